@@ -1,30 +1,36 @@
 //! How a command fails: a code for programs, a sentence for people, a hint, an exit status. All in one place.
 
-use banksman_runbook::{Diagnostic, Diagnostics};
 use banksman_runtime::config::{ConfigError, Problem, Source};
 use banksman_runtime::{Error, ProjectError, RunbookError};
 use banksman_store::StoreError;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::exit_codes as exit;
 use crate::terminal;
+use crate::views;
+use crate::views::problems::{RunbookProblem, SettingProblem};
 use crate::words;
 
 /// Why a command did not do what it was asked.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Failure {
+    #[serde(skip)]
     pub(crate) exit: u8,
     pub(crate) code: &'static str,
     pub(crate) message: String,
-    pub(crate) details: Value,
+    /// What the message is about, by name.
+    pub(crate) details: Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
     /// What people are shown before the sentence, such as the lines of a file.
+    #[serde(skip)]
     pub(crate) body: Option<Box<str>>,
 }
 
 impl Failure {
     pub(crate) fn new(exit: u8, code: &'static str, message: impl Into<String>) -> Failure {
-        Failure { exit, code, message: message.into(), details: json!({}), hint: None, body: None }
+        Failure { exit, code, message: message.into(), details: Map::new(), hint: None, body: None }
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
@@ -37,8 +43,17 @@ impl Failure {
         self
     }
 
-    pub(crate) fn details(mut self, details: Value) -> Failure {
-        self.details = details;
+    /// Says what the message is about: all fields of a view.
+    pub(crate) fn details(mut self, view: &impl Serialize) -> Failure {
+        if let Value::Object(fields) = views::value(view) {
+            self.details = fields;
+        }
+        self
+    }
+
+    /// Adds something that the message is about.
+    pub(crate) fn detail(mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Failure {
+        self.details.insert(name.to_owned(), views::value(value));
         self
     }
 
@@ -63,7 +78,8 @@ impl Failure {
     pub(crate) fn elsewhere(run: &banksman_core::backlog::Run) -> Failure {
         let message = format!("run {} is on another machine, where no runner is alive to end it", run.id);
         Failure::new(exit::LOCKED, "SESSION_ELSEWHERE", message)
-            .details(json!({ "run": run.id, "host": run.host }))
+            .detail("run", &run.id)
+            .detail("host", &run.host)
             .hint("it ends as soon as banksman run is started there")
     }
 
@@ -71,7 +87,9 @@ impl Failure {
     pub(crate) fn unproven(run: &banksman_core::backlog::Run, decision: &banksman_core::DecisionId) -> Failure {
         let message = format!("the keeper of run {} is dead, and it cannot be proven from here that its processes are", run.id);
         Failure::new(exit::LOCKED, "SESSION_UNPROVEN", message)
-            .details(json!({ "run": run.id, "task": run.task, "decision": decision }))
+            .detail("run", &run.id)
+            .detail("task", &run.task)
+            .detail("decision", &decision)
             .hint(format!("if its container or machine is gone: banksman decisions resolve {decision} --recommended"))
     }
 
@@ -95,7 +113,7 @@ impl From<StoreError> for Failure {
                         "use it there: BANKSMAN_STORE={url}; if that was a mistake: banksman store copy --undo FROM {url}",
                         url = words::quoted(&to)
                     ))
-                    .details(json!({ "movedTo": to }));
+                    .detail("movedTo", &to);
             }
             StoreError::Missing { .. } => (exit::NOT_FOUND, "STORE_MISSING", "make a project with: banksman init"),
             StoreError::Exists { .. } => (exit::USAGE, "STORE_EXISTS", "the project is there already; nothing was changed"),
@@ -173,7 +191,8 @@ impl From<Error> for Failure {
         match error {
             Error::Store(error) => error.into(),
             Error::Untrusted { ref store, has_id } => Failure::new(exit::NOT_PERMITTED, "STORE_UNTRUSTED", error.to_string())
-                .details(json!({ "store": store, "hasId": has_id }))
+                .detail("store", &store)
+                .detail("hasId", &has_id)
                 .hint("see what it would start with: banksman trust --show; then trust it with: banksman trust"),
             Error::Name(_) => Failure::usage(error.to_string()),
             Error::NotEntered(_) | Error::System { .. } => Failure::new(exit::ERROR, "SYSTEM", error.to_string()),
@@ -185,12 +204,9 @@ impl From<Error> for Failure {
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Failure {
-        let problem = |problem: &Problem| {
-            let place = problem.source.as_ref().and_then(Source::place);
-            json!({ "place": place, "line": problem.line, "key": problem.key, "what": problem.what })
-        };
+        let problems: Vec<_> = error.problems.iter().map(SettingProblem::from).collect();
         Failure::new(exit::CONFIG, "CONFIG", error.to_string())
-            .details(json!({ "problems": error.problems.iter().map(problem).collect::<Vec<_>>() }))
+            .detail("problems", &problems)
             .hint(error.problems.first().map_or_else(String::new, config_hint))
     }
 }
@@ -217,13 +233,13 @@ impl From<ProjectError> for Failure {
             ProjectError::Exists { .. } => Failure::new(exit::USAGE, "PROJECT_EXISTS", message)
                 .hint("nothing was changed; another store gets the project by: banksman store copy FROM TO"),
             ProjectError::NoStore { store, id } => {
-                Failure::new(exit::NOT_FOUND, "STORE_MISSING", message).details(json!({ "project": id, "store": store })).hint(
+                Failure::new(exit::NOT_FOUND, "STORE_MISSING", message).detail("project", &id).detail("store", &store).hint(
                     "if the project is kept in a database, set BANKSMAN_STORE=postgres://…; \
                      in a fresh clone, banksman init makes a store for this clone alone",
                 )
             }
             ProjectError::Elsewhere { config, id } => {
-                Failure::new(exit::CONFIG, "STORE_ELSEWHERE", message).details(json!({ "project": id, "config": config })).hint(
+                Failure::new(exit::CONFIG, "STORE_ELSEWHERE", message).detail("project", &id).detail("config", &config).hint(
                     "set BANKSMAN_STORE=postgres://…, or once for this machine: banksman config set --user store postgres://…; \
                      for another project here that shares nothing with it: banksman init --new-id",
                 )
@@ -243,7 +259,8 @@ impl From<ProjectError> for Failure {
                     file = words::quoted(format_args!("sqlite:{}", local.display())),
                     server = words::quoted(&other)
                 ))
-                .details(json!({ "local": local, "other": other })),
+                .detail("local", &local)
+                .detail("other", &other),
             ProjectError::Config(error) => error.into(),
             ProjectError::Url { .. } => Failure::usage(message).hint("for example: --store sqlite:/srv/app/.banksman/store.db"),
             ProjectError::Store(error) => error.into(),
@@ -266,12 +283,12 @@ impl From<ProjectError> for Failure {
 
 impl From<RunbookError> for Failure {
     fn from(error: RunbookError) -> Failure {
-        let details = json!({ "problems": problems(&error) });
+        let problems = views::value(&RunbookProblem::list(&error));
         let message = error.to_string();
         match error {
             RunbookError::NotFound { name, near, .. } => {
                 let failure = Failure::new(exit::NOT_FOUND, "RUNBOOK_NOT_FOUND", message);
-                failure.details(json!({ "name": name })).hint(near.map_or_else(
+                failure.detail("name", &name).hint(near.map_or_else(
                     || "banksman runbooks list shows those that there are".to_owned(),
                     |near| format!("did you mean {near}?"),
                 ))
@@ -285,7 +302,7 @@ impl From<RunbookError> for Failure {
                 let count = wrong.list.len() + wrong.more;
                 let number = if count == 1 { "1 mistake".to_owned() } else { format!("{count} mistakes") };
                 Failure::new(exit::CONFIG, "RUNBOOK_INVALID", format!("{} has {number}", wrong.file))
-                    .details(details)
+                    .detail("problems", &problems)
                     .body(terminal::from_ansi(&wrong.draw(true)))
             }
         }
@@ -297,28 +314,4 @@ pub(crate) fn near_path(path: &str) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     let near = std::path::Path::new(path).strip_prefix(here).map(|path| path.display().to_string());
     near.unwrap_or_else(|_| path.to_owned())
-}
-
-/// Everything that is wrong with a runbook, for programs.
-pub(crate) fn problems(error: &RunbookError) -> Vec<Value> {
-    match error {
-        RunbookError::Wrong(wrong) => wrong.list.iter().map(|one| problem(wrong, one)).collect(),
-        RunbookError::NotFound { dir: path, .. } | RunbookError::Io { path, .. } => {
-            let message = error.to_string();
-            vec![
-                json!({ "file": path.display().to_string(), "line": null, "column": null, "code": null, "message": message, "hint": null }),
-            ]
-        }
-    }
-}
-
-fn problem(all: &Diagnostics, one: &Diagnostic) -> Value {
-    json!({
-        "file": one.elsewhere.as_ref().map_or(&all.file, |(file, _)| file),
-        "line": one.line,
-        "column": one.column,
-        "code": one.code.as_str(),
-        "message": one.message,
-        "hint": one.hint,
-    })
 }

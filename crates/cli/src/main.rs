@@ -14,6 +14,7 @@ mod reference;
 mod signals;
 mod table;
 mod terminal;
+mod views;
 mod words;
 
 use std::ffi::OsString;
@@ -21,7 +22,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use commands::{
     completions, config, decisions, demo, doctor, events, guards, init, locks, man, notify, pipelines, queues, run, runbooks,
@@ -110,36 +111,6 @@ enum Command {
 }
 
 impl Command {
-    /// The command in words, as the JSON envelope names it.
-    fn name(&self) -> &'static str {
-        match self {
-            Command::Init(_) => "init",
-            Command::Locks(locks) => locks.name(),
-            Command::Semaphores(semaphores) => semaphores.name(),
-            Command::Queues(queues) => queues.name(),
-            Command::Pipelines(pipelines) => pipelines.name(),
-            Command::Guards(guards) => guards.name(),
-            Command::Runbooks(runbooks) => runbooks.name(),
-            Command::Workers(workers) => workers.name(),
-            Command::Events(events) => events.name(),
-            Command::Sections(sections) => sections.name(),
-            Command::Tasks(tasks) => tasks.name(),
-            Command::Run(_) => "run",
-            Command::Status(_) => "status",
-            Command::Why(_) => "why",
-            Command::Sessions(sessions) => sessions.name(),
-            Command::Decisions(decisions) => decisions.name(),
-            Command::Doctor(_) => "doctor",
-            Command::Config(config) => config.name(),
-            Command::Notify(notify) => notify.name(),
-            Command::Trust(_) => "trust",
-            Command::Demo(_) => "demo",
-            Command::Store(store) => store.name(),
-            Command::Completions(_) => "completions",
-            Command::Man(_) => "man",
-        }
-    }
-
     fn run(self, context: &Context) -> commands::Done {
         match self {
             Command::Init(init) => init.run(context),
@@ -178,15 +149,16 @@ fn main() -> ExitCode {
         return status;
     }
     let matched = Cli::command().try_get_matches_from(&args);
-    let parsed = matched.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches.value_source("directory"))));
-    let (cli, named_by) = match parsed {
+    let parsed = matched.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => return misused(&args, &error),
     };
-    let printer = Printer { json: cli.global.json, quiet: cli.global.quiet, command: cli.command.name().into() };
+    let printer = Printer { json: cli.global.json, quiet: cli.global.quiet, command: command_name(&matches) };
     let context = Context { printer: printer.clone(), directory: cli.global.directory, store: cli.global.store };
     // The environment says which project a run belongs to, not where it works: only the flag moves.
-    let moved = if named_by == Some(ValueSource::CommandLine) { context.move_there() } else { Ok(context) };
+    let moved =
+        if matches.value_source("directory") == Some(ValueSource::CommandLine) { context.move_there() } else { Ok(context) };
     let result = moved.and_then(|context| {
         person_only::check(&printer.command, &context)?;
         cli.command.run(&context).map_err(|failure| commands::find::with_titles(&context, failure))
@@ -200,6 +172,12 @@ fn main() -> ExitCode {
     }
 }
 
+/// The command in words, as the JSON envelope names it: an alias counts as the name that it stands for.
+fn command_name(matches: &ArgMatches) -> String {
+    let verbs = std::iter::successors(matches.subcommand(), |(_, matches)| matches.subcommand());
+    verbs.map(|(name, _)| name).collect::<Vec<_>>().join(" ")
+}
+
 /// A command line that cannot be understood; also help and version, which are no mistakes.
 fn misused(args: &[OsString], error: &clap::Error) -> ExitCode {
     let wants_json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
@@ -210,9 +188,9 @@ fn misused(args: &[OsString], error: &clap::Error) -> ExitCode {
         let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
         let (command, help) = match named(args) {
             Some(command) => (command.clone(), format!("banksman {command} --help shows how it is used")),
-            None => ("banksman".into(), "banksman --help lists the commands".into()),
+            None => ("banksman".to_owned(), "banksman --help lists the commands".into()),
         };
-        Printer { json: true, quiet: false, command: command.into() }.failure(&failure::Failure::usage(what).hint(help));
+        Printer { json: true, quiet: false, command }.failure(&failure::Failure::usage(what).hint(help));
     } else if error.use_stderr() {
         // What was typed is repeated there.
         Printer { json: false, quiet: false, command: "banksman".into() }.misuse(&error.render().to_string());

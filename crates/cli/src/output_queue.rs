@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::printer::Printer;
+use crate::views;
 
 /// How many lines wait at most.
 const LINES: usize = 1_000;
@@ -49,7 +51,7 @@ impl OutputQueue {
             for line in queue {
                 match line {
                     Line::Note(text) => printer.note(&text),
-                    Line::Result(data, text) => printer.result(data, text),
+                    Line::Result(view, text) => printer.result(&view, text),
                 }
                 count.fetch_add(1, Ordering::Relaxed);
                 tell_dropped(&printer, &missing);
@@ -65,8 +67,8 @@ impl OutputQueue {
     }
 
     /// The result of the command.
-    pub(crate) fn result(&self, data: Value, text: String) {
-        self.push(Line::Result(data, text));
+    pub(crate) fn result(&self, view: &impl Serialize, text: String) {
+        self.push(Line::Result(views::value(view), text));
     }
 
     fn push(&self, line: Line) {

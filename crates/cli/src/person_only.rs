@@ -3,7 +3,6 @@
 
 use banksman_core::RunId;
 use banksman_store::Key;
-use serde_json::json;
 
 use crate::context::{Context, variable};
 use crate::exit_codes as exit;
@@ -20,7 +19,8 @@ pub(crate) fn check(command: &str, context: &Context) -> Result<(), Failure> {
     let Some(run) = variable("BANKSMAN_RUN").filter(|run| !is_over(run, context)) else { return Ok(()) };
     let message = format!("banksman {command} is for people, and this is inside of run {run}");
     Err(Failure::new(exit::NOT_PERMITTED, "INSIDE_RUN", message)
-        .details(json!({ "command": command, "run": run }))
+        .detail("command", &command)
+        .detail("run", &run)
         .hint("leave it to a person, outside of every run; banksman events --json shows who did what"))
 }
 
@@ -30,4 +30,17 @@ fn is_over(run: &str, context: &Context) -> bool {
     let Ok(run) = RunId::new(run) else { return false };
     let rows = context.reader().and_then(|mut reader| Ok(reader.view().load(&[Key::Run(run.clone())].into())?));
     rows.is_ok_and(|rows| rows.backlog.runs.get(&run).is_some_and(|run| !run.is_live()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn these_commands_exist() {
+        for command in super::COMMANDS {
+            let found = command.split(' ').try_fold(crate::Cli::command(), |found, verb| found.find_subcommand(verb).cloned());
+            assert!(found.is_some(), "{command}");
+        }
+    }
 }

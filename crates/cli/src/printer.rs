@@ -1,13 +1,13 @@
 //! Decides once where output goes: data on stdout, everything else on stderr, JSON if asked. Every text passes through
 //! [`terminal::render`] here, so that nothing from outside commands a terminal; see there.
 
-use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::terminal::{self, LogFilter, Notation, Style};
+use crate::views;
 
 pub(crate) const BOLD: Style = Style::new("1");
 pub(crate) const DIM: Style = Style::new("2");
@@ -22,24 +22,45 @@ pub(crate) struct Printer {
     pub(crate) json: bool,
     pub(crate) quiet: bool,
     /// The command in words, for the envelope.
-    pub(crate) command: Cow<'static, str>,
+    pub(crate) command: String,
+}
+
+/// What `--json` prints of a command that did what it was asked.
+#[derive(Serialize)]
+struct Success<'a, V> {
+    success: bool,
+    command: &'a str,
+    data: &'a V,
+}
+
+/// What `--json` prints of a command that failed.
+#[derive(Serialize)]
+struct Failed<'a> {
+    success: bool,
+    command: &'a str,
+    error: &'a Failure,
 }
 
 impl Printer {
-    /// The result of a command: its data for programs, its words for people.
-    pub(crate) fn result(&self, data: Value, human: impl AsRef<str>) {
-        self.try_result(data, human).unwrap_or_else(|error| self.lost(&error));
+    /// The result of a command: its view for programs, its words for people.
+    pub(crate) fn result(&self, view: &impl Serialize, human: impl AsRef<str>) {
+        self.try_result(view, human).unwrap_or_else(|error| self.lost(&error));
     }
 
     /// The same, for a command that can take back what it did if nobody learns of it.
-    pub(crate) fn try_result(&self, data: Value, human: impl AsRef<str>) -> io::Result<()> {
+    pub(crate) fn try_result(&self, view: &impl Serialize, human: impl AsRef<str>) -> io::Result<()> {
         if self.json {
-            self.try_line(&json!({ "success": true, "command": self.command, "data": data }).to_string())
+            self.try_line(&json(&Success { success: true, command: &self.command, data: view }))
         } else if !self.quiet {
             self.try_line(human.as_ref().trim_end_matches('\n'))
         } else {
             Ok(())
         }
+    }
+
+    /// A view as one line of JSON, without an envelope.
+    pub(crate) fn view(&self, view: &impl Serialize) {
+        self.line(&json(view));
     }
 
     /// One line of data on stdout. A reader that went away, as `head` does, ends the process quietly.
@@ -97,12 +118,7 @@ impl Printer {
     /// Why the command failed.
     pub(crate) fn failure(&self, failure: &Failure) {
         if self.json {
-            let mut error = json!({ "code": failure.code, "message": failure.message, "details": failure.details });
-            if let Some(hint) = &failure.hint {
-                error["hint"] = hint.as_str().into();
-            }
-            self.line(&json!({ "success": false, "command": self.command, "error": error }).to_string());
-            return;
+            return self.view(&Failed { success: false, command: &self.command, error: failure });
         }
         let body = failure.body.as_ref().map_or_else(String::new, |body| format!("{body}\n\n"));
         let mut text = format!("{body}{RED}error:{RED:#} {}\n", failure.message);
@@ -140,4 +156,9 @@ impl Printer {
     fn render(&self, text: &str) -> String {
         terminal::render(text, if self.json { Notation::Json } else { Notation::Text })
     }
+}
+
+/// A view as JSON, with the keys of every object in alphabetical order: the order of the fields of a type means nothing.
+fn json(view: &impl Serialize) -> String {
+    views::value(view).to_string()
 }

@@ -1,6 +1,6 @@
 use clap::{Args, CommandFactory, ValueEnum};
 use clap_complete::{Shell, generate};
-use serde_json::json;
+use serde::Serialize;
 
 use super::Done;
 use crate::context::Context;
@@ -25,6 +25,12 @@ enum Supported {
     Fish,
 }
 
+#[derive(Serialize)]
+struct Script<'a> {
+    shell: &'static str,
+    script: &'a str,
+}
+
 impl Completions {
     pub(crate) fn run(self, context: &Context) -> Done {
         let (name, shell) = match self.shell {
@@ -35,7 +41,7 @@ impl Completions {
         let mut script = Vec::new();
         generate(shell, &mut crate::Cli::command(), "banksman", &mut script);
         let script = String::from_utf8_lossy(&script);
-        context.printer.result(json!({ "shell": name, "script": script }), &script);
+        context.printer.result(&Script { shell: name, script: &script }, &script);
         Ok(exit::OK)
     }
 }

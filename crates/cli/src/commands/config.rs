@@ -5,7 +5,7 @@ use banksman_engine::{Reply, Request};
 use banksman_runtime::config::{self, KEYS, Key, Layer, Settings, Source};
 use banksman_runtime::{Project, ProjectError};
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::Done;
 use crate::context::Context;
@@ -13,6 +13,7 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, CYAN, DIM};
 use crate::table;
+use crate::views::Text;
 
 /// Settings: show them with where they come from, and change them.
 ///
@@ -75,14 +76,6 @@ struct Set {
 }
 
 impl Config {
-    pub(crate) fn name(&self) -> &'static str {
-        match self.verb {
-            Verb::List(_) => "config list",
-            Verb::Get(_) => "config get",
-            Verb::Set(_) => "config set",
-        }
-    }
-
     pub(crate) fn run(self, context: &Context) -> Done {
         match self.verb {
             Verb::List(list) => list.run(context),
@@ -100,26 +93,51 @@ struct Shown {
     place: Option<String>,
 }
 
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Listed<'a> {
+    settings: Vec<SettingView<'a>>,
+    user_file: Option<Text<std::path::Display<'a>>>,
+    project_file: Option<Text<std::path::Display<'a>>>,
+}
+
+#[derive(Serialize)]
+struct SettingView<'a> {
+    key: &'static str,
+    value: Option<&'a str>,
+    default: Option<&'static str>,
+    source: &'static str,
+    place: Option<&'a str>,
+    description: &'static str,
+}
+
+#[derive(Serialize)]
+struct Changed<'a> {
+    key: &'static str,
+    value: &'a str,
+    file: Text<std::path::Display<'a>>,
+}
+
 impl List {
     fn run(self, context: &Context) -> Done {
         let project_file = if self.user { None } else { project_file(context)? };
         let user_file = context.surroundings().user_file;
         let settings = shown(context, project_file.as_deref())?;
-        let data = json!({
-            "settings": settings.iter().map(Shown::json).collect::<Vec<_>>(),
-            "userFile": user_file.as_ref().map(|path| path.display().to_string()),
-            "projectFile": project_file.as_ref().map(|path| path.display().to_string()),
-        });
+        let view = Listed {
+            settings: settings.iter().map(Shown::view).collect(),
+            user_file: user_file.as_deref().map(|path| Text(path.display())),
+            project_file: project_file.as_deref().map(|path| Text(path.display())),
+        };
         let columns = ["KEY", "VALUE", "DEFAULT", "SOURCE", "MEANING"];
         let mut human = table::render(&columns, settings.iter().map(Shown::row).collect());
         human.push('\n');
-        for (title, file) in [("user", user_file), ("project", project_file)] {
+        for (title, file) in [("user", &user_file), ("project", &project_file)] {
             if let Some(path) = file {
                 let missing = if path.exists() { "" } else { " (not there)" };
                 human.push_str(&format!("\n{DIM}{title:<8} {}{missing}{DIM:#}", path.display()));
             }
         }
-        context.printer.result(data, human);
+        context.printer.result(&view, human);
         Ok(exit::OK)
     }
 }
@@ -134,10 +152,10 @@ impl Get {
         let setting = setting.ok_or_else(|| ProjectError::from(config::unknown_key(&self.key)))?;
         let value = setting.value.as_deref().ok_or_else(|| {
             Failure::new(exit::NOT_FOUND, "NOT_SET", format!("{} is not set", self.key))
-                .details(json!({ "key": self.key }))
+                .detail("key", &self.key)
                 .hint("banksman config list shows what is")
         })?;
-        context.printer.result(setting.json(), value);
+        context.printer.result(&setting.view(), value);
         Ok(exit::OK)
     }
 }
@@ -164,12 +182,12 @@ impl Set {
         };
         let key = config::set(layer, &file, &self.key, &self.value)?;
         let value = key.shown(&self.value);
-        let data = json!({ "key": key.name, "value": value, "file": file.display().to_string() });
         let applies = self.applies(context, layer);
         if applies.is_none() {
             self.tell_project(context)?;
         }
-        context.printer.result(data, format!("{BOLD}{}{BOLD:#} is {value} now\n{DIM}in {}{DIM:#}", key.name, file.display()));
+        let view = Changed { key: key.name, value: &value, file: Text(file.display()) };
+        context.printer.result(&view, format!("{BOLD}{}{BOLD:#} is {value} now\n{DIM}in {}{DIM:#}", key.name, file.display()));
         if key.name == "locking.section_timeout" {
             context.printer.note("note: it has no effect: an exclusive section is kept exactly as long as somebody works in it");
         }
@@ -217,15 +235,15 @@ impl Set {
 }
 
 impl Shown {
-    fn json(&self) -> Value {
-        json!({
-            "key": self.key.name,
-            "value": self.value,
-            "default": self.key.default,
-            "source": self.source,
-            "place": self.place,
-            "description": self.key.description,
-        })
+    fn view(&self) -> SettingView<'_> {
+        SettingView {
+            key: self.key.name,
+            value: self.value.as_deref(),
+            default: self.key.default,
+            source: self.source,
+            place: self.place.as_deref(),
+            description: self.key.description,
+        }
     }
 
     fn row(&self) -> Vec<String> {

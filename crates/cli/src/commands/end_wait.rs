@@ -6,7 +6,6 @@ use banksman_core::backlog::Run;
 use banksman_engine::why::Life;
 use banksman_runtime::{Client, inspect};
 use banksman_store::Reader;
-use serde_json::json;
 
 use super::resources::Dur;
 use super::sessions::not_ended;
@@ -57,7 +56,9 @@ impl EndWait {
         };
         let message = format!("run {} has not ended within {waited}{runner}", run.id);
         Ok(Failure::new(exit::LOCKED, "STILL_STOPPING", message)
-            .details(json!({ "run": run.id, "task": run.task, "runner": run.owner }))
+            .detail("run", &run.id)
+            .detail("task", &run.task)
+            .detail("runner", &run.owner)
             .hint(format!("it is still to be stopped, and nothing of it is freed before; banksman why {} tells more", run.task)))
     }
 }

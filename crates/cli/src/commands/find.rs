@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use banksman_core::TaskId;
 use banksman_core::backlog::{Run, Section};
 use banksman_store::{Key, Reader};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::tasks::brief;
 use crate::context::Context;
@@ -62,7 +62,7 @@ pub(crate) fn run(reader: &mut Reader, name: &str) -> Result<Run, Failure> {
     let mut found = if name.is_empty() { Vec::new() } else { reader.view().find_runs(name)? };
     match found.len() {
         0 => Err(Failure::new(exit::NOT_FOUND, "RUN_NOT_FOUND", format!("there is no run {name:?}"))
-            .details(json!({ "run": name }))
+            .detail("run", &name)
             .hint("banksman sessions list --all shows the last runs")),
         1 => Ok(found.remove(0)),
         _ => Err(ambiguous("run", name, found.iter().map(|run| run.id.as_str()))),
@@ -71,20 +71,21 @@ pub(crate) fn run(reader: &mut Reader, name: &str) -> Result<Run, Failure> {
 
 pub(crate) fn no_task(name: &str) -> Failure {
     Failure::new(exit::NOT_FOUND, "TASK_NOT_FOUND", format!("there is no task {name:?}"))
-        .details(json!({ "task": name }))
+        .detail("task", &name)
         .hint("banksman tasks list shows all tasks")
 }
 
 pub(crate) fn no_section(name: &str) -> Failure {
     Failure::new(exit::NOT_FOUND, "SECTION_NOT_FOUND", format!("there is no section {name:?}"))
-        .details(json!({ "section": name }))
+        .detail("section", &name)
         .hint(format!("banksman sections list shows all sections; make one with: banksman sections add {}", words::quoted(name)))
 }
 
 pub(crate) fn ambiguous<'a>(what: &str, name: &str, ids: impl Iterator<Item = &'a str>) -> Failure {
     let ids: Vec<&str> = ids.collect();
     Failure::new(exit::USAGE, "AMBIGUOUS_NAME", format!("{name:?} may mean more than one {what}: {}", ids.join(", ")))
-        .details(json!({ "name": name, "ids": ids }))
+        .detail("name", &name)
+        .detail("ids", &ids)
         .hint("use the id")
 }
 
@@ -96,7 +97,7 @@ const TITLE_WIDTH: usize = 60;
 /// details tell which words of the message may be ids.
 pub(crate) fn with_titles(context: &Context, failure: Failure) -> Failure {
     let mut words = BTreeSet::new();
-    collect(&failure.details, &mut words);
+    failure.details.values().for_each(|detail| collect(detail, &mut words));
     let keys: BTreeSet<Key> = words
         .into_iter()
         .filter(|word| occurrence(&failure.message, word).is_some())

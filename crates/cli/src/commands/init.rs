@@ -1,6 +1,6 @@
 use banksman_runtime::{Place, Project};
 use clap::Args;
-use serde_json::json;
+use serde::Serialize;
 
 use super::Done;
 use crate::context::Context;
@@ -24,6 +24,12 @@ pub(crate) struct Init {
     new_id: bool,
 }
 
+#[derive(Serialize)]
+struct Made<'a> {
+    project: &'a str,
+    store: String,
+}
+
 impl Init {
     pub(crate) fn run(self, context: &Context) -> Done {
         let (directory, place) = (context.directory(), context.place()?);
@@ -41,12 +47,12 @@ impl Init {
             ));
         }
         let root = project.root().display().to_string();
-        let data = json!({ "project": root, "store": project.store() });
+        let view = Made { project: &root, store: project.store() };
         let human = format!(
             "{BOLD}{root}{BOLD:#} is a banksman project now\n\
              {DIM}next: banksman tasks add \"Run the tests\" --run \"make test\", then banksman run{DIM:#}"
         );
-        context.printer.result(data, human);
+        context.printer.result(&view, human);
         Ok(exit::OK)
     }
 }

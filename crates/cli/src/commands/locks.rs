@@ -1,13 +1,13 @@
 use std::ffi::OsString;
 
+use banksman_adapters::host::Host;
 use banksman_core::event::Kind;
 use banksman_core::resource::coordination::{Command, Outcome};
 use banksman_core::resource::lock::{self, Lock, State};
 use banksman_core::suggest::near;
-use banksman_core::{Epoch, HolderId, Name, Stamp};
+use banksman_core::{Epoch, HolderId, Name, Span, Stamp};
 use banksman_store::{Key, Reader};
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
 
 use super::resources::{self, AcquireFlags, Dur};
 use super::{Done, find, tasks};
@@ -16,6 +16,9 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
+use crate::views::Named;
+use crate::views::events::WithEvents;
+use crate::views::resources::{Granted, LockDefinition, LockPage, LockView, Released};
 use crate::words;
 
 /// What the names of the locks of tasks and of sections begin with.
@@ -155,19 +158,6 @@ struct Run {
 }
 
 impl Locks {
-    pub(crate) fn name(&self) -> &'static str {
-        match self.verb {
-            Verb::Define(_) => "locks define",
-            Verb::List(_) => "locks list",
-            Verb::Show(_) => "locks show",
-            Verb::Acquire(_) => "locks acquire",
-            Verb::Heartbeat(_) => "locks heartbeat",
-            Verb::Release(_) => "locks release",
-            Verb::Cleanup(_) => "locks cleanup",
-            Verb::Run(_) => "locks run",
-        }
-    }
-
     pub(crate) fn run(self, context: &Context) -> Done {
         match self.verb {
             Verb::Define(define) => define.run(context),
@@ -191,12 +181,11 @@ impl Define {
         let ttl = self.ttl.map(|ttl| ttl.positive("--ttl")).transpose()?;
         let max_hold = self.max_hold.map(|max_hold| max_hold.positive("--max-hold")).transpose()?;
         let resource = resources::own_name(Kind::Lock, &self.name)?;
-        let input = lock::Input::Define(lock::Config { ttl, max_hold });
-        context.client()?.ask(Command::Lock(resource.name, input), Vec::new())?;
-        let (ttl, max_hold) = (ttl.map(|span| span.to_string()), max_hold.map(|span| span.to_string()));
-        let words = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".into());
-        let human = format!("defined {BOLD}{}{BOLD:#}: ttl {}, max hold {}", self.name, words(&ttl), words(&max_hold));
-        context.printer.result(json!({ "name": self.name, "ttl": ttl, "maxHold": max_hold }), human);
+        let config = lock::Config { ttl, max_hold };
+        context.client()?.ask(Command::Lock(resource.name, lock::Input::Define(config)), Vec::new())?;
+        let words = |value: Option<Span>| value.map_or_else(|| "none".into(), |span| span.to_string());
+        let human = format!("defined {BOLD}{}{BOLD:#}: ttl {}, max hold {}", self.name, words(ttl), words(max_hold));
+        context.printer.result(&LockDefinition { name: &self.name, terms: config.into() }, human);
         Ok(exit::OK)
     }
 }
@@ -211,10 +200,7 @@ impl List {
             .locks
             .into_values()
             .map(|lock| {
-                let state = match &lock.state {
-                    State::Free => "free",
-                    State::Held(grant) => resources::holder_state(grant, at, project.host()),
-                };
+                let state = state(&lock, at, project.host());
                 (lock, state)
             })
             .collect();
@@ -223,7 +209,7 @@ impl List {
         }
         // What is held is what people look for.
         locks.sort_by_key(|(_, state)| *state == "free");
-        let data: Vec<Value> = locks.iter().map(|(lock, state)| summary(lock, state)).collect();
+        let views: Vec<LockView<'_>> = locks.iter().map(|(lock, state)| LockView::new(lock, state)).collect();
         let human = if locks.is_empty() && self.held {
             "no lock is held".to_owned()
         } else if locks.is_empty() {
@@ -232,8 +218,15 @@ impl List {
             let rows = locks.iter().map(|(lock, state)| row(lock, state, at)).collect();
             table::render(&["NAME", "STATE", "HOLDER", "HELD FOR>", "EXPIRES IN>", "WAITERS>"], rows)
         };
-        context.printer.result(json!({ "locks": data }), human);
+        context.printer.result(&Named("locks", views), human);
         Ok(exit::OK)
+    }
+}
+
+fn state(lock: &Lock, at: Stamp, host: &Host) -> &'static str {
+    match &lock.state {
+        State::Free => "free",
+        State::Held(grant) => resources::holder_state(grant, at, host),
     }
 }
 
@@ -261,31 +254,6 @@ fn row(lock: &Lock, state: &str, at: Stamp) -> Vec<String> {
     vec![lock.name.to_string(), coloured(state), holder, held_for, expires, waiters]
 }
 
-fn summary(lock: &Lock, state: &str) -> Value {
-    let mut value = match &lock.state {
-        // The same keys as when it is held, so that a program need not ask which of them are there.
-        State::Free => json!({
-            "holder": null,
-            "epoch": null,
-            "weight": null,
-            "ancestors": [],
-            "acquiredAt": null,
-            "heartbeatAt": null,
-            "expiresAt": null,
-            "ttl": null,
-            "maxHold": null,
-            "pids": [],
-            "metadata": null,
-        }),
-        State::Held(grant) => resources::grant_json(grant, state),
-    };
-    value["name"] = lock.name.as_str().into();
-    value["state"] = state.into();
-    value["fence"] = lock.fence.0.into();
-    value["waiters"] = lock.waiters.len().into();
-    value
-}
-
 impl Show {
     fn run(self, context: &Context) -> Done {
         let project = context.project()?;
@@ -295,15 +263,7 @@ impl Show {
         let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
         let lock = snapshot.coordination.locks.remove(&name).unwrap_or_else(|| Lock::new(name.clone()));
         let events = reader.view().recent("lock", name.as_str(), 5)?;
-        let state = match &lock.state {
-            State::Free => "free",
-            State::Held(grant) => resources::holder_state(grant, at, project.host()),
-        };
-        let mut data = summary(&lock, state);
-        data["defaults"] = json!({ "ttl": lock.config.ttl.map(|span| span.to_string()), "maxHold": lock.config.max_hold.map(|span| span.to_string()) });
-        data["line"] = lock.waiters.iter().enumerate().map(|(index, waiter)| resources::waiter_json(index + 1, waiter)).collect();
-        data["recentEvents"] = events.iter().map(super::events::event_json).collect();
-
+        let state = state(&lock, at, project.host());
         let mut human = format!("{BOLD}{}{BOLD:#} is {}", lock.name, coloured(state));
         if let State::Held(grant) = &lock.state {
             let ago = |stamp: Stamp| format!("{} ago", words::span(at.lease - stamp.lease));
@@ -325,13 +285,8 @@ impl Show {
             }
         }
         human.push_str(&resources::line_rows(&lock.waiters, at, false));
-        if !events.is_empty() {
-            human.push_str(&format!("\n\n{DIM}RECENT{DIM:#}"));
-            for event in events.iter().rev() {
-                human.push_str(&format!("\n{}", super::events::event_line(event)));
-            }
-        }
-        context.printer.result(data, human);
+        human.push_str(&super::events::recent(&events));
+        context.printer.result(&WithEvents::new(LockPage::new(&lock, state), &events), human);
         Ok(exit::OK)
     }
 }
@@ -362,7 +317,7 @@ fn no_lock(reader: &mut Reader, name: &Name) -> Result<Failure, Failure> {
         None => "banksman locks list shows all locks".into(),
     };
     let failure = Failure::new(exit::NOT_FOUND, "LOCK_NOT_FOUND", format!("there is no lock {name}"));
-    Ok(failure.details(json!({ "name": name })).hint(hint))
+    Ok(failure.detail("name", &name).hint(hint))
 }
 
 /// Who speaks. Whoever works on a task by hand need not have given a name.
@@ -394,9 +349,7 @@ impl Heartbeat {
                     || "it does not expire, so it needs no heartbeats".into(),
                     |deadline| format!("expires in {}", words::span(deadline - at.lease)),
                 );
-                let expires = grant.expires().map(words::rfc3339);
-                let data = json!({ "name": name, "outcome": "extended", "holder": grant.claim.holder, "epoch": epoch, "expiresAt": expires });
-                context.printer.result(data, format!("extended {BOLD}{name}{BOLD:#}: {lasts}"));
+                context.printer.result(&Granted::extended(&name, &grant), format!("extended {BOLD}{name}{BOLD:#}: {lasts}"));
                 Ok(exit::OK)
             }
             (Outcome::Lock(outcome), _) => Err(resources::lock_refusal(&name, &outcome)),
@@ -426,7 +379,7 @@ impl Release {
         } else {
             format!("{BOLD}{name}{BOLD:#} is free already")
         };
-        context.printer.result(json!({ "name": name, "outcome": word, "forced": self.force }), human);
+        context.printer.result(&Released { name: &name, outcome: word, forced: self.force }, human);
         Ok(exit::OK)
     }
 }

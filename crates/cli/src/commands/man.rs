@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory};
 use clap_mangen::Man as Page;
-use serde_json::json;
+use serde::Serialize;
 
 use super::Done;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::views::{Named, Text};
 
 /// Write the manual: a page for every command into a directory, or the first page to stdout.
 #[derive(Debug, Args)]
@@ -20,24 +21,29 @@ pub(crate) struct Man {
     target: Option<PathBuf>,
 }
 
+#[derive(Serialize)]
+struct Written<'a> {
+    directory: Text<std::path::Display<'a>>,
+    pages: Vec<String>,
+}
+
 impl Man {
     pub(crate) fn run(self, context: &Context) -> Done {
         let mut command = crate::Cli::command();
         command.build();
-        let (data, human) = match &self.target {
+        match &self.target {
             Some(dir) => {
-                let names = write(&command, dir).map_err(|error| failure(dir, &error))?;
-                let human = format!("{} pages written to {}", names.len(), dir.display());
-                (json!({ "directory": dir.display().to_string(), "pages": names }), human)
+                let pages = write(&command, dir).map_err(|error| failure(dir, &error))?;
+                let human = format!("{} pages written to {}", pages.len(), dir.display());
+                context.printer.result(&Written { directory: Text(dir.display()), pages }, human);
             }
             None => {
                 let mut page = Vec::new();
                 Page::new(command).render(&mut page).expect("memory can be written to");
-                let page = String::from_utf8_lossy(&page).into_owned();
-                (json!({ "page": page }), page)
+                let page = String::from_utf8_lossy(&page);
+                context.printer.result(&Named("page", &page), &page);
             }
-        };
-        context.printer.result(data, human);
+        }
         Ok(exit::OK)
     }
 }

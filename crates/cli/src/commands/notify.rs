@@ -7,13 +7,14 @@ use banksman_runtime::config::Settings;
 use banksman_runtime::{Outlets, Refusal, Trust};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::{Done, config};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
+use crate::views::{self, Named};
 
 /// Notices: try whether they arrive.
 ///
@@ -47,12 +48,6 @@ fn kinds() -> impl TypedValueParser<Value = NoticeKind> {
 }
 
 impl Notify {
-    pub(crate) fn name(&self) -> &'static str {
-        match self.verb {
-            Verb::Test(_) => "notify test",
-        }
-    }
-
     pub(crate) fn run(self, context: &Context) -> Done {
         match self.verb {
             Verb::Test(test) => test.run(context),
@@ -76,6 +71,23 @@ enum Outcome {
     Refused,
 }
 
+/// Whether a notice has arrived.
+#[derive(Serialize)]
+struct Tested<'a> {
+    kind: &'static str,
+    delivery: &'a str,
+    delivered: bool,
+    channels: Vec<ChannelView<'a>>,
+}
+
+#[derive(Serialize)]
+struct ChannelView<'a> {
+    channel: &'static str,
+    outcome: &'static str,
+    error: Option<&'a str>,
+    hint: Option<&'a str>,
+}
+
 impl Test {
     fn run(self, context: &Context) -> Done {
         let project_file = config::project_file(context)?;
@@ -96,11 +108,13 @@ impl Test {
         attempts.extend(notify::send(&outlets.channels, &notice, &delivery).into_iter().map(tried));
         attempts.sort_by_key(|attempt| attempt.channel);
         let delivered = attempts.iter().all(|attempt| attempt.outcome == Outcome::Sent);
-        let data = json!({
-            "kind": self.kind.as_str(), "delivery": delivery, "delivered": delivered,
-            "channels": attempts.iter().map(Attempt::json).collect::<Vec<_>>(),
-        });
-        context.printer.result(data, attempts.iter().map(Attempt::lines).collect::<Vec<_>>().join("\n"));
+        let view = Tested {
+            kind: self.kind.as_str(),
+            delivery: &delivery,
+            delivered,
+            channels: attempts.iter().map(Attempt::view).collect(),
+        };
+        context.printer.result(&view, attempts.iter().map(Attempt::lines).collect::<Vec<_>>().join("\n"));
         Ok(if delivered { exit::OK } else { exit::ERROR })
     }
 }
@@ -112,13 +126,13 @@ fn notice(kind: NoticeKind, root: &Path) -> Notice {
         subject: format!("Banksman: a test from {name}"),
         text: "If you can read this, notices arrive here. Nothing needs to be done.".into(),
         project: root.into(),
-        data: json!({ "test": true }),
+        data: views::value(&Named("test", true)),
     }
 }
 
 fn no_channel() -> Failure {
     Failure::new(exit::CONFIG, "NO_CHANNEL", "there is nowhere to send notices to")
-        .details(json!({ "keys": ["notify.desktop", "notify.command", "notify.webhook"] }))
+        .detail("keys", &["notify.desktop", "notify.command", "notify.webhook"])
         .hint(
             "name at least one place:\n  \
              banksman config set --user notify.desktop on\n  \
@@ -179,8 +193,9 @@ impl Attempt {
         }
     }
 
-    fn json(&self) -> Value {
-        json!({ "channel": self.channel.as_str(), "outcome": self.word(), "error": self.error, "hint": self.hint })
+    fn view(&self) -> ChannelView<'_> {
+        let (error, hint) = (self.error.as_deref(), self.hint.as_deref());
+        ChannelView { channel: self.channel.as_str(), outcome: self.word(), error, hint }
     }
 
     fn lines(&self) -> String {

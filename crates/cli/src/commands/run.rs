@@ -1,9 +1,10 @@
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use banksman_core::pipeline::{Reason as Blocked, State as Stand};
 use banksman_core::task::{After, Done as How, Outcome, RetryReason, State};
-use banksman_core::{Limits, Pipeline, RunId, Status, TaskId};
+use banksman_core::{Limits, Pipeline, RunId, RunnerId, Status, TaskId};
 use banksman_engine::why::{Attended, Life};
 use banksman_engine::{RunnerEvent, Work};
 use banksman_runtime::inspect::{self, LiveRun};
@@ -11,7 +12,7 @@ use banksman_runtime::{Client, Error, RunOptions, Runner, Told, recover_run};
 use banksman_store::Key;
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, poll};
-use serde_json::json;
+use serde::Serialize;
 
 use super::doctor::limit_differences;
 use super::{Done, find, status};
@@ -21,6 +22,8 @@ use crate::failure::Failure;
 use crate::output_queue::OutputQueue;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::signals::Signals;
+use crate::views::Named;
+use crate::views::status::ItemsView;
 use crate::words;
 
 /// How many pipelines are looked at when those that cannot go on are named.
@@ -47,6 +50,26 @@ pub(crate) struct Run {
     /// it is interrupted before
     #[arg(long)]
     until_idle: bool,
+}
+
+/// What came of a runner that has ended because nothing is left to do.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Finished<'a> {
+    runner: &'a RunnerId,
+    completed: u64,
+    tasks: u64,
+    by_status: &'a BTreeMap<Status, u64>,
+    items: ItemsView<'a>,
+    /// The pipelines that need a person.
+    blocked: Vec<&'a TaskId>,
+}
+
+/// The runs that were looked after where nothing may be started.
+#[derive(Serialize)]
+struct Adopted<'a> {
+    runner: Option<RunnerId>,
+    adopted: &'a [RunId],
 }
 
 impl Run {
@@ -87,24 +110,22 @@ impl Run {
                 output.finish();
                 return Err(Failure::interrupted());
             }
-            output.result(json!({ "runner": id }), left);
+            output.result(&Named("runner", id), left);
             output.finish();
             return Ok(exit::OK);
         }
         let counts = client.reader()?.view().counts()?;
         let completed = counts.by_status.get(&Status::Completed).copied().unwrap_or_default();
         let all: u64 = counts.by_status.values().sum();
-        let items = status::items_json(&counts.items);
         let blocked = blocked(&client)?;
-        let ids: Vec<&TaskId> = blocked.iter().map(|pipeline| &pipeline.id).collect();
-        let data = json!({
-            "runner": id,
-            "completed": completed,
-            "tasks": all,
-            "byStatus": counts.by_status,
-            "items": items,
-            "blocked": ids,
-        });
+        let view = Finished {
+            runner: &id,
+            completed,
+            tasks: all,
+            by_status: &counts.by_status,
+            items: (&counts.items).into(),
+            blocked: blocked.iter().map(|pipeline| &pipeline.id).collect(),
+        };
         let tasks = (all > 0).then(|| format!("{completed} of {all} tasks completed"));
         let dead = status::dead_items(&counts.items);
         let waiting = status::items_wait(counts.items.waiting);
@@ -114,7 +135,7 @@ impl Run {
         });
         let said: Vec<String> = [tasks, dead, waiting].into_iter().flatten().chain(needs_you).collect();
         let human = if said.is_empty() { "nothing is left to do".into() } else { said.join("; ") };
-        output.result(data, human);
+        output.result(&view, human);
         output.finish();
         Ok(if completed == all && counts.items.dead.is_empty() { exit::OK } else { exit::UNHEALTHY })
     }
@@ -153,7 +174,7 @@ fn adopt_only(context: &Context, client: &Client, signals: &mut Signals, refusal
         said.into_iter().for_each(|line| output.note(line));
     });
     let is_interrupted = !signals.take().is_empty();
-    output.result(json!({ "runner": null, "adopted": left }), "nothing was started: to trust the store: banksman trust".into());
+    output.result(&Adopted { runner: None, adopted: &left }, "nothing was started: to trust the store: banksman trust".into());
     output.finish();
     if is_interrupted { Err(Failure::interrupted()) } else { Ok(exit::OK) }
 }

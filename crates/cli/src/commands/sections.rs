@@ -8,7 +8,6 @@ use banksman_engine::{Reply, Request, SectionOutcome, SectionRequest};
 use banksman_runtime::{Client, Project};
 use banksman_store::{Key, Reader};
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
 
 use super::{Done, events, find, resources};
 use crate::context::Context;
@@ -17,6 +16,9 @@ use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
 use crate::terminal::Style;
+use crate::views::events::WithEvents;
+use crate::views::sections::{Deleted, SectionPage, SectionView};
+use crate::views::{Named, Time};
 use crate::words;
 
 /// Sections: groups of tasks.
@@ -100,16 +102,6 @@ struct Page {
 }
 
 impl Sections {
-    pub(crate) fn name(&self) -> &'static str {
-        match self.verb {
-            Verb::Add(_) => "sections add",
-            Verb::List(_) => "sections list",
-            Verb::Show(_) => "sections show",
-            Verb::Update(_) => "sections update",
-            Verb::Delete(_) => "sections delete",
-        }
-    }
-
     pub(crate) fn run(self, context: &Context) -> Done {
         match self.verb {
             Verb::Add(add) => add.run(context),
@@ -128,7 +120,7 @@ impl Add {
         let section = kept(&*context.client()?, self.name.as_str(), request)?;
         let kind = if section.exclusive { "exclusive section" } else { "section" };
         let human = format!("added {kind} {BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", section.name, section.id);
-        context.printer.result(section_json(&section), human);
+        context.printer.result(&SectionView::from(&section), human);
         Ok(exit::OK)
     }
 }
@@ -144,7 +136,7 @@ impl Update {
         let section = kept(&client, self.name.as_ref().map_or(&self.section, |name| name.as_str()), request)?;
         let kind = if section.exclusive { "one runner at a time" } else { "any number of runners" };
         let human = format!("updated {BOLD}{}{BOLD:#} {DIM}{}{DIM:#}: {kind}", section.name, section.id);
-        context.printer.result(section_json(&section), human);
+        context.printer.result(&SectionView::from(&section), human);
         Ok(exit::OK)
     }
 }
@@ -158,7 +150,7 @@ impl Delete {
             outcome => return Err(refused(section.name.as_str(), &outcome)),
         }
         let human = format!("deleted {BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", section.name, section.id);
-        context.printer.result(json!({ "id": section.id, "name": section.name, "forced": self.force }), human);
+        context.printer.result(&Deleted { id: &section.id, name: &section.name, forced: self.force }, human);
         Ok(exit::OK)
     }
 }
@@ -183,14 +175,15 @@ fn refused(name: &str, outcome: &SectionOutcome) -> Failure {
         SectionOutcome::Unknown => find::no_section(name),
         SectionOutcome::NameTaken(id) => {
             Failure::new(exit::USAGE, "SECTION_EXISTS", format!("there is a section {name:?} already: {id}"))
-                .details(json!({ "section": name, "id": id }))
+                .detail("section", &name)
+                .detail("id", &id)
         }
         SectionOutcome::TooMany => Failure::usage("there are too many sections already: a project may have at most 1000")
             .hint("labels are for finer distinctions"),
         SectionOutcome::NotEmpty(tasks) => {
             let message =
                 format!("{name:?} is not empty: it has {}", if *tasks == 1 { "1 task".into() } else { format!("{tasks} tasks") });
-            Failure::new(exit::USAGE, "SECTION_NOT_EMPTY", message).details(json!({ "section": name, "tasks": tasks })).hint(
+            Failure::new(exit::USAGE, "SECTION_NOT_EMPTY", message).detail("section", &name).detail("tasks", &tasks).hint(
                 format!(
                     "banksman tasks list --section {quoted} shows them; move them with: banksman tasks update TASK --section …"
                 ),
@@ -198,15 +191,12 @@ fn refused(name: &str, outcome: &SectionOutcome) -> Failure {
         }
         SectionOutcome::Locked(holder) => {
             Failure::new(exit::LOCKED, "SECTION_LOCKED", format!("{name:?} is locked: {holder} works in it"))
-                .details(json!({ "section": name, "lockedBy": holder }))
+                .detail("section", &name)
+                .detail("lockedBy", &holder)
                 .hint(format!("to delete it all the same: banksman sections delete {quoted} --force"))
         }
         SectionOutcome::Kept(_) | SectionOutcome::Deleted => Failure::unexpected(outcome),
     }
-}
-
-fn section_json(section: &Section) -> Value {
-    json!({ "id": section.id, "name": section.name, "exclusive": section.exclusive })
 }
 
 /// These sections with what is in them, and the moment.
@@ -228,14 +218,16 @@ fn pages(project: &Project, reader: &mut Reader, sections: Vec<Section>) -> Resu
 }
 
 impl Page {
-    fn json(&self) -> Value {
-        let mut value = section_json(&self.section);
-        value["tasks"] = self.counts.values().sum::<u64>().into();
-        value["byStatus"] = json!(self.counts);
-        value["holder"] = json!(self.holder.as_ref().map(|(holder, ..)| holder));
-        value["since"] = json!(self.holder.as_ref().map(|(_, since, _)| words::rfc3339(since.wall)));
-        value["holderState"] = json!(self.holder.as_ref().map(|(.., state)| state));
-        value
+    fn view(&self) -> SectionPage<'_> {
+        let holder = self.holder.as_ref();
+        SectionPage {
+            section: (&self.section).into(),
+            tasks: self.counts.values().sum(),
+            by_status: &self.counts,
+            holder: holder.map(|(holder, ..)| holder.as_str()),
+            since: holder.map(|(_, since, _)| Time(since.wall)),
+            holder_state: holder.map(|(.., state)| *state),
+        }
     }
 
     fn number(&self, status: &[Status]) -> u64 {
@@ -283,7 +275,7 @@ impl List {
                 ["ID", "NAME", "EXCLUSIVE", "PENDING>", "BLOCKED>", "RUNNING>", "COMPLETED>", "FAILED>", "WHO WORKS IN IT"];
             table::render(&columns, pages.iter().map(|page| page.row(at)).collect())
         };
-        context.printer.result(json!({ "sections": pages.iter().map(Page::json).collect::<Vec<_>>() }), human);
+        context.printer.result(&Named("sections", pages.iter().map(Page::view).collect::<Vec<_>>()), human);
         Ok(exit::OK)
     }
 }
@@ -296,9 +288,6 @@ impl Show {
         let (mut pages, at) = pages(&project, &mut reader, vec![section])?;
         let page = pages.pop().ok_or_else(|| find::no_section(&self.section))?;
         let events = reader.view().recent("section", page.section.id.as_str(), 5)?;
-        let mut data = page.json();
-        data["recentEvents"] = events.iter().map(events::event_json).collect();
-
         let mut human = format!(
             "{BOLD}{}{BOLD:#} is {}",
             page.section.name,
@@ -315,11 +304,8 @@ impl Show {
         for (status, number) in &page.counts {
             field(status.as_str(), number.to_string());
         }
-        if !events.is_empty() {
-            human.push_str(&format!("\n\n{DIM}RECENT{DIM:#}"));
-            events.iter().rev().for_each(|event| human.push_str(&format!("\n{}", events::event_line(event))));
-        }
-        context.printer.result(data, human);
+        human.push_str(&events::recent(&events));
+        context.printer.result(&WithEvents::new(page.view(), &events), human);
         Ok(exit::OK)
     }
 }

@@ -6,7 +6,6 @@ use banksman_core::resource::coordination::{Command, Outcome};
 use banksman_core::resource::semaphore::{self, CAPACITY_LIMIT, Semaphore};
 use banksman_core::{Epoch, Grant, HolderId, Name, Stamp};
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
 
 use super::Done;
 use super::resources::{self, AcquireFlags, Dur};
@@ -15,6 +14,8 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM};
 use crate::table;
+use crate::views::resources::{GrantView, Granted, Released, SemaphoreDefinition, SemaphorePage, SemaphoreView};
+use crate::views::{Named, Text};
 use crate::words;
 
 /// Semaphores: a number of slots, taken in any weight, in the order of arrival.
@@ -147,19 +148,6 @@ struct Run {
 }
 
 impl Semaphores {
-    pub(crate) fn name(&self) -> &'static str {
-        match self.verb {
-            Verb::Define(_) => "semaphores define",
-            Verb::List(_) => "semaphores list",
-            Verb::Show(_) => "semaphores show",
-            Verb::Acquire(_) => "semaphores acquire",
-            Verb::Heartbeat(_) => "semaphores heartbeat",
-            Verb::Release(_) => "semaphores release",
-            Verb::Cleanup(_) => "semaphores cleanup",
-            Verb::Run(_) => "semaphores run",
-        }
-    }
-
     pub(crate) fn run(self, context: &Context) -> Done {
         match self.verb {
             Verb::Define(define) => define.run(context),
@@ -188,9 +176,8 @@ impl Define {
         let config = semaphore::Config { capacity: self.capacity, ttl };
         context.client()?.ask(Command::Semaphore(resource.name, semaphore::Input::Define(config)), Vec::new())?;
         let human = format!("defined {BOLD}{}{BOLD:#}: {}", self.name, words::slots(self.capacity));
-        context
-            .printer
-            .result(json!({ "name": self.name, "capacity": self.capacity, "ttl": ttl.map(|span| span.to_string()) }), human);
+        let view = SemaphoreDefinition { name: &self.name, capacity: Some(self.capacity), ttl: ttl.map(Text) };
+        context.printer.result(&view, human);
         Ok(exit::OK)
     }
 }
@@ -202,14 +189,14 @@ impl List {
         let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
         let semaphores = snapshot.coordination.semaphores.into_values();
         let semaphores: Vec<Usage> = semaphores.map(|semaphore| Usage::of(semaphore, at, project.host())).collect();
-        let data: Vec<Value> = semaphores.iter().map(Usage::json).collect();
+        let views: Vec<_> = semaphores.iter().map(|usage| usage.view(usage.live().count())).collect();
         let human = if semaphores.is_empty() {
             format!("no semaphores yet\n{DIM}try: banksman semaphores define gpu --capacity 4{DIM:#}")
         } else {
             let columns = ["NAME", "CAPACITY>", "AVAILABLE>", "HOLDERS>", "WAITERS>"];
             table::render(&columns, semaphores.iter().map(Usage::row).collect())
         };
-        context.printer.result(json!({ "semaphores": data }), human);
+        context.printer.result(&Named("semaphores", views), human);
         Ok(exit::OK)
     }
 }
@@ -252,16 +239,15 @@ impl Usage {
         self.states.len() - self.live().count()
     }
 
-    fn json(&self) -> Value {
-        json!({
-            "name": self.semaphore.name,
-            "capacity": self.capacity(),
-            "available": self.capacity().map(|_| self.available()),
-            "ttl": self.semaphore.config.ttl.map(|span| span.to_string()),
-            "holders": self.live().count(),
-            "expired": self.expired(),
-            "waiters": self.semaphore.waiters.len(),
-        })
+    fn view<H>(&self, holders: H) -> SemaphoreView<'_, H> {
+        let Semaphore { name, config, waiters, .. } = &self.semaphore;
+        SemaphoreView {
+            definition: SemaphoreDefinition { name, capacity: self.capacity(), ttl: config.ttl.map(Text) },
+            available: self.capacity().map(|_| self.available()),
+            holders,
+            expired: self.expired(),
+            waiters: waiters.len(),
+        }
     }
 
     fn row(&self) -> Vec<String> {
@@ -285,11 +271,8 @@ impl Show {
         let semaphore = snapshot.coordination.semaphores.remove(&self.name).ok_or_else(|| resources::undefined(&self.name))?;
         let usage = Usage::of(semaphore, at, project.host());
         let (semaphore, holders): (_, Vec<_>) = (&usage.semaphore, usage.grants().collect());
-        let mut data = usage.json();
-        data["holders"] = holders.iter().map(|(grant, state)| resources::grant_json(grant, state)).collect();
-        data["line"] =
-            semaphore.waiters.iter().enumerate().map(|(index, waiter)| resources::waiter_json(index + 1, waiter)).collect();
-
+        let grants = holders.iter().map(|(grant, state)| GrantView::new(grant, state)).collect();
+        let view = SemaphorePage::new(usage.view(grants), semaphore);
         let mut human = match usage.capacity() {
             Some(capacity) => format!("{BOLD}{}{BOLD:#} has {} of {capacity} slots free", self.name, usage.available()),
             None => format!("{BOLD}{}{BOLD:#} has any number of slots", self.name),
@@ -310,7 +293,7 @@ impl Show {
             human.push_str(&format!("\n\n{}", table::render(&columns, holders.iter().map(row).collect())));
         }
         human.push_str(&resources::line_rows(&semaphore.waiters, at, true));
-        context.printer.result(data, human);
+        context.printer.result(&view, human);
         Ok(exit::OK)
     }
 }
@@ -329,10 +312,9 @@ impl Heartbeat {
                     || "they do not expire, so they need no heartbeats".into(),
                     |deadline| format!("they expire in {}", words::span(deadline - at.lease)),
                 );
-                let expires = grant.expires().map(words::rfc3339);
-                let data = json!({ "name": self.name, "outcome": "extended", "holder": grant.claim.holder, "epoch": grant.epoch, "expiresAt": expires });
                 let slots = words::slots(grant.claim.weight);
-                context.printer.result(data, format!("extended {slots} of {BOLD}{}{BOLD:#}: {lasts}", self.name));
+                let view = Granted::extended(&self.name, &grant);
+                context.printer.result(&view, format!("extended {slots} of {BOLD}{}{BOLD:#}: {lasts}", self.name));
                 Ok(exit::OK)
             }
             (Outcome::Semaphore(outcome), _) => Err(resources::semaphore_refusal(&self.name, &outcome)),
@@ -352,8 +334,8 @@ impl Release {
         };
         match client.ask(Command::Semaphore(self.name.clone(), input), Vec::new())?.0 {
             Outcome::Semaphore(semaphore::Outcome::Released) => {
-                let data = json!({ "name": self.name, "outcome": "released", "forced": self.force });
-                context.printer.result(data, format!("released {BOLD}{}{BOLD:#}", self.name));
+                let view = Released { name: &self.name, outcome: "released", forced: self.force };
+                context.printer.result(&view, format!("released {BOLD}{}{BOLD:#}", self.name));
                 Ok(exit::OK)
             }
             Outcome::Semaphore(outcome) => Err(resources::semaphore_refusal(&self.name, &outcome)),

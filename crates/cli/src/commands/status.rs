@@ -1,12 +1,11 @@
 use std::collections::BTreeMap;
 
 use banksman_core::backlog::{Runner, Shortage};
-use banksman_core::{Name, Stamp, Status as Word, Task, TaskId};
+use banksman_core::{Name, Status as Word, Task, TaskId};
 use banksman_engine::why::Life;
 use banksman_runtime::inspect::{self, LiveRun, Manned, Overview};
 use banksman_store::{DeadItems, Key, WorkItems};
 use clap::Args;
-use serde_json::{Map, Value, json};
 
 use super::recording::record_ended;
 use super::tasks::brief;
@@ -16,6 +15,8 @@ use crate::exit_codes as exit;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
 use crate::terminal::Style;
+use crate::views::pipelines::PipelineView;
+use crate::views::status::{Limited, Pipelines, RunnerView, StatusView};
 use crate::words;
 
 /// What there is to do when there is nothing.
@@ -44,7 +45,7 @@ impl Status {
             }
             None => DONE.into(),
         };
-        context.printer.result(data(&overview, &next), human(&overview, &at_phases, &next, &project.host().id));
+        context.printer.result(&view(&overview, &next), human(&overview, &at_phases, &next, &project.host().id));
         Ok(exit::OK)
     }
 }
@@ -76,17 +77,6 @@ pub(super) fn dead_items(items: &WorkItems) -> Option<String> {
         }
         queues => Some(format!("{number} in {queues} queues: {commands}")),
     }
-}
-
-/// The items of workers as data.
-pub(super) fn items_json(items: &WorkItems) -> Value {
-    let dead = |(queue, dead): (&Name, &DeadItems)| json!({ "queue": queue, "count": dead.count, "first": dead.first });
-    json!({
-        "waiting": items.waiting,
-        "processing": items.processing,
-        "dead": items.deaths(),
-        "deadIn": items.dead.iter().map(dead).collect::<Vec<_>>(),
-    })
 }
 
 /// The one thing to do next; nothing if there never was a task, and no item waits.
@@ -180,63 +170,24 @@ fn limit(limit: u32) -> Option<u32> {
     (limit > 0).then_some(limit)
 }
 
-fn data(overview: &Overview, next: &str) -> Value {
-    let by_status: Map<String, Value> =
-        Word::ALL.into_iter().map(|status| (status.to_string(), count(overview, status).into())).collect();
-    let failure = |task: &Task| json!({ "task": task.id, "title": task.spec.title, "error": error(task), "at": words::rfc3339(task.changed.wall) });
-    json!({
-        "tasks": all(overview),
-        "byStatus": by_status,
-        "byHand": overview.counts.by_hand,
-        "queuedRuns": overview.queued,
-        "slots": { "used": overview.used, "limit": limit(overview.limits.runs) },
-        "roots": { "used": overview.roots, "limit": limit(overview.limits.roots) },
-        "decisions": overview.decisions,
-        "runs": overview.runs.iter().map(run_json).collect::<Vec<_>>(),
-        "runners": overview.runners.iter().map(|manned| runner_json(manned, overview.at)).collect::<Vec<_>>(),
-        "pipelines": {
-            "byState": overview.pipeline_counts,
-            "open": overview.pipelines.iter().map(|hosted| pipelines::pipeline_json(&hosted.task, &hosted.pipeline, overview.at)).collect::<Vec<_>>(),
-        },
-        "items": items_json(&overview.counts.items),
-        "failures": overview.failures.iter().map(failure).collect::<Vec<_>>(),
-        "heldByFailed": overview.held.0,
-        "next": next,
-    })
-}
-
-fn run_json(live: &LiveRun) -> Value {
-    json!({
-        "id": live.run.id,
-        "task": live.run.task,
-        "title": live.title,
-        "attempt": live.run.attempt,
-        "startedAt": words::rfc3339(live.run.started.wall),
-        "runner": live.run.owner,
-        "runnerState": why::life(live.attended.life),
-        "decision": live.attended.asked,
-        "keeperSilence": live.attended.silence,
-        "sessionEnded": live.attended.ended,
-    })
-}
-
-fn runner_json(manned: &Manned, at: Stamp) -> Value {
-    let runner = &manned.runner;
-    let shortage = runner.shortage.as_ref().map(|shortage| {
-        let next = words::rfc3339(words::wall_of(shortage.until, at));
-        json!({ "error": shortage.error, "since": words::rfc3339(shortage.since.wall), "nextTryAt": next })
-    });
-    json!({
-        "shortage": shortage,
-        "id": runner.id,
-        "state": why::life(manned.life),
-        "pid": runner.process.pid,
-        "host": runner.process.host,
-        "runs": manned.runs,
-        "maxRuns": runner.max_runs,
-        "sections": runner.sections,
-        "startedAt": words::rfc3339(runner.started.wall),
-    })
+fn view<'a>(overview: &'a Overview, next: &'a str) -> StatusView<'a> {
+    let open = overview.pipelines.iter().map(|hosted| PipelineView::new(&hosted.task, &hosted.pipeline, overview.at));
+    StatusView {
+        tasks: all(overview),
+        by_status: Word::ALL.into_iter().map(|status| (status, count(overview, status))).collect(),
+        by_hand: overview.counts.by_hand,
+        queued_runs: overview.queued,
+        slots: Limited { used: overview.used, limit: limit(overview.limits.runs) },
+        roots: Limited { used: overview.roots, limit: limit(overview.limits.roots) },
+        decisions: overview.decisions,
+        runs: overview.runs.iter().map(Into::into).collect(),
+        runners: overview.runners.iter().map(|manned| RunnerView::new(manned, overview.at)).collect(),
+        pipelines: Pipelines { by_state: &overview.pipeline_counts, open: open.collect() },
+        items: (&overview.counts.items).into(),
+        failures: overview.failures.iter().map(Into::into).collect(),
+        held_by_failed: overview.held.0,
+        next,
+    }
 }
 
 fn error(task: &Task) -> &str {

@@ -2,16 +2,17 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde::Serialize;
 
 use banksman_runtime::{Place, Project, ProjectError};
-use banksman_store::StoreError;
+use banksman_store::{Copied, StoreError};
 
 use super::Done;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::BOLD;
+use crate::views::Text;
 use crate::words;
 
 /// Stores: where project data is kept.
@@ -67,14 +68,34 @@ struct Copy {
     to: String,
 }
 
-impl Store {
-    pub(crate) fn name(&self) -> &'static str {
-        match self.verb {
-            Verb::Copy(_) => "store copy",
-            Verb::Backup(_) => "store backup",
-        }
-    }
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Written<'a> {
+    file: Text<std::path::Display<'a>>,
+    bytes: u64,
+    last_event: i64,
+}
 
+/// The store that is in use now, and the one that no longer is.
+#[derive(Serialize)]
+struct Moved<'a> {
+    store: &'a str,
+    retired: &'a str,
+}
+
+#[derive(Serialize)]
+struct CopiedView<'a> {
+    locks: usize,
+    semaphores: usize,
+    holders: usize,
+    tasks: usize,
+    items: usize,
+    events: usize,
+    #[serde(flatten)]
+    moved: Moved<'a>,
+}
+
+impl Store {
     pub(crate) fn run(self, context: &Context) -> Done {
         match self.verb {
             Verb::Copy(copy) => copy.run(context),
@@ -110,11 +131,11 @@ impl Backup {
             }
             error => error.into(),
         })?;
-        let data = json!({ "file": self.file.display().to_string(), "bytes": written.bytes, "lastEvent": written.last_event });
+        let view = Written { file: Text(self.file.display()), bytes: written.bytes, last_event: written.last_event };
         let size = words::bytes(written.bytes);
         context
             .printer
-            .result(data, format!("{BOLD}{}{BOLD:#}: {size}, up to event {}", self.file.display(), written.last_event));
+            .result(&view, format!("{BOLD}{}{BOLD:#}: {size}, up to event {}", self.file.display(), written.last_event));
         Ok(exit::OK)
     }
 }
@@ -127,7 +148,7 @@ impl Copy {
         if self.undo {
             project.undo_copy(&to)?;
             let human = format!("{BOLD}{from}{BOLD:#} is in use again; {} is retired", to.url());
-            context.printer.result(json!({ "store": from, "retired": to.url() }), human);
+            context.printer.result(&Moved { store: &from, retired: &to.url() }, human);
             return Ok(exit::OK);
         }
         let url = to.url();
@@ -135,24 +156,20 @@ impl Copy {
             // An earlier copy was killed just before its end.
             Err(ProjectError::Store(StoreError::Moved { to: there })) if there == url && project.finish_copy(&to)? => {
                 let human = format!("the copy was complete already; {BOLD}{url}{BOLD:#} is in use now");
-                context.printer.result(json!({ "store": url, "retired": from }), human);
+                context.printer.result(&Moved { store: &url, retired: &from }, human);
                 return Ok(exit::OK);
             }
             copied => copied?,
         };
-        let data = json!({ "locks": copied.locks, "semaphores": copied.semaphores, "holders": copied.holders, "tasks": copied.tasks, "items": copied.items, "events": copied.events, "store": &url, "retired": from });
+        let Copied { locks, semaphores, holders, tasks, items, events } = copied;
+        let moved = Moved { store: &url, retired: &from };
+        let view = CopiedView { locks, semaphores, holders, tasks, items, events, moved };
         let human = format!(
-            "copied {BOLD}{}{BOLD:#} locks, {BOLD}{}{BOLD:#} semaphores, {} holders, {BOLD}{}{BOLD:#} tasks, {BOLD}{}{BOLD:#} items and {BOLD}{}{BOLD:#} events; event log and tables agree\n\
+            "copied {BOLD}{locks}{BOLD:#} locks, {BOLD}{semaphores}{BOLD:#} semaphores, {holders} holders, {BOLD}{tasks}{BOLD:#} tasks, {BOLD}{items}{BOLD:#} items and {BOLD}{events}{BOLD:#} events; event log and tables agree\n\
              {from} is retired; use the project with BANKSMAN_STORE={}",
-            copied.locks,
-            copied.semaphores,
-            copied.holders,
-            copied.tasks,
-            copied.items,
-            copied.events,
             words::quoted(&url)
         );
-        context.printer.result(data, human);
+        context.printer.result(&view, human);
         Ok(exit::OK)
     }
 }

@@ -14,7 +14,6 @@ use banksman_runtime::{Project, Sessions};
 use banksman_store::{EventFilter, Key, Reader};
 use clap::Args;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use serde_json::json;
 
 use super::Done;
 use crate::context::Context;
@@ -23,6 +22,8 @@ use crate::failure::Failure;
 use crate::printer::{DIM, Printer};
 use crate::signals::Signals;
 use crate::terminal::LogFilter;
+use crate::views::Text;
+use crate::views::sessions::{LogLine, LogText};
 
 /// How much is read at a time from the end.
 const BLOCK: u64 = 64 * 1_024;
@@ -52,8 +53,15 @@ pub(crate) fn print(context: &Context, project: &Project, run: &Run, flags: &Log
         let mut text = Vec::new();
         tail.read_to(&mut text).map_err(unreadable(&path))?;
         let text = String::from_utf8_lossy(&text);
-        let data = json!({ "taskId": run.task, "run": run.id, "attempt": run.attempt, "live": run.is_live(), "path": path.display().to_string(), "text": text });
-        context.printer.result(data, "");
+        let view = LogText {
+            task_id: &run.task,
+            run: &run.id,
+            attempt: run.attempt,
+            live: run.is_live(),
+            path: Text(path.display()),
+            text: &text,
+        };
+        context.printer.result(&view, "");
         return Ok(exit::OK);
     }
     let printed = tail.read_to(&mut Log::new(&context.printer, flags.raw)).map_err(unreadable(&path))?;
@@ -276,10 +284,15 @@ struct Out<'a> {
 }
 
 impl Out<'_> {
+    /// Prints the line as far as it has come.
+    fn end_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        self.printer.view(&LogLine { run: self.run, line: &String::from_utf8_lossy(&line) });
+    }
+
     fn finish(&mut self) {
         if !self.line.is_empty() {
-            let line = std::mem::take(&mut self.line);
-            self.printer.line(&json!({ "run": self.run, "line": String::from_utf8_lossy(&line) }).to_string());
+            self.end_line();
         }
     }
 }
@@ -291,8 +304,7 @@ impl Write for Out<'_> {
         }
         for byte in bytes {
             match byte {
-                b'\n' if self.line.is_empty() => self.printer.line(&json!({ "run": self.run, "line": "" }).to_string()),
-                b'\n' => self.finish(),
+                b'\n' => self.end_line(),
                 byte => self.line.push(*byte),
             }
         }

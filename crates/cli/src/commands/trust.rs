@@ -1,18 +1,19 @@
 use std::path::Path;
 
 use banksman_core::task::Task;
-use banksman_core::{Seq, Status};
+use banksman_core::{Seq, Status, TaskId, Title};
 use banksman_runtime::config::{Foreign, Settings};
 use banksman_runtime::{Project, ProjectError, Trust as Trusted};
 use banksman_store::{Key, StoreError, TaskFilter};
 use clap::Args;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::{Done, config};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, YELLOW};
+use crate::views::Text;
 
 /// How many commands of the store are shown, and how many characters of each.
 const COMMANDS_SHOWN: usize = 5;
@@ -33,6 +34,39 @@ pub(crate) struct Trust {
     /// Trust nothing of this project any more. What runs already goes on; runners start nothing more, and leave
     #[arg(long)]
     revoke: bool,
+}
+
+/// What there is to trust.
+#[derive(Serialize)]
+struct TrustView<'a> {
+    project: Text<std::path::Display<'a>>,
+    store: Option<ContentsView<'a>>,
+    keys: Vec<KeyView<'a>>,
+}
+
+#[derive(Serialize)]
+struct KeyView<'a> {
+    key: &'static str,
+    value: &'a str,
+    trusted: bool,
+}
+
+#[derive(Serialize)]
+struct ContentsView<'a> {
+    place: &'a str,
+    id: Option<&'a str>,
+    trusted: bool,
+    tasks: usize,
+    commands: Vec<CommandView<'a>>,
+    workers: usize,
+    routes: usize,
+}
+
+#[derive(Serialize)]
+struct CommandView<'a> {
+    task: &'a TaskId,
+    title: &'a Title,
+    command: &'a str,
 }
 
 impl Trust {
@@ -57,18 +91,20 @@ impl Trust {
             }
         }
         let store = project.as_ref().map(Contents::of).transpose()?;
-        let keys: Vec<_> = foreign
-            .iter()
-            .map(|foreign| json!({ "key": foreign.key.name, "value": foreign.value, "trusted": trust.covers(&root, foreign) }))
-            .collect();
+        let keys = foreign.iter().map(|foreign| KeyView {
+            key: foreign.key.name,
+            value: &foreign.value,
+            trusted: trust.covers(&root, foreign),
+        });
         let mut human: Vec<String> = store.iter().map(Contents::page).collect();
         if foreign.is_empty() {
             human.push("nothing in the settings of this project needs trust".into());
         }
         human.extend(foreign.iter().map(|foreign| line(foreign, trust.covers(&root, foreign))));
         human.push(format!("{DIM}in {}{DIM:#}", project_file.display()));
-        let data = json!({ "project": root.display().to_string(), "store": store.as_ref().map(Contents::json), "keys": keys });
-        context.printer.result(data, human.join("\n"));
+        let store = store.as_ref().map(Contents::view);
+        let view = TrustView { project: Text(root.display()), store, keys: keys.collect() };
+        context.printer.result(&view, human.join("\n"));
         Ok(exit::OK)
     }
 }
@@ -123,18 +159,18 @@ impl Contents {
         Ok(Contents { place: project.store(), id, trusted: project.is_trusted()?, tasks, commands, workers, routes })
     }
 
-    fn json(&self) -> Value {
+    fn view(&self) -> ContentsView<'_> {
         let commands =
-            self.commands.iter().map(|(task, command)| json!({ "task": task.id, "title": task.spec.title, "command": command }));
-        json!({
-            "place": self.place,
-            "id": self.id,
-            "trusted": self.trusted,
-            "tasks": self.tasks,
-            "commands": commands.collect::<Vec<_>>(),
-            "workers": self.workers,
-            "routes": self.routes,
-        })
+            self.commands.iter().map(|(task, command)| CommandView { task: &task.id, title: &task.spec.title, command });
+        ContentsView {
+            place: &self.place,
+            id: self.id.as_deref(),
+            trusted: self.trusted,
+            tasks: self.tasks,
+            commands: commands.collect(),
+            workers: self.workers,
+            routes: self.routes,
+        }
     }
 
     fn page(&self) -> String {

@@ -1,6 +1,7 @@
 //! Tests of the binary, with real processes and real signals. One test binary, because linking dominates.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails shall say so at once")]
+#![expect(clippy::disallowed_macros, reason = "a test writes down the JSON that it expects")]
 
 mod backup;
 mod byte_paths;

@@ -9,7 +9,6 @@ use banksman_engine::{DecisionOutcome, DecisionRequest, Reply, Request, Work};
 use banksman_runtime::Client;
 use banksman_store::{Key, Reader};
 use clap::{Args, Subcommand};
-use serde_json::json;
 
 use super::{Done, resources, tasks};
 use crate::context::Context;
@@ -17,6 +16,8 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN};
 use crate::table;
+use crate::views::Named;
+use crate::views::decisions::DecisionView;
 
 /// How often an answer is given again that came too late for the run that it is about.
 const TRIES: usize = 5;
@@ -79,15 +80,6 @@ struct Resolve {
 }
 
 impl Decisions {
-    pub(crate) fn name(&self) -> &'static str {
-        match self.verb {
-            Verb::List(_) => "decisions list",
-            Verb::Show(_) => "decisions show",
-            Verb::Resolve(_) => "decisions resolve",
-            Verb::Review(_) => "decisions review",
-        }
-    }
-
     pub(crate) fn run(self, context: &Context) -> Done {
         match self.verb {
             Verb::List(list) => list.run(context),
@@ -102,13 +94,13 @@ impl List {
     fn run(self, context: &Context) -> Done {
         let mut reader = context.project()?.reader()?;
         let decisions = if self.all { reader.view().last_decisions(ALL)? } else { open(&mut reader)? };
-        let data: Vec<_> = decisions.iter().map(view::json).collect();
+        let views: Vec<_> = decisions.iter().map(DecisionView::from).collect();
         let human = if decisions.is_empty() {
             format!("{DIM}nothing waits for a decision{DIM:#}")
         } else {
             table::render(&["ID", "STATE", "RAISED", "QUESTION"], decisions.iter().map(view::row).collect())
         };
-        context.printer.result(json!({ "decisions": data }), human);
+        context.printer.result(&Named("decisions", views), human);
         Ok(exit::OK)
     }
 }
@@ -117,7 +109,7 @@ impl Show {
     fn run(self, context: &Context) -> Done {
         let mut reader = context.project()?.reader()?;
         let decision = find(&mut reader, &self.decision)?;
-        context.printer.result(view::json(&decision), view::page(&decision));
+        context.printer.result(&DecisionView::from(&decision), view::page(&decision));
         Ok(exit::OK)
     }
 }
@@ -128,7 +120,7 @@ impl Resolve {
         let decision = find(&mut client.reader()?, &self.decision)?;
         let option = self.option.unwrap_or(decision.question.recommended);
         let decision = resolve(context, &client, &decision, option, self.note.as_deref())?;
-        context.printer.result(view::json(&decision), answered(&decision));
+        context.printer.result(&DecisionView::from(&decision), answered(&decision));
         Ok(exit::OK)
     }
 }
@@ -210,7 +202,7 @@ fn find(reader: &mut Reader, name: &str) -> Result<Decision, Failure> {
 
 fn unknown(name: &str) -> Failure {
     Failure::new(exit::NOT_FOUND, "DECISION_NOT_FOUND", format!("there is no decision {name:?}"))
-        .details(json!({ "decision": name }))
+        .detail("decision", &name)
         .hint("banksman decisions list shows those that wait for an answer")
 }
 
@@ -221,5 +213,5 @@ fn over(decision: &Decision) -> Failure {
         }
         State::Withdrawn { .. } | State::Open => format!("decision {} was withdrawn: what it was about has changed", decision.id),
     };
-    Failure::new(exit::USAGE, "DECISION_OVER", message).details(view::json(decision))
+    Failure::new(exit::USAGE, "DECISION_OVER", message).details(&DecisionView::from(decision))
 }

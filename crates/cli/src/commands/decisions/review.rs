@@ -2,7 +2,7 @@ use std::io::{BufRead, IsTerminal};
 
 use banksman_core::Decision;
 use clap::Args;
-use serde_json::json;
+use serde::Serialize;
 
 use super::{answered, open, resolve, view};
 use crate::commands::Done;
@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::DIM;
+use crate::views::decisions::DecisionView;
 
 /// Go through all open questions, one after the other.
 ///
@@ -26,6 +27,12 @@ enum Said {
     Later,
     Stop,
     Unclear,
+}
+
+#[derive(Serialize)]
+struct Reviewed<'a> {
+    resolved: Vec<DecisionView<'a>>,
+    left: usize,
 }
 
 impl Review {
@@ -70,8 +77,8 @@ impl Review {
             }
         }
         let left = open(&mut reader)?.len();
-        let data = json!({ "resolved": done.iter().map(view::json).collect::<Vec<_>>(), "left": left });
-        context.printer.result(data, format!("{} answered, {left} left", done.len()));
+        let view = Reviewed { resolved: done.iter().map(DecisionView::from).collect(), left };
+        context.printer.result(&view, format!("{} answered, {left} left", done.len()));
         Ok(exit::OK)
     }
 }

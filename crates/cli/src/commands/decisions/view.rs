@@ -2,44 +2,10 @@
 
 use banksman_core::Decision;
 use banksman_core::decision::{About, State};
-use serde_json::{Value, json};
 
 use crate::commands::tasks::brief;
 use crate::printer::{BOLD, DIM, GREEN, YELLOW};
 use crate::words;
-
-pub(super) fn json(decision: &Decision) -> Value {
-    let question = &decision.question;
-    let options = (1u32..).zip(&question.options);
-    let options = options.map(|(number, choice)| json!({ "number": number, "text": choice.text, "act": choice.act }));
-    let (task, entry, run, route) = match &question.about {
-        About::Task(task) => (Some(task), None, None, None),
-        About::OutboxCommand(entry) => (None, Some(entry), None, None),
-        About::Run { run, task } => (Some(task), None, Some(run), None),
-        About::Route(route) => (None, None, None, Some(route)),
-    };
-    let (answer, ended) = match &decision.state {
-        State::Open => (None, None),
-        State::Resolved(answer) => (Some(answer), Some(answer.at)),
-        State::Withdrawn { at } => (None, Some(*at)),
-    };
-    json!({
-        "id": decision.id,
-        "state": word(decision),
-        "task": task,
-        "errand": entry,
-        "run": run,
-        "route": route,
-        "question": question.text,
-        "options": options.collect::<Vec<_>>(),
-        "recommended": question.recommended,
-        "raisedAt": words::rfc3339(decision.raised),
-        "endedAt": ended.map(words::rfc3339),
-        "answer": answer.map(|answer| answer.option),
-        "by": answer.map(|answer| &answer.by),
-        "note": answer.and_then(|answer| answer.note.as_deref()),
-    })
-}
 
 pub(super) fn row(decision: &Decision) -> Vec<String> {
     let state = match &decision.state {
@@ -74,12 +40,4 @@ pub(super) fn page(decision: &Decision) -> String {
         State::Withdrawn { at } => text.push_str(&format!("\n{DIM}withdrawn {}{DIM:#}", words::ago(*at))),
     }
     text
-}
-
-fn word(decision: &Decision) -> &'static str {
-    match &decision.state {
-        State::Open => "open",
-        State::Resolved(_) => "resolved",
-        State::Withdrawn { .. } => "withdrawn",
-    }
 }

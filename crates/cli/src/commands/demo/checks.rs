@@ -2,7 +2,7 @@
 
 use banksman_core::task::Ending;
 use banksman_core::{Liveness, Status};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::audit::Audit;
 use super::stage::Stage;
@@ -16,6 +16,14 @@ pub(super) struct Check {
     name: &'static str,
     text: String,
     problems: Vec<String>,
+}
+
+#[derive(Serialize)]
+pub(super) struct CheckView<'a> {
+    check: &'static str,
+    holds: bool,
+    text: &'a str,
+    problems: &'a [String],
 }
 
 impl Check {
@@ -35,8 +43,8 @@ impl Check {
         }
     }
 
-    pub(super) fn json(&self) -> Value {
-        json!({ "check": self.name, "holds": self.holds(), "text": self.text, "problems": self.problems })
+    pub(super) fn view(&self) -> CheckView<'_> {
+        CheckView { check: self.name, holds: self.holds(), text: &self.text, problems: &self.problems }
     }
 }
 

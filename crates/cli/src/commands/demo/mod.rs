@@ -9,17 +9,20 @@ mod story;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod timeline_view;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::Done;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::printer::{BOLD, DIM};
+use checks::CheckView;
 use stage::Stage;
 use story::{SLOTS, TASKS};
 use timeline::Timeline;
+use timeline_view::TimelineView;
 
 /// See it at work: a backlog that survives crashes, a kill -9 of its runner, a process that hides, and agents that hang.
 ///
@@ -28,6 +31,13 @@ use timeline::Timeline;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman demo")]
 pub(crate) struct Demo {}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    holds: bool,
+    checks: Vec<CheckView<'a>>,
+    timeline: TimelineView<'a>,
+}
 
 impl Demo {
     pub(crate) fn run(self, context: &Context) -> Done {
@@ -43,8 +53,8 @@ impl Demo {
         let last =
             if holds { "Your turn: banksman init, then banksman tasks add TITLE --run COMMAND" } else { "This must not happen." };
         let human = format!("\n{}\n\n{}\n\n{DIM}{last}{DIM:#}", picture::draw(&timeline), lines.join("\n"));
-        let data: Vec<Value> = checks.iter().map(checks::Check::json).collect();
-        context.printer.result(json!({ "holds": holds, "checks": data, "timeline": timeline.json() }), human);
+        let checks = checks.iter().map(checks::Check::view).collect();
+        context.printer.result(&Shown { holds, checks, timeline: timeline.view() }, human);
         Ok(if holds { exit::OK } else { exit::ERROR })
     }
 }

@@ -1,5 +1,7 @@
 //! The pure parts, over a log that is written down here.
 
+#![expect(clippy::disallowed_macros, reason = "the data of an event is written down as JSON")]
+
 use banksman_core::event::Source;
 use banksman_core::{RunId, Seq, Wall};
 use banksman_store::EventRow;

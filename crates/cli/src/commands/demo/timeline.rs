@@ -6,7 +6,6 @@ use banksman_core::event::{Event, Fact, SectionFact, TaskFact};
 use banksman_core::task::RetryReason;
 use banksman_core::{Name, RunId, SectionId, TaskId, Wall};
 use banksman_store::EventRow;
-use serde_json::{Value, json};
 
 /// How things stand with a task at some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +40,7 @@ pub(super) enum Mark {
 /// A task. All times are in milliseconds since the start of the first runner.
 #[derive(Debug)]
 pub(super) struct Row {
-    id: TaskId,
+    pub(super) id: TaskId,
     pub(super) title: String,
     pub(super) is_child: bool,
     pub(super) is_completed: bool,
@@ -210,33 +209,6 @@ impl Timeline {
     pub(super) fn slots_at(&self, time: i64) -> u32 {
         self.slots.iter().take_while(|(from, _)| *from <= time).last().map_or(0, |(_, used)| *used)
     }
-
-    pub(super) fn json(&self) -> Value {
-        let row = |row: &Row| {
-            json!({
-                "id": row.id,
-                "title": row.title,
-                "child": row.is_child,
-                "completed": row.is_completed,
-                "segments": row.segments().map(|(from, to, state)| json!({ "state": state.word(), "fromMs": from, "toMs": to })).collect::<Vec<_>>(),
-                "crashedAtMs": row.marked(Mark::Crashed),
-                "adoptedAtMs": row.marked(Mark::Adopted),
-                "restartedAtMs": row.marked(Mark::Again),
-            })
-        };
-        let section = |section: &Section| {
-            let tasks: Vec<Value> = section.rows.iter().map(row).collect();
-            json!({ "name": section.name, "exclusive": section.is_exclusive, "tasks": tasks })
-        };
-        json!({
-            "lengthMs": self.length,
-            "killedAtMs": self.kill,
-            "runners": self.runners.iter().map(|(name, from, to)| json!({ "name": name, "fromMs": from, "toMs": to })).collect::<Vec<_>>(),
-            "sections": self.sections.iter().map(section).collect::<Vec<_>>(),
-            "slots": self.slots.iter().map(|(from, used)| json!({ "fromMs": from, "used": used })).collect::<Vec<_>>(),
-            "capacity": self.capacity,
-        })
-    }
 }
 
 impl Row {
@@ -254,7 +226,7 @@ impl Row {
         self.changes.push((end, State::Over));
     }
 
-    fn marked(&self, wanted: Mark) -> Vec<i64> {
+    pub(super) fn marked(&self, wanted: Mark) -> Vec<i64> {
         self.marks.iter().filter(|(_, mark)| *mark == wanted).map(|(at, _)| *at).collect()
     }
 
@@ -274,7 +246,7 @@ impl State {
         matches!(self, State::Runs | State::Alone | State::Lends | State::Crashes | State::Stuck)
     }
 
-    fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         match self {
             State::Waits => "waits",
             State::Ready => "ready",

@@ -1,6 +1,6 @@
 //! What a check has found.
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::printer::{DIM, GREEN, RED, YELLOW};
 
@@ -36,6 +36,33 @@ enum Verdict {
     Fixed,
     Note,
     Wrong,
+}
+
+impl Verdict {
+    fn word(self) -> &'static str {
+        match self {
+            Verdict::Fine => "ok",
+            Verdict::Fixed => "fixed",
+            Verdict::Note => "note",
+            Verdict::Wrong => "wrong",
+        }
+    }
+}
+
+/// A finding as JSON has it.
+#[derive(Serialize)]
+pub(super) struct FindingView<'a> {
+    check: &'static str,
+    verdict: &'static str,
+    findings: Vec<&'a str>,
+    entries: Vec<EntryView<'a>>,
+}
+
+#[derive(Serialize)]
+struct EntryView<'a> {
+    text: &'a str,
+    fix: Option<&'a str>,
+    fixed: Option<&'a str>,
 }
 
 impl Entry {
@@ -74,14 +101,14 @@ impl Entry {
         std::iter::once(self.text.clone()).chain(remedy).collect()
     }
 
-    fn json(&self) -> Value {
+    fn view(&self) -> EntryView<'_> {
         let (fix, fixed) = match &self.remedy {
             None => (None, None),
             Some(Remedy::Fix) => (Some(FIX), None),
             Some(Remedy::Command(command)) => (Some(command.as_str()), None),
             Some(Remedy::Fixed(what)) => (None, Some(what.as_str())),
         };
-        json!({ "text": self.text, "fix": fix, "fixed": fixed })
+        EntryView { text: &self.text, fix, fixed }
     }
 }
 
@@ -108,25 +135,22 @@ impl Finding {
         self.verdict == Verdict::Wrong
     }
 
-    pub(super) fn json(&self) -> Value {
-        let verdict = match self.verdict {
-            Verdict::Fine => "ok",
-            Verdict::Fixed => "fixed",
-            Verdict::Note => "note",
-            Verdict::Wrong => "wrong",
-        };
-        let texts: Vec<&str> = self.entries.iter().map(|entry| entry.text.as_str()).collect();
-        let entries: Vec<Value> = self.entries.iter().map(Entry::json).collect();
-        json!({ "check": self.check, "verdict": verdict, "findings": texts, "entries": entries })
+    pub(super) fn view(&self) -> FindingView<'_> {
+        FindingView {
+            check: self.check,
+            verdict: self.verdict.word(),
+            findings: self.entries.iter().map(|entry| entry.text.as_str()).collect(),
+            entries: self.entries.iter().map(Entry::view).collect(),
+        }
     }
 
     pub(super) fn line(&self) -> String {
-        let (style, mark) = match self.verdict {
-            Verdict::Fine => (GREEN, "ok"),
-            Verdict::Fixed => (GREEN, "fixed"),
-            Verdict::Note => (YELLOW, "note"),
-            Verdict::Wrong => (RED, "wrong"),
+        let style = match self.verdict {
+            Verdict::Fine | Verdict::Fixed => GREEN,
+            Verdict::Note => YELLOW,
+            Verdict::Wrong => RED,
         };
+        let mark = self.verdict.word();
         let lines: Vec<String> = self.entries.iter().flat_map(Entry::lines).collect();
         format!("{style}{mark:<6}{style:#}{DIM}{:<11}{DIM:#}{}", self.check, lines.join("\n                 "))
     }

@@ -19,13 +19,13 @@ mod trust;
 use banksman_runtime::Project;
 use banksman_store::Reader;
 use clap::Args;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::Done;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
-use finding::{Entry, Finding};
+use finding::{Entry, Finding, FindingView};
 pub(super) use limits::differences as limit_differences;
 
 /// Check the health of the project, and repair it.
@@ -70,6 +70,13 @@ const CHECKS: &[Check] = &[
     merges::check,
 ];
 
+/// How the project is.
+#[derive(Serialize)]
+struct Health<'a> {
+    healthy: bool,
+    checks: Vec<FindingView<'a>>,
+}
+
 impl Doctor {
     pub(crate) fn run(self, context: &Context) -> Done {
         self.examine(context).map_err(|failure| match &failure.hint {
@@ -92,9 +99,9 @@ impl Doctor {
             }
         }
         let is_wrong = findings.iter().any(Finding::is_wrong);
-        let checks: Vec<Value> = findings.iter().map(Finding::json).collect();
+        let view = Health { healthy: !is_wrong, checks: findings.iter().map(Finding::view).collect() };
         let lines: Vec<String> = findings.iter().map(Finding::line).collect();
-        context.printer.result(json!({ "healthy": !is_wrong, "checks": checks }), lines.join("\n"));
+        context.printer.result(&view, lines.join("\n"));
         Ok(if is_wrong { exit::UNHEALTHY } else { exit::OK })
     }
 }

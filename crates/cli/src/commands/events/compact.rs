@@ -1,6 +1,7 @@
+use banksman_core::Seq;
 use banksman_store::{Compacted, EventFilter, Keep, Size, Store};
 use clap::Args;
-use serde_json::json;
+use serde::Serialize;
 
 use crate::commands::Done;
 use crate::commands::resources::Dur;
@@ -9,6 +10,7 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM};
 use crate::signals::Stops;
+use crate::views::Time;
 use crate::words;
 
 /// Take old events out of the log, and keep what they meant.
@@ -32,6 +34,27 @@ pub(super) struct Compact {
     dry_run: bool,
 }
 
+/// What was taken out of the log, and what is left of it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CompactedLog {
+    dry_run: bool,
+    removed: u64,
+    compacted_through: Option<Seq>,
+    kept: i64,
+    unheard: Option<Seq>,
+    kept_since: Option<Time>,
+    size: Sizes,
+}
+
+/// In bytes.
+#[derive(Serialize)]
+struct Sizes {
+    before: u64,
+    after: u64,
+    free: Option<u64>,
+}
+
 impl Compact {
     pub(super) fn run(self, context: &Context) -> Done {
         let keep = self.keep_events.map_or(Keep::For(self.keep.span()), |count| Keep::Last(count.into()));
@@ -41,15 +64,15 @@ impl Compact {
         let after = store.view().size()?;
         let first = store.view().events(done.mark.through, &EventFilter::default())?.events.into_iter().next();
         let left = store.view().last_event()?.0 - done.mark.through.0;
-        let data = json!({
-            "dryRun": self.dry_run,
-            "removed": done.events,
-            "compactedThrough": (done.mark.through.0 > 0).then_some(done.mark.through),
-            "kept": left,
-            "unheard": done.unheard,
-            "keptSince": first.as_ref().map(|event| words::rfc3339(event.wall)),
-            "size": { "before": before.bytes, "after": after.bytes, "free": after.free },
-        });
+        let view = CompactedLog {
+            dry_run: self.dry_run,
+            removed: done.events,
+            compacted_through: (done.mark.through.0 > 0).then_some(done.mark.through),
+            kept: left,
+            unheard: done.unheard,
+            kept_since: first.as_ref().map(|event| Time(event.wall)),
+            size: Sizes { before: before.bytes, after: after.bytes, free: after.free },
+        };
         let would = if self.dry_run { "would take" } else { "took" };
         let mut human = match done.events {
             0 => "no event is old enough to be taken out of the log".to_owned(),
@@ -65,7 +88,7 @@ impl Compact {
             ));
         }
         human.push_str(&format!("\n{DIM}{}{DIM:#}", size(after)));
-        context.printer.result(data, human);
+        context.printer.result(&view, human);
         Ok(exit::OK)
     }
 }

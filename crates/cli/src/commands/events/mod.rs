@@ -6,7 +6,8 @@ use banksman_core::event::{CustomKind, Event, Source, check_kind};
 use banksman_core::{Name, Seq, Wall};
 use banksman_store::{EventFilter, EventRow, Mark};
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::Done;
 use super::resources::Dur;
@@ -15,6 +16,7 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{CYAN, DIM};
 use crate::signals::Signals;
+use crate::views::events::EventView;
 use crate::words;
 
 /// The largest data of an event, in bytes of JSON.
@@ -72,14 +74,6 @@ struct Emit {
 }
 
 impl Events {
-    pub(crate) fn name(&self) -> &'static str {
-        match self.verb {
-            Some(Verb::Emit(_)) => "events emit",
-            Some(Verb::Compact(_)) => "events compact",
-            None => "events",
-        }
-    }
-
     pub(crate) fn run(self, context: &Context) -> Done {
         match self.verb {
             Some(Verb::Emit(emit)) => emit.run(context),
@@ -120,10 +114,8 @@ impl Events {
         if compacted.through > Seq(0) && skip == 0 && filter.since.is_none_or(|since| since <= compacted.wall) {
             tell_compacted(context, compacted);
         }
-        let data = json!({
-            "events": events.iter().map(event_json).collect::<Vec<_>>(),
-            "compactedThrough": (compacted.through > Seq(0)).then_some(compacted.through),
-        });
+        let compacted_through = (compacted.through > Seq(0)).then_some(compacted.through);
+        let view = Page { events: EventView::list(events), compacted_through };
         let human = if events.is_empty() {
             let words = if filtered || compacted.through > Seq(0) {
                 "no event is of that kind, source and time"
@@ -134,9 +126,23 @@ impl Events {
         } else {
             events.iter().map(event_line).collect::<Vec<_>>().join("\n")
         };
-        context.printer.result(data, human);
+        context.printer.result(&view, human);
         Ok(exit::OK)
     }
+}
+
+/// A part of the log.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Page<'a> {
+    events: Vec<EventView<'a>>,
+    compacted_through: Option<Seq>,
+}
+
+#[derive(Serialize)]
+struct Emitted<'a> {
+    id: Seq,
+    kind: &'a str,
 }
 
 /// Prints the log so far and then whatever happens, one line per event, until interrupted.
@@ -152,8 +158,10 @@ fn follow(context: &Context, filter: &EventFilter) -> Done {
             return Err(Failure::interrupted());
         }
         for event in &events {
-            let line = if context.printer.json { event_json(event).to_string() } else { event_line(event) };
-            context.printer.line(&line);
+            match context.printer.json {
+                true => context.printer.view(&EventView::from(event)),
+                false => context.printer.line(&event_line(event)),
+            }
         }
     }
 }
@@ -163,15 +171,13 @@ fn tell_compacted(context: &Context, compacted: Mark) {
     context.printer.note(&format!("{DIM}events up to {through}, of {wall}, were compacted and are no longer in the log{DIM:#}"));
 }
 
-pub(crate) fn event_json(event: &EventRow) -> Value {
-    json!({
-        "id": event.id,
-        "kind": event.kind,
-        "timestamp": words::rfc3339(event.wall),
-        "source": event.source,
-        "data": event.data,
-        "by": event.by,
-    })
+/// The latest events of an entity, below its page.
+pub(crate) fn recent(events: &[EventRow]) -> String {
+    if events.is_empty() {
+        return String::new();
+    }
+    let lines = events.iter().rev().map(|event| format!("\n{}", event_line(event)));
+    format!("\n\n{DIM}RECENT{DIM:#}{}", lines.collect::<String>())
 }
 
 /// `17  2026-11-15T08:00:00.000Z  lock:acquired  deploy  holder=ci-42  ttl=60000  by ada`.
@@ -221,7 +227,7 @@ impl Emit {
         let about = self.about.map(|about| about.to_string()).or_else(|| std::env::var("BANKSMAN_HOLDER").ok());
         let source = Source { component: "user".into(), id: about.map(Into::into) };
         let seq = context.client()?.emit(Event::Custom { kind, source, data })?;
-        context.printer.result(json!({ "id": seq, "kind": self.kind }), format!("event {seq}"));
+        context.printer.result(&Emitted { id: seq, kind: &self.kind }, format!("event {seq}"));
         Ok(exit::OK)
     }
 }

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use banksman_core::Name;
 use banksman_core::guard::{Guard, GuardResult};
 use banksman_core::pipeline::plan::{Context as Vars, Plan};
 use banksman_core::suggest::near;
 use banksman_runbook::Runbook;
 use banksman_runtime::guards::{Limits, gather};
 use clap::Args;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::Shelf;
 use crate::commands::Done;
@@ -38,6 +40,13 @@ pub(super) struct Check {
     vars: Vec<String>,
 }
 
+#[derive(Serialize)]
+struct Checked<'a> {
+    guard: &'a Name,
+    runbook: &'a str,
+    passed: bool,
+}
+
 impl Check {
     pub(super) fn run(self, context: &Context) -> Done {
         let shelf = Shelf::load(context, self.runbook.as_deref())?;
@@ -47,12 +56,15 @@ impl Check {
         match guard.evaluate(&inputs) {
             GuardResult::Passed => {
                 let human = format!("guard {} of runbook {} {GREEN}holds{GREEN:#}", guard.name, runbook.name);
-                context.printer.result(json!({ "guard": guard.name, "runbook": runbook.name, "passed": true }), human);
+                context.printer.result(&Checked { guard: &guard.name, runbook: &runbook.name, passed: true }, human);
                 Ok(exit::OK)
             }
             GuardResult::Failed { guard, action, part } => {
                 Err(Failure::new(exit::LOCKED, "GUARD_FAILED", format!("guard {guard} does not pass: {part}"))
-                    .details(json!({ "guard": guard, "runbook": runbook.name, "part": part, "action": action.as_str() })))
+                    .detail("guard", &guard)
+                    .detail("runbook", &runbook.name)
+                    .detail("part", &part)
+                    .detail("action", &action.as_str()))
             }
         }
     }
@@ -72,7 +84,8 @@ impl Check {
                 let runbooks: Vec<&str> = having.iter().chain([&last]).map(|runbook| &*runbook.name).collect();
                 let message = format!("more than one runbook has a guard {:?}: {}", self.name, runbooks.join(", "));
                 Err(Failure::new(exit::USAGE, "AMBIGUOUS_NAME", message)
-                    .details(json!({ "name": self.name, "runbooks": runbooks }))
+                    .detail("name", &self.name)
+                    .detail("runbooks", &runbooks)
                     .hint("say which one with --runbook"))
             }
             // It may be in the one that cannot be read.
@@ -86,7 +99,7 @@ impl Check {
     fn no_guard(&self, names: &BTreeSet<String>) -> Failure {
         let near = near(&self.name, names.iter().map(String::as_str));
         Failure::new(exit::NOT_FOUND, "GUARD_NOT_FOUND", format!("there is no guard {:?}", self.name))
-            .details(json!({ "guard": self.name }))
+            .detail("guard", &self.name)
             .hint(near.map_or("banksman guards list shows all guards".into(), |near| format!("did you mean {near}?")))
     }
 
@@ -113,7 +126,8 @@ impl Check {
             None => format!("it has {all}"),
         };
         Failure::new(exit::NOT_FOUND, "VAR_NOT_FOUND", format!("guard {} has no variable {}", self.name, words::quoted(name)))
-            .details(json!({ "guard": self.name, "var": name }))
+            .detail("guard", &self.name)
+            .detail("var", &name)
             .hint(hint)
     }
 }

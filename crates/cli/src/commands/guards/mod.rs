@@ -6,7 +6,7 @@ use banksman_core::guard::Guard;
 use banksman_runbook::Runbook;
 use banksman_runtime::{RunbookError, RunbookFile, load_all, load_runbook};
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::Done;
 use super::runbooks::guard;
@@ -15,6 +15,7 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::DIM;
 use crate::table;
+use crate::views::runbooks::GuardView;
 
 /// Guards: conditions that must hold before a phase of a pipeline begins, or before it is over.
 ///
@@ -42,19 +43,19 @@ struct List {
 }
 
 impl Guards {
-    pub(crate) fn name(&self) -> &'static str {
-        match self.verb {
-            Verb::Check(_) => "guards check",
-            Verb::List(_) => "guards list",
-        }
-    }
-
     pub(crate) fn run(self, context: &Context) -> Done {
         match self.verb {
             Verb::Check(check) => check.run(context),
             Verb::List(list) => list.run(context),
         }
     }
+}
+
+/// All guards, and the first runbook that cannot be read.
+#[derive(Serialize)]
+struct Listed<'a> {
+    guards: Vec<GuardView<'a>>,
+    wrong: Option<&'a str>,
 }
 
 /// The runbooks that can be read, and the first that cannot.
@@ -96,14 +97,8 @@ impl List {
         let shelf = Shelf::load(context, self.runbook.as_deref())?;
         let all: Vec<(&Runbook, &Guard)> =
             shelf.runbooks.iter().flat_map(|runbook| runbook.guards.values().map(move |guard| (runbook, guard))).collect();
-        let data: Vec<Value> = all
-            .iter()
-            .map(|(runbook, guard)| {
-                let mut data = guard::json(guard);
-                data["runbook"] = (*runbook.name).into();
-                data
-            })
-            .collect();
+        let views = all.iter().map(|(runbook, guard)| GuardView::of(runbook, guard));
+        let guards = views.collect();
         let human = if let (true, Some((file, _))) = (all.is_empty(), &shelf.wrong) {
             format!("no guards are known: runbook {} is wrong\n{DIM}banksman runbooks check tells why{DIM:#}", file.name)
         } else if all.is_empty() {
@@ -115,7 +110,8 @@ impl List {
             });
             table::render(&["GUARD", "RUNBOOK", "ON FAILURE", "HOLDS IF"], rows.collect())
         };
-        context.printer.result(json!({ "guards": data, "wrong": shelf.wrong.as_ref().map(|(file, _)| &file.name) }), human);
+        let wrong = shelf.wrong.as_ref().map(|(file, _)| file.name.as_str());
+        context.printer.result(&Listed { guards, wrong }, human);
         if !all.is_empty() {
             shelf.note_wrong(context);
         }

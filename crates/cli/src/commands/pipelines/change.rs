@@ -5,7 +5,6 @@ use banksman_core::{Pipeline, Stamp};
 use banksman_engine::PipelineRequest;
 use banksman_store::Key;
 use clap::Args;
-use serde_json::json;
 
 use super::{ask, find_pipeline, note_runner, own, speaker, start, stepped};
 use crate::commands::{Done, resources, tasks, why};
@@ -13,6 +12,7 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::BOLD;
+use crate::views::pipelines::{CheckpointSet, Stepped, VarsSet};
 
 /// Set variables of a pipeline.
 ///
@@ -100,8 +100,8 @@ impl Set {
         let names: Vec<String> = vars.keys().map(ToString::to_string).collect();
         let request = PipelineRequest::Set { id: id.clone(), vars, by: speaker(&id)? };
         let pipeline = stepped(&id, ask(&client, request)?)?;
-        let data = json!({ "pipeline": id, "vars": pipeline.context });
-        context.printer.result(data, format!("set {} of {BOLD}{id}{BOLD:#}", names.join(", ")));
+        let view = VarsSet { pipeline: &id, vars: &pipeline.context };
+        context.printer.result(&view, format!("set {} of {BOLD}{id}{BOLD:#}", names.join(", ")));
         Ok(exit::OK)
     }
 }
@@ -115,8 +115,8 @@ impl Checkpoint {
         let id = find_pipeline(&mut client.reader()?, &meant(self.pipeline)?)?.id;
         let message = self.message.trim().into();
         let pipeline = stepped(&id, ask(&client, PipelineRequest::Checkpoint { id: id.clone(), message, by: speaker(&id)? })?)?;
-        let data = json!({ "pipeline": id, "phase": pipeline.phase(), "message": self.message.trim() });
-        context.printer.result(data, format!("noted for {BOLD}{id}{BOLD:#}"));
+        let view = CheckpointSet { pipeline: &id, phase: pipeline.phase(), message: self.message.trim() };
+        context.printer.result(&view, format!("noted for {BOLD}{id}{BOLD:#}"));
         Ok(exit::OK)
     }
 }
@@ -163,13 +163,8 @@ fn told(context: &Context, client: &banksman_runtime::Client, pipeline: &Pipelin
     let rows = reader.view().load(&pipeline.task().cloned().map(Key::Task).into_iter().collect())?;
     let at = Stamp { lease: rows.lease, wall: rows.wall };
     let task = pipeline.task().and_then(|task| rows.backlog.tasks.get(task));
-    let data = json!({
-        "pipeline": pipeline.id,
-        "state": pipeline.word(),
-        "phase": pipeline.phase(),
-        "attempt": pipeline.attempt,
-    });
-    context.printer.result(data, format!("{BOLD}{}{BOLD:#} {}", pipeline.id, why::standing(pipeline, task, false, at)));
+    let human = format!("{BOLD}{}{BOLD:#} {}", pipeline.id, why::standing(pipeline, task, false, at));
+    context.printer.result(&Stepped::from(pipeline), human);
     note_runner(context, client, &mut reader)?;
     Ok(exit::OK)
 }

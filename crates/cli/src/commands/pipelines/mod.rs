@@ -12,10 +12,9 @@ use banksman_engine::{PipelineOutcome, PipelineRequest, Reply, Request};
 use banksman_runtime::Client;
 use banksman_store::{Key, Reader};
 use clap::{Args, Subcommand};
-use serde_json::json;
 
 pub(crate) use start::{Order, variables};
-pub(crate) use view::{COLUMNS, is_held_up, phases, pipeline_json, row, tasks_at};
+pub(crate) use view::{COLUMNS, is_held_up, phases, row, tasks_at};
 
 use super::{Done, find, why};
 use crate::context::{Context, variable};
@@ -49,20 +48,6 @@ enum Verb {
 }
 
 impl Pipelines {
-    pub(crate) fn name(&self) -> &'static str {
-        match self.verb {
-            Verb::Start(_) => "pipelines start",
-            Verb::List(_) => "pipelines list",
-            Verb::Show(_) => "pipelines show",
-            Verb::Set(_) => "pipelines set",
-            Verb::Checkpoint(_) => "pipelines checkpoint",
-            Verb::Retry(_) => "pipelines retry",
-            Verb::Unblock(_) => "pipelines unblock",
-            Verb::Cancel(_) => "pipelines cancel",
-            Verb::Delete(_) => "pipelines delete",
-        }
-    }
-
     pub(crate) fn run(self, context: &Context) -> Done {
         match self.verb {
             Verb::Start(start) => start.run(context),
@@ -126,13 +111,12 @@ fn speaker(id: &TaskId) -> Result<Option<(TaskId, Epoch)>, Failure> {
 
 fn no_pipeline(name: &str) -> Failure {
     Failure::new(exit::NOT_FOUND, "PIPELINE_NOT_FOUND", format!("there is no pipeline {name:?}"))
-        .details(json!({ "pipeline": name }))
+        .detail("pipeline", &name)
         .hint("banksman pipelines list shows all pipelines")
 }
 
 /// The pipeline after a step, or why it was not made.
 fn stepped(id: &TaskId, outcome: PipelineOutcome) -> Result<Box<Pipeline>, Failure> {
-    let details = json!({ "pipeline": id });
     match outcome {
         PipelineOutcome::Stepped(Outcome::Refused(refusal), pipeline) => Err(refused(&refusal, &pipeline)),
         PipelineOutcome::Stepped(_, pipeline) => Ok(pipeline),
@@ -140,7 +124,7 @@ fn stepped(id: &TaskId, outcome: PipelineOutcome) -> Result<Box<Pipeline>, Failu
         PipelineOutcome::Fenced => {
             let message = format!("fenced: this is not the run that is at the phase of {id}");
             Err(Failure::new(exit::FENCED, "FENCED", message)
-                .details(details)
+                .detail("pipeline", id)
                 .hint("the run that says so is over; stop what is left of it"))
         }
         PipelineOutcome::Refused(outcome) => Err(super::tasks::refused(id, &outcome)),
@@ -150,7 +134,6 @@ fn stepped(id: &TaskId, outcome: PipelineOutcome) -> Result<Box<Pipeline>, Failu
 
 fn refused(refusal: &Refusal, pipeline: &Pipeline) -> Failure {
     let (id, word) = (&pipeline.id, pipeline.word());
-    let details = json!({ "pipeline": id, "state": word, "phase": pipeline.phase() });
     let failure = match refusal {
         Refusal::NotBlocked => Failure::new(exit::USAGE, "PIPELINE_NOT_BLOCKED", format!("{id} is {word}, not blocked")),
         Refusal::NotFailed => Failure::new(exit::USAGE, "PIPELINE_NOT_FAILED", format!("{id} is {word}, and has not failed")),
@@ -181,5 +164,5 @@ fn refused(refusal: &Refusal, pipeline: &Pipeline) -> Failure {
         }
         Refusal::Unbound(error) => return start::unbound(error, &pipeline.plan),
     };
-    failure.details(details)
+    failure.detail("pipeline", id).detail("state", word).detail("phase", &pipeline.phase())
 }

@@ -13,15 +13,16 @@ use banksman_runtime::Client;
 use banksman_runtime::runbooks::{load_all, load_runbook};
 use banksman_store::Key;
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{ask, note_runner, stepped, view};
+use super::{ask, note_runner, stepped};
 use crate::commands::tasks::{Place, Placed};
 use crate::commands::{Done, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM};
+use crate::views::pipelines::PipelineView;
 use crate::words;
 
 /// Start a pipeline of a runbook.
@@ -86,7 +87,7 @@ impl Order {
         let task = reader.view().load(&[Key::Task(id.clone())].into())?.backlog.tasks.remove(&id);
         let task = task.ok_or_else(|| find::no_task(id.as_str()))?;
         let human = format!("started {BOLD}{}{BOLD:#} {DIM}{id}{DIM:#}", task.spec.title);
-        context.printer.result(view::pipeline_json(&task, &pipeline, pipeline.phase_started), human);
+        context.printer.result(&PipelineView::new(&task, &pipeline, pipeline.phase_started), human);
         note_runner(context, &client, &mut reader)?;
         Ok(exit::OK)
     }
@@ -160,7 +161,7 @@ fn no_definition(name: Option<&Name>, names: &[String]) -> Failure {
         names => format!("there are: {}", names.join(", ")),
     };
     let message = name.map_or("the runbook has no pipelines".into(), |name| format!("no runbook has a pipeline {name}"));
-    Failure::new(exit::NOT_FOUND, "PIPELINE_NOT_FOUND", message).details(json!({ "pipeline": name })).hint(hint)
+    Failure::new(exit::NOT_FOUND, "PIPELINE_NOT_FOUND", message).detail("pipeline", &name).hint(hint)
 }
 
 pub(super) fn unbound(error: &BindError, plan: &Plan) -> Failure {
@@ -175,7 +176,7 @@ pub(super) fn unbound(error: &BindError, plan: &Plan) -> Failure {
         (BindError::Given(_), _) => "let the phase print it, and declare it: output = [\"NAME\"] in the runbook".into(),
         (BindError::TooDeep(..) | BindError::TooLarge(_), _) => "write it into a file, and set a variable to its path".into(),
     };
-    Failure::new(exit::USAGE, "VARIABLES", error.to_string()).details(json!({ "pipeline": pipeline })).hint(hint)
+    Failure::new(exit::USAGE, "VARIABLES", error.to_string()).detail("pipeline", &pipeline).hint(hint)
 }
 
 /// Defines what a runbook says of locks, semaphores and queues that are not there.
@@ -215,5 +216,5 @@ fn check_slots(client: &Client, plan: &Plan) -> Result<(), Failure> {
             .hint(format!("make it larger: banksman semaphores define {name} --capacity {}", first.wanted)),
     };
     let names: Vec<&Name> = lacks.iter().map(|lack| &lack.semaphore).collect();
-    Err(failure.details(json!({ "pipeline": plan.name, "semaphores": names })))
+    Err(failure.detail("pipeline", &plan.name).detail("semaphores", &names))
 }

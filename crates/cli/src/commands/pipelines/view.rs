@@ -7,7 +7,6 @@ use banksman_core::pipeline::{Pipeline, Reason, State};
 use banksman_core::{Name, Seq, Stamp, Status, Task, TaskId};
 use banksman_store::{Hosted, Key, Reader, TaskFilter};
 use clap::Args;
-use serde_json::{Value, json};
 
 use super::find_pipeline;
 use crate::commands::tasks::{brief, coloured};
@@ -18,6 +17,9 @@ use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
 use crate::terminal::Style;
+use crate::views::Named;
+use crate::views::events::WithEvents;
+use crate::views::pipelines::{PhaseTask, PhaseView, PipelinePage, PipelineView};
 use crate::words;
 
 /// The columns of a list of pipelines.
@@ -57,7 +59,7 @@ impl List {
         }
         let from = self.limit.map_or(0, |limit| found.len().saturating_sub(limit));
         let found = found.split_off(from);
-        let data: Vec<Value> = found.iter().map(|hosted| pipeline_json(&hosted.task, &hosted.pipeline, at)).collect();
+        let views: Vec<_> = found.iter().map(|hosted| PipelineView::new(&hosted.task, &hosted.pipeline, at)).collect();
         let human = match (found.is_empty(), &self.state) {
             (true, Some(state)) => format!("no pipelines that are {state}"),
             (true, None) => format!("no pipelines\n{DIM}try: banksman runbooks list{DIM:#}"),
@@ -66,7 +68,7 @@ impl List {
                 table::render(&COLUMNS, found.iter().map(|hosted| row(hosted, &tasks, at)).collect())
             }
         };
-        context.printer.result(json!({ "pipelines": data }), human);
+        context.printer.result(&Named("pipelines", views), human);
         Ok(exit::OK)
     }
 }
@@ -124,29 +126,17 @@ impl Show {
         let at = Stamp { lease: now.lease, wall: now.wall };
         let host = now.backlog.tasks.get(&pipeline.id).ok_or_else(|| find::no_task(pipeline.id.as_str()))?;
         let recent = reader.view().recent("pipeline", pipeline.id.as_str(), 5)?;
-        let mut data = pipeline_json(host, &pipeline, at);
-        let tasks_of = |phase: &Phase| -> Vec<Value> {
-            let own = children.iter().filter(|task| of_phase(task, &phase.name));
-            own.map(|task| json!({ "id": task.id, "status": task.status(), "startedAt": words::rfc3339(task.created) })).collect()
+        let phases = pipeline.plan.phases.iter().map(|phase| {
+            let tasks = children.iter().filter(|task| of_phase(task, &phase.name)).map(PhaseTask::from).collect();
+            PhaseView { name: &phase.name, does: does(phase, &pipeline), tasks }
+        });
+        let view = PipelinePage {
+            pipeline: PipelineView::new(host, &pipeline, at),
+            phases: phases.collect(),
+            checkpoints: pipeline.checkpoints.iter().map(Into::into).collect(),
         };
-        data["phases"] = pipeline
-            .plan
-            .phases
-            .iter()
-            .map(|phase| json!({ "name": phase.name, "does": does(phase, &pipeline), "tasks": tasks_of(phase) }))
-            .collect();
-        data["checkpoints"] = pipeline
-            .checkpoints
-            .iter()
-            .map(|said| json!({ "phase": said.phase, "message": said.message, "at": words::rfc3339(said.at) }))
-            .collect();
-        data["recentEvents"] = recent.iter().map(events::event_json).collect();
-        let mut human = page(host, &pipeline, &children, at);
-        if !recent.is_empty() {
-            human += &format!("\n\n{DIM}RECENT{DIM:#}");
-            recent.iter().rev().for_each(|event| human += &format!("\n{}", events::event_line(event)));
-        }
-        context.printer.result(data, human);
+        let human = page(host, &pipeline, &children, at) + &events::recent(&recent);
+        context.printer.result(&WithEvents::new(view, &recent), human);
         Ok(exit::OK)
     }
 }
@@ -166,40 +156,6 @@ pub(crate) fn phases(reader: &mut Reader, pipeline: &TaskId) -> Result<Vec<Task>
 
 fn of_phase(task: &Task, phase: &Name) -> bool {
     task.spec.phase() == Some(phase.as_str())
-}
-
-/// What programs are told of a pipeline.
-pub(crate) fn pipeline_json(task: &Task, pipeline: &Pipeline, at: Stamp) -> Value {
-    let blocked = match &pipeline.state {
-        State::Blocked { reason: Reason::Guard { guard, part, again, looked, .. }, .. } => {
-            let looked = (looked.0 > 0).then(|| words::rfc3339(*looked));
-            let again = (again.0 > 0).then(|| words::rfc3339(words::wall_of(*again, at)));
-            json!({ "guard": { "guard": guard, "part": part, "lookedAt": looked, "nextLookAt": again } })
-        }
-        State::Blocked { reason, .. } => json!(reason),
-        _ => Value::Null,
-    };
-    let (error, recoverable) = match &pipeline.state {
-        State::Failed { error, recoverable, .. } => (json!(error), json!(recoverable)),
-        _ => (Value::Null, Value::Null),
-    };
-    json!({
-        "id": pipeline.id,
-        "title": task.spec.title,
-        "runbook": pipeline.plan.runbook,
-        "pipeline": pipeline.plan.name,
-        "state": pipeline.word(),
-        "status": task.status(),
-        "phase": pipeline.phase(),
-        "attempt": pipeline.attempt,
-        "phaseStartedAt": words::rfc3339(pipeline.phase_started.wall),
-        "task": pipeline.task(),
-        "blockedBy": blocked,
-        "error": error,
-        "recoverable": recoverable,
-        "vars": pipeline.context,
-        "createdAt": words::rfc3339(task.created),
-    })
 }
 
 fn page(host: &Task, pipeline: &Pipeline, children: &[Task], at: Stamp) -> String {

@@ -5,7 +5,6 @@ use banksman_core::{ItemId, Name};
 use banksman_runtime::Client;
 use banksman_store::Key;
 use clap::Args;
-use serde_json::json;
 
 use super::refusal;
 use crate::commands::Done;
@@ -13,6 +12,7 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, GREEN};
+use crate::views::queues::{Purged, Requeued};
 use crate::words;
 
 /// How many items one transaction changes: each is a row and an event.
@@ -55,8 +55,9 @@ impl Requeue {
         let Some(item) = self.item else { return self.all_of_them(context, &client) };
         match client.ask_queue(&self.queue, Input::Requeue(item))?.0 {
             Outcome::Requeued { queue } => {
-                let data = json!({ "queue": self.queue, "id": item, "movedTo": queue, "requeued": 1, "stuck": 0 });
-                context.printer.result(data, format!("{GREEN}requeued{GREEN:#} {BOLD}{item}{BOLD:#} in {queue}"));
+                let human = format!("{GREEN}requeued{GREEN:#} {BOLD}{item}{BOLD:#} in {queue}");
+                let (id, moved_to) = (Some(item), Some(queue));
+                context.printer.result(&Requeued { queue: &self.queue, id, moved_to, requeued: 1, stuck: 0 }, human);
                 Ok(exit::OK)
             }
             other => Err(refusal(&self.queue, Some(item), &other)),
@@ -79,11 +80,11 @@ impl Requeue {
         }
         if left > 0 {
             let message = format!("{requeued} were requeued; the queue that the others came from is full or gone");
-            let details = json!({ "queue": self.queue, "requeued": requeued });
-            return Err(Failure::new(exit::LOCKED, "QUEUE_FULL", message).details(details));
+            let failure = Failure::new(exit::LOCKED, "QUEUE_FULL", message);
+            return Err(failure.detail("queue", &self.queue).detail("requeued", &requeued));
         }
-        let data = json!({ "queue": self.queue, "id": null, "movedTo": null, "requeued": requeued, "stuck": left });
-        context.printer.result(data, format!("{GREEN}requeued{GREEN:#} {} of {}", words::thousands(requeued), self.queue));
+        let view = Requeued { queue: &self.queue, id: None, moved_to: None, requeued, stuck: left };
+        context.printer.result(&view, format!("{GREEN}requeued{GREEN:#} {} of {}", words::thousands(requeued), self.queue));
         Ok(exit::OK)
     }
 }
@@ -123,8 +124,8 @@ impl Purge {
                 }
             }
         }
-        let data = json!({ "queue": self.queue, "purged": purged });
-        context.printer.result(data, format!("removed {} from {BOLD}{}{BOLD:#}", words::thousands(purged), self.queue));
+        let view = Purged { queue: &self.queue, purged };
+        context.printer.result(&view, format!("removed {} from {BOLD}{}{BOLD:#}", words::thousands(purged), self.queue));
         Ok(exit::OK)
     }
 }

@@ -11,7 +11,7 @@ use banksman_core::suggest::near;
 use banksman_core::{ItemId, Name};
 use banksman_store::Key;
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde_json::Value;
 
 use super::Done;
 use crate::context::Context;
@@ -49,23 +49,6 @@ enum Verb {
 }
 
 impl Queues {
-    pub(crate) fn name(&self) -> &'static str {
-        match self.verb {
-            Verb::Define(_) => "queues define",
-            Verb::List(_) => "queues list",
-            Verb::Show(_) => "queues show",
-            Verb::Push(_) => "queues push",
-            Verb::Take(_) => "queues take",
-            Verb::Extend(_) => "queues extend",
-            Verb::Complete(_) => "queues complete",
-            Verb::Fail(_) => "queues fail",
-            Verb::Requeue(_) => "queues requeue",
-            Verb::Purge(_) => "queues purge",
-            Verb::Pause(_) => "queues pause",
-            Verb::Resume(_) => "queues resume",
-        }
-    }
-
     pub(crate) fn run(self, context: &Context) -> Done {
         self.verb.run(context).map_err(|failure| meant(context, failure))
     }
@@ -92,13 +75,14 @@ impl Verb {
 
 fn no_queue(queue: &Name) -> Failure {
     Failure::new(exit::NOT_FOUND, "QUEUE_NOT_FOUND", format!("there is no queue {queue}"))
-        .details(json!({ "queue": queue }))
+        .detail("queue", &queue)
         .hint(format!("define it with: banksman queues define {}", words::last(queue)))
 }
 
 /// Where there is no such queue, but one with almost that name, it is named instead.
 fn meant(context: &Context, failure: Failure) -> Failure {
-    let Some(name) = failure.details["queue"].as_str().filter(|_| failure.code == "QUEUE_NOT_FOUND") else { return failure };
+    let name = failure.details.get("queue").and_then(Value::as_str);
+    let Some(name) = name.filter(|_| failure.code == "QUEUE_NOT_FOUND") else { return failure };
     let Ok(rows) = context.reader().and_then(|mut reader| Ok(reader.view().load(&[Key::Queues].into())?)) else { return failure };
     match near(name, rows.queues.queues.keys().map(Name::as_str)) {
         Some(near) => failure.hint(format!("did you mean {near}?")),
@@ -109,36 +93,36 @@ fn meant(context: &Context, failure: Failure) -> Failure {
 fn no_item(queue: &Name, item: ItemId) -> Failure {
     let message = format!("there is no item {item} in {queue}: it is done, was removed or moved, or never was");
     Failure::new(exit::NOT_FOUND, "ITEM_NOT_FOUND", message)
-        .details(json!({ "queue": queue, "item": item }))
+        .detail("queue", &queue)
+        .detail("item", &item)
         .hint(format!("banksman events --source queue:{queue} tells what became of it"))
 }
 
 /// The refusals that several verbs share.
 fn refusal(queue: &Name, item: Option<ItemId>, outcome: &Outcome) -> Failure {
     let name = || item.map_or_else(|| "it".to_owned(), |item| item.to_string());
-    let details = json!({ "queue": queue, "item": item });
+    let failure = |exit, code, message| Failure::new(exit, code, message).detail("queue", queue).detail("item", &item);
     match (outcome, item) {
         (Outcome::Unknown, _) => no_queue(queue),
         (Outcome::NoItem, Some(item)) => no_item(queue, item),
         (Outcome::Fenced { fence }, _) => {
             let message = format!("fenced: {} was taken away from this holder, its time was over (the fence is {fence})", name());
-            Failure::new(exit::FENCED, "FENCED", message).details(details).hint("stop the work on it; another may have it now")
+            failure(exit::FENCED, "FENCED", message).hint("stop the work on it; another may have it now")
         }
         (Outcome::NotOwner { holder }, _) => {
             let message = format!("{} is worked on by {holder}", name());
-            Failure::new(exit::NOT_PERMITTED, "NOT_OWNER", message).details(details).hint("name the holder that `take` printed")
+            failure(exit::NOT_PERMITTED, "NOT_OWNER", message).hint("name the holder that `take` printed")
         }
         (Outcome::NotProcessing { status }, _) => {
             let message = format!("{} is {status}: this attempt has ended already", name());
-            Failure::new(exit::NOT_PERMITTED, "ITEM_NOT_PROCESSING", message).details(details)
+            failure(exit::NOT_PERMITTED, "ITEM_NOT_PROCESSING", message)
         }
         (Outcome::NotDead { status }, _) => {
-            Failure::new(exit::USAGE, "ITEM_NOT_DEAD", format!("{} is {status}, and only dead items are tried again", name()))
-                .details(details)
+            failure(exit::USAGE, "ITEM_NOT_DEAD", format!("{} is {status}, and only dead items are tried again", name()))
         }
         (Outcome::NoWayBack(to), _) => {
             let message = format!("{} cannot go back to {to}: that queue is full or gone", name());
-            Failure::new(exit::LOCKED, "QUEUE_FULL", message).details(details)
+            failure(exit::LOCKED, "QUEUE_FULL", message)
         }
         (Outcome::TooManyQueues, _) => {
             Failure::new(exit::LOCKED, "FULL", format!("a project may have at most {QUEUES_LIMIT} queues"))
@@ -147,7 +131,7 @@ fn refusal(queue: &Name, item: Option<ItemId>, outcome: &Outcome) -> Failure {
             Failure::new(exit::LOCKED, "LINE_FULL", format!("too many are waiting for an item of {queue} already"))
         }
         (Outcome::Halted, _) => Failure::new(exit::LOCKED, "QUEUE_PAUSED", format!("{queue} is paused"))
-            .details(json!({ "queue": queue }))
+            .detail("queue", &queue)
             .hint(format!("banksman queues resume {}", words::last(queue))),
         (other, _) => Failure::unexpected(other),
     }

@@ -7,7 +7,6 @@ use banksman_core::{DedupeKey, ItemId, Name, Span};
 use banksman_runtime::Client;
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde_json::json;
 
 use super::refusal;
 use crate::commands::Done;
@@ -16,6 +15,7 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, GREEN};
+use crate::views::queues::Pushed as PushedView;
 use crate::words;
 
 /// How many lines go into one transaction: each is a row and an event.
@@ -120,7 +120,8 @@ impl Push {
     fn item(&self, text: &str) -> Result<New, Failure> {
         let data = Data::parse(text).map_err(|error| match error {
             DataError::TooLarge { bytes } => Failure::new(exit::USAGE, "ITEM_TOO_LARGE", error.to_string())
-                .details(json!({ "bytes": bytes, "limit": DATA_LIMIT }))
+                .detail("bytes", &bytes)
+                .detail("limit", &DATA_LIMIT)
                 .hint(TOO_LARGE),
             DataError::Json(_) => Failure::usage(error).hint(r#"for example: '{"issue": 17}', or '"text in quotes of its own"'"#),
         })?;
@@ -130,10 +131,9 @@ impl Push {
 
     fn tell(&self, context: &Context, sum: &Sum, human: String) -> Done {
         let outcome = if sum.pushed == 0 && sum.duplicates > 0 { "duplicate" } else { "pushed" };
-        let data = json!({
-            "queue": self.queue, "id": sum.last, "outcome": outcome, "pushed": sum.pushed, "duplicates": sum.duplicates,
-        });
-        context.printer.result(data, human);
+        let Sum { last: id, pushed, duplicates } = *sum;
+        let view = PushedView { queue: &self.queue, id, outcome, pushed, duplicates };
+        context.printer.result(&view, human);
         Ok(exit::OK)
     }
 }
@@ -175,7 +175,8 @@ fn send(client: &Client, queue: &Name, chunk: Vec<New>, sum: &mut Sum) -> Result
                     "QUEUE_FULL",
                     format!("{queue} is full: it has as many items as it may have"),
                 )
-                .details(json!({ "queue": queue, "pushed": sum.pushed }))
+                .detail("queue", &queue)
+                .detail("pushed", &sum.pushed)
                 .hint(with_sum(sum, format!("banksman queues show {} tells what is in it", words::last(queue)))));
             }
         }
@@ -186,7 +187,10 @@ fn send(client: &Client, queue: &Name, chunk: Vec<New>, sum: &mut Sum) -> Result
 /// A line is wrong, and those before it are in.
 fn stopped(failure: Failure, line: usize, sum: &Sum) -> Failure {
     let hint = with_sum(sum, failure.hint.clone().unwrap_or_default());
-    let failure = failure.at(&format!("line {line}")).details(json!({ "line": line, "pushed": sum.pushed }));
+    let failure = Failure { details: Default::default(), ..failure }
+        .at(&format!("line {line}"))
+        .detail("line", &line)
+        .detail("pushed", &sum.pushed);
     if hint.is_empty() { failure } else { failure.hint(hint) }
 }
 

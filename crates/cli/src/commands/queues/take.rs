@@ -7,7 +7,6 @@ use banksman_core::{Epoch, HolderId, ItemId, Name, Span, Stamp};
 use banksman_runtime::{Client, TakeEnd};
 use banksman_store::Key;
 use clap::Args;
-use serde_json::{Value, json};
 
 use super::hand::settle;
 use super::refusal;
@@ -18,6 +17,7 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::signals::Signals;
+use crate::views::{Time, queues as views};
 use crate::words;
 
 /// Take the first item of a queue. It is yours until its time is over.
@@ -100,6 +100,10 @@ impl Own {
         Ok(context.client()?.ask_queue(&self.queue, input)?)
     }
 
+    fn changed(&self, outcome: &'static str) -> views::Changed<'_> {
+        views::Changed { queue: &self.queue, id: self.item, outcome }
+    }
+
     fn refused(&self, outcome: &Outcome) -> Failure {
         refusal(&self.queue, Some(self.item), outcome)
     }
@@ -129,8 +133,8 @@ impl Take {
         };
         match end {
             TakeEnd::Answered { outcome: Outcome::Taken(item), at } => {
-                let (data, human) = describe(&self.queue, &item, at);
-                context.printer.try_result(data, human).map_err(|error| unprinted(&client, &self.queue, &item, &error))?;
+                let (view, human) = describe(&self.queue, &item, at);
+                context.printer.try_result(&view, human).map_err(|error| unprinted(&client, &self.queue, &item, &error))?;
                 Ok(exit::OK)
             }
             TakeEnd::Answered { outcome: Outcome::Empty { next }, at } => {
@@ -140,15 +144,18 @@ impl Take {
                     None => "--wait waits for one".to_owned(),
                 };
                 Err(Failure::new(exit::NOT_FOUND, "QUEUE_EMPTY", format!("there is nothing to take in {}", self.queue))
-                    .details(json!({ "queue": self.queue, "nextAt": next }))
+                    .detail("queue", &self.queue)
+                    .detail("nextAt", &next)
                     .hint(hint))
             }
             TakeEnd::Answered { outcome, .. } => Err(refusal(&self.queue, None, &outcome)),
             TakeEnd::TimedOut(waiting) => {
                 let why = if waiting.is_halted { "which is paused".to_owned() } else { what_is_there(&client, &self.queue)? };
-                let details = json!({ "queue": self.queue, "place": waiting.place, "paused": waiting.is_halted });
                 let message = format!("waited too long for an item of {}, {why}", self.queue);
-                let failure = Failure::new(exit::LOCKED, "WAIT_TIMEOUT", message).details(details);
+                let failure = Failure::new(exit::LOCKED, "WAIT_TIMEOUT", message)
+                    .detail("queue", &self.queue)
+                    .detail("place", &waiting.place)
+                    .detail("paused", &waiting.is_halted);
                 let resume = format!("banksman queues resume {}", words::quoted(&self.queue));
                 Err(if waiting.is_halted { failure.hint(resume) } else { failure })
             }
@@ -187,26 +194,22 @@ fn unprinted(client: &Client, queue: &Name, item: &Item, error: &std::io::Error)
     let returned = client.ask_queue(queue, Input::Fail { hold, error: why.into(), retry_after: Some(Span::ZERO) }).is_ok();
     let state = if returned { "was given back" } else { "can be taken again when its time is over" };
     Failure::system("print the item", error)
-        .details(json!({ "queue": queue, "id": item.id, "returned": returned }))
+        .detail("queue", &queue)
+        .detail("id", &item.id)
+        .detail("returned", &returned)
         .hint(format!("{} {state}", item.id))
 }
 
-fn describe(queue: &Name, item: &Item, at: Stamp) -> (Value, String) {
+fn describe<'a>(queue: &'a Name, item: &'a Item, at: Stamp) -> (views::Taken<'a>, String) {
     let State::Processing(taken) = &item.state else { unreachable!("it was just taken") };
-    let until = words::rfc3339(taken.since.wall_of(taken.until));
-    let data = json!({
-        "queue": queue,
-        "item": {
-            "id": item.id,
-            "data": item.data,
-            "priority": item.priority,
-            "attempts": item.attempts,
-            "epoch": taken.epoch,
-        },
-        "holder": taken.holder,
-        "takenAt": words::rfc3339(taken.since.wall),
-        "visibleUntil": until,
-    });
+    let Item { id, data, priority, attempts, .. } = item;
+    let view = views::Taken {
+        queue,
+        item: views::TakenItem { id: *id, data, priority: *priority, attempts: *attempts, epoch: taken.epoch },
+        holder: &taken.holder,
+        taken_at: Time(taken.since.wall),
+        visible_until: Time(taken.since.wall_of(taken.until)),
+    };
     let (quoted, holder) = (words::quoted(queue), words::quoted(&taken.holder));
     let lasts = words::span(taken.until - at.lease);
     let human = format!(
@@ -220,7 +223,7 @@ fn describe(queue: &Name, item: &Item, at: Stamp) -> (Value, String) {
         item.id,
         taken.epoch
     );
-    (data, human)
+    (view, human)
 }
 
 impl Extend {
@@ -228,14 +231,9 @@ impl Extend {
         let by = self.visibility_timeout.map(|by| by.positive("--visibility-timeout")).transpose()?;
         match self.own.ask(context, Input::Extend(self.own.hold()?, by))? {
             (Outcome::Extended { until }, at) => {
-                let data = json!({
-                    "queue": self.own.queue,
-                    "id": self.own.item,
-                    "outcome": "extended",
-                    "visibleUntil": words::rfc3339(words::wall_of(until, at)),
-                });
                 let human = format!("extended {BOLD}{}{BOLD:#}: yours for {}", self.own.item, words::span(until - at.lease));
-                context.printer.result(data, human);
+                let visible_until = Time(words::wall_of(until, at));
+                context.printer.result(&views::Extended { item: self.own.changed("extended"), visible_until }, human);
                 Ok(exit::OK)
             }
             (outcome, _) => Err(self.own.refused(&outcome)),
@@ -253,7 +251,7 @@ impl Complete {
             }
             outcome => return Err(self.own.refused(&outcome)),
         };
-        context.printer.result(json!({ "queue": self.own.queue, "id": self.own.item, "outcome": word }), human);
+        context.printer.result(&self.own.changed(word), human);
         Ok(exit::OK)
     }
 }
@@ -271,7 +269,7 @@ impl Fail {
             (Outcome::Failed { due }, at) => {
                 let when = if due > at.lease { format!(" in {}", words::span(due - at.lease)) } else { String::new() };
                 let human = format!("{YELLOW}failed{YELLOW:#} {BOLD}{item}{BOLD:#}: it can be taken again{when}");
-                ("failed", Some(words::rfc3339(words::wall_of(due, at))), None, human)
+                ("failed", Some(Time(words::wall_of(due, at))), None, human)
             }
             (Outcome::Dead { moved_to }, _) => {
                 let whither = moved_to.as_ref().map_or_else(String::new, |to| format!(", and is in {to} now"));
@@ -280,8 +278,8 @@ impl Fail {
             }
             (outcome, _) => return Err(self.own.refused(&outcome)),
         };
-        let data = json!({ "queue": self.own.queue, "id": item, "outcome": outcome, "retryAt": retry_at, "movedTo": moved_to });
-        context.printer.result(data, human);
+        let view = views::Failed { item: self.own.changed(outcome), retry_at, moved_to };
+        context.printer.result(&view, human);
         Ok(exit::OK)
     }
 }

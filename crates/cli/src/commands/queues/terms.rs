@@ -5,7 +5,6 @@ use banksman_core::queue::{ATTEMPTS_LIMIT, Config, Input, LENGTH_LIMIT, Outcome}
 use banksman_runbook::QueueTerms;
 use banksman_store::Key;
 use clap::Args;
-use serde_json::json;
 
 use super::refusal;
 use crate::commands::Done;
@@ -14,6 +13,7 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, YELLOW};
+use crate::views::queues::{Defined, Paused};
 use crate::words;
 
 /// Make a queue, or change its terms: what is not said stays as it is.
@@ -86,14 +86,7 @@ impl Define {
             config.max_attempts,
             words::thousands(config.max_length as usize)
         );
-        let data = json!({
-            "queue": self.name,
-            "visibilityTimeout": config.visibility_timeout.to_string(),
-            "maxAttempts": config.max_attempts,
-            "deadLetter": config.dead_letter,
-            "maxLength": config.max_length,
-        });
-        context.printer.result(data, human);
+        context.printer.result(&Defined { queue: &self.name, terms: (&config).into() }, human);
         Ok(exit::OK)
     }
 }
@@ -104,10 +97,8 @@ impl Pause {
             Outcome::Paused => {}
             other => return Err(refusal(&self.queue, None, &other)),
         }
-        context.printer.result(
-            json!({ "queue": self.queue, "paused": true }),
-            format!("{YELLOW}paused{YELLOW:#} {BOLD}{}{BOLD:#}", self.queue),
-        );
+        let human = format!("{YELLOW}paused{YELLOW:#} {BOLD}{}{BOLD:#}", self.queue);
+        context.printer.result(&Paused { queue: &self.queue, paused: true }, human);
         Ok(exit::OK)
     }
 }
@@ -118,7 +109,7 @@ impl Resume {
             Outcome::Resumed => {}
             other => return Err(refusal(&self.queue, None, &other)),
         }
-        context.printer.result(json!({ "queue": self.queue, "paused": false }), format!("resumed {BOLD}{}{BOLD:#}", self.queue));
+        context.printer.result(&Paused { queue: &self.queue, paused: false }, format!("resumed {BOLD}{}{BOLD:#}", self.queue));
         Ok(exit::OK)
     }
 }

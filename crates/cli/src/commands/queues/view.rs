@@ -8,7 +8,6 @@ use banksman_core::worker::Worker;
 use banksman_core::{ItemId, Liveness, Name, Now, ProcessId, Stamp, TaskId};
 use banksman_store::{Key, QueueCounts, Reader};
 use clap::Args;
-use serde_json::{Value, json};
 
 use super::{no_item, no_queue};
 use crate::commands::tasks::brief;
@@ -18,6 +17,9 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
+use crate::views::Named;
+use crate::views::events::WithEvents;
+use crate::views::queues::{ItemView, QueuePage, QueueView, WorkerState, death};
 use crate::words;
 
 /// How many items of each kind `show` prints.
@@ -75,6 +77,10 @@ impl Seen {
         self.workers.iter().filter(move |(_, of, _)| of == queue).map(|(name, _, state)| (name, *state))
     }
 
+    fn item<'a>(&'a self, item: &'a Item) -> ItemView<'a> {
+        ItemView::new(item, self.tasks.get(&item.id))
+    }
+
     fn waiters(&self, queue: &Name) -> usize {
         self.queues.takers.values().filter(|taker| taker.queue == *queue).count()
     }
@@ -91,7 +97,8 @@ impl List {
         let counts = reader.view().queue_counts(seen.at.lease)?;
         let rows: Vec<(&Queue, QueueCounts)> =
             seen.queues.queues.values().map(|queue| (queue, counts.get(&queue.name).copied().unwrap_or_default())).collect();
-        let data: Vec<Value> = rows.iter().map(|(queue, counts)| queue_json(queue, counts, seen.waiters(&queue.name))).collect();
+        let views = rows.iter().map(|(queue, counts)| QueueView::new(queue, counts, seen.waiters(&queue.name)));
+        let views: Vec<_> = views.collect();
         let human = if rows.is_empty() {
             format!("no queues yet\n{DIM}try: banksman queues define triage{DIM:#}")
         } else {
@@ -105,7 +112,7 @@ impl List {
             let columns = ["NAME", "STATE", "READY>", "RESTING>", "PROCESSING>", "DEAD>", "WAITERS>"];
             table::render(&columns, rows.iter().map(row).collect())
         };
-        context.printer.result(json!({ "queues": data }), human);
+        context.printer.result(&Named("queues", views), human);
         Ok(exit::OK)
     }
 }
@@ -117,7 +124,7 @@ fn dead<'a>(context: &Context, reader: &mut Reader, host: &Host, queues: impl It
     let seen = Seen::load(reader, host, &keys)?;
     let is_dead = |item: &&Item| Part::Dead.has(item) || Part::Moved.has(item);
     let items: Vec<&Item> = seen.queues.items.values().filter(is_dead).collect();
-    let data: Vec<Value> = items.iter().map(|item| item_json(item, &seen)).collect();
+    let views: Vec<_> = items.iter().map(|item| seen.item(item)).collect();
     let human = if items.is_empty() {
         format!("{DIM}nothing is dead{DIM:#}")
     } else {
@@ -127,17 +134,8 @@ fn dead<'a>(context: &Context, reader: &mut Reader, host: &Host, queues: impl It
         };
         table::render(&["ID", "IN", "DIED IN", "AT", "REASON"], items.iter().map(row).collect())
     };
-    context.printer.result(json!({ "items": data }), human);
+    context.printer.result(&Named("items", views), human);
     Ok(exit::OK)
-}
-
-/// Where, why and when it died.
-fn death(item: &Item) -> Option<(&Name, &str, banksman_core::Wall)> {
-    match (&item.state, &item.origin) {
-        (State::Dead { reason, at }, _) => Some((&item.queue, reason, *at)),
-        (_, Some(origin)) => Some((&origin.queue, &origin.reason, origin.at)),
-        (_, None) => None,
-    }
 }
 
 impl Show {
@@ -161,18 +159,19 @@ impl Show {
         let here = |item: &&Item| item.queue == self.queue;
         if let Some(id) = self.item {
             let item = seen.queues.items.get(&id).filter(here).ok_or_else(|| no_item(&self.queue, id))?;
-            context.printer.result(item_json(item, &seen), item_page(item, &seen));
+            context.printer.result(&seen.item(item), item_page(item, &seen));
             return Ok(exit::OK);
         }
         let counts = reader.view().queue_counts(seen.at.lease)?.get(&self.queue).copied().unwrap_or_default();
         let recent = reader.view().recent("queue", self.queue.as_str(), 5)?;
         let waiters = seen.waiters(&self.queue);
-        let mut data = queue_json(queue, &counts, waiters);
         let mut items: Vec<&Item> = seen.queues.items.values().filter(here).collect();
         items.sort_by_key(|item| turn(item));
-        data["items"] = items.iter().map(|item| item_json(item, &seen)).collect();
-        data["workers"] = seen.workers(&self.queue).map(|(name, state)| json!({ "name": name, "state": state })).collect();
-        data["recentEvents"] = recent.iter().map(events::event_json).collect();
+        let view = QueuePage {
+            queue: QueueView::new(queue, &counts, waiters),
+            items: items.iter().map(|item| seen.item(item)).collect(),
+            workers: seen.workers(&self.queue).map(|(name, state)| WorkerState { name, state }).collect(),
+        };
         let mut human = queue_page(queue, &counts, waiters);
         for (name, state) in seen.workers(&self.queue) {
             human += &format!("\n  {DIM}{:<12}{DIM:#} {name} is {state}", "worker");
@@ -181,11 +180,8 @@ impl Show {
             let rows = items.iter().map(|item| item_row(item, &seen)).collect();
             human += &format!("\n\n{}", table::render(&["ID", "STATE", "PRIORITY>", "ATTEMPTS>", "DATA", "DETAIL"], rows));
         }
-        if !recent.is_empty() {
-            human += &format!("\n\n{DIM}RECENT{DIM:#}");
-            recent.iter().rev().for_each(|event| human += &format!("\n{}", events::event_line(event)));
-        }
-        context.printer.result(data, human);
+        human += &events::recent(&recent);
+        context.printer.result(&WithEvents::new(view, &recent), human);
         Ok(exit::OK)
     }
 }
@@ -201,23 +197,6 @@ fn turn(item: &Item) -> (u8, i64) {
     }
 }
 
-fn queue_json(queue: &Queue, counts: &QueueCounts, waiters: usize) -> Value {
-    json!({
-        "name": queue.name,
-        "paused": queue.paused,
-        "visibilityTimeout": queue.config.visibility_timeout.to_string(),
-        "maxAttempts": queue.config.max_attempts,
-        "deadLetter": queue.config.dead_letter,
-        "maxLength": queue.config.max_length,
-        "length": queue.length,
-        "ready": counts.ready,
-        "resting": counts.resting,
-        "processing": counts.processing,
-        "dead": counts.dead,
-        "waiters": waiters,
-    })
-}
-
 fn queue_page(queue: &Queue, counts: &QueueCounts, waiters: usize) -> String {
     let state = if queue.paused { format!("{YELLOW}paused{YELLOW:#}") } else { format!("{GREEN}open{GREEN:#}") };
     let mut text = format!("{BOLD}{}{BOLD:#} is {state}", queue.name);
@@ -230,46 +209,6 @@ fn queue_page(queue: &Queue, counts: &QueueCounts, waiters: usize) -> String {
     field("attempts", queue.config.max_attempts.to_string());
     field("dead items", queue.config.dead_letter.as_ref().map_or("stay here".into(), |name| format!("go to {name}")));
     text
-}
-
-fn item_json(item: &Item, seen: &Seen) -> Value {
-    let taken = match &item.state {
-        State::Processing(taken) => Some(taken),
-        State::Pending { .. } | State::Failed { .. } | State::Dead { .. } | State::Completed => None,
-    };
-    // One that a worker has is left to it as long as its task lives.
-    let task = taken.and_then(|_| seen.tasks.get(&item.id));
-    let stamp = taken.map_or(item.created, |taken| taken.since);
-    let due = item.due().filter(|_| task.is_none()).map(|due| words::rfc3339(stamp.wall_of(due)));
-    let death = death(item);
-    let attempt = |attempt: &banksman_core::queue::Attempt| {
-        json!({
-            "holder": attempt.holder,
-            "epoch": attempt.epoch,
-            "startedAt": words::rfc3339(attempt.started),
-            "endedAt": words::rfc3339(attempt.ended),
-            "error": attempt.error,
-            "timedOut": attempt.timed_out,
-        })
-    };
-    json!({
-        "id": item.id,
-        "queue": item.queue,
-        "state": item.status(),
-        "data": item.data,
-        "priority": item.priority,
-        "attempts": item.attempts,
-        "dedupe": item.dedupe,
-        "createdAt": words::rfc3339(item.created.wall),
-        "dueAt": due,
-        "holder": taken.map(|taken| &taken.holder),
-        "epoch": taken.map(|taken| taken.epoch),
-        "task": task,
-        "diedIn": death.map(|(queue, ..)| queue),
-        "reason": death.map(|(_, reason, _)| reason),
-        "diedAt": death.map(|(.., at)| words::rfc3339(at)),
-        "history": item.history.iter().map(attempt).collect::<Vec<_>>(),
-    })
 }
 
 fn coloured(item: &Item) -> String {

@@ -10,10 +10,10 @@ use banksman_core::resource::deadlock::Link;
 use banksman_core::resource::grant::{Ask, Blocked, Grant, GrantRequest, Term, Waiting};
 use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
-use banksman_core::{Epoch, ProcessId, Span, Stamp, Wall};
+use banksman_core::{Epoch, Name, ProcessId, Span, Stamp, Wall};
 use banksman_runtime::{Acquisition, Client, WaitOptions};
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Dur, own_name, undefined};
 use crate::context::{Actor, inherited_epoch};
@@ -21,6 +21,8 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, Printer};
 use crate::signals::Signals;
+use crate::views::Time;
+use crate::views::resources::{Granted, LinkView};
 use crate::words;
 
 /// The largest metadata, in bytes of JSON.
@@ -80,7 +82,7 @@ pub(crate) fn acquire(
     printer: &Printer,
     client: &Client,
     kind: Kind,
-    name: &banksman_core::Name,
+    name: &Name,
     weight: u32,
     max_hold: Option<Dur>,
     flags: &AcquireFlags,
@@ -93,8 +95,8 @@ pub(crate) fn acquire(
     let wanted = Wanted { resource, actor, weight, max_hold, processes: Vec::new(), leased: flags.pid.is_none(), epoch };
     let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
     let won = win(printer, client, wanted, flags, Some(&signals))?;
-    let (data, human) = describe(kind, name.as_str(), &won);
-    printer.try_result(data, human).map_err(|error| unprinted(client, &asked, &won, &error))?;
+    let (view, human) = describe(kind, name, &won);
+    printer.try_result(&view, human).map_err(|error| unprinted(client, &asked, &won, &error))?;
     Ok(exit::OK)
 }
 
@@ -108,9 +110,7 @@ fn unprinted(client: &Client, resource: &Resource, won: &Won, error: &std::io::E
     let is_new = matches!(won.outcome, "acquired" | "reclaimed");
     let released = is_new && client.ask(release, Vec::new()).is_ok();
     let state = if released { "was released again" } else { "is still held" };
-    Failure::system("print the grant", error)
-        .details(json!({ "name": name, "released": released }))
-        .hint(format!("{name} {state}"))
+    Failure::system("print the grant", error).detail("name", &name).detail("released", &released).hint(format!("{name} {state}"))
 }
 
 /// Acquires, telling the user about the wait.
@@ -208,16 +208,15 @@ pub(crate) fn judge(resource: &Resource, acquisition: Acquisition) -> Result<Won
             let holders = holders(&waiting.blocked);
             let message = format!("waited too long for {name}, which is held by {holders}");
             let hint = format!("banksman {}s show {} shows who waits for it", resource.kind.as_str(), words::quoted(name));
-            let details = json!({
-                "name": name,
-                "place": waiting.place,
-                "waiters": waiting.blocked.waiters,
-                "holder": holders,
-                "lockedBy": waiting.blocked.holders.first().map(|grant| &grant.claim.holder),
-                "taskId": name.task(),
-                "expiresAt": expiry(&waiting.blocked),
-            });
-            return Err(Failure::new(exit::LOCKED, "WAIT_TIMEOUT", message).details(details).hint(hint));
+            return Err(Failure::new(exit::LOCKED, "WAIT_TIMEOUT", message)
+                .detail("name", name)
+                .detail("place", &waiting.place)
+                .detail("waiters", &waiting.blocked.waiters)
+                .detail("holder", &holders)
+                .detail("lockedBy", &waiting.blocked.holders.first().map(|grant| &grant.claim.holder))
+                .detail("taskId", &name.task())
+                .detail("expiresAt", &expiry(&waiting.blocked))
+                .hint(hint));
         }
         Acquisition::Cancelled => return Err(Failure::interrupted()),
     };
@@ -248,8 +247,8 @@ pub(crate) fn judge(resource: &Resource, acquisition: Acquisition) -> Result<Won
             semaphore::Outcome::TooHeavy { capacity } => {
                 let message = format!("{name} has only {}, so this will never fit", words::slots(capacity));
                 let hint = format!("make it larger with: banksman semaphores define {} --capacity N", words::quoted(name));
-                let details = json!({ "name": name, "capacity": capacity });
-                Err(Failure::new(exit::USAGE, "OVER_CAPACITY", message).details(details).hint(hint))
+                let failure = Failure::new(exit::USAGE, "OVER_CAPACITY", message).hint(hint);
+                Err(failure.detail("name", name).detail("capacity", &capacity))
             }
             other => Err(super::semaphore_refusal(name, &other)),
         },
@@ -267,8 +266,8 @@ fn holders(blocked: &Blocked) -> String {
 }
 
 /// When the first of the grants that are in the way expires.
-fn expiry(blocked: &Blocked) -> Option<String> {
-    blocked.holders.iter().filter_map(Grant::expires).min().map(words::rfc3339)
+fn expiry(blocked: &Blocked) -> Option<Time> {
+    blocked.holders.iter().filter_map(Grant::expires).min().map(Time)
 }
 
 fn busy(resource: &Resource, blocked: &Blocked, at: Stamp, available: Option<u32>) -> Failure {
@@ -281,27 +280,23 @@ fn busy(resource: &Resource, blocked: &Blocked, at: Stamp, available: Option<u32
         Some(available) => {
             let free = words::slots(available);
             Failure::new(exit::LOCKED, "FULL", format!("{name} has only {free} free; the rest is held by {holders}{held_for}"))
+                .detail("available", &available)
         }
     };
-    let mut details = json!({
-        "name": name,
-        "holder": holders,
-        "since": since.map(words::rfc3339),
-        "expiresAt": expiry(blocked),
-        "waiters": blocked.waiters,
-    });
-    if let Some(available) = available {
-        details["available"] = available.into();
-    }
-    failure.details(details).hint("leave out --no-wait to stand in line for it")
+    failure
+        .detail("name", name)
+        .detail("holder", &holders)
+        .detail("since", &since.map(Time))
+        .detail("expiresAt", &expiry(blocked))
+        .detail("waiters", &blocked.waiters)
+        .hint("leave out --no-wait to stand in line for it")
 }
 
 fn deadlock(resource: &Resource, cycle: &[Link]) -> Failure {
-    let links: Vec<Value> = cycle.iter().map(|link| json!({ "holder": link.party, "waitsFor": link.resource })).collect();
-    circle(&format!("waiting for {resource}"), cycle).details(json!({ "name": resource.name, "cycle": links }))
+    circle(&format!("waiting for {resource}"), cycle).detail("name", &resource.name)
 }
 
-/// A circle of waits, in words.
+/// A circle of waits.
 pub(crate) fn circle(what: &str, cycle: &[Link]) -> Failure {
     let blockers = cycle.iter().cycle().skip(1);
     let links = cycle
@@ -310,24 +305,14 @@ pub(crate) fn circle(what: &str, cycle: &[Link]) -> Failure {
         .map(|(link, by)| format!("{} waits for {}, blocked by {}", link.party, link.resource, by.party));
     let text = links.collect::<Vec<_>>().join("; ");
     Failure::new(exit::DEADLOCK, "DEADLOCK", format!("{what} would be a deadlock: {text}"))
+        .detail("cycle", &LinkView::list(cycle))
         .hint("release something first, and always acquire in the same order")
 }
 
-fn describe(kind: Kind, name: &str, won: &Won) -> (Value, String) {
+fn describe<'a>(kind: Kind, name: &'a Name, won: &'a Won) -> (Granted<'a>, String) {
     let Won { grant, outcome, from, at } = won;
     let holder = &grant.claim.holder;
-    let expires = grant.expires();
-    let mut data = json!({
-        "name": name,
-        "outcome": outcome,
-        "holder": holder,
-        "epoch": grant.epoch,
-        "acquiredAt": words::rfc3339(grant.acquired.wall),
-        "expiresAt": expires.map(words::rfc3339),
-    });
-    if kind == Kind::Semaphore {
-        data["weight"] = grant.claim.weight.into();
-    }
+    let view = Granted::acquired(kind, name, outcome, grant);
     let weight = if kind == Kind::Semaphore { format!(", {}", words::slots(grant.claim.weight)) } else { String::new() };
     let from_whom = from.as_ref().map_or(String::new(), |from| format!(" from {from}"));
     let lasts = grant.deadline().map_or(String::new(), |deadline| format!(", expires in {}", words::span(deadline - at.lease)));
@@ -340,5 +325,5 @@ fn describe(kind: Kind, name: &str, won: &Won) -> (Value, String) {
         words::quoted(holder),
         grant.epoch
     );
-    (data, human)
+    (view, human)
 }

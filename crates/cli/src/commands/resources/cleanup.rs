@@ -5,11 +5,11 @@ use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::coordination::{Command, Coordination};
 use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
-use banksman_core::{Grant, Liveness, Now, Stamp, WorkClaim};
+use banksman_core::{Epoch, Grant, HolderId, Liveness, Name, Now, Stamp, TaskId, Ticket, WorkClaim};
 use banksman_engine::{Request, Seen, TaskRequest};
 use banksman_runtime::Client;
 use banksman_store::Reader;
-use serde_json::json;
+use serde::Serialize;
 
 use super::super::Done;
 use super::{holder_state, is_over};
@@ -23,6 +23,31 @@ pub(crate) struct Stale {
     pub(crate) resource: Resource,
     pub(crate) grant: Grant,
     pub(crate) state: &'static str,
+}
+
+/// What was cleaned up.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Cleaned<'a> {
+    dry_run: bool,
+    released: Vec<ReleasedGrant<'a>>,
+    removed_waits: Vec<RemovedWait<'a>>,
+}
+
+#[derive(Serialize)]
+struct ReleasedGrant<'a> {
+    name: &'a Name,
+    holder: &'a HolderId,
+    epoch: Epoch,
+    reason: &'a str,
+}
+
+#[derive(Serialize)]
+struct RemovedWait<'a> {
+    task: &'a Option<TaskId>,
+    holder: &'a HolderId,
+    ticket: Ticket,
+    reason: &'a str,
 }
 
 /// Looks for grants that are over and, unless it is a rehearsal, takes them away. Each one is decided again by the
@@ -43,12 +68,15 @@ pub(crate) fn cleanup(context: &Context, kind: Kind, dry_run: bool) -> Done {
             removed.push(wait);
         }
     }
-    let waits: Vec<_> = removed
-        .iter()
-        .map(|wait| json!({ "task": wait.task, "holder": wait.holder, "ticket": wait.ticket, "reason": "dead" }))
-        .collect();
-    let entries: Vec<_> = freed.iter().map(|entry| json!({ "name": entry.resource.name, "holder": entry.grant.claim.holder, "epoch": entry.grant.epoch, "reason": entry.state })).collect();
-    let data = json!({ "dryRun": dry_run, "released": entries, "removedWaits": waits });
+    let released = freed.iter().map(|Stale { resource, grant, state }| ReleasedGrant {
+        name: &resource.name,
+        holder: &grant.claim.holder,
+        epoch: grant.epoch,
+        reason: state,
+    });
+    let waits =
+        removed.iter().map(|wait| RemovedWait { task: &wait.task, holder: &wait.holder, ticket: wait.ticket, reason: "dead" });
+    let view = Cleaned { dry_run, released: released.collect(), removed_waits: waits.collect() };
     let human = if freed.is_empty() && removed.is_empty() {
         format!("nothing to clean up: {}", looked_at.words())
     } else {
@@ -65,7 +93,7 @@ pub(crate) fn cleanup(context: &Context, kind: Kind, dry_run: bool) -> Done {
         let rows = freed.iter().map(row).chain(removed.iter().map(wait)).collect();
         table::render(&[title, "HOLDER", "REASON", "EPOCH>"], rows)
     };
-    context.printer.result(data, human);
+    context.printer.result(&view, human);
     Ok(exit::OK)
 }
 

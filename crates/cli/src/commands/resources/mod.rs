@@ -8,7 +8,7 @@ mod view;
 pub(crate) use acquire::{AcquireFlags, acquire, circle, judge};
 pub(crate) use cleanup::{Grants, claim_words, cleanup, drop_wait, reap, stale_grants};
 pub(crate) use run::run;
-pub(crate) use view::{grant_json, holder_state, is_over, line_rows, waiter_json};
+pub(crate) use view::{holder_state, is_over, line_rows};
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ pub(crate) fn own_name(kind: Kind, name: &Name) -> Result<Resource, Failure> {
 
 pub(crate) fn undefined(name: &Name) -> Failure {
     Failure::new(exit::NOT_FOUND, "SEMAPHORE_NOT_FOUND", format!("there is no semaphore {name}"))
-        .details(serde_json::json!({ "name": name }))
+        .detail("name", &name)
         .hint(format!("define it with: banksman semaphores define {} --capacity N", words::quoted(name)))
 }
 
@@ -64,16 +64,17 @@ pub(crate) fn lock_refusal(name: &Name, outcome: &lock::Outcome) -> Failure {
     match outcome {
         lock::Outcome::Fenced { fence } => {
             let message = format!("fenced: {name} was granted to another or taken away since (the fence is {fence})");
-            let details = serde_json::json!({ "name": name, "fence": fence });
-            Failure::new(exit::FENCED, "FENCED", message).details(details).hint("stop the work that relied on the lock")
+            Failure::new(exit::FENCED, "FENCED", message)
+                .detail("name", name)
+                .detail("fence", fence)
+                .hint("stop the work that relied on the lock")
         }
         lock::Outcome::Lost => Failure::new(exit::FENCED, "LOST", format!("lost: {name} was held longer than it may be"))
             .hint("stop the work that relied on the lock"),
         lock::Outcome::NotOwner { holder } => {
-            let details = serde_json::json!({ "name": name, "holder": holder });
             let hint = format!("to take it away from its holder: banksman locks release {} --force", words::quoted(name));
             let message = format!("{name} is held by {holder}, and only its holder can renew or release it");
-            Failure::new(exit::NOT_PERMITTED, "NOT_OWNER", message).details(details).hint(hint)
+            Failure::new(exit::NOT_PERMITTED, "NOT_OWNER", message).detail("name", name).detail("holder", holder).hint(hint)
         }
         lock::Outcome::AlreadyFree => {
             Failure::new(exit::NOT_PERMITTED, "NOT_HELD", format!("{name} is free: this epoch has released it before"))
@@ -87,8 +88,10 @@ pub(crate) fn semaphore_refusal(name: &Name, outcome: &semaphore::Outcome) -> Fa
     match outcome {
         semaphore::Outcome::Fenced { current } => {
             let message = format!("fenced: this epoch holds no slots of {name} any more");
-            let details = serde_json::json!({ "name": name, "currentEpoch": current });
-            Failure::new(exit::FENCED, "FENCED", message).details(details).hint("stop the work that relied on the slots")
+            Failure::new(exit::FENCED, "FENCED", message)
+                .detail("name", name)
+                .detail("currentEpoch", current)
+                .hint("stop the work that relied on the slots")
         }
         semaphore::Outcome::NotHolder => {
             Failure::new(exit::NOT_PERMITTED, "NOT_HOLDER", format!("this holder has no slots of {name}"))

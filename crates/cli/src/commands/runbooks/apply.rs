@@ -9,7 +9,6 @@ use banksman_runbook::Runbook;
 use banksman_runtime::runbooks::{load_all, load_runbook};
 use banksman_store::Key;
 use clap::Args;
-use serde_json::{Value, json};
 
 use super::force::in_force;
 use crate::commands::{Done, tasks};
@@ -17,6 +16,8 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
+use crate::views::Named;
+use crate::views::runbooks::Applied;
 
 /// Put runbooks into force: their locks, semaphores and queues are defined, their workers and routes made or changed.
 ///
@@ -66,7 +67,7 @@ impl Apply {
             }
             left = waiting.into_iter().map(|(book, _)| book).collect();
         }
-        let data: Vec<Value> = applied.iter().map(|(name, changes)| runbook_json(name, changes)).collect();
+        let views: Vec<_> = applied.iter().map(|(name, changes)| Applied::new(name, changes)).collect();
         let mut human = match &applied[..] {
             [] => format!("no runbooks yet\n{DIM}one to start from: banksman runbooks new triage{DIM:#}"),
             all => all.iter().map(|(name, changes)| page(name, changes)).collect::<Vec<_>>().join("\n"),
@@ -83,7 +84,7 @@ impl Apply {
         if let Some(note) = tasks::runner_note(&client, &mut reader)?.filter(|_| has_workers) {
             human += &format!("\n{DIM}{note}{DIM:#}");
         }
-        context.printer.result(json!({ "runbooks": data }), human);
+        context.printer.result(&Named("runbooks", views), human);
         Ok(exit::OK)
     }
 }
@@ -98,23 +99,12 @@ impl Drop {
         if changes.is_empty() {
             let message = format!("nothing of a runbook {:?} is in force", self.runbook);
             return Err(Failure::new(exit::NOT_FOUND, "RUNBOOK_NOT_FOUND", message)
-                .details(json!({ "name": self.runbook }))
+                .detail("name", &self.runbook)
                 .hint("banksman runbooks list shows what is in force"));
         }
-        context.printer.result(runbook_json(&self.runbook, &changes), page(&self.runbook, &changes));
+        context.printer.result(&Applied::new(&self.runbook, &changes), page(&self.runbook, &changes));
         Ok(exit::OK)
     }
-}
-
-fn runbook_json(name: &str, changes: &[Change]) -> Value {
-    let change = |change: &Change| {
-        let jobs = match change.how {
-            How::Finishing { jobs } => Some(jobs),
-            How::Created | How::Changed | How::Same | How::Removed => None,
-        };
-        json!({ "kind": change.sort, "name": change.name, "outcome": change.how.as_str(), "jobs": jobs })
-    };
-    json!({ "name": name, "changes": changes.iter().map(change).collect::<Vec<_>>() })
 }
 
 fn page(name: &str, changes: &[Change]) -> String {
@@ -148,7 +138,11 @@ fn refused(runbook: &str, misfits: &[Incompatible], applied: &[(Box<str>, Vec<Ch
     let lines: Vec<String> = problems.iter().map(|problem| format!("{RED}-{RED:#} {problem}")).collect();
     let failure = Failure::new(exit::CONFIG, "RUNBOOK_REFUSED", message);
     let failure = if lines.len() > 1 { failure.body(lines.join("\n")) } else { failure };
-    failure.details(json!({ "runbook": runbook, "problems": problems, "applied": applied })).hint("nothing of it was changed")
+    failure
+        .detail("runbook", &runbook)
+        .detail("problems", &problems)
+        .detail("applied", &applied)
+        .hint("nothing of it was changed")
 }
 
 fn words(misfit: &Incompatible) -> String {

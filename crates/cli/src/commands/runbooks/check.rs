@@ -6,14 +6,16 @@ use banksman_runbook::{Diagnostics, Runbook};
 use banksman_runtime::runbooks::{is_path, load_file};
 use banksman_runtime::{LoadedRunbook, Project, RunbookError, RunbookFile, load_all, load_runbook};
 use clap::Args;
-use serde_json::{Value, json};
 
 use crate::commands::Done;
 use crate::context::Context;
 use crate::exit_codes as exit;
-use crate::failure::{Failure, near_path, problems};
+use crate::failure::{Failure, near_path};
 use crate::printer::{DIM, GREEN};
 use crate::terminal;
+use crate::views::problems::RunbookProblem;
+use crate::views::runbooks::Sizes;
+use crate::views::{Named, Text};
 
 /// Find everything that is wrong with runbooks, each with its file, line and column.
 ///
@@ -33,10 +35,10 @@ impl Check {
         if wrong > 0 {
             return Err(failure(loaded, count, wrong));
         }
-        let data: Vec<Value> = loaded.iter().filter_map(|(file, found)| Some(sizes(file, found.as_ref().ok()?))).collect();
+        let views: Vec<_> = loaded.iter().filter_map(|(file, found)| Some(sizes(file, found.as_ref().ok()?))).collect();
         let lines: Vec<String> = loaded.iter().filter_map(|(file, found)| Some(line(file, found.as_ref().ok()?))).collect();
         let human = if lines.is_empty() { format!("{DIM}there are no runbooks{DIM:#}") } else { lines.join("\n") };
-        context.printer.result(json!({ "runbooks": data }), human);
+        context.printer.result(&Named("runbooks", views), human);
         Ok(exit::OK)
     }
 
@@ -64,9 +66,9 @@ fn failure(loaded: Vec<LoadedRunbook>, count: usize, wrong: usize) -> Failure {
         return only.into();
     }
     let bodies: Vec<String> = errors.iter().map(drawn).collect();
-    let list: Vec<Value> = errors.iter().flat_map(problems).collect();
+    let list: Vec<_> = errors.iter().flat_map(RunbookProblem::list).collect();
     Failure::new(exit::CONFIG, "RUNBOOK_INVALID", format!("{wrong} of {count} runbooks are wrong"))
-        .details(json!({ "problems": list }))
+        .detail("problems", &list)
         .body(bodies.join("\n\n"))
 }
 
@@ -83,16 +85,16 @@ pub(super) fn phases(runbook: &Runbook) -> usize {
     runbook.pipelines.values().map(|def| def.plan.phases.len()).sum()
 }
 
-fn sizes(file: &RunbookFile, runbook: &Runbook) -> Value {
-    json!({
-        "name": runbook.name,
-        "file": file.path.display().to_string(),
-        "pipelines": runbook.pipelines.len(),
-        "phases": phases(runbook),
-        "guards": runbook.guards.len(),
-        "workers": runbook.workers.len(),
-        "routes": runbook.routes.len(),
-    })
+fn sizes<'a>(file: &'a RunbookFile, runbook: &'a Runbook) -> Sizes<'a> {
+    Sizes {
+        name: &runbook.name,
+        file: Text(file.path.display()),
+        pipelines: runbook.pipelines.len(),
+        phases: phases(runbook),
+        guards: runbook.guards.len(),
+        workers: runbook.workers.len(),
+        routes: runbook.routes.len(),
+    }
 }
 
 fn line(file: &RunbookFile, runbook: &Runbook) -> String {

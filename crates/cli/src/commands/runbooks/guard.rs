@@ -1,7 +1,6 @@
 //! Guards in words.
 
 use banksman_core::guard::{Condition, FRESH_FOR, Guard, GuardAction};
-use serde_json::{Value, json};
 
 use crate::printer::{BOLD, DIM};
 
@@ -11,17 +10,7 @@ pub(super) fn lines(guard: &Guard) -> String {
     format!("{BOLD}{}{BOLD:#}  {}  {DIM}else {}{fresh}{DIM:#}", guard.name, words(&guard.condition), action(&guard.on_failure))
 }
 
-pub(in crate::commands) fn json(guard: &Guard) -> Value {
-    json!({
-        "name": guard.name,
-        "condition": words(&guard.condition),
-        "onFailure": action(&guard.on_failure),
-        "freshFor": guard.fresh_for.to_string(),
-        "timeout": guard.timeout.to_string(),
-    })
-}
-
-pub(in crate::commands) fn action(action: &GuardAction) -> String {
+pub(crate) fn action(action: &GuardAction) -> String {
     match action {
         GuardAction::Block => "block".into(),
         GuardAction::Warn => "warn".into(),
@@ -30,7 +19,7 @@ pub(in crate::commands) fn action(action: &GuardAction) -> String {
     }
 }
 
-pub(in crate::commands) fn words(condition: &Condition) -> String {
+pub(crate) fn words(condition: &Condition) -> String {
     match condition {
         Condition::LockFree { lock } => format!("lock {lock} is free"),
         Condition::LockHeld { lock, by: None } => format!("lock {lock} is held"),

@@ -3,17 +3,17 @@
 mod apply;
 mod check;
 mod force;
-pub(super) mod guard;
+pub(crate) mod guard;
 mod new;
-pub(super) mod picture;
+pub(crate) mod picture;
 mod view;
 
 use clap::{Args, Subcommand};
-use serde_json::json;
 
 use super::Done;
 use crate::context::Context;
 use crate::exit_codes as exit;
+use crate::views::Named;
 
 /// Runbooks: TOML files with pipelines, guards, strategies, workers and what they need.
 ///
@@ -43,18 +43,6 @@ enum Verb {
 struct Schema {}
 
 impl Runbooks {
-    pub(crate) fn name(&self) -> &'static str {
-        match self.verb {
-            Verb::New(_) => "runbooks new",
-            Verb::Check(_) => "runbooks check",
-            Verb::List(_) => "runbooks list",
-            Verb::Show(_) => "runbooks show",
-            Verb::Schema(_) => "runbooks schema",
-            Verb::Apply(_) => "runbooks apply",
-            Verb::Drop(_) => "runbooks drop",
-        }
-    }
-
     pub(crate) fn run(self, context: &Context) -> Done {
         match self.verb {
             Verb::New(new) => new.run(context),
@@ -71,6 +59,6 @@ impl Runbooks {
 fn schema(context: &Context) -> Done {
     let schema = banksman_runbook::schema();
     let text = format!("{schema:#}");
-    context.printer.result(json!({ "schema": schema }), text);
+    context.printer.result(&Named("schema", schema), text);
     Ok(exit::OK)
 }

@@ -5,13 +5,14 @@ use std::io::{ErrorKind, Write};
 
 use banksman_runtime::runbooks::RunbookError;
 use clap::{Args, ValueEnum};
-use serde_json::json;
+use serde::Serialize;
 
 use crate::commands::Done;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::{Failure, near_path};
 use crate::printer::{BOLD, DIM};
+use crate::views::Text;
 
 /// Write a runbook to start from into .banksman/runbooks. A file that is there is left alone.
 ///
@@ -47,6 +48,12 @@ impl Which {
     }
 }
 
+#[derive(Serialize)]
+struct Written<'a> {
+    runbook: &'static str,
+    path: Text<std::path::Display<'a>>,
+}
+
 impl New {
     pub(super) fn run(self, context: &Context) -> Done {
         let project = context.project()?;
@@ -59,7 +66,8 @@ impl New {
         };
         write().map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => Failure::new(exit::USAGE, "RUNBOOK_EXISTS", format!("there is a runbook {name} already"))
-                .details(json!({ "runbook": name, "path": path.display().to_string() }))
+                .detail("runbook", &name)
+                .detail("path", &path.display().to_string())
                 .hint("move it away first"),
             _ => Failure::from(RunbookError::Io { path: path.clone(), source: error }),
         })?;
@@ -67,7 +75,7 @@ impl New {
             "wrote {BOLD}{}{BOLD:#}\n{DIM}read its first lines, make it yours, and look at it with: banksman runbooks show {name}{DIM:#}",
             near_path(&path.to_string_lossy())
         );
-        context.printer.result(json!({ "runbook": name, "path": path.display().to_string() }), human);
+        context.printer.result(&Written { runbook: name, path: Text(path.display()) }, human);
         Ok(exit::OK)
     }
 }

@@ -147,7 +147,7 @@ fn often(times: u32) -> String {
 }
 
 /// What is done in a phase, in a line.
-pub(super) fn action(action: &Action) -> String {
+pub(crate) fn action(action: &Action) -> String {
     match action {
         Action::Do(what) => deed(what),
         Action::Strategy { name, approaches } => {
@@ -179,7 +179,7 @@ fn push(push: &Push) -> String {
 }
 
 /// What becomes of an item.
-pub(super) fn job(job: &Job) -> String {
+pub(crate) fn job(job: &Job) -> String {
     match job {
         Job::Pipeline(plan) => format!("pipeline {}", plan.name),
         Job::Task { deed: what, timeout } => {

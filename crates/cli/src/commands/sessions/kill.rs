@@ -8,7 +8,6 @@ use banksman_engine::{Reply, Request, TaskOutcome, TaskRequest};
 use banksman_runtime::{Client, Told, inspect, recover_run};
 use banksman_store::Reader;
 use clap::Args;
-use serde_json::json;
 
 use crate::commands::end_wait::EndWait;
 use crate::commands::resources::Dur;
@@ -18,6 +17,7 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, RED, YELLOW};
 use crate::signals::Signals;
+use crate::views::sessions::Killed;
 
 /// End a session with all its processes.
 ///
@@ -104,13 +104,7 @@ fn said(context: &Context, run: &Run, outcome: &str, note: Option<&str>) -> Done
     human.extend(how.iter().map(|how| format!(": {how}")));
     human.extend(ended.and_then(|ended| ended.note.as_ref()).map(|note| format!(" {DIM}({note}){DIM:#}")));
     human.extend(note.map(|note| format!("\n{DIM}{note}{DIM:#}")));
-    let data = json!({
-        "run": run.id,
-        "task": run.task,
-        "outcome": outcome,
-        "ending": how,
-        "note": ended.and_then(|ended| ended.note.as_deref()).or(note),
-    });
-    context.printer.result(data, human);
+    let note = ended.and_then(|ended| ended.note.as_deref()).or(note);
+    context.printer.result(&Killed { run: &run.id, task: &run.task, outcome, ending: how, note }, human);
     Ok(exit::OK)
 }

@@ -14,7 +14,6 @@ use banksman_runtime::inspect::{self, LiveRun};
 use banksman_runtime::{Project, Sessions as Files};
 use banksman_store::Key;
 use clap::{Args, Subcommand};
-use serde_json::json;
 
 use super::recording::record_ended;
 use super::tail::{self, LogFlags};
@@ -23,6 +22,7 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::printer::DIM;
 use crate::table;
+use crate::views::Named;
 
 /// How many ended runs `--all` shows.
 const ENDED: i64 = 20;
@@ -71,15 +71,6 @@ struct Logs {
 }
 
 impl Sessions {
-    pub(crate) fn name(&self) -> &'static str {
-        match self.verb {
-            Verb::List(_) => "sessions list",
-            Verb::Show(_) => "sessions show",
-            Verb::Logs(_) => "sessions logs",
-            Verb::Kill(_) => "sessions kill",
-        }
-    }
-
     pub(crate) fn run(self, context: &Context) -> Done {
         match self.verb {
             Verb::List(list) => list.run(context),
@@ -151,7 +142,7 @@ impl List {
             table::render(&["RUN", "STATE", "TASK", "TRY>", "RUNNER", "KEEPER>", "CHILD>", "PROCESSES>", "OUTPUT>", "FOR>"], rows)
         };
         let data: Vec<_> = seen.iter().map(|seen| view::summary(seen, &project)).collect();
-        context.printer.result(json!({ "sessions": data }), human);
+        context.printer.result(&Named("sessions", data), human);
         Ok(exit::OK)
     }
 }
@@ -172,7 +163,7 @@ impl Show {
                 Seen::ended(run.clone(), tasks.get(&run.task))
             }
         };
-        context.printer.result(view::details(&seen, &project), view::page(&seen, &project, at));
+        context.printer.result(&view::details(&seen, &project), view::page(&seen, &project, at));
         Ok(exit::OK)
     }
 }

@@ -2,15 +2,16 @@
 
 use std::fs;
 
-use banksman_adapters::keeper::Found;
-use banksman_core::Stamp;
+use banksman_adapters::keeper::{Found, Status};
 use banksman_core::task::Need;
+use banksman_core::{Stamp, Wall};
 use banksman_runtime::{Project, Sessions as Files};
-use serde_json::{Value, json};
 
 use super::{Seen, is_here};
 use crate::commands::why;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
+use crate::views::sessions::{HoldView, LogView, ProcessView, SessionPage, SessionView};
+use crate::views::{Text, Time};
 use crate::words;
 
 /// How long a command line is shown.
@@ -93,52 +94,53 @@ pub(super) fn row(seen: &Seen, at: Stamp) -> Vec<String> {
     ]
 }
 
-/// The fields of a session in a list.
-pub(super) fn summary(seen: &Seen, project: &Project) -> Value {
-    let run = &seen.run;
-    let (status, ended) = (seen.status.as_ref(), run.ended.as_ref());
-    json!({
-        "run": run.id,
-        "state": seen.state(),
-        "task": run.task,
-        "title": seen.title,
-        "attempt": run.attempt,
-        "runner": run.owner,
-        "runnerState": seen.live.as_ref().map(|live| why::life(live.attended.life)),
-        "here": is_here(run, project),
-        "keeperPid": seen.keeper(),
-        "keeperSilence": seen.silence.map(|silence| silence.to_string()),
-        "childPid": seen.child(),
-        "processes": status.map(|status| status.processes.len()),
-        "outputBytes": status.map(|status| status.log.bytes),
-        "startedAt": words::rfc3339(run.started.wall),
-        "endedAt": ended.map(|ended| words::rfc3339(ended.at)),
-        "ending": ended.map(|ended| ended.ending.to_string()),
-        "exitCode": ended.and_then(|ended| ended.ending.exit_code()),
-        "signal": ended.and_then(|ended| ended.ending.signal()),
-        "note": ended.and_then(|ended| ended.note.as_deref()),
-    })
+/// A session with its processes, as a list or a page shows them.
+fn session<'a, P>(seen: &'a Seen, project: &Project, processes: impl FnOnce(&'a Status) -> P) -> SessionView<'a, P> {
+    let (run, status) = (&seen.run, seen.status.as_ref());
+    SessionView {
+        run: &run.id,
+        state: seen.state(),
+        task: &run.task,
+        title: &seen.title,
+        attempt: run.attempt,
+        runner: &run.owner,
+        runner_state: seen.live.as_ref().map(|live| why::life(live.attended.life)),
+        here: is_here(run, project),
+        keeper_pid: seen.keeper(),
+        keeper_silence: seen.silence.map(Text),
+        child_pid: seen.child(),
+        processes: status.map(processes),
+        output_bytes: status.map(|status| status.log.bytes),
+        started_at: run.started.into(),
+        end: run.into(),
+        signal: run.ended.as_ref().and_then(|ended| ended.ending.signal()),
+    }
 }
 
-/// All fields of one session.
-pub(super) fn details(seen: &Seen, project: &Project) -> Value {
+/// A session in a list.
+pub(super) fn summary<'a>(seen: &'a Seen, project: &Project) -> SessionView<'a, usize> {
+    session(seen, project, |status| status.processes.len())
+}
+
+/// One session.
+pub(super) fn details<'a>(seen: &'a Seen, project: &Project) -> SessionPage<'a> {
     let (run, files, status) = (&seen.run, Files::new(project), seen.status.as_ref());
-    let mut data = summary(seen, project);
-    data["epoch"] = json!(run.epoch);
-    data["ownerEpoch"] = json!(run.owner_epoch);
-    data["keeperOwnerEpoch"] = json!(status.map(|status| status.owner_epoch));
-    data["holds"] = run.holds.iter().map(|hold| json!({ "name": hold.need.name(), "epoch": hold.epoch })).collect();
-    data["record"] = json!(files.record(&run.id));
-    data["log"] = json!({
-        "path": files.log(&run.id).display().to_string(),
-        "bytes": status.map(|status| status.log.bytes),
-        "dropped": status.map(|status| status.log.dropped),
-        "error": status.and_then(|status| status.log.error.as_ref()),
-        "lastOutputAt": status.and_then(|status| status.output_at_ms).map(|ms| words::rfc3339(banksman_core::Wall(ms))),
-    });
-    let process = |pid: &i32| json!({ "pid": pid, "command": command(*pid) });
-    data["processes"] = status.map(|status| status.processes.iter().map(process).collect::<Vec<_>>()).into();
-    data
+    let process = |pid: &i32| ProcessView { pid: *pid, command: command(*pid) };
+    SessionPage {
+        session: session(seen, project, |status| status.processes.iter().map(process).collect()),
+        epoch: run.epoch,
+        owner_epoch: run.owner_epoch,
+        keeper_owner_epoch: status.map(|status| status.owner_epoch),
+        holds: run.holds.iter().map(|hold| HoldView { name: hold.need.name(), epoch: hold.epoch }).collect(),
+        record: files.record(&run.id),
+        log: LogView {
+            path: files.log(&run.id).display().to_string(),
+            bytes: status.map(|status| status.log.bytes),
+            dropped: status.map(|status| status.log.dropped),
+            error: status.and_then(|status| status.log.error.as_ref()),
+            last_output_at: status.and_then(|status| status.output_at_ms).map(|ms| Time(Wall(ms))),
+        },
+    }
 }
 
 /// What a process runs, as far as it can be seen.

@@ -10,7 +10,6 @@ use banksman_engine::{TaskOutcome, TaskRequest};
 use banksman_runtime::config::Config;
 use banksman_runtime::inspect;
 use clap::Args;
-use serde_json::json;
 
 use super::place::{Place, Placed};
 use super::refused::refused;
@@ -22,6 +21,7 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM};
+use crate::views::tasks::{Added, Brief};
 use crate::words;
 
 /// Hand over a task.
@@ -95,20 +95,18 @@ impl Add {
         };
         // A runner may have been faster than this look, and a person may have deleted it.
         let why = inspect::why(&mut reader, client.project(), &id)?;
-        let data = json!({
-            "id": id,
-            "title": task.spec.title,
-            "status": why.as_ref().map_or(task.status(), |why| why.status),
-            "section": section.as_ref().map(|section| &section.name),
-            "parent": task.spec.parent,
-            "dependsOn": depends_on.iter().map(|edge| &edge.on).collect::<Vec<_>>(),
-            "unmet": why.as_ref().map_or(0, |why| why.unmet),
-            "admission": if why.as_ref().is_some_and(Why::is_started) { "started" } else { "queued" },
-            "queuePosition": why.as_ref().and_then(Why::position),
-            "runnerAlive": why.as_ref().is_some_and(|why| why.has_runner),
-        });
+        let view = Added {
+            task: Brief { status: why.as_ref().map_or(task.status(), |why| why.status), ..Brief::from(&task) },
+            section: section.as_ref().map(|section| &section.name),
+            parent: &task.spec.parent,
+            depends_on: depends_on.iter().map(|edge| &edge.on).collect(),
+            unmet: why.as_ref().map_or(0, |why| why.unmet),
+            admission: if why.as_ref().is_some_and(Why::is_started) { "started" } else { "queued" },
+            queue_position: why.as_ref().and_then(Why::position),
+            runner_alive: why.as_ref().is_some_and(|why| why.has_runner),
+        };
         let said = why.as_ref().map_or_else(|| "deleted".into(), words);
-        context.printer.result(data, format!("added {BOLD}{id}{BOLD:#} {}: {said}", task.spec.title));
+        context.printer.result(&view, format!("added {BOLD}{id}{BOLD:#} {}: {said}", task.spec.title));
         if !context.printer.json {
             why.iter().flat_map(notes).for_each(|note| context.printer.note(&format!("{DIM}{note}{DIM:#}")));
         }

@@ -12,7 +12,6 @@ use banksman_engine::{Edit, LockedBy, Taking, TaskOutcome, TaskRequest};
 use banksman_runtime::{Client, TaskClaim, WaitOptions};
 use banksman_store::{Key, Reader};
 use clap::Args;
-use serde_json::{Value, json};
 
 use super::refused::refused;
 use super::view;
@@ -23,6 +22,7 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM};
 use crate::signals::Signals;
+use crate::views::{Time, tasks as views};
 use crate::words;
 
 /// Work on a task yourself.
@@ -167,22 +167,24 @@ impl Take {
         let mut reader = client.reader()?;
         let id = find::task_id(&mut reader, &self.task)?;
         let taken = self.terms.take(context, &client, &mut reader, &id, self.anyway, None)?;
-        let (data, human) = taken.told(&client);
-        context.printer.result(data, human);
+        let (view, human) = taken.told(&client)?;
+        context.printer.result(&view, human);
         Ok(exit::OK)
     }
 }
 
 impl Taken {
-    fn told(&self, client: &Client) -> (Value, String) {
+    fn told(&self, client: &Client) -> Result<(views::Taken<'_>, String), Failure> {
         let Task { id, spec, changed, .. } = &self.task;
-        let State::Manual { holder, epoch, .. } = &self.task.state else { return (json!({ "id": id }), String::new()) };
-        let since = words::rfc3339(changed.wall);
+        let State::Manual { holder, epoch, .. } = &self.task.state else { return Err(refused(id, &TaskOutcome::NotClaimed)) };
         let ttl = words::span(Dur(client.config().task_timeout).span());
-        let data = json!({
-            "id": id, "title": spec.title, "status": self.task.status(), "holder": holder, "epoch": epoch,
-            "since": since, "outcome": if self.is_old { "already_yours" } else { "taken" },
-        });
+        let view = views::Taken {
+            task: (&self.task).into(),
+            holder,
+            epoch: *epoch,
+            since: Time(changed.wall),
+            outcome: if self.is_old { "already_yours" } else { "taken" },
+        };
         let what = match self.is_old {
             true => format!("{BOLD}{}{BOLD:#} {DIM}{id}{DIM:#} is already yours, taken {}", spec.title, words::ago(changed.wall)),
             false => format!("took {BOLD}{}{BOLD:#} {DIM}{id}{DIM:#}", spec.title),
@@ -192,7 +194,7 @@ impl Taken {
              {DIM}end it with: banksman tasks done {id} --holder {} (or tasks fail, tasks release){DIM:#}",
             words::quoted(holder)
         );
-        (data, human)
+        Ok((view, human))
     }
 }
 
@@ -207,8 +209,8 @@ impl Release {
             outcome => return Err(refused(&id, &outcome)),
         };
         let (title, status) = (&task.spec.title, view::coloured(task.status()));
-        let data = json!({ "id": id, "title": title, "status": task.status() });
-        context.printer.result(data, format!("released {BOLD}{title}{BOLD:#} {DIM}{id}{DIM:#}: {status}"));
+        let view = views::Brief::from(&*task);
+        context.printer.result(&view, format!("released {BOLD}{title}{BOLD:#} {DIM}{id}{DIM:#}: {status}"));
         Ok(exit::OK)
     }
 }
@@ -233,13 +235,13 @@ pub(super) fn heartbeat(
             let State::Manual { epoch, until, .. } = &task.state else { return Err(refused(id, &TaskOutcome::NotClaimed)) };
             let rows = client.reader()?.view().load(&[Key::Lock(id.lock())].into())?;
             let at = rows.lease;
-            let expires = match rows.coordination.locks.get(&id.lock()).map(|lock| &lock.state) {
-                Some(lock::State::Held(grant)) => grant.expires().map(words::rfc3339),
+            let expires_at = match rows.coordination.locks.get(&id.lock()).map(|lock| &lock.state) {
+                Some(lock::State::Held(grant)) => grant.expires().map(Time),
                 Some(lock::State::Free) | None => None,
             };
             let lasts = until.map_or_else(String::new, |until| format!(", for {} more", words::span(until - at)));
-            let data = json!({ "id": id, "outcome": "seen", "epoch": epoch, "expiresAt": expires });
-            context.printer.result(data, format!("{id} is still yours{lasts}"));
+            let view = views::Heartbeat { id, outcome: "seen", epoch: *epoch, expires_at };
+            context.printer.result(&view, format!("{id} is still yours{lasts}"));
             Ok(Some(exit::OK))
         }
         outcome => Err(refused(id, &outcome)),
@@ -271,7 +273,6 @@ fn on_terminal() -> Option<HolderId> {
 
 /// Somebody else has what a task needs.
 pub(super) fn locked(task: &TaskId, lockout: &LockedBy) -> Failure {
-    let until = lockout.until.map(words::rfc3339);
     let expires = lockout.until.map(|until| format!("; that expires {}", words::away(until))).unwrap_or_default();
     let (lock, by) = (&lockout.lock, format!("{}{expires}", held_by(lockout)));
     let failure = match lock {
@@ -285,21 +286,22 @@ pub(super) fn locked(task: &TaskId, lockout: &LockedBy) -> Failure {
         }
         _ => Failure::new(exit::LOCKED, "NEED_LOCKED", format!("{task} needs {lock}, which is held by {by}")),
     };
-    failure.details(json!({ "taskId": task, "lockedBy": lockout.holder, "expiresAt": until, "lock": lockout.lock }))
+    failure
+        .detail("taskId", &task)
+        .detail("lockedBy", &lockout.holder)
+        .detail("expiresAt", &lockout.until.map(Time))
+        .detail("lock", &lockout.lock)
 }
 
 /// The time was up; nothing is held.
 fn timed_out(task: &TaskId, names: &Names<'_>, lockouts: &[LockedBy]) -> Failure {
     let first = lockouts.first();
     let held = first.map_or_else(String::new, |lockout| format!(": {}", names.describe(lockout)));
-    let details = json!({
-        "taskId": task,
-        "lockedBy": first.map(|lockout| &lockout.holder),
-        "expiresAt": first.and_then(|lockout| lockout.until).map(words::rfc3339),
-        "lock": first.map(|lockout| &lockout.lock),
-    });
     Failure::new(exit::LOCKED, "WAIT_TIMEOUT", format!("waited too long for {task}{held}"))
-        .details(details)
+        .detail("taskId", task)
+        .detail("lockedBy", &first.map(|lockout| &lockout.holder))
+        .detail("expiresAt", &first.and_then(|lockout| lockout.until).map(Time))
+        .detail("lock", &first.map(|lockout| &lockout.lock))
         .hint("nothing was taken, and nothing is held")
 }
 
@@ -347,8 +349,5 @@ pub(super) fn grant_words(task: &Task) -> String {
 
 /// A circle of waits.
 pub(super) fn deadlock(task: &TaskId, cycle: &[banksman_core::resource::deadlock::Link]) -> Failure {
-    resources::circle(&format!("waiting for {task}"), cycle).details(json!({
-        "taskId": task,
-        "cycle": cycle.iter().map(|link| json!({ "holder": link.party, "waitsFor": link.resource })).collect::<Vec<_>>(),
-    }))
+    resources::circle(&format!("waiting for {task}"), cycle).detail("taskId", task)
 }

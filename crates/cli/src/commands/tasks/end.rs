@@ -10,7 +10,6 @@ use banksman_engine::{TaskOutcome, TaskRequest};
 use banksman_runtime::{Client, Sessions, Told, recover_run};
 use banksman_store::{Key, Reader};
 use clap::Args;
-use serde_json::{Value, json};
 
 use super::refused::refused;
 use super::view;
@@ -23,6 +22,8 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, RED, YELLOW};
 use crate::signals::Signals;
+use crate::views::Named;
+use crate::views::tasks::{Changed, Deleted};
 
 /// Stop tasks and their children for good.
 ///
@@ -90,8 +91,7 @@ pub(crate) fn cancel_all(context: &Context, names: &[String], no_wait: bool, tim
     if !no_wait {
         wait_for_end(context, &client, &signals, &ids, timeout)?;
     }
-    let mut data = Vec::new();
-    let mut lines = Vec::new();
+    let (mut views, mut lines) = (Vec::new(), Vec::new());
     for (id, (over_before, children)) in ids.iter().zip(cancelled) {
         let task = view::listed(&mut reader, id)?.0.task;
         let outcome = match task.status() {
@@ -99,12 +99,10 @@ pub(crate) fn cancel_all(context: &Context, names: &[String], no_wait: bool, tim
             status if status.is_over() => "cancelled",
             _ => "stopping",
         };
-        data.push(
-            json!({ "id": id, "title": task.spec.title, "status": task.status(), "outcome": outcome, "children": children }),
-        );
         lines.push(cancelled_line(&task, outcome, children));
+        views.push(Changed { task: (&task).into(), outcome, children: Some(children) });
     }
-    context.printer.result(json!({ "tasks": data }), lines.join("\n"));
+    context.printer.result(&Named("tasks", views), lines.join("\n"));
     Ok(exit::OK)
 }
 
@@ -174,8 +172,7 @@ impl Retry {
         let client = context.client()?;
         let mut reader = client.reader()?;
         let ids = find::task_ids(&mut reader, self.tasks.iter().map(String::as_str))?;
-        let mut data = Vec::new();
-        let mut lines = Vec::new();
+        let (mut views, mut lines) = (Vec::new(), Vec::new());
         let files = context.sessions(client.project());
         for id in &ids {
             remove_done(&files, &view::listed(&mut reader, id)?.0.task)?;
@@ -187,10 +184,10 @@ impl Retry {
                 outcome => return Err(refused(id, &outcome)),
             };
             let (listed, _) = view::listed(&mut reader, id)?;
-            data.push(json!({ "id": id, "title": task.spec.title, "status": listed.status(), "outcome": outcome }));
+            views.push(Changed { task: (&listed).into(), outcome, children: None });
             lines.push(format!("{BOLD}{}{BOLD:#} {DIM}{id}{DIM:#} {said}", task.spec.title));
         }
-        context.printer.result(json!({ "tasks": data }), lines.join("\n"));
+        context.printer.result(&Named("tasks", views), lines.join("\n"));
         let runners = reader.view().load(&[Key::Runners].into())?.backlog.runners;
         if !context.printer.json && !runners.values().any(|runner| super::is_alive(&client, runner)) {
             context.printer.note(&format!("{DIM}{}{DIM:#}", super::NO_RUNNER));
@@ -233,7 +230,7 @@ pub(crate) fn delete_all(context: &Context, names: &[String], force: bool) -> Do
         }
         wait_for_end(context, &client, &signals, &left, None)?;
     }
-    let (mut data, mut lines) = (Vec::new(), Vec::new());
+    let (mut views, mut lines) = (Vec::new(), Vec::new());
     // One that others wait for goes after them, if they are to go too.
     while !left.is_empty() {
         let mut held_back = Vec::new();
@@ -241,8 +238,8 @@ pub(crate) fn delete_all(context: &Context, names: &[String], force: bool) -> Do
             let files = Files::of(&client, &mut reader, id)?;
             match super::ask(&client, TaskRequest::Delete { id: id.clone(), force })? {
                 TaskOutcome::Deleted => {
-                    let (value, line) = files.remove(id)?;
-                    data.push(value);
+                    let (view, line) = files.remove(id)?;
+                    views.push(view);
                     lines.push(line);
                 }
                 outcome if goes_later(&outcome, &left) => held_back.push((id.clone(), outcome)),
@@ -254,7 +251,7 @@ pub(crate) fn delete_all(context: &Context, names: &[String], force: bool) -> Do
         }
         left = held_back.into_iter().map(|(id, _)| id).collect();
     }
-    context.printer.result(json!({ "tasks": data }), lines.join("\n"));
+    context.printer.result(&Named("tasks", views), lines.join("\n"));
     Ok(exit::OK)
 }
 
@@ -292,7 +289,7 @@ impl Files {
     }
 
     /// Removes what belongs to banksman. The workspace belongs to whoever worked there.
-    fn remove(&self, id: &TaskId) -> Result<(Value, String), Failure> {
+    fn remove(self, id: &TaskId) -> Result<(Deleted, String), Failure> {
         let gone = |result: std::io::Result<()>| match result {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure::system("remove the files of the task", error)),
             _ => Ok(()),
@@ -303,9 +300,9 @@ impl Files {
         for folder in &self.folders {
             gone(fs::remove_dir_all(folder))?;
         }
-        let workspace = Some(&self.workspace).filter(|workspace| workspace.exists());
-        let left = workspace.map(|path| format!("; its workspace is left: {}", path.display())).unwrap_or_default();
+        let workspace = self.workspace.exists().then(|| self.workspace.display().to_string());
+        let left = workspace.as_ref().map(|path| format!("; its workspace is left: {path}")).unwrap_or_default();
         let line = format!("deleted {BOLD}{}{BOLD:#} {DIM}{id}{DIM:#}{left}", self.title);
-        Ok((json!({ "id": id, "title": self.title, "workspace": workspace.map(|path| path.display().to_string()) }), line))
+        Ok((Deleted { id: id.clone(), title: self.title, workspace }, line))
     }
 }

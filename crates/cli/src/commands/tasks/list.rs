@@ -4,7 +4,7 @@ use banksman_core::backlog::Section;
 use banksman_core::{Label, SectionId, Seq, Stamp, Status};
 use banksman_store::{Key, Listed, Reader, TaskFilter};
 use clap::Args;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::view;
 use crate::commands::{Done, find};
@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::DIM;
+use crate::views::tasks::TaskView;
 use crate::{table, words};
 
 /// How many lines a person is shown unless told otherwise.
@@ -51,6 +52,13 @@ pub(super) struct List {
     all: bool,
 }
 
+/// A part of the list, and the place after it if there are more.
+#[derive(Serialize)]
+struct Page<'a> {
+    tasks: Vec<TaskView<'a>>,
+    next: Option<Seq>,
+}
+
 /// A status on the command line.
 pub(super) fn status(word: &str) -> Result<Status, String> {
     let words = || Status::ALL.map(Status::as_str).join(", ");
@@ -76,13 +84,13 @@ impl List {
         let (tasks, next) = self.page(&mut reader, &filter, limit)?;
         let rows = reader.view().load(&[Key::Sections].into())?;
         let (sections, at) = (rows.backlog.sections, Stamp { lease: rows.lease, wall: rows.wall });
-        let data: Vec<Value> = tasks.iter().map(|listed| view::task_json(listed, &sections)).collect();
+        let view = Page { tasks: tasks.iter().map(|listed| TaskView::new(listed, &sections)).collect(), next };
         let human = match (tasks.is_empty(), self.options().is_empty() && self.after.is_none()) {
             (false, _) => table(&tasks, &sections, at),
             (true, false) => format!("{DIM}no matching tasks{DIM:#}"),
             (true, true) => format!("no tasks yet\n{DIM}try: banksman tasks add 'Say hello' --run 'echo hello'{DIM:#}"),
         };
-        context.printer.result(json!({ "tasks": data, "next": next }), human);
+        context.printer.result(&view, human);
         if let Some(next) = next.filter(|_| !context.printer.json) {
             let limit = self.limit.map(|limit| format!(" --limit {limit}")).unwrap_or_default();
             let command = format!("banksman tasks list{}{limit} --after {next}", self.options());

@@ -2,7 +2,6 @@ use banksman_core::backlog::Run;
 use banksman_core::{Task, TaskId};
 use banksman_store::{Key, Reader};
 use clap::Args;
-use serde_json::json;
 
 use super::until::{self, Ended};
 use crate::commands::tail::{self, LogFlags};
@@ -99,6 +98,7 @@ fn next(reader: &mut Reader, id: &TaskId, shown: Option<&Run>) -> Result<Option<
 fn no_run(task: &TaskId, run: Option<&str>) -> Failure {
     let message = run.map_or_else(|| format!("{task} has had no run yet"), |run| format!("{task} has had no run {run:?}"));
     Failure::new(exit::NOT_FOUND, "RUN_NOT_FOUND", message)
-        .details(json!({ "taskId": task, "run": run }))
+        .detail("taskId", &task)
+        .detail("run", &run)
         .hint(format!("banksman tasks show {task} lists its runs; --follow waits for one that can still come"))
 }

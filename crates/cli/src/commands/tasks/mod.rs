@@ -66,26 +66,6 @@ enum Verb {
 }
 
 impl Tasks {
-    pub(crate) fn name(&self) -> &'static str {
-        match self.verb {
-            Verb::Add(_) => "tasks add",
-            Verb::Import(_) => "tasks import",
-            Verb::List(_) => "tasks list",
-            Verb::Show(_) => "tasks show",
-            Verb::Update(_) => "tasks update",
-            Verb::Take(_) => "tasks take",
-            Verb::Release(_) => "tasks release",
-            Verb::Wait(_) => "tasks wait",
-            Verb::Heartbeat(_) => "tasks heartbeat",
-            Verb::Done(_) => "tasks done",
-            Verb::Fail(_) => "tasks fail",
-            Verb::Cancel(_) => "tasks cancel",
-            Verb::Retry(_) => "tasks retry",
-            Verb::Delete(_) => "tasks delete",
-            Verb::Logs(_) => "tasks logs",
-        }
-    }
-
     pub(crate) fn run(self, context: &Context) -> Done {
         match self.verb {
             Verb::Add(add) => add.run(context),

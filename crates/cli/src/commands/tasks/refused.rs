@@ -4,7 +4,6 @@ use banksman_core::task::Outcome;
 use banksman_core::task::dependencies::DagError;
 use banksman_core::{Status, Task, TaskId};
 use banksman_engine::{LockedBy, TaskOutcome, Unmet};
-use serde_json::json;
 
 use super::claim::{self, locked};
 use crate::commands::find;
@@ -29,22 +28,25 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
             locked(task, lockout)
                 .hint(format!("say who you are with --holder {holder}, or take it away: banksman locks release {lock} --force"))
         }
-        TaskOutcome::Changed => Failure::new(exit::LOCKED, "TASK_BUSY", format!("{task} is being changed by others"))
-            .details(json!({ "taskId": task })),
+        TaskOutcome::Changed => {
+            Failure::new(exit::LOCKED, "TASK_BUSY", format!("{task} is being changed by others")).detail("taskId", &task)
+        }
         TaskOutcome::HasDependents(others) => {
             let message = format!("other tasks wait for {task}: {}", list(others));
             Failure::new(exit::USAGE, "TASK_HAS_DEPENDENTS", message)
-                .details(json!({ "taskId": task, "dependents": others }))
+                .detail("taskId", &task)
+                .detail("dependents", &others)
                 .hint("delete them too, or let them depend on something else: banksman tasks update TASK --depends-on …")
         }
         TaskOutcome::HasChildren(children) => {
             let message = format!("{task} has children: {}", list(children));
             Failure::new(exit::USAGE, "TASK_HAS_CHILDREN", message)
-                .details(json!({ "taskId": task, "children": children }))
+                .detail("taskId", &task)
+                .detail("children", &children)
                 .hint("delete them too: banksman tasks delete TASK…")
         }
         TaskOutcome::NotOver => Failure::new(exit::LOCKED, "TASK_BUSY", format!("{task} is a pipeline that is not over"))
-            .details(json!({ "taskId": task }))
+            .detail("taskId", &task)
             .hint(format!("to cancel it first: banksman pipelines delete --force {task}")),
         TaskOutcome::Stepped(Outcome::HasPhases, row) => has_phases(row),
         TaskOutcome::Stepped(outcome, _) => stepped(task, outcome),
@@ -53,13 +55,15 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
             let message = format!("fenced: your claim on {task} (epoch {}) is over: {}", lost.epoch, lost.reason);
             let at = words::rfc3339(lost.at);
             Failure::new(exit::FENCED, "CLAIM_LOST", message)
-                .details(
-                    json!({ "taskId": task, "holder": lost.holder, "epoch": lost.epoch, "reason": lost.reason, "lostAt": at }),
-                )
+                .detail("taskId", &task)
+                .detail("holder", &lost.holder)
+                .detail("epoch", &lost.epoch)
+                .detail("reason", &lost.reason)
+                .detail("lostAt", &at)
                 .hint(format!("stop what relied on it, or take it again: banksman tasks take {task}"))
         }
         TaskOutcome::NotClaimed => Failure::new(exit::NOT_PERMITTED, "NOT_CLAIMED", format!("nobody works on {task} by hand"))
-            .details(json!({ "taskId": task }))
+            .detail("taskId", &task)
             .hint(format!("to work on it: banksman tasks take {task}")),
         TaskOutcome::DependsOn(unmet) => {
             let ids: Vec<TaskId> = unmet.iter().map(|unmet| unmet.task.clone()).collect();
@@ -68,14 +72,17 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
             let names: Vec<String> = unmet.iter().take(5).map(name).collect();
             let message = format!("{task} depends on what is not completed: {}", names.join(", "));
             Failure::new(exit::USAGE, "TASK_BLOCKED", message)
-                .details(json!({ "taskId": task, "dependencies": ids }))
+                .detail("taskId", &task)
+                .detail("dependencies", &ids)
                 .hint("add --anyway to do it all the same")
         }
         TaskOutcome::NeverFits { name, capacity: None } => crate::commands::resources::undefined(name),
         TaskOutcome::NeverFits { name, capacity: Some(capacity) } => {
             let message = format!("{task} needs more slots of semaphore {name} than the {capacity} that it has");
             Failure::new(exit::USAGE, "OVER_CAPACITY", message)
-                .details(json!({ "taskId": task, "name": name, "capacity": capacity }))
+                .detail("taskId", &task)
+                .detail("name", &name)
+                .detail("capacity", &capacity)
                 .hint(format!("make it larger with: banksman semaphores define {} --capacity N", words::quoted(name)))
         }
         TaskOutcome::Kept(_)
@@ -93,15 +100,17 @@ fn stepped(task: &TaskId, outcome: &Outcome) -> Failure {
         Outcome::Busy(_) => {
             let message = format!("a run is at {task}, and only that run may say so");
             Failure::new(exit::NOT_PERMITTED, "TASK_IN_PROGRESS", message)
-                .details(json!({ "taskId": task }))
+                .detail("taskId", &task)
                 .hint(format!("to stop its run: banksman tasks cancel {task}"))
         }
         Outcome::Over(status) => Failure::new(exit::USAGE, "TASK_OVER", format!("{task} is {status} already"))
-            .details(json!({ "taskId": task, "status": status }))
+            .detail("taskId", &task)
+            .detail("status", &status)
             .hint(format!("to try it again: banksman tasks retry {task}")),
         Outcome::NotPending(status @ (Status::InProgress | Status::Stuck)) => {
             Failure::new(exit::LOCKED, "TASK_BUSY", format!("{task} is {status}: a run is at it"))
-                .details(json!({ "taskId": task, "status": status }))
+                .detail("taskId", &task)
+                .detail("status", &status)
                 .hint(format!("to stop its run: banksman tasks cancel {task}"))
         }
         other => Failure::unexpected(other),
@@ -112,24 +121,25 @@ fn stepped(task: &TaskId, outcome: &Outcome) -> Failure {
 fn has_phases(task: &Task) -> Failure {
     let pipeline = task.spec.parent.as_ref().filter(|_| task.spec.phase().is_some()).unwrap_or(&task.id);
     Failure::new(exit::USAGE, "TASK_IS_PIPELINE", format!("only its pipeline says what becomes of {}", task.id))
-        .details(json!({ "taskId": task.id, "pipeline": pipeline }))
+        .detail("taskId", &task.id)
+        .detail("pipeline", &pipeline)
         .hint(format!("see banksman pipelines show {pipeline}; it can be retried, unblocked and cancelled"))
 }
 
 fn fenced(task: &TaskId) -> Failure {
     let message = format!("fenced: this is not the number of the run that is at {task}");
     Failure::new(exit::FENCED, "FENCED", message)
-        .details(json!({ "taskId": task }))
+        .detail("taskId", &task)
         .hint("the run that says so is over; stop what is left of it")
 }
 
 fn dependencies(task: &TaskId, error: &DagError) -> Failure {
     match error {
-        DagError::Cycle(cycle) => Failure::new(exit::USAGE, "DEPENDENCY_CYCLE", error.to_string())
-            .details(json!({ "cycle": cycle }))
-            .hint("nothing was changed"),
+        DagError::Cycle(cycle) => {
+            Failure::new(exit::USAGE, "DEPENDENCY_CYCLE", error.to_string()).detail("cycle", &cycle).hint("nothing was changed")
+        }
         DagError::Own => Failure::new(exit::USAGE, "DEPENDENCY_CYCLE", error.to_string())
-            .details(json!({ "cycle": [task, task] }))
+            .detail("cycle", &[task, task])
             .hint("nothing was changed"),
         DagError::Unknown(task) => find::no_task(task.as_str()),
         DagError::TooMany(_) => Failure::usage(error),

@@ -7,7 +7,7 @@ use banksman_core::{Epoch, HolderId, TaskId};
 use banksman_engine::{TaskOutcome, TaskRequest};
 use banksman_store::Reader;
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::refused::refused;
 use super::{claim, view};
@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM};
+use crate::views::{Time, tasks as views};
 use crate::words;
 
 /// Show a sign of life of a run.
@@ -107,9 +108,9 @@ impl Heartbeat {
             TaskOutcome::Stepped(Outcome::Recovered, task) => ("recovered", task),
             outcome => return Err(refused(&id, &outcome)),
         };
-        let expires = task.live().map(|live| words::rfc3339(words::wall_of(live.seen.lease + timeout, live.seen)));
-        let data = json!({ "id": id, "outcome": outcome, "epoch": epoch, "expiresAt": expires });
-        context.printer.result(data, format!("{} is alive: the next sign is due in {}", name(&task), words::span(timeout)));
+        let expires_at = task.live().map(|live| Time(words::wall_of(live.seen.lease + timeout, live.seen)));
+        let view = views::Heartbeat { id: &id, outcome, epoch, expires_at };
+        context.printer.result(&view, format!("{} is alive: the next sign is due in {}", name(&task), words::span(timeout)));
         Ok(exit::OK)
     }
 }
@@ -173,7 +174,7 @@ fn conclude(context: &Context, of: &Of, anyway: bool, verdict: Verdict) -> crate
     } else {
         format!("{} is {}", name(&task), view::coloured(task.status()))
     };
-    context.printer.result(json!({ "id": id, "outcome": outcome, "status": task.status() }), human);
+    context.printer.result(&views::Concluded { id: &id, outcome, status: task.status() }, human);
     Ok(exit::OK)
 }
 

@@ -6,7 +6,7 @@ use banksman_core::{Seq, Stamp, Task, TaskId};
 use banksman_runtime::Sessions;
 use banksman_store::{EventRow, Key, Listed, Reader, TaskFilter};
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::view;
 use crate::commands::recording::record_ended;
@@ -15,6 +15,9 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM};
+use crate::views::Text;
+use crate::views::events::WithEvents;
+use crate::views::tasks::{Brief, Dependency, RunView, TaskPage, TaskView};
 use crate::{table, words};
 
 /// How many lines of the log are shown.
@@ -50,7 +53,7 @@ impl Show {
         record_ended(context, &project, &mut reader)?;
         let sessions = Sessions::new(&project);
         let page = Page::load(&mut reader, &id, |run| tail::last_lines(&sessions.log(&run.id), LOG_LINES))?;
-        context.printer.result(page.json(&sessions), page.human(&sessions));
+        context.printer.result(&WithEvents::new(page.view(&sessions), &page.events), page.human(&sessions));
         Ok(exit::OK)
     }
 }
@@ -97,31 +100,35 @@ impl Page {
         })
     }
 
-    fn json(&self, sessions: &Sessions) -> Value {
+    fn view<'a>(&'a self, sessions: &Sessions) -> TaskPage<'a> {
         let task = &self.listed.task;
-        let sections = self.section.iter().map(|section| (section.id.clone(), section.clone())).collect();
-        let mut data = view::task_json(&self.listed, &sections);
-        data["command"] = json!(command(task));
-        data["workspace"] = json!(task.spec.workspace);
-        data["maxDuration"] = json!(task.spec.timeout.map(|max| max.to_string()));
-        data["silenceTimeout"] = json!(task.spec.silence.map(|silence| silence.to_string()));
-        data["retries"] = task.spec.retries.into();
-        data["needs"] = task.spec.needs.iter().map(view::need_json).collect();
-        data["epoch"] = json!(task.live().map(|live| live.epoch));
-        data["output"] = json!(output(task));
-        let dependency = |(id, allow_failed, other): &(TaskId, bool, Option<Listed>)| {
-            let (title, status) = (other.as_ref().map(|other| &other.task.spec.title), other.as_ref().map(Listed::status));
-            let output = other.as_ref().and_then(|other| output(&other.task));
-            json!({ "id": id, "title": title, "status": status, "allowFailed": allow_failed, "output": output })
-        };
-        data["dependsOn"] = self.dependencies.iter().map(dependency).collect();
-        let brief = |other: &Listed| json!({ "id": other.task.id, "title": other.task.spec.title, "status": other.status() });
-        data["dependents"] = self.dependents.iter().map(brief).collect();
-        data["children"] = self.children.iter().map(brief).collect();
-        data["runs"] = self.runs.iter().map(|run| view::run_json(run, &sessions.log(&run.id))).collect();
-        data["lastLines"] = json!(self.log);
-        data["recentEvents"] = self.events.iter().map(events::event_json).collect();
-        data
+        let run = |run: &'a Run| RunView::new(run, &sessions.log(&run.id));
+        TaskPage {
+            task: TaskView::in_section(&self.listed, self.section.as_ref()),
+            command: command(task),
+            workspace: &task.spec.workspace,
+            max_duration: task.spec.timeout.map(Text),
+            silence_timeout: task.spec.silence.map(Text),
+            retries: task.spec.retries,
+            needs: task.spec.needs.iter().map(Into::into).collect(),
+            epoch: task.live().map(|live| live.epoch),
+            output: output(task),
+            depends_on: self
+                .dependencies
+                .iter()
+                .map(|(id, allow_failed, other)| Dependency {
+                    id,
+                    title: other.as_ref().map(|other| &other.task.spec.title),
+                    status: other.as_ref().map(Listed::status),
+                    allow_failed: *allow_failed,
+                    output: other.as_ref().and_then(|other| output(&other.task)),
+                })
+                .collect(),
+            dependents: self.dependents.iter().map(Brief::from).collect(),
+            children: self.children.iter().map(Brief::from).collect(),
+            runs: self.runs.iter().map(run).collect(),
+            last_lines: &self.log,
+        }
     }
 
     fn human(&self, sessions: &Sessions) -> String {
@@ -152,11 +159,8 @@ impl Page {
             text.push_str(&format!("\n\n{DIM}THE LAST OF ITS LOG{DIM:#}"));
             self.log.iter().for_each(|line| text.push_str(&format!("\n  {line}")));
         }
-        if !self.events.is_empty() {
-            text.push_str(&format!("\n\n{DIM}RECENT{DIM:#}"));
-            self.events.iter().rev().for_each(|event| text.push_str(&format!("\n{}", events::event_line(&in_short(event)))));
-        }
-        text
+        let events: Vec<EventRow> = self.events.iter().map(in_short).collect();
+        text + &events::recent(&events)
     }
 
     fn fields(&self, since: &str, sessions: &Sessions) -> Vec<(&'static str, String)> {

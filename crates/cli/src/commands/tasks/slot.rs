@@ -47,10 +47,10 @@ impl Drop for Edge<'_> {
 }
 
 fn circle(tasks: &[TaskId], run: &RunId, cycle: &[Link]) -> Failure {
-    let links: Vec<_> = cycle.iter().map(|link| serde_json::json!({ "holder": link.party, "waitsFor": link.resource })).collect();
     let names: Vec<&str> = tasks.iter().map(TaskId::as_str).collect();
     resources::circle(&format!("waiting for {}", names.join(", ")), cycle)
-        .details(serde_json::json!({ "tasks": tasks, "run": run, "cycle": links }))
+        .detail("tasks", &tasks)
+        .detail("run", &run)
         .hint("let one of them end first")
 }
 
@@ -148,7 +148,7 @@ impl<'a> Slot<'a> {
 
     fn fenced(&self) -> Failure {
         Failure::new(exit::FENCED, "FENCED", format!("fenced: run {} is over", self.run))
-            .details(serde_json::json!({ "run": self.run }))
+            .detail("run", &self.run)
             .hint("stop what is left of it")
     }
 }

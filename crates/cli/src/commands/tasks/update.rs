@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, YELLOW};
+use crate::views::tasks::TaskView;
 
 /// What is kept of a task that a person calls failed without a word.
 const BY_HAND: &str = "said to have failed, by hand";
@@ -102,11 +103,11 @@ impl Update {
             (None, None) => {}
         }
         let (listed, sections) = view::listed(&mut reader, &id)?;
-        let data = view::task_json(&listed, &sections);
-        let stopping = if data["stopping"] == true { format!(", {YELLOW}being stopped{YELLOW:#}") } else { String::new() };
+        let view = TaskView::new(&listed, &sections);
+        let stopping = if view.stopping { format!(", {YELLOW}being stopped{YELLOW:#}") } else { String::new() };
         let (title, status) = (&listed.task.spec.title, view::coloured(listed.status()));
         let by = claim::grant_words(&listed.task);
-        context.printer.result(data, format!("updated {BOLD}{title}{BOLD:#} {DIM}{id}{DIM:#}: {status}{by}{stopping}"));
+        context.printer.result(&view, format!("updated {BOLD}{title}{BOLD:#} {DIM}{id}{DIM:#}: {status}{by}{stopping}"));
         Ok(exit::OK)
     }
 

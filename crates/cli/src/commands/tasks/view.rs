@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use banksman_core::backlog::{Run, Section};
-use banksman_core::task::{Done, Need, RetryReason, State, Stuck};
+use banksman_core::backlog::Section;
+use banksman_core::task::{Done, Need, State, Stuck};
 use banksman_core::{SectionId, Stamp, Status, Task, TaskId};
 use banksman_store::{Key, Listed, Reader};
-use serde_json::{Value, json};
 
 use crate::commands::find;
 use crate::failure::Failure;
@@ -52,44 +51,6 @@ pub(super) fn listed(reader: &mut Reader, id: &TaskId) -> Result<(Listed, BTreeM
     let unmet = backlog.unmet(id);
     let task = backlog.tasks.remove(id).ok_or_else(|| find::no_task(id.as_str()))?;
     Ok((Listed { task, unmet }, backlog.sections))
-}
-
-/// The fields of a task in a list.
-pub(super) fn task_json(listed: &Listed, sections: &BTreeMap<SectionId, Section>) -> Value {
-    let task = &listed.task;
-    let section = task.spec.section.as_ref();
-    json!({
-        "id": task.id,
-        "title": task.spec.title,
-        "status": listed.status(),
-        "stopping": matches!(task.state, State::Stopping { .. }),
-        "section": section.and_then(|id| sections.get(id)).map(|section| &section.name),
-        "sectionId": section,
-        "priority": task.spec.priority,
-        "labels": task.spec.labels,
-        "parent": task.spec.parent,
-        "attempts": task.attempts,
-        "loop": task.spec.restart.is_some(),
-        "restarts": task.failures,
-        "recoveries": task.recoveries,
-        "unmet": listed.unmet,
-        "createdAt": words::rfc3339(task.created),
-        "changedAt": words::rfc3339(task.changed.wall),
-        "run": task.live().map(|live| &live.run),
-        "error": error(task),
-        "byHand": by_hand(task),
-    })
-}
-
-/// Who works on it, under which grant.
-fn by_hand(task: &Task) -> Value {
-    match &task.state {
-        State::Manual { holder, epoch, until } => {
-            let expires = until.map(|until| words::rfc3339(words::wall_of(until, task.changed)));
-            json!({ "holder": holder, "epoch": epoch, "expiresAt": expires, "lock": task.id.lock() })
-        }
-        _ => Value::Null,
-    }
 }
 
 /// Why it has failed.
@@ -148,36 +109,4 @@ pub(super) fn need_words(need: &Need) -> String {
         Need::Kept { name, slots: None, .. } => format!("lock {name}, held by the pipeline"),
         Need::Kept { name, slots: Some(weight), .. } => format!("{} of {name}, held by the pipeline", words::slots(*weight)),
     }
-}
-
-pub(super) fn need_json(need: &Need) -> Value {
-    match need {
-        Need::Lock(name) => json!({ "kind": "lock", "name": name, "weight": null }),
-        Need::Slots { name, weight } => json!({ "kind": "semaphore", "name": name, "weight": weight }),
-        Need::Kept { name, pipeline, slots } => {
-            json!({ "kind": need.resource().kind, "name": name, "weight": slots, "pipeline": pipeline })
-        }
-    }
-}
-
-pub(super) fn run_json(run: &Run, log: &std::path::Path) -> Value {
-    let ended = run.ended.as_ref();
-    json!({
-        "id": run.id,
-        "attempt": run.attempt,
-        "epoch": run.epoch,
-        "live": run.is_live(),
-        "runner": run.owner,
-        "startedAt": words::rfc3339(run.started.wall),
-        "endedAt": ended.map(|ended| words::rfc3339(ended.at)),
-        "ending": ended.map(|ended| ended.ending.to_string()),
-        "exitCode": ended.and_then(|ended| ended.ending.exit_code()),
-        "signal": ended.and_then(|ended| ended.ending.signal()),
-        "note": ended.and_then(|ended| ended.note.as_deref()),
-        "verdict": ended.and_then(|ended| ended.setback.map(RetryReason::as_str)),
-        // The former name of the verdict.
-        "setback": ended.and_then(|ended| ended.setback.map(RetryReason::as_str)),
-        "error": ended.and_then(|ended| ended.error.as_deref()),
-        "log": log.display().to_string(),
-    })
 }

@@ -5,7 +5,7 @@ use banksman_core::{Status, Task, TaskId};
 use banksman_runtime::inspect;
 use banksman_store::{Key, Reader};
 use clap::Args;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::slot::Slot;
 use super::until::{Ended, concern_any, until};
@@ -18,6 +18,7 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM};
 use crate::signals::Signals;
+use crate::views::tasks::Awaited;
 use crate::words;
 
 /// Wait until tasks are over.
@@ -126,14 +127,14 @@ impl Fate {
         self.task.as_ref().is_some_and(|task| task.status() == Status::Completed)
     }
 
-    fn json(&self) -> Value {
+    fn view(&self) -> Awaited<'_> {
         let task = self.task.as_ref();
-        json!({
-            "id": self.id,
-            "title": task.map(|task| &task.spec.title),
-            "status": task.map_or("deleted", |task| task.status().as_str()),
-            "error": task.and_then(view::error),
-        })
+        Awaited {
+            id: &self.id,
+            title: task.map(|task| &task.spec.title),
+            status: task.map_or("deleted", |task| task.status().as_str()),
+            error: task.and_then(view::error),
+        }
     }
 
     fn line(&self) -> String {
@@ -152,10 +153,17 @@ fn progress(fates: &[Fate], elapsed: Duration) -> String {
     format!("waiting for {what} {DIM}({}; Ctrl-C to stop waiting){DIM:#}", words::span(Dur(elapsed).span()))
 }
 
+/// What became of all of them.
+#[derive(Serialize)]
+struct Waited<'a> {
+    completed: bool,
+    tasks: Vec<Awaited<'a>>,
+}
+
 fn tell(context: &Context, fates: &[Fate]) -> u8 {
     let all = fates.iter().all(Fate::is_completed);
-    let data = json!({ "completed": all, "tasks": fates.iter().map(Fate::json).collect::<Vec<_>>() });
-    context.printer.result(data, fates.iter().map(Fate::line).collect::<Vec<_>>().join("\n"));
+    let view = Waited { completed: all, tasks: fates.iter().map(Fate::view).collect() };
+    context.printer.result(&view, fates.iter().map(Fate::line).collect::<Vec<_>>().join("\n"));
     if all { exit::OK } else { exit::UNHEALTHY }
 }
 
@@ -165,6 +173,6 @@ fn timed_out(fates: &[Fate]) -> Failure {
     let more = if left.len() > names.len() { " and others" } else { "" };
     let message = format!("waited too long for {}{more}", names.join(", "));
     Failure::new(exit::LOCKED, "WAIT_TIMEOUT", message)
-        .details(json!({ "tasks": left.iter().map(|fate| fate.json()).collect::<Vec<_>>() }))
+        .detail("tasks", &left.iter().map(|fate| fate.view()).collect::<Vec<_>>())
         .hint(format!("banksman why {} tells what it waits for", names.first().unwrap_or(&"TASK")))
 }

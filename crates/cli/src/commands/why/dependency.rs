@@ -1,14 +1,12 @@
 //! Others that must come first, and what these wait for in turn.
 
+use banksman_core::Stamp;
 use banksman_core::pipeline::State;
 use banksman_core::task::Done;
-use banksman_core::{Stamp, Status};
 use banksman_engine::why::{Answer, Cause, Chain, End, Link};
-use serde_json::{Value, json};
 
 use super::reason::{self, NAMED, Reason};
 use super::{phases, sentence};
-use crate::words;
 
 /// What that comes to, as far as it can be followed.
 pub(super) fn dependency(chain: &Chain, at: Stamp) -> Reason {
@@ -17,8 +15,8 @@ pub(super) fn dependency(chain: &Chain, at: Stamp) -> Reason {
     let name = last.map(|link| link.id.to_string()).unwrap_or_default();
     let mut reason = Reason {
         kind: "dependency",
-        since: chain.links.first().and_then(|link| link.since),
-        chain: chain.links.iter().map(link_json).collect(),
+        since: chain.links.first().and_then(|link| link.since).map(Into::into),
+        chain: chain.links.iter().map(Into::into).collect(),
         wakes: "it may start when that is completed".into(),
         ..Reason::default()
     };
@@ -103,13 +101,4 @@ fn links(links: &[Link]) -> String {
         named.splice(NAMED..named.len() - NAMED, [format!("{counted} others one after the other")]);
     }
     named.join(", which waits for ")
-}
-
-fn link_json(link: &Link) -> Value {
-    json!({
-        "id": link.id,
-        "title": link.title,
-        "status": link.status.map(Status::as_str),
-        "since": link.since.map(|since| words::rfc3339(since.wall)),
-    })
 }

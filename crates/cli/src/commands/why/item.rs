@@ -4,10 +4,10 @@ use banksman_core::ItemId;
 use banksman_core::task::{Done, OfItem, State};
 use banksman_engine::why::{Fate, Why};
 use banksman_store::{Key, Reader};
-use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::printer::DIM;
+use crate::views::why::ItemView;
 use crate::words;
 
 /// Whoever asks about an item is sent to where that is told of.
@@ -36,8 +36,8 @@ pub(super) fn human(why: &Why) -> String {
     text
 }
 
-pub(super) fn data(why: &Why) -> Value {
-    let Some((of, fate)) = why.task.spec.item.as_deref().zip(why.fate.as_ref()) else { return Value::Null };
+pub(super) fn view(why: &Why) -> Option<ItemView<'_>> {
+    let (of, fate) = why.task.spec.item.as_deref().zip(why.fate.as_ref())?;
     let standing = match fate {
         Fate::Open => "open",
         Fate::Waits => "waiting",
@@ -45,14 +45,14 @@ pub(super) fn data(why: &Why) -> Value {
         Fate::Dead { .. } => "dead",
         Fate::Gone => "gone",
     };
-    json!({
-        "id": of.taken.item,
-        "queue": of.taken.queue,
-        "worker": of.worker,
-        "attempt": of.attempt,
-        "standing": standing,
-        "message": message(fate, &why.task.state),
-        "hint": hint(of, fate),
+    Some(ItemView {
+        id: of.taken.item,
+        queue: &of.taken.queue,
+        worker: &of.worker,
+        attempt: of.attempt,
+        standing,
+        message: message(fate, &why.task.state),
+        hint: hint(of, fate),
     })
 }
 

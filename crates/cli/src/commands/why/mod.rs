@@ -4,7 +4,6 @@ mod dependency;
 mod item;
 mod phases;
 mod reason;
-mod run;
 mod sentence;
 mod taken;
 
@@ -15,9 +14,7 @@ use banksman_engine::why::{Answer, Life, Why as Found};
 use banksman_runtime::inspect;
 use banksman_store::{Key, Reader};
 use clap::Args;
-use serde_json::{Value, json};
 
-use super::pipelines::pipeline_json;
 use super::recording::record_ended;
 use super::tasks::coloured;
 use super::{Done, find};
@@ -25,9 +22,12 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
+use crate::views::pipelines::PipelineView;
+use crate::views::why::{RunView, WhyView};
 use crate::words;
 
 pub(crate) use phases::{anew, detail, needs_runner, side, standing};
+pub(crate) use reason::Reason;
 pub(crate) use sentence::attention;
 
 /// Say why a task is not running.
@@ -53,7 +53,7 @@ impl Why {
         // It may have been deleted between the two looks.
         let why = inspect::why(&mut reader, &project, &id)?.ok_or_else(|| find::no_task(&self.task))?;
         let failed = failed_task(&mut reader, &why)?;
-        context.printer.result(data(&why), human(&why, failed.as_ref()));
+        context.printer.result(&view(&why), human(&why, failed.as_ref()));
         Ok(exit::OK)
     }
 }
@@ -121,78 +121,73 @@ fn human(why: &Found, failed: Option<&TaskId>) -> String {
     text + &item::human(why)
 }
 
-/// The same keys whatever the answer is.
-fn data(why: &Found) -> Value {
+fn view(why: &Found) -> WhyView<'_> {
     let task = &why.task;
-    let mut data = json!({
-        "task": task.id,
-        "title": task.spec.title,
-        "status": why.status,
-        "answer": "waiting",
-        "message": "",
-        "since": words::rfc3339(task.changed.wall),
-        "attempts": task.attempts,
-        "reasons": [],
-        "runner": null,
-        "run": null,
-        "then": null,
-        "decision": null,
-        "holder": null,
-        "error": null,
-        "output": null,
-        "pipeline": null,
-        "item": item::data(why),
-    });
-    data["message"] = match &why.answer {
-        Answer::Waits(causes) => sentence::headline(causes),
-        answer => sentence::answer(answer, task.changed, why.at),
-    }
-    .into();
+    let mut view = WhyView {
+        task: &task.id,
+        title: &task.spec.title,
+        status: why.status,
+        answer: "waiting",
+        message: match &why.answer {
+            Answer::Waits(causes) => sentence::headline(causes),
+            answer => sentence::answer(answer, task.changed, why.at),
+        },
+        since: task.changed.into(),
+        attempts: task.attempts,
+        reasons: Vec::new(),
+        runner: None,
+        run: None,
+        then: None,
+        decision: None,
+        holder: None,
+        error: None,
+        output: None,
+        pipeline: None,
+        item: item::view(why),
+    };
     match &why.answer {
-        Answer::Waits(causes) => {
-            data["reasons"] = causes.iter().map(|cause| reason::of(cause, &task.id, why.at).json()).collect()
-        }
+        Answer::Waits(causes) => view.reasons = causes.iter().map(|cause| reason::of(cause, &task.id, why.at)).collect(),
         Answer::Starting(runner) => {
-            data["answer"] = "starting".into();
-            data["runner"] = json!(runner);
+            view.answer = "starting";
+            view.runner = Some(runner);
         }
         Answer::Running { run, stuck } => {
-            data["answer"] = "running".into();
-            data["runner"] = json!(run.owner);
-            data["run"] = run::live_json(run);
-            data["error"] = stuck.as_ref().map(|(_, stuck)| sentence::stuck(stuck, why.at)).into();
+            view.answer = "running";
+            view.runner = Some(&run.owner);
+            view.run = Some(RunView::live(run));
+            view.error = stuck.as_ref().map(|(_, stuck)| sentence::stuck(stuck, why.at));
         }
         Answer::Stopping { run, then, .. } => {
-            data["answer"] = "stopping".into();
-            data["runner"] = json!(run.owner);
-            data["run"] = run::live_json(run);
-            data["then"] = sentence::then(then).into();
+            view.answer = "stopping";
+            view.runner = Some(&run.owner);
+            view.run = Some(RunView::live(run));
+            view.then = Some(sentence::then(then));
         }
-        Answer::Awaiting { .. } => data["answer"] = "awaiting".into(),
+        Answer::Awaiting { .. } => view.answer = "awaiting",
         Answer::AwaitingDecision { decision, .. } => {
-            data["answer"] = "parked".into();
-            data["decision"] = json!(decision);
+            view.answer = "parked";
+            view.decision = Some(decision);
         }
         Answer::Manual { holder, .. } => {
-            data["answer"] = "by_hand".into();
-            data["holder"] = json!(holder);
+            view.answer = "by_hand";
+            view.holder = Some(holder);
         }
-        Answer::Review => data["answer"] = "review".into(),
+        Answer::Review => view.answer = "review",
         Answer::InPhases(phases) => {
-            data["answer"] = "in_phases".into();
-            data["pipeline"] = pipeline_json(task, &phases.pipeline, why.at);
-            data["reasons"] = phases::reasons(phases, why.at).iter().map(reason::Reason::json).collect();
+            view.answer = "in_phases";
+            view.pipeline = Some(PipelineView::new(task, &phases.pipeline, why.at));
+            view.reasons = phases::reasons(phases, why.at);
         }
         Answer::Over { done, last, pipeline } => {
-            data["answer"] = "finished".into();
-            data["pipeline"] = pipeline.as_ref().map_or(Value::Null, |pipeline| pipeline_json(task, pipeline, why.at));
+            view.answer = "finished";
+            view.pipeline = pipeline.as_ref().map(|pipeline| PipelineView::new(task, pipeline, why.at));
             match done {
-                Ended::Success { output, .. } => data["output"] = json!(output),
-                Ended::Failed { error } => data["error"] = json!(error),
+                Ended::Success { output, .. } => view.output = output.as_ref(),
+                Ended::Failed { error } => view.error = Some(error.to_string()),
                 Ended::Cancelled | Ended::Skipped => {}
             }
-            data["run"] = last.as_ref().map_or(Value::Null, |run| run::ended_json(run));
+            view.run = last.as_ref().map(|run| RunView::ended(run));
         }
     }
-    data
+    view
 }

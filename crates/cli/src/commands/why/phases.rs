@@ -175,7 +175,7 @@ pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
                 message,
                 wakes: format!("{wakes}; {}{regardless}", limit(pipeline, at)),
                 hint: Some(hint),
-                since: Some(pipeline.phase_started),
+                since: Some(pipeline.phase_started.into()),
                 resource: Some(format!("guard {guard}")),
                 ..Reason::default()
             }]

@@ -3,20 +3,22 @@
 use banksman_core::task::admission::Reason as Refusal;
 use banksman_core::{RunnerId, Span, Stamp, TaskId, Title};
 use banksman_engine::why::{Cause, Life, Obstacle};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::dependency::dependency;
 use super::sentence;
 use super::taken::Taken;
 use crate::printer::{DIM, RED, YELLOW};
+use crate::views::Time;
+use crate::views::why::{HolderView, LinkView, RunnerView};
 use crate::words;
 
 /// How many of many are named: the others are only counted. Of a chain, so many at each end.
 pub(super) const NAMED: usize = 3;
 
 /// A reason in words and as data. The fields that do not belong to its kind are empty.
-#[derive(Debug, Default)]
-pub(super) struct Reason {
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Reason {
     pub(super) kind: &'static str,
     pub(super) message: String,
     /// What will change it.
@@ -24,15 +26,16 @@ pub(super) struct Reason {
     /// What a person can do about it.
     pub(super) hint: Option<String>,
     /// Whether it will never change by itself.
+    #[serde(skip)]
     pub(super) is_final: bool,
-    pub(super) since: Option<Stamp>,
+    pub(super) since: Option<Time>,
     pub(super) resource: Option<String>,
-    pub(super) holders: Vec<Value>,
+    pub(super) holders: Vec<HolderView>,
     pub(super) waiters: usize,
-    pub(super) chain: Vec<Value>,
+    pub(super) chain: Vec<LinkView>,
     pub(super) cycle: Vec<String>,
     pub(super) because: Vec<Reason>,
-    pub(super) runners: Vec<Value>,
+    pub(super) runners: Vec<RunnerView>,
     pub(super) place: Option<u64>,
 }
 
@@ -51,24 +54,6 @@ impl Reason {
         if let Some(hint) = &self.hint {
             text.push_str(&format!("\n{below}{DIM}try: {hint}{DIM:#}"));
         }
-    }
-
-    pub(super) fn json(&self) -> Value {
-        json!({
-            "kind": self.kind,
-            "message": self.message,
-            "wakes": self.wakes,
-            "hint": self.hint,
-            "since": self.since.map(|since| words::rfc3339(since.wall)),
-            "resource": self.resource,
-            "holders": self.holders,
-            "waiters": self.waiters,
-            "chain": self.chain,
-            "cycle": self.cycle,
-            "because": self.because.iter().map(Reason::json).collect::<Vec<_>>(),
-            "runners": self.runners,
-            "place": self.place,
-        })
     }
 }
 
@@ -94,7 +79,11 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
         Cause::Roots { limit, roots, ahead } => {
             let place = ahead + 1;
             let earlier = if roots.len() < *limit as usize { "; roots that came earlier take the other places" } else { "" };
-            let root = |(id, title, since): &(TaskId, Title, Stamp)| json!({ "holder": id, "title": title, "since": words::rfc3339(since.wall) });
+            let root = |(id, title, since): &(TaskId, Title, Stamp)| HolderView::Root {
+                holder: id.clone(),
+                title: title.clone(),
+                since: (*since).into(),
+            };
             let names: Vec<String> = roots.iter().take(NAMED).map(|(id, title, _)| format!("{title} ({id})")).collect();
             let more = if roots.len() > NAMED { format!(" and {} more", roots.len() - NAMED) } else { String::new() };
             Reason {
@@ -124,7 +113,7 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
                 (Life::Gone, Some(heir)) => format!("once runner {heir} looks after that run, it may start this task"),
                 (Life::Alive | Life::Unknown, _) => "it may start when that run has ended".into(),
             },
-            since: Some(run.started),
+            since: Some(run.started.into()),
             ..Reason::default()
         },
         Cause::NoRunner { .. } => Reason {
@@ -151,6 +140,8 @@ fn no_runner_free(runners: &[(RunnerId, Vec<Obstacle>)], ahead: u64, at: Stamp) 
     let place = queue.then_some(ahead + 1);
     let is_short = |obstacles: &[Obstacle]| obstacles.iter().any(|obstacle| matches!(obstacle, Obstacle::Short(_)));
     let short = runners.iter().any(|(_, obstacles)| is_short(obstacles));
+    let view =
+        |(runner, obstacles): &(RunnerId, Vec<Obstacle>)| RunnerView { runner: runner.clone(), obstacles: said(obstacles) };
     let wakes = match place {
         None if short => "it starts when the machine has enough again; no attempt is used up meanwhile".into(),
         Some(place) => format!("it is the {} in the queue for the next run that ends", words::ordinal(place as usize)),
@@ -162,7 +153,7 @@ fn no_runner_free(runners: &[(RunnerId, Vec<Obstacle>)], ahead: u64, at: Stamp) 
         message: format!("no runner can take it: {}", each.join("; ")),
         wakes,
         hint: (queue || all_elsewhere).then(|| "banksman run".into()),
-        runners: runners.iter().map(|(runner, obstacles)| json!({ "runner": runner, "obstacles": said(obstacles) })).collect(),
+        runners: runners.iter().map(view).collect(),
         place,
         ..Reason::default()
     }

@@ -3,7 +3,6 @@
 use banksman_core::Stamp;
 use banksman_core::task::admission::Reason as Refusal;
 use banksman_engine::why::Holder;
-use serde_json::{Value, json};
 
 use super::reason::{NAMED, Reason};
 use super::sentence;
@@ -77,9 +76,9 @@ impl Taken<'_> {
             wakes,
             hint,
             is_final: kind == "undefined",
-            since: first.map(|holder| holder.holding.since),
+            since: first.map(|holder| holder.holding.since.into()),
             resource: self.reason.resource().map(|resource| resource.to_string()),
-            holders: self.holders.iter().map(holder_json).collect(),
+            holders: self.holders.iter().map(Into::into).collect(),
             waiters: self.waiters,
             place,
             ..Reason::default()
@@ -122,9 +121,9 @@ impl Taken<'_> {
                 format!("banksman semaphores show {quoted}")
             }),
             is_final: never,
-            since: self.holders.iter().map(|holder| holder.holding.since).min_by_key(|since| since.lease),
+            since: self.holders.iter().map(|holder| holder.holding.since).min_by_key(|since| since.lease).map(Into::into),
             resource: self.reason.resource().map(|resource| resource.to_string()),
-            holders: self.holders.iter().map(holder_json).collect(),
+            holders: self.holders.iter().map(Into::into).collect(),
             waiters: self.waiters,
             ..Reason::default()
         }
@@ -183,18 +182,4 @@ fn holder_words(holder: &Holder) -> String {
             None => name.to_string(),
         },
     }
-}
-
-fn holder_json(holder: &Holder) -> Value {
-    let run = holder.run.as_ref();
-    json!({
-        "holder": holder.holding.holder,
-        "since": words::rfc3339(holder.holding.since.wall),
-        "expiresAt": holder.holding.until.map(|until| words::rfc3339(holder.holding.since.wall_of(until))),
-        "state": holder.over.map_or("held".into(), |over| over.to_string()),
-        "pids": holder.pids,
-        "run": run.map(|(run, ..)| &run.id),
-        "task": run.map(|(_, task, _)| task),
-        "title": run.map(|(.., title)| title),
-    })
 }

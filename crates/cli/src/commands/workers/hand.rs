@@ -4,7 +4,6 @@ use banksman_core::Name;
 use banksman_core::worker::Outcome;
 use banksman_engine::{Reply, Request, WorkerOutcome, WorkerRequest};
 use clap::Args;
-use serde_json::json;
 
 use super::no_worker;
 use crate::commands::Done;
@@ -12,6 +11,7 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, YELLOW};
+use crate::views::workers::{Paused, Woken};
 
 /// Let a worker take items until its queue is empty, as if one of its events had come.
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ impl Wake {
             Outcome::Awake => ("awake", format!("{BOLD}{}{BOLD:#} {DIM}is awake already{DIM:#}", self.worker)),
             other => return Err(Failure::unexpected(&other)),
         };
-        context.printer.result(json!({ "worker": self.worker, "outcome": word }), human);
+        context.printer.result(&Woken { worker: &self.worker, outcome: word }, human);
         Ok(exit::OK)
     }
 }
@@ -62,7 +62,7 @@ impl Pause {
     pub(super) fn run(self, context: &Context) -> Done {
         ask(context, &self.worker, WorkerRequest::Pause { worker: self.worker.clone() })?;
         let human = format!("{YELLOW}paused{YELLOW:#} {BOLD}{}{BOLD:#}", self.worker);
-        context.printer.result(json!({ "worker": self.worker, "paused": true }), human);
+        context.printer.result(&Paused { worker: &self.worker, paused: true }, human);
         Ok(exit::OK)
     }
 }
@@ -71,7 +71,7 @@ impl Resume {
     pub(super) fn run(self, context: &Context) -> Done {
         ask(context, &self.worker, WorkerRequest::Resume { worker: self.worker.clone() })?;
         let human = format!("resumed {BOLD}{}{BOLD:#}", self.worker);
-        context.printer.result(json!({ "worker": self.worker, "paused": false }), human);
+        context.printer.result(&Paused { worker: &self.worker, paused: false }, human);
         Ok(exit::OK)
     }
 }

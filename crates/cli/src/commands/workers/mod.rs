@@ -5,7 +5,6 @@ mod view;
 
 use banksman_core::Name;
 use clap::{Args, Subcommand};
-use serde_json::json;
 
 use super::Done;
 use crate::context::Context;
@@ -32,16 +31,6 @@ enum Verb {
 }
 
 impl Workers {
-    pub(crate) fn name(&self) -> &'static str {
-        match self.verb {
-            Verb::List(_) => "workers list",
-            Verb::Show(_) => "workers show",
-            Verb::Wake(_) => "workers wake",
-            Verb::Pause(_) => "workers pause",
-            Verb::Resume(_) => "workers resume",
-        }
-    }
-
     pub(crate) fn run(self, context: &Context) -> Done {
         match self.verb {
             Verb::List(list) => list.run(context),
@@ -55,6 +44,6 @@ impl Workers {
 
 fn no_worker(worker: &Name) -> Failure {
     Failure::new(exit::NOT_FOUND, "WORKER_NOT_FOUND", format!("there is no worker {worker}"))
-        .details(json!({ "worker": worker }))
+        .detail("worker", &worker)
         .hint("banksman runbooks apply puts the workers of runbooks into force; banksman workers list shows them")
 }

@@ -7,7 +7,6 @@ use banksman_core::worker::{Taken, Worker};
 use banksman_core::{Name, Span, Task, TaskId};
 use banksman_store::{Key, QueueCounts};
 use clap::Args;
-use serde_json::{Value, json};
 
 use super::no_worker;
 use crate::commands::runbooks::picture;
@@ -17,6 +16,8 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::printer::{BOLD, DIM, GREEN, YELLOW};
 use crate::table;
+use crate::views::events::WithEvents;
+use crate::views::workers::{Applied, JobView, RouteView, WorkerPage, WorkerView};
 use crate::words;
 
 /// How many jobs `show` prints.
@@ -75,23 +76,8 @@ impl Seen<'_> {
         (self.waiting > 0).then(|| format!("\n{DIM}{items} while {} is {why}: {what}{DIM:#}", definition.name))
     }
 
-    fn json(&self) -> Value {
-        let definition = &self.worker.definition;
-        let patterns: Vec<String> = definition.wake_on.iter().map(ToString::to_string).collect();
-        json!({
-            "name": definition.name,
-            "runbook": definition.runbook,
-            "queue": definition.queue,
-            "does": definition.job.words(),
-            "state": self.state(),
-            "paused": self.worker.paused,
-            "awake": self.worker.awake,
-            "busy": self.worker.jobs.len(),
-            "concurrency": definition.concurrency,
-            "waiting": self.waiting,
-            "wakeOn": patterns,
-            "retryDelay": definition.retry_delay.to_string(),
-        })
+    fn view(&self) -> WorkerView<'_> {
+        WorkerView::new(self.worker, self.state(), self.waiting)
     }
 
     fn row(&self) -> Vec<String> {
@@ -116,7 +102,6 @@ impl List {
         let is_halted = |queue: &Name| snapshot.queues.queues.get(queue).is_some_and(|queue| queue.paused);
         let seen = |worker| see(worker, &counts, is_halted);
         let workers: Vec<Seen<'_>> = snapshot.crew.workers.workers.values().map(seen).collect();
-        let data: Vec<Value> = workers.iter().map(Seen::json).collect();
         let routes: Vec<&Route> = snapshot.crew.routes.routes.values().map(|in_force| &*in_force.route).collect();
         let mut human = if workers.is_empty() {
             format!("no workers yet\n{DIM}a runbook has them: banksman runbooks apply{DIM:#}")
@@ -126,19 +111,14 @@ impl List {
                 + &workers.iter().filter_map(Seen::held_up).collect::<String>()
         };
         if !routes.is_empty() {
-            let row = |route: &&Route| vec![route.on.to_string(), follows(route).join(", "), route.runbook.to_string()];
+            let then = |route: &Route| route.then.iter().map(picture::then).collect::<Vec<_>>().join(", ");
+            let row = |route: &&Route| vec![route.on.to_string(), then(route), route.runbook.to_string()];
             human += &format!("\n\n{}", table::render(&["ON", "THEN", "RUNBOOK"], routes.iter().map(row).collect()));
         }
-        let route = |route: &&Route| json!({ "on": route.on.to_string(), "then": follows(route), "runbook": route.runbook });
-        let routes: Vec<Value> = routes.iter().map(route).collect();
-        context.printer.result(json!({ "workers": data, "routes": routes }), human);
+        let routes = routes.into_iter().map(RouteView::applied);
+        context.printer.result(&Applied { workers: workers.iter().map(Seen::view).collect(), routes: routes.collect() }, human);
         Ok(exit::OK)
     }
-}
-
-/// What a route does, in words.
-fn follows(route: &Route) -> Vec<String> {
-    route.then.iter().map(picture::then).collect()
 }
 
 fn see<'a>(worker: &'a Worker, counts: &BTreeMap<Name, QueueCounts>, is_halted: impl Fn(&Name) -> bool) -> Seen<'a> {
@@ -159,9 +139,8 @@ impl Show {
         let seen = see(worker, &counts, |queue| snapshot.queues.queues.get(queue).is_some_and(|queue| queue.paused));
         let jobs: Vec<(&TaskId, &Taken, Option<&Task>)> =
             worker.jobs.iter().take(SHOWN).map(|(id, taken)| (id, taken, tasks.get(id))).collect();
-        let mut data = seen.json();
-        data["jobs"] = jobs.iter().copied().map(job_json).collect();
-        data["recentEvents"] = recent.iter().map(events::event_json).collect();
+        let views = jobs.iter().map(|(id, taken, task)| JobView::new(id, taken, *task));
+        let view = WorkerPage { worker: seen.view(), jobs: views.collect() };
         let mut human = page(&seen);
         if !jobs.is_empty() {
             let row = |(id, taken, task): &(&TaskId, &Taken, Option<&Task>)| {
@@ -172,18 +151,10 @@ impl Show {
         if worker.jobs.len() > SHOWN {
             human += &format!("\n{DIM}and {} more{DIM:#}", worker.jobs.len() - SHOWN);
         }
-        if !recent.is_empty() {
-            human += &format!("\n\n{DIM}RECENT{DIM:#}");
-            recent.iter().rev().for_each(|event| human += &format!("\n{}", events::event_line(event)));
-        }
-        context.printer.result(data, human);
+        human += &events::recent(&recent);
+        context.printer.result(&WithEvents::new(view, &recent), human);
         Ok(exit::OK)
     }
-}
-
-fn job_json((id, taken, task): (&TaskId, &Taken, Option<&Task>)) -> Value {
-    let status = task.map(|task| task.status().to_string());
-    json!({ "task": id, "queue": taken.queue, "item": taken.item, "epoch": taken.epoch, "status": status })
 }
 
 fn page(seen: &Seen<'_>) -> String {

@@ -18,7 +18,7 @@ use banksman_core::{ImportId, TaskId};
 use banksman_engine::ImportOutcome;
 use banksman_runtime::{Client, ImportError};
 use clap::Args;
-use serde_json::json;
+use serde::Serialize;
 
 use self::plan::Plan;
 use self::problem::Problems;
@@ -90,21 +90,24 @@ impl Import {
             plan::plan(&parsed, &id, self.create_sections, &client.config().restart, &mut client.reader()?, &mut problems)?;
         problems.check(&file)?;
         let plan = plan.expect("without problems there is a plan");
-        let told = Told::of(&plan, &parsed, &id, self.ids);
+        let mut told = Told::of(&plan, &parsed);
         if self.dry_run {
-            context.printer.result(told.json(None), format!("{} could be imported{}", told.words(), told.left_out()));
+            context.printer.result(&told, format!("{} could be imported{}", told.words(), told.left_out()));
             return Ok(exit::OK);
         }
         client.clear_imports()?;
         if plan.tasks.is_empty() {
-            context.printer.result(told.json(None), format!("there is nothing to import{}", told.left_out()));
+            context.printer.result(&told, format!("there is nothing to import{}", told.left_out()));
             return Ok(exit::OK);
         }
+        let ids = || (0..).zip(&plan.keys).map(|(number, key)| (key.clone(), id.task(number))).collect();
+        told.ids = self.ids.then(ids);
         hand_over(context, &client, &id, plan)?;
         let seconds = began.elapsed().as_secs_f64();
         let human =
             format!("imported {BOLD}{}{BOLD:#} in {seconds:.1} s {DIM}(import {id}){DIM:#}{}", told.words(), told.left_out());
-        context.printer.result(told.json(Some(&id)), human);
+        told.import = Some(id);
+        context.printer.result(&told, human);
         Ok(exit::OK)
     }
 }
@@ -157,23 +160,28 @@ fn refused(outcome: &ImportOutcome) -> Failure {
 }
 
 /// What is said about an import.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Told {
+    /// None before the tasks are there.
+    import: Option<ImportId>,
     tasks: usize,
     dependencies: usize,
-    sections: Vec<String>,
+    sections_created: Vec<String>,
     skipped: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
     ids: Option<BTreeMap<String, TaskId>>,
 }
 
 impl Told {
-    fn of(plan: &Plan, parsed: &Parsed, id: &ImportId, with_ids: bool) -> Told {
-        let ids = || plan.keys.iter().zip(0..).map(|(key, number)| (key.clone(), id.task(number))).collect();
+    fn of(plan: &Plan, parsed: &Parsed) -> Told {
         Told {
+            import: None,
             tasks: plan.tasks.len(),
             dependencies: plan.tasks.iter().map(|(_, edges)| edges.len()).sum(),
-            sections: plan.sections.iter().map(|section| section.name.to_string()).collect(),
+            sections_created: plan.sections.iter().map(|section| section.name.to_string()).collect(),
             skipped: parsed.done.len(),
-            ids: with_ids.then(ids),
+            ids: None,
         }
     }
 
@@ -186,20 +194,5 @@ impl Told {
             0 => String::new(),
             skipped => format!("; {} left out as done", words::thousands(skipped)),
         }
-    }
-
-    fn json(&self, id: Option<&ImportId>) -> serde_json::Value {
-        let mut data = json!({
-            "import": id,
-            "tasks": self.tasks,
-            "dependencies": self.dependencies,
-            "sectionsCreated": self.sections,
-            "skipped": self.skipped,
-        });
-        // Before they are there, they have none.
-        if let (Some(ids), Some(_)) = (&self.ids, id) {
-            data["ids"] = json!(ids);
-        }
-        data
     }
 }

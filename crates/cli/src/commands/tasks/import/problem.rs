@@ -1,6 +1,6 @@
 //! What is wrong with a file: as much of it as is useful at once, each with its place.
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 const LIMIT: usize = 100;
 
 /// One thing that is wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Problem {
     pub(super) line: usize,
     pub(super) column: Option<usize>,
@@ -53,10 +53,6 @@ impl Problem {
         let field = self.field.as_ref().map_or_else(String::new, |field| format!(" {field}:"));
         format!("{}:{column}{field} {}", self.line, self.what)
     }
-
-    fn json(&self) -> Value {
-        json!({ "line": self.line, "column": self.column, "field": self.field, "what": self.what, "hint": self.hint })
-    }
 }
 
 impl Problems {
@@ -96,9 +92,10 @@ impl Problems {
                 message.push_str(&format!("\n    hint: {hint}"));
             }
         }
-        let problems: Vec<Value> = self.list.iter().map(Problem::json).collect();
         Err(Failure::new(exit::USAGE, "IMPORT_INVALID", message)
-            .details(json!({ "file": file, "problems": problems, "more": self.more > 0 }))
+            .detail("file", &file)
+            .detail("problems", &self.list)
+            .detail("more", &(self.more > 0))
             .hint("mend the file and try again; --dry-run only looks"))
     }
 }

@@ -1,0 +1,297 @@
+//! Tasks and their runs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use banksman_core::backlog::{Run, Section};
+use banksman_core::event::Kind;
+use banksman_core::task::{Ending, Need, RetryReason, State, Workspace};
+use banksman_core::{Epoch, HolderId, Label, Name, RunId, RunnerId, SectionId, Span, Status, Task, TaskId, Title};
+use banksman_store::Listed;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Text, Time};
+use crate::commands::tasks::error;
+use crate::words;
+
+/// A task as it is named where another thing is described.
+#[derive(Debug, Serialize)]
+pub(crate) struct Brief {
+    pub(crate) id: TaskId,
+    pub(crate) title: Title,
+    pub(crate) status: Status,
+}
+
+impl From<&Task> for Brief {
+    fn from(task: &Task) -> Brief {
+        Brief { id: task.id.clone(), title: task.spec.title.clone(), status: task.status() }
+    }
+}
+
+impl From<&Listed> for Brief {
+    fn from(listed: &Listed) -> Brief {
+        Brief { status: listed.status(), ..Brief::from(&listed.task) }
+    }
+}
+
+/// A task in a list.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TaskView<'a> {
+    #[serde(flatten)]
+    task: Brief,
+    pub(crate) stopping: bool,
+    section: Option<&'a Title>,
+    section_id: &'a Option<SectionId>,
+    priority: i32,
+    labels: &'a [Label],
+    parent: &'a Option<TaskId>,
+    attempts: u32,
+    #[serde(rename = "loop")]
+    is_loop: bool,
+    restarts: u32,
+    recoveries: u32,
+    unmet: u32,
+    created_at: Time,
+    changed_at: Time,
+    run: Option<&'a RunId>,
+    error: Option<&'a str>,
+    by_hand: Option<ClaimView<'a>>,
+}
+
+impl<'a> TaskView<'a> {
+    pub(crate) fn new(listed: &'a Listed, sections: &'a BTreeMap<SectionId, Section>) -> TaskView<'a> {
+        TaskView::in_section(listed, listed.task.spec.section.as_ref().and_then(|id| sections.get(id)))
+    }
+
+    pub(crate) fn in_section(listed: &'a Listed, section: Option<&'a Section>) -> TaskView<'a> {
+        let task = &listed.task;
+        TaskView {
+            task: listed.into(),
+            stopping: matches!(task.state, State::Stopping { .. }),
+            section: section.map(|section| &section.name),
+            section_id: &task.spec.section,
+            priority: task.spec.priority,
+            labels: &task.spec.labels,
+            parent: &task.spec.parent,
+            attempts: task.attempts,
+            is_loop: task.spec.restart.is_some(),
+            restarts: task.failures,
+            recoveries: task.recoveries,
+            unmet: listed.unmet,
+            created_at: Time(task.created),
+            changed_at: Time(task.changed.wall),
+            run: task.live().map(|live| &live.run),
+            error: error(task),
+            by_hand: ClaimView::of(task),
+        }
+    }
+}
+
+/// Who works on a task manually, under which grant.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ClaimView<'a> {
+    holder: &'a HolderId,
+    epoch: Epoch,
+    expires_at: Option<Time>,
+    lock: Name,
+}
+
+impl ClaimView<'_> {
+    fn of(task: &Task) -> Option<ClaimView<'_>> {
+        let State::Manual { holder, epoch, until } = &task.state else { return None };
+        let expires_at = until.map(|until| Time(words::wall_of(until, task.changed)));
+        Some(ClaimView { holder, epoch: *epoch, expires_at, lock: task.id.lock() })
+    }
+}
+
+/// One task with all that belongs to it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TaskPage<'a> {
+    #[serde(flatten)]
+    pub(crate) task: TaskView<'a>,
+    pub(crate) command: Option<String>,
+    pub(crate) workspace: &'a Workspace,
+    pub(crate) max_duration: Option<Text<Span>>,
+    pub(crate) silence_timeout: Option<Text<Span>>,
+    pub(crate) retries: u32,
+    pub(crate) needs: Vec<NeedView<'a>>,
+    pub(crate) epoch: Option<Epoch>,
+    pub(crate) output: Option<&'a Value>,
+    pub(crate) depends_on: Vec<Dependency<'a>>,
+    pub(crate) dependents: Vec<Brief>,
+    pub(crate) children: Vec<Brief>,
+    pub(crate) runs: Vec<RunView<'a>>,
+    pub(crate) last_lines: &'a [String],
+}
+
+/// A task that must be completed first; without a title and a status it is gone.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Dependency<'a> {
+    pub(crate) id: &'a TaskId,
+    pub(crate) title: Option<&'a Title>,
+    pub(crate) status: Option<Status>,
+    pub(crate) allow_failed: bool,
+    pub(crate) output: Option<&'a Value>,
+}
+
+/// What a run must hold while it lives.
+#[derive(Debug, Serialize)]
+pub(crate) struct NeedView<'a> {
+    kind: Kind,
+    name: &'a Name,
+    weight: Option<u32>,
+    /// The pipeline that holds it beyond the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pipeline: Option<&'a TaskId>,
+}
+
+impl<'a> From<&'a Need> for NeedView<'a> {
+    fn from(need: &'a Need) -> NeedView<'a> {
+        let (weight, pipeline) = match need {
+            Need::Lock(_) => (None, None),
+            Need::Slots { weight, .. } => (Some(*weight), None),
+            Need::Kept { slots, pipeline, .. } => (*slots, Some(pipeline)),
+        };
+        NeedView { kind: need.resource().kind, name: need.name(), weight, pipeline }
+    }
+}
+
+/// How a run has ended; nothing of it is known while the run lives.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RunEnd<'a> {
+    ended_at: Option<Time>,
+    ending: Option<Text<&'a Ending>>,
+    exit_code: Option<i32>,
+    note: Option<&'a str>,
+}
+
+impl<'a> From<&'a Run> for RunEnd<'a> {
+    fn from(run: &'a Run) -> RunEnd<'a> {
+        let Some(ended) = &run.ended else { return RunEnd::default() };
+        RunEnd {
+            ended_at: Some(Time(ended.at)),
+            ending: Some(Text(&ended.ending)),
+            exit_code: ended.ending.exit_code(),
+            note: ended.note.as_deref(),
+        }
+    }
+}
+
+/// A run of a task.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RunView<'a> {
+    id: &'a RunId,
+    attempt: u32,
+    epoch: Epoch,
+    live: bool,
+    runner: &'a RunnerId,
+    started_at: Time,
+    #[serde(flatten)]
+    end: RunEnd<'a>,
+    signal: Option<i32>,
+    verdict: Option<&'static str>,
+    /// The former name of the verdict.
+    setback: Option<&'static str>,
+    error: Option<&'a str>,
+    log: String,
+}
+
+impl<'a> RunView<'a> {
+    pub(crate) fn new(run: &'a Run, log: &Path) -> RunView<'a> {
+        let ended = run.ended.as_ref();
+        let verdict = ended.and_then(|ended| ended.setback.map(RetryReason::as_str));
+        RunView {
+            id: &run.id,
+            attempt: run.attempt,
+            epoch: run.epoch,
+            live: run.is_live(),
+            runner: &run.owner,
+            started_at: Time(run.started.wall),
+            end: run.into(),
+            signal: ended.and_then(|ended| ended.ending.signal()),
+            verdict,
+            setback: verdict,
+            error: ended.and_then(|ended| ended.error.as_deref()),
+            log: log.display().to_string(),
+        }
+    }
+}
+
+/// A task that was just added.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Added<'a> {
+    #[serde(flatten)]
+    pub(crate) task: Brief,
+    pub(crate) section: Option<&'a Title>,
+    pub(crate) parent: &'a Option<TaskId>,
+    pub(crate) depends_on: Vec<&'a TaskId>,
+    pub(crate) unmet: usize,
+    pub(crate) admission: &'static str,
+    pub(crate) queue_position: Option<u64>,
+    pub(crate) runner_alive: bool,
+}
+
+/// What became of a task that was cancelled or is tried again.
+#[derive(Debug, Serialize)]
+pub(crate) struct Changed {
+    #[serde(flatten)]
+    pub(crate) task: Brief,
+    pub(crate) outcome: &'static str,
+    /// How many of its children were cancelled with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) children: Option<usize>,
+}
+
+/// A task that was deleted, and the workspace that is left of it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Deleted {
+    pub(crate) id: TaskId,
+    pub(crate) title: String,
+    pub(crate) workspace: Option<String>,
+}
+
+/// A task that was taken to work on it manually.
+#[derive(Debug, Serialize)]
+pub(crate) struct Taken<'a> {
+    #[serde(flatten)]
+    pub(crate) task: Brief,
+    pub(crate) holder: &'a HolderId,
+    pub(crate) epoch: Epoch,
+    pub(crate) since: Time,
+    pub(crate) outcome: &'static str,
+}
+
+/// What came of a heartbeat.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Heartbeat<'a> {
+    pub(crate) id: &'a TaskId,
+    pub(crate) outcome: &'static str,
+    pub(crate) epoch: Epoch,
+    pub(crate) expires_at: Option<Time>,
+}
+
+/// What came of a verdict.
+#[derive(Debug, Serialize)]
+pub(crate) struct Concluded<'a> {
+    pub(crate) id: &'a TaskId,
+    pub(crate) outcome: &'static str,
+    pub(crate) status: Status,
+}
+
+/// A task that was waited for; without a title it was deleted.
+#[derive(Debug, Serialize)]
+pub(crate) struct Awaited<'a> {
+    pub(crate) id: &'a TaskId,
+    pub(crate) title: Option<&'a Title>,
+    pub(crate) status: &'static str,
+    pub(crate) error: Option<&'a str>,
+}

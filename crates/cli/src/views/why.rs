@@ -1,0 +1,178 @@
+//! Why a task is where it is.
+
+use banksman_core::backlog::{Run, Session};
+use banksman_core::{DecisionId, HolderId, ItemId, Name, RunId, RunnerId, Status, TaskId, Title};
+use banksman_engine::why::{Attended, Holder, Link};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Time;
+use super::pipelines::PipelineView;
+use super::tasks::RunEnd;
+use crate::commands::why::{Reason, life};
+
+/// The same keys whatever the answer is.
+#[derive(Debug, Serialize)]
+pub(crate) struct WhyView<'a> {
+    pub(crate) task: &'a TaskId,
+    pub(crate) title: &'a Title,
+    pub(crate) status: Status,
+    pub(crate) answer: &'static str,
+    pub(crate) message: String,
+    pub(crate) since: Time,
+    pub(crate) attempts: u32,
+    pub(crate) reasons: Vec<Reason>,
+    pub(crate) runner: Option<&'a RunnerId>,
+    pub(crate) run: Option<RunView<'a>>,
+    pub(crate) then: Option<String>,
+    pub(crate) decision: Option<&'a DecisionId>,
+    pub(crate) holder: Option<&'a HolderId>,
+    pub(crate) error: Option<String>,
+    pub(crate) output: Option<&'a Value>,
+    pub(crate) pipeline: Option<PipelineView<'a>>,
+    pub(crate) item: Option<ItemView<'a>>,
+}
+
+/// A run, and the runner that looks after it while it lives.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AttendedRun<'a> {
+    id: &'a RunId,
+    attempt: u32,
+    started_at: Time,
+    runner: &'a RunnerId,
+    runner_state: Option<&'static str>,
+    decision: Option<&'a DecisionId>,
+    keeper_silence: Option<&'a str>,
+    session_ended: Option<&'a str>,
+}
+
+impl<'a> From<&'a Attended> for AttendedRun<'a> {
+    fn from(run: &'a Attended) -> AttendedRun<'a> {
+        AttendedRun {
+            id: &run.id,
+            attempt: run.attempt,
+            started_at: Time(run.started.wall),
+            runner: &run.owner,
+            runner_state: Some(life(run.life)),
+            decision: run.asked.as_ref(),
+            keeper_silence: run.silence.as_deref(),
+            session_ended: run.ended.as_deref(),
+        }
+    }
+}
+
+/// A run that lives or has ended.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RunView<'a> {
+    #[serde(flatten)]
+    run: AttendedRun<'a>,
+    heir: Option<&'a RunnerId>,
+    #[serde(flatten)]
+    end: RunEnd<'a>,
+    keeper_pid: Option<i32>,
+    child_pid: Option<i32>,
+}
+
+impl<'a> RunView<'a> {
+    fn new(run: AttendedRun<'a>, heir: Option<&'a RunnerId>, end: RunEnd<'a>, session: Option<&Session>) -> RunView<'a> {
+        let (keeper_pid, child_pid) = (session.map(|session| session.keeper), session.map(|session| session.child));
+        RunView { run, heir, end, keeper_pid, child_pid }
+    }
+
+    pub(crate) fn live(run: &'a Attended) -> RunView<'a> {
+        RunView::new(run.into(), run.heir.as_ref(), RunEnd::default(), run.session.as_ref())
+    }
+
+    pub(crate) fn ended(run: &'a Run) -> RunView<'a> {
+        let attended = AttendedRun {
+            id: &run.id,
+            attempt: run.attempt,
+            started_at: Time(run.started.wall),
+            runner: &run.owner,
+            runner_state: None,
+            decision: None,
+            keeper_silence: None,
+            session_ended: None,
+        };
+        RunView::new(attended, None, run.into(), run.session.as_ref())
+    }
+}
+
+/// The item that a task is an attempt at.
+#[derive(Debug, Serialize)]
+pub(crate) struct ItemView<'a> {
+    pub(crate) id: ItemId,
+    pub(crate) queue: &'a Name,
+    pub(crate) worker: &'a Name,
+    pub(crate) attempt: u32,
+    pub(crate) standing: &'static str,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+/// Who has what a task needs.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum HolderView {
+    /// A root that takes one of the places.
+    Root {
+        holder: TaskId,
+        title: Title,
+        since: Time,
+    },
+    Grant(Box<GrantView>),
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct GrantView {
+    holder: HolderId,
+    since: Time,
+    expires_at: Option<Time>,
+    state: String,
+    pids: Vec<i32>,
+    run: Option<RunId>,
+    task: Option<TaskId>,
+    title: Option<Title>,
+}
+
+impl From<&Holder> for HolderView {
+    fn from(holder: &Holder) -> HolderView {
+        let (holding, run) = (&holder.holding, holder.run.as_ref());
+        HolderView::Grant(Box::new(GrantView {
+            holder: holding.holder.clone(),
+            since: Time(holding.since.wall),
+            expires_at: holding.until.map(|until| Time(holding.since.wall_of(until))),
+            state: holder.over.map_or_else(|| "held".into(), |over| over.to_string()),
+            pids: holder.pids.clone(),
+            run: run.map(|(run, ..)| run.id.clone()),
+            task: run.map(|(_, task, _)| task.clone()),
+            title: run.map(|(.., title)| title.clone()),
+        }))
+    }
+}
+
+/// One task of a chain of dependencies; without a title and a status it is gone.
+#[derive(Debug, Serialize)]
+pub(crate) struct LinkView {
+    id: TaskId,
+    title: Option<Title>,
+    status: Option<Status>,
+    since: Option<Time>,
+}
+
+impl From<&Link> for LinkView {
+    fn from(link: &Link) -> LinkView {
+        let since = link.since.map(|since| Time(since.wall));
+        LinkView { id: link.id.clone(), title: link.title.clone(), status: link.status, since }
+    }
+}
+
+/// A runner, and what keeps it from taking the task.
+#[derive(Debug, Serialize)]
+pub(crate) struct RunnerView {
+    pub(crate) runner: RunnerId,
+    pub(crate) obstacles: Vec<String>,
+}
