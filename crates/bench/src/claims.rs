@@ -6,7 +6,7 @@ use banksman_core::backlog::{Ended, Runner};
 use banksman_core::resource::grant::Address;
 use banksman_core::task::Ending;
 use banksman_core::{Lease, RunId, RunnerId, Span, Stamp, Wall};
-use banksman_engine::{Dispatcher, Next, Options};
+use banksman_engine::{Dispatcher, Options, RunnerAction, RunnerInput};
 use banksman_runtime::{Client, Held, Project};
 use banksman_store::Store;
 
@@ -121,33 +121,35 @@ impl Site<'_> {
 
     /// Does what the dispatcher says. Says whether a run has begun, and so ended.
     fn step(&mut self) -> Result<bool> {
-        let dispatcher = &mut self.dispatcher;
-        dispatcher.give_ids(|| RunId::new(&ids::short("r")).expect("a short id is valid"));
-        match dispatcher.next(self.now) {
-            Next::Load(keys) => {
+        self.dispatcher.give_ids(|| RunId::new(&ids::short("r")).expect("a short id is valid"));
+        match self.dispatcher.next(self.now) {
+            RunnerAction::Load(keys) => {
                 let snapshot = self.store.view().load(&keys)?;
                 self.now = snapshot.lease;
-                dispatcher.loaded(snapshot);
+                self.dispatcher.on(RunnerInput::Rows(Box::new(snapshot)), self.now);
             }
-            Next::Probe(processes) => {
+            RunnerAction::Probe(processes) => {
                 let host = self.project.host();
-                dispatcher.probed(processes.into_iter().map(|process| (process.clone(), host.probe(&process))));
+                self.dispatcher.on(
+                    RunnerInput::Probed(processes.into_iter().map(|process| (process.clone(), host.probe(&process))).collect()),
+                    self.now,
+                );
             }
-            Next::Call => {
+            RunnerAction::Call(requests) => {
                 let mut replies = Vec::new();
-                for committed in self.store.batch(dispatcher.requests()) {
+                for committed in self.store.batch(&requests) {
                     replies.extend(committed?.replies);
                 }
-                dispatcher.answered(replies);
+                self.dispatcher.on(RunnerInput::Replies(replies), self.now);
                 self.store.tidy(true)?;
             }
-            Next::Spawn(work) => {
+            RunnerAction::Spawn(work) => {
                 let ended = Ended::new(Ending::Exited(0), Wall(host::wall_ms()), None);
-                dispatcher.ended(&work.run.id, ended);
-                dispatcher.news();
+                self.dispatcher.on(RunnerInput::Ended(work.run.id.clone(), ended), self.now);
+                self.dispatcher.events();
                 return Ok(true);
             }
-            Next::Acknowledge(_) => {}
+            RunnerAction::Acknowledge(_) => {}
             other => return Err(format!("there should be something to claim, but the next thing is {other:?}").into()),
         }
         Ok(false)

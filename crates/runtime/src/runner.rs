@@ -18,7 +18,7 @@ use banksman_adapters::life_file::LifeFile;
 use banksman_adapters::{host, ids, os_bytes, reentry};
 use banksman_core::backlog::{Runner as Row, Terms};
 use banksman_core::{Lease, RunId, RunnerId, SectionId, Span, Stamp, Wall};
-use banksman_engine::{Dispatcher, Next, Options, RunnerEvent};
+use banksman_engine::{Dispatcher, Options, RunnerAction, RunnerEvent, RunnerInput};
 use banksman_store::{StoreError, StoreId};
 
 use crate::background::{Background, Telling};
@@ -195,66 +195,68 @@ impl<'a> Runner<'a> {
             self.dispatcher.give_ids(fresh);
             match self.dispatcher.next(self.now()) {
                 // Before anything is claimed.
-                Next::Load(_) if self.is_distrusted() => self.dispatcher.leave(),
-                Next::Load(keys) => match self.client.load(&keys) {
+                RunnerAction::Load(_) if self.is_distrusted() => self.dispatcher.on(RunnerInput::Leave, self.now()),
+                RunnerAction::Load(keys) => match self.client.load(&keys) {
                     Ok(snapshot) => {
                         self.offset = snapshot.lease.0 - host::monotonic_ms();
-                        self.dispatcher.loaded(snapshot);
+                        self.dispatcher.on(RunnerInput::Rows(Box::new(snapshot)), self.now());
                     }
                     Err(error @ StoreError::Moved { .. }) => return Err(error.into()),
                     Err(error) => self.trouble(error, tell),
                 },
-                Next::Probe(processes) => {
+                RunnerAction::Probe(processes) => {
                     let found: Vec<_> =
                         processes.into_iter().map(|process| (process.clone(), self.client.host().probe(&process))).collect();
-                    self.dispatcher.probed(found);
+                    self.dispatcher.on(RunnerInput::Probed(found), self.now());
                 }
-                Next::Check(tasks) => {
+                RunnerAction::Check(tasks) => {
                     let found: Vec<_> = tasks.into_iter().map(|task| (task.clone(), self.files.marker(&task))).collect();
-                    self.dispatcher.checked(found);
+                    self.dispatcher.on(RunnerInput::Checked(found), self.now());
                 }
-                Next::Call => {
+                RunnerAction::Call(requests) => {
                     let sent_ms = host::boot_ms();
-                    let answers = self.client.call_all(self.dispatcher.requests().to_vec());
+                    let answers = self.client.call_all(requests);
                     match answers.into_iter().collect::<Result<Vec<_>, _>>() {
-                        Ok(replies) => self.dispatcher.answered(replies),
+                        Ok(replies) => self.dispatcher.on(RunnerInput::Replies(replies), self.now()),
                         Err(error @ StoreError::Moved { .. }) => return Err(error.into()),
                         Err(error) => self.trouble(error, tell),
                     }
                     self.renew_sessions(sent_ms);
                 }
-                Next::Spawn(work) => self.spawn(&work, tell),
-                Next::Recover(work) => self.recover(&work),
-                Next::Pulse(run, silence) => self.background.ask_status(run.clone(), self.files.record(&run), silence),
-                Next::Kill(run) => self.kill(&run),
-                Next::Nudge(run, entry) => {
+                RunnerAction::Spawn(work) => self.spawn(&work, tell),
+                RunnerAction::Recover(work) => self.recover(&work),
+                RunnerAction::Pulse(run, silence) => self.background.ask_status(run.clone(), self.files.record(&run), silence),
+                RunnerAction::Kill(run) => self.kill(&run),
+                RunnerAction::Nudge(run, entry) => {
                     if let Some(session) = self.sessions.get_mut(&run) {
                         session.nudge(entry.0);
                     }
                 }
-                Next::Notify(entry, notice) => match self.background.tell_people(self.client.project(), entry, &notice) {
+                RunnerAction::Notify(entry, notice) => match self.background.tell_people(self.client.project(), entry, &notice) {
                     Telling::Begun { refused } if refused.is_empty() => {}
                     Telling::Begun { refused } => tell(Told::NoticeTrouble(notice, refused.join("; "))),
-                    Telling::Unwanted => self.dispatcher.did(entry, Ok(())),
+                    Telling::Unwanted => self.dispatcher.on(RunnerInput::CommandDone(entry, Ok(())), self.now()),
                 },
-                Next::Gather(pipeline) => self.background.look_at_guards(self.client.project(), pipeline),
-                Next::StopLooking(pipeline) => self.background.stop_looking(&pipeline),
-                Next::Acknowledge(run) => self.acknowledge(&run, tell),
-                Next::Forget(run) => drop(self.sessions.remove(&run)),
+                RunnerAction::CheckGuards(pipeline) => self.background.look_at_guards(self.client.project(), pipeline),
+                RunnerAction::StopGuards(pipeline) => self.background.stop_looking(&pipeline),
+                RunnerAction::Acknowledge(run) => self.acknowledge(&run, tell),
+                RunnerAction::Forget(run) => drop(self.sessions.remove(&run)),
                 // What has happened before it began to listen must be looked at first.
-                Next::Sleep { .. } if self.start_listening(tell) => self.dispatcher.heard(),
-                Next::Sleep { watch, at_most } => match self.sleep(cancel, &watch, at_most, tell) {
+                RunnerAction::Sleep { .. } if self.start_listening(tell) => {
+                    self.dispatcher.on(RunnerInput::NewEvents, self.now())
+                }
+                RunnerAction::Sleep { watch, at_most } => match self.sleep(cancel, &watch, at_most, tell) {
                     Woken::Called => {
                         self.mailbox.empty();
-                        self.dispatcher.woken();
+                        self.dispatcher.on(RunnerInput::Woken, self.now());
                     }
-                    Woken::Cancelled => self.dispatcher.leave(),
-                    Woken::Died(process) => self.dispatcher.died(process),
+                    Woken::Cancelled => self.dispatcher.on(RunnerInput::Leave, self.now()),
+                    Woken::Died(process) => self.dispatcher.on(RunnerInput::Died(process), self.now()),
                     Woken::Other => {}
                 },
-                Next::Done => break,
+                RunnerAction::Done => break,
             }
-            self.dispatcher.news().into_iter().for_each(|news| tell(Told::RunnerEvent(news)));
+            self.dispatcher.events().into_iter().for_each(|news| tell(Told::RunnerEvent(news)));
         }
         if let (Some(limit), sessions @ 1..) = (self.limit, self.sessions.len()) {
             tell(Told::Left { sessions, within: Span::from_ms(limit.ask_ms - host::boot_ms()) });
@@ -307,7 +309,7 @@ impl<'a> Runner<'a> {
 
     fn trouble(&mut self, error: StoreError, tell: &mut dyn FnMut(Told)) {
         tell(Told::Trouble(error));
-        self.dispatcher.unanswered(self.now());
+        self.dispatcher.on(RunnerInput::NoReply, self.now());
     }
 }
 

@@ -5,7 +5,7 @@ use banksman_core::backlog::{Ended, Runner};
 use banksman_core::resource::grant::Address;
 use banksman_core::task::Ending;
 use banksman_core::{Lease, Limits, RunId, RunnerId, Span, Stamp, Wall};
-use banksman_engine::{Dispatcher, Next, Options, RunnerEvent};
+use banksman_engine::{Dispatcher, Options, RunnerAction, RunnerEvent, RunnerInput};
 use banksman_runtime::Client;
 use rustix::process::Signal;
 
@@ -102,26 +102,36 @@ impl Puppet<'_> {
             self.dispatcher.give_ids(|| RunId::new(&adapters::ids::short("r")).unwrap());
             let now = reader.view().load(&Default::default()).unwrap().lease;
             match self.dispatcher.next(now) {
-                Next::Load(keys) => self.dispatcher.loaded(reader.view().load(&keys).unwrap()),
-                Next::Probe(processes) => {
+                RunnerAction::Load(keys) => {
+                    self.dispatcher.on(RunnerInput::Rows(Box::new(reader.view().load(&keys).unwrap())), now)
+                }
+                RunnerAction::Probe(processes) => {
                     let host = self.client.host();
-                    self.dispatcher.probed(processes.into_iter().map(|process| (process.clone(), host.probe(&process))));
+                    self.dispatcher.on(
+                        RunnerInput::Probed(
+                            processes.into_iter().map(|process| (process.clone(), host.probe(&process))).collect(),
+                        ),
+                        now,
+                    );
                 }
-                Next::Call => {
-                    let requests = self.dispatcher.requests().to_vec();
+                RunnerAction::Call(requests) => {
                     let replies = requests.into_iter().map(|request| self.client.call(request).unwrap()).collect();
-                    self.dispatcher.answered(replies);
+                    self.dispatcher.on(RunnerInput::Replies(replies), now);
                 }
-                Next::Spawn(work) => self.live.push(work.run.id),
-                Next::Sleep { .. } => return false,
-                Next::Done => return true,
-                Next::Notify(entry, _) => self.dispatcher.did(entry, Ok(())),
-                Next::Check(_) => unreachable!("there are no loops here"),
-                Next::Gather(_) | Next::StopLooking(_) => unreachable!("there are no pipelines here"),
-                Next::Recover(_) | Next::Pulse(..) | Next::Kill(_) | Next::Nudge(..) | Next::Acknowledge(_) | Next::Forget(_) => {
-                }
+                RunnerAction::Spawn(work) => self.live.push(work.run.id),
+                RunnerAction::Sleep { .. } => return false,
+                RunnerAction::Done => return true,
+                RunnerAction::Notify(entry, _) => self.dispatcher.on(RunnerInput::CommandDone(entry, Ok(())), now),
+                RunnerAction::Check(_) => unreachable!("there are no loops here"),
+                RunnerAction::CheckGuards(_) | RunnerAction::StopGuards(_) => unreachable!("there are no pipelines here"),
+                RunnerAction::Recover(_)
+                | RunnerAction::Pulse(..)
+                | RunnerAction::Kill(_)
+                | RunnerAction::Nudge(..)
+                | RunnerAction::Acknowledge(_)
+                | RunnerAction::Forget(_) => {}
             }
-            self.news.extend(self.dispatcher.news().into_iter().filter_map(|news| match news {
+            self.news.extend(self.dispatcher.events().into_iter().filter_map(|news| match news {
                 RunnerEvent::Queued(delta) => Some(delta),
                 _ => None,
             }));
@@ -130,7 +140,7 @@ impl Puppet<'_> {
 
     fn end_one(&mut self) {
         let run = self.live.remove(0);
-        self.dispatcher.ended(&run, Ended::new(Ending::Exited(0), Wall(0), None));
+        self.dispatcher.on(RunnerInput::Ended(run.clone(), Ended::new(Ending::Exited(0), Wall(0), None)), Lease(0));
     }
 }
 
@@ -148,11 +158,11 @@ fn a_runner_tells_how_many_tasks_join_and_leave_the_queue() {
     let db = banksman_core::Name::new("db").unwrap();
     let held = client.lock("db").unwrap().holder("somebody").unwrap().acquire().unwrap();
     crate::crashes::add(&client, "six", "true", |spec| spec.needs = vec![banksman_core::task::Need::Lock(db)]);
-    puppet.dispatcher.woken();
+    puppet.dispatcher.on(RunnerInput::Woken, Lease(0));
     puppet.settle();
     assert_eq!(puppet.news.iter().sum::<i64>(), 3, "{:?}", puppet.news);
     held.release().unwrap();
-    puppet.dispatcher.woken();
+    puppet.dispatcher.on(RunnerInput::Woken, Lease(0));
     puppet.settle();
     assert_eq!(puppet.news.iter().sum::<i64>(), 4, "{:?}", puppet.news);
     while !puppet.live.is_empty() {
@@ -175,7 +185,7 @@ fn one_that_leaves_takes_its_queue_out_of_the_count() {
     let mut puppet = Puppet::new(&client, 1);
     puppet.settle();
     assert_eq!(puppet.news.iter().sum::<i64>(), 2);
-    puppet.dispatcher.leave();
+    puppet.dispatcher.on(RunnerInput::Leave, Lease(0));
     assert!(puppet.settle());
     assert_eq!(puppet.news.iter().sum::<i64>(), 0);
 }

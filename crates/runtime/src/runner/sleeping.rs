@@ -1,5 +1,6 @@
 //! How a runner sleeps: on the descriptors of everything that may want it.
 
+use banksman_engine::RunnerInput;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -68,7 +69,7 @@ impl Runner<'_> {
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
         if timed_out && late > STALL {
-            self.dispatcher.stalled(span(late), self.now());
+            self.dispatcher.on(RunnerInput::Stalled(span(late)), self.now());
         }
         self.keepers.tend();
         let died = pidfds
@@ -81,26 +82,26 @@ impl Runner<'_> {
         }
         if let Some(ear) = self.ear.as_ref().filter(|_| ready[3]) {
             ear.empty();
-            self.dispatcher.heard();
+            self.dispatcher.on(RunnerInput::NewEvents, self.now());
         }
         if ready[2] {
             for deed in self.background.take() {
                 match deed {
                     JobResult::Swept(run, ended) => self.ended(&run, ended),
-                    JobResult::Unproven(run, why) => self.dispatcher.unproven(&run, why, self.now()),
-                    JobResult::Unclear(run, None) => self.dispatcher.unclear(&run, self.now()),
+                    JobResult::Unproven(run, why) => self.dispatcher.on(RunnerInput::Unproven(run.clone(), why), self.now()),
+                    JobResult::Unclear(run, None) => self.dispatcher.on(RunnerInput::Unclear(run.clone()), self.now()),
                     JobResult::Unclear(run, Some(why)) => {
-                        self.dispatcher.unclear(&run, self.now());
+                        self.dispatcher.on(RunnerInput::Unclear(run.clone()), self.now());
                         self.tell_silence(&run, why, tell);
                     }
                     JobResult::Recovered(run, found) => self.recovered(&run, *found),
                     JobResult::Pulse(run, Ok(vitals)) => {
                         self.silent.remove(&run);
-                        self.dispatcher.pulse(&run, vitals, self.now());
+                        self.dispatcher.on(RunnerInput::Pulse(run.clone(), Some(vitals)), self.now());
                     }
                     // A keeper that does not answer is no proof of anything: the next look is due after the same time.
                     JobResult::Pulse(run, Err(why)) => {
-                        self.dispatcher.no_pulse(&run, self.now());
+                        self.dispatcher.on(RunnerInput::Pulse(run.clone(), None), self.now());
                         if let Some(why) = why {
                             self.tell_silence(&run, why, tell);
                         }
@@ -109,11 +110,15 @@ impl Runner<'_> {
                     JobResult::Done => {}
                     JobResult::Gathered(pipeline, mut inputs, fresh_until) => {
                         inputs.fresh_until = fresh_until.map(|until| self.lease_of(until));
-                        self.dispatcher.gathered(&pipeline, *inputs);
+                        self.dispatcher.on(RunnerInput::GuardsChecked(pipeline, inputs), self.now());
                     }
-                    JobResult::Told(entry, Ok(())) => self.dispatcher.did(entry, Ok(())),
-                    JobResult::Told(entry, Err(untold)) if untold.is_final => self.dispatcher.gave_up(entry, untold.error),
-                    JobResult::Told(entry, Err(untold)) => self.dispatcher.did(entry, Err(untold.error)),
+                    JobResult::Told(entry, Ok(())) => self.dispatcher.on(RunnerInput::CommandDone(entry, Ok(())), self.now()),
+                    JobResult::Told(entry, Err(untold)) if untold.is_final => {
+                        self.dispatcher.on(RunnerInput::CommandFailed(entry, untold.error), self.now())
+                    }
+                    JobResult::Told(entry, Err(untold)) => {
+                        self.dispatcher.on(RunnerInput::CommandDone(entry, Err(untold.error)), self.now())
+                    }
                 }
             }
         }

@@ -8,7 +8,7 @@ use banksman_adapters::shortage::Shortage;
 use banksman_core::backlog::{self, Ended};
 use banksman_core::task::Ending;
 use banksman_core::{Lease, RunId, Seq, Wall};
-use banksman_engine::Work;
+use banksman_engine::{RunnerInput, Work};
 use banksman_store::Key;
 
 use super::{Runner, Told};
@@ -44,10 +44,10 @@ impl Runner<'_> {
         self.silent.remove(run);
         self.unbegun.remove(run);
         if let Ending::NotBegun { is_shortage: true, .. } = ended.ending {
-            return self.dispatcher.short(run, ended, self.now());
+            return self.dispatcher.on(RunnerInput::Shortage(run.clone(), ended), self.now());
         }
         let ended = self.files.with_tail(self.dispatcher.work(run), ended);
-        self.dispatcher.ended(run, ended);
+        self.dispatcher.on(RunnerInput::Ended(run.clone(), ended), self.now());
     }
 
     /// The keeper was killed. What is left of the tree is ended before the run counts as lost.
@@ -78,7 +78,8 @@ impl Runner<'_> {
             match notice {
                 Notice::Started { keeper_pid, child_pid } => {
                     let now = Lease(host::monotonic_ms() + self.offset);
-                    self.dispatcher.started(run, backlog::Session { keeper: keeper_pid, child: child_pid }, now);
+                    self.dispatcher
+                        .on(RunnerInput::Started(run.clone(), backlog::Session { keeper: keeper_pid, child: child_pid }), now);
                 }
                 Notice::Ended(ending) => self.ended(run, sessions::ended(ending)),
                 Notice::Refused(Refusal::NoRecord { error, shortage }) => {
@@ -91,8 +92,8 @@ impl Runner<'_> {
                 }
                 Notice::Ready => {}
                 // Others own it; the rows will tell.
-                Notice::Refused(Refusal::LowerEpoch { .. }) => self.dispatcher.woken(),
-                Notice::Nudged { effect_id } => self.dispatcher.did(Seq(effect_id), Ok(())),
+                Notice::Refused(Refusal::LowerEpoch { .. }) => self.dispatcher.on(RunnerInput::Woken, self.now()),
+                Notice::Nudged { effect_id } => self.dispatcher.on(RunnerInput::CommandDone(Seq(effect_id), Ok(())), self.now()),
                 Notice::Refused(Refusal::RecordExists | Refusal::Version { .. }) => {}
                 Notice::Gone => {
                     // If it has left no record, this is why.
@@ -100,7 +101,7 @@ impl Runner<'_> {
                         let how = session.exit().map_or("ended".into(), |exit| exit.to_string());
                         self.unbegun.insert(run.clone(), format!("its keeper ended before it began ({how})"));
                     }
-                    self.dispatcher.gone(run);
+                    self.dispatcher.on(RunnerInput::KeeperGone(run.clone()), self.now());
                     return;
                 }
             }

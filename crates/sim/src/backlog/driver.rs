@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use banksman_core::backlog::{Ended, OutboxEntry};
 use banksman_core::task::Ending;
 use banksman_core::{Liveness, ProcessId, RunId, Span, Wall};
-use banksman_engine::{Activity, Next, Vitals, Work};
+use banksman_engine::{Activity, RunnerAction, RunnerInput, Vitals, Work};
 use banksman_store::Key;
 
 use super::desk::{InFlight, Sender};
@@ -30,46 +30,44 @@ impl World<'_> {
             RunId::new(&format!("r{count}")).expect("a good id")
         });
         match runner.dispatcher.next(now) {
-            Next::Load(keys) => self.load(slot, &keys),
-            Next::Probe(processes) => {
+            RunnerAction::Load(keys) => self.load(slot, &keys),
+            RunnerAction::Probe(processes) => {
                 let found: Vec<_> = processes.into_iter().map(|process| (process.clone(), self.look_at(&process))).collect();
-                self.runners[slot].dispatcher.probed(found);
+                self.input(slot, RunnerInput::Probed(found));
             }
-            Next::Check(tasks) => {
+            RunnerAction::Check(tasks) => {
                 let found: Vec<_> = tasks.into_iter().map(|task| (task.clone(), self.look_for_done(slot, &task))).collect();
-                self.runners[slot].dispatcher.checked(found);
+                self.input(slot, RunnerInput::Checked(found));
             }
-            Next::Call => {
-                let requests = runner.dispatcher.requests().to_vec();
+            RunnerAction::Call(requests) => {
                 runner.doing = Doing::Calling;
                 self.calls.push(InFlight { from: Sender::Runner(slot), requests });
             }
-            Next::Spawn(work) => self.spawn(slot, &work),
-            Next::Recover(work) => self.recover(slot, &work),
-            Next::Pulse(run, _) => self.feel_pulse(slot, &run),
-            Next::Kill(run) => self.kill_run(slot, &run),
-            Next::Nudge(run, command) => self.nudge_run(slot, &run, command),
-            Next::Notify(command, _) => self.tell_people(slot, command),
-            Next::Gather(pipeline) => self.gather(slot, pipeline),
-            Next::StopLooking(pipeline) => self.stop_looking(slot, &pipeline),
-            Next::Acknowledge(run) => self.acknowledge(slot, &run),
-            Next::Forget(run) => drop(runner.sessions.remove(&run)),
-            Next::Sleep { watch, at_most } => {
+            RunnerAction::Spawn(work) => self.spawn(slot, &work),
+            RunnerAction::Recover(work) => self.recover(slot, &work),
+            RunnerAction::Pulse(run, _) => self.feel_pulse(slot, &run),
+            RunnerAction::Kill(run) => self.kill_run(slot, &run),
+            RunnerAction::Nudge(run, command) => self.nudge_run(slot, &run, command),
+            RunnerAction::Notify(command, _) => self.tell_people(slot, command),
+            RunnerAction::CheckGuards(pipeline) => self.gather(slot, pipeline),
+            RunnerAction::StopGuards(pipeline) => self.stop_looking(slot, &pipeline),
+            RunnerAction::Acknowledge(run) => self.acknowledge(slot, &run),
+            RunnerAction::Forget(run) => drop(runner.sessions.remove(&run)),
+            RunnerAction::Sleep { watch, at_most } => {
                 // Rounded up, so that what is due has come when the sleeper looks.
                 let until = self.clock.now() + at_most.as_ms() + 1;
                 self.runners[slot].doing = Doing::Sleeping { watch, until };
             }
-            Next::Done => self.say_goodbye(slot),
+            RunnerAction::Done => self.say_goodbye(slot),
         }
-        let news = self.runners[slot].dispatcher.news();
+        let news = self.runners[slot].dispatcher.events();
         self.tally.count_many("news", news.len() as u64);
     }
 
     fn load(&mut self, slot: usize, keys: &BTreeSet<Key>) {
         if !self.calm && self.random.in_thousand(self.harsh / 4) {
             self.tally.count("fault: read failed");
-            let now = self.lease_of(slot);
-            return self.runners[slot].dispatcher.unanswered(now);
+            return self.input(slot, RunnerInput::NoReply);
         }
         let mut snapshot = match self.store.view().load(keys) {
             Ok(snapshot) => snapshot,
@@ -87,9 +85,8 @@ impl World<'_> {
         {
             return self.store_failed(&error);
         }
-        let runner = &mut self.runners[slot];
-        runner.offset = snapshot.lease.0 - self.clock.monotonic();
-        runner.dispatcher.loaded(snapshot);
+        self.runners[slot].offset = snapshot.lease.0 - self.clock.monotonic();
+        self.input(slot, RunnerInput::Rows(Box::new(snapshot)));
     }
 
     /// What a runner finds when it looks at another process.
@@ -137,7 +134,7 @@ impl World<'_> {
         }
         let ended = Ended::new(ending, Wall(self.clock.now()), note.map(Into::into));
         self.runners[slot].passed_over.clear();
-        self.runners[slot].dispatcher.ended(run, ended);
+        self.input(slot, RunnerInput::Ended(run.clone(), ended));
     }
 
     /// Finds out what became of a session that this process did not start, or has lost sight of.
@@ -167,8 +164,7 @@ impl World<'_> {
                 match ended {
                     _ if lives && (self.is_held_up(keeper) || !self.calm && self.random.in_thousand(self.harsh)) => {
                         // It does not answer, its socket is not there yet, or it has just gone.
-                        let now = self.lease_of(slot);
-                        self.runners[slot].dispatcher.unclear(&run.id, now);
+                        self.input(slot, RunnerInput::Unclear(run.id.clone()));
                     }
                     _ if lives => {
                         let epoch = run.owner_epoch.0;
@@ -213,13 +209,12 @@ impl World<'_> {
         let keeper = self.keepers.values().find(|keeper| keeper.alive && keeper.run == *run && keeper.tree_lives());
         let (number, child) = keeper.map_or((0, None), |keeper| (keeper.number, keeper.child.as_ref()));
         let quiet = child.map(|child| child.quiet(self.clock.now()));
-        let now = self.lease_of(slot);
         match quiet {
             Some(quiet) if !self.random.in_thousand(100) && !self.is_held_up(number) => {
                 let vitals = Vitals { quiet: Span::from_ms(quiet), output_bytes: 0, activity: Activity::Idle };
-                self.runners[slot].dispatcher.pulse(run, vitals, now);
+                self.input(slot, RunnerInput::Pulse(run.clone(), Some(vitals)));
             }
-            _ => self.runners[slot].dispatcher.no_pulse(run, now),
+            _ => self.input(slot, RunnerInput::Pulse(run.clone(), None)),
         }
     }
 
@@ -295,17 +290,17 @@ impl World<'_> {
         self.finish_gatherings(slot);
         let runner = &mut self.runners[slot];
         if std::mem::take(&mut runner.change_notifier) && runner.dispatcher.listens() {
-            runner.dispatcher.heard();
+            self.input(slot, RunnerInput::NewEvents);
         }
         let died = watch.into_iter().find(|process| self.look_at(process) != Liveness::Alive);
         let runner = &mut self.runners[slot];
         if runner.cancelled {
-            runner.dispatcher.leave();
+            self.input(slot, RunnerInput::Leave);
         } else if std::mem::take(&mut runner.mailbox) {
             runner.passed_over.clear();
-            runner.dispatcher.woken();
+            self.input(slot, RunnerInput::Woken);
         } else if let Some(process) = died {
-            runner.dispatcher.died(process);
+            self.input(slot, RunnerInput::Died(process));
         }
     }
 
@@ -318,8 +313,10 @@ impl World<'_> {
                 self.tally.count("runs unproven");
                 let now = self.lease_of(slot);
                 match self.mutation() {
-                    Some(Mutation::Unasked) => self.runners[slot].dispatcher.unclear(&sweep.run, now),
-                    _ => self.runners[slot].dispatcher.unproven(&sweep.run, "its container cannot be seen".into(), now),
+                    Some(Mutation::Unasked) => self.input(slot, RunnerInput::Unclear(sweep.run.clone())),
+                    _ => self.runners[slot]
+                        .dispatcher
+                        .on(RunnerInput::Unproven(sweep.run.clone(), "its container cannot be seen".into()), now),
                 }
                 continue;
             }
@@ -336,21 +333,20 @@ impl World<'_> {
         while let Some(stream) = self.runners[slot].sessions.get_mut(run) {
             let notice = stream.notices.pop_front();
             let closed = stream.closed;
-            let now = self.lease_of(slot);
             match notice {
-                Some(Notice::Started(session)) => self.runners[slot].dispatcher.started(run, session, now),
+                Some(Notice::Started(session)) => self.input(slot, RunnerInput::Started(run.clone(), session)),
                 Some(Notice::Ended(ending)) => {
                     self.ended(slot, run, ending, None);
                     if self.mutation() == Some(Mutation::AcknowledgeFirst) {
                         self.acknowledge(slot, run);
                     }
                 }
-                Some(Notice::Nudged(command)) => self.runners[slot].dispatcher.did(command, Ok(())),
-                Some(Notice::LowerEpoch) => self.runners[slot].dispatcher.woken(),
+                Some(Notice::Nudged(command)) => self.input(slot, RunnerInput::CommandDone(command, Ok(()))),
+                Some(Notice::LowerEpoch) => self.input(slot, RunnerInput::Woken),
                 Some(Notice::RecordExists) => {}
                 None if closed => {
                     self.runners[slot].sessions.remove(run);
-                    self.runners[slot].dispatcher.gone(run);
+                    self.input(slot, RunnerInput::KeeperGone(run.clone()));
                 }
                 None => return,
             }

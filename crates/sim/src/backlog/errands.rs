@@ -1,6 +1,7 @@
 //! What a runner does beside: nudging sessions, and telling people, which may go wrong.
 
 use banksman_core::{RunId, Seq};
+use banksman_engine::RunnerInput;
 
 use super::keeper::Ask;
 use super::world::World;
@@ -25,7 +26,7 @@ impl World<'_> {
     /// People are told on a thread of its own. Some days nobody can be reached, and some things nobody wants to hear.
     pub(crate) fn tell_people(&mut self, slot: usize, command: Seq) {
         if self.random.in_thousand(200) {
-            return self.runners[slot].dispatcher.did(command, Ok(()));
+            return self.input(slot, RunnerInput::CommandDone(command, Ok(())));
         }
         let works = self.calm || !self.random.in_thousand(if self.unreachable { 970 } else { 100 });
         let done_at = self.clock.now() + self.random.between(0, 1_500);
@@ -38,7 +39,7 @@ impl World<'_> {
         for telling in done {
             self.tally.count(if telling.works { "people told" } else { "fault: people not told" });
             let result = if telling.works { Ok(()) } else { Err("nobody answers".into()) };
-            self.runners[slot].dispatcher.did(telling.command, result);
+            self.input(slot, RunnerInput::CommandDone(telling.command, result));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The world outside that guards ask about: files that come and go, commands that succeed, fail, or never tell. A runner that
 //! looks at it takes its time, and may be killed meanwhile.
 
+use banksman_engine::RunnerInput;
 use std::collections::BTreeMap;
 
 use banksman_core::Pipeline;
@@ -101,7 +102,7 @@ impl World<'_> {
             if self.mutation() == Some(Mutation::AnswerLost) {
                 continue;
             }
-            self.runners[slot].dispatcher.gathered(&pipeline, inputs);
+            self.input(slot, RunnerInput::GuardsChecked(pipeline, Box::new(inputs)));
         }
     }
 

@@ -6,7 +6,7 @@ use banksman_core::backlog::Runner as Row;
 use banksman_core::resource::grant::Address;
 use banksman_core::task::{OnExhausted, Watch};
 use banksman_core::{Lease, Limits, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, TaskId, Wall};
-use banksman_engine::{Dispatcher, Reply};
+use banksman_engine::{Dispatcher, Reply, RunnerInput};
 
 use super::desk::Sender;
 use super::errands::Telling;
@@ -237,13 +237,17 @@ impl World<'_> {
 
     /// A runner hears what came of its call.
     pub(crate) fn runner_hears(&mut self, slot: usize, heard: HeardAll) {
-        let now = self.lease_of(slot);
-        let runner = &mut self.runners[slot];
-        runner.doing = Doing::Acting;
+        self.runners[slot].doing = Doing::Acting;
         match heard {
-            HeardAll::Replies(replies) => runner.dispatcher.answered(replies),
-            HeardAll::Unknown => runner.dispatcher.unanswered(now),
+            HeardAll::Replies(replies) => self.input(slot, RunnerInput::Replies(replies)),
+            HeardAll::Unknown => self.input(slot, RunnerInput::NoReply),
         }
+    }
+
+    /// Tells a runner something.
+    pub(crate) fn input(&mut self, slot: usize, input: RunnerInput) {
+        let now = self.lease_of(slot);
+        self.runners[slot].dispatcher.on(input, now);
     }
 
     /// The store's lease clock as this runner knows it.

@@ -3,6 +3,7 @@
 use banksman_core::backlog::Ended;
 use banksman_core::task::Ending;
 use banksman_core::{RunId, Wall};
+use banksman_engine::RunnerInput;
 
 use super::mutation::Mutation;
 use super::world::World;
@@ -65,9 +66,9 @@ impl World<'_> {
     pub(crate) fn ended_short(&mut self, slot: usize, run: &RunId) {
         let is_counted = self.mutation() == Some(Mutation::ShortageCounts);
         let ending = if is_counted { Ending::NotStarted { error: "no more processes".into() } } else { not_begun() };
-        let (ended, now) = (Ended::new(ending, Wall(self.clock.now()), None), self.lease_of(slot));
+        let ended = Ended::new(ending, Wall(self.clock.now()), None);
         self.runners[slot].passed_over.clear();
-        let dispatcher = &mut self.runners[slot].dispatcher;
-        if is_counted { dispatcher.ended(run, ended) } else { dispatcher.short(run, ended, now) }
+        let input = if is_counted { RunnerInput::Ended } else { RunnerInput::Shortage };
+        self.input(slot, input(run.clone(), ended));
     }
 }

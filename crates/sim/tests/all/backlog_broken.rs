@@ -23,7 +23,7 @@ macro_rules! caught {
 }
 
 caught! {
-    a_second_keeper_of_a_run_is_caught: RecordShared on 14,
+    a_second_keeper_of_a_run_is_caught: RecordShared on 16,
     a_run_started_again_is_caught: Respawn on 0,
     a_tree_that_was_not_swept_is_caught: NoSweep on 0,
     a_tree_that_cannot_be_seen_taken_for_dead_is_caught: UnseenIsDead on 18,
@@ -31,7 +31,7 @@ caught! {
     a_session_that_leaves_processes_behind_is_caught: Stragglers on 0,
     a_slot_freed_on_the_wish_to_kill_is_caught: EndAtWish on 0,
     an_end_that_was_forgotten_before_it_was_stored_is_caught: AcknowledgeFirst on 22,
-    a_shortage_that_counts_as_a_failure_is_caught: ShortageCounts on 12,
+    a_shortage_that_counts_as_a_failure_is_caught: ShortageCounts on 15,
     a_dependent_that_starts_early_is_caught: DependenciesOff on 0,
     two_runners_in_one_section_are_caught: SectionsOff on 0,
     one_run_too_many_is_caught: SlotsOff on 0,
@@ -53,11 +53,11 @@ caught! {
     one_attempt_too_many_is_caught: RestartsOff on 0,
     an_attempt_before_the_rest_is_over_is_caught: RestOff on 0,
     a_rest_that_nobody_remembers_is_caught: RestForgotten on 0,
-    a_nudge_that_does_not_count_is_caught: NudgeFree on 0,
+    a_nudge_that_does_not_count_is_caught: NudgeFree on 1,
     a_question_raised_twice_is_caught: AskedTwice on 0,
-    an_answer_carried_out_twice_is_caught: AnsweredTwice on 25,
-    a_question_that_stays_is_caught: QuestionStays on 25,
-    children_that_are_not_waited_for_are_caught: ChildrenOff on 1,
+    an_answer_carried_out_twice_is_caught: AnsweredTwice on 31,
+    a_question_that_stays_is_caught: QuestionStays on 31,
+    children_that_are_not_waited_for_are_caught: ChildrenOff on 3,
     a_pipeline_whose_task_is_over_is_caught: EndForgotten on 0,
     a_phase_that_is_skipped_is_caught: PhaseSkipped on 0,
     a_second_task_of_a_phase_is_caught: SecondTask on 0,
@@ -78,7 +78,7 @@ caught! {
     an_item_taken_again_while_its_task_lives_is_caught: ItemNotKept on 0,
     a_paused_worker_that_takes_is_caught: PauseOff on 4,
     a_job_that_nobody_settles_is_caught: JobForgotten on 0,
-    a_worker_that_sleeps_on_is_caught: SleepsOn on 0,
+    a_worker_that_sleeps_on_is_caught: SleepsOn on 17,
     an_event_routed_twice_is_caught: RoutedTwice on 0,
     an_event_that_is_passed_over_is_caught: RoutePassed on 0,
 }

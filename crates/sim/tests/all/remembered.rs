@@ -16,7 +16,8 @@ use banksman_core::{
     TaskId, Ticket, Title, Wall,
 };
 use banksman_engine::{
-    Dispatcher, Next, Options, PipelineRequest, Reply, Request, SectionRequest, Start, TaskOutcome, TaskRequest,
+    Dispatcher, Options, PipelineRequest, Reply, Request, RunnerAction, RunnerInput, SectionRequest, Start, TaskOutcome,
+    TaskRequest,
 };
 use banksman_store::{Machine, Reading, Store, sqlite};
 
@@ -140,6 +141,10 @@ fn runner_with(name: &str, pid: i32, change: impl FnOnce(&mut Options)) -> Dispa
     Dispatcher::new(row, options)
 }
 
+fn is_kill(action: &RunnerAction, run: &RunId) -> bool {
+    matches!(action, RunnerAction::Kill(killed) if killed == run)
+}
+
 /// How many steps a runner may take before it sleeps.
 const STEPS: usize = 100;
 
@@ -147,14 +152,14 @@ const STEPS: usize = 100;
 fn drive(store: &mut Store, runner: &mut Dispatcher) -> Vec<RunId> {
     let advice = drive_at(store, runner, Lease(0));
     let started = advice.into_iter().filter_map(|advice| match advice {
-        Next::Spawn(work) | Next::Recover(work) => Some(work.run.id),
+        RunnerAction::Spawn(work) | RunnerAction::Recover(work) => Some(work.run.id),
         _ => None,
     });
     started.collect()
 }
 
 /// Drives a runner until it sleeps, at this moment. Says what it was told to do, the sleep included.
-fn drive_at(store: &mut Store, runner: &mut Dispatcher, now: Lease) -> Vec<Next> {
+fn drive_at(store: &mut Store, runner: &mut Dispatcher, now: Lease) -> Vec<RunnerAction> {
     let mut advice = Vec::new();
     for _ in 0..STEPS {
         let (mut count, id) = (0, runner.id().to_string());
@@ -164,19 +169,23 @@ fn drive_at(store: &mut Store, runner: &mut Dispatcher, now: Lease) -> Vec<Next>
             RunId::new(&format!("{id}-{at}-{count}")).expect("a good id")
         });
         match runner.next(now) {
-            Next::Load(keys) => runner.loaded(store.view().load(&keys).expect("the store works")),
-            Next::Probe(who) => runner.probed(who.into_iter().map(|process| (process, Liveness::Alive))),
-            Next::Check(tasks) => {
-                advice.push(Next::Check(tasks.clone()));
-                runner.checked(tasks.into_iter().map(|task| (task, Marker::Absent)));
+            RunnerAction::Load(keys) => {
+                runner.on(RunnerInput::Rows(Box::new(store.view().load(&keys).expect("the store works"))), now)
             }
-            Next::Call => {
-                let replies = commit(store, runner.requests());
-                runner.answered(replies);
+            RunnerAction::Probe(who) => {
+                runner.on(RunnerInput::Probed(who.into_iter().map(|process| (process, Liveness::Alive)).collect()), now)
+            }
+            RunnerAction::Check(tasks) => {
+                advice.push(RunnerAction::Check(tasks.clone()));
+                runner.on(RunnerInput::Checked(tasks.into_iter().map(|task| (task, Marker::Absent)).collect()), now);
+            }
+            RunnerAction::Call(requests) => {
+                let replies = commit(store, &requests);
+                runner.on(RunnerInput::Replies(replies), now);
             }
             other => {
                 advice.push(other);
-                if let Some(Next::Sleep { .. } | Next::Done) = advice.last() {
+                if let Some(RunnerAction::Sleep { .. } | RunnerAction::Done) = advice.last() {
                     return advice;
                 }
             }
@@ -236,9 +245,9 @@ fn a_section_is_left_by_a_runner_that_has_no_room() {
     add_task(&mut store, "urgent", None, 9);
     let mut two = runner("two", 2);
     assert_eq!(drive(&mut store, &mut two).len(), 1, "it does what is urgent");
-    two.died(process(1));
+    two.on(RunnerInput::Died(process(1)), Lease(0));
     let adopted = drive(&mut store, &mut two);
-    two.ended(&adopted[0], exited(0));
+    two.on(RunnerInput::Ended(adopted[0].clone(), exited(0)), Lease(0));
     assert_eq!(drive(&mut store, &mut two).len(), 0, "it has no room");
     assert!(is_free(&mut store, "section:s"));
     assert_eq!(drive(&mut store, &mut runner("three", 3)).len(), 1, "somebody else goes on in the section");
@@ -251,12 +260,20 @@ fn a_section_entered_without_knowing_is_left_again() {
     let mut one = runner("one", 1);
     while !store.view().everything().expect("the store works").backlog.runs.values().any(|_| true) {
         match one.next(Lease(0)) {
-            Next::Load(keys) => one.loaded(store.view().load(&keys).expect("the store works")),
-            Next::Probe(who) => one.probed(who.into_iter().map(|process| (process, Liveness::Alive))),
-            Next::Call => {
-                let replies = commit(&mut store, one.requests());
+            RunnerAction::Load(keys) => {
+                one.on(RunnerInput::Rows(Box::new(store.view().load(&keys).expect("the store works"))), Lease(0))
+            }
+            RunnerAction::Probe(who) => {
+                one.on(RunnerInput::Probed(who.into_iter().map(|process| (process, Liveness::Alive)).collect()), Lease(0))
+            }
+            RunnerAction::Call(requests) => {
+                let replies = commit(&mut store, &requests);
                 let claimed = store.view().everything().expect("the store works").backlog.runs.len() == 1;
-                if claimed { one.unanswered(Lease(-1_000)) } else { one.answered(replies) }
+                if claimed {
+                    one.on(RunnerInput::NoReply, Lease(-1_000))
+                } else {
+                    one.on(RunnerInput::Replies(replies), Lease(0))
+                }
             }
             other => unreachable!("{other:?} before the first claim"),
         }
@@ -265,7 +282,7 @@ fn a_section_entered_without_knowing_is_left_again() {
     drive(&mut store, &mut one);
     let run = store.view().everything().expect("the store works").backlog.runs.into_keys().next().expect("one run");
     add_task(&mut store, "urgent", None, 9);
-    one.ended(&run, exited(0));
+    one.on(RunnerInput::Ended(run.clone(), exited(0)), Lease(0));
     assert_eq!(drive(&mut store, &mut one).len(), 1, "it goes on with what is urgent");
     assert!(is_free(&mut store, "section:s"));
 }
@@ -276,9 +293,9 @@ fn who_shall_leave_does_not_sleep() {
     let mut store = store_with_section();
     let mut one = runner("one", 1);
     drive(&mut store, &mut one);
-    one.unanswered(Lease(0));
-    one.leave();
-    assert_eq!(one.next(Lease(0)), Next::Call);
+    one.on(RunnerInput::NoReply, Lease(0));
+    one.on(RunnerInput::Leave, Lease(0));
+    assert!(matches!(one.next(Lease(0)), RunnerAction::Call(_)));
 }
 
 /// A runner that found a run to take too long asked the store to end it, again and again, and never came to ending it.
@@ -290,8 +307,8 @@ fn a_run_that_takes_too_long_is_ended() {
     let begun = drive(&mut store, &mut one);
     clock.0.fetch_add(5_000, Ordering::Relaxed);
     let advice = drive_at(&mut store, &mut one, Lease(5_000));
-    assert!(advice.contains(&Next::Kill(begun[0].clone())), "{advice:?}");
-    one.gone(&begun[0]);
+    assert!(advice.iter().any(|action| is_kill(action, &begun[0])), "{advice:?}");
+    one.on(RunnerInput::KeeperGone(begun[0].clone()), Lease(0));
     assert_eq!(drive_at(&mut store, &mut one, Lease(5_000)).len(), 2, "its keeper was killed: it is found out what became of it");
 }
 
@@ -303,23 +320,23 @@ fn what_could_not_be_told_is_told_later() {
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     add_task(&mut store, "bad", None, 0);
     let begun = drive(&mut store, &mut one);
-    one.ended(&begun[0], exited(1));
+    one.on(RunnerInput::Ended(begun[0].clone(), exited(1)), Lease(0));
     let advice = drive_at(&mut store, &mut one, Lease(0));
     let mut notices = advice.into_iter().filter_map(|advice| match advice {
-        Next::Notify(errand, notice) => Some((errand, notice.kind)),
+        RunnerAction::Notify(errand, notice) => Some((errand, notice.kind)),
         _ => None,
     });
     let (errand, _) = notices.find(|(_, kind)| *kind == NoticeKind::TaskFailed).expect("people are told that it has failed");
     // That nothing is left to do is told, too, and without any trouble.
-    notices.for_each(|(other, _)| one.did(other, Ok(())));
-    one.did(errand, Err("nobody answers".into()));
+    notices.for_each(|(other, _)| one.on(RunnerInput::CommandDone(other, Ok(())), Lease(0)));
+    one.on(RunnerInput::CommandDone(errand, Err("nobody answers".into())), Lease(0));
     let advice = drive_at(&mut store, &mut one, Lease(0));
-    assert!(matches!(advice.last(), Some(Next::Sleep { .. })), "it waits: {advice:?}");
+    assert!(matches!(advice.last(), Some(RunnerAction::Sleep { .. })), "it waits: {advice:?}");
     clock.0.fetch_add(1_000, Ordering::Relaxed);
     let advice = drive_at(&mut store, &mut one, Lease(1_000));
-    assert!(matches!(advice.first(), Some(Next::Notify(again, _)) if *again == errand), "{advice:?}");
-    one.did(errand, Ok(()));
-    assert_eq!(drive_at(&mut store, &mut one, Lease(1_000)), [Next::Done]);
+    assert!(matches!(advice.first(), Some(RunnerAction::Notify(again, _)) if *again == errand), "{advice:?}");
+    one.on(RunnerInput::CommandDone(errand, Ok(())), Lease(0));
+    assert!(matches!(drive_at(&mut store, &mut one, Lease(1_000))[..], [RunnerAction::Done]));
 }
 
 /// A loop with a rest.
@@ -343,7 +360,7 @@ fn files_are_looked_for_however_busy_a_runner_is() {
     let mut looks = 0;
     for second in 0..60 {
         clock.0.store(second * 1_000, Ordering::Relaxed);
-        one.woken();
+        one.on(RunnerInput::Woken, Lease(0));
         looks += drive_at(&mut store, &mut one, Lease(second * 1_000)).len() - 1;
     }
     assert_eq!(looks, 2, "once when it begins, and once after half a minute");
@@ -358,19 +375,19 @@ fn nobody_is_asked_about_a_run_that_is_over() {
     add_task(&mut store, "stubborn", None, 0);
     let begun = drive(&mut store, &mut one);
     commit(&mut store, &[Request::Task(TaskRequest::Cancel { id: task("stubborn") })]);
-    one.woken();
+    one.on(RunnerInput::Woken, Lease(0));
     let mut kills = 0;
     for second in 0..120 {
         clock.0.store(second * 1_000, Ordering::Relaxed);
         let advice = drive_at(&mut store, &mut one, Lease(second * 1_000));
-        kills += advice.iter().filter(|advice| **advice == Next::Kill(begun[0].clone())).count();
+        kills += advice.iter().filter(|action| is_kill(action, &begun[0])).count();
     }
     let open = |store: &mut Store| {
         let decisions = store.view().everything().expect("the store works").backlog.decisions;
         decisions.values().filter(|decision| decision.is_open()).count()
     };
     assert_eq!((kills, open(&mut store)), (5, 1));
-    one.ended(&begun[0], exited(0));
+    one.on(RunnerInput::Ended(begun[0].clone(), exited(0)), Lease(0));
     drive_at(&mut store, &mut one, Lease(120_000));
     assert_eq!(open(&mut store), 0);
 }
@@ -391,9 +408,9 @@ fn a_root_that_was_refused_keeps_its_turn() {
         runs[run].task.clone()
     };
     let (first, looping) = if task_of(&mut store, &begun[0]) == task("loop") { (1, 0) } else { (0, 1) };
-    one.ended(&begun[looping], exited(0));
+    one.on(RunnerInput::Ended(begun[looping].clone(), exited(0)), Lease(0));
     assert_eq!(drive(&mut store, &mut one), [], "the loop rests, and keeps its place");
-    one.ended(&begun[first], exited(0));
+    one.on(RunnerInput::Ended(begun[first].clone(), exited(0)), Lease(0));
     let begun = drive(&mut store, &mut one);
     assert_eq!(begun.iter().map(|run| task_of(&mut store, run)).collect::<Vec<_>>(), [task("next")]);
 }
@@ -437,7 +454,7 @@ fn a_phase_that_is_over_stays_so() {
     let (mut store, mut one) = (sqlite::memory(Box::new(Manual::default())).expect("a store in memory"), runner("one", 1));
     start_pipeline(&mut store, "p", None);
     let begun = drive(&mut store, &mut one);
-    one.ended(&begun[0], exited(0));
+    one.on(RunnerInput::Ended(begun[0].clone(), exited(0)), Lease(0));
     drive(&mut store, &mut one);
     let replies = commit(&mut store, &[Request::Task(TaskRequest::Retry { id: task("p.1") })]);
     assert!(matches!(&replies[..], [Reply::Task(TaskOutcome::Stepped(Refused::HasPhases, _))]), "{replies:?}");
@@ -462,9 +479,9 @@ fn a_guard_is_looked_at_when_a_lock_ends_by_time() {
     hold(&mut store, Some(Span::from_secs(5)));
     start_pipeline(&mut store, "p", Some(Condition::LockFree { lock: Text::Literal("a".into()) }));
     let begun = drive(&mut store, &mut one);
-    one.ended(&begun[0], exited(0));
+    one.on(RunnerInput::Ended(begun[0].clone(), exited(0)), Lease(0));
     let advice = drive_at(&mut store, &mut one, Lease(0));
-    let Some(Next::Sleep { at_most, .. }) = advice.last() else { unreachable!("it sleeps") };
+    let Some(RunnerAction::Sleep { at_most, .. }) = advice.last() else { unreachable!("it sleeps") };
     assert_eq!((pipeline(&mut store, "p"), *at_most), ("blocked", Span::from_secs(5)));
     clock.0.store(5_000, Ordering::Relaxed);
     drive_at(&mut store, &mut one, Lease(5_000));
@@ -478,12 +495,12 @@ fn a_guard_is_looked_at_when_a_variable_is_set() {
     hold(&mut store, None);
     start_pipeline(&mut store, "p", Some(Condition::LockFree { lock: Text::Var { var: "lock".into() } }));
     let begun = drive(&mut store, &mut one);
-    one.ended(&begun[0], exited(0));
+    one.on(RunnerInput::Ended(begun[0].clone(), exited(0)), Lease(0));
     drive(&mut store, &mut one);
     assert_eq!(pipeline(&mut store, "p"), "blocked");
     let vars = Context::from([("lock".into(), "b".into())]);
     commit(&mut store, &[Request::Pipeline(PipelineRequest::Set { id: task("p"), vars, by: None })]);
-    one.woken();
+    one.on(RunnerInput::Woken, Lease(0));
     drive(&mut store, &mut one);
     assert_eq!(pipeline(&mut store, "p"), "running");
 }

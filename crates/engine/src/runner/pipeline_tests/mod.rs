@@ -19,7 +19,7 @@ use banksman_core::{Epoch, HolderId, Limits, Name, ProcessId, Span, TaskId};
 use serde_json::{Value, json};
 
 use super::stage::{Actor, Stage, TIMEOUT, exited, options, task};
-use super::{Activity, Advice, Options, Vitals};
+use super::{Activity, Options, Vitals};
 use crate::decisions::DecisionRequest;
 use crate::manual::Taking;
 use crate::pipelines::{PipelineOutcome, PipelineRequest, Start};
@@ -27,6 +27,7 @@ use crate::queues::QueueRequest;
 use crate::request::{Reply, Request, Seen};
 use crate::runs::RunRequest;
 use crate::tasks::{Edit, TaskOutcome, TaskRequest};
+use crate::{RunnerAction, RunnerInput};
 
 mod guards;
 mod people;
@@ -132,7 +133,7 @@ fn acquire(lock: &str, holder: &str, processes: Vec<ProcessId>) -> Request {
 
 /// The last run of an actor ends, and has printed this.
 fn end(stage: &mut Stage, actor: &mut Actor, code: i32, tail: &str) {
-    actor.dispatcher.ended(&actor.run(), Ended { tail: Some(tail.into()), ..exited(code) });
+    actor.dispatcher.on(RunnerInput::Ended(actor.run().clone(), Ended { tail: Some(tail.into()), ..exited(code) }), stage.now());
     stage.play(actor);
 }
 
@@ -173,10 +174,10 @@ fn several_pipelines_go_side_by_side() {
         let runs: Vec<_> = actor
             .wants
             .drain(..)
-            .filter_map(|advice| if let Advice::Spawn(work) = advice { Some(work.run.id) } else { None })
+            .filter_map(|advice| if let RunnerAction::Spawn(work) = advice { Some(work.run.id) } else { None })
             .collect();
         assert!((1..=2).contains(&runs.len()), "{order:?}");
-        runs.iter().for_each(|run| actor.dispatcher.ended(run, exited(0)));
+        runs.iter().for_each(|run| actor.dispatcher.on(RunnerInput::Ended(run.clone(), exited(0)), stage.now()));
     }
     assert_eq!((order.len(), stage.told("pipeline:complete"), stage.told("task:started")), (10, 5, 10));
 }
@@ -364,14 +365,14 @@ fn a_pipeline_that_could_not_do_anything_yet_is_no_root_that_keeps_others_out() 
     stage.play(&mut actor);
     assert_eq!(stage.stands("p-1"), "init", "there is no place");
     let run = |actor: &Actor, id: &str| {
-        let spawn = |advice: &Advice| match advice {
-            Advice::Spawn(work) if work.task.id.as_str() == id => Some(work.run.id.clone()),
+        let spawn = |action: &RunnerAction| match action {
+            RunnerAction::Spawn(work) if work.task.id.as_str() == id => Some(work.run.id.clone()),
             _ => None,
         };
         actor.wants.iter().find_map(spawn).unwrap()
     };
     let ended = run(&actor, "t");
-    actor.dispatcher.ended(&ended, exited(0));
+    actor.dispatcher.on(RunnerInput::Ended(ended.clone(), exited(0)), stage.now());
     stage.play(&mut actor);
     assert_eq!((spawned(&mut actor), stage.stands("p-3")), (vec!["p-1.1".into()], "init".into()));
 }
@@ -434,7 +435,7 @@ fn a_runner_that_ends_when_idle_stays_while_a_pipeline_may_go_on() {
     stage.unlock("l", "ann", epoch);
     assert!(stage.play(&mut actor).is_some());
     for _ in 0..2 {
-        actor.dispatcher.ended(&actor.run(), exited(0));
+        actor.dispatcher.on(RunnerInput::Ended(actor.run().clone(), exited(0)), stage.now());
         if stage.play(&mut actor).is_none() {
             break;
         }
@@ -491,7 +492,7 @@ fn a_run_that_is_lost_is_tried_again_in_its_phase() {
     let mut second = stage.runner("n", options());
     stage.play(&mut second);
     assert!(second.did().contains(&"recover p-1.1".to_owned()));
-    second.dispatcher.ended(&run, exited(0));
+    second.dispatcher.on(RunnerInput::Ended(run.clone(), exited(0)), stage.now());
     stage.play(&mut second);
     assert_eq!((spawned(&mut second), stage.stands("p-1")), (vec!["p-1.2".into()], "running two".into()));
     assert_eq!(stage.told("task:started"), 2, "nothing was run twice");

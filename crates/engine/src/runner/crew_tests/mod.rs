@@ -13,13 +13,14 @@ use banksman_core::{Name, NoticeKind, OutboxCommand, Seq, Span, TaskId, worker};
 use banksman_store::Key;
 use serde_json::{Value, json};
 
+use super::Options;
 use super::stage::{Actor, Stage, exited, options};
-use super::{Advice, Options};
 use crate::applying::{ApplyOutcome, ApplyRequest, How, Incompatible};
 use crate::queues::QueueRequest;
 use crate::request::{Reply, Request};
 use crate::routing::{RouteOutcome, RouteRequest};
 use crate::workers::{WorkerOutcome, WorkerRequest};
+use crate::{RunnerAction, RunnerInput};
 
 mod routes;
 
@@ -106,12 +107,12 @@ impl Stage {
 /// Ends all runs that were started and not ended, and goes on. Says which tasks they were of.
 fn end_all(stage: &mut Stage, actor: &mut Actor, code: i32) -> Vec<TaskId> {
     let spawned = actor.wants.drain(..).filter_map(|advice| match advice {
-        Advice::Spawn(work) => Some(work),
+        RunnerAction::Spawn(work) => Some(work),
         _ => None,
     });
     let spawned: Vec<_> = spawned.collect();
     let ended = spawned.iter().map(|work| work.task.id.clone()).collect();
-    spawned.iter().for_each(|work| actor.dispatcher.ended(&work.run.id, exited(code)));
+    spawned.iter().for_each(|work| actor.dispatcher.on(RunnerInput::Ended(work.run.id.clone(), exited(code)), stage.now()));
     stage.play(actor);
     ended
 }
@@ -178,7 +179,7 @@ fn items_become_tasks_a_few_at_a_time() {
     assert_eq!(stage.standing(), ("busy", 2));
     assert_eq!(stage.states("q"), ["processing", "processing", "pending", "pending", "pending"]);
     let work = actor.wants.iter().find_map(|advice| match advice {
-        Advice::Spawn(work) => Some(work.task.clone()),
+        RunnerAction::Spawn(work) => Some(work.task.clone()),
         _ => None,
     });
     let task = work.unwrap();
@@ -366,12 +367,12 @@ fn the_items_of_a_runner_that_was_killed_are_settled_by_the_next() {
     let mut heir = stage.runner("n", options());
     stage.play(&mut heir);
     let adopted = heir.wants.drain(..).filter_map(|advice| match advice {
-        Advice::Recover(work) => Some(work.run.id.clone()),
+        RunnerAction::Recover(work) => Some(work.run.id.clone()),
         _ => None,
     });
     let adopted: Vec<_> = adopted.collect();
     assert_eq!(adopted.len(), 3);
-    adopted.iter().for_each(|run| heir.dispatcher.ended(run, exited(0)));
+    adopted.iter().for_each(|run| heir.dispatcher.on(RunnerInput::Ended(run.clone(), exited(0)), stage.now()));
     stage.play(&mut heir);
     assert_eq!((stage.standing(), stage.told("queue:complete")), (("awake", 0), 3));
 }

@@ -6,7 +6,8 @@ use banksman_core::worker::Worker;
 use banksman_core::{Lease, Name, Seq};
 use banksman_store::{Crew, Key, Snapshot};
 
-use super::{CLAIM_LIMIT, Dispatcher};
+use super::CLAIM_LIMIT;
+use super::context::Context;
 use crate::queues::QueueRequest;
 use crate::request::Request;
 use crate::routing::RouteRequest;
@@ -18,24 +19,17 @@ const PAGE: u32 = 500;
 /// After how many reactions a transaction is large enough.
 const REACTIONS: usize = 200;
 
-impl Dispatcher {
-    /// Whether it looks after workers and routes. Who takes only some of the tasks does not.
-    pub(super) fn serves(&self) -> bool {
-        self.only.is_none() && self.options.sections.is_empty()
-    }
+#[derive(Debug, Default)]
+pub(super) struct Routing {
+    /// Up to which event nothing follows.
+    routed: Seq,
+    /// Whether something may follow from new events.
+    pub(super) listens: bool,
+}
 
-    /// Whether it wants to hear of every event, because something may follow from it.
-    pub fn listens(&self) -> bool {
-        self.listens
-    }
-
-    /// There are new events.
-    pub fn heard(&mut self) {
-        self.look = super::Look::Due;
-    }
-
+impl Routing {
     /// The rows that workers and routes depend on: the heads of queues, and new events.
-    pub(super) fn crew_keys(&self, snapshot: &Snapshot) -> Vec<Key> {
+    pub(super) fn keys(&self, snapshot: &Snapshot) -> Vec<Key> {
         let mut keys = Vec::new();
         for worker in takers(&snapshot.crew) {
             let takes = u32::try_from(worker.room().min(CLAIM_LIMIT)).unwrap_or(u32::MAX);
@@ -50,27 +44,27 @@ impl Dispatcher {
     /// Up to where events are routed; nothing if nobody wants to hear of any. What comes before every subscription reaches
     /// none of them.
     fn routed_to(&self, snapshot: &Snapshot) -> Option<Seq> {
-        let first = subscriptions(snapshot).into_iter().map(|one| one.since).min()?;
+        let first = snapshot.crew.subscriptions().map(|one| one.since).min()?;
         Some(snapshot.crew.cursor.max(self.routed).max(first))
     }
 
     /// What is to be done for workers and routes.
-    pub(super) fn crew_requests(&mut self, snapshot: &Snapshot) -> Vec<Request> {
+    pub(super) fn requests(&mut self, snapshot: &Snapshot, context: &Context) -> Vec<Request> {
         self.listens = false;
-        if !self.serves() {
+        if !context.serves() {
             return Vec::new();
         }
         let mut requests = settled(&snapshot.crew);
-        requests.extend(self.overdue(snapshot));
+        requests.extend(overdue(snapshot, context));
         requests.extend(takers(&snapshot.crew).flat_map(|worker| takes(worker, snapshot)));
-        requests.extend(self.routed(snapshot));
+        requests.extend(self.route(snapshot));
         requests
     }
 
     /// Routes the events that were read.
-    fn routed(&mut self, snapshot: &Snapshot) -> Option<Request> {
+    fn route(&mut self, snapshot: &Snapshot) -> Option<Request> {
         let crew = &snapshot.crew;
-        let subscriptions = subscriptions(snapshot);
+        let subscriptions: Vec<Subscription> = crew.subscriptions().collect();
         let from = self.routed_to(snapshot)?;
         self.listens = true;
         let mut reactions: Vec<Reaction> = Vec::new();
@@ -90,33 +84,27 @@ impl Dispatcher {
         }
         (to > from).then_some(Request::Route(RouteRequest { from: crew.cursor, to, reactions }))
     }
-
-    /// Lets queues carry out what time has done: nobody may take from them for long, and others want to hear of the dead.
-    fn overdue(&self, snapshot: &Snapshot) -> Vec<Request> {
-        let over = snapshot.crew.due.iter().filter(|(_, due)| **due + self.patience() <= snapshot.lease);
-        let settle = |queue: &Name| QueueRequest { queue: queue.clone(), input: Input::Settle, seen: self.seen() };
-        over.map(|(queue, _)| Request::Queue(settle(queue))).take(CLAIM_LIMIT).collect()
-    }
-
-    /// When time next changes something in a queue.
-    pub(super) fn crew_due(&self, snapshot: &Snapshot) -> Option<Lease> {
-        snapshot.crew.due.values().map(|due| *due + self.patience()).min().filter(|_| self.serves())
-    }
-
-    /// Whether there are items that a worker will take when their time has come.
-    pub(super) fn crew_waits(&self, snapshot: &Snapshot) -> bool {
-        self.takers_here(snapshot).any(|worker| waits(&worker.definition.queue, &snapshot.queues))
-    }
-
-    fn takers_here<'a>(&self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Worker> {
-        let serves = self.serves();
-        takers(&snapshot.crew).filter(move |worker| serves && is_open(&worker.definition.queue, snapshot))
-    }
 }
 
-/// Who wants to hear of events: routes, and workers that are asleep. One that is awake takes what there is anyway.
-fn subscriptions(snapshot: &Snapshot) -> Vec<Subscription> {
-    snapshot.crew.subscriptions().collect()
+/// Lets queues carry out what time has done: nobody may take from them for long, and others want to hear of the dead.
+fn overdue(snapshot: &Snapshot, context: &Context) -> Vec<Request> {
+    let over = snapshot.crew.due.iter().filter(|(_, due)| **due + context.patience() <= snapshot.lease);
+    let settle = |queue: &Name| QueueRequest { queue: queue.clone(), input: Input::Settle, seen: context.seen() };
+    over.map(|(queue, _)| Request::Queue(settle(queue))).take(CLAIM_LIMIT).collect()
+}
+
+/// When time next changes something in a queue.
+pub(super) fn next_due(snapshot: &Snapshot, context: &Context) -> Option<Lease> {
+    snapshot.crew.due.values().map(|due| *due + context.patience()).min().filter(|_| context.serves())
+}
+
+/// Whether there are items that a worker will take when their time has come.
+pub(super) fn is_waiting(snapshot: &Snapshot, context: &Context) -> bool {
+    let has_items = |worker: &Worker| {
+        let queue = &worker.definition.queue;
+        is_open(queue, snapshot) && waits(queue, &snapshot.queues)
+    };
+    context.serves() && takers(&snapshot.crew).any(has_items)
 }
 
 /// The workers that could take something.

@@ -9,7 +9,7 @@ use banksman_core::task::{Mark, State, Watch};
 use banksman_core::{Decision, HolderId, Limits, LimitsChange, Name, Notice, Seq, Span};
 
 use super::stage::{Actor, Stage, TIMEOUT, exited, options, policy, task};
-use super::{Activity, Advice, Options, Vitals};
+use super::{Action, Activity, Input, Options, Vitals};
 use crate::decisions::{DecisionOutcome, DecisionRequest};
 use crate::manual::Taking;
 use crate::request::{Reply, Request};
@@ -26,7 +26,7 @@ fn started(stage: &mut Stage, options: Options) -> Actor {
 
 /// The last run of the one task ends.
 fn end(stage: &mut Stage, actor: &mut Actor, code: i32) -> Span {
-    actor.dispatcher.ended(&actor.run(), exited(code));
+    actor.dispatcher.on(Input::Ended(actor.run().clone(), exited(code)), stage.now());
     stage.play(actor).expect("it waits for more")
 }
 
@@ -92,7 +92,7 @@ fn a_rest_ends_at_its_time_and_not_a_millisecond_earlier() {
     actor.did();
     stage.pass(999);
     // Whoever is woken meanwhile does not take it either.
-    actor.dispatcher.woken();
+    actor.dispatcher.on(Input::Woken, stage.now());
     assert_eq!(stage.play(&mut actor), Some(Span::from_ms(1)));
     assert_eq!((actor.did(), stage.told("task:started")), (Vec::new(), 1));
     stage.pass(1);
@@ -138,7 +138,9 @@ fn one_that_is_done_waits_for_its_children_and_they_have_their_time() {
 
 /// Looks at the run of the one task; nothing was seen of it for so long.
 fn look(stage: &mut Stage, actor: &mut Actor, quiet: Span) -> Vec<String> {
-    actor.dispatcher.pulse(&actor.run(), Vitals { quiet, output_bytes: 0, activity: Activity::Idle }, stage.now());
+    actor
+        .dispatcher
+        .on(Input::Pulse(actor.run().clone(), Some(Vitals { quiet, output_bytes: 0, activity: Activity::Idle })), stage.now());
     stage.play(actor);
     actor.did()
 }
@@ -151,8 +153,8 @@ fn a_silent_run_is_nudged_and_then_killed_once() {
     assert_eq!(Span::from_ms(stage.sleep(&mut actor)), TIMEOUT);
     assert_eq!(actor.did(), ["pulse"]);
     assert_eq!(look(&mut stage, &mut actor, TIMEOUT), ["heartbeat", "nudge"]);
-    let Some(Advice::Nudge(_, command)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
-    actor.dispatcher.did(command, Ok(()));
+    let Some(Action::Nudge(_, command)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
+    actor.dispatcher.on(Input::CommandDone(command, Ok(())), stage.now());
     stage.play(&mut actor);
     assert_eq!(actor.did(), ["done"]);
     assert_eq!(Span::from_ms(stage.sleep(&mut actor)), TIMEOUT, "it has as long to wake up");
@@ -189,7 +191,7 @@ fn notifying(stage: &mut Stage) -> (Actor, Seq, Notice) {
 
 fn notice(actor: &mut Actor) -> (Seq, Notice) {
     match actor.wants.pop_back() {
-        Some(Advice::Notify(command, notice)) => (command, *notice),
+        Some(Action::Notify(command, notice)) => (command, *notice),
         other => panic!("{other:?}"),
     }
 }
@@ -200,11 +202,11 @@ fn an_errand_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_aske
     let (mut actor, command, first) = notifying(&mut stage);
     for pause in [1, 2, 4, 8] {
         actor.did();
-        actor.dispatcher.did(command, Err("no network".into()));
+        actor.dispatcher.on(Input::CommandDone(command, Err("no network".into())), stage.now());
         assert_eq!(stage.play(&mut actor), Some(Span::from_secs(pause)));
         assert_eq!(actor.did(), ["in vain"]);
         stage.pass(1_000 * pause - 1);
-        actor.dispatcher.woken();
+        actor.dispatcher.on(Input::Woken, stage.now());
         assert_eq!(stage.play(&mut actor), Some(Span::from_ms(1)), "not a millisecond earlier");
         stage.pass(1);
         stage.play(&mut actor);
@@ -212,7 +214,7 @@ fn an_errand_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_aske
         assert_eq!(notice(&mut actor), (command, first.clone()));
     }
     assert_eq!(stage.told("decision:raised"), 0);
-    actor.dispatcher.did(command, Err("no network".into()));
+    actor.dispatcher.on(Input::CommandDone(command, Err("no network".into())), stage.now());
     stage.play(&mut actor);
     for _ in 0..3 {
         stage.sleep(&mut actor);
@@ -235,7 +237,7 @@ fn an_errand_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_aske
     assert_eq!(actor.did(), ["notify"]);
     let Reply::Decision(DecisionOutcome::Stepped(again, _)) = stage.ask(request(1)) else { panic!("it is there") };
     assert!(matches!(again, banksman_core::decision::Outcome::Over(_)), "{again:?}");
-    actor.dispatcher.did(command, Ok(()));
+    actor.dispatcher.on(Input::CommandDone(command, Ok(())), stage.now());
     stage.play(&mut actor);
     assert_eq!((actor.did(), stage.rows().outbox.len()), (vec!["done".into()], 0));
 }
@@ -254,7 +256,7 @@ fn an_errand_without_an_answer_is_given_up_after_a_while() {
 fn what_a_dead_runner_was_to_tell_is_told_by_the_next_with_its_count() {
     let mut stage = Stage::new();
     let (mut first, command, told) = notifying(&mut stage);
-    first.dispatcher.did(command, Err("no network".into()));
+    first.dispatcher.on(Input::CommandDone(command, Err("no network".into())), stage.now());
     stage.play(&mut first);
     let mut second = stage.runner("n", options());
     stage.play(&mut second);
@@ -272,7 +274,10 @@ fn what_a_dead_runner_was_to_tell_is_told_by_the_next_with_its_count() {
             heir.wants.pop_back()
         })
         .collect();
-    assert_eq!(heirs, [Advice::Notify(command, Box::new(told))], "by one of them");
+    assert!(
+        matches!(&heirs[..], [Action::Notify(seq, notice)] if *seq == command && **notice == told),
+        "by one of them: {heirs:?}"
+    );
     assert_eq!(stage.rows().outbox[&command].attempts, 1);
 }
 

@@ -54,18 +54,19 @@ fn one_pipeline_waits_for_the_phase_of_another() {
     let mut begun = spawned(&mut actor);
     begun.sort();
     assert_eq!(begun, ["p-1.2", "p-2.1"]);
-    let runs: Vec<_> = actor
-        .wants
-        .iter()
-        .filter_map(
-            |advice| if let Advice::Spawn(work) = advice { Some((work.task.id.clone(), work.run.id.clone())) } else { None },
-        )
-        .collect();
+    let runs: Vec<_> =
+        actor
+            .wants
+            .iter()
+            .filter_map(|advice| {
+                if let RunnerAction::Spawn(work) = advice { Some((work.task.id.clone(), work.run.id.clone())) } else { None }
+            })
+            .collect();
     let run = |id: &str| runs.iter().find(|(of, _)| of.as_str() == id).unwrap().1.clone();
-    actor.dispatcher.ended(&run("p-2.1"), exited(0));
+    actor.dispatcher.on(RunnerInput::Ended(run("p-2.1").clone(), exited(0)), stage.now());
     stage.play(&mut actor);
     assert_eq!(stage.stands("p-2"), "blocked one", "its own work is done, and it is not over");
-    actor.dispatcher.ended(&run("p-1.2"), exited(0));
+    actor.dispatcher.on(RunnerInput::Ended(run("p-1.2").clone(), exited(0)), stage.now());
     stage.play(&mut actor);
     assert_eq!((stage.stands("p-1"), stage.stands("p-2")), ("done".into(), "done".into()));
 }
@@ -79,11 +80,14 @@ fn one_runner_at_a_time_asks_the_world_outside_and_another_takes_over_when_it_is
     stage.play(&mut second);
     assert_eq!((first.did(), second.did()), (vec!["begin".into(), "examine".into(), "gather p-1".into()], Vec::<String>::new()));
     // It looks at nothing else meanwhile, and does not ask twice.
-    first.dispatcher.woken();
+    first.dispatcher.on(RunnerInput::Woken, stage.now());
     stage.play(&mut first);
     assert_eq!(first.did(), Vec::<String>::new());
+    let now = stage.now();
     let gathered = |actor: &mut Actor, inputs| match actor.wants.pop_back() {
-        Some(Advice::Gather(pipeline)) => actor.dispatcher.gathered(&pipeline, inputs),
+        Some(RunnerAction::CheckGuards(pipeline)) => {
+            actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::new(inputs)), now)
+        }
         other => panic!("{other:?}"),
     };
     gathered(&mut first, found(false));
@@ -113,8 +117,8 @@ fn an_answer_that_is_good_for_no_time_is_not_asked_for_without_a_pause() {
     stage.pipeline("p-1", phases);
     let mut actor = stage.runner("m", options());
     stage.play(&mut actor);
-    let Some(Advice::Gather(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
-    actor.dispatcher.gathered(&pipeline, found(false));
+    let Some(RunnerAction::CheckGuards(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
+    actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::new(found(false))), stage.now());
     assert_eq!(stage.sleep(&mut actor), 1_000);
     assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "judge", "examine", "gather p-1"]);
 }
@@ -128,8 +132,8 @@ fn what_nobody_knows_does_not_fail_a_pipeline_for_good() {
     let mut actor = stage.runner("m", options());
     stage.play(&mut actor);
     let mut answer = |stage: &mut Stage, inputs| match actor.wants.pop_back() {
-        Some(Advice::Gather(pipeline)) => {
-            actor.dispatcher.gathered(&pipeline, inputs);
+        Some(RunnerAction::CheckGuards(pipeline)) => {
+            actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::new(inputs)), stage.now());
             stage.play(&mut actor);
             stage.sleep(&mut actor)
         }
@@ -154,20 +158,20 @@ fn so_many_are_looked_at_at_a_time_and_the_others_wait_for_their_turn() {
     let (mut looks, mut most) = (Vec::new(), 0);
     while !actor.wants.is_empty() {
         most = most.max(actor.wants.len());
-        let Some(Advice::Gather(pipeline)) = actor.wants.pop_front() else { panic!("{:?}", actor.wants) };
+        let Some(RunnerAction::CheckGuards(pipeline)) = actor.wants.pop_front() else { panic!("{:?}", actor.wants) };
         looks.push(pipeline.id.to_string());
-        actor.dispatcher.gathered(&pipeline, found(false));
+        actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::new(found(false))), stage.now());
         stage.play(&mut actor);
     }
     let all: Vec<String> = (1..=20).map(|number| format!("p-{number:02}")).collect();
     assert_eq!((most, looks), (8, all));
     // Another runner does not take what it looks at, and does take what it has no room for.
     stage.pass(30_000);
-    actor.dispatcher.woken();
+    actor.dispatcher.on(RunnerInput::Woken, stage.now());
     stage.play(&mut actor);
     let mut other = stage.runner("n", options());
     stage.play(&mut other);
-    let look = |advice: &Advice| matches!(advice, Advice::Gather(_)).then(|| format!("{advice:?}"));
+    let look = |action: &RunnerAction| matches!(action, RunnerAction::CheckGuards(_)).then(|| format!("{action:?}"));
     let of = |actor: &Actor| actor.wants.iter().filter_map(look).collect::<BTreeSet<String>>();
     assert_eq!((of(&actor).len(), of(&other).len()), (8, 8));
     assert!(of(&actor).is_disjoint(&of(&other)));
@@ -194,7 +198,7 @@ fn a_look_that_nobody_waits_for_is_ended() {
         let mut actor = stage.runner("m", options());
         stage.play(&mut actor);
         assert_eq!(actor.did(), ["begin", "examine", "gather p-1"]);
-        let Some(Advice::Gather(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
+        let Some(RunnerAction::CheckGuards(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
         (actor, pipeline)
     };
     let cancel = |stage: &mut Stage| drop(stage.by_hand(TaskRequest::Cancel { id: task("p-1") }));
@@ -213,10 +217,10 @@ fn a_look_that_nobody_waits_for_is_ended() {
         stage.play(&mut actor);
         assert_eq!(actor.did().iter().filter(|what| *what == "stop looking at p-1").count(), 1);
         stage.pass(30_000);
-        actor.dispatcher.woken();
+        actor.dispatcher.on(RunnerInput::Woken, stage.now());
         stage.play(&mut actor);
         assert!(!actor.did().iter().any(|what| what.starts_with("stop")), "it was told once");
-        actor.dispatcher.gathered(&pipeline, GuardInputs::default());
+        actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::default()), stage.now());
         stage.play(&mut actor);
         assert_eq!(actor.did(), ["judge"]);
         assert!(stage.rows().pipelines.get("p-1").is_none_or(|row| row.looker.is_none()));
@@ -229,16 +233,22 @@ fn what_was_not_found_out_because_nobody_waited_says_nothing() {
     stage.pipeline_after("p-1", after_file(), json!({ "key": "first" }), &[]);
     let mut actor = stage.runner("m", options());
     stage.play(&mut actor);
-    let Some(Advice::Gather(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
+    let Some(RunnerAction::CheckGuards(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
     for value in ["second", "first"] {
         let vars = serde_json::from_value(json!({ "key": value })).unwrap();
         stage.about(PipelineRequest::Set { id: task("p-1"), vars, by: None });
-        actor.dispatcher.woken();
+        actor.dispatcher.on(RunnerInput::Woken, stage.now());
         stage.play(&mut actor);
     }
     assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "stop looking at p-1"]);
     // All is as it was, and yet this is no answer.
-    actor.dispatcher.gathered(&pipeline, GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() });
+    actor.dispatcher.on(
+        RunnerInput::GuardsChecked(
+            pipeline.clone(),
+            Box::new(GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() }),
+        ),
+        stage.now(),
+    );
     stage.play(&mut actor);
     assert_eq!(
         (actor.did(), stage.stands("p-1")),
@@ -253,15 +263,15 @@ fn an_answer_about_other_variables_does_not_count() {
     stage.pipeline_after("p-1", vec![Phase { pre: guard(held), ..phase("one") }], json!({ "file": "go" }), &[]);
     let mut actor = stage.runner("m", options());
     stage.play(&mut actor);
-    let Some(Advice::Gather(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.did()) };
+    let Some(RunnerAction::CheckGuards(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.did()) };
     let vars = serde_json::from_value(json!({ "file": "stop" })).unwrap();
     stage.about(PipelineRequest::Set { id: task("p-1"), vars, by: None });
     let mut inputs = found(true);
     inputs.vars = pipeline.context.clone();
-    actor.dispatcher.gathered(&pipeline, inputs);
+    actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::new(inputs)), stage.now());
     stage.play(&mut actor);
     assert_eq!((stage.stands("p-1"), spawned(&mut actor)), ("checking one".into(), Vec::new()));
-    assert!(matches!(actor.wants.pop_back(), Some(Advice::Gather(again)) if again.context["file"] == json!("stop")));
+    assert!(matches!(actor.wants.pop_back(), Some(RunnerAction::CheckGuards(again)) if again.context["file"] == json!("stop")));
 }
 
 #[test]
@@ -273,9 +283,12 @@ fn who_waits_for_certain_tasks_does_not_hear_of_others() {
     stage.pipeline("p-1", vec![Phase { pre: guard(completed), ..phase("one") }]);
     let mut actor = stage.runner("m", options());
     stage.play(&mut actor);
-    let Some(Advice::Gather(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
+    let Some(RunnerAction::CheckGuards(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
     let issues = [(filter, vec![Issue { id: "t-1".into(), status: Status::Pending }])];
-    actor.dispatcher.gathered(&pipeline, GuardInputs { issues: issues.into(), ..GuardInputs::default() });
+    actor.dispatcher.on(
+        RunnerInput::GuardsChecked(pipeline, Box::new(GuardInputs { issues: issues.into(), ..GuardInputs::default() })),
+        stage.now(),
+    );
     stage.play(&mut actor);
     stage.pass(1_000);
     actor.did();
@@ -384,7 +397,7 @@ fn what_the_dead_hold_is_taken_from_them_for_all_who_wait_for_it() {
     let mut actor = stage.runner("m", options());
     crowd(&mut stage, &mut actor, 105);
     stage.dead.insert(process.clone());
-    actor.dispatcher.died(process);
+    actor.dispatcher.on(RunnerInput::Died(process), stage.now());
     stage.play(&mut actor);
     assert_eq!((count(&mut stage, "running"), count(&mut stage, "blocked")), (105, 105));
     assert_eq!(judged(&mut actor), 105);
@@ -400,12 +413,12 @@ fn what_happens_while_the_world_is_asked_is_not_overlooked() {
     let mut actor = stage.runner("m", options());
     stage.play(&mut actor);
     let next = |actor: &mut Actor| match actor.wants.pop_back() {
-        Some(Advice::Gather(pipeline)) => pipeline,
+        Some(RunnerAction::CheckGuards(pipeline)) => pipeline,
         other => panic!("{other:?}"),
     };
     let answer = |stage: &mut Stage, actor: &mut Actor, exists| {
         let pipeline = next(actor);
-        actor.dispatcher.gathered(&pipeline, found(exists));
+        actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::new(found(exists))), stage.now());
         stage.play(actor);
     };
     answer(&mut stage, &mut actor, false);

@@ -14,7 +14,7 @@ use banksman_core::task::{Done, Ending, OnExhausted, Spec, State, Watch, Work as
 use banksman_core::{Lease, Limits, Liveness, NoticeKind, ProcessId, RunId, RunnerId, Seq, Span, Stamp, TaskId, Wall};
 use banksman_store::{Key, Machine, Reading, Snapshot, Store, sqlite};
 
-use super::{Advice, Dispatcher, Options};
+use super::{Action, Dispatcher, Input, Options};
 use crate::pipelines::PipelineRequest;
 use crate::request::{Reply, Request};
 use crate::runs::RunRequest;
@@ -66,7 +66,7 @@ pub(super) struct Actor {
     /// All that it did or asked for, in words.
     pub(super) trace: Vec<String>,
     /// What it wants of the outside, and the test has not looked at.
-    pub(super) wants: VecDeque<Advice>,
+    pub(super) wants: VecDeque<Action>,
     /// The outbox commands to tell that all is done.
     pub(super) finishes: BTreeSet<Seq>,
     /// The last event that it has heard of.
@@ -230,29 +230,28 @@ impl Stage {
                 RunId::new(&format!("{}-{runs}", row.id)).unwrap()
             });
             match actor.dispatcher.next(self.now()) {
-                Advice::Load(keys) => {
+                Action::Load(keys) => {
                     let rows = self.store.view().load(&keys).unwrap();
-                    actor.dispatcher.loaded(rows);
+                    actor.dispatcher.on(Input::Rows(Box::new(rows)), self.now());
                 }
-                Advice::Probe(processes) => {
+                Action::Probe(processes) => {
                     let look = |process: &ProcessId| if self.dead.contains(process) { Liveness::Dead } else { Liveness::Alive };
                     let found: Vec<_> = processes.into_iter().map(|process| (process.clone(), look(&process))).collect();
-                    actor.dispatcher.probed(found);
+                    actor.dispatcher.on(Input::Probed(found), self.now());
                 }
-                Advice::Check(tasks) => {
+                Action::Check(tasks) => {
                     let names: Vec<_> = tasks.iter().map(TaskId::as_str).collect();
                     actor.trace.push(format!("check {}", names.join(" ")));
                     let look = |task: TaskId| (task.clone(), self.files.get(&task).cloned().unwrap_or_default());
                     let found: Vec<_> = tasks.into_iter().map(look).collect();
-                    actor.dispatcher.checked(found);
+                    actor.dispatcher.on(Input::Checked(found), self.now());
                 }
                 // That all is done is told in one test of its own.
-                Advice::Notify(command, notice) if notice.kind == NoticeKind::BacklogFinished => {
+                Action::Notify(command, notice) if notice.kind == NoticeKind::BacklogFinished => {
                     actor.finishes.insert(command);
-                    actor.dispatcher.did(command, Ok(()));
+                    actor.dispatcher.on(Input::CommandDone(command, Ok(())), self.now());
                 }
-                Advice::Call => {
-                    let requests = actor.dispatcher.requests().to_vec();
+                Action::Call(requests) => {
                     let is_told = |request: &Request| match request {
                         Request::Run(RunRequest::Tried { command, .. }) => actor.finishes.contains(command),
                         _ => false,
@@ -262,35 +261,35 @@ impl Stage {
                     actor.trace.extend(words);
                     between(self, &requests);
                     let replies = self.ask_all(&requests);
-                    actor.dispatcher.answered(replies);
+                    actor.dispatcher.on(Input::Replies(replies), self.now());
                 }
-                Advice::Sleep { .. } if actor.dispatcher.listens() && actor.heard < self.last => {
+                Action::Sleep { .. } if actor.dispatcher.listens() && actor.heard < self.last => {
                     actor.heard = self.last;
-                    actor.dispatcher.heard();
+                    actor.dispatcher.on(Input::NewEvents, self.now());
                 }
-                Advice::Sleep { at_most, .. } => {
+                Action::Sleep { at_most, .. } => {
                     if !self.woken.remove(&actor.row.address) {
                         assert!(at_most > Span::ZERO, "it spins: {:?}", actor.dispatcher);
                         return Some(at_most);
                     }
-                    actor.dispatcher.woken();
+                    actor.dispatcher.on(Input::Woken, self.now());
                 }
                 // It goes on when it was told what was seen.
-                Advice::Pulse(..) => {
+                Action::Pulse(..) => {
                     actor.trace.push("pulse".into());
                     return Some(Span::ZERO);
                 }
-                Advice::Done => return None,
+                Action::Done => return None,
                 advice => {
                     let word = match &advice {
-                        Advice::Spawn(work) => format!("spawn {}", work.task.id),
-                        Advice::Recover(work) => format!("recover {}", work.task.id),
-                        Advice::Kill(_) => "kill".into(),
-                        Advice::Nudge(..) => "nudge".into(),
-                        Advice::Notify(..) => "notify".into(),
-                        Advice::Acknowledge(_) => "acknowledge".into(),
-                        Advice::Gather(pipeline) => format!("gather {}", pipeline.id),
-                        Advice::StopLooking(pipeline) => format!("stop looking at {pipeline}"),
+                        Action::Spawn(work) => format!("spawn {}", work.task.id),
+                        Action::Recover(work) => format!("recover {}", work.task.id),
+                        Action::Kill(_) => "kill".into(),
+                        Action::Nudge(..) => "nudge".into(),
+                        Action::Notify(..) => "notify".into(),
+                        Action::Acknowledge(_) => "acknowledge".into(),
+                        Action::CheckGuards(pipeline) => format!("gather {}", pipeline.id),
+                        Action::StopGuards(pipeline) => format!("stop looking at {pipeline}"),
                         other => format!("{other:?}"),
                     };
                     actor.trace.push(word);
@@ -319,7 +318,7 @@ impl Actor {
     /// The last run that it was to start.
     pub(super) fn run(&self) -> RunId {
         let spawned = self.wants.iter().rev().find_map(|advice| match advice {
-            Advice::Spawn(work) => Some(work.run.id.clone()),
+            Action::Spawn(work) => Some(work.run.id.clone()),
             _ => None,
         });
         spawned.expect("it has started something")

@@ -3,8 +3,10 @@
 use banksman_core::task::{self, Pulse};
 use banksman_core::{Lease, RunId, Span, Status, Task};
 
-use super::{Advice, Dispatcher, OwnedRun, Phase, RunnerEvent};
+use super::{OwnedRun, Phase, Sessions};
 use crate::request::Request;
+use crate::runner::context::Context;
+use crate::runner::protocol::{Action, Output, RunnerEvent};
 use crate::runs::Work;
 use crate::tasks::TaskRequest;
 
@@ -35,65 +37,50 @@ fn soon(limit: Span) -> Span {
     Span::from_ms((limit.as_ms() / 10).clamp(20, 10_000))
 }
 
-impl Dispatcher {
+impl Sessions {
     /// When the next run must be looked at.
-    pub(super) fn watch_due(&self) -> Option<Lease> {
+    pub(super) fn watch_due(&self, context: &Context) -> Option<Lease> {
         let live = self.owned.values().filter(|owned| owned.phase == Phase::Live);
         let due = |owned: &OwnedRun| {
-            let max = self.max_duration(owned).filter(|_| !owned.stopping);
+            let max = owned.max_duration(context).filter(|_| !owned.stopping);
             let overtime = max.map(|max| owned.work.run.started.lease + max);
-            let looks = [Some(owned.seen + self.silence(owned)), self.checkpoint_due(owned)].into_iter().flatten();
+            let looks = [Some(owned.seen + owned.silence(context)), owned.checkpoint_due(context)].into_iter().flatten();
             looks.filter(|_| !owned.is_asked).chain(overtime).min()
         };
         live.filter_map(due).min()
     }
 
-    /// How long a run may take.
-    fn max_duration(&self, owned: &OwnedRun) -> Option<Span> {
-        owned.work.task.spec.timeout.or(self.options.max_duration)
-    }
-
-    /// How long it may be silent.
-    fn silence(&self, owned: &OwnedRun) -> Span {
-        self.options.watch.of(owned.work.task.spec.silence).timeout
-    }
-
-    fn checkpoint_due(&self, owned: &OwnedRun) -> Option<Lease> {
-        let interval = self.options.checkpoint_interval?;
-        Some(owned.checkpoint_at.unwrap_or(owned.work.run.started.lease + interval))
-    }
-
-    /// Looks at a run that is due, or ends one that takes too long.
-    pub(super) fn watch_runs(&mut self, now: Lease) -> Option<Advice> {
-        let may_be_late = self.owned.values().filter(|owned| owned.phase == Phase::Live && !owned.stopping);
-        let late = may_be_late.filter_map(|owned| {
-            let max = self.max_duration(owned)?;
-            (owned.work.run.started.lease + max <= now).then(|| overtime(owned, max))
-        });
-        let late: Vec<Request> = late.collect();
-        if !late.is_empty() {
-            self.requests = late;
-            return Some(Advice::Call);
-        }
-        let is_due = |owned: &OwnedRun| {
-            !owned.is_asked
-                && (owned.seen + self.silence(owned) <= now || self.checkpoint_due(owned).is_some_and(|due| due <= now))
+    /// Ends the runs that take too long.
+    pub(super) fn overtime(&self, context: &Context, now: Lease) -> Vec<Request> {
+        let late = |owned: &OwnedRun| {
+            let max = owned.max_duration(context).filter(|max| owned.work.run.started.lease + *max <= now)?;
+            let (id, run) = (owned.work.task.id.clone(), owned.work.run.id.clone());
+            Some(Request::Task(TaskRequest::Overtime { id, run, max }))
         };
-        let run = self.owned.iter().find(|(_, owned)| owned.phase == Phase::Live && is_due(owned)).map(|(run, _)| run.clone())?;
-        let silence = self.owned.get(&run).map(|owned| self.silence(owned))?;
-        let owned = self.owned.get_mut(&run)?;
+        self.owned.values().filter(|owned| owned.phase == Phase::Live && !owned.stopping).filter_map(late).collect()
+    }
+
+    /// A run to look at now.
+    pub(in super::super) fn next_pulse(&mut self, context: &Context, now: Lease) -> Option<Action> {
+        let is_due = |owned: &OwnedRun| {
+            owned.phase == Phase::Live
+                && !owned.is_asked
+                && (owned.seen + owned.silence(context) <= now || owned.checkpoint_due(context).is_some_and(|due| due <= now))
+        };
+        let (run, owned) = self.owned.iter_mut().find(|(_, owned)| is_due(owned))?;
+        let silence = owned.silence(context);
         if owned.seen + silence <= now {
             owned.seen = now;
         }
         owned.is_asked = true;
-        Some(Advice::Pulse(run, silence))
+        Some(Action::Pulse(run.clone(), silence))
     }
 
     /// A run was looked at.
-    pub fn pulse(&mut self, run: &RunId, vitals: Vitals, now: Lease) {
-        let checkpoint = self.owned.get(run).and_then(|owned| self.checkpoint_due(owned)).filter(|due| *due <= now);
+    pub(in super::super) fn pulse(&mut self, run: &RunId, vitals: Vitals, context: &Context, now: Lease) {
         let Some(owned) = self.owned.get_mut(run) else { return };
-        let watch = self.options.watch.of(owned.work.task.spec.silence);
+        let checkpoint = owned.checkpoint_due(context).filter(|due| *due <= now);
+        let watch = context.options.watch.of(owned.work.task.spec.silence);
         owned.is_asked = false;
         let Vitals { quiet, output_bytes, activity } = vitals;
         let (id, epoch) = (owned.work.task.id.clone(), owned.work.run.epoch);
@@ -115,30 +102,26 @@ impl Dispatcher {
             Activity::Unclear | Activity::Busy | Activity::Idle => Some(Pulse::Idle(quiet)),
         };
         let heartbeat = pulse.map(|pulse| TaskRequest::Heartbeat { id: id.clone(), epoch, pulse, watch });
-        let mut requests: Vec<Request> = heartbeat.map(Request::Task).into_iter().collect();
-        if let (Some(due), Some(interval)) = (checkpoint, self.options.checkpoint_interval) {
+        self.pending.extend(heartbeat.map(Request::Task));
+        if let (Some(due), Some(interval)) = (checkpoint, context.options.checkpoint_interval) {
             // On the beat, also if this one came late.
             let missed = (now - due).as_ms() / interval.as_ms().max(1);
             owned.checkpoint_at = Some(due + Span::from_ms(interval.as_ms().saturating_mul(missed + 1)));
-            requests.push(Request::Task(TaskRequest::Checkpoint { id, epoch, output_bytes, quiet }));
-        }
-        if !requests.is_empty() {
-            self.requests = requests;
-            self.queue.push_back(Advice::Call);
+            self.pending.push(Request::Task(TaskRequest::Checkpoint { id, epoch, output_bytes, quiet }));
         }
     }
 
     /// A run could not be looked at. It is tried again after the same time.
-    pub fn no_pulse(&mut self, run: &RunId, now: Lease) {
+    pub(in super::super) fn no_pulse(&mut self, run: &RunId, context: &Context, now: Lease) {
         let Some(owned) = self.owned.get_mut(run) else { return };
         owned.is_asked = false;
-        if let Some(interval) = self.options.checkpoint_interval {
+        if let Some(interval) = context.options.checkpoint_interval {
             owned.checkpoint_at = Some(now + interval);
         }
     }
 
     /// Takes in what a look at a run meant for its task.
-    pub(super) fn note_pulse(&mut self, outcome: task::Outcome, task: &Task) {
+    pub(in super::super) fn on_heartbeat(&mut self, outcome: task::Outcome, task: &Task, out: &mut Output) {
         let Some(owned) = task.live().and_then(|live| self.owned.get_mut(&live.run)) else { return };
         owned.stuck = task.status() == Status::Stuck;
         owned.work.task.recoveries = task.recoveries;
@@ -149,18 +132,29 @@ impl Dispatcher {
         if let task::State::Stuck { detected, .. } = &task.state {
             owned.seen = owned.seen.max(detected.lease);
         }
-        if matches!(outcome, task::Outcome::Stuck | task::Outcome::Recovered | task::Outcome::Stopping) {
-            let work = Box::new(Work { task: task.clone(), ..owned.work.clone() });
-            self.news.push(match outcome {
-                task::Outcome::Recovered => RunnerEvent::Recovered(work),
-                task::Outcome::Stopping => RunnerEvent::Stopping(work),
-                _ => RunnerEvent::Stuck(work),
-            });
+        let work = || Box::new(Work { task: task.clone(), ..owned.work.clone() });
+        match outcome {
+            task::Outcome::Recovered => out.report(RunnerEvent::Recovered(work())),
+            task::Outcome::Stopping => out.report(RunnerEvent::Stopping(work())),
+            task::Outcome::Stuck => out.report(RunnerEvent::Stuck(work())),
+            _ => {}
         }
     }
 }
 
-fn overtime(owned: &OwnedRun, max: Span) -> Request {
-    let (id, run) = (owned.work.task.id.clone(), owned.work.run.id.clone());
-    Request::Task(TaskRequest::Overtime { id, run, max })
+impl OwnedRun {
+    /// How long it may take.
+    fn max_duration(&self, context: &Context) -> Option<Span> {
+        self.work.task.spec.timeout.or(context.options.max_duration)
+    }
+
+    /// How long it may be silent.
+    fn silence(&self, context: &Context) -> Span {
+        context.options.watch.of(self.work.task.spec.silence).timeout
+    }
+
+    fn checkpoint_due(&self, context: &Context) -> Option<Lease> {
+        let interval = context.options.checkpoint_interval?;
+        Some(self.checkpoint_at.unwrap_or(self.work.run.started.lease + interval))
+    }
 }

@@ -22,7 +22,7 @@ fn routes_push_wake_and_tell_once_however_many_runners_there_are() {
     assert_eq!(stage.standing(), ("busy", 3));
     assert!(stage.everything().queues.items.values().all(|item| item.data.value() == &json!({ "stage": "prod" })));
     let notices = actors.iter().flat_map(|actor| &actor.wants).filter(|advice| {
-        matches!(advice, Advice::Notify(_, notice) if notice.kind == NoticeKind::Route && &*notice.text == "it is there")
+        matches!(advice, RunnerAction::Notify(_, notice) if notice.kind == NoticeKind::Route && &*notice.text == "it is there")
     });
     assert_eq!(notices.count(), 3);
 }
@@ -47,17 +47,17 @@ fn a_route_that_comes_while_events_are_read_hears_of_what_follows_it() {
     let mut actor = stage.runner("m", options());
     stage.play(&mut actor);
     stage.emit("x:y", json!({}));
-    actor.dispatcher.heard();
+    actor.dispatcher.on(RunnerInput::NewEvents, stage.now());
     // Between the read of the routes and that of the events, another route is applied, and its event comes.
     loop {
-        let Advice::Load(keys) = actor.dispatcher.next(stage.now()) else { continue };
+        let RunnerAction::Load(keys) = actor.dispatcher.next(stage.now()) else { continue };
         let is_second = keys.iter().any(|key| matches!(key, Key::Log { .. }));
         if is_second {
             stage.in_force(vec![], vec![route("a:b", push()), route("deploy:done", push())]);
             stage.emit("deploy:done", json!({}));
         }
         let rows = stage.load(&keys);
-        actor.dispatcher.loaded(rows);
+        actor.dispatcher.on(RunnerInput::Rows(Box::new(rows)), stage.now());
         if is_second {
             break;
         }
@@ -75,7 +75,7 @@ fn what_was_dropped_or_changed_since_events_were_read_hears_of_none_of_them() {
     let mut actor = stage.runner("m", options());
     stage.play(&mut actor);
     stage.emit("x:y", json!({}));
-    actor.dispatcher.heard();
+    actor.dispatcher.on(RunnerInput::NewEvents, stage.now());
     let mut is_changed = false;
     stage.play_with(&mut actor, |stage, requests| {
         if requests.iter().any(|request| matches!(request, Request::Route(_))) && !std::mem::replace(&mut is_changed, true) {
@@ -161,7 +161,7 @@ fn what_follows_from_the_end_of_the_backlog_is_done_by_the_last_who_leaves() {
         stage.play(&mut first);
         stage.play(&mut second);
         let run = first.run();
-        first.dispatcher.ended(&run, exited(0));
+        first.dispatcher.on(RunnerInput::Ended(run.clone(), exited(0)), stage.now());
         let mut calls = 0;
         let left = stage.play_with(&mut first, |stage, _| {
             if calls == moment {

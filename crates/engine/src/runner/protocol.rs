@@ -1,12 +1,16 @@
-//! What a runner is told, what it advises its driver to do, and what it tells people.
+//! What goes in and out of a runner: options, inputs, actions, and what it reports to people.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
-use banksman_core::backlog::Ended;
+use banksman_core::backlog::{Ended, Session};
+use banksman_core::guard::GuardInputs;
+use banksman_core::task::retry::Marker;
 use banksman_core::task::{self, Watch};
-use banksman_core::{ItemId, Limits, Name, Notice, Pipeline, ProcessId, RunId, SectionId, Seq, Span, Task, TaskId};
-use banksman_store::Key;
+use banksman_core::{ItemId, Limits, Liveness, Name, Notice, Pipeline, ProcessId, RunId, SectionId, Seq, Span, Task, TaskId};
+use banksman_store::{Key, Snapshot};
 
+use super::sessions::Vitals;
+use crate::request::{Reply, Request};
 use crate::runs::Work;
 
 /// What a runner was told to do.
@@ -35,33 +39,79 @@ pub struct Options {
     pub lease: Option<Span>,
 }
 
+/// What the driver tells the runner.
+#[derive(Debug)]
+pub enum Input {
+    /// The rows of [`Action::Load`].
+    Rows(Box<Snapshot>),
+    /// The processes of [`Action::Probe`] were looked at.
+    Probed(Vec<(ProcessId, Liveness)>),
+    /// What is in the place of the files DONE of [`Action::Check`].
+    Checked(Vec<(TaskId, Marker)>),
+    /// The replies to the requests of [`Action::Call`], in their order.
+    Replies(Vec<Reply>),
+    /// The store did not reply: what was requested may have happened, or not.
+    NoReply,
+    /// Something may have changed.
+    Woken,
+    /// There are new events in the log.
+    NewEvents,
+    /// A process that was watched has died.
+    Died(ProcessId),
+    /// This process was stalled for so long, perhaps with all the others.
+    Stalled(Span),
+    /// Start nothing more, leave the sessions to their keepers, and end.
+    Leave,
+    /// The session of a run has begun.
+    Started(RunId, Session),
+    /// The process tree of a run was seen dead.
+    Ended(RunId, Ended),
+    /// The session of a run could not begin, because the machine has not enough of something.
+    Shortage(RunId, Ended),
+    /// The keeper of a run is dead and has left no record of the end.
+    KeeperGone(RunId),
+    /// What became of the session of a run could not be found out. It is tried again in a moment.
+    Unclear(RunId),
+    /// The keeper of a run is dead, and it cannot be proven that its processes are. A person is asked, once; the session is
+    /// looked at again from time to time.
+    Unproven(RunId, Box<str>),
+    /// The answer to [`Action::Pulse`]; `None` if the keeper did not reply.
+    Pulse(RunId, Option<Vitals>),
+    /// An outbox command was carried out, or failed.
+    CommandDone(Seq, Result<(), Box<str>>),
+    /// An outbox command failed for good.
+    CommandFailed(Seq, Box<str>),
+    /// What the guards of a pipeline ask about, as far as [`Action::CheckGuards`] found out.
+    GuardsChecked(Box<Pipeline>, Box<GuardInputs>),
+}
+
 /// What the driver does next.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Advice {
+#[derive(Debug, Clone)]
+pub enum Action {
     /// Read these rows.
     Load(BTreeSet<Key>),
     /// Look at these processes.
     Probe(Vec<ProcessId>),
     /// Look for the file DONE of these tasks.
     Check(Vec<TaskId>),
-    /// Send as many requests as [`requests`](super::Dispatcher::requests) holds, as one batch.
-    Call,
+    /// Send these requests to the store as one batch.
+    Call(Vec<Request>),
     /// Start the session of a run.
     Spawn(Box<Work>),
     /// Find out what became of the session of a run, and go on from there.
     Recover(Box<Work>),
-    /// Find out since when nothing was seen of a run, and tell by [`pulse`](super::Dispatcher::pulse).
+    /// Find out since when nothing was seen of a run.
     Pulse(RunId, Span),
     /// End the session of a run.
     Kill(RunId),
     /// Wake the session of a run up, once for this number.
     Nudge(RunId, Seq),
-    /// Tell people, and tell by [`did`](super::Dispatcher::did) what came of it.
+    /// Notify people.
     Notify(Seq, Box<Notice>),
-    /// Find out what the guards of a pipeline ask about, and tell by [`gathered`](super::Dispatcher::gathered).
-    Gather(Box<Pipeline>),
-    /// Nobody wants to know any more what the guards of a pipeline ask about: find out soon, if only that it is not known.
-    StopLooking(TaskId),
+    /// Find out what the guards of a pipeline ask about.
+    CheckGuards(Box<Pipeline>),
+    /// Nobody needs the guards of this pipeline any more: end the check soon, if only with an unknown result.
+    StopGuards(TaskId),
     /// Tell the keeper of a run that its end is durable.
     Acknowledge(RunId),
     /// Let go of the session of a run: another runner looks after it.
@@ -75,6 +125,23 @@ pub enum Advice {
     },
     /// There is nothing left to do.
     Done,
+}
+
+/// What the parts of a runner want done and reported.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    pub(super) actions: VecDeque<Action>,
+    pub(super) events: Vec<RunnerEvent>,
+}
+
+impl Output {
+    pub(super) fn act(&mut self, action: Action) {
+        self.actions.push_back(action);
+    }
+
+    pub(super) fn report(&mut self, event: RunnerEvent) {
+        self.events.push(event);
+    }
 }
 
 /// What has happened, for people.

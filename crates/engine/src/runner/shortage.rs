@@ -8,10 +8,12 @@
 //!        `-- all that it may have begun, or 16 ---- 2 more, 4 more, ... as long as all of them begin
 //! ```
 
-use banksman_core::backlog::Ended;
-use banksman_core::{Lease, RunId, Span};
+use banksman_core::{Lease, Span};
 
-use super::{CLAIM_LIMIT, Dispatcher, OwnedRun, Phase, RunnerEvent};
+use super::CLAIM_LIMIT;
+use super::context::Context;
+use super::protocol::{Output, RunnerEvent};
+use crate::request::Request;
 use crate::runs::RunRequest;
 
 /// The first pause. It doubles up to [`LONGEST`].
@@ -20,9 +22,15 @@ const SHORTEST: Span = Span::from_ms(500);
 /// The longest pause.
 const LONGEST: Span = Span::from_secs(30);
 
+#[derive(Debug, Default)]
+pub(super) struct Shortage {
+    backoff: Option<Backoff>,
+    pending: Vec<Request>,
+}
+
 /// How a runner goes on while there is a shortage.
 #[derive(Debug)]
-pub(super) struct Backoff {
+struct Backoff {
     /// What there is not enough of.
     error: Box<str>,
     /// How often a try has failed.
@@ -42,7 +50,7 @@ pub(super) struct Backoff {
 
 impl Backoff {
     /// How many more runs it may have if so many live.
-    pub(super) fn room(&self, living: usize) -> usize {
+    fn room(&self, living: usize) -> usize {
         let most = self.most + if self.is_trying { self.more } else { 0 };
         most.saturating_sub(living)
     }
@@ -53,21 +61,23 @@ impl Backoff {
     }
 }
 
-impl Dispatcher {
-    /// The session of a run could not begin, because the machine has not enough of something.
-    pub fn short(&mut self, run: &RunId, ended: Ended, now: Lease) {
-        let Some(owned) = self.owned.get_mut(run) else { return };
-        owned.is_fresh = false;
-        owned.report = None;
-        let error: Box<str> = ended.ending.to_string().into();
-        owned.phase = Phase::Ended(ended);
-        self.passed_over.clear();
-        let begun = self.owned.values().filter(|owned| is_at_work(owned)).count();
-        let is_new = self.shortage.is_none();
+impl Shortage {
+    pub(super) fn is_over(&self) -> bool {
+        self.backoff.is_none()
+    }
+
+    /// How many more runs it may have, of so many, if so many live.
+    pub(super) fn room(&self, room: usize, living: usize) -> usize {
+        self.backoff.as_ref().map_or(room, |backoff| room.min(backoff.room(living)))
+    }
+
+    /// A session could not begin, because the machine has not enough of something. So many have begun and live.
+    pub(super) fn found(&mut self, error: Box<str>, begun: usize, context: &Context, now: Lease, out: &mut Output) {
+        let is_new = self.backoff.is_none();
         if is_new {
-            self.news.push(RunnerEvent::Short(error.clone()));
+            out.report(RunnerEvent::Short(error.clone()));
         }
-        let backoff = self.shortage.get_or_insert_with(|| Backoff {
+        let backoff = self.backoff.get_or_insert_with(|| Backoff {
             error: error.clone(),
             failures: 0,
             most: 0,
@@ -87,47 +97,46 @@ impl Dispatcher {
         }
         if is_first {
             let shortage = Some((backoff.error.clone(), backoff.try_at - now));
-            self.results.push(RunRequest::Short { runner: self.me.id.clone(), shortage });
+            self.pending.push(RunRequest::Short { runner: context.id(), shortage }.into());
         }
     }
 
+    pub(super) fn requests(&mut self) -> Vec<Request> {
+        std::mem::take(&mut self.pending)
+    }
+
     /// When it tries to start more.
-    pub(super) fn try_at(&self) -> Option<Lease> {
-        self.shortage.as_ref().filter(|backoff| !backoff.is_trying).map(|backoff| backoff.try_at)
+    pub(super) fn next_deadline(&self) -> Option<Lease> {
+        self.backoff.as_ref().filter(|backoff| !backoff.is_trying).map(|backoff| backoff.try_at)
     }
 
     /// Whether it is time to try to start more, which it does then.
-    pub(super) fn is_time_to_try(&mut self, now: Lease) -> bool {
-        let backoff = self.shortage.as_mut().filter(|backoff| !backoff.is_trying && backoff.try_at <= now);
+    pub(super) fn begin_try(&mut self, now: Lease) -> bool {
+        let backoff = self.backoff.as_mut().filter(|backoff| !backoff.is_trying && backoff.try_at <= now);
         backoff.map(|backoff| backoff.is_trying = true).is_some()
     }
 
     /// So many were claimed, which are to begin now; and there may be more.
-    pub(super) fn note_try(&mut self, started: usize, is_full: bool) {
-        let entry = self.entry;
+    pub(super) fn on_claimed(&mut self, started: usize, is_full: bool, sent_at: Lease) {
         // What takes the place of a run that has ended is no try.
-        if let Some(backoff) = self.shortage.as_mut().filter(|backoff| backoff.is_trying) {
+        if let Some(backoff) = self.backoff.as_mut().filter(|backoff| backoff.is_trying) {
             // If one of them never tells, the next try comes all the same.
             backoff.failures += 1;
-            backoff.try_at = entry + backoff.pause();
+            backoff.try_at = sent_at + backoff.pause();
             (backoff.is_trying, backoff.open, backoff.was_full) = (false, started, is_full);
         }
     }
 
     /// There is nothing to start, so there is enough.
-    pub(super) fn nothing_to_try(&mut self) {
-        if self.shortage.as_ref().is_some_and(|backoff| backoff.is_trying) {
-            self.have_enough();
+    pub(super) fn nothing_to_start(&mut self, context: &Context, out: &mut Output) {
+        if self.backoff.as_ref().is_some_and(|backoff| backoff.is_trying) {
+            self.have_enough(context, out);
         }
     }
 
-    /// The session of a run has begun, or has ended in its own way.
-    pub(super) fn has_begun(&mut self, run: &RunId, now: Lease) {
-        let Some(owned) = self.owned.get_mut(run).filter(|owned| owned.is_fresh) else { return };
-        owned.is_fresh = false;
-        self.news.push(RunnerEvent::Started(Box::new(owned.work.clone())));
-        let begun = self.owned.values().filter(|owned| is_at_work(owned)).count();
-        let Some(backoff) = self.shortage.as_mut() else { return };
+    /// One more session has begun, so that so many have and live.
+    pub(super) fn session_begun(&mut self, begun: usize, context: &Context, now: Lease, out: &mut Output) {
+        let Some(backoff) = self.backoff.as_mut() else { return };
         backoff.most = backoff.most.max(begun);
         if backoff.open == 0 {
             return;
@@ -137,20 +146,16 @@ impl Dispatcher {
             return;
         }
         if !backoff.was_full || backoff.more > CLAIM_LIMIT {
-            return self.have_enough();
+            return self.have_enough(context, out);
         }
         backoff.more *= 2;
         backoff.failures = backoff.failures.saturating_sub(1);
         backoff.try_at = now;
     }
 
-    fn have_enough(&mut self) {
-        self.shortage = None;
-        self.news.push(RunnerEvent::Enough);
-        self.results.push(RunRequest::Short { runner: self.me.id.clone(), shortage: None });
+    fn have_enough(&mut self, context: &Context, out: &mut Output) {
+        self.backoff = None;
+        out.report(RunnerEvent::Enough);
+        self.pending.push(RunRequest::Short { runner: context.id(), shortage: None }.into());
     }
-}
-
-fn is_at_work(owned: &OwnedRun) -> bool {
-    !owned.is_fresh && !matches!(owned.phase, Phase::Ended(_))
 }

@@ -8,7 +8,7 @@ use banksman_core::task::{Ending, State};
 use banksman_core::{Span, Wall};
 
 use super::stage::{Actor, Stage, exited, options, task};
-use super::{Advice, Options, RunnerEvent};
+use super::{Action, Input, Options, RunnerEvent};
 
 /// The machine around one runner: it has room for so many sessions.
 struct Machine {
@@ -41,20 +41,20 @@ impl Machine {
             let slept = self.stage.play(&mut self.actor);
             let spawns: Vec<RunId> = std::mem::take(&mut self.actor.wants)
                 .into_iter()
-                .filter_map(|advice| if let Advice::Spawn(work) = advice { Some(work.run.id) } else { None })
+                .filter_map(|advice| if let Action::Spawn(work) = advice { Some(work.run.id) } else { None })
                 .collect();
             if spawns.is_empty() {
-                self.news.extend(self.actor.dispatcher.news());
+                self.news.extend(self.actor.dispatcher.events());
                 return slept;
             }
             for run in spawns {
                 let now = self.stage.now();
                 if self.live.len() < self.room {
-                    self.actor.dispatcher.started(&run, Session { keeper: 1, child: 2 }, now);
+                    self.actor.dispatcher.on(Input::Started(run.clone(), Session { keeper: 1, child: 2 }), now);
                     self.live.insert(run);
                 } else {
                     self.refused += 1;
-                    self.actor.dispatcher.short(&run, short(), now);
+                    self.actor.dispatcher.on(Input::Shortage(run.clone(), short()), now);
                 }
             }
         }
@@ -63,7 +63,7 @@ impl Machine {
     /// One session ends well.
     fn end_one(&mut self) {
         let run = self.live.pop_first().expect("something lives");
-        self.actor.dispatcher.ended(&run, exited(0));
+        self.actor.dispatcher.on(Input::Ended(run.clone(), exited(0)), self.stage.now());
         self.go_on();
     }
 
@@ -156,7 +156,7 @@ fn a_start_of_which_nothing_is_heard_keeps_nothing_from_being_tried() {
     machine.stage.pass(slept);
     // Its keeper is stopped before it can tell anything.
     machine.stage.play(&mut machine.actor);
-    assert!(matches!(machine.actor.wants.pop_back(), Some(Advice::Spawn(_))));
+    assert!(matches!(machine.actor.wants.pop_back(), Some(Action::Spawn(_))));
     machine.room = usize::MAX;
     for _ in 0..4 {
         let slept = machine.go_on().expect("it waits").as_ms();

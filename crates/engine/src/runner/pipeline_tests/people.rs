@@ -31,9 +31,12 @@ fn a_phase_that_waits_for_a_decision_holds_its_pipeline_up() {
         let mut actor = stage.runner("m", Options { watch, until_idle: true, ..options() });
         stage.play(&mut actor);
         stage.sleep(&mut actor);
-        actor.dispatcher.pulse(&actor.run(), Vitals { quiet: TIMEOUT, output_bytes: 0, activity: Activity::Idle }, stage.now());
+        actor.dispatcher.on(
+            RunnerInput::Pulse(actor.run().clone(), Some(Vitals { quiet: TIMEOUT, output_bytes: 0, activity: Activity::Idle })),
+            stage.now(),
+        );
         stage.play(&mut actor);
-        actor.dispatcher.ended(&actor.run(), exited(143));
+        actor.dispatcher.on(RunnerInput::Ended(actor.run().clone(), exited(143)), stage.now());
         (stage, actor)
     };
     for (option, then, spawns) in

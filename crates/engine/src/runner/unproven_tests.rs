@@ -4,6 +4,7 @@ use banksman_core::decision::About;
 use banksman_core::task::{After, State};
 use banksman_core::{Decision, Lease, RunId};
 
+use super::Input;
 use super::stage::{Actor, Stage, options, task};
 use crate::decisions::{DecisionOutcome, DecisionRequest};
 use crate::request::{Reply, Request};
@@ -23,7 +24,7 @@ fn unproven(stage: &mut Stage) -> (Actor, RunId) {
 
 fn ask(stage: &mut Stage, actor: &mut Actor, run: &RunId) {
     let now: Lease = stage.now();
-    actor.dispatcher.unproven(run, "its container cannot be seen".into(), now);
+    actor.dispatcher.on(Input::Unproven(run.clone(), "its container cannot be seen".into()), now);
     stage.play(actor);
 }
 
@@ -113,7 +114,7 @@ fn the_question_is_withdrawn_when_the_proof_turns_up() {
     let mut stage = Stage::new();
     let (mut actor, run) = unproven(&mut stage);
     let ended = crate::runs::ended(banksman_core::task::Ending::Lost, banksman_core::Wall(0), None);
-    actor.dispatcher.ended(&run, ended);
+    actor.dispatcher.on(Input::Ended(run.clone(), ended), stage.now());
     stage.play(&mut actor);
     assert_eq!((stage.told("decision:withdrawn"), open(&mut stage).len()), (1, 0));
 }

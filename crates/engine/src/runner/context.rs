@@ -1,0 +1,123 @@
+//! Which runner this is, and what it knows of the other processes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use banksman_core::backlog::{Backlog, Run, Runner};
+use banksman_core::{Lease, Liveness, Now, ProcessId, RunId, RunnerId, SectionId, Span, Task};
+use banksman_store::Snapshot;
+
+use super::{CLAIM_LIMIT, Options};
+use crate::facts;
+use crate::request::Seen;
+
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) me: Runner,
+    pub(super) options: Options,
+    /// The one run that it is there for.
+    pub(super) only: Option<RunId>,
+    probes: BTreeMap<ProcessId, Liveness>,
+    /// How long it was stalled itself, and until when it gives others so much longer.
+    stall: Option<(Span, Lease)>,
+}
+
+impl Context {
+    pub(super) fn new(me: Runner, options: Options) -> Context {
+        Context { me, options, only: None, probes: BTreeMap::new(), stall: None }
+    }
+
+    pub(super) fn id(&self) -> RunnerId {
+        self.me.id.clone()
+    }
+
+    /// Whether it looks after workers and routes. A runner of some sections only does not.
+    pub(super) fn serves(&self) -> bool {
+        self.only.is_none() && self.options.sections.is_empty()
+    }
+
+    pub(super) fn is_in_sections(&self, task: &Task) -> bool {
+        let in_section = |section: &SectionId| self.options.sections.contains(section);
+        self.options.sections.is_empty() || task.spec.section.as_ref().is_some_and(in_section)
+    }
+
+    /// Whether a run is among those that it is there for.
+    pub(super) fn concerns(&self, run: &RunId) -> bool {
+        self.only.as_ref().is_none_or(|only| only == run)
+    }
+
+    /// How many more runs it may have if so many live.
+    pub(super) fn room(&self, living: usize) -> usize {
+        let own = self.options.max_runs.map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX));
+        own.saturating_sub(living).min(CLAIM_LIMIT)
+    }
+
+    /// Takes in what a look at processes found.
+    pub(super) fn learn(&mut self, found: impl IntoIterator<Item = (ProcessId, Liveness)>) {
+        self.probes.extend(found);
+    }
+
+    /// Not every process that was found alive is watched.
+    pub(super) fn forget_living(&mut self) {
+        self.probes.retain(|_, liveness| is_gone(*liveness));
+    }
+
+    pub(super) fn is_dead(&self, process: &ProcessId) -> bool {
+        self.probes.get(process).is_some_and(|liveness| is_gone(*liveness))
+    }
+
+    pub(super) fn is_alive(&self, process: &ProcessId) -> bool {
+        self.probes.get(process) == Some(&Liveness::Alive)
+    }
+
+    /// The other processes that these rows name: runners, holders and waiters.
+    pub(super) fn others<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a ProcessId> {
+        let runners = snapshot.backlog.runners.values().filter(|runner| runner.id != self.me.id).map(|runner| &runner.process);
+        runners.chain(facts::processes(&snapshot.coordination)).filter(|process| **process != self.me.process)
+    }
+
+    /// Those of them that were not looked at.
+    pub(super) fn unprobed(&self, snapshot: &Snapshot) -> Vec<ProcessId> {
+        let unknown: BTreeSet<&ProcessId> = self.others(snapshot).filter(|process| !self.probes.contains_key(*process)).collect();
+        unknown.into_iter().cloned().collect()
+    }
+
+    /// Whether the runner of a run is gone.
+    pub(super) fn is_orphan(&self, run: &Run, backlog: &Backlog) -> bool {
+        let is_gone = backlog.runners.get(&run.owner).is_none_or(|runner| self.is_dead(&runner.process));
+        run.owner != self.me.id && is_gone
+    }
+
+    pub(super) fn now(&self, snapshot: &Snapshot) -> Now {
+        let dead = self.dead().map(|(process, _)| process.clone()).collect();
+        Now { lease: snapshot.lease, wall: snapshot.wall, dead, patience: self.patience(), ..Now::default() }
+    }
+
+    pub(super) fn seen(&self) -> Seen {
+        let probes = self.dead().map(|(process, liveness)| (process.clone(), *liveness)).collect();
+        Seen { probes, patience: self.patience() }
+    }
+
+    fn dead(&self) -> impl Iterator<Item = (&ProcessId, &Liveness)> {
+        self.probes.iter().filter(|(_, liveness)| is_gone(**liveness))
+    }
+
+    /// How much longer than usual it waits for others.
+    pub(super) fn patience(&self) -> Span {
+        self.stall.map_or(Span::ZERO, |(late, _)| late)
+    }
+
+    /// This process was stalled for so long. After another lease all that live have been heard of again.
+    pub(super) fn stalled(&mut self, late: Span, now: Lease) {
+        if let Some(ttl) = self.options.lease {
+            self.stall = Some((late.min(ttl), now + ttl));
+        }
+    }
+
+    pub(super) fn end_stall(&mut self, now: Lease) {
+        self.stall = self.stall.filter(|(_, until)| now < *until);
+    }
+}
+
+fn is_gone(liveness: Liveness) -> bool {
+    matches!(liveness, Liveness::Dead | Liveness::OtherBoot)
+}

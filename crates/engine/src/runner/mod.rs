@@ -1,0 +1,367 @@
+//! What a runner does next. Nothing here reads, writes, starts or sleeps: that is the driver's part.
+//!
+//! ```text
+//!   next(now) --> Action    what the driver does now: read rows, look at processes, send requests, act on a session, sleep
+//!   on(input) <-- Input     what came of it, or what happened meanwhile
+//! ```
+//!
+//! The [`Dispatcher`] is a loop over its parts. Each keeps its own state, says which rows it needs, which requests it has and
+//! when it wants to be called again; the requests of one pass are one batch, so a run that has ended is reported in the
+//! transaction that claims the next one. Before it sleeps, a runner tells the store what it waits for and looks once more, so
+//! that nothing is freed behind its back.
+//!
+//! | part | its concern |
+//! |---|---|
+//! | [`sessions`] | the runs that it looks after, and their sessions |
+//! | [`outbox`] | commands that the store gave it |
+//! | [`guard_checks`] | guards of pipelines |
+//! | [`routing`] | workers, routes, and the place in the log |
+//! | [`lease`] | being heard of by other machines |
+//! | [`loops`] | what waits for time, files DONE |
+//! | [`shortage`] | a machine that has not enough to start sessions |
+//! | [`selection`] | which tasks to start, which runs to adopt |
+//! | [`context`] | which runner it is, and which processes are alive |
+
+mod context;
+#[cfg(test)]
+mod crew_tests;
+mod guard_checks;
+mod lease;
+mod loops;
+mod outbox;
+mod pass;
+#[cfg(test)]
+mod pipeline_tests;
+mod protocol;
+mod replies;
+mod routing;
+mod selection;
+mod sessions;
+mod shortage;
+#[cfg(test)]
+mod shortage_tests;
+#[cfg(test)]
+mod stage;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod unproven_tests;
+
+pub use protocol::{Action, Input, Options, RunnerEvent};
+pub use sessions::{Activity, Vitals};
+
+use std::collections::BTreeSet;
+
+use banksman_core::backlog::{Ended, Runner};
+use banksman_core::{Lease, Liveness, RunId, RunnerId, Span};
+
+use context::Context;
+use guard_checks::GuardChecks;
+use lease::Renewal;
+use loops::Loops;
+use outbox::Outbox;
+use pass::{Pass, Rest};
+use protocol::Output;
+use routing::Routing;
+use selection::Selection;
+use sessions::Sessions;
+use shortage::Shortage;
+
+use crate::request::{Request, Seen};
+use crate::runs::{RunRequest, Work};
+
+/// How many tasks one claim takes at most.
+const CLAIM_LIMIT: usize = 16;
+
+/// How long to wait after the store did not reply.
+const RETRY_AFTER: Span = Span::from_secs(1);
+
+/// A runner.
+#[derive(Debug)]
+pub struct Dispatcher {
+    context: Context,
+    pass: Pass,
+    sessions: Sessions,
+    outbox: Outbox,
+    guard_checks: GuardChecks,
+    routing: Routing,
+    renewal: Renewal,
+    loops: Loops,
+    shortage: Shortage,
+    selection: Selection,
+    out: Output,
+    /// The requests of the last call.
+    sent: Vec<Request>,
+    is_enlisted: bool,
+    is_leaving: bool,
+    /// Whether it was reported that there is nothing left to do, or need not be.
+    is_finish_reported: bool,
+    not_before: Option<Lease>,
+}
+
+impl Dispatcher {
+    /// A runner that has not begun.
+    pub fn new(me: Runner, options: Options) -> Dispatcher {
+        Dispatcher {
+            renewal: Renewal::new(options.lease),
+            context: Context::new(me, options),
+            pass: Pass::Due,
+            sessions: Sessions::default(),
+            outbox: Outbox::default(),
+            guard_checks: GuardChecks::default(),
+            routing: Routing::default(),
+            loops: Loops::default(),
+            shortage: Shortage::default(),
+            selection: Selection::default(),
+            out: Output::default(),
+            sent: Vec::new(),
+            is_enlisted: false,
+            is_leaving: false,
+            is_finish_reported: false,
+            not_before: None,
+        }
+    }
+
+    /// One that takes no tasks: it waits for the end of this run, looks after it if nobody else does, and ends with it. Its
+    /// `max_runs` must be 0, by which others know it.
+    pub fn only(mut self, run: RunId) -> Dispatcher {
+        self.context.only = Some(run);
+        self
+    }
+
+    /// Which runner it is.
+    pub fn id(&self) -> &RunnerId {
+        &self.context.me.id
+    }
+
+    /// The work of a run that it looks after.
+    pub fn work(&self, run: &RunId) -> Option<&Work> {
+        self.sessions.work(run)
+    }
+
+    /// Whether the session of a run is to end, and was not seen dead.
+    pub fn is_being_killed(&self, run: &RunId) -> bool {
+        self.sessions.is_being_killed(run)
+    }
+
+    /// The request that says that the session of a run is dead, though its process tree may not be.
+    pub fn session_dead(&self, run: &RunId) -> Option<Request> {
+        self.sessions.session_dead(run, self.context.options.watch)
+    }
+
+    /// Whether it wants to hear of every event, because something may follow from it.
+    pub fn listens(&self) -> bool {
+        self.routing.listens
+    }
+
+    /// What has happened since the last time, for people.
+    pub fn events(&mut self) -> Vec<RunnerEvent> {
+        std::mem::take(&mut self.out.events)
+    }
+
+    /// The runs whose keepers are to be told that the lease was renewed by the call that was just replied to. What counts
+    /// for them is when that call was sent.
+    pub fn renewed(&mut self) -> Option<BTreeSet<RunId>> {
+        self.renewal.take_renewed()
+    }
+
+    /// Provides ids for the runs of the next claim.
+    pub fn give_ids(&mut self, fresh: impl FnMut() -> RunId) {
+        self.selection.give_ids(fresh);
+    }
+
+    /// Takes in what has happened.
+    pub fn on(&mut self, input: Input, now: Lease) {
+        let (context, out) = (&mut self.context, &mut self.out);
+        match input {
+            Input::Rows(snapshot) => self.loaded(*snapshot),
+            Input::Probed(found) => {
+                context.learn(found);
+                self.probed();
+            }
+            Input::Checked(found) => {
+                self.loops.checked(found);
+                self.checked();
+            }
+            Input::Replies(replies) => self.on_replies(replies),
+            Input::NoReply => {
+                self.guard_checks.on_no_reply(&std::mem::take(&mut self.sent));
+                self.pass = Pass::Due;
+                self.not_before = Some(now + RETRY_AFTER);
+            }
+            Input::Woken => self.woken(),
+            Input::NewEvents => self.pass = Pass::Due,
+            Input::Died(process) => {
+                context.learn([(process, Liveness::Dead)]);
+                self.woken();
+            }
+            Input::Stalled(late) => context.stalled(late, now),
+            Input::Leave => self.is_leaving = true,
+            Input::Started(run, session) => {
+                self.sessions.started(&run, session, now);
+                self.session_begun(&run, now);
+            }
+            Input::Ended(run, ended) => {
+                self.session_begun(&run, now);
+                self.session_ended(&run, ended);
+            }
+            Input::Shortage(run, ended) => {
+                let error = ended.ending.to_string().into();
+                if self.session_ended(&run, ended) {
+                    self.shortage.found(error, self.sessions.begun(), &self.context, now, &mut self.out);
+                }
+            }
+            Input::KeeperGone(run) => self.sessions.keeper_gone(&run, out),
+            Input::Unclear(run) => self.sessions.unclear(&run, now),
+            Input::Unproven(run, why) => self.sessions.unproven(&run, why, context, now),
+            Input::Pulse(run, Some(vitals)) => self.sessions.pulse(&run, vitals, context, now),
+            Input::Pulse(run, None) => self.sessions.no_pulse(&run, context, now),
+            Input::CommandDone(command, result) => self.outbox.done(command, result.err(), false, context),
+            Input::CommandFailed(command, error) => self.outbox.done(command, Some(error), true, context),
+            Input::GuardsChecked(pipeline, inputs) => self.guard_checks.checked(&pipeline, *inputs, context),
+        }
+    }
+
+    /// What to do now.
+    pub fn next(&mut self, now: Lease) -> Action {
+        let action = self.next_action(now);
+        if let Action::Call(requests) = &action {
+            self.sent.clone_from(requests);
+            self.renewal.sent(now);
+        }
+        action
+    }
+
+    fn next_action(&mut self, now: Lease) -> Action {
+        if let Some(action) = self.out.actions.pop_front() {
+            return action;
+        }
+        // A runner that leaves waits for nothing more: what told it to leave would end every sleep at once.
+        if self.is_leaving {
+            return self.retire();
+        }
+        if let Some(wait) = self.not_before.map(|until| until - now).filter(|wait| *wait > Span::ZERO) {
+            return Action::Sleep { watch: Vec::new(), at_most: wait };
+        }
+        self.not_before = None;
+        let renewal = self.renewal.request(self.context.id()).map(Request::from);
+        if !self.is_enlisted {
+            let (runner, limits) = (Box::new(self.context.me.clone()), self.context.options.limits);
+            let enlist = RunRequest::Enlist { runner, limits }.into();
+            return Action::Call(std::iter::once(enlist).chain(renewal).collect());
+        }
+        if self.renewal.next_deadline().is_some_and(|due| due <= now) {
+            return Action::Call(renewal.into_iter().collect());
+        }
+        if let Some(recovery) = self.sessions.next_recovery(now) {
+            return recovery;
+        }
+        if self.sessions.has_ended() || self.shortage.begin_try(now) {
+            self.pass = Pass::Due;
+        }
+        match &self.pass {
+            Pass::Due => self.begin_pass(now),
+            Pass::Done(rest) => {
+                let rest = rest.clone();
+                self.rest(rest, now)
+            }
+            // The driver came back without an answer: it is asked again.
+            Pass::First
+            | Pass::Second(_)
+            | Pass::Probing(_)
+            | Pass::Checking(_)
+            | Pass::Scan(_)
+            | Pass::Scanned(_)
+            | Pass::Count(_) => {
+                self.pass = Pass::Due;
+                Action::Sleep { watch: Vec::new(), at_most: RETRY_AFTER }
+            }
+        }
+    }
+
+    fn rest(&mut self, rest: Rest, now: Lease) -> Action {
+        let requests = self.due_requests(now);
+        if !requests.is_empty() {
+            return Action::Call(requests);
+        }
+        if let Some(pulse) = self.sessions.next_pulse(&self.context, now) {
+            return pulse;
+        }
+        // People are notified before it goes.
+        let ends = self.context.options.until_idle || self.context.only.is_some();
+        if rest.idle && ends && self.sessions.only_unproven() && self.outbox.is_empty() {
+            self.is_leaving = true;
+            return self.retire();
+        }
+        if self.outbox.take_due(now) {
+            self.pass = Pass::Due;
+            return self.next_action(now);
+        }
+        if rest.until <= now {
+            self.context.forget_living();
+            self.woken();
+            return self.next_action(now);
+        }
+        let parts = [
+            self.sessions.next_deadline(&self.context),
+            self.outbox.next_deadline(),
+            self.shortage.next_deadline(),
+            self.renewal.next_deadline(),
+        ];
+        let until = parts.into_iter().flatten().fold(rest.until, Lease::min);
+        Action::Sleep { watch: rest.watch, at_most: until - now }
+    }
+
+    /// What the parts have to say to the store now.
+    fn due_requests(&mut self, now: Lease) -> Vec<Request> {
+        let mut requests = self.sessions.requests(&self.context, now);
+        requests.extend(self.outbox.requests(&self.context, now));
+        requests.extend(self.shortage.requests());
+        requests.extend(self.guard_checks.requests());
+        requests
+    }
+
+    /// Sends these requests next, if there are any.
+    fn call(&mut self, requests: Vec<Request>) {
+        if !requests.is_empty() {
+            self.out.act(Action::Call(requests));
+        }
+    }
+
+    fn woken(&mut self) {
+        self.selection.woken();
+        self.pass = Pass::Due;
+    }
+
+    fn session_begun(&mut self, run: &RunId, now: Lease) {
+        if self.sessions.has_begun(run, &mut self.out) {
+            self.shortage.session_begun(self.sessions.begun(), &self.context, now, &mut self.out);
+        }
+    }
+
+    fn session_ended(&mut self, run: &RunId, ended: Ended) -> bool {
+        let is_own = self.sessions.ended(run, ended);
+        if is_own {
+            // What it leaves may be what others were refused for, and they come before those who were not.
+            self.selection.freed();
+        }
+        is_own
+    }
+
+    /// How many more runs it may have, once those that have ended are reported.
+    fn room(&self) -> usize {
+        let living = self.sessions.living();
+        self.shortage.room(self.context.room(living), living)
+    }
+
+    fn retire(&mut self) -> Action {
+        if !std::mem::replace(&mut self.is_enlisted, false) {
+            return Action::Done;
+        }
+        self.selection.report_queued(0, &mut self.out);
+        // The sessions that it leaves behind have as long as possible to be adopted.
+        let renewal = self.renewal.request(self.context.id()).filter(|_| !self.sessions.is_empty());
+        let retire = RunRequest::Retire { runner: self.context.id(), seen: Seen::default() };
+        Action::Call(renewal.into_iter().chain([retire]).map(Request::from).collect())
+    }
+}

@@ -1,0 +1,301 @@
+//! The runs that a runner looks after, and what becomes of their sessions.
+
+mod silence;
+
+pub use silence::{Activity, Vitals};
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use banksman_core::backlog::{Backlog, Ended, Session};
+use banksman_core::resource::lock;
+use banksman_core::task::retry::Marker;
+use banksman_core::task::{self, Pulse, Watch};
+use banksman_core::{Lease, Name, RunId, Span, Status, Task};
+use banksman_store::Snapshot;
+
+use super::RETRY_AFTER;
+use super::context::Context;
+use super::protocol::{Action, Output, RunnerEvent};
+use crate::request::Request;
+use crate::runs::{RunRequest, Work};
+use crate::tasks::TaskRequest;
+
+/// How long the report of a start may wait for others, or for the end that makes it unnecessary.
+const REPORT_AFTER: Span = Span::from_ms(20);
+
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    owned: BTreeMap<RunId, OwnedRun>,
+    /// The runs that have given their slot back while they wait for others.
+    paused: BTreeSet<RunId>,
+    pending: Vec<Request>,
+}
+
+/// A run that this runner looks after.
+#[derive(Debug)]
+struct OwnedRun {
+    work: Work,
+    phase: Phase,
+    /// The processes, and when they are reported to the store.
+    report: Option<(Session, Lease)>,
+    /// Its last sign of life, as far as it was looked for.
+    seen: Lease,
+    stuck: bool,
+    /// The store has said that it is to be ended: no need to find that it takes too long.
+    stopping: bool,
+    /// When it is recorded next.
+    checkpoint_at: Option<Lease>,
+    /// When to find out again what became of its session.
+    recover_at: Option<Lease>,
+    /// Its keeper is dead, and it cannot be proven that its processes are: only a person can end it.
+    unproven: bool,
+    /// It was claimed by this runner, and has not begun as far as is known.
+    is_fresh: bool,
+    /// Its keeper is being asked about it.
+    is_asked: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Phase {
+    Live,
+    Killing,
+    Ended(Ended),
+}
+
+impl OwnedRun {
+    fn new(work: Work) -> OwnedRun {
+        let live = work.task.live();
+        let seen = live.map_or(work.run.started.lease, |live| live.seen.lease);
+        let stuck = work.task.status() == Status::Stuck;
+        let stopping = matches!(work.task.state, task::State::Stopping { .. });
+        let (report, checkpoint_at, recover_at) = (None, None, None);
+        let (phase, unproven, is_fresh, is_asked) = (Phase::Live, false, false, false);
+        OwnedRun { work, phase, report, seen, stuck, stopping, checkpoint_at, recover_at, unproven, is_fresh, is_asked }
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Ended(_))
+    }
+}
+
+impl Sessions {
+    pub(super) fn work(&self, run: &RunId) -> Option<&Work> {
+        self.owned.get(run).map(|owned| &owned.work)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.owned.is_empty()
+    }
+
+    /// Whether it has a run that the store says is not its own.
+    pub(super) fn has_others_than(&self, runs: &BTreeSet<RunId>) -> bool {
+        self.owned.keys().any(|run| !runs.contains(run))
+    }
+
+    /// Whether the session of a run is to end, and was not seen dead.
+    pub(super) fn is_being_killed(&self, run: &RunId) -> bool {
+        self.owned.get(run).is_some_and(|owned| owned.phase == Phase::Killing || (owned.stopping && owned.phase == Phase::Live))
+    }
+
+    pub(super) fn is_live(&self, run: &RunId) -> bool {
+        self.owned.get(run).is_some_and(|owned| owned.phase == Phase::Live)
+    }
+
+    /// Marks the session of a run as one to be ended, unless it has ended or nobody is there to be asked for it.
+    pub(super) fn kill(&mut self, run: &RunId) -> bool {
+        let owned = self.owned.get_mut(run).filter(|owned| !owned.unproven && !owned.has_ended());
+        owned.map(|owned| owned.phase = Phase::Killing).is_some()
+    }
+
+    /// A run was claimed, or adopted.
+    pub(super) fn begin(&mut self, work: Work, is_fresh: bool, out: &mut Output) {
+        self.owned.insert(work.run.id.clone(), OwnedRun { is_fresh, ..OwnedRun::new(work.clone()) });
+        let work = Box::new(work);
+        if is_fresh {
+            out.act(Action::Spawn(work));
+        } else {
+            out.report(RunnerEvent::Adopted(work.clone()));
+            out.act(Action::Recover(work));
+        }
+    }
+
+    pub(super) fn started(&mut self, run: &RunId, session: Session, now: Lease) {
+        if let Some(owned) = self.owned.get_mut(run).filter(|owned| owned.work.run.session.is_none()) {
+            owned.report = Some((session, now + REPORT_AFTER));
+        }
+    }
+
+    /// Whether the session of a run is known to have begun only now, or to have ended in its own way.
+    pub(super) fn has_begun(&mut self, run: &RunId, out: &mut Output) -> bool {
+        let Some(owned) = self.owned.get_mut(run).filter(|owned| owned.is_fresh) else { return false };
+        owned.is_fresh = false;
+        out.report(RunnerEvent::Started(Box::new(owned.work.clone())));
+        true
+    }
+
+    pub(super) fn ended(&mut self, run: &RunId, ending: Ended) -> bool {
+        let Some(owned) = self.owned.get_mut(run) else { return false };
+        owned.is_fresh = false;
+        owned.report = None;
+        owned.phase = Phase::Ended(ending);
+        true
+    }
+
+    pub(super) fn keeper_gone(&mut self, run: &RunId, out: &mut Output) {
+        if let Some(owned) = self.open(run) {
+            owned.phase = Phase::Live;
+            out.act(Action::Recover(Box::new(owned.work.clone())));
+        }
+    }
+
+    pub(super) fn unclear(&mut self, run: &RunId, now: Lease) {
+        if let Some(owned) = self.open(run) {
+            owned.recover_at = Some(now + RETRY_AFTER);
+        }
+    }
+
+    pub(super) fn unproven(&mut self, run: &RunId, why: Box<str>, context: &Context, now: Lease) {
+        let Some(owned) = self.open(run) else { return };
+        (owned.unproven, owned.recover_at) = (true, Some(now + context.options.poll));
+        let what = Box::new(owned.work.clone());
+        self.pending.push(RunRequest::Unproven { runner: context.id(), what, why }.into());
+    }
+
+    fn open(&mut self, run: &RunId) -> Option<&mut OwnedRun> {
+        self.owned.get_mut(run).filter(|owned| !owned.has_ended())
+    }
+
+    /// Whether all that is left to do for its runs is up to a person.
+    pub(super) fn only_unproven(&self) -> bool {
+        self.owned.values().all(|owned| owned.unproven)
+    }
+
+    pub(super) fn is_unproven(&self, run: &RunId) -> bool {
+        self.owned.get(run).is_some_and(|owned| owned.unproven)
+    }
+
+    /// The request that says that the session of a run is dead, though its process tree may not be.
+    pub(super) fn session_dead(&self, run: &RunId, watch: Watch) -> Option<Request> {
+        let work = self.work(run)?;
+        let (id, epoch) = (work.task.id.clone(), work.run.epoch);
+        Some(Request::Task(TaskRequest::Heartbeat { id, epoch, pulse: Pulse::SessionDead, watch }))
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.owned.values().any(OwnedRun::has_ended)
+    }
+
+    /// The tasks whose runs have ended, which is not reported yet.
+    pub(super) fn ended_tasks(&self) -> impl Iterator<Item = &Task> {
+        self.owned.values().filter(|owned| owned.has_ended()).map(|owned| &owned.work.task)
+    }
+
+    /// How many runs take a place of this runner. One that waits for its children leaves its place to them, or a runner with
+    /// one place would never start them.
+    pub(super) fn living(&self) -> usize {
+        self.owned.iter().filter(|(id, owned)| !owned.has_ended() && !self.paused.contains(*id)).count()
+    }
+
+    /// How many sessions are known to have begun and live.
+    pub(super) fn begun(&self) -> usize {
+        self.owned.values().filter(|owned| !owned.is_fresh && !owned.has_ended()).count()
+    }
+
+    /// Finds out which of its runs have no slot. Says whether that has changed.
+    pub(super) fn note_paused(&mut self, snapshot: &Snapshot, context: &Context) -> bool {
+        let Some(slots) = snapshot.coordination.semaphores.get(&Name::runs()) else { return false };
+        let live = snapshot.backlog.runs.values().filter(|run| run.owner == context.me.id);
+        let paused = live.filter(|run| !slots.holders.contains_key(&run.id.holder())).map(|run| run.id.clone()).collect();
+        std::mem::replace(&mut self.paused, paused) != self.paused
+    }
+
+    /// Compares its runs with the rows.
+    pub(super) fn reconcile(&mut self, backlog: &Backlog, context: &Context, out: &mut Output) {
+        let is_own = |run: &RunId| backlog.runs.get(run).is_some_and(|run| run.owner == context.me.id);
+        // A runner that was taken for dead may find its runs with another one.
+        for (run, _) in self.owned.extract_if(.., |run, _| !is_own(run)) {
+            if backlog.runs.contains_key(&run) {
+                out.act(Action::Forget(run));
+            } else {
+                // It has ended as far as anybody is concerned; if something of it lives, nobody else would ever end it.
+                out.act(Action::Kill(run.clone()));
+                out.act(Action::Acknowledge(run));
+            }
+        }
+        // What it owns and does not know of: a claim whose reply was lost.
+        for run in backlog.runs.values().filter(|run| run.owner == context.me.id) {
+            if let Some(task) = backlog.tasks.get(&run.task).filter(|_| !self.owned.contains_key(&run.id)) {
+                let work = Work { run: run.clone(), task: task.clone() };
+                self.owned.insert(run.id.clone(), OwnedRun::new(work.clone()));
+                out.act(Action::Recover(Box::new(work)));
+            }
+        }
+    }
+
+    /// Takes what has ended as reported: that is done together with the claim.
+    pub(super) fn assume_ended(&self, snapshot: &mut Snapshot) {
+        for (id, owned) in self.owned.iter().filter(|(_, owned)| owned.has_ended()) {
+            snapshot.backlog.runs.remove(id);
+            snapshot.backlog.tasks.remove(&owned.work.task.id);
+            let holder = id.holder();
+            for lock in snapshot.coordination.locks.values_mut() {
+                if matches!(&lock.state, lock::State::Held(grant) if grant.claim.holder == holder) {
+                    lock.state = lock::State::Free;
+                }
+            }
+            snapshot.coordination.semaphores.values_mut().for_each(|semaphore| drop(semaphore.holders.remove(&holder)));
+        }
+    }
+
+    /// Reports the runs that have ended. `marker` is what was found in the place of the file DONE, if that was looked for.
+    pub(super) fn finishes(&self, context: &Context, marker: impl Fn(&Task) -> Option<Marker>) -> Vec<Request> {
+        let finish = |owned: &OwnedRun| {
+            let Phase::Ended(ending) = &owned.phase else { return None };
+            let (runner, what, watch) = (context.id(), Box::new(owned.work.clone()), context.options.watch);
+            let marker = marker(&owned.work.task)?;
+            Some(RunRequest::Finish { runner, what, ending: ending.clone(), marker, watch }.into())
+        };
+        self.owned.values().filter_map(finish).collect()
+    }
+
+    /// The end of a run is in the store.
+    pub(super) fn on_finished(&mut self, run: RunId, out: &mut Output) {
+        self.owned.remove(&run);
+        out.act(Action::Acknowledge(run));
+    }
+
+    /// What is to be told about its runs now: starts, signs of life, and runs that take too long.
+    pub(super) fn requests(&mut self, context: &Context, now: Lease) -> Vec<Request> {
+        let mut requests = std::mem::take(&mut self.pending);
+        if self.report_due().is_some_and(|due| due <= now) {
+            requests.extend(self.owned.values_mut().filter_map(OwnedRun::report_start));
+        }
+        requests.extend(self.overtime(context, now));
+        requests
+    }
+
+    /// A session that is to be recovered, or looked at.
+    pub(super) fn next_recovery(&mut self, now: Lease) -> Option<Action> {
+        let owned = self.owned.values_mut().find(|owned| owned.recover_at.is_some_and(|due| due <= now))?;
+        owned.recover_at = None;
+        Some(Action::Recover(Box::new(owned.work.clone())))
+    }
+
+    fn report_due(&self) -> Option<Lease> {
+        self.owned.values().filter_map(|owned| owned.report.as_ref()).map(|(_, due)| *due).min()
+    }
+
+    pub(super) fn next_deadline(&self, context: &Context) -> Option<Lease> {
+        let recovery = self.owned.values().filter_map(|owned| owned.recover_at).min();
+        [self.report_due(), recovery, self.watch_due(context)].into_iter().flatten().min()
+    }
+}
+
+impl OwnedRun {
+    fn report_start(&mut self) -> Option<Request> {
+        let (session, _) = self.report.take()?;
+        let (run, owner_epoch) = (self.work.run.id.clone(), self.work.run.owner_epoch);
+        self.work.run.session = Some(session.clone());
+        Some(RunRequest::Started { run, owner_epoch, session }.into())
+    }
+}
