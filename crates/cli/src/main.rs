@@ -1,5 +1,8 @@
 //! The `banksman` command. The only crate that prints.
 
+#[macro_use]
+mod subcommands;
+
 mod commands;
 mod context;
 mod exit_codes;
@@ -22,7 +25,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 
 use commands::{
     completions, config, decisions, demo, doctor, events, guards, init, locks, man, notify, pipelines, queues, run, runbooks,
@@ -70,74 +73,44 @@ struct Global {
     quiet: bool,
 }
 
-#[derive(Debug, Subcommand)]
-enum Command {
-    Init(init::Init),
-    #[command(visible_alias = "lock")]
-    Locks(locks::Locks),
-    #[command(visible_alias = "semaphore")]
-    Semaphores(semaphores::Semaphores),
-    #[command(visible_alias = "queue")]
-    Queues(queues::Queues),
-    #[command(visible_alias = "pipeline")]
-    Pipelines(pipelines::Pipelines),
-    #[command(visible_alias = "guard")]
-    Guards(guards::Guards),
-    #[command(visible_alias = "runbook")]
-    Runbooks(runbooks::Runbooks),
-    #[command(visible_alias = "worker")]
-    Workers(workers::Workers),
-    #[command(visible_alias = "event")]
-    Events(events::Events),
-    #[command(visible_alias = "section")]
-    Sections(sections::Sections),
-    #[command(visible_alias = "task")]
-    Tasks(tasks::Tasks),
-    Run(run::Run),
-    Status(status::Status),
-    Why(why::Why),
-    #[command(visible_alias = "session")]
-    Sessions(sessions::Sessions),
-    #[command(visible_alias = "decision")]
-    Decisions(decisions::Decisions),
-    Doctor(doctor::Doctor),
-    Config(config::Config),
-    Notify(notify::Notify),
-    Trust(trust::Trust),
-    Demo(demo::Demo),
-    Store(store::Store),
-    Completions(completions::Completions),
-    Man(man::Man),
-}
-
-impl Command {
-    fn run(self, context: &Context) -> commands::Done {
-        match self {
-            Command::Init(init) => init.run(context),
-            Command::Locks(locks) => locks.run(context),
-            Command::Semaphores(semaphores) => semaphores.run(context),
-            Command::Queues(queues) => queues.run(context),
-            Command::Pipelines(pipelines) => pipelines.run(context),
-            Command::Guards(guards) => guards.run(context),
-            Command::Runbooks(runbooks) => runbooks.run(context),
-            Command::Workers(workers) => workers.run(context),
-            Command::Events(events) => events.run(context),
-            Command::Sections(sections) => sections.run(context),
-            Command::Tasks(tasks) => tasks.run(context),
-            Command::Run(run) => run.run(context),
-            Command::Status(status) => status.run(context),
-            Command::Why(why) => why.run(context),
-            Command::Sessions(sessions) => sessions.run(context),
-            Command::Decisions(decisions) => decisions.run(context),
-            Command::Doctor(doctor) => doctor.run(context),
-            Command::Config(config) => config.run(context),
-            Command::Notify(notify) => notify.run(context),
-            Command::Trust(trust) => trust.run(context),
-            Command::Demo(demo) => demo.run(context),
-            Command::Store(store) => store.run(context),
-            Command::Completions(completions) => completions.run(context),
-            Command::Man(man) => man.run(context),
-        }
+subcommands! {
+    enum Command {
+        Init(init::Init),
+        #[command(visible_alias = "lock")]
+        Locks(locks::Locks),
+        #[command(visible_alias = "semaphore")]
+        Semaphores(semaphores::Semaphores),
+        #[command(visible_alias = "queue")]
+        Queues(queues::Queues),
+        #[command(visible_alias = "pipeline")]
+        Pipelines(pipelines::Pipelines),
+        #[command(visible_alias = "guard")]
+        Guards(guards::Guards),
+        #[command(visible_alias = "runbook")]
+        Runbooks(runbooks::Runbooks),
+        #[command(visible_alias = "worker")]
+        Workers(workers::Workers),
+        #[command(visible_alias = "event")]
+        Events(events::Events),
+        #[command(visible_alias = "section")]
+        Sections(sections::Sections),
+        #[command(visible_alias = "task")]
+        Tasks(tasks::Tasks),
+        Run(run::Run),
+        Status(status::Status),
+        Why(why::Why),
+        #[command(visible_alias = "session")]
+        Sessions(sessions::Sessions),
+        #[command(visible_alias = "decision")]
+        Decisions(decisions::Decisions),
+        Doctor(doctor::Doctor),
+        Config(config::Config),
+        Notify(notify::Notify),
+        Trust(trust::Trust),
+        Demo(demo::Demo),
+        Store(store::Store),
+        Completions(completions::Completions),
+        Man(man::Man),
     }
 }
 

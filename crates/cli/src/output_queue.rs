@@ -51,7 +51,7 @@ impl OutputQueue {
             for line in queue {
                 match line {
                     Line::Note(text) => printer.note(&text),
-                    Line::Result(view, text) => printer.result(&view, text),
+                    Line::Result(view, text) => printer.print(&view, text),
                 }
                 count.fetch_add(1, Ordering::Relaxed);
                 tell_dropped(&printer, &missing);

@@ -5,6 +5,8 @@ use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
+use crate::commands::Done;
+use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::terminal::{self, LogFilter, Notation, Style};
 use crate::views;
@@ -42,8 +44,14 @@ struct Failed<'a> {
 }
 
 impl Printer {
-    /// The result of a command: its view for programs, its words for people.
-    pub(crate) fn result(&self, view: &impl Serialize, human: impl AsRef<str>) {
+    /// The result of a command that did what it was asked: its view for programs, its words for people.
+    pub(crate) fn result(&self, view: &impl Serialize, human: impl AsRef<str>) -> Done {
+        self.print(view, human);
+        Ok(exit::OK)
+    }
+
+    /// The same, for a command that has more to say or another exit status.
+    pub(crate) fn print(&self, view: &impl Serialize, human: impl AsRef<str>) {
         self.try_result(view, human).unwrap_or_else(|error| self.lost(&error));
     }
 
@@ -78,9 +86,9 @@ impl Printer {
     fn lost(&self, error: &io::Error) -> ! {
         if error.kind() != io::ErrorKind::BrokenPipe {
             self.stderr(&format!("{RED}error:{RED:#} cannot write to stdout: {error}\n"));
-            std::process::exit(i32::from(crate::exit_codes::ERROR));
+            std::process::exit(i32::from(exit::ERROR));
         }
-        std::process::exit(i32::from(crate::exit_codes::OK))
+        std::process::exit(i32::from(exit::OK))
     }
 
     /// Data on stdout as it is, whatever it is.

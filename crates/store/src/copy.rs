@@ -20,7 +20,7 @@ use crate::tables::{Tables, events, items, pipelines, projects};
 use crate::value::Query;
 
 /// What was copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Copied {
     /// Locks, held or free.
     pub locks: usize,

@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use super::Done;
 use crate::context::Context;
-use crate::exit_codes as exit;
 
 /// Print a script that teaches a shell to complete commands and flags.
 #[derive(Debug, Args)]
@@ -41,7 +40,6 @@ impl Completions {
         let mut script = Vec::new();
         generate(shell, &mut crate::Cli::command(), "banksman", &mut script);
         let script = String::from_utf8_lossy(&script);
-        context.printer.result(&Script { shell: name, script: &script }, &script);
-        Ok(exit::OK)
+        context.printer.result(&Script { shell: name, script: &script }, &script)
     }
 }

@@ -4,7 +4,7 @@ use banksman_core::LimitsChange;
 use banksman_engine::{Reply, Request};
 use banksman_runtime::config::{self, KEYS, Key, Layer, Settings, Source};
 use banksman_runtime::{Project, ProjectError};
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde::Serialize;
 
 use super::Done;
@@ -28,11 +28,12 @@ pub(crate) struct Config {
     verb: Verb,
 }
 
-#[derive(Debug, Subcommand)]
-enum Verb {
-    List(List),
-    Get(Get),
-    Set(Set),
+subcommands! {
+    enum Verb of Config {
+        List(List),
+        Get(Get),
+        Set(Set),
+    }
 }
 
 /// Show all settings with their values, their defaults and where they come from.
@@ -75,40 +76,23 @@ struct Set {
     user: bool,
 }
 
-impl Config {
-    pub(crate) fn run(self, context: &Context) -> Done {
-        match self.verb {
-            Verb::List(list) => list.run(context),
-            Verb::Get(get) => get.run(context),
-            Verb::Set(set) => set.run(context),
-        }
-    }
-}
-
 /// One setting as it is shown: flags included, which the library knows nothing of.
-struct Shown {
-    key: &'static Key,
+#[derive(Serialize)]
+struct Setting {
+    key: &'static str,
     value: Option<String>,
+    default: Option<&'static str>,
     source: &'static str,
     place: Option<String>,
+    description: &'static str,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Listed<'a> {
-    settings: Vec<SettingView<'a>>,
+    settings: &'a [Setting],
     user_file: Option<Text<std::path::Display<'a>>>,
     project_file: Option<Text<std::path::Display<'a>>>,
-}
-
-#[derive(Serialize)]
-struct SettingView<'a> {
-    key: &'static str,
-    value: Option<&'a str>,
-    default: Option<&'static str>,
-    source: &'static str,
-    place: Option<&'a str>,
-    description: &'static str,
 }
 
 #[derive(Serialize)]
@@ -124,12 +108,12 @@ impl List {
         let user_file = context.surroundings().user_file;
         let settings = shown(context, project_file.as_deref())?;
         let view = Listed {
-            settings: settings.iter().map(Shown::view).collect(),
+            settings: &settings,
             user_file: user_file.as_deref().map(|path| Text(path.display())),
             project_file: project_file.as_deref().map(|path| Text(path.display())),
         };
         let columns = ["KEY", "VALUE", "DEFAULT", "SOURCE", "MEANING"];
-        let mut human = table::render(&columns, settings.iter().map(Shown::row).collect());
+        let mut human = table::render(&columns, settings.iter().map(Setting::row).collect());
         human.push('\n');
         for (title, file) in [("user", &user_file), ("project", &project_file)] {
             if let Some(path) = file {
@@ -137,8 +121,7 @@ impl List {
                 human.push_str(&format!("\n{DIM}{title:<8} {}{missing}{DIM:#}", path.display()));
             }
         }
-        context.printer.result(&view, human);
-        Ok(exit::OK)
+        context.printer.result(&view, human)
     }
 }
 
@@ -148,15 +131,14 @@ impl Get {
         let settings = shown(context, project_file.as_deref())?;
         note_former(context, &self.key);
         let name = Key::find(&self.key).map_or(self.key.as_str(), |key| key.name);
-        let setting = settings.iter().find(|setting| setting.key.name == name);
+        let setting = settings.iter().find(|setting| setting.key == name);
         let setting = setting.ok_or_else(|| ProjectError::from(config::unknown_key(&self.key)))?;
         let value = setting.value.as_deref().ok_or_else(|| {
             Failure::new(exit::NOT_FOUND, "NOT_SET", format!("{} is not set", self.key))
                 .detail("key", &self.key)
                 .hint("banksman config list shows what is")
         })?;
-        context.printer.result(&setting.view(), value);
-        Ok(exit::OK)
+        context.printer.result(setting, value)
     }
 }
 
@@ -187,7 +169,7 @@ impl Set {
             self.tell_project(context)?;
         }
         let view = Changed { key: key.name, value: &value, file: Text(file.display()) };
-        context.printer.result(&view, format!("{BOLD}{}{BOLD:#} is {value} now\n{DIM}in {}{DIM:#}", key.name, file.display()));
+        context.printer.print(&view, format!("{BOLD}{}{BOLD:#} is {value} now\n{DIM}in {}{DIM:#}", key.name, file.display()));
         if key.name == "locking.section_timeout" {
             context.printer.note("note: it has no effect: an exclusive section is kept exactly as long as somebody works in it");
         }
@@ -234,42 +216,31 @@ impl Set {
     }
 }
 
-impl Shown {
-    fn view(&self) -> SettingView<'_> {
-        SettingView {
-            key: self.key.name,
-            value: self.value.as_deref(),
-            default: self.key.default,
-            source: self.source,
-            place: self.place.as_deref(),
-            description: self.key.description,
-        }
-    }
-
+impl Setting {
     fn row(&self) -> Vec<String> {
         let or_dash = |text: Option<&str>| text.unwrap_or("-").to_owned();
         // What somebody has set stands out.
         let style = if self.source == "default" { DIM } else { CYAN };
-        let (value, default) = (or_dash(self.value.as_deref()), or_dash(self.key.default));
+        let (value, default) = (or_dash(self.value.as_deref()), or_dash(self.default));
         let source = format!("{style}{}{style:#}", self.source);
-        vec![self.key.name.into(), format!("{BOLD}{value}{BOLD:#}"), default, source, self.key.description.into()]
+        vec![self.key.into(), format!("{BOLD}{value}{BOLD:#}"), default, source, self.description.into()]
     }
 }
 
 /// All settings, with the store that a flag or its variable names.
-fn shown(context: &Context, project_file: Option<&Path>) -> Result<Vec<Shown>, Failure> {
+fn shown(context: &Context, project_file: Option<&Path>) -> Result<Vec<Setting>, Failure> {
     let settings = Settings::load(&context.surroundings(), project_file)?;
     let from_variable = std::env::var("BANKSMAN_STORE").ok();
     let show = |key: &'static Key| {
         let setting = settings.get(key.name).expect("the settings have every key");
-        let (value, source, place) = (setting.value.clone(), setting.source.as_str(), setting.source.place());
-        match &context.store {
+        let (value, source, place) = match &context.store {
             Some(url) if key.name == "store" => {
-                let given = url_source(url, from_variable.as_deref());
-                Shown { key, value: Some(key.shown(url)), source: given.0, place: Some(given.1.into()) }
+                let (source, place) = url_source(url, from_variable.as_deref());
+                (Some(key.shown(url)), source, Some(place.into()))
             }
-            _ => Shown { key, value, source, place },
-        }
+            _ => (setting.value.clone(), setting.source.as_str(), setting.source.place()),
+        };
+        Setting { key: key.name, value, default: key.default, source, place, description: key.description }
     };
     Ok(KEYS.iter().map(show).collect())
 }

@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use super::Done;
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::printer::{BOLD, DIM};
 
 /// Make a project in this directory.
@@ -52,7 +51,6 @@ impl Init {
             "{BOLD}{root}{BOLD:#} is a banksman project now\n\
              {DIM}next: banksman tasks add \"Run the tests\" --run \"make test\", then banksman run{DIM:#}"
         );
-        context.printer.result(&view, human);
-        Ok(exit::OK)
+        context.printer.result(&view, human)
     }
 }

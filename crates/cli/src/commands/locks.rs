@@ -7,7 +7,7 @@ use banksman_core::resource::lock::{self, Lock, State};
 use banksman_core::suggest::near;
 use banksman_core::{Epoch, HolderId, Name, Span, Stamp};
 use banksman_store::{Key, Reader};
-use clap::{Args, Subcommand};
+use clap::Args;
 
 use super::resources::{self, AcquireFlags, Dur};
 use super::{Done, find, tasks};
@@ -33,16 +33,17 @@ pub(crate) struct Locks {
     verb: Verb,
 }
 
-#[derive(Debug, Subcommand)]
-enum Verb {
-    Define(Define),
-    List(List),
-    Show(Show),
-    Acquire(Acquire),
-    Heartbeat(Heartbeat),
-    Release(Release),
-    Cleanup(Cleanup),
-    Run(Run),
+subcommands! {
+    enum Verb of Locks {
+        Define(Define),
+        List(List),
+        Show(Show),
+        Acquire(Acquire),
+        Heartbeat(Heartbeat),
+        Release(Release),
+        Cleanup(Cleanup),
+        Run(Run),
+    }
 }
 
 /// Set the defaults of a lock's later grants.
@@ -157,22 +158,21 @@ struct Run {
     command: Vec<OsString>,
 }
 
-impl Locks {
-    pub(crate) fn run(self, context: &Context) -> Done {
-        match self.verb {
-            Verb::Define(define) => define.run(context),
-            Verb::List(list) => list.run(context),
-            Verb::Show(show) => show.run(context),
-            Verb::Acquire(Acquire { name, flags, max_hold }) => {
-                resources::acquire(&context.printer, &*context.client()?, Kind::Lock, &name, 1, max_hold, &flags)
-            }
-            Verb::Heartbeat(heartbeat) => heartbeat.run(context),
-            Verb::Release(release) => release.run(context),
-            Verb::Cleanup(Cleanup { dry_run }) => resources::cleanup(context, Kind::Lock, dry_run),
-            Verb::Run(Run { name, flags, max_hold, command }) => {
-                resources::run(context, Kind::Lock, &name, 1, max_hold, &flags, &command)
-            }
-        }
+impl Acquire {
+    fn run(self, context: &Context) -> Done {
+        resources::acquire(&context.printer, &*context.client()?, Kind::Lock, &self.name, 1, self.max_hold, &self.flags)
+    }
+}
+
+impl Cleanup {
+    fn run(self, context: &Context) -> Done {
+        resources::cleanup(context, Kind::Lock, self.dry_run)
+    }
+}
+
+impl Run {
+    fn run(self, context: &Context) -> Done {
+        resources::run(context, Kind::Lock, &self.name, 1, self.max_hold, &self.flags, &self.command)
     }
 }
 
@@ -185,8 +185,7 @@ impl Define {
         context.client()?.ask(Command::Lock(resource.name, lock::Input::Define(config)), Vec::new())?;
         let words = |value: Option<Span>| value.map_or_else(|| "none".into(), |span| span.to_string());
         let human = format!("defined {BOLD}{}{BOLD:#}: ttl {}, max hold {}", self.name, words(ttl), words(max_hold));
-        context.printer.result(&LockDefinition { name: &self.name, terms: config.into() }, human);
-        Ok(exit::OK)
+        context.printer.result(&LockDefinition { name: &self.name, terms: config.into() }, human)
     }
 }
 
@@ -218,8 +217,7 @@ impl List {
             let rows = locks.iter().map(|(lock, state)| row(lock, state, at)).collect();
             table::render(&["NAME", "STATE", "HOLDER", "HELD FOR>", "EXPIRES IN>", "WAITERS>"], rows)
         };
-        context.printer.result(&Named("locks", views), human);
-        Ok(exit::OK)
+        context.printer.result(&Named("locks", views), human)
     }
 }
 
@@ -286,8 +284,7 @@ impl Show {
         }
         human.push_str(&resources::line_rows(&lock.waiters, at, false));
         human.push_str(&super::events::recent(&events));
-        context.printer.result(&WithEvents::new(LockPage::new(&lock, state), &events), human);
-        Ok(exit::OK)
+        context.printer.result(&WithEvents::new(LockPage::new(&lock, state), &events), human)
     }
 }
 
@@ -349,8 +346,7 @@ impl Heartbeat {
                     || "it does not expire, so it needs no heartbeats".into(),
                     |deadline| format!("expires in {}", words::span(deadline - at.lease)),
                 );
-                context.printer.result(&Granted::extended(&name, &grant), format!("extended {BOLD}{name}{BOLD:#}: {lasts}"));
-                Ok(exit::OK)
+                context.printer.result(&Granted::extended(&name, &grant), format!("extended {BOLD}{name}{BOLD:#}: {lasts}"))
             }
             (Outcome::Lock(outcome), _) => Err(resources::lock_refusal(&name, &outcome)),
             (outcome, _) => Err(Failure::unexpected(&outcome)),
@@ -379,7 +375,6 @@ impl Release {
         } else {
             format!("{BOLD}{name}{BOLD:#} is free already")
         };
-        context.printer.result(&Released { name: &name, outcome: word, forced: self.force }, human);
-        Ok(exit::OK)
+        context.printer.result(&Released { name: &name, outcome: word, forced: self.force }, human)
     }
 }

@@ -35,13 +35,13 @@ impl Man {
             Some(dir) => {
                 let pages = write(&command, dir).map_err(|error| failure(dir, &error))?;
                 let human = format!("{} pages written to {}", pages.len(), dir.display());
-                context.printer.result(&Written { directory: Text(dir.display()), pages }, human);
+                context.printer.print(&Written { directory: Text(dir.display()), pages }, human);
             }
             None => {
                 let mut page = Vec::new();
                 Page::new(command).render(&mut page).expect("memory can be written to");
                 let page = String::from_utf8_lossy(&page);
-                context.printer.result(&Named("page", &page), &page);
+                context.printer.print(&Named("page", &page), &page);
             }
         }
         Ok(exit::OK)

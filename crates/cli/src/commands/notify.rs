@@ -5,9 +5,9 @@ use banksman_adapters::notify::{self, Channel, Fate, Notice, NotifyError, Secret
 use banksman_core::NoticeKind;
 use banksman_runtime::config::Settings;
 use banksman_runtime::{Outlets, Refusal, Trust};
+use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Subcommand};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::{Done, config};
 use crate::context::Context;
@@ -26,9 +26,10 @@ pub(crate) struct Notify {
     verb: Verb,
 }
 
-#[derive(Debug, Subcommand)]
-enum Verb {
-    Test(Test),
+subcommands! {
+    enum Verb of Notify {
+        Test(Test),
+    }
 }
 
 /// Send a notice through every channel now, and say which of them work.
@@ -47,23 +48,22 @@ fn kinds() -> impl TypedValueParser<Value = NoticeKind> {
         .map(|name| NoticeKind::find(&name).expect("only kinds are possible"))
 }
 
-impl Notify {
-    pub(crate) fn run(self, context: &Context) -> Done {
-        match self.verb {
-            Verb::Test(test) => test.run(context),
-        }
-    }
-}
-
 /// How one channel did.
+#[derive(Serialize)]
 struct Attempt {
+    #[serde(serialize_with = "channel_name")]
     channel: Channel,
     outcome: Outcome,
     error: Option<String>,
     hint: Option<String>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+fn channel_name<S: Serializer>(channel: &Channel, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(channel.as_str())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 enum Outcome {
     Sent,
     Failed,
@@ -77,15 +77,7 @@ struct Tested<'a> {
     kind: &'static str,
     delivery: &'a str,
     delivered: bool,
-    channels: Vec<ChannelView<'a>>,
-}
-
-#[derive(Serialize)]
-struct ChannelView<'a> {
-    channel: &'static str,
-    outcome: &'static str,
-    error: Option<&'a str>,
-    hint: Option<&'a str>,
+    channels: &'a [Attempt],
 }
 
 impl Test {
@@ -108,13 +100,8 @@ impl Test {
         attempts.extend(notify::send(&outlets.channels, &notice, &delivery).into_iter().map(tried));
         attempts.sort_by_key(|attempt| attempt.channel);
         let delivered = attempts.iter().all(|attempt| attempt.outcome == Outcome::Sent);
-        let view = Tested {
-            kind: self.kind.as_str(),
-            delivery: &delivery,
-            delivered,
-            channels: attempts.iter().map(Attempt::view).collect(),
-        };
-        context.printer.result(&view, attempts.iter().map(Attempt::lines).collect::<Vec<_>>().join("\n"));
+        let view = Tested { kind: self.kind.as_str(), delivery: &delivery, delivered, channels: &attempts };
+        context.printer.print(&view, attempts.iter().map(Attempt::lines).collect::<Vec<_>>().join("\n"));
         Ok(if delivered { exit::OK } else { exit::ERROR })
     }
 }
@@ -184,28 +171,15 @@ fn hint(channel: Channel, error: &NotifyError) -> &'static str {
 }
 
 impl Attempt {
-    fn word(&self) -> &'static str {
-        match self.outcome {
-            Outcome::Sent => "sent",
-            Outcome::Failed => "failed",
-            Outcome::Unknown => "unknown",
-            Outcome::Refused => "refused",
-        }
-    }
-
-    fn view(&self) -> ChannelView<'_> {
-        let (error, hint) = (self.error.as_deref(), self.hint.as_deref());
-        ChannelView { channel: self.channel.as_str(), outcome: self.word(), error, hint }
-    }
-
     fn lines(&self) -> String {
-        let style = match self.outcome {
-            Outcome::Sent => GREEN,
-            Outcome::Failed => RED,
-            Outcome::Unknown | Outcome::Refused => YELLOW,
+        let (style, word) = match self.outcome {
+            Outcome::Sent => (GREEN, "sent"),
+            Outcome::Failed => (RED, "failed"),
+            Outcome::Unknown => (YELLOW, "unknown"),
+            Outcome::Refused => (YELLOW, "refused"),
         };
         let why = self.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
         let hint = self.hint.as_ref().map(|hint| format!("\n         {DIM}hint: {hint}{DIM:#}")).unwrap_or_default();
-        format!("{BOLD}{:<9}{BOLD:#}{style}{}{style:#}{why}{hint}", self.channel.as_str(), self.word())
+        format!("{BOLD}{:<9}{BOLD:#}{style}{word}{style:#}{why}{hint}", self.channel.as_str())
     }
 }

@@ -7,7 +7,7 @@ use banksman_core::{SectionId, Stamp, Status, Title};
 use banksman_engine::{Reply, Request, SectionOutcome, SectionRequest};
 use banksman_runtime::{Client, Project};
 use banksman_store::{Key, Reader};
-use clap::{Args, Subcommand};
+use clap::Args;
 
 use super::{Done, events, find, resources};
 use crate::context::Context;
@@ -33,13 +33,14 @@ pub(crate) struct Sections {
     verb: Verb,
 }
 
-#[derive(Debug, Subcommand)]
-enum Verb {
-    Add(Add),
-    List(List),
-    Show(Show),
-    Update(Update),
-    Delete(Delete),
+subcommands! {
+    enum Verb of Sections {
+        Add(Add),
+        List(List),
+        Show(Show),
+        Update(Update),
+        Delete(Delete),
+    }
 }
 
 /// Make a section.
@@ -101,18 +102,6 @@ struct Page {
     holder: Option<(String, Stamp, &'static str)>,
 }
 
-impl Sections {
-    pub(crate) fn run(self, context: &Context) -> Done {
-        match self.verb {
-            Verb::Add(add) => add.run(context),
-            Verb::List(list) => list.run(context),
-            Verb::Show(show) => show.run(context),
-            Verb::Update(update) => update.run(context),
-            Verb::Delete(delete) => delete.run(context),
-        }
-    }
-}
-
 impl Add {
     fn run(self, context: &Context) -> Done {
         let id = SectionId::new(&ids::short("s")).expect("a short id is valid");
@@ -120,8 +109,7 @@ impl Add {
         let section = kept(&*context.client()?, self.name.as_str(), request)?;
         let kind = if section.exclusive { "exclusive section" } else { "section" };
         let human = format!("added {kind} {BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", section.name, section.id);
-        context.printer.result(&SectionView::from(&section), human);
-        Ok(exit::OK)
+        context.printer.result(&SectionView::from(&section), human)
     }
 }
 
@@ -136,8 +124,7 @@ impl Update {
         let section = kept(&client, self.name.as_ref().map_or(&self.section, |name| name.as_str()), request)?;
         let kind = if section.exclusive { "one runner at a time" } else { "any number of runners" };
         let human = format!("updated {BOLD}{}{BOLD:#} {DIM}{}{DIM:#}: {kind}", section.name, section.id);
-        context.printer.result(&SectionView::from(&section), human);
-        Ok(exit::OK)
+        context.printer.result(&SectionView::from(&section), human)
     }
 }
 
@@ -150,8 +137,7 @@ impl Delete {
             outcome => return Err(refused(section.name.as_str(), &outcome)),
         }
         let human = format!("deleted {BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", section.name, section.id);
-        context.printer.result(&Deleted { id: &section.id, name: &section.name, forced: self.force }, human);
-        Ok(exit::OK)
+        context.printer.result(&Deleted { id: &section.id, name: &section.name, forced: self.force }, human)
     }
 }
 
@@ -275,8 +261,7 @@ impl List {
                 ["ID", "NAME", "EXCLUSIVE", "PENDING>", "BLOCKED>", "RUNNING>", "COMPLETED>", "FAILED>", "WHO WORKS IN IT"];
             table::render(&columns, pages.iter().map(|page| page.row(at)).collect())
         };
-        context.printer.result(&Named("sections", pages.iter().map(Page::view).collect::<Vec<_>>()), human);
-        Ok(exit::OK)
+        context.printer.result(&Named("sections", pages.iter().map(Page::view).collect::<Vec<_>>()), human)
     }
 }
 
@@ -305,7 +290,6 @@ impl Show {
             field(status.as_str(), number.to_string());
         }
         human.push_str(&events::recent(&events));
-        context.printer.result(&WithEvents::new(page.view(), &events), human);
-        Ok(exit::OK)
+        context.printer.result(&WithEvents::new(page.view(), &events), human)
     }
 }

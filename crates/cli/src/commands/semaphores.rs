@@ -5,12 +5,11 @@ use banksman_core::event::Kind;
 use banksman_core::resource::coordination::{Command, Outcome};
 use banksman_core::resource::semaphore::{self, CAPACITY_LIMIT, Semaphore};
 use banksman_core::{Epoch, Grant, HolderId, Name, Stamp};
-use clap::{Args, Subcommand};
+use clap::Args;
 
 use super::Done;
 use super::resources::{self, AcquireFlags, Dur};
 use crate::context::{Actor, Context, inherited_epoch};
-use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM};
 use crate::table;
@@ -28,16 +27,17 @@ pub(crate) struct Semaphores {
     verb: Verb,
 }
 
-#[derive(Debug, Subcommand)]
-enum Verb {
-    Define(Define),
-    List(List),
-    Show(Show),
-    Acquire(Acquire),
-    Heartbeat(Heartbeat),
-    Release(Release),
-    Cleanup(Cleanup),
-    Run(Run),
+subcommands! {
+    enum Verb of Semaphores {
+        Define(Define),
+        List(List),
+        Show(Show),
+        Acquire(Acquire),
+        Heartbeat(Heartbeat),
+        Release(Release),
+        Cleanup(Cleanup),
+        Run(Run),
+    }
 }
 
 /// Make a semaphore, or change its capacity while it is in use.
@@ -147,22 +147,21 @@ struct Run {
     command: Vec<OsString>,
 }
 
-impl Semaphores {
-    pub(crate) fn run(self, context: &Context) -> Done {
-        match self.verb {
-            Verb::Define(define) => define.run(context),
-            Verb::List(list) => list.run(context),
-            Verb::Show(show) => show.run(context),
-            Verb::Acquire(Acquire { name, weight, flags }) => {
-                resources::acquire(&context.printer, &*context.client()?, Kind::Semaphore, &name, weight, None, &flags)
-            }
-            Verb::Heartbeat(heartbeat) => heartbeat.run(context),
-            Verb::Release(release) => release.run(context),
-            Verb::Cleanup(Cleanup { dry_run }) => resources::cleanup(context, Kind::Semaphore, dry_run),
-            Verb::Run(Run { name, weight, flags, command }) => {
-                resources::run(context, Kind::Semaphore, &name, weight, None, &flags, &command)
-            }
-        }
+impl Acquire {
+    fn run(self, context: &Context) -> Done {
+        resources::acquire(&context.printer, &*context.client()?, Kind::Semaphore, &self.name, self.weight, None, &self.flags)
+    }
+}
+
+impl Cleanup {
+    fn run(self, context: &Context) -> Done {
+        resources::cleanup(context, Kind::Semaphore, self.dry_run)
+    }
+}
+
+impl Run {
+    fn run(self, context: &Context) -> Done {
+        resources::run(context, Kind::Semaphore, &self.name, self.weight, None, &self.flags, &self.command)
     }
 }
 
@@ -177,8 +176,7 @@ impl Define {
         context.client()?.ask(Command::Semaphore(resource.name, semaphore::Input::Define(config)), Vec::new())?;
         let human = format!("defined {BOLD}{}{BOLD:#}: {}", self.name, words::slots(self.capacity));
         let view = SemaphoreDefinition { name: &self.name, capacity: Some(self.capacity), ttl: ttl.map(Text) };
-        context.printer.result(&view, human);
-        Ok(exit::OK)
+        context.printer.result(&view, human)
     }
 }
 
@@ -196,8 +194,7 @@ impl List {
             let columns = ["NAME", "CAPACITY>", "AVAILABLE>", "HOLDERS>", "WAITERS>"];
             table::render(&columns, semaphores.iter().map(Usage::row).collect())
         };
-        context.printer.result(&Named("semaphores", views), human);
-        Ok(exit::OK)
+        context.printer.result(&Named("semaphores", views), human)
     }
 }
 
@@ -293,8 +290,7 @@ impl Show {
             human.push_str(&format!("\n\n{}", table::render(&columns, holders.iter().map(row).collect())));
         }
         human.push_str(&resources::line_rows(&semaphore.waiters, at, true));
-        context.printer.result(&view, human);
-        Ok(exit::OK)
+        context.printer.result(&view, human)
     }
 }
 
@@ -314,8 +310,7 @@ impl Heartbeat {
                 );
                 let slots = words::slots(grant.claim.weight);
                 let view = Granted::extended(&self.name, &grant);
-                context.printer.result(&view, format!("extended {slots} of {BOLD}{}{BOLD:#}: {lasts}", self.name));
-                Ok(exit::OK)
+                context.printer.result(&view, format!("extended {slots} of {BOLD}{}{BOLD:#}: {lasts}", self.name))
             }
             (Outcome::Semaphore(outcome), _) => Err(resources::semaphore_refusal(&self.name, &outcome)),
             _ => Err(resources::undefined(&self.name)),
@@ -335,8 +330,7 @@ impl Release {
         match client.ask(Command::Semaphore(self.name.clone(), input), Vec::new())?.0 {
             Outcome::Semaphore(semaphore::Outcome::Released) => {
                 let view = Released { name: &self.name, outcome: "released", forced: self.force };
-                context.printer.result(&view, format!("released {BOLD}{}{BOLD:#}", self.name));
-                Ok(exit::OK)
+                context.printer.result(&view, format!("released {BOLD}{}{BOLD:#}", self.name))
             }
             Outcome::Semaphore(outcome) => Err(resources::semaphore_refusal(&self.name, &outcome)),
             _ => Err(resources::undefined(&self.name)),

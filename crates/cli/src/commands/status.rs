@@ -11,7 +11,6 @@ use super::recording::record_ended;
 use super::tasks::brief;
 use super::{Done, pipelines, why};
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
 use crate::terminal::Style;
@@ -45,8 +44,7 @@ impl Status {
             }
             None => DONE.into(),
         };
-        context.printer.result(&view(&overview, &next), human(&overview, &at_phases, &next, &project.host().id));
-        Ok(exit::OK)
+        context.printer.result(&view(&overview, &next), human(&overview, &at_phases, &next, &project.host().id))
     }
 }
 

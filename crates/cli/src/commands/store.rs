@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde::Serialize;
 
 use banksman_runtime::{Place, Project, ProjectError};
@@ -25,10 +25,11 @@ pub(crate) struct Store {
     verb: Verb,
 }
 
-#[derive(Debug, Subcommand)]
-enum Verb {
-    Copy(Copy),
-    Backup(Backup),
+subcommands! {
+    enum Verb of Store {
+        Copy(Copy),
+        Backup(Backup),
+    }
 }
 
 /// Write a copy of the store to a file, while the store is in use.
@@ -69,11 +70,10 @@ struct Copy {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Written<'a> {
     file: Text<std::path::Display<'a>>,
-    bytes: u64,
-    last_event: i64,
+    #[serde(flatten)]
+    backup: banksman_store::sqlite::Backup,
 }
 
 /// The store that is in use now, and the one that no longer is.
@@ -84,24 +84,11 @@ struct Moved<'a> {
 }
 
 #[derive(Serialize)]
-struct CopiedView<'a> {
-    locks: usize,
-    semaphores: usize,
-    holders: usize,
-    tasks: usize,
-    items: usize,
-    events: usize,
+struct CopiedStore<'a> {
+    #[serde(flatten)]
+    copied: Copied,
     #[serde(flatten)]
     moved: Moved<'a>,
-}
-
-impl Store {
-    pub(crate) fn run(self, context: &Context) -> Done {
-        match self.verb {
-            Verb::Copy(copy) => copy.run(context),
-            Verb::Backup(backup) => backup.run(context),
-        }
-    }
 }
 
 impl Backup {
@@ -131,12 +118,11 @@ impl Backup {
             }
             error => error.into(),
         })?;
-        let view = Written { file: Text(self.file.display()), bytes: written.bytes, last_event: written.last_event };
+        let view = Written { file: Text(self.file.display()), backup: written };
         let size = words::bytes(written.bytes);
         context
             .printer
-            .result(&view, format!("{BOLD}{}{BOLD:#}: {size}, up to event {}", self.file.display(), written.last_event));
-        Ok(exit::OK)
+            .result(&view, format!("{BOLD}{}{BOLD:#}: {size}, up to event {}", self.file.display(), written.last_event))
     }
 }
 
@@ -148,28 +134,24 @@ impl Copy {
         if self.undo {
             project.undo_copy(&to)?;
             let human = format!("{BOLD}{from}{BOLD:#} is in use again; {} is retired", to.url());
-            context.printer.result(&Moved { store: &from, retired: &to.url() }, human);
-            return Ok(exit::OK);
+            return context.printer.result(&Moved { store: &from, retired: &to.url() }, human);
         }
         let url = to.url();
         let copied = match project.copy_to(to.clone()) {
             // An earlier copy was killed just before its end.
             Err(ProjectError::Store(StoreError::Moved { to: there })) if there == url && project.finish_copy(&to)? => {
                 let human = format!("the copy was complete already; {BOLD}{url}{BOLD:#} is in use now");
-                context.printer.result(&Moved { store: &url, retired: &from }, human);
-                return Ok(exit::OK);
+                return context.printer.result(&Moved { store: &url, retired: &from }, human);
             }
             copied => copied?,
         };
         let Copied { locks, semaphores, holders, tasks, items, events } = copied;
-        let moved = Moved { store: &url, retired: &from };
-        let view = CopiedView { locks, semaphores, holders, tasks, items, events, moved };
+        let view = CopiedStore { copied, moved: Moved { store: &url, retired: &from } };
         let human = format!(
             "copied {BOLD}{locks}{BOLD:#} locks, {BOLD}{semaphores}{BOLD:#} semaphores, {holders} holders, {BOLD}{tasks}{BOLD:#} tasks, {BOLD}{items}{BOLD:#} items and {BOLD}{events}{BOLD:#} events; event log and tables agree\n\
              {from} is retired; use the project with BANKSMAN_STORE={}",
             words::quoted(&url)
         );
-        context.printer.result(&view, human);
-        Ok(exit::OK)
+        context.printer.result(&view, human)
     }
 }

@@ -61,8 +61,7 @@ pub(crate) fn print(context: &Context, project: &Project, run: &Run, flags: &Log
             path: Text(path.display()),
             text: &text,
         };
-        context.printer.result(&view, "");
-        return Ok(exit::OK);
+        return context.printer.result(&view, "");
     }
     let printed = tail.read_to(&mut Log::new(&context.printer, flags.raw)).map_err(unreadable(&path))?;
     if printed == 0 {

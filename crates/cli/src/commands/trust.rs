@@ -1,6 +1,5 @@
 use std::path::Path;
 
-use banksman_core::task::Task;
 use banksman_core::{Seq, Status, TaskId, Title};
 use banksman_runtime::config::{Foreign, Settings};
 use banksman_runtime::{Project, ProjectError, Trust as Trusted};
@@ -10,7 +9,6 @@ use serde::Serialize;
 
 use super::{Done, config};
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, YELLOW};
 use crate::views::Text;
@@ -40,7 +38,7 @@ pub(crate) struct Trust {
 #[derive(Serialize)]
 struct TrustView<'a> {
     project: Text<std::path::Display<'a>>,
-    store: Option<ContentsView<'a>>,
+    store: Option<Contents>,
     keys: Vec<KeyView<'a>>,
 }
 
@@ -49,24 +47,6 @@ struct KeyView<'a> {
     key: &'static str,
     value: &'a str,
     trusted: bool,
-}
-
-#[derive(Serialize)]
-struct ContentsView<'a> {
-    place: &'a str,
-    id: Option<&'a str>,
-    trusted: bool,
-    tasks: usize,
-    commands: Vec<CommandView<'a>>,
-    workers: usize,
-    routes: usize,
-}
-
-#[derive(Serialize)]
-struct CommandView<'a> {
-    task: &'a TaskId,
-    title: &'a Title,
-    command: &'a str,
 }
 
 impl Trust {
@@ -102,10 +82,8 @@ impl Trust {
         }
         human.extend(foreign.iter().map(|foreign| line(foreign, trust.covers(&root, foreign))));
         human.push(format!("{DIM}in {}{DIM:#}", project_file.display()));
-        let store = store.as_ref().map(Contents::view);
         let view = TrustView { project: Text(root.display()), store, keys: keys.collect() };
-        context.printer.result(&view, human.join("\n"));
-        Ok(exit::OK)
+        context.printer.result(&view, human.join("\n"))
     }
 }
 
@@ -124,15 +102,24 @@ fn with_store(context: &Context) -> Result<Option<Project>, Failure> {
 }
 
 /// What a store would start, for the person who is to judge it.
+#[derive(Serialize)]
 struct Contents {
     place: String,
     id: Option<String>,
     trusted: bool,
     tasks: usize,
     /// The first few of them, with what they would run.
-    commands: Vec<(Task, String)>,
+    commands: Vec<StoredCommand>,
     workers: usize,
     routes: usize,
+}
+
+/// A task, and the command that it would run.
+#[derive(Serialize)]
+struct StoredCommand {
+    task: TaskId,
+    title: Title,
+    command: String,
 }
 
 impl Contents {
@@ -148,7 +135,7 @@ impl Contents {
                 let Some(command) = task.spec.work.as_ref().map(|work| work.words()) else { continue };
                 tasks += 1;
                 if commands.len() < COMMANDS_SHOWN {
-                    commands.push((task, command));
+                    commands.push(StoredCommand { task: task.id, title: task.spec.title, command });
                 }
             }
             next = more;
@@ -159,20 +146,6 @@ impl Contents {
         Ok(Contents { place: project.store(), id, trusted: project.is_trusted()?, tasks, commands, workers, routes })
     }
 
-    fn view(&self) -> ContentsView<'_> {
-        let commands =
-            self.commands.iter().map(|(task, command)| CommandView { task: &task.id, title: &task.spec.title, command });
-        ContentsView {
-            place: &self.place,
-            id: self.id.as_deref(),
-            trusted: self.trusted,
-            tasks: self.tasks,
-            commands: commands.collect(),
-            workers: self.workers,
-            routes: self.routes,
-        }
-    }
-
     fn page(&self) -> String {
         let id = self.id.as_ref().map_or_else(|| "no id yet".into(), |id| format!("id {id}…"));
         let mut page = format!("{}{BOLD}store{BOLD:#} {} {DIM}({id}){DIM:#}", word(self.trusted), self.place);
@@ -180,9 +153,9 @@ impl Contents {
         let count = |number: usize, one: &str| format!("{number} {one}{}", if number == 1 { "" } else { "s" });
         let tasks = format!("{} with a command", count(self.tasks, "unfinished task"));
         page.push_str(&format!("\n{indent}{tasks}, {}, {}", count(self.workers, "worker"), count(self.routes, "route")));
-        for (task, command) in &self.commands {
+        for StoredCommand { task, command, .. } in &self.commands {
             let command: String = command.chars().take(COMMAND_SHOWN).map(harmless).collect();
-            page.push_str(&format!("\n{indent}{DIM}{}{DIM:#} {command}", task.id));
+            page.push_str(&format!("\n{indent}{DIM}{task}{DIM:#} {command}"));
         }
         if self.tasks > self.commands.len() {
             page.push_str(&format!("\n{indent}{DIM}… banksman tasks list shows all of them{DIM:#}"));

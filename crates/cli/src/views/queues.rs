@@ -55,18 +55,15 @@ pub(crate) struct QueueView<'a> {
     #[serde(flatten)]
     terms: TermsView<'a>,
     length: u32,
-    ready: u64,
-    resting: u64,
-    processing: u64,
-    dead: u64,
+    #[serde(flatten)]
+    counts: QueueCounts,
     waiters: usize,
 }
 
 impl<'a> QueueView<'a> {
-    pub(crate) fn new(queue: &'a Queue, counts: &QueueCounts, waiters: usize) -> QueueView<'a> {
-        let QueueCounts { ready, resting, processing, dead } = *counts;
+    pub(crate) fn new(queue: &'a Queue, counts: QueueCounts, waiters: usize) -> QueueView<'a> {
         let (name, terms) = (&queue.name, (&queue.config).into());
-        QueueView { name, paused: queue.paused, terms, length: queue.length, ready, resting, processing, dead, waiters }
+        QueueView { name, paused: queue.paused, terms, length: queue.length, counts, waiters }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use banksman_core::{ItemId, Name, RunnerId, SectionId, Stamp, Status, Task, TaskId, Title};
+use banksman_core::{Name, RunnerId, SectionId, Stamp, Status, Task, TaskId, Title};
 use banksman_runtime::inspect::{LiveRun, Manned};
 use banksman_store::{DeadItems, WorkItems};
 use serde::Serialize;
@@ -119,18 +119,17 @@ pub(crate) struct ItemsView<'a> {
 #[derive(Debug, Serialize)]
 struct DeadView<'a> {
     queue: &'a Name,
-    count: u64,
-    first: ItemId,
+    #[serde(flatten)]
+    dead: DeadItems,
 }
 
 impl<'a> From<&'a WorkItems> for ItemsView<'a> {
     fn from(items: &'a WorkItems) -> ItemsView<'a> {
-        let dead = |(queue, dead): (&'a Name, &'a DeadItems)| DeadView { queue, count: dead.count, first: dead.first };
         ItemsView {
             waiting: items.waiting,
             processing: items.processing,
             dead: items.deaths(),
-            dead_in: items.dead.iter().map(dead).collect(),
+            dead_in: items.dead.iter().map(|(queue, dead)| DeadView { queue, dead: *dead }).collect(),
         }
     }
 }

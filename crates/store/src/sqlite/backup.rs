@@ -13,7 +13,8 @@ use crate::error::StoreError;
 const STEPS: i32 = 100_000;
 
 /// What was written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Backup {
     /// The size of the file.
     pub bytes: u64,

@@ -135,7 +135,7 @@ fn fenced(mut item: Item) -> Item {
 }
 
 /// How many items of a queue stand how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct QueueCounts {
     /// Those that can be taken at once.
     pub ready: u64,
@@ -159,7 +159,7 @@ pub struct WorkItems {
 }
 
 /// The dead items of a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct DeadItems {
     /// How many there are.
     pub count: u64,

@@ -8,7 +8,7 @@ use banksman_core::{Decision, DecisionId};
 use banksman_engine::{DecisionOutcome, DecisionRequest, Reply, Request, Work};
 use banksman_runtime::Client;
 use banksman_store::{Key, Reader};
-use clap::{Args, Subcommand};
+use clap::Args;
 
 use super::{Done, resources, tasks};
 use crate::context::Context;
@@ -35,12 +35,13 @@ pub(crate) struct Decisions {
     verb: Verb,
 }
 
-#[derive(Debug, Subcommand)]
-enum Verb {
-    List(List),
-    Show(Show),
-    Resolve(Resolve),
-    Review(review::Review),
+subcommands! {
+    enum Verb of Decisions {
+        List(List),
+        Show(Show),
+        Resolve(Resolve),
+        Review(review::Review),
+    }
 }
 
 /// Show the questions that wait for an answer.
@@ -79,17 +80,6 @@ struct Resolve {
     note: Option<String>,
 }
 
-impl Decisions {
-    pub(crate) fn run(self, context: &Context) -> Done {
-        match self.verb {
-            Verb::List(list) => list.run(context),
-            Verb::Show(show) => show.run(context),
-            Verb::Resolve(resolve) => resolve.run(context),
-            Verb::Review(review) => review.run(context),
-        }
-    }
-}
-
 impl List {
     fn run(self, context: &Context) -> Done {
         let mut reader = context.project()?.reader()?;
@@ -100,8 +90,7 @@ impl List {
         } else {
             table::render(&["ID", "STATE", "RAISED", "QUESTION"], decisions.iter().map(view::row).collect())
         };
-        context.printer.result(&Named("decisions", views), human);
-        Ok(exit::OK)
+        context.printer.result(&Named("decisions", views), human)
     }
 }
 
@@ -109,8 +98,7 @@ impl Show {
     fn run(self, context: &Context) -> Done {
         let mut reader = context.project()?.reader()?;
         let decision = find(&mut reader, &self.decision)?;
-        context.printer.result(&DecisionView::from(&decision), view::page(&decision));
-        Ok(exit::OK)
+        context.printer.result(&DecisionView::from(&decision), view::page(&decision))
     }
 }
 
@@ -120,8 +108,7 @@ impl Resolve {
         let decision = find(&mut client.reader()?, &self.decision)?;
         let option = self.option.unwrap_or(decision.question.recommended);
         let decision = resolve(context, &client, &decision, option, self.note.as_deref())?;
-        context.printer.result(&DecisionView::from(&decision), answered(&decision));
-        Ok(exit::OK)
+        context.printer.result(&DecisionView::from(&decision), answered(&decision))
     }
 }
 

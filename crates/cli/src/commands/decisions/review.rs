@@ -7,7 +7,6 @@ use serde::Serialize;
 use super::{answered, open, resolve, view};
 use crate::commands::Done;
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::DIM;
 use crate::views::decisions::DecisionView;
@@ -78,8 +77,7 @@ impl Review {
         }
         let left = open(&mut reader)?.len();
         let view = Reviewed { resolved: done.iter().map(DecisionView::from).collect(), left };
-        context.printer.result(&view, format!("{} answered, {left} left", done.len()));
-        Ok(exit::OK)
+        context.printer.result(&view, format!("{} answered, {left} left", done.len()))
     }
 }
 

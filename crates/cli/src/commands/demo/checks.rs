@@ -12,39 +12,27 @@ use crate::failure::Failure;
 use crate::printer::{DIM, GREEN, RED};
 
 /// A sentence, and what speaks against it.
+#[derive(Serialize)]
 pub(super) struct Check {
+    #[serde(rename = "check")]
     name: &'static str,
+    pub(super) holds: bool,
     text: String,
     problems: Vec<String>,
 }
 
-#[derive(Serialize)]
-pub(super) struct CheckView<'a> {
-    check: &'static str,
-    holds: bool,
-    text: &'a str,
-    problems: &'a [String],
-}
-
 impl Check {
     fn new<const N: usize>(name: &'static str, text: String, conditions: [(bool, String); N]) -> Check {
-        let problems = conditions.into_iter().filter(|(holds, _)| !holds).map(|(_, problem)| problem).collect();
-        Check { name, text, problems }
-    }
-
-    pub(super) fn holds(&self) -> bool {
-        self.problems.is_empty()
+        let problems = conditions.into_iter().filter(|(holds, _)| !holds).map(|(_, problem)| problem);
+        let problems: Vec<String> = problems.collect();
+        Check { name, holds: problems.is_empty(), text, problems }
     }
 
     pub(super) fn line(&self) -> String {
-        match self.holds() {
+        match self.holds {
             true => format!("{GREEN}✓{GREEN:#} {}", self.text),
             false => format!("{RED}✗ NOT SO:{RED:#} {} {DIM}({}){DIM:#}", self.text, self.problems.join("; ")),
         }
-    }
-
-    pub(super) fn view(&self) -> CheckView<'_> {
-        CheckView { check: self.name, holds: self.holds(), text: &self.text, problems: &self.problems }
     }
 }
 

@@ -18,7 +18,7 @@ use super::Done;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::printer::{BOLD, DIM};
-use checks::CheckView;
+use checks::Check;
 use stage::Stage;
 use story::{SLOTS, TASKS};
 use timeline::Timeline;
@@ -35,7 +35,7 @@ pub(crate) struct Demo {}
 #[derive(Serialize)]
 struct Shown<'a> {
     holds: bool,
-    checks: Vec<CheckView<'a>>,
+    checks: &'a [Check],
     timeline: TimelineView<'a>,
 }
 
@@ -48,13 +48,12 @@ impl Demo {
         let timeline = Timeline::of(stage.seen(), &stage.ends()?, &plot.shifts);
         let checks = checks::all(&stage, &plot)?;
         drop(stage);
-        let holds = checks.iter().all(checks::Check::holds);
-        let lines: Vec<String> = checks.iter().map(checks::Check::line).collect();
+        let holds = checks.iter().all(|check| check.holds);
+        let lines: Vec<String> = checks.iter().map(Check::line).collect();
         let last =
             if holds { "Your turn: banksman init, then banksman tasks add TITLE --run COMMAND" } else { "This must not happen." };
         let human = format!("\n{}\n\n{}\n\n{DIM}{last}{DIM:#}", picture::draw(&timeline), lines.join("\n"));
-        let checks = checks.iter().map(checks::Check::view).collect();
-        context.printer.result(&Shown { holds, checks, timeline: timeline.view() }, human);
+        context.printer.print(&Shown { holds, checks: &checks, timeline: timeline.view() }, human);
         Ok(if holds { exit::OK } else { exit::ERROR })
     }
 }

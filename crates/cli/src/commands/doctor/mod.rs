@@ -101,7 +101,7 @@ impl Doctor {
         let is_wrong = findings.iter().any(Finding::is_wrong);
         let view = Health { healthy: !is_wrong, checks: findings.iter().map(Finding::view).collect() };
         let lines: Vec<String> = findings.iter().map(Finding::line).collect();
-        context.printer.result(&view, lines.join("\n"));
+        context.printer.print(&view, lines.join("\n"));
         Ok(if is_wrong { exit::UNHEALTHY } else { exit::OK })
     }
 }

@@ -6,7 +6,6 @@ use serde::Serialize;
 use crate::commands::Done;
 use crate::commands::resources::Dur;
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM};
 use crate::signals::Stops;
@@ -88,8 +87,7 @@ impl Compact {
             ));
         }
         human.push_str(&format!("\n{DIM}{}{DIM:#}", size(after)));
-        context.printer.result(&view, human);
-        Ok(exit::OK)
+        context.printer.result(&view, human)
     }
 }
 

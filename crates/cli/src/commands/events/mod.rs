@@ -5,14 +5,13 @@ use std::os::fd::AsFd;
 use banksman_core::event::{CustomKind, Event, Source, check_kind};
 use banksman_core::{Name, Seq, Wall};
 use banksman_store::{EventFilter, EventRow, Mark};
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::Done;
 use super::resources::Dur;
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{CYAN, DIM};
 use crate::signals::Signals;
@@ -53,10 +52,11 @@ pub(crate) struct Events {
     limit: Option<usize>,
 }
 
-#[derive(Debug, Subcommand)]
-enum Verb {
-    Emit(Emit),
-    Compact(compact::Compact),
+subcommands! {
+    enum Verb {
+        Emit(Emit),
+        Compact(compact::Compact),
+    }
 }
 
 /// Record an event of your own.
@@ -76,8 +76,7 @@ struct Emit {
 impl Events {
     pub(crate) fn run(self, context: &Context) -> Done {
         match self.verb {
-            Some(Verb::Emit(emit)) => emit.run(context),
-            Some(Verb::Compact(compact)) => compact.run(context),
+            Some(verb) => verb.run(context),
             None => self.show(context),
         }
     }
@@ -126,8 +125,7 @@ impl Events {
         } else {
             events.iter().map(event_line).collect::<Vec<_>>().join("\n")
         };
-        context.printer.result(&view, human);
-        Ok(exit::OK)
+        context.printer.result(&view, human)
     }
 }
 
@@ -227,7 +225,6 @@ impl Emit {
         let about = self.about.map(|about| about.to_string()).or_else(|| std::env::var("BANKSMAN_HOLDER").ok());
         let source = Source { component: "user".into(), id: about.map(Into::into) };
         let seq = context.client()?.emit(Event::Custom { kind, source, data })?;
-        context.printer.result(&Emitted { id: seq, kind: &self.kind }, format!("event {seq}"));
-        Ok(exit::OK)
+        context.printer.result(&Emitted { id: seq, kind: &self.kind }, format!("event {seq}"))
     }
 }

@@ -56,8 +56,7 @@ impl Check {
         match guard.evaluate(&inputs) {
             GuardResult::Passed => {
                 let human = format!("guard {} of runbook {} {GREEN}holds{GREEN:#}", guard.name, runbook.name);
-                context.printer.result(&Checked { guard: &guard.name, runbook: &runbook.name, passed: true }, human);
-                Ok(exit::OK)
+                context.printer.result(&Checked { guard: &guard.name, runbook: &runbook.name, passed: true }, human)
             }
             GuardResult::Failed { guard, action, part } => {
                 Err(Failure::new(exit::LOCKED, "GUARD_FAILED", format!("guard {guard} does not pass: {part}"))

@@ -5,7 +5,7 @@ mod check;
 use banksman_core::guard::Guard;
 use banksman_runbook::Runbook;
 use banksman_runtime::{RunbookError, RunbookFile, load_all, load_runbook};
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde::Serialize;
 
 use super::Done;
@@ -27,10 +27,11 @@ pub(crate) struct Guards {
     verb: Verb,
 }
 
-#[derive(Debug, Subcommand)]
-enum Verb {
-    Check(check::Check),
-    List(List),
+subcommands! {
+    enum Verb of Guards {
+        Check(check::Check),
+        List(List),
+    }
 }
 
 /// Show all guards of all runbooks.
@@ -40,15 +41,6 @@ struct List {
     /// Only those of this runbook, by name or file
     #[arg(long, value_name = "RUNBOOK")]
     runbook: Option<String>,
-}
-
-impl Guards {
-    pub(crate) fn run(self, context: &Context) -> Done {
-        match self.verb {
-            Verb::Check(check) => check.run(context),
-            Verb::List(list) => list.run(context),
-        }
-    }
 }
 
 /// All guards, and the first runbook that cannot be read.
@@ -111,7 +103,7 @@ impl List {
             table::render(&["GUARD", "RUNBOOK", "ON FAILURE", "HOLDS IF"], rows.collect())
         };
         let wrong = shelf.wrong.as_ref().map(|(file, _)| file.name.as_str());
-        context.printer.result(&Listed { guards, wrong }, human);
+        context.printer.print(&Listed { guards, wrong }, human);
         if !all.is_empty() {
             shelf.note_wrong(context);
         }

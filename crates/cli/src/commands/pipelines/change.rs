@@ -101,8 +101,7 @@ impl Set {
         let request = PipelineRequest::Set { id: id.clone(), vars, by: speaker(&id)? };
         let pipeline = stepped(&id, ask(&client, request)?)?;
         let view = VarsSet { pipeline: &id, vars: &pipeline.context };
-        context.printer.result(&view, format!("set {} of {BOLD}{id}{BOLD:#}", names.join(", ")));
-        Ok(exit::OK)
+        context.printer.result(&view, format!("set {} of {BOLD}{id}{BOLD:#}", names.join(", ")))
     }
 }
 
@@ -116,8 +115,7 @@ impl Checkpoint {
         let message = self.message.trim().into();
         let pipeline = stepped(&id, ask(&client, PipelineRequest::Checkpoint { id: id.clone(), message, by: speaker(&id)? })?)?;
         let view = CheckpointSet { pipeline: &id, phase: pipeline.phase(), message: self.message.trim() };
-        context.printer.result(&view, format!("noted for {BOLD}{id}{BOLD:#}"));
-        Ok(exit::OK)
+        context.printer.result(&view, format!("noted for {BOLD}{id}{BOLD:#}"))
     }
 }
 
@@ -164,7 +162,7 @@ fn told(context: &Context, client: &banksman_runtime::Client, pipeline: &Pipelin
     let at = Stamp { lease: rows.lease, wall: rows.wall };
     let task = pipeline.task().and_then(|task| rows.backlog.tasks.get(task));
     let human = format!("{BOLD}{}{BOLD:#} {}", pipeline.id, why::standing(pipeline, task, false, at));
-    context.printer.result(&Stepped::from(pipeline), human);
+    context.printer.print(&Stepped::from(pipeline), human);
     note_runner(context, client, &mut reader)?;
     Ok(exit::OK)
 }

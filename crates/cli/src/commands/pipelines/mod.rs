@@ -11,12 +11,12 @@ use banksman_core::{Epoch, TaskId};
 use banksman_engine::{PipelineOutcome, PipelineRequest, Reply, Request};
 use banksman_runtime::Client;
 use banksman_store::{Key, Reader};
-use clap::{Args, Subcommand};
+use clap::Args;
 
 pub(crate) use start::{Order, variables};
 pub(crate) use view::{COLUMNS, is_held_up, phases, row, tasks_at};
 
-use super::{Done, find, why};
+use super::{find, why};
 use crate::context::{Context, variable};
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -34,32 +34,17 @@ pub(crate) struct Pipelines {
     verb: Verb,
 }
 
-#[derive(Debug, Subcommand)]
-enum Verb {
-    Start(start::Start),
-    List(view::List),
-    Show(view::Show),
-    Set(change::Set),
-    Checkpoint(change::Checkpoint),
-    Retry(change::Retry),
-    Unblock(change::Unblock),
-    Cancel(change::Cancel),
-    Delete(change::Delete),
-}
-
-impl Pipelines {
-    pub(crate) fn run(self, context: &Context) -> Done {
-        match self.verb {
-            Verb::Start(start) => start.run(context),
-            Verb::List(list) => list.run(context),
-            Verb::Show(show) => show.run(context),
-            Verb::Set(set) => set.run(context),
-            Verb::Checkpoint(checkpoint) => checkpoint.run(context),
-            Verb::Retry(retry) => retry.run(context),
-            Verb::Unblock(unblock) => unblock.run(context),
-            Verb::Cancel(cancel) => cancel.run(context),
-            Verb::Delete(delete) => delete.run(context),
-        }
+subcommands! {
+    enum Verb of Pipelines {
+        Start(start::Start),
+        List(view::List),
+        Show(view::Show),
+        Set(change::Set),
+        Checkpoint(change::Checkpoint),
+        Retry(change::Retry),
+        Unblock(change::Unblock),
+        Cancel(change::Cancel),
+        Delete(change::Delete),
     }
 }
 

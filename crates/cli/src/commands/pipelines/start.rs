@@ -87,7 +87,7 @@ impl Order {
         let task = reader.view().load(&[Key::Task(id.clone())].into())?.backlog.tasks.remove(&id);
         let task = task.ok_or_else(|| find::no_task(id.as_str()))?;
         let human = format!("started {BOLD}{}{BOLD:#} {DIM}{id}{DIM:#}", task.spec.title);
-        context.printer.result(&PipelineView::new(&task, &pipeline, pipeline.phase_started), human);
+        context.printer.print(&PipelineView::new(&task, &pipeline, pipeline.phase_started), human);
         note_runner(context, &client, &mut reader)?;
         Ok(exit::OK)
     }

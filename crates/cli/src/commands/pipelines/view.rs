@@ -12,7 +12,6 @@ use super::find_pipeline;
 use crate::commands::tasks::{brief, coloured};
 use crate::commands::{Done, events, find, why};
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
@@ -68,8 +67,7 @@ impl List {
                 table::render(&COLUMNS, found.iter().map(|hosted| row(hosted, &tasks, at)).collect())
             }
         };
-        context.printer.result(&Named("pipelines", views), human);
-        Ok(exit::OK)
+        context.printer.result(&Named("pipelines", views), human)
     }
 }
 
@@ -136,8 +134,7 @@ impl Show {
             checkpoints: pipeline.checkpoints.iter().map(Into::into).collect(),
         };
         let human = page(host, &pipeline, &children, at) + &events::recent(&recent);
-        context.printer.result(&WithEvents::new(view, &recent), human);
-        Ok(exit::OK)
+        context.printer.result(&WithEvents::new(view, &recent), human)
     }
 }
 

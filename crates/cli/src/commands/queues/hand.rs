@@ -57,8 +57,7 @@ impl Requeue {
             Outcome::Requeued { queue } => {
                 let human = format!("{GREEN}requeued{GREEN:#} {BOLD}{item}{BOLD:#} in {queue}");
                 let (id, moved_to) = (Some(item), Some(queue));
-                context.printer.result(&Requeued { queue: &self.queue, id, moved_to, requeued: 1, stuck: 0 }, human);
-                Ok(exit::OK)
+                context.printer.result(&Requeued { queue: &self.queue, id, moved_to, requeued: 1, stuck: 0 }, human)
             }
             other => Err(refusal(&self.queue, Some(item), &other)),
         }
@@ -84,8 +83,7 @@ impl Requeue {
             return Err(failure.detail("queue", &self.queue).detail("requeued", &requeued));
         }
         let view = Requeued { queue: &self.queue, id: None, moved_to: None, requeued, stuck: left };
-        context.printer.result(&view, format!("{GREEN}requeued{GREEN:#} {} of {}", words::thousands(requeued), self.queue));
-        Ok(exit::OK)
+        context.printer.result(&view, format!("{GREEN}requeued{GREEN:#} {} of {}", words::thousands(requeued), self.queue))
     }
 }
 
@@ -125,7 +123,6 @@ impl Purge {
             }
         }
         let view = Purged { queue: &self.queue, purged };
-        context.printer.result(&view, format!("removed {} from {BOLD}{}{BOLD:#}", words::thousands(purged), self.queue));
-        Ok(exit::OK)
+        context.printer.result(&view, format!("removed {} from {BOLD}{}{BOLD:#}", words::thousands(purged), self.queue))
     }
 }

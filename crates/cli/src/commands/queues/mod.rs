@@ -10,7 +10,7 @@ use banksman_core::queue::{Outcome, QUEUES_LIMIT};
 use banksman_core::suggest::near;
 use banksman_core::{ItemId, Name};
 use banksman_store::Key;
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::Value;
 
 use super::Done;
@@ -32,44 +32,26 @@ pub(crate) struct Queues {
     verb: Verb,
 }
 
-#[derive(Debug, Subcommand)]
-enum Verb {
-    Define(terms::Define),
-    List(view::List),
-    Show(view::Show),
-    Push(push::Push),
-    Take(take::Take),
-    Extend(take::Extend),
-    Complete(take::Complete),
-    Fail(take::Fail),
-    Requeue(hand::Requeue),
-    Purge(hand::Purge),
-    Pause(terms::Pause),
-    Resume(terms::Resume),
+subcommands! {
+    enum Verb {
+        Define(terms::Define),
+        List(view::List),
+        Show(view::Show),
+        Push(push::Push),
+        Take(take::Take),
+        Extend(take::Extend),
+        Complete(take::Complete),
+        Fail(take::Fail),
+        Requeue(hand::Requeue),
+        Purge(hand::Purge),
+        Pause(terms::Pause),
+        Resume(terms::Resume),
+    }
 }
 
 impl Queues {
     pub(crate) fn run(self, context: &Context) -> Done {
         self.verb.run(context).map_err(|failure| meant(context, failure))
-    }
-}
-
-impl Verb {
-    fn run(self, context: &Context) -> Done {
-        match self {
-            Verb::Define(define) => define.run(context),
-            Verb::List(list) => list.run(context),
-            Verb::Show(show) => show.run(context),
-            Verb::Push(push) => push.run(context),
-            Verb::Take(take) => take.run(context),
-            Verb::Extend(extend) => extend.run(context),
-            Verb::Complete(complete) => complete.run(context),
-            Verb::Fail(fail) => fail.run(context),
-            Verb::Requeue(requeue) => requeue.run(context),
-            Verb::Purge(purge) => purge.run(context),
-            Verb::Pause(pause) => pause.run(context),
-            Verb::Resume(resume) => resume.run(context),
-        }
     }
 }
 

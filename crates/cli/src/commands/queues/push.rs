@@ -133,8 +133,7 @@ impl Push {
         let outcome = if sum.pushed == 0 && sum.duplicates > 0 { "duplicate" } else { "pushed" };
         let Sum { last: id, pushed, duplicates } = *sum;
         let view = PushedView { queue: &self.queue, id, outcome, pushed, duplicates };
-        context.printer.result(&view, human);
-        Ok(exit::OK)
+        context.printer.result(&view, human)
     }
 }
 

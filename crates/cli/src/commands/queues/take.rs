@@ -233,8 +233,7 @@ impl Extend {
             (Outcome::Extended { until }, at) => {
                 let human = format!("extended {BOLD}{}{BOLD:#}: yours for {}", self.own.item, words::span(until - at.lease));
                 let visible_until = Time(words::wall_of(until, at));
-                context.printer.result(&views::Extended { item: self.own.changed("extended"), visible_until }, human);
-                Ok(exit::OK)
+                context.printer.result(&views::Extended { item: self.own.changed("extended"), visible_until }, human)
             }
             (outcome, _) => Err(self.own.refused(&outcome)),
         }
@@ -251,8 +250,7 @@ impl Complete {
             }
             outcome => return Err(self.own.refused(&outcome)),
         };
-        context.printer.result(&self.own.changed(word), human);
-        Ok(exit::OK)
+        context.printer.result(&self.own.changed(word), human)
     }
 }
 
@@ -279,7 +277,6 @@ impl Fail {
             (outcome, _) => return Err(self.own.refused(&outcome)),
         };
         let view = views::Failed { item: self.own.changed(outcome), retry_at, moved_to };
-        context.printer.result(&view, human);
-        Ok(exit::OK)
+        context.printer.result(&view, human)
     }
 }

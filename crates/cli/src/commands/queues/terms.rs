@@ -10,7 +10,6 @@ use super::refusal;
 use crate::commands::Done;
 use crate::commands::resources::Dur;
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, YELLOW};
 use crate::views::queues::{Defined, Paused};
@@ -86,8 +85,7 @@ impl Define {
             config.max_attempts,
             words::thousands(config.max_length as usize)
         );
-        context.printer.result(&Defined { queue: &self.name, terms: (&config).into() }, human);
-        Ok(exit::OK)
+        context.printer.result(&Defined { queue: &self.name, terms: (&config).into() }, human)
     }
 }
 
@@ -98,8 +96,7 @@ impl Pause {
             other => return Err(refusal(&self.queue, None, &other)),
         }
         let human = format!("{YELLOW}paused{YELLOW:#} {BOLD}{}{BOLD:#}", self.queue);
-        context.printer.result(&Paused { queue: &self.queue, paused: true }, human);
-        Ok(exit::OK)
+        context.printer.result(&Paused { queue: &self.queue, paused: true }, human)
     }
 }
 
@@ -109,7 +106,6 @@ impl Resume {
             Outcome::Resumed => {}
             other => return Err(refusal(&self.queue, None, &other)),
         }
-        context.printer.result(&Paused { queue: &self.queue, paused: false }, format!("resumed {BOLD}{}{BOLD:#}", self.queue));
-        Ok(exit::OK)
+        context.printer.result(&Paused { queue: &self.queue, paused: false }, format!("resumed {BOLD}{}{BOLD:#}", self.queue))
     }
 }

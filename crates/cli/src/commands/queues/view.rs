@@ -13,7 +13,6 @@ use super::{no_item, no_queue};
 use crate::commands::tasks::brief;
 use crate::commands::{Done, events};
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
@@ -97,7 +96,7 @@ impl List {
         let counts = reader.view().queue_counts(seen.at.lease)?;
         let rows: Vec<(&Queue, QueueCounts)> =
             seen.queues.queues.values().map(|queue| (queue, counts.get(&queue.name).copied().unwrap_or_default())).collect();
-        let views = rows.iter().map(|(queue, counts)| QueueView::new(queue, counts, seen.waiters(&queue.name)));
+        let views = rows.iter().map(|(queue, counts)| QueueView::new(queue, *counts, seen.waiters(&queue.name)));
         let views: Vec<_> = views.collect();
         let human = if rows.is_empty() {
             format!("no queues yet\n{DIM}try: banksman queues define triage{DIM:#}")
@@ -112,8 +111,7 @@ impl List {
             let columns = ["NAME", "STATE", "READY>", "RESTING>", "PROCESSING>", "DEAD>", "WAITERS>"];
             table::render(&columns, rows.iter().map(row).collect())
         };
-        context.printer.result(&Named("queues", views), human);
-        Ok(exit::OK)
+        context.printer.result(&Named("queues", views), human)
     }
 }
 
@@ -134,8 +132,7 @@ fn dead<'a>(context: &Context, reader: &mut Reader, host: &Host, queues: impl It
         };
         table::render(&["ID", "IN", "DIED IN", "AT", "REASON"], items.iter().map(row).collect())
     };
-    context.printer.result(&Named("items", views), human);
-    Ok(exit::OK)
+    context.printer.result(&Named("items", views), human)
 }
 
 impl Show {
@@ -159,8 +156,7 @@ impl Show {
         let here = |item: &&Item| item.queue == self.queue;
         if let Some(id) = self.item {
             let item = seen.queues.items.get(&id).filter(here).ok_or_else(|| no_item(&self.queue, id))?;
-            context.printer.result(&seen.item(item), item_page(item, &seen));
-            return Ok(exit::OK);
+            return context.printer.result(&seen.item(item), item_page(item, &seen));
         }
         let counts = reader.view().queue_counts(seen.at.lease)?.get(&self.queue).copied().unwrap_or_default();
         let recent = reader.view().recent("queue", self.queue.as_str(), 5)?;
@@ -168,7 +164,7 @@ impl Show {
         let mut items: Vec<&Item> = seen.queues.items.values().filter(here).collect();
         items.sort_by_key(|item| turn(item));
         let view = QueuePage {
-            queue: QueueView::new(queue, &counts, waiters),
+            queue: QueueView::new(queue, counts, waiters),
             items: items.iter().map(|item| seen.item(item)).collect(),
             workers: seen.workers(&self.queue).map(|(name, state)| WorkerState { name, state }).collect(),
         };
@@ -181,8 +177,7 @@ impl Show {
             human += &format!("\n\n{}", table::render(&["ID", "STATE", "PRIORITY>", "ATTEMPTS>", "DATA", "DETAIL"], rows));
         }
         human += &events::recent(&recent);
-        context.printer.result(&WithEvents::new(view, &recent), human);
-        Ok(exit::OK)
+        context.printer.result(&WithEvents::new(view, &recent), human)
     }
 }
 

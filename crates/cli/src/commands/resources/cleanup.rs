@@ -14,7 +14,6 @@ use serde::Serialize;
 use super::super::Done;
 use super::{holder_state, is_over};
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::table;
 
@@ -93,8 +92,7 @@ pub(crate) fn cleanup(context: &Context, kind: Kind, dry_run: bool) -> Done {
         let rows = freed.iter().map(row).chain(removed.iter().map(wait)).collect();
         table::render(&[title, "HOLDER", "REASON", "EPOCH>"], rows)
     };
-    context.printer.result(&view, human);
-    Ok(exit::OK)
+    context.printer.result(&view, human)
 }
 
 /// What a look at all grants has found.

@@ -84,8 +84,7 @@ impl Apply {
         if let Some(note) = tasks::runner_note(&client, &mut reader)?.filter(|_| has_workers) {
             human += &format!("\n{DIM}{note}{DIM:#}");
         }
-        context.printer.result(&Named("runbooks", views), human);
-        Ok(exit::OK)
+        context.printer.result(&Named("runbooks", views), human)
     }
 }
 
@@ -102,8 +101,7 @@ impl Drop {
                 .detail("name", &self.runbook)
                 .hint("banksman runbooks list shows what is in force"));
         }
-        context.printer.result(&Applied::new(&self.runbook, &changes), page(&self.runbook, &changes));
-        Ok(exit::OK)
+        context.printer.result(&Applied::new(&self.runbook, &changes), page(&self.runbook, &changes))
     }
 }
 

@@ -38,8 +38,7 @@ impl Check {
         let views: Vec<_> = loaded.iter().filter_map(|(file, found)| Some(sizes(file, found.as_ref().ok()?))).collect();
         let lines: Vec<String> = loaded.iter().filter_map(|(file, found)| Some(line(file, found.as_ref().ok()?))).collect();
         let human = if lines.is_empty() { format!("{DIM}there are no runbooks{DIM:#}") } else { lines.join("\n") };
-        context.printer.result(&Named("runbooks", views), human);
-        Ok(exit::OK)
+        context.printer.result(&Named("runbooks", views), human)
     }
 
     /// The files that were named. Only for a name, a project must be there.

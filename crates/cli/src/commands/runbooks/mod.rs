@@ -8,11 +8,10 @@ mod new;
 pub(crate) mod picture;
 mod view;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 
 use super::Done;
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::views::Named;
 
 /// Runbooks: TOML files with pipelines, guards, strategies, workers and what they need.
@@ -26,15 +25,16 @@ pub(crate) struct Runbooks {
     verb: Verb,
 }
 
-#[derive(Debug, Subcommand)]
-enum Verb {
-    New(new::New),
-    Check(check::Check),
-    List(view::List),
-    Show(view::Show),
-    Schema(Schema),
-    Apply(apply::Apply),
-    Drop(apply::Drop),
+subcommands! {
+    enum Verb of Runbooks {
+        New(new::New),
+        Check(check::Check),
+        List(view::List),
+        Show(view::Show),
+        Schema(Schema),
+        Apply(apply::Apply),
+        Drop(apply::Drop),
+    }
 }
 
 /// Print a JSON Schema of the format, so that editors complete and check runbooks while one writes.
@@ -42,23 +42,10 @@ enum Verb {
 #[command(after_help = "Example:\n  banksman runbooks schema > runbook.schema.json")]
 struct Schema {}
 
-impl Runbooks {
-    pub(crate) fn run(self, context: &Context) -> Done {
-        match self.verb {
-            Verb::New(new) => new.run(context),
-            Verb::Check(check) => check.run(context),
-            Verb::List(list) => list.run(context),
-            Verb::Show(show) => show.run(context),
-            Verb::Schema(Schema {}) => schema(context),
-            Verb::Apply(apply) => apply.run(context),
-            Verb::Drop(drop) => drop.run(context),
-        }
+impl Schema {
+    fn run(self, context: &Context) -> Done {
+        let schema = banksman_runbook::schema();
+        let text = format!("{schema:#}");
+        context.printer.result(&Named("schema", schema), text)
     }
-}
-
-fn schema(context: &Context) -> Done {
-    let schema = banksman_runbook::schema();
-    let text = format!("{schema:#}");
-    context.printer.result(&Named("schema", schema), text);
-    Ok(exit::OK)
 }

@@ -75,7 +75,6 @@ impl New {
             "wrote {BOLD}{}{BOLD:#}\n{DIM}read its first lines, make it yours, and look at it with: banksman runbooks show {name}{DIM:#}",
             near_path(&path.to_string_lossy())
         );
-        context.printer.result(&Written { runbook: name, path: Text(path.display()) }, human);
-        Ok(exit::OK)
+        context.printer.result(&Written { runbook: name, path: Text(path.display()) }, human)
     }
 }

@@ -9,7 +9,6 @@ use super::force::{Force, in_force};
 use super::picture;
 use crate::commands::Done;
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::printer::{DIM, RED};
 use crate::table;
 use crate::views::runbooks::{Listed, RunbookView, Runbooks};
@@ -61,8 +60,7 @@ impl List {
         for name in &lost {
             human += &format!("\n{DIM}{name} is in force and has no file: banksman runbooks drop {}{DIM:#}", words::last(name));
         }
-        context.printer.result(&Runbooks { runbooks: views.collect(), without_file: &lost }, human);
-        Ok(exit::OK)
+        context.printer.result(&Runbooks { runbooks: views.collect(), without_file: &lost }, human)
     }
 }
 
@@ -80,7 +78,6 @@ fn mistakes(error: &RunbookError) -> String {
 impl Show {
     pub(super) fn run(self, context: &Context) -> Done {
         let runbook = load_runbook(&context.project()?, &self.name)?;
-        context.printer.result(&RunbookView::from(&runbook), picture::runbook(&runbook));
-        Ok(exit::OK)
+        context.printer.result(&RunbookView::from(&runbook), picture::runbook(&runbook))
     }
 }

@@ -13,7 +13,6 @@ use crate::commands::end_wait::EndWait;
 use crate::commands::resources::Dur;
 use crate::commands::{Done, find};
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, RED, YELLOW};
 use crate::signals::Signals;
@@ -105,6 +104,5 @@ fn said(context: &Context, run: &Run, outcome: &str, note: Option<&str>) -> Done
     human.extend(ended.and_then(|ended| ended.note.as_ref()).map(|note| format!(" {DIM}({note}){DIM:#}")));
     human.extend(note.map(|note| format!("\n{DIM}{note}{DIM:#}")));
     let note = ended.and_then(|ended| ended.note.as_deref()).or(note);
-    context.printer.result(&Killed { run: &run.id, task: &run.task, outcome, ending: how, note }, human);
-    Ok(exit::OK)
+    context.printer.result(&Killed { run: &run.id, task: &run.task, outcome, ending: how, note }, human)
 }

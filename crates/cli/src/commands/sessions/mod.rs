@@ -13,13 +13,12 @@ use banksman_core::{RunId, Task};
 use banksman_runtime::inspect::{self, LiveRun};
 use banksman_runtime::{Project, Sessions as Files};
 use banksman_store::Key;
-use clap::{Args, Subcommand};
+use clap::Args;
 
 use super::recording::record_ended;
 use super::tail::{self, LogFlags};
 use super::{Done, find};
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::printer::DIM;
 use crate::table;
 use crate::views::Named;
@@ -35,12 +34,13 @@ pub(crate) struct Sessions {
     verb: Verb,
 }
 
-#[derive(Debug, Subcommand)]
-enum Verb {
-    List(List),
-    Show(Show),
-    Logs(Logs),
-    Kill(kill::Kill),
+subcommands! {
+    enum Verb of Sessions {
+        List(List),
+        Show(Show),
+        Logs(Logs),
+        Kill(kill::Kill),
+    }
 }
 
 /// Show the sessions that live.
@@ -68,17 +68,6 @@ struct Logs {
     run: String,
     #[command(flatten)]
     flags: LogFlags,
-}
-
-impl Sessions {
-    pub(crate) fn run(self, context: &Context) -> Done {
-        match self.verb {
-            Verb::List(list) => list.run(context),
-            Verb::Show(show) => show.run(context),
-            Verb::Logs(logs) => logs.run(context),
-            Verb::Kill(kill) => kill.run(context),
-        }
-    }
 }
 
 /// A run with what is seen of its session.
@@ -142,8 +131,7 @@ impl List {
             table::render(&["RUN", "STATE", "TASK", "TRY>", "RUNNER", "KEEPER>", "CHILD>", "PROCESSES>", "OUTPUT>", "FOR>"], rows)
         };
         let data: Vec<_> = seen.iter().map(|seen| view::summary(seen, &project)).collect();
-        context.printer.result(&Named("sessions", data), human);
-        Ok(exit::OK)
+        context.printer.result(&Named("sessions", data), human)
     }
 }
 
@@ -163,8 +151,7 @@ impl Show {
                 Seen::ended(run.clone(), tasks.get(&run.task))
             }
         };
-        context.printer.result(&view::details(&seen, &project), view::page(&seen, &project, at));
-        Ok(exit::OK)
+        context.printer.result(&view::details(&seen, &project), view::page(&seen, &project, at))
     }
 }
 

@@ -106,7 +106,7 @@ impl Add {
             runner_alive: why.as_ref().is_some_and(|why| why.has_runner),
         };
         let said = why.as_ref().map_or_else(|| "deleted".into(), words);
-        context.printer.result(&view, format!("added {BOLD}{id}{BOLD:#} {}: {said}", task.spec.title));
+        context.printer.print(&view, format!("added {BOLD}{id}{BOLD:#} {}: {said}", task.spec.title));
         if !context.printer.json {
             why.iter().flat_map(notes).for_each(|note| context.printer.note(&format!("{DIM}{note}{DIM:#}")));
         }

@@ -168,8 +168,7 @@ impl Take {
         let id = find::task_id(&mut reader, &self.task)?;
         let taken = self.terms.take(context, &client, &mut reader, &id, self.anyway, None)?;
         let (view, human) = taken.told(&client)?;
-        context.printer.result(&view, human);
-        Ok(exit::OK)
+        context.printer.result(&view, human)
     }
 }
 
@@ -210,8 +209,7 @@ impl Release {
         };
         let (title, status) = (&task.spec.title, view::coloured(task.status()));
         let view = views::Brief::from(&*task);
-        context.printer.result(&view, format!("released {BOLD}{title}{BOLD:#} {DIM}{id}{DIM:#}: {status}"));
-        Ok(exit::OK)
+        context.printer.result(&view, format!("released {BOLD}{title}{BOLD:#} {DIM}{id}{DIM:#}: {status}"))
     }
 }
 
@@ -241,7 +239,7 @@ pub(super) fn heartbeat(
             };
             let lasts = until.map_or_else(String::new, |until| format!(", for {} more", words::span(until - at)));
             let view = views::Heartbeat { id, outcome: "seen", epoch: *epoch, expires_at };
-            context.printer.result(&view, format!("{id} is still yours{lasts}"));
+            context.printer.print(&view, format!("{id} is still yours{lasts}"));
             Ok(Some(exit::OK))
         }
         outcome => Err(refused(id, &outcome)),

@@ -102,8 +102,7 @@ pub(crate) fn cancel_all(context: &Context, names: &[String], no_wait: bool, tim
         lines.push(cancelled_line(&task, outcome, children));
         views.push(Changed { task: (&task).into(), outcome, children: Some(children) });
     }
-    context.printer.result(&Named("tasks", views), lines.join("\n"));
-    Ok(exit::OK)
+    context.printer.result(&Named("tasks", views), lines.join("\n"))
 }
 
 fn cancelled_line(task: &Task, outcome: &str, children: usize) -> String {
@@ -187,7 +186,7 @@ impl Retry {
             views.push(Changed { task: (&listed).into(), outcome, children: None });
             lines.push(format!("{BOLD}{}{BOLD:#} {DIM}{id}{DIM:#} {said}", task.spec.title));
         }
-        context.printer.result(&Named("tasks", views), lines.join("\n"));
+        context.printer.print(&Named("tasks", views), lines.join("\n"));
         let runners = reader.view().load(&[Key::Runners].into())?.backlog.runners;
         if !context.printer.json && !runners.values().any(|runner| super::is_alive(&client, runner)) {
             context.printer.note(&format!("{DIM}{}{DIM:#}", super::NO_RUNNER));
@@ -251,8 +250,7 @@ pub(crate) fn delete_all(context: &Context, names: &[String], force: bool) -> Do
         }
         left = held_back.into_iter().map(|(id, _)| id).collect();
     }
-    context.printer.result(&Named("tasks", views), lines.join("\n"));
-    Ok(exit::OK)
+    context.printer.result(&Named("tasks", views), lines.join("\n"))
 }
 
 /// Whether only tasks stand in the way that are to be deleted as well.

@@ -90,7 +90,7 @@ impl List {
             (true, false) => format!("{DIM}no matching tasks{DIM:#}"),
             (true, true) => format!("no tasks yet\n{DIM}try: banksman tasks add 'Say hello' --run 'echo hello'{DIM:#}"),
         };
-        context.printer.result(&view, human);
+        context.printer.print(&view, human);
         if let Some(next) = next.filter(|_| !context.printer.json) {
             let limit = self.limit.map(|limit| format!(" --limit {limit}")).unwrap_or_default();
             let command = format!("banksman tasks list{}{limit} --after {next}", self.options());

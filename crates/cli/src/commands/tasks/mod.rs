@@ -22,7 +22,7 @@ use banksman_core::{Epoch, Liveness, TaskId};
 use banksman_engine::{Reply, Request, TaskOutcome, TaskRequest};
 use banksman_runtime::Client;
 use banksman_store::{Key, Reader};
-use clap::{Args, Subcommand};
+use clap::Args;
 
 pub(crate) use claim::speaker;
 pub(crate) use end::{cancel_all, delete_all, remove_done};
@@ -30,8 +30,7 @@ pub(crate) use place::{Place, Placed};
 pub(crate) use refused::refused;
 pub(crate) use view::{brief, coloured, error};
 
-use super::Done;
-use crate::context::{Context, variable};
+use crate::context::variable;
 use crate::failure::Failure;
 
 /// Tasks: what is to be done.
@@ -46,44 +45,23 @@ pub(crate) struct Tasks {
     verb: Verb,
 }
 
-#[derive(Debug, Subcommand)]
-enum Verb {
-    Add(Box<add::Add>),
-    Import(import::Import),
-    List(list::List),
-    Show(show::Show),
-    Update(Box<update::Update>),
-    Take(claim::Take),
-    Release(claim::Release),
-    Wait(wait::Wait),
-    Heartbeat(report::Heartbeat),
-    Done(report::Done),
-    Fail(report::Fail),
-    Cancel(end::Cancel),
-    Retry(end::Retry),
-    Delete(end::Delete),
-    Logs(logs::Logs),
-}
-
-impl Tasks {
-    pub(crate) fn run(self, context: &Context) -> Done {
-        match self.verb {
-            Verb::Add(add) => add.run(context),
-            Verb::Import(import) => import.run(context),
-            Verb::List(list) => list.run(context),
-            Verb::Show(show) => show.run(context),
-            Verb::Update(update) => update.run(context),
-            Verb::Take(take) => take.run(context),
-            Verb::Release(release) => release.run(context),
-            Verb::Wait(wait) => wait.run(context),
-            Verb::Heartbeat(heartbeat) => heartbeat.run(context),
-            Verb::Done(done) => done.run(context),
-            Verb::Fail(fail) => fail.run(context),
-            Verb::Cancel(cancel) => cancel.run(context),
-            Verb::Retry(retry) => retry.run(context),
-            Verb::Delete(delete) => delete.run(context),
-            Verb::Logs(logs) => logs.run(context),
-        }
+subcommands! {
+    enum Verb of Tasks {
+        Add(Box<add::Add>),
+        Import(import::Import),
+        List(list::List),
+        Show(show::Show),
+        Update(Box<update::Update>),
+        Take(claim::Take),
+        Release(claim::Release),
+        Wait(wait::Wait),
+        Heartbeat(report::Heartbeat),
+        Done(report::Done),
+        Fail(report::Fail),
+        Cancel(end::Cancel),
+        Retry(end::Retry),
+        Delete(end::Delete),
+        Logs(logs::Logs),
     }
 }
 

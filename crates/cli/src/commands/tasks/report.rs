@@ -13,7 +13,6 @@ use super::refused::refused;
 use super::{claim, view};
 use crate::commands::find;
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM};
 use crate::views::{Time, tasks as views};
@@ -110,8 +109,7 @@ impl Heartbeat {
         };
         let expires_at = task.live().map(|live| Time(words::wall_of(live.seen.lease + timeout, live.seen)));
         let view = views::Heartbeat { id: &id, outcome, epoch, expires_at };
-        context.printer.result(&view, format!("{} is alive: the next sign is due in {}", name(&task), words::span(timeout)));
-        Ok(exit::OK)
+        context.printer.result(&view, format!("{} is alive: the next sign is due in {}", name(&task), words::span(timeout)))
     }
 }
 
@@ -174,8 +172,7 @@ fn conclude(context: &Context, of: &Of, anyway: bool, verdict: Verdict) -> crate
     } else {
         format!("{} is {}", name(&task), view::coloured(task.status()))
     };
-    context.printer.result(&views::Concluded { id: &id, outcome, status: task.status() }, human);
-    Ok(exit::OK)
+    context.printer.result(&views::Concluded { id: &id, outcome, status: task.status() }, human)
 }
 
 fn name(task: &Task) -> String {

@@ -12,7 +12,6 @@ use super::view;
 use crate::commands::recording::record_ended;
 use crate::commands::{Done, events, find, tail};
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM};
 use crate::views::Text;
@@ -53,8 +52,7 @@ impl Show {
         record_ended(context, &project, &mut reader)?;
         let sessions = Sessions::new(&project);
         let page = Page::load(&mut reader, &id, |run| tail::last_lines(&sessions.log(&run.id), LOG_LINES))?;
-        context.printer.result(&WithEvents::new(page.view(&sessions), &page.events), page.human(&sessions));
-        Ok(exit::OK)
+        context.printer.result(&WithEvents::new(page.view(&sessions), &page.events), page.human(&sessions))
     }
 }
 

@@ -10,7 +10,6 @@ use super::refused::refused;
 use super::{claim, list, place, spec, view};
 use crate::commands::{Done, find};
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, YELLOW};
 use crate::views::tasks::TaskView;
@@ -107,8 +106,7 @@ impl Update {
         let stopping = if view.stopping { format!(", {YELLOW}being stopped{YELLOW:#}") } else { String::new() };
         let (title, status) = (&listed.task.spec.title, view::coloured(listed.status()));
         let by = claim::grant_words(&listed.task);
-        context.printer.result(&view, format!("updated {BOLD}{title}{BOLD:#} {DIM}{id}{DIM:#}: {status}{by}{stopping}"));
-        Ok(exit::OK)
+        context.printer.result(&view, format!("updated {BOLD}{title}{BOLD:#} {DIM}{id}{DIM:#}: {status}{by}{stopping}"))
     }
 
     /// What is different, if anything is.

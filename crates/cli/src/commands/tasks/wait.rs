@@ -163,7 +163,7 @@ struct Waited<'a> {
 fn tell(context: &Context, fates: &[Fate]) -> u8 {
     let all = fates.iter().all(Fate::is_completed);
     let view = Waited { completed: all, tasks: fates.iter().map(Fate::view).collect() };
-    context.printer.result(&view, fates.iter().map(Fate::line).collect::<Vec<_>>().join("\n"));
+    context.printer.print(&view, fates.iter().map(Fate::line).collect::<Vec<_>>().join("\n"));
     if all { exit::OK } else { exit::UNHEALTHY }
 }
 

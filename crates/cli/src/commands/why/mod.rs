@@ -19,7 +19,6 @@ use super::recording::record_ended;
 use super::tasks::coloured;
 use super::{Done, find};
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::views::pipelines::PipelineView;
@@ -53,8 +52,7 @@ impl Why {
         // It may have been deleted between the two looks.
         let why = inspect::why(&mut reader, &project, &id)?.ok_or_else(|| find::no_task(&self.task))?;
         let failed = failed_task(&mut reader, &why)?;
-        context.printer.result(&view(&why), human(&why, failed.as_ref()));
-        Ok(exit::OK)
+        context.printer.result(&view(&why), human(&why, failed.as_ref()))
     }
 }
 

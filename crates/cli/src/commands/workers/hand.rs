@@ -8,7 +8,6 @@ use clap::Args;
 use super::no_worker;
 use crate::commands::Done;
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, YELLOW};
 use crate::views::workers::{Paused, Woken};
@@ -53,8 +52,7 @@ impl Wake {
             Outcome::Awake => ("awake", format!("{BOLD}{}{BOLD:#} {DIM}is awake already{DIM:#}", self.worker)),
             other => return Err(Failure::unexpected(&other)),
         };
-        context.printer.result(&Woken { worker: &self.worker, outcome: word }, human);
-        Ok(exit::OK)
+        context.printer.result(&Woken { worker: &self.worker, outcome: word }, human)
     }
 }
 
@@ -62,8 +60,7 @@ impl Pause {
     pub(super) fn run(self, context: &Context) -> Done {
         ask(context, &self.worker, WorkerRequest::Pause { worker: self.worker.clone() })?;
         let human = format!("{YELLOW}paused{YELLOW:#} {BOLD}{}{BOLD:#}", self.worker);
-        context.printer.result(&Paused { worker: &self.worker, paused: true }, human);
-        Ok(exit::OK)
+        context.printer.result(&Paused { worker: &self.worker, paused: true }, human)
     }
 }
 
@@ -71,7 +68,6 @@ impl Resume {
     pub(super) fn run(self, context: &Context) -> Done {
         ask(context, &self.worker, WorkerRequest::Resume { worker: self.worker.clone() })?;
         let human = format!("resumed {BOLD}{}{BOLD:#}", self.worker);
-        context.printer.result(&Paused { worker: &self.worker, paused: false }, human);
-        Ok(exit::OK)
+        context.printer.result(&Paused { worker: &self.worker, paused: false }, human)
     }
 }

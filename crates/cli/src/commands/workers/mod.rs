@@ -4,10 +4,8 @@ mod hand;
 mod view;
 
 use banksman_core::Name;
-use clap::{Args, Subcommand};
+use clap::Args;
 
-use super::Done;
-use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 
@@ -21,24 +19,13 @@ pub(crate) struct Workers {
     verb: Verb,
 }
 
-#[derive(Debug, Subcommand)]
-enum Verb {
-    List(view::List),
-    Show(view::Show),
-    Wake(hand::Wake),
-    Pause(hand::Pause),
-    Resume(hand::Resume),
-}
-
-impl Workers {
-    pub(crate) fn run(self, context: &Context) -> Done {
-        match self.verb {
-            Verb::List(list) => list.run(context),
-            Verb::Show(show) => show.run(context),
-            Verb::Wake(wake) => wake.run(context),
-            Verb::Pause(pause) => pause.run(context),
-            Verb::Resume(resume) => resume.run(context),
-        }
+subcommands! {
+    enum Verb of Workers {
+        List(view::List),
+        Show(view::Show),
+        Wake(hand::Wake),
+        Pause(hand::Pause),
+        Resume(hand::Resume),
     }
 }
 

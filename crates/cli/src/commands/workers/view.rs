@@ -13,7 +13,6 @@ use crate::commands::runbooks::picture;
 use crate::commands::tasks::brief;
 use crate::commands::{Done, events};
 use crate::context::Context;
-use crate::exit_codes as exit;
 use crate::printer::{BOLD, DIM, GREEN, YELLOW};
 use crate::table;
 use crate::views::events::WithEvents;
@@ -116,8 +115,7 @@ impl List {
             human += &format!("\n\n{}", table::render(&["ON", "THEN", "RUNBOOK"], routes.iter().map(row).collect()));
         }
         let routes = routes.into_iter().map(RouteView::applied);
-        context.printer.result(&Applied { workers: workers.iter().map(Seen::view).collect(), routes: routes.collect() }, human);
-        Ok(exit::OK)
+        context.printer.result(&Applied { workers: workers.iter().map(Seen::view).collect(), routes: routes.collect() }, human)
     }
 }
 
@@ -152,8 +150,7 @@ impl Show {
             human += &format!("\n{DIM}and {} more{DIM:#}", worker.jobs.len() - SHOWN);
         }
         human += &events::recent(&recent);
-        context.printer.result(&WithEvents::new(view, &recent), human);
-        Ok(exit::OK)
+        context.printer.result(&WithEvents::new(view, &recent), human)
     }
 }
 

@@ -92,13 +92,11 @@ impl Import {
         let plan = plan.expect("without problems there is a plan");
         let mut told = Told::of(&plan, &parsed);
         if self.dry_run {
-            context.printer.result(&told, format!("{} could be imported{}", told.words(), told.left_out()));
-            return Ok(exit::OK);
+            return context.printer.result(&told, format!("{} could be imported{}", told.words(), told.left_out()));
         }
         client.clear_imports()?;
         if plan.tasks.is_empty() {
-            context.printer.result(&told, format!("there is nothing to import{}", told.left_out()));
-            return Ok(exit::OK);
+            return context.printer.result(&told, format!("there is nothing to import{}", told.left_out()));
         }
         let ids = || (0..).zip(&plan.keys).map(|(number, key)| (key.clone(), id.task(number))).collect();
         told.ids = self.ids.then(ids);
@@ -107,8 +105,7 @@ impl Import {
         let human =
             format!("imported {BOLD}{}{BOLD:#} in {seconds:.1} s {DIM}(import {id}){DIM:#}{}", told.words(), told.left_out());
         told.import = Some(id);
-        context.printer.result(&told, human);
-        Ok(exit::OK)
+        context.printer.result(&told, human)
     }
 }
 
