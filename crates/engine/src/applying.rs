@@ -12,7 +12,7 @@ use banksman_core::resource::semaphore;
 use banksman_core::route::{FeedsItself, ROUTES_LIMIT, Route, RouteFact, Then};
 use banksman_core::worker::{self, Definition, Job};
 use banksman_core::{Effect, Name, Now, Span, queue};
-use banksman_store::{Crew, Key, Tables, Tx};
+use banksman_store::{Crew, Key, Tx};
 
 use crate::ledger::{wake_runners, wake_watchers};
 use crate::phases::{Lack, lacks, slot_keys};
@@ -154,11 +154,11 @@ impl ApplyRequest {
         workers.chain(routes).collect()
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> ApplyOutcome {
+    pub(crate) fn decide(&self, tx: &mut Tx) -> ApplyOutcome {
         let mut draft = Draft {
-            coordination: tables.coordination.clone(),
-            queues: tables.queues.clone(),
-            crew: tables.crew.clone(),
+            coordination: tx.tables.coordination.clone(),
+            queues: tx.tables.queues.clone(),
+            crew: tx.tables.crew.clone(),
             now: tx.now(Vec::new(), Span::ZERO),
             effects: Vec::new(),
             changes: Vec::new(),
@@ -175,12 +175,12 @@ impl ApplyRequest {
         if !draft.misfits.is_empty() {
             return ApplyOutcome::Refused(draft.misfits);
         }
-        (tables.coordination, tables.queues, tables.crew) = (draft.coordination, draft.queues, draft.crew);
+        (tx.tables.coordination, tx.tables.queues, tx.tables.crew) = (draft.coordination, draft.queues, draft.crew);
         if !draft.effects.is_empty() {
-            wake_watchers(tables, &draft.effects, tx);
+            wake_watchers(&draft.effects, tx);
             tx.carry_out(draft.effects, false);
-            withdraw_stale(tables, tx);
-            wake_runners(tables, tx, None);
+            withdraw_stale(tx);
+            wake_runners(tx, None);
         }
         ApplyOutcome::Applied(draft.changes)
     }

@@ -6,7 +6,7 @@ use banksman_core::backlog::Backlog;
 use banksman_core::resource::work_claim::{Input, Outcome, Part, Take};
 use banksman_core::task::{Need, State};
 use banksman_core::{Epoch, Pipeline, RunId, Task, TaskId};
-use banksman_store::{Key, Tables, Tx};
+use banksman_store::{Key, Tx};
 
 use crate::ledger::family;
 use crate::manual::{part, work};
@@ -60,12 +60,12 @@ fn waits_for(task: &Task, backlog: &Backlog) -> Vec<TaskId> {
 }
 
 /// A run waits for tasks: an edge of the graph of waits, and nothing else.
-pub(crate) fn awaiting(run: &RunId, epoch: Epoch, take: Take, seen: &Seen, tables: &mut Tables, tx: &mut Tx) -> RunOutcome {
-    match standing(run, epoch, tables) {
+pub(crate) fn awaiting(run: &RunId, epoch: Epoch, take: Take, seen: &Seen, tx: &mut Tx) -> RunOutcome {
+    match standing(run, epoch, &tx.tables) {
         RunOutcome::Done => {}
         other => return other,
     }
-    match work(Input::Await(Box::new(take)), &seen.now(tx), tables, tx) {
+    match work(Input::Await(Box::new(take)), &seen.now(tx), tx) {
         Outcome::Waiting(waiting, _) => RunOutcome::Awaits(waiting.ticket),
         Outcome::Deadlock(cycle) => RunOutcome::Deadlock(cycle),
         other => unreachable!("a wait is noted or refused: {other:?}"),

@@ -6,31 +6,31 @@ use banksman_core::backlog::{ERRAND_ATTEMPTS, Run};
 use banksman_core::event::{Event, Finished};
 use banksman_core::resource::lock;
 use banksman_core::{Effect, Notice, NoticeKind, OutboxCommand, RunnerId, Seq, Status, TaskId, decision, task};
-use banksman_store::{Tables, Tx};
+use banksman_store::Tx;
 
 use crate::ledger::{carry_out, drop_commands, step_task, wake_runners};
 use crate::manual::end_if_over;
 use crate::request::Seen;
 use crate::runs::RunOutcome;
 
-pub(crate) fn stepped(id: &TaskId, input: task::Input, tables: &mut Tables, tx: &mut Tx) -> RunOutcome {
+pub(crate) fn stepped(id: &TaskId, input: task::Input, tx: &mut Tx) -> RunOutcome {
     let before = tx.seq;
-    let Some(outcome) = step_task(tables, tx, id, input, None) else { return RunOutcome::Late };
+    let Some(outcome) = step_task(tx, id, input, None) else { return RunOutcome::Late };
     if tx.seq != before {
-        wake_runners(tables, tx, None);
+        wake_runners(tx, None);
     }
-    RunOutcome::Stepped(outcome, Box::new(tables.backlog.tasks[id].clone()))
+    RunOutcome::Stepped(outcome, Box::new(tx.tables.backlog.tasks[id].clone()))
 }
 
 /// Makes a task ready if its rest is over, or if who worked on it has lost its lock.
-pub(crate) fn ripen(id: &TaskId, seen: &Seen, tables: &mut Tables, tx: &mut Tx) {
-    let Some(task) = tables.backlog.tasks.get(id) else { return };
+pub(crate) fn ripen(id: &TaskId, seen: &Seen, tx: &mut Tx) {
+    let Some(task) = tx.tables.backlog.tasks.get(id) else { return };
     let input = match &task.state {
         task::State::Backoff { .. } => task::Input::Ripen,
         task::State::Manual { holder, epoch, .. } => {
             let (holder, epoch) = (holder.clone(), *epoch);
-            end_if_over(id, &seen.now(tx), tables, tx);
-            match tables.coordination.locks.get(&id.lock()).map(|lock| &lock.state) {
+            end_if_over(id, &seen.now(tx), tx);
+            match tx.tables.coordination.locks.get(&id.lock()).map(|lock| &lock.state) {
                 Some(lock::State::Held(grant)) if grant.epoch == epoch => {
                     task::Input::Take { holder, epoch, until: grant.deadline() }
                 }
@@ -39,15 +39,15 @@ pub(crate) fn ripen(id: &TaskId, seen: &Seen, tables: &mut Tables, tx: &mut Tx) 
         }
         _ => return,
     };
-    step_task(tables, tx, id, input, None);
+    step_task(tx, id, input, None);
 }
 
 /// People are told once that there is nothing left to do, after something was done.
-pub(crate) fn rest(runner: &RunnerId, counts: &BTreeMap<Status, u64>, dead: u64, tables: &mut Tables, tx: &mut Tx) -> RunOutcome {
-    if tables.backlog.runs.values().any(Run::is_live) || !tables.backlog.finish.is_news() {
+pub(crate) fn rest(runner: &RunnerId, counts: &BTreeMap<Status, u64>, dead: u64, tx: &mut Tx) -> RunOutcome {
+    if tx.tables.backlog.runs.values().any(Run::is_live) || !tx.tables.backlog.finish.is_news() {
         return RunOutcome::Late;
     }
-    tables.backlog.finish.told = tx.seq;
+    tx.tables.backlog.finish.told = tx.seq;
     let words: Vec<String> = counts.iter().map(|(status, number)| format!("{number} {status}")).collect();
     let tasks = (!words.is_empty()).then(|| format!("Tasks: {}.", words.join(", ")));
     let items = (dead > 0).then(|| format!("Items: {dead} dead."));
@@ -56,23 +56,16 @@ pub(crate) fn rest(runner: &RunnerId, counts: &BTreeMap<Status, u64>, dead: u64,
         Notice { kind: NoticeKind::BacklogFinished, subject: "nothing is left to do".into(), text: said.join(" ").into() };
     let effects =
         vec![Effect::Emit(Event::Finished(Finished(counts.clone()))), Effect::Send(OutboxCommand::Notify(Box::new(notice)))];
-    carry_out(tables, tx, effects, Some(runner));
+    carry_out(tx, effects, Some(runner));
     RunOutcome::Done
 }
 
 /// An outbox command was done, or tried in vain: it is tried again later, and in the end a person is asked.
-pub(crate) fn tried(
-    runner: &RunnerId,
-    seq: Seq,
-    error: Option<&str>,
-    is_final: bool,
-    tables: &mut Tables,
-    tx: &mut Tx,
-) -> RunOutcome {
-    let entry = tables.backlog.outbox.get_mut(&seq).filter(|entry| entry.executor.as_ref() == Some(runner));
+pub(crate) fn tried(runner: &RunnerId, seq: Seq, error: Option<&str>, is_final: bool, tx: &mut Tx) -> RunOutcome {
+    let entry = tx.tables.backlog.outbox.get_mut(&seq).filter(|entry| entry.executor.as_ref() == Some(runner));
     let Some(entry) = entry else { return RunOutcome::Late };
     let Some(error) = error else {
-        drop_commands(tables, tx, |entry| entry.seq == seq);
+        drop_commands(tx, |entry| entry.seq == seq);
         return RunOutcome::Done;
     };
     if entry.is_dead() {
@@ -87,7 +80,7 @@ pub(crate) fn tried(
         let entry = entry.clone();
         let now = tx.now(Vec::new(), Default::default());
         let step = decision::ask_about(seq, &entry.command, attempts, error, &now);
-        carry_out(tables, tx, step.effects, Some(runner));
+        carry_out(tx, step.effects, Some(runner));
     }
     RunOutcome::Done
 }

@@ -6,7 +6,7 @@ use banksman_core::resource::lock;
 use banksman_core::task::admission::{Admission, Reason};
 use banksman_core::task::{self, Need};
 use banksman_core::{Name, Now, Pipeline, RunId, RunnerId, SectionId, Task};
-use banksman_store::{Tables, Tx};
+use banksman_store::Tx;
 
 use crate::facts;
 use crate::guards::check_at_claim;
@@ -15,27 +15,20 @@ use crate::request::Seen;
 use crate::runs::{Candidate, RunOutcome, Work};
 use crate::sections;
 
-pub(crate) fn claim(
-    runner: &RunnerId,
-    room: usize,
-    candidates: &[Candidate],
-    seen: &Seen,
-    tables: &mut Tables,
-    tx: &mut Tx,
-) -> RunOutcome {
+pub(crate) fn claim(runner: &RunnerId, room: usize, candidates: &[Candidate], seen: &Seen, tx: &mut Tx) -> RunOutcome {
     let mut started = Vec::new();
     let mut blocked = Vec::new();
     let mut refuted = Vec::new();
     // One that was taken for dead, and cleared away, must not start anything: nobody would watch over it.
-    if !tables.backlog.runners.contains_key(runner) {
+    if !tx.tables.backlog.runners.contains_key(runner) {
         return RunOutcome::Late;
     }
     for candidate in candidates {
         if started.len() == room {
             break;
         }
-        tx.depth = tables.backlog.tasks.get(&candidate.task).map_or(0, |task| task.spec.depth);
-        match claim_one(runner, candidate, seen, &mut refuted, tables, tx) {
+        tx.depth = tx.tables.backlog.tasks.get(&candidate.task).map_or(0, |task| task.spec.depth);
+        match claim_one(runner, candidate, seen, &mut refuted, tx) {
             Ok(work) => started.push(work),
             Err(reasons) => blocked.push((candidate.task.clone(), reasons)),
         }
@@ -49,34 +42,33 @@ fn claim_one(
     candidate: &Candidate,
     seen: &Seen,
     refuted: &mut Vec<Pipeline>,
-    tables: &mut Tables,
     tx: &mut Tx,
 ) -> Result<Work, Vec<Reason>> {
-    let Some(task) = tables.backlog.tasks.get(&candidate.task) else { return Err(Vec::new()) };
+    let Some(task) = tx.tables.backlog.tasks.get(&candidate.task) else { return Err(Vec::new()) };
     // It was changed since it was seen: the rows that it needs now were not loaded.
     if (&task.spec.section, &task.spec.needs) != (&candidate.section, &candidate.needs) || task.has_phases() {
         return Err(Vec::new());
     }
     let now = seen.now(tx);
-    match facts::admit(task, Some(runner), &tables.coordination, &tables.backlog, &now) {
+    match facts::admit(task, Some(runner), &tx.tables.coordination, &tx.tables.backlog, &now) {
         Admission::Run => {}
         Admission::Blocked(reasons) => return Err(reasons),
     }
-    let recheck = check_at_claim(&candidate.task, &candidate.asks, &now, tables, tx).map_err(|not_now| {
+    let recheck = check_at_claim(&candidate.task, &candidate.asks, &now, tx).map_err(|not_now| {
         refuted.extend(not_now.pipeline());
         Vec::new()
     })?;
     // What was admitted is granted; were it not so, nothing of it would be kept.
-    let taken = occupy(candidate, &tables.coordination, &tables.backlog, now);
+    let taken = occupy(candidate, &tx.tables.coordination, &tx.tables.backlog, now);
     let (draft, holds) = taken.ok_or_else(Vec::new)?;
-    draft.keep(tables, tx);
-    let owner = tables.backlog.runners[runner].clone();
-    let Task { attempts, spec, .. } = &tables.backlog.tasks[&candidate.task];
+    draft.keep(tx);
+    let owner = tx.tables.backlog.runners[runner].clone();
+    let Task { attempts, spec, .. } = &tx.tables.backlog.tasks[&candidate.task];
     let attempt = spec.first_attempt.saturating_add(*attempts);
     let input = task::Input::Start { run: candidate.run.clone(), runner: runner.clone(), recheck };
-    let outcome = step_task(tables, tx, &candidate.task, input, Some(runner));
+    let outcome = step_task(tx, &candidate.task, input, Some(runner));
     let Some(task::Outcome::Started(epoch)) = outcome else { unreachable!("an admitted task starts: {outcome:?}") };
-    let task = tables.backlog.tasks[&candidate.task].clone();
+    let task = tx.tables.backlog.tasks[&candidate.task].clone();
     let mut run = Run {
         id: candidate.run.clone(),
         task: task.id.clone(),
@@ -93,7 +85,7 @@ fn claim_one(
         ended: None,
     };
     run.renew(&owner, tx.lease);
-    tables.backlog.runs.insert(run.id.clone(), run.clone());
+    tx.tables.backlog.runs.insert(run.id.clone(), run.clone());
     Ok(Work { run, task })
 }
 

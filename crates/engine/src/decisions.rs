@@ -52,18 +52,23 @@ impl DecisionRequest {
         own.into_iter().chain(about).chain(self.run.iter().flat_map(|work| end_keys(work))).collect()
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> DecisionOutcome {
-        if tables.backlog.decisions.get(&self.id).is_some_and(|decision| decision.is_open() && !self.is_current(decision, tables))
+    pub(crate) fn decide(&self, tx: &mut Tx) -> DecisionOutcome {
+        if tx
+            .tables
+            .backlog
+            .decisions
+            .get(&self.id)
+            .is_some_and(|decision| decision.is_open() && !self.is_current(decision, &tx.tables))
         {
             return DecisionOutcome::Late;
         }
-        let Some(decision) = tables.backlog.decisions.remove(&self.id) else { return DecisionOutcome::Unknown };
+        let Some(decision) = tx.tables.backlog.decisions.remove(&self.id) else { return DecisionOutcome::Unknown };
         let input = decision::Input::Resolve { option: self.option, by: self.by.clone(), note: self.note.clone() };
         let step = decision.step(input, &tx.now(Vec::new(), Default::default()));
-        tables.backlog.decisions.insert(self.id.clone(), step.state.clone());
+        tx.tables.backlog.decisions.insert(self.id.clone(), step.state.clone());
         tx.carry_out(step.effects, false);
         if let decision::Outcome::Resolved(act) = &step.outcome {
-            carry_out(*act, &step.state, self.run.as_deref(), tables, tx);
+            carry_out(*act, &step.state, self.run.as_deref(), tx);
         }
         DecisionOutcome::Stepped(step.outcome, Box::new(step.state))
     }
@@ -77,50 +82,50 @@ impl DecisionRequest {
 }
 
 /// Does what an answer says. What it was about may have changed meanwhile; then the machines refuse, and nothing happens.
-fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tables: &mut Tables, tx: &mut Tx) {
+fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tx: &mut Tx) {
     match (&decision.question.about, act) {
-        (About::Task(task), Act::Retry) => drop(step_task(tables, tx, task, task::Input::Retry, None)),
-        (About::Task(task), Act::Skip) => drop(step_task(tables, tx, task, task::Input::Set(Mark::Skipped), None)),
-        (About::Task(task), Act::Wait) => drop(step_pipeline(task, pipeline::Input::Wait, tables, tx)),
+        (About::Task(task), Act::Retry) => drop(step_task(tx, task, task::Input::Retry, None)),
+        (About::Task(task), Act::Skip) => drop(step_task(tx, task, task::Input::Set(Mark::Skipped), None)),
+        (About::Task(task), Act::Wait) => drop(step_pipeline(task, pipeline::Input::Wait, tx)),
         (About::Task(task), Act::Pass) => {
             let by = decision.answered_by().map(Into::into);
-            step_pipeline(task, pipeline::Input::Unblock { by }, tables, tx);
+            step_pipeline(task, pipeline::Input::Unblock { by }, tx);
         }
-        (About::Task(task), Act::Fail) if tables.backlog.pipelines.contains_key(task) => {
-            step_pipeline(task, pipeline::Input::GiveUp, tables, tx);
+        (About::Task(task), Act::Fail) if tx.tables.backlog.pipelines.contains_key(task) => {
+            step_pipeline(task, pipeline::Input::GiveUp, tx);
         }
         (About::Task(task), Act::Fail) => {
             let error = format!("given up by decision {}", decision.id).into();
-            tasks::stop(task, After::Fail { error }, tables, tx);
+            tasks::stop(task, After::Fail { error }, tx);
         }
         (About::Task(task), Act::Cancel) => {
-            tasks::stop(task, After::Cancel, tables, tx);
-            for child in descendants(tables, task) {
-                tasks::stop(&child, After::Cancel, tables, tx);
+            tasks::stop(task, After::Cancel, tx);
+            for child in descendants(&tx.tables, task) {
+                tasks::stop(&child, After::Cancel, tx);
             }
         }
         (About::OutboxCommand(seq), Act::Resend) => {
-            let heir = any_runner(tables);
-            if let Some(entry) = tables.backlog.outbox.get_mut(seq) {
+            let heir = any_runner(&tx.tables);
+            if let Some(entry) = tx.tables.backlog.outbox.get_mut(seq) {
                 (entry.attempts, entry.due) = (0, tx.lease);
                 if entry.command.run().is_none() {
                     entry.executor = heir;
                 }
             }
         }
-        (About::Route(route), Act::Remove) => routing::remove(route, tables, tx),
+        (About::Route(route), Act::Remove) => routing::remove(route, tx),
         (About::Route(_), Act::Drop) => {}
-        (About::OutboxCommand(seq), Act::Drop) => drop(tables.backlog.outbox.remove(seq)),
+        (About::OutboxCommand(seq), Act::Drop) => drop(tx.tables.backlog.outbox.remove(seq)),
         (About::Run { task, .. }, Act::End | Act::Fail | Act::Cancel) => {
             let then = match act {
                 Act::Fail => Some(After::Fail { error: format!("marked as failed by decision {}", decision.id).into() }),
                 Act::Cancel => Some(After::Cancel),
                 _ => None,
             };
-            then.into_iter().for_each(|then| drop(tasks::stop(task, then, tables, tx)));
-            run.and_then(|work| end_unproven(work, tables, tx));
-            for child in descendants(tables, task).into_iter().filter(|_| act == Act::Cancel) {
-                tasks::stop(&child, After::Cancel, tables, tx);
+            then.into_iter().for_each(|then| drop(tasks::stop(task, then, tx)));
+            run.and_then(|work| end_unproven(work, tx));
+            for child in descendants(&tx.tables, task).into_iter().filter(|_| act == Act::Cancel) {
+                tasks::stop(&child, After::Cancel, tx);
             }
         }
         (About::Task(_), Act::Resend | Act::Drop | Act::End | Act::Remove)
@@ -133,5 +138,5 @@ fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tables: &mut Tab
             unreachable!("a question only has options that fit what it is about")
         }
     }
-    wake_runners(tables, tx, None);
+    wake_runners(tx, None);
 }

@@ -20,21 +20,13 @@ use crate::request::Seen;
 use crate::runs::{RunOutcome, Work, ended};
 use crate::sections;
 
-pub(crate) fn finish(
-    runner: &RunnerId,
-    what: &Work,
-    ending: &Ended,
-    marker: &Marker,
-    watch: &Watch,
-    tables: &mut Tables,
-    tx: &mut Tx,
-) -> RunOutcome {
-    let Some(run) = tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
+pub(crate) fn finish(runner: &RunnerId, what: &Work, ending: &Ended, marker: &Marker, watch: &Watch, tx: &mut Tx) -> RunOutcome {
+    let Some(run) = tx.tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
     if (&run.owner, run.owner_epoch) != (runner, what.run.owner_epoch) || run.holds != what.run.holds {
         return RunOutcome::Late;
     }
-    let outcome = end(Some(runner), what, ending.clone(), marker, watch, tables, tx);
-    RunOutcome::Finished(outcome, Box::new(tables.backlog.tasks[&what.task.id].clone()), stopped(&what.task, tables))
+    let outcome = end(Some(runner), what, ending.clone(), marker, watch, tx);
+    RunOutcome::Finished(outcome, Box::new(tx.tables.backlog.tasks[&what.task.id].clone()), stopped(&what.task, &tx.tables))
 }
 
 /// The pipeline that a task is a phase of, if it does not go on by a task.
@@ -51,14 +43,13 @@ pub(crate) fn end(
     ending: Ended,
     marker: &Marker,
     watch: &Watch,
-    tables: &mut Tables,
     tx: &mut Tx,
 ) -> task::Outcome {
     let id = &what.run.id;
-    let run = tables.backlog.runs.get_mut(id).expect("the caller has seen it");
+    let run = tx.tables.backlog.runs.get_mut(id).expect("the caller has seen it");
     run.lease = None;
     let holds = std::mem::take(&mut run.holds);
-    let mut draft = Draft::new(&tables.coordination, tx.now(Vec::new(), Default::default()));
+    let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Default::default()));
     for hold in holds {
         // What was taken away by force is refused, and that is as good.
         draft.handle(match hold.need {
@@ -67,26 +58,26 @@ pub(crate) fn end(
             need => give_back(&need, id.holder(), hold.epoch),
         });
     }
-    draft.keep(tables, tx);
-    tables.coordination.claims.retain(|_, claim| claim.task.is_some() || claim.holder != id.holder());
-    end_claims(&id.holder(), tables, tx);
+    draft.keep(tx);
+    tx.tables.coordination.claims.retain(|_, claim| claim.task.is_some() || claim.holder != id.holder());
+    end_claims(&id.holder(), tx);
     if let Some(section) = &what.task.spec.section {
-        sections::leave(section, id, tables, tx);
+        sections::leave(section, id, tx);
     }
-    let said = tables.backlog.tasks.get(&what.task.id).and_then(|task| task.live()?.verdict.clone());
+    let said = tx.tables.backlog.tasks.get(&what.task.id).and_then(|task| task.live()?.verdict.clone());
     let input = task::Input::End {
         run: id.clone(),
         ending: ending.ending.clone(),
         ran: ending.ran,
         marker: marker.clone(),
-        children: open_children(tables, &what.task.id),
+        children: open_children(&tx.tables, &what.task.id),
         watch: *watch,
     };
     // What is left to do for the run is done, or pointless.
-    drop_commands(tables, tx, |entry| entry.command.run() == Some(id));
+    drop_commands(tx, |entry| entry.command.run() == Some(id));
     let tail = ending.tail.clone().unwrap_or_default();
-    note_printed(what, &ending.ending, &tail, tables, tx);
-    let outcome = step_task_after(tables, tx, &what.task.id, input, by, &tail);
+    note_printed(what, &ending.ending, &tail, tx);
+    let outcome = step_task_after(tx, &what.task.id, input, by, &tail);
     let outcome = outcome.expect("a task with a live run is not deleted");
     let setback = match &outcome {
         task::Outcome::Again(setback) => Some(*setback),
@@ -97,13 +88,13 @@ pub(crate) fn end(
         task::Verdict::Done { .. } => None,
         task::Verdict::Refused(refused) => Some(refused.reason().into()),
     });
-    let run = tables.backlog.runs.get_mut(id).expect("it was just there");
+    let run = tx.tables.backlog.runs.get_mut(id).expect("it was just there");
     run.ended = Some(Ended { setback, error, tail: None, ..ending });
     // Nobody needs to say any more whether it may be ended.
-    if let Some(asked) = open_question(id, &tables.backlog) {
-        withdraw(tables, tx, &asked);
+    if let Some(asked) = open_question(id, &tx.tables.backlog) {
+        withdraw(tx, &asked);
     }
-    wake_runners(tables, tx, by);
+    wake_runners(tx, by);
     outcome
 }
 
@@ -114,22 +105,22 @@ pub(crate) fn open_question(run: &RunId, backlog: &Backlog) -> Option<DecisionId
 }
 
 /// A person is asked once whether a run may be ended that cannot be proven dead.
-pub(crate) fn unproven(runner: &RunnerId, what: &Work, why: &str, tables: &mut Tables, tx: &mut Tx) -> RunOutcome {
-    let Some(run) = tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
+pub(crate) fn unproven(runner: &RunnerId, what: &Work, why: &str, tx: &mut Tx) -> RunOutcome {
+    let Some(run) = tx.tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
     if (&run.owner, run.owner_epoch) != (runner, what.run.owner_epoch) {
         return RunOutcome::Late;
     }
-    if open_question(&what.run.id, &tables.backlog).is_none() {
+    if open_question(&what.run.id, &tx.tables.backlog).is_none() {
         let now = tx.now(Vec::new(), Default::default());
         let step = decision::ask_about_run(&what.run.id, &what.task.id, &what.task.spec.title, why, &now);
-        carry_out(tables, tx, step.effects, Some(runner));
+        carry_out(tx, step.effects, Some(runner));
     }
     RunOutcome::Done
 }
 
 /// Ends a run because a person says that nothing of it lives. `None` if it is not what it was when the rows were read.
-pub(crate) fn end_unproven(what: &Work, tables: &mut Tables, tx: &mut Tx) -> Option<task::Outcome> {
-    let run = tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live())?;
+pub(crate) fn end_unproven(what: &Work, tx: &mut Tx) -> Option<task::Outcome> {
+    let run = tx.tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live())?;
     if run.owner_epoch != what.run.owner_epoch || run.holds != what.run.holds {
         return None;
     }
@@ -137,14 +128,14 @@ pub(crate) fn end_unproven(what: &Work, tables: &mut Tables, tx: &mut Tx) -> Opt
     // A person's word is no recovery: there is no limit to it.
     let watch = Watch { timeout: Span::ZERO, max_recoveries: u32::MAX, on_exhausted: task::OnExhausted::Escalate };
     // What is in its folder is looked at before the next attempt.
-    let outcome = end(None, what, ending, &Marker::Absent, &watch, tables, tx);
+    let outcome = end(None, what, ending, &Marker::Absent, &watch, tx);
     Some(outcome)
 }
 
 /// What a phase has printed as its result counts as said, if it ended well and has said nothing else.
-fn note_printed(what: &Work, ending: &Ending, tail: &str, tables: &mut Tables, tx: &mut Tx) {
+fn note_printed(what: &Work, ending: &Ending, tail: &str, tx: &mut Tx) {
     let Some(task::State::Running(live) | task::State::Stuck { live, .. }) =
-        tables.backlog.tasks.get(&what.task.id).map(|task| &task.state)
+        tx.tables.backlog.tasks.get(&what.task.id).map(|task| &task.state)
     else {
         return;
     };
@@ -153,21 +144,14 @@ fn note_printed(what: &Work, ending: &Ending, tail: &str, tables: &mut Tables, t
         && let Some(verdict) = printed(tail, &what.task)
     {
         let epoch = Some(live.epoch);
-        step_task(tables, tx, &what.task.id, task::Input::Conclude { epoch, verdict }, None);
+        step_task(tx, &what.task.id, task::Input::Conclude { epoch, verdict }, None);
     }
 }
 
-pub(crate) fn lose(
-    runner: &RunnerId,
-    what: &Work,
-    patience: Span,
-    watch: &Watch,
-    tables: &mut Tables,
-    tx: &mut Tx,
-) -> RunOutcome {
+pub(crate) fn lose(runner: &RunnerId, what: &Work, patience: Span, watch: &Watch, tx: &mut Tx) -> RunOutcome {
     let now = tx.now(Vec::new(), patience);
-    let Some(run) = tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
-    if run.owner_epoch != what.run.owner_epoch || run.holds != what.run.holds || !tables.backlog.runners.contains_key(runner) {
+    let Some(run) = tx.tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
+    if run.owner_epoch != what.run.owner_epoch || run.holds != what.run.holds || !tx.tables.backlog.runners.contains_key(runner) {
         return RunOutcome::Late;
     }
     if !run.is_lost(&now) {
@@ -177,77 +161,77 @@ pub(crate) fn lose(
     let note = format!("its machine was not heard of for {} s", silence.as_ms() / 1_000);
     let ending = ended(Ending::Lost, tx.wall, Some(note));
     // Its files are on another machine: the next attempt looks for DONE where it runs.
-    let outcome = end(Some(runner), what, ending.clone(), &Marker::Absent, watch, tables, tx);
-    RunOutcome::Lost(ending, outcome, stopped(&what.task, tables))
+    let outcome = end(Some(runner), what, ending.clone(), &Marker::Absent, watch, tx);
+    RunOutcome::Lost(ending, outcome, stopped(&what.task, &tx.tables))
 }
 
-pub(crate) fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tables: &mut Tables, tx: &mut Tx) -> RunOutcome {
+pub(crate) fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tx: &mut Tx) -> RunOutcome {
     let now = seen.now(tx);
     let Work { run, task } = what;
-    let current = tables.backlog.runs.get(&run.id).filter(|current| current.is_live());
-    if current.map(|current| current.owner_epoch) != Some(run.owner_epoch) || !tables.backlog.runners.contains_key(runner) {
+    let current = tx.tables.backlog.runs.get(&run.id).filter(|current| current.is_live());
+    if current.map(|current| current.owner_epoch) != Some(run.owner_epoch) || !tx.tables.backlog.runners.contains_key(runner) {
         return RunOutcome::Late;
     }
     // What became of a session can only be found out where it runs.
-    let adopter = tables.backlog.runners[runner].clone();
+    let adopter = tx.tables.backlog.runners[runner].clone();
     if !run.is_within_reach_of(&adopter) {
         return RunOutcome::Elsewhere;
     }
-    let owner = tables.backlog.runners.get(&run.owner);
+    let owner = tx.tables.backlog.runners.get(&run.owner);
     if owner.is_some_and(|owner| !now.all_dead(std::slice::from_ref(&owner.process))) {
         return RunOutcome::OwnerLives;
     }
     let fact = TaskFact::Adopted { run: run.id.clone(), runner: runner.clone(), from: run.owner.clone() };
     let epoch = emit(tx, Event::Task { id: task.id.clone(), fact });
-    let adopted = tables.backlog.runs.get_mut(&run.id).expect("it was just there");
+    let adopted = tx.tables.backlog.runs.get_mut(&run.id).expect("it was just there");
     (adopted.owner, adopted.owner_epoch) = (runner.clone(), epoch);
     adopted.renew(&adopter, tx.lease);
-    let work = Work { run: adopted.clone(), task: tables.backlog.tasks[&task.id].clone() };
-    for entry in tables.backlog.outbox.values_mut().filter(|entry| entry.command.run() == Some(&run.id)) {
+    let work = Work { run: adopted.clone(), task: tx.tables.backlog.tasks[&task.id].clone() };
+    for entry in tx.tables.backlog.outbox.values_mut().filter(|entry| entry.command.run() == Some(&run.id)) {
         entry.executor = Some(runner.clone());
     }
-    let orphans = tables.backlog.runs.values().any(|other| other.is_live() && other.owner == run.owner);
+    let orphans = tx.tables.backlog.runs.values().any(|other| other.is_live() && other.owner == run.owner);
     // One with a lease is dismissed, so that what it holds for itself is free for other machines too.
-    if !orphans && tables.backlog.runners.get(&run.owner).is_some_and(|owner| owner.terms.is_none()) {
-        tables.backlog.runners.remove(&run.owner);
-        inherit(tables, Some(&run.owner), Some(runner));
+    if !orphans && tx.tables.backlog.runners.get(&run.owner).is_some_and(|owner| owner.terms.is_none()) {
+        tx.tables.backlog.runners.remove(&run.owner);
+        inherit(&mut tx.tables, Some(&run.owner), Some(runner));
     }
     RunOutcome::Adopted(Box::new(work))
 }
 
-pub(crate) fn dismiss(runner: &RunnerId, seen: &Seen, tables: &mut Tables, tx: &mut Tx) -> RunOutcome {
+pub(crate) fn dismiss(runner: &RunnerId, seen: &Seen, tx: &mut Tx) -> RunOutcome {
     let now = seen.now(tx);
-    let Some(row) = tables.backlog.runners.get(runner) else { return RunOutcome::Late };
+    let Some(row) = tx.tables.backlog.runners.get(runner) else { return RunOutcome::Late };
     // Its runs come first.
-    if tables.backlog.runs.values().any(|run| run.is_live() && run.owner == *runner) {
+    if tx.tables.backlog.runs.values().any(|run| run.is_live() && run.owner == *runner) {
         return RunOutcome::Late;
     }
     if !row.is_silent(&now) && !now.all_dead(std::slice::from_ref(&row.process)) {
         return RunOutcome::OwnerLives;
     }
-    tables.backlog.runners.remove(runner);
-    let heir = any_runner(tables);
-    inherit(tables, Some(runner), heir.as_ref());
-    wake_runners(tables, tx, None);
+    tx.tables.backlog.runners.remove(runner);
+    let heir = any_runner(&tx.tables);
+    inherit(&mut tx.tables, Some(runner), heir.as_ref());
+    wake_runners(tx, None);
     RunOutcome::Done
 }
 
 /// Gives the slot of a run back, if it has one. Who holds slots of `runs` is written there and nowhere else.
-pub(crate) fn free_slot(run: &RunId, tables: &mut Tables, tx: &mut Tx) {
-    let mut draft = Draft::new(&tables.coordination, tx.now(Vec::new(), Default::default()));
+pub(crate) fn free_slot(run: &RunId, tx: &mut Tx) {
+    let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Default::default()));
     draft.handle(slot_back(run));
-    draft.keep(tables, tx);
+    draft.keep(tx);
 }
 
 fn slot_back(run: &RunId) -> Command {
     Command::Semaphore(Name::runs(), semaphore::Input::Release { holder: run.holder(), epoch: None })
 }
 
-pub(crate) fn renew(runner: &RunnerId, tables: &mut Tables, tx: &Tx) -> RunOutcome {
+pub(crate) fn renew(runner: &RunnerId, tx: &mut Tx) -> RunOutcome {
     // One that was taken for dead makes itself known again.
-    let Some(row) = tables.backlog.runners.get_mut(runner) else { return RunOutcome::Late };
+    let Some(row) = tx.tables.backlog.runners.get_mut(runner) else { return RunOutcome::Late };
     row.seen = tx.lease;
-    let own = tables.backlog.runs.values_mut().filter(|run| run.is_live() && run.owner == *runner);
+    let own = tx.tables.backlog.runs.values_mut().filter(|run| run.is_live() && run.owner == *runner);
     let renewed = own.map(|run| {
         run.renew(row, tx.lease);
         run.id.clone()

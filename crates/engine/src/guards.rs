@@ -58,23 +58,23 @@ impl Judgement {
         own.chain(store_keys(&wants(&self.guards, &self.inputs.vars))).collect()
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> PipelineOutcome {
+    pub(crate) fn decide(&self, tx: &mut Tx) -> PipelineOutcome {
         if let Some(by) = &self.by {
-            step_pipeline(&self.id, pipeline::Input::Looked { by: by.clone() }, tables, tx);
+            step_pipeline(&self.id, pipeline::Input::Looked { by: by.clone() }, tx);
         }
-        let Some(pipeline) = tables.backlog.pipelines.get(&self.id) else { return PipelineOutcome::Unknown };
+        let Some(pipeline) = tx.tables.backlog.pipelines.get(&self.id) else { return PipelineOutcome::Unknown };
         // What was looked at is not what is asked about any more.
         if self.is_moot || pipeline.context != self.inputs.vars || pipeline.tasks != self.tasks {
-            return stepped(&self.id, pipeline::Input::Look, tables, tx);
+            return stepped(&self.id, pipeline::Input::Look, tx);
         }
         let now = self.seen.now(tx);
         let wants = wants(&self.guards, &self.inputs.vars);
         let mut inputs = self.inputs.clone();
-        know(Some(&self.id), &wants, &tables.coordination, &tables.backlog, &now, &mut inputs);
+        know(Some(&self.id), &wants, &tx.tables.coordination, &tx.tables.backlog, &now, &mut inputs);
         let verdict = match verdict(&self.guards, &inputs, &now) {
             Verdict::Block { guard, part, again, asks_outside } => {
                 // No event tells of a grant that ends by time.
-                let lapse = wants.next_deadline(&tables.coordination, &now);
+                let lapse = wants.next_deadline(&tx.tables.coordination, &now);
                 Verdict::Block { guard, part, again: lapse.map_or(again, |lapse| lapse.min(again)), asks_outside }
             }
             verdict @ (Verdict::Pass { .. } | Verdict::Fail { .. }) => verdict,
@@ -82,7 +82,7 @@ impl Judgement {
         // What asks the store alone is asked here and now.
         let at = if self.by.is_some() { self.at } else { Seq(now.seq.0 - 1) };
         let input = pipeline::Input::Examined { phase: self.phase.clone(), when: self.when, verdict, at };
-        stepped(&self.id, input, tables, tx)
+        stepped(&self.id, input, tx)
     }
 }
 
@@ -198,32 +198,32 @@ impl NotNow {
 
 /// Evaluates the guards of a phase inside of the transaction that claims a run of it. Says whether the session is to gather again what
 /// the store cannot answer, because it is too old or a run was at the phase since.
-pub(crate) fn check_at_claim(id: &TaskId, asked: &Wants, now: &Now, tables: &mut Tables, tx: &mut Tx) -> Result<bool, NotNow> {
-    let task = tables.backlog.tasks.get(id).filter(|task| task.spec.guarded);
+pub(crate) fn check_at_claim(id: &TaskId, asked: &Wants, now: &Now, tx: &mut Tx) -> Result<bool, NotNow> {
+    let task = tx.tables.backlog.tasks.get(id).filter(|task| task.spec.guarded);
     let Some(task) = task else { return Ok(false) };
-    let host = task.spec.parent.as_ref().and_then(|host| tables.backlog.pipelines.get(host));
+    let host = task.spec.parent.as_ref().and_then(|host| tx.tables.backlog.pipelines.get(host));
     let is_at_it = |pipeline: &&Pipeline| matches!(&pipeline.state, State::Running { task: Some(task), .. } if task == id);
     let Some(pipeline) = host.filter(is_at_it) else { return Err(NotNow::Changed) };
     let Some(recheck) = &pipeline.recheck else { return Ok(false) };
     if asked_at_claim(pipeline) != *asked {
         return Err(NotNow::Changed);
     }
-    let result = evaluate_again(pipeline, recheck, asked, now, tables);
+    let result = evaluate_again(pipeline, recheck, asked, now, &tx.tables);
     if let Verdict::Pass { .. } = result {
         let is_later = matches!(pipeline.state, State::Running { approach, .. } if approach > 0);
         return Ok(task.attempts > 0 || is_later || recheck.fresh_until < now.lease);
     }
     let (host, at) = (pipeline.id.clone(), Seq(now.seq.0 - 1));
-    step_pipeline(&host, pipeline::Input::Refuted { task: id.clone(), verdict: result, at }, tables, tx);
-    Err(NotNow::Refuted(Box::new(tables.backlog.pipelines[&host].clone())))
+    step_pipeline(&host, pipeline::Input::Refuted { task: id.clone(), verdict: result, at }, tx);
+    Err(NotNow::Refuted(Box::new(tx.tables.backlog.pipelines[&host].clone())))
 }
 
 /// Whether what the guards of a phase have left still holds when its item is put into a queue.
-pub(crate) fn may_push(id: &TaskId, asked: &Wants, tables: &Tables, tx: &Tx) -> bool {
-    let Some(pipeline) = tables.backlog.pipelines.get(id) else { return true };
+pub(crate) fn may_push(id: &TaskId, asked: &Wants, tx: &Tx) -> bool {
+    let Some(pipeline) = tx.tables.backlog.pipelines.get(id) else { return true };
     let Some(recheck) = &pipeline.recheck else { return true };
     let now = tx.now(Vec::new(), Span::ZERO);
-    let passes = || matches!(evaluate_again(pipeline, recheck, asked, &now, tables), Verdict::Pass { .. });
+    let passes = || matches!(evaluate_again(pipeline, recheck, asked, &now, &tx.tables), Verdict::Pass { .. });
     asked_at_claim(pipeline) == *asked && passes()
 }
 
@@ -241,10 +241,10 @@ pub(crate) fn is_awaited(asked: &Pipeline, pipeline: &Pipeline) -> bool {
 }
 
 /// A runner wants to look at the guards of a pipeline.
-pub(crate) fn examine(id: &TaskId, by: &RunnerId, heard: Seq, seen: &Seen, tables: &mut Tables, tx: &mut Tx) -> PipelineOutcome {
-    let Some(pipeline) = tables.backlog.pipelines.get(id) else { return PipelineOutcome::Unknown };
-    let is_free = !is_looked_at(pipeline, by, &tables.backlog, &seen.now(tx));
-    stepped(id, pipeline::Input::Examine { by: by.clone(), is_free, heard }, tables, tx)
+pub(crate) fn examine(id: &TaskId, by: &RunnerId, heard: Seq, seen: &Seen, tx: &mut Tx) -> PipelineOutcome {
+    let Some(pipeline) = tx.tables.backlog.pipelines.get(id) else { return PipelineOutcome::Unknown };
+    let is_free = !is_looked_at(pipeline, by, &tx.tables.backlog, &seen.now(tx));
+    stepped(id, pipeline::Input::Examine { by: by.clone(), is_free, heard }, tx)
 }
 
 /// Whether somebody else looks at the guards of a pipeline. What one looked at who is dead, nobody will hear of.

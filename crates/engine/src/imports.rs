@@ -115,13 +115,13 @@ impl ImportRequest {
         keys
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> ImportOutcome {
+    pub(crate) fn decide(&self, tx: &mut Tx) -> ImportOutcome {
         match self {
             ImportRequest::Open { id, process, total, sections } => {
-                if tables.backlog.imports.contains_key(id) {
+                if tx.tables.backlog.imports.contains_key(id) {
                     return ImportOutcome::Taken;
                 }
-                if let Some(refusal) = refuse_sections(sections, tables) {
+                if let Some(refusal) = refuse_sections(sections, &tx.tables) {
                     return refusal;
                 }
                 let import = Import {
@@ -133,13 +133,13 @@ impl ImportRequest {
                     added: 0,
                     sections: sections.clone(),
                 };
-                tables.backlog.imports.insert(id.clone(), import);
+                tx.tables.backlog.imports.insert(id.clone(), import);
                 emit(tx, Event::Import { id: id.clone(), fact: ImportFact::Opened { tasks: *total } });
                 ImportOutcome::Open { added: 0 }
             }
-            ImportRequest::Chunk { id, first, tasks } => chunk(id, *first, tasks, tables, tx),
-            ImportRequest::Finish { id } => finish(id, tables, tx),
-            ImportRequest::Drop { id, by, seen } => give_up(id, by, seen, tables, tx),
+            ImportRequest::Chunk { id, first, tasks } => chunk(id, *first, tasks, tx),
+            ImportRequest::Finish { id } => finish(id, tx),
+            ImportRequest::Drop { id, by, seen } => give_up(id, by, seen, tx),
         }
     }
 }
@@ -153,8 +153,8 @@ fn refuse_sections(wanted: &[NewSection], tables: &Tables) -> Option<ImportOutco
     (sections.len() + wanted.len() > SECTION_LIMIT).then_some(ImportOutcome::TooManySections)
 }
 
-fn chunk(id: &ImportId, first: u32, tasks: &[(Spec, Vec<Edge>)], tables: &mut Tables, tx: &mut Tx) -> ImportOutcome {
-    let backlog = &tables.backlog;
+fn chunk(id: &ImportId, first: u32, tasks: &[(Spec, Vec<Edge>)], tx: &mut Tx) -> ImportOutcome {
+    let backlog = &tx.tables.backlog;
     let Some(import) = backlog.imports.get(id).cloned() else { return ImportOutcome::Unknown };
     let after = u32::try_from(tasks.len()).ok().and_then(|count| first.checked_add(count));
     let Some(added) = after.filter(|after| first == import.added && *after <= import.total) else {
@@ -180,47 +180,47 @@ fn chunk(id: &ImportId, first: u32, tasks: &[(Spec, Vec<Edge>)], tables: &mut Ta
         edges.sort();
         let fact = TaskFact::Added { spec: Box::new(spec), depends_on: edges.clone(), import: Some(id.clone()) };
         emit(tx, Event::Task { id: task.id.clone(), fact });
-        tables.backlog.imported.insert(task.id.clone(), id.clone());
-        tables.backlog.edges.insert(task.id.clone(), edges);
-        tables.backlog.tasks.insert(task.id.clone(), task);
+        tx.tables.backlog.imported.insert(task.id.clone(), id.clone());
+        tx.tables.backlog.edges.insert(task.id.clone(), edges);
+        tx.tables.backlog.tasks.insert(task.id.clone(), task);
     }
-    tables.backlog.imports.insert(id.clone(), Import { added, ..import });
+    tx.tables.backlog.imports.insert(id.clone(), Import { added, ..import });
     ImportOutcome::Open { added }
 }
 
-fn finish(id: &ImportId, tables: &mut Tables, tx: &mut Tx) -> ImportOutcome {
-    let Some(import) = tables.backlog.imports.get(id).cloned() else { return ImportOutcome::Unknown };
+fn finish(id: &ImportId, tx: &mut Tx) -> ImportOutcome {
+    let Some(import) = tx.tables.backlog.imports.get(id).cloned() else { return ImportOutcome::Unknown };
     if import.added != import.total {
         return ImportOutcome::OutOfStep { added: import.added };
     }
-    if let Some(refusal) = refuse_sections(&import.sections, tables) {
+    if let Some(refusal) = refuse_sections(&import.sections, &tx.tables) {
         return refusal;
     }
     for NewSection { id, name } in import.sections.clone() {
         let section = Section { id: id.clone(), name: name.clone(), exclusive: false, position: tx.seq };
         emit(tx, Event::Section { id: id.clone(), fact: SectionFact::Added { name, exclusive: false } });
-        tables.backlog.sections.insert(id, section);
+        tx.tables.backlog.sections.insert(id, section);
     }
-    tables.backlog.imports.remove(id);
+    tx.tables.backlog.imports.remove(id);
     emit(tx, Event::Import { id: id.clone(), fact: ImportFact::Finished { tasks: import.total } });
-    wake_runners(tables, tx, None);
+    wake_runners(tx, None);
     ImportOutcome::Finished(import)
 }
 
-fn give_up(id: &ImportId, by: &ProcessId, seen: &Seen, tables: &mut Tables, tx: &mut Tx) -> ImportOutcome {
-    let Some(import) = tables.backlog.imports.get(id) else { return ImportOutcome::Unknown };
+fn give_up(id: &ImportId, by: &ProcessId, seen: &Seen, tx: &mut Tx) -> ImportOutcome {
+    let Some(import) = tx.tables.backlog.imports.get(id) else { return ImportOutcome::Unknown };
     if import.process != *by && !seen.now(tx).dead.contains(&import.process) {
         return ImportOutcome::InUse;
     }
-    let own: Vec<TaskId> = tables.backlog.tasks.keys().filter(|task| id.number_of(task).is_some()).cloned().collect();
+    let own: Vec<TaskId> = tx.tables.backlog.tasks.keys().filter(|task| id.number_of(task).is_some()).cloned().collect();
     for task in &own {
-        tables.backlog.tasks.remove(task);
-        tables.backlog.edges.remove(task);
+        tx.tables.backlog.tasks.remove(task);
+        tx.tables.backlog.edges.remove(task);
     }
     if own.len() >= IMPORTED {
         return ImportOutcome::Dropping;
     }
-    tables.backlog.imports.remove(id);
+    tx.tables.backlog.imports.remove(id);
     emit(tx, Event::Import { id: id.clone(), fact: ImportFact::Dropped {} });
     ImportOutcome::Dropped
 }

@@ -17,50 +17,43 @@ use crate::manual::let_go;
 use crate::pipelines;
 
 /// Steps a task that is there, and carries out what follows. Outbox commands go to `executor`.
-pub(crate) fn step_task(
-    tables: &mut Tables,
-    tx: &mut Tx,
-    id: &TaskId,
-    input: task::Input,
-    executor: Option<&RunnerId>,
-) -> Option<task::Outcome> {
-    step_task_after(tables, tx, id, input, executor, "")
+pub(crate) fn step_task(tx: &mut Tx, id: &TaskId, input: task::Input, executor: Option<&RunnerId>) -> Option<task::Outcome> {
+    step_task_after(tx, id, input, executor, "")
 }
 
 /// The same at the end of a run, with the last that it has printed.
 pub(crate) fn step_task_after(
-    tables: &mut Tables,
     tx: &mut Tx,
     id: &TaskId,
     input: task::Input,
     executor: Option<&RunnerId>,
     tail: &str,
 ) -> Option<task::Outcome> {
-    let task = tables.backlog.tasks.remove(id)?;
+    let task = tx.tables.backlog.tasks.remove(id)?;
     let before = task.state.clone();
     let now = tx.now(Vec::new(), banksman_core::Span::ZERO);
     let step = task.step(input, &now);
     let is_same = std::mem::discriminant(&before) == std::mem::discriminant(&step.state.state);
-    tables.backlog.tasks.insert(id.clone(), step.state);
-    carry_out(tables, tx, step.effects, executor);
-    pipelines::follow(id, &before, tail, tables, tx);
+    tx.tables.backlog.tasks.insert(id.clone(), step.state);
+    carry_out(tx, step.effects, executor);
+    pipelines::follow(id, &before, tail, tx);
     // What belongs to a state ends with it.
     match before {
-        task::State::AwaitingDecision { decision } if !is_same => withdraw(tables, tx, &decision),
-        task::State::Manual { holder, epoch, .. } if !is_same => let_go(id, &holder, epoch, tables, tx),
+        task::State::AwaitingDecision { decision } if !is_same => withdraw(tx, &decision),
+        task::State::Manual { holder, epoch, .. } if !is_same => let_go(id, &holder, epoch, tx),
         _ => {}
     }
     Some(step.outcome)
 }
 
 /// Carries out what follows from a step around tasks: decisions are kept, outbox commands are given to somebody.
-pub(crate) fn carry_out(tables: &mut Tables, tx: &mut Tx, effects: Vec<Effect>, executor: Option<&RunnerId>) {
+pub(crate) fn carry_out(tx: &mut Tx, effects: Vec<Effect>, executor: Option<&RunnerId>) {
     for effect in &effects {
         if let Effect::Emit(Event::Decision { id, fact }) = effect {
-            match (fact, tables.backlog.decisions.get_mut(id)) {
+            match (fact, tx.tables.backlog.decisions.get_mut(id)) {
                 (DecisionFact::Raised(question), _) => {
                     let decision = Decision::new(id.clone(), (**question).clone(), tx.wall);
-                    tables.backlog.decisions.insert(id.clone(), decision);
+                    tx.tables.backlog.decisions.insert(id.clone(), decision);
                 }
                 // The machine that emitted it has the new state.
                 (DecisionFact::Resolved { .. } | DecisionFact::Withdrawn {}, _) => {}
@@ -70,29 +63,29 @@ pub(crate) fn carry_out(tables: &mut Tables, tx: &mut Tx, effects: Vec<Effect>, 
     for (seq, command) in tx.carry_out(effects, false) {
         let executor = match command.run() {
             Some(_) => Some(executor.expect("only a task with a run sends errands, and a run has an owner").clone()),
-            None => executor.cloned().or_else(|| any_runner(tables)),
+            None => executor.cloned().or_else(|| any_runner(&tx.tables)),
         };
-        tables.backlog.outbox.insert(seq, OutboxEntry::new(seq, command, executor, tx.lease));
+        tx.tables.backlog.outbox.insert(seq, OutboxEntry::new(seq, command, executor, tx.lease));
     }
 }
 
 /// What a decision was about has changed without it.
-pub(crate) fn withdraw(tables: &mut Tables, tx: &mut Tx, id: &DecisionId) {
-    let Some(decision) = tables.backlog.decisions.remove(id) else { return };
+pub(crate) fn withdraw(tx: &mut Tx, id: &DecisionId) {
+    let Some(decision) = tx.tables.backlog.decisions.remove(id) else { return };
     let step = decision.step(decision::Input::Withdraw, &tx.now(Vec::new(), banksman_core::Span::ZERO));
-    tables.backlog.decisions.insert(id.clone(), step.state);
+    tx.tables.backlog.decisions.insert(id.clone(), step.state);
     tx.carry_out(step.effects, false);
 }
 
 /// These outbox commands are done, or pointless; and so are the questions about them.
-pub(crate) fn drop_commands(tables: &mut Tables, tx: &mut Tx, is_over: impl Fn(&OutboxEntry) -> bool) {
+pub(crate) fn drop_commands(tx: &mut Tx, is_over: impl Fn(&OutboxEntry) -> bool) {
     let over: Vec<OutboxEntry> =
-        tables.backlog.outbox.extract_if(.., |_, entry| is_over(entry)).map(|(_, entry)| entry).collect();
+        tx.tables.backlog.outbox.extract_if(.., |_, entry| is_over(entry)).map(|(_, entry)| entry).collect();
     for entry in over.iter().filter(|entry| entry.is_dead()) {
         let about = About::OutboxCommand(entry.seq);
-        let open = tables.backlog.decisions.values().find(|decision| decision.is_open() && decision.question.about == about);
+        let open = tx.tables.backlog.decisions.values().find(|decision| decision.is_open() && decision.question.about == about);
         if let Some(id) = open.map(|decision| decision.id.clone()) {
-            withdraw(tables, tx, &id);
+            withdraw(tx, &id);
         }
     }
 }
@@ -214,16 +207,16 @@ impl Draft {
     }
 
     /// Makes it count.
-    pub(crate) fn keep(self, tables: &mut Tables, tx: &mut Tx) {
-        tables.coordination = self.coordination;
-        wake_watchers(tables, &self.effects, tx);
+    pub(crate) fn keep(self, tx: &mut Tx) {
+        tx.tables.coordination = self.coordination;
+        wake_watchers(&self.effects, tx);
         let commands = tx.carry_out(self.effects, false);
         debug_assert!(commands.is_empty(), "locks send no errands");
     }
 }
 
 /// Wakes the runners that wait for what these effects have freed.
-pub(crate) fn wake_watchers(tables: &Tables, effects: &[Effect], tx: &mut Tx) {
+pub(crate) fn wake_watchers(effects: &[Effect], tx: &mut Tx) {
     let freed = |effect: &Effect| match effect {
         Effect::Emit(Event::Resource { resource, fact }) => match fact {
             Fact::Released(_) | Fact::Reclaimed(_) | Fact::OfferLapsed(_) | Fact::Defined(_) => Some(resource.clone()),
@@ -249,29 +242,30 @@ pub(crate) fn wake_watchers(tables: &Tables, effects: &[Effect], tx: &mut Tx) {
     if freed.is_empty() {
         return;
     }
-    wake_for(tables, &freed, tx);
+    wake_for(&freed, tx);
 }
 
 /// Wakes the runners that wait for one of these, and the claims, in the order of their tickets.
-pub(crate) fn wake_for(tables: &Tables, freed: &[Resource], tx: &mut Tx) {
-    let watching = tables.watchers.iter().filter(|watcher| watcher.watching.iter().any(|watched| freed.contains(watched)));
+pub(crate) fn wake_for(freed: &[Resource], tx: &mut Tx) {
+    let watching = tx.tables.watchers.iter().filter(|watcher| watcher.watching.iter().any(|watched| freed.contains(watched)));
     let wants = |claim: &&WorkClaim| freed.iter().any(|resource| claim.wants(resource));
-    let claims = tables.coordination.claims.values().filter(wants).filter_map(|claim| claim.waits()?.standing.address.as_ref());
+    let claims =
+        tx.tables.coordination.claims.values().filter(wants).filter_map(|claim| claim.waits()?.standing.address.as_ref());
     let addresses = claims.chain(watching.map(|watcher| &watcher.address));
     let wakes = addresses.map(|address| Effect::Wake(address.clone())).collect();
     tx.carry_out(wakes, false);
 }
 
 /// Wakes all runners but one: there may be something to do for them.
-pub(crate) fn wake_runners(tables: &Tables, tx: &mut Tx, but: Option<&RunnerId>) {
-    let others = tables.backlog.runners.values().filter(|runner| Some(&runner.id) != but);
+pub(crate) fn wake_runners(tx: &mut Tx, but: Option<&RunnerId>) {
+    let others = tx.tables.backlog.runners.values().filter(|runner| Some(&runner.id) != but);
     let wakes = others.map(|runner| Effect::Wake(runner.address.clone())).collect();
     tx.carry_out(wakes, false);
 }
 
 /// Wakes one runner.
-pub(crate) fn wake_runner(tables: &Tables, tx: &mut Tx, id: &RunnerId) {
-    if let Some(runner) = tables.backlog.runners.get(id) {
+pub(crate) fn wake_runner(tx: &mut Tx, id: &RunnerId) {
+    if let Some(runner) = tx.tables.backlog.runners.get(id) {
         tx.carry_out(vec![Effect::Wake(runner.address.clone())], false);
     }
 }

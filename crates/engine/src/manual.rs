@@ -151,48 +151,48 @@ fn unmet(task: &Task, tables: &Tables) -> Vec<Unmet> {
 }
 
 /// A claim that waits gives up. Those who wanted the same are woken: it may have been reserved.
-pub(crate) fn leave(ticket: Ticket, now: &Now, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
-    let Some(claim) = tables.coordination.claims.get(&ticket).cloned() else { return TaskOutcome::Left };
-    if let Outcome::Left = work(Input::Leave { ticket }, now, tables, tx) {
+pub(crate) fn leave(ticket: Ticket, now: &Now, tx: &mut Tx) -> TaskOutcome {
+    let Some(claim) = tx.tables.coordination.claims.get(&ticket).cloned() else { return TaskOutcome::Left };
+    if let Outcome::Left = work(Input::Leave { ticket }, now, tx) {
         let resources: Vec<Resource> = claim.parts.into_iter().map(|part| part.resource).collect();
-        wake_for(tables, &resources, tx);
+        wake_for(&resources, tx);
     }
     TaskOutcome::Left
 }
 
 /// Removes the claim of a process that is dead, or was not seen for too long.
-pub(crate) fn drop_over(ticket: Ticket, seen: &Seen, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
+pub(crate) fn drop_over(ticket: Ticket, seen: &Seen, tx: &mut Tx) -> TaskOutcome {
     let now = seen.now(tx);
-    match tables.coordination.claims.get(&ticket).is_some_and(|claim| claim.is_over(&now)) {
-        true => leave(ticket, &now, tables, tx),
+    match tx.tables.coordination.claims.get(&ticket).is_some_and(|claim| claim.is_over(&now)) {
+        true => leave(ticket, &now, tx),
         false => TaskOutcome::Left,
     }
 }
 
 /// Renews everything that was claimed together. A claim that lost a part is over.
-pub(crate) fn renew(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tables: &mut Tables, tx: &mut Tx) -> Renewed {
-    let Some(task) = tables.backlog.tasks.get(id) else { return Renewed(TaskOutcome::Unknown) };
+pub(crate) fn renew(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tx: &mut Tx) -> Renewed {
+    let Some(task) = tx.tables.backlog.tasks.get(id) else { return Renewed(TaskOutcome::Unknown) };
     let State::Manual { holder, epoch: current, .. } = task.state.clone() else {
-        return Renewed(unheld(id, by, epoch, tables).unwrap_or(TaskOutcome::NotClaimed));
+        return Renewed(unheld(id, by, epoch, &mut tx.tables).unwrap_or(TaskOutcome::NotClaimed));
     };
     if let Some(refusal) = not_the_holder(task, by, epoch, tx) {
         return Renewed(refusal);
     }
     let now = tx.now(Vec::new(), Span::ZERO);
-    let input = match tables.coordination.claim_of(id) {
+    let input = match tx.tables.coordination.claim_of(id) {
         Some(claim) => Input::Renew { ticket: claim.ticket },
-        None => Input::Renew { ticket: adopt_claim(id, &holder, current, tables, tx) },
+        None => Input::Renew { ticket: adopt_claim(id, &holder, current, tx) },
     };
-    match work(input, &now, tables, tx) {
+    match work(input, &now, tx) {
         Outcome::Renewed(_) => {
-            let until = deadline(id, tables);
-            step_task(tables, tx, id, task::Input::Take { holder, epoch: current, until }, None);
-            Renewed(TaskOutcome::Renewed(Box::new(tables.backlog.tasks[id].clone())))
+            let until = deadline(id, &tx.tables);
+            step_task(tx, id, task::Input::Take { holder, epoch: current, until }, None);
+            Renewed(TaskOutcome::Renewed(Box::new(tx.tables.backlog.tasks[id].clone())))
         }
         Outcome::Lost(resource) => {
             let reason = format!("{resource} was lost");
-            let lost = lose(id, &reason, tables, tx);
-            tables.backlog.lost_claims.remove(&(id.clone(), holder));
+            let lost = lose(id, &reason, tx);
+            tx.tables.backlog.lost_claims.remove(&(id.clone(), holder));
             Renewed(lost.map_or(TaskOutcome::NotClaimed, TaskOutcome::Lost))
         }
         other => unreachable!("a claim that is held is renewed or lost: {other:?}"),
@@ -203,11 +203,11 @@ pub(crate) fn renew(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, ta
 pub(crate) struct Renewed(pub(crate) TaskOutcome);
 
 /// A claim that an earlier version has made has no row of its own yet.
-fn adopt_claim(id: &TaskId, holder: &HolderId, epoch: Epoch, tables: &mut Tables, tx: &mut Tx) -> Ticket {
+fn adopt_claim(id: &TaskId, holder: &HolderId, epoch: Epoch, tx: &mut Tx) -> Ticket {
     let ticket = tx.ticket;
     tx.carry_out(Vec::new(), true);
-    let section = tables.backlog.tasks.get(id).and_then(|task| task.spec.section.as_ref()).map(SectionId::lock);
-    let section = section.and_then(|name| match tables.coordination.locks.get(&name).map(|lock| &lock.state) {
+    let section = tx.tables.backlog.tasks.get(id).and_then(|task| task.spec.section.as_ref()).map(SectionId::lock);
+    let section = section.and_then(|name| match tx.tables.coordination.locks.get(&name).map(|lock| &lock.state) {
         Some(lock::State::Held(grant)) if grant.claim.holder == *holder => Some((name, grant.epoch)),
         Some(_) | None => None,
     });
@@ -216,7 +216,7 @@ fn adopt_claim(id: &TaskId, holder: &HolderId, epoch: Epoch, tables: &mut Tables
     let state = work_claim::State::Held;
     let (task, in_the_way) = (Some(id.clone()), Default::default());
     let claim = WorkClaim { ticket, holder: holder.clone(), task, parts, state, in_the_way };
-    tables.coordination.claims.insert(ticket, claim);
+    tx.tables.coordination.claims.insert(ticket, claim);
     ticket
 }
 
@@ -232,16 +232,16 @@ pub(crate) fn lockout(task: &Task, by: Option<&HolderId>, tx: &Tx) -> Option<Loc
 }
 
 /// Steps the claims, and carries out what follows.
-pub(crate) fn work(input: Input, now: &Now, tables: &mut Tables, tx: &mut Tx) -> Outcome {
+pub(crate) fn work(input: Input, now: &Now, tx: &mut Tx) -> Outcome {
     let now = Now { seq: tx.seq, ticket: tx.ticket, ..now.clone() };
-    let step = std::mem::take(&mut tables.coordination).work(input, &now);
-    tables.coordination = step.state;
+    let step = std::mem::take(&mut tx.tables.coordination).work(input, &now);
+    tx.tables.coordination = step.state;
     let took_ticket = match &step.outcome {
         Outcome::Held(claim) => claim.ticket == now.ticket,
         Outcome::Waiting(waiting, _) => waiting.ticket == now.ticket,
         _ => false,
     };
-    wake_watchers(tables, &step.effects, tx);
+    wake_watchers(&step.effects, tx);
     tx.carry_out(step.effects, took_ticket);
     step.outcome
 }

@@ -12,7 +12,7 @@ use banksman_core::resource::coordination::Coordination;
 use banksman_core::task::{self, After, Done, Need, PHASE_ENV, PIPELINE_ENV, Spec, Verdict, Work};
 use banksman_core::{Name, Span, Task, TaskId, Title, json};
 use banksman_runbook::{TemplateError, render};
-use banksman_store::{Key, Tables, Tx};
+use banksman_store::{Key, Tx};
 use serde_json::Value;
 
 use crate::ledger::emit;
@@ -71,11 +71,11 @@ fn slots(plan: &Plan) -> impl Iterator<Item = (&Name, &Name, u32)> {
 }
 
 /// Adds the task that a pipeline has named for its phase. Says why what is to be done cannot be put into words.
-pub(crate) fn add(id: &TaskId, task: &TaskId, tables: &mut Tables, tx: &mut Tx) -> Result<(), String> {
-    let (pipeline, host) = (&tables.backlog.pipelines[id], &tables.backlog.tasks[id]);
+pub(crate) fn add(id: &TaskId, task: &TaskId, tx: &mut Tx) -> Result<(), String> {
+    let (pipeline, host) = (&tx.tables.backlog.pipelines[id], &tx.tables.backlog.tasks[id]);
     let spec = spec(pipeline, host)?;
     let row = Task::new(task.clone(), spec.clone(), &tx.now(Vec::new(), Span::ZERO));
-    tables.backlog.tasks.insert(task.clone(), row);
+    tx.tables.backlog.tasks.insert(task.clone(), row);
     let fact = TaskFact::Added { spec: Box::new(spec), depends_on: Vec::new(), import: None };
     emit(tx, Event::Task { id: task.clone(), fact });
     Ok(())

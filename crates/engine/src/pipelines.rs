@@ -10,7 +10,7 @@ use banksman_core::task::admission::Admission;
 use banksman_core::task::dependencies;
 use banksman_core::task::{self, Course, Done, Need, Spec, Work};
 use banksman_core::{Epoch, Name, RunnerId, Seq, Span, Task, TaskId};
-use banksman_store::{Key, Tables, Tx};
+use banksman_store::{Key, Tx};
 
 use crate::facts;
 use crate::guards::{self, Judgement};
@@ -161,74 +161,66 @@ impl PipelineRequest {
         }
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> PipelineOutcome {
+    pub(crate) fn decide(&self, tx: &mut Tx) -> PipelineOutcome {
         match self {
-            PipelineRequest::Start(start) => begin_life(start, tables, tx),
-            PipelineRequest::Begin { id, seen, .. } => begin(id, seen, tables, tx),
+            PipelineRequest::Start(start) => begin_life(start, tx),
+            PipelineRequest::Begin { id, seen, .. } => begin(id, seen, tx),
             PipelineRequest::Push { id, phase, queue, item, asks } => {
-                if !guards::may_push(id, asks, tables, tx) {
-                    return stepped(id, Input::CheckAgain { phase: phase.clone() }, tables, tx);
+                if !guards::may_push(id, asks, tx) {
+                    return stepped(id, Input::CheckAgain { phase: phase.clone() }, tx);
                 }
-                push(id, phase, queue, item, tables, tx)
+                push(id, phase, queue, item, tx)
             }
             PipelineRequest::Set { id, vars, by } => {
-                let outcome = said(id, by.as_ref(), Input::Set(vars.clone()), tables, tx);
+                let outcome = said(id, by.as_ref(), Input::Set(vars.clone()), tx);
                 // What a guard asks about may be the value of a variable.
                 if let PipelineOutcome::Stepped(Outcome::Noted, _) = outcome {
-                    step_pipeline(id, Input::Look, tables, tx);
+                    step_pipeline(id, Input::Look, tx);
                 }
                 outcome
             }
-            PipelineRequest::Checkpoint { id, message, by } => {
-                said(id, by.as_ref(), Input::Checkpoint(message.clone()), tables, tx)
-            }
+            PipelineRequest::Checkpoint { id, message, by } => said(id, by.as_ref(), Input::Checkpoint(message.clone()), tx),
             PipelineRequest::Examine { id, by, at, heard, seen } => {
                 let heard = if *heard { *at } else { Seq(0) };
-                guards::examine(id, by, heard, seen, tables, tx)
+                guards::examine(id, by, heard, seen, tx)
             }
-            PipelineRequest::Judge(judgement) => judgement.decide(tables, tx),
-            PipelineRequest::Unblock { id, by } => stepped(id, Input::Unblock { by: by.clone() }, tables, tx),
-            PipelineRequest::Retry { id } => stepped(id, Input::Retry, tables, tx),
+            PipelineRequest::Judge(judgement) => judgement.decide(tx),
+            PipelineRequest::Unblock { id, by } => stepped(id, Input::Unblock { by: by.clone() }, tx),
+            PipelineRequest::Retry { id } => stepped(id, Input::Retry, tx),
         }
     }
 }
 
 /// Adds a pipeline with its task.
-pub(crate) fn begin_life(start: &Start, tables: &mut Tables, tx: &mut Tx) -> PipelineOutcome {
+pub(crate) fn begin_life(start: &Start, tx: &mut Tx) -> PipelineOutcome {
     let Start { id, spec, depends_on, context, by } = start;
     let Some(Work::Pipeline(plan)) = &spec.work else { unreachable!("a pipeline is started with its plan") };
-    match tasks::add(id, spec, depends_on, *by, tables, tx) {
+    match tasks::add(id, spec, depends_on, *by, tx) {
         TaskOutcome::Kept(_) => {}
         refused => return PipelineOutcome::Refused(refused),
     }
-    let is_met =
-        |edge: &Edge| tables.backlog.tasks.get(&edge.on).is_some_and(|on| dependencies::is_met(on.status(), edge.allow_failed));
+    let is_met = |edge: &Edge| {
+        tx.tables.backlog.tasks.get(&edge.on).is_some_and(|on| dependencies::is_met(on.status(), edge.allow_failed))
+    };
     let unmet = !depends_on.iter().all(is_met);
     let now = tx.now(Vec::new(), Span::ZERO);
-    tables.backlog.pipelines.insert(id.clone(), Pipeline::new(id.clone(), plan.clone(), context.clone(), &now));
-    stepped(id, Input::Start { unmet }, tables, tx)
+    tx.tables.backlog.pipelines.insert(id.clone(), Pipeline::new(id.clone(), plan.clone(), context.clone(), &now));
+    stepped(id, Input::Start { unmet }, tx)
 }
 
-fn begin(id: &TaskId, seen: &Seen, tables: &mut Tables, tx: &mut Tx) -> PipelineOutcome {
-    let Some(task) = tables.backlog.tasks.get(id) else { return PipelineOutcome::Unknown };
+fn begin(id: &TaskId, seen: &Seen, tx: &mut Tx) -> PipelineOutcome {
+    let Some(task) = tx.tables.backlog.tasks.get(id) else { return PipelineOutcome::Unknown };
     let now = seen.now(tx);
-    match facts::admit(task, None, &tables.coordination, &tables.backlog, &now) {
-        Admission::Run => stepped(id, Input::Begin, tables, tx),
+    match facts::admit(task, None, &tx.tables.coordination, &tx.tables.backlog, &now) {
+        Admission::Run => stepped(id, Input::Begin, tx),
         Admission::Blocked(reasons) => PipelineOutcome::Waits(reasons),
     }
 }
 
-fn push(
-    id: &TaskId,
-    phase: &Name,
-    name: &Name,
-    item: &Result<Box<New>, Box<str>>,
-    tables: &mut Tables,
-    tx: &mut Tx,
-) -> PipelineOutcome {
+fn push(id: &TaskId, phase: &Name, name: &Name, item: &Result<Box<New>, Box<str>>, tx: &mut Tx) -> PipelineOutcome {
     let is_awaited =
         |pipeline: &Pipeline| matches!(&pipeline.state, State::Running { phase: current, task: None, .. } if current == phase);
-    match tables.backlog.pipelines.get(id) {
+    match tx.tables.backlog.pipelines.get(id) {
         None => return PipelineOutcome::Unknown,
         Some(pipeline) if !is_awaited(pipeline) => {
             return PipelineOutcome::Stepped(Outcome::Late, Box::new(pipeline.clone()));
@@ -237,7 +229,7 @@ fn push(
     }
     let error = match item {
         Err(error) => Some(error.clone()),
-        Ok(item) => match &step_queue(name, queue::Input::Push(vec![New::clone(item)]), tables, tx) {
+        Ok(item) => match &step_queue(name, queue::Input::Push(vec![New::clone(item)]), tx) {
             queue::Outcome::Unknown => Some(format!("there is no queue {name}").into()),
             queue::Outcome::Pushed(pushed) if pushed.first() == Some(&Pushed::Full) => {
                 Some(format!("queue {name} is full").into())
@@ -245,7 +237,7 @@ fn push(
             _ => None,
         },
     };
-    stepped(id, Input::Pushed { phase: phase.clone(), error }, tables, tx)
+    stepped(id, Input::Pushed { phase: phase.clone(), error }, tx)
 }
 
 /// The item that a phase of a pipeline puts into a queue. What is not too much for a variable may be for an item, which has it inside.
@@ -258,10 +250,10 @@ pub(crate) fn item(pipeline: &Pipeline, push: &banksman_core::pipeline::plan::Pu
 }
 
 /// Something that a run of its phase says, or a person.
-fn said(id: &TaskId, by: Option<&(TaskId, Epoch)>, input: Input, tables: &mut Tables, tx: &mut Tx) -> PipelineOutcome {
-    let Some(pipeline) = tables.backlog.pipelines.get(id) else { return PipelineOutcome::Unknown };
+fn said(id: &TaskId, by: Option<&(TaskId, Epoch)>, input: Input, tx: &mut Tx) -> PipelineOutcome {
+    let Some(pipeline) = tx.tables.backlog.pipelines.get(id) else { return PipelineOutcome::Unknown };
     let is_at_it = |(task, epoch): &(TaskId, Epoch)| {
-        let live = tables.backlog.tasks.get(task).and_then(Task::live);
+        let live = tx.tables.backlog.tasks.get(task).and_then(Task::live);
         pipeline.task() == Some(task) && live.is_some_and(|live| live.epoch == *epoch)
     };
     let given = |vars: &Context| vars.keys().find(|name| pipeline.plan.vars.get(*name) == Some(&None)).cloned();
@@ -271,50 +263,50 @@ fn said(id: &TaskId, by: Option<&(TaskId, Epoch)>, input: Input, tables: &mut Ta
             let refusal = Refusal::Unbound(BindError::Given(given(vars).unwrap_or_default()));
             PipelineOutcome::Stepped(Outcome::Refused(refusal), Box::new(pipeline.clone()))
         }
-        _ => stepped(id, input, tables, tx),
+        _ => stepped(id, input, tx),
     }
 }
 
-pub(crate) fn stepped(id: &TaskId, input: Input, tables: &mut Tables, tx: &mut Tx) -> PipelineOutcome {
-    match step_pipeline(id, input, tables, tx) {
+pub(crate) fn stepped(id: &TaskId, input: Input, tx: &mut Tx) -> PipelineOutcome {
+    match step_pipeline(id, input, tx) {
         None => PipelineOutcome::Unknown,
-        Some(outcome) => PipelineOutcome::Stepped(outcome, Box::new(tables.backlog.pipelines[id].clone())),
+        Some(outcome) => PipelineOutcome::Stepped(outcome, Box::new(tx.tables.backlog.pipelines[id].clone())),
     }
 }
 
 /// Steps a pipeline that is there, and carries out what follows: the task of its next phase, and how its own task stands.
-pub(crate) fn step_pipeline(id: &TaskId, input: Input, tables: &mut Tables, tx: &mut Tx) -> Option<Outcome> {
-    let pipeline = tables.backlog.pipelines.remove(id)?;
+pub(crate) fn step_pipeline(id: &TaskId, input: Input, tx: &mut Tx) -> Option<Outcome> {
+    let pipeline = tx.tables.backlog.pipelines.remove(id)?;
     let (before, left) = (pipeline.state.clone(), pipeline.task().cloned());
     let step = pipeline.step(input, &tx.now(Vec::new(), Span::ZERO));
     let is_same = step.state.state == before;
-    tables.backlog.pipelines.insert(id.clone(), step.state);
-    carry_out(tables, tx, step.effects, None);
+    tx.tables.backlog.pipelines.insert(id.clone(), step.state);
+    carry_out(tx, step.effects, None);
     if let Outcome::Begin(task) = &step.outcome
-        && let Err(error) = phases::add(id, task, tables, tx)
+        && let Err(error) = phases::add(id, task, tx)
     {
-        return step_pipeline(id, Input::Unclear { task: task.clone(), error: error.into() }, tables, tx);
+        return step_pipeline(id, Input::Unclear { task: task.clone(), error: error.into() }, tx);
     }
     if !is_same {
-        settle_question(id, &before, tables, tx);
-        lead_phase(id, left, tables, tx);
-        free_kept(id, tables, tx);
-        lead(id, tables, tx);
-        wake_runners(tables, tx, None);
+        settle_question(id, &before, tx);
+        lead_phase(id, left, tx);
+        free_kept(id, tx);
+        lead(id, tx);
+        wake_runners(tx, None);
     }
     Some(step.outcome)
 }
 
 /// Frees what a pipeline holds under its own name and needs no longer: the locks and slots of a phase with guards behind it when it
 /// leaves the phase, and everything once it is over and no run of it lives.
-fn free_kept(id: &TaskId, tables: &mut Tables, tx: &mut Tx) {
+fn free_kept(id: &TaskId, tx: &mut Tx) {
     let is_live = |task: &Task| task.spec.parent.as_ref() == Some(id) && task.live().is_some();
-    if tables.backlog.tasks.values().any(is_live) {
+    if tx.tables.backlog.tasks.values().any(is_live) {
         return;
     }
-    let needed = tables.backlog.pipelines.get(id).map(Pipeline::keeps).unwrap_or_default();
+    let needed = tx.tables.backlog.pipelines.get(id).map(Pipeline::keeps).unwrap_or_default();
     let holder = id.pipeline_holder();
-    let coordination = &tables.coordination;
+    let coordination = &tx.tables.coordination;
     let locks = coordination.locks.keys().map(|name| Resource { kind: Kind::Lock, name: name.clone() });
     let semaphores = coordination.semaphores.keys().map(|name| Resource { kind: Kind::Semaphore, name: name.clone() });
     let held = locks.chain(semaphores).filter_map(|Resource { kind, name }| {
@@ -329,56 +321,56 @@ fn free_kept(id: &TaskId, tables: &mut Tables, tx: &mut Tx) {
     if held.is_empty() {
         return;
     }
-    let mut draft = Draft::new(&tables.coordination, tx.now(Vec::new(), Span::ZERO));
+    let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Span::ZERO));
     for (need, epoch) in held {
         draft.handle(give_back(&need, holder.clone(), epoch));
     }
-    draft.keep(tables, tx);
+    draft.keep(tx);
 }
 
 /// Nobody needs to say any more what becomes of a guard that is overdue.
-fn settle_question(id: &TaskId, before: &State, tables: &mut Tables, tx: &mut Tx) {
+fn settle_question(id: &TaskId, before: &State, tx: &mut Tx) {
     let State::Blocked { reason: Reason::Overdue { decision, .. }, .. } = before else { return };
-    if !matches!(&tables.backlog.pipelines[id].state, State::Blocked { reason: Reason::Overdue { .. }, .. }) {
-        withdraw(tables, tx, decision);
+    if !matches!(&tx.tables.backlog.pipelines[id].state, State::Blocked { reason: Reason::Overdue { .. }, .. }) {
+        withdraw(tx, decision);
     }
 }
 
 /// The task of a phase is held as long as a guard does not let it begin. One that its pipeline has `left` without an end has failed.
-fn lead_phase(id: &TaskId, left: Option<TaskId>, tables: &mut Tables, tx: &mut Tx) {
-    let pipeline = &tables.backlog.pipelines[id];
+fn lead_phase(id: &TaskId, left: Option<TaskId>, tx: &mut Tx) {
+    let pipeline = &tx.tables.backlog.pipelines[id];
     let is_waiting = |task: &Task| matches!(task.state, task::State::Pending | task::State::Backoff { .. } | task::State::Held);
     let current = pipeline.task().cloned();
     let left = left.filter(|left| current.as_ref() != Some(left) && !matches!(pipeline.state, State::Cancelled { .. }));
-    if let Some(left) = left.filter(|left| tables.backlog.tasks.get(left).is_some_and(is_waiting)) {
+    if let Some(left) = left.filter(|left| tx.tables.backlog.tasks.get(left).is_some_and(is_waiting)) {
         let error = "a guard of its phase does not hold".into();
-        step_task(tables, tx, &left, task::Input::Stop(task::After::Fail { error }), None);
+        step_task(tx, &left, task::Input::Stop(task::After::Fail { error }), None);
     }
-    let Some(task) = current.as_ref().and_then(|task| tables.backlog.tasks.get(task)) else { return };
-    let input = match (&tables.backlog.pipelines[id].state, &task.state) {
+    let Some(task) = current.as_ref().and_then(|task| tx.tables.backlog.tasks.get(task)) else { return };
+    let input = match (&tx.tables.backlog.pipelines[id].state, &task.state) {
         (State::Blocked { .. }, task::State::Pending | task::State::Backoff { .. }) => task::Input::Hold,
         (State::Running { .. }, task::State::Held) => task::Input::Release,
         _ => return,
     };
     let task = task.id.clone();
-    step_task(tables, tx, &task, input, None);
+    step_task(tx, &task, input, None);
 }
 
 /// The task of a pipeline stands as the pipeline does.
-fn lead(id: &TaskId, tables: &mut Tables, tx: &mut Tx) {
-    let course = match &tables.backlog.pipelines[id].state {
+fn lead(id: &TaskId, tx: &mut Tx) {
+    let course = match &tx.tables.backlog.pipelines[id].state {
         // Its task waits, and that it has to wait is told by what it depends on.
         State::Init | State::Blocked { reason: Reason::Dependencies, .. } => return,
         State::Checking { .. } | State::Running { .. } => Course::InPhases { is_blocked: false },
         State::Blocked { .. } => Course::InPhases { is_blocked: true },
-        State::Done => Course::Over(Done::Success { output: output(&tables.backlog.pipelines[id]), warning: None }),
+        State::Done => Course::Over(Done::Success { output: output(&tx.tables.backlog.pipelines[id]), warning: None }),
         State::Failed { phase, error, .. } => Course::Over(Done::Failed { error: format!("phase {phase}: {error}").into() }),
         State::Cancelled { .. } => Course::Over(Done::Cancelled),
     };
-    let Some(host) = tables.backlog.tasks.remove(id) else { return };
+    let Some(host) = tx.tables.backlog.tasks.remove(id) else { return };
     let step = host.step(task::Input::Follow(course), &tx.now(Vec::new(), Span::ZERO));
-    tables.backlog.tasks.insert(id.clone(), step.state);
-    carry_out(tables, tx, step.effects, None);
+    tx.tables.backlog.tasks.insert(id.clone(), step.state);
+    carry_out(tx, step.effects, None);
 }
 
 /// What a pipeline came to: its variables.
@@ -387,26 +379,26 @@ fn output(pipeline: &Pipeline) -> Option<serde_json::Value> {
 }
 
 /// A task was stepped: if it is a phase of a pipeline, that goes on; if it is the task of a pipeline, that ends with it.
-pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tables: &mut Tables, tx: &mut Tx) {
-    let Some(task) = tables.backlog.tasks.get(id) else { return };
-    if let Some(pipeline) = tables.backlog.pipelines.get(id) {
+pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tx: &mut Tx) {
+    let Some(task) = tx.tables.backlog.tasks.get(id) else { return };
+    if let Some(pipeline) = tx.tables.backlog.pipelines.get(id) {
         if matches!(task.state, task::State::Done(_)) && !pipeline.is_over() {
-            step_pipeline(id, Input::Cancel, tables, tx);
+            step_pipeline(id, Input::Cancel, tx);
         }
         return;
     }
     let Some(host) = task.spec.parent.clone() else { return };
-    if tables.backlog.pipelines.get(&host).and_then(Pipeline::task) != Some(id) {
+    if tx.tables.backlog.pipelines.get(&host).and_then(Pipeline::task) != Some(id) {
         // It was cancelled, and this run had to end first.
-        if tables.backlog.pipelines.contains_key(&host) {
-            free_kept(&host, tables, tx);
+        if tx.tables.backlog.pipelines.contains_key(&host) {
+            free_kept(&host, tx);
         }
         return;
     }
     let task = id.clone();
-    let input = match (before, &tables.backlog.tasks[id].state) {
+    let input = match (before, &tx.tables.backlog.tasks[id].state) {
         (_, task::State::Done(done)) => {
-            let runs = tables.backlog.tasks[id].attempts;
+            let runs = tx.tables.backlog.tasks[id].attempts;
             Input::Ended { task, end: phases::end(before, done, tail), runs }
         }
         (
@@ -419,24 +411,24 @@ pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tables: &mut
             Input::Refuted { task, verdict, at }
         }
         // Who gives it back gives it back to its pipeline.
-        (task::State::Manual { .. }, task::State::Pending) => return lead_phase(&host, None, tables, tx),
+        (task::State::Manual { .. }, task::State::Pending) => return lead_phase(&host, None, tx),
         (_, task::State::AwaitingDecision { decision }) => Input::AwaitingDecision { task, decision: Some(decision.clone()) },
         (task::State::AwaitingDecision { .. }, _) => Input::AwaitingDecision { task, decision: None },
         _ => return,
     };
-    step_pipeline(&host, input, tables, tx);
+    step_pipeline(&host, input, tx);
 }
 
 /// A task is gone: its pipeline with it, or the phase that it was at has failed.
-pub(crate) fn forget(task: &Task, tables: &mut Tables, tx: &mut Tx) {
-    if tables.backlog.pipelines.remove(&task.id).is_some() {
+pub(crate) fn forget(task: &Task, tx: &mut Tx) {
+    if tx.tables.backlog.pipelines.remove(&task.id).is_some() {
         emit(tx, Event::Pipeline { id: task.id.clone(), fact: Fact::Deleted {} });
-        free_kept(&task.id, tables, tx);
+        free_kept(&task.id, tx);
     }
     if let Some(host) = &task.spec.parent
-        && tables.backlog.pipelines.get(host).and_then(Pipeline::task) == Some(&task.id)
+        && tx.tables.backlog.pipelines.get(host).and_then(Pipeline::task) == Some(&task.id)
     {
         let end = banksman_core::pipeline::End::Dropped { how: "deleted".into() };
-        step_pipeline(host, Input::Ended { task: task.id.clone(), end, runs: task.attempts }, tables, tx);
+        step_pipeline(host, Input::Ended { task: task.id.clone(), end, runs: task.attempts }, tx);
     }
 }

@@ -3,7 +3,7 @@
 use banksman_core::event::Event;
 use banksman_core::queue::{DUE_PER_SETTLE, DUE_PER_TAKE, Fact, Hold, Input, Outcome, Pushed};
 use banksman_core::{Effect, Name, Now, Span};
-use banksman_store::{Key, Tables, Tx};
+use banksman_store::{Key, Tx};
 
 use crate::request::{Reply, Seen};
 
@@ -78,29 +78,29 @@ impl QueueRequest {
         }
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> Reply {
+    pub(crate) fn decide(&self, tx: &mut Tx) -> Reply {
         let now = self.seen.now(tx);
-        let outcome = step_at(&self.queue, self.input.clone(), &now, tables, tx);
+        let outcome = step_at(&self.queue, self.input.clone(), &now, tx);
         Reply::Queue { outcome, at: now.stamp() }
     }
 }
 
 /// Steps a queue for somebody who does not wait, and carries out what follows.
-pub(crate) fn step_queue(name: &Name, input: Input, tables: &mut Tables, tx: &mut Tx) -> Outcome {
+pub(crate) fn step_queue(name: &Name, input: Input, tx: &mut Tx) -> Outcome {
     let now = tx.now(Vec::new(), Span::ZERO);
-    step_at(name, input, &now, tables, tx)
+    step_at(name, input, &now, tx)
 }
 
-fn step_at(name: &Name, input: Input, now: &Now, tables: &mut Tables, tx: &mut Tx) -> Outcome {
-    let step = std::mem::take(&mut tables.queues).step(name, input, now);
-    tables.queues = step.state;
+fn step_at(name: &Name, input: Input, now: &Now, tx: &mut Tx) -> Outcome {
+    let step = std::mem::take(&mut tx.tables.queues).step(name, input, now);
+    tx.tables.queues = step.state;
     if let Outcome::Pushed(pushed) = &step.outcome {
         for new in pushed.iter().filter_map(|one| if let Pushed::Added(id) = one { Some(id) } else { None }) {
             // It may have gone to somebody who waits for it already; how deep it is says how it came here.
-            tables.queues.items.entry(*new).and_modify(|item| item.depth = tx.depth);
+            tx.tables.queues.items.entry(*new).and_modify(|item| item.depth = tx.depth);
         }
     }
-    wake_hands(&step.effects, tables, tx);
+    wake_hands(&step.effects, tx);
     let took_ticket = matches!(&step.outcome, Outcome::Waiting(waiting) if waiting.ticket == now.ticket);
     let commands = tx.carry_out(step.effects, took_ticket);
     debug_assert!(commands.is_empty(), "queues send no errands");
@@ -108,8 +108,8 @@ fn step_at(name: &Name, input: Input, now: &Now, tables: &mut Tables, tx: &mut T
 }
 
 /// Wakes the runners if there may be something for a worker. Who a queue has for workers was loaded with it.
-fn wake_hands(effects: &[Effect], tables: &Tables, tx: &mut Tx) {
-    if tables.crew.hands.is_empty() {
+fn wake_hands(effects: &[Effect], tx: &mut Tx) {
+    if tx.tables.crew.hands.is_empty() {
         return;
     }
     let filled = |effect: &Effect| match effect {
@@ -122,7 +122,7 @@ fn wake_hands(effects: &[Effect], tables: &Tables, tx: &mut Tx) {
         Effect::Emit(_) | Effect::Wake(_) | Effect::Send(_) => None,
     };
     let queues: std::collections::BTreeSet<Name> = effects.iter().filter_map(filled).collect();
-    let hands = queues.iter().filter_map(|queue| tables.crew.hands.get(queue)).flatten();
+    let hands = queues.iter().filter_map(|queue| tx.tables.crew.hands.get(queue)).flatten();
     let wakes = hands.map(|address| Effect::Wake(address.clone())).collect();
     tx.carry_out(wakes, false);
 }

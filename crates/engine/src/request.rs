@@ -184,10 +184,10 @@ impl Call for Request {
         }
     }
 
-    fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> Reply {
+    fn decide(&self, tx: &mut Tx) -> Reply {
         let of_caller = tx.depth;
-        tx.depth = of_caller.max(self.depth(tables));
-        let reply = self.carry_out(tables, tx);
+        tx.depth = of_caller.max(self.depth(&tx.tables));
+        let reply = self.carry_out(tx);
         tx.depth = of_caller;
         reply
     }
@@ -218,33 +218,33 @@ impl Request {
         }
     }
 
-    fn carry_out(&self, tables: &mut Tables, tx: &mut Tx) -> Reply {
+    fn carry_out(&self, tx: &mut Tx) -> Reply {
         match self {
-            Request::Coordinate { command, seen } => coordinate(command.clone(), seen, tables, tx),
+            Request::Coordinate { command, seen } => coordinate(command.clone(), seen, tx),
             Request::Emit(event) => {
                 let seq = tx.seq;
                 tx.carry_out(vec![Effect::Emit(event.clone())], false);
                 Reply::Emitted(seq)
             }
-            Request::Section(request) => Reply::Section(request.decide(tables, tx)),
-            Request::Task(request) => Reply::Task(request.decide(tables, tx)),
-            Request::Run(request) => Reply::Run(request.decide(tables, tx)),
-            Request::Decision(request) => Reply::Decision(request.decide(tables, tx)),
-            Request::Import(request) => Reply::Import(request.decide(tables, tx)),
-            Request::Queue(request) => request.decide(tables, tx),
-            Request::Worker(request) => Reply::Worker(request.decide(tables, tx)),
-            Request::Route(request) => Reply::Route(request.decide(tables, tx)),
-            Request::Apply(request) => Reply::Apply(request.decide(tables, tx)),
-            Request::Pipeline(request) => Reply::Pipeline(request.decide(tables, tx)),
-            Request::SetLimits { change, seed } => Reply::Limits(limits::change(*change, *seed, tables, tx)),
+            Request::Section(request) => Reply::Section(request.decide(tx)),
+            Request::Task(request) => Reply::Task(request.decide(tx)),
+            Request::Run(request) => Reply::Run(request.decide(tx)),
+            Request::Decision(request) => Reply::Decision(request.decide(tx)),
+            Request::Import(request) => Reply::Import(request.decide(tx)),
+            Request::Queue(request) => request.decide(tx),
+            Request::Worker(request) => Reply::Worker(request.decide(tx)),
+            Request::Route(request) => Reply::Route(request.decide(tx)),
+            Request::Apply(request) => Reply::Apply(request.decide(tx)),
+            Request::Pipeline(request) => Reply::Pipeline(request.decide(tx)),
+            Request::SetLimits { change, seed } => Reply::Limits(limits::change(*change, *seed, tx)),
         }
     }
 }
 
-fn coordinate(mut command: Command, seen: &Seen, tables: &mut Tables, tx: &mut Tx) -> Reply {
+fn coordinate(mut command: Command, seen: &Seen, tx: &mut Tx) -> Reply {
     let resource = command.resource();
     if let Some(ask) = ask_mut(&mut command)
-        && let Some(granted) = ask.claim.request.as_ref().and_then(|request| tables.requests.get(request))
+        && let Some(granted) = ask.claim.request.as_ref().and_then(|request| tx.tables.requests.get(request))
     {
         if granted.resource != resource || granted.holder != ask.claim.holder {
             return Reply::RequestReused;
@@ -254,20 +254,20 @@ fn coordinate(mut command: Command, seen: &Seen, tables: &mut Tables, tx: &mut T
     let now = seen.now(tx);
     let is_own = matches!(&command, Command::Lock(_, lock::Input::Release { .. }));
     let is_taken_away = is_taken_away(&command);
-    let step = std::mem::take(&mut tables.coordination).handle(command, &now);
-    tables.coordination = step.state;
+    let step = std::mem::take(&mut tx.tables.coordination).handle(command, &now);
+    tx.tables.coordination = step.state;
     let took_ticket = match &step.outcome {
         Outcome::Lock(lock::Outcome::Waiting(waiting)) => waiting.ticket == now.ticket,
         Outcome::Semaphore(semaphore::Outcome::Waiting(waiting)) => waiting.ticket == now.ticket,
         _ => false,
     };
-    remember_requests(&step.effects, tx.seq, tables);
-    wake_watchers(tables, &step.effects, tx);
+    remember_requests(&step.effects, tx.seq, &mut tx.tables);
+    wake_watchers(&step.effects, tx);
     tx.carry_out(step.effects, took_ticket);
     let is_renewed = matches!(&step.outcome, Outcome::Lock(lock::Outcome::Extended(_)));
-    follow_lock(&resource.name, is_own, is_renewed, tables, tx);
+    follow_lock(&resource.name, is_own, is_renewed, tx);
     if is_taken_away {
-        end_broken(&resource, &now, tables, tx);
+        end_broken(&resource, &now, tx);
     }
     Reply::Coordinate { outcome: step.outcome, at: now.stamp() }
 }

@@ -10,7 +10,7 @@ use banksman_core::queue::{self, Pushed};
 use banksman_core::route::{Does, Reaction, RouteFact};
 use banksman_core::task::{Spec, Work};
 use banksman_core::{Decision, DecisionId, Effect, Name, Notice, NoticeKind, OutboxCommand, Seq, Span, TaskId, worker};
-use banksman_store::{Crew, Key, Tables, Tx};
+use banksman_store::{Crew, Key, Tx};
 
 use crate::ledger::{carry_out, emit, wake_runners, withdraw};
 use crate::pipelines::{self, Start};
@@ -52,24 +52,24 @@ impl RouteRequest {
         self.reactions.iter().flat_map(of).chain(routes).chain(deep).chain([Key::Router, Key::Runners]).collect()
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> RouteOutcome {
-        if tables.crew.cursor != self.from {
+    pub(crate) fn decide(&self, tx: &mut Tx) -> RouteOutcome {
+        if tx.tables.crew.cursor != self.from {
             return RouteOutcome::Late;
         }
-        tables.crew.cursor = self.to;
+        tx.tables.crew.cursor = self.to;
         for reaction in &self.reactions {
-            if !is_wanted(reaction, &tables.crew) {
+            if !is_wanted(reaction, &tx.tables.crew) {
                 continue;
             }
             tx.depth = reaction.depth + 1;
             if reaction.is_too_deep() {
-                stop(reaction, tables, tx);
-            } else if let Err(error) = react(reaction, tables, tx) {
+                stop(reaction, tx);
+            } else if let Err(error) = react(reaction, tx) {
                 tell(reaction, |event| RouteFact::Failed { event, error: error.into() }, tx);
             }
         }
         if !self.reactions.is_empty() {
-            wake_runners(tables, tx, None);
+            wake_runners(tx, None);
         }
         RouteOutcome::Routed
     }
@@ -93,14 +93,14 @@ fn tell(reaction: &Reaction, fact: impl FnOnce(Seq) -> RouteFact, tx: &mut Tx) {
 }
 
 /// Does not do it, because the chain of routes that leads to it seems to go round in circles. A person is asked, once for each route.
-fn stop(reaction: &Reaction, tables: &mut Tables, tx: &mut Tx) {
+fn stop(reaction: &Reaction, tx: &mut Tx) {
     let Reaction { event, depth, route, .. } = reaction;
     let error = format!("{depth} routes led to this event, one after the other: the chain was stopped");
     tell(reaction, |event| RouteFact::Failed { event, error: error.into() }, tx);
     let Some(route) = route else { return };
-    if open_question(route, &tables.backlog).is_none() {
+    if open_question(route, &tx.tables.backlog).is_none() {
         let step = decision::ask_about_route(route, *event, *depth, &tx.now(Vec::new(), Span::ZERO));
-        carry_out(tables, tx, step.effects, None);
+        carry_out(tx, step.effects, None);
     }
 }
 
@@ -111,40 +111,40 @@ fn open_question(route: &str, backlog: &Backlog) -> Option<DecisionId> {
 }
 
 /// Removes a route because a person says so.
-pub(crate) fn remove(route: &str, tables: &mut Tables, tx: &mut Tx) {
-    if tables.crew.routes.routes.remove(route).is_some() {
+pub(crate) fn remove(route: &str, tx: &mut Tx) {
+    if tx.tables.crew.routes.routes.remove(route).is_some() {
         emit(tx, Event::Route { id: route.into(), fact: RouteFact::Removed {} });
     }
 }
 
 /// Questions about routes that are gone, or are others now, need no answer.
-pub(crate) fn withdraw_stale(tables: &mut Tables, tx: &mut Tx) {
+pub(crate) fn withdraw_stale(tx: &mut Tx) {
     let is_stale = |decision: &&Decision| match &decision.question.about {
-        About::Route(id) => tables.crew.routes.routes.get(id).is_none_or(|in_force| in_force.since > decision.id.seq()),
+        About::Route(id) => tx.tables.crew.routes.routes.get(id).is_none_or(|in_force| in_force.since > decision.id.seq()),
         About::Task(_) | About::OutboxCommand(_) | About::Run { .. } => false,
     };
-    let open = tables.backlog.decisions.values().filter(|decision| decision.is_open());
+    let open = tx.tables.backlog.decisions.values().filter(|decision| decision.is_open());
     let stale: Vec<DecisionId> = open.filter(is_stale).map(|decision| decision.id.clone()).collect();
-    stale.iter().for_each(|id| withdraw(tables, tx, id));
+    stale.iter().for_each(|id| withdraw(tx, id));
 }
 
 /// Does it, or says why that cannot be done.
-fn react(reaction: &Reaction, tables: &mut Tables, tx: &mut Tx) -> Result<(), String> {
+fn react(reaction: &Reaction, tx: &mut Tx) -> Result<(), String> {
     match &reaction.does {
-        Does::Wake(name) => match step_worker(name, worker::Input::Wake, tables, tx) {
+        Does::Wake(name) => match step_worker(name, worker::Input::Wake, tx) {
             worker::Outcome::Unknown => Err(format!("there is no worker {name}")),
             _ => Ok(()),
         },
-        Does::Push(queue, item) => push(queue, item, tables, tx),
+        Does::Push(queue, item) => push(queue, item, tx),
         Does::Notify { subject, text } => {
             // The event before it is what an outbox command is known by.
             tell(reaction, |event| RouteFact::Notified { event }, tx);
             let notice = Notice { kind: NoticeKind::Route, subject: subject.clone(), text: text.clone() };
-            carry_out(tables, tx, vec![Effect::Send(OutboxCommand::Notify(Box::new(notice)))], None);
+            carry_out(tx, vec![Effect::Send(OutboxCommand::Notify(Box::new(notice)))], None);
             Ok(())
         }
         Does::Start(plan, context) => {
-            start(reaction.event, plan, context.clone(), tables, tx);
+            start(reaction.event, plan, context.clone(), tx);
             Ok(())
         }
         Does::Nothing(error) => Err(error.to_string()),
@@ -152,14 +152,14 @@ fn react(reaction: &Reaction, tables: &mut Tables, tx: &mut Tx) -> Result<(), St
 }
 
 /// Starts a pipeline. The number of the event that adds its task is nobody else's, so no other has its id.
-fn start(event: Seq, plan: &Arc<Plan>, context: Context, tables: &mut Tables, tx: &mut Tx) {
+fn start(event: Seq, plan: &Arc<Plan>, context: Context, tx: &mut Tx) {
     let id = TaskId::new(&format!("p-{event}.{}", tx.seq)).expect("two numbers are short and plain");
     let spec = Spec { work: Some(Work::Pipeline(Arc::clone(plan))), ..Spec::new(plan.title(&context)) };
-    pipelines::begin_life(&Start { id, spec, depends_on: Vec::new(), context, by: None }, tables, tx);
+    pipelines::begin_life(&Start { id, spec, depends_on: Vec::new(), context, by: None }, tx);
 }
 
-fn push(queue: &Name, item: &queue::New, tables: &mut Tables, tx: &mut Tx) -> Result<(), String> {
-    match step_queue(queue, queue::Input::Push(vec![item.clone()]), tables, tx) {
+fn push(queue: &Name, item: &queue::New, tx: &mut Tx) -> Result<(), String> {
+    match step_queue(queue, queue::Input::Push(vec![item.clone()]), tx) {
         queue::Outcome::Pushed(pushed) if pushed.contains(&Pushed::Full) => Err(format!("the queue {queue} is full")),
         queue::Outcome::Pushed(_) => Ok(()),
         _ => Err(format!("there is no queue {queue}")),

@@ -333,111 +333,107 @@ impl RunRequest {
         }
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> RunOutcome {
+    pub(crate) fn decide(&self, tx: &mut Tx) -> RunOutcome {
         match self {
             RunRequest::Enlist { runner, limits } => {
                 let now = tx.now(Vec::new(), Default::default());
                 let row = Runner { started: now.stamp(), seen: now.lease, ..(**runner).clone() };
-                tables.backlog.runners.insert(runner.id.clone(), row);
+                tx.tables.backlog.runners.insert(runner.id.clone(), row);
                 // One that takes no tasks has no say in how many runs there may be.
                 if runner.max_runs == Some(0) {
                     return RunOutcome::Done;
                 }
-                inherit(tables, None, Some(&runner.id));
-                limits::change(LimitsChange::default(), *limits, tables, tx);
+                inherit(&mut tx.tables, None, Some(&runner.id));
+                limits::change(LimitsChange::default(), *limits, tx);
                 RunOutcome::Done
             }
-            RunRequest::Watch { runner, resources } => match tables.backlog.runners.get_mut(runner) {
+            RunRequest::Watch { runner, resources } => match tx.tables.backlog.runners.get_mut(runner) {
                 None => RunOutcome::Late,
                 Some(row) => {
                     row.watching.clone_from(resources);
                     RunOutcome::Done
                 }
             },
-            RunRequest::Short { runner, shortage } => match tables.backlog.runners.get_mut(runner) {
-                None => RunOutcome::Late,
-                Some(row) => {
-                    let now = tx.now(Vec::new(), Default::default()).stamp();
-                    let since = row.shortage.take().map_or(now, |before| before.since);
-                    row.shortage = shortage.clone().map(|(error, delay)| Shortage { error, since, until: now.lease + delay });
-                    RunOutcome::Done
-                }
-            },
+            RunRequest::Short { runner, shortage } => {
+                let now = tx.now(Vec::new(), Default::default()).stamp();
+                let Some(row) = tx.tables.backlog.runners.get_mut(runner) else { return RunOutcome::Late };
+                let since = row.shortage.take().map_or(now, |before| before.since);
+                row.shortage = shortage.clone().map(|(error, delay)| Shortage { error, since, until: now.lease + delay });
+                RunOutcome::Done
+            }
             RunRequest::Retire { runner, seen } => {
                 // Without a look it is the runner itself that leaves.
                 let gone = |row: &Runner| seen.probes.is_empty() || seen.now(tx).all_dead(std::slice::from_ref(&row.process));
-                if tables.backlog.runners.get(runner).is_some_and(gone) {
-                    tables.backlog.runners.remove(runner);
-                    let heir = any_runner(tables);
-                    inherit(tables, Some(runner), heir.as_ref());
-                    wake_runners(tables, tx, None);
+                if tx.tables.backlog.runners.get(runner).is_some_and(gone) {
+                    tx.tables.backlog.runners.remove(runner);
+                    let heir = any_runner(&tx.tables);
+                    inherit(&mut tx.tables, Some(runner), heir.as_ref());
+                    wake_runners(tx, None);
                 }
                 RunOutcome::Done
             }
             RunRequest::Found { task, marker } => {
-                let children = open_children(tables, task);
-                stepped(task, task::Input::Found { marker: marker.clone(), children }, tables, tx)
+                let children = open_children(&tx.tables, task);
+                stepped(task, task::Input::Found { marker: marker.clone(), children }, tx)
             }
             RunRequest::Ripen { rested, left, seen } => {
-                rested.iter().chain(left).for_each(|task| ripen(task, seen, tables, tx));
+                rested.iter().chain(left).for_each(|task| ripen(task, seen, tx));
                 RunOutcome::Done
             }
             RunRequest::Settle { task } => {
-                let children = open_children(tables, task);
-                let outcome = stepped(task, task::Input::Settle { children }, tables, tx);
+                let children = open_children(&tx.tables, task);
+                let outcome = stepped(task, task::Input::Settle { children }, tx);
                 if matches!(outcome, RunOutcome::Stepped(task::Outcome::EndChildren, _)) {
-                    for child in descendants(tables, task) {
-                        tasks::stop(&child, task::After::Cancel, tables, tx);
+                    for child in descendants(&tx.tables, task) {
+                        tasks::stop(&child, task::After::Cancel, tx);
                     }
                 }
                 outcome
             }
-            RunRequest::Rest { runner, counts, dead } => rest(runner, counts, *dead, tables, tx),
-            RunRequest::Tried { runner, command, error, is_final } => {
-                tried(runner, *command, error.as_deref(), *is_final, tables, tx)
-            }
-            RunRequest::Renew { runner } => renew(runner, tables, tx),
-            RunRequest::Dismiss { runner, seen } => dismiss(runner, seen, tables, tx),
-            RunRequest::Claim { runner, room, candidates, seen } => claim(runner, *room, candidates, seen, tables, tx),
+            RunRequest::Rest { runner, counts, dead } => rest(runner, counts, *dead, tx),
+            RunRequest::Tried { runner, command, error, is_final } => tried(runner, *command, error.as_deref(), *is_final, tx),
+            RunRequest::Renew { runner } => renew(runner, tx),
+            RunRequest::Dismiss { runner, seen } => dismiss(runner, seen, tx),
+            RunRequest::Claim { runner, room, candidates, seen } => claim(runner, *room, candidates, seen, tx),
             RunRequest::Started { run, owner_epoch, session } => {
-                let Some(row) = tables.backlog.runs.get_mut(run) else { return RunOutcome::Late };
+                let Some(row) = tx.tables.backlog.runs.get_mut(run) else { return RunOutcome::Late };
                 if row.owner_epoch != *owner_epoch || !row.is_live() {
                     return RunOutcome::Late;
                 }
                 row.session = Some(session.clone());
                 let is_spawn = |entry: &banksman_core::backlog::OutboxEntry| matches!(&entry.command, banksman_core::OutboxCommand::Spawn { run: spawned } if spawned == run);
-                tables.backlog.outbox.retain(|_, entry| !is_spawn(entry));
+                tx.tables.backlog.outbox.retain(|_, entry| !is_spawn(entry));
                 RunOutcome::Done
             }
-            RunRequest::Finish { runner, what, ending, marker, watch } => finish(runner, what, ending, marker, watch, tables, tx),
-            RunRequest::Adopt { runner, what, seen } => adopt(runner, what, seen, tables, tx),
-            RunRequest::Lose { runner, what, patience, watch } => lose(runner, what, *patience, watch, tables, tx),
-            RunRequest::Unproven { runner, what, why } => unproven(runner, what, why, tables, tx),
+            RunRequest::Finish { runner, what, ending, marker, watch } => finish(runner, what, ending, marker, watch, tx),
+            RunRequest::Adopt { runner, what, seen } => adopt(runner, what, seen, tx),
+            RunRequest::Lose { runner, what, patience, watch } => lose(runner, what, *patience, watch, tx),
+            RunRequest::Unproven { runner, what, why } => unproven(runner, what, why, tx),
             RunRequest::Await { run, epoch, ancestors, parts, standing, seen } => {
                 let wait = Some((standing.clone(), None));
                 let (holder, ancestors, parts, ttl) = (run.holder(), ancestors.clone(), parts.clone(), Span::ZERO);
                 let take = Take { holder, ancestors, task: None, parts, ttl, ticket: None, wait };
-                awaiting(run, *epoch, take, seen, tables, tx)
+                awaiting(run, *epoch, take, seen, tx)
             }
             RunRequest::EndAwait { ticket } => {
-                tables.coordination.claims.remove(ticket);
+                tx.tables.coordination.claims.remove(ticket);
                 RunOutcome::Done
             }
             RunRequest::Pause { run, epoch } => {
-                let outcome = standing(run, *epoch, tables);
+                let outcome = standing(run, *epoch, &tx.tables);
                 if outcome == RunOutcome::Done {
-                    free_slot(run, tables, tx);
+                    free_slot(run, tx);
                     // Its runner may have room for another run now, whether it waits for a slot or not.
-                    let owner = tables.backlog.runs[run].owner.clone();
-                    wake_runner(tables, tx, &owner);
+                    let owner = tx.tables.backlog.runs[run].owner.clone();
+                    wake_runner(tx, &owner);
                 }
                 outcome
             }
             RunRequest::Resume { run, epoch } => {
-                let outcome = standing(run, *epoch, tables);
+                let outcome = standing(run, *epoch, &tx.tables);
                 if outcome != RunOutcome::Done {
                     // The run has ended meanwhile, and nobody else would ever give this slot back.
-                    free_slot(run, tables, tx);
+                    free_slot(run, tx);
                 }
                 outcome
             }

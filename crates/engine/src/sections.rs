@@ -6,7 +6,7 @@ use banksman_core::resource::coordination::Coordination;
 use banksman_core::resource::lock::{self, Lock};
 use banksman_core::task::Need;
 use banksman_core::{HolderId, RunId, SectionId, Title};
-use banksman_store::{Key, Tables, Tx};
+use banksman_store::{Key, Tx};
 
 use crate::ledger::{Draft, emit, give_back, take, wake_for, wake_runners};
 
@@ -71,16 +71,21 @@ impl SectionRequest {
         keys
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> SectionOutcome {
+    pub(crate) fn decide(&self, tx: &mut Tx) -> SectionOutcome {
         let taken = |name: &Title, but: &SectionId| {
-            tables.backlog.sections.values().find(|other| other.name == *name && other.id != *but).map(|other| other.id.clone())
+            tx.tables
+                .backlog
+                .sections
+                .values()
+                .find(|other| other.name == *name && other.id != *but)
+                .map(|other| other.id.clone())
         };
         match self {
             SectionRequest::Add { id, name, exclusive } => {
                 if let Some(other) = taken(name, id) {
                     return SectionOutcome::NameTaken(other);
                 }
-                if tables.backlog.sections.len() >= SECTION_LIMIT {
+                if tx.tables.backlog.sections.len() >= SECTION_LIMIT {
                     return SectionOutcome::TooMany;
                 }
                 let section = Section { id: id.clone(), name: name.clone(), exclusive: *exclusive, position: tx.seq };
@@ -88,37 +93,37 @@ impl SectionRequest {
                     tx,
                     Event::Section { id: id.clone(), fact: SectionFact::Added { name: name.clone(), exclusive: *exclusive } },
                 );
-                tables.backlog.sections.insert(id.clone(), section.clone());
+                tx.tables.backlog.sections.insert(id.clone(), section.clone());
                 SectionOutcome::Kept(section)
             }
             SectionRequest::Update { id, name, exclusive } => {
                 if let Some(other) = name.as_ref().and_then(|name| taken(name, id)) {
                     return SectionOutcome::NameTaken(other);
                 }
-                let Some(section) = tables.backlog.sections.get_mut(id) else { return SectionOutcome::Unknown };
+                let Some(section) = tx.tables.backlog.sections.get_mut(id) else { return SectionOutcome::Unknown };
                 section.name = name.clone().unwrap_or(section.name.clone());
                 section.exclusive = exclusive.unwrap_or(section.exclusive);
                 let section = section.clone();
                 let fact = SectionFact::Updated { name: section.name.clone(), exclusive: section.exclusive };
                 emit(tx, Event::Section { id: id.clone(), fact });
-                wake_runners(tables, tx, None);
+                wake_runners(tx, None);
                 SectionOutcome::Kept(section)
             }
             SectionRequest::Delete { id, force } => {
-                if !tables.backlog.sections.contains_key(id) {
+                if !tx.tables.backlog.sections.contains_key(id) {
                     return SectionOutcome::Unknown;
                 }
-                let tasks = tables.backlog.tasks.values().filter(|task| task.spec.section.as_ref() == Some(id)).count();
+                let tasks = tx.tables.backlog.tasks.values().filter(|task| task.spec.section.as_ref() == Some(id)).count();
                 if tasks > 0 {
                     return SectionOutcome::NotEmpty(tasks);
                 }
-                let lock = tables.coordination.locks.get(&id.lock());
+                let lock = tx.tables.coordination.locks.get(&id.lock());
                 if let Some(lock::State::Held(grant)) = lock.map(|lock| &lock.state)
                     && !force
                 {
                     return SectionOutcome::Locked(grant.claim.holder.clone());
                 }
-                tables.backlog.sections.remove(id);
+                tx.tables.backlog.sections.remove(id);
                 emit(tx, Event::Section { id: id.clone(), fact: SectionFact::Deleted {} });
                 SectionOutcome::Deleted
             }
@@ -138,25 +143,25 @@ pub(crate) fn manual_lock<'a>(section: &SectionId, coordination: &'a Coordinatio
 }
 
 /// A run has ended: the lock of its section goes to another run that lives there, or is free. [`Key::Live`] must be loaded.
-pub(crate) fn leave(section: &SectionId, run: &RunId, tables: &mut Tables, tx: &mut Tx) {
+pub(crate) fn leave(section: &SectionId, run: &RunId, tx: &mut Tx) {
     let name = section.lock();
-    let heir = tables.backlog.live_in(section).find(|other| other.id != *run).map(|other| other.id.clone());
-    if let Some(lock::State::Held(grant)) = tables.coordination.locks.get(&name).map(|lock| &lock.state) {
+    let heir = tx.tables.backlog.live_in(section).find(|other| other.id != *run).map(|other| other.id.clone());
+    if let Some(lock::State::Held(grant)) = tx.tables.coordination.locks.get(&name).map(|lock| &lock.state) {
         let holder = grant.claim.holder.clone();
         // An earlier version left it with the runner.
         let is_left = holder == run.holder() || (heir.is_none() && holder.as_str().starts_with("runner:"));
         if is_left {
             let command = give_back(&Need::Lock(name.clone()), holder, grant.epoch);
             // What goes from one run to the next is never free, so that it is kept for nobody who waits.
-            let claims = heir.as_ref().map(|_| std::mem::take(&mut tables.coordination.claims));
-            let mut draft = Draft::new(&tables.coordination, tx.now(Vec::new(), Default::default()));
+            let claims = heir.as_ref().map(|_| std::mem::take(&mut tx.tables.coordination.claims));
+            let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Default::default()));
             draft.handle(command);
             heir.iter().for_each(|heir| drop(draft.handle(take(&Need::Lock(name.clone()), heir.holder(), Vec::new()))));
-            draft.keep(tables, tx);
-            claims.into_iter().for_each(|claims| tables.coordination.claims = claims);
+            draft.keep(tx);
+            claims.into_iter().for_each(|claims| tx.tables.coordination.claims = claims);
         }
     }
     if heir.is_none() {
-        wake_for(tables, &[Resource { kind: Kind::Lock, name }], tx);
+        wake_for(&[Resource { kind: Kind::Lock, name }], tx);
     }
 }

@@ -321,54 +321,52 @@ impl TaskRequest {
         keys
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
+    pub(crate) fn decide(&self, tx: &mut Tx) -> TaskOutcome {
         match self {
-            TaskRequest::Add { id, spec, depends_on, by } => add(id, spec, depends_on, *by, tables, tx),
-            TaskRequest::Update { id, edit } => update(id, edit, tables, tx),
+            TaskRequest::Add { id, spec, depends_on, by } => add(id, spec, depends_on, *by, tx),
+            TaskRequest::Update { id, edit } => update(id, edit, tx),
             TaskRequest::Conclude { id, epoch, by, verdict } => {
                 let input = task::Input::Conclude { epoch: *epoch, verdict: verdict.clone() };
-                unless_locked(id, by.as_ref(), input, tables, tx)
+                unless_locked(id, by.as_ref(), input, tx)
             }
-            TaskRequest::Take { id, taking } => manual::take(id, taking, tables, tx),
-            TaskRequest::Leave { ticket, seen: None, .. } => manual::leave(*ticket, &tx.now(Vec::new(), Span::ZERO), tables, tx),
-            TaskRequest::Leave { ticket, seen: Some(seen), .. } => manual::drop_over(*ticket, seen, tables, tx),
-            TaskRequest::Renew { id, by, epoch } => manual::renew(id, by.as_ref(), *epoch, tables, tx).0,
-            TaskRequest::GiveBack { id, by, epoch } => manual::release(id, by.as_ref(), *epoch, tables, tx),
+            TaskRequest::Take { id, taking } => manual::take(id, taking, tx),
+            TaskRequest::Leave { ticket, seen: None, .. } => manual::leave(*ticket, &tx.now(Vec::new(), Span::ZERO), tx),
+            TaskRequest::Leave { ticket, seen: Some(seen), .. } => manual::drop_over(*ticket, seen, tx),
+            TaskRequest::Renew { id, by, epoch } => manual::renew(id, by.as_ref(), *epoch, tx).0,
+            TaskRequest::GiveBack { id, by, epoch } => manual::release(id, by.as_ref(), *epoch, tx),
             TaskRequest::Finish { id, by, epoch, anyway, verdict } => {
-                manual::conclude(id, by.as_ref(), *epoch, *anyway, verdict, tables, tx)
+                manual::conclude(id, by.as_ref(), *epoch, *anyway, verdict, tx)
             }
-            TaskRequest::Edited { edit, status, then } => edited(edit, *status, then, tables, tx),
+            TaskRequest::Edited { edit, status, then } => edited(edit, *status, then, tx),
             TaskRequest::Heartbeat { id, epoch, pulse, watch } => {
-                stepped(id, task::Input::Heartbeat { epoch: *epoch, pulse: *pulse, watch: *watch }, tables, tx)
+                stepped(id, task::Input::Heartbeat { epoch: *epoch, pulse: *pulse, watch: *watch }, tx)
             }
             TaskRequest::Checkpoint { id, epoch, output_bytes, quiet } => {
                 let input = task::Input::Checkpoint { epoch: *epoch, output_bytes: *output_bytes, quiet: *quiet };
-                let outcome = step_task(tables, tx, id, input, None);
+                let outcome = step_task(tx, id, input, None);
                 outcome.map_or(TaskOutcome::Unknown, |outcome| {
-                    TaskOutcome::Stepped(outcome, Box::new(tables.backlog.tasks[id].clone()))
+                    TaskOutcome::Stepped(outcome, Box::new(tx.tables.backlog.tasks[id].clone()))
                 })
             }
-            TaskRequest::Overtime { id, run, max } => {
-                stepped(id, task::Input::Overtime { run: run.clone(), max: *max }, tables, tx)
-            }
-            TaskRequest::Cancel { id } => cancel(id, tables, tx),
-            TaskRequest::Kill { id, run, error } => match tables.backlog.tasks.get(id).map(|task| task.live().cloned()) {
+            TaskRequest::Overtime { id, run, max } => stepped(id, task::Input::Overtime { run: run.clone(), max: *max }, tx),
+            TaskRequest::Cancel { id } => cancel(id, tx),
+            TaskRequest::Kill { id, run, error } => match tx.tables.backlog.tasks.get(id).map(|task| task.live().cloned()) {
                 None => TaskOutcome::Unknown,
-                Some(Some(live)) if live.run == *run => stop(id, After::Fail { error: error.clone() }, tables, tx),
+                Some(Some(live)) if live.run == *run => stop(id, After::Fail { error: error.clone() }, tx),
                 Some(_) => TaskOutcome::Fenced,
             },
-            TaskRequest::Retry { id } => retry(id, tables, tx),
-            TaskRequest::Set { id, by, mark } => set(id, by.as_ref(), *mark, tables, tx),
-            TaskRequest::Delete { id, force } => delete(id, *force, tables, tx),
+            TaskRequest::Retry { id } => retry(id, tx),
+            TaskRequest::Set { id, by, mark } => set(id, by.as_ref(), *mark, tx),
+            TaskRequest::Delete { id, force } => delete(id, *force, tx),
         }
     }
 }
 
 /// Only who works on a task by hand says what becomes of it.
-fn unless_locked(id: &TaskId, by: Option<&HolderId>, input: task::Input, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
-    match tables.backlog.tasks.get(id).and_then(|task| manual::lockout(task, by, tx)) {
+fn unless_locked(id: &TaskId, by: Option<&HolderId>, input: task::Input, tx: &mut Tx) -> TaskOutcome {
+    match tx.tables.backlog.tasks.get(id).and_then(|task| manual::lockout(task, by, tx)) {
         Some(lockout) => TaskOutcome::Locked(lockout),
-        None => stepped(id, input, tables, tx),
+        None => stepped(id, input, tx),
     }
 }
 
@@ -377,34 +375,34 @@ fn left_to_pipeline(task: &Task) -> TaskOutcome {
     TaskOutcome::Stepped(task::Outcome::HasPhases, Box::new(task.clone()))
 }
 
-fn set(id: &TaskId, by: Option<&HolderId>, mark: Mark, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
-    match tables.backlog.tasks.get(id) {
+fn set(id: &TaskId, by: Option<&HolderId>, mark: Mark, tx: &mut Tx) -> TaskOutcome {
+    match tx.tables.backlog.tasks.get(id) {
         // Whether a phase waits for a person is for its pipeline to say: by a guard, or by a decision.
         Some(task) if task.spec.phase().is_some() && mark == Mark::Review => left_to_pipeline(task),
-        _ => match manual::unheld(id, by, None, tables) {
+        _ => match manual::unheld(id, by, None, &mut tx.tables) {
             Some(refusal) => refusal,
-            None => unless_locked(id, by, task::Input::Set(mark), tables, tx),
+            None => unless_locked(id, by, task::Input::Set(mark), tx),
         },
     }
 }
 
-fn retry(id: &TaskId, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
-    match tables.backlog.tasks.get(id) {
+fn retry(id: &TaskId, tx: &mut Tx) -> TaskOutcome {
+    match tx.tables.backlog.tasks.get(id) {
         // Its pipeline has gone on, and knows nothing of another run of it.
         Some(task) if task.spec.phase().is_some() && task.status().is_over() => left_to_pipeline(task),
-        _ => unless_locked(id, None, task::Input::Retry, tables, tx),
+        _ => unless_locked(id, None, task::Input::Retry, tx),
     }
 }
 
-pub(crate) fn stepped(id: &TaskId, input: task::Input, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
+pub(crate) fn stepped(id: &TaskId, input: task::Input, tx: &mut Tx) -> TaskOutcome {
     let before = tx.seq;
-    let owner = owner(id, tables);
-    let Some(outcome) = step_task(tables, tx, id, input, owner.as_ref()) else { return TaskOutcome::Unknown };
+    let owner = owner(id, &tx.tables);
+    let Some(outcome) = step_task(tx, id, input, owner.as_ref()) else { return TaskOutcome::Unknown };
     if tx.seq != before {
         // It may have become ready, or others with it; or its run is to be stopped.
-        wake_runners(tables, tx, None);
+        wake_runners(tx, None);
     }
-    TaskOutcome::Stepped(outcome, Box::new(tables.backlog.tasks[id].clone()))
+    TaskOutcome::Stepped(outcome, Box::new(tx.tables.backlog.tasks[id].clone()))
 }
 
 /// Who looks after the run that is at a task, as far as that was loaded.
@@ -414,14 +412,14 @@ fn owner(id: &TaskId, tables: &Tables) -> Option<RunnerId> {
 }
 
 /// Stops one task, whether it has a run or not.
-pub(crate) fn stop(id: &TaskId, after: After, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
-    let owner = owner(id, tables);
-    let Some(outcome) = step_task(tables, tx, id, task::Input::Stop(after), owner.as_ref()) else {
+pub(crate) fn stop(id: &TaskId, after: After, tx: &mut Tx) -> TaskOutcome {
+    let owner = owner(id, &tx.tables);
+    let Some(outcome) = step_task(tx, id, task::Input::Stop(after), owner.as_ref()) else {
         return TaskOutcome::Unknown;
     };
     match (&outcome, owner) {
-        (task::Outcome::Stopping, Some(owner)) => wake_runner(tables, tx, &owner),
-        _ => wake_runners(tables, tx, None),
+        (task::Outcome::Stopping, Some(owner)) => wake_runner(tx, &owner),
+        _ => wake_runners(tx, None),
     }
-    TaskOutcome::Stepped(outcome, Box::new(tables.backlog.tasks[id].clone()))
+    TaskOutcome::Stepped(outcome, Box::new(tx.tables.backlog.tasks[id].clone()))
 }

@@ -5,7 +5,7 @@ use banksman_core::queue::{self, DUE_PER_TAKE, Hold, Item, Part, Queues};
 use banksman_core::task::{Done, OfItem, Spec, State, Work};
 use banksman_core::worker::{self, Definition, End, Job, Taken, Worker};
 use banksman_core::{Effect, ItemId, Lease, Name, Notice, NoticeKind, OutboxCommand, Span, Task, TaskId, Title};
-use banksman_store::{Key, Tables, Tx};
+use banksman_store::{Key, Tx};
 
 use crate::ledger::{carry_out, wake_runners};
 use crate::phases;
@@ -117,38 +117,38 @@ impl WorkerRequest {
         keys
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> WorkerOutcome {
+    pub(crate) fn decide(&self, tx: &mut Tx) -> WorkerOutcome {
         match self {
-            WorkerRequest::Wake { worker } => by_hand(worker, worker::Input::Wake, tables, tx),
-            WorkerRequest::Pause { worker } => by_hand(worker, worker::Input::Pause, tables, tx),
-            WorkerRequest::Resume { worker } => by_hand(worker, worker::Input::Resume, tables, tx),
-            WorkerRequest::Take { worker, queue } => take(worker, queue, tables, tx),
-            WorkerRequest::Settle { worker, task, taken } => settle(worker, task, taken, tables, tx),
+            WorkerRequest::Wake { worker } => by_hand(worker, worker::Input::Wake, tx),
+            WorkerRequest::Pause { worker } => by_hand(worker, worker::Input::Pause, tx),
+            WorkerRequest::Resume { worker } => by_hand(worker, worker::Input::Resume, tx),
+            WorkerRequest::Take { worker, queue } => take(worker, queue, tx),
+            WorkerRequest::Settle { worker, task, taken } => settle(worker, task, taken, tx),
         }
     }
 }
 
 /// Steps a worker, and carries out what follows.
-pub(crate) fn step_worker(name: &Name, input: worker::Input, tables: &mut Tables, tx: &mut Tx) -> worker::Outcome {
+pub(crate) fn step_worker(name: &Name, input: worker::Input, tx: &mut Tx) -> worker::Outcome {
     let now = tx.now(Vec::new(), Span::ZERO);
-    let step = std::mem::take(&mut tables.crew.workers).step(name, input, &now);
-    tables.crew.workers = step.state;
+    let step = std::mem::take(&mut tx.tables.crew.workers).step(name, input, &now);
+    tx.tables.crew.workers = step.state;
     tx.carry_out(step.effects, false);
     step.outcome
 }
 
-fn by_hand(name: &Name, input: worker::Input, tables: &mut Tables, tx: &mut Tx) -> WorkerOutcome {
+fn by_hand(name: &Name, input: worker::Input, tx: &mut Tx) -> WorkerOutcome {
     let before = tx.seq;
-    let outcome = step_worker(name, input, tables, tx);
+    let outcome = step_worker(name, input, tx);
     if tx.seq != before {
-        wake_runners(tables, tx, None);
+        wake_runners(tx, None);
     }
     WorkerOutcome::Stepped(outcome)
 }
 
 /// One item becomes a task: taken, kept, the task added and the job noted, or nothing of it.
-fn take(name: &Name, queue: &Name, tables: &mut Tables, tx: &mut Tx) -> WorkerOutcome {
-    let Some(worker) = tables.crew.workers.workers.get(name) else {
+fn take(name: &Name, queue: &Name, tx: &mut Tx) -> WorkerOutcome {
+    let Some(worker) = tx.tables.crew.workers.workers.get(name) else {
         return WorkerOutcome::Stepped(worker::Outcome::Unknown);
     };
     if let Some(refusal) = worker.refusal() {
@@ -160,30 +160,30 @@ fn take(name: &Name, queue: &Name, tables: &mut Tables, tx: &mut Tx) -> WorkerOu
     }
     let holder = worker::holder(name).expect("one with a longer name was refused");
     let input = queue::Input::Take { holder: holder.clone(), wait: None, ticket: None };
-    let item = match step_queue(queue, input, tables, tx) {
+    let item = match step_queue(queue, input, tx) {
         queue::Outcome::Taken(item) => *item,
         queue::Outcome::Empty { next } => {
             // It would sleep through the time of what is to be taken later.
-            if !waits(queue, &tables.queues) {
-                step_worker(name, worker::Input::Drained, tables, tx);
+            if !waits(queue, &tx.tables.queues) {
+                step_worker(name, worker::Input::Drained, tx);
             }
             return WorkerOutcome::Empty { next };
         }
         _ => return WorkerOutcome::NoQueue,
     };
     let hold = Hold { item: item.id, holder, epoch: item.fence };
-    step_queue(queue, queue::Input::Extend(hold.clone(), Some(KEPT)), tables, tx);
+    step_queue(queue, queue::Input::Extend(hold.clone(), Some(KEPT)), tx);
     let taken = Taken { queue: queue.clone(), item: item.id, epoch: item.fence };
     tx.depth = item.depth;
-    match begin(&definition, &item, taken.clone(), tables, tx) {
+    match begin(&definition, &item, taken.clone(), tx) {
         Ok(task) => {
-            let outcome = step_worker(name, worker::Input::Take { task: task.clone(), taken }, tables, tx);
+            let outcome = step_worker(name, worker::Input::Take { task: task.clone(), taken }, tx);
             debug_assert_eq!(outcome, worker::Outcome::Taken, "it was asked before");
             WorkerOutcome::Took { task, item: item.id }
         }
         Err(error) => {
             // Neither the item nor what is to be made of it changes by itself: another attempt would end like this one.
-            fail(queue, hold, &error, None, tables, tx);
+            fail(queue, hold, &error, None, tx);
             WorkerOutcome::Unfit { item: item.id, error: error.into() }
         }
     }
@@ -201,7 +201,7 @@ pub(crate) fn waits(queue: &Name, queues: &Queues) -> bool {
 }
 
 /// Adds the task, or starts the pipeline, that an item becomes.
-fn begin(definition: &Definition, item: &Item, taken: Taken, tables: &mut Tables, tx: &mut Tx) -> Result<TaskId, String> {
+fn begin(definition: &Definition, item: &Item, taken: Taken, tx: &mut Tx) -> Result<TaskId, String> {
     let title = Title::new(&format!("{} {}", definition.name, item.id)).map_err(|error| error.to_string())?;
     let of_item = OfItem { worker: definition.name.clone(), taken, attempt: item.attempts };
     let plain = Spec { item: Some(Box::new(of_item)), ..Spec::new(title) };
@@ -211,7 +211,7 @@ fn begin(definition: &Definition, item: &Item, taken: Taken, tables: &mut Tables
             let title = plan.called(&context).unwrap_or_else(|| plain.title.clone());
             let spec = Spec { title, work: Some(Work::Pipeline(plan.clone())), ..plain };
             let id = id_of(item, "p");
-            pipelines::begin_life(&Start { id: id.clone(), spec, depends_on: Vec::new(), context, by: None }, tables, tx);
+            pipelines::begin_life(&Start { id: id.clone(), spec, depends_on: Vec::new(), context, by: None }, tx);
             Ok(id)
         }
         Job::Task { deed, timeout } => {
@@ -220,7 +220,7 @@ fn begin(definition: &Definition, item: &Item, taken: Taken, tables: &mut Tables
             env.insert("BANKSMAN_ITEM_ID".into(), item.id.to_string().into());
             let spec = Spec { work: Some(phases::work(deed, &variables(item, true))?), env, timeout: *timeout, ..plain };
             let id = id_of(item, "t");
-            tasks::add(&id, &spec, &[], None, tables, tx);
+            tasks::add(&id, &spec, &[], None, tx);
             Ok(id)
         }
     }
@@ -245,17 +245,17 @@ fn variables(item: &Item, whole: bool) -> Context {
 }
 
 /// An attempt has failed. If it was the last, people are told: its task is no failure by itself.
-fn fail(queue: &Name, hold: Hold, error: &str, retry_after: Option<Span>, tables: &mut Tables, tx: &mut Tx) -> queue::Outcome {
+fn fail(queue: &Name, hold: Hold, error: &str, retry_after: Option<Span>, tx: &mut Tx) -> queue::Outcome {
     let mut end = error.len().min(queue::ERROR_LIMIT);
     while !error.is_char_boundary(end) {
         end -= 1;
     }
     let (item, error): (ItemId, Box<str>) = (hold.item, error[..end].into());
-    let outcome = step_queue(queue, queue::Input::Fail { hold, error: error.clone(), retry_after }, tables, tx);
+    let outcome = step_queue(queue, queue::Input::Fail { hold, error: error.clone(), retry_after }, tx);
     if let queue::Outcome::Dead { .. } = &outcome {
         let subject = format!("dead: item {item} of queue {queue}").into();
         let notice = Notice { kind: NoticeKind::TaskFailed, subject, text: error };
-        carry_out(tables, tx, vec![Effect::Send(OutboxCommand::Notify(Box::new(notice)))], None);
+        carry_out(tx, vec![Effect::Send(OutboxCommand::Notify(Box::new(notice)))], None);
     }
     outcome
 }
@@ -272,20 +272,20 @@ fn verdict(task: Option<&Task>) -> Option<(End, String)> {
     })
 }
 
-fn settle(name: &Name, task: &TaskId, taken: &Taken, tables: &mut Tables, tx: &mut Tx) -> WorkerOutcome {
-    let job = tables.crew.workers.workers.get(name).and_then(|worker: &Worker| worker.jobs.get(task));
+fn settle(name: &Name, task: &TaskId, taken: &Taken, tx: &mut Tx) -> WorkerOutcome {
+    let job = tx.tables.crew.workers.workers.get(name).and_then(|worker: &Worker| worker.jobs.get(task));
     if job != Some(taken) {
         return WorkerOutcome::Stepped(worker::Outcome::NoJob);
     }
-    let Some((how, error)) = verdict(tables.backlog.tasks.get(task)) else { return WorkerOutcome::NotOver };
-    let attempt = tables.queues.items.get(&taken.item).map_or(1, |item| item.attempts);
-    let retry_after = tables.crew.workers.workers[name].definition.retry_after(attempt);
-    step_worker(name, worker::Input::Ended { task: task.clone(), how }, tables, tx);
+    let Some((how, error)) = verdict(tx.tables.backlog.tasks.get(task)) else { return WorkerOutcome::NotOver };
+    let attempt = tx.tables.queues.items.get(&taken.item).map_or(1, |item| item.attempts);
+    let retry_after = tx.tables.crew.workers.workers[name].definition.retry_after(attempt);
+    step_worker(name, worker::Input::Ended { task: task.clone(), how }, tx);
     let holder = worker::holder(name).expect("one with a longer name was refused");
     let hold = Hold { item: taken.item, holder, epoch: taken.epoch };
     // An item that a person has purged or taken away meanwhile is refused, and that is as good.
     WorkerOutcome::Settled(match how {
-        End::Completed => step_queue(&taken.queue, queue::Input::Complete(hold), tables, tx),
-        End::Failed | End::Cancelled => fail(&taken.queue, hold, &error, Some(retry_after), tables, tx),
+        End::Completed => step_queue(&taken.queue, queue::Input::Complete(hold), tx),
+        End::Failed | End::Cancelled => fail(&taken.queue, hold, &error, Some(retry_after), tx),
     })
 }

@@ -100,8 +100,8 @@ impl Broken {
     }
 
     /// Tampers before the decision. Returns what the decision must not see.
-    fn prepare(self, command: &mut Command, seen: &mut Seen, tables: &mut Tables, tx: &mut Tx) -> Coordination {
-        let coordination = &mut tables.coordination;
+    fn prepare(self, command: &mut Command, seen: &mut Seen, tx: &mut Tx) -> Coordination {
+        let coordination = &mut tx.tables.coordination;
         match self {
             Broken::FencingOff => forge(command, coordination),
             Broken::CapacityOff => {
@@ -189,17 +189,17 @@ impl Broken {
 }
 
 impl Tamper for Broken {
-    fn decide(self, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
-        let Request::Coordinate { command, seen } = request else { return request.decide(tables, tx) };
+    fn decide(self, request: &Request, tx: &mut Tx) -> Reply {
+        let Request::Coordinate { command, seen } = request else { return request.decide(tx) };
         let (mut command, mut seen) = (command.clone(), seen.clone());
         let resource = command.resource();
-        let before = tables.coordination.clone();
+        let before = tx.tables.coordination.clone();
         let ticket = tx.ticket;
-        let hidden = self.prepare(&mut command, &mut seen, tables, tx);
-        let mut reply = Request::Coordinate { command: command.clone(), seen }.decide(tables, tx);
-        tables.coordination.locks.extend(hidden.locks);
-        tables.coordination.semaphores.extend(hidden.semaphores);
-        self.spoil(&command, &resource, &before, ticket, tables, &mut reply);
+        let hidden = self.prepare(&mut command, &mut seen, tx);
+        let mut reply = Request::Coordinate { command: command.clone(), seen }.decide(tx);
+        tx.tables.coordination.locks.extend(hidden.locks);
+        tx.tables.coordination.semaphores.extend(hidden.semaphores);
+        self.spoil(&command, &resource, &before, ticket, &mut tx.tables, &mut reply);
         reply
     }
 }

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 
 use banksman_core::{Lease, Seq, Ticket, Wall};
 use banksman_engine::{Reply, Request};
-use banksman_store::{Call, Key, Tables, Tx};
+use banksman_store::{Call, Key, Tx};
 
 /// A fault that sits around the decision of a request.
 pub(crate) trait Tamper: Copy {
     /// Decides like the real request, except for the fault.
-    fn decide(self, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply;
+    fn decide(self, request: &Request, tx: &mut Tx) -> Reply;
 
     /// Rows that the fault needs beside those of the request.
     fn keys(self, _request: &Request) -> Vec<Key> {
@@ -44,11 +44,11 @@ impl<B: Tamper> Call for Tried<'_, B> {
         self.request.keys().into_iter().chain(extra).collect()
     }
 
-    fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> Reply {
+    fn decide(&self, tx: &mut Tx) -> Reply {
         let (seq, ticket, lease, wall) = (tx.seq, tx.ticket, tx.lease, tx.wall);
         let reply = match self.broken {
-            None => self.request.decide(tables, tx),
-            Some(broken) => broken.decide(self.request, tables, tx),
+            None => self.request.decide(tx),
+            Some(broken) => broken.decide(self.request, tx),
         };
         self.notes.borrow_mut().push(Note { seq, next: tx.seq, ticket, lease, wall });
         reply

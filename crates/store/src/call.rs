@@ -16,8 +16,8 @@ pub trait Call {
     /// The rows it needs. They follow from its arguments alone.
     fn keys(&self) -> Vec<Key>;
 
-    /// Decides. It may run more than once and must not do anything but read and change `tables` and `tx`.
-    fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> Self::Reply;
+    /// Decides. It may run more than once and must not do anything but read and change `tx`.
+    fn decide(&self, tx: &mut Tx) -> Self::Reply;
 }
 
 impl<C: Call> Call for &C {
@@ -27,14 +27,16 @@ impl<C: Call> Call for &C {
         (**self).keys()
     }
 
-    fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> C::Reply {
-        (**self).decide(tables, tx)
+    fn decide(&self, tx: &mut Tx) -> C::Reply {
+        (**self).decide(tx)
     }
 }
 
-/// One transaction as its decisions see it: the time, the numbers, and what must be done.
+/// One transaction as its decisions see it: the rows, the time, the numbers, and what must be done.
 #[derive(Debug, Clone)]
 pub struct Tx {
+    /// The rows that were loaded, as they are to be written.
+    pub tables: Tables,
     /// The number of the next event.
     pub seq: Seq,
     /// The next ticket.

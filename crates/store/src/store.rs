@@ -70,7 +70,6 @@ struct Decided<R> {
     replies: Vec<R>,
     tx: Tx,
     before: Tables,
-    after: Tables,
     counters: Counters,
     /// The row that makes this boot known, if it is new.
     new_boot: Option<Query<'static>>,
@@ -190,20 +189,20 @@ impl Store {
             new_boot = new;
             self.earlier_boots = Some(earlier);
         }
-        let mut tx = self.tx(&counters);
         let mut before = load::decode(&queries[heads..], rows)?;
         before.backlog.limits = counters.limits;
-        let mut after = before.clone();
-        let replies = calls.iter().map(|call| call.decide(&mut after, &mut tx)).collect();
+        let mut tx = self.tx(&counters, before.clone());
+        let replies = calls.iter().map(|call| call.decide(&mut tx)).collect();
         #[cfg(debug_assertions)]
-        after.coordination.check();
-        Ok(Decided { replies, tx, before, after, counters, new_boot })
+        tx.tables.coordination.check();
+        Ok(Decided { replies, tx, before, counters, new_boot })
     }
 
     /// The moment of this transaction.
-    fn tx(&self, counters: &Counters) -> Tx {
+    fn tx(&self, counters: &Counters, tables: Tables) -> Tx {
         let (lease, wall) = counters.clocks(&*self.machine);
         Tx {
+            tables,
             seq: Seq(counters.seq + 1),
             ticket: Ticket(counters.ticket + 1),
             lease,
@@ -269,7 +268,7 @@ impl<R> Decided<R> {
     /// The statements of the batch; none if nothing has changed.
     fn writes<'a>(&'a self, project: i64, machine: &dyn Machine, actor: Option<&'a str>, notifies: bool) -> Vec<Query<'a>> {
         let tx = &self.tx;
-        let mut writes = changes::between(project, &self.before, &self.after);
+        let mut writes = changes::between(project, &self.before, &self.tx.tables);
         writes.extend(self.new_boot.clone());
         for (seq, event, depth) in &tx.events {
             writes.push(events::insert(project, *seq, tx.wall, event, actor.into(), *depth));
@@ -331,7 +330,7 @@ mod tests {
             Vec::new()
         }
 
-        fn decide(&self, _: &mut Tables, tx: &mut Tx) -> &'static str {
+        fn decide(&self, tx: &mut Tx) -> &'static str {
             assert_ne!(self.0, "bad", "a decision is wrong");
             let event = banksman_core::Event::parse("note:made", self.0, None, "null").unwrap();
             tx.carry_out(vec![banksman_core::Effect::Emit(event)], false);

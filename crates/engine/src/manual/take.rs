@@ -13,23 +13,23 @@ use crate::ledger::{Draft, grant_of, granted, step_task, wake_runners};
 use crate::tasks::{self, TaskOutcome};
 
 /// Takes a task with all that it needs, or waits for it, or is refused. An edit counts only if the task is taken.
-pub(crate) fn take(id: &TaskId, taking: &Taking, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
+pub(crate) fn take(id: &TaskId, taking: &Taking, tx: &mut Tx) -> TaskOutcome {
     let now = taking.seen.now(tx);
-    for rival in rivals(id, taking, tables) {
-        end_if_over(&rival, &now, tables, tx);
+    for rival in rivals(id, taking, &tx.tables) {
+        end_if_over(&rival, &now, tx);
     }
-    let (mut draft, mut next) = (tables.clone(), tx.clone());
-    let outcome = match attempt(id, taking, &now, &mut draft, &mut next) {
+    let mut draft = tx.clone();
+    let outcome = match attempt(id, taking, &now, &mut draft) {
         Ok(outcome) => {
-            (*tables, *tx) = (draft, next);
+            *tx = draft;
             return outcome;
         }
         Err(Refused::Busy(busy)) if taking.wait.is_none() => *busy,
-        Err(Refused::Busy(_)) => return wait(id, taking, tables, tx),
+        Err(Refused::Busy(_)) => return wait(id, taking, tx),
         Err(Refused::ForGood(outcome)) => *outcome,
     };
     // Who is refused waits no longer.
-    taking.ticket.into_iter().for_each(|ticket| drop(leave(ticket, &now, tables, tx)));
+    taking.ticket.into_iter().for_each(|ticket| drop(leave(ticket, &now, tx)));
     outcome
 }
 
@@ -55,14 +55,14 @@ fn rivals(id: &TaskId, taking: &Taking, tables: &Tables) -> Vec<TaskId> {
     rivals
 }
 
-fn attempt(id: &TaskId, taking: &Taking, now: &Now, tables: &mut Tables, tx: &mut Tx) -> Result<TaskOutcome, Refused> {
+fn attempt(id: &TaskId, taking: &Taking, now: &Now, tx: &mut Tx) -> Result<TaskOutcome, Refused> {
     if let Some(edit) = &taking.edit {
-        match tasks::update(id, edit, tables, tx) {
+        match tasks::update(id, edit, tx) {
             TaskOutcome::Kept(_) => {}
             refused => return Err(for_good(refused)),
         }
     }
-    let Some(task) = tables.backlog.tasks.get(id) else { return Err(for_good(TaskOutcome::Unknown)) };
+    let Some(task) = tx.tables.backlog.tasks.get(id) else { return Err(for_good(TaskOutcome::Unknown)) };
     if (&task.spec.section, &task.spec.needs) != (&taking.section, &taking.needs) {
         return Err(for_good(TaskOutcome::Changed));
     }
@@ -78,24 +78,24 @@ fn attempt(id: &TaskId, taking: &Taking, now: &Now, tables: &mut Tables, tx: &mu
     if let State::Manual { holder, .. } = &task.state
         && *holder == taking.holder
     {
-        return renew(id, Some(&taking.holder), None, tables, tx).map_already();
+        return renew(id, Some(&taking.holder), None, tx).map_already();
     }
-    let unmet = unmet(task, tables);
+    let unmet = unmet(task, &tx.tables);
     if !unmet.is_empty() && !taking.anyway {
         return Err(for_good(TaskOutcome::DependsOn(unmet)));
     }
     if let Some(section) = &taking.section
-        && let Some(busy) = unlocked_run(section, tables)
+        && let Some(busy) = unlocked_run(section, &tx.tables)
     {
         return Err(Refused::Busy(Box::new(TaskOutcome::Locked(busy))));
     }
-    if let Some(busy) = keep_for_pipeline(taking, now, tables, tx) {
+    if let Some(busy) = keep_for_pipeline(taking, now, tx) {
         return Err(Refused::Busy(Box::new(TaskOutcome::Locked(busy))));
     }
-    match work(Input::Take(Box::new(wanted(id, taking, tables, None))), now, tables, tx) {
-        Outcome::Held(claim) => Ok(begin(id, taking, &claim, tables, tx)),
+    match work(Input::Take(Box::new(wanted(id, taking, &tx.tables, None))), now, tx) {
+        Outcome::Held(claim) => Ok(begin(id, taking, &claim, tx)),
         Outcome::Busy(obstacles) => {
-            let lockout = lockouts(&obstacles, taking, tables).into_iter().next();
+            let lockout = lockouts(&obstacles, taking, &tx.tables).into_iter().next();
             let lockout = lockout.unwrap_or_else(|| LockedBy::new(id.lock(), taking.holder.clone(), None));
             Err(Refused::Busy(Box::new(TaskOutcome::Locked(lockout))))
         }
@@ -105,18 +105,18 @@ fn attempt(id: &TaskId, taking: &Taking, now: &Now, tables: &mut Tables, tx: &mu
 }
 
 /// Takes what the pipeline of a phase keeps, in the name of the pipeline. Says who has a part of it, if somebody else does.
-fn keep_for_pipeline(taking: &Taking, now: &Now, tables: &mut Tables, tx: &mut Tx) -> Option<LockedBy> {
+fn keep_for_pipeline(taking: &Taking, now: &Now, tx: &mut Tx) -> Option<LockedBy> {
     // What is reserved for this very claim is not in its way.
-    let own = taking.ticket.and_then(|ticket| tables.coordination.claims.remove_entry(&ticket));
-    let mut draft = Draft::new(&tables.coordination, Now { seq: tx.seq, ticket: tx.ticket, ..now.clone() });
-    let taken = pipeline_parts(taking, tables).into_iter().find_map(|(need, holder)| {
+    let own = taking.ticket.and_then(|ticket| tx.tables.coordination.claims.remove_entry(&ticket));
+    let mut draft = Draft::new(&tx.tables.coordination, Now { seq: tx.seq, ticket: tx.ticket, ..now.clone() });
+    let taken = pipeline_parts(taking, &tx.tables).into_iter().find_map(|(need, holder)| {
         let outcome = draft.handle(crate::ledger::take(&need, holder.clone(), Vec::new()));
-        granted(&outcome).is_none().then(|| rival_of(&need, holder, tables))
+        granted(&outcome).is_none().then(|| rival_of(&need, holder, &tx.tables))
     });
     if taken.is_none() {
-        draft.keep(tables, tx);
+        draft.keep(tx);
     }
-    tables.coordination.claims.extend(own);
+    tx.tables.coordination.claims.extend(own);
     taken
 }
 
@@ -153,42 +153,42 @@ fn wanted(id: &TaskId, taking: &Taking, tables: &Tables, wait: Option<(WaitingPr
 }
 
 /// The claim is held: the task is worked on from now on.
-fn begin(id: &TaskId, taking: &Taking, claim: &WorkClaim, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
-    tables.backlog.lost_claims.remove(&(id.clone(), taking.holder.clone()));
+fn begin(id: &TaskId, taking: &Taking, claim: &WorkClaim, tx: &mut Tx) -> TaskOutcome {
+    tx.tables.backlog.lost_claims.remove(&(id.clone(), taking.holder.clone()));
     let own = claim.parts.iter().find(|part| part.resource.name == id.lock());
     let epoch = own.and_then(|part| part.epoch).expect("a claim has the lock of its task");
-    let (holder, until) = (taking.holder.clone(), deadline(id, tables));
-    let outcome = step_task(tables, tx, id, task::Input::Take { holder, epoch, until }, None).expect("it was just there");
-    wake_runners(tables, tx, None);
-    TaskOutcome::Stepped(outcome, Box::new(tables.backlog.tasks[id].clone()))
+    let (holder, until) = (taking.holder.clone(), deadline(id, &tx.tables));
+    let outcome = step_task(tx, id, task::Input::Take { holder, epoch, until }, None).expect("it was just there");
+    wake_runners(tx, None);
+    TaskOutcome::Stepped(outcome, Box::new(tx.tables.backlog.tasks[id].clone()))
 }
 
 /// Puts the claim among those that wait. Nothing else changes.
-fn wait(id: &TaskId, taking: &Taking, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
+fn wait(id: &TaskId, taking: &Taking, tx: &mut Tx) -> TaskOutcome {
     let now = taking.seen.now(tx);
     let wait = taking.wait.clone().map(|(standing, overtake)| (standing, Some(overtake)));
-    let mut take = wanted(id, taking, tables, wait);
+    let mut take = wanted(id, taking, &tx.tables, wait);
     // What its pipeline is to keep is no part of the claim, but waited for like one: whoever frees it wakes the claim.
-    take.parts.extend(pipeline_parts(taking, tables).iter().map(|(need, _)| part(need)));
-    let step = tables.coordination.clone().work(Input::Take(Box::new(take.clone())), &now);
+    take.parts.extend(pipeline_parts(taking, &tx.tables).iter().map(|(need, _)| part(need)));
+    let step = tx.tables.coordination.clone().work(Input::Take(Box::new(take.clone())), &now);
     // What is in the way is no part of the claim: a run that began before the section was exclusive.
     let step = match step.outcome {
-        Outcome::Held(_) => tables.coordination.clone().work(Input::Await(Box::new(take)), &now),
+        Outcome::Held(_) => tx.tables.coordination.clone().work(Input::Await(Box::new(take)), &now),
         _ => step,
     };
     match step.outcome {
         Outcome::Waiting(mut waiting, obstacles) => {
             let is_new = waiting.ticket == now.ticket;
-            tables.coordination.claims = step.state.claims;
+            tx.tables.coordination.claims = step.state.claims;
             tx.carry_out(Vec::new(), is_new);
-            let rivals = rivals(id, taking, tables);
-            let ends = rivals.iter().filter(|rival| *rival != id).filter_map(|rival| deadline(rival, tables));
+            let rivals = rivals(id, taking, &tx.tables);
+            let ends = rivals.iter().filter(|rival| *rival != id).filter_map(|rival| deadline(rival, &tx.tables));
             waiting.blocked.deadline = ends.chain(waiting.blocked.deadline).min();
-            let lockouts = lockouts(&obstacles, taking, tables);
+            let lockouts = lockouts(&obstacles, taking, &tx.tables);
             TaskOutcome::Waiting(Box::new(ClaimWaiting { waiting, lockouts, at: now.stamp() }))
         }
         Outcome::Deadlock(cycle) => {
-            taking.ticket.into_iter().for_each(|ticket| drop(leave(ticket, &now, tables, tx)));
+            taking.ticket.into_iter().for_each(|ticket| drop(leave(ticket, &now, tx)));
             TaskOutcome::Deadlock(cycle)
         }
         other => unreachable!("who waits is told so: {other:?}"),

@@ -4,7 +4,7 @@ use banksman_core::backlog::Edge;
 use banksman_core::event::{Event, TaskFact};
 use banksman_core::task::{self, Spec, dependencies};
 use banksman_core::{Epoch, Span, Status, Task, TaskId};
-use banksman_store::{Key, Tables, Tx};
+use banksman_store::{Key, Tx};
 
 use super::{Edit, TaskOutcome, TaskRequest, left_to_pipeline};
 use crate::ledger::{emit, wake_runners};
@@ -17,15 +17,9 @@ pub(crate) fn add_keys(id: &TaskId, spec: &Spec, depends_on: &[Edge]) -> Vec<Key
     [Key::Task(id.clone()), Key::Runners, Key::Sections].into_iter().chain(parent).chain(on).collect()
 }
 
-pub(crate) fn add(
-    id: &TaskId,
-    spec: &Spec,
-    depends_on: &[Edge],
-    by: Option<Epoch>,
-    tables: &mut Tables,
-    tx: &mut Tx,
-) -> TaskOutcome {
-    let backlog = &mut tables.backlog;
+pub(crate) fn add(id: &TaskId, spec: &Spec, depends_on: &[Edge], by: Option<Epoch>, tx: &mut Tx) -> TaskOutcome {
+    let now = tx.now(Vec::new(), Span::ZERO);
+    let backlog = &mut tx.tables.backlog;
     if let Some(section) = spec.section.as_ref().filter(|section| !backlog.sections.contains_key(*section)) {
         return TaskOutcome::UnknownSection(section.clone());
     }
@@ -43,14 +37,14 @@ pub(crate) fn add(
     }
     // What comes of what a route did is as deep as that.
     let spec = Spec { depth: spec.depth.max(tx.depth), ..spec.clone() };
-    let task = Task::new(id.clone(), spec.clone(), &tx.now(Vec::new(), Span::ZERO));
+    let task = Task::new(id.clone(), spec.clone(), &now);
     let mut edges = depends_on.to_vec();
     edges.sort();
     backlog.tasks.insert(id.clone(), task.clone());
     backlog.edges.insert(id.clone(), edges);
     let fact = TaskFact::Added { spec: Box::new(spec), depends_on: depends_on.to_vec(), import: None };
     emit(tx, Event::Task { id: id.clone(), fact });
-    wake_runners(tables, tx, None);
+    wake_runners(tx, None);
     TaskOutcome::Kept(Box::new(task))
 }
 
@@ -62,14 +56,14 @@ pub(crate) fn edit_keys(id: &TaskId, edit: &Edit) -> Vec<Key> {
 }
 
 /// Changes a task and does something else with it, or neither.
-pub(super) fn edited(edit: &Edit, status: Status, then: &TaskRequest, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
+pub(super) fn edited(edit: &Edit, status: Status, then: &TaskRequest, tx: &mut Tx) -> TaskOutcome {
     let Some(id) = then.id() else { return TaskOutcome::Unknown };
-    let (mut draft, mut next) = (tables.clone(), tx.clone());
-    match update(id, edit, &mut draft, &mut next) {
+    let mut draft = tx.clone();
+    match update(id, edit, &mut draft) {
         TaskOutcome::Kept(_) => {}
         refused => return refused,
     }
-    let outcome = then.decide(&mut draft, &mut next);
+    let outcome = then.decide(&mut draft);
     let is_done = match &outcome {
         TaskOutcome::Stepped(outcome, _) => match outcome {
             task::Outcome::Over(found) | task::Outcome::NotPending(found) => *found == status,
@@ -84,14 +78,13 @@ pub(super) fn edited(edit: &Edit, status: Status, then: &TaskRequest, tables: &m
         _ => false,
     };
     if is_done {
-        (*tables, *tx) = (draft, next);
+        *tx = draft;
     }
     outcome
 }
 
-pub(crate) fn update(id: &TaskId, edit: &Edit, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
-    let backlog = &mut tables.backlog;
-    let Some(task) = backlog.tasks.get(id).cloned() else { return TaskOutcome::Unknown };
+pub(crate) fn update(id: &TaskId, edit: &Edit, tx: &mut Tx) -> TaskOutcome {
+    let Some(task) = tx.tables.backlog.tasks.get(id).cloned() else { return TaskOutcome::Unknown };
     // What a run was started with is fixed: its section's lock is held, its dependencies were met.
     if let Some(live) = task.live()
         && (edit.section.is_some() || edit.depends_on.is_some())
@@ -104,6 +97,7 @@ pub(crate) fn update(id: &TaskId, edit: &Edit, tables: &mut Tables, tx: &mut Tx)
     {
         return TaskOutcome::Locked(lockout);
     }
+    let backlog = &mut tx.tables.backlog;
     // What comes before a phase is for its plan to say: after anything that waits for its pipeline, it would wait for itself.
     if task.spec.phase().is_some() && edit.depends_on.is_some() {
         return left_to_pipeline(&task);
@@ -131,6 +125,6 @@ pub(crate) fn update(id: &TaskId, edit: &Edit, tables: &mut Tables, tx: &mut Tx)
     backlog.tasks.insert(id.clone(), task.clone());
     let fact = TaskFact::Updated { spec: Box::new(task.spec.clone()), depends_on };
     emit(tx, Event::Task { id: id.clone(), fact });
-    wake_runners(tables, tx, None);
+    wake_runners(tx, None);
     TaskOutcome::Kept(Box::new(task))
 }

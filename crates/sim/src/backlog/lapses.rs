@@ -10,55 +10,55 @@ use banksman_store::{Call as _, Crew, Tables, Tx};
 use super::Mutation;
 
 /// Decides like the real request, except for the fault.
-pub(super) fn decide(mutation: Mutation, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
+pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Reply {
     match (mutation, request) {
         (Mutation::ItemForgotten, Request::Worker(WorkerRequest::Settle { worker, task, .. })) => {
             let now = tx.now(Vec::new(), Span::ZERO);
-            let how = match tables.backlog.tasks.get(task).map(Task::status) {
+            let how = match tx.tables.backlog.tasks.get(task).map(Task::status) {
                 Some(Status::Completed) => End::Completed,
                 Some(Status::Failed) => End::Failed,
                 Some(_) | None => End::Cancelled,
             };
             let input = Input::Ended { task: task.clone(), how };
-            let step = std::mem::take(&mut tables.crew.workers).step(worker, input, &now);
-            tables.crew.workers = step.state;
+            let step = std::mem::take(&mut tx.tables.crew.workers).step(worker, input, &now);
+            tx.tables.crew.workers = step.state;
             tx.carry_out(step.effects, false);
             Reply::Worker(WorkerOutcome::Stepped(step.outcome))
         }
         (Mutation::TakenTwice, Request::Worker(WorkerRequest::Take { .. })) => {
-            let reply = request.decide(tables, tx);
+            let reply = request.decide(tx);
             if let Reply::Worker(WorkerOutcome::Took { item, .. }) = &reply {
-                let row = tables.queues.items.get_mut(item);
+                let row = tx.tables.queues.items.get_mut(item);
                 row.into_iter().for_each(|row| row.state = State::Pending { not_before: None });
-                return request.decide(tables, tx);
+                return request.decide(tx);
             }
             reply
         }
         (Mutation::ItemNotKept, Request::Worker(WorkerRequest::Take { queue, .. })) => {
-            let reply = request.decide(tables, tx);
-            let visibility = tables.queues.queues.get(queue).map(|queue| queue.config.visibility_timeout);
+            let reply = request.decide(tx);
+            let visibility = tx.tables.queues.queues.get(queue).map(|queue| queue.config.visibility_timeout);
             if let (Reply::Worker(WorkerOutcome::Took { item, .. }), Some(visibility)) = (&reply, visibility)
-                && let Some(State::Processing(taken)) = tables.queues.items.get_mut(item).map(|item| &mut item.state)
+                && let Some(State::Processing(taken)) = tx.tables.queues.items.get_mut(item).map(|item| &mut item.state)
             {
                 taken.until = tx.lease + visibility;
             }
             reply
         }
         (Mutation::PauseOff, Request::Worker(WorkerRequest::Take { worker, .. })) => {
-            let was = set_paused(tables, worker, false);
-            let reply = request.decide(tables, tx);
-            set_paused(tables, worker, was);
+            let was = set_paused(&mut tx.tables, worker, false);
+            let reply = request.decide(tx);
+            set_paused(&mut tx.tables, worker, was);
             reply
         }
         (Mutation::RoutedTwice, Request::Route(routed)) => {
-            tables.crew.cursor = routed.from;
-            request.decide(tables, tx)
+            tx.tables.crew.cursor = routed.from;
+            request.decide(tx)
         }
         (Mutation::RoutePassed, Request::Route(routed)) => {
             let nothing = RouteRequest { reactions: Vec::new(), ..routed.clone() };
-            Request::Route(nothing).decide(tables, tx)
+            Request::Route(nothing).decide(tx)
         }
-        _ => request.decide(tables, tx),
+        _ => request.decide(tx),
     }
 }
 

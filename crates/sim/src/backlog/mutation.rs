@@ -10,7 +10,7 @@ use banksman_core::task::State;
 use banksman_core::task::retry::Policy;
 use banksman_core::{Decision, DecisionId, Effect, Name, Task, decision};
 use banksman_engine::{PipelineRequest, Reply, Request, RunRequest, TaskRequest};
-use banksman_store::{Call as _, Key, Snapshot, Store, StoreError, Tables, Tx};
+use banksman_store::{Call as _, Key, Snapshot, Store, StoreError, Tx};
 
 use super::{lapses, slips};
 use crate::report::Checker;
@@ -348,128 +348,127 @@ impl Tamper for Mutation {
         }
     }
 
-    fn decide(self, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
+    fn decide(self, request: &Request, tx: &mut Tx) -> Reply {
         match (self, request) {
             (Mutation::DependenciesOff, Request::Run(RunRequest::Claim { .. }))
-            | (Mutation::CirclesOff, Request::Task(TaskRequest::Update { .. })) => slips::without_edges(request, tables, tx),
+            | (Mutation::CirclesOff, Request::Task(TaskRequest::Update { .. })) => slips::without_edges(request, tx),
             (Mutation::SectionsOff, Request::Run(RunRequest::Claim { .. } | RunRequest::Adopt { .. })) => {
-                let sections = tables.backlog.sections.clone();
-                tables.backlog.sections.values_mut().for_each(|section| section.exclusive = false);
-                let reply = request.decide(tables, tx);
-                tables.backlog.sections = sections;
+                let sections = tx.tables.backlog.sections.clone();
+                tx.tables.backlog.sections.values_mut().for_each(|section| section.exclusive = false);
+                let reply = request.decide(tx);
+                tx.tables.backlog.sections = sections;
                 reply
             }
             (Mutation::SlotsOff, Request::Run(RunRequest::Claim { .. })) => {
-                let slots = tables.coordination.semaphores.get_mut(&Name::runs());
+                let slots = tx.tables.coordination.semaphores.get_mut(&Name::runs());
                 slots.into_iter().for_each(|slots| slots.config.capacity += 1);
-                let reply = request.decide(tables, tx);
-                let slots = tables.coordination.semaphores.get_mut(&Name::runs());
+                let reply = request.decide(tx);
+                let slots = tx.tables.coordination.semaphores.get_mut(&Name::runs());
                 slots.into_iter().for_each(|slots| slots.config.capacity -= 1);
                 reply
             }
             // The capacity of the slots, which claims go by, does not follow.
             (Mutation::LimitKept, Request::SetLimits { .. }) => {
-                let kept = tables.coordination.semaphores.get(&Name::runs()).map(|slots| slots.config.capacity);
-                let reply = request.decide(tables, tx);
-                if let (Some(kept), Some(slots)) = (kept, tables.coordination.semaphores.get_mut(&Name::runs())) {
+                let kept = tx.tables.coordination.semaphores.get(&Name::runs()).map(|slots| slots.config.capacity);
+                let reply = request.decide(tx);
+                if let (Some(kept), Some(slots)) = (kept, tx.tables.coordination.semaphores.get_mut(&Name::runs())) {
                     slots.config.capacity = kept;
                 }
                 reply
             }
             (Mutation::RootsOff, Request::Run(RunRequest::Claim { .. }) | Request::Pipeline(PipelineRequest::Begin { .. })) => {
-                let limits = tables.backlog.limits;
-                tables.backlog.limits.iter_mut().for_each(|limits| limits.roots = 0);
-                let reply = request.decide(tables, tx);
-                tables.backlog.limits = limits;
+                let limits = tx.tables.backlog.limits;
+                tx.tables.backlog.limits.iter_mut().for_each(|limits| limits.roots = 0);
+                let reply = request.decide(tx);
+                tx.tables.backlog.limits = limits;
                 reply
             }
             (Mutation::LateEnd, Request::Run(RunRequest::Finish { runner, what, ending, marker, watch })) => {
                 let mut what = what.clone();
                 let is_live = |run: &&banksman_core::backlog::Run| run.is_live() && run.task == what.task.id;
-                let (mut owner, current) = (runner.clone(), tables.backlog.runs.values().find(is_live).cloned());
+                let (mut owner, current) = (runner.clone(), tx.tables.backlog.runs.values().find(is_live).cloned());
                 if let Some(current) = current {
                     (owner, what.run) = (current.owner.clone(), current);
                 }
                 let (ending, marker) = (ending.clone(), marker.clone());
                 let finish = RunRequest::Finish { runner: owner, what, ending, marker, watch: *watch };
-                Request::Run(finish).decide(tables, tx)
+                Request::Run(finish).decide(tx)
             }
             (Mutation::CountersReset, Request::Run(RunRequest::Adopt { what, .. })) => {
-                let reply = request.decide(tables, tx);
-                let task = tables.backlog.tasks.get_mut(&what.task.id);
+                let reply = request.decide(tx);
+                let task = tx.tables.backlog.tasks.get_mut(&what.task.id);
                 task.into_iter().for_each(|task| (task.failures, task.recoveries) = (0, 0));
                 reply
             }
             (Mutation::RestartsOff, Request::Run(RunRequest::Finish { what, .. })) => {
-                let policy = tables.backlog.tasks.get(&what.task.id).and_then(|task| task.spec.restart.clone());
+                let policy = tx.tables.backlog.tasks.get(&what.task.id).and_then(|task| task.spec.restart.clone());
                 let more = |policy: &Policy| Policy { max_restarts: policy.max_restarts.saturating_add(1), ..policy.clone() };
-                let task = tables.backlog.tasks.get_mut(&what.task.id);
+                let task = tx.tables.backlog.tasks.get_mut(&what.task.id);
                 task.into_iter().for_each(|task| task.spec.restart = policy.as_ref().map(more));
-                let reply = request.decide(tables, tx);
-                let task = tables.backlog.tasks.get_mut(&what.task.id);
+                let reply = request.decide(tx);
+                let task = tx.tables.backlog.tasks.get_mut(&what.task.id);
                 task.into_iter().for_each(|task| task.spec.restart = policy.clone());
                 reply
             }
             (Mutation::RestOff, Request::Run(RunRequest::Claim { .. })) => {
-                tables.backlog.tasks.values_mut().for_each(wake);
-                request.decide(tables, tx)
+                tx.tables.backlog.tasks.values_mut().for_each(wake);
+                request.decide(tx)
             }
             (Mutation::NudgeFree, Request::Task(TaskRequest::Heartbeat { id, .. })) => {
-                tables.backlog.tasks.get_mut(id).into_iter().for_each(|task| task.recoveries = 0);
-                request.decide(tables, tx)
+                tx.tables.backlog.tasks.get_mut(id).into_iter().for_each(|task| task.recoveries = 0);
+                request.decide(tx)
             }
             (Mutation::AskedTwice, Request::Run(RunRequest::Finish { .. })) => {
-                let before = tables.backlog.decisions.keys().cloned().collect();
-                let reply = request.decide(tables, tx);
-                ask_again(&before, tables, tx);
+                let before = tx.tables.backlog.decisions.keys().cloned().collect();
+                let reply = request.decide(tx);
+                ask_again(&before, tx);
                 reply
             }
             (Mutation::AnsweredTwice, Request::Decision(request)) => {
-                let asked = tables.backlog.decisions.get_mut(&request.id);
+                let asked = tx.tables.backlog.decisions.get_mut(&request.id);
                 asked.into_iter().for_each(|asked| asked.state = decision::State::Open);
-                Request::Decision(request.clone()).decide(tables, tx)
+                Request::Decision(request.clone()).decide(tx)
             }
             (Mutation::QuestionStays, Request::Task(_)) => {
-                let decisions = std::mem::take(&mut tables.backlog.decisions);
-                let reply = request.decide(tables, tx);
-                tables.backlog.decisions.extend(decisions);
+                let decisions = std::mem::take(&mut tx.tables.backlog.decisions);
+                let reply = request.decide(tx);
+                tx.tables.backlog.decisions.extend(decisions);
                 reply
             }
             (Mutation::ChildrenOff, Request::Run(RunRequest::Finish { what, .. })) => {
                 let is_child = |task: &Task| task.spec.parent.as_ref() == Some(&what.task.id);
                 let children: Vec<Task> =
-                    tables.backlog.tasks.extract_if(.., |_, task| is_child(task)).map(|(_, task)| task).collect();
-                let reply = request.decide(tables, tx);
-                tables.backlog.tasks.extend(children.into_iter().map(|task| (task.id.clone(), task)));
+                    tx.tables.backlog.tasks.extract_if(.., |_, task| is_child(task)).map(|(_, task)| task).collect();
+                let reply = request.decide(tx);
+                tx.tables.backlog.tasks.extend(children.into_iter().map(|task| (task.id.clone(), task)));
                 reply
             }
             (Mutation::FencingOff, Request::Task(TaskRequest::Conclude { id, epoch: Some(_), verdict, .. })) => {
-                let epoch = tables.backlog.tasks.get(id).and_then(|task| task.live()).map(|live| live.epoch);
-                Request::Task(TaskRequest::Conclude { id: id.clone(), epoch, by: None, verdict: verdict.clone() })
-                    .decide(tables, tx)
+                let epoch = tx.tables.backlog.tasks.get(id).and_then(|task| task.live()).map(|live| live.epoch);
+                Request::Task(TaskRequest::Conclude { id: id.clone(), epoch, by: None, verdict: verdict.clone() }).decide(tx)
             }
             (Mutation::ErrandsStay, Request::Run(RunRequest::Finish { .. })) => {
-                let outbox = tables.backlog.outbox.clone();
-                let reply = request.decide(tables, tx);
-                tables.backlog.outbox = outbox;
+                let outbox = tx.tables.backlog.outbox.clone();
+                let reply = request.decide(tx);
+                tx.tables.backlog.outbox = outbox;
                 reply
             }
             (Mutation::GuardsOffAtClaim, Request::Run(RunRequest::Claim { .. })) => {
-                tables.backlog.pipelines.values_mut().for_each(|pipeline| pipeline.recheck = None);
-                request.decide(tables, tx)
+                tx.tables.backlog.pipelines.values_mut().for_each(|pipeline| pipeline.recheck = None);
+                request.decide(tx)
             }
             (Mutation::NeverOverdue, Request::Pipeline(PipelineRequest::Judge(judgement))) => {
-                let reply = request.decide(tables, tx);
-                let pipeline = tables.backlog.pipelines.get_mut(&judgement.id);
+                let reply = request.decide(tx);
+                let pipeline = tx.tables.backlog.pipelines.get_mut(&judgement.id);
                 pipeline.into_iter().for_each(|pipeline| pipeline.overdue = None);
                 reply
             }
             (Mutation::SilentTask, Request::Task(TaskRequest::Retry { id })) => {
-                let reply = request.decide(tables, tx);
-                tables.backlog.tasks.get_mut(id).into_iter().for_each(|task| task.attempts += 1);
+                let reply = request.decide(tx);
+                tx.tables.backlog.tasks.get_mut(id).into_iter().for_each(|task| task.attempts += 1);
                 reply
             }
-            _ => slips::decide(self, request, tables, tx),
+            _ => slips::decide(self, request, tx),
         }
     }
 }
@@ -482,12 +481,12 @@ fn wake(task: &mut Task) {
 }
 
 /// Raises every question that was just raised once more.
-fn ask_again(before: &BTreeSet<DecisionId>, tables: &mut Tables, tx: &mut Tx) {
-    let new: Vec<Decision> = tables.backlog.decisions.values().filter(|asked| !before.contains(&asked.id)).cloned().collect();
+fn ask_again(before: &BTreeSet<DecisionId>, tx: &mut Tx) {
+    let new: Vec<Decision> = tx.tables.backlog.decisions.values().filter(|asked| !before.contains(&asked.id)).cloned().collect();
     for asked in new {
         let id = DecisionId::from(tx.seq);
         let fact = DecisionFact::Raised(Box::new(asked.question.clone()));
         tx.carry_out(vec![Effect::Emit(Event::Decision { id: id.clone(), fact })], false);
-        tables.backlog.decisions.insert(id.clone(), Decision { id, ..asked });
+        tx.tables.backlog.decisions.insert(id.clone(), Decision { id, ..asked });
     }
 }

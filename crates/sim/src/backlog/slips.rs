@@ -13,69 +13,69 @@ use banksman_store::{Call as _, Tables, Tx};
 use super::{Mutation, lapses};
 
 /// Decides like the real request, except for the fault.
-pub(super) fn decide(mutation: Mutation, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
+pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Reply {
     match (mutation, request) {
         (Mutation::EndForgotten, Request::Run(RunRequest::Finish { .. })) => {
-            let pipelines = std::mem::take(&mut tables.backlog.pipelines);
-            let reply = request.decide(tables, tx);
-            tables.backlog.pipelines = pipelines;
+            let pipelines = std::mem::take(&mut tx.tables.backlog.pipelines);
+            let reply = request.decide(tx);
+            tx.tables.backlog.pipelines = pipelines;
             reply
         }
-        (Mutation::PhaseSkipped, Request::Run(RunRequest::Finish { .. })) => with_plans(request, skip, tables, tx),
+        (Mutation::PhaseSkipped, Request::Run(RunRequest::Finish { .. })) => with_plans(request, skip, tx),
         (Mutation::SecondTask, Request::Run(RunRequest::Finish { .. })) => {
-            let before: Vec<TaskId> = tables.backlog.tasks.keys().cloned().collect();
-            let reply = request.decide(tables, tx);
+            let before: Vec<TaskId> = tx.tables.backlog.tasks.keys().cloned().collect();
+            let reply = request.decide(tx);
             let is_new = |task: &&Task| !before.contains(&task.id);
-            let new: Vec<Task> = tables.backlog.tasks.values().filter(is_new).cloned().collect();
-            new.into_iter().for_each(|task| add_twin(task, tables, tx));
+            let new: Vec<Task> = tx.tables.backlog.tasks.values().filter(is_new).cloned().collect();
+            new.into_iter().for_each(|task| add_twin(task, tx));
             reply
         }
         (Mutation::HostForgotten, Request::Run(RunRequest::Finish { .. })) => {
-            let last = tables.backlog.pipelines.values().filter(|pipeline| is_at_its_end(pipeline));
+            let last = tx.tables.backlog.pipelines.values().filter(|pipeline| is_at_its_end(pipeline));
             let last: Vec<TaskId> = last.map(|pipeline| pipeline.id.clone()).collect();
-            let hosts: Vec<Task> = last.iter().filter_map(|id| tables.backlog.tasks.remove(id)).collect();
-            let reply = request.decide(tables, tx);
-            tables.backlog.tasks.extend(hosts.into_iter().map(|host| (host.id.clone(), host)));
+            let hosts: Vec<Task> = last.iter().filter_map(|id| tx.tables.backlog.tasks.remove(id)).collect();
+            let reply = request.decide(tx);
+            tx.tables.backlog.tasks.extend(hosts.into_iter().map(|host| (host.id.clone(), host)));
             reply
         }
         (Mutation::RetriedForGood, Request::Pipeline(PipelineRequest::Retry { id })) => {
-            if let Some(State::Failed { recoverable, .. }) = tables.backlog.pipelines.get_mut(id).map(|row| &mut row.state) {
+            if let Some(State::Failed { recoverable, .. }) = tx.tables.backlog.pipelines.get_mut(id).map(|row| &mut row.state) {
                 *recoverable = true;
             }
-            request.decide(tables, tx)
+            request.decide(tx)
         }
         (Mutation::GoesOnCancelled, Request::Run(RunRequest::Finish { what, .. })) => {
-            let host = what.task.spec.parent.as_ref().and_then(|host| tables.backlog.pipelines.get_mut(host));
+            let host = what.task.spec.parent.as_ref().and_then(|host| tx.tables.backlog.pipelines.get_mut(host));
             if let Some(host) = host
                 && let State::Cancelled { phase: Some(phase) } = &host.state
             {
                 host.state = State::Running { phase: phase.clone(), approach: 0, task: Some(what.task.id.clone()) };
             }
-            request.decide(tables, tx)
+            request.decide(tx)
         }
         (Mutation::GuardsOff, Request::Pipeline(PipelineRequest::Judge(judgement))) => {
             let judgement = Judgement { guards: Vec::new(), ..(**judgement).clone() };
-            Request::Pipeline(PipelineRequest::Judge(Box::new(judgement))).decide(tables, tx)
+            Request::Pipeline(PipelineRequest::Judge(Box::new(judgement))).decide(tx)
         }
         (Mutation::OldAnswer, Request::Pipeline(PipelineRequest::Judge(judgement))) => {
-            let judgement = transferred(judgement, tables);
-            Request::Pipeline(PipelineRequest::Judge(Box::new(judgement))).decide(tables, tx)
+            let judgement = transferred(judgement, &mut tx.tables);
+            Request::Pipeline(PipelineRequest::Judge(Box::new(judgement))).decide(tx)
         }
         (Mutation::TwoLookers, Request::Pipeline(PipelineRequest::Examine { id, .. })) => {
-            tables.backlog.pipelines.get_mut(id).into_iter().for_each(|pipeline| pipeline.looker = None);
-            request.decide(tables, tx)
+            tx.tables.backlog.pipelines.get_mut(id).into_iter().for_each(|pipeline| pipeline.looker = None);
+            request.decide(tx)
         }
         (Mutation::LookerStays, Request::Pipeline(PipelineRequest::Examine { id, by, .. })) => {
-            match tables.backlog.pipelines.get(id) {
+            match tx.tables.backlog.pipelines.get(id) {
                 Some(row) if row.looker.as_ref().is_some_and(|looker| looker != by) => {
                     Reply::Pipeline(PipelineOutcome::Stepped(Outcome::Late, Box::new(row.clone())))
                 }
-                Some(_) | None => request.decide(tables, tx),
+                Some(_) | None => request.decide(tx),
             }
         }
         (Mutation::SilentPipeline, Request::Pipeline(PipelineRequest::Set { id, .. })) => {
-            let reply = request.decide(tables, tx);
-            tables.backlog.pipelines.get_mut(id).into_iter().for_each(|pipeline| pipeline.attempt += 1);
+            let reply = request.decide(tx);
+            tx.tables.backlog.pipelines.get_mut(id).into_iter().for_each(|pipeline| pipeline.attempt += 1);
             reply
         }
         (Mutation::KeptStays, _) => {
@@ -84,25 +84,25 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tables: &mut Tables,
                 lock::State::Free => false,
             };
             let hides = matches!(request, Request::Run(RunRequest::Finish { .. }) | Request::Task(_) | Request::Pipeline(_));
-            let kept: Vec<_> = tables.coordination.locks.extract_if(.., |_, lock| hides && is_kept(lock)).collect();
-            let reply = request.decide(tables, tx);
-            tables.coordination.locks.extend(kept);
+            let kept: Vec<_> = tx.tables.coordination.locks.extract_if(.., |_, lock| hides && is_kept(lock)).collect();
+            let reply = request.decide(tx);
+            tx.tables.coordination.locks.extend(kept);
             reply
         }
-        _ => lapses::decide(mutation, request, tables, tx),
+        _ => lapses::decide(mutation, request, tx),
     }
 }
 
 /// Decides as if the plans were others.
-fn with_plans(request: &Request, change: impl Fn(&Plan) -> Plan, tables: &mut Tables, tx: &mut Tx) -> Reply {
+fn with_plans(request: &Request, change: impl Fn(&Plan) -> Plan, tx: &mut Tx) -> Reply {
     let plans: Vec<(TaskId, Arc<Plan>)> =
-        tables.backlog.pipelines.iter().map(|(id, pipeline)| (id.clone(), Arc::clone(&pipeline.plan))).collect();
-    for pipeline in tables.backlog.pipelines.values_mut() {
+        tx.tables.backlog.pipelines.iter().map(|(id, pipeline)| (id.clone(), Arc::clone(&pipeline.plan))).collect();
+    for pipeline in tx.tables.backlog.pipelines.values_mut() {
         pipeline.plan = Arc::new(change(&pipeline.plan));
     }
-    let reply = request.decide(tables, tx);
+    let reply = request.decide(tx);
     for (id, plan) in plans {
-        tables.backlog.pipelines.get_mut(&id).into_iter().for_each(|pipeline| pipeline.plan = Arc::clone(&plan));
+        tx.tables.backlog.pipelines.get_mut(&id).into_iter().for_each(|pipeline| pipeline.plan = Arc::clone(&plan));
     }
     reply
 }
@@ -126,13 +126,13 @@ fn is_at_its_end(pipeline: &Pipeline) -> bool {
         })
 }
 
-fn add_twin(task: Task, tables: &mut Tables, tx: &mut Tx) {
+fn add_twin(task: Task, tx: &mut Tx) {
     let id = TaskId::new(&format!("{}x", task.id)).expect("a good id");
     let now: Now = tx.now(Vec::new(), Default::default());
     let twin = Task::new(id.clone(), task.spec.clone(), &now);
     let fact = TaskFact::Added { spec: Box::new(task.spec), depends_on: Vec::new(), import: None };
     tx.carry_out(vec![Effect::Emit(Event::Task { id: id.clone(), fact })], false);
-    tables.backlog.tasks.insert(id, twin);
+    tx.tables.backlog.tasks.insert(id, twin);
 }
 
 /// The same answer, as if it had been asked for what the pipeline waits for now.
@@ -148,11 +148,11 @@ fn transferred(judgement: &Judgement, tables: &Tables) -> Judgement {
 }
 
 /// Decides as if no task depended on another one.
-pub(super) fn without_edges(request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
-    let edges = std::mem::take(&mut tables.backlog.edges);
-    let reply = request.decide(tables, tx);
+pub(super) fn without_edges(request: &Request, tx: &mut Tx) -> Reply {
+    let edges = std::mem::take(&mut tx.tables.backlog.edges);
+    let reply = request.decide(tx);
     for (task, edges) in edges {
-        tables.backlog.edges.entry(task).or_insert(edges);
+        tx.tables.backlog.edges.entry(task).or_insert(edges);
     }
     reply
 }

@@ -14,7 +14,7 @@ use banksman_core::task::admission::Reason;
 use banksman_core::{LimitsChange, Liveness, ProcessId, RunId, RunnerId, SectionId, TaskId};
 use banksman_engine::why::{self, Answer, Cause, Obstacle, Situation};
 use banksman_engine::{Reply, Request, RunOutcome, RunRequest, Seen, TaskRequest, Work};
-use banksman_store::{Call, Key, Snapshot, StoreError, Tables, Tx};
+use banksman_store::{Call, Key, Snapshot, StoreError, Tx};
 
 use super::mutation::ClaimMutation;
 use super::runners::{candidate, finish};
@@ -24,7 +24,7 @@ use crate::report::Checker;
 /// A transaction that is only tried out: `script` decides over all rows.
 struct Rehearsal<'a> {
     keys: Vec<Key>,
-    script: &'a dyn Fn(&mut Tables, &mut Tx),
+    script: &'a dyn Fn(&mut Tx),
 }
 
 impl Call for Rehearsal<'_> {
@@ -34,8 +34,8 @@ impl Call for Rehearsal<'_> {
         self.keys.clone()
     }
 
-    fn decide(&self, tables: &mut Tables, tx: &mut Tx) {
-        (self.script)(tables, tx);
+    fn decide(&self, tx: &mut Tx) {
+        (self.script)(tx);
     }
 }
 
@@ -105,18 +105,18 @@ impl World<'_> {
             Request::Run(RunRequest::Claim { runner: runner.clone(), room: 1, candidates, seen: seen.clone() })
         };
         let refused = RefCell::new(Some(Vec::new()));
-        let script = |tables: &mut Tables, tx: &mut Tx| {
+        let script = |tx: &mut Tx| {
             for cause in causes {
-                remove(cause, &seen, tables, tx);
+                remove(cause, &seen, tx);
             }
             let has_started =
                 |reply: &Reply| matches!(reply, Reply::Run(RunOutcome::Claimed { started, .. }) if !started.is_empty());
             loop {
-                let replies: Vec<Reply> = runners.iter().map(|runner| claim(runner).decide(tables, tx)).collect();
+                let replies: Vec<Reply> = runners.iter().map(|runner| claim(runner).decide(tx)).collect();
                 let next = next_in_turn(causes, &replies);
                 refused.replace((!replies.iter().any(has_started)).then_some(replies));
                 match next {
-                    Some(resource) => dismiss_claims(&resource, tables, tx),
+                    Some(resource) => dismiss_claims(&resource, tx),
                     None => return,
                 }
             }
@@ -162,50 +162,50 @@ fn is_precise(cause: &Cause) -> bool {
 }
 
 /// Takes a cause away, as somebody does who follows the answer.
-fn remove(cause: &Cause, seen: &Seen, tables: &mut Tables, tx: &mut Tx) {
+fn remove(cause: &Cause, seen: &Seen, tx: &mut Tx) {
     match cause {
         Cause::Taken { reason: Reason::Reserved { resource, .. }, .. } => {
             // Those who stand in line come next; they are named as well.
-            vacate(resource, seen, tables, tx);
-            dismiss_claims(resource, tables, tx);
+            vacate(resource, seen, tx);
+            dismiss_claims(resource, tx);
         }
         Cause::Taken { reason: Reason::NoSlot { .. }, .. } => {
             let change = LimitsChange { runs: Some(0), ..LimitsChange::default() };
-            Request::SetLimits { change, seed: NO_LIMITS }.decide(tables, tx);
+            Request::SetLimits { change, seed: NO_LIMITS }.decide(tx);
         }
         Cause::Taken { reason: Reason::Lock { resource, .. } | Reason::Slots { resource, .. }, line, .. } => {
-            vacate(resource, seen, tables, tx);
+            vacate(resource, seen, tx);
             // What is freed is then kept for the claims that are named as next.
             if !line.is_empty() {
-                dismiss_claims(resource, tables, tx);
+                dismiss_claims(resource, tx);
             }
         }
         Cause::NoRunnerFree { runners, .. } => {
             for obstacle in runners.iter().flat_map(|(_, obstacles)| obstacles) {
                 if let Obstacle::Section(cause) = obstacle {
-                    leave_section(cause, tables, tx);
+                    leave_section(cause, tx);
                 }
             }
         }
-        other => leave_section(other, tables, tx),
+        other => leave_section(other, tx),
     }
 }
 
 /// Everybody who waits for a resource gives up.
-fn dismiss_claims(resource: &Resource, tables: &mut Tables, tx: &mut Tx) {
-    let waiting = tables.coordination.claims.values().filter(|claim| claim.waits().is_some() && claim.wants(resource));
+fn dismiss_claims(resource: &Resource, tx: &mut Tx) {
+    let waiting = tx.tables.coordination.claims.values().filter(|claim| claim.waits().is_some() && claim.wants(resource));
     for ticket in waiting.map(|claim| claim.ticket).collect::<Vec<_>>() {
-        Request::Task(TaskRequest::Leave { ticket, resources: Vec::new(), seen: None }).decide(tables, tx);
+        Request::Task(TaskRequest::Leave { ticket, resources: Vec::new(), seen: None }).decide(tx);
     }
 }
 
 /// Everybody who holds a resource loses it, and those who stand in line for it leave.
-fn vacate(resource: &Resource, seen: &Seen, tables: &mut Tables, tx: &mut Tx) {
+fn vacate(resource: &Resource, seen: &Seen, tx: &mut Tx) {
     let by = Forced { user: "ann".into(), host: "host".into(), pid: 1 };
     let name = &resource.name;
     loop {
         let command = match resource.kind {
-            Kind::Lock => match tables.coordination.locks.get(name) {
+            Kind::Lock => match tx.tables.coordination.locks.get(name) {
                 Some(lock) if !lock.waiters.is_empty() => {
                     let ticket = lock.waiters.iter().next().expect("it is not empty").ticket;
                     Command::Lock(name.clone(), lock::Input::Leave { ticket })
@@ -215,21 +215,21 @@ fn vacate(resource: &Resource, seen: &Seen, tables: &mut Tables, tx: &mut Tx) {
                 }
                 Some(_) | None => return,
             },
-            Kind::Semaphore => match tables.coordination.semaphores.get(name).and_then(|one| one.holders.keys().next()) {
+            Kind::Semaphore => match tx.tables.coordination.semaphores.get(name).and_then(|one| one.holders.keys().next()) {
                 Some(holder) => {
                     Command::Semaphore(name.clone(), semaphore::Input::Force { holder: holder.clone(), by: by.clone() })
                 }
                 None => return,
             },
         };
-        Request::Coordinate { command, seen: seen.clone() }.decide(tables, tx);
+        Request::Coordinate { command, seen: seen.clone() }.decide(tx);
     }
 }
 
 /// Ends the work in the section that a cause is about: the run that it names with all others there, or the claims of its holder.
-fn leave_section(cause: &Cause, tables: &mut Tables, tx: &mut Tx) {
+fn leave_section(cause: &Cause, tx: &mut Tx) {
     let section = match cause {
-        Cause::SectionBusy { task, .. } => tables.backlog.tasks.get(task).and_then(|task| task.spec.section.clone()),
+        Cause::SectionBusy { task, .. } => tx.tables.backlog.tasks.get(task).and_then(|task| task.spec.section.clone()),
         Cause::Taken { reason: Reason::Section { resource, .. }, .. } => {
             resource.name.as_str().strip_prefix("section:").and_then(|id| SectionId::new(id).ok())
         }
@@ -237,15 +237,15 @@ fn leave_section(cause: &Cause, tables: &mut Tables, tx: &mut Tx) {
     };
     let Some(section) = section else { return };
     let here: Vec<_> =
-        tables.backlog.tasks.values().filter(|task| task.spec.section.as_ref() == Some(&section)).cloned().collect();
+        tx.tables.backlog.tasks.values().filter(|task| task.spec.section.as_ref() == Some(&section)).cloned().collect();
     for task in here {
         if let Some(live) = task.live() {
-            let Some(run) = tables.backlog.runs.get(&live.run).cloned() else { continue };
+            let Some(run) = tx.tables.backlog.runs.get(&live.run).cloned() else { continue };
             let owner = run.owner.clone();
-            Request::from(finish(owner, Work { run, task })).decide(tables, tx);
+            Request::from(finish(owner, Work { run, task })).decide(tx);
         } else if let State::Manual { holder, .. } = &task.state {
             let by = Some(holder.clone());
-            Request::Task(TaskRequest::GiveBack { id: task.id, by, epoch: None }).decide(tables, tx);
+            Request::Task(TaskRequest::GiveBack { id: task.id, by, epoch: None }).decide(tx);
         }
     }
 }

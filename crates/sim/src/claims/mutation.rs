@@ -7,7 +7,7 @@ use banksman_core::resource::lock;
 use banksman_core::resource::work_claim::WorkClaim;
 use banksman_core::{HolderId, Ticket};
 use banksman_engine::{Reply, Request, RunOutcome, RunRequest, TaskRequest};
-use banksman_store::{Call as _, Key, Tables, Tx};
+use banksman_store::{Call as _, Key, Tx};
 
 use crate::report::Checker;
 use crate::tried::Tamper;
@@ -89,70 +89,70 @@ impl Tamper for ClaimMutation {
         }
     }
 
-    fn decide(self, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
-        let before = tables.coordination.clone();
+    fn decide(self, request: &Request, tx: &mut Tx) -> Reply {
+        let before = tx.tables.coordination.clone();
         match (self, request) {
             (ClaimMutation::SectionStays, Request::Run(RunRequest::Finish { what, .. })) => {
-                let reply = request.decide(tables, tx);
+                let reply = request.decide(tx);
                 let section = what.task.spec.section.as_ref().map(|section| section.lock());
                 let lock = section.and_then(|name| before.locks.get(&name).cloned());
-                tables.coordination.locks.extend(lock.map(|lock| (lock.name.clone(), lock)));
+                tx.tables.coordination.locks.extend(lock.map(|lock| (lock.name.clone(), lock)));
                 reply
             }
             (ClaimMutation::ClaimForgotten, Request::Task(TaskRequest::Take { .. })) => {
-                let reply = request.decide(tables, tx);
+                let reply = request.decide(tx);
                 let is_new = |ticket: &Ticket, claim: &WorkClaim| {
                     claim.waits().is_none() && before.claims.get(ticket).is_none_or(|before| before.waits().is_some())
                 };
-                tables.coordination.claims.retain(|ticket, claim| !is_new(ticket, claim));
+                tx.tables.coordination.claims.retain(|ticket, claim| !is_new(ticket, claim));
                 reply
             }
             (ClaimMutation::RenewsTaskOnly, Request::Task(TaskRequest::Renew { id, .. })) => {
-                let reply = request.decide(tables, tx);
+                let reply = request.decide(tx);
                 let others = before.locks.into_iter().filter(|(name, _)| *name != id.lock());
-                tables.coordination.locks.extend(others);
-                tables.coordination.semaphores = before.semaphores;
+                tx.tables.coordination.locks.extend(others);
+                tx.tables.coordination.semaphores = before.semaphores;
                 reply
             }
             (ClaimMutation::SectionOpen, Request::Task(TaskRequest::Take { .. })) => {
-                let sections = tables.backlog.sections.clone();
-                tables.backlog.sections.values_mut().for_each(|section| section.exclusive = false);
-                let reply = request.decide(tables, tx);
-                tables.backlog.sections = sections;
+                let sections = tx.tables.backlog.sections.clone();
+                tx.tables.backlog.sections.values_mut().for_each(|section| section.exclusive = false);
+                let reply = request.decide(tx);
+                tx.tables.backlog.sections = sections;
                 reply
             }
             (ClaimMutation::AdoptionNeedsLock, Request::Run(RunRequest::Adopt { what, .. })) => {
                 let section = what.task.spec.section.as_ref().map(|section| section.lock());
                 let lock = section.and_then(|name| before.locks.get(&name));
                 let is_held = lock.is_some_and(|lock| lock.state != lock::State::Free);
-                if is_held { Reply::Run(RunOutcome::OwnerLives) } else { request.decide(tables, tx) }
+                if is_held { Reply::Run(RunOutcome::OwnerLives) } else { request.decide(tx) }
             }
             (ClaimMutation::OvertakeOff, request) => {
                 let own = match request {
                     Request::Task(TaskRequest::Take { taking, .. }) => taking.ticket,
                     Request::Coordinate { .. } | Request::Run(RunRequest::Claim { .. }) => None,
-                    _ => return request.decide(tables, tx),
+                    _ => return request.decide(tx),
                 };
                 let is_hidden = |ticket: &Ticket, claim: &mut WorkClaim| claim.waits().is_some() && Some(*ticket) != own;
-                let waiting: BTreeMap<Ticket, WorkClaim> = tables.coordination.claims.extract_if(.., is_hidden).collect();
-                let reply = request.decide(tables, tx);
-                tables.coordination.claims.extend(waiting);
+                let waiting: BTreeMap<Ticket, WorkClaim> = tx.tables.coordination.claims.extract_if(.., is_hidden).collect();
+                let reply = request.decide(tx);
+                tx.tables.coordination.claims.extend(waiting);
                 reply
             }
             (ClaimMutation::DeadlockUnseen, Request::Task(TaskRequest::Take { .. }))
             | (ClaimMutation::DeadlockUnseen, Request::Coordinate { command: Command::Lock(_, lock::Input::Acquire(_)), .. }) => {
                 let single = |holder: &HolderId| holder.as_str().starts_with('q');
-                rename(&mut tables.coordination, |holder| single(holder).then(|| format!("hidden-{holder}")));
-                let reply = request.decide(tables, tx);
-                rename(&mut tables.coordination, |holder| holder.as_str().strip_prefix("hidden-").map(str::to_owned));
+                rename(&mut tx.tables.coordination, |holder| single(holder).then(|| format!("hidden-{holder}")));
+                let reply = request.decide(tx);
+                rename(&mut tx.tables.coordination, |holder| holder.as_str().strip_prefix("hidden-").map(str::to_owned));
                 reply
             }
             (ClaimMutation::WaitStays, Request::Task(TaskRequest::Leave { ticket, .. })) => {
-                let reply = request.decide(tables, tx);
-                tables.coordination.claims.extend(before.claims.get(ticket).map(|claim| (*ticket, claim.clone())));
+                let reply = request.decide(tx);
+                tx.tables.coordination.claims.extend(before.claims.get(ticket).map(|claim| (*ticket, claim.clone())));
                 reply
             }
-            _ => request.decide(tables, tx),
+            _ => request.decide(tx),
         }
     }
 }

@@ -3,7 +3,7 @@
 use banksman_core::queue::{Input, State};
 use banksman_core::{Epoch, Lease};
 use banksman_engine::{Reply, Request};
-use banksman_store::{Call as _, Tables, Tx};
+use banksman_store::{Call as _, Tx};
 
 use crate::report::Checker;
 use crate::tried::Tamper;
@@ -62,38 +62,38 @@ impl QueueMutation {
 }
 
 impl Tamper for QueueMutation {
-    fn decide(self, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
-        let Request::Queue(asked) = request else { return request.decide(tables, tx) };
+    fn decide(self, request: &Request, tx: &mut Tx) -> Reply {
+        let Request::Queue(asked) = request else { return request.decide(tx) };
         let mut asked = asked.clone();
         let mut hidden = None;
         match (self, &mut asked.input) {
             (QueueMutation::FencingOff, Input::Complete(hold)) => {
-                if let Some(State::Processing(taken)) = tables.queues.items.get(&hold.item).map(|item| &item.state) {
+                if let Some(State::Processing(taken)) = tx.tables.queues.items.get(&hold.item).map(|item| &item.state) {
                     (hold.epoch, hold.holder) = (taken.epoch, taken.holder.clone());
                 }
             }
             (QueueMutation::NoTime, Input::Take { .. }) => {
-                for item in tables.queues.items.values_mut() {
+                for item in tx.tables.queues.items.values_mut() {
                     if let State::Processing(taken) = &mut item.state {
                         taken.until = Lease(0);
                     }
                 }
             }
-            (QueueMutation::Silent, Input::Push(_)) => hidden = Some(std::mem::take(&mut tables.queues.takers)),
+            (QueueMutation::Silent, Input::Push(_)) => hidden = Some(std::mem::take(&mut tx.tables.queues.takers)),
             _ => {}
         }
-        let before: Vec<_> = tables.queues.items.keys().copied().collect();
-        let reply = Request::Queue(asked.clone()).decide(tables, tx);
+        let before: Vec<_> = tx.tables.queues.items.keys().copied().collect();
+        let reply = Request::Queue(asked.clone()).decide(tx);
         if let Some(takers) = hidden {
-            tables.queues.takers = takers;
+            tx.tables.queues.takers = takers;
         }
         match (self, asked.input) {
             (QueueMutation::LostItem, Input::Push(_)) => {
-                tables.queues.items.retain(|id, _| before.contains(id));
+                tx.tables.queues.items.retain(|id, _| before.contains(id));
             }
             (QueueMutation::OldEpoch, Input::Take { .. }) => return older(reply),
             (QueueMutation::SilentRow, Input::Extend(hold, _)) => {
-                if let Some(item) = tables.queues.items.get_mut(&hold.item) {
+                if let Some(item) = tx.tables.queues.items.get_mut(&hold.item) {
                     item.attempts += 1;
                 }
             }

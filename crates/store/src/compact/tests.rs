@@ -7,7 +7,6 @@ use crate::call::{Call, Tx};
 use crate::key::Key;
 use crate::machine::{Machine, Reading};
 use crate::sqlite;
-use crate::tables::Tables;
 
 struct Still;
 
@@ -35,7 +34,7 @@ impl Call for Tell {
         Vec::new()
     }
 
-    fn decide(&self, _: &mut Tables, tx: &mut Tx) {
+    fn decide(&self, tx: &mut Tx) {
         tx.carry_out(self.0.iter().cloned().map(Effect::Emit).collect(), false);
     }
 }

@@ -14,7 +14,6 @@ use crate::key::Key;
 use crate::machine::{Machine, Reading};
 use crate::sqlite::memory;
 use crate::store::Store;
-use crate::tables::Tables;
 
 /// A machine whose clocks stand still.
 pub(super) struct Still;
@@ -43,8 +42,8 @@ impl<F: Fn(&mut Backlog)> Call for Edit<F> {
         self.0.clone()
     }
 
-    fn decide(&self, tables: &mut Tables, _: &mut Tx) {
-        (self.1)(&mut tables.backlog);
+    fn decide(&self, tx: &mut Tx) {
+        (self.1)(&mut tx.tables.backlog);
     }
 }
 
