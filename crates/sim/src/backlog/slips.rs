@@ -58,7 +58,7 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
             Request::Pipeline(PipelineRequest::Judge(Box::new(judgement))).decide(tx)
         }
         (Mutation::OldAnswer, Request::Pipeline(PipelineRequest::Judge(judgement))) => {
-            let judgement = transferred(judgement, &mut tx.tables);
+            let judgement = transferred(judgement, &tx.tables);
             Request::Pipeline(PipelineRequest::Judge(Box::new(judgement))).decide(tx)
         }
         (Mutation::TwoLookers, Request::Pipeline(PipelineRequest::Examine { id, .. })) => {
