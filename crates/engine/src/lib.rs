@@ -39,7 +39,7 @@ pub use manual::{ClaimWaiting, LockedBy, Taking, Unmet};
 pub use phases::{Lack, lacks, slot_keys};
 pub use pipelines::{PipelineOutcome, PipelineRequest, Start};
 pub use queues::QueueRequest;
-pub use request::{Reply, Request, Seen};
+pub use request::{Reply, Request, Seen, TypedRequest};
 pub use routing::{RouteOutcome, RouteRequest};
 pub use runner::{Action as RunnerAction, Activity, Dispatcher, Input as RunnerInput, Options, RunnerEvent, Vitals};
 pub use runs::{Candidate, RunOutcome, RunRequest, Work, ended};

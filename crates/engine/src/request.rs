@@ -134,10 +134,43 @@ impl Request {
     }
 }
 
-impl From<RunRequest> for Request {
-    fn from(request: RunRequest) -> Request {
-        Request::Run(request)
-    }
+/// A request whose reply has a type of its own.
+pub trait TypedRequest: Into<Request> {
+    /// That type.
+    type Reply;
+
+    /// The reply to such a request; `None` for that to another one.
+    fn reply(reply: Reply) -> Option<Self::Reply>;
+}
+
+macro_rules! typed_requests {
+    ($($noun:ident($request:ty) -> $reply:ty;)*) => {$(
+        impl From<$request> for Request {
+            fn from(request: $request) -> Request {
+                Request::$noun(request.into())
+            }
+        }
+
+        impl TypedRequest for $request {
+            type Reply = $reply;
+
+            fn reply(reply: Reply) -> Option<$reply> {
+                if let Reply::$noun(reply) = reply { Some(reply) } else { None }
+            }
+        }
+    )*};
+}
+
+typed_requests! {
+    Section(SectionRequest) -> SectionOutcome;
+    Task(TaskRequest) -> TaskOutcome;
+    Run(RunRequest) -> RunOutcome;
+    Decision(DecisionRequest) -> DecisionOutcome;
+    Import(ImportRequest) -> ImportOutcome;
+    Worker(WorkerRequest) -> WorkerOutcome;
+    Route(RouteRequest) -> RouteOutcome;
+    Apply(ApplyRequest) -> ApplyOutcome;
+    Pipeline(PipelineRequest) -> PipelineOutcome;
 }
 
 impl Call for Request {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use banksman_engine::{ApplyOutcome, ApplyRequest, Reply, Request};
+use banksman_engine::{ApplyOutcome, ApplyRequest};
 use banksman_runbook::Runbook;
 
 use crate::client::Client;
@@ -12,7 +12,7 @@ impl Client {
     /// Puts a runbook into force: its locks, semaphores and queues, its workers and routes, all of them or nothing. What it
     /// does not say any more of workers and routes is removed.
     pub fn apply(&self, runbook: &Runbook) -> Result<ApplyOutcome, Error> {
-        self.ask_to_apply(ApplyRequest {
+        self.request(ApplyRequest {
             runbook: runbook.name.clone(),
             locks: runbook.locks.iter().map(|(name, terms)| (name.clone(), terms.config())).collect(),
             semaphores: runbook.semaphores.iter().map(|(name, terms)| (name.clone(), terms.config())).collect(),
@@ -24,13 +24,6 @@ impl Client {
 
     /// Removes the workers and routes of a runbook.
     pub fn drop_runbook(&self, name: &str) -> Result<ApplyOutcome, Error> {
-        self.ask_to_apply(ApplyRequest { runbook: name.into(), ..ApplyRequest::default() })
-    }
-
-    fn ask_to_apply(&self, request: ApplyRequest) -> Result<ApplyOutcome, Error> {
-        match self.call(Request::Apply(Box::new(request)))? {
-            Reply::Apply(outcome) => Ok(outcome),
-            reply => unreachable!("a runbook was to be applied, and the answer is {reply:?}"),
-        }
+        self.request(ApplyRequest { runbook: name.into(), ..ApplyRequest::default() })
     }
 }

@@ -12,7 +12,7 @@ use banksman_core::resource::grant::Ask;
 use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
 use banksman_core::{Epoch, Liveness, Name, ProcessId, Seq, Stamp, TaskId, ids::NameError};
-use banksman_engine::{Reply, Request, Seen, Taking};
+use banksman_engine::{Reply, Request, Seen, Taking, TypedRequest};
 use banksman_store::sqlite::Occupant;
 use banksman_store::{Key, Reader, Snapshot, StoreError, StoreId};
 
@@ -149,6 +149,11 @@ impl Client {
     /// Sends a request to the store, and waits for the answer.
     pub fn call(&self, request: Request) -> Result<Reply, Error> {
         Ok(self.writer.call(request, CALL_TIMEOUT)?)
+    }
+
+    /// The same for a request whose reply has a type of its own.
+    pub fn request<R: TypedRequest>(&self, request: R) -> Result<R::Reply, Error> {
+        Ok(R::reply(self.call(request.into())?).expect("the store replies to the request that it got"))
     }
 
     /// Sends several requests, in one transaction if possible.

@@ -14,7 +14,7 @@ use banksman_core::guard::GuardInputs;
 use banksman_core::pipeline::{State, Verdict};
 use banksman_core::task::{self, Need, Refused};
 use banksman_core::{Epoch, Lease, Name, Now, Pipeline, Seq, Span, Task, TaskId};
-use banksman_engine::{Request, TaskRequest, verdict};
+use banksman_engine::{TaskRequest, verdict};
 use banksman_store::Key;
 
 use crate::client::Client;
@@ -89,7 +89,7 @@ fn check(root: &Path, task: &TaskId, epoch: Epoch) -> Result<Option<Refused>, St
 }
 
 fn tell(client: &Client, request: TaskRequest) -> Result<(), String> {
-    client.call(Request::Task(request)).map(drop).map_err(|error| error.to_string())
+    client.request(request).map(drop).map_err(|error| error.to_string())
 }
 
 /// Gathers what the guards before the phase ask about, and evaluates them.

@@ -6,7 +6,7 @@ use banksman_core::backlog::Edge;
 use banksman_core::import::{Import, NewSection};
 use banksman_core::task::Spec;
 use banksman_core::{ImportId, Liveness};
-use banksman_engine::{ImportOutcome, ImportRequest, Reply, Request, Seen};
+use banksman_engine::{ImportOutcome, ImportRequest, Seen};
 use banksman_store::Key;
 use thiserror::Error;
 
@@ -43,7 +43,7 @@ impl Client {
     ) -> Result<(), ImportError> {
         let total = u32::try_from(tasks.len()).unwrap_or(u32::MAX);
         let open = ImportRequest::Open { id: id.clone(), process: self.this_process().clone(), total, sections };
-        match self.ask_import(open)? {
+        match self.request(open)? {
             ImportOutcome::Open { .. } => {}
             refusal => return Err(ImportError::Refused(refusal)),
         }
@@ -52,7 +52,7 @@ impl Client {
             self.drop_import(id, Seen::default()).ok();
             return Err(error);
         }
-        let finished = self.ask_import(ImportRequest::Finish { id: id.clone() });
+        let finished = self.request(ImportRequest::Finish { id: id.clone() });
         match (finished, self.drop_import(id, Seen::default())) {
             // If its commit has worked, whatever became of the answer, there is nothing left to drop.
             (Ok(ImportOutcome::Finished(_)), _) | (Err(_), Ok(ImportOutcome::Unknown)) => Ok(()),
@@ -80,7 +80,7 @@ impl Client {
                 Some(next)
             })
             .collect();
-            match self.ask_import(ImportRequest::Chunk { id: id.clone(), first: added, tasks: chunk })? {
+            match self.request(ImportRequest::Chunk { id: id.clone(), first: added, tasks: chunk })? {
                 ImportOutcome::Open { added: now } => added = now,
                 refusal => return Err(ImportError::Refused(refusal)),
             }
@@ -107,17 +107,10 @@ impl Client {
     fn drop_import(&self, id: &ImportId, seen: Seen) -> Result<ImportOutcome, Error> {
         let by = self.this_process().clone();
         loop {
-            match self.ask_import(ImportRequest::Drop { id: id.clone(), by: by.clone(), seen: seen.clone() })? {
+            match self.request(ImportRequest::Drop { id: id.clone(), by: by.clone(), seen: seen.clone() })? {
                 ImportOutcome::Dropping => {}
                 outcome => return Ok(outcome),
             }
-        }
-    }
-
-    fn ask_import(&self, request: ImportRequest) -> Result<ImportOutcome, Error> {
-        match self.call(Request::Import(request))? {
-            Reply::Import(outcome) => Ok(outcome),
-            reply => unreachable!("an import was asked, and the answer is {reply:?}"),
         }
     }
 }

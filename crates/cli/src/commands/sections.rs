@@ -4,7 +4,7 @@ use banksman_adapters::ids;
 use banksman_core::backlog::Section;
 use banksman_core::resource::lock;
 use banksman_core::{SectionId, Stamp, Status, Title};
-use banksman_engine::{Reply, Request, SectionOutcome, SectionRequest};
+use banksman_engine::{SectionOutcome, SectionRequest};
 use banksman_runtime::{Client, Project};
 use banksman_store::{Key, Reader};
 use clap::Args;
@@ -132,7 +132,7 @@ impl Delete {
     fn run(self, context: &Context) -> Done {
         let client = context.client()?;
         let section = find::section(&mut client.reader()?, &self.section)?;
-        match ask(&client, SectionRequest::Delete { id: section.id.clone(), force: self.force })? {
+        match client.request(SectionRequest::Delete { id: section.id.clone(), force: self.force })? {
             SectionOutcome::Deleted => {}
             outcome => return Err(refused(section.name.as_str(), &outcome)),
         }
@@ -141,15 +141,8 @@ impl Delete {
     }
 }
 
-fn ask(client: &Client, request: SectionRequest) -> Result<SectionOutcome, Failure> {
-    match client.call(Request::Section(request))? {
-        Reply::Section(outcome) => Ok(outcome),
-        reply => Err(Failure::unexpected(&reply)),
-    }
-}
-
 fn kept(client: &Client, name: &str, request: SectionRequest) -> Result<Section, Failure> {
-    match ask(client, request)? {
+    match client.request(request)? {
         SectionOutcome::Kept(section) => Ok(section),
         outcome => Err(refused(name, &outcome)),
     }

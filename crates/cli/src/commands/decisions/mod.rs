@@ -5,7 +5,7 @@ mod view;
 
 use banksman_core::decision::{About, Act, Outcome, State};
 use banksman_core::{Decision, DecisionId};
-use banksman_engine::{DecisionOutcome, DecisionRequest, Reply, Request, Work};
+use banksman_engine::{DecisionOutcome, DecisionRequest, Work};
 use banksman_runtime::Client;
 use banksman_store::{Key, Reader};
 use clap::Args;
@@ -128,23 +128,23 @@ fn resolve(
     let mut reply = ask(client, decision, option, note)?;
     // The run changed hands between the two looks.
     for _ in 1..TRIES {
-        if matches!(reply, Reply::Decision(DecisionOutcome::Late)) {
+        if matches!(reply, DecisionOutcome::Late) {
             reply = ask(client, decision, option, note)?;
         }
     }
     match reply {
-        Reply::Decision(DecisionOutcome::Stepped(Outcome::Resolved(_), decision)) => Ok(*decision),
-        Reply::Decision(DecisionOutcome::Stepped(Outcome::NoSuchOption { options }, _)) => {
+        DecisionOutcome::Stepped(Outcome::Resolved(_), decision) => Ok(*decision),
+        DecisionOutcome::Stepped(Outcome::NoSuchOption { options }, _) => {
             Err(Failure::usage(format!("decision {} has options 1 to {options}, not {option}", decision.id))
                 .hint(format!("banksman decisions show {}", decision.id)))
         }
-        Reply::Decision(DecisionOutcome::Stepped(Outcome::Over(_), decision)) => Err(over(&decision)),
-        Reply::Decision(DecisionOutcome::Unknown) => Err(unknown(decision.id.as_str())),
+        DecisionOutcome::Stepped(Outcome::Over(_), decision) => Err(over(&decision)),
+        DecisionOutcome::Unknown => Err(unknown(decision.id.as_str())),
         other => Err(Failure::unexpected(&other)),
     }
 }
 
-fn ask(client: &Client, decision: &Decision, option: u32, note: Option<&str>) -> Result<Reply, Failure> {
+fn ask(client: &Client, decision: &Decision, option: u32, note: Option<&str>) -> Result<DecisionOutcome, Failure> {
     let run = match &decision.question.about {
         About::Run { run, task } => {
             let mut rows = client.reader()?.view().load(&[Key::Run(run.clone()), Key::Task(task.clone())].into())?.backlog;
@@ -154,7 +154,7 @@ fn ask(client: &Client, decision: &Decision, option: u32, note: Option<&str>) ->
         About::Task(_) | About::OutboxCommand(_) | About::Route(_) => None,
     };
     let (id, about, by) = (decision.id.clone(), decision.question.about.clone(), resources::forced(client).user);
-    Ok(client.call(Request::Decision(DecisionRequest { id, about, run, option, by, note: note.map(Into::into) }))?)
+    Ok(client.request(DecisionRequest { id, about, run, option, by, note: note.map(Into::into) })?)
 }
 
 fn answered(decision: &Decision) -> String {

@@ -6,7 +6,7 @@ use banksman_engine::PipelineRequest;
 use banksman_store::Key;
 use clap::Args;
 
-use super::{ask, find_pipeline, note_runner, own, speaker, start, stepped};
+use super::{find_pipeline, note_runner, own, speaker, start, stepped};
 use crate::commands::{Done, resources, tasks, why};
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -99,7 +99,7 @@ impl Set {
         let id = find_pipeline(&mut client.reader()?, &meant(self.pipeline)?)?.id;
         let names: Vec<String> = vars.keys().map(ToString::to_string).collect();
         let request = PipelineRequest::Set { id: id.clone(), vars, by: speaker(&id)? };
-        let pipeline = stepped(&id, ask(&client, request)?)?;
+        let pipeline = stepped(&id, client.request(request)?)?;
         let view = VarsSet { pipeline: &id, vars: &pipeline.context };
         context.printer.result(&view, format!("set {} of {BOLD}{id}{BOLD:#}", names.join(", ")))
     }
@@ -113,7 +113,7 @@ impl Checkpoint {
         let client = context.client()?;
         let id = find_pipeline(&mut client.reader()?, &meant(self.pipeline)?)?.id;
         let message = self.message.trim().into();
-        let pipeline = stepped(&id, ask(&client, PipelineRequest::Checkpoint { id: id.clone(), message, by: speaker(&id)? })?)?;
+        let pipeline = stepped(&id, client.request(PipelineRequest::Checkpoint { id: id.clone(), message, by: speaker(&id)? })?)?;
         let view = CheckpointSet { pipeline: &id, phase: pipeline.phase(), message: self.message.trim() };
         context.printer.result(&view, format!("noted for {BOLD}{id}{BOLD:#}"))
     }
@@ -123,7 +123,7 @@ impl Retry {
     pub(super) fn run(self, context: &Context) -> Done {
         let client = context.client()?;
         let id = find_pipeline(&mut client.reader()?, &self.pipeline)?.id;
-        let pipeline = stepped(&id, ask(&client, PipelineRequest::Retry { id: id.clone() })?)?;
+        let pipeline = stepped(&id, client.request(PipelineRequest::Retry { id: id.clone() })?)?;
         told(context, &client, &pipeline)
     }
 }
@@ -132,8 +132,10 @@ impl Unblock {
     pub(super) fn run(self, context: &Context) -> Done {
         let client = context.client()?;
         let id = find_pipeline(&mut client.reader()?, &self.pipeline)?.id;
-        let pipeline =
-            stepped(&id, ask(&client, PipelineRequest::Unblock { id: id.clone(), by: Some(resources::forced(&client).user) })?)?;
+        let pipeline = stepped(
+            &id,
+            client.request(PipelineRequest::Unblock { id: id.clone(), by: Some(resources::forced(&client).user) })?,
+        )?;
         told(context, &client, &pipeline)
     }
 }

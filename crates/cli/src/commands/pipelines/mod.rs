@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use banksman_core::pipeline::{Outcome, Pipeline, Refusal, State};
 use banksman_core::{Epoch, TaskId};
-use banksman_engine::{PipelineOutcome, PipelineRequest, Reply, Request};
+use banksman_engine::PipelineOutcome;
 use banksman_runtime::Client;
 use banksman_store::{Key, Reader};
 use clap::Args;
@@ -45,14 +45,6 @@ subcommands! {
         Unblock(change::Unblock),
         Cancel(change::Cancel),
         Delete(change::Delete),
-    }
-}
-
-/// Asks something of a pipeline.
-fn ask(client: &Client, request: PipelineRequest) -> Result<PipelineOutcome, Failure> {
-    match client.call(Request::Pipeline(request))? {
-        Reply::Pipeline(outcome) => Ok(outcome),
-        reply => Err(Failure::unexpected(&reply)),
     }
 }
 

@@ -15,7 +15,7 @@ use banksman_store::Key;
 use clap::Args;
 use serde_json::Value;
 
-use super::{ask, note_runner, stepped};
+use super::{note_runner, stepped};
 use crate::commands::tasks::{Place, Placed};
 use crate::commands::{Done, find};
 use crate::context::Context;
@@ -83,7 +83,7 @@ impl Order {
         let spec = Spec { work: Some(Work::Pipeline(plan)), ..spec };
         let id = TaskId::new(&ids::short("p")).expect("a short id is valid");
         let start = banksman_engine::Start { id: id.clone(), spec, depends_on, context: bound, by };
-        let pipeline = stepped(&id, ask(&client, PipelineRequest::Start(Box::new(start)))?)?;
+        let pipeline = stepped(&id, client.request(PipelineRequest::Start(Box::new(start)))?)?;
         let task = reader.view().load(&[Key::Task(id.clone())].into())?.backlog.tasks.remove(&id);
         let task = task.ok_or_else(|| find::no_task(id.as_str()))?;
         let human = format!("started {BOLD}{}{BOLD:#} {DIM}{id}{DIM:#}", task.spec.title);

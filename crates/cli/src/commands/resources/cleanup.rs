@@ -6,7 +6,7 @@ use banksman_core::resource::coordination::{Command, Coordination};
 use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
 use banksman_core::{Epoch, Grant, HolderId, Liveness, Name, Now, Stamp, TaskId, Ticket, WorkClaim};
-use banksman_engine::{Request, Seen, TaskRequest};
+use banksman_engine::{Seen, TaskRequest};
 use banksman_runtime::Client;
 use banksman_store::Reader;
 use serde::Serialize;
@@ -196,7 +196,7 @@ pub(crate) fn drop_wait(client: &Client, claim: &WorkClaim) -> Result<bool, Fail
         claim.waits().map(|terms| &terms.standing.process).map(|process| (process.clone(), client.host().probe(process)));
     let seen = Seen { probes: probes.into_iter().collect(), ..Seen::default() };
     let resources = claim.parts.iter().map(|part| part.resource.clone()).collect();
-    client.call(Request::Task(TaskRequest::Leave { ticket: claim.ticket, resources, seen: Some(seen) }))?;
+    client.request(TaskRequest::Leave { ticket: claim.ticket, resources, seen: Some(seen) })?;
     Ok(!client.reader()?.view().snapshot()?.coordination.claims.contains_key(&claim.ticket))
 }
 

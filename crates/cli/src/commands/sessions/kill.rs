@@ -4,7 +4,7 @@ use banksman_adapters::keeper::Found;
 use banksman_core::backlog::Run;
 use banksman_core::task::Outcome;
 use banksman_engine::why::Life;
-use banksman_engine::{Reply, Request, TaskOutcome, TaskRequest};
+use banksman_engine::{TaskOutcome, TaskRequest};
 use banksman_runtime::{Client, Told, inspect, recover_run};
 use banksman_store::Reader;
 use clap::Args;
@@ -49,10 +49,10 @@ impl Kill {
             recover_run(&client, files, run.id.clone(), signals.as_fd(), wait.left(), &mut |_| {})?;
         }
         let request = TaskRequest::Kill { id: run.task.clone(), run: run.id.clone(), error: "its session was killed".into() };
-        let outcome = match client.call(Request::Task(request))? {
-            Reply::Task(TaskOutcome::Stepped(Outcome::Stopping, _)) => "killed",
+        let outcome = match client.request(request)? {
+            TaskOutcome::Stepped(Outcome::Stopping, _) => "killed",
             // Another run is at it by now, or none.
-            Reply::Task(TaskOutcome::Fenced | TaskOutcome::Unknown) => "already_ended",
+            TaskOutcome::Fenced | TaskOutcome::Unknown => "already_ended",
             reply => return Err(Failure::unexpected(&reply)),
         };
         if outcome == "already_ended" {

@@ -88,7 +88,7 @@ impl Add {
         let spec = Spec { work, needs, retries: self.retries, restart, timeout, silence, ..spec };
         let id = TaskId::new(&ids::short("t")).expect("a short id is valid");
         let request = TaskRequest::Add { id: id.clone(), spec: Box::new(spec), depends_on: depends_on.clone(), by };
-        let task = match super::ask(&client, request)? {
+        let task = match client.request(request)? {
             TaskOutcome::Kept(task) => *task,
             // The one that is fenced is the parent.
             outcome => return Err(refused(super::inherited()?.as_ref().map_or(&id, |(parent, _)| parent), &outcome)),

@@ -202,7 +202,7 @@ impl Release {
         let client = context.client()?;
         let id = find::task_id(&mut client.reader()?, &self.task)?;
         let request = TaskRequest::GiveBack { id: id.clone(), by: speaker(self.holder.as_ref())?, epoch: self.epoch.map(Epoch) };
-        let task = match super::ask(&client, request)? {
+        let task = match client.request(request)? {
             TaskOutcome::Stepped(Outcome::Returned, task) => task,
             TaskOutcome::Stepped(Outcome::NotPending(_), _) => return Err(refused(&id, &TaskOutcome::NotClaimed)),
             outcome => return Err(refused(&id, &outcome)),
@@ -228,7 +228,7 @@ pub(super) fn heartbeat(
     if !is_claimed && !is_lost {
         return Ok(None);
     }
-    match super::ask(client, TaskRequest::Renew { id: id.clone(), by, epoch })? {
+    match client.request(TaskRequest::Renew { id: id.clone(), by, epoch })? {
         TaskOutcome::Renewed(task) => {
             let State::Manual { epoch, until, .. } = &task.state else { return Err(refused(id, &TaskOutcome::NotClaimed)) };
             let rows = client.reader()?.view().load(&[Key::Lock(id.lock())].into())?;

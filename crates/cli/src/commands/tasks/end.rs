@@ -122,7 +122,7 @@ fn cancelled_line(task: &Task, outcome: &str, children: usize) -> String {
 
 /// Cancels one task with its family. Says whether it was over before.
 fn cancel(client: &Client, id: &TaskId) -> Result<bool, Failure> {
-    match super::ask(client, TaskRequest::Cancel { id: id.clone() })? {
+    match client.request(TaskRequest::Cancel { id: id.clone() })? {
         TaskOutcome::Stepped(Outcome::Ended(_) | Outcome::Stopping, _) => Ok(false),
         TaskOutcome::Stepped(Outcome::Over(_), _) => Ok(true),
         outcome => Err(refused(id, &outcome)),
@@ -175,7 +175,7 @@ impl Retry {
         let files = context.sessions(client.project());
         for id in &ids {
             remove_done(&files, &view::listed(&mut reader, id)?.0.task)?;
-            let (outcome, said, task) = match super::ask(&client, TaskRequest::Retry { id: id.clone() })? {
+            let (outcome, said, task) = match client.request(TaskRequest::Retry { id: id.clone() })? {
                 TaskOutcome::Stepped(Outcome::Clear, task) => ("pending", "is to be tried again", task),
                 TaskOutcome::Stepped(Outcome::NotPending(Status::Pending), task) => {
                     ("already_pending", "is pending already", task)
@@ -235,7 +235,7 @@ pub(crate) fn delete_all(context: &Context, names: &[String], force: bool) -> Do
         let mut held_back = Vec::new();
         for id in &left {
             let files = Files::of(&client, &mut reader, id)?;
-            match super::ask(&client, TaskRequest::Delete { id: id.clone(), force })? {
+            match client.request(TaskRequest::Delete { id: id.clone(), force })? {
                 TaskOutcome::Deleted => {
                     let (view, line) = files.remove(id)?;
                     views.push(view);

@@ -19,7 +19,6 @@ mod wait;
 
 use banksman_core::backlog::Runner;
 use banksman_core::{Epoch, Liveness, TaskId};
-use banksman_engine::{Reply, Request, TaskOutcome, TaskRequest};
 use banksman_runtime::Client;
 use banksman_store::{Key, Reader};
 use clap::Args;
@@ -62,14 +61,6 @@ subcommands! {
         Retry(end::Retry),
         Delete(end::Delete),
         Logs(logs::Logs),
-    }
-}
-
-/// Asks something of a task.
-fn ask(client: &Client, request: TaskRequest) -> Result<TaskOutcome, Failure> {
-    match client.call(Request::Task(request))? {
-        Reply::Task(outcome) => Ok(outcome),
-        reply => Err(Failure::unexpected(&reply)),
     }
 }
 

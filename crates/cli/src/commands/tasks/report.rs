@@ -102,7 +102,7 @@ impl Heartbeat {
         let watch = client.config().watch();
         let timeout = watch.timeout;
         let request = TaskRequest::Heartbeat { id: id.clone(), epoch, pulse: Pulse::Active, watch };
-        let (outcome, task) = match super::ask(&client, request)? {
+        let (outcome, task) = match client.request(request)? {
             TaskOutcome::Stepped(Outcome::Seen, task) => ("seen", task),
             TaskOutcome::Stepped(Outcome::Recovered, task) => ("recovered", task),
             outcome => return Err(refused(&id, &outcome)),
@@ -162,7 +162,7 @@ fn conclude(context: &Context, of: &Of, anyway: bool, verdict: Verdict) -> crate
     };
     let by = claim::speaker(of.holder.as_ref())?;
     let request = TaskRequest::Finish { id: id.clone(), by, epoch, anyway, verdict };
-    let (outcome, task) = match super::ask(&client, request)? {
+    let (outcome, task) = match client.request(request)? {
         TaskOutcome::Stepped(Outcome::Noted, task) => ("noted", task),
         TaskOutcome::Stepped(Outcome::Ended(_), task) => ("ended", task),
         outcome => return Err(refused(&id, &outcome)),

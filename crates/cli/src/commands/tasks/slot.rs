@@ -11,7 +11,7 @@ use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::deadlock::Link;
 use banksman_core::resource::grant::{Ask, GrantRequest, Term, WaitingProcess};
 use banksman_core::{Epoch, Liveness, Name, RunId, TaskId, Ticket};
-use banksman_engine::{Reply, Request, RunOutcome, RunRequest, Seen, awaited_keys, awaited_parts};
+use banksman_engine::{RunOutcome, RunRequest, Seen, awaited_keys, awaited_parts};
 use banksman_runtime::{Client, WaitOptions};
 use banksman_store::{EventRow, Reader};
 
@@ -41,7 +41,7 @@ impl Drop for Edge<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             // If it fails, the end of this process tells as much.
-            self.client.call(Request::Run(RunRequest::EndAwait { ticket })).ok();
+            self.client.request(RunRequest::EndAwait { ticket }).ok();
         }
     }
 }
@@ -73,11 +73,11 @@ impl<'a> Slot<'a> {
             let (run, epoch, parts, standing) = (self.run.clone(), self.epoch, parts.clone(), standing.clone());
             let (ancestors, seen_so_far) = (ancestors.clone(), seen.clone());
             let request = RunRequest::Await { run, epoch, ancestors, parts, standing, seen: seen_so_far };
-            match self.client.call(Request::Run(request))? {
-                Reply::Run(RunOutcome::Awaits(ticket)) => return Ok(Edge { client: self.client, ticket: Some(ticket) }),
-                Reply::Run(RunOutcome::Unknown) => return Ok(Edge { client: self.client, ticket: None }),
-                Reply::Run(RunOutcome::Late) => return Err(self.fenced()),
-                Reply::Run(RunOutcome::Deadlock(cycle)) => {
+            match self.client.request(request)? {
+                RunOutcome::Awaits(ticket) => return Ok(Edge { client: self.client, ticket: Some(ticket) }),
+                RunOutcome::Unknown => return Ok(Edge { client: self.client, ticket: None }),
+                RunOutcome::Late => return Err(self.fenced()),
+                RunOutcome::Deadlock(cycle) => {
                     // One who is dead waits for nobody.
                     let looked = cycle.iter().map(|link| (link.process.clone(), self.client.host().probe(&link.process)));
                     let dead = |liveness: &Liveness| matches!(liveness, Liveness::Dead | Liveness::OtherBoot);
@@ -95,10 +95,10 @@ impl<'a> Slot<'a> {
     /// Gives it back. A run that this project does not know is none of its business.
     pub(super) fn give_back(&mut self) -> Result<(), Failure> {
         let (run, epoch) = (self.run.clone(), self.epoch);
-        match self.client.call(Request::Run(RunRequest::Pause { run, epoch }))? {
-            Reply::Run(RunOutcome::Done) => self.given_back = true,
-            Reply::Run(RunOutcome::Unknown) => {}
-            Reply::Run(RunOutcome::Late) => return Err(self.fenced()),
+        match self.client.request(RunRequest::Pause { run, epoch })? {
+            RunOutcome::Done => self.given_back = true,
+            RunOutcome::Unknown => {}
+            RunOutcome::Late => return Err(self.fenced()),
             reply => return Err(Failure::unexpected(&reply)),
         }
         Ok(())
@@ -139,9 +139,9 @@ impl<'a> Slot<'a> {
         let ask = Ask { term: Term::Open, ..Ask::new(GrantRequest::new(self.run.holder())) };
         resources::judge(&resource, self.client.acquire_any(resource.clone(), ask, patience)?)?;
         let (run, epoch) = (self.run.clone(), self.epoch);
-        match self.client.call(Request::Run(RunRequest::Resume { run, epoch }))? {
-            Reply::Run(RunOutcome::Done) => Ok(()),
-            Reply::Run(RunOutcome::Late | RunOutcome::Unknown) => Err(self.fenced()),
+        match self.client.request(RunRequest::Resume { run, epoch })? {
+            RunOutcome::Done => Ok(()),
+            RunOutcome::Late | RunOutcome::Unknown => Err(self.fenced()),
             reply => Err(Failure::unexpected(&reply)),
         }
     }

@@ -127,7 +127,7 @@ impl Update {
 
 /// Changes what is to be done.
 fn change(client: &Client, id: &TaskId, edit: Edit) -> Result<(), Failure> {
-    match super::ask(client, TaskRequest::Update { id: id.clone(), edit: Box::new(edit) })? {
+    match client.request(TaskRequest::Update { id: id.clone(), edit: Box::new(edit) })? {
         TaskOutcome::Kept(_) => Ok(()),
         TaskOutcome::Locked(lockout) => {
             let hint = format!("its section can change when it is given back: banksman tasks release {id}");
@@ -139,7 +139,7 @@ fn change(client: &Client, id: &TaskId, edit: Edit) -> Result<(), Failure> {
 
 /// Asks for another status.
 fn conclude(client: &Client, id: &TaskId, status: Status, request: TaskRequest) -> Result<(), Failure> {
-    match super::ask(client, request)? {
+    match client.request(request)? {
         TaskOutcome::Stepped(
             Outcome::Ended(_)
             | Outcome::Marked(_)

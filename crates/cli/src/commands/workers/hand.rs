@@ -2,7 +2,7 @@
 
 use banksman_core::Name;
 use banksman_core::worker::Outcome;
-use banksman_engine::{Reply, Request, WorkerOutcome, WorkerRequest};
+use banksman_engine::{WorkerOutcome, WorkerRequest};
 use clap::Args;
 
 use super::no_worker;
@@ -37,9 +37,9 @@ pub(super) struct Resume {
 }
 
 fn ask(context: &Context, worker: &Name, request: WorkerRequest) -> Result<Outcome, Failure> {
-    match context.client()?.call(Request::Worker(request))? {
-        Reply::Worker(WorkerOutcome::Stepped(Outcome::Unknown)) => Err(no_worker(worker)),
-        Reply::Worker(WorkerOutcome::Stepped(outcome)) => Ok(outcome),
+    match context.client()?.request(request)? {
+        WorkerOutcome::Stepped(Outcome::Unknown) => Err(no_worker(worker)),
+        WorkerOutcome::Stepped(outcome) => Ok(outcome),
         reply => Err(Failure::unexpected(&reply)),
     }
 }
