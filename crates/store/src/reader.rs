@@ -8,7 +8,6 @@ use banksman_core::queue::Queues;
 use banksman_core::replay::Replay;
 use banksman_core::resource::coordination::Coordination;
 use banksman_core::{Lease, Seq, Wall};
-use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::backend::Backend;
@@ -83,24 +82,21 @@ pub struct Snapshot {
 }
 
 /// An event as the log has it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct EventRow {
     /// Its number.
     pub id: Seq,
     /// Its kind.
     pub kind: String,
     /// When it happened.
-    #[serde(skip)]
     pub wall: Wall,
     /// Where it comes from.
     pub source: Source,
     /// What belongs to it.
     pub data: Json,
     /// The person or run whose command caused it; none if a runner did it by itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Actor>,
     /// How many routes led to it.
-    #[serde(skip)]
     pub depth: u32,
 }
 
