@@ -20,7 +20,9 @@ test: setup ## formatting, lints, all tests, documentation
 	scripts/check-docs
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	rm -rf target/doc/banksman
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps
+	scripts/check-public-api
 	cargo nextest run --workspace --all-features --no-run
 	scripts/with-postgres scripts/run-tests
 

@@ -51,6 +51,12 @@ impl Bench {
         Ok(place)
     }
 
+    /// The public library, on a project that was made for a figure.
+    pub(crate) fn library(project: &Project) -> Result<banksman::Client> {
+        let store = format!("sqlite:{}", project.folder().join("store.db").display());
+        Ok(banksman::Project::find_in(project.root(), &store)?.open()?)
+    }
+
     /// A fresh project for one figure, and its directory.
     pub(crate) fn project(&self, name: &str) -> Result<(Project, Client)> {
         let project = Project::init_at(&self.place(name)?, None)?;

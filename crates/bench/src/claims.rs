@@ -1,13 +1,14 @@
 //! What it costs to report one run and to claim the next, in a small backlog and in a large one: the real decisions over
 //! the real store, but no session is started.
 
+use banksman::{Client, Guard};
 use banksman_adapters::{host, ids};
 use banksman_core::backlog::{Ended, Runner};
 use banksman_core::resource::grant::Address;
 use banksman_core::task::Ending;
 use banksman_core::{Lease, RunId, RunnerId, Span, Stamp, Wall};
 use banksman_engine::{Dispatcher, Options, RunnerAction, RunnerInput};
-use banksman_runtime::{Client, Held, Project};
+use banksman_runtime::Project;
 use banksman_store::Store;
 
 use crate::bench::{Bench, Result};
@@ -58,13 +59,13 @@ struct Prepared(Project, Client);
 fn prepare(bench: &Bench, name: &str, count: usize) -> Result<Prepared> {
     let project = tasks::project(bench, name, 1)?;
     tasks::fill(&project, tasks::half_waiting(count)?)?;
-    let client = project.open()?;
+    let client = Bench::library(&project)?;
     Ok(Prepared(project, client))
 }
 
 impl Prepared {
-    fn hold(&self) -> Result<Held<'_>> {
-        Ok(self.1.lock(tasks::LOCK)?.acquire()?)
+    fn hold(&self) -> Result<Guard> {
+        Ok(self.1.lock(tasks::LOCK).try_acquire()?)
     }
 }
 

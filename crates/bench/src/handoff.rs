@@ -128,8 +128,9 @@ fn inversions(turns: &[Turn]) -> usize {
 
 /// The share of a processor that a waiter takes while nothing happens, and how often one looked by itself.
 fn idle(bench: &Bench) -> Result<(Sample, String)> {
-    let (project, client) = bench.project("idle")?;
-    let held = client.lock(LOCK)?.acquire()?;
+    let (project, _) = bench.project("idle")?;
+    let client = Bench::library(&project)?;
+    let held = client.lock(LOCK).try_acquire()?;
     let span = bench.span(IDLE);
     let mut crew = Crew::gather("idle", (0..WAITERS).map(|_| vec![project.root().display().to_string()]))?;
     // They must all be in line before the watch starts, and stay there until it is over.

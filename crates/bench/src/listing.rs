@@ -11,9 +11,10 @@ const LOCKS: usize = 100;
 const RUNS: usize = 50;
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
-    let (project, client) = bench.project("list")?;
+    let (project, _) = bench.project("list")?;
+    let client = Bench::library(&project)?;
     // All of them are held: each holder is looked at, which is the longer way.
-    let held = (0..LOCKS).map(|number| Ok(client.lock(&format!("lock-{number}"))?.acquire()?)).collect::<Result<Vec<_>>>()?;
+    let held = (0..LOCKS).map(|number| Ok(client.lock(format!("lock-{number}")).try_acquire()?)).collect::<Result<Vec<_>>>()?;
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
         ours.push(program::start_to_exit(&mut program::command(&project, &["locks", "list"])?)?);

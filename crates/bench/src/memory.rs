@@ -17,8 +17,8 @@ const AT_LEAST: usize = 50;
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let project = tasks::project(bench, "memory", 2)?;
     tasks::fill(&project, tasks::half_waiting(TASKS)?)?;
-    let client = project.open()?;
-    let held = client.lock(tasks::LOCK)?.acquire()?;
+    let client = Bench::library(&project)?;
+    let held = client.lock(tasks::LOCK).try_acquire()?;
     let mut runner = Runner::start(&project, &[], |_| true)?;
     std::thread::sleep(bench.span(SPAN));
     runner.check()?;

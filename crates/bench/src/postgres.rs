@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use banksman_runtime::{Client, Place, Project};
+use banksman::{Client, Project};
 
 use crate::bench::{Bench, Result};
 use crate::clock;
@@ -28,8 +28,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
         return Ok(vec![none]);
     };
     let server = Server::start(bench, programs)?;
-    let place = Place::parse(&server.url(), |_| None)?;
-    let project = Project::init_at(&bench.place("postgres")?, Some(place))?;
+    let project = Project::init_in(bench.place("postgres")?, &server.url())?;
     let client = project.open()?;
     server.make_rows()?;
     let span = bench.span(ROUND);
@@ -64,7 +63,7 @@ fn hand_offs(here: &Client, there: &Client) -> Result<Vec<f64>> {
             let tell = tell.clone();
             scope.spawn(move || -> Result<()> {
                 for _ in 0..HAND_OFFS {
-                    let held = client.lock("to-and-fro")?.wait(START).acquire()?;
+                    let held = client.lock("to-and-fro").acquire_within(START)?;
                     tell.send((clock::now(), true))?;
                     // Long enough for the other one to stand in line again.
                     let until = Instant::now() + Duration::from_millis(5);

@@ -14,8 +14,8 @@ const SPAN: Duration = Duration::from_secs(60);
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let project = tasks::project(bench, "resting", 2)?;
     tasks::fill(&project, (0..TASKS).map(|_| tasks::waiting()).collect::<Result<_>>()?)?;
-    let client = project.open()?;
-    let held = client.lock(tasks::LOCK)?.acquire()?;
+    let client = Bench::library(&project)?;
+    let held = client.lock(tasks::LOCK).try_acquire()?;
     let mut runner = Runner::start(&project, &[], |runner| !runner.watching.is_empty())?;
     let span = bench.span(SPAN);
     let (pid, faults) = (runner.pid(), proc::spent(runner.pid())?.children_faults);

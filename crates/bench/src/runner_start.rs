@@ -36,8 +36,8 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     if events < EVENTS as i64 {
         return Err(format!("the log should have {EVENTS} events, but it has {events}").into());
     }
-    let client = old.open()?;
-    let held = client.lock(tasks::LOCK)?.acquire()?;
+    let client = Bench::library(&old)?;
+    let held = client.lock(tasks::LOCK).try_acquire()?;
     let (mut with_past, mut without) = (Vec::new(), Vec::new());
     let (mut old_bell, mut new_bell) = (change_notifier(&old)?, change_notifier(&new)?);
     for _ in 0..bench.rounds(TIMES) {

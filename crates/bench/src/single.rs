@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use banksman_runtime::Client;
+use banksman::Client;
 
 use crate::bench::{Bench, Result};
 use crate::clock;
@@ -15,7 +15,7 @@ const ROUND: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 41;
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
-    let (_project, client) = bench.project("single")?;
+    let client = Bench::library(&bench.project("single")?.0)?;
     let mut plain = Plain::open(&Plain::create(&bench.place("single-plain")?, 1)?)?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     // The two take turns, and each round is compared by itself.
@@ -39,7 +39,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
 
 /// Takes a lock and gives it back.
 pub(crate) fn pair(client: &Client, name: &str) -> Result<()> {
-    Ok(client.lock(name)?.acquire()?.release()?)
+    Ok(client.lock(name).try_acquire()?.release()?)
 }
 
 /// How often per second `pair` can be done.

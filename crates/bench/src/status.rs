@@ -14,8 +14,8 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     for (count, words, target) in [(1_000, "1,000", Some(Target::AtMost(15.0))), (100_000, "100,000", None)] {
         let project = tasks::project(bench, &format!("status-{count}"), 2)?;
         tasks::fill(&project, tasks::half_waiting(count)?)?;
-        let client = project.open()?;
-        let held = client.lock(tasks::LOCK)?.acquire()?;
+        let client = Bench::library(&project)?;
+        let held = client.lock(tasks::LOCK).try_acquire()?;
         let (mut ours, mut bare) = (Vec::new(), Vec::new());
         for _ in 0..RUNS {
             ours.push(program::start_to_exit(&mut program::command(&project, &["status"])?)?);

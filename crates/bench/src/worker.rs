@@ -13,7 +13,7 @@ use banksman_core::resource::lock;
 use banksman_core::{HolderId, Name};
 use banksman_runtime::{Acquisition, Client, Project, WaitOptions};
 
-use crate::bench::Result;
+use crate::bench::{Bench, Result};
 use crate::clock;
 use crate::handoff::{LOCK, Turn};
 use crate::plain::Plain;
@@ -80,13 +80,17 @@ fn open(dir: &str) -> Result<Client> {
     Ok(Project::find_at(Path::new(dir), None)?.open()?)
 }
 
+fn library(dir: &str) -> Result<banksman::Client> {
+    Bench::library(&Project::find_at(Path::new(dir), None)?)
+}
+
 /// Pairs on one lock of its own. Reports how long each call took.
 fn pairs(dir: &str, name: &str) -> Result<Vec<Vec<u64>>> {
-    let client = open(dir)?;
+    let client = library(dir)?;
     let end = start()?;
     let mut calls = Vec::new();
     while clock::now() < end {
-        let held = timed(&mut calls, || Ok(client.lock(name)?.acquire()?))?;
+        let held = timed(&mut calls, || Ok(client.lock(name).try_acquire()?))?;
         timed(&mut calls, || Ok(held.release()?))?;
     }
     Ok(calls)
@@ -94,11 +98,11 @@ fn pairs(dir: &str, name: &str) -> Result<Vec<Vec<u64>>> {
 
 /// The same until a file appears.
 fn pairs_until(dir: &str, name: &str, over: &Path) -> Result<Vec<Vec<u64>>> {
-    let client = open(dir)?;
+    let client = library(dir)?;
     let end = start()?;
     let mut calls = Vec::new();
     while clock::now() < end && !over.exists() {
-        let held = timed(&mut calls, || Ok(client.lock(name)?.acquire()?))?;
+        let held = timed(&mut calls, || Ok(client.lock(name).try_acquire()?))?;
         timed(&mut calls, || Ok(held.release()?))?;
     }
     Ok(calls)
@@ -168,10 +172,10 @@ fn granted(acquisition: Acquisition) -> Result<Grant> {
 
 /// Waits for the lock that the bench holds, until the time is up.
 fn idle(dir: &str) -> Result<Vec<Vec<u64>>> {
-    let client = open(dir)?;
+    let client = library(dir)?;
     let end = start()?;
-    match client.lock(LOCK)?.wait(clock::left(end)).acquire() {
-        Err(banksman_runtime::AcquireError::Busy(_)) => Ok(Vec::new()),
+    match client.lock(LOCK).acquire_within(clock::left(end)) {
+        Err(banksman::Error::Busy { .. }) => Ok(Vec::new()),
         Ok(_) => Err("the lock was granted while the bench held it".into()),
         Err(error) => Err(error.into()),
     }

@@ -4,11 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use banksman_adapters::ids;
-use banksman_adapters::user::User;
-use banksman_core::event::Actor as By;
-use banksman_core::{Epoch, HolderId, RequestId, RunId};
+use banksman_core::{Epoch, HolderId, RequestId};
+pub(crate) use banksman_runtime::caller::variable;
 use banksman_runtime::config::Environment;
-use banksman_runtime::{Client, Place, Project, ProjectError, Sessions};
+use banksman_runtime::{Client, Place, Project, ProjectError, Sessions, caller};
 use banksman_store::Reader;
 
 use crate::failure::Failure;
@@ -54,7 +53,7 @@ impl Context {
     /// The project, open for all calls, on behalf of whoever gave the command.
     pub(crate) fn client(&self) -> Result<Arc<Client>, Failure> {
         let client = self.client_of_nobody()?;
-        client.act_for(&by());
+        client.act_for(&caller::actor());
         Ok(client)
     }
 
@@ -84,18 +83,6 @@ impl Context {
     /// The project, open for reading.
     pub(crate) fn reader(&self) -> Result<Reader, Failure> {
         Ok(self.project()?.reader()?)
-    }
-}
-
-/// The person or run that gave this command, for the event log.
-fn by() -> By {
-    let user = User::current().name;
-    match variable("BANKSMAN_RUN").filter(|run| RunId::new(run).is_ok()) {
-        Some(run) => {
-            let depth = variable("BANKSMAN_ROUTE_DEPTH").and_then(|depth| depth.parse().ok());
-            By::run(user, run).at_depth(depth.unwrap_or_default())
-        }
-        None => By::person(user),
     }
 }
 
@@ -167,12 +154,7 @@ fn fresh(request: Option<&RequestId>) -> HolderId {
 
 /// The holder in the environment, with its ancestors.
 fn inherited() -> Result<Option<Actor>, Failure> {
-    let Some(holder) = variable("BANKSMAN_HOLDER") else { return Ok(None) };
-    let bad = |name: &'static str| move |error| Failure::usage(format!("{name}: {error}"));
-    let holder = HolderId::new(&holder).map_err(bad("BANKSMAN_HOLDER"))?;
-    let lines = variable("BANKSMAN_ANCESTORS").unwrap_or_default();
-    let ancestors = lines.lines().map(HolderId::new).collect::<Result<Vec<_>, _>>().map_err(bad("BANKSMAN_ANCESTORS"))?;
-    Ok(Some(Actor { holder, ancestors }))
+    Ok(caller::holder()?.map(|caller| Actor { holder: caller.holder, ancestors: caller.ancestors }))
 }
 
 /// The epoch that `… run` passed on, if it was for this very resource.
@@ -186,8 +168,4 @@ pub(crate) fn inherited_epoch(kind: &str, name: &str) -> Result<Option<Epoch>, F
         text.parse().map(Epoch).map_err(|_| Failure::usage(format!("BANKSMAN_{kind}_EPOCH is not a number: {text:?}")))
     });
     parsed.transpose()
-}
-
-pub(crate) fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
 }

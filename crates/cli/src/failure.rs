@@ -1,5 +1,6 @@
 //! How a command fails: a code for programs, a sentence for people, a hint, an exit status. All in one place.
 
+use banksman_runtime::caller::CallerError;
 use banksman_runtime::config::{ConfigError, Problem, Source};
 use banksman_runtime::{Error, ProjectError, RunbookError};
 use banksman_store::StoreError;
@@ -183,6 +184,12 @@ impl From<StoreError> for Failure {
             StoreError::Failed { .. } => (exit::ERROR, "STORE_FAILED", "banksman doctor may tell more"),
         };
         Failure::new(exit, code, message).hint(hint)
+    }
+}
+
+impl From<CallerError> for Failure {
+    fn from(error: CallerError) -> Failure {
+        Failure::usage(error)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use banksman_adapters::host::Host;
@@ -11,14 +11,13 @@ use banksman_core::resource::coordination::{Command, Outcome};
 use banksman_core::resource::grant::Ask;
 use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
-use banksman_core::{Epoch, Liveness, Name, ProcessId, Seq, Stamp, TaskId, ids::NameError};
+use banksman_core::{Liveness, Name, ProcessId, Seq, Stamp, TaskId};
 use banksman_engine::{Reply, Request, Seen, Taking, TypedRequest};
 use banksman_store::sqlite::Occupant;
 use banksman_store::{Key, Reader, Snapshot, StoreError, StoreId};
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::guard::Acquire;
 use crate::project::Project;
 use crate::waiting::{self, Acquisition, ClaimProgress, TaskClaim, WaitOptions};
 use crate::wakeups::Wakeups;
@@ -34,8 +33,6 @@ pub struct Client {
     wakeups: Arc<Wakeups>,
     project: Project,
     this: ProcessId,
-    /// The grants of requests with an id that handles of this client have.
-    handles: Mutex<BTreeSet<Epoch>>,
 }
 
 impl Client {
@@ -53,17 +50,7 @@ impl Client {
         let on_stall = move || named.occupant().iter().for_each(&on_stall);
         let writer = Writer::start(store, Arc::clone(&wakeups), Box::new(on_stall));
         let writer = writer.map_err(Error::system("the writing thread cannot be started"))?;
-        Ok(Client { writer, wakeups, project: project.clone(), this, handles: Mutex::default() })
-    }
-
-    /// A lock to acquire.
-    pub fn lock(&self, name: &str) -> Result<Acquire<'_>, NameError> {
-        Acquire::lock(self, name)
-    }
-
-    /// A semaphore to acquire slots of.
-    pub fn semaphore(&self, name: &str) -> Result<Acquire<'_>, NameError> {
-        Acquire::semaphore(self, name)
+        Ok(Client { writer, wakeups, project: project.clone(), this })
     }
 
     /// Asks a lock or a semaphore once, with what is known of processes. Names that Banksman itself uses can neither be acquired nor defined.
@@ -101,11 +88,6 @@ impl Client {
         progress: Option<ClaimProgress<'_>>,
     ) -> Result<TaskClaim, Error> {
         waiting::take_task(self, task, taking, patience, self.config().overtake, progress)
-    }
-
-    /// The grants of requests with an id that handles of this client have. Epochs are unique in a project.
-    pub(crate) fn handles(&self) -> MutexGuard<'_, BTreeSet<Epoch>> {
-        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes an event of the caller's own.

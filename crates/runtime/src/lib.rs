@@ -1,34 +1,16 @@
-//! Locks and semaphores that many processes share: fenced, fair, durable.
+//! The real driver: opens projects, batches calls on a writer thread, sleeps on descriptors while it waits, and runs sessions.
 //!
-//! ```
-//! use std::time::Duration;
-//!
-//! # let dir = tempfile::tempdir()?;
-//! # let path = dir.path();
-//! let project = banksman_runtime::Project::init(path)?;
-//! let client = project.open()?;
-//!
-//! // Waits in line for at most five seconds. The lock is bound to this process: if it dies, the next in line
-//! // gets the lock at once.
-//! let lock = client.lock("deploy")?.holder("release-robot")?.wait(Duration::from_secs(5)).acquire()?;
-//! println!("it is ours, with the fencing number {}", lock.epoch());
-//! lock.release()?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
-//! A program that creates a [`Runner`] calls [`enter`] first in its `main`.
-//!
-//! Every method blocks; the engine below does not. A process needs one [`Client`] for all its threads: calls that
-//! arrive at the same time share one transaction.
+//! The public library `banksman` and the command are made of it. Every method blocks; the engine below does not. A process needs one
+//! [`Client`] for all its threads: calls that arrive at the same time share one transaction.
 
 mod applying;
 mod background;
+pub mod caller;
 mod client;
 pub mod config;
 mod discovery;
 mod error;
 mod follow;
-mod guard;
 mod guarded;
 pub mod guards;
 mod import;
@@ -40,10 +22,13 @@ mod project;
 mod queues;
 mod reentry;
 mod relocation;
+mod run_slot;
 pub mod runbooks;
 mod runner;
 mod sessions;
+mod task_wait;
 mod trust;
+mod until;
 mod waiting;
 mod wakeups;
 mod writer;
@@ -52,7 +37,6 @@ pub use client::Client;
 pub use config::{Config, duration as parse_duration};
 pub use error::Error;
 pub use follow::Follower;
-pub use guard::{Acquire, AcquireError, ArgumentError, Held};
 pub use import::ImportError;
 pub use machine::RealMachine;
 pub use merge_branch::merge as merge_branch;
@@ -63,5 +47,7 @@ pub use reentry::{enter, use_program};
 pub use runbooks::{LoadedRunbook, RunbookError, RunbookFile, load_all, load_runbook};
 pub use runner::{RunOptions, Runner, Told, recover_run};
 pub use sessions::Sessions;
+pub use task_wait::{AwaitProgress, AwaitedTask, OpenRecorder, TaskWaitError, record_ended, wait_for_tasks};
 pub use trust::{Trust, TrustedStore};
+pub use until::{UntilOptions, WaitEnd, concern, until};
 pub use waiting::{Acquisition, ClaimProgress, Progress, TaskClaim, WaitOptions};

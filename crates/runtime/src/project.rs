@@ -102,6 +102,11 @@ impl Project {
         }
     }
 
+    /// Whether its rows are in a database that other machines can reach: they cannot see whether a process of this one lives.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.store, Location::Postgres { .. })
+    }
+
     /// The id that a database knows it by.
     pub(crate) fn database_id(&self) -> Result<String, ProjectError> {
         id_of(self.config(), &self.folder)

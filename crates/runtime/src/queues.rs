@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use banksman_adapters::host;
 use banksman_core::event::Event;
-use banksman_core::queue::{Fact, Hold, Input, Outcome, Waiting};
+use banksman_core::queue::{Fact, Hold, Input, Outcome, Queue, Waiting};
 use banksman_core::resource::grant::WaitingProcess;
 use banksman_core::{HolderId, Name, Seq, Stamp};
 use banksman_engine::{QueueRequest, Reply, Request, TakeAction, TakingItem};
-use banksman_store::EventFilter;
+use banksman_store::{EventFilter, Key};
 use serde_json::Value;
 
 use crate::client::{Cancel, Client};
@@ -61,6 +61,17 @@ impl Client {
             }
             after = page.last;
         }
+    }
+
+    /// Puts items whose time has come where they belong: those of this queue, and those that go to it when they are dead.
+    pub fn settle_queue(&self, queue: &Name) -> Result<(), Error> {
+        let queues = self.reader()?.view().load(&[Key::Queues].into())?.queues.queues;
+        let concerns = |one: &&Queue| one.name == *queue || one.config.dead_letter.as_ref() == Some(queue);
+        for one in queues.values().filter(concerns) {
+            // A queue that was removed meanwhile has nothing left.
+            while let Outcome::Settled { more: true } = self.ask_queue(&one.name, Input::Settle)?.0 {}
+        }
+        Ok(())
     }
 
     /// Takes an item; waits for one for at most so long, if the caller wants to. `told` hears of the place in the line.

@@ -15,20 +15,6 @@ use crate::{guarded, merge_branch};
 /// The library starts the running executable again, as the supervisor of a session or of a guard's command, and to merge branches.
 /// `enter` recognises such a start by its arguments, does its work, and never returns. In every other process it returns at once. A program
 /// that has not called it is refused a runner with [`Error::NotEntered`].
-///
-/// ```no_run
-/// use std::os::fd::AsFd;
-///
-/// fn main() -> Result<(), Box<dyn std::error::Error>> {
-///     banksman_runtime::enter();
-///     let client = banksman_runtime::Project::find(".".as_ref())?.open()?;
-///     let options = banksman_runtime::RunOptions { until_idle: true, ..banksman_runtime::RunOptions::default() };
-///     let runner = banksman_runtime::Runner::new(&client, banksman_runtime::Sessions::new(client.project()), options)?;
-///     let (cancel, _sender) = std::io::pipe()?;
-///     runner.run(cancel.as_fd(), &mut |event| println!("{event:?}"))?;
-///     Ok(())
-/// }
-/// ```
 pub fn enter() {
     let args: Vec<OsString> = std::env::args_os().collect();
     if let Some(code) = reentry::enter(&args).or_else(|| merge_branch::enter(&args)).or_else(|| guarded::enter(&args)) {

@@ -15,12 +15,12 @@ fn a_backup_is_made_while_the_store_is_in_use_and_can_be_restored() {
     world.ok(&["locks", "acquire", "deploy", "--holder", "a"]);
     let file = world.path().join("backup.db");
     let name = file.to_str().unwrap();
-    let client = world.project().open().unwrap();
+    let client = world.library();
     let (begun, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let written = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                client.lock("busy").unwrap().acquire().unwrap().release().unwrap();
+                client.lock("busy").try_acquire().unwrap().release().unwrap();
                 begun.store(true, Ordering::Relaxed);
             }
         });

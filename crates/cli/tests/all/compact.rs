@@ -232,7 +232,7 @@ fn projects_of_one_database_are_compacted_apart() {
     let world = World::at(postgres::fresh_database());
     world.ok(&["init"]);
     let other = world.another("other");
-    other.open().unwrap().lock("kept").unwrap().acquire().unwrap().release().unwrap();
+    world.library_of(&other).lock("kept").try_acquire().unwrap().release().unwrap();
     chatter(&world, 10);
     world.ok(&["events", "compact", "--keep-events", "1"]);
     let mut reader = other.reader().unwrap();

@@ -26,6 +26,7 @@ mod held_up;
 mod import;
 mod input;
 mod ladder;
+mod library;
 mod listing;
 mod locks;
 mod looks;

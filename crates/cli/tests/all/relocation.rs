@@ -25,7 +25,7 @@ fn the_old_store_is_retired_and_names_the_new_one() {
     let url = postgres::fresh_database();
     let (old, _) = urls(&world);
     world.ok(&["locks", "acquire", "deploy", "--holder", "a"]);
-    let open_before = world.project().open().unwrap();
+    let open_before = world.library();
     let moved_to = world.data(&["store", "copy", &old, &url])["store"].as_str().unwrap().to_owned();
 
     for args in [&["locks", "acquire", "deploy", "--holder", "b"][..], &["tasks", "list"], &["events"], &["run"], &["init"]] {
@@ -39,7 +39,7 @@ fn the_old_store_is_retired_and_names_the_new_one() {
         assert!(error["hint"].as_str().unwrap().contains(&format!("BANKSMAN_STORE='{moved_to}'")), "{error}");
     }
     // A process that had it open is refused as well, at its next transaction.
-    let refused = open_before.lock("deploy").unwrap().acquire().err().unwrap();
+    let refused = open_before.lock("deploy").try_acquire().err().unwrap();
     assert!(refused.to_string().contains("retired"), "{refused}");
 
     // The config tells clones, the user's setting is no contradiction any more, and the lock is still held.

@@ -156,7 +156,7 @@ fn a_runner_tells_how_many_tasks_join_and_leave_the_queue() {
     assert_eq!((puppet.live.len(), puppet.news.iter().sum::<i64>()), (2, 3), "{:?}", puppet.news);
     // One that also needs something else does not wait for a slot alone.
     let db = banksman_core::Name::new("db").unwrap();
-    let held = client.lock("db").unwrap().holder("somebody").unwrap().acquire().unwrap();
+    let held = world.library().lock("db").holder("somebody").try_acquire().unwrap();
     crate::crashes::add(&client, "six", "true", |spec| spec.needs = vec![banksman_core::task::Need::Lock(db)]);
     puppet.dispatcher.on(RunnerInput::Woken, Lease(0));
     puppet.settle();

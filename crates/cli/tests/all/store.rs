@@ -64,27 +64,27 @@ fn a_batch_that_is_dropped_has_not_happened() {
 #[test]
 fn an_older_program_stops_when_the_schema_moves_on_under_it() {
     let world = World::on_sqlite();
-    let client = world.project().open().unwrap();
-    client.lock("x").unwrap().acquire().unwrap().release().unwrap();
+    let client = world.library();
+    client.lock("x").try_acquire().unwrap().release().unwrap();
     rusqlite::Connection::open(world.path().join(".banksman/store.db"))
         .unwrap()
         .execute_batch("UPDATE store SET version = version + 1")
         .unwrap();
-    let error = client.lock("x").unwrap().acquire().err().unwrap();
+    let error = client.lock("x").try_acquire().err().unwrap();
     assert!(error.to_string().contains("newer version"), "{error}");
 }
 
 #[test]
 fn threads_of_one_process_share_a_client() {
     let world = World::new();
-    let client = world.project().open().unwrap();
+    let client = world.library();
     let mut inside = 0u32;
     let counter = std::sync::Mutex::new(&mut inside);
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
                 for _ in 0..20 {
-                    let held = client.lock("x").unwrap().wait(Duration::from_secs(60)).acquire().unwrap();
+                    let held = client.lock("x").acquire_within(Duration::from_secs(60)).unwrap();
                     **counter.try_lock().expect("nobody else is inside") += 1;
                     held.release().unwrap();
                 }

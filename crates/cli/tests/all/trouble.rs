@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use banksman_runtime::Place;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::postgres::Server;
@@ -64,9 +63,7 @@ fn a_restart_is_survived_by_holders_and_waiters() {
 #[test]
 fn calls_under_fire_happen_once_or_not_at_all() {
     let (server, world) = own_server();
-    let place = Place::parse(&server.url("postgres"), |_| None).unwrap();
-    let project = banksman_runtime::Project::find_at(world.path(), Some(place)).unwrap();
-    let client = project.open().unwrap();
+    let client = banksman::Project::find_in(world.path(), &server.url("postgres")).unwrap().open().unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);
     let mut succeeded = 0;
     std::thread::scope(|scope| {
@@ -78,7 +75,7 @@ fn calls_under_fire_happen_once_or_not_at_all() {
         });
         for n in 0..200 {
             // Each grant is marked, so that the log tells whether it happened.
-            let held = client.lock("x").unwrap().request_id(&format!("r{n}")).unwrap().wait(Duration::from_secs(30)).acquire();
+            let held = client.lock("x").request_id(format!("r{n}")).acquire_within(Duration::from_secs(30));
             if let Ok(held) = held {
                 succeeded += 1;
                 held.release().ok();

@@ -174,6 +174,18 @@ impl World {
         Project::find_at(self.path(), place).unwrap()
     }
 
+    /// The public library, on this project.
+    pub(crate) fn library(&self) -> banksman::Client {
+        self.library_of(&self.project())
+    }
+
+    /// The public library, on another project in the same database.
+    pub(crate) fn library_of(&self, project: &Project) -> banksman::Client {
+        let own = || format!("sqlite:{}", project.folder().join("store.db").display());
+        let store = self.store.clone().unwrap_or_else(own);
+        banksman::Project::find_in(project.root(), &store).unwrap().open().unwrap()
+    }
+
     /// One more project, in a directory of this one, in the same database.
     pub(crate) fn another(&self, name: &str) -> Project {
         let root = self.path().join(name);

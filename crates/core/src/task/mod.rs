@@ -45,7 +45,8 @@ pub use crate::task::run::{
     After, ERROR_LIMIT, Ending, Live, OUTPUT_LIMIT, OnExhausted, Pulse, Refused, RetryReason, Stuck, Verdict, Watch,
 };
 pub use crate::task::spec::{
-    COMMAND_LIMIT, LABEL_LIMIT, NEED_LIMIT, Need, OfItem, PHASE_ENV, PIPELINE_ENV, Spec, Work, Workspace,
+    COMMAND_LIMIT, LABEL_LIMIT, NEED_LIMIT, Need, OfItem, PHASE_ENV, PIPELINE_ENV, Spec, SpecError, Work, Workspace, labels,
+    needs,
 };
 pub use crate::task::status::{Done, Status};
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::event::{Kind, Resource};
 use crate::ids::{Label, Name, SectionId, TaskId, Title};
@@ -172,7 +173,47 @@ pub enum Work {
     Pipeline(Arc<Plan>),
 }
 
+/// Why something cannot be part of a specification.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SpecError {
+    /// There is nothing to run.
+    #[error("there is no command")]
+    NoCommand,
+    /// No system could run it.
+    #[error("a command must not contain a NUL character")]
+    Nul,
+    /// The command is too long.
+    #[error("a command may have at most {COMMAND_LIMIT} bytes, this one has {0}")]
+    CommandTooLong(usize),
+    /// There are too many labels.
+    #[error("a task may have at most {LABEL_LIMIT} labels, not {0}")]
+    TooManyLabels(usize),
+    /// The weight of a semaphore is zero.
+    #[error("at least one slot must be asked for")]
+    NoSlot,
+    /// Two weights were given for one semaphore.
+    #[error("semaphore {0} is given twice, with different weights")]
+    TwoWeights(Name),
+    /// Too many locks and semaphores are needed.
+    #[error("a task may need at most {NEED_LIMIT} locks and semaphores, not {0}")]
+    TooManyNeeds(usize),
+}
+
 impl Work {
+    /// A line for a shell.
+    pub fn shell(command: &str) -> Result<Work, SpecError> {
+        if command.trim().is_empty() {
+            return Err(SpecError::NoCommand);
+        }
+        if command.contains('\0') {
+            return Err(SpecError::Nul);
+        }
+        if command.len() > COMMAND_LIMIT {
+            return Err(SpecError::CommandTooLong(command.len()));
+        }
+        Ok(Work::Run(command.into()))
+    }
+
     /// It as people would write it, in a line.
     pub fn words(&self) -> String {
         match self {
@@ -222,6 +263,27 @@ pub enum Need {
 
 fn is_zero(number: &u32) -> bool {
     *number == 0
+}
+
+/// Labels, each once.
+pub fn labels(mut labels: Vec<Label>) -> Result<Vec<Label>, SpecError> {
+    labels.sort();
+    labels.dedup();
+    if labels.len() > LABEL_LIMIT { Err(SpecError::TooManyLabels(labels.len())) } else { Ok(labels) }
+}
+
+/// Locks and slots, each once, in an order that does not depend on how they were given.
+pub fn needs(mut needs: Vec<Need>) -> Result<Vec<Need>, SpecError> {
+    if needs.iter().any(|need| need.weight() == 0) {
+        return Err(SpecError::NoSlot);
+    }
+    needs.sort();
+    needs.dedup();
+    let is_twice = |pair: &&[Need]| matches!(pair, [Need::Slots { name, .. }, Need::Slots { name: other, .. }] if name == other);
+    if let Some(twice) = needs.windows(2).find(is_twice) {
+        return Err(SpecError::TwoWeights(twice[0].name().clone()));
+    }
+    if needs.len() > NEED_LIMIT { Err(SpecError::TooManyNeeds(needs.len())) } else { Ok(needs) }
 }
 
 impl Need {

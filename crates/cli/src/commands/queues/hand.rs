@@ -1,9 +1,8 @@
 //! What people do with many items: try the dead again, remove.
 
-use banksman_core::queue::{Input, Outcome, Part, Queue};
+use banksman_core::queue::{Input, Outcome, Part};
 use banksman_core::{ItemId, Name};
 use banksman_runtime::Client;
-use banksman_store::Key;
 use clap::Args;
 
 use super::refusal;
@@ -51,7 +50,7 @@ pub(super) struct Purge {
 impl Requeue {
     pub(super) fn run(self, context: &Context) -> Done {
         let client = context.client()?;
-        settle(&client, &self.queue)?;
+        client.settle_queue(&self.queue)?;
         let Some(item) = self.item else { return self.all_of_them(context, &client) };
         match client.ask_queue(&self.queue, Input::Requeue(item))?.0 {
             Outcome::Requeued { queue } => {
@@ -87,26 +86,10 @@ impl Requeue {
     }
 }
 
-/// What is dead by time is dead for those who ask, too: in the queue itself, and in those whose dead come to it.
-pub(super) fn settle(client: &Client, queue: &Name) -> Result<(), Failure> {
-    let queues = client.reader()?.view().load(&[Key::Queues].into())?.queues.queues;
-    let concerns = |one: &&Queue| one.name == *queue || one.config.dead_letter.as_ref() == Some(queue);
-    for one in queues.values().filter(concerns) {
-        loop {
-            match client.ask_queue(&one.name, Input::Settle)?.0 {
-                Outcome::Settled { more: true } => {}
-                Outcome::Settled { more: false } => break,
-                other => return Err(refusal(&one.name, None, &other)),
-            }
-        }
-    }
-    Ok(())
-}
-
 impl Purge {
     pub(super) fn run(self, context: &Context) -> Done {
         let client = context.client()?;
-        settle(&client, &self.queue)?;
+        client.settle_queue(&self.queue)?;
         let parts: &[Part] = match (self.dead, self.all) {
             (true, _) => &[Part::Dead],
             (false, true) => &[Part::Ready, Part::Backoff, Part::Processing, Part::Dead],

@@ -8,7 +8,6 @@ use banksman_runtime::{Client, TakeEnd};
 use banksman_store::Key;
 use clap::Args;
 
-use super::hand::settle;
 use super::refusal;
 use crate::commands::Done;
 use crate::commands::resources::Dur;
@@ -126,7 +125,7 @@ impl Take {
         let end = match ask(None)? {
             // What has died elsewhere by time belongs here, though nobody has looked at it since.
             TakeEnd::Answered { outcome: Outcome::Empty { .. } | Outcome::Halted, .. } => {
-                settle(&client, &self.queue)?;
+                client.settle_queue(&self.queue)?;
                 ask(wait)?
             }
             end => end,

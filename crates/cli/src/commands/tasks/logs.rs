@@ -1,9 +1,11 @@
+use std::os::fd::AsFd;
+
 use banksman_core::backlog::Run;
 use banksman_core::{Task, TaskId};
+use banksman_runtime::{UntilOptions, WaitEnd, concern, until};
 use banksman_store::{Key, Reader};
 use clap::Args;
 
-use super::until::{self, Ended};
 use crate::commands::tail::{self, LogFlags};
 use crate::commands::{Done, find, pipelines};
 use crate::context::Context;
@@ -52,13 +54,14 @@ impl Logs {
         let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
         let mut shown: Option<Run> = None;
         loop {
-            let ended = until::until(&project, &signals, &Default::default(), None, None, |reader, events| {
-                let is_meant = until::concern(events, |task| task.starts_with(id.as_str()));
+            let options = UntilOptions { cancel: signals.as_fd(), timeout: None, tick: None };
+            let ended = until(&project, &options, &Default::default(), |reader, events| {
+                let is_meant = concern(events, |task| task.starts_with(id.as_str()));
                 if is_meant { next(reader, &id, shown.as_ref()) } else { Ok(None) }
             });
             let next = match ended? {
-                Ended::Met(next) => next,
-                Ended::TimedOut | Ended::Interrupted => return Err(Failure::interrupted()),
+                WaitEnd::Met(next) => next,
+                WaitEnd::TimedOut | WaitEnd::Cancelled => return Err(Failure::interrupted()),
             };
             match (next, &shown) {
                 (Some(run), _) => {

@@ -1,4 +1,4 @@
-//! One file per verb; `view` shows tasks, `until` waits for what happens to them.
+//! One file per verb; `view` shows tasks.
 
 mod add;
 mod claim;
@@ -10,16 +10,14 @@ mod place;
 mod refused;
 mod report;
 mod show;
-mod slot;
 mod spec;
-mod until;
 mod update;
 mod view;
 mod wait;
 
 use banksman_core::backlog::Runner;
 use banksman_core::{Epoch, Liveness, TaskId};
-use banksman_runtime::Client;
+use banksman_runtime::{Client, caller};
 use banksman_store::{Key, Reader};
 use clap::Args;
 
@@ -29,7 +27,6 @@ pub(crate) use place::{Place, Placed};
 pub(crate) use refused::refused;
 pub(crate) use view::{brief, coloured, error};
 
-use crate::context::variable;
 use crate::failure::Failure;
 
 /// Tasks: what is to be done.
@@ -83,8 +80,5 @@ const NO_RUNNER: &str = "no runner is alive; start one with: banksman run";
 
 /// The task whose run this command is part of, with the number of that run.
 pub(crate) fn inherited() -> Result<Option<(TaskId, Epoch)>, Failure> {
-    let (Some(task), Some(epoch)) = (variable("BANKSMAN_TASK"), variable("BANKSMAN_RUN_EPOCH")) else { return Ok(None) };
-    let task = TaskId::new(&task).map_err(|error| Failure::usage(format!("BANKSMAN_TASK: {error}")))?;
-    let bad = |_| Failure::usage(format!("BANKSMAN_RUN_EPOCH is not a number: {epoch:?}"));
-    Ok(Some((task, Epoch(epoch.parse().map_err(bad)?))))
+    Ok(caller::run()?.map(|caller| (caller.task, caller.epoch)))
 }

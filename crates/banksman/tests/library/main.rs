@@ -3,9 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails shall say so at once")]
 
 mod arguments;
+mod holding;
+mod new_user;
 mod reentry;
 
-use banksman_runtime::{Client, Project};
+use banksman::{Client, Project};
 
 /// A project that is removed in the end.
 pub(crate) struct World {
@@ -25,5 +27,10 @@ impl World {
 
     pub(crate) fn client(&self) -> Client {
         Project::find(self.path()).unwrap().open().unwrap()
+    }
+
+    /// What the library is built on, to see what it leaves behind.
+    pub(crate) fn runtime(&self) -> banksman_runtime::Client {
+        banksman_runtime::Project::find(self.path()).unwrap().open().unwrap()
     }
 }

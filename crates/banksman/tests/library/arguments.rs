@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use banksman::{Acquire, Client, Error};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::ids::NameError;
 use banksman_core::resource::coordination::{Command, Outcome};
@@ -11,20 +12,15 @@ use banksman_core::resource::grant::{Ask, GrantRequest};
 use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
 use banksman_core::{HolderId, Name};
-use banksman_runtime::{AcquireError, Acquisition, ArgumentError, Client, Error, WaitOptions};
+use banksman_runtime::{Acquisition, Error as RuntimeError, WaitOptions};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use crate::World;
 
-fn define(client: &Client, name: &str, capacity: u32) {
-    let input = semaphore::Input::Define(semaphore::Config { capacity, ttl: None });
-    client.ask(Command::Semaphore(Name::new(name).unwrap(), input), Vec::new()).unwrap();
-}
-
 /// How many wait for anything.
 fn waiters(world: &World) -> usize {
-    let all = world.client().reader().unwrap().view().snapshot().unwrap().coordination;
+    let all = world.runtime().reader().unwrap().view().snapshot().unwrap().coordination;
     all.locks.values().map(|lock| lock.waiters.len()).sum::<usize>()
         + all.semaphores.values().map(|one| one.waiters.len()).sum::<usize>()
 }
@@ -32,26 +28,25 @@ fn waiters(world: &World) -> usize {
 #[test]
 fn a_lock_has_one_slot() {
     let world = World::new();
-    let client = world.client();
+    let (client, runtime) = (world.client(), world.runtime());
     for weight in [0, 2, 5, u32::MAX] {
-        let refused = client.lock("w").unwrap().weight(weight).acquire();
-        assert!(matches!(refused, Err(AcquireError::Argument(ArgumentError::LockWeight(given))) if given == weight));
+        assert!(matches!(client.lock("w").weight(weight).try_acquire(), Err(Error::InvalidArgument(_))));
         // Those who ask below the builder are refused as well.
         let claim = GrantRequest { weight, ..GrantRequest::new(HolderId::new("h").unwrap()) };
         let input = lock::Input::Acquire(Box::new(Ask::new(claim)));
-        let (outcome, _) = client.ask(Command::Lock(Name::new("w").unwrap(), input), Vec::new()).unwrap();
+        let (outcome, _) = runtime.ask(Command::Lock(Name::new("w").unwrap(), input), Vec::new()).unwrap();
         assert_eq!(outcome, Outcome::Lock(lock::Outcome::NotOneSlot));
     }
-    client.lock("w").unwrap().acquire().unwrap().release().unwrap();
+    client.lock("w").try_acquire().unwrap().release().unwrap();
 }
 
 #[test]
 fn a_wait_may_be_endless() {
     let world = World::new();
     let client = world.client();
-    let first = client.lock("l").unwrap().acquire().unwrap();
+    let first = client.lock("l").try_acquire().unwrap();
     std::thread::scope(|scope| {
-        let second = scope.spawn(|| client.lock("l").unwrap().wait(Duration::MAX).acquire().unwrap().release());
+        let second = scope.spawn(|| client.lock("l").acquire_within(Duration::MAX).unwrap().release());
         while waiters(&world) == 0 {
             assert!(!second.is_finished(), "it does not wait");
             std::thread::yield_now();
@@ -66,26 +61,28 @@ fn a_wait_may_be_endless() {
 fn whoever_panics_while_it_waits_does_not_stand_in_the_way() {
     let world = World::new();
     let client = world.client();
-    let first = client.lock("l").unwrap().acquire().unwrap();
+    let first = client.lock("l").try_acquire().unwrap();
     let resource = Resource { kind: Kind::Lock, name: Name::new("l").unwrap() };
     let ask = Ask::new(GrantRequest::new(HolderId::new("h").unwrap()));
     let mut progress = |_: &_, _| panic!("the program is broken");
     let patience = WaitOptions { wait: Some(Duration::from_secs(60)), progress: Some(&mut progress), ..WaitOptions::default() };
-    let acquire = || client.acquire(resource, ask, patience);
+    let runtime = world.runtime();
+    let acquire = || runtime.acquire(resource, ask, patience);
     assert!(catch_unwind(AssertUnwindSafe(acquire)).is_err());
     assert_eq!(waiters(&world), 0);
     first.release().unwrap();
-    client.lock("l").unwrap().acquire().unwrap().release().unwrap();
+    client.lock("l").try_acquire().unwrap().release().unwrap();
 }
 
 #[test]
 fn names_of_banksman_are_reserved() {
     let world = World::new();
-    let client = world.client();
+    let (client, runtime) = (world.client(), world.runtime());
     for name in ["task:t-1", "section:s-1", "dispatch:q", "run:r-1", "runs", "roots"] {
-        let reserved = |error| assert!(matches!(error, NameError::Reserved { .. }), "{error}");
-        reserved(client.lock(name).err().unwrap());
-        reserved(client.semaphore(name).err().unwrap());
+        let reserved = |error: Error| assert!(error.to_string().contains("is reserved"), "{error}");
+        reserved(client.lock(name).try_acquire().err().unwrap());
+        reserved(client.semaphore(name).try_acquire().err().unwrap());
+        reserved(client.define_semaphore(name, 1).err().unwrap());
         // Nor below the builder.
         let (plain, holder) = (Name::new(name).unwrap(), HolderId::new("h").unwrap());
         let ask = || Box::new(Ask::new(GrantRequest::new(holder.clone())));
@@ -97,53 +94,44 @@ fn names_of_banksman_are_reserved() {
         ];
         for command in commands {
             let resource = command.resource();
-            assert!(matches!(client.ask(command, Vec::new()), Err(Error::Name(NameError::Reserved { .. }))));
-            let acquired = client.acquire(resource, *ask(), WaitOptions::default());
-            assert!(matches!(acquired, Err(Error::Name(NameError::Reserved { .. }))));
+            assert!(matches!(runtime.ask(command, Vec::new()), Err(RuntimeError::Name(NameError::Reserved { .. }))));
+            let acquired = runtime.acquire(resource, *ask(), WaitOptions::default());
+            assert!(matches!(acquired, Err(RuntimeError::Name(NameError::Reserved { .. }))));
         }
     }
-    assert!(world.client().reader().unwrap().view().snapshot().unwrap().coordination.locks.is_empty());
+    assert!(world.runtime().reader().unwrap().view().snapshot().unwrap().coordination.locks.is_empty());
 }
 
 #[test]
 fn a_handle_never_shares_its_grant() {
     let world = World::new();
     let client = world.client();
-    define(&client, "s", 5);
+    client.define_semaphore("s", 5).unwrap();
     let slots = |client: &'_ Client, holder: &str, weight| {
-        client.semaphore("s").unwrap().holder(holder).unwrap().weight(weight).acquire().map(|held| (held.epoch(), held.release()))
+        client.semaphore("s").holder(holder).weight(weight).try_acquire().map(|held| (held.epoch(), held.release()))
     };
-    let one = client.semaphore("s").unwrap().holder("me").unwrap().acquire().unwrap();
+    let one = client.semaphore("s").holder("me").try_acquire().unwrap();
     for weight in [1, 2, 5, 6] {
-        assert!(matches!(slots(&client, "me", weight), Err(AcquireError::AlreadyHeld { .. })), "{weight}");
-        assert!(
-            matches!(slots(&world.client(), "me", weight), Err(AcquireError::AlreadyHeld { .. })),
-            "another process: {weight}"
-        );
+        assert!(matches!(slots(&client, "me", weight), Err(Error::AlreadyHeld { .. })), "{weight}");
+        assert!(matches!(slots(&world.client(), "me", weight), Err(Error::AlreadyHeld { .. })), "another process: {weight}");
     }
-    one.heartbeat().unwrap();
+    one.renew().unwrap();
     assert_ne!(slots(&client, "you", 4).unwrap().0, one.epoch(), "the refused have left its weight alone");
-    let (two, three) = (client.semaphore("s").unwrap().acquire().unwrap(), client.semaphore("s").unwrap().acquire().unwrap());
+    let (two, three) = (client.semaphore("s").try_acquire().unwrap(), client.semaphore("s").try_acquire().unwrap());
     assert_ne!(two.holder(), three.holder(), "a holder without a name is one of its own");
     drop(two);
-    three.heartbeat().unwrap();
+    three.renew().unwrap();
     one.release().unwrap();
     slots(&client, "me", 1).unwrap().1.unwrap();
 
     // A request that is repeated gets its grant, but not while a handle of this client has it.
     for (kind, name) in [(Kind::Lock, "l"), (Kind::Semaphore, "s")] {
         let ask = |client: &'_ Client| {
-            let acquire = if kind == Kind::Lock { client.lock(name).unwrap() } else { client.semaphore(name).unwrap() };
-            acquire
-                .holder("again")
-                .unwrap()
-                .request_id(name)
-                .unwrap()
-                .acquire()
-                .map(|held| (held.epoch(), std::mem::forget(held)))
+            let acquire = if kind == Kind::Lock { client.lock(name) } else { client.semaphore(name) };
+            acquire.holder("again").request_id(name).try_acquire().map(|held| (held.epoch(), std::mem::forget(held)))
         };
         let first = ask(&client).unwrap().0;
-        assert!(matches!(ask(&client), Err(AcquireError::AlreadyHeld { .. })));
+        assert!(matches!(ask(&client), Err(Error::AlreadyHeld { .. })));
         assert_eq!(ask(&world.client()).unwrap().0, first, "the answer was lost");
     }
 }
@@ -159,9 +147,9 @@ fn span() -> impl Strategy<Value = Option<Duration>> {
 fn no_argument_panics_or_leaves_a_waiter() {
     let world = World::new();
     let (client, other) = (world.client(), world.client());
-    define(&client, "slots", 3);
-    let _slot = other.semaphore("slots").unwrap().acquire().unwrap();
-    let _lock = other.lock("held").unwrap().acquire().unwrap();
+    client.define_semaphore("slots", 3).unwrap();
+    let _slot = other.semaphore("slots").try_acquire().unwrap();
+    let _lock = other.lock("held").try_acquire().unwrap();
     let text =
         prop_oneof![Just(String::new()), Just("me".into()), Just("task:x".into()), ".{0,4}", "[a-z\u{0}-\u{1f}\u{202e}]{0,210}"];
     let name =
@@ -176,42 +164,33 @@ fn no_argument_panics_or_leaves_a_waiter() {
         proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
     );
     let tried = runner.run(&all, |(is_lock, name, holder, request, weight, ttl, max_hold, wait)| {
-        let build = || -> Result<_, NameError> {
-            let mut acquire = if is_lock { client.lock(&name) } else { client.semaphore(&name) }?;
-            if let Some(holder) = &holder {
-                acquire = acquire.holder(holder)?;
-            }
-            if let Some(request) = &request {
-                acquire = acquire.request_id(request)?;
-            }
-            acquire = weight.into_iter().fold(acquire, |acquire, weight| acquire.weight(weight));
-            acquire = ttl.into_iter().fold(acquire, |acquire, ttl| acquire.ttl(ttl));
-            acquire = max_hold.into_iter().fold(acquire, |acquire, max_hold| acquire.max_hold(max_hold));
-            // What others have is not waited for: they keep it.
-            let is_held = name == "held" || name == "slots";
-            Ok(wait
-                .map(|wait| if is_held { wait.min(Duration::from_millis(2)) } else { wait })
-                .into_iter()
-                .fold(acquire, |acquire, wait| acquire.wait(wait)))
-        };
-        let word = match build().map(banksman_runtime::Acquire::acquire) {
-            Err(_) => "name",
-            Ok(Ok(held)) => {
-                held.heartbeat().ok();
+        let mut acquire: Acquire = if is_lock { client.lock(&name) } else { client.semaphore(&name) };
+        acquire = holder.into_iter().fold(acquire, Acquire::holder);
+        acquire = request.into_iter().fold(acquire, Acquire::request_id);
+        acquire = weight.into_iter().fold(acquire, Acquire::weight);
+        acquire = ttl.into_iter().fold(acquire, Acquire::ttl);
+        acquire = max_hold.into_iter().fold(acquire, Acquire::max_hold);
+        // What others have is not waited for: they keep it.
+        let is_held = name == "held" || name == "slots";
+        let wait = wait.map(|wait| if is_held { wait.min(Duration::from_millis(2)) } else { wait });
+        let word = match wait.map_or_else(|| acquire.try_acquire(), |wait| acquire.acquire_within(wait)) {
+            Ok(held) => {
+                held.renew().ok();
                 held.release().ok();
                 "held"
             }
-            Ok(Err(AcquireError::Argument(_))) => "argument",
-            Ok(Err(AcquireError::Busy(_))) => "busy",
-            Ok(Err(AcquireError::Refused { .. })) => "refused",
-            Ok(Err(error)) => return Err(TestCaseError::fail(format!("{error:?}"))),
+            Err(Error::InvalidArgument(_)) => "argument",
+            Err(Error::Busy { .. }) => "busy",
+            Err(Error::Refused(_)) => "refused",
+            Err(Error::NotFound { .. }) => "not found",
+            Err(error) => return Err(TestCaseError::fail(format!("{error:?}"))),
         };
         *count.borrow_mut().entry(word).or_default() += 1;
-        client.lock("after").unwrap().acquire().unwrap().release().unwrap();
+        client.lock("after").try_acquire().unwrap().release().unwrap();
         Ok(())
     });
     tried.unwrap();
-    for word in ["name", "held", "argument", "busy", "refused"] {
+    for word in ["held", "argument", "busy", "not found"] {
         assert!(seen.contains_key(word), "{seen:?}");
     }
     assert_eq!(waiters(&world), 0);
@@ -220,8 +199,8 @@ fn no_argument_panics_or_leaves_a_waiter() {
 #[test]
 fn an_endless_tick_is_a_tick_that_never_comes() {
     let world = World::new();
-    let client = world.client();
-    let _held = client.lock("l").unwrap().acquire().unwrap();
+    let _held = world.client().lock("l").try_acquire().unwrap();
+    let client = world.runtime();
     let resource = Resource { kind: Kind::Lock, name: Name::new("l").unwrap() };
     let ask = Ask::new(GrantRequest::new(HolderId::new("h").unwrap()));
     let patience = WaitOptions { wait: Some(Duration::from_millis(5)), tick: Some(Duration::MAX), ..WaitOptions::default() };

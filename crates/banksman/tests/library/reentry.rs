@@ -2,7 +2,9 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
+use banksman::NewTask;
 use banksman_core::pipeline::plan::MergeHow;
 use banksman_core::task::{Spec, Work};
 use banksman_core::{TaskId, Title};
@@ -39,7 +41,7 @@ fn world() -> World {
 fn add(world: &World, id: &str, work: Work) {
     let spec = Box::new(Spec { work: Some(work), ..Spec::new(Title::new(id).unwrap()) });
     let id = TaskId::new(id).unwrap();
-    world.client().call(Request::Task(TaskRequest::Add { id, spec, depends_on: Vec::new(), by: None })).unwrap();
+    world.runtime().call(Request::Task(TaskRequest::Add { id, spec, depends_on: Vec::new(), by: None })).unwrap();
 }
 
 fn run(world: &World, mode: &str, program: Option<&str>) -> Output {
@@ -65,7 +67,7 @@ fn without_enter_a_runner_is_refused_and_nothing_is_started() {
     let done = run(&world, "careless", None);
     assert!(!done.status.success());
     let said = String::from_utf8(done.stdout).unwrap();
-    assert!(said.starts_with("NotEntered(") && said.contains("banksman::enter()"), "{said}");
+    assert!(said.starts_with("NotEntered:") && said.contains("banksman::enter()"), "{said}");
     assert_eq!((lines(&world, "mains"), lines(&world, "ran")), (1, 0));
     // Nor does it help to name itself.
     assert!(!run(&world, "named", Some(PROGRAM)).status.success());
@@ -82,4 +84,19 @@ fn another_program_can_be_the_supervisor() {
     assert!(done.status.success(), "{done:?}");
     assert_eq!((lines(&world, "mains"), lines(&world, "ran")), (1, 1));
     assert_eq!(git(world.path(), &["rev-parse", "main"]), git(world.path(), &["rev-parse", "topic"]));
+}
+
+#[test]
+fn a_run_gives_its_slot_to_the_child_that_it_waits_for() {
+    let world = World::new();
+    let config = world.path().join(".banksman/config.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, format!("{text}\n[limits]\nmax_concurrent_runs = \"1\"\n")).unwrap();
+    let tasks = world.client().tasks();
+    let command = format!("'{PROGRAM}' parent '{}'", world.path().display());
+    let parent = tasks.add(NewTask::new("Parent").run(command).timeout(Duration::from_secs(60))).unwrap();
+    let done = run(&world, "entered", None);
+    assert!(done.status.success(), "{done:?}");
+    let parent = tasks.get(&parent).unwrap();
+    assert_eq!(parent.output::<String>().unwrap().as_deref(), Some("completed"), "{parent:?}");
 }

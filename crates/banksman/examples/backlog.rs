@@ -1,0 +1,21 @@
+//! Adds two tasks, runs them in this process, and tells how they ended.
+
+#![expect(clippy::print_stdout, reason = "an example talks to the person who runs it")]
+
+use std::time::Duration;
+
+use banksman::{NewTask, Project};
+
+fn main() -> banksman::Result<()> {
+    // First of all: the supervisors of the runs are this very program.
+    banksman::enter();
+    let client = Project::find(".").or_else(|_| Project::init("."))?.open()?;
+    let runner = client.runner().on_trouble(|what| println!("{what}")).start()?;
+    let tasks = client.tasks();
+    let tests = tasks.add(NewTask::new("Run the tests").run("echo testing; sleep 1").timeout(Duration::from_secs(60)))?;
+    let release = tasks.add(NewTask::new("Release").run("echo released").depends_on(&tests).lock("deploy"))?;
+    for task in tasks.wait_all([&tests, &release], Duration::from_secs(120))? {
+        println!("{} is {} {}", task.title(), task.status(), task.error().unwrap_or_default());
+    }
+    runner.stop()
+}

@@ -1,0 +1,44 @@
+//! Ending a wait from another thread.
+
+use std::io::{PipeReader, PipeWriter, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::{OrPublic, Result};
+
+/// Ends the waits it was given to: all at once, for good. Clones are the same token.
+#[derive(Debug, Clone)]
+pub struct CancelToken(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    is_cancelled: AtomicBool,
+    /// Readable from the cancellation on: nobody reads from it.
+    reader: PipeReader,
+    writer: PipeWriter,
+}
+
+impl CancelToken {
+    /// Makes a token. Fails if the process has no file descriptors left.
+    pub fn new() -> Result<CancelToken> {
+        let (reader, writer) = std::io::pipe().or_public()?;
+        Ok(CancelToken(Arc::new(Inner { is_cancelled: AtomicBool::new(false), reader, writer })))
+    }
+
+    /// Ends the waits that have this token, and all that begin with it later.
+    pub fn cancel(&self) {
+        if !self.0.is_cancelled.swap(true, Ordering::AcqRel) {
+            (&self.0.writer).write_all(b"x").expect("a pipe has room for its first byte");
+        }
+    }
+
+    /// Whether [`cancel`](CancelToken::cancel) was called.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.0.reader.as_fd()
+    }
+}

@@ -1,0 +1,92 @@
+//! Locks, semaphores, queues and tasks that many processes share: fenced, fair, durable.
+//!
+//! The same project is used by this library and by the command `banksman`: what a program holds, the command shows, and the other way
+//! around. There is no daemon; every process opens the store, which is a SQLite file in the project or a PostgreSQL database.
+//!
+//! ```
+//! use std::time::Duration;
+//! use banksman::Project;
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path();
+//! let project = Project::init(path)?;
+//! let client = project.open()?;
+//!
+//! // Waits in line for at most five seconds. The lock is bound to this process: if it dies, the next in line gets it.
+//! let lock = client.lock("deploy").holder("release-robot").acquire_within(Duration::from_secs(5))?;
+//! println!("held, with the fencing number {}", lock.epoch());
+//! lock.release()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Start at [`Project`] and [`Client`]; then [`Acquire`] and [`Guard`] for locks and semaphores, [`Queue`] and [`Item`], [`Tasks`] and [`NewTask`],
+//! [`Events`], and [`Runner`] for a program that starts tasks itself. [`Error`] tells who holds what, and who waits for whom.
+//!
+//! Every method blocks. Clients, guards and items can move between threads; a [`CancelToken`] ends a wait from another thread.
+
+#![warn(missing_docs, missing_debug_implementations)]
+
+mod acquire;
+mod cancel;
+mod client;
+mod error;
+mod events;
+mod guard;
+mod json;
+mod new_task;
+mod project;
+mod queue;
+mod renewal;
+mod runner;
+mod task;
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use banksman_core::{HolderId, Span, Wall};
+
+pub use acquire::Acquire;
+pub use cancel::CancelToken;
+pub use client::Client;
+pub use error::{Error, Resource, ResourceKind, Result, Wait};
+pub use events::{Event, Events};
+pub use guard::Guard;
+pub use new_task::NewTask;
+pub use project::Project;
+pub use queue::{Item, PushOptions, Pushed, Queue, QueueCounts, QueueOptions};
+pub use runner::{Runner, RunnerHandle};
+pub use task::{Task, TaskFilter, TaskId, TaskStatus, Tasks};
+
+use error::OrPublic;
+
+/// Must be called first in the `main` of every program that has a [`Runner`].
+///
+/// The library starts the running executable again, as the supervisor of a session or of a guard's command, and to merge branches.
+/// `enter` recognises such a start by its arguments, does its work, and never returns. In every other process it returns at once. A program
+/// that has not called it is refused a runner with [`Error::NotEntered`].
+pub fn enter() {
+    banksman_runtime::enter();
+}
+
+/// Starts `program`, the absolute path of a `banksman` executable, instead of the running one. For a program whose `main` cannot call [`enter`]
+/// first: a test, or an extension of another language. The first of all calls to [`enter`] and `use_program` decides.
+pub fn use_program(program: impl AsRef<Path>) -> Result<()> {
+    banksman_runtime::use_program(program.as_ref()).or_public()
+}
+
+fn span(duration: Duration) -> Span {
+    Span::from_ms(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
+}
+
+fn time_of(wall: Wall) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(wall.0.unsigned_abs())
+}
+
+fn fresh_holder() -> HolderId {
+    HolderId::new(&banksman_adapters::ids::short("h")).expect("a short id is a valid name")
+}
+
+/// The guide, whose programs are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/library.md")]
+struct Guide;

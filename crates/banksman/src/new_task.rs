@@ -1,0 +1,231 @@
+//! What a new task is to be.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use banksman_core::backlog::Edge;
+use banksman_core::ids::{Label, Name, SectionId, TaskId as CoreId, Title};
+use banksman_core::task::{Need, Spec, Work, Workspace, labels, needs};
+use banksman_core::{Epoch, Span};
+use banksman_runtime::caller;
+use banksman_store::{Key, Reader};
+
+use crate::error::{Error, OrPublic, Result};
+use crate::span;
+
+/// A task to be added: a title, and what it needs. A title alone makes a task for people.
+#[derive(Debug, Clone)]
+#[must_use = "it is no task until it is added"]
+pub struct NewTask {
+    title: String,
+    run: Option<String>,
+    section: Option<String>,
+    labels: Vec<String>,
+    depends_on: Vec<(String, bool)>,
+    locks: Vec<String>,
+    semaphores: Vec<(String, u32)>,
+    priority: i32,
+    retries: u32,
+    timeout: Option<Duration>,
+    silence_timeout: Option<Duration>,
+    env: BTreeMap<String, String>,
+    is_child: bool,
+    has_own_dir: bool,
+}
+
+/// All that the store is told of a new task.
+pub(crate) struct Order {
+    pub(crate) spec: Spec,
+    pub(crate) depends_on: Vec<Edge>,
+    pub(crate) by: Option<Epoch>,
+}
+
+impl NewTask {
+    /// A task with this title.
+    pub fn new(title: impl Into<String>) -> NewTask {
+        NewTask {
+            title: title.into(),
+            run: None,
+            section: None,
+            labels: Vec::new(),
+            depends_on: Vec::new(),
+            locks: Vec::new(),
+            semaphores: Vec::new(),
+            priority: 0,
+            retries: 0,
+            timeout: None,
+            silence_timeout: None,
+            env: BTreeMap::new(),
+            is_child: false,
+            has_own_dir: false,
+        }
+    }
+
+    /// Lets a runner run this line in a shell, in the directory of the project. Values reach it safely by [`env`](NewTask::env): do not
+    /// paste them into the line.
+    pub fn run(mut self, command: impl Into<String>) -> NewTask {
+        self.run = Some(command.into());
+        self
+    }
+
+    /// Sets a variable in the environment of its runs.
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> NewTask {
+        self.env.insert(name.into(), value.into());
+        self
+    }
+
+    /// Puts it into this section, named by its name or its id.
+    pub fn section(mut self, section: impl Into<String>) -> NewTask {
+        self.section = Some(section.into());
+        self
+    }
+
+    /// Marks it, to find it by. May be called more than once.
+    pub fn label(mut self, label: impl Into<String>) -> NewTask {
+        self.labels.push(label.into());
+        self
+    }
+
+    /// Lets it begin only when the task with this id is completed. May be called more than once.
+    pub fn depends_on(mut self, id: impl AsRef<str>) -> NewTask {
+        self.depends_on.push((id.as_ref().to_owned(), false));
+        self
+    }
+
+    /// Lets it begin only when the task with this id is over, however it ended.
+    pub fn depends_on_end_of(mut self, id: impl AsRef<str>) -> NewTask {
+        self.depends_on.push((id.as_ref().to_owned(), true));
+        self
+    }
+
+    /// Holds this lock while a run of it lives. May be called more than once.
+    pub fn lock(mut self, name: impl Into<String>) -> NewTask {
+        self.locks.push(name.into());
+        self
+    }
+
+    /// Holds so many slots of this semaphore while a run of it lives. May be called more than once.
+    pub fn semaphore(mut self, name: impl Into<String>, slots: u32) -> NewTask {
+        self.semaphores.push((name.into(), slots));
+        self
+    }
+
+    /// Higher comes first.
+    pub fn priority(mut self, priority: i32) -> NewTask {
+        self.priority = priority;
+        self
+    }
+
+    /// Lets so many further runs follow one that failed.
+    pub fn retries(mut self, retries: u32) -> NewTask {
+        self.retries = retries;
+        self
+    }
+
+    /// Stops a run that takes longer than this.
+    pub fn timeout(mut self, timeout: Duration) -> NewTask {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Takes a run for stuck that prints nothing for so long.
+    pub fn silence_timeout(mut self, timeout: Duration) -> NewTask {
+        self.silence_timeout = Some(timeout);
+        self
+    }
+
+    /// Makes it a child of the task whose run this process is part of: it is cancelled with it.
+    pub fn child(mut self) -> NewTask {
+        self.is_child = true;
+        self
+    }
+
+    /// Lets it work in a directory of its own instead of the project's.
+    pub fn own_directory(mut self) -> NewTask {
+        self.has_own_dir = true;
+        self
+    }
+
+    /// The checked specification.
+    pub(crate) fn order(&self, reader: &mut Reader) -> Result<Order> {
+        let caller = caller::run().map_err(Error::invalid)?.filter(|_| self.is_child);
+        if self.is_child && caller.is_none() {
+            return Err(Error::invalid("only a process that is part of a run can add a child"));
+        }
+        let text = |map: &BTreeMap<String, String>| -> BTreeMap<Box<str>, Box<str>> {
+            map.iter().map(|(name, value)| (name.as_str().into(), value.as_str().into())).collect()
+        };
+        let spec = Spec {
+            section: self.section.as_deref().map(|name| section(reader, name)).transpose()?,
+            parent: caller.as_ref().map(|caller| caller.task.clone()),
+            labels: self.labels()?,
+            priority: self.priority,
+            work: self.run.as_deref().map(Work::shell).transpose().map_err(Error::invalid)?,
+            needs: self.needs()?,
+            retries: self.retries,
+            workspace: if self.has_own_dir { Workspace::Dir } else { Workspace::None },
+            env: text(self.checked_env()?),
+            timeout: positive(self.timeout)?,
+            silence: positive(self.silence_timeout)?,
+            ..Spec::new(Title::new(&self.title).or_public()?)
+        };
+        let edge = |(id, allow_failed): &(String, bool)| -> Result<Edge> {
+            Ok(Edge { on: CoreId::new(id).or_public()?, allow_failed: *allow_failed })
+        };
+        let depends_on = self.depends_on.iter().map(edge).collect::<Result<_>>()?;
+        Ok(Order { spec, depends_on, by: caller.map(|caller| caller.epoch) })
+    }
+
+    fn labels(&self) -> Result<Vec<Label>> {
+        let all = self.labels.iter().map(|label| Label::new(label)).collect::<Result<_, _>>().or_public()?;
+        labels(all).map_err(Error::invalid)
+    }
+
+    fn needs(&self) -> Result<Vec<Need>> {
+        let mut all = Vec::new();
+        for name in &self.locks {
+            all.push(Need::Lock(Name::unreserved(name).or_public()?));
+        }
+        for (name, weight) in &self.semaphores {
+            all.push(Need::Slots { name: Name::unreserved(name).or_public()?, weight: *weight });
+        }
+        needs(all).map_err(Error::invalid)
+    }
+
+    fn checked_env(&self) -> Result<&BTreeMap<String, String>> {
+        let is_bad = |(name, value): &(&String, &String)| {
+            name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') || name.starts_with("BANKSMAN_")
+        };
+        match self.env.iter().find(is_bad) {
+            Some((name, _)) => Err(Error::invalid(format!("the variable {name:?} cannot be set"))),
+            None => Ok(&self.env),
+        }
+    }
+}
+
+impl From<&str> for NewTask {
+    fn from(title: &str) -> NewTask {
+        NewTask::new(title)
+    }
+}
+
+impl From<String> for NewTask {
+    fn from(title: String) -> NewTask {
+        NewTask::new(title)
+    }
+}
+
+fn positive(time: Option<Duration>) -> Result<Option<Span>> {
+    match time.map(span) {
+        Some(Span::ZERO) => Err(Error::invalid("a timeout must be at least one millisecond")),
+        time => Ok(time),
+    }
+}
+
+/// The section with this id or name.
+pub(crate) fn section(reader: &mut Reader, name: &str) -> Result<SectionId> {
+    let sections = reader.view().load(&[Key::Sections].into()).or_public()?.backlog.sections;
+    let by_name = || sections.values().find(|section| section.name.as_str() == name);
+    let found = sections.get(name).or_else(by_name).map(|section| section.id.clone());
+    found.ok_or_else(|| Error::NotFound { kind: "section", name: name.to_owned() })
+}

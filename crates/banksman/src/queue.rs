@@ -1,0 +1,421 @@
+//! Queues: items that wait to be worked on, each by one holder at a time.
+
+use std::fmt;
+use std::time::Duration;
+
+use banksman_core::queue::{self as core_queue, Data, ERROR_LIMIT, Hold, Input, New, Outcome, Pushed as Each, State};
+use banksman_core::{DedupeKey, HolderId, Name, Span};
+use banksman_runbook::QueueTerms;
+use banksman_runtime::TakeEnd;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::cancel::CancelToken;
+use crate::client::Client;
+use crate::error::{Error, OrPublic, Result};
+use crate::{fresh_holder, json, span};
+
+/// A queue. Its items are delivered at least once, the highest priority first.
+///
+/// ```
+/// use std::time::Duration;
+/// use banksman::{Project, QueueOptions};
+/// # use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Issue {
+///     number: u32,
+/// }
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let client = Project::init(dir.path())?.open()?;
+/// let queue = client.queue("triage");
+/// queue.define(QueueOptions::new().max_attempts(3))?;
+/// queue.push(&Issue { number: 17 })?;
+///
+/// let item = queue.take_within(Duration::from_secs(5))?.expect("there is one");
+/// let issue: Issue = item.data()?;
+/// assert_eq!((issue.number, item.attempt()), (17, 1));
+/// item.fail("the tracker does not answer", Duration::ZERO)?;
+///
+/// // It is tried again. An item that is dropped goes back, too; only `complete` removes it.
+/// let item = queue.take()?.expect("it is back");
+/// assert_eq!(item.attempt(), 2);
+/// item.complete()?;
+/// assert!(queue.take()?.is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Queue {
+    client: Client,
+    name: String,
+    holder: Option<String>,
+    cancel: Option<CancelToken>,
+}
+
+/// The terms of a queue. What is not set is as the settings say.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct QueueOptions {
+    visibility_timeout: Option<Duration>,
+    max_attempts: Option<u32>,
+    max_length: Option<u32>,
+    dead_letter: Option<String>,
+}
+
+/// How an item is pushed.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct PushOptions {
+    priority: i32,
+    delay: Duration,
+    dedupe_key: Option<String>,
+}
+
+/// What became of an item that was pushed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Pushed {
+    /// It is in the queue, under this id.
+    Added(String),
+    /// An item with its key is in the queue already, under this id.
+    Duplicate(String),
+}
+
+/// How many items a queue has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueCounts {
+    /// Those that can be taken now.
+    pub ready: u64,
+    /// Those that can be taken later: they are delayed, or wait for their next attempt.
+    pub delayed: u64,
+    /// Those that are being worked on.
+    pub processing: u64,
+    /// Those whose last attempt has failed.
+    pub dead: u64,
+}
+
+impl QueueOptions {
+    /// The terms that the settings have.
+    pub fn new() -> QueueOptions {
+        QueueOptions::default()
+    }
+
+    /// Leaves an item to its holder for so long; then others may take it.
+    pub fn visibility_timeout(mut self, timeout: Duration) -> QueueOptions {
+        self.visibility_timeout = Some(timeout);
+        self
+    }
+
+    /// Lets an item be taken so often at most; then it is dead.
+    pub fn max_attempts(mut self, attempts: u32) -> QueueOptions {
+        self.max_attempts = Some(attempts);
+        self
+    }
+
+    /// Lets the queue have so many items at most.
+    pub fn max_length(mut self, items: u32) -> QueueOptions {
+        self.max_length = Some(items);
+        self
+    }
+
+    /// Moves dead items to this queue, which must exist.
+    pub fn dead_letter(mut self, queue: impl Into<String>) -> QueueOptions {
+        self.dead_letter = Some(queue.into());
+        self
+    }
+
+    fn terms(&self) -> Result<QueueTerms> {
+        let attempts = 1..=core_queue::ATTEMPTS_LIMIT;
+        if self.max_attempts.is_some_and(|max| !attempts.contains(&max)) {
+            return Err(Error::invalid(format!("an item has 1 to {} attempts", core_queue::ATTEMPTS_LIMIT)));
+        }
+        if self.max_length.is_some_and(|max| !(1..=core_queue::LENGTH_LIMIT).contains(&max)) {
+            return Err(Error::invalid(format!("a queue has 1 to {} items", core_queue::LENGTH_LIMIT)));
+        }
+        if self.visibility_timeout.map(span) == Some(Span::ZERO) {
+            return Err(Error::invalid("a visibility timeout must be at least one millisecond"));
+        }
+        Ok(QueueTerms {
+            visibility_timeout: self.visibility_timeout.map(span),
+            max_attempts: self.max_attempts,
+            dead_letter: self.dead_letter.as_deref().map(Name::new).transpose().or_public()?,
+            max_length: self.max_length,
+        })
+    }
+}
+
+impl PushOptions {
+    /// Priority 0, at once, without a key.
+    pub fn new() -> PushOptions {
+        PushOptions::default()
+    }
+
+    /// Higher comes first.
+    pub fn priority(mut self, priority: i32) -> PushOptions {
+        self.priority = priority;
+        self
+    }
+
+    /// Lets nobody take the item for so long.
+    pub fn delay(mut self, delay: Duration) -> PushOptions {
+        self.delay = delay;
+        self
+    }
+
+    /// Pushes nothing while an item with the same key is in the queue and not dead.
+    pub fn dedupe_key(mut self, key: impl Into<String>) -> PushOptions {
+        self.dedupe_key = Some(key.into());
+        self
+    }
+}
+
+impl Queue {
+    pub(crate) fn new(client: &Client, name: String) -> Queue {
+        Queue { client: client.clone(), name, holder: None, cancel: None }
+    }
+
+    /// Takes items under this name instead of a fresh one.
+    pub fn holder(mut self, holder: impl Into<String>) -> Queue {
+        self.holder = Some(holder.into());
+        self
+    }
+
+    /// Ends waits for an item with [`Error::Cancelled`] when the token is cancelled.
+    pub fn cancel_on(mut self, token: &CancelToken) -> Queue {
+        self.cancel = Some(token.clone());
+        self
+    }
+
+    /// Makes the queue, or changes its terms.
+    pub fn define(&self, options: QueueOptions) -> Result<()> {
+        let config = self.client.inner().config().queue(&options.terms()?);
+        match self.ask(Input::Define(config))? {
+            Outcome::Defined => Ok(()),
+            other => Err(self.refused(other)),
+        }
+    }
+
+    /// Puts an item into the queue. Its data is kept as JSON.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if the queue was not defined, [`Error::Refused`] if it is full.
+    pub fn push(&self, data: &impl Serialize) -> Result<Pushed> {
+        self.push_with(data, PushOptions::default())
+    }
+
+    /// The same, with options.
+    pub fn push_with(&self, data: &impl Serialize, options: PushOptions) -> Result<Pushed> {
+        let new = New {
+            data: Data::new(json::value(data)?).map_err(Error::invalid)?,
+            priority: options.priority,
+            delay: span(options.delay),
+            dedupe: options.dedupe_key.as_deref().map(DedupeKey::new).transpose().or_public()?,
+        };
+        match self.ask(Input::Push(vec![new]))? {
+            Outcome::Pushed(each) => match each.as_slice() {
+                [Each::Added(id)] => Ok(Pushed::Added(id.to_string())),
+                [Each::Duplicate(id)] => Ok(Pushed::Duplicate(id.to_string())),
+                _ => Err(Error::refused(format!("queue {} is full", self.name))),
+            },
+            other => Err(self.refused(other)),
+        }
+    }
+
+    /// Takes the first item, if there is one that can be taken now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if the queue was not defined, [`Error::Refused`] if it is paused.
+    pub fn take(&self) -> Result<Option<Item>> {
+        self.take_item(None)
+    }
+
+    /// Takes the first item, and waits for one in line with others for at most so long. `None` if the time is up.
+    pub fn take_within(&self, timeout: Duration) -> Result<Option<Item>> {
+        self.take_item(Some(timeout))
+    }
+
+    /// How many items there are.
+    pub fn counts(&self) -> Result<QueueCounts> {
+        let mut reader = self.client.inner().reader().or_public()?;
+        let (name, keys) = (self.name()?, [banksman_store::Key::NamedQueue(self.name()?)].into());
+        let rows = reader.view().load(&keys).or_public()?;
+        if !rows.queues.queues.contains_key(&name) {
+            return Err(self.refused(Outcome::Unknown));
+        }
+        let counts = reader.view().queue_counts(rows.lease).or_public()?.get(&name).copied().unwrap_or_default();
+        Ok(QueueCounts { ready: counts.ready, delayed: counts.resting, processing: counts.processing, dead: counts.dead })
+    }
+
+    fn take_item(&self, wait: Option<Duration>) -> Result<Option<Item>> {
+        let (client, name) = (self.client.inner(), self.name()?);
+        let holder = self.holder.as_deref().map(HolderId::new).transpose().or_public()?.unwrap_or_else(fresh_holder);
+        let cancel = self.cancel.as_ref().map(CancelToken::fd);
+        let take = |wait| client.take(&name, holder.clone(), wait, cancel, &mut |_| {}).or_public();
+        let end = match take(None)? {
+            // What has died elsewhere by time belongs here, though nobody has looked at it since.
+            TakeEnd::Answered { outcome: Outcome::Empty { .. } | Outcome::Halted, .. } => {
+                client.settle_queue(&name).or_public()?;
+                take(wait)?
+            }
+            end => end,
+        };
+        match end {
+            TakeEnd::Answered { outcome: Outcome::Taken(item), .. } => Ok(Some(Item::new(self, name, *item))),
+            TakeEnd::Answered { outcome: Outcome::Empty { .. }, .. } | TakeEnd::TimedOut(_) => Ok(None),
+            TakeEnd::Answered { outcome, .. } => Err(self.refused(outcome)),
+            TakeEnd::Cancelled => Err(Error::Cancelled),
+        }
+    }
+
+    fn name(&self) -> Result<Name> {
+        Name::new(&self.name).or_public()
+    }
+
+    fn ask(&self, input: Input) -> Result<Outcome> {
+        Ok(self.client.inner().ask_queue(&self.name()?, input).or_public()?.0)
+    }
+
+    fn refused(&self, outcome: Outcome) -> Error {
+        let name = &self.name;
+        match outcome {
+            Outcome::Unknown => Error::NotFound { kind: "queue", name: name.clone() },
+            Outcome::Halted => Error::refused(format!("queue {name} is paused")),
+            Outcome::TooManyWaiters => Error::refused(format!("too many are waiting for an item of queue {name} already")),
+            Outcome::TooManyQueues => Error::refused("the project has too many queues"),
+            Outcome::BadDeadLetter(to) => Error::invalid(format!("{to} cannot be the dead-letter queue of {name}")),
+            other => unreachable!("queue {name} does not answer so: {other:?}"),
+        }
+    }
+}
+
+/// An item that this process works on, until its visibility timeout is over. Dropping it gives it back, which counts as an attempt that
+/// failed: an item whose work panics does not come back for ever.
+#[must_use = "dropping it gives the item back at once"]
+pub struct Item {
+    queue: Queue,
+    name: Name,
+    item: core_queue::Item,
+    hold: Hold,
+    is_over: bool,
+}
+
+impl Item {
+    fn new(queue: &Queue, name: Name, item: core_queue::Item) -> Item {
+        let State::Processing(taken) = &item.state else { unreachable!("it was just taken") };
+        let hold = Hold { item: item.id, holder: taken.holder.clone(), epoch: taken.epoch };
+        Item { queue: queue.clone(), name, item, hold, is_over: false }
+    }
+
+    /// Its id, such as `q-17`.
+    pub fn id(&self) -> String {
+        self.item.id.to_string()
+    }
+
+    /// Its data, as the type that was pushed.
+    pub fn data<T: DeserializeOwned>(&self) -> Result<T> {
+        json::read(self.item.data.value())
+    }
+
+    /// Which attempt this is, counted from 1.
+    pub fn attempt(&self) -> u32 {
+        self.item.attempts
+    }
+
+    /// Its priority.
+    pub fn priority(&self) -> i32 {
+        self.item.priority
+    }
+
+    /// The fencing number of this attempt.
+    pub fn epoch(&self) -> u64 {
+        self.hold.epoch.0.unsigned_abs()
+    }
+
+    /// Removes the item: its work is done.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if its time was over: another holder may work on it.
+    pub fn complete(mut self) -> Result<()> {
+        match self.end(Input::Complete(self.hold.clone()))? {
+            Outcome::Completed => Ok(()),
+            // After an error with an unknown outcome, the first attempt may have been the one that counts.
+            Outcome::NoItem if self.queue.client.inner().was_completed(&self.name, &self.hold).or_public()? => Ok(()),
+            other => Err(self.lost(&other)),
+        }
+    }
+
+    /// Ends this attempt without success. After `retry_after` the item can be taken again, unless it was the last attempt.
+    pub fn fail(mut self, error: impl Into<String>, retry_after: Duration) -> Result<()> {
+        self.end_failed(&error.into(), retry_after)
+    }
+
+    /// Begins the visibility timeout anew. Call it from time to time while the work goes on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if its time was over.
+    pub fn extend(&self) -> Result<()> {
+        self.extend_by(None)
+    }
+
+    /// Keeps the item for so long from now on.
+    pub fn extend_for(&self, time: Duration) -> Result<()> {
+        match span(time) {
+            Span::ZERO => Err(Error::invalid("an item must be kept for at least one millisecond")),
+            time => self.extend_by(Some(time)),
+        }
+    }
+
+    fn extend_by(&self, time: Option<Span>) -> Result<()> {
+        match self.queue.ask(Input::Extend(self.hold.clone(), time))? {
+            Outcome::Extended { .. } => Ok(()),
+            other => Err(self.lost(&other)),
+        }
+    }
+
+    fn end_failed(&mut self, error: &str, retry_after: Duration) -> Result<()> {
+        let error = &error[..error.floor_char_boundary(ERROR_LIMIT)];
+        let (hold, retry_after) = (self.hold.clone(), Some(span(retry_after)));
+        match self.end(Input::Fail { hold, error: error.into(), retry_after })? {
+            Outcome::Failed { .. } | Outcome::Dead { .. } => Ok(()),
+            other => Err(self.lost(&other)),
+        }
+    }
+
+    fn end(&mut self, input: Input) -> Result<Outcome> {
+        self.is_over = true;
+        self.queue.ask(input)
+    }
+
+    fn lost(&self, outcome: &Outcome) -> Error {
+        match outcome {
+            Outcome::NoItem | Outcome::NotProcessing { .. } | Outcome::NotOwner { .. } | Outcome::Fenced { .. } => {
+                Error::Lost { what: format!("item {} of queue {}", self.item.id, self.name) }
+            }
+            Outcome::Unknown => Error::NotFound { kind: "queue", name: self.name.to_string() },
+            other => unreachable!("an item was spoken of, and the answer is {other:?}"),
+        }
+    }
+}
+
+impl Drop for Item {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // If it fails, the item comes back when its time is over.
+            self.end_failed("it was given back", Duration::ZERO).ok();
+        }
+    }
+}
+
+impl fmt::Debug for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = f.debug_struct("Item");
+        fields.field("id", &self.id()).field("queue", &self.name.as_str()).field("attempt", &self.attempt());
+        fields.field("data", self.item.data.value()).finish_non_exhaustive()
+    }
+}

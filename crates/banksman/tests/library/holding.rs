@@ -1,0 +1,118 @@
+//! Guards: they move, renew themselves, tell when they are lost, and refusals name who is in the way.
+
+use std::time::{Duration, Instant};
+
+use banksman::{Client, Error, Guard, Item, Resource, RunnerHandle};
+
+use crate::World;
+
+const SOON: Duration = Duration::from_secs(20);
+
+#[test]
+fn everything_that_is_held_can_move_to_a_thread() {
+    fn moves<T: Send + std::fmt::Debug + 'static>() {}
+    fn is_shared<T: Send + Sync + std::fmt::Debug + 'static>() {}
+    moves::<Guard>();
+    moves::<Item>();
+    moves::<banksman::Events>();
+    moves::<banksman::Runner>();
+    is_shared::<RunnerHandle>();
+    is_shared::<Client>();
+    is_shared::<banksman::CancelToken>();
+    is_shared::<Error>();
+
+    let world = World::new();
+    let guard = {
+        // The variable of the client is gone before the guard is.
+        let client = world.client();
+        client.lock("l").holder("mover").try_acquire().unwrap()
+    };
+    let epoch = guard.epoch();
+    let back = std::thread::spawn(move || (guard.renew().unwrap(), guard).1).join().unwrap();
+    assert_eq!((back.epoch(), back.holder()), (epoch, "mover"));
+    assert!(world.client().lock("l").try_acquire().is_err());
+    drop(back);
+    assert!(world.client().lock("l").try_acquire().unwrap().epoch() > epoch);
+}
+
+#[test]
+fn refusals_name_the_holders_the_position_and_the_cycle() {
+    let world = World::new();
+    let client = world.client();
+    let a = client.lock("a").holder("ann").try_acquire().unwrap();
+    match client.lock("a").holder("bob").try_acquire() {
+        Err(error @ Error::Busy { .. }) => assert_eq!(error.to_string(), "lock a is held by ann"),
+        other => panic!("{other:?}"),
+    }
+    let _b = client.lock("b").holder("bob").try_acquire().unwrap();
+    std::thread::scope(|scope| {
+        // Bob waits for what Ann has; then Ann must not wait for what Bob has.
+        let bob = scope.spawn(|| client.lock("a").holder("bob").acquire_within(SOON));
+        let third = |timeout| client.lock("a").holder("eve").acquire_within(timeout);
+        let started = Instant::now();
+        loop {
+            match third(Duration::from_millis(1)) {
+                Err(Error::Busy { holders, position: Some(2), waiters: 2, .. }) => break assert_eq!(holders, ["ann"]),
+                Err(Error::Busy { position: Some(1), .. }) if started.elapsed() < SOON => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        match client.lock("b").holder("ann").acquire_within(SOON) {
+            Err(Error::Deadlock { resource: Resource { name, .. }, cycle, .. }) => {
+                let mut links: Vec<_> = cycle.iter().map(|wait| (&*wait.holder, wait.waits_for.to_string())).collect();
+                links.sort();
+                assert_eq!((name.as_str(), links), ("b", vec![("ann", "lock b".into()), ("bob", "lock a".into())]));
+            }
+            other => panic!("{other:?}"),
+        }
+        a.release().unwrap();
+        bob.join().unwrap().unwrap().release().unwrap();
+    });
+    client.define_semaphore("s", 2).unwrap();
+    let _slots = client.semaphore("s").holder("ann").weight(2).try_acquire().unwrap();
+    let full = client.semaphore("s").acquire_within(Duration::from_millis(1)).unwrap_err();
+    let words = "waited too long for semaphore s, held by ann (position 1 of 1 in line)";
+    assert_eq!(full.to_string(), words);
+    assert!(matches!(client.semaphore("none").try_acquire(), Err(Error::NotFound { kind: "semaphore", .. })));
+}
+
+#[test]
+fn a_grant_with_a_time_to_live_is_renewed_until_it_is_lost() {
+    let world = World::new();
+    let client = world.client();
+    let ttl = Duration::from_millis(300);
+    let kept = client.lock("kept").ttl(ttl).try_acquire().unwrap();
+    let taken = client.lock("taken").ttl(ttl).try_acquire().unwrap();
+    let mut renewed = client.events().unwrap().source("lock:taken");
+    let mut other = client.lock("kept").acquire_within(ttl * 3);
+    assert!(matches!(other, Err(Error::Busy { .. })), "it has outlived its time: {other:?}");
+    assert!(!kept.is_lost() && !taken.is_lost());
+
+    // A person takes it away: the next renewal is told so.
+    force(&world, "taken");
+    assert_eq!(renewed.next().unwrap().unwrap().source_id(), Some("taken"));
+    let start = Instant::now();
+    while !taken.is_lost() {
+        assert!(start.elapsed() < SOON, "nobody has told it");
+        std::thread::yield_now();
+    }
+    assert!(matches!(taken.renew(), Err(Error::Lost { .. })));
+    assert!(matches!(taken.release(), Err(Error::Lost { .. })));
+    kept.release().unwrap();
+
+    // Nothing extends the longest hold.
+    let short = client.lock("short").max_hold(Duration::from_millis(1)).try_acquire().unwrap();
+    other = client.lock("short").acquire_within(SOON);
+    assert!(other.is_ok() && short.is_lost(), "{other:?}");
+    assert!(matches!(short.release(), Err(Error::Lost { .. })));
+}
+
+/// Takes a lock away from its holder, as `banksman locks release --force` does.
+fn force(world: &World, name: &str) {
+    use banksman_core::event::Forced;
+    use banksman_core::resource::coordination::Command;
+    use banksman_core::resource::lock::Input;
+    let by = Forced { user: "somebody".into(), host: "here".into(), pid: 1 };
+    let command = Command::Lock(banksman_core::Name::new(name).unwrap(), Input::Force { by });
+    world.runtime().ask(command, Vec::new()).unwrap();
+}

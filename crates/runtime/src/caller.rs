@@ -1,0 +1,86 @@
+//! The run or the holder that this process acts for, as its environment tells.
+
+use banksman_adapters::user::User;
+use banksman_core::event::Actor;
+use banksman_core::{Epoch, HolderId, RunId, TaskId};
+use thiserror::Error;
+
+/// A variable of the environment cannot be used.
+#[derive(Debug, Error)]
+pub enum CallerError {
+    /// It is no valid name.
+    #[error("{variable}: {what}")]
+    Name {
+        /// Which variable.
+        variable: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// It is no number.
+    #[error("{variable} is not a number: {text:?}")]
+    Number {
+        /// Which variable.
+        variable: &'static str,
+        /// Its value.
+        text: String,
+    },
+}
+
+/// The holder that this process acts for.
+#[derive(Debug, Clone)]
+pub struct CallingHolder {
+    /// The holder.
+    pub holder: HolderId,
+    /// The holders on whose behalf it acts, nearest first.
+    pub ancestors: Vec<HolderId>,
+}
+
+/// The run that this process is part of.
+#[derive(Debug, Clone)]
+pub struct CallingRun {
+    /// Its id.
+    pub run: Option<RunId>,
+    /// The task it works on.
+    pub task: TaskId,
+    /// Its fencing number.
+    pub epoch: Epoch,
+}
+
+/// A variable that is set to something.
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The person or run that events of this process are caused by.
+pub fn actor() -> Actor {
+    let user = User::current().name;
+    match variable("BANKSMAN_RUN").filter(|run| RunId::new(run).is_ok()) {
+        Some(run) => {
+            let depth = variable("BANKSMAN_ROUTE_DEPTH").and_then(|depth| depth.parse().ok());
+            Actor::run(user, run).at_depth(depth.unwrap_or_default())
+        }
+        None => Actor::person(user),
+    }
+}
+
+/// The holder in the environment, with its ancestors.
+pub fn holder() -> Result<Option<CallingHolder>, CallerError> {
+    let Some(holder) = variable("BANKSMAN_HOLDER") else { return Ok(None) };
+    let holder = HolderId::new(&holder).map_err(bad("BANKSMAN_HOLDER"))?;
+    let lines = variable("BANKSMAN_ANCESTORS").unwrap_or_default();
+    let ancestors = lines.lines().map(HolderId::new).collect::<Result<_, _>>().map_err(bad("BANKSMAN_ANCESTORS"))?;
+    Ok(Some(CallingHolder { holder, ancestors }))
+}
+
+/// The run in the environment.
+pub fn run() -> Result<Option<CallingRun>, CallerError> {
+    let (Some(task), Some(epoch)) = (variable("BANKSMAN_TASK"), variable("BANKSMAN_RUN_EPOCH")) else { return Ok(None) };
+    let task = TaskId::new(&task).map_err(bad("BANKSMAN_TASK"))?;
+    let number = epoch.parse().map_err(|_| CallerError::Number { variable: "BANKSMAN_RUN_EPOCH", text: epoch.clone() })?;
+    let run = variable("BANKSMAN_RUN").as_deref().map(RunId::new).transpose().map_err(bad("BANKSMAN_RUN"))?;
+    Ok(Some(CallingRun { run, task, epoch: Epoch(number) }))
+}
+
+fn bad<E: ToString>(variable: &'static str) -> impl FnOnce(E) -> CallerError {
+    move |error| CallerError::Name { variable, what: error.to_string() }
+}

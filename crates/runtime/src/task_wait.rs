@@ -1,0 +1,146 @@
+//! Waiting until tasks are over.
+
+use std::cell::RefCell;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use banksman_core::resource::deadlock::Link;
+use banksman_core::{RunId, Task, TaskId};
+use banksman_store::{Key, Reader, StoreError};
+use thiserror::Error;
+
+use crate::caller::CallerError;
+use crate::client::Client;
+use crate::error::Error;
+use crate::inspect;
+use crate::project::Project;
+use crate::run_slot::Slot;
+use crate::runner::recover_run;
+use crate::sessions::Sessions;
+use crate::until::{UntilOptions, WaitEnd, concern_any, until};
+use crate::waiting::Acquisition;
+
+/// How long the record of one end may take: another process may be at it.
+const RECORD_WITHIN: Duration = Duration::from_secs(5);
+
+/// A task that is waited for, as it was last read.
+#[derive(Debug)]
+pub struct AwaitedTask {
+    /// Which one.
+    pub id: TaskId,
+    /// Without it the task was deleted meanwhile.
+    pub task: Option<Task>,
+}
+
+impl AwaitedTask {
+    /// Whether there is nothing left to wait for.
+    pub fn is_over(&self) -> bool {
+        self.task.as_ref().is_none_or(|task| task.status().is_over())
+    }
+}
+
+/// Why tasks cannot be waited for.
+#[derive(Debug, Error)]
+pub enum TaskWaitError {
+    /// The store or the system failed.
+    #[error(transparent)]
+    Failed(#[from] Error),
+    /// The environment does not tell which run this is.
+    #[error(transparent)]
+    Caller(#[from] CallerError),
+    /// The run that waits is over.
+    #[error("fenced: run {run} is over")]
+    Fenced {
+        /// The run.
+        run: RunId,
+    },
+    /// What is waited for waits for the run that waits.
+    #[error("run {run} would wait for ever")]
+    Deadlock {
+        /// The run.
+        run: RunId,
+        /// Who waits for what.
+        cycle: Vec<Link>,
+    },
+    /// The run did not get its slot back after the wait.
+    #[error("the run has got no slot to go on")]
+    NoSlot(Box<Acquisition>),
+}
+
+impl From<StoreError> for TaskWaitError {
+    fn from(error: StoreError) -> TaskWaitError {
+        TaskWaitError::Failed(error.into())
+    }
+}
+
+/// Is told how the tasks stand, with a connection to read more.
+pub type AwaitProgress<'a> = &'a mut dyn FnMut(&mut Reader, &[AwaitedTask]) -> Result<(), StoreError>;
+
+/// Waits until all these tasks are over; `progress` is told how they stand, after each look. Inside of a run, the run's slot goes to others
+/// meanwhile and is taken again before this returns.
+pub fn wait_for_tasks(
+    client: &Client,
+    files: &Sessions,
+    ids: &[TaskId],
+    options: &UntilOptions<'_>,
+    recorder: OpenRecorder<'_>,
+    progress: AwaitProgress<'_>,
+) -> Result<(WaitEnd<()>, Vec<AwaitedTask>), TaskWaitError> {
+    let mut reader = client.reader()?;
+    let mut slot = Slot::inherited(client)?;
+    let edge = slot.as_ref().map(|slot| slot.wait_for(&mut reader, ids)).transpose()?;
+    let (mut awaited, ends) = (Vec::new(), RefCell::new(Vec::new()));
+    let ended = until(client.project(), options, &ends, |reader, events| {
+        // Without an event it is only time to look.
+        if events.is_empty() {
+            record_ended(client.project(), files, reader, recorder)?;
+        }
+        if concern_any(events, ids) {
+            awaited = look(reader, ids)?;
+            // A session may end with no runner there who would say so.
+            ends.replace(inspect::watch_ends(reader, client.project())?);
+        }
+        if awaited.iter().all(AwaitedTask::is_over) {
+            return Ok::<_, TaskWaitError>(Some(()));
+        }
+        if let Some(slot) = slot.as_mut().filter(|slot| !slot.is_given_back() || slot.was_taken(events)) {
+            slot.give_back()?;
+        }
+        progress(reader, &awaited)?;
+        Ok(None)
+    });
+    drop(edge);
+    if let Some(slot) = &slot {
+        match &ended {
+            Ok(WaitEnd::Met(()) | WaitEnd::TimedOut) => slot.take_again(options.cancel)?,
+            Ok(WaitEnd::Cancelled) | Err(_) => slot.take_if_free(),
+        }
+    }
+    Ok((ended?, awaited))
+}
+
+fn look(reader: &mut Reader, ids: &[TaskId]) -> Result<Vec<AwaitedTask>, StoreError> {
+    let keys = ids.iter().cloned().map(Key::Task).collect();
+    let mut tasks = reader.view().load(&keys)?.backlog.tasks;
+    Ok(ids.iter().map(|id| AwaitedTask { id: id.clone(), task: tasks.remove(id) }).collect())
+}
+
+/// Opens the client that records the ends of runs. It is another than the one that waits: nobody's command caused those ends.
+pub type OpenRecorder<'a> = &'a dyn Fn() -> Option<Arc<Client>>;
+
+/// Records the ends of runs whose session has ended while no runner was there. Who cannot write only looks: such runs are then shown as
+/// ended, not recorded yet.
+pub fn record_ended(project: &Project, files: &Sessions, reader: &mut Reader, open: OpenRecorder<'_>) -> Result<(), Error> {
+    let ended = inspect::unrecorded(reader, project)?;
+    if ended.is_empty() {
+        return Ok(());
+    }
+    let Some(client) = open() else { return Ok(()) };
+    // Nothing cancels it, but it does not take long.
+    let (never, _open) = std::io::pipe().map_err(Error::system("a pipe cannot be made"))?;
+    for run in ended {
+        recover_run(&client, files.clone(), run, never.as_fd(), RECORD_WITHIN, &mut |_| {}).ok();
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Waiting until rows say what the caller waits for. The event log tells when to read them; nobody polls.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use banksman_core::TaskId;
+use banksman_store::{EventFilter, EventRow, Reader, StoreError};
+
+use crate::error::Error;
+use crate::project::Project;
+
+/// How a wait ended.
+#[derive(Debug)]
+pub enum WaitEnd<T> {
+    /// It is so.
+    Met(T),
+    /// The time was up.
+    TimedOut,
+    /// It was cancelled.
+    Cancelled,
+}
+
+/// How long to wait, and what else is a reason to look.
+#[derive(Debug)]
+pub struct UntilOptions<'a> {
+    /// Ends the wait when it becomes readable.
+    pub cancel: BorrowedFd<'a>,
+    /// How long to wait at most.
+    pub timeout: Option<Duration>,
+    /// How often to look when nothing happens, for a person who watches.
+    pub tick: Option<Duration>,
+}
+
+/// Looks, and looks again whenever something has happened: with what has happened, or with nothing if it was only time
+/// to look. One of `others` that becomes readable is a reason to look.
+pub fn until<T, E: From<Error> + From<StoreError>>(
+    project: &Project,
+    options: &UntilOptions<'_>,
+    others: &RefCell<Vec<OwnedFd>>,
+    mut look: impl FnMut(&mut Reader, &[EventRow]) -> Result<Option<T>, E>,
+) -> Result<WaitEnd<T>, E> {
+    let start = Instant::now();
+    let mut reader = project.reader()?;
+    // Followed from before the first look, so that nothing happens unseen in between.
+    let mut follower = project.follow(reader.view().last_event()?)?;
+    let everything = EventFilter::default();
+    let mut events = Vec::new();
+    loop {
+        if let Some(met) = look(&mut reader, &events)? {
+            return Ok(WaitEnd::Met(met));
+        }
+        let left = options.timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(WaitEnd::TimedOut);
+        }
+        events = follower.next(&everything)?;
+        if events.is_empty() {
+            let at_most = left.into_iter().chain(options.tick).min().unwrap_or(Duration::MAX);
+            let others = others.borrow();
+            let others: Vec<_> = others.iter().map(AsFd::as_fd).collect();
+            if !follower.wait_for(options.cancel, &others, at_most) {
+                return Ok(WaitEnd::Cancelled);
+            }
+            events = follower.next(&everything)?;
+        }
+    }
+}
+
+/// Whether one of these events, or the lack of any, is a reason to look at tasks whose id is meant.
+pub fn concern(events: &[EventRow], mut is_meant: impl FnMut(&str) -> bool) -> bool {
+    let about = |event: &EventRow| &*event.source.component == "task" && event.source.id.as_deref().is_some_and(&mut is_meant);
+    events.is_empty() || events.iter().any(about)
+}
+
+/// The same for a list of tasks.
+pub(crate) fn concern_any(events: &[EventRow], tasks: &[TaskId]) -> bool {
+    concern(events, |id| tasks.iter().any(|task| task.as_str() == id))
+}
