@@ -4,6 +4,7 @@
 //! banksman-library-test entered DIR     calls `enter` first, and works off the backlog of the project
 //! banksman-library-test careless DIR    the same without `enter`
 //! banksman-library-test named DIR PATH  the same with another program for supervisors
+//! banksman-library-test thread DIR      calls `enter` first, and has a runner on a thread while it waits for a task
 //! banksman-library-test parent DIR      as the run of a task: adds a child, waits for it, and tells its result
 //! ```
 
@@ -29,6 +30,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if args.get(1).is_some_and(|mode| mode == "parent") {
         return parent(&Project::find(dir)?.open()?);
     }
+    if args.get(1).is_some_and(|mode| mode == "thread") {
+        return thread(&Project::find(dir)?.open()?);
+    }
     if let Some(program) = args.get(3) {
         banksman::use_program(program)?;
     }
@@ -36,6 +40,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{error:?}: {error}");
         return Err(error.into());
     }
+    Ok(())
+}
+
+fn thread(client: &Client) -> Result<(), Box<dyn Error>> {
+    let runner = client.runner().max_runs(1).start()?;
+    let task = client.tasks().add(NewTask::new("Greet").run("echo \"$NAME\"; exit 3").env("NAME", "world"))?;
+    let task = client.tasks().wait(&task, Duration::from_secs(60))?;
+    println!("{}: {}", task.status(), task.error().unwrap_or_default());
+    runner.stop()?;
+    let after = client.tasks().add(NewTask::new("Nobody is there").run("true"))?;
+    println!("{}", after.status());
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use banksman::NewTask;
+use banksman::{Error, NewTask};
 use banksman_core::pipeline::plan::MergeHow;
 use banksman_core::task::{Spec, Work};
 use banksman_core::{TaskId, Title};
@@ -69,6 +69,8 @@ fn without_enter_a_runner_is_refused_and_nothing_is_started() {
     let said = String::from_utf8(done.stdout).unwrap();
     assert!(said.starts_with("NotEntered:") && said.contains("banksman::enter()"), "{said}");
     assert_eq!((lines(&world, "mains"), lines(&world, "ran")), (1, 0));
+    // Nor has a runner on a thread begun: this program has not called `enter` either.
+    assert!(matches!(world.client().runner().start(), Err(Error::NotEntered)));
     // Nor does it help to name itself.
     assert!(!run(&world, "named", Some(PROGRAM)).status.success());
     assert_eq!((lines(&world, "mains"), lines(&world, "ran")), (2, 0));
@@ -84,6 +86,16 @@ fn another_program_can_be_the_supervisor() {
     assert!(done.status.success(), "{done:?}");
     assert_eq!((lines(&world, "mains"), lines(&world, "ran")), (1, 1));
     assert_eq!(git(world.path(), &["rev-parse", "main"]), git(world.path(), &["rev-parse", "topic"]));
+}
+
+#[test]
+fn a_runner_on_a_thread_works_until_it_is_stopped() {
+    let world = World::new();
+    let done = run(&world, "thread", None);
+    assert!(done.status.success(), "{done:?}");
+    let said = String::from_utf8(done.stdout).unwrap();
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(matches!(lines[..], [failed, "pending"] if failed.starts_with("failed: ")), "{said}");
 }
 
 #[test]
