@@ -104,7 +104,7 @@ impl Guard {
     }
 
     fn give_back(&mut self) -> Result<()> {
-        if std::mem::replace(&mut self.is_over, true) {
+        if self.is_over {
             return Ok(());
         }
         let grip = &self.grip;
@@ -119,10 +119,13 @@ impl Guard {
             Kind::Lock => Command::Lock(name, lock::Input::Release { holder, epoch }),
             Kind::Semaphore => Command::Semaphore(name, semaphore::Input::Release { holder, epoch: Some(epoch) }),
         };
-        match self.client.inner().ask(command, Vec::new()).or_public()?.0 {
+        let outcome = self.client.inner().ask(command, Vec::new()).or_public()?.0;
+        // Without an answer it is still held; dropping the guard asks once more.
+        self.is_over = true;
+        match outcome {
             Outcome::Lock(lock::Outcome::Released | lock::Outcome::AlreadyFree)
             | Outcome::Semaphore(semaphore::Outcome::Released) => Ok(()),
-            _ => Err(grip.lost()),
+            _ => Err(self.grip.lost()),
         }
     }
 }
