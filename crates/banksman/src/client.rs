@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::queue::Queue;
 use crate::renewal::Renewals;
 use crate::runner::Runner;
-use crate::task::Tasks;
+use crate::tasks::Tasks;
 
 /// An open project. Clones share its connection, and all methods can be called from all threads.
 ///

@@ -32,6 +32,7 @@ mod client;
 mod error;
 mod events;
 mod guard;
+mod item;
 mod json;
 mod new_task;
 mod project;
@@ -39,6 +40,7 @@ mod queue;
 mod renewal;
 mod runner;
 mod task;
+mod tasks;
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -51,11 +53,13 @@ pub use client::Client;
 pub use error::{Error, Resource, ResourceKind, Result, Wait};
 pub use events::{Event, Events};
 pub use guard::Guard;
+pub use item::Item;
 pub use new_task::NewTask;
 pub use project::Project;
-pub use queue::{Item, PushOptions, Pushed, Queue, QueueCounts, QueueOptions};
+pub use queue::{PushOptions, Pushed, Queue, QueueCounts, QueueOptions};
 pub use runner::{Runner, RunnerHandle};
-pub use task::{Task, TaskFilter, TaskId, TaskStatus, Tasks};
+pub use task::{Task, TaskFilter, TaskId, TaskStatus};
+pub use tasks::Tasks;
 
 use error::OrPublic;
 
