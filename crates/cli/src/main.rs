@@ -50,10 +50,10 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   banksman init                                make a project here
-  banksman tasks add Test --run 'make test'    hand over a task
+  banksman tasks add Test --run 'make test'    add a task
   banksman runbooks new feature                a pipeline to start from
   banksman run                                 work off what there is
-  banksman why Test                            what stands in the way of it
+  banksman why Test                            what blocks it
   banksman locks run deploy -- ./deploy.sh     run a command while holding a lock
   banksman demo                                see it at work";
 

@@ -25,7 +25,7 @@ use crate::tasks::{self, TaskOutcome};
 pub enum PipelineRequest {
     /// Hand one over.
     Start(Box<Start>),
-    /// Begin with the first phase, if nothing stands in the way.
+    /// Begin with the first phase, if nothing blocks it.
     Begin {
         /// Which one.
         id: TaskId,

@@ -195,11 +195,11 @@ pub struct Key {
 pub enum Kind {
     /// A duration, which may be nothing.
     Duration(fn(&mut Config) -> &mut Duration),
-    /// A duration that is longer than nothing.
+    /// A duration that is greater than zero.
     Period(fn(&mut Config) -> &mut Duration),
     /// The same, in the words of the machines.
     Span(fn(&mut Config) -> &mut Span),
-    /// A duration that is longer than nothing, or none.
+    /// A duration that is greater than zero, or none.
     Limit(fn(&mut Config) -> &mut Option<Duration>),
     /// A number that is not negative.
     Count(fn(&mut Config) -> &mut u32),

@@ -253,7 +253,7 @@ impl Sessions {
             record: self.record(&run.id),
             log: self.log(&run.id),
             log_limit: u64::from(config.log_limit_mib) * 1_024 * 1_024,
-            banner: task.spec.restart.as_ref().map(|_| format!("starting restart #{}", task.failures)),
+            banner: task.spec.restart.as_ref().map(|_| format!("attempt {}", task.failures.saturating_add(1))),
             sockets: self.sockets.clone().unwrap_or_else(|| self.project.run_dir()),
             argv,
             cwd,
@@ -355,8 +355,8 @@ pub(crate) fn ended(ending: keeper::Ending) -> Ended {
     }
     match ending.stragglers {
         0 => {}
-        1 => notes.push("1 process outlived it and was ended".into()),
-        several => notes.push(format!("{several} processes outlived it and were ended")),
+        1 => notes.push("cleaned up 1 leftover process".into()),
+        several => notes.push(format!("cleaned up {several} leftover processes")),
     }
     if let Some(shortage) = ending.shortage {
         let how = Ending::NotBegun { error: shortage.to_string().into(), is_shortage: true };

@@ -210,7 +210,7 @@ fn after(then: &After) -> String {
         After::Cancel => "it is cancelled".into(),
         After::Fail { error } | After::Escalate { error } => error.to_string(),
         After::Overtime { max } => format!("it has taken longer than {}", words::span(*max)),
-        After::Restart => "it shows no sign of life, and is tried again".into(),
+        After::Restart => "no activity, restarting".into(),
     }
 }
 
@@ -291,7 +291,7 @@ fn line(told: Told) -> Option<String> {
             let how = match outcome {
                 Outcome::Ended(Status::Completed) => format!("{GREEN}completed{GREEN:#}"),
                 Outcome::Ended(status) => format!("{RED}{status:<9}{RED:#}"),
-                Outcome::AwaitingDecision(_) => format!("{RED}escalated{RED:#}"),
+                Outcome::AwaitingDecision(_) => format!("{RED}needs you{RED:#}"),
                 Outcome::Awaiting(_) => format!("{YELLOW}waits{YELLOW:#}    "),
                 _ => format!("{YELLOW}again{YELLOW:#}    "),
             };

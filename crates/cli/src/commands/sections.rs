@@ -47,7 +47,7 @@ subcommands! {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman sections add database --exclusive")]
 struct Add {
-    /// What people call it
+    /// Its name
     name: Title,
     /// One runner at a time works in it
     #[arg(long)]
@@ -75,7 +75,7 @@ struct Show {
 struct Update {
     /// The section: its name, its id, or the beginning of its id
     section: String,
-    /// What people call it
+    /// Its name
     #[arg(long, value_name = "NAME")]
     name: Option<Title>,
     /// Whether one runner at a time works in it

@@ -40,7 +40,7 @@ impl Status {
             Some(next) => next,
             // Where workers are in force, the work comes from queues.
             None if reader.view().load(&[Key::Crew].into())?.crew.workers.workers.is_empty() => {
-                "hand over a task: banksman tasks add TITLE --run CMD".into()
+                "add a task: banksman tasks add TITLE --run CMD".into()
             }
             None => DONE.into(),
         };
@@ -110,7 +110,7 @@ fn goes_on(overview: &Overview) -> String {
         return format!("runner {} cannot start more runs: {}", runner.id, shortage.error);
     }
     if stuck > 0 {
-        return format!("{} shows no sign of life: banksman tasks list --status stuck", tasks(stuck));
+        return format!("no activity of {}: banksman tasks list --status stuck", tasks(stuck));
     }
     if let Some(example) = example {
         let verb = waits(*held);
@@ -212,7 +212,7 @@ fn human(overview: &Overview, at_phases: &BTreeMap<TaskId, Task>, next: &str, ho
             vec![format!("{RED}{}{RED:#}", task.spec.title), task.id.to_string(), ago(task), brief(error(task), 60)]
         };
         let rows = overview.failures.iter().map(row).collect();
-        text.push_str(&format!("\n\n{}", table::render(&["FAILED LAST", "TASK", "AGO>", "ERROR"], rows)));
+        text.push_str(&format!("\n\n{}", table::render(&["RECENT FAILURES", "TASK", "AGO>", "ERROR"], rows)));
     }
     format!("{text}\n\n{DIM}next:{DIM:#} {next}")
 }

@@ -71,10 +71,10 @@ fn a_question_has_numbered_options_and_one_is_recommended() {
     assert_eq!(options, [(1, "retry"), (2, "fail"), (3, "skip"), (4, "cancel")]);
     assert_eq!(shown["recommended"], 1);
     let question = shown["question"].as_str().unwrap();
-    assert!(question.starts_with("\"Deploy\" cannot go on by itself: it showed no sign of life for 200ms"), "{question}");
+    assert!(question.starts_with("\"Deploy\" cannot go on by itself: no activity for 200ms"), "{question}");
     assert!(["answer", "by", "endedAt", "errand", "note"].iter().all(|key| shown[key].is_null()), "{shown}");
     let page = world.ok(&["decisions", "show", &decision]);
-    assert!(page.contains("1  try it again, as if for the first time (recommended)\n  2  give it up"), "{page}");
+    assert!(page.contains("1  try it again, as if for the first time (recommended)\n  2  mark it as failed"), "{page}");
     let (code, error) = world.error(&["decisions", "show", "d-999999"]);
     assert_eq!((code, &error["code"]), (4, &"DECISION_NOT_FOUND".into()));
     world.check();

@@ -137,7 +137,7 @@ fn issues_are_tasks() {
         ],
     );
     passes(&world, "all");
-    fails(&world, "lost", "not known: issues of section nowhere cannot be told: there is no such section");
+    fails(&world, "lost", "not known: issues of section nowhere unknown: there is no such section");
     world.ok(&["sections", "add", "backend"]);
     let add = |args: &[&str]| world.data(&[&["tasks", "add"], args].concat())["id"].as_str().unwrap().to_owned();
     let first = add(&["First", "--label", "must", "--section", "backend"]);
@@ -157,7 +157,7 @@ fn issues_are_tasks() {
     fails(&world, "must", &format!("issue {second} is pending (1 of 2 not completed)"));
     assert_eq!(failing(&world, &["these", "--var", &format!("id={first}")]), None);
     let nothing = failing(&world, &["these", "--var", "id=t-none"]).unwrap();
-    assert_eq!(nothing, "not known: issues t-none cannot be told: there is no task t-none");
+    assert_eq!(nothing, "not known: issues t-none unknown: there is no task t-none");
     assert_eq!(failing(&world, &["these"]).unwrap(), "not known: the variable id has no value");
 }
 

@@ -170,7 +170,7 @@ fn one_that_stays_silent_climbs_the_ladder_until_a_person_decides() {
     let decision = check_parked(&world, &id, &pids);
     let escalate = world.events().into_iter().find(|event| event.kind == "escalate").unwrap().data;
     assert_eq!(escalate["decision"], decision.as_str());
-    let error = "it showed no sign of life for 1s, and was helped 3 times before";
+    let error = "no activity for 1s; recovered 3 times";
     assert_eq!(escalate["error"], error);
     let shown = world.data(&["decisions", "show", &decision]);
     assert!(shown["question"].as_str().unwrap().contains(error), "{shown}");
@@ -184,12 +184,12 @@ fn one_that_stays_silent_climbs_the_ladder_until_a_person_decides() {
 
 #[test]
 fn the_last_rung_can_be_a_failure() {
-    for (allowed, helped) in [("1", ", and was helped once before"), ("0", "")] {
+    for (allowed, helped) in [("1", "; recovered once"), ("0", "")] {
         let world = world("300ms", &[("task.max_recovery_attempts", allowed), ("task.on_exhausted", "fail")]);
         let id = world.add(&["silent", "--run", "sleep 600", "--retries", "5"]);
         assert_eq!(world.run_all(), 7);
         let task = world.task(&id);
-        let error = format!("it showed no sign of life for 300ms{helped}");
+        let error = format!("no activity for 300ms{helped}");
         assert_eq!((&task["status"], &task["error"], &task["attempts"]), (&"failed".into(), &error.into(), &1.into()));
         assert_eq!(world.data(&["decisions", "list", "--all"])["decisions"], Value::Array(Vec::new()));
         world.check();
@@ -217,7 +217,7 @@ fn in_a_loop_a_silent_attempt_counts_as_one_and_as_help() {
     assert_eq!(words(&world, &id), expected);
     let restarting = &told(&world, &id, "restarting")[0];
     assert_eq!((&restarting["why"], &restarting["failures"]), (&"stuck".into(), &1.into()));
-    let error = "not done after 2 attempts, and max_restarts is 2; the last one: it showed no sign of life";
+    let error = "not done after 2 attempts, and max_restarts is 2; the last one: no activity";
     assert_eq!(world.task(&id)["error"], error);
     world.check();
 }

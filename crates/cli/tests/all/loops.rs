@@ -84,7 +84,7 @@ fn done_is_looked_for_right_after_an_attempt_whatever_its_exit_status() {
 }
 
 #[test]
-fn attempts_are_numbered_from_0_in_the_log_and_in_the_events() {
+fn attempts_are_numbered_from_1_in_the_log_and_from_0_in_the_events() {
     let world = World::new();
     let id = add_loop(&world, "third time", &format!("echo $BANKSMAN_ATTEMPT; test $BANKSMAN_ATTEMPT = 2 && {TOUCH}"), &[]);
     assert_eq!(world.run_all(), 0);
@@ -92,7 +92,7 @@ fn attempts_are_numbered_from_0_in_the_log_and_in_the_events() {
     for (number, started) in started.iter().enumerate() {
         assert_eq!((&started["restart"], &started["attempt"]), (&number.into(), &number.into()));
         let log = world.read(&format!(".banksman/logs/{}.log", started["run"].as_str().unwrap()));
-        assert!(log.contains(&format!("starting restart #{number}\n")) && log.ends_with(&format!("{number}\n")), "{log}");
+        assert!(log.contains(&format!("attempt {}\n", number + 1)) && log.ends_with(&format!("{number}\n")), "{log}");
     }
     let task = world.task(&id);
     assert_eq!((started.len(), &task["restarts"]), (3, &2.into()), "two were followed by another");
@@ -220,7 +220,7 @@ fn to_exit_with_0_or_to_print_done_is_no_verdict() {
         assert_eq!((restarting.len(), &restarting[0]["why"], &restarting[0]["failures"]), (1, &"no_verdict".into(), &1.into()));
         let task = world.task(&id);
         assert_eq!((&task["attempts"], &task["restarts"]), (&2.into(), &1.into()));
-        assert!(task["error"].as_str().unwrap().ends_with("no verdict: it exited with 0 and did not say that the task is done"));
+        assert!(task["error"].as_str().unwrap().ends_with("it exited 0 without `tasks done`"));
     }
     world.check();
 }

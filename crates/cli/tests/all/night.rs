@@ -257,9 +257,9 @@ fn judge(
             let reason = error.strip_prefix(&*right).unwrap_or_else(|| panic!("{what}"));
             let reasons: &[&str] = match &*last {
                 "crash" => &["exit status 3", "killed by signal 11"],
-                "lie" | "silent" => &["no verdict: it exited with 0 and did not say that the task is done"],
+                "lie" | "silent" => &["it exited 0 without `tasks done`"],
                 "fail" => &["no luck"],
-                "hang" => &["it showed no sign of life"],
+                "hang" => &["no activity"],
                 _ => panic!("{what}"),
             };
             assert!(reasons.contains(&reason) && begun == RESTARTS as usize && open.is_empty(), "{what}");

@@ -137,7 +137,7 @@ fn why_tells_why_issues_cannot_be_told() {
     let id = world.begin(&[]);
     with_a_runner(&world, "it is held up", || world.stands(&id) == "blocked one");
     let why = world.ok(&["why", &id]);
-    assert!(why.contains("not known: issues of section nowhere cannot be told: there is no such section (as of"), "{why}");
+    assert!(why.contains("not known: issues of section nowhere unknown: there is no such section (as of"), "{why}");
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn nothing_is_said_to_run_that_waits() {
         assert!(said.contains(&waits), "{said}");
     }
     let why = world.ok(&["why", &id]);
-    assert!(line(&why, &waits).ends_with(": one thing stands in the way"), "{why}");
+    assert!(line(&why, &waits).ends_with(": one thing blocks it"), "{why}");
     release(&world, "db", &epoch);
     world.until_stands(&id, "failed one");
     runner.signal(Signal::TERM);

@@ -15,7 +15,7 @@ use crate::world::{World, until};
 fn it_counts_names_and_says_what_to_do_next() {
     let world = World::new();
     let next = || world.data(&["status"])["next"].as_str().unwrap().to_owned();
-    assert!(next().starts_with("hand over a task"), "{}", next());
+    assert!(next().starts_with("add a task"), "{}", next());
     world.ok(&["tasks", "add", "Compile", "--run", "exit 1"]);
     world.ok(&["tasks", "add", "Test", "--run", "true", "--depends-on", "Compile"]);
     world.ok(&["tasks", "add", "Tell people"]);

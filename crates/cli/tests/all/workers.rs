@@ -428,7 +428,7 @@ fn what_is_in_force_and_whether_the_file_says_something_else_is_shown() {
         write(&world, "ops", &changed);
         assert_eq!(force(), [json!("differs"), Value::Null], "{changed}");
     }
-    assert!(world.ok(&["runbooks", "list"]).ends_with("ops differs from what is in force: banksman runbooks apply ops\n"));
+    assert!(world.ok(&["runbooks", "list"]).ends_with("ops differs from what is applied: banksman runbooks apply ops\n"));
     assert_eq!(routes()[0]["then"], json!(["notify: one"]), "as it was applied");
     std::fs::remove_file(world.path().join(".banksman/runbooks/ops.toml")).unwrap();
     assert_eq!(world.data(&["runbooks", "list"])["withoutFile"], json!(["ops"]));

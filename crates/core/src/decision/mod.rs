@@ -236,8 +236,8 @@ impl Question {
             text: format!("\"{title}\" cannot go on by itself: {error}. What now?").into(),
             options: vec![
                 choice("try it again, as if for the first time", Act::Retry),
-                choice("give it up: it has failed", Act::Fail),
-                choice("pass it over", Act::Skip),
+                choice("mark it as failed", Act::Fail),
+                choice("skip it", Act::Skip),
                 choice("cancel it and its children", Act::Cancel),
             ],
             recommended: 1,
@@ -308,7 +308,7 @@ impl Question {
             )
             .into(),
             options: vec![
-                choice("leave it: this chain ends here, and the route stays in force", Act::Drop),
+                choice("leave it: this chain ends here, and the route stays applied", Act::Drop),
                 choice("remove the route", Act::Remove),
             ],
             recommended: 1,

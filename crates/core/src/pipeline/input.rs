@@ -12,7 +12,7 @@ use crate::time::Lease;
 pub enum Input {
     /// It was handed over.
     Start {
-        /// Whether others must come first.
+        /// Whether waiting for dependencies.
         unmet: bool,
     },
     /// Nothing stands in the way of its first phase any more.

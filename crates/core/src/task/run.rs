@@ -213,9 +213,9 @@ impl RetryReason {
     /// What it means for people.
     pub fn words(self, ending: &Ending) -> Box<str> {
         match self {
-            RetryReason::NoVerdict => "no verdict: it exited with 0 and did not say that the task is done".into(),
+            RetryReason::NoVerdict => "it exited 0 without `tasks done`".into(),
             RetryReason::Overtime => "it took too long".into(),
-            RetryReason::Stuck => "it showed no sign of life".into(),
+            RetryReason::Stuck => "no activity".into(),
             RetryReason::Guard => "a guard did not hold any more when it was to begin".into(),
             RetryReason::Failed | RetryReason::Lost | RetryReason::Never | RetryReason::Shortage => ending.to_string().into(),
         }

@@ -108,12 +108,12 @@ impl Task {
 
     /// The last rung: it was helped as often as allowed.
     fn give_up(&mut self, watch: &Watch, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
-        let helped = match self.recoveries {
+        let recovered = match self.recoveries {
             0 => String::new(),
-            1 => ", and was helped once before".into(),
-            times => format!(", and was helped {times} times before"),
+            1 => "; recovered once".into(),
+            times => format!("; recovered {times} times"),
         };
-        let error = format!("it showed no sign of life for {}{helped}", watch.timeout);
+        let error = format!("no activity for {}{recovered}", watch.timeout);
         let after = match self.on_exhausted(watch) {
             OnExhausted::Escalate => After::Escalate { error: error.into() },
             OnExhausted::Fail => After::Fail { error: error.into() },

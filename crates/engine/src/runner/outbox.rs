@@ -21,7 +21,7 @@ const NOTIFY_WITHIN: Span = Span::from_secs(60);
 pub(super) struct Outbox {
     /// The commands that are being carried out, and when they are given up.
     running: BTreeMap<Seq, Lease>,
-    /// When the next command is to be tried again.
+    /// When the next command is queued for retry.
     due: Option<Lease>,
     pending: Vec<Request>,
 }
@@ -73,7 +73,7 @@ impl Outbox {
         self.running.remove(&command);
     }
 
-    /// Whether a command is to be tried again now. Which one, and whether it still is, the rows tell.
+    /// Whether a command is queued for retry now. Which one, and whether it still is, the rows tell.
     pub(super) fn take_due(&mut self, now: Lease) -> bool {
         self.due.take_if(|due| *due <= now).is_some()
     }

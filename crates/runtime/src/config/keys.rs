@@ -145,7 +145,7 @@ pub static KEYS: &[Key] = &[
         }),
         home: Home::Everywhere,
         default: Some("escalate"),
-        description: "what becomes of a task that was helped so often: a person decides, or it has failed",
+        description: "what to do with a task that was recovered so often: ask a person, or fail it",
     },
     Key {
         name: "task.checkpoint_interval",

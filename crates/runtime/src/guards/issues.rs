@@ -63,7 +63,7 @@ fn by_id(reader: &mut Reader, filter: &IssueFilter) -> Result<Vec<Issue>, Troubl
     let (section, label) = (section(reader, filter)?, label(filter)?);
     let mut issues = Vec::new();
     for id in filter.ids.iter().filter_map(Text::literal) {
-        let missing = || Trouble::Words(format!("cannot be told: there is no task {id}"));
+        let missing = || Trouble::Words(format!("unknown: there is no task {id}"));
         let id = TaskId::new(id).map_err(|_| missing())?;
         let rows = reader.view().load(&[Key::Task(id.clone()), Key::Dependencies(id.clone())].into())?.backlog;
         let unmet = rows.unmet(&id);
@@ -82,14 +82,12 @@ fn section(reader: &mut Reader, filter: &IssueFilter) -> Result<Option<SectionId
     let sections = reader.view().load(&[Key::Sections].into())?.backlog.sections;
     let by_name = || sections.values().find(|section| section.name.as_str() == name);
     let section = sections.get(name).or_else(by_name);
-    section
-        .map(|section| Some(section.id.clone()))
-        .ok_or_else(|| Trouble::Words("cannot be told: there is no such section".into()))
+    section.map(|section| Some(section.id.clone())).ok_or_else(|| Trouble::Words("unknown: there is no such section".into()))
 }
 
 fn label(filter: &IssueFilter) -> Result<Option<Label>, Trouble> {
     let label = filter.label.as_ref().and_then(Text::literal);
-    label.map(|text| Label::new(text).map_err(|error| Trouble::Words(format!("cannot be told: {error}")))).transpose()
+    label.map(|text| Label::new(text).map_err(|error| Trouble::Words(format!("unknown: {error}")))).transpose()
 }
 
 fn issue(listed: &Listed) -> Issue {
@@ -134,7 +132,7 @@ pub(super) fn foreign(wants: &Wants, results: &Results, inputs: &mut GuardInputs
         });
         match printed {
             Ok(issues) => drop(inputs.issues.insert(filter.clone(), issues)),
-            Err(words) => doubt(inputs, Topic::Issues(filter.clone()), format!("cannot be told: the command {words}")),
+            Err(words) => doubt(inputs, Topic::Issues(filter.clone()), format!("unknown: the command {words}")),
         }
     }
 }

@@ -19,7 +19,7 @@ impl Runner<'_> {
         if work.run.attempt > work.task.spec.first_attempt
             && let Err(error) = self.tell_last_result(work)
         {
-            tell(Told::RunTrouble(work.run.id.clone(), format!("it cannot be told how the last run ended: {error}")));
+            tell(Told::RunTrouble(work.run.id.clone(), format!("cannot find out how the last run ended: {error}")));
         }
         let started = self.files.prepare(work).and_then(|()| self.keepers.start(&self.files.spec(work, self.limit)));
         match started {

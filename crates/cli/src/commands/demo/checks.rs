@@ -53,7 +53,7 @@ pub(super) fn all(stage: &Stage, plot: &Plot) -> Result<Vec<Check>, Failure> {
 
     // Each of these was followed by another run.
     let again = audit.crashed.len() + audit.restarted.len() + audit.escalated.len();
-    let left = stage.processes();
+    let left = stage.remaining();
     let hidden = stage.probe(&plot.hidden);
     let (events, differences) = stage.fold()?;
     Ok(vec![

@@ -40,7 +40,7 @@ pub(super) fn play(stage: &mut Stage, shifts: &mut Vec<Shift>) -> Result<(), Fai
     let event = stage.until(|seen| task(seen, "task:restarting", "Fix the test"))?;
     stage.tell(event.wall, &format!("{BOLD}Fix the test{BOLD:#} stops without a word, and is {YELLOW}restarted{YELLOW:#}"));
     let event = stage.until(|seen| task(seen, "task:nudged", "Refactor"))?;
-    stage.tell(event.wall, &format!("{BOLD}Refactor{BOLD:#} shows no sign of life, and is {YELLOW}nudged{YELLOW:#}"));
+    stage.tell(event.wall, &format!("{BOLD}Refactor{BOLD:#} shows no activity, and is {YELLOW}nudged{YELLOW:#}"));
     let event = stage.until(|seen| task(seen, "task:recovered", "Refactor"))?;
     stage.tell(event.wall, &format!("{BOLD}Refactor{BOLD:#} {GREEN}recovers{GREEN:#}, and says that it is done"));
     let event = stage.until(|seen| of_kind(seen, "escalate"))?;

@@ -141,7 +141,7 @@ fn legend() -> String {
     ];
     let third = [
         item(('↻', YELLOW), "is restarted"),
-        state(State::Stuck, "shows no sign of life"),
+        state(State::Stuck, "shows no activity"),
         state(State::AwaitingDecision, "waits for a decision"),
     ];
     format!("\n  {}\n  {}\n  {}", first.join("   "), second.join("   "), third.join("   "))

@@ -193,6 +193,23 @@ impl Stage {
         processes(self.project.root())
     }
 
+    /// Those that are left after the last runner has gone. A keeper ends a moment after the runner that it listened to.
+    pub(super) fn remaining(&self) -> Vec<i32> {
+        let start = Instant::now();
+        loop {
+            let left = self.processes();
+            let Some(first) = left.first().filter(|_| start.elapsed() < CLEANUP) else { return left };
+            self.await_end(*first);
+        }
+    }
+
+    fn await_end(&self, pid: i32) {
+        if let Some(Ok(pidfd)) = self.identify(pid).map(|process| self.project.host().watch(&process)) {
+            let at_most = Timespec { tv_sec: CLEANUP.as_secs().cast_signed(), tv_nsec: 0 };
+            poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&at_most)).ok();
+        }
+    }
+
     /// Cancels what is left of the play, and waits for its end.
     fn cancel(&self) -> Result<(), Failure> {
         let rows = self.rows()?;
@@ -200,10 +217,7 @@ impl Stage {
         self.run(&["tasks", "cancel", "--no-wait"].into_iter().chain(ids).collect::<Vec<_>>())?;
         // Sessions whose runner is gone are ended by the next one.
         let runner = self.cast(&["run", "--until-idle"])?;
-        if let Some(Ok(pidfd)) = self.identify(runner.pid()).map(|process| self.project.host().watch(&process)) {
-            let at_most = Timespec { tv_sec: CLEANUP.as_secs().cast_signed(), tv_nsec: 0 };
-            poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&at_most)).ok();
-        }
+        self.await_end(runner.pid());
         Ok(())
     }
 }

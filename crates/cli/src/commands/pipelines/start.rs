@@ -43,7 +43,7 @@ pub(super) struct Start {
     /// A variable: NAME=TEXT or NAME:=JSON; may be given more than once
     #[arg(long = "var", value_name = "NAME=VALUE")]
     vars: Vec<String>,
-    /// What people call it [default: its variable `title`, else its name]
+    /// Its title [default: its variable `title`, else its name]
     #[arg(long)]
     title: Option<Title>,
     #[command(flatten)]

@@ -77,7 +77,7 @@ impl Apply {
             let known: BTreeSet<&str> = books.iter().map(|book| &*book.name).collect();
             let crew = reader.view().load(&[Key::Crew].into())?;
             for name in in_force(&crew).into_iter().filter(|name| !known.contains(&**name)) {
-                human += &format!("\n{DIM}{name} is in force and has no file: banksman runbooks drop {name}{DIM:#}");
+                human += &format!("\n{DIM}{name} is applied and has no file: banksman runbooks drop {name}{DIM:#}");
             }
         }
         let has_workers = books.iter().any(|book| !book.workers.is_empty() || !book.routes.is_empty());
@@ -96,10 +96,10 @@ impl Drop {
             ApplyOutcome::Refused(misfits) => return Err(refused(&self.runbook, &misfits, &[])),
         };
         if changes.is_empty() {
-            let message = format!("nothing of a runbook {:?} is in force", self.runbook);
+            let message = format!("runbook {:?} is not applied", self.runbook);
             return Err(Failure::new(exit::NOT_FOUND, "RUNBOOK_NOT_FOUND", message)
                 .detail("name", &self.runbook)
-                .hint("banksman runbooks list shows what is in force"));
+                .hint("banksman runbooks list shows what is applied"));
         }
         context.printer.result(&Applied::new(&self.runbook, &changes), page(&self.runbook, &changes))
     }

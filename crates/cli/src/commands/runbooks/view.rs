@@ -14,7 +14,7 @@ use crate::table;
 use crate::views::runbooks::{Listed, RunbookView, Runbooks};
 use crate::words;
 
-/// Show all runbooks of the project, and whether what they say is in force.
+/// Show all runbooks of the project, and whether they are applied.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman runbooks list")]
 pub(super) struct List {}
@@ -51,14 +51,14 @@ impl List {
                 }
                 Err(error) => vec![file.name.clone(), "?".into(), format!("{RED}wrong{RED:#}"), mistakes(error)],
             });
-            table::render(&["NAME", "IN FORCE", "CONTENTS", "DESCRIPTION"], rows.collect())
+            table::render(&["NAME", "APPLIED", "CONTENTS", "DESCRIPTION"], rows.collect())
         };
         for (file, _) in loaded.iter().filter(|(_, found)| found.as_ref().is_ok_and(|runbook| force(runbook) == Force::Differs)) {
             let name = words::last(&file.name);
-            human += &format!("\n{DIM}{} differs from what is in force: banksman runbooks apply {name}{DIM:#}", file.name);
+            human += &format!("\n{DIM}{} differs from what is applied: banksman runbooks apply {name}{DIM:#}", file.name);
         }
         for name in &lost {
-            human += &format!("\n{DIM}{name} is in force and has no file: banksman runbooks drop {}{DIM:#}", words::last(name));
+            human += &format!("\n{DIM}{name} is applied and has no file: banksman runbooks drop {}{DIM:#}", words::last(name));
         }
         context.printer.result(&Runbooks { runbooks: views.collect(), without_file: &lost }, human)
     }

@@ -24,16 +24,16 @@ use crate::printer::{BOLD, DIM};
 use crate::views::tasks::{Added, Brief};
 use crate::words;
 
-/// Hand over a task.
+/// Add a task.
 ///
-/// With --run a runner runs it as soon as nothing stands in the way; without --run the task is manual. The command runs in the
+/// With --run a runner runs it as soon as nothing blocks it; without --run the task is manual. The command runs in the
 /// project's directory, through a shell, with BANKSMAN_TASK, BANKSMAN_TITLE, BANKSMAN_RUN and BANKSMAN_RUN_EPOCH in its environment.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman tasks add 'Run the tests' --run 'make test' --retries 1\n  banksman tasks add 'Release' --run ./release.sh --depends-on 'Run the tests' --lock deploy\n  banksman tasks add 'Train' --run 'python train.py' --semaphore gpu=2 --section models --max-duration 6h --silence-timeout 1h\n  banksman tasks add 'Add login' --runbook feature --var branch=login\n  banksman tasks add 'Decide about the name'"
 )]
 pub(super) struct Add {
-    /// What people call it
+    /// Its title
     title: Title,
     /// The command line to run, in a shell
     #[arg(long, value_name = "CMD")]

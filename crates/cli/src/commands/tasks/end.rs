@@ -176,7 +176,7 @@ impl Retry {
         for id in &ids {
             remove_done(&files, &view::listed(&mut reader, id)?.0.task)?;
             let (outcome, said, task) = match client.request(TaskRequest::Retry { id: id.clone() })? {
-                TaskOutcome::Stepped(Outcome::Clear, task) => ("pending", "is to be tried again", task),
+                TaskOutcome::Stepped(Outcome::Clear, task) => ("pending", "is queued for retry", task),
                 TaskOutcome::Stepped(Outcome::NotPending(Status::Pending), task) => {
                     ("already_pending", "is pending already", task)
                 }

@@ -79,7 +79,7 @@ impl Place {
 fn parent() -> Result<(Option<TaskId>, Option<Epoch>), Failure> {
     let (task, epoch) = super::inherited()?.ok_or_else(|| {
         Failure::usage("--child only makes sense inside of a run: BANKSMAN_TASK and BANKSMAN_RUN_EPOCH are not set")
-            .hint("leave out --child to hand over a task of its own")
+            .hint("leave out --child to add a task of its own")
     })?;
     Ok((Some(task), Some(epoch)))
 }

@@ -108,7 +108,7 @@ fn stepped(task: &TaskId, outcome: &Outcome) -> Failure {
             .detail("status", &status)
             .hint(format!("to try it again: banksman tasks retry {task}")),
         Outcome::NotPending(status @ (Status::InProgress | Status::Stuck)) => {
-            Failure::new(exit::LOCKED, "TASK_BUSY", format!("{task} is {status}: a run is at it"))
+            Failure::new(exit::LOCKED, "TASK_BUSY", format!("{task} is {status}: a run is in progress"))
                 .detail("taskId", &task)
                 .detail("status", &status)
                 .hint(format!("to stop its run: banksman tasks cancel {task}"))

@@ -29,7 +29,7 @@ const BY_HAND: &str = "said to have failed, by hand";
 pub(super) struct Update {
     /// The task
     task: String,
-    /// What people call it
+    /// Its title
     #[arg(long, value_name = "TITLE")]
     title: Option<Title>,
     /// The section it belongs to

@@ -31,7 +31,7 @@ pub(crate) use sentence::attention;
 
 /// Say why a task is not running.
 ///
-/// Names everything that stands in the way of the task, who holds it, since when, and what will change it. A task that
+/// Names everything that blocks the task, who holds it, since when, and what will change it. A task that
 /// waits for others is followed to where the waiting begins. For one that is over, it says how it ended.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman why 'Run the tests'\n  banksman why t-7k2m9q --json")]

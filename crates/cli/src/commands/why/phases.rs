@@ -63,7 +63,7 @@ fn place(pipeline: &Pipeline, at: Stamp) -> String {
 /// Why it stands so, in a few words.
 pub(crate) fn detail(pipeline: &Pipeline, task: Option<&Task>) -> Option<String> {
     match &pipeline.state {
-        State::Blocked { reason: Blocked::Dependencies, .. } => Some("others must come first".into()),
+        State::Blocked { reason: Blocked::Dependencies, .. } => Some("waiting for dependencies".into()),
         State::Blocked { reason: Blocked::Guard { guard, part, .. } | Blocked::Overdue { guard, part, .. }, .. } => {
             Some(format!("guard {guard}: {part}"))
         }

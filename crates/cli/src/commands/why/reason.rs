@@ -119,7 +119,7 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
         Cause::NoRunner { .. } => Reason {
             kind: "no_runner",
             message: "no runner is alive".into(),
-            wakes: "it starts when a runner does".into(),
+            wakes: "it continues when a runner starts".into(),
             hint: Some("banksman run".into()),
             is_final: true,
             place: cause.position(),

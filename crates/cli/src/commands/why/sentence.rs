@@ -10,9 +10,9 @@ use crate::words;
 /// What is said before the list of reasons.
 pub(super) fn headline(causes: &[Cause]) -> String {
     match causes.len() {
-        0 => "nothing stands in the way".into(),
-        1 => "one thing stands in the way".into(),
-        number => format!("{number} things stand in the way"),
+        0 => "nothing blocks it".into(),
+        1 => "one thing blocks it".into(),
+        number => format!("{number} things block it"),
     }
 }
 
@@ -21,7 +21,7 @@ pub(super) fn answer(answer: &Answer, changed: Stamp, at: Stamp) -> String {
     let ago = |stamp: Stamp| words::span(at.lease - stamp.lease);
     match answer {
         Answer::Waits(causes) => headline(causes),
-        Answer::Starting(runner) => format!("is about to start: nothing stands in the way, and runner {runner} has room"),
+        Answer::Starting(runner) => format!("is about to start: nothing blocks it, and runner {runner} has room"),
         Answer::Running { run, stuck: None } => format!("has been running for {}: {}", ago(run.started), attended(run)),
         Answer::Running { run, stuck: Some((since, reason)) } => {
             format!("has been stuck for {}: {}; {}", ago(*since), stuck(reason, at), attended(run))

@@ -22,7 +22,7 @@ use crate::words;
 /// How many jobs `show` prints.
 const SHOWN: usize = 20;
 
-/// Show all workers, with what they are at and what waits for them; and the routes that are in force.
+/// Show all workers, with what they are at and what waits for them; and the routes that are applied.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman workers list")]
 pub(super) struct List {}

@@ -11,7 +11,7 @@ use crate::test_world::{World, ask, holder, name};
 use crate::time::Span;
 
 /// A task that needs the lock `db`, two slots of `gpu` and one of `disk`, in an exclusive section, and all that the
-/// answer depends on. At first nothing stands in the way of the runner `m`.
+/// answer depends on. At first nothing blocks it of the runner `m`.
 #[derive(Debug, Clone)]
 struct Scene {
     site: World<Coordination>,

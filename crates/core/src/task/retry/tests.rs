@@ -54,7 +54,7 @@ fn what_the_run_said_is_the_result_and_a_failure_that_it_tells_is_not_the_end() 
 #[test]
 fn an_exit_that_says_nothing_is_no_verdict_and_counts() {
     assert_eq!(POLICY.next(1, ended(Ending::Exited(0)), Lease(0)), Next::Restart(RetryReason::NoVerdict));
-    assert!(failed(&POLICY.next(3, ended(Ending::Exited(0)), Lease(0))).contains("no verdict"));
+    assert!(failed(&POLICY.next(3, ended(Ending::Exited(0)), Lease(0))).contains("without `tasks done`"));
     assert_eq!(POLICY.next(1, ended(Ending::Lost), Lease(0)), Next::Restart(RetryReason::Lost));
 }
 

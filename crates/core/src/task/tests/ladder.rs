@@ -51,7 +51,7 @@ fn a_silent_run_is_nudged_then_restarted_and_then_a_person_decides() {
         assert_eq!(question.about, About::Task(world.machine.id.clone()));
         let acts: Vec<_> = question.options.iter().map(|choice| choice.act).collect();
         assert_eq!((acts, question.recommended), (vec![Act::Retry, Act::Fail, Act::Skip, Act::Cancel], 1));
-        assert!(question.text.contains("no sign of life") && question.text.contains("2 times"), "{}", question.text);
+        assert!(question.text.contains("no activity") && question.text.contains("2 times"), "{}", question.text);
         let Some(OutboxCommand::Notify(notice)) = world.entry.last() else { panic!("{:?}", world.entry) };
         assert_eq!(notice.kind, NoticeKind::Escalate);
     }
@@ -66,7 +66,7 @@ fn by_the_other_setting_it_has_failed() {
         world.pass(TIMEOUT);
         assert_eq!(world.act(Input::Heartbeat { epoch, pulse, watch }), Outcome::Stopping);
         assert_eq!(world.end_last(Ending::Signalled(15)), Outcome::Ended(Status::Failed));
-        assert!(world.error().starts_with("it showed no sign of life for "), "{}", world.error());
+        assert!(world.error().starts_with("no activity for "), "{}", world.error());
     }
 }
 

@@ -34,7 +34,7 @@ use crate::words;
 /// How long the line that shows the progress is.
 const BAR: usize = 30;
 
-/// Hand over all tasks of a file at once.
+/// Add all tasks of a file at once.
 ///
 /// The file has one JSON object per line, or is a CSV file with a header, or a Markdown checklist. Either all of its tasks are
 /// handed over, or none: if something is wrong with it, every mistake is told with its line. Nobody sees a task of it, and no

@@ -58,12 +58,12 @@ impl Format {
         let extension = file.extension().map(|extension| extension.to_string_lossy().to_lowercase());
         match (given, is_stdin(file), extension.as_deref()) {
             (Some(format), _, _) => Ok(format),
-            (None, true, _) => Err(Failure::usage("the format of what comes from stdin cannot be told").hint(hint)),
+            (None, true, _) => Err(Failure::usage("cannot detect the format of stdin").hint(hint)),
             (None, false, Some("jsonl" | "ndjson" | "json")) => Ok(Format::Jsonl),
             (None, false, Some("csv")) => Ok(Format::Csv),
             (None, false, Some("md" | "markdown")) => Ok(Format::Markdown),
             (None, false, _) => {
-                Err(Failure::usage(format!("the format of {} cannot be told from its name", file.display())).hint(hint))
+                Err(Failure::usage(format!("cannot detect the format of {} from its name", file.display())).hint(hint))
             }
         }
     }
