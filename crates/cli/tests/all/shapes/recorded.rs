@@ -18,7 +18,12 @@ pub(super) fn record(lines: &mut String, args: &[&str], data: &Value) {
 
 fn outline(value: &Value) -> Value {
     let field = |(name, value): (&String, &Value)| {
-        let value = if VARYING.contains(&name.as_str()) { "any".into() } else { outline(value) };
+        let value = match (name.as_str(), value) {
+            // That of a store has only letters now and then.
+            ("id", Value::String(_)) => "string".into(),
+            (name, _) if VARYING.contains(&name) => "any".into(),
+            _ => outline(value),
+        };
         (name.clone(), value)
     };
     match value {
