@@ -11,7 +11,7 @@ use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
 use banksman_core::task::State;
 use banksman_core::task::admission::Reason;
-use banksman_core::{LimitsChange, Liveness, ProcessId, RunId, RunnerId, SectionId, TaskId};
+use banksman_core::{LimitsChange, Liveness, ProcessId, RunId, RunnerId, SectionId, TaskId, WorkClaim};
 use banksman_engine::why::{self, Answer, Cause, Obstacle, Situation};
 use banksman_engine::{Reply, Request, RunOutcome, RunRequest, Seen, TaskRequest, Work};
 use banksman_store::{Call, Key, Snapshot, StoreError, Tx};
@@ -70,7 +70,7 @@ impl World<'_> {
         // Each of them alone keeps it from starting.
         for cause in &causes {
             let others: Vec<Cause> = causes.iter().filter(|other| *other != cause).cloned().collect();
-            if others.iter().all(is_precise) {
+            if others.iter().all(|other| is_precise(other, &rows)) {
                 let refused = self.rehearse(id, &others, &runners, &rows)?;
                 self.verdict.expect(Checker::Why, refused.is_some(), || format!("{id} starts in spite of {cause:?}"));
             }
@@ -149,13 +149,14 @@ fn all_keys(rows: &Snapshot) -> BTreeSet<Key> {
     tasks.chain(locks).chain(semaphores).chain(common).collect()
 }
 
-/// Whether nothing but this cause goes with it: the end of a run, or of a claim that loses a part, frees all that it holds.
-fn is_precise(cause: &Cause) -> bool {
+/// Whether nothing but this cause goes with it: the end of a run, or of a claim that loses a part, frees all that it holds. A
+/// claim whose time is up loses its part to the next one before it ends.
+fn is_precise(cause: &Cause, rows: &Snapshot) -> bool {
     match cause {
         Cause::Taken { reason: Reason::NoSlot { .. }, .. } => true,
-        Cause::Taken { reason: Reason::Lock { .. } | Reason::Slots { .. }, line, holders, .. } => {
-            let is_claim = |holder: &why::Holder| holder.holding.holder.as_str().starts_with('p');
-            line.is_empty() && !holders.iter().any(is_claim)
+        Cause::Taken { reason: Reason::Lock { resource, .. } | Reason::Slots { resource, .. }, line, .. } => {
+            let is_part = |claim: &WorkClaim| claim.waits().is_none() && claim.wants(resource);
+            line.is_empty() && !rows.coordination.claims.values().any(is_part)
         }
         _ => false,
     }
