@@ -45,6 +45,13 @@ impl Init {
                 project.store()
             ));
         }
+        // The URL may hold a password, so nothing keeps it unless the user says so.
+        if context.store.is_some() && std::env::var_os("BANKSMAN_STORE").is_none() {
+            context.printer.note(
+                "note: --store applies to this command only; for the others set BANKSMAN_STORE, or once for this machine: \
+                 banksman config set --user store URL",
+            );
+        }
         let root = project.root().display().to_string();
         let view = Made { project: &root, store: project.store() };
         let human = format!(

@@ -27,7 +27,8 @@ fn commit_and_clone(world: &World) -> String {
 fn a_clone_of_a_shared_project_knows_that_its_store_is_elsewhere() {
     let url = postgres::fresh_database();
     let world = World::empty_on_sqlite();
-    world.ok(&["init", "--store", &url]);
+    let made = world.run(&["init", "--store", &url]);
+    assert!(made.code == 0 && made.stderr.contains("--store applies to this command only"), "{made:?}");
     world.ok(&["--store", &url, "locks", "acquire", "deploy", "--holder", "first"]);
     let clone = commit_and_clone(&world);
     let id = Project::committed_id(Path::new(&clone)).unwrap();
