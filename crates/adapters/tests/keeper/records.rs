@@ -50,12 +50,12 @@ fn a_buried_run_never_starts() {
 fn of_many_that_start_at_once_one_does() {
     for _ in 0..5 {
         let world = World::new();
-        let mut talks: Vec<_> = (0..6).map(|_| world.start("echo started >> starts; sleep 60")).collect();
+        let mut talks: Vec<_> = (0..6).map(|_| world.start("echo started >> starts; touch written; sleep 60")).collect();
         let notices: Vec<Notice> = talks.iter_mut().map(|talk| talk.next()).collect();
         let refused = notices.iter().filter(|notice| **notice == Notice::Refused(Refusal::RecordExists)).count();
         let started = notices.iter().position(|notice| matches!(notice, Notice::Started { .. }));
         assert_eq!((refused, started.is_some()), (5, true), "{notices:?}");
-        world.wait_for("starts");
+        world.wait_for("written");
         let talk = &mut talks[started.unwrap()];
         talk.session.kill(std::time::Duration::from_secs(20));
         talk.settled();
