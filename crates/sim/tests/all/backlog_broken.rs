@@ -1,28 +1,9 @@
 //! Every checker of the backlog can fail: for each there is an engine, a driver or a keeper with one fault, which that
 //! checker finds without the others.
 
-use banksman_sim::Options;
 use banksman_sim::backlog::{Mutation, run};
 
-fn assert_caught(mutation: Mutation, pin: u64) {
-    let only = mutation.checker();
-    let options = Options { broken: Some(mutation), only: Some(only), steps: None };
-    let is_caught = |seed| run(seed, options, None).violation.is_some();
-    assert!(crate::caught_on(mutation.name(), pin, is_caught), "{} was never caught by [{only}]", mutation.name());
-}
-
-macro_rules! caught {
-    ($($test:ident: $mutation:ident on $pin:literal),* $(,)?) => {
-        $(#[test] fn $test() { assert_caught(Mutation::$mutation, $pin); })*
-
-        #[test]
-        fn every_fault_has_its_test() {
-            assert_eq!(Mutation::ALL.to_vec(), vec![$(Mutation::$mutation),*]);
-        }
-    };
-}
-
-caught! {
+caught! { Mutation by run:
     a_second_keeper_of_a_run_is_caught: RecordShared on 16,
     a_run_started_again_is_caught: Respawn on 0,
     a_tree_that_was_not_swept_is_caught: NoSweep on 0,

@@ -44,25 +44,7 @@ fn the_same_seed_is_the_same_history() {
     assert_eq!(run_twice(40, Options::default()).violation, None);
 }
 
-fn assert_caught(mutation: ClaimMutation, pin: u64) {
-    let only = mutation.checker();
-    let options = Options { broken: Some(mutation), only: Some(only), steps: None };
-    let is_caught = |seed| run(seed, options, None).violation.is_some();
-    assert!(crate::caught_on(mutation.name(), pin, is_caught), "{} was never caught by [{only}]", mutation.name());
-}
-
-macro_rules! caught {
-    ($($test:ident: $mutation:ident on $pin:literal),* $(,)?) => {
-        $(#[test] fn $test() { assert_caught(ClaimMutation::$mutation, $pin); })*
-
-        #[test]
-        fn every_mutation_has_its_test() {
-            assert_eq!(ClaimMutation::ALL.to_vec(), vec![$(ClaimMutation::$mutation),*]);
-        }
-    };
-}
-
-caught! {
+caught! { ClaimMutation by run:
     a_section_that_outlives_its_run_is_caught: SectionStays on 0,
     a_task_taken_without_a_claim_is_caught: ClaimForgotten on 0,
     a_heartbeat_for_a_part_of_a_claim_is_caught: RenewsTaskOnly on 0,

@@ -1,6 +1,24 @@
 //! Tests of the simulator. One test binary, because linking dominates. No seed is random and none runs twice here: fresh seeds
 //! are for `make soak`.
 
+/// A test for each deliberately broken variant: its own checker finds it, on the pinned seed or on another one. And one that
+/// each variant has such a test.
+macro_rules! caught {
+    ($mutations:ident by $run:path: $($test:ident: $mutation:ident on $pin:literal),* $(,)?) => {
+        $(#[test] fn $test() {
+            let (mutation, only) = ($mutations::$mutation, $mutations::$mutation.checker());
+            let options = banksman_sim::Options { broken: Some(mutation), only: Some(only), steps: None };
+            let is_caught = |seed| $run(seed, options, None).violation.is_some();
+            assert!(crate::caught_on(mutation.name(), $pin, is_caught), "{} was never caught by [{only}]", mutation.name());
+        })*
+
+        #[test]
+        fn every_mutation_has_its_test() {
+            assert_eq!($mutations::ALL.to_vec(), vec![$($mutations::$mutation),*]);
+        }
+    };
+}
+
 mod backlog;
 mod backlog_broken;
 mod claims;
