@@ -1,7 +1,7 @@
-.PHONY: help setup build demo quick test bench soak
+.PHONY: help setup build demo quick test test-agents bench soak
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
 
 setup: ## install what is missing (as root), or say what to install
 	@scripts/setup
@@ -14,7 +14,7 @@ demo: build ## see it at work, in nine seconds
 
 quick: ## the inner loop: machines, engine, store, and a few simulated histories
 	cargo nextest run -p banksman-core -p banksman-engine -p banksman-store -p banksman-runbook --lib
-	cargo run -q -p banksman-sim -- --count 30
+	cargo run -q -p banksman-sim -- --count 120
 
 test: setup ## formatting, lints, all tests, documentation
 	scripts/check-docs
@@ -26,10 +26,16 @@ test: setup ## formatting, lints, all tests, documentation
 	cargo nextest run --workspace --all-features --no-run
 	scripts/with-postgres scripts/run-tests
 
+test-agents: setup ## the real agent programs, with a scripted model; installs them below target/
+	scripts/test-agents
+
 bench: build ## the figures of docs/performance.md, measured here and now
 	cargo run --release -p banksman-bench
 
 soak: build ## the long tests: many processes, many kills, many seeds, some of which nobody has seen before
 	cargo test --release -p banksman-cli --test all -- --ignored --nocapture
+	cargo test --release -p banksman-sim --test all -- --ignored --nocapture
 	cargo run --release -p banksman-sim -- --count 100000
 	cargo run --release -p banksman-sim -- --count 20000 --from $$(date +%s%6N)
+	cargo run --release -p banksman-sim -- --scenario people --count 20000 --from $$(date +%s%6N)
+	scripts/with-postgres sh -c 'cargo run --release -p banksman-sim -- --count 200 --store "postgres:///postgres?host=$$BANKSMAN_TEST_POSTGRES&user=postgres"'

@@ -19,7 +19,6 @@ pub struct Anchor {
 pub enum Gone {
     /// It has another path now.
     Moved(PathBuf),
-    /// It was removed.
     Removed,
 }
 

@@ -23,7 +23,6 @@ impl ChangeNotifier {
         Ok(ChangeNotifier(private::open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK)?))
     }
 
-    /// Rings.
     pub fn ring(&self) -> io::Result<()> {
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         Ok(futimens(&self.0, &Timestamps { last_access: now, last_modification: now })?)

@@ -60,18 +60,16 @@ pub struct Task<'a> {
 
 /// What a command came to.
 #[derive(Debug)]
-pub struct Minded {
-    /// How it ended.
-    pub end: End,
+pub struct CommandReport {
+    pub end: CommandEnd,
     /// What it printed.
     pub stdout: Kept,
     /// The last of what it complained about.
     pub stderr: Kept,
 }
 
-/// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum CommandEnd {
     /// By itself, with this status.
     Exited(i32),
     /// By this signal.
@@ -88,12 +86,12 @@ pub enum End {
 
 /// Runs a command to its end, and ends whatever it leaves behind. The supervisor is the program that [`reentry`] knows; without one
 /// nothing is started.
-pub fn run(task: Task<'_>) -> io::Result<Minded> {
+pub fn run(task: Task<'_>) -> io::Result<CommandReport> {
     let end = host::deadline(task.limit);
     if task.stop.is_some_and(is_over) {
-        return Ok(Minded { end: End::Unwanted, stdout: Kept::first(0), stderr: Kept::last(0) });
+        return Ok(CommandReport { end: CommandEnd::Unwanted, stdout: Kept::first(0), stderr: Kept::last(0) });
     }
-    let (near, far) = UnixStream::pair()?;
+    let (ours, theirs) = UnixStream::pair()?;
     let (mut stdout, out) = Stream::new(Kept::first(task.keep))?;
     let (mut stderr, err) = Stream::new(Kept::last(4_096))?;
     let mut command_supervisor = Command::new(reentry::program()?);
@@ -101,25 +99,25 @@ pub fn run(task: Task<'_>) -> io::Result<Minded> {
     for name in task.env_remove {
         command_supervisor.env_remove(name);
     }
-    command_supervisor.stdin(Stdio::from(OwnedFd::from(far))).stdout(out).stderr(err);
+    command_supervisor.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(out).stderr(err);
     let mut child = command_supervisor.spawn()?;
     // It has the other ends, which are to close with the supervisor.
     drop(command_supervisor);
     let streams = &mut [&mut stdout, &mut stderr];
     let seen = watch(&child, streams, end, task.stop);
     if !matches!(seen, Ok(Seen::Dead)) {
-        near.shutdown(Shutdown::Write).ok();
+        ours.shutdown(Shutdown::Write).ok();
         if !ends_everything(&child, streams) {
             tree::kill_group(&child);
         }
     }
     child.wait()?;
     let end = match seen? {
-        Seen::Dead => report(near)?,
-        Seen::Late => End::TimedOut,
-        Seen::Unwanted => End::Unwanted,
+        Seen::Dead => report(ours)?,
+        Seen::Late => CommandEnd::TimedOut,
+        Seen::Unwanted => CommandEnd::Unwanted,
     };
-    Ok(Minded { end, stdout: stdout.kept, stderr: stderr.kept })
+    Ok(CommandReport { end, stdout: stdout.kept, stderr: stderr.kept })
 }
 
 /// Waits until a supervisor that was told to has ended everything. Says whether it has: one that its command has stopped does not.
@@ -145,20 +143,20 @@ fn is_over(stop: BorrowedFd<'_>) -> bool {
 }
 
 /// What the supervisor has said before it went.
-fn report(mut near: UnixStream) -> io::Result<End> {
+fn report(mut ours: UnixStream) -> io::Result<CommandEnd> {
     let mut text = String::new();
-    near.read_to_string(&mut text)?;
+    ours.read_to_string(&mut text)?;
     let number = |text: &str| text.parse().ok();
     let end = match text.split_once(' ') {
-        Some(("exit", status)) => number(status).map(End::Exited),
-        Some(("signal", signal)) => number(signal).map(End::Signalled),
-        Some(("error", words)) => Some(End::NotStarted(words.into())),
+        Some(("exit", status)) => number(status).map(CommandEnd::Exited),
+        Some(("signal", signal)) => number(signal).map(CommandEnd::Signalled),
+        Some(("error", words)) => Some(CommandEnd::NotStarted(words.into())),
         Some(_) | None => None,
     };
-    Ok(end.unwrap_or(End::Lost))
+    Ok(end.unwrap_or(CommandEnd::Lost))
 }
 
-/// The far end. Returns `None` if this process is not a supervisor.
+/// The server. Returns `None` if this process is not a supervisor.
 pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
     let (mark, argv) = args.get(1..)?.split_first()?;
     if mark != MARK {
@@ -191,7 +189,7 @@ fn mind(argv: &[OsString], control: &UnixStream) -> io::Result<String> {
 /// Kills and reaps everything, and says how the command ended.
 fn end_all(command: Pid) -> String {
     let mut said = String::new();
-    let mut end = tree::End::begin(Duration::ZERO);
+    let mut end = tree::TreeShutdown::begin(Duration::ZERO);
     let mut reap = || {
         tree::reap(|pid, status| {
             if pid == command {

@@ -23,11 +23,9 @@ pub enum Form<'a> {
 
 /// What can be written in this way.
 pub trait Lossless: Sized {
-    /// What is written.
     type Written<'a>: Serialize
     where
         Self: 'a;
-    /// What is read.
     type Read: DeserializeOwned;
     /// Its form.
     fn written(&self) -> Self::Written<'_>;

@@ -28,9 +28,7 @@ const COMMITTED: [&str; 3] = ["config.toml", ".gitignore", "runbooks"];
 #[derive(Debug, Error)]
 #[error("{} is not safe to use: {what}", path.display())]
 pub struct Unsafe {
-    /// Where.
     pub path: PathBuf,
-    /// What is wrong.
     pub what: String,
 }
 

@@ -94,9 +94,7 @@ const PF_EXITING: u64 = 0x4;
 /// What `/proc` tells of whoever has a pid now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat {
-    /// Its parent.
     pub(crate) parent: i32,
-    /// Its session.
     pub(crate) session: i32,
     /// Whether it has begun to exit. It closes its files before it becomes a zombie.
     pub(crate) exiting: bool,

@@ -18,8 +18,7 @@ use crate::{host, tree};
 
 /// What a program came to.
 #[derive(Debug)]
-pub struct Ended {
-    /// How it ended.
+pub struct ProgramOutput {
     pub status: ExitStatus,
     /// What it printed, as much of it as was to be kept.
     pub stdout: Kept,
@@ -32,7 +31,6 @@ pub struct Ended {
 pub struct Kept {
     which: Which,
     limit: usize,
-    /// The bytes.
     pub bytes: Vec<u8>,
     /// Whether there was more.
     pub is_cut: bool,
@@ -75,7 +73,7 @@ impl Kept {
 
 /// Runs it in a process group of its own. After `limit` the group and all descendants are killed, and there is no end to tell
 /// of. What it started and left behind is not waited for.
-pub fn run(mut command: Command, limit: Duration, stdout: Kept, stderr: Kept) -> io::Result<Option<Ended>> {
+pub fn run(mut command: Command, limit: Duration, stdout: Kept, stderr: Kept) -> io::Result<Option<ProgramOutput>> {
     let end = host::deadline(limit);
     let (mut stdout, out) = Stream::new(stdout)?;
     let (mut stderr, err) = Stream::new(stderr)?;
@@ -88,7 +86,7 @@ pub fn run(mut command: Command, limit: Duration, stdout: Kept, stderr: Kept) ->
         tree::kill_group(&child);
     }
     let status = child.wait()?;
-    Ok((seen? == Seen::Dead).then_some(Ended { status, stdout: stdout.kept, stderr: stderr.kept }))
+    Ok((seen? == Seen::Dead).then_some(ProgramOutput { status, stdout: stdout.kept, stderr: stderr.kept }))
 }
 
 /// A pipe that is read while the program runs.
@@ -128,7 +126,6 @@ impl Stream {
 /// What was seen of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// It is dead.
     Dead,
     /// Its time is up.
     Late,

@@ -49,7 +49,7 @@ pub fn living() -> usize {
 /// Ends all descendants of this process: asks them first, and after `grace` does not ask. Returns when all of
 /// them are reaped. This process must be a subreaper, so that none of them can hide behind a dead parent.
 pub fn end_descendants(grace: Duration) {
-    let mut end = End::begin(grace);
+    let mut end = TreeShutdown::begin(grace);
     while reap(|_, _| {}) {
         // There is no descriptor that tells of "any descendant", and this happens once in the life of a process.
         std::thread::sleep(end.step().min(ROUND));
@@ -59,16 +59,16 @@ pub fn end_descendants(grace: Duration) {
 /// The end of all descendants of this process, step by step, for who has other things to do meanwhile and reaps
 /// them itself. It is reached when there is no child left to reap: this process must be a subreaper.
 #[derive(Debug)]
-pub struct End {
+pub struct TreeShutdown {
     patience_ends: Instant,
     asked: BTreeSet<i32>,
     round: Duration,
 }
 
-impl End {
+impl TreeShutdown {
     /// Begins it. They have `grace` to end by themselves.
-    pub fn begin(grace: Duration) -> End {
-        End { patience_ends: host::deadline(grace), asked: BTreeSet::new(), round: ROUND }
+    pub fn begin(grace: Duration) -> TreeShutdown {
+        TreeShutdown { patience_ends: host::deadline(grace), asked: BTreeSet::new(), round: ROUND }
     }
 
     /// They have no more than `grace` from now on.

@@ -5,8 +5,8 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -62,6 +62,20 @@ impl Exchange {
         Ok(Mailbox { address, path, socket })
     }
 
+    /// A descriptor that wakes this mailbox with every write, and never blocks.
+    pub fn sender_to(&self, mailbox: &Mailbox) -> io::Result<OwnedFd> {
+        let sender = UnixDatagram::unbound()?;
+        sender.set_nonblocking(true)?;
+        sender.connect(self.short_path(&mailbox.address))?;
+        Ok(sender.into())
+    }
+
+    /// What tells this directory from every other one of this machine, by whatever path it is reached.
+    pub fn identity(&self) -> io::Result<String> {
+        let found = self.dir.metadata()?;
+        Ok(format!("{}:{}", found.dev(), found.ino()))
+    }
+
     /// Wakes whoever waits there. A full mailbox already says all; a dead one is cleared away.
     pub fn wake(&self, address: &Address) -> io::Result<()> {
         if address.0.contains('/') {
@@ -78,6 +92,14 @@ impl Exchange {
                 _ => Err(error),
             },
         }
+    }
+
+    /// Wakes everybody.
+    pub fn wake_all(&self) {
+        let Ok(entries) = fs::read_dir(&self.path) else { return };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        // Who cannot be woken is gone, or looks by itself now and then.
+        names.filter(|name| name.ends_with(".wake")).for_each(|name| drop(self.wake(&Address(name.into()))));
     }
 
     /// Removes the sockets of waiters that were killed, looking at no more than `most` of those that are there. Returns how many.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use banksman_core::backlog::Edge;
 use banksman_core::ids::{Label, Name, SectionId, TaskId as CoreId, Title};
-use banksman_core::task::{Need, Spec, Work, Workspace, labels, needs};
+use banksman_core::task::{Need, Spec, Work, WorkspaceSpec, labels, needs};
 use banksman_core::{Epoch, Span};
 use banksman_runtime::caller;
 use banksman_store::{Key, Reader};
@@ -13,7 +13,7 @@ use banksman_store::{Key, Reader};
 use crate::error::{Error, OrPublic, Result};
 use crate::span;
 
-/// A task to be added: a title, and what it needs. A title alone makes a task for people.
+/// A task to be added: a title, and what it needs. A title alone makes a manual task.
 #[derive(Debug, Clone)]
 #[must_use = "it is no task until it is added"]
 pub struct NewTask {
@@ -33,7 +33,7 @@ pub struct NewTask {
     has_own_dir: bool,
 }
 
-/// All that the store is told of a new task.
+/// A new task as the store takes it.
 pub(crate) struct Order {
     pub(crate) spec: Spec,
     pub(crate) depends_on: Vec<Edge>,
@@ -163,7 +163,7 @@ impl NewTask {
             work: self.run.as_deref().map(Work::shell).transpose().map_err(Error::invalid)?,
             needs: self.needs()?,
             retries: self.retries,
-            workspace: if self.has_own_dir { Workspace::Dir } else { Workspace::None },
+            workspace: if self.has_own_dir { WorkspaceSpec::Dir } else { WorkspaceSpec::Checkout },
             env: text(self.checked_env()?),
             timeout: positive(self.timeout)?,
             silence: positive(self.silence_timeout)?,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use banksman_runtime::Place;
+use banksman_runtime::StoreUrl;
 
 use crate::client::Client;
 use crate::error::{OrPublic, Result};
@@ -80,6 +80,6 @@ impl fmt::Debug for Project {
     }
 }
 
-fn place(url: &str) -> Result<Place> {
-    Place::parse(url, |name| std::env::var(name).ok()).or_public()
+fn place(url: &str) -> Result<StoreUrl> {
+    StoreUrl::parse(url, |name| std::env::var(name).ok()).or_public()
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
-use banksman_runtime::{RunOptions, Sessions, Told};
+use banksman_runtime::{RunOptions, RunnerReport, Sessions};
 
 use crate::cancel::CancelToken;
 use crate::client::Client;
@@ -122,7 +122,7 @@ impl Runner {
         let runner = banksman_runtime::Runner::new(&own, Sessions::new(own.project()), options).or_public()?;
         let token = self.cancel.take().map_or_else(CancelToken::new, Ok)?;
         begun();
-        let mut tell = |told: Told| {
+        let mut tell = |told: RunnerReport| {
             if let (Some(report), Some(trouble)) = (&mut self.on_trouble, trouble(told)) {
                 report(&trouble);
             }
@@ -131,12 +131,12 @@ impl Runner {
     }
 }
 
-fn trouble(told: Told) -> Option<String> {
+fn trouble(told: RunnerReport) -> Option<String> {
     match told {
-        Told::RunnerEvent(_) | Told::Left { .. } => None,
-        Told::Trouble(error) => Some(error.to_string()),
-        Told::RunTrouble(run, what) => Some(format!("run {run}: {what}")),
-        Told::NoticeTrouble(_, what) => Some(format!("a notification was not sent: {what}")),
+        RunnerReport::Event(_) | RunnerReport::Left { .. } => None,
+        RunnerReport::Trouble(error) => Some(error.to_string()),
+        RunnerReport::RunTrouble(run, what) => Some(format!("run {run}: {what}")),
+        RunnerReport::NoticeTrouble(_, what) => Some(format!("a notification was not sent: {what}")),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use banksman_core::ids::Label;
-use banksman_core::task::{self, Done, State, Status};
+use banksman_core::task::{self, State, Status, TaskEnd};
 use banksman_store::Listed;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -37,6 +37,8 @@ pub enum TaskStatus {
     InProgress,
     /// Its run shows no activity.
     Stuck,
+    /// Its work is done and in the merge queue.
+    Landing,
     /// A person reviews it.
     Review,
     /// It is done.
@@ -134,7 +136,7 @@ impl Task {
     /// Why it has failed, if it has.
     pub fn error(&self) -> Option<&str> {
         match &self.task.state {
-            State::Done(Done::Failed { error }) => Some(error),
+            State::Done(TaskEnd::Failed { error }) => Some(error),
             _ => None,
         }
     }
@@ -146,7 +148,7 @@ impl Task {
 
     fn value(&self) -> Option<&Value> {
         match &self.task.state {
-            State::Done(Done::Success { output, .. }) => output.as_ref(),
+            State::Done(TaskEnd::Success { output, .. }) => output.as_ref(),
             _ => None,
         }
     }
@@ -191,6 +193,7 @@ impl TaskStatus {
             Status::Blocked => TaskStatus::Blocked,
             Status::InProgress => TaskStatus::InProgress,
             Status::Stuck => TaskStatus::Stuck,
+            Status::Landing => TaskStatus::Landing,
             Status::Review => TaskStatus::Review,
             Status::Completed => TaskStatus::Completed,
             Status::Failed => TaskStatus::Failed,
@@ -205,6 +208,7 @@ impl TaskStatus {
             TaskStatus::Blocked => Status::Blocked,
             TaskStatus::InProgress => Status::InProgress,
             TaskStatus::Stuck => Status::Stuck,
+            TaskStatus::Landing => Status::Landing,
             TaskStatus::Review => Status::Review,
             TaskStatus::Completed => Status::Completed,
             TaskStatus::Failed => Status::Failed,

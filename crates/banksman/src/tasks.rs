@@ -88,6 +88,7 @@ impl Tasks {
             parent: None,
             labels: filter.labels.iter().map(|label| Label::new(label)).collect::<Result<_, _>>().or_public()?,
             search: filter.text,
+            ..StoreFilter::default()
         };
         let (mut tasks, mut after) = (Vec::new(), Some(Seq(0)));
         while let Some(seq) = after {
@@ -233,6 +234,8 @@ fn refused(id: &CoreId, outcome: TaskOutcome) -> Error {
         TaskOutcome::Stepped(Outcome::Busy(_), _) => Error::refused(format!("a run works on {id}, and only that run may say so")),
         TaskOutcome::Stepped(Outcome::Over(status), _) => Error::refused(format!("{id} is {status} already")),
         TaskOutcome::Stepped(Outcome::HasPhases, _) => Error::refused(format!("only its pipeline says what becomes of {id}")),
+        TaskOutcome::Stepped(Outcome::NotPending(status), _) => Error::refused(format!("{id} is {status}")),
+        TaskOutcome::Stepped(Outcome::MustLand, _) => Error::refused(format!("{id} is completed when its work has landed")),
         TaskOutcome::Changed => Error::refused(format!("{id} is being changed by others")),
         other => Error::refused(format!("{id} does not allow it: {other:?}")),
     }

@@ -51,6 +51,11 @@ impl Bench {
         Ok(place)
     }
 
+    /// A fresh directory, however often one of this name was asked for.
+    pub(crate) fn fresh(&self, name: &str) -> Result<PathBuf> {
+        Ok(tempfile::Builder::new().prefix(&format!("{name}-")).tempdir_in(self.dir())?.keep())
+    }
+
     /// The public library, on a project that was made for a figure.
     pub(crate) fn library(project: &Project) -> Result<banksman::Client> {
         let store = format!("sqlite:{}", project.folder().join("store.db").display());

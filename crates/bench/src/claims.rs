@@ -3,9 +3,9 @@
 
 use banksman::{Client, Guard};
 use banksman_adapters::{host, ids};
-use banksman_core::backlog::{Ended, Runner};
+use banksman_core::backlog::{RunEndRecord, Runner};
 use banksman_core::resource::grant::Address;
-use banksman_core::task::Ending;
+use banksman_core::task::RunEnd;
 use banksman_core::{Lease, RunId, RunnerId, Span, Stamp, Wall};
 use banksman_engine::{Dispatcher, Options, RunnerAction, RunnerInput};
 use banksman_runtime::Project;
@@ -85,7 +85,10 @@ impl Site<'_> {
             address: Address("nobody".into()),
             sections: Vec::new(),
             max_runs: Some(1),
-            watching: Vec::new(),
+            until_idle: false,
+            idle: None,
+            woken: None,
+            has_duty: false,
             started: Stamp { lease: Lease(0), wall: Wall(host::wall_ms()) },
             seen: Lease(0),
             terms: None,
@@ -145,7 +148,7 @@ impl Site<'_> {
                 self.store.tidy(true)?;
             }
             RunnerAction::Spawn(work) => {
-                let ended = Ended::new(Ending::Exited(0), Wall(host::wall_ms()), None);
+                let ended = RunEndRecord::new(RunEnd::Exited(0), Wall(host::wall_ms()), None);
                 self.dispatcher.on(RunnerInput::Ended(work.run.id.clone(), ended), self.now);
                 self.dispatcher.events();
                 return Ok(true);

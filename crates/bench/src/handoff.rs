@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 use banksman_runtime::Project;
 
 use crate::bench::{Bench, Result};
-use crate::crew::Crew;
+use crate::process_group::ProcessGroup;
 use crate::report::{Row, Target, Unit};
 use crate::stats::{self, Sample};
 use crate::{machine, proc, threads, worker};
 
-/// The one lock.
 pub(crate) const LOCK: &str = "baton";
 
 const WAITERS: usize = 16;
@@ -22,7 +21,7 @@ const IDLE: Duration = Duration::from_secs(10);
 
 /// One hold of the lock, with times of the clock that all processes share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Turn {
+pub(crate) struct Handoff {
     /// Just before it was asked for.
     pub(crate) called: u64,
     /// When its process stood in line and first fell asleep; 0 if it was free.
@@ -38,16 +37,16 @@ pub(crate) struct Turn {
     pub(crate) sleeps: u64,
 }
 
-impl Turn {
+impl Handoff {
     pub(crate) fn to_line(self) -> Vec<u64> {
-        let Turn { called, joined, granted, released, epoch, ticket, sleeps } = self;
+        let Handoff { called, joined, granted, released, epoch, ticket, sleeps } = self;
         vec![called, joined, granted, released, epoch, ticket, sleeps]
     }
 
-    fn from_line(line: &[u64]) -> Result<Turn> {
+    fn from_line(line: &[u64]) -> Result<Handoff> {
         match *line {
             [called, joined, granted, released, epoch, ticket, sleeps] => {
-                Ok(Turn { called, joined, granted, released, epoch, ticket, sleeps })
+                Ok(Handoff { called, joined, granted, released, epoch, ticket, sleeps })
             }
             _ => Err("a worker process reported something else than a turn".into()),
         }
@@ -92,27 +91,27 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
 }
 
 /// Lets the lock go round. Returns every turn, in the order of the grants, and how many commits it took.
-fn pass_round(project: &Project, span: Duration) -> Result<(Vec<Turn>, u64)> {
+fn pass_round(project: &Project, span: Duration) -> Result<(Vec<Handoff>, u64)> {
     let dir = project.root().display().to_string();
-    let mut crew = Crew::gather("turns", (0..=WAITERS).map(|_| vec![dir.clone()]))?;
+    let mut group = ProcessGroup::gather("turns", (0..=WAITERS).map(|_| vec![dir.clone()]))?;
     let before = worker::commits(&threads::index_file(project))?;
-    crew.go(span)?;
-    let reports = crew.reports()?;
+    group.go(span)?;
+    let reports = group.reports()?;
     let after = worker::commits(&threads::index_file(project))?;
-    let mut turns = reports.iter().flatten().map(|line| Turn::from_line(line)).collect::<Result<Vec<_>>>()?;
+    let mut turns = reports.iter().flatten().map(|line| Handoff::from_line(line)).collect::<Result<Vec<_>>>()?;
     turns.sort_by_key(|turn| turn.epoch);
     Ok((turns, after - before))
 }
 
 /// From just before a release until the next holder's `acquire` returned, where the next one was already waiting.
-fn handoffs_ms(turns: &[Turn]) -> Vec<f64> {
+fn handoffs_ms(turns: &[Handoff]) -> Vec<f64> {
     let handed = turns.windows(2).filter(|pair| pair[1].joined != 0 && pair[1].joined < pair[0].released);
     handed.map(|pair| (pair[1].granted as f64 - pair[0].released as f64) / 1e6).collect()
 }
 
 /// Grants that came before their time: with a ticket above that of a later grant, or to somebody who only asked
 /// when the holder of a later grant already slept in line.
-fn inversions(turns: &[Turn]) -> usize {
+fn inversions(turns: &[Handoff]) -> usize {
     let (mut least_ticket, mut first_joined) = (u64::MAX, u64::MAX);
     let mut wrong = 0;
     for turn in turns.iter().rev() {
@@ -132,15 +131,15 @@ fn idle(bench: &Bench) -> Result<(Sample, String)> {
     let client = Bench::library(&project)?;
     let held = client.lock(LOCK).try_acquire()?;
     let span = bench.span(IDLE);
-    let mut crew = Crew::gather("idle", (0..WAITERS).map(|_| vec![project.root().display().to_string()]))?;
+    let mut group = ProcessGroup::gather("idle", (0..WAITERS).map(|_| vec![project.root().display().to_string()]))?;
     // They must all be in line before the watch starts, and stay there until it is over.
-    crew.go(span + Duration::from_secs(3))?;
+    group.go(span + Duration::from_secs(3))?;
     wait_for_line(&project)?;
-    let pids = crew.pids();
+    let pids = group.pids();
     let before = pids.iter().map(|pid| proc::used(*pid)).collect::<Result<Vec<_>>>()?;
     std::thread::sleep(span);
     let after = pids.iter().map(|pid| proc::used(*pid)).collect::<Result<Vec<_>>>()?;
-    crew.reports()?;
+    group.reports()?;
     held.release()?;
     let shares = before.iter().zip(&after).map(|(before, after)| (after.0 - before.0) as f64 / span.as_nanos() as f64 * 100.0);
     let switches: u64 = before.iter().zip(&after).map(|(before, after)| after.1 - before.1).sum();
@@ -169,8 +168,8 @@ fn wait_for_line(project: &Project) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn turn(epoch: u64, ticket: u64, called: u64, joined: u64) -> Turn {
-        Turn { called, joined, granted: epoch * 10, released: epoch * 10 + 5, epoch, ticket, sleeps: 1 }
+    fn turn(epoch: u64, ticket: u64, called: u64, joined: u64) -> Handoff {
+        Handoff { called, joined, granted: epoch * 10, released: epoch * 10 + 5, epoch, ticket, sleeps: 1 }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use serde_json::json;
 
 use crate::bench::{Bench, Result};
-use crate::crew::Crew;
+use crate::process_group::ProcessGroup;
 use crate::report::{Row, Target, Unit};
 use crate::stats::{self, Sample};
 use crate::{clock, program};
@@ -102,11 +102,11 @@ fn import_beside_another(bench: &Bench, round: usize, project: &Project, client:
     drop(client);
     let over = bench.dir().join(format!("import-over-{round}"));
     let dir = project.root().display().to_string();
-    let mut crew = Crew::gather("pairs-until", [vec![dir, "db".into(), over.display().to_string()]])?;
-    crew.go(Duration::from_secs(60))?;
+    let mut group = ProcessGroup::gather("pairs-until", [vec![dir, "db".into(), over.display().to_string()]])?;
+    group.go(Duration::from_secs(60))?;
     let ms = import(project, file)?;
     File::create(&over)?;
-    let calls = crew.reports()?.concat();
+    let calls = group.reports()?.concat();
     Ok((ms, calls.iter().flatten().map(|nanos| *nanos as f64 / 1e6).collect()))
 }
 

@@ -6,30 +6,36 @@
 //! * [`single`], [`threads`], [`processes`], [`handoff`], [`listing`], [`steps`], [`postgres`]: locks, one file per figure.
 //! * [`backlog`], [`starts`], [`restarts`], [`runner_start`], [`claims`], [`resting`], [`memory`], [`status`], [`compaction`],
 //!   [`import`]: tasks and runners, likewise.
-//! * [`items`]: queues, [`phases`]: pipelines, and [`runbooks`], likewise.
+//! * [`agents`]: the output of agent programs. [`messages`]: the bus. [`landing`]: merge queues, [`worktrees`]. [`items`]: queues, [`phases`]: pipelines, and
+//!   [`runbooks`], likewise.
+//! * [`runners`]: many runners in one project, on both databases; `--only runners` takes the whole group, `--only runners.rate` a part.
 //! * [`tasks`], [`program`], [`fifo`]: projects full of tasks, the binary, and how a command is heard.
-//! * [`crew`] and [`worker`]: this program again, as many processes that start together.
+//! * [`process_group`] and [`worker`]: this program again, as many processes that start together.
 //! * [`plain`], [`peers`], [`queues`], [`machine`], [`proc`]: what the figures are compared with.
 //! * [`report`], [`stats`]: rows, and the arithmetic in them.
 
+mod agents;
 mod backlog;
 mod bench;
 mod claims;
 mod clock;
 mod compaction;
-mod crew;
 mod fifo;
 mod handoff;
+mod held;
 mod import;
 mod items;
+mod landing;
 mod listing;
 mod machine;
 mod memory;
+mod messages;
 mod peers;
 mod phases;
 mod plain;
 mod postgres;
 mod proc;
+mod process_group;
 mod processes;
 mod program;
 mod queues;
@@ -38,6 +44,7 @@ mod restarts;
 mod resting;
 mod runbooks;
 mod runner_start;
+mod runners;
 mod single;
 mod starts;
 mod stats;
@@ -46,6 +53,7 @@ mod steps;
 mod tasks;
 mod threads;
 mod worker;
+mod worktrees;
 
 use std::process::ExitCode;
 
@@ -55,7 +63,7 @@ use report::{Report, Row};
 /// A figure: its name on the command line, and how it is taken.
 type Figure = (&'static str, fn(&Bench) -> Result<Vec<Row>>);
 
-const FIGURES: [Figure; 20] = [
+const FIGURES: [Figure; 33] = [
     ("single", single::measure),
     ("threads", threads::measure),
     ("processes", processes::measure),
@@ -73,9 +81,22 @@ const FIGURES: [Figure; 20] = [
     ("status", status::measure),
     ("compaction", compaction::measure),
     ("import", import::measure),
+    ("landing", landing::measure),
+    ("worktrees", worktrees::measure),
+    ("bus", messages::measure),
     ("queues", items::measure),
     ("pipelines", phases::measure),
+    ("agents", agents::measure),
     ("runbooks", runbooks::measure),
+    ("runners.sleep", runners::sleeping::measure),
+    ("runners.rate", runners::rates::runners),
+    ("runners.waiting", runners::rates::waiting),
+    ("runners.locks", runners::rates::locks),
+    ("runners.costs", runners::costs),
+    ("runners.wakeups", runners::idle::wakeups),
+    ("runners.idle", runners::idle::resting),
+    ("runners.dependents", runners::interference::dependents),
+    ("runners.snapshot", runners::interference::snapshot),
 ];
 
 /// What the command line asks for.
@@ -110,7 +131,7 @@ fn options(args: &[String]) -> Result<Options> {
             "--json" => options.json = true,
             "--quick" => options.quick = true,
             "--only" => {
-                let name = args.next().filter(|name| FIGURES.iter().any(|(known, _)| known == name));
+                let name = args.next().filter(|name| FIGURES.iter().any(|(known, _)| is_named(known, name)));
                 options.only = Some(name.ok_or_else(|| format!("--only takes one of: {names}"))?.clone());
             }
             _ => return Err(format!("usage: banksman-bench [--json] [--quick] [--only NAME], NAME one of: {names}").into()),
@@ -119,11 +140,16 @@ fn options(args: &[String]) -> Result<Options> {
     Ok(options)
 }
 
+/// Whether a figure is the one of this name, or of the group of this name.
+fn is_named(figure: &str, name: &str) -> bool {
+    figure == name || figure.split_once('.').is_some_and(|(group, _)| group == name)
+}
+
 fn run(options: &Options) -> Result<()> {
     let bench = Bench::open(options.quick)?;
     let mut report = Report { header: machine::header(&bench)?, rows: Vec::new() };
     for (name, measure) in FIGURES {
-        if options.only.as_ref().is_none_or(|only| only == name) {
+        if options.only.as_ref().is_none_or(|only| is_named(name, only)) {
             report::tell(name);
             report.rows.extend(measure(&bench)?);
         }

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use banksman_core::pipeline::plan::{Action, After, Deed, Phase, Plan};
+use banksman_core::pipeline::plan::{Action, After, Phase, Plan, RunCommand};
 use banksman_core::task::{Outcome, Spec, Verdict, Work};
 use banksman_core::{Name, Status, TaskId, Title, pipeline};
 use banksman_engine::{PipelineOutcome, PipelineRequest, Reply, Request, Start, TaskOutcome, TaskRequest};
@@ -84,14 +84,14 @@ fn round(client: &Client, made: &AtomicU32, phases: u32, span: Duration) -> Resu
 /// A pipeline with so many phases in a row.
 fn plan(phases: u32) -> Result<Arc<Plan>> {
     let phase = |number: u32| -> Result<Phase> {
-        Ok(Phase::new(Name::new(&format!("phase-{}", number % 4))?, Action::Do(Deed::Run("make".into()))))
+        Ok(Phase::new(Name::new(&format!("phase-{}", number % 4))?, Action::Do(RunCommand::Run("make".into()))))
     };
     let mut list = (0..4).map(phase).collect::<Result<Vec<_>>>()?;
     // The plan is as long as people write them: a long way goes round.
     if phases > SHORT {
         list[3].then = After::Phase(list[0].name.clone());
     }
-    Ok(Arc::new(Plan { runbook: "bench".into(), name: Name::new("bench")?, vars: Default::default(), phases: list }))
+    Ok(Arc::new(Plan { runbook: "bench".into(), name: Name::new("bench")?, vars: Default::default(), phases: list, land: None }))
 }
 
 fn begin(client: &Client, number: u32, plan: &Arc<Plan>) -> Result<TaskId> {
@@ -99,7 +99,7 @@ fn begin(client: &Client, number: u32, plan: &Arc<Plan>) -> Result<TaskId> {
     let spec = Spec { work: Some(Work::Pipeline(plan.clone())), ..Spec::new(Title::new("a pipeline of the bench")?) };
     let start = Start { id: id.clone(), spec, depends_on: Vec::new(), context: Default::default(), by: None };
     ask(client, PipelineRequest::Start(Box::new(start)))?;
-    match ask(client, PipelineRequest::Begin { id: id.clone(), needs: Vec::new(), seen: Default::default() })? {
+    match ask(client, PipelineRequest::Begin { id: id.clone(), needs: Vec::new() })? {
         PipelineOutcome::Stepped(pipeline::Outcome::Begin(_), _) => Ok(id),
         other => Err(format!("it did not begin: {other:?}").into()),
     }

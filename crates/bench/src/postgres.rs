@@ -6,41 +6,45 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use banksman::{Client, Project};
+use banksman_runtime::StoreUrl;
 
 use crate::bench::{Bench, Result};
-use crate::clock;
 use crate::report::{Row, Target, Unit};
 use crate::single;
 use crate::stats::{self, Sample};
 use crate::threads;
+use crate::{clock, proc};
 
 const ROUND: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 3;
 const THREADS: usize = 32;
 const HAND_OFFS: usize = 300;
 
+/// The variable that names the store to the binary.
+pub(crate) const STORE_VARIABLE: &str = "BANKSMAN_STORE";
+
 /// How long the server may take to start.
 const START: Duration = Duration::from_secs(20);
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
-    let Some(programs) = programs() else {
+    let Some(server) = Server::installed(bench)? else {
         let none = Row::new("PostgreSQL", Unit::PairsPerSecond, Sample::once(0.0)).beside("not installed");
         return Ok(vec![none]);
     };
-    let server = Server::start(bench, programs)?;
-    let project = Project::init_in(bench.place("postgres")?, &server.url())?;
-    let client = project.open()?;
+    let place = bench.place("postgres")?;
+    let project = Project::init_in(&place, &server.url())?;
+    let engine = banksman_runtime::Project::find_at(&place, Some(StoreUrl::parse(&server.url(), |_| None)?))?.open()?;
     server.make_rows()?;
     let span = bench.span(ROUND);
     let (mut one, mut plain_one, mut many, mut plain_many) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..bench.rounds(ROUNDS) {
-        one.push(single::rate(span, || single::pair(&client, "one"))?);
+        one.push(single::rate(span, || single::pair(&engine, "one"))?);
         plain_one.push(server.plain(1, span)?);
-        let (pairs, seconds) = threads::round(&client, THREADS, span)?;
+        let (pairs, seconds) = threads::round(&engine, THREADS, span)?;
         many.push(pairs / seconds);
         plain_many.push(server.plain(THREADS, span)?);
     }
-    let gaps = hand_offs(&client, &project.open()?)?;
+    let gaps = hand_offs(&project.open()?, &project.open()?)?;
     let (one_ratio, many_ratio) = (Sample::of(&stats::ratios(&one, &plain_one)), Sample::of(&stats::ratios(&many, &plain_many)));
     let plain = |connections: usize| format!("plain statements, {connections} connections");
     Ok(vec![
@@ -85,16 +89,21 @@ fn hand_offs(here: &Client, there: &Client) -> Result<Vec<f64>> {
 }
 
 /// A server with a Unix socket, every commit durable. It ends with this value.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     dir: PathBuf,
     programs: PathBuf,
 }
 
 impl Server {
+    /// One that has just started, if the programs are installed.
+    pub(crate) fn installed(bench: &Bench) -> Result<Option<Server>> {
+        programs().map(|programs| Server::start(bench, programs)).transpose()
+    }
+
     fn start(bench: &Bench, programs: PathBuf) -> Result<Server> {
         // The path of a Unix socket is short.
-        let dir = bench.place("server")?;
+        let dir = bench.fresh("server")?;
         let socket = tempfile::Builder::new().prefix("bm-").tempdir_in("/tmp")?.keep();
         for place in [&dir, &socket] {
             if rustix::process::getuid().is_root() {
@@ -130,8 +139,25 @@ impl Server {
         Ok(server)
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("postgres:///postgres?host={}&user=postgres", self.dir.display())
+    }
+
+    /// The processor time of the server and all its processes, in milliseconds.
+    pub(crate) fn cpu_ms(&self) -> Result<f64> {
+        let mut all = proc::spent(self.child.id())?.all_ms();
+        for pid in proc::child_pids(self.child.id())? {
+            // It may have gone in the meantime; then the server has waited for it.
+            all += proc::spent(pid).map_or(0.0, |spent| spent.all_ms());
+        }
+        Ok(all)
+    }
+
+    /// Runs statements with `psql`, which goes on until its input ends.
+    pub(crate) fn psql(&self) -> Command {
+        let mut psql = Command::new(self.programs.join("psql"));
+        psql.args(["-X", "-q", "-A", "-t", "-U", "postgres", "-h"]).arg(&self.dir).arg("postgres");
+        psql
     }
 
     /// A row for each connection. pgbench's own data would take longer than the figure.

@@ -19,6 +19,13 @@ pub(crate) struct Spent {
     pub(crate) children_faults: u64,
 }
 
+impl Spent {
+    /// Processor time of itself and of its children that are gone, in milliseconds.
+    pub(crate) fn all_ms(self) -> f64 {
+        self.own_ms + self.children_ms
+    }
+}
+
 /// How much memory a process has, in megabytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Memory {
@@ -61,8 +68,17 @@ pub(crate) fn used(pid: u32) -> Result<(u64, u64)> {
 
 /// How many children a process has.
 pub(crate) fn children(pid: u32) -> Result<usize> {
-    let of = |thread: &std::path::PathBuf| Ok(fs::read_to_string(thread.join("children"))?.split_whitespace().count());
-    threads(pid)?.iter().map(of).sum()
+    Ok(child_pids(pid)?.len())
+}
+
+/// The children of a process.
+pub(crate) fn child_pids(pid: u32) -> Result<Vec<u32>> {
+    let mut pids = Vec::new();
+    for thread in threads(pid)? {
+        let children = fs::read_to_string(thread.join("children"))?;
+        pids.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+    }
+    Ok(pids)
 }
 
 /// How much memory a process has.

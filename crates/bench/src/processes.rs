@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::bench::{Bench, Result};
-use crate::crew::Crew;
 use crate::plain::Plain;
+use crate::process_group::ProcessGroup;
 use crate::report::{Row, Target, Unit};
 use crate::stats::{self, Sample};
 
@@ -30,8 +30,8 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let (mut ours, mut plain) = (Rounds::default(), Rounds::default());
     let span = bench.span(ROUND);
     for _ in 0..bench.rounds(ROUNDS) {
-        ours.add(span, Crew::gather("pairs", (0..PROCESSES).map(|number| vec![dir.clone(), format!("lock-{number}")]))?)?;
-        plain.add(span, Crew::gather("plain", (0..PROCESSES).map(|number| vec![path.clone(), number.to_string()]))?)?;
+        ours.add(span, ProcessGroup::gather("pairs", (0..PROCESSES).map(|number| vec![dir.clone(), format!("lock-{number}")]))?)?;
+        plain.add(span, ProcessGroup::gather("plain", (0..PROCESSES).map(|number| vec![path.clone(), number.to_string()]))?)?;
     }
     let best = Sample::once(stats::ratio_of_best(&ours.rates, &plain.rates));
     let fastest = |rounds: &Rounds| Sample::once(Sample::of(&rounds.rates).most);
@@ -57,9 +57,9 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
 }
 
 impl Rounds {
-    fn add(&mut self, span: Duration, mut crew: Crew) -> Result<()> {
-        crew.go(span)?;
-        let reports = crew.reports()?;
+    fn add(&mut self, span: Duration, mut group: ProcessGroup) -> Result<()> {
+        group.go(span)?;
+        let reports = group.reports()?;
         let pairs: Vec<f64> = reports.iter().map(|calls| calls.len() as f64 / 2.0).collect();
         let calls_ms: Vec<f64> = reports.iter().flatten().flatten().map(|nanos| *nanos as f64 / 1e6).collect();
         self.rates.push(pairs.iter().sum::<f64>() / span.as_secs_f64());

@@ -45,6 +45,12 @@ pub(crate) fn run(project: &Project, args: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
+/// Runs a command, and fails if it does.
+pub(crate) fn done(command: &mut Command) -> Result<()> {
+    let status = command.status()?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}").into()) }
+}
+
 /// Runs it, and fails if it does.
 pub(crate) fn succeed(project: &Project, args: &[&str]) -> Result<()> {
     check(args, command(project, args)?.status()?)
@@ -95,6 +101,32 @@ pub(crate) fn timed(command: &mut Command) -> Result<Cost> {
     } else {
         Err(format!("{command:?}: {status}").into())
     }
+}
+
+/// Does something, and says how much processor time all processes have used that it has started, in milliseconds. This process must have no
+/// other children meanwhile.
+pub(crate) fn with_children<T>(f: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
+    set_child_subreaper(Some(getpid()))?;
+    let before = proc::spent(std::process::id())?.children_ms;
+    let result = f();
+    wait_for_rest()?;
+    set_child_subreaper(None)?;
+    Ok((result?, proc::spent(std::process::id())?.children_ms - before))
+}
+
+/// Asks a process to leave, if it is still there.
+pub(crate) fn ask_to_leave(pid: u32) {
+    as_pid(pid).and_then(|pid| Ok(kill_process(pid, Signal::TERM)?)).ok();
+}
+
+/// Waits for a process that was asked to leave, and ends it if it does not.
+pub(crate) fn await_end(child: &mut Child) {
+    let patience_ends = Instant::now() + PATIENCE;
+    while matches!(child.try_wait(), Ok(None)) && Instant::now() < patience_ends {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().ok();
+    child.wait().ok();
 }
 
 /// Reaps every child until there is none left.
@@ -160,13 +192,8 @@ impl Runner {
 impl Drop for Runner {
     fn drop(&mut self) {
         // It is asked first, so that it takes its row along.
-        as_pid(self.pid()).and_then(|pid| Ok(kill_process(pid, Signal::TERM)?)).ok();
-        let patience_ends = Instant::now() + PATIENCE;
-        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < patience_ends {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        self.0.kill().ok();
-        self.0.wait().ok();
+        ask_to_leave(self.pid());
+        await_end(&mut self.0);
     }
 }
 

@@ -13,10 +13,13 @@ pub(crate) enum Unit {
     CyclesPerSecond,
     StepsPerSecond,
     TasksPerSecond,
+    LandingsPerSecond,
+    MessagesPerSecond,
     Milliseconds,
     Ratio,
     Percent,
     Megabytes,
+    MegabytesPerSecond,
     Count,
 }
 
@@ -29,6 +32,8 @@ pub(crate) enum Target {
     AtMost(f64),
     /// The value divided by that of the peer, at least.
     RatioAtLeast(f64),
+    /// The same, at most.
+    RatioAtMost(f64),
 }
 
 /// One line of the table.
@@ -76,6 +81,7 @@ impl Row {
             Target::AtLeast(bound) => self.ours.median >= bound,
             Target::AtMost(bound) => self.ours.median <= bound,
             Target::RatioAtLeast(bound) => self.ratio.is_some_and(|ratio| ratio.median >= bound),
+            Target::RatioAtMost(bound) => self.ratio.is_some_and(|ratio| ratio.median <= bound),
         })
     }
 
@@ -85,6 +91,7 @@ impl Row {
             Some(Target::AtLeast(bound)) => format!(">= {}", self.unit.number(bound)),
             Some(Target::AtMost(bound)) => format!("<= {}", self.unit.number(bound)),
             Some(Target::RatioAtLeast(bound)) => format!("ratio >= {bound}"),
+            Some(Target::RatioAtMost(bound)) => format!("ratio <= {bound}"),
         }
     }
 
@@ -121,10 +128,13 @@ impl Unit {
             Unit::CyclesPerSecond => "cycles/s",
             Unit::StepsPerSecond => "steps/s",
             Unit::TasksPerSecond => "tasks/s",
+            Unit::LandingsPerSecond => "landings/s",
+            Unit::MessagesPerSecond => "messages/s",
             Unit::Milliseconds => "ms",
             Unit::Ratio => "ratio",
             Unit::Percent => "%",
             Unit::Megabytes => "MB",
+            Unit::MegabytesPerSecond => "MB/s",
             Unit::Count => "",
         }
     }
@@ -132,7 +142,12 @@ impl Unit {
     /// A number with its unit.
     fn number(self, value: f64) -> String {
         match self {
-            Unit::PairsPerSecond | Unit::CyclesPerSecond | Unit::StepsPerSecond | Unit::TasksPerSecond => {
+            Unit::PairsPerSecond
+            | Unit::CyclesPerSecond
+            | Unit::StepsPerSecond
+            | Unit::TasksPerSecond
+            | Unit::LandingsPerSecond
+            | Unit::MessagesPerSecond => {
                 format!("{}/s", thousands(value))
             }
             Unit::Milliseconds if value < 10.0 => format!("{value:.2} ms"),
@@ -140,6 +155,7 @@ impl Unit {
             Unit::Ratio => format!("{value:.2}"),
             Unit::Percent => format!("{value:.3} %"),
             Unit::Megabytes => format!("{value:.1} MB"),
+            Unit::MegabytesPerSecond => format!("{value:.0} MB/s"),
             Unit::Count if value.fract() == 0.0 => thousands(value),
             Unit::Count => format!("{value:.2}"),
         }

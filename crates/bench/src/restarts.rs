@@ -30,7 +30,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     // What leads from the clock of the bench to that of the log, which counts whole milliseconds.
     let to_wall = host::wall_ms() as f64 - clock::now() as f64 / 1e6;
     let policy = Policy {
-        max_restarts: NonZeroU32::new(u32::try_from(attempts)?).ok_or("there are attempts")?,
+        max_attempts: NonZeroU32::new(u32::try_from(attempts)?).ok_or("there are attempts")?,
         delay: DELAY,
         child_wait: Span::ZERO,
         on_children_timeout: OnTimeout::Warn,

@@ -16,7 +16,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     tasks::fill(&project, (0..TASKS).map(|_| tasks::waiting()).collect::<Result<_>>()?)?;
     let client = Bench::library(&project)?;
     let held = client.lock(tasks::LOCK).try_acquire()?;
-    let mut runner = Runner::start(&project, &[], |runner| !runner.watching.is_empty())?;
+    let mut runner = Runner::start(&project, &[], |runner| runner.idle.is_some())?;
     let span = bench.span(SPAN);
     let (pid, faults) = (runner.pid(), proc::spent(runner.pid())?.children_faults);
     let before = proc::used(pid)?;

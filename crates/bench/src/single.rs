@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use banksman::Client;
+use banksman_runtime::Client;
 
 use crate::bench::{Bench, Result};
 use crate::clock;
+use crate::held::Held;
 use crate::plain::Plain;
 use crate::report::{Row, Target, Unit};
 use crate::stats::{self, Sample};
@@ -15,16 +16,19 @@ const ROUND: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 41;
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
-    let client = Bench::library(&bench.project("single")?.0)?;
+    let (project, client) = bench.project("single")?;
+    let library = Bench::library(&project)?;
     let mut plain = Plain::open(&Plain::create(&bench.place("single-plain")?, 1)?)?;
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    // The two take turns, and each round is compared by itself.
+    let (mut ours, mut guarded, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
+    // They take turns, and each round is compared by itself.
     for _ in 0..bench.rounds(ROUNDS) {
         ours.push(rate(ROUND, || pair(&client, "one"))?);
+        guarded.push(rate(ROUND, || Ok(library.lock("one").try_acquire()?.release()?))?);
         theirs.push(rate(ROUND, || plain.acquire(0).and_then(|()| plain.release(0)))?);
     }
     let ratio = Sample::of(&stats::ratios(&ours, &theirs));
     let name = "plain SQLite, two commits";
+    let through_library = Sample::of(&stats::ratios(&guarded, &ours));
     let best = Sample::once(stats::ratio_of_best(&ours, &theirs));
     let (ours, theirs) = (Sample::of(&ours), Sample::of(&theirs));
     Ok(vec![
@@ -34,12 +38,15 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
         Row::new("1 client, fastest round of each", Unit::PairsPerSecond, Sample::once(ours.most))
             .peer(name, Sample::once(theirs.most), best)
             .target(Target::RatioAtLeast(0.7)),
+        Row::new("1 client, through the library", Unit::PairsPerSecond, Sample::of(&guarded))
+            .peer("the engine without guards", ours, through_library)
+            .target(Target::RatioAtLeast(0.9)),
     ])
 }
 
 /// Takes a lock and gives it back.
 pub(crate) fn pair(client: &Client, name: &str) -> Result<()> {
-    Ok(client.lock(name).try_acquire()?.release()?)
+    Held::acquire(client, name)?.release(client)
 }
 
 /// How often per second `pair` can be done.

@@ -41,8 +41,13 @@ pub(crate) fn half_waiting(count: usize) -> Result<Vec<Spec>> {
 
 /// Hands tasks over, many in one transaction.
 pub(crate) fn fill(project: &Project, specs: Vec<Spec>) -> Result<()> {
+    fill_after(project, specs, &[])
+}
+
+/// Hands tasks over that wait for others.
+pub(crate) fn fill_after(project: &Project, specs: Vec<Spec>, after: &[TaskId]) -> Result<()> {
     let mut store = project.open_store()?;
-    let requests = specs.into_iter().map(|spec| Ok(add(spec, &[])?.0)).collect::<Result<Vec<_>>>()?;
+    let requests = specs.into_iter().map(|spec| Ok(add(spec, after)?.0)).collect::<Result<Vec<_>>>()?;
     for batch in requests.chunks(BATCH) {
         for committed in store.batch(batch) {
             committed?.replies.into_iter().try_for_each(kept)?;
@@ -59,7 +64,7 @@ pub(crate) fn submit(client: &Client, spec: Spec, after: &[TaskId]) -> Result<Ta
     Ok(id)
 }
 
-fn add(spec: Spec, after: &[TaskId]) -> Result<(Request, TaskId)> {
+pub(crate) fn add(spec: Spec, after: &[TaskId]) -> Result<(Request, TaskId)> {
     let id = TaskId::new(&ids::short("t"))?;
     let depends_on = after.iter().map(|on| Edge { on: on.clone(), allow_failed: false }).collect();
     Ok((Request::Task(TaskRequest::Add { id: id.clone(), spec: Box::new(spec), depends_on, by: None }), id))

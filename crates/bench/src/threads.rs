@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use banksman::Client;
-use banksman_runtime::Project;
+use banksman_runtime::{Client, Project};
 
 use crate::bench::{Bench, Result};
 use crate::report::{Row, Target, Unit};
@@ -17,8 +16,7 @@ const ROUND: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 5;
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
-    let (project, _) = bench.project("threads")?;
-    let client = Bench::library(&project)?;
+    let (project, client) = bench.project("threads")?;
     let (mut rates, mut batches) = (Vec::new(), Vec::new());
     for _ in 0..bench.rounds(ROUNDS) {
         let before = worker::commits(&index_file(&project))?;

@@ -15,7 +15,9 @@ use banksman_runtime::{Acquisition, Client, Project, WaitOptions};
 
 use crate::bench::{Bench, Result};
 use crate::clock;
-use crate::handoff::{LOCK, Turn};
+use crate::handoff::{Handoff, LOCK};
+use crate::held::Held;
+use crate::messages::{self, LockedFile};
 use crate::plain::Plain;
 
 /// The first argument of a worker process.
@@ -39,6 +41,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         ["plain", path, id] => plain(path, id.parse()?)?,
         ["turns", dir] => turns(dir)?,
         ["idle", dir] => idle(dir)?,
+        ["posts", dir] => posts(dir)?,
+        ["appends", path] => appends(path)?,
+        ["follows", dir] => return messages::follow(dir),
         ["commits", path] => vec![vec![read_commits(path)?]],
         _ => return Err(format!("no worker does {args:?}").into()),
     };
@@ -86,24 +91,24 @@ fn library(dir: &str) -> Result<banksman::Client> {
 
 /// Pairs on one lock of its own. Reports how long each call took.
 fn pairs(dir: &str, name: &str) -> Result<Vec<Vec<u64>>> {
-    let client = library(dir)?;
+    let client = open(dir)?;
     let end = start()?;
     let mut calls = Vec::new();
     while clock::now() < end {
-        let held = timed(&mut calls, || Ok(client.lock(name).try_acquire()?))?;
-        timed(&mut calls, || Ok(held.release()?))?;
+        let held = timed(&mut calls, || Held::acquire(&client, name))?;
+        timed(&mut calls, || held.release(&client))?;
     }
     Ok(calls)
 }
 
 /// The same until a file appears.
 fn pairs_until(dir: &str, name: &str, over: &Path) -> Result<Vec<Vec<u64>>> {
-    let client = library(dir)?;
+    let client = open(dir)?;
     let end = start()?;
     let mut calls = Vec::new();
     while clock::now() < end && !over.exists() {
-        let held = timed(&mut calls, || Ok(client.lock(name).try_acquire()?))?;
-        timed(&mut calls, || Ok(held.release()?))?;
+        let held = timed(&mut calls, || Held::acquire(&client, name))?;
+        timed(&mut calls, || held.release(&client))?;
     }
     Ok(calls)
 }
@@ -120,6 +125,28 @@ fn plain(path: &str, id: i64) -> Result<Vec<Vec<u64>>> {
     Ok(calls)
 }
 
+/// Posts messages.
+fn posts(dir: &str) -> Result<Vec<Vec<u64>>> {
+    let client = open(dir)?;
+    let end = start()?;
+    let mut calls = Vec::new();
+    while clock::now() < end {
+        timed(&mut calls, || messages::post(&client))?;
+    }
+    Ok(calls)
+}
+
+/// The same with a file that is locked and flushed for each message.
+fn appends(path: &str) -> Result<Vec<Vec<u64>>> {
+    let mut file = LockedFile::open(Path::new(path))?;
+    let end = start()?;
+    let mut calls = Vec::new();
+    while clock::now() < end {
+        timed(&mut calls, || file.append())?;
+    }
+    Ok(calls)
+}
+
 fn timed<T>(calls: &mut Vec<Vec<u64>>, call: impl FnOnce() -> Result<T>) -> Result<T> {
     let before = clock::now();
     let result = call()?;
@@ -127,7 +154,7 @@ fn timed<T>(calls: &mut Vec<Vec<u64>>, call: impl FnOnce() -> Result<T>) -> Resu
     Ok(result)
 }
 
-/// Stands in line for the one lock, holds it for a moment, and again. Reports each [`Turn`].
+/// Stands in line for the one lock, holds it for a moment, and again. Reports each [`Handoff`].
 fn turns(dir: &str) -> Result<Vec<Vec<u64>>> {
     let client = open(dir)?;
     let end = start()?;
@@ -139,7 +166,7 @@ fn turns(dir: &str) -> Result<Vec<Vec<u64>>> {
 }
 
 /// Uses the client's own `acquire`, not the builder on top of it, because that one tells of every sleep.
-fn turn(client: &Client) -> Result<Turn> {
+fn turn(client: &Client) -> Result<Handoff> {
     let resource = Resource { kind: Kind::Lock, name: Name::new(LOCK)? };
     let claim = GrantRequest {
         processes: vec![client.this_process().clone()],
@@ -160,7 +187,7 @@ fn turn(client: &Client) -> Result<Turn> {
     let input = lock::Input::Release { holder: grant.claim.holder, epoch: grant.epoch };
     client.ask(Request::Lock(resource.name, input), Vec::new())?;
     let (epoch, ticket) = (grant.epoch.0.unsigned_abs(), grant.ticket.map_or(0, |ticket| ticket.0.unsigned_abs()));
-    Ok(Turn { called, joined, granted, released, epoch, ticket, sleeps })
+    Ok(Handoff { called, joined, granted, released, epoch, ticket, sleeps })
 }
 
 fn granted(acquisition: Acquisition) -> Result<Grant> {

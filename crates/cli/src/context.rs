@@ -7,7 +7,7 @@ use banksman_adapters::ids;
 use banksman_core::{Epoch, HolderId, RequestId};
 pub(crate) use banksman_runtime::caller::variable;
 use banksman_runtime::config::Environment;
-use banksman_runtime::{Client, Place, Project, ProjectError, Sessions, caller};
+use banksman_runtime::{Client, Project, ProjectError, Sessions, StoreUrl, caller};
 use banksman_store::Reader;
 
 use crate::failure::Failure;
@@ -41,7 +41,7 @@ impl Context {
     }
 
     /// The store, if it was named: by a flag, by its variable, or by the user's settings.
-    pub(crate) fn place(&self) -> Result<Option<Place>, Failure> {
+    pub(crate) fn place(&self) -> Result<Option<StoreUrl>, Failure> {
         Ok(Project::named_store(&self.directory(), &self.surroundings())?)
     }
 

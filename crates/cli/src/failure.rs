@@ -2,16 +2,17 @@
 
 use banksman_runtime::caller::CallerError;
 use banksman_runtime::config::{ConfigError, Problem, Source};
+use banksman_runtime::workspaces::WorkspaceError;
 use banksman_runtime::{Error, ProjectError, RunbookError};
 use banksman_store::StoreError;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::exit_codes as exit;
+use crate::format;
 use crate::terminal;
 use crate::views;
 use crate::views::problems::{RunbookProblem, SettingProblem};
-use crate::words;
 
 /// Why a command did not do what it was asked.
 #[derive(Debug, Serialize)]
@@ -112,7 +113,7 @@ impl From<StoreError> for Failure {
                 return Failure::new(exit::CONFIG, "STORE_MOVED", message)
                     .hint(format!(
                         "use it there: BANKSMAN_STORE={url}; if that was a mistake: banksman store copy --undo FROM {url}",
-                        url = words::quoted(&to)
+                        url = format::quoted(&to)
                     ))
                     .detail("movedTo", &to);
             }
@@ -209,6 +210,30 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<WorkspaceError> for Failure {
+    fn from(error: WorkspaceError) -> Failure {
+        let message = error.to_string();
+        let (exit, code) = match error {
+            WorkspaceError::Store(error) => return error.into(),
+            WorkspaceError::Project(error) => return error.into(),
+            WorkspaceError::NoRepository(_) => (exit::USAGE, "NO_REPOSITORY"),
+            WorkspaceError::NoCommits => (exit::USAGE, "NO_COMMITS"),
+            WorkspaceError::NoBase(_) => (exit::USAGE, "NO_BASE"),
+            WorkspaceError::CheckedOut { .. } => (exit::USAGE, "BRANCH_CHECKED_OUT"),
+            WorkspaceError::InTheWay(_) | WorkspaceError::NotSaved { .. } => (exit::ERROR, "NOT_REMOVED"),
+            WorkspaceError::Elsewhere { .. } => (exit::ERROR, "WORKSPACE_ELSEWHERE"),
+            WorkspaceError::InUse { .. } => (exit::LOCKED, "WORKSPACE_IN_USE"),
+            WorkspaceError::Fenced => (exit::FENCED, "FENCED"),
+            WorkspaceError::Unknown(_) => (exit::NOT_FOUND, "WORKSPACE_NOT_FOUND"),
+            WorkspaceError::Path(_) => (exit::USAGE, "USAGE"),
+            WorkspaceError::Setup(_) => (exit::ERROR, "SETUP"),
+            WorkspaceError::Git(_) => (exit::ERROR, "GIT"),
+            WorkspaceError::Io { .. } => (exit::ERROR, "SYSTEM"),
+        };
+        Failure::new(exit, code, message)
+    }
+}
+
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Failure {
         let problems: Vec<_> = error.problems.iter().map(SettingProblem::from).collect();
@@ -225,7 +250,7 @@ fn config_hint(problem: &Problem) -> String {
         (None | Some(Source::Default), _) => "banksman config list shows every key".into(),
         (Some(Source::Environment(variable)), _) => format!("unset {variable}, or give it another value"),
         (Some(Source::User(_) | Source::Project(_)), Some(key)) => {
-            format!("edit the file, or: banksman config set{flag} {} {}", key.name, words::quoted(key.example()))
+            format!("edit the file, or: banksman config set{flag} {} {}", key.name, format::quoted(key.example()))
         }
         (Some(Source::User(_) | Source::Project(_)), None) => "edit the file: correct the line, or remove it".into(),
     }
@@ -257,14 +282,14 @@ impl From<ProjectError> for Failure {
             }
             ProjectError::ChangedSince { ref to } => Failure::new(exit::USAGE, "STORE_CHANGED", message).hint(format!(
                 "nothing was changed; to move the project back as it is now: banksman store copy {} FROM",
-                words::quoted(to)
+                format::quoted(to)
             )),
             ProjectError::TwoStores { local, other } => Failure::new(exit::CONFIG, "TWO_STORES", message)
                 .hint(format!(
                     "name the one to use: BANKSMAN_STORE={file} or BANKSMAN_STORE={server}; to move what is in the file: \
                      banksman store copy {file} {server}",
-                    file = words::quoted(format_args!("sqlite:{}", local.display())),
-                    server = words::quoted(&other)
+                    file = format::quoted(format_args!("sqlite:{}", local.display())),
+                    server = format::quoted(&other)
                 ))
                 .detail("local", &local)
                 .detail("other", &other),

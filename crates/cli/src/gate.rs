@@ -19,7 +19,7 @@ use crate::terminal;
 /// The hidden first argument.
 const MARK: &str = "__gate";
 
-/// The near end: the child that waits, and the pipe that lets it go.
+/// The client: the child that waits, and the pipe that lets it go.
 pub(crate) struct Gate {
     child: Child,
     pipe: File,
@@ -64,7 +64,7 @@ impl Gate {
     }
 }
 
-/// The far end. Returns `None` if this process is not a gate.
+/// The server. Returns `None` if this process is not a gate.
 pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
     let mut args = args.iter().skip(1);
     if args.next()? != MARK {

@@ -3,10 +3,12 @@
 #[macro_use]
 mod subcommands;
 
+mod board;
 mod commands;
 mod context;
 mod exit_codes;
 mod failure;
+mod format;
 mod gate;
 mod merge_branch;
 mod output_queue;
@@ -18,7 +20,6 @@ mod signals;
 mod table;
 mod terminal;
 mod views;
-mod words;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -28,8 +29,9 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 
 use commands::{
-    completions, config, decisions, demo, doctor, events, guards, init, locks, man, notify, pipelines, queues, run, runbooks,
-    sections, semaphores, sessions, status, store, tasks, trust, why, workers,
+    agents, bus, completions, config, decisions, demo, do_tasks, doctor, events, guards, init, landing, locks, man, notify,
+    pipelines, queues, recover, report, run, runbooks, sections, semaphores, sessions, status, store, tasks, timeline, top,
+    trust, why, workers, workspaces,
 };
 use context::Context;
 use printer::Printer;
@@ -76,6 +78,11 @@ struct Global {
 subcommands! {
     enum Command {
         Init(init::Init),
+        #[command(name = "do")]
+        Do(do_tasks::Do),
+        Ls(tasks::List),
+        Ps(sessions::List),
+        Logs(tasks::Logs),
         #[command(visible_alias = "lock")]
         Locks(locks::Locks),
         #[command(visible_alias = "semaphore")]
@@ -92,12 +99,23 @@ subcommands! {
         Workers(workers::Workers),
         #[command(visible_alias = "event")]
         Events(events::Events),
+        Bus(bus::Bus),
         #[command(visible_alias = "section")]
         Sections(sections::Sections),
         #[command(visible_alias = "task")]
         Tasks(tasks::Tasks),
+        #[command(visible_alias = "workspace")]
+        Workspaces(workspaces::Workspaces),
+        #[command(visible_alias = "agent")]
+        Agents(agents::Agents),
+        Recover(recover::Recover),
         Run(run::Run),
+        Land(landing::Land),
+        Landing(landing::Landing),
         Status(status::Status),
+        Top(top::TopCommand),
+        Timeline(timeline::TimelineCommand),
+        Report(report::Report),
         Why(why::Why),
         #[command(visible_alias = "session")]
         Sessions(sessions::Sessions),
@@ -121,6 +139,7 @@ fn main() -> ExitCode {
     if let Some(status) = gate::enter(&args).or_else(|| merge_branch::enter(&args)) {
         return status;
     }
+    completions::enter();
     let matched = Cli::command().try_get_matches_from(&args);
     let parsed = matched.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match parsed {
@@ -148,7 +167,13 @@ fn main() -> ExitCode {
 /// The command in words, as the JSON envelope names it: an alias counts as the name that it stands for.
 fn command_name(matches: &ArgMatches) -> String {
     let verbs = std::iter::successors(matches.subcommand(), |(_, matches)| matches.subcommand());
-    verbs.map(|(name, _)| name).collect::<Vec<_>>().join(" ")
+    let words = verbs.map(|(name, _)| name).collect::<Vec<_>>().join(" ");
+    match words.as_str() {
+        "ls" => "tasks list".into(),
+        "ps" => "sessions list".into(),
+        "logs" => "tasks logs".into(),
+        _ => words,
+    }
 }
 
 /// A command line that cannot be understood; also help and version, which are no mistakes.

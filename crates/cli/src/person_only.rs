@@ -13,9 +13,11 @@ const COMMANDS: [&str; 5] = ["config set", "decisions resolve", "decisions revie
 
 /// Refuses a command that only a person may give, inside of a run.
 pub(crate) fn check(command: &str, context: &Context) -> Result<(), Failure> {
-    if !COMMANDS.contains(&command) {
-        return Ok(());
-    }
+    if COMMANDS.contains(&command) { require_person(command, context) } else { Ok(()) }
+}
+
+/// Refuses what only a person may do, inside of a run.
+pub(crate) fn require_person(command: &str, context: &Context) -> Result<(), Failure> {
     let Some(run) = variable("BANKSMAN_RUN").filter(|run| !is_over(run, context)) else { return Ok(()) };
     let message = format!("banksman {command} is for people, and this is inside of run {run}");
     Err(Failure::new(exit::NOT_PERMITTED, "INSIDE_RUN", message)

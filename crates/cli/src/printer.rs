@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
-use crate::commands::Done;
+use crate::commands::ExitResult;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::terminal::{self, LogFilter, Notation, Style};
@@ -45,7 +45,7 @@ struct Failed<'a> {
 
 impl Printer {
     /// The result of a command that did what it was asked: its view for programs, its words for people.
-    pub(crate) fn result(&self, view: &impl Serialize, human: impl AsRef<str>) -> Done {
+    pub(crate) fn result(&self, view: &impl Serialize, human: impl AsRef<str>) -> ExitResult {
         self.print(view, human);
         Ok(exit::OK)
     }
@@ -60,7 +60,11 @@ impl Printer {
         if self.json {
             self.try_line(&json(&Success { success: true, command: &self.command, data: view }))
         } else if !self.quiet {
-            self.try_line(human.as_ref().trim_end_matches('\n'))
+            let human = human.as_ref().trim_end_matches('\n');
+            match terminal::stdout_width() {
+                Some(width) => self.try_line(&terminal::wrap(human, width)),
+                None => self.try_line(human),
+            }
         } else {
             Ok(())
         }
@@ -119,6 +123,7 @@ impl Printer {
     /// A remark on stderr.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
+            let text = terminal::stderr_width().map_or_else(|| text.to_owned(), |width| terminal::wrap(text, width));
             self.stderr(&format!("{text}\n"));
         }
     }
@@ -147,9 +152,11 @@ impl Printer {
         !self.quiet && !self.json && std::io::stderr().is_terminal()
     }
 
-    /// Replaces the current line on stderr.
+    /// Replaces the current line on stderr. A line that is too long for the terminal is cut: one that wraps cannot be replaced.
     pub(crate) fn rewrite(&self, text: &str) {
-        self.write_stderr(&format!("\r\x1b[2K{}", self.render(text)));
+        let text = terminal::one_line(text);
+        let text = terminal::stderr_width().map_or_else(|| text.clone(), |width| terminal::cut(&text, width.saturating_sub(1)));
+        self.write_stderr(&format!("\r\x1b[2K{}", self.render(&text)));
     }
 
     fn stderr(&self, text: &str) {

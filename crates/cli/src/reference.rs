@@ -1,6 +1,9 @@
 //! The pages of docs/reference that are generated: from the definition of the command line, from the table of keys, and from
 //! the description of runbooks. `UPDATE_DOCS=1 cargo test -p banksman-cli reference` writes them anew.
 
+mod environment;
+mod events;
+
 use std::fmt::Write;
 
 use banksman_runtime::config::{Home, KEYS, Kind};
@@ -155,6 +158,9 @@ fn config_page() -> String {
             Kind::Switch(_) => "`on` or `off`",
             Kind::Notices(_) => "`all`, or words with commas between them",
             Kind::Program(_) => "a line for `sh`, or a list of words",
+            Kind::Directory(_) => "a directory",
+            Kind::List(_) => "texts with commas between them, or a list",
+            Kind::Size(_) => "bytes, as in `500MiB` or `2GiB`",
             Kind::Webhook(_) => "`https://…`",
             Kind::File(_) => "an absolute path",
         };

@@ -6,7 +6,7 @@ macro_rules! subcommands {
         subcommands! { enum $verbs { $($body)* } }
 
         impl $noun {
-            pub(crate) fn run(self, context: &crate::context::Context) -> crate::commands::Done {
+            pub(crate) fn run(self, context: &crate::context::Context) -> crate::commands::ExitResult {
                 self.verb.run(context)
             }
         }
@@ -18,7 +18,7 @@ macro_rules! subcommands {
         }
 
         impl $verbs {
-            fn run(self, context: &crate::context::Context) -> crate::commands::Done {
+            fn run(self, context: &crate::context::Context) -> crate::commands::ExitResult {
                 match self {
                     $($verbs::$verb(command) => command.run(context),)*
                 }

@@ -1,31 +1,194 @@
-//! Tables without frames: a header, columns that line up, nothing else.
+//! Tables without frames: a header, columns that line up, and on a terminal no line that is longer than it is wide.
 
-use unicode_width::UnicodeWidthStr;
+use std::cmp::Ordering;
 
+use clap::Args;
+
+use crate::failure::Failure;
 use crate::printer::DIM;
 use crate::terminal;
 
-/// A table with these columns; those whose name ends with `>` stand to the right. Cells may be styled, and each stays in its
-/// line.
+/// What stands between two columns.
+const GAP: usize = 2;
+
+/// How narrow a column gets before less important ones are left out, and after that.
+const COMFORTABLE: usize = 20;
+const TIGHT: usize = 6;
+
+/// Which columns of a table to show, in which order, and how to order its rows.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct TableFlags {
+    /// Show these columns of the table, in this order
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    columns: Vec<String>,
+    /// Order the table by this column; -NAME reverses it
+    #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
+    sort: Option<String>,
+}
+
+/// A column, as its name says: `>` behind the name stands for "to the right", `~` for "may be cut", `?` for "may be left out", `??` for
+/// "is left out earlier", and `!` for "shown only if asked for".
+#[derive(Debug, Clone, Copy)]
+struct Column<'a> {
+    name: &'a str,
+    is_right: bool,
+    may_be_cut: bool,
+    /// The larger, the earlier it is left out; 0 is never.
+    optional: usize,
+    is_extra: bool,
+}
+
+impl Column<'_> {
+    fn parse(text: &str) -> Column<'_> {
+        let name = text.trim_end_matches(['>', '~', '?', '!']);
+        let marks = &text[name.len()..];
+        Column {
+            name,
+            is_right: marks.contains('>'),
+            may_be_cut: marks.contains('~'),
+            optional: marks.matches('?').count(),
+            is_extra: marks.contains('!'),
+        }
+    }
+}
+
+/// A table with these columns ([`Column`]). Cells may be styled, and each stays in its line.
 pub(crate) fn render(columns: &[&str], rows: Vec<Vec<String>>) -> String {
-    let rows: Vec<Vec<String>> = rows.into_iter().map(|row| row.iter().map(|cell| terminal::one_line(cell)).collect()).collect();
-    let header: Vec<String> = columns.iter().map(|column| column.trim_end_matches('>').to_owned()).collect();
-    let width = |index: usize| rows.iter().chain([&header]).map(|row| shown_width(&row[index])).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    TableFlags::default().render(columns, rows).expect("nothing was asked for that is not there")
+}
+
+/// The lines of a table in so many columns, its header first.
+pub(crate) fn lines(columns: &[&str], rows: Vec<Vec<String>>, width: usize) -> Vec<String> {
+    let columns: Vec<Column<'_>> = columns.iter().map(|column| Column::parse(column)).collect();
+    let rows = rows.iter().map(|row| row.iter().map(|cell| terminal::one_line(cell)).collect()).collect();
+    draw(&columns, rows, Some(width)).lines().map(str::to_owned).collect()
+}
+
+impl TableFlags {
+    /// Whether the rows are to be in another order than that of the list.
+    pub(crate) fn is_sorted(&self) -> bool {
+        self.sort.is_some()
+    }
+
+    /// The table as it was asked for.
+    pub(crate) fn render(&self, columns: &[&str], mut rows: Vec<Vec<String>>) -> Result<String, Failure> {
+        let columns: Vec<Column<'_>> = columns.iter().map(|column| Column::parse(column)).collect();
+        if let Some(sort) = &self.sort {
+            let (name, is_reversed) = sort.strip_prefix('-').map_or((sort.as_str(), false), |name| (name, true));
+            let index = find(&columns, name)?;
+            rows.sort_by(|a, b| {
+                let order = compare(&a[index], &b[index]);
+                if is_reversed { order.reverse() } else { order }
+            });
+        }
+        let chosen: Vec<usize> = match &self.columns[..] {
+            [] => (0..columns.len()).filter(|index| !columns[*index].is_extra).collect(),
+            names => names.iter().map(|name| find(&columns, name)).collect::<Result<_, _>>()?,
+        };
+        let cells = rows.iter().map(|row| chosen.iter().map(|index| terminal::one_line(&row[*index])).collect());
+        let chosen: Vec<Column<'_>> = chosen.iter().map(|index| columns[*index]).collect();
+        Ok(draw(&chosen, cells.collect(), terminal::stdout_width()))
+    }
+
+    /// The flags as they are written on a command line.
+    pub(crate) fn words(&self) -> String {
+        let columns = (!self.columns.is_empty()).then(|| format!(" --columns {}", self.columns.join(",")));
+        let sort = self.sort.as_ref().map(|sort| format!(" --sort {sort}"));
+        columns.into_iter().chain(sort).collect()
+    }
+}
+
+/// The place of the column that a person means.
+fn find(columns: &[Column<'_>], wanted: &str) -> Result<usize, Failure> {
+    let wanted = wanted.trim().to_lowercase().replace('_', " ");
+    let found = columns.iter().position(|column| !column.name.is_empty() && column.name.to_lowercase() == wanted);
+    found.ok_or_else(|| {
+        let names = columns.iter().map(|column| column.name.to_lowercase()).filter(|name| !name.is_empty());
+        Failure::usage(format!("there is no column {wanted:?}"))
+            .hint(format!("the columns are {}", names.collect::<Vec<_>>().join(", ")))
+    })
+}
+
+/// Orders two cells as people read them: numbers, sizes and durations by what they mean, text without regard to case.
+fn compare(one: &str, other: &str) -> Ordering {
+    let (one, other) = (terminal::plain(one), terminal::plain(other));
+    match (quantity(&one), quantity(&other)) {
+        (Some(one), Some(other)) => one.total_cmp(&other),
+        // What has no figure comes last.
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => one.to_lowercase().cmp(&other.to_lowercase()),
+    }
+}
+
+/// The figure of a cell such as `1,200`, `3.2 MiB`, `2/4`, `3m12s` or `5h03m ago`.
+fn quantity(cell: &str) -> Option<f64> {
+    let mut rest = cell.trim().trim_start_matches("in ");
+    let mut total: Option<f64> = None;
+    while rest.starts_with(|c: char| c.is_ascii_digit()) {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ',').unwrap_or(rest.len());
+        let number: f64 = rest[..end].replace(',', "").parse().ok()?;
+        rest = rest[end..].trim_start();
+        let end = rest.find(|c: char| !c.is_alphabetic()).unwrap_or(rest.len());
+        let unit = match &rest[..end] {
+            "ms" => 0.001,
+            "m" => 60.0,
+            "h" => 3_600.0,
+            "d" => 86_400.0,
+            "KiB" => 1_024.0,
+            "MiB" => 1_048_576.0,
+            _ => 1.0,
+        };
+        total = Some(total.unwrap_or(0.0) + number * unit);
+        rest = &rest[end..];
+    }
+    total
+}
+
+fn draw(columns: &[Column<'_>], rows: Vec<Vec<String>>, limit: Option<usize>) -> String {
+    let header: Vec<String> = columns.iter().map(|column| column.name.to_owned()).collect();
+    let natural = |index: usize| rows.iter().chain([&header]).map(|row| terminal::width(&row[index])).max().unwrap_or(0);
+    let natural: Vec<usize> = (0..columns.len()).map(natural).collect();
+    let widths = fit(columns, &natural, limit);
     let line = |row: &[String]| {
-        let cells = row.iter().zip(columns).zip(&widths).map(|((cell, column), width)| {
-            let padding = " ".repeat(width - shown_width(cell));
-            if column.ends_with('>') { format!("{padding}{cell}") } else { format!("{cell}{padding}") }
+        let cells = row.iter().zip(columns).zip(&widths).filter_map(|((cell, column), width)| {
+            let cell = terminal::cut(cell, (*width)?);
+            let padding = " ".repeat(width.unwrap_or(0).saturating_sub(terminal::width(&cell)));
+            Some(if column.is_right { format!("{padding}{cell}") } else { format!("{cell}{padding}") })
         });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        let line = cells.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end().to_owned();
+        limit.map_or_else(|| line.clone(), |limit| terminal::cut(&line, limit))
     };
     let lines = rows.iter().map(|row| line(row));
     lines.fold(format!("{DIM}{}{DIM:#}", line(&header)), |text, line| text + "\n" + &line)
 }
 
-/// How many columns of a terminal a cell takes, without its styles.
-fn shown_width(cell: &str) -> usize {
-    terminal::plain(cell).width()
+/// How wide each column is; none if it is left out. Wide columns that may be cut give way first, as long as they stay comfortable to
+/// read; then the least important ones are left out; then the rest is cut further.
+fn fit(columns: &[Column<'_>], natural: &[usize], limit: Option<usize>) -> Vec<Option<usize>> {
+    let mut widths: Vec<Option<usize>> = natural.iter().copied().map(Some).collect();
+    let Some(limit) = limit else { return widths };
+    loop {
+        let at_most = |level: usize, index: usize| {
+            let least = if columns[index].may_be_cut { natural[index].min(level) } else { natural[index] };
+            widths[index].map(|_| least)
+        };
+        let total = |level: usize| {
+            let shown: Vec<usize> = (0..columns.len()).filter_map(|index| at_most(level, index)).collect();
+            shown.iter().sum::<usize>() + GAP * shown.len().saturating_sub(1)
+        };
+        let last = (0..columns.len()).filter(|index| widths[*index].is_some() && columns[*index].optional > 0);
+        let last = last.max_by_key(|index| (columns[*index].optional, *index));
+        let floor = if last.is_some() { COMFORTABLE } else { TIGHT };
+        if total(floor) > limit
+            && let Some(last) = last
+        {
+            widths[last] = None;
+            continue;
+        }
+        let level = (floor..=limit.max(floor)).rev().find(|level| total(*level) <= limit).unwrap_or(floor);
+        return (0..columns.len()).map(|index| at_most(level, index)).collect();
+    }
 }
 
 #[cfg(test)]
@@ -33,13 +196,72 @@ mod tests {
     use super::*;
     use crate::printer::GREEN;
 
+    fn shown(names: &[&str], rows: &[&[&str]], limit: usize) -> String {
+        let columns: Vec<Column<'_>> = names.iter().map(|name| Column::parse(name)).collect();
+        let rows = rows.iter().map(|row| row.iter().map(|cell| (*cell).to_owned()).collect()).collect();
+        terminal::plain(&draw(&columns, rows, Some(limit)))
+    }
+
     #[test]
     fn columns_line_up_whatever_is_in_them() {
         let rows = vec![
             vec!["a\nb".into(), format!("{GREEN}held{GREEN:#}"), "3".into()],
             vec!["漢字".into(), "free".into(), "12".into()],
+            vec!["👩‍👩‍👧‍👦❤️".into(), "free".into(), "1".into()],
         ];
         let text = terminal::plain(&render(&["NAME", "STATE", "N>"], rows));
-        assert_eq!(text, "NAME  STATE   N\na\\nb  held    3\n漢字  free   12");
+        assert_eq!(text, "NAME  STATE   N\na\\nb  held    3\n漢字  free   12\n👩‍👩‍👧‍👦❤️  free    1");
+    }
+
+    #[test]
+    fn wide_columns_give_way_then_unimportant_ones_are_left_out() {
+        let names = ["ID", "TITLE~", "RUNNER??", "ERROR~?", "FOR>"];
+        let rows: &[&[&str]] =
+            &[&["t-1", "A title that is somewhat long", "runner-1234", "an error that is long as well", "12s"]];
+        let at = |limit| shown(&names, rows, limit);
+        let wide = at(79);
+        assert!(wide.contains("runner-1234") && wide.contains("A title that is somewhat l…"), "{wide}");
+        assert_eq!(
+            at(60),
+            "ID   TITLE                     ERROR                     FOR\nt-1  A title that is somewha…  an error that is long a…  12s"
+        );
+        assert_eq!(at(40), "ID   TITLE                          FOR\nt-1  A title that is somewhat long  12s");
+        assert_eq!(at(20), "ID   TITLE       FOR\nt-1  A title t…  12s");
+        assert_eq!(at(10), "ID   TITL…\nt-1  A ti…");
+        for limit in 1..90 {
+            let text = at(limit);
+            assert!(text.lines().all(|line| terminal::width(line) <= limit), "{limit}: {text}");
+        }
+    }
+
+    #[test]
+    fn characters_are_never_cut_in_two() {
+        let family = "👩‍👩‍👧‍👦";
+        let text = shown(&["N~"], &[&[&format!("{family}{family}{family}{family}{family}")]], 8);
+        assert_eq!(text, format!("N\n{family}{family}{family}…"));
+        assert_eq!(shown(&["N~"], &[&["漢字漢字漢字"]], 8), "N\n漢字漢…");
+    }
+
+    #[test]
+    fn rows_are_ordered_by_what_they_mean() {
+        let mut cells = ["3m12s", "480ms", "-", "2d04h", "12s"];
+        cells.sort_by(|a, b| compare(a, b));
+        assert_eq!(cells, ["480ms", "12s", "3m12s", "2d04h", "-"]);
+        let mut cells = ["10 KiB", "1.5 MiB", "512 bytes"];
+        cells.sort_by(|a, b| compare(a, b));
+        assert_eq!(cells, ["512 bytes", "10 KiB", "1.5 MiB"]);
+        let mut cells = ["beta", "Alpha", "10", "9"];
+        cells.sort_by(|a, b| compare(a, b));
+        assert_eq!(cells, ["9", "10", "Alpha", "beta"]);
+    }
+
+    #[test]
+    fn columns_are_chosen_by_name() {
+        let flags = TableFlags { columns: vec!["n".into(), "Name".into()], sort: Some("-n".into()) };
+        let rows = || vec![vec!["a".to_owned(), "1".into(), "x".into()], vec!["b".into(), "2".into(), "y".into()]];
+        assert_eq!(terminal::plain(&flags.render(&["NAME", "N>!", "X"], rows()).unwrap()), "N  NAME\n2  b\n1  a");
+        assert_eq!(terminal::plain(&render(&["NAME", "N>!", "X"], rows())), "NAME  X\na     x\nb     y");
+        let wrong = TableFlags { columns: vec!["nmae".into()], sort: None };
+        assert_eq!(wrong.render(&["NAME"], Vec::new()).unwrap_err().hint.unwrap(), "the columns are name");
     }
 }

@@ -7,9 +7,13 @@
 mod log_filter;
 
 use std::fmt::{self, Write};
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
 use banksman_adapters::ids;
+use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::UnicodeWidthStr;
 
 pub(crate) use log_filter::LogFilter;
 
@@ -90,6 +94,83 @@ pub(crate) fn one_line(text: &str) -> String {
     out
 }
 
+/// How many columns of a terminal a text takes, without its styles.
+pub(crate) fn width(text: &str) -> usize {
+    plain(text).width()
+}
+
+/// A text of one line cut to so many columns of a terminal, with an ellipsis in place of what is missing. Its styles stay.
+pub(crate) fn cut(text: &str, limit: usize) -> String {
+    if width(text) <= limit {
+        return text.to_owned();
+    }
+    let (mut out, mut left, mut is_full) = (String::with_capacity(text.len()), limit.saturating_sub(1), limit == 0);
+    for piece in pieces(text) {
+        match piece {
+            Piece::Style(parameters) => write!(out, "{OPEN}{}{parameters}{CLOSE}", secret()).expect("a string takes everything"),
+            Piece::Text(text) => {
+                for character in text.graphemes(true) {
+                    match left.checked_sub(character.width()).filter(|_| !is_full) {
+                        Some(rest) => {
+                            left = rest;
+                            out.push_str(character);
+                        }
+                        None if is_full => break,
+                        None => {
+                            is_full = true;
+                            out.push('…');
+                        }
+                    }
+                }
+            }
+        }
+    }
+    out
+}
+
+/// A text whose lines are broken between words where they are too long, with what follows below the beginning of the words. Lines that
+/// name a command to try stay as they are: they are copied.
+pub(crate) fn wrap(text: &str, limit: usize) -> String {
+    let wrap = |line: &str| {
+        let plain = plain(line);
+        let indent = plain.len() - plain.trim_start_matches([' ', '-', '·']).len();
+        let is_command = ["try: ", "hint: ", "next: "].iter().any(|word| plain.trim_start().starts_with(word));
+        if plain.width() <= limit || is_command || indent + 20 > limit {
+            return line.to_owned();
+        }
+        let (mut out, mut used) = (String::new(), 0);
+        for word in line.split_inclusive(' ') {
+            let wide = width(word.trim_end_matches(' '));
+            if used > indent && used + wide > limit {
+                out.truncate(out.trim_end_matches(' ').len());
+                out.push('\n');
+                out.push_str(&" ".repeat(indent));
+                used = indent;
+            }
+            out.push_str(word);
+            used += width(word);
+        }
+        out
+    };
+    text.split('\n').map(wrap).collect::<Vec<_>>().join("\n")
+}
+
+/// How many columns the terminal has that stdout is, if it is one.
+pub(crate) fn stdout_width() -> Option<usize> {
+    columns(io::stdout())
+}
+
+/// The same of stderr.
+pub(crate) fn stderr_width() -> Option<usize> {
+    columns(io::stderr())
+}
+
+fn columns(stream: impl AsFd + IsTerminal) -> Option<usize> {
+    let size = stream.is_terminal().then(|| rustix::termios::tcgetwinsize(stream).ok()).flatten()?;
+    // One that does not know its size has none.
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
 /// A drawing of another library, whose colours are escape sequences and which has already neutralised what it draws: its colours become styles.
 pub(crate) fn from_ansi(drawing: &str) -> String {
     let mut out = String::with_capacity(drawing.len());
@@ -105,6 +186,23 @@ pub(crate) fn from_ansi(drawing: &str) -> String {
         }
     }
     out
+}
+
+/// A text in parts of one style each, with everything else that a terminal would obey spelt out.
+pub(crate) fn styled(text: &str) -> Vec<(&str, String)> {
+    let (mut parts, mut style) = (Vec::new(), "");
+    for piece in pieces(text) {
+        match piece {
+            Piece::Style("0") => style = "",
+            Piece::Style(parameters) => style = parameters,
+            Piece::Text(text) => {
+                let mut out = String::new();
+                escape(text, Notation::Text, true, &mut out);
+                parts.push((style, out));
+            }
+        }
+    }
+    parts
 }
 
 enum Piece<'a> {
@@ -184,6 +282,18 @@ mod tests {
         assert_eq!(plain(&text), format!("{spelt}\n\tnext\n"));
         assert_eq!(render(&one_line(&text), Notation::Text), format!("\x1b[1;31m{spelt}\x1b[0m\\n\\tnext\\r\\n"));
         assert_eq!(plain(&format!("{}x{:#}", Style::PLAIN, Style::PLAIN)), "x");
+    }
+
+    #[test]
+    fn long_lines_are_broken_between_words() {
+        let text =
+            "  - lock production is held by ada, and has been for a while now\n    try: banksman locks show production --json";
+        let wrapped = "  - lock production is held by ada,\n    and has been for a while now\n    try: banksman locks show production --json";
+        assert_eq!(wrap(text, 36), wrapped);
+        assert_eq!(
+            plain(&wrap(&format!("{RED}one two{RED:#} three four five six seven"), 24)),
+            "one two three four five\nsix seven"
+        );
     }
 
     #[test]

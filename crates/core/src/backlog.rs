@@ -4,18 +4,22 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent::AgentEnd;
 use crate::decision::Decision;
-use crate::event::Resource;
-use crate::ids::{DecisionId, Epoch, HolderId, ImportId, RunId, RunnerId, SectionId, Seq, TaskId, Title};
+use crate::ids::{
+    DecisionId, Epoch, HolderId, ImportId, LandingId, Name, RunId, RunnerId, SectionId, Seq, TaskId, Ticket, Title,
+};
 use crate::import::Import;
+use crate::landing::{Entry, Target};
 use crate::pipeline::Pipeline;
 use crate::process::ProcessId;
 use crate::resource::grant::Address;
 use crate::step::{Now, OutboxCommand};
 use crate::task::dependencies;
 use crate::task::limits::Limits;
-use crate::task::{Ending, Need, RetryReason, Status, Task};
+use crate::task::{Need, RetryReason, RunEnd, Status, Task};
 use crate::time::{Lease, Span, Stamp, Wall};
+use crate::workspace::Workspace;
 
 /// Tasks and all that belongs to them, or the part of it that one decision needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -35,9 +39,11 @@ pub struct Backlog {
     /// The questions for people.
     pub decisions: BTreeMap<DecisionId, Decision>,
     /// Whether there is something new to be said of the whole.
-    pub finish: Finish,
+    pub totals: BacklogTotals,
     /// The pipelines, each under the id of its task.
     pub pipelines: BTreeMap<TaskId, Pipeline>,
+    /// The workspaces, each under the id of its owner.
+    pub workspaces: BTreeMap<TaskId, Workspace>,
     /// The imports that are not finished.
     pub imports: BTreeMap<ImportId, Import>,
     /// Claims that ended against the will of their holders, who were not told yet.
@@ -45,6 +51,10 @@ pub struct Backlog {
     /// The tasks that are added as part of an import. It is for the row alone, and read back only with the tasks of an import
     /// that is dropped.
     pub imported: BTreeMap<TaskId, ImportId>,
+    /// The entries of merge queues.
+    pub landings: BTreeMap<LandingId, Entry>,
+    /// The branches that they land on.
+    pub landing_targets: BTreeMap<Name, Target>,
     /// How much may be under way; `None` until the first runner, or a person, has set it. It is read with every row.
     pub limits: Option<Limits>,
 }
@@ -66,11 +76,11 @@ pub struct LostClaim {
 
 /// What is known of the backlog as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Finish {
+pub struct BacklogTotals {
     /// When it was last said that there is nothing left to do: the number of that event.
-    pub told: Seq,
+    pub finished_at: Seq,
     /// The last run that began.
-    pub last: Epoch,
+    pub last_run: Epoch,
     /// How many tasks stand how, as far as they were counted.
     pub counts: BTreeMap<Status, u64>,
     /// How many items of workers are dead, likewise.
@@ -130,7 +140,7 @@ pub struct Run {
     /// Until when nobody else may take it for lost, while it lives.
     pub lease: Option<RunLease>,
     /// How and when it ended.
-    pub ended: Option<Ended>,
+    pub ended: Option<RunEndRecord>,
 }
 
 /// What a runner has promised where others may not be able to see whether it lives, as on another machine: it renews,
@@ -172,9 +182,9 @@ pub struct Session {
 
 /// How and when a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct RunEndRecord {
     /// How.
-    pub ending: Ending,
+    pub ending: RunEnd,
     /// When, for people.
     pub at: Wall,
     /// What is to be said beside it, such as output that could not be kept.
@@ -189,6 +199,9 @@ pub struct Ended {
     /// How long its command ran, by the clock of its keeper, if it ended by itself before anybody asked it to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ran: Option<Span>,
+    /// What its agent program came to, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Box<AgentEnd>>,
     /// The last that it has printed, if it is a phase of a pipeline. It is not kept: the log has it.
     #[serde(skip)]
     pub tail: Option<Box<str>>,
@@ -207,8 +220,14 @@ pub struct Runner {
     pub sections: Vec<SectionId>,
     /// How many runs it starts at most.
     pub max_runs: Option<u32>,
-    /// What it found in the way of tasks that are ready otherwise.
-    pub watching: Vec<Resource>,
+    /// Whether it ends when there is nothing left to do.
+    pub until_idle: bool,
+    /// What it waits for while it sleeps, if it could take tasks.
+    pub idle: Option<Idle>,
+    /// When it was woken, if it has not called since.
+    pub woken: Option<Lease>,
+    /// Whether it is the one that is woken for whatever is not a task to take.
+    pub has_duty: bool,
     /// Since when it runs.
     pub started: Stamp,
     /// When it was last heard of. Only kept up where it has a lease.
@@ -217,6 +236,17 @@ pub struct Runner {
     pub terms: Option<Terms>,
     /// What its machine has not enough of to start runs.
     pub shortage: Option<Shortage>,
+}
+
+/// A runner that found nothing more to take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Idle {
+    /// How many tasks it could take.
+    pub wants: u32,
+    /// Who waits for longest is woken first.
+    pub ticket: Ticket,
+    /// It has seen tasks that only a limit of the project keeps from starting.
+    pub is_limited: bool,
 }
 
 /// A runner cannot start as many runs as it could have, because its machine has not enough of something.
@@ -246,7 +276,7 @@ pub struct OutboxEntry {
 }
 
 /// How often an outbox command is tried.
-pub const ERRAND_ATTEMPTS: u32 = 5;
+pub const COMMAND_ATTEMPTS: u32 = 5;
 
 impl Run {
     /// Whether it may have live processes.
@@ -279,10 +309,10 @@ impl Run {
     }
 }
 
-impl Ended {
+impl RunEndRecord {
     /// How it ended, and when, with nothing to be said beside.
-    pub fn new(ending: Ending, at: Wall, note: Option<Box<str>>) -> Ended {
-        Ended { ending, at, note, setback: None, error: None, ran: None, tail: None }
+    pub fn new(ending: RunEnd, at: Wall, note: Option<Box<str>>) -> RunEndRecord {
+        RunEndRecord { ending, at, note, setback: None, error: None, ran: None, agent: None, tail: None }
     }
 }
 
@@ -294,7 +324,7 @@ impl OutboxEntry {
 
     /// Whether it was tried so often that only a person can say how to go on.
     pub fn is_dead(&self) -> bool {
-        self.attempts >= ERRAND_ATTEMPTS
+        self.attempts >= COMMAND_ATTEMPTS
     }
 
     /// It was tried in vain: the next time comes later and later.
@@ -304,10 +334,10 @@ impl OutboxEntry {
     }
 }
 
-impl Finish {
+impl BacklogTotals {
     /// Whether something was done since people were told that there is nothing left to do.
-    pub fn is_news(&self) -> bool {
-        self.last > Epoch::from(self.told)
+    pub fn has_run_since(&self) -> bool {
+        self.last_run > Epoch::from(self.finished_at)
     }
 }
 
@@ -366,7 +396,10 @@ mod tests {
             address: Address("nowhere".into()),
             sections: Vec::new(),
             max_runs: None,
-            watching: Vec::new(),
+            until_idle: false,
+            idle: None,
+            woken: None,
+            has_duty: false,
             started: Stamp::default(),
             seen: Lease(1_000),
             terms: terms.map(|(ttl, folder)| Terms { ttl: Span::from_ms(ttl), folder: folder.into() }),
@@ -406,7 +439,7 @@ mod tests {
         assert!(!run.is_lost(&at(1_399, 100)) && run.is_lost(&at(1_400, 100)));
         run.renew(&owner, Lease(1_200));
         assert!(!run.is_lost(&at(1_499, 0)) && run.is_lost(&at(1_500, 0)));
-        run.ended = Some(Ended::new(Ending::Lost, Wall(0), None));
+        run.ended = Some(RunEndRecord::new(RunEnd::Lost, Wall(0), None));
         assert!(!run.is_lost(&at(9_999, 0)));
     }
 

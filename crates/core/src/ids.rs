@@ -170,6 +170,18 @@ text_id!(
     ID_LIMIT
 );
 text_id!(
+    /// An entry of a merge queue.
+    LandingId,
+    "landing id",
+    ID_LIMIT
+);
+text_id!(
+    /// A message, named by its sender.
+    MessageId,
+    "message id",
+    NAME_LIMIT
+);
+text_id!(
     /// Many tasks that are handed over together.
     ImportId,
     "import id",
@@ -200,9 +212,26 @@ impl TaskId {
         Name::new(&format!("task:{self}")).expect("an id is short and plain")
     }
 
+    /// The lock of its workspace: who works in it holds it, or who removes it.
+    pub fn workspace_lock(&self) -> Name {
+        Name::new(&format!("workspace:{self}")).expect("an id is short and plain")
+    }
+
+    /// The lock that a dispatch to it holds.
+    pub fn dispatch_lock(&self) -> Name {
+        Name::new(&format!("dispatch:{self}")).expect("an id is short and plain")
+    }
+
     /// The pipeline of the task as a holder of locks that are held across its phases.
     pub fn pipeline_holder(&self) -> HolderId {
         HolderId::new(&format!("pipeline:{self}")).expect("an id is short and plain")
+    }
+}
+
+impl HolderId {
+    /// Whether it is a pipeline, which holds locks across its phases.
+    pub fn is_pipeline(&self) -> bool {
+        self.0.starts_with("pipeline:")
     }
 }
 
@@ -238,6 +267,11 @@ impl Name {
         TaskId::new(self.0.strip_prefix("task:")?).ok()
     }
 
+    /// Whether it is the lock of a workspace.
+    pub fn is_workspace(&self) -> bool {
+        self.0.starts_with("workspace:")
+    }
+
     /// Whether it is the lock of a section.
     pub fn is_section(&self) -> bool {
         self.0.starts_with("section:")
@@ -265,7 +299,7 @@ impl Name {
     /// Why the name is reserved, if it is. Those of holders are, so that nobody takes the one for the other.
     fn reserved(&self) -> Option<&'static str> {
         let whole = ["runs", "roots"].into_iter().find(|name| self.as_str() == *name);
-        let prefixes = ["task:", "section:", "dispatch:", "run:", "runner:"];
+        let prefixes = ["task:", "section:", "workspace:", "dispatch:", "run:", "runner:", "landing:"];
         whole.or_else(|| prefixes.into_iter().find(|prefix| self.0.starts_with(prefix)))
     }
 }
@@ -296,6 +330,20 @@ impl From<Seq> for DecisionId {
     /// A decision is known by the number of the event that raised it.
     fn from(seq: Seq) -> DecisionId {
         DecisionId(format!("d-{seq}").into())
+    }
+}
+
+impl LandingId {
+    /// The number of the event that added it; 0 for an id of another make.
+    pub fn seq(&self) -> Seq {
+        Seq(self.0.strip_prefix("l-").and_then(|number| number.parse().ok()).unwrap_or(0))
+    }
+}
+
+impl From<Seq> for LandingId {
+    /// An entry of a merge queue is known by the number of the event that added it.
+    fn from(seq: Seq) -> LandingId {
+        LandingId(format!("l-{seq}").into())
     }
 }
 
@@ -368,7 +416,9 @@ mod tests {
 
     #[test]
     fn reserved_names_are_known() {
-        for name in ["task:t-1", "section:x", "dispatch:q", "run:r-1", "runner:n-1", "runs", "roots"] {
+        for name in
+            ["task:t-1", "section:x", "workspace:t-1", "dispatch:q", "run:r-1", "runner:n-1", "landing:main", "runs", "roots"]
+        {
             assert!(Name::new(name).unwrap().is_reserved(), "{name}");
         }
         for name in ["tasks", "task", "runs-2", "a task:b"] {

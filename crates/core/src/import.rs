@@ -20,7 +20,6 @@ const PLACES: u32 = 4;
 /// An import that is not finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Import {
-    /// Which one.
     pub id: ImportId,
     /// Who imports.
     pub process: ProcessId,
@@ -39,9 +38,7 @@ pub struct Import {
 /// A section that appears with the tasks of an import.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewSection {
-    /// Which one.
     pub id: SectionId,
-    /// What people call it.
     pub name: Title,
 }
 

@@ -8,17 +8,24 @@
 //! * [`task`]: one unit of work and its runs, with its dependencies, admission, retries, limits and status.
 //! * [`pipeline`]: one pass through the phases of a plan; [`guard`]: what must hold for it to go on.
 //! * [`queue`]: items that wait to be worked on; [`worker`]: what becomes of them; [`route`]: what follows from events.
+//! * [`workspace`]: the directory in which a task or a pipeline works.
+//! * [`landing`]: the merge queue of a branch.
+//! * [`bus`]: messages; [`dispatch`]: the way of a message to a task or a run.
 //! * [`decision`]: a question for a person. [`import`]: many tasks that appear together. [`backlog`]: the rows around tasks.
 //! * [`event`], [`replay`]: the facts, and the tables that follow from them.
 //! * [`ids`], [`time`], [`process`], [`json`], [`pattern`], [`suggest`]: the values that all of them share.
 
+pub mod agent;
 pub mod backlog;
+pub mod bus;
 pub mod decision;
+pub mod dispatch;
 pub mod event;
 pub mod guard;
 pub mod ids;
 pub mod import;
 pub mod json;
+pub mod landing;
 pub mod output;
 pub mod pattern;
 pub mod pipeline;
@@ -34,12 +41,13 @@ pub mod task;
 mod test_world;
 pub mod time;
 pub mod worker;
+pub mod workspace;
 
 pub use decision::Decision;
 pub use event::Event;
 pub use ids::{
-    DecisionId, DedupeKey, Epoch, HolderId, ImportId, ItemId, Label, Name, RequestId, RunId, RunnerId, SectionId, Seq, TaskId,
-    Ticket, Title,
+    DecisionId, DedupeKey, Epoch, HolderId, ImportId, ItemId, Label, LandingId, MessageId, Name, RequestId, RunId, RunnerId,
+    SectionId, Seq, TaskId, Ticket, Title,
 };
 pub use pipeline::Pipeline;
 pub use process::{Liveness, ProcessId};
@@ -49,3 +57,4 @@ pub use step::{Effect, Notice, NoticeKind, Now, OutboxCommand, Step};
 pub use task::limits::{Limits, LimitsChange};
 pub use task::{Status, Task};
 pub use time::{Lease, Span, Stamp, Wall};
+pub use workspace::Workspace;

@@ -71,20 +71,11 @@ pub enum Effect {
 #[serde(rename_all = "camelCase")]
 pub enum OutboxCommand {
     /// Start the session of a run. If it is not known whether that was done, the run's record tells: it is never done again.
-    Spawn {
-        /// Which run.
-        run: RunId,
-    },
+    Spawn { run: RunId },
     /// End the session of a run. Twice is as good as once.
-    Kill {
-        /// Which run.
-        run: RunId,
-    },
+    Kill { run: RunId },
     /// Wake a run up that shows no sign of life. Its keeper knows the outbox command by its number, and does it once.
-    Nudge {
-        /// Which run.
-        run: RunId,
-    },
+    Nudge { run: RunId },
     /// Tell people.
     Notify(Box<Notice>),
 }
@@ -108,7 +99,6 @@ pub enum NoticeKind {
     Escalate,
     /// There is a question.
     Decision,
-    /// A task has failed.
     TaskFailed,
     /// There is nothing left that a runner could do.
     BacklogFinished,
@@ -119,7 +109,6 @@ pub enum NoticeKind {
 }
 
 impl NoticeKind {
-    /// All of them.
     pub const ALL: [NoticeKind; 6] = [
         NoticeKind::Escalate,
         NoticeKind::Decision,

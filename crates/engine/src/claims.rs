@@ -1,76 +1,299 @@
-//! Claiming: a task is taken with all that it needs, or not at all.
+//! Claiming: a runner takes the first ready tasks that it may, each with all that it needs or not at all.
+//!
+//! One call reads the head of the ready tasks and decides over it, so that no two runners ever choose the same one. Every task that was
+//! read is started, or leaves the head: one that waits for a lock or a semaphore is parked on it, until a transaction leaves room in that
+//! (see [`crate::wakeups`]). Only the limits of the project, and exclusive sections, keep tasks in the head that are not started. A runner
+//! that found nothing more is registered as idle in the same transaction, so that nothing is lost before it sleeps.
 
-use banksman_core::backlog::{Backlog, Hold, Run};
+use banksman_core::backlog::{Backlog, Hold, Idle, Run};
+use banksman_core::event::Resource;
+use banksman_core::pipeline::phase_task;
 use banksman_core::resource::coordination::Coordination;
 use banksman_core::resource::lock;
 use banksman_core::task::admission::{Admission, Reason};
-use banksman_core::task::{self, Need};
-use banksman_core::{Name, Now, Pipeline, RunId, RunnerId, SectionId, Task};
-use banksman_store::Tx;
+use banksman_core::task::{self, Need, State, Work as Kind, roots};
+use banksman_core::{Name, Now, Pipeline, RunId, RunnerId, SectionId, Task, TaskId};
+use banksman_store::{Key, Tables, Tx};
 
+use crate::calls::pipelines::guards::{asked_at_claim, check_at_claim, store_keys};
+use crate::calls::pipelines::{self, PipelineOutcome};
+use crate::calls::runs::{RunOutcome, Work};
+use crate::calls::sections;
+use crate::calls::steps::{Draft, grant_of, granted, step_task, take};
 use crate::facts;
-use crate::guards::check_at_claim;
-use crate::ledger::{Draft, grant_of, granted, step_task, take};
 use crate::request::Seen;
-use crate::runs::{Candidate, RunOutcome, Work};
-use crate::sections;
+use crate::wakeups::unpark;
 
-pub(crate) fn claim(runner: &RunnerId, room: usize, candidates: &[Candidate], seen: &Seen, tx: &mut Tx) -> RunOutcome {
-    let mut started = Vec::new();
-    let mut blocked = Vec::new();
-    let mut refuted = Vec::new();
-    // One that was taken for dead, and cleared away, must not start anything: nobody would watch over it.
-    if !tx.tables.backlog.runners.contains_key(runner) {
-        return RunOutcome::Late;
+/// How many ready tasks of a lane are read at least.
+const HEAD: usize = 8;
+
+/// A runner that has room for more runs.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// Which one.
+    pub runner: RunnerId,
+    /// How many tasks it takes at most.
+    pub room: usize,
+    /// The ids of the runs that begin: as many as there is room.
+    pub runs: Vec<RunId>,
+    /// The sections that it works in; all if empty.
+    pub sections: Vec<SectionId>,
+    /// Loops whose file DONE was looked for, in vain.
+    pub checked: Vec<TaskId>,
+    /// What was seen of those in the way.
+    pub seen: Seen,
+}
+
+/// What a claim has found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Claimed {
+    /// The runs to start.
+    pub started: Vec<Work>,
+    /// The pipelines that have begun.
+    pub began: Vec<Pipeline>,
+    /// The tasks that could not be taken, and why.
+    pub blocked: Vec<(Task, Vec<Reason>)>,
+    /// The pipelines whose phase was not begun, because a guard does not hold any more.
+    pub refuted: Vec<Pipeline>,
+    /// Loops whose file DONE is to be looked for.
+    pub unchecked: Vec<TaskId>,
+    /// There may be more to take than was read.
+    pub again: bool,
+}
+
+impl Claim {
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let of_each = u32::try_from((2 * self.room).max(HEAD)).unwrap_or(u32::MAX);
+        let mut keys = vec![Key::Ready { of_each, sections: self.sections.clone() }, Key::Runner(self.runner.clone())];
+        keys.extend([Key::Sections, Key::LiveExclusive, Key::LiveCount, Key::RunSlots, Key::LimitedRoots]);
+        keys
     }
-    for candidate in candidates {
-        if started.len() == room {
-            break;
+
+    /// What the ready tasks need, and what the guards of phases among them ask the store.
+    pub(crate) fn follow(&self, rows: &Tables) -> Vec<Key> {
+        let backlog = &rows.backlog;
+        let ready = rows.ready.iter().filter_map(|id| backlog.tasks.get(id));
+        // What an earlier call of the batch may free, or end the rest of, is not among those whose own locks were read.
+        let parked = rows.parked_on.values().flatten().filter_map(|id| backlog.tasks.get(id));
+        let others = parked.chain(backlog.tasks.values().filter(|task| matches!(task.state, State::Backoff { .. })));
+        let own = others.clone().map(|task| Key::Lock(task.id.lock()));
+        own.chain(ready.chain(others).flat_map(|task| needed_keys(task, backlog))).collect()
+    }
+
+    pub(crate) fn decide(&self, tx: &mut Tx) -> RunOutcome {
+        // One that was taken for dead, and cleared away, must not start anything: nobody would watch over it.
+        let Some(me) = tx.tables.backlog.runners.get_mut(&self.runner) else { return RunOutcome::Late };
+        let was_idle = me.idle.take();
+        me.woken = None;
+        let mut head =
+            Head { claim: self, runs: self.runs.iter(), found: Claimed::default(), places: 0, spare: 0, is_limited: false };
+        head.take_all(tx);
+        let Head { mut found, spare, is_limited, .. } = head;
+        let has_room = found.started.len() < self.room;
+        found.again |= has_room && std::mem::take(&mut tx.changed.frees_dependents);
+        if !found.again && has_room {
+            let wants = u32::try_from(self.room - found.started.len()).unwrap_or(u32::MAX);
+            let ticket = was_idle.map_or(tx.ticket, |idle| idle.ticket);
+            tx.ticket.0 += i64::from(was_idle.is_none());
+            let idle = Idle { wants, ticket, is_limited };
+            tx.tables.backlog.runners.get_mut(&self.runner).expect("it was just there").idle = Some(idle);
         }
-        tx.depth = tx.tables.backlog.tasks.get(&candidate.task).map_or(0, |task| task.spec.depth);
-        match claim_one(runner, candidate, seen, &mut refuted, tx) {
-            Ok(work) => started.push(work),
-            Err(reasons) => blocked.push((candidate.task.clone(), reasons)),
+        // What it could have taken, had it more room, is for the next one.
+        let is_slot_free = tx.tables.coordination.semaphores.get(&Name::runs()).is_none_or(|slots| slots.available() > 0);
+        if !has_room && spare > 0 && is_slot_free {
+            tx.changed.ready_anywhere = tx.changed.ready_anywhere.max(1);
+        }
+        tx.changed.limits = false;
+        tx.changed.claimant = Some(self.runner.clone());
+        RunOutcome::Claimed(Box::new(found))
+    }
+}
+
+impl Claim {
+    /// Whether the runner works in the section of a task.
+    fn may_take(&self, id: &TaskId, tx: &Tx) -> bool {
+        let section = tx.tables.backlog.tasks.get(id).and_then(|task| task.spec.section.as_ref());
+        self.sections.is_empty() || section.is_some_and(|section| self.sections.contains(section))
+    }
+}
+
+/// The rows that decide whether a ready task may start, beside its own.
+fn needed_keys(task: &Task, backlog: &Backlog) -> Vec<Key> {
+    let section = task.spec.section.as_ref().filter(|id| backlog.sections.get(*id).is_some_and(|section| section.exclusive));
+    let mut keys = facts::resource_keys(section, task.spec.needs_to_begin(true));
+    if let Some(Kind::Pipeline(plan)) = &task.spec.work {
+        keys.push(Key::Pipeline(task.id.clone()));
+        let first = plan.phases.first().map(|phase| plan.needs(phase, false, &task.id)).unwrap_or_default();
+        keys.extend(first.iter().map(facts::need_key));
+    }
+    if task.spec.guarded {
+        keys.push(Key::Pipeline(task.id.clone()));
+        let pipeline = task.spec.parent.as_ref().and_then(|host| backlog.pipelines.get(host));
+        keys.extend(pipeline.map(|pipeline| store_keys(&asked_at_claim(pipeline))).unwrap_or_default());
+    }
+    keys
+}
+
+/// The head of the ready tasks while a runner takes from it.
+struct Head<'a> {
+    claim: &'a Claim,
+    runs: std::slice::Iter<'a, RunId>,
+    found: Claimed,
+    /// How many more roots may begin.
+    places: usize,
+    /// How many tasks it could take if it had more room.
+    spare: usize,
+    is_limited: bool,
+}
+
+impl Head<'_> {
+    fn take_all(&mut self, tx: &mut Tx) {
+        // What was freed by an earlier call of the batch is taken here and now.
+        unpark(tx);
+        let freed: Vec<TaskId> = tx.changed.takeable.iter().filter(|id| self.claim.may_take(id, tx)).cloned().collect();
+        tx.tables.ready.extend(freed);
+        let backlog = &tx.tables.backlog;
+        let limit = facts::root_limit(backlog);
+        let is_ready = |task: &&Task| task.state == State::Pending && task.spec.work.is_some();
+        let mut ready: Vec<&Task> = tx.tables.ready.iter().filter_map(|id| backlog.tasks.get(id)).filter(is_ready).collect();
+        ready.sort_by_key(|task| roots::order(task, limit));
+        let ready: Vec<TaskId> = ready.into_iter().map(|task| task.id.clone()).collect();
+        let under_way = backlog.tasks.values().filter(|task| roots::is_under_way(task)).count();
+        self.places = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(under_way);
+        for id in &ready {
+            tx.depth = tx.tables.backlog.tasks.get(id).map_or(0, |task| task.spec.depth);
+            if self.take_one(id, limit > 0, tx).is_none() {
+                break;
+            }
         }
     }
-    RunOutcome::Claimed { started, blocked, refuted }
+
+    /// Takes one, or says why not. `None` if those behind it must wait for what is to be found out about it.
+    fn take_one(&mut self, id: &TaskId, roots_are_limited: bool, tx: &mut Tx) -> Option<()> {
+        let task = tx.tables.backlog.tasks.get(id)?;
+        let (is_full, has_phases) = (self.found.started.len() >= self.claim.room, task.has_phases());
+        let is_unchecked = task.spec.restart.is_some() && !self.claim.checked.contains(id);
+        let begins = roots_are_limited && task.spec.parent.is_none() && !roots::is_under_way(task);
+        let now = self.claim.seen.now(tx);
+        // A pipeline has no run of its own, and needs no room for one.
+        let runner = (!has_phases).then_some(&self.claim.runner);
+        match facts::admit(task, runner, &tx.tables.coordination, &tx.tables.backlog, &now) {
+            // The places that are left go to the first ones.
+            Admission::Run if begins && self.places == 0 => self.is_limited = true,
+            Admission::Run if has_phases => {
+                self.places -= usize::from(begins);
+                self.begin_pipeline(id, tx);
+            }
+            Admission::Run if !is_full && is_unchecked => {
+                self.found.unchecked.push(id.clone());
+                self.found.again = true;
+                return None;
+            }
+            Admission::Run if !is_full => {
+                if self.start(id, tx) {
+                    self.places -= usize::from(begins);
+                }
+            }
+            // Who comes after it must not take its place among the roots.
+            Admission::Run => {
+                self.spare += 1;
+                self.places -= usize::from(begins);
+            }
+            Admission::Blocked(reasons) => {
+                let is_next = begins && matches!(&reasons[..], [Reason::NoSlot { .. }]);
+                self.places = self.places.saturating_sub(usize::from(is_next));
+                self.pass_over(task.clone(), reasons, tx);
+            }
+        }
+        Some(())
+    }
+
+    /// Notes why a task cannot be taken. What waits for a lock or a semaphore is parked on it.
+    fn pass_over(&mut self, task: Task, reasons: Vec<Reason>, tx: &mut Tx) {
+        match waits_for(&reasons) {
+            Some(resource) => {
+                // Whoever has duty sees to holders that die or whose time is over; the end of a run frees what it holds.
+                let holders = reasons.iter().flat_map(Reason::holders);
+                tx.changed.duty |=
+                    holders.clone().count() == 0 || holders.into_iter().any(|held| !held.holder.as_str().starts_with("run:"));
+                tx.changed.parked.insert(task.id.clone(), Some(resource));
+                // There may be others behind it.
+                self.found.again |= self.found.started.len() < self.claim.room;
+            }
+            None => self.is_limited |= reasons.iter().any(Reason::is_limit),
+        }
+        self.found.blocked.push((task, reasons));
+    }
+
+    /// Lets a pipeline begin, and takes its first phase with that: in between, others could take what it needs.
+    fn begin_pipeline(&mut self, id: &TaskId, tx: &mut Tx) {
+        if let PipelineOutcome::Stepped(_, pipeline) = pipelines::begin(id, &self.claim.seen, tx) {
+            self.found.began.push(*pipeline);
+        }
+        let phase = phase_task(id, 1);
+        let is_ready = |task: &Task| task.state == State::Pending && !task.spec.guarded && !task.has_phases();
+        if !tx.tables.backlog.tasks.get(&phase).is_some_and(is_ready) {
+            return;
+        }
+        if self.found.started.len() >= self.claim.room || !self.start(&phase, tx) {
+            // It is ready, and was not read.
+            tx.changed.frees_dependents = true;
+        }
+    }
+
+    fn start(&mut self, id: &TaskId, tx: &mut Tx) -> bool {
+        let Some(run) = self.runs.next() else { return false };
+        let work = start(&self.claim.runner, id, run, &self.claim.seen, &mut self.found.refuted, tx);
+        let is_started = work.is_some();
+        self.found.started.extend(work);
+        is_started
+    }
+}
+
+/// The lock or semaphore that a task waits for, if it waits for nothing else that is to be found out first.
+fn waits_for(reasons: &[Reason]) -> Option<Resource> {
+    let is_resource = |reason: &&Reason| {
+        matches!(
+            reason,
+            Reason::TaskLock { .. }
+                | Reason::Lock { .. }
+                | Reason::Slots { .. }
+                | Reason::Undefined { .. }
+                | Reason::Reserved { .. }
+        )
+    };
+    // The lock of a section is for several tasks of one runner at a time.
+    reasons.iter().filter(is_resource).find_map(Reason::resource).filter(|resource| !resource.name.is_section())
 }
 
 /// Takes one task with all that it needs, or nothing.
-fn claim_one(
-    runner: &RunnerId,
-    candidate: &Candidate,
-    seen: &Seen,
-    refuted: &mut Vec<Pipeline>,
-    tx: &mut Tx,
-) -> Result<Work, Vec<Reason>> {
-    let Some(task) = tx.tables.backlog.tasks.get(&candidate.task) else { return Err(Vec::new()) };
-    // It was changed since it was seen: the rows that it needs now were not loaded.
-    if (&task.spec.section, &task.spec.needs) != (&candidate.section, &candidate.needs) || task.has_phases() {
-        return Err(Vec::new());
-    }
+fn start(runner: &RunnerId, id: &TaskId, run: &RunId, seen: &Seen, refuted: &mut Vec<Pipeline>, tx: &mut Tx) -> Option<Work> {
+    let task = tx.tables.backlog.tasks.get(id)?;
     let now = seen.now(tx);
-    match facts::admit(task, Some(runner), &tx.tables.coordination, &tx.tables.backlog, &now) {
-        Admission::Run => {}
-        Admission::Blocked(reasons) => return Err(reasons),
+    if let Admission::Blocked(_) = facts::admit(task, Some(runner), &tx.tables.coordination, &tx.tables.backlog, &now) {
+        return None;
     }
-    let recheck = check_at_claim(&candidate.task, &candidate.asks, &now, tx).map_err(|not_now| {
-        refuted.extend(not_now.pipeline());
-        Vec::new()
-    })?;
+    let host = task.spec.parent.as_ref().filter(|_| task.spec.guarded).and_then(|host| tx.tables.backlog.pipelines.get(host));
+    let asks = host.map(asked_at_claim).unwrap_or_default();
+    let recheck = match check_at_claim(id, &asks, &now, tx) {
+        Ok(recheck) => recheck,
+        Err(not_now) => {
+            refuted.extend(not_now.pipeline());
+            return None;
+        }
+    };
     // What was admitted is granted; were it not so, nothing of it would be kept.
-    let taken = occupy(candidate, &tx.tables.coordination, &tx.tables.backlog, now);
-    let (draft, holds) = taken.ok_or_else(Vec::new)?;
+    let (draft, holds) = occupy(&tx.tables.backlog.tasks[id], run, &tx.tables.coordination, &tx.tables.backlog, now)?;
     draft.keep(tx);
     let owner = tx.tables.backlog.runners[runner].clone();
-    let Task { attempts, spec, .. } = &tx.tables.backlog.tasks[&candidate.task];
+    let Task { attempts, spec, .. } = &tx.tables.backlog.tasks[id];
     let attempt = spec.first_attempt.saturating_add(*attempts);
-    let input = task::Input::Start { run: candidate.run.clone(), runner: runner.clone(), recheck };
-    let outcome = step_task(tx, &candidate.task, input, Some(runner));
+    let input = task::Input::Start { run: run.clone(), runner: runner.clone(), recheck };
+    let outcome = step_task(tx, id, input, Some(runner));
     let Some(task::Outcome::Started(epoch)) = outcome else { unreachable!("an admitted task starts: {outcome:?}") };
-    let task = tx.tables.backlog.tasks[&candidate.task].clone();
+    let task = tx.tables.backlog.tasks[id].clone();
     let mut run = Run {
-        id: candidate.run.clone(),
+        id: run.clone(),
         task: task.id.clone(),
         attempt,
         epoch,
@@ -86,20 +309,16 @@ fn claim_one(
     };
     run.renew(&owner, tx.lease);
     tx.tables.backlog.runs.insert(run.id.clone(), run.clone());
-    Ok(Work { run, task })
+    tx.tables.live_runs += 1;
+    Some(Work { run, task })
 }
 
-/// Takes everything that a run of the candidate holds; `None` if something of it is not free.
-pub(crate) fn occupy(
-    candidate: &Candidate,
-    coordination: &Coordination,
-    backlog: &Backlog,
-    now: Now,
-) -> Option<(Draft, Vec<Hold>)> {
-    let own = [Need::Slots { name: Name::runs(), weight: 1 }, Need::Lock(candidate.task.lock())];
+/// Takes everything that a run of the task holds; `None` if something of it is not free.
+fn occupy(task: &Task, run: &RunId, coordination: &Coordination, backlog: &Backlog, now: Now) -> Option<(Draft, Vec<Hold>)> {
+    let own = [Need::Slots { name: Name::runs(), weight: 1 }, Need::Lock(task.id.lock())];
     let mut draft = Draft::new(coordination, now);
     let mut holds = Vec::new();
-    for need in own.into_iter().chain(candidate.needs.iter().cloned()) {
+    for need in own.into_iter().chain(task.spec.needs.iter().cloned()) {
         match &need {
             // The pipeline holds it, and does so after this run, too.
             Need::Kept { pipeline, .. } => {
@@ -109,12 +328,12 @@ pub(crate) fn occupy(
                 }
             }
             Need::Lock(_) | Need::Slots { .. } => {
-                let epoch = granted(&draft.handle(take(&need, candidate.run.holder(), Vec::new())))?;
+                let epoch = granted(&draft.handle(take(&need, run.holder(), Vec::new())))?;
                 holds.push(Hold { need, epoch });
             }
         }
     }
-    enter_section(&candidate.run, candidate.section.as_ref(), coordination, backlog, &mut draft)?;
+    enter_section(run, task.spec.section.as_ref(), coordination, backlog, &mut draft)?;
     Some((draft, holds))
 }
 

@@ -13,7 +13,7 @@ use banksman_core::task::roots::Roots;
 use banksman_core::{Grant, Name, Now, ProcessId, RunnerId, SectionId, Task};
 use banksman_store::Key;
 
-use crate::{manual, sections};
+use crate::calls::{manual, sections};
 
 /// The rows that the admission of a task needs, beside the task itself: they follow from what it is.
 pub(crate) fn keys(task: &banksman_core::TaskId, section: Option<&SectionId>, needs: &[Need]) -> Vec<Key> {

@@ -5,22 +5,27 @@ use banksman_core::resource::coordination::{Command, Outcome};
 use banksman_core::resource::grant::Ask;
 use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
+use banksman_core::task::State;
 use banksman_core::{Effect, Epoch, Limits, LimitsChange, Liveness, Now, ProcessId, Seq, Span, Stamp, TaskId, queue};
 use banksman_store::{Call, Granted, Key, Tables, Tx};
 
-use crate::applying::{ApplyOutcome, ApplyRequest};
-use crate::decisions::{DecisionOutcome, DecisionRequest};
-use crate::imports::{ImportOutcome, ImportRequest};
-use crate::ledger::wake_watchers;
-use crate::limits;
-use crate::manual::{end_broken, follow_lock};
-use crate::pipelines::{PipelineOutcome, PipelineRequest};
-use crate::queues::QueueRequest;
-use crate::routing::{RouteOutcome, RouteRequest};
-use crate::runs::{RunOutcome, RunRequest};
-use crate::sections::{SectionOutcome, SectionRequest};
-use crate::tasks::{TaskOutcome, TaskRequest};
-use crate::workers::{WorkerOutcome, WorkerRequest};
+use crate::calls::bus::{PostOutcome, PostRequest};
+use crate::calls::decisions::{DecisionOutcome, DecisionRequest};
+use crate::calls::imports::{ImportOutcome, ImportRequest};
+use crate::calls::landings::{LandingOutcome, LandingRequest, keys_of_landing};
+use crate::calls::limits;
+use crate::calls::manual::{end_broken, follow_lock};
+use crate::calls::pipelines::{PipelineOutcome, PipelineRequest};
+use crate::calls::queues::QueueRequest;
+use crate::calls::routes::{RouteOutcome, RouteRequest};
+use crate::calls::runbooks::{ApplyOutcome, ApplyRequest};
+use crate::calls::runs::{RunOutcome, RunRequest};
+use crate::calls::sections::{SectionOutcome, SectionRequest};
+use crate::calls::steps::wake_watchers;
+use crate::calls::tasks::{TaskOutcome, TaskRequest};
+use crate::calls::workers::{WorkerOutcome, WorkerRequest};
+use crate::calls::workspaces::{WorkspaceOutcome, WorkspaceRequest};
+use crate::{facts, wakeups};
 
 /// What can be asked.
 #[derive(Debug, Clone)]
@@ -34,6 +39,8 @@ pub enum Request {
     },
     /// Write an event of the user's own.
     Emit(Event),
+    /// Post a message.
+    Post(Box<PostRequest>),
     /// Something of a section.
     Section(SectionRequest),
     /// Something of a task.
@@ -44,6 +51,8 @@ pub enum Request {
     Decision(DecisionRequest),
     /// Something of an import.
     Import(ImportRequest),
+    /// Something of a merge queue.
+    Landing(LandingRequest),
     /// Something of a queue.
     Queue(QueueRequest),
     /// Something of a worker.
@@ -54,6 +63,8 @@ pub enum Request {
     Apply(Box<ApplyRequest>),
     /// Something of a pipeline.
     Pipeline(PipelineRequest),
+    /// Something of a workspace.
+    Workspace(WorkspaceRequest),
     /// Change the limits of the project.
     SetLimits {
         /// What changes.
@@ -98,6 +109,8 @@ pub enum Reply {
     RequestReused,
     /// The number of the event that was written.
     Emitted(Seq),
+    /// The answer of the bus.
+    Post(PostOutcome),
     /// The answer about a section.
     Section(SectionOutcome),
     /// The answer about a task.
@@ -108,6 +121,8 @@ pub enum Reply {
     Decision(DecisionOutcome),
     /// The answer about an import.
     Import(ImportOutcome),
+    /// The answer of a merge queue.
+    Landing(LandingOutcome),
     /// The answer of a pipeline.
     Pipeline(PipelineOutcome),
     /// The answer of a queue.
@@ -123,6 +138,8 @@ pub enum Reply {
     Route(RouteOutcome),
     /// The answer about a runbook.
     Apply(ApplyOutcome),
+    /// The answer about a workspace.
+    Workspace(WorkspaceOutcome),
     /// The limits as they are now.
     Limits(Limits),
 }
@@ -162,15 +179,18 @@ macro_rules! typed_requests {
 }
 
 typed_requests! {
+    Post(PostRequest) -> PostOutcome;
     Section(SectionRequest) -> SectionOutcome;
     Task(TaskRequest) -> TaskOutcome;
     Run(RunRequest) -> RunOutcome;
     Decision(DecisionRequest) -> DecisionOutcome;
     Import(ImportRequest) -> ImportOutcome;
+    Landing(LandingRequest) -> LandingOutcome;
     Worker(WorkerRequest) -> WorkerOutcome;
     Route(RouteRequest) -> RouteOutcome;
     Apply(ApplyRequest) -> ApplyOutcome;
     Pipeline(PipelineRequest) -> PipelineOutcome;
+    Workspace(WorkspaceRequest) -> WorkspaceOutcome;
 }
 
 impl Call for Request {
@@ -203,17 +223,38 @@ impl Call for Request {
                 keys
             }
             Request::Emit(_) => Vec::new(),
+            Request::Post(request) => request.keys(),
             Request::Section(request) => request.keys(),
             Request::Task(request) => request.keys(),
             Request::Run(request) => request.keys(),
             Request::Decision(request) => request.keys(),
             Request::Import(request) => request.keys(),
+            Request::Landing(request) => request.keys(),
             Request::Queue(request) => request.keys(),
             Request::Worker(request) => request.keys(),
             Request::Route(request) => request.keys(),
             Request::Apply(request) => request.keys(),
             Request::Pipeline(request) => request.keys(),
+            Request::Workspace(request) => request.keys(),
             Request::SetLimits { .. } => limits::keys(),
+        }
+    }
+
+    fn follow(&self, loaded: &Tables) -> Vec<Key> {
+        match self {
+            Request::Run(RunRequest::Claim(claim)) => claim.follow(loaded),
+            // What a task that is ready would have taken is for the next one that waits for it.
+            Request::Task(TaskRequest::Add { .. }) => Vec::new(),
+            Request::Task(_) | Request::Decision(_) | Request::Pipeline(_) => {
+                let ready = loaded.backlog.tasks.values().filter(|task| task.state == State::Pending);
+                let needs = ready.flat_map(|task| facts::resource_keys(None, task.spec.needs_to_begin(true)));
+                needs.chain(keys_of_landing(loaded.backlog.tasks.values())).collect()
+            }
+            // Whatever ends may land.
+            Request::Run(request) => keys_of_landing(request.ends().filter_map(|task| loaded.backlog.tasks.get(task))),
+            Request::Worker(_) => keys_of_landing(loaded.backlog.tasks.values()),
+            Request::Landing(request) => request.follow(loaded),
+            _ => Vec::new(),
         }
     }
 
@@ -223,6 +264,10 @@ impl Call for Request {
         let reply = self.carry_out(tx);
         tx.depth = of_caller;
         reply
+    }
+
+    fn settle(tx: &mut Tx) {
+        wakeups::settle(tx);
     }
 }
 
@@ -243,10 +288,13 @@ impl Request {
             Request::Run(_) | Request::Worker(_) | Request::Route(_) => 0,
             Request::Coordinate { .. }
             | Request::Emit(_)
+            | Request::Post(_)
             | Request::Section(_)
             | Request::Decision(_)
             | Request::Import(_)
+            | Request::Landing(_)
             | Request::Apply(_)
+            | Request::Workspace(_)
             | Request::SetLimits { .. } => 0,
         }
     }
@@ -259,16 +307,19 @@ impl Request {
                 tx.carry_out(vec![Effect::Emit(event.clone())], false);
                 Reply::Emitted(seq)
             }
+            Request::Post(request) => Reply::Post(request.decide(tx)),
             Request::Section(request) => Reply::Section(request.decide(tx)),
             Request::Task(request) => Reply::Task(request.decide(tx)),
             Request::Run(request) => Reply::Run(request.decide(tx)),
             Request::Decision(request) => Reply::Decision(request.decide(tx)),
             Request::Import(request) => Reply::Import(request.decide(tx)),
+            Request::Landing(request) => Reply::Landing(request.decide(tx)),
             Request::Queue(request) => request.decide(tx),
             Request::Worker(request) => Reply::Worker(request.decide(tx)),
             Request::Route(request) => Reply::Route(request.decide(tx)),
             Request::Apply(request) => Reply::Apply(request.decide(tx)),
             Request::Pipeline(request) => Reply::Pipeline(request.decide(tx)),
+            Request::Workspace(request) => Reply::Workspace(request.decide(tx)),
             Request::SetLimits { change, seed } => Reply::Limits(limits::change(*change, *seed, tx)),
         }
     }

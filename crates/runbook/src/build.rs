@@ -1,15 +1,15 @@
 //! The second look at a runbook: what its parts mean together. References, variables, what follows what.
 //!
 //! * `build/pipeline.rs`: pipelines and their phases, `build/order.rs`: what follows what;
-//! * `build/condition.rs`: guards; `build/deed.rs`: what is done, and strategies;
+//! * `build/condition.rs`: guards; `build/run_command.rs`: what is done, and strategies;
 //! * `build/others.rs`: locks, semaphores, queues, workers, routes.
 
 mod condition;
-mod deed;
 mod order;
 mod others;
 mod pipeline;
 mod read;
+mod run_command;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -61,26 +61,26 @@ struct Template {
 
 /// Where variables were looked for.
 #[derive(Debug, Clone, Copy)]
-enum Place<'a> {
+enum VariableScope<'a> {
     Pipeline(&'a str),
     Worker,
 }
 
-impl Place<'_> {
+impl VariableScope<'_> {
     /// How there can be such a variable.
     fn hint(self, var: &str) -> String {
         match self {
-            Place::Pipeline(_) => "declare it in `vars` of the pipeline, with a default if a phase sets it".into(),
-            Place::Worker => format!("what is in the item is written {{{{ item.{var} }}}}"),
+            VariableScope::Pipeline(_) => "declare it in `vars` of the pipeline, with a default if a phase sets it".into(),
+            VariableScope::Worker => format!("what is in the item is written {{{{ item.{var} }}}}"),
         }
     }
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for VariableScope<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Pipeline(name) => write!(f, "pipeline {name:?}"),
-            Place::Worker => f.write_str("a worker"),
+            VariableScope::Pipeline(name) => write!(f, "pipeline {name:?}"),
+            VariableScope::Worker => f.write_str("a worker"),
         }
     }
 }
@@ -131,7 +131,7 @@ impl<'a> Build<'a, '_> {
     }
 
     /// Whether all variables are there.
-    fn check_uses(&mut self, uses: &Uses, vars: &BTreeSet<&str>, place: Place<'_>) {
+    fn check_uses(&mut self, uses: &Uses, vars: &BTreeSet<&str>, scope: VariableScope<'_>) {
         for (var, at) in &uses.vars {
             if !vars.contains(&**var) {
                 let near = near(var, vars.iter().copied()).map(|near| format!("did you mean {near:?}?"));
@@ -139,22 +139,22 @@ impl<'a> Build<'a, '_> {
                     true => {
                         "only what a phase does can name it; a command of a guard finds the pipeline in $BANKSMAN_PIPELINE".into()
                     }
-                    false => near.unwrap_or_else(|| place.hint(var)),
+                    false => near.unwrap_or_else(|| scope.hint(var)),
                 };
-                self.sink.hint(Code::UnknownVariable, at.clone(), format!("there is no variable {var:?} in {place}"), hint);
+                self.sink.hint(Code::UnknownVariable, at.clone(), format!("there is no variable {var:?} in {scope}"), hint);
             }
         }
         for template in &uses.templates {
             let wrong = check_template(&template.text, vars).err().unwrap_or_default();
-            wrong.into_iter().for_each(|wrong| self.bad_template(template, wrong, place));
+            wrong.into_iter().for_each(|wrong| self.bad_template(template, wrong, scope));
         }
-        if let Place::Pipeline(_) = place {
-            uses.lines.iter().for_each(|line| self.check_line(line, vars, place));
+        if let VariableScope::Pipeline(_) = scope {
+            uses.lines.iter().for_each(|line| self.check_line(line, vars, scope));
         }
     }
 
     /// Whether the variables in a line for the shell are misspelt. Others may be set by a phase, or by the line itself.
-    fn check_line(&mut self, line: &Template, vars: &BTreeSet<&str>, place: Place<'_>) {
+    fn check_line(&mut self, line: &Template, vars: &BTreeSet<&str>, scope: VariableScope<'_>) {
         let names: BTreeMap<String, &str> =
             vars.iter().filter(|var| !PHASE_VARS.contains(*var)).map(|var| (env_name(var), *var)).collect();
         for at in shell_vars(&line.text) {
@@ -163,7 +163,7 @@ impl<'a> Build<'a, '_> {
                 continue;
             }
             let Some(near) = near(name.trim_start_matches(VAR), names.values().copied()) else { continue };
-            let message = format!("there is no variable for ${name} in {place}");
+            let message = format!("there is no variable for ${name} in {scope}");
             let hint = format!("did you mean ${}? One that a phase sets is declared in `vars`, with a default", env_name(near));
             self.sink.hint(Code::UnknownVariable, place_in(self.sink.text, line, Some(at)), message, hint);
         }
@@ -181,11 +181,11 @@ impl<'a> Build<'a, '_> {
         for template in unused {
             let wrong = check_template(&template.text, &BTreeSet::new()).err().unwrap_or_default();
             let wrong = wrong.into_iter().filter(|wrong| wrong.variable.is_none());
-            wrong.for_each(|wrong| self.bad_template(&template, wrong, Place::Worker));
+            wrong.for_each(|wrong| self.bad_template(&template, wrong, VariableScope::Worker));
         }
     }
 
-    fn bad_template(&mut self, template: &Template, wrong: TemplateError, place: Place<'_>) {
+    fn bad_template(&mut self, template: &Template, wrong: TemplateError, scope: VariableScope<'_>) {
         let inside = wrong.at;
         let (span, elsewhere) = match &template.file {
             Some(file) => (inside.unwrap_or(0..0), Some(file.clone())),
@@ -193,8 +193,8 @@ impl<'a> Build<'a, '_> {
         };
         let (code, message, hint) = match wrong.variable {
             Some(var) => {
-                let hint = wrong.hint.unwrap_or_else(|| place.hint(&var).into());
-                (Code::UnknownVariable, format!("{} in {place}", wrong.message).into(), Some(hint))
+                let hint = wrong.hint.unwrap_or_else(|| scope.hint(&var).into());
+                (Code::UnknownVariable, format!("{} in {scope}", wrong.message).into(), Some(hint))
             }
             None => (Code::Template, wrong.message, wrong.hint),
         };

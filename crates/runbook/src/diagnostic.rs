@@ -64,7 +64,6 @@ pub enum Code {
 pub struct Diagnostic {
     /// What kind of thing.
     pub code: Code,
-    /// In words.
     pub message: Box<str>,
     /// What to do about it.
     pub hint: Option<Box<str>>,
@@ -85,14 +84,12 @@ pub struct Diagnostics {
     pub file: Box<str>,
     /// What is in it.
     pub text: Arc<str>,
-    /// What is wrong.
     pub list: Vec<Diagnostic>,
     /// How much more is wrong than is told.
     pub more: usize,
 }
 
 impl Code {
-    /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
             Code::TooLarge => "too-large",

@@ -26,7 +26,6 @@ pub(crate) struct Table {
     pub(crate) example: &'static str,
 }
 
-/// One key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Key {
     /// How it is written.
@@ -82,13 +81,11 @@ pub(crate) enum Kind {
     Inside,
     /// The variables of a pipeline.
     Vars,
-    /// A list.
     List(&'static Kind),
     /// One, or a list of them.
     OneOrMany(&'static Kind),
     /// Something short, or a table that says more.
     Short(&'static Kind, &'static Table),
-    /// A table.
     Table(&'static Table),
     /// Tables with names of this kind: `[guard.NAME]`.
     Each(&'static Kind, &'static Table),

@@ -10,24 +10,17 @@ use banksman_core::resource::semaphore;
 use banksman_core::route::Route;
 use banksman_core::{Name, Span, worker};
 
-/// A runbook.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Runbook {
     /// What it is called: its file name without the ending.
     pub name: Box<str>,
     /// What it is for.
     pub description: Option<Box<str>>,
-    /// Its pipelines.
     pub pipelines: BTreeMap<Name, PipelineDef>,
-    /// Its guards.
     pub guards: BTreeMap<Name, Guard>,
-    /// Its locks.
     pub locks: BTreeMap<Name, LockTerms>,
-    /// Its semaphores.
     pub semaphores: BTreeMap<Name, SemaphoreTerms>,
-    /// Its queues.
     pub queues: BTreeMap<Name, QueueTerms>,
-    /// Its workers.
     pub workers: BTreeMap<Name, worker::Definition>,
     /// What it does when something happens.
     pub routes: Vec<Route>,
@@ -42,7 +35,6 @@ pub struct PipelineDef {
     pub plan: Arc<Plan>,
 }
 
-/// The terms of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LockTerms {
     /// How long a grant lasts without a heartbeat.
@@ -58,7 +50,6 @@ impl LockTerms {
     }
 }
 
-/// The terms of a semaphore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SemaphoreTerms {
     /// How many slots it has.

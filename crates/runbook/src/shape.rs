@@ -123,7 +123,7 @@ fn check_value(sink: &mut Sink, value: &Spanned<DeValue>, kind: &Kind, depth: us
             if depth <= DEPTH_LIMIT {
                 check_table(sink, inner, at, table, depth + 1);
             } else if depth == DEPTH_LIMIT + 1 {
-                sink.add(Code::OutOfRange, at, format!("conditions can stand in each other {DEPTH_LIMIT} deep at most"));
+                sink.add(Code::OutOfRange, at, format!("conditions can be nested {DEPTH_LIMIT} levels deep at most"));
             }
         }
         (Kind::Each(name, table), DeValue::Table(all)) => each(sink, all, name, table),

@@ -36,7 +36,6 @@ pub const FILTERS: [&str; 8] = ["default", "first", "join", "json", "last", "len
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
 #[error("{message}")]
 pub struct TemplateError {
-    /// In words.
     pub message: Box<str>,
     /// Where, in bytes of the template, if that is known.
     pub at: Option<Range<usize>>,

@@ -16,15 +16,17 @@ use std::time::{Duration, Instant};
 
 use banksman_adapters::keeper::{self, Found, Record, Session, Silence};
 use banksman_adapters::life_file;
-use banksman_adapters::notify::{self, Channel, Fate};
-use banksman_core::backlog::{Ended, Run};
+use banksman_adapters::notify::{self, Channel, Delivery};
+use banksman_core::backlog::{Run, RunEndRecord};
 use banksman_core::guard::GuardInputs;
-use banksman_core::task::Ending;
-use banksman_core::{Notice, Pipeline, RunId, Seq, Span, TaskId};
+use banksman_core::landing::Entry;
+use banksman_core::task::RunEnd;
+use banksman_core::{Name, Notice, Pipeline, RunId, Seq, Span, TaskId};
 use banksman_engine::{Activity, Vitals};
 use banksman_store::Key;
 
 use crate::guards::{self, Answers};
+use crate::landing::{self, LandingError, WorkOptions};
 use crate::project::Project;
 use crate::runner::now_ended;
 use crate::sessions::Sessions;
@@ -32,10 +34,13 @@ use crate::sessions::Sessions;
 /// How long the commands of guards may take to end when the runner does: a little longer than their supervisors have.
 const GUARDS_END_WITHIN: Duration = Duration::from_secs(6);
 
+/// How long a job waits for another process that works for the same merge queue; then it is begun again.
+const LANDS_AFTER: Duration = Duration::from_secs(600);
+
 /// What was done.
 pub(crate) enum JobResult {
     /// What was left of a session was ended.
-    Swept(RunId, Ended),
+    Swept(RunId, RunEndRecord),
     /// It cannot be proven that nothing is left of it, for this reason.
     Unproven(RunId, Box<str>),
     /// What became of a session was found out.
@@ -46,12 +51,16 @@ pub(crate) enum JobResult {
     Pulse(RunId, Result<Vitals, Option<String>>),
     /// The keeper of a session that is to end cannot end it.
     Silent(RunId, Record, Silence),
+    /// Nothing is left to do for the merge queue of a branch now, or it could not be done.
+    Landed(Name, Result<(), Box<str>>),
+    /// That job has brought an entry so far.
+    LandingStands(Box<Entry>),
     /// Nothing follows from it.
     Done,
     /// What the guards of a pipeline ask about was looked at, and until when that is fresh.
     Gathered(Box<Pipeline>, Box<GuardInputs>, Option<Instant>),
     /// People were told, or not.
-    Told(Seq, Result<(), Untold>),
+    Notified(Seq, Result<(), NotNotified>),
 }
 
 /// What is known of a run whose session is to be found again.
@@ -70,7 +79,7 @@ pub(crate) enum Recovered {
     /// It left no record, and never will.
     Nothing,
     /// It has ended.
-    Ended(keeper::Ending),
+    Ended(keeper::SessionEnd),
     /// It lives, and is looked after from here.
     Adopted(Session),
     /// Its keeper was killed.
@@ -78,7 +87,7 @@ pub(crate) enum Recovered {
 }
 
 /// Why people were not told.
-pub(crate) struct Untold {
+pub(crate) struct NotNotified {
     pub(crate) error: Box<str>,
     /// Whether it is of no use to try again.
     pub(crate) is_final: bool,
@@ -93,7 +102,7 @@ struct Undone {
 }
 
 /// What becomes of a notice.
-pub(crate) enum Telling {
+pub(crate) enum Notifying {
     /// It is being sent, but not in these ways, though the settings name them.
     Begun {
         /// Which ones, and why not.
@@ -107,23 +116,25 @@ pub(crate) enum Telling {
 pub(crate) struct Background {
     sender: Sender<(JobResult, Vec<Channel>)>,
     receiver: Receiver<(JobResult, Vec<Channel>)>,
-    near: UnixStream,
-    far: Arc<UnixStream>,
+    signal_reader: UnixStream,
+    signal_writer: Arc<UnixStream>,
     /// The ways in which people were told already, where another has failed.
     told: BTreeMap<Seq, BTreeSet<Channel>>,
     /// What the commands of guards have answered.
     answers: Arc<Answers>,
     /// The looks at the guards of pipelines that are under way, each with what ends it when it is dropped.
     looks: BTreeMap<TaskId, PipeWriter>,
+    /// The merge queues that are worked for, each with what ends it when it is dropped.
+    landings: BTreeMap<Name, PipeWriter>,
 }
 
 impl Background {
     pub(crate) fn new() -> std::io::Result<Background> {
         let (sender, receiver) = mpsc::channel();
-        let (near, far) = UnixStream::pair()?;
-        near.set_nonblocking(true)?;
-        let (told, answers, looks) = (BTreeMap::new(), Arc::default(), BTreeMap::new());
-        Ok(Background { sender, receiver, near, far: Arc::new(far), told, answers, looks })
+        let (signal_reader, signal_writer) = UnixStream::pair()?;
+        signal_reader.set_nonblocking(true)?;
+        let (told, answers, looks, landings) = (BTreeMap::new(), Arc::default(), BTreeMap::new(), BTreeMap::new());
+        Ok(Background { sender, receiver, signal_reader, signal_writer: Arc::new(signal_writer), told, answers, looks, landings })
     }
 
     /// The keeper of a session was killed: what is left of its tree is ended.
@@ -143,7 +154,7 @@ impl Background {
                     Ok(swept) => format!("its keeper was killed; {} processes of it were ended", swept.ended),
                     Err(error) => return (JobResult::Unproven(run, error.to_string().into()), Vec::new()),
                 };
-                (JobResult::Swept(run, now_ended(Ending::Lost, Some(&note))), Vec::new())
+                (JobResult::Swept(run, now_ended(RunEnd::Lost, Some(&note))), Vec::new())
             },
         );
     }
@@ -153,11 +164,11 @@ impl Background {
         let run = recovery.run.clone();
         let unclear = move |undone: Undone| JobResult::Unclear(run, Some(undone.why));
         self.start(Builder::new(), unclear, move || {
-            let deed = match find_again(&recovery) {
+            let result = match find_again(&recovery) {
                 Ok(found) => JobResult::Recovered(recovery.run, Box::new(found)),
                 Err(error) => JobResult::Unclear(recovery.run, Some(error.to_string())),
             };
-            (deed, Vec::new())
+            (result, Vec::new())
         });
     }
 
@@ -215,15 +226,35 @@ impl Background {
         cleared
     }
 
-    /// Ends the commands of guards, and waits a moment for those and for what is being cleared away.
+    /// Works for the merge queue of a branch until nothing is left to do. If another process does so, its end is waited for.
+    pub(crate) fn land(&mut self, project: &Project, target: Name) {
+        // Without a pipe it cannot be ended early.
+        let (stop, job) = std::io::pipe().ok().unzip();
+        self.landings.extend(job.map(|job| (target.clone(), job)));
+        let (project, failed) = (project.clone(), target.clone());
+        let (sender, signal_writer) = (self.sender.clone(), Arc::clone(&self.signal_writer));
+        let undone = move |undone: Undone| JobResult::Landed(failed, Err(undone.why.into()));
+        self.start(Builder::new(), undone, move || {
+            let tell = |entry: &Entry| {
+                sender.send((JobResult::LandingStands(Box::new(entry.clone())), Vec::new())).ok();
+                (&*signal_writer).write_all(b"!").ok();
+            };
+            let result = land(&project, &target, stop.as_ref().map(PipeReader::as_fd), &tell);
+            (JobResult::Landed(target, result.map_err(|error| error.to_string().into())), Vec::new())
+        });
+    }
+
+    /// Ends the commands of guards and of landings, and waits a moment for those and for what is being cleared away.
     pub(crate) fn dismiss(mut self, patience: Duration, cleared: Receiver<()>) {
         cleared.recv_timeout(patience).ok();
         let until = Instant::now() + GUARDS_END_WITHIN;
         let mut open: BTreeSet<TaskId> = std::mem::take(&mut self.looks).into_keys().collect();
-        while !open.is_empty() {
+        let mut landings: BTreeSet<Name> = std::mem::take(&mut self.landings).into_keys().collect();
+        while !open.is_empty() || !landings.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
             match self.receiver.recv_timeout(left) {
                 Ok((JobResult::Gathered(pipeline, ..), _)) => drop(open.remove(&pipeline.id)),
+                Ok((JobResult::Landed(target, _), _)) => drop(landings.remove(&target)),
                 Ok(_) => {}
                 Err(_) => return,
             }
@@ -231,10 +262,10 @@ impl Background {
     }
 
     /// Tells people in all ways that the settings name and that were not taken before.
-    pub(crate) fn tell_people(&self, project: &Project, entry: Seq, notice: &Notice) -> Telling {
+    pub(crate) fn notify(&self, project: &Project, entry: Seq, notice: &Notice) -> Notifying {
         let outlets = project.outlets();
         if !project.config().notify.on.contains(&notice.kind) || outlets.is_empty() {
-            return Telling::Unwanted;
+            return Notifying::Unwanted;
         }
         let done = self.told.get(&entry).cloned().unwrap_or_default();
         let notice = notify::Notice {
@@ -246,8 +277,9 @@ impl Background {
         };
         let channels = outlets.channels;
         // What has begun may have arrived, and nobody is told the same twice.
-        let untold =
-            move |undone: Undone| JobResult::Told(entry, Err(Untold { error: undone.why.into(), is_final: undone.has_begun }));
+        let untold = move |undone: Undone| {
+            JobResult::Notified(entry, Err(NotNotified { error: undone.why.into(), is_final: undone.has_begun }))
+        };
         self.start(Builder::new(), untold, move || {
             // The same over all attempts, so that a receiver knows a repetition.
             let delivery = format!("n-{entry}");
@@ -257,22 +289,22 @@ impl Background {
                 match notify::send_to(&channels, channel, &notice, &delivery) {
                     Ok(()) => told.push(channel),
                     // It may have arrived, and nobody is told the same twice.
-                    Err(error) if error.fate() == Fate::Unknown => told.push(channel),
+                    Err(error) if error.delivery() == Delivery::Unknown => told.push(channel),
                     Err(error) => {
-                        is_final &= error.fate() == Fate::Final;
+                        is_final &= error.delivery() == Delivery::Final;
                         errors.push(format!("{}: {error}", channel.as_str()));
                     }
                 }
             }
-            let result = if errors.is_empty() { Ok(()) } else { Err(Untold { error: errors.join("; ").into(), is_final }) };
-            (JobResult::Told(entry, result), told)
+            let result = if errors.is_empty() { Ok(()) } else { Err(NotNotified { error: errors.join("; ").into(), is_final }) };
+            (JobResult::Notified(entry, result), told)
         });
         let refused = outlets.refused.iter().map(|(channel, refusal)| format!("{}: {refusal}", channel.as_str()));
-        Telling::Begun { refused: refused.collect() }
+        Notifying::Begun { refused: refused.collect() }
     }
 
     /// Finds out what the guards of a pipeline ask about.
-    pub(crate) fn look_at_guards(&mut self, project: &Project, pipeline: Box<Pipeline>) {
+    pub(crate) fn check_guards(&mut self, project: &Project, pipeline: Box<Pipeline>) {
         // Without a pipe it cannot be ended early.
         let (stop, look) = std::io::pipe().ok().unzip();
         self.looks.extend(look.map(|look| (pipeline.id.clone(), look)));
@@ -288,7 +320,7 @@ impl Background {
     }
 
     /// Nobody wants to know what the guards of a pipeline say: their commands are ended, and then it is told what was found.
-    pub(crate) fn stop_looking(&mut self, pipeline: &TaskId) {
+    pub(crate) fn stop_checking(&mut self, pipeline: &TaskId) {
         self.looks.remove(pipeline);
     }
 
@@ -297,42 +329,43 @@ impl Background {
         &self,
         thread: Builder,
         undone: impl FnOnce(Undone) -> JobResult + Clone + Send + 'static,
-        deed: impl FnOnce() -> (JobResult, Vec<Channel>) + Send + 'static,
+        work: impl FnOnce() -> (JobResult, Vec<Channel>) + Send + 'static,
     ) {
-        let (sender, far) = (self.sender.clone(), Arc::clone(&self.far));
-        let tell = move |done| {
+        let (sender, signal_writer) = (self.sender.clone(), Arc::clone(&self.signal_writer));
+        let report = move |done| {
             // If the runner is gone, the next one does it all again.
             sender.send(done).ok();
-            (&*far).write_all(b"!").ok();
+            (&*signal_writer).write_all(b"!").ok();
         };
-        let (then, otherwise) = (tell.clone(), undone.clone());
+        let (then, otherwise) = (report.clone(), undone.clone());
         // What a thread leaves behind when it panics is seen by nobody else.
-        let begun = thread.spawn(move || match catch_unwind(AssertUnwindSafe(deed)) {
+        let begun = thread.spawn(move || match catch_unwind(AssertUnwindSafe(work)) {
             Ok(done) => then(done),
             Err(panic) => then((otherwise(Undone { why: words(&*panic), has_begun: true }), Vec::new())),
         });
         if let Err(error) = begun {
             let why = format!("no thread can be started: {error}");
-            tell((undone(Undone { why, has_begun: false }), Vec::new()));
+            report((undone(Undone { why, has_begun: false }), Vec::new()));
         }
     }
 
     /// What was done since the last time.
     pub(crate) fn take(&mut self) -> Vec<JobResult> {
         let mut bytes = [0; 64];
-        while matches!(self.near.read(&mut bytes), Ok(read) if read > 0) {}
-        let mut deeds = Vec::new();
-        for (deed, told) in self.receiver.try_iter() {
-            match &deed {
-                JobResult::Told(entry, Ok(())) => drop(self.told.remove(entry)),
-                JobResult::Told(entry, Err(_)) => self.told.entry(*entry).or_default().extend(told),
+        while matches!(self.signal_reader.read(&mut bytes), Ok(read) if read > 0) {}
+        let mut results = Vec::new();
+        for (result, told) in self.receiver.try_iter() {
+            match &result {
+                JobResult::Notified(entry, Ok(())) => drop(self.told.remove(entry)),
+                JobResult::Notified(entry, Err(_)) => self.told.entry(*entry).or_default().extend(told),
                 JobResult::Gathered(pipeline, ..) => drop(self.looks.remove(&pipeline.id)),
+                JobResult::Landed(target, _) => drop(self.landings.remove(target)),
                 JobResult::Swept(..) | JobResult::Unproven(..) | JobResult::Recovered(..) | JobResult::Unclear(..) => {}
-                JobResult::Pulse(..) | JobResult::Silent(..) | JobResult::Done => {}
+                JobResult::Pulse(..) | JobResult::Silent(..) | JobResult::LandingStands(_) | JobResult::Done => {}
             }
-            deeds.push(deed);
+            results.push(result);
         }
-        deeds
+        results
     }
 }
 
@@ -341,17 +374,17 @@ fn find_again(recovery: &Recovery) -> std::io::Result<Recovered> {
     let record = &recovery.record;
     if !recovery.is_of_this_boot {
         // It may have ended before the machine was restarted.
-        return Ok(match keeper::look(record) {
+        return Ok(match keeper::read_record(record) {
             Ok(Found::Ended(_, ending)) => Recovered::Ended(ending),
             _ => Recovered::Rebooted,
         });
     }
-    let found = match keeper::look(record)? {
-        Found::Nothing => keeper::bury(record)?,
+    let found = match keeper::read_record(record)? {
+        Found::Nothing => keeper::write_tombstone(record)?,
         other => other,
     };
     Ok(match found {
-        Found::Nothing | Found::Buried => Recovered::Nothing,
+        Found::Nothing | Found::Tombstone => Recovered::Nothing,
         Found::Ended(_, ending) => Recovered::Ended(ending),
         Found::Live(_) => Recovered::Adopted(keeper::adopt(record, recovery.owner_epoch)?),
         Found::Dead(record) => Recovered::Dead(record),
@@ -390,6 +423,14 @@ fn clear_away(project: &Project, files: &Sessions) {
     }
 }
 
+/// Works for the merge queue of a branch, with a connection of its own.
+fn land(project: &Project, target: &Name, cancel: Option<BorrowedFd<'_>>, tell: &dyn Fn(&Entry)) -> Result<(), LandingError> {
+    let client = project.open()?;
+    let lander = landing::lander(project)?;
+    let options = WorkOptions { goal: None, wait: LANDS_AFTER, cancel, tell: Some(tell) };
+    landing::work(&client, &lander, target, &options).map(drop)
+}
+
 /// What a thread said when it panicked.
 fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
@@ -398,7 +439,7 @@ fn words(panic: &(dyn Any + Send)) -> String {
 
 impl AsFd for Background {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.near.as_fd()
+        self.signal_reader.as_fd()
     }
 }
 
@@ -425,21 +466,21 @@ mod tests {
     }
 
     fn untold(undone: Undone) -> JobResult {
-        JobResult::Told(Seq(1), Err(Untold { error: undone.why.into(), is_final: undone.has_begun }))
+        JobResult::Notified(Seq(1), Err(NotNotified { error: undone.why.into(), is_final: undone.has_begun }))
     }
 
     #[test]
     fn what_a_thread_does_not_come_to_is_told() {
         let mut background = Background::new().unwrap();
-        let done = || (JobResult::Told(Seq(1), Ok(())), Vec::new());
+        let done = || (JobResult::Notified(Seq(1), Ok(())), Vec::new());
         background.start(Builder::new(), untold, done);
-        assert!(matches!(next(&mut background), JobResult::Told(Seq(1), Ok(()))));
+        assert!(matches!(next(&mut background), JobResult::Notified(Seq(1), Ok(()))));
         background.start(Builder::new(), untold, || panic!("so {}", "be it"));
-        let JobResult::Told(_, Err(Untold { error, is_final: true })) = next(&mut background) else { panic!() };
+        let JobResult::Notified(_, Err(NotNotified { error, is_final: true })) = next(&mut background) else { panic!() };
         assert_eq!(&*error, "this is a mistake in banksman: so be it");
         // No machine has room for such a stack.
         background.start(Builder::new().stack_size(1 << 60), untold, done);
-        let JobResult::Told(_, Err(Untold { error, is_final: false })) = next(&mut background) else { panic!() };
+        let JobResult::Notified(_, Err(NotNotified { error, is_final: false })) = next(&mut background) else { panic!() };
         assert!(error.starts_with("no thread can be started: "), "{error}");
     }
 }

@@ -11,7 +11,6 @@ pub enum CallerError {
     /// It is no valid name.
     #[error("{variable}: {what}")]
     Name {
-        /// Which variable.
         variable: &'static str,
         /// What is wrong with it.
         what: String,
@@ -19,7 +18,6 @@ pub enum CallerError {
     /// It is no number.
     #[error("{variable} is not a number: {text:?}")]
     Number {
-        /// Which variable.
         variable: &'static str,
         /// Its value.
         text: String,
@@ -29,7 +27,6 @@ pub enum CallerError {
 /// The holder that this process acts for.
 #[derive(Debug, Clone)]
 pub struct CallingHolder {
-    /// The holder.
     pub holder: HolderId,
     /// The holders on whose behalf it acts, nearest first.
     pub ancestors: Vec<HolderId>,
@@ -38,7 +35,6 @@ pub struct CallingHolder {
 /// The run that this process is part of.
 #[derive(Debug, Clone)]
 pub struct CallingRun {
-    /// Its id.
     pub run: Option<RunId>,
     /// The task it works on.
     pub task: TaskId,

@@ -43,9 +43,10 @@ impl Client {
     /// Opens a project, with somebody to tell when another process holds the store up.
     pub fn open_with(project: &Project, on_stall: Box<dyn Fn(&Occupant) + Send + Sync>) -> Result<Client, Error> {
         let this = project.host().current().map_err(Error::system("this process cannot be identified"))?;
-        let store = project.open_store()?;
+        let mut store = project.open_store()?;
         project.ignore_ours();
         let wakeups = Arc::new(Wakeups::open(project)?);
+        wakeups.here().into_iter().for_each(|end| store.wakes_here(end));
         let named = project.clone();
         let on_stall = move || named.occupant().iter().for_each(&on_stall);
         let writer = Writer::start(store, Arc::clone(&wakeups), Box::new(on_stall));
@@ -133,6 +134,11 @@ impl Client {
         Ok(self.writer.call(request, CALL_TIMEOUT)?)
     }
 
+    /// The same, waiting for its turn no longer than this: then it has not happened and will not happen.
+    pub(crate) fn call_within(&self, request: Request, deadline: Duration) -> Result<Reply, Error> {
+        Ok(self.writer.call(request, deadline)?)
+    }
+
     /// The same for a request whose reply has a type of its own.
     pub fn request<R: TypedRequest>(&self, request: R) -> Result<R::Reply, Error> {
         Ok(R::reply(self.call(request.into())?).expect("the store replies to the request that it got"))
@@ -146,6 +152,11 @@ impl Client {
     /// The rows that these keys name, as they are now.
     pub fn load(&self, keys: &BTreeSet<Key>) -> Result<Snapshot, StoreError> {
         self.writer.load(keys)
+    }
+
+    /// To be called when much has been added at once.
+    pub(crate) fn analyze(&self) {
+        self.writer.analyze();
     }
 
     /// Notes with every event from now on that it was caused by a command of this person or run. A runner acts for nobody.

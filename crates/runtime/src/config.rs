@@ -9,13 +9,16 @@ mod keys;
 mod layers;
 mod notify;
 mod problem;
+mod workspace;
 
 use std::fmt;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use banksman_adapters::git::Leftovers;
 use banksman_adapters::notify::{Program, Webhook};
+use banksman_agents::Profiles;
 use banksman_core::queue::{self, ATTEMPTS_LIMIT, DEFAULT_LENGTH};
 use banksman_core::task::retry::{OnTimeout, Policy};
 use banksman_core::task::{OnExhausted, Watch};
@@ -27,11 +30,12 @@ use crate::waiting::span;
 
 pub use duration::duration;
 pub(crate) use edit::record;
-pub use edit::set;
+pub use edit::{set, unset};
 pub use keys::{FORMER, KEYS};
 pub use layers::{Environment, Foreign, Layer, Setting, Settings, Source};
 pub use notify::Notify;
 pub use problem::{ConfigError, Problem, unknown_key};
+pub use workspace::{WorkspaceDefault, WorkspaceSettings};
 
 /// What every variable that sets a key begins with.
 pub const VARIABLE_PREFIX: &str = "BANKSMAN_CONFIG_";
@@ -81,8 +85,59 @@ pub struct Config {
     pub queue_visibility_timeout: Duration,
     /// How often it is taken at most, unless the queue says otherwise.
     pub queue_max_attempts: NonZeroU32,
+    /// Where tasks work.
+    pub workspace: WorkspaceSettings,
+    /// How messages are posted and kept.
+    pub bus: Bus,
+    /// How work lands.
+    pub landing: Landing,
+    /// Agent programs.
+    pub agents: AgentSettings,
     /// Who is told what.
     pub notify: Notify,
+}
+
+/// Agent programs, and what all of them have in common.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AgentSettings {
+    /// The profiles.
+    pub profiles: Profiles,
+    /// The agent of `do`, if none is named.
+    pub default: Option<String>,
+    /// How long a program may do nothing but try again.
+    pub retry_patience: Duration,
+}
+
+/// How messages are posted and kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bus {
+    /// How long one attempt to post waits for the writer lock.
+    pub lock_timeout: Duration,
+    /// How often it is tried.
+    pub attempts: NonZeroU32,
+    /// The pause before the second attempt; it doubles each time.
+    pub retry_backoff: Duration,
+    /// How long messages are kept.
+    pub keep: Duration,
+}
+
+/// How work lands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Landing {
+    /// The branch that work lands on; the branch of the main checkout if there is none.
+    pub target: Option<String>,
+    /// The command that every commit must pass before it lands.
+    pub check: Option<Program>,
+    /// How long the check may take.
+    pub timeout: Duration,
+    /// Whether every check starts from an empty directory.
+    pub fresh: bool,
+    /// How often work goes back to its author before a person is asked.
+    pub retries: u32,
+    /// Whether a person is asked about every conflict.
+    pub ask_on_conflict: bool,
+    /// What is done with files that a task has not committed.
+    pub leftovers: Leftovers,
 }
 
 impl Config {
@@ -121,7 +176,7 @@ impl Default for Config {
             section_timeout: zero,
             overtake: zero,
             restart: Policy {
-                max_restarts: NonZeroU32::MIN,
+                max_attempts: NonZeroU32::MIN,
                 delay: Span::ZERO,
                 child_wait: Span::ZERO,
                 on_children_timeout: OnTimeout::Warn,
@@ -137,6 +192,10 @@ impl Default for Config {
             log_limit_mib: 0,
             queue_visibility_timeout: zero,
             queue_max_attempts: NonZeroU32::MIN,
+            workspace: WorkspaceSettings::default(),
+            bus: Bus { lock_timeout: zero, attempts: NonZeroU32::MIN, retry_backoff: zero, keep: zero },
+            landing: Landing::default(),
+            agents: AgentSettings::default(),
             notify: Notify::default(),
         };
         for (key, text) in KEYS.iter().filter_map(|key| Some((key, key.default?))) {
@@ -170,6 +229,10 @@ impl fmt::Debug for Config {
             .field("log_limit_mib", &self.log_limit_mib)
             .field("queue_visibility_timeout", &self.queue_visibility_timeout)
             .field("queue_max_attempts", &self.queue_max_attempts)
+            .field("workspace", &self.workspace)
+            .field("bus", &self.bus)
+            .field("landing", &self.landing)
+            .field("agents", &self.agents)
             .field("notify", &self.notify)
             .finish()
     }
@@ -221,6 +284,12 @@ pub enum Kind {
     Webhook(fn(&mut Config) -> &mut Option<String>),
     /// An absolute path.
     File(fn(&mut Config) -> &mut Option<PathBuf>),
+    /// A directory, absolute or seen from the project.
+    Directory(fn(&mut Config) -> &mut Option<PathBuf>),
+    /// Texts with commas between them.
+    List(fn(&mut Config) -> &mut Vec<String>),
+    /// A number of bytes.
+    Size(fn(&mut Config) -> &mut u64),
 }
 
 /// Where a key may be set.
@@ -262,6 +331,9 @@ impl Key {
             Kind::Program(_) => "./tell-me.sh",
             Kind::Webhook(_) => "https://hooks.example.org/banksman",
             Kind::File(_) => "/home/me/.config/banksman/secret",
+            Kind::Directory(_) => "../worktrees",
+            Kind::List(_) => ".env,config/local.toml",
+            Kind::Size(_) => "2GiB",
         }
     }
 
@@ -307,6 +379,9 @@ impl Key {
                 *field(config) = Some(text.into());
             }
             Kind::File(field) => *field(config) = Some(notify::file(text)?),
+            Kind::Directory(field) => *field(config) = Some(workspace::directory(text)?),
+            Kind::List(field) => *field(config) = workspace::list(text)?,
+            Kind::Size(field) => *field(config) = workspace::size(text)?,
         }
         Ok(())
     }
@@ -331,7 +406,8 @@ impl Key {
             Kind::Duration(_) | Kind::Period(_) | Kind::Span(_) | Kind::Limit(_) => text.into(),
             Kind::Count(_) | Kind::Number(_) | Kind::Word(..) | Kind::Id(_) => text.into(),
             Kind::Switch(_) | Kind::Notices(_) => text.into(),
-            Kind::Program(_) | Kind::File(_) => notify::harmless(text),
+            Kind::Size(_) => text.into(),
+            Kind::Program(_) | Kind::File(_) | Kind::Directory(_) | Kind::List(_) => notify::harmless(text),
         }
     }
 }

@@ -11,11 +11,10 @@ use std::path::{Path, PathBuf};
 use banksman_store::{StoreError, postgres, sqlite};
 
 use crate::config::{Config, Environment, Settings};
-use crate::project::{CONFIG_FILE, FOLDER, Place, Project, ProjectError, STORE_FILE, io_at};
+use crate::project::{CONFIG_FILE, FOLDER, Project, ProjectError, STORE_FILE, StoreUrl, io_at};
 
 /// The directory of a project, as the files in it tell.
 enum Located {
-    /// It has a store.
     WithStore(PathBuf),
     /// It has only a config.
     WithConfig(PathBuf),
@@ -49,7 +48,7 @@ impl Project {
 
     /// The store that was named: by a flag or its variable, or by the user's settings. If these are wrong, what is wrong with the
     /// settings of the project at `from` is reported as well.
-    pub fn named_store(from: &Path, surroundings: &Environment) -> Result<Option<Place>, ProjectError> {
+    pub fn named_store(from: &Path, surroundings: &Environment) -> Result<Option<StoreUrl>, ProjectError> {
         let url = match &surroundings.store {
             Some(url) => Some(url.clone()),
             None => {
@@ -60,20 +59,20 @@ impl Project {
                 settings.config().store.clone()
             }
         };
-        url.map(|url| Place::parse(&url, |name| surroundings.variable(name))).transpose()
+        url.map(|url| StoreUrl::parse(&url, |name| surroundings.variable(name))).transpose()
     }
 
     /// Finds the project that `from` belongs to, in the store at `place`, whatever the environment says; without a place, in its
     /// own folder. In a database, projects are known by the id in their config; a SQLite file is a project by itself.
-    pub fn find_at(from: &Path, place: Option<Place>) -> Result<Project, ProjectError> {
+    pub fn find_at(from: &Path, place: Option<StoreUrl>) -> Result<Project, ProjectError> {
         Project::find_with(from, place, &Environment::default())
     }
 
     /// The same, with the settings of the user and of the environment.
-    pub fn find_with(from: &Path, place: Option<Place>, surroundings: &Environment) -> Result<Project, ProjectError> {
+    pub fn find_with(from: &Path, place: Option<StoreUrl>, surroundings: &Environment) -> Result<Project, ProjectError> {
         let (root, folder) = match &place {
-            Some(Place::Sqlite(path)) => around(path),
-            Some(Place::Postgres(_)) => {
+            Some(StoreUrl::Sqlite(path)) => around(path),
+            Some(StoreUrl::Postgres(_)) => {
                 let root = nearest(from, |dir| has_config(dir).then(|| dir.to_owned()))?;
                 let folder = root.join(FOLDER);
                 (root, folder)
@@ -88,7 +87,7 @@ impl Project {
     }
 
     /// A setting of the user applies to every project, also to one that has a store of its own: that must not be hidden by it.
-    fn find_in_users_store(from: &Path, place: Place, surroundings: &Environment) -> Result<Project, ProjectError> {
+    fn find_in_users_store(from: &Path, place: StoreUrl, surroundings: &Environment) -> Result<Project, ProjectError> {
         let located = locate(from)?;
         let (root, folder) = (located.root(), located.root().join(FOLDER));
         let local = folder.join(STORE_FILE);
@@ -100,10 +99,10 @@ impl Project {
     }
 
     /// The file with the settings of the project that `from` belongs to, also when its content is wrong or its store is missing.
-    pub fn config_file(from: &Path, place: Option<&Place>) -> Result<PathBuf, ProjectError> {
+    pub fn config_file(from: &Path, place: Option<&StoreUrl>) -> Result<PathBuf, ProjectError> {
         let folder = match place {
-            Some(Place::Sqlite(path)) => around(path).1,
-            Some(Place::Postgres(_)) => nearest(from, |dir| has_config(dir).then(|| dir.to_owned()))?.join(FOLDER),
+            Some(StoreUrl::Sqlite(path)) => around(path).1,
+            Some(StoreUrl::Postgres(_)) => nearest(from, |dir| has_config(dir).then(|| dir.to_owned()))?.join(FOLDER),
             None => locate(from)?.root().join(FOLDER),
         };
         Ok(folder.join(CONFIG_FILE))
@@ -116,10 +115,10 @@ impl Project {
 }
 
 /// What `init` must not do: make a second store for a project that is kept in a database elsewhere.
-pub(crate) fn refuse_second_store(root: &Path, place: Option<&Place>) -> Result<(), ProjectError> {
+pub(crate) fn refuse_second_store(root: &Path, place: Option<&StoreUrl>) -> Result<(), ProjectError> {
     let config = own_config(root)?;
     let Some(id) = config.project.filter(|_| config.shared) else { return Ok(()) };
-    let Some(Place::Postgres(server)) = place else {
+    let Some(StoreUrl::Postgres(server)) = place else {
         return Err(ProjectError::Elsewhere { config: root.join(FOLDER).join(CONFIG_FILE), id });
     };
     match postgres::exists(server, &id) {

@@ -14,22 +14,22 @@ use crate::wakeups::EventListener;
 /// A place in the event log that moves on.
 pub struct Follower {
     reader: Reader,
-    ear: EventListener,
+    listener: EventListener,
     after: Seq,
     missed: Option<Mark>,
-    look_every: Duration,
+    poll_interval: Duration,
 }
 
 impl Follower {
     pub(crate) fn open(project: &Project, after: Seq) -> Result<Follower, Error> {
         let reader = project.reader()?;
-        let ear = EventListener::open(project, reader.project())?;
-        Ok(Follower { reader, ear, after, missed: None, look_every: project.config().poll_interval })
+        let listener = EventListener::open(project, reader.project())?;
+        Ok(Follower { reader, listener, after, missed: None, poll_interval: project.config().poll_interval })
     }
 
     /// The next events that pass the filter; none if there is nothing new. The listener hears what comes after.
     pub fn next(&mut self, filter: &EventFilter) -> Result<Vec<EventRow>, Error> {
-        self.ear.empty();
+        self.listener.empty();
         loop {
             let page = self.reader.view().events(self.after, filter)?;
             if page.compacted.through > self.after {
@@ -50,14 +50,14 @@ impl Follower {
 
     /// Sleeps until the change notifier rings, a slow look is due, or `cancel` becomes readable. Says whether to go on.
     pub fn wait(&self, cancel: BorrowedFd<'_>) -> bool {
-        self.wait_for(cancel, &[], self.look_every)
+        self.wait_for(cancel, &[], self.poll_interval)
     }
 
     /// The same, but for at most so long, and also until one of `others` becomes readable.
     pub fn wait_for(&self, cancel: BorrowedFd<'_>, others: &[BorrowedFd<'_>], at_most: Duration) -> bool {
-        let mut fds = vec![PollFd::from_borrowed_fd(cancel, PollFlags::IN), PollFd::new(&self.ear, PollFlags::IN)];
+        let mut fds = vec![PollFd::from_borrowed_fd(cancel, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
         fds.extend(others.iter().map(|other| PollFd::from_borrowed_fd(*other, PollFlags::IN)));
-        let at_most = at_most.min(self.look_every.max(Duration::from_secs(1)));
+        let at_most = at_most.min(self.poll_interval.max(Duration::from_secs(1)));
         let timeout =
             Timespec { tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(5), tv_nsec: i64::from(at_most.subsec_nanos()) };
         // An interruption is a reason to look, like any other.

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use banksman_core::guard::GuardInputs;
-use banksman_core::pipeline::{State, Verdict};
+use banksman_core::pipeline::{GuardsResult, State};
 use banksman_core::task::{self, Need, Refused};
 use banksman_core::{Epoch, Lease, Name, Now, Pipeline, Seq, Span, Task, TaskId};
 use banksman_engine::{TaskRequest, verdict};
@@ -84,11 +84,11 @@ fn check(root: &Path, task: &TaskId, epoch: Epoch) -> Result<Option<Refused>, St
     let now = Now { lease: rows.lease, wall: rows.wall, ..Now::default() };
     let Some(refused) = evaluate(&project, pipeline, &now, rows.seq) else { return Ok(None) };
     let verdict = task::Verdict::Refused(Box::new(refused.clone()));
-    tell(&client, TaskRequest::Conclude { id: task.clone(), epoch: Some(epoch), by: None, verdict })?;
+    report(&client, TaskRequest::Conclude { id: task.clone(), epoch: Some(epoch), by: None, verdict })?;
     Ok(Some(refused))
 }
 
-fn tell(client: &Client, request: TaskRequest) -> Result<(), String> {
+fn report(client: &Client, request: TaskRequest) -> Result<(), String> {
     client.request(request).map(drop).map_err(|error| error.to_string())
 }
 
@@ -104,9 +104,9 @@ fn evaluate(project: &Project, pipeline: &Pipeline, now: &Now, at: Seq) -> Optio
     disregard_own(pipeline, phase, &mut inputs);
     let span = |again: Lease| Span::from_ms(again.0 - now.lease.0);
     match verdict(guards, &inputs, now) {
-        Verdict::Pass { .. } => None,
-        Verdict::Block { guard, part, again, .. } => Some(Refused { guard, part, again: span(again), fails: None, at }),
-        Verdict::Fail { guard, message, part } => Some(Refused { guard, part, again: Span::ZERO, fails: Some(message), at }),
+        GuardsResult::Pass { .. } => None,
+        GuardsResult::Block { guard, part, again, .. } => Some(Refused { guard, part, again: span(again), fails: None, at }),
+        GuardsResult::Fail { guard, message, part } => Some(Refused { guard, part, again: Span::ZERO, fails: Some(message), at }),
     }
 }
 

@@ -24,6 +24,7 @@ use banksman_store::{Reader, StoreError};
 use self::commands::Commands;
 use crate::error::Error;
 use crate::project::Project;
+use crate::workspaces;
 
 /// How many files of a checkout with changes are named; the others are counted.
 const FILES_NAMED: usize = 3;
@@ -106,7 +107,7 @@ impl Answers {
         for command in &wants.commands {
             let Some(Answer { result, words, until }) = answers.get(&asked(command, pipeline)).cloned() else { continue };
             inputs.command_results.insert(command.clone(), result);
-            inputs.doubts.extend(words.map(|words| (Topic::Command(command.clone()), words)));
+            inputs.unknown.extend(words.map(|words| (Topic::Command(command.clone()), words)));
             earliest = Some(earliest.map_or(until, |earliest| earliest.min(until)));
         }
         (inputs, earliest)
@@ -116,7 +117,7 @@ impl Answers {
     fn remember(&self, found: &GuardInputs, pipeline: &Pipeline, fresh_for: Duration) {
         let known = found.command_results.iter().filter(|(_, result)| **result != CommandResult::Unknown);
         let until = host::deadline(fresh_for);
-        let words = |command: &Cmd| found.doubts.get(&Topic::Command(command.clone())).cloned();
+        let words = |command: &Cmd| found.unknown.get(&Topic::Command(command.clone())).cloned();
         let answer = |(command, result): (&Cmd, &CommandResult)| {
             (asked(command, pipeline), Answer { result: *result, words: words(command), until })
         };
@@ -153,13 +154,17 @@ pub(crate) fn gather_trusted(
 ) -> GuardInputs {
     let mut inputs = GuardInputs { vars: vars.clone(), ..GuardInputs::default() };
     let commands = Commands::wanted(wants);
-    let run = || commands.run(project, pipeline, vars, limits);
+    // A pipeline with a workspace of its own has its guards there, too.
+    let is_local = commands.is_empty() && wants.files.is_empty();
+    let own = pipeline.filter(|_| !is_local).and_then(|id| workspaces::directory(project, id));
+    let directory = own.as_deref().unwrap_or(project.root());
+    let run = || commands.run(project, directory, pipeline, vars, limits);
     std::thread::scope(|scope| {
         // What takes longest begins first. Without a thread for it, it is done here.
         for _ in 0..commands.helpers() {
             Builder::new().spawn_scoped(scope, run).ok();
         }
-        look(project, pipeline, wants, limits, &mut inputs);
+        read_inputs(project, directory, pipeline, wants, limits, &mut inputs);
         run();
     });
     let results = commands.results();
@@ -180,7 +185,7 @@ pub(crate) fn nothing_known(pipeline: &Pipeline, why: &str) -> GuardInputs {
         let files = wants.files.into_keys().map(Topic::File);
         let commands = wants.commands.into_iter().map(Topic::Command);
         for topic in foreign.chain(branches).chain(merged).chain(files).chain(commands) {
-            doubt(&mut inputs, topic, format!("cannot be looked at ({why})"));
+            mark_unknown(&mut inputs, topic, format!("cannot be checked ({why})"));
         }
     }
     inputs
@@ -194,7 +199,14 @@ pub(crate) fn issues(reader: &mut Reader, issues: BTreeSet<IssueFilter>) -> BTre
 }
 
 /// What is not found out by a command of the guard's.
-fn look(project: &Project, pipeline: Option<&TaskId>, wants: &Wants, limits: Limits<'_>, inputs: &mut GuardInputs) {
+fn read_inputs(
+    project: &Project,
+    directory: &Path,
+    pipeline: Option<&TaskId>,
+    wants: &Wants,
+    limits: Limits<'_>,
+    inputs: &mut GuardInputs,
+) {
     match project.reader() {
         Ok(mut reader) => {
             if let Err(error) = held(&mut reader, project, pipeline, wants, inputs) {
@@ -205,15 +217,15 @@ fn look(project: &Project, pipeline: Option<&TaskId>, wants: &Wants, limits: Lim
         Err(error) => doubt_all(wants, inputs, &error.to_string()),
     }
     let git = Git::new(project.root(), limits.git);
-    wants.branches.iter().for_each(|branch| look_at_branch(&git, branch, inputs));
+    wants.branches.iter().for_each(|branch| read_branch(&git, branch, inputs));
     for pair in &wants.merged {
         match git.is_merged(&pair.0, &pair.1) {
             Ok(yes) => drop(inputs.merged.insert(pair.clone(), yes)),
-            Err(error) => doubt(inputs, Topic::Merged(pair.0.clone(), pair.1.clone()), format!("({error})")),
+            Err(error) => mark_unknown(inputs, Topic::Merged(pair.0.clone(), pair.1.clone()), format!("({error})")),
         }
     }
     for (path, patterns) in &wants.files {
-        files::look_at(project.root(), path, patterns, inputs);
+        files::read_file(directory, path, patterns, inputs);
     }
 }
 
@@ -238,25 +250,25 @@ fn held(
     Ok(())
 }
 
-fn look_at_branch(git: &Git, branch: &str, inputs: &mut GuardInputs) {
+fn read_branch(git: &Git, branch: &str, inputs: &mut GuardInputs) {
     let topic = || Topic::Branch(branch.into());
     match git.branch_exists(branch) {
         Ok(false) => {
             inputs.branches.insert(branch.into(), BranchInfo { exists: false, clean: None });
-            doubt(inputs, topic(), "is not there".into());
+            mark_unknown(inputs, topic(), "is not there".into());
         }
         Ok(true) => {
             let changes = git.branch_changes(branch);
             match &changes {
                 Ok(None) => {}
-                Ok(Some((checkout, files))) => doubt(inputs, topic(), changed(checkout, files)),
-                Err(error) => doubt(inputs, topic(), format!("cannot be looked at ({error})")),
+                Ok(Some((checkout, files))) => mark_unknown(inputs, topic(), changed(checkout, files)),
+                Err(error) => mark_unknown(inputs, topic(), format!("cannot be checked ({error})")),
             }
             let clean = changes.ok().map(|changes| changes.is_none());
             inputs.branches.insert(branch.into(), BranchInfo { exists: true, clean });
         }
-        Err(error @ GitError::Name(_)) => doubt(inputs, topic(), format!("cannot be there: {error}")),
-        Err(error) => doubt(inputs, topic(), format!("cannot be looked at ({error})")),
+        Err(error @ GitError::Name(_)) => mark_unknown(inputs, topic(), format!("cannot be there: {error}")),
+        Err(error) => mark_unknown(inputs, topic(), format!("cannot be checked ({error})")),
     }
 }
 
@@ -272,17 +284,17 @@ fn changed(checkout: &Path, files: &[String]) -> String {
 
 /// The store cannot be read.
 fn doubt_all(wants: &Wants, inputs: &mut GuardInputs, why: &str) {
-    let words = format!("cannot be looked at ({why})");
+    let words = format!("cannot be checked ({why})");
     let locks = wants.locks.iter().cloned().map(Topic::Lock);
     let semaphores = wants.semaphores.iter().cloned().map(Topic::Semaphore);
     let issues = wants.issues.iter().filter(|filter| filter.from.is_none()).cloned().map(Topic::Issues);
     for topic in locks.chain(semaphores).chain(issues) {
-        doubt(inputs, topic, words.clone());
+        mark_unknown(inputs, topic, words.clone());
     }
 }
 
-fn doubt(inputs: &mut GuardInputs, topic: Topic, words: String) {
-    inputs.doubts.insert(topic, words.into());
+fn mark_unknown(inputs: &mut GuardInputs, topic: Topic, words: String) {
+    inputs.unknown.insert(topic, words.into());
 }
 
 #[cfg(test)]
@@ -293,7 +305,8 @@ mod tests {
 
     #[test]
     fn what_a_command_has_said_is_remembered_with_its_answer() {
-        let plan = Plan { runbook: "r".into(), name: Name::new("p").unwrap(), vars: BTreeMap::new(), phases: Vec::new() };
+        let plan =
+            Plan { runbook: "r".into(), name: Name::new("p").unwrap(), vars: BTreeMap::new(), phases: Vec::new(), land: None };
         let id = TaskId::new("p-1").unwrap();
         let pipeline = Pipeline::new(id, plan.into(), Context::new(), &Now::default());
         let [good, bad, slow] = ["true", "false", "sleep 9"].map(|line| Cmd::Run(line.into()));
@@ -301,14 +314,14 @@ mod tests {
         found.command_results.insert(good.clone(), CommandResult::Success);
         found.command_results.insert(bad.clone(), CommandResult::Failure);
         found.command_results.insert(slow.clone(), CommandResult::Unknown);
-        doubt(&mut found, Topic::Command(bad.clone()), "with status 1: no".into());
-        doubt(&mut found, Topic::Command(slow.clone()), "took too long".into());
+        mark_unknown(&mut found, Topic::Command(bad.clone()), "with status 1: no".into());
+        mark_unknown(&mut found, Topic::Command(slow.clone()), "took too long".into());
         let wants = Wants { commands: [good, bad, slow.clone()].into(), ..Wants::default() };
         let answers = Answers::default();
         answers.remember(&found, &pipeline, Duration::from_secs(600));
         // What nobody knows is asked again.
         found.command_results.remove(&slow);
-        found.doubts.remove(&Topic::Command(slow));
+        found.unknown.remove(&Topic::Command(slow));
         assert_eq!(answers.fresh(&wants, &pipeline).0, found);
         // A phase was at work since.
         let later = Pipeline { tasks: 1, ..pipeline };

@@ -55,7 +55,10 @@ impl Client {
         let finished = self.request(ImportRequest::Finish { id: id.clone() });
         match (finished, self.drop_import(id, Seen::default())) {
             // If its commit has worked, whatever became of the answer, there is nothing left to drop.
-            (Ok(ImportOutcome::Finished(_)), _) | (Err(_), Ok(ImportOutcome::Unknown)) => Ok(()),
+            (Ok(ImportOutcome::Finished(_)), _) | (Err(_), Ok(ImportOutcome::Unknown)) => {
+                self.analyze();
+                Ok(())
+            }
             (Ok(refusal), _) => Err(ImportError::Refused(refusal)),
             (Err(error), _) => Err(error.into()),
         }

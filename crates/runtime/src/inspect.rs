@@ -58,10 +58,8 @@ pub struct Overview {
     pub held: (u64, Option<TaskId>),
 }
 
-/// A live run.
 #[derive(Debug, Clone)]
 pub struct LiveRun {
-    /// The run.
     pub run: Run,
     /// Who looks after it.
     pub attended: Attended,
@@ -72,7 +70,6 @@ pub struct LiveRun {
 /// A runner.
 #[derive(Debug, Clone)]
 pub struct Manned {
-    /// The runner.
     pub runner: Runner,
     /// Whether it lives.
     pub life: Life,
@@ -157,7 +154,7 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
     // Only what can be seen without waiting for anybody.
     let files = Sessions::new(project);
     for live in &mut runs {
-        let is_stopped = matches!(files.look(&live.run.id), Ok(Found::Live(record)) if keeper::is_stopped(&record));
+        let is_stopped = matches!(files.read_record(&live.run.id), Ok(Found::Live(record)) if keeper::is_stopped(&record));
         live.attended.silence = is_stopped.then(|| Silence::Stopped.to_string().into());
         live.attended.ended = ended_alone(&live.attended, &files);
     }
@@ -219,7 +216,7 @@ pub fn watch_ends(reader: &mut Reader, project: &Project) -> Result<Vec<OwnedFd>
         let process = match snapshot.backlog.runners.get(&live.run.owner) {
             Some(runner) if live.attended.life == Life::Alive => Some(runner.process.clone()),
             _ if live.attended.heir.is_some() => None,
-            _ => match files.look(&live.run.id) {
+            _ => match files.read_record(&live.run.id) {
                 Ok(Found::Live(record)) => Some(keeper_process(&record, &live.run)),
                 _ => None,
             },
@@ -239,7 +236,7 @@ fn ended_alone(run: &Attended, files: &Sessions) -> Option<Box<str>> {
     if run.life != Life::Gone || run.asked.is_some() {
         return None;
     }
-    match files.look(&run.id) {
+    match files.read_record(&run.id) {
         Ok(Found::Ended(_, ending)) => Some(ended(ending).ending.to_string().into()),
         _ => None,
     }

@@ -3,8 +3,10 @@
 //! The public library `banksman` and the command are made of it. Every method blocks; the engine below does not. A process needs one
 //! [`Client`] for all its threads: calls that arrive at the same time share one transaction.
 
+pub mod agents;
 mod applying;
 mod background;
+mod bus;
 pub mod caller;
 mod client;
 pub mod config;
@@ -15,6 +17,7 @@ mod guarded;
 pub mod guards;
 mod import;
 pub mod inspect;
+pub mod landing;
 mod machine;
 mod merge_branch;
 mod outlets;
@@ -31,8 +34,10 @@ mod trust;
 mod until;
 mod waiting;
 mod wakeups;
+pub mod workspaces;
 mod writer;
 
+pub use bus::{BusFollower, BusReader, PostError};
 pub use client::Client;
 pub use config::{Config, duration as parse_duration};
 pub use error::Error;
@@ -41,11 +46,11 @@ pub use import::ImportError;
 pub use machine::RealMachine;
 pub use merge_branch::merge as merge_branch;
 pub use outlets::{Outlets, Refusal};
-pub use project::{Place, Project, ProjectError};
+pub use project::{Project, ProjectError, StoreUrl};
 pub use queues::TakeEnd;
 pub use reentry::{enter, use_program};
 pub use runbooks::{LoadedRunbook, RunbookError, RunbookFile, load_all, load_runbook};
-pub use runner::{RunOptions, Runner, Told, recover_run};
+pub use runner::{RunOptions, Runner, RunnerReport, recover_run};
 pub use sessions::Sessions;
 pub use task_wait::{AwaitProgress, AwaitedTask, OpenRecorder, TaskWaitError, record_ended, wait_for_tasks};
 pub use trust::{Trust, TrustedStore};

@@ -31,10 +31,7 @@ pub enum Refusal {
     Secret(#[from] SecretError),
     /// The URL makes no sense.
     #[error("the URL cannot be used: {what}")]
-    Url {
-        /// What is wrong.
-        what: String,
-    },
+    Url { what: String },
 }
 
 impl Outlets {

@@ -2,11 +2,12 @@
 
 mod error;
 mod init;
-mod place;
+mod store_url;
 
 use std::path::{Path, PathBuf};
 
 use banksman_adapters::host::Host;
+use banksman_adapters::notify::Program;
 use banksman_adapters::private;
 use banksman_adapters::user::User;
 use banksman_core::Seq;
@@ -15,17 +16,17 @@ use banksman_store::sqlite::{self, Occupant};
 use banksman_store::{Copied, Reader, Store, StoreError};
 
 use crate::client::Client;
-use crate::config::{Config, ConfigError, Environment, Problem, Settings, Source};
+use crate::config::{Config, ConfigError, Environment, Foreign, Problem, Settings, Source};
 use crate::error::Error;
 use crate::follow::Follower;
 use crate::machine::RealMachine;
-use crate::outlets::Outlets;
+use crate::outlets::{Outlets, Refusal};
 use crate::trust::{Trust, TrustedStore, new_store_id};
 
 pub use error::ProjectError;
 pub(crate) use error::io_at;
-pub(crate) use place::Location;
-pub use place::Place;
+pub(crate) use store_url::Location;
+pub use store_url::StoreUrl;
 
 /// The folder's name.
 pub(crate) const FOLDER: &str = private::FOLDER;
@@ -53,13 +54,13 @@ impl Project {
     pub(crate) fn with_folder(
         root: &Path,
         folder: &Path,
-        place: Option<Place>,
+        place: Option<StoreUrl>,
         surroundings: &Environment,
     ) -> Result<Project, ProjectError> {
         let settings = Settings::load(surroundings, Some(&folder.join(CONFIG_FILE)))?;
         let store = match place {
-            Some(Place::Postgres(server)) => Location::Postgres { server, id: id_of(settings.config(), folder)? },
-            Some(Place::Sqlite(path)) => Location::Sqlite(path),
+            Some(StoreUrl::Postgres(server)) => Location::Postgres { server, id: id_of(settings.config(), folder)? },
+            Some(StoreUrl::Sqlite(path)) => Location::Sqlite(path),
             None => Location::Sqlite(folder.join(STORE_FILE)),
         };
         let host = match store {
@@ -84,9 +85,26 @@ impl Project {
         self.settings.config()
     }
 
+    /// The settings, with where each of them comes from.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Where its notices go, as far as the user trusts that.
     pub fn outlets(&self) -> Outlets {
         Outlets::new(&self.settings, &self.root, Trust::of_user().as_ref())
+    }
+
+    /// The command that commits must pass before they land, if one is set. One that comes with the project must be trusted.
+    pub fn landing_check(&self) -> Result<Option<Program>, Refusal> {
+        let key = "landing.check";
+        let trust = Trust::of_user();
+        let covered = |foreign: &Foreign| trust.as_ref().is_some_and(|trust| trust.covers(&self.root, foreign));
+        let mut foreign = self.settings.foreign().iter().filter(|foreign| foreign.key.name == key);
+        if foreign.any(|foreign| !covered(foreign)) {
+            return Err(Refusal::Untrusted { key });
+        }
+        Ok(self.config().landing.check.clone())
     }
 
     /// This machine.
@@ -131,7 +149,7 @@ impl Project {
 
     /// Copies the project, with all that is held and all that happened, to a place that does not have it, and retires the store
     /// that it was in. If that fails, both are as they were before.
-    pub fn copy_to(&self, place: Place) -> Result<Copied, ProjectError> {
+    pub fn copy_to(&self, place: StoreUrl) -> Result<Copied, ProjectError> {
         self.reader()?;
         let is_trusted = self.is_trusted()?;
         self.clear_leftover(&place)?;
@@ -146,12 +164,12 @@ impl Project {
             trust.grant_store(&copy_of_it)?;
         }
         let copied = match &place {
-            Place::Sqlite(path) => {
+            StoreUrl::Sqlite(path) => {
                 sqlite::create(path, &id, &store_id, &*machine())?;
                 let writer_lock = sqlite::turnstile_of(path);
                 self.relocate(sqlite::open(path, &writer_lock, machine()), &place)?
             }
-            Place::Postgres(server) => {
+            StoreUrl::Postgres(server) => {
                 postgres::create(server, &id, &store_id)?;
                 self.relocate(postgres::open(server, &id, machine()), &place)?
             }

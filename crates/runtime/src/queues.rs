@@ -21,7 +21,6 @@ use crate::waiting::{Woken, duration, sleep, span};
 pub enum TakeEnd {
     /// With an answer of the queue.
     Answered {
-        /// The answer.
         outcome: Outcome,
         /// When it was given.
         at: Stamp,
@@ -93,7 +92,7 @@ impl Client {
             lease: mailbox.is_remote().then(|| span(poll * 3)),
         });
         let mut place =
-            Place { client: self, taking: TakingItem::new(queue.clone(), holder, standing, span(poll)), is_over: false };
+            TakeGuard { client: self, taking: TakingItem::new(queue.clone(), holder, standing, span(poll)), is_over: false };
         let taking = &mut place.taking;
         let mut counsel = TakeAction::Ask;
         loop {
@@ -137,13 +136,13 @@ impl Client {
 
 /// A place in the line of a queue. Whoever does not come back, because of an error or a panic, must not stand in the way of the others as long as
 /// this process lives.
-struct Place<'c> {
+struct TakeGuard<'c> {
     client: &'c Client,
     taking: TakingItem,
     is_over: bool,
 }
 
-impl Place<'_> {
+impl TakeGuard<'_> {
     fn leave(mut self, end: TakeEnd) -> Result<TakeEnd, Error> {
         self.is_over = true;
         self.taking.leave().map(|request| self.client.call(request)).transpose()?;
@@ -151,7 +150,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for TakeGuard<'_> {
     fn drop(&mut self) {
         if let Some(request) = self.taking.leave().filter(|_| !self.is_over) {
             // What led here is the error to report.

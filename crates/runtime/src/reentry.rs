@@ -1,4 +1,4 @@
-//! The program that uses this library is also the program of its keepers, guard commands, guard checks and merges: they are this very executable, started
+//! The program that uses this library is also the program of its keepers, guard commands, guard checks, merges and checks: they are this very executable, started
 //! with a hidden first argument.
 
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use banksman_adapters::reentry;
 
 use crate::error::Error;
-use crate::{guarded, merge_branch};
+use crate::{guarded, landing, merge_branch, workspaces};
 
 /// Must be called first in the `main` of every program that creates a [`Runner`](crate::Runner) or checks guards.
 ///
@@ -17,7 +17,12 @@ use crate::{guarded, merge_branch};
 /// that has not called it is refused a runner with [`Error::NotEntered`].
 pub fn enter() {
     let args: Vec<OsString> = std::env::args_os().collect();
-    if let Some(code) = reentry::enter(&args).or_else(|| merge_branch::enter(&args)).or_else(|| guarded::enter(&args)) {
+    if let Some(code) = reentry::enter(&args)
+        .or_else(|| merge_branch::enter(&args))
+        .or_else(|| guarded::enter(&args))
+        .or_else(|| workspaces::enter(&args))
+        .or_else(|| landing::enter(&args))
+    {
         std::process::exit(if code == ExitCode::SUCCESS { 0 } else { 1 });
     }
 }

@@ -7,14 +7,14 @@ use banksman_store::{Copied, RelocateError, Route, Store, StoreError, postgres, 
 
 use crate::config;
 use crate::machine::RealMachine;
-use crate::project::{CONFIG_FILE, Location, Place, Project, ProjectError, RUN_DIR, STORE_FILE};
+use crate::project::{CONFIG_FILE, Location, Project, ProjectError, RUN_DIR, STORE_FILE, StoreUrl};
 
-impl Place {
+impl StoreUrl {
     /// Its URL, without a password.
     pub fn url(&self) -> String {
         match self {
-            Place::Sqlite(path) => sqlite_url(path),
-            Place::Postgres(server) => server.url(),
+            StoreUrl::Sqlite(path) => sqlite_url(path),
+            StoreUrl::Postgres(server) => server.url(),
         }
     }
 }
@@ -42,7 +42,7 @@ impl Project {
 
     /// Completes a copy whose process was killed after it had retired this store and before the other one was in use. Says whether
     /// there was one.
-    pub fn finish_copy(&self, place: &Place) -> Result<bool, ProjectError> {
+    pub fn finish_copy(&self, place: &StoreUrl) -> Result<bool, ProjectError> {
         let mut target = self.open_other(place)?;
         let is_unfinished = target.moved_to()?.as_ref() == Some(&self.store_url());
         if is_unfinished && self.open_retired()?.moved_to()?.as_ref() == Some(&place.url()) {
@@ -55,7 +55,7 @@ impl Project {
 
     /// Takes this store, from which the project was copied to `place`, into use again, and retires that one. Refused if anything has
     /// happened there since.
-    pub fn undo_copy(&self, place: &Place) -> Result<(), ProjectError> {
+    pub fn undo_copy(&self, place: &StoreUrl) -> Result<(), ProjectError> {
         let mut source = self.open_retired()?;
         if source.moved_to()?.as_ref() != Some(&place.url()) {
             return Err(ProjectError::NotCopied { from: self.store_url(), to: place.url() });
@@ -72,28 +72,28 @@ impl Project {
         }
         source.set_moved_to(None)?;
         let here = match self.location() {
-            Location::Sqlite(path) => Place::Sqlite(path.clone()),
-            Location::Postgres { server, .. } => Place::Postgres(server.clone()),
+            Location::Sqlite(path) => StoreUrl::Sqlite(path.clone()),
+            Location::Postgres { server, .. } => StoreUrl::Postgres(server.clone()),
         };
         self.note_place(&here)
     }
 
     /// What is left at `place` of an earlier copy of this very store is removed: it was never in use, or everything in it has come
     /// back from there since.
-    pub(crate) fn clear_leftover(&self, place: &Place) -> Result<(), ProjectError> {
+    pub(crate) fn clear_leftover(&self, place: &StoreUrl) -> Result<(), ProjectError> {
         let leftover = match self.open_other(place) {
             Err(ProjectError::Store(StoreError::Missing { .. })) => false,
             target => target?.moved_to()? == Some(self.store_url()),
         };
         match place {
             _ if !leftover => Ok(()),
-            Place::Sqlite(path) => Ok(sqlite::remove(path)?),
-            Place::Postgres(server) => Ok(postgres::remove(server, &self.database_id()?)?),
+            StoreUrl::Sqlite(path) => Ok(sqlite::remove(path)?),
+            StoreUrl::Postgres(server) => Ok(postgres::remove(server, &self.database_id()?)?),
         }
     }
 
     /// Moves the rows to a new, empty store, and retires this one. If that fails, the new one is removed.
-    pub(crate) fn relocate(&self, to: Result<Store, StoreError>, place: &Place) -> Result<Copied, ProjectError> {
+    pub(crate) fn relocate(&self, to: Result<Store, StoreError>, place: &StoreUrl) -> Result<Copied, ProjectError> {
         let (from_url, to_url) = (self.store_url(), place.url());
         let route = Route { from: &from_url, to: &to_url };
         let moved = to.and_then(|to| Ok((to, self.open_store()?, self.reader()?)));
@@ -106,8 +106,8 @@ impl Project {
             Err(RelocateError::Unfinished(error)) => Err(error.into()),
             Err(RelocateError::NotMoved(error)) => {
                 match place {
-                    Place::Sqlite(path) => sqlite::remove(path)?,
-                    Place::Postgres(server) => postgres::remove(server, &self.database_id()?)?,
+                    StoreUrl::Sqlite(path) => sqlite::remove(path)?,
+                    StoreUrl::Postgres(server) => postgres::remove(server, &self.database_id()?)?,
                 }
                 Err(error.into())
             }
@@ -115,23 +115,23 @@ impl Project {
     }
 
     /// Records in the config whether the project is kept in a database, for clones that have nothing but the config.
-    fn note_place(&self, place: &Place) -> Result<(), ProjectError> {
+    fn note_place(&self, place: &StoreUrl) -> Result<(), ProjectError> {
         let config = self.folder().join(CONFIG_FILE);
         match place {
             _ if !config.exists() => Ok(()),
-            Place::Postgres(_) => config::record(&config, "shared", Some(true.into())),
-            Place::Sqlite(path) if sqlite_url(path) == sqlite_url(&self.folder().join(STORE_FILE)) => {
+            StoreUrl::Postgres(_) => config::record(&config, "shared", Some(true.into())),
+            StoreUrl::Sqlite(path) if sqlite_url(path) == sqlite_url(&self.folder().join(STORE_FILE)) => {
                 config::record(&config, "shared", None)
             }
-            Place::Sqlite(_) => Ok(()),
+            StoreUrl::Sqlite(_) => Ok(()),
         }
     }
 
     /// This machine, as a store in another place sees it.
-    pub(crate) fn host_at(&self, place: &Place) -> Host {
+    pub(crate) fn host_at(&self, place: &StoreUrl) -> Host {
         match place {
-            Place::Sqlite(path) => self.host().clone().with_one_kernel(path.with_file_name(RUN_DIR)),
-            Place::Postgres(_) => self.host().clone().among_others(),
+            StoreUrl::Sqlite(path) => self.host().clone().with_one_kernel(path.with_file_name(RUN_DIR)),
+            StoreUrl::Postgres(_) => self.host().clone().among_others(),
         }
     }
 
@@ -144,11 +144,11 @@ impl Project {
     }
 
     /// The same project in another store, whether that is in use or not.
-    fn open_other(&self, place: &Place) -> Result<Store, ProjectError> {
+    fn open_other(&self, place: &StoreUrl) -> Result<Store, ProjectError> {
         let machine = Box::new(RealMachine(self.host_at(place)));
         Ok(match place {
-            Place::Sqlite(path) => sqlite::open_retired(path, &sqlite::turnstile_of(path), machine)?,
-            Place::Postgres(server) => postgres::open_retired(server, &self.database_id()?, machine)?,
+            StoreUrl::Sqlite(path) => sqlite::open_retired(path, &sqlite::turnstile_of(path), machine)?,
+            StoreUrl::Postgres(server) => postgres::open_retired(server, &self.database_id()?, machine)?,
         })
     }
 }

@@ -10,10 +10,10 @@ use std::time::Duration;
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::coordination::Outcome;
 use banksman_core::resource::grant::{Ask, GrantRequest, Term, WaitingProcess};
-use banksman_core::resource::semaphore;
+use banksman_core::resource::{lock, semaphore};
 use banksman_core::{Epoch, Liveness, Name, RunId, TaskId, Ticket};
 use banksman_engine::{RunOutcome, RunRequest, Seen, awaited_keys, awaited_parts};
-use banksman_store::{EventRow, Reader};
+use banksman_store::{EventRow, Key, Reader};
 
 use crate::caller;
 use crate::client::Client;
@@ -27,6 +27,8 @@ pub(crate) struct Slot<'a> {
     client: &'a Client,
     run: RunId,
     epoch: Epoch,
+    /// The owner of the workspace that the run works in: its children work there while it waits for them.
+    workspace: Option<TaskId>,
     given_back: bool,
 }
 
@@ -49,13 +51,19 @@ impl<'a> Slot<'a> {
     /// The slot of the run in the environment.
     pub(crate) fn inherited(client: &'a Client) -> Result<Option<Slot<'a>>, TaskWaitError> {
         let Some(caller) = caller::run()? else { return Ok(None) };
-        Ok(caller.run.map(|run| Slot { client, run, epoch: caller.epoch, given_back: false }))
+        let Some(run) = caller.run else { return Ok(None) };
+        let rows = client.load(&[Key::Task(caller.task.clone())].into())?.backlog;
+        let workspace = rows.tasks.get(&caller.task).and_then(|task| task.spec.workspace.owner(&caller.task).cloned());
+        Ok(Some(Slot { client, run, epoch: caller.epoch, workspace, given_back: false }))
     }
 
     /// Says that the run waits for tasks, so that nobody waits for the run meanwhile who is waited for. Refused if somebody does.
     pub(crate) fn wait_for(&self, reader: &mut Reader, tasks: &[TaskId]) -> Result<Edge<'a>, TaskWaitError> {
         let rows = reader.view().load(&awaited_keys(tasks))?;
-        let parts = awaited_parts(tasks, &rows.backlog);
+        let mut parts = awaited_parts(tasks, &rows.backlog);
+        // It is given back while the run waits.
+        let own = self.workspace.as_ref().map(TaskId::workspace_lock);
+        parts.retain(|part| Some(&part.resource.name) != own.as_ref());
         let standing = WaitingProcess { process: self.client.this_process().clone(), address: None, lease: None };
         let mut seen = Seen::default();
         let ancestors = caller::holder()?.map(|caller| caller.ancestors).unwrap_or_default();
@@ -83,8 +91,8 @@ impl<'a> Slot<'a> {
 
     /// Gives it back. A run that this project does not know is none of its business.
     pub(crate) fn give_back(&mut self) -> Result<(), TaskWaitError> {
-        let (run, epoch) = (self.run.clone(), self.epoch);
-        self.given_back |= self.call(RunRequest::Pause { run, epoch })? == RunOutcome::Done;
+        let (run, epoch, workspace) = (self.run.clone(), self.epoch, self.workspace.clone());
+        self.given_back |= self.call(RunRequest::Pause { run, epoch, workspace })? == RunOutcome::Done;
         Ok(())
     }
 
@@ -105,32 +113,31 @@ impl<'a> Slot<'a> {
 
     /// Takes it again, and waits in line for it.
     pub(crate) fn take_again(&self, cancel: BorrowedFd<'_>) -> Result<(), TaskWaitError> {
-        self.take(WaitOptions { wait: Some(FOR_EVER), cancel: Some(cancel), ..WaitOptions::default() })
+        self.take(|| WaitOptions { wait: Some(FOR_EVER), cancel: Some(cancel), ..WaitOptions::default() })
     }
 
     /// Takes it again if it is free: for one who is in a hurry.
     pub(crate) fn take_if_free(&self) {
         // If it is not, the run goes on without one; whoever asked it to hurry has most likely ended it anyway.
-        self.take(WaitOptions::default()).ok();
+        self.take(WaitOptions::default).ok();
     }
 
-    fn take(&self, options: WaitOptions<'_>) -> Result<(), TaskWaitError> {
+    fn take<'o>(&self, options: impl Fn() -> WaitOptions<'o>) -> Result<(), TaskWaitError> {
         if !self.given_back {
             return Ok(());
         }
-        let resource = Resource { kind: Kind::Semaphore, name: Name::runs() };
-        // Bound to no process: like the one it had before, it ends with the run.
-        let ask = Ask { term: Term::Open, ..Ask::new(GrantRequest::new(self.run.holder())) };
-        let is_granted = |outcome: &Outcome| {
-            use semaphore::Outcome::{Acquired, AlreadyHeld, Increased};
-            matches!(outcome, Outcome::Semaphore(Acquired(_) | AlreadyHeld(_) | Increased(_)))
-        };
-        match self.client.acquire_any(resource, ask, options)? {
-            Acquisition::Answered { outcome, .. } if is_granted(&outcome) => {}
-            other => return Err(TaskWaitError::NoSlot(Box::new(other))),
+        // The workspace first: who waits for it must not keep a slot from those who work there.
+        let lock = self.workspace.as_ref().map(|owner| Resource { kind: Kind::Lock, name: owner.workspace_lock() });
+        for resource in lock.into_iter().chain([Resource { kind: Kind::Semaphore, name: Name::runs() }]) {
+            // Bound to no process: like the one it had before, it ends with the run.
+            let ask = Ask { term: Term::Open, ..Ask::new(GrantRequest::new(self.run.holder())) };
+            match self.client.acquire_any(resource, ask, options())? {
+                Acquisition::Answered { outcome, .. } if is_granted(&outcome) => {}
+                other => return Err(TaskWaitError::NoSlot(Box::new(other))),
+            }
         }
-        let (run, epoch) = (self.run.clone(), self.epoch);
-        match self.call(RunRequest::Resume { run, epoch })? {
+        let (run, epoch, workspace) = (self.run.clone(), self.epoch, self.workspace.clone());
+        match self.call(RunRequest::Resume { run, epoch, workspace })? {
             RunOutcome::Unknown => Err(TaskWaitError::Fenced { run: self.run.clone() }),
             _ => Ok(()),
         }
@@ -140,6 +147,17 @@ impl<'a> Slot<'a> {
         match self.client.request(request)? {
             RunOutcome::Late => Err(TaskWaitError::Fenced { run: self.run.clone() }),
             outcome => Ok(outcome),
+        }
+    }
+}
+
+fn is_granted(outcome: &Outcome) -> bool {
+    use semaphore::Outcome::{Acquired, AlreadyHeld, Increased};
+    match outcome {
+        Outcome::Deadlock(_) | Outcome::Undefined => false,
+        Outcome::Semaphore(outcome) => matches!(outcome, Acquired(_) | AlreadyHeld(_) | Increased(_)),
+        Outcome::Lock(outcome) => {
+            matches!(outcome, lock::Outcome::Acquired(_) | lock::Outcome::Extended(_) | lock::Outcome::Reclaimed { .. })
         }
     }
 }

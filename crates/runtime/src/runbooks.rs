@@ -29,7 +29,6 @@ pub enum RunbookError {
     /// There is none of this name.
     #[error("there is no runbook {name:?} in {}", dir.display())]
     NotFound {
-        /// The name.
         name: String,
         /// Where it was looked for.
         dir: PathBuf,
@@ -39,7 +38,6 @@ pub enum RunbookError {
     /// The file cannot be read.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Which file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,

@@ -21,7 +21,7 @@ use banksman_core::{Lease, RunId, RunnerId, SectionId, Span, Stamp, Wall};
 use banksman_engine::{Dispatcher, Options, RunnerAction, RunnerEvent, RunnerInput};
 use banksman_store::{StoreError, StoreId};
 
-use crate::background::{Background, Telling};
+use crate::background::{Background, Notifying};
 use crate::client::Client;
 use crate::error::Error;
 use crate::sessions::Sessions;
@@ -47,9 +47,9 @@ pub struct RunOptions {
 
 /// What a runner has to tell.
 #[derive(Debug)]
-pub enum Told {
+pub enum RunnerReport {
     /// Something has happened to a run.
-    RunnerEvent(RunnerEvent),
+    Event(RunnerEvent),
     /// The store did not answer; it is asked again in a moment.
     Trouble(StoreError),
     /// Something could not be done for a run.
@@ -71,7 +71,7 @@ pub struct Runner<'a> {
     files: Sessions,
     mailbox: Mailbox,
     /// Hears of new events, while something may follow from them.
-    ear: Option<EventListener>,
+    listener: Option<EventListener>,
     dispatcher: Dispatcher,
     sessions: BTreeMap<RunId, Session>,
     /// Those whose session has ended.
@@ -119,7 +119,7 @@ impl<'a> Runner<'a> {
     }
 
     fn with(client: &'a Client, files: Sessions, options: RunOptions, only: Option<RunId>) -> Result<Runner<'a>, Error> {
-        let mailbox = client.wakeups().mailbox()?;
+        let mailbox = client.wakeups().runner_mailbox()?;
         let config = client.config();
         let id = RunnerId::new(&ids::short("n")).expect("a short id is valid");
         let ttl = mailbox.is_remote().then_some(config.heartbeat_timeout);
@@ -131,7 +131,10 @@ impl<'a> Runner<'a> {
             address: mailbox.address().clone(),
             sections: options.sections.clone(),
             max_runs: options.max_runs,
-            watching: Vec::new(),
+            until_idle: options.until_idle,
+            idle: None,
+            woken: None,
+            has_duty: false,
             started: Stamp { lease: Lease(0), wall: Wall(host::wall_ms()) },
             seen: Lease(0),
             terms: ttl.map(|ttl| Terms { ttl: span(ttl), folder: os_bytes::as_text(&folder).into() }),
@@ -156,7 +159,7 @@ impl<'a> Runner<'a> {
             client,
             files,
             mailbox,
-            ear: None,
+            listener: None,
             dispatcher: match only {
                 Some(run) => dispatcher.only(run),
                 None => dispatcher,
@@ -171,7 +174,7 @@ impl<'a> Runner<'a> {
             ttl,
             // Without a renewal no session may begin.
             limit: ttl.map(|_| Limit::default()),
-            _life: life.map_err(Error::system("a file cannot be made that tells that this runner lives"))?,
+            _life: life.map_err(Error::system("cannot create the file that shows that this runner is alive"))?,
             leaves_at: None,
             silent: BTreeSet::new(),
             unbegun: BTreeMap::new(),
@@ -184,7 +187,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Works until there is nothing left to do, or `cancel` becomes readable. Its sessions live on.
-    pub fn run(mut self, cancel: BorrowedFd<'_>, tell: &mut dyn FnMut(Told)) -> Result<(), Error> {
+    pub fn run(mut self, cancel: BorrowedFd<'_>, report: &mut dyn FnMut(RunnerReport)) -> Result<(), Error> {
         let fresh = || RunId::new(&ids::short("r")).expect("a short id is valid");
         let cleared = self.background.clear_away(self.client.project(), &self.files);
         loop {
@@ -202,7 +205,7 @@ impl<'a> Runner<'a> {
                         self.dispatcher.on(RunnerInput::Rows(Box::new(snapshot)), self.now());
                     }
                     Err(error @ StoreError::Moved { .. }) => return Err(error.into()),
-                    Err(error) => self.trouble(error, tell),
+                    Err(error) => self.trouble(error, report),
                 },
                 RunnerAction::Probe(processes) => {
                     let found: Vec<_> =
@@ -219,11 +222,11 @@ impl<'a> Runner<'a> {
                     match answers.into_iter().collect::<Result<Vec<_>, _>>() {
                         Ok(replies) => self.dispatcher.on(RunnerInput::Replies(replies), self.now()),
                         Err(error @ StoreError::Moved { .. }) => return Err(error.into()),
-                        Err(error) => self.trouble(error, tell),
+                        Err(error) => self.trouble(error, report),
                     }
                     self.renew_sessions(sent_ms);
                 }
-                RunnerAction::Spawn(work) => self.spawn(&work, tell),
+                RunnerAction::Spawn(work) => self.spawn(&work, report),
                 RunnerAction::Recover(work) => self.recover(&work),
                 RunnerAction::Pulse(run, silence) => self.background.ask_status(run.clone(), self.files.record(&run), silence),
                 RunnerAction::Kill(run) => self.kill(&run),
@@ -232,20 +235,21 @@ impl<'a> Runner<'a> {
                         session.nudge(entry.0);
                     }
                 }
-                RunnerAction::Notify(entry, notice) => match self.background.tell_people(self.client.project(), entry, &notice) {
-                    Telling::Begun { refused } if refused.is_empty() => {}
-                    Telling::Begun { refused } => tell(Told::NoticeTrouble(notice, refused.join("; "))),
-                    Telling::Unwanted => self.dispatcher.on(RunnerInput::CommandDone(entry, Ok(())), self.now()),
+                RunnerAction::Notify(entry, notice) => match self.background.notify(self.client.project(), entry, &notice) {
+                    Notifying::Begun { refused } if refused.is_empty() => {}
+                    Notifying::Begun { refused } => report(RunnerReport::NoticeTrouble(notice, refused.join("; "))),
+                    Notifying::Unwanted => self.dispatcher.on(RunnerInput::CommandDone(entry, Ok(())), self.now()),
                 },
-                RunnerAction::CheckGuards(pipeline) => self.background.look_at_guards(self.client.project(), pipeline),
-                RunnerAction::StopGuards(pipeline) => self.background.stop_looking(&pipeline),
-                RunnerAction::Acknowledge(run) => self.acknowledge(&run, tell),
+                RunnerAction::CheckGuards(pipeline) => self.background.check_guards(self.client.project(), pipeline),
+                RunnerAction::StopGuards(pipeline) => self.background.stop_checking(&pipeline),
+                RunnerAction::Land(target) => self.background.land(self.client.project(), target),
+                RunnerAction::Acknowledge(run) => self.acknowledge(&run, report),
                 RunnerAction::Forget(run) => drop(self.sessions.remove(&run)),
                 // What has happened before it began to listen must be looked at first.
-                RunnerAction::Sleep { .. } if self.start_listening(tell) => {
+                RunnerAction::Sleep { .. } if self.start_listening(report) => {
                     self.dispatcher.on(RunnerInput::NewEvents, self.now())
                 }
-                RunnerAction::Sleep { watch, at_most } => match self.sleep(cancel, &watch, at_most, tell) {
+                RunnerAction::Sleep { watch, at_most } => match self.sleep(cancel, &watch, at_most, report) {
                     Woken::Called => {
                         self.mailbox.empty();
                         self.dispatcher.on(RunnerInput::Woken, self.now());
@@ -256,10 +260,10 @@ impl<'a> Runner<'a> {
                 },
                 RunnerAction::Done => break,
             }
-            self.dispatcher.events().into_iter().for_each(|news| tell(Told::RunnerEvent(news)));
+            self.dispatcher.events().into_iter().for_each(|event| report(RunnerReport::Event(event)));
         }
         if let (Some(limit), sessions @ 1..) = (self.limit, self.sessions.len()) {
-            tell(Told::Left { sessions, within: Span::from_ms(limit.ask_ms - host::boot_ms()) });
+            report(RunnerReport::Left { sessions, within: Span::from_ms(limit.ask_ms - host::boot_ms()) });
         }
         self.keepers.dismiss(FAREWELL);
         self.background.dismiss(FAREWELL, cleared);
@@ -275,22 +279,22 @@ impl<'a> Runner<'a> {
     }
 
     /// Begins to listen, or stops, as the dispatcher wants it. Says whether it has begun.
-    fn start_listening(&mut self, tell: &mut dyn FnMut(Told)) -> bool {
+    fn start_listening(&mut self, report: &mut dyn FnMut(RunnerReport)) -> bool {
         if !self.dispatcher.listens() {
-            self.ear = None;
+            self.listener = None;
             return false;
         }
-        if self.ear.is_some() {
+        if self.listener.is_some() {
             return false;
         }
-        let ear = self.client.reader().map_err(Error::from);
-        match ear.and_then(|reader| EventListener::open(self.client.project(), reader.project())) {
-            Ok(ear) => self.ear = Some(ear),
+        let listener = self.client.reader().map_err(Error::from);
+        match listener.and_then(|reader| EventListener::open(self.client.project(), reader.project())) {
+            Ok(listener) => self.listener = Some(listener),
             // The slow look is for such.
-            Err(Error::Store(error)) => tell(Told::Trouble(error)),
+            Err(Error::Store(error)) => report(RunnerReport::Trouble(error)),
             Err(_) => {}
         }
-        self.ear.is_some()
+        self.listener.is_some()
     }
 
     fn now(&self) -> Lease {
@@ -307,8 +311,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn trouble(&mut self, error: StoreError, tell: &mut dyn FnMut(Told)) {
-        tell(Told::Trouble(error));
+    fn trouble(&mut self, error: StoreError, report: &mut dyn FnMut(RunnerReport)) {
+        report(RunnerReport::Trouble(error));
         self.dispatcher.on(RunnerInput::NoReply, self.now());
     }
 }
@@ -322,8 +326,8 @@ pub fn recover_run(
     run: RunId,
     cancel: BorrowedFd<'_>,
     at_most: Duration,
-    tell: &mut dyn FnMut(Told),
+    report: &mut dyn FnMut(RunnerReport),
 ) -> Result<(), Error> {
     let runner = Runner::only(client, files, run)?;
-    Runner { leaves_at: Instant::now().checked_add(at_most), ..runner }.run(cancel, tell)
+    Runner { leaves_at: Instant::now().checked_add(at_most), ..runner }.run(cancel, report)
 }

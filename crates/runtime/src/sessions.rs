@@ -5,20 +5,21 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use banksman_adapters::git::LOCAL_VARIABLES;
-use banksman_adapters::keeper::{self, Found, Limit, Record, Spec};
+use banksman_adapters::keeper::{self, Found, InputKind, Limit, Record, Spec};
 use banksman_adapters::private;
-use banksman_core::backlog::{Ended, Run};
+use banksman_core::backlog::{Run, RunEndRecord};
+use banksman_core::landing::{self, End, Entry, Return};
 use banksman_core::task::retry::Marker;
-use banksman_core::task::{Ending, RetryReason, Work as What, Workspace};
-use banksman_core::{RunId, Span, TaskId, Wall};
+use banksman_core::task::{LiveInput, RetryReason, RunEnd, Task, Work as What, WorkspaceSpec};
+use banksman_core::{RunId, Seq, Span, TaskId, Wall};
 use banksman_engine::Work;
 use jiff::Timestamp;
 use rustix::fs::OFlags;
 use serde_json::json;
 
+use crate::agents::AgentCall;
 use crate::project::Project;
-use crate::{guarded, merge_branch};
+use crate::{agents, guarded, merge_branch, workspaces};
 
 /// Variables that belong to whoever started the runner, not to its runs.
 pub(crate) const FOREIGN: [&str; 6] = [
@@ -112,12 +113,19 @@ impl Sessions {
     }
 
     /// Writes down how the last run ended, for the next one.
-    pub(crate) fn tell_last_result(&self, run: &Run) -> std::io::Result<()> {
+    pub(crate) fn write_last_result(&self, run: &Run, landing: Option<&Entry>) -> std::io::Result<()> {
         let Some(ended) = &run.ended else { return Ok(()) };
+        // The work of that run came back.
+        let returned = landing.filter(|entry| entry.id.seq() > Seq(run.epoch.0)).and_then(|entry| match &entry.state {
+            landing::State::Over(End::Returned(why)) => Some((entry, why)),
+            _ => None,
+        });
+        let verdict = returned.map(|(_, why)| why.as_str()).or(ended.setback.map(RetryReason::as_str));
         let summary = json!({
             "run": run.id,
             "attempt": run.attempt,
-            "verdict": ended.setback.map(RetryReason::as_str),
+            "verdict": verdict,
+            "landing": returned.map(|(entry, why)| landing_result(entry, why)),
             "ending": ended.ending.to_string(),
             "exitCode": ended.ending.exit_code(),
             "signal": ended.ending.signal(),
@@ -138,79 +146,92 @@ impl Sessions {
         self.task_dir(task).join("input")
     }
 
+    /// Why a run must not start in a worktree now, if the disk has less room than `workspace.min_free`.
+    pub(crate) fn lacks_space(&self, work: &Work) -> Option<String> {
+        let wanted = self.project.config().workspace.min_free;
+        let needs_files = matches!(work.task.spec.workspace, WorkspaceSpec::Worktree(_) | WorkspaceSpec::Shared { .. });
+        let free = Some(()).filter(|()| wanted > 0 && needs_files).and_then(|()| workspaces::free_space(&self.project))?;
+        let mib = |bytes: u64| bytes >> 20;
+        let text =
+            || format!("only {} MiB are free where worktrees are, and workspace.min_free is {} MiB", mib(free), mib(wanted));
+        (free < wanted).then(text)
+    }
+
     /// Writes down what a run needs before it starts.
-    pub(crate) fn prepare(&self, work: &Work) -> std::io::Result<()> {
-        if work.task.spec.workspace == Workspace::Dir {
-            self.fence_off_git()?;
-        }
-        let Some(text) = reads(work) else { return Ok(()) };
+    pub(crate) fn prepare(&self, work: &Work, agent: Option<&AgentCall>) -> std::io::Result<()> {
+        let prompt = agent.filter(|agent| agent.reads_prompt).map(|agent| agent.prompt.as_str());
+        let Some(text) = prompt.or_else(|| reads(work)) else { return Ok(()) };
         private::make_dir(&self.task_dir(&work.task.id))?;
         write_anew(&self.input(&work.task.id), text.as_bytes())
     }
 
-    /// Keeps git from finding the project's repository from inside of a workspace: what is no link to a repository ends its
-    /// search. A variable would do so only for those who keep their environment.
-    fn fence_off_git(&self) -> std::io::Result<()> {
-        let workspaces = self.project.folder().join("workspaces");
-        private::make_dir(&workspaces)?;
-        match private::open(&workspaces.join(".git"), OFlags::WRONLY | OFlags::CREATE) {
-            // Somebody has made a repository there: then git finds that one.
-            Err(error) if error.kind() == std::io::ErrorKind::IsADirectory => Ok(()),
-            made => made.map(drop),
-        }
-    }
-
     /// The end of what a run has printed, if somebody goes by that: it is a phase of a pipeline.
-    pub(crate) fn with_tail(&self, work: Option<&Work>, ended: Ended) -> Ended {
+    pub(crate) fn with_tail(&self, work: Option<&Work>, ended: RunEndRecord) -> RunEndRecord {
         let Some(work) = work.filter(|work| work.task.spec.phase().is_some()) else { return ended };
         let tail = last_lines(&self.log(&work.run.id));
         let overlooked = tail.is_none().then(|| {
             let limit = LONGEST_LINE / 1_024 / 1_024;
-            format!("the last line that it has printed is longer than {limit} MiB, and was not looked at for a result")
+            format!("the last line of its output is longer than {limit} MiB, and was not read as a result")
         });
         let notes: Vec<String> = ended.note.map(String::from).into_iter().chain(overlooked).collect();
         let note = (!notes.is_empty()).then(|| notes.join("; ").into());
-        Ended { tail: Some(tail.unwrap_or_default().into()), note, ..ended }
+        RunEndRecord { tail: Some(tail.unwrap_or_default().into()), note, ..ended }
+    }
+
+    /// What the agent of a run came to, beside how its session ended.
+    pub(crate) fn with_agent(&self, work: Option<&Work>, end: &keeper::SessionEnd, ended: RunEndRecord) -> RunEndRecord {
+        let family = work.and_then(|work| agents::family(&self.project, &work.task));
+        let agent = work.zip(family).zip(end.agent.as_ref());
+        let agent = agent.and_then(|((work, family), agent)| agents::end_of(work, family, agent, end));
+        RunEndRecord { agent: agent.map(Box::new), ..ended }
+    }
+
+    /// The same of a session whose keeper was killed.
+    pub(crate) fn with_lost_agent(&self, work: Option<&Work>, ended: RunEndRecord) -> RunEndRecord {
+        let lost = work.filter(|_| ended.agent.is_none() && ended.ending == RunEnd::Lost);
+        let agent = lost.and_then(|work| agents::end_of_lost(&self.project, work, &self.log(&work.run.id)));
+        RunEndRecord { agent: agent.map(Box::new).or(ended.agent), ..ended }
     }
 
     /// Where a task works if it has a directory of its own.
     pub fn workspace(&self, task: &TaskId) -> PathBuf {
-        self.project.folder().join("workspaces").join(task.as_str())
+        workspaces::dir(&self.project, task)
     }
 
     /// What the record of a run tells.
-    pub fn look(&self, run: &RunId) -> std::io::Result<Found> {
-        keeper::look(&self.record(run))
+    pub fn read_record(&self, run: &RunId) -> std::io::Result<Found> {
+        keeper::read_record(&self.record(run))
     }
 
     /// The records of sessions that have no keeper any more; with what it has written down if it was killed.
     pub(crate) fn left(&self) -> Vec<(RunId, Option<Record>)> {
         let Ok(files) = std::fs::read_dir(self.project.folder().join("runs")) else { return Vec::new() };
         let names = files.flatten().filter_map(|file| file.file_name().into_string().ok());
-        let left = names.filter_map(|name| RunId::new(&name).ok()).filter_map(|run| match self.look(&run).ok()? {
+        let left = names.filter_map(|name| RunId::new(&name).ok()).filter_map(|run| match self.read_record(&run).ok()? {
             Found::Ended(..) => Some((run, None)),
             Found::Dead(record) => Some((run, Some(record))),
-            Found::Nothing | Found::Buried | Found::Live(_) => None,
+            Found::Nothing | Found::Tombstone | Found::Live(_) => None,
         });
         left.collect()
     }
 
     /// What a keeper is told about a run.
-    pub(crate) fn spec(&self, work: &Work, limit: Option<Limit>) -> Spec {
+    pub(crate) fn spec(&self, work: &Work, agent: Option<&AgentCall>, limit: Option<Limit>) -> Spec {
         let Work { run, task } = work;
         let config = self.project.config();
         let task_dir = self.task_dir(&task.id);
-        let cwd = match task.spec.workspace {
-            Workspace::None => self.project.root().to_owned(),
-            Workspace::Dir => self.workspace(&task.id),
+        let cwd = match &task.spec.workspace {
+            WorkspaceSpec::Cwd(directory) => PathBuf::from(&**directory),
+            // A session goes to its workspace itself, when that is prepared.
+            WorkspaceSpec::Checkout | WorkspaceSpec::Dir | WorkspaceSpec::Worktree(_) | WorkspaceSpec::Shared { .. } => {
+                self.project.root().to_owned()
+            }
         };
-        let (mut make_dirs, spare_dirs) = (vec![task_dir.clone()], vec![task_dir.clone()]);
-        if task.spec.workspace == Workspace::Dir {
-            make_dirs.push(cwd.clone());
-        }
+        let (make_dirs, spare_dirs) = (vec![task_dir.clone()], vec![task_dir.clone()]);
         let argv = match &task.spec.work {
             Some(What::Run(command)) => vec!["/bin/sh".into(), "-c".into(), command.to_string().into()],
             Some(What::Exec { argv, .. }) => argv.iter().map(|word| word.to_string().into()).collect(),
+            Some(What::Agent(_)) => agent.map(|agent| agent.argv.clone()).unwrap_or_default(),
             Some(What::Merge { branch, into, how }) => merge_branch::argv(&self.project, branch, into, *how),
             // A pipeline has no runs: its phases have.
             Some(What::Pipeline(_)) | None => Vec::new(),
@@ -218,6 +239,10 @@ impl Sessions {
         let argv = match task.live() {
             Some(live) if live.recheck => guarded::argv(&self.project, task, live.epoch, argv),
             Some(_) | None => argv,
+        };
+        let argv = match task.spec.workspace.owner(&task.id).filter(|_| works_there(task)) {
+            Some(owner) => workspaces::argv(&self.project, owner, argv),
+            None => argv,
         };
         let mut env: Vec<(String, OsString)> = vec![
             ("BANKSMAN_PROJECT".into(), self.project.root().into()),
@@ -233,10 +258,9 @@ impl Sessions {
             env.push(("BANKSMAN_LAST_RESULT".into(), self.last_result(&task.id).into()));
         }
         let mut env_remove: Vec<String> = FOREIGN.map(Into::into).into();
-        if task.spec.workspace == Workspace::Dir {
-            // With it git says that there is no repository, and without, that there is none it can use.
-            env.push(("GIT_CEILING_DIRECTORIES".into(), self.project.folder().join("workspaces").into()));
-            env_remove.extend(LOCAL_VARIABLES.map(Into::into));
+        if let Some(agent) = agent {
+            env_remove.extend(agent.env_remove.clone());
+            env.extend(agent.env.clone());
         }
         // What its pipeline holds is waited for in vain as long as this run waits.
         if let Some(pipeline) = task.spec.parent.as_ref().filter(|_| task.spec.phase().is_some()) {
@@ -261,20 +285,49 @@ impl Sessions {
             spare_dirs,
             env,
             env_remove,
-            stdin: reads(work).map(|_| self.input(&task.id)),
+            stdin: (reads(work).is_some() || agent.is_some_and(|agent| agent.reads_prompt)).then(|| self.input(&task.id)),
             grace_ms: u64::try_from(config.kill_grace.as_millis()).unwrap_or(u64::MAX),
             limit,
-            own_workspace: (task.spec.workspace == Workspace::Dir).then(|| self.workspace(&task.id)),
+            input: task.spec.input.map(|input| match input {
+                LiveInput::Pipe => InputKind::Pipe,
+                LiveInput::Terminal => InputKind::Terminal,
+            }),
+            own_workspace: (task.spec.workspace == WorkspaceSpec::Dir).then(|| self.workspace(&task.id)),
+            agent: agent.map(|agent| agent.spec),
         }
     }
+}
+
+/// Whether the command of a task works with files: a merge does so without a work tree of its own.
+fn works_there(task: &Task) -> bool {
+    !matches!(task.spec.work, Some(What::Merge { .. }))
 }
 
 /// The text that a run reads.
 fn reads(work: &Work) -> Option<&str> {
     match &work.task.spec.work {
         Some(What::Exec { input, .. }) => input.as_deref(),
-        Some(What::Run(_) | What::Merge { .. } | What::Pipeline(_)) | None => None,
+        Some(What::Run(_) | What::Agent(_) | What::Merge { .. } | What::Pipeline(_)) | None => None,
     }
+}
+
+/// Why the work of a run came back, for the next one.
+fn landing_result(entry: &Entry, why: &Return) -> serde_json::Value {
+    let (files, log, commit) = match why {
+        Return::Conflict { tip, files } => (Some(files), None, Some(tip)),
+        Return::CheckFailed { commit, log } => (None, Some(log), Some(commit)),
+        Return::NoChange | Return::Unfinished { .. } | Return::TargetMoves | Return::Failure { .. } => (None, None, None),
+    };
+    json!({
+        "id": entry.id,
+        "target": entry.target,
+        "reason": why.as_str(),
+        "message": why.to_string(),
+        "files": files,
+        "log": log,
+        "commit": commit,
+        "output": log.map(|log| tail(Path::new(&**log), TAIL)),
+    })
 }
 
 /// Writes a file in the folder of a task, where runs may have put anything in its place: it is made anew beside it and takes
@@ -299,7 +352,7 @@ fn open_plain(path: &Path) -> std::io::Result<File> {
 }
 
 /// The last bytes of a log, from the beginning of a line if there is one.
-fn tail(log: &Path, most: u64) -> String {
+pub(crate) fn tail(log: &Path, most: u64) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = open_plain(log)?;
         let from = file.metadata()?.len().saturating_sub(most);
@@ -346,7 +399,7 @@ fn last_lines(log: &Path) -> Option<String> {
 }
 
 /// What the end of a session means for its run.
-pub(crate) fn ended(ending: keeper::Ending) -> Ended {
+pub(crate) fn ended(ending: keeper::SessionEnd) -> RunEndRecord {
     let mut notes = Vec::new();
     if let Some(error) = &ending.log.error {
         notes.push(format!("{} bytes of its output could not be kept: {error}", ending.log.dropped));
@@ -359,21 +412,21 @@ pub(crate) fn ended(ending: keeper::Ending) -> Ended {
         several => notes.push(format!("cleaned up {several} leftover processes")),
     }
     if let Some(shortage) = ending.shortage {
-        let how = Ending::NotBegun { error: shortage.to_string().into(), is_shortage: true };
-        return Ended::new(how, Wall(ending.ended_at_ms), ending.error.map(Into::into));
+        let how = RunEnd::NotBegun { error: shortage.to_string().into(), is_shortage: true };
+        return RunEndRecord::new(how, Wall(ending.ended_at_ms), ending.error.map(Into::into));
     }
     let how = match (ending.error, ending.code, ending.signal) {
         // How it ended then tells nothing about its work.
         _ if ending.lapsed => {
             notes.push("its runner could not renew the lease, so it was ended".into());
-            Ending::Lost
+            RunEnd::Lost
         }
-        (Some(error), _, _) => Ending::NotStarted { error: error.into() },
-        (None, Some(code), _) => Ending::Exited(code),
-        (None, None, Some(signal)) => Ending::Signalled(signal),
-        (None, None, None) => Ending::Lost,
+        (Some(error), _, _) => RunEnd::NotStarted { error: error.into() },
+        (None, Some(code), _) => RunEnd::Exited(code),
+        (None, None, Some(signal)) => RunEnd::Signalled(signal),
+        (None, None, None) => RunEnd::Lost,
     };
     let note = (!notes.is_empty()).then(|| notes.join("; ").into());
     let ran = ending.ran_ms.filter(|_| !ending.stopped).map(|ran| Span::from_ms(i64::try_from(ran).unwrap_or(i64::MAX)));
-    Ended { ran, ..Ended::new(how, Wall(ending.ended_at_ms), note) }
+    RunEndRecord { ran, ..RunEndRecord::new(how, Wall(ending.ended_at_ms), note) }
 }

@@ -27,7 +27,6 @@ const RECORD_WITHIN: Duration = Duration::from_secs(5);
 /// A task that is waited for, as it was last read.
 #[derive(Debug)]
 pub struct AwaitedTask {
-    /// Which one.
     pub id: TaskId,
     /// Without it the task was deleted meanwhile.
     pub task: Option<Task>,
@@ -51,14 +50,10 @@ pub enum TaskWaitError {
     Caller(#[from] CallerError),
     /// The run that waits is over.
     #[error("fenced: run {run} is over")]
-    Fenced {
-        /// The run.
-        run: RunId,
-    },
+    Fenced { run: RunId },
     /// What is waited for waits for the run that waits.
     #[error("run {run} would wait for ever")]
     Deadlock {
-        /// The run.
         run: RunId,
         /// Who waits for what.
         cycle: Vec<Link>,
@@ -97,7 +92,7 @@ pub fn wait_for_tasks(
             record_ended(client.project(), files, reader, recorder)?;
         }
         if concern_any(events, ids) {
-            awaited = look(reader, ids)?;
+            awaited = read_tasks(reader, ids)?;
             // A session may end with no runner there who would say so.
             ends.replace(inspect::watch_ends(reader, client.project())?);
         }
@@ -120,7 +115,7 @@ pub fn wait_for_tasks(
     Ok((ended?, awaited))
 }
 
-fn look(reader: &mut Reader, ids: &[TaskId]) -> Result<Vec<AwaitedTask>, StoreError> {
+fn read_tasks(reader: &mut Reader, ids: &[TaskId]) -> Result<Vec<AwaitedTask>, StoreError> {
     let keys = ids.iter().cloned().map(Key::Task).collect();
     let mut tasks = reader.view().load(&keys)?.backlog.tasks;
     Ok(ids.iter().map(|id| AwaitedTask { id: id.clone(), task: tasks.remove(id) }).collect())

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use banksman_adapters::{digest, ids};
 use banksman_store::{StoreError, StoreId};
 
+use crate::agents::Exposure;
 use crate::config::Foreign;
 use crate::error::Error;
 use crate::project::{Location, Project, ProjectError, io_at, state_dir};
@@ -29,7 +30,6 @@ pub struct Trust {
 /// A store that is, or may be, trusted.
 #[derive(Debug, Clone)]
 pub struct TrustedStore {
-    /// Its id.
     pub id: StoreId,
     /// The one folder that it is trusted in; none if wherever the store lies.
     pub clone: Option<PathBuf>,
@@ -76,10 +76,17 @@ impl Trust {
         self.settings(&root).has(&setting_line(&root, foreign))
     }
 
-    /// Trusts these values for the project at `root`, and no others any more.
-    pub fn grant(&self, root: &Path, all: &[Foreign]) -> Result<(), ProjectError> {
+    /// Whether the user trusts what an agent executes in the project at `root`.
+    pub fn covers_exposure(&self, root: &Path, exposure: &Exposure) -> bool {
         let root = real(root);
-        let lines: Vec<String> = all.iter().map(|foreign| setting_line(&root, foreign)).collect();
+        self.settings(&root).has(&exposure_line(&root, exposure))
+    }
+
+    /// Trusts these values for the project at `root`, and no others any more.
+    pub fn grant(&self, root: &Path, all: &[Foreign], exposures: &[Exposure]) -> Result<(), ProjectError> {
+        let root = real(root);
+        let settings = all.iter().map(|foreign| setting_line(&root, foreign));
+        let lines: Vec<String> = settings.chain(exposures.iter().map(|exposure| exposure_line(&root, exposure))).collect();
         self.settings(&root).replace(&lines)
     }
 
@@ -148,6 +155,11 @@ pub(crate) fn real(root: &Path) -> PathBuf {
 fn setting_line(root: &Path, foreign: &Foreign) -> String {
     let name = foreign.key.name;
     format!("{} {name}", digest::sha256(&[root.as_os_str().as_bytes(), name.as_bytes(), foreign.value.as_bytes()]))
+}
+
+fn exposure_line(root: &Path, exposure: &Exposure) -> String {
+    let parts = [root.as_os_str().as_bytes(), b"agent", exposure.label.as_bytes(), exposure.value.as_bytes()];
+    format!("{} agent", digest::sha256(&parts))
 }
 
 /// A store id that nobody can guess: 160 random bits.
@@ -228,7 +240,7 @@ mod tests {
         fs::create_dir(&here).unwrap();
         let trust = Trust::at(&state);
         assert!(!trust.covers(&here, &command("make tea")));
-        trust.grant(&here, &[command("make tea")]).unwrap();
+        trust.grant(&here, &[command("make tea")], &[]).unwrap();
         assert!(trust.covers(&here, &command("make tea")));
         assert!(!trust.covers(&here, &command("make tea ")), "every letter counts");
         let same = Foreign { key: Key::find("notify.webhook").unwrap(), value: "make tea".into() };
@@ -241,7 +253,7 @@ mod tests {
         assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o600, 0o700));
         assert!(!fs::read_to_string(&file).unwrap().contains("tea"), "only hashes are kept");
 
-        trust.grant(&here, &[command("make coffee")]).unwrap();
+        trust.grant(&here, &[command("make coffee")], &[]).unwrap();
         assert!(!trust.covers(&here, &command("make tea")));
         trust.revoke(&here).unwrap();
         trust.revoke(&here).unwrap();
@@ -255,7 +267,7 @@ mod tests {
         fs::create_dir(&real).unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
         let trust = Trust::at(dir.path());
-        trust.grant(&link, &[command("x")]).unwrap();
+        trust.grant(&link, &[command("x")], &[]).unwrap();
         assert!(trust.covers(&real, &command("x")));
     }
 

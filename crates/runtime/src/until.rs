@@ -10,14 +10,12 @@ use banksman_store::{EventFilter, EventRow, Reader, StoreError};
 use crate::error::Error;
 use crate::project::Project;
 
-/// How a wait ended.
 #[derive(Debug)]
 pub enum WaitEnd<T> {
     /// It is so.
     Met(T),
     /// The time was up.
     TimedOut,
-    /// It was cancelled.
     Cancelled,
 }
 

@@ -8,7 +8,7 @@ use banksman_core::event::Resource;
 use banksman_core::resource::coordination::Outcome;
 use banksman_core::resource::grant::{Ask, Waiting, WaitingProcess};
 use banksman_core::{Liveness, ProcessId, Span, Stamp, TaskId};
-use banksman_engine::{Advice, LockedBy, Reply, Taking, TaskOutcome, Wait};
+use banksman_engine::{LockedBy, Reply, Taking, TaskOutcome, Wait, WaitAction};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -40,7 +40,6 @@ pub struct WaitOptions<'a> {
 pub enum Acquisition {
     /// With an answer of the lock or the semaphore.
     Answered {
-        /// The answer.
         outcome: Outcome,
         /// When it was given.
         at: Stamp,
@@ -62,7 +61,7 @@ pub(crate) enum Woken {
 }
 
 /// How a wait ended.
-enum Ended {
+enum WaitOutcome {
     Answered(Box<Reply>),
     TimedOut(Waiting, Vec<LockedBy>),
     Cancelled,
@@ -79,23 +78,22 @@ pub(crate) fn acquire(
     ask.wait = mailbox.as_ref().map(|mailbox| standing(client, mailbox));
     let wait = Wait::new(resource, ask, span(client.config().poll_interval));
     let progress = patience.progress.take();
-    let mut tell = progress.map(|progress| move |_: &Wait, waiting: &Waiting, elapsed| progress(waiting, elapsed));
-    let tell = tell.as_mut().map(|tell| tell as Tell<'_>);
-    Ok(match drive(client, wait, mailbox, &patience, tell)? {
-        Ended::Answered(reply) => match *reply {
+    let mut report = progress.map(|progress| move |_: &Wait, waiting: &Waiting, elapsed| progress(waiting, elapsed));
+    let report = report.as_mut().map(|report| report as Report<'_>);
+    Ok(match drive(client, wait, mailbox, &patience, report)? {
+        WaitOutcome::Answered(reply) => match *reply {
             Reply::Coordinate { outcome, at } => Acquisition::Answered { outcome, at },
             Reply::RequestReused => Acquisition::RequestReused,
             reply => unreachable!("an acquisition was asked for, and the answer is {reply:?}"),
         },
-        Ended::TimedOut(waiting, _) => Acquisition::TimedOut(waiting),
-        Ended::Cancelled => Acquisition::Cancelled,
+        WaitOutcome::TimedOut(waiting, _) => Acquisition::TimedOut(waiting),
+        WaitOutcome::Cancelled => Acquisition::Cancelled,
     })
 }
 
 /// How the attempt to take a task ended.
 #[derive(Debug)]
 pub enum TaskClaim {
-    /// With an answer.
     Answered(TaskOutcome),
     /// The time was up. The claim waits no longer.
     TimedOut(Vec<LockedBy>),
@@ -118,15 +116,15 @@ pub(crate) fn take_task(
     let mailbox = patience.wait.map(|_| client.wakeups().mailbox()).transpose()?;
     taking.wait = mailbox.as_ref().map(|mailbox| (standing(client, mailbox), span(overtake)));
     let wait = Wait::for_task(task, taking, span(client.config().poll_interval));
-    let mut tell = progress.map(|progress| move |wait: &Wait, _: &Waiting, elapsed| progress(wait.lockouts(), elapsed));
-    let tell = tell.as_mut().map(|tell| tell as Tell<'_>);
-    Ok(match drive(client, wait, mailbox, patience, tell)? {
-        Ended::Answered(reply) => match *reply {
+    let mut report = progress.map(|progress| move |wait: &Wait, _: &Waiting, elapsed| progress(wait.lockouts(), elapsed));
+    let report = report.as_mut().map(|report| report as Report<'_>);
+    Ok(match drive(client, wait, mailbox, patience, report)? {
+        WaitOutcome::Answered(reply) => match *reply {
             Reply::Task(outcome) => TaskClaim::Answered(outcome),
             reply => unreachable!("a task was asked for, and the answer is {reply:?}"),
         },
-        Ended::TimedOut(_, lockouts) => TaskClaim::TimedOut(lockouts),
-        Ended::Cancelled => TaskClaim::Cancelled,
+        WaitOutcome::TimedOut(_, lockouts) => TaskClaim::TimedOut(lockouts),
+        WaitOutcome::Cancelled => TaskClaim::Cancelled,
     })
 }
 
@@ -140,7 +138,7 @@ fn standing(client: &Client, mailbox: &Mailbox) -> WaitingProcess {
 }
 
 /// Is told how a wait stands.
-type Tell<'a> = &'a mut dyn FnMut(&Wait, &Waiting, Duration);
+type Report<'a> = &'a mut dyn FnMut(&Wait, &Waiting, Duration);
 
 /// Does what a wait says until it ends.
 fn drive(
@@ -148,50 +146,50 @@ fn drive(
     wait: Wait,
     mailbox: Option<Mailbox>,
     patience: &WaitOptions<'_>,
-    mut tell: Option<Tell<'_>>,
-) -> Result<Ended, Error> {
+    mut report: Option<Report<'_>>,
+) -> Result<WaitOutcome, Error> {
     let start = Instant::now();
-    let mut place = Place { client, wait, is_over: false };
-    let wait = &mut place.wait;
-    let mut advice = Advice::Ask;
+    let mut guard = WaitGuard { client, wait, is_over: false };
+    let wait = &mut guard.wait;
+    let mut action = WaitAction::Ask;
     loop {
-        advice = match advice {
-            Advice::Ask => wait.answer(client.call(wait.request())?),
-            Advice::Probe(processes) => {
+        action = match action {
+            WaitAction::Ask => wait.answer(client.call(wait.request())?),
+            WaitAction::Probe(processes) => {
                 let found: Vec<_> = processes.into_iter().map(|process| (client.host().probe(&process), process)).collect();
                 wait.probed(found.into_iter().map(|(liveness, process)| (process, liveness)))
             }
-            Advice::Done(reply) => {
-                place.is_over = true;
-                return Ok(Ended::Answered(Box::new(reply)));
+            WaitAction::Done(reply) => {
+                guard.is_over = true;
+                return Ok(WaitOutcome::Answered(Box::new(reply)));
             }
-            Advice::Sleep { watch, at_most, waiting } => {
+            WaitAction::Sleep { watch, at_most, waiting } => {
                 let left = patience.wait.unwrap_or_default().saturating_sub(start.elapsed());
                 if left.is_zero() {
                     let lockouts = wait.lockouts().to_vec();
-                    return place.leave(Ended::TimedOut(waiting, lockouts));
+                    return guard.leave(WaitOutcome::TimedOut(waiting, lockouts));
                 }
-                if let Some(tell) = &mut tell {
-                    tell(wait, &waiting, start.elapsed());
+                if let Some(report) = &mut report {
+                    report(wait, &waiting, start.elapsed());
                 }
                 let due = host::deadline(duration(at_most));
                 let until = due.min(host::deadline(left));
                 let until = patience.tick.map_or(until, |tick| until.min(host::deadline(tick)));
                 let mailbox = mailbox.as_ref().expect("only one with a mailbox is told to sleep");
                 match sleep(client, mailbox.as_fd(), patience.cancel, &watch, until) {
-                    Woken::Cancelled => return place.leave(Ended::Cancelled),
+                    Woken::Cancelled => return guard.leave(WaitOutcome::Cancelled),
                     Woken::Called => {
                         mailbox.empty();
-                        Advice::Ask
+                        WaitAction::Ask
                     }
                     Woken::Died(process, liveness) => wait.probed([(process, liveness)]),
                     Woken::Late(late) => {
                         wait.stalled(span(late));
-                        Advice::Ask
+                        WaitAction::Ask
                     }
                     // A tick only tells how long it has taken so far; the store is asked when something is due.
                     Woken::Time if Instant::now() < due => wait.probed([]),
-                    Woken::Time => Advice::Ask,
+                    Woken::Time => WaitAction::Ask,
                 }
             }
         };
@@ -199,21 +197,21 @@ fn drive(
 }
 
 /// A place in a line. Whoever does not come back, because of an error or a panic, must not be offered anything as long as this process lives.
-struct Place<'c> {
+struct WaitGuard<'c> {
     client: &'c Client,
     wait: Wait,
     is_over: bool,
 }
 
-impl Place<'_> {
-    fn leave(mut self, ending: Ended) -> Result<Ended, Error> {
+impl WaitGuard<'_> {
+    fn leave(mut self, outcome: WaitOutcome) -> Result<WaitOutcome, Error> {
         self.is_over = true;
         self.wait.leave().map(|request| self.client.call(request)).transpose()?;
-        Ok(ending)
+        Ok(outcome)
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         if let Some(request) = self.wait.leave().filter(|_| !self.is_over) {
             // What led here is the error to report.

@@ -1,76 +1,120 @@
 //! How this process is woken, and wakes others: by datagrams on one machine, by the database across machines.
+//!
+//! Where machines share a store, an address is `CHANNEL/SOCKET@FOLDER`. Whoever has the same folder sends a datagram to the socket in it, after the
+//! commit; a commit of anybody else notifies the channel. The runners of a folder share one channel, and one of them listens to it for all: it
+//! holds a lock on a file, and when it dies the next one goes on.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
-use std::sync::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, Once};
 
 use banksman_adapters::change_notifier::{self, ChangeNotifier};
 use banksman_adapters::wake::{self, Exchange};
 use banksman_adapters::{ids, private};
 use banksman_core::resource::grant::Address;
 use banksman_store::Store;
-use banksman_store::postgres::{Listener, Server, Subscription};
+use banksman_store::postgres::{ChangeSubscription, Heard, Listener, Server, Subscription};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::project::{Location, Project};
+
+const NO_SOCKET: &str = "a socket to be woken at cannot be made";
 
 /// The way messages go.
 pub(crate) enum Wakeups {
     /// Through sockets and a file in the project.
     Local { exchange: Exchange, change_notifier: ChangeNotifier },
-    /// Through the database server. The listener is started by the first who waits.
-    Server { server: Server, listener: Mutex<Option<Listener>> },
+    /// Through sockets in the project, and through the database server for those on other machines. The listener is started by the first who
+    /// waits. `here` is how addresses of this folder end.
+    Server { exchange: Exchange, here: String, dir: PathBuf, server: Server, listener: Mutex<Option<Listener>>, relay: Once },
 }
 
 /// A place at which one waiter can be woken.
 pub(crate) enum Mailbox {
     Local(wake::Mailbox),
-    Server { subscription: Subscription, address: Address },
+    Server { mailbox: wake::Mailbox, address: Address, _subscription: Option<Subscription> },
 }
 
 /// Hears that something has happened in the event log.
 pub(crate) enum EventListener {
     Local(change_notifier::Listener),
-    Server { subscription: Subscription, _listener: Listener },
+    Server { changes: ChangeSubscription, _listener: Listener },
 }
 
 impl Wakeups {
     pub(crate) fn open(project: &Project) -> Result<Wakeups, Error> {
+        let dir = run_dir(project)?;
+        let exchange = Exchange::open(&dir).map_err(Error::system("the folder for sockets cannot be opened"))?;
         match project.location() {
             Location::Sqlite(_) => {
-                let dir = run_dir(project)?;
-                let exchange = Exchange::open(&dir).map_err(Error::system("the folder for sockets cannot be opened"))?;
                 let change_notifier =
                     ChangeNotifier::open(&dir.join("bell")).map_err(Error::system("the change notifier cannot be opened"))?;
                 Ok(Wakeups::Local { exchange, change_notifier })
             }
-            Location::Postgres { server, .. } => Ok(Wakeups::Server { server: server.clone(), listener: Mutex::new(None) }),
+            Location::Postgres { server, .. } => {
+                let identity = exchange.identity().map_err(Error::system("the folder for sockets cannot be opened"))?;
+                let here = format!("@{}:{identity}", project.host().id);
+                Ok(Wakeups::Server {
+                    exchange,
+                    here,
+                    dir,
+                    server: server.clone(),
+                    listener: Mutex::new(None),
+                    relay: Once::new(),
+                })
+            }
         }
     }
 
     pub(crate) fn mailbox(&self) -> Result<Mailbox, Error> {
         match self {
-            Wakeups::Local { exchange, .. } => {
-                exchange.mailbox().map(Mailbox::Local).map_err(Error::system("a socket to be woken at cannot be made"))
-            }
-            Wakeups::Server { server, listener } => {
+            Wakeups::Local { exchange, .. } => exchange.mailbox().map(Mailbox::Local).map_err(Error::system(NO_SOCKET)),
+            Wakeups::Server { exchange, here, server, listener, .. } => {
                 let mut listener = listener.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 let listener = match &mut *listener {
                     Some(listener) => listener,
                     none => none.insert(Listener::start(server, format!("banksman_{}", ids::random(12)))?),
                 };
-                let key = ids::random(8);
-                let address = Address(format!("{}/{key}", listener.channel()).into());
-                Ok(Mailbox::Server { subscription: listener.subscribe(&key)?, address })
+                let mailbox = exchange.mailbox().map_err(Error::system(NO_SOCKET))?;
+                let socket = &*mailbox.address().0;
+                let address = Address(format!("{}/{socket}{here}", listener.channel()).into());
+                let sender = exchange.sender_to(&mailbox).map_err(Error::system(NO_SOCKET))?;
+                let subscription = listener.subscribe(socket, sender);
+                Ok(Mailbox::Server { mailbox, address, _subscription: Some(subscription) })
             }
         }
     }
 
-    /// Wakes a waiter. A lost wake-up is covered by the waiter's own slow look.
-    pub(crate) fn wake(&self, address: &Address) {
-        if let Wakeups::Local { exchange, .. } = self {
-            exchange.wake(address).ok();
+    /// The same for a runner, which stays: it needs no connection of its own to be woken.
+    pub(crate) fn runner_mailbox(&self) -> Result<Mailbox, Error> {
+        let Wakeups::Server { exchange, here, dir, server, relay, .. } = self else { return self.mailbox() };
+        let channel = format!("banksman_{:016x}", hash(here));
+        let mailbox = exchange.mailbox().map_err(Error::system(NO_SOCKET))?;
+        let address = Address(format!("{channel}/{}{here}", mailbox.address().0).into());
+        let mut started = Ok(());
+        relay.call_once(|| started = start_relay(server, channel, dir));
+        started.map(|()| Mailbox::Server { mailbox, address, _subscription: None })
+    }
+
+    /// How the addresses end that this process wakes itself, where the database wakes the others.
+    pub(crate) fn here(&self) -> Option<&str> {
+        match self {
+            Wakeups::Local { .. } => None,
+            Wakeups::Server { here, .. } => Some(here),
         }
+    }
+
+    /// Wakes a waiter of this folder. A lost wake-up is covered by the waiter's own slow look.
+    pub(crate) fn wake(&self, address: &Address) {
+        match self {
+            Wakeups::Local { exchange, .. } => exchange.wake(address).ok(),
+            Wakeups::Server { exchange, here, .. } => {
+                let socket = address.0.strip_suffix(here.as_str()).and_then(|rest| rest.split_once('/'));
+                socket.and_then(|(_, socket)| exchange.wake(&Address(socket.into())).ok())
+            }
+        };
     }
 
     /// Tells the followers. They look by themselves now and then, so a failure only makes them slow.
@@ -94,7 +138,7 @@ impl EventListener {
             }
             Location::Postgres { server, .. } => {
                 let listener = Listener::change_channel(server, number)?;
-                Ok(EventListener::Server { subscription: listener.subscribe("")?, _listener: listener })
+                Ok(EventListener::Server { changes: listener.changes()?, _listener: listener })
             }
         }
     }
@@ -102,7 +146,7 @@ impl EventListener {
     pub(crate) fn empty(&self) {
         match self {
             EventListener::Local(listener) => listener.empty(),
-            EventListener::Server { subscription, .. } => subscription.empty(),
+            EventListener::Server { changes, .. } => changes.empty(),
         }
     }
 }
@@ -111,7 +155,7 @@ impl AsFd for EventListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             EventListener::Local(listener) => listener.as_fd(),
-            EventListener::Server { subscription, .. } => subscription.as_fd(),
+            EventListener::Server { changes, .. } => changes.as_fd(),
         }
     }
 }
@@ -132,8 +176,7 @@ impl Mailbox {
     /// Takes out what has arrived, so that the next wait does not end at once.
     pub(crate) fn empty(&self) {
         match self {
-            Mailbox::Local(mailbox) => mailbox.empty(),
-            Mailbox::Server { subscription, .. } => subscription.empty(),
+            Mailbox::Local(mailbox) | Mailbox::Server { mailbox, .. } => mailbox.empty(),
         }
     }
 }
@@ -141,10 +184,37 @@ impl Mailbox {
 impl AsFd for Mailbox {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Mailbox::Local(mailbox) => mailbox.as_fd(),
-            Mailbox::Server { subscription, .. } => subscription.as_fd(),
+            Mailbox::Local(mailbox) | Mailbox::Server { mailbox, .. } => mailbox.as_fd(),
         }
     }
+}
+
+/// Listens to a channel for all runners of a folder, as soon as nobody else does.
+fn start_relay(server: &Server, channel: String, dir: &Path) -> Result<(), Error> {
+    let no_file = || Error::system("the file of the listener cannot be opened");
+    let file = private::open(&dir.join("listener"), OFlags::RDWR | OFlags::CREATE).map_err(no_file())?;
+    let exchange = Exchange::open(dir).map_err(Error::system("the folder for sockets cannot be opened"))?;
+    let turn = move || {
+        let held = loop {
+            match flock(&file, FlockOperation::LockExclusive) {
+                Err(Errno::INTR) => {}
+                other => break other.is_ok(),
+            }
+        };
+        // It is held for as long as the process lives.
+        std::mem::forget(file);
+        held
+    };
+    let call = move |heard: Heard<'_>| match heard {
+        Heard::Key(socket) => drop(exchange.wake(&Address(socket.into()))),
+        Heard::Anything => exchange.wake_all(),
+    };
+    Ok(Listener::relay(server, channel, turn, call)?)
+}
+
+/// A number that is the same in every process and version (FNV-1a).
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn run_dir(project: &Project) -> Result<PathBuf, Error> {

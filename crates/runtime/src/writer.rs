@@ -39,7 +39,7 @@ const BELL_EVERY: Duration = Duration::from_millis(10);
 /// Called when the store is held up, to find out and tell by whom.
 pub(crate) type OnStall = Box<dyn Fn() + Send + Sync>;
 
-/// The near end: writes calls, or hands them to the thread.
+/// The client: writes calls, or hands them to the thread.
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     jobs: Option<Sender<Message>>,
@@ -49,7 +49,7 @@ pub(crate) struct Writer {
 
 /// What the callers and the thread share.
 struct Shared {
-    desk: Mutex<Desk>,
+    state: Mutex<WriterState>,
     /// How many calls are on their way to the thread.
     queued: AtomicUsize,
     /// Held while this process holds the writer lock.
@@ -100,13 +100,13 @@ impl Writer {
     pub(crate) fn start(store: Store, wakeups: Arc<Wakeups>, on_stall: OnStall) -> std::io::Result<Writer> {
         let (jobs, inbox) = mpsc::channel();
         let shared = Arc::new(Shared {
-            desk: Mutex::new(Desk { store, wakeups, rung: None, ring_due: false, met: None }),
+            state: Mutex::new(WriterState { store, wakeups, rung: None, ring_due: false, met: None }),
             queued: AtomicUsize::new(0),
             inside: Mutex::new(()),
             outside: AtomicBool::new(false),
         });
-        let far = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("banksman-writer".into()).spawn(move || far.serve(&inbox))?;
+        let server = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("banksman-writer".into()).spawn(move || server.serve(&inbox))?;
         Ok(Writer { shared, jobs: Some(jobs), thread: Some(thread), on_stall })
     }
 
@@ -131,15 +131,15 @@ impl Writer {
         if self.shared.queued.load(Ordering::Relaxed) > 0 {
             return None;
         }
-        let mut desk = try_lock(&self.shared.desk)?;
+        let mut state = try_lock(&self.shared.state)?;
         let _inside = try_lock(&self.shared.inside)?;
-        if !desk.enter_if_free() {
+        if !state.enter_if_free() {
             return None;
         }
-        let results = desk.store.batch(requests);
-        desk.store.unlock_writer();
+        let results = state.store.batch(requests);
+        state.store.unlock_writer();
         if results.iter().all(|result| matches!(result, Err(StoreError::Stalled))) {
-            desk.met = Some(Instant::now());
+            state.met = Some(Instant::now());
             (self.on_stall)();
             return None;
         }
@@ -147,8 +147,8 @@ impl Writer {
         for result in results {
             match result {
                 Ok(Committed { replies, wakes, events, .. }) => {
-                    wakes.iter().for_each(|address| desk.wakeups.wake(address));
-                    if events > 0 && !desk.ring_if_time() {
+                    wakes.iter().for_each(|address| state.wakeups.wake(address));
+                    if events > 0 && !state.ring_if_time() {
                         self.send(Message::Ring);
                     }
                     answers.extend(replies.into_iter().map(Ok));
@@ -156,7 +156,7 @@ impl Writer {
                 Err(error) => answers.push(Err(error)),
             }
         }
-        desk.tidy(true);
+        state.tidy(true);
         Some(answers)
     }
 
@@ -205,17 +205,22 @@ impl Writer {
 
     /// Notes with every event from now on whose command caused it.
     pub(crate) fn act_for(&self, actor: &Actor) {
-        lock(&self.shared.desk).store.act_for(actor);
+        lock(&self.shared.state).store.act_for(actor);
+    }
+
+    /// Tells the database that much has been added. Without it plans are worse for a while, so a failure does not matter.
+    pub(crate) fn analyze(&self) {
+        lock(&self.shared.state).store.analyze().ok();
     }
 
     /// The id of the store.
     pub(crate) fn identity(&self) -> Result<Identity, StoreError> {
-        lock(&self.shared.desk).store.view().identity()
+        lock(&self.shared.state).store.view().identity()
     }
 
     /// Reads rows over the connection that writes, whose pages are in memory already.
     pub(crate) fn load(&self, keys: &BTreeSet<Key>) -> Result<Snapshot, StoreError> {
-        lock(&self.shared.desk).store.view().load(keys)
+        lock(&self.shared.state).store.view().load(keys)
     }
 
     fn send(&self, message: Message) -> bool {
@@ -251,22 +256,22 @@ impl Shared {
                 Ok(Message::Ring) => ring_due = true,
                 Err(RecvTimeoutError::Timeout) => {
                     ring_due = false;
-                    lock(&self.desk).ring();
+                    lock(&self.state).ring();
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         if ring_due {
-            lock(&self.desk).ring();
+            lock(&self.state).ring();
         }
     }
 
     /// One turn: waits for it first, so that everything that arrives meanwhile comes along. Says whether the change notifier is
     /// still to be rung.
     fn turn(&self, first: Arc<Job>, inbox: &Receiver<Message>) -> bool {
-        let mut desk = lock(&self.desk);
+        let mut state = lock(&self.state);
         self.outside.store(true, Ordering::Release);
-        let entered = desk.enter();
+        let entered = state.enter();
         self.outside.store(false, Ordering::Release);
         let inside = lock(&self.inside);
         if let Err(error) = entered {
@@ -287,16 +292,16 @@ impl Shared {
             }
             self.queued.fetch_sub(arrived.len(), Ordering::Relaxed);
             arrived.retain(|job| job.take());
-            let Wrote { events, woke } = desk.write(&arrived);
+            let Wrote { events, woke } = state.write(&arrived);
             ring_due |= events;
             // Whoever was woken comes for the writer lock now, so it is not kept for those who might come.
             next = if woke || began.elapsed() >= SLICE { None } else { self.linger(inbox, &mut ring_due) };
         }
-        desk.store.unlock_writer();
+        state.store.unlock_writer();
         drop(inside);
         let quiet = self.queued.load(Ordering::Relaxed) == 0;
-        desk.tidy(quiet);
-        ring_due && !desk.ring_if_time()
+        state.tidy(quiet);
+        ring_due && !state.ring_if_time()
     }
 
     /// Looks for the next call for a moment: its caller has just been answered and is likely to have one.
@@ -323,7 +328,7 @@ struct Wrote {
 }
 
 /// The store, and what happens after each commit.
-struct Desk {
+struct WriterState {
     store: Store,
     wakeups: Arc<Wakeups>,
     rung: Option<Instant>,
@@ -332,7 +337,7 @@ struct Desk {
     met: Option<Instant>,
 }
 
-impl Desk {
+impl WriterState {
     /// Takes the writer lock, and notes whether others wanted it.
     fn enter(&mut self) -> Result<(), StoreError> {
         if self.has_just_met() || !self.store.try_lock_writer()? {

@@ -64,6 +64,10 @@ impl Machine for Clock {
         HOST.to_owned()
     }
 
+    fn is_simulated(&self) -> bool {
+        true
+    }
+
     fn boot(&self) -> String {
         format!("boot{}", self.boot_number())
     }

@@ -3,79 +3,83 @@
 //!
 //! One seed is one history. A scheduler chooses what happens next: a process acts, calls that arrived together go
 //! into one transaction, time jumps to the next deadline, something breaks. Checkers look at every commit; then the
-//! faults stop, and everybody must come to an end.
+//! faults stop, and every wait and every task must come to its end.
 //!
-//! * `world`, `script`, `driver`, `desk`, `faults`, `calm`: what happens.
-//! * `ledger`, `examine`, `model`: what must be true, kept by an outsider and by the pure core.
-//! * [`Broken`]: stores with one fault each, to show that the checkers can fail.
-//!
-//! This is the world of locks and semaphores; [`backlog`] is that of runners, sessions, tasks, pipelines, workers and
-//! routes, [`queues`] that of items and those who take them, [`claims`] that of people and runners who claim several things at once.
+//! * [`Scenario`]: who takes part in a history.
+//! * `world`: the scheduler. `commit`: where calls meet the store. `faults`: what goes wrong. `quiesce`: how it ends.
+//! * `locks`, `queues`, `backlog`, `people`, `fleet`: the actors, and what must be true of what they do, kept by outsiders and by the pure core.
+//! * [`land_history`]: merge queues, in a world of their own with a model of git.
+//! * [`Mutation`]: variants with one fault each, to show that the checkers can fail.
 
-pub mod backlog;
-mod broken;
-mod calm;
-pub mod claims;
+mod backlog;
 mod clock;
-mod desk;
-mod driver;
-mod examine;
+mod commit;
 mod faults;
-mod ledger;
-mod model;
-mod process;
-pub mod queues;
+mod fleet;
+mod format;
+mod landings;
+mod locks;
+mod machine;
+mod mutation;
+mod people;
+mod queues;
+mod quiesce;
 mod random;
 mod report;
-mod script;
+mod scenario;
+mod store;
 mod trace;
-mod tried;
-mod words;
+mod traced;
 mod world;
 
-pub use broken::Broken;
+pub use landings::{LandingMutation, LandingTally, land_history};
+pub use mutation::Mutation;
 pub use report::{Checker, Report, Tally, Violation};
+pub use scenario::Scenario;
+pub use store::use_postgres;
 pub use trace::Listener;
+
+use banksman_store::StoreError;
 
 use world::World;
 
-/// How to run a history, in a world that can be broken like `B`.
-#[derive(Debug, Clone, Copy)]
-pub struct Options<B = Broken> {
+/// How to run a history.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Who takes part. The mutation chooses if nothing is said, else the seed.
+    pub scenario: Option<Scenario>,
     /// A fault on purpose.
-    pub broken: Option<B>,
+    pub mutation: Option<Mutation>,
     /// Listen to this checker only.
     pub only: Option<Checker>,
     /// How many steps with faults; the seed chooses if nothing is said.
     pub steps: Option<usize>,
 }
 
-impl<B> Default for Options<B> {
-    fn default() -> Options<B> {
-        Options { broken: None, only: None, steps: None }
+impl Options {
+    /// A deliberately broken variant that only its own checker may catch.
+    pub fn broken(mutation: Mutation) -> Options {
+        Options { mutation: Some(mutation), only: Some(mutation.checker()), ..Options::default() }
+    }
+
+    fn scenario(&self, seed: u64) -> Scenario {
+        self.scenario.or(self.mutation.map(Scenario::of)).unwrap_or_else(|| Scenario::drawn(seed))
     }
 }
 
-/// Lives through the history of one seed.
+/// Runs the history of one seed.
 pub fn run(seed: u64, options: Options, listener: Option<Listener<'_>>) -> Report {
-    match World::new(seed, options, listener) {
-        Ok(world) => world.run(),
-        Err(error) => {
-            let violation = Violation { checker: Checker::Store, what: error.to_string() };
-            Report { violation: Some(violation), hash: 0, tally: Tally::default() }
-        }
-    }
+    World::new(seed, options, listener).map(World::run).unwrap_or_else(|error: StoreError| {
+        let violation = Violation { checker: Checker::Store, what: error.to_string() };
+        Report { violation: Some(violation), hash: 0, tally: Tally::default() }
+    })
 }
 
-/// Lives through the history twice: it must be the same one.
+/// Runs the history twice: it must be the same one.
 pub fn run_twice(seed: u64, options: Options) -> Report {
-    twice(options.only, || run(seed, options, None))
-}
-
-fn twice(only: Option<Checker>, live: impl Fn() -> Report) -> Report {
-    let (first, second) = (live(), live());
+    let (first, second) = (run(seed, options, None), run(seed, options, None));
     let same = first.hash == second.hash || first.violation.is_some();
-    if same || only.is_some_and(|only| only != Checker::Trace) {
+    if same || options.only.is_some_and(|only| only != Checker::Trace) {
         return first;
     }
     let what = format!("the first time the trace had the hash {:016x}, the second time {:016x}", first.hash, second.hash);

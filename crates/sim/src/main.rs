@@ -10,16 +10,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use banksman_sim::backlog::{self, Mutation};
-use banksman_sim::claims::{self, ClaimMutation};
-use banksman_sim::queues::{self, QueueMutation};
-use banksman_sim::{Broken, Listener, Options, Report, Tally, Violation, run, run_twice};
-use clap::{Parser, ValueEnum};
+use banksman_sim::{Mutation, Options, Report, Scenario, Tally, Violation, run, run_twice, use_postgres};
+use clap::{Parser, ValueEnum as _};
 
-/// Lives through histories of many processes, with faults, and checks each of them.
+/// Runs histories of many processes, with faults, and checks each of them
 #[derive(Debug, Parser)]
 struct Args {
-    /// Replay one seed and tell everything that happens
+    /// Replay one seed and print everything that happens
     #[arg(long, conflicts_with_all = ["seeds", "count", "from"])]
     seed: Option<u64>,
     /// Run the seeds of this range, the last one excluded
@@ -28,94 +25,29 @@ struct Args {
     /// Run this many seeds
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     count: u64,
-    /// The first of them
+    /// Start with this seed
     #[arg(long, value_name = "A", default_value_t = 0)]
     from: u64,
-    /// What to live through: locks and semaphores, whole backlogs, queues, claims, or one after the other
-    #[arg(long, value_name = "NAME", default_value = "all")]
-    world: Which,
+    /// Choose who takes part [default: the seed chooses]
+    #[arg(long, value_name = "NAME")]
+    scenario: Option<Scenario>,
     /// Break something on purpose, to see a checker fail
-    #[arg(long, value_name = "NAME", value_parser = broken)]
-    broken: Option<Fault>,
-    /// How many steps with faults; the seed chooses if nothing is said
+    #[arg(long, value_name = "NAME")]
+    mutation: Option<Mutation>,
+    /// Run this many steps with faults [default: the seed chooses]
     #[arg(long)]
     steps: Option<usize>,
+    /// Run on a PostgreSQL server instead of in memory
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Which {
-    Locks,
-    Backlog,
-    Queues,
-    Claims,
-    #[value(alias = "both")]
-    All,
-}
-
-/// A fault, which belongs to one of the worlds.
-#[derive(Debug, Clone, Copy)]
-enum Fault {
-    Locks(Broken),
-    Backlog(Mutation),
-    Queues(QueueMutation),
-    Claims(ClaimMutation),
-}
-
-/// A world and how to live in it.
-#[derive(Debug, Clone, Copy)]
-enum World {
-    Locks(Options<Broken>),
-    Backlog(Options<Mutation>),
-    Queues(Options<QueueMutation>),
-    Claims(Options<ClaimMutation>),
-}
-
-/// One history in so many is lived through twice, to see whether it is the same.
+/// One history in so many is run twice, to see whether it is the same.
 const TWICE: u64 = 16;
 
 thread_local! {
-    /// What this thread is at, for the last words of a panic.
-    static SEED: Cell<Option<(World, u64)>> = const { Cell::new(None) };
-}
-
-impl World {
-    fn live(self, seed: u64, listener: Option<Listener<'_>>) -> Report {
-        SEED.set(Some((self, seed)));
-        match self {
-            World::Locks(options) => run(seed, options, listener),
-            World::Backlog(options) => backlog::run(seed, options, listener),
-            World::Queues(options) => queues::run(seed, options, listener),
-            World::Claims(options) => claims::run(seed, options, listener),
-        }
-    }
-
-    fn live_twice(self, seed: u64) -> Report {
-        SEED.set(Some((self, seed)));
-        match self {
-            World::Locks(options) => run_twice(seed, options),
-            World::Backlog(options) => backlog::run_twice(seed, options),
-            World::Queues(options) => queues::run_twice(seed, options),
-            World::Claims(options) => claims::run_twice(seed, options),
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            World::Locks(_) => "locks",
-            World::Backlog(_) => "backlog",
-            World::Queues(_) => "queues",
-            World::Claims(_) => "claims",
-        }
-    }
-
-    fn broken(self) -> Option<&'static str> {
-        match self {
-            World::Locks(options) => options.broken.map(Broken::name),
-            World::Backlog(options) => options.broken.map(Mutation::name),
-            World::Queues(options) => options.broken.map(QueueMutation::name),
-            World::Claims(options) => options.broken.map(ClaimMutation::name),
-        }
-    }
+    /// What this thread runs, for the message after a panic.
+    static SEED: Cell<Option<(Options, u64)>> = const { Cell::new(None) };
 }
 
 fn main() -> ExitCode {
@@ -123,51 +55,39 @@ fn main() -> ExitCode {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         before(info);
-        if let Some((world, seed)) = SEED.get() {
-            println!("\nseed {seed} panicked; replay it with: {}", replay(world, seed));
+        if let Some((options, seed)) = SEED.get() {
+            println!("\nseed {seed} panicked; replay it with: {}", replay(options, seed));
         }
     }));
-    for world in worlds(&args) {
-        println!("{}:", world.name());
-        let seeds = args.seeds.clone().unwrap_or(args.from..args.from.saturating_add(args.count));
-        let well = args.seed.map_or_else(|| run_many(world, seeds), |seed| tell(world, seed));
-        if !well {
-            return ExitCode::FAILURE;
-        }
+    if let Some(Err(error)) = args.store.as_deref().map(use_postgres) {
+        println!("{error}");
+        return ExitCode::FAILURE;
     }
-    ExitCode::SUCCESS
-}
-
-/// The worlds to live in: the one that is broken, if one is.
-fn worlds(args: &Args) -> Vec<World> {
-    let steps = args.steps;
-    let locks = |broken| World::Locks(Options { broken, only: None, steps });
-    let backlog = |broken| World::Backlog(Options { broken, only: None, steps });
-    let queues = |broken| World::Queues(Options { broken, only: None, steps });
-    let claims = |broken| World::Claims(Options { broken, only: None, steps });
-    match (args.broken, args.world) {
-        (Some(Fault::Locks(broken)), _) => vec![locks(Some(broken))],
-        (Some(Fault::Backlog(mutation)), _) => vec![backlog(Some(mutation))],
-        (Some(Fault::Queues(mutation)), _) => vec![queues(Some(mutation))],
-        (Some(Fault::Claims(mutation)), _) => vec![claims(Some(mutation))],
-        (None, Which::Locks) => vec![locks(None)],
-        (None, Which::Backlog) => vec![backlog(None)],
-        (None, Which::Queues) => vec![queues(None)],
-        (None, Which::Claims) => vec![claims(None)],
-        (None, Which::All) => vec![locks(None), backlog(None), queues(None), claims(None)],
-    }
+    let Args { scenario, mutation, steps, .. } = args;
+    // A deliberately broken variant is for its own checker.
+    let only = mutation.map(Mutation::checker);
+    let options = Options { scenario, mutation, steps, only };
+    let seeds = args.seeds.unwrap_or(args.from..args.from.saturating_add(args.count));
+    let holds = args.seed.map_or_else(|| run_many(options, seeds), |seed| run_one(options, seed));
+    if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Replays one history with all its lines.
-fn tell(world: World, seed: u64) -> bool {
-    let report = world.live(seed, Some(&mut |line| println!("{line}")));
+fn run_one(options: Options, seed: u64) -> bool {
+    SEED.set(Some((options, seed)));
+    let report = run(seed, options, Some(&mut |line| println!("{line}")));
     println!("\nseed {seed}, trace {:016x}", report.hash);
     summary(&report.tally);
-    report.violation.iter().for_each(|violation| blame(world, seed, violation));
+    report.violation.iter().for_each(|violation| blame(options, seed, violation));
     report.violation.is_none()
 }
 
-fn run_many(world: World, seeds: Range<u64>) -> bool {
+fn run_and_check(options: Options, seed: u64) -> Report {
+    SEED.set(Some((options, seed)));
+    if seed.is_multiple_of(TWICE) { run_twice(seed, options) } else { run(seed, options, None) }
+}
+
+fn run_many(options: Options, seeds: Range<u64>) -> bool {
     let start = Instant::now();
     let total = seeds.end.saturating_sub(seeds.start);
     let (next, done, stop) = (AtomicU64::new(seeds.start), AtomicU64::new(0), AtomicBool::new(false));
@@ -181,7 +101,7 @@ fn run_many(world: World, seeds: Range<u64>) -> bool {
             if seed >= seeds.end {
                 break;
             }
-            let report = if seed % TWICE == 0 { world.live_twice(seed) } else { world.live(seed, None) };
+            let report = run_and_check(options, seed);
             own.add(&report.tally);
             if let Some(violation) = report.violation {
                 stop.store(true, Ordering::Relaxed);
@@ -205,7 +125,7 @@ fn run_many(world: World, seeds: Range<u64>) -> bool {
     println!("\r{done} seeds in {secs:.1} s, {:.0} seeds/s on {threads} threads", rate(done, secs));
     summary(&tally.into_inner().expect("no thread panics while it holds this"));
     let found = found.into_inner().expect("no thread panics while it holds this");
-    found.iter().for_each(|(seed, violation)| blame(world, *seed, violation));
+    found.iter().for_each(|(seed, violation)| blame(options, *seed, violation));
     found.is_none()
 }
 
@@ -226,13 +146,15 @@ fn summary(tally: &Tally) {
     }
 }
 
-fn blame(world: World, seed: u64, violation: &Violation) {
-    println!("\nseed {seed}: {violation}\nreplay it with: {}", replay(world, seed));
+fn blame(options: Options, seed: u64, violation: &Violation) {
+    println!("\nseed {seed}: {violation}\nreplay it with: {}", replay(options, seed));
 }
 
-fn replay(world: World, seed: u64) -> String {
-    let broken = world.broken().map_or_else(String::new, |broken| format!(" --broken {broken}"));
-    format!("cargo run -p banksman-sim -- --world {} --seed {seed}{broken}", world.name())
+fn replay(options: Options, seed: u64) -> String {
+    let scenario = options.scenario.and_then(|scenario| scenario.to_possible_value());
+    let scenario = scenario.map_or_else(String::new, |scenario| format!(" --scenario {}", scenario.get_name()));
+    let mutation = options.mutation.map_or_else(String::new, |mutation| format!(" --mutation {}", mutation.name()));
+    format!("cargo run -p banksman-sim -- --seed {seed}{scenario}{mutation}")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate for people needs three digits")]
@@ -244,15 +166,4 @@ fn range(text: &str) -> Result<Range<u64>, String> {
     let wrong = || format!("{text:?} is not a range like 100..200");
     let (from, to) = text.split_once("..").ok_or_else(wrong)?;
     Ok(from.parse().map_err(|_| wrong())?..to.parse().map_err(|_| wrong())?)
-}
-
-fn broken(text: &str) -> Result<Fault, String> {
-    let locks = Broken::ALL.into_iter().map(|broken| (broken.name(), Fault::Locks(broken)));
-    let backlog = Mutation::ALL.into_iter().map(|mutation| (mutation.name(), Fault::Backlog(mutation)));
-    let queues = QueueMutation::ALL.into_iter().map(|mutation| (mutation.name(), Fault::Queues(mutation)));
-    let claims = ClaimMutation::ALL.into_iter().map(|mutation| (mutation.name(), Fault::Claims(mutation)));
-    let all: Vec<(&str, Fault)> = locks.chain(backlog).chain(queues).chain(claims).collect();
-    let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-    let found = all.iter().find(|(name, _)| *name == text).map(|(_, fault)| *fault);
-    found.ok_or_else(|| format!("there is no {text:?}; there are {}", names.join(", ")))
 }

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use clap::ValueEnum;
+
 /// The properties that are checked, by the words that the command line uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Checker {
     /// An epoch is handed out once, to one holder, and whoever is told an epoch has it.
     Epochs,
@@ -14,14 +16,14 @@ pub enum Checker {
     Capacity,
     /// Only the current epoch can do anything; the rightful holder is never refused.
     Fencing,
-    /// A line is served in the order of arrival.
-    Line,
+    /// Waiters are served in the order of arrival.
+    Fifo,
     /// Nobody in a line is forgotten, and every wait ends once the faults do.
     Waiters,
     /// Nothing is taken from the living, nor before its time.
     Living,
-    /// The event log folds to the tables.
-    Fold,
+    /// The event log replays to the tables.
+    Replay,
     /// The store and the pure core agree, on every answer and every row.
     Model,
     /// The same seed gives the same history.
@@ -47,7 +49,7 @@ pub enum Checker {
     /// A loop is tried as often as allowed, after its rest, and not once it is known to be done.
     Loops,
     /// What looks stuck is helped step by step, as often as allowed, and every help counts.
-    Ladder,
+    Escalation,
     /// A question is raised once, answered once, and the answer carried out once.
     Decisions,
     /// Not more roots are under way than allowed, and they begin in the order of their arrival.
@@ -70,44 +72,17 @@ pub enum Checker {
     Overtaken,
     /// `why` names all that keeps a task from starting, and nothing else.
     Why,
+    /// No more runners are woken than there is a reason for.
+    Wakeups,
+    /// Whoever has waited longest for a task is woken first.
+    Turns,
+    /// No task is parked on what is free for it.
+    Parked,
 }
 
 impl fmt::Display for Checker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Checker::Epochs => "epochs",
-            Checker::Order => "order",
-            Checker::Capacity => "capacity",
-            Checker::Fencing => "fencing",
-            Checker::Line => "line",
-            Checker::Waiters => "waiters",
-            Checker::Living => "living",
-            Checker::Fold => "fold",
-            Checker::Model => "model",
-            Checker::Trace => "trace",
-            Checker::Store => "store",
-            Checker::Twice => "twice",
-            Checker::Ends => "ends",
-            Checker::Slots => "slots",
-            Checker::Limits => "limits",
-            Checker::Early => "early",
-            Checker::Sections => "sections",
-            Checker::Idle => "idle",
-            Checker::Left => "left",
-            Checker::Loops => "loops",
-            Checker::Ladder => "ladder",
-            Checker::Decisions => "decisions",
-            Checker::Roots => "roots",
-            Checker::Phases => "phases",
-            Checker::Guards => "guards",
-            Checker::Items => "items",
-            Checker::Routes => "routes",
-            Checker::Owners => "owners",
-            Checker::Claims => "claims",
-            Checker::Adoption => "adoption",
-            Checker::Overtaken => "overtaken",
-            Checker::Why => "why",
-        })
+        f.pad(self.to_possible_value().expect("no variant is skipped").get_name())
     }
 }
 

@@ -1,99 +1,250 @@
-//! The world: a few processes, one store, and a scheduler that chooses what happens next.
+//! The world: processes, one store, and a scheduler that chooses what happens next.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use banksman_core::event::{Event, Fact, Resource};
 use banksman_core::resource::grant::Address;
-use banksman_core::{Epoch, Name};
-use banksman_engine::Reply;
-use banksman_store::{Machine as _, Store, StoreError, sqlite};
+use banksman_core::task::RunEnd;
+use banksman_core::{RunId, RunnerId, TaskId};
+use banksman_store::{Keep, Machine as _, Store, StoreError};
 
-use crate::Options;
-use crate::broken::Broken;
+use crate::backlog::keeper::Keeper;
+use crate::backlog::loop_checks::{CallContext, Checked};
+use crate::backlog::model::BacklogModel;
+use crate::backlog::outside::{Outside, Sample};
+use crate::backlog::runner::{Doing, Runner};
+use crate::backlog::shortage::Shortage;
+use crate::backlog::users::User;
 use crate::clock::{Clock, Ms};
-use crate::ledger::{Ledger, Logged};
-use crate::model::Model;
-use crate::process::{Doing, InFlight, Process};
+use crate::commit::{InFlight, LeaseSeen};
+use crate::fleet::Fleet;
+use crate::locks::Locks;
+use crate::machine::Machine;
+use crate::mutation::Mutation;
+use crate::people::{People, Person};
+use crate::queues::Queues;
 use crate::random::Random;
-use crate::report::{Checker, Report, Tally, Verdict};
-use crate::script::resources;
+use crate::report::{Report, Tally, Verdict};
 use crate::trace::{Listener, Trace};
-use crate::words::{Answer, answer};
+use crate::{Options, Scenario, store};
 
 /// After so many steps all rows are compared.
-const LOOK_CLOSELY: usize = 80;
+const LOOK_CLOSELY: usize = 120;
 
-/// The slot of one who is no process of the simulation.
-pub(crate) const OPERATOR: usize = usize::MAX;
+/// How many processes take items.
+const TAKERS: usize = 5;
+
+/// How late somebody is scheduled at most.
+const LATE: Ms = 30_000;
 
 pub(crate) struct World<'a> {
-    pub(crate) options: Options<Broken>,
+    pub(crate) options: Options,
+    pub(crate) scenario: Scenario,
     pub(crate) clock: Clock,
     pub(crate) store: Store,
     pub(crate) random: Random,
-    pub(crate) resources: Vec<Resource>,
-    pub(crate) processes: Vec<Process>,
+    pub(crate) machine: Machine,
+    pub(crate) runners: Vec<Runner>,
+    pub(crate) keepers: BTreeMap<u32, Keeper>,
+    pub(crate) users: Vec<User>,
+    pub(crate) locks: Locks,
+    pub(crate) queues: Queues,
+    pub(crate) people: People,
+    pub(crate) fleet: Fleet,
     /// Sent and not yet decided.
     pub(crate) calls: Vec<InFlight>,
+    /// Calls that come again, much later.
+    pub(crate) late: Vec<(Ms, InFlight)>,
     /// Wake-ups that come late.
     pub(crate) delayed: Vec<(Ms, Address)>,
-    /// No more faults; everybody finishes.
-    pub(crate) calm: bool,
-    /// What every acquisition so far asked for, and what else its request id was used for. Their number marks the next.
-    pub(crate) asked_for: Vec<Vec<Resource>>,
-    pub(crate) ledger: Ledger,
-    pub(crate) model: Model,
     pub(crate) lease_seen: LeaseSeen,
+    /// How many steps of a thousand go wrong.
+    pub(crate) harsh: usize,
+    /// The run slots that most runners are told.
+    pub(crate) limit: u32,
+    /// The roots that most runners are told.
+    pub(crate) root_limit: u32,
+    /// Decides when people change the limits, in histories where they do.
+    pub(crate) changes_limits: Option<Random>,
+    /// Decides which pipelines keep a lock across their phases, in histories where some do.
+    pub(crate) keeps_locks: Option<Random>,
+    /// Decides when the log is compacted.
+    compactions: Random,
+    /// Whether there are workers and routes.
+    pub(crate) has_crew: bool,
+    /// What is to be done for them, and since when.
+    pub(crate) neglected: BTreeMap<String, Ms>,
+    /// Whether, and until when, the machine has not enough of something to start runs.
+    pub(crate) shortage: Shortage,
+    /// Whether people can hardly ever be told anything.
+    pub(crate) unreachable: bool,
+    /// No more faults; everybody finishes.
+    pub(crate) is_quiescing: bool,
+    pub(crate) model: BacklogModel,
+    /// What guards ask about.
+    pub(crate) outside: Outside,
+    /// For which of the times a runner was given the guards of a pipeline to look at.
+    pub(crate) examined: BTreeMap<(RunnerId, TaskId), u32>,
+    /// Roots that began while others that came before them waited, with those, and who began them.
+    pub(crate) passed: Vec<(TaskId, TaskId, RunnerId)>,
+    /// What runners have last found outside.
+    pub(crate) samples: BTreeMap<(RunnerId, TaskId), Sample>,
+    /// What really became of the runs.
+    pub(crate) run_facts: BTreeMap<RunId, RunFacts>,
+    /// What the runners have last found in the places of the files DONE.
+    pub(crate) checks: BTreeMap<(RunnerId, TaskId), Checked>,
+    /// What is said in the request that is looked at.
+    pub(crate) call: CallContext,
+    pub(crate) counts: Counts,
+    /// Work that a runner could start, and since when.
+    pub(crate) idle: BTreeMap<TaskId, Ms>,
+    /// Loops that wait and have a file DONE, and since when.
+    pub(crate) unread: BTreeMap<TaskId, Ms>,
+    /// From when on no wake-up is missing any more.
+    pub(crate) reliable_from: Option<Ms>,
     pub(crate) verdict: Verdict,
     pub(crate) tally: Tally,
-    fences: BTreeMap<Name, Epoch>,
     trace: Trace<'a>,
 }
 
-/// The lease clock at the last commit.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct LeaseSeen {
-    pub(crate) boot: i64,
-    pub(crate) monotonic: Ms,
-    pub(crate) lease: Ms,
-    /// The lease time of the last commit that must have left a trace in the store.
-    pub(crate) written: Ms,
+/// Numbers that make names.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) tasks: u32,
+    pub(crate) pipelines: u32,
+    pub(crate) sections: u32,
+    pub(crate) runs: u32,
+    pub(crate) runners: u32,
+    pub(crate) keepers: u32,
+    pub(crate) streams: u64,
+    pub(crate) items: u32,
+    pub(crate) emits: u32,
+}
+
+/// What really became of a run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RunFacts {
+    /// Its program was started, or it was tried to.
+    pub(crate) spawned: bool,
+    /// It could not begin, because the machine had not enough of something.
+    pub(crate) short: bool,
+    /// The end that its keeper has written down.
+    pub(crate) recorded: Option<RunEnd>,
+    /// The machine was restarted since it was claimed.
+    pub(crate) rebooted: bool,
+    /// What was written down has not survived that.
+    pub(crate) forgotten: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Actor {
+    Runner(usize),
+    Keeper(u32),
+    Program(u32),
+    User(usize),
+    Client(usize),
+    Taker(usize),
+    QueueUser,
+    Person(usize),
+    Disturbance,
 }
 
 impl<'a> World<'a> {
-    pub(crate) fn new(seed: u64, options: Options<Broken>, listener: Option<Listener<'a>>) -> Result<World<'a>, StoreError> {
+    pub(crate) fn new(seed: u64, options: Options, listener: Option<Listener<'a>>) -> Result<World<'a>, StoreError> {
         let clock = Clock::new();
-        let store = sqlite::memory(Box::new(clock.clone()))?;
-        let mut random = Random::new(seed);
-        let count = 3 + random.below(6);
-        let processes = (0..count).map(|slot| Process::new(slot, &clock.boot())).collect();
+        let store = store::empty(&clock)?;
+        let scenario = options.scenario(seed);
+        // Another stream of numbers for each.
+        let mut random = Random::new(seed ^ 0x5eed_ba11_ad00_0000 ^ scenario.stream());
+        let machine = Machine::new(clock.boot());
+        let harsh = *random.pick(match scenario {
+            Scenario::Locks | Scenario::Queues => &[45],
+            Scenario::People => &[15, 30],
+            Scenario::Backlog => &[0, 10, 25, 25, 50],
+            Scenario::Runners => &[0],
+        });
+        let clients = if scenario == Scenario::Locks { 3 + random.below(6) } else { 0 };
+        let locks = Locks::new(clients);
         let (boot, monotonic) = (clock.boot_number(), clock.monotonic());
+        let (few, roots): (&[u32], &[u32]) = match scenario {
+            Scenario::Runners => (&[0], &[0]),
+            _ => (&[0, 1, 2, 2, 3], &[0, 0, 1, 2, 2, 3]),
+        };
+        let (limit, root_limit) = (*random.pick(few), *random.pick(roots));
+        let unreachable = random.in_thousand(300);
+        // By numbers of its own, so that a history without them is what it is.
+        let has_crew = Random::new(seed ^ 0xc4e3_0000_5eed_0000).in_thousand(450) && scenario != Scenario::Runners;
+        let mut limits = Random::new(seed ^ 0x1a17_0000_5eed_0000);
+        let changes_limits = (limits.in_thousand(300) && scenario != Scenario::Runners).then_some(limits);
+        // A pipeline that waits for a person keeps its lock, and others that wait for the lock keep their places among the roots.
+        let mut keeps = Random::new(seed ^ 0x1ee9_0000_5eed_0000);
+        let is_keeping = keeps.in_thousand(500) && root_limit == 0 && changes_limits.is_none();
+        let keeps_locks = is_keeping.then_some(keeps);
         Ok(World {
             options,
+            scenario,
             clock,
             store,
             random,
-            resources: resources(),
-            processes,
+            machine,
+            runners: Vec::new(),
+            keepers: BTreeMap::new(),
+            users: Vec::new(),
+            locks,
+            queues: Queues::default(),
+            people: People::default(),
+            fleet: Fleet::default(),
             calls: Vec::new(),
+            late: Vec::new(),
             delayed: Vec::new(),
-            calm: false,
-            asked_for: Vec::new(),
-            ledger: Ledger::default(),
-            model: Model::default(),
             lease_seen: LeaseSeen { boot, monotonic, lease: monotonic, written: 0 },
+            harsh,
+            limit,
+            root_limit,
+            changes_limits,
+            keeps_locks,
+            compactions: Random::new(seed ^ 0xc0_5eed_ac70_0000),
+            has_crew,
+            neglected: BTreeMap::new(),
+            shortage: Shortage::new(seed),
+            unreachable,
+            is_quiescing: false,
+            model: BacklogModel::default(),
+            outside: Outside::default(),
+            examined: BTreeMap::new(),
+            samples: BTreeMap::new(),
+            passed: Vec::new(),
+            run_facts: BTreeMap::new(),
+            checks: BTreeMap::new(),
+            call: CallContext::default(),
+            counts: Counts::default(),
+            idle: BTreeMap::new(),
+            unread: BTreeMap::new(),
+            reliable_from: None,
             verdict: Verdict::new(options.only),
             tally: Tally::default(),
-            fences: BTreeMap::new(),
             trace: Trace::new(listener),
         })
     }
 
     /// Lives through one history.
     pub(crate) fn run(mut self) -> Report {
-        self.set_up();
-        let steps = self.options.steps.unwrap_or_else(|| 200 + self.random.below(200));
+        match self.scenario {
+            Scenario::Locks => self.set_up_locks(),
+            Scenario::Queues => self.set_up_queues(TAKERS),
+            Scenario::People => self.set_up_people(),
+            Scenario::Backlog => self.set_up(),
+            Scenario::Runners => self.set_up_fleet(),
+        }
+        let long = self.random.in_thousand(80);
+        let steps = self.options.steps.unwrap_or_else(|| match self.scenario {
+            Scenario::Locks => 200 + self.random.below(200),
+            Scenario::Queues => 100 + self.random.below(200),
+            Scenario::People => 250 + self.random.below(500),
+            Scenario::Backlog if long => 1_500,
+            Scenario::Backlog => 250 + self.random.below(350),
+            Scenario::Runners => 2_500,
+        });
         for step in 1..=steps {
             if self.verdict.is_guilty() {
                 break;
@@ -104,170 +255,172 @@ impl<'a> World<'a> {
             }
         }
         if !self.verdict.is_guilty() {
-            self.calm_down();
+            self.quiesce();
         }
         let violation = self.verdict.take();
         if let Some(violation) = &violation {
             let at = self.clock.now();
             self.trace.write(at, format_args!("VIOLATION {violation}"));
         }
+        store::give_back(self.store);
         Report { violation, hash: self.trace.hash(), tally: self.tally }
-    }
-
-    fn set_up(&mut self) {
-        for resource in self.resources.clone() {
-            if self.random.in_thousand(850) {
-                let request = self.define(&resource, 3);
-                self.operate(request);
-            }
-        }
     }
 
     /// One thing happens.
     pub(crate) fn step(&mut self) {
         self.tally.count("steps");
+        // A request id is known only as long as the event of its grant; the core beside the locks knows it for ever.
+        if self.scenario != Scenario::Locks && self.compactions.in_thousand(6) {
+            self.compact();
+        }
         self.catch_up();
-        if !self.calm && self.random.in_thousand(45) {
+        if !self.is_quiescing && self.random.in_thousand(self.harsh) {
             return self.fault();
         }
-        let ready: Vec<usize> = (0..self.processes.len()).filter(|slot| self.is_ready(*slot)).collect();
-        let calls = self.calls.iter().any(|call| self.processes[call.slot].is_awake());
+        let ready = self.ready();
+        let calls = self.calls.iter().any(|call| self.can_be_served(call));
         let choice = self.random.below(100);
         match (calls, ready.is_empty()) {
-            // Time goes on while somebody could act: it is scheduled late, like a stalled process.
-            _ if !self.calm && choice < 4 => self.jump(),
+            // Time goes on while somebody could act: it is scheduled late.
+            _ if !self.is_quiescing && self.harsh > 0 && choice < 2 => self.jump(LATE),
             (true, true) => self.serve(),
-            (true, false) if choice < 18 => self.serve(),
-            (_, false) => {
-                let slot = *self.random.pick(&ready);
-                self.go_on(slot);
-            }
-            (false, true) => self.jump(),
+            (true, false) if choice < 25 => self.serve(),
+            (_, false) => match *self.random.pick(&ready) {
+                Actor::Runner(slot) => self.drive(slot),
+                Actor::Keeper(number) => self.keep(number),
+                Actor::Program(number) => self.go_on_with_program(number),
+                Actor::User(index) => self.act(index),
+                Actor::Client(slot) => self.client_goes_on(slot),
+                Actor::Taker(slot) => self.taker_acts(slot),
+                Actor::QueueUser => self.queue_user_acts(),
+                Actor::Person(index) => self.person_acts(index),
+                Actor::Disturbance => self.disturb(),
+            },
+            (false, true) => self.jump(Ms::MAX),
         }
+        self.watch_idleness();
+    }
+
+    /// Takes old events out of the log: nothing else changes.
+    fn compact(&mut self) {
+        let keep = Keep::Last(self.compactions.between(0, 7));
+        match self.store.compact(keep, |_| {}) {
+            Ok(_) => self.tally.count("compactions"),
+            Err(error) => self.store_failed(&error),
+        }
+    }
+
+    fn ready(&self) -> Vec<Actor> {
+        let now = self.clock.now();
+        let is_due = |due: Option<Ms>| due.is_some_and(|due| due <= now);
+        let mut ready = Vec::new();
+        let awake = (0..self.runners.len()).filter(|slot| self.runners[*slot].is_awake());
+        ready.extend(awake.filter(|slot| self.has_reason(*slot)).map(Actor::Runner));
+        for (number, keeper) in &self.keepers {
+            if is_due(keeper.due()) || (keeper.alive && keeper.not_before <= now && self.is_deserted(keeper)) {
+                ready.push(Actor::Keeper(*number));
+            }
+            if is_due(keeper.child.as_ref().and_then(crate::backlog::program::Child::due)) {
+                ready.push(Actor::Program(*number));
+            }
+        }
+        ready.extend((0..self.users.len()).filter(|index| self.users[*index].is_due(now)).map(Actor::User));
+        ready.extend((0..self.locks.clients.len()).filter(|slot| self.client_is_ready(*slot)).map(Actor::Client));
+        ready.extend((0..self.queues.takers.len()).filter(|slot| is_due(self.queues.takers[*slot].due())).map(Actor::Taker));
+        ready.extend(is_due(self.queue_user_due()).then_some(Actor::QueueUser));
+        let persons = self.people.persons.iter().enumerate();
+        ready.extend(persons.filter(|(_, person)| is_due(person.due(self.is_quiescing))).map(|(index, _)| Actor::Person(index)));
+        ready.extend(is_due(self.disturbance_due()).then_some(Actor::Disturbance));
+        ready
+    }
+
+    /// Whether a keeper that has ended its session would see that its owner is gone.
+    fn is_deserted(&self, keeper: &Keeper) -> bool {
+        matches!(keeper.stage, crate::backlog::keeper::Stage::Ended { .. })
+            && keeper.owner.is_none_or(|stream| !self.is_open(stream))
     }
 
     /// Lets happen what only depends on time.
     fn catch_up(&mut self) {
         let now = self.clock.now();
-        let (due, later) = std::mem::take(&mut self.delayed).into_iter().partition(|(at, _)| *at <= now);
-        self.delayed = later;
-        let due: Vec<(Ms, Address)> = due;
-        due.iter().for_each(|(_, address)| self.ring(address));
-        for slot in 0..self.processes.len() {
-            let process = &mut self.processes[slot];
-            process.child_alive &= process.alive || process.orphan_until > now;
-            if !process.alive && !self.calm && process.back_at <= now {
-                // Some live in a container, where pids mean nothing to the others.
-                let pid_ns = if self.random.in_thousand(850) { 1 } else { 2 };
-                let nests = self.random.in_thousand(400);
-                self.processes[slot].start(&self.clock.boot(), pid_ns, nests, now);
-                self.note(slot, format_args!("starts"));
-            } else if process.paused_until.is_some_and(|until| until <= now) {
-                process.paused_until = None;
-                let unread = std::mem::take(&mut process.unread);
-                self.note(slot, format_args!("goes on"));
-                unread.into_iter().for_each(|(call, heard)| self.hear(slot, &call, heard));
+        let due: Vec<(Ms, Address)> = self.delayed.extract_if(.., |(at, _)| *at <= now).collect();
+        due.iter().for_each(|(_, address)| self.wake_now(address));
+        let late: Vec<(Ms, InFlight)> = self.late.extract_if(.., |(at, _)| *at <= now).collect();
+        self.calls.extend(late.into_iter().map(|(_, call)| call));
+        for slot in 0..self.runners.len() {
+            let runner = &mut self.runners[slot];
+            if !runner.alive && !self.is_quiescing && runner.back_at <= now {
+                let options = self.runner_options();
+                self.start_runner(slot, options);
+            } else if runner.paused_until.is_some_and(|until| until <= now) {
+                self.go_on(slot);
             }
         }
+        self.keepers.retain(|_, keeper| keeper.alive || keeper.tree_lives());
+        self.catch_up_with_clients();
+        self.feed();
     }
 
-    fn is_ready(&self, slot: usize) -> bool {
-        let process = &self.processes[slot];
-        process.is_awake() && (self.is_due(slot) || self.beats(slot))
-    }
-
-    fn beats(&self, slot: usize) -> bool {
-        let now = self.clock.now();
-        self.processes[slot].holds.iter().any(|hold| hold.beat_at.is_some_and(|at| at <= now))
-    }
-
-    fn go_on(&mut self, slot: usize) {
-        if self.beats(slot) {
-            return self.beat(slot);
-        }
-        match &self.processes[slot].doing {
-            Doing::Backoff { .. } => self.act(slot),
-            Doing::Sleeping { .. } => self.get_up(slot),
-            Doing::Calling(_) | Doing::Finished => {}
+    /// A runner that was stopped goes on.
+    pub(crate) fn go_on(&mut self, slot: usize) {
+        self.runners[slot].paused_until = None;
+        self.note(slot, format_args!("goes on"));
+        if let Some(heard) = self.runners[slot].unread.take() {
+            self.on_runner_reply(slot, heard);
         }
     }
 
     /// Time jumps to the next moment at which something is due.
-    fn jump(&mut self) {
+    fn jump(&mut self, at_most: Ms) {
         let now = self.clock.now();
+        let next = self.times().into_iter().filter(|at| *at > now).min().unwrap_or(now + 1_000);
+        self.clock.advance((next - now).min(at_most));
+    }
+
+    fn times(&self) -> Vec<Ms> {
         let mut times: Vec<Ms> = self.delayed.iter().map(|(at, _)| *at).collect();
-        for process in &self.processes {
-            if let Some(until) = process.paused_until {
-                times.push(until);
-            } else if process.alive {
-                times.extend(process.holds.iter().filter_map(|hold| hold.beat_at));
-                if let Doing::Backoff { until } | Doing::Sleeping { until, .. } = &process.doing {
-                    times.push(*until);
-                }
-            } else {
-                times.extend(process.child_alive.then_some(process.orphan_until));
-                times.extend((!self.calm).then_some(process.back_at));
+        times.extend(self.late.iter().map(|(at, _)| *at));
+        for runner in &self.runners {
+            match &runner.doing {
+                _ if !runner.alive => times.extend((!self.is_quiescing).then_some(runner.back_at)),
+                _ if runner.paused_until.is_some() => times.extend(runner.paused_until),
+                Doing::Sleeping { until, .. } => times.push(*until),
+                Doing::Acting | Doing::Calling => {}
             }
+            times.extend(runner.sweeps.iter().map(|sweep| sweep.done_at));
+            times.extend(runner.notifications.iter().map(|notification| notification.done_at));
+            times.extend(runner.guard_checks.iter().map(|check| check.done_at));
         }
-        let next = times.into_iter().filter(|at| *at > now).min().unwrap_or(now + 1_000);
-        self.clock.advance(next - now);
+        for keeper in self.keepers.values() {
+            times.extend(keeper.due());
+            times.extend(keeper.alive.then_some(keeper.not_before));
+            times.extend(keeper.child.as_ref().and_then(crate::backlog::program::Child::due));
+        }
+        times.extend(self.users.iter().filter_map(User::due));
+        times.extend(self.times_of_clients());
+        times.extend(self.queues.takers.iter().filter_map(crate::queues::Taker::due));
+        times.extend(self.queue_user_due());
+        times.extend(self.people.persons.iter().filter_map(|person: &Person| person.due(self.is_quiescing)));
+        times.extend(self.disturbance_due());
+        times.extend(self.feed_due());
+        times
     }
 
-    /// Compares all rows with the log and with the model.
-    pub(crate) fn look_closely(&mut self) {
-        match self.store.view().compare_with_log() {
-            Ok(differences) => self.verdict.expect(Checker::Fold, differences.is_empty(), || differences.join("\n")),
-            Err(error) => self.store_failed(&error),
-        }
-        match self.store.view().snapshot() {
-            Ok(snapshot) => {
-                for (name, lock) in &snapshot.coordination.locks {
-                    let before = self.fences.insert(name.clone(), lock.fence).unwrap_or_default();
-                    self.verdict.expect(Checker::Order, lock.fence >= before, || {
-                        format!("the fence of {name} fell from {before} to {}", lock.fence)
-                    });
-                }
-                self.model.compare(snapshot.coordination, &mut self.verdict);
-            }
-            Err(error) => self.store_failed(&error),
-        }
+    pub(crate) fn mutation(&self) -> Option<Mutation> {
+        self.options.mutation
     }
 
-    pub(crate) fn tally_outcome(&mut self, reply: &Reply, events: &[Logged]) {
-        if let Reply::Coordinate { outcome, .. } = reply {
-            match answer(outcome) {
-                Answer::Waiting(_) => self.tally.count("told to wait"),
-                Answer::Deadlock(_) => self.tally.count("deadlocks refused"),
-                Answer::Fenced(_) => self.tally.count("fenced"),
-                Answer::Gone => self.tally.count("gone"),
-                Answer::Lost => self.tally.count("lost"),
-                Answer::Other(word @ ("spent" | "too heavy")) => self.tally.count(word),
-                _ => {}
-            }
-        }
-        for logged in events {
-            if let Event::Resource { fact, .. } = &logged.event {
-                self.tally.count(match fact {
-                    Fact::Defined(_) => "defined",
-                    Fact::Acquired(_) => "grants",
-                    Fact::Increased(_) => "increases",
-                    Fact::Reclaimed(_) => "reclaims",
-                    Fact::Released(_) => "releases",
-                    Fact::OfferLapsed(_) => "offers lapsed",
-                });
-            }
-        }
+    pub(crate) fn facts(&mut self, run: &RunId) -> &mut RunFacts {
+        self.run_facts.entry(run.clone()).or_default()
     }
 
     pub(crate) fn say(&mut self, text: fmt::Arguments<'_>) {
         self.trace.write(self.clock.now(), text);
     }
 
-    /// A line of the trace about one process.
+    /// A line of the trace about one runner.
     pub(crate) fn note(&mut self, slot: usize, text: fmt::Arguments<'_>) {
-        match slot {
-            OPERATOR => self.say(format_args!("operator {text}")),
-            _ => self.say(format_args!("p{slot} {text}")),
-        }
+        let (at, id) = (self.clock.now(), &self.runners[slot].id);
+        self.trace.write(at, format_args!("{id} {text}"));
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::compact::Size;
 use crate::error::StoreError;
+use crate::reader::ServerUsage;
 use crate::value::{Query, Rows};
 
 /// One connection to one database. Writers of a project are served one after the other.
@@ -19,6 +20,9 @@ pub(crate) trait Backend: Send {
 
     /// Starts a write transaction, waiting for the writer lock if it was not taken before, and answers the queries in it.
     fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError>;
+
+    /// Answers more queries in the open transaction.
+    fn query(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError>;
 
     /// Carries out statements of the open transaction, for one that is too large to be kept in memory.
     /// Lets the open transaction last for as long as it takes, though nothing is asked of it meanwhile.
@@ -45,8 +49,17 @@ pub(crate) trait Backend: Send {
     /// Does what can wait until nobody is waiting.
     fn tidy(&mut self, quiet: bool) -> Result<(), StoreError>;
 
+    /// Lets the database count what is in its tables of tasks, for better plans, if it needs to be told.
+    fn analyze(&mut self) -> Result<(), StoreError>;
+
     /// Asks the database to check its own structure. Returns what it complains about.
     fn check_integrity(&mut self) -> Result<Vec<String>, StoreError>;
+
+    /// How much of what all its clients share the server has left, if there is a server.
+    fn server_usage(&mut self) -> Result<Option<ServerUsage>, StoreError>;
+
+    /// Removes all rows of the project and starts its counters anew.
+    fn clear(&mut self, project: i64, lease: i64, boot: &str) -> Result<(), StoreError>;
 
     /// How large the store is. Cheap to find out.
     fn size(&mut self) -> Result<Size, StoreError>;

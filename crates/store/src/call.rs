@@ -1,9 +1,10 @@
 //! The one way to change something: a call that names its rows and decides over them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use banksman_core::event::Resource;
 use banksman_core::resource::grant::Address;
-use banksman_core::{Effect, Event, Lease, Now, OutboxCommand, ProcessId, Seq, Span, Ticket, Wall};
+use banksman_core::{Effect, Event, Lease, Now, OutboxCommand, ProcessId, RunnerId, Seq, Span, TaskId, Ticket, Wall};
 
 use crate::key::Key;
 use crate::tables::Tables;
@@ -16,8 +17,16 @@ pub trait Call {
     /// The rows it needs. They follow from its arguments alone.
     fn keys(&self) -> Vec<Key>;
 
+    /// The rows that it needs beside those that were loaded, as what these refer to. They are loaded in the same transaction.
+    fn follow(&self, _loaded: &Tables) -> Vec<Key> {
+        Vec::new()
+    }
+
     /// Decides. It may run more than once and must not do anything but read and change `tx`.
     fn decide(&self, tx: &mut Tx) -> Self::Reply;
+
+    /// Decides what follows from the batch as a whole, after all its calls.
+    fn settle(_tx: &mut Tx) {}
 }
 
 impl<C: Call> Call for &C {
@@ -27,8 +36,16 @@ impl<C: Call> Call for &C {
         (**self).keys()
     }
 
+    fn follow(&self, loaded: &Tables) -> Vec<Key> {
+        (**self).follow(loaded)
+    }
+
     fn decide(&self, tx: &mut Tx) -> C::Reply {
         (**self).decide(tx)
+    }
+
+    fn settle(tx: &mut Tx) {
+        C::settle(tx);
     }
 }
 
@@ -47,12 +64,41 @@ pub struct Tx {
     pub wall: Wall,
     /// How many routes led to what is decided now, one after the other: every event has it beside it.
     pub depth: u32,
+    /// What the calls have brought about, for whoever waits.
+    pub changed: Changed,
     /// Boots of this host that the store saw before the current one: their processes are dead.
     pub(crate) earlier_boots: BTreeSet<Box<str>>,
     /// Whether all processes that share the store run on one kernel.
     pub(crate) one_kernel: bool,
     pub(crate) events: Vec<(Seq, Event, u32)>,
     pub(crate) wakes: Vec<Address>,
+}
+
+/// What a batch has brought about that somebody may wait for. Who is woken for it is decided when all calls are.
+#[derive(Debug, Clone, Default)]
+pub struct Changed {
+    /// What was freed, at least for a moment.
+    pub freed: BTreeSet<Resource>,
+    /// Tasks that may have become ready.
+    pub ready: BTreeSet<TaskId>,
+    /// Those among them for which all that they need was loaded.
+    pub takeable: BTreeSet<TaskId>,
+    /// Tasks may have become ready, of whatever section: so many runners are woken at most.
+    pub ready_anywhere: usize,
+    /// Tasks that were not loaded may have become ready.
+    pub frees_dependents: bool,
+    /// More may be under way than before.
+    pub limits: bool,
+    /// Something happened that a runner must see to, though it is no task to take.
+    pub duty: bool,
+    /// A run has ended.
+    pub has_ended_run: bool,
+    /// The runner that has claimed: it knows of all that this batch has done.
+    pub claimant: Option<RunnerId>,
+    /// An ended task: the next page of those that wait for it learn of that.
+    pub fan_out: Option<TaskId>,
+    /// Tasks that wait for a resource from now on, or not any more.
+    pub parked: BTreeMap<TaskId, Option<Resource>>,
 }
 
 impl Tx {

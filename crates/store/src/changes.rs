@@ -8,8 +8,8 @@ use crate::table;
 use crate::tables::semaphores::Semaphores;
 use crate::tables::slots::Slots;
 use crate::tables::{
-    Tables, claims, decisions, imports, items, locks, lost_claims, marks, outbox, pipelines, projects, queues, runners, runs,
-    sections, takers, task_counts, tasks, waiters, workers,
+    Tables, claims, decisions, imports, items, landing_targets, landings, locks, lost_claims, marks, messages, outbox, pipelines,
+    projects, queues, runners, runs, sections, takers, task_counts, tasks, waiters, workers, workspaces,
 };
 use crate::value::Query;
 
@@ -19,7 +19,7 @@ pub(crate) fn between<'a>(project: i64, before: &'a Tables, after: &'a Tables) -
     coordination(project, &before.coordination, &after.coordination, &mut queries);
     let (old, new) = (&before.backlog, &after.backlog);
     table::changes::<_, sections::Sections>(project, &old.sections, &new.sections, &mut queries);
-    tasks::changes(project, old, new, &mut queries);
+    tasks::changes(project, old, new, &after.has_many_dependents, &mut queries);
     task_counts::changes(project, old, new, &mut queries);
     // The runs of a task are removed with it.
     for (id, run) in &new.runs {
@@ -27,8 +27,8 @@ pub(crate) fn between<'a>(project: i64, before: &'a Tables, after: &'a Tables) -
     }
     table::changes::<_, runners::Runners>(project, &old.runners, &new.runners, &mut queries);
     table::changes::<_, outbox::Outbox>(project, &old.outbox, &new.outbox, &mut queries);
-    if old.finish.told != new.finish.told {
-        queries.push(marks::finished(project, new.finish.told));
+    if old.totals.finished_at != new.totals.finished_at {
+        queries.push(marks::finished(project, new.totals.finished_at));
     }
     table::changes::<_, decisions::Decisions>(project, &old.decisions, &new.decisions, &mut queries);
     table::changes::<_, lost_claims::LostClaims>(project, &old.lost_claims, &new.lost_claims, &mut queries);
@@ -37,12 +37,19 @@ pub(crate) fn between<'a>(project: i64, before: &'a Tables, after: &'a Tables) -
         queries.push(Query::new(projects::Statement::SetLimits, params));
     }
     table::changes::<_, imports::Imports>(project, &old.imports, &new.imports, &mut queries);
+    table::changes::<_, landings::Landings>(project, &old.landings, &new.landings, &mut queries);
+    table::changes::<_, landing_targets::LandingTargets>(project, &old.landing_targets, &new.landing_targets, &mut queries);
     pipelines::changes(project, old, new, &mut queries);
+    table::changes::<_, workspaces::Workspaces>(project, &old.workspaces, &new.workspaces, &mut queries);
     let (old, new) = (&before.queues, &after.queues);
     table::changes::<_, queues::Queues>(project, &old.queues, &new.queues, &mut queries);
     table::changes::<_, items::Items>(project, &old.items, &new.items, &mut queries);
     table::changes::<_, takers::Takers>(project, &old.takers, &new.takers, &mut queries);
-    workers::changes(project, &before.crew, &after.crew, &mut queries);
+    // A message is never changed, and removed by compaction alone.
+    for (id, message) in after.messages.iter().filter(|(id, _)| !before.messages.contains_key(*id)) {
+        queries.push(table::insert::<messages::Messages>(project, id, message));
+    }
+    workers::changes(project, &before.automation, &after.automation, &mut queries);
     queries
 }
 

@@ -2,9 +2,11 @@
 //!
 //! A table declares for each field which of these codecs it has; names, types, parameters and reading all follow from that.
 
+use banksman_core::bus::MessageType;
 use banksman_core::event::{Kind, Resource};
 use banksman_core::ids::{
-    DecisionId, DedupeKey, HolderId, ImportId, ItemId, Name, RequestId, RunId, RunnerId, SectionId, TaskId, Title,
+    DecisionId, DedupeKey, HolderId, ImportId, ItemId, LandingId, MessageId, Name, RequestId, RunId, RunnerId, SectionId, TaskId,
+    Title,
 };
 use banksman_core::resource::grant::{Address, Grant, GrantRequest};
 use banksman_core::{Epoch, Lease, Seq, Span, Stamp, Ticket, Wall};
@@ -154,10 +156,11 @@ macro_rules! ids {
     };
 }
 
-ids! { DecisionId DedupeKey HolderId ImportId Name RequestId RunId RunnerId SectionId TaskId Title }
+ids! { DecisionId DedupeKey HolderId ImportId LandingId MessageId Name RequestId RunId RunnerId SectionId TaskId Title }
 words! {
     Address: |value| &value.0, |text| Ok(Address(text.into()));
     Box<str>: |value| value, |text| Ok(text.into());
+    MessageType: |value| value.as_str(), |text| MessageType::new(&text).map_err(StoreError::corrupt);
     String: |value| value, |text| Ok(text);
     Kind: |value| value.as_str(), |text| Kind::parse(&text).ok_or_else(|| StoreError::corrupt(format_args!("a resource of kind {text:?}")));
 }

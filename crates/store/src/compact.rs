@@ -10,11 +10,12 @@
 
 use std::collections::BTreeSet;
 
+use banksman_core::bus::derived::Known;
 use banksman_core::event::Event;
 use banksman_core::replay::Replay;
 use banksman_core::replay::stored::Entity;
 use banksman_core::route::{Subscription, route};
-use banksman_core::{Seq, Span, Wall};
+use banksman_core::{Seq, Span, TaskId, Wall};
 
 use crate::error::StoreError;
 use crate::key::Key;
@@ -62,7 +63,6 @@ pub struct Compacted {
 /// How large a store is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// All of it, in bytes.
     pub bytes: u64,
     /// What of it is free for new rows, where that is known.
     pub free: Option<u64>,
@@ -151,6 +151,12 @@ impl View<'_> {
         Ok(found)
     }
 
+    /// How many events there are after one.
+    pub fn count_events(&mut self, after: Seq) -> Result<i64, StoreError> {
+        let query = Query::new(events::Statement::CountAfter, [self.project.into(), after.0.into()]);
+        self.rows(query)?.pop().map_or(Ok(0), |mut row| row.int())
+    }
+
     /// How large the store is.
     pub fn size(&mut self) -> Result<Size, StoreError> {
         self.backend.size()
@@ -166,11 +172,19 @@ impl View<'_> {
         Ok(Baseline { mark, rows })
     }
 
+    /// The tasks at the beginning of the log.
+    pub fn baseline_tasks(&mut self) -> Result<Vec<(TaskId, Known)>, StoreError> {
+        Ok(self.baseline()?.replay()?.known_tasks().collect())
+    }
+
     fn limit(&mut self, keep: Keep) -> Result<Limit, StoreError> {
         let (last, now) = self.newest()?;
         let (through, before) = match keep {
             Keep::For(span) => (last.0 - 1, now.0.saturating_sub(span.as_ms())),
-            Keep::Last(count) => (last.0.saturating_sub(count.max(1)), i64::MAX),
+            Keep::Last(count) => {
+                let query = Query::new(events::Statement::BeforeLast, [self.project.into(), count.max(1).into()]);
+                (self.rows(query)?.pop().map_or(Ok(0), |mut row| row.int())?, i64::MAX)
+            }
         };
         let unheard = self.unheard(Seq(through), Wall(before))?;
         let through = unheard.map_or(Seq(through), |unheard| Seq(unheard.0 - 1));
@@ -181,12 +195,12 @@ impl View<'_> {
     /// none of them, so the answer stays true while they are taken out. Pipelines that a guard holds up are looked at again by
     /// time, too.
     fn unheard(&mut self, through: Seq, before: Wall) -> Result<Option<Seq>, StoreError> {
-        let crew = self.load(&BTreeSet::from([Key::Crew]))?.crew;
-        let subscriptions: Vec<Subscription> = crew.subscriptions().collect();
+        let automation = self.load(&BTreeSet::from([Key::Automation]))?.automation;
+        let subscriptions: Vec<Subscription> = automation.subscriptions().collect();
         let Some(first) = subscriptions.iter().map(|one| one.since).min() else { return Ok(None) };
-        let mut after = crew.cursor.max(first);
+        let mut after = automation.cursor.max(first);
         loop {
-            let page = self.load(&BTreeSet::from([Key::Log { after, limit: HEARD_PAGE }]))?.crew.heard;
+            let page = self.load(&BTreeSet::from([Key::Log { after, limit: HEARD_PAGE }]))?.automation.heard;
             let old = page.iter().take_while(|heard| heard.seq <= through && heard.wall < before);
             if let Some(found) = old.clone().find(|heard| !route(heard, &subscriptions).is_empty()) {
                 return Ok(Some(found.seq));

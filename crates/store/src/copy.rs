@@ -1,6 +1,5 @@
 //! Moving a project from one store to another: everything that is held and everything that happened.
 
-use banksman_core::Lease;
 use banksman_core::backlog::Backlog;
 use banksman_core::event::Actor;
 use banksman_core::replay::Replay;
@@ -8,6 +7,7 @@ use banksman_core::resource::coordination::Coordination;
 use banksman_core::resource::grant::{Grant, Waiters};
 use banksman_core::resource::lock;
 use banksman_core::task::State;
+use banksman_core::{Lease, Seq};
 
 use crate::changes;
 use crate::compact::parse;
@@ -15,6 +15,8 @@ use crate::error::StoreError;
 use crate::reader::{EventFilter, EventRow, Reader};
 use crate::relocate::moved_to;
 use crate::store::Store;
+use crate::table;
+use crate::tables::messages::{MessageFilter, Messages};
 use crate::tables::projects::Counters;
 use crate::tables::{Tables, events, items, pipelines, projects};
 use crate::value::Query;
@@ -34,6 +36,8 @@ pub struct Copied {
     pub items: usize,
     /// Events.
     pub events: usize,
+    /// Messages.
+    pub messages: usize,
 }
 
 /// Copies the project of `from` into the new, empty project of `to`, in one transaction. Lines are left behind: whoever
@@ -76,8 +80,8 @@ fn fill(
     let by = lease.0 - snapshot.lease.0;
     let (coordination, backlog) = (moved(snapshot.coordination, by), moved_backlog(snapshot.backlog, by));
     let queues = items::moved(snapshot.queues, by);
-    let crew = snapshot.crew.kept();
-    let after = Tables { coordination, backlog, queues, crew, ..Tables::default() };
+    let automation = snapshot.automation.kept();
+    let after = Tables { coordination, backlog, queues, automation, ..Tables::default() };
     to.backend.write(&changes::between(to.project, &before, &after))?;
 
     to.backend.write(&baseline.writes(to.project))?;
@@ -102,8 +106,9 @@ fn fill(
         }
         at = page.last;
     }
+    let messages = copy_messages(from, to, snapshot.seq)?;
     let tables = Replay::of(&after.coordination).with_backlog(&after.backlog).with_queues(&after.queues);
-    let differences = replay.differences(&tables.with_workers(&after.crew.workers, &after.crew.routes));
+    let differences = replay.differences(&tables.with_workers(&after.automation.workers, &after.automation.routes));
     if let Some(first) = differences.first() {
         return Err(StoreError::corrupt(first));
     }
@@ -113,7 +118,23 @@ fn fill(
     let held = locks.values().filter(|lock| matches!(lock.state, lock::State::Held(_))).count();
     let holders = held + semaphores.values().map(|semaphore| semaphore.holders.len()).sum::<usize>();
     let (tasks, items) = (after.backlog.tasks.len(), after.queues.items.len());
-    Ok(Some(Copied { locks: locks.len(), semaphores: semaphores.len(), holders, tasks, items, events: copied }))
+    Ok(Some(Copied { locks: locks.len(), semaphores: semaphores.len(), holders, tasks, items, events: copied, messages }))
+}
+
+/// The messages up to a number.
+fn copy_messages(from: &mut Reader, to: &mut Store, through: Seq) -> Result<usize, StoreError> {
+    let (mut at, mut copied) = (Seq(0), 0);
+    loop {
+        let page = from.view().messages(at, &MessageFilter::default())?;
+        let messages: Vec<_> = page.messages.iter().filter(|message| message.seq <= through).collect();
+        let writes = messages.iter().map(|message| table::insert::<Messages>(to.project, &message.draft.id, message));
+        to.backend.write(&writes.collect::<Vec<_>>())?;
+        copied += messages.len();
+        at = page.through;
+        if !page.more || at >= through {
+            return Ok(copied);
+        }
+    }
 }
 
 /// The same tasks on another lease clock. Runners stay where they are, so the next one takes on what they were to do: without a live
@@ -134,6 +155,9 @@ fn moved_backlog(backlog: Backlog, by: i64) -> Backlog {
     }
     for run in backlog.runs.values_mut() {
         run.started.lease = Lease(run.started.lease.0 + by);
+    }
+    for entry in backlog.landings.values_mut() {
+        entry.again = entry.again.map(|again| Lease(again.0 + by));
     }
     backlog.pipelines = pipelines::moved(backlog.pipelines, by);
     backlog

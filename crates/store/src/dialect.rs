@@ -2,6 +2,7 @@
 
 /// Rewrites `$n` to `?n`. SQLite numbers `$n` by first appearance, so that `$2 - $1` would silently bind wrongly.
 pub(crate) fn sqlite(sql: &str) -> String {
+    let sql = &sql.replace("/* in */", "IN").replace("/* end */", "");
     let mut out = String::with_capacity(sql.len());
     let mut chars = sql.chars().peekable();
     while let Some(c) = chars.next() {
@@ -17,9 +18,11 @@ pub(crate) fn sqlite_schema(sql: &str) -> String {
     sqlite(sql).replace("BIGINT", "INTEGER").replace("/* keyed */", "STRICT, WITHOUT ROWID").replace("/* wide */", "STRICT")
 }
 
-/// PostgreSQL has `$n` itself; and its server has the clock that all machines share.
+/// PostgreSQL has `$n` itself; and its server has the clock that all machines share. A subquery that depends on the row it is
+/// compared with is an array there: `IN` would be answered once for every task of the project.
 pub(crate) fn postgres(sql: &str) -> String {
-    sql.replace("/* clock */ NULL", "(extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+    let sql = sql.replace("/* clock */ NULL", "(extract(epoch FROM clock_timestamp()) * 1000)::bigint");
+    sql.replace("/* in */ (", "= ANY(ARRAY(").replace("/* end */", ")")
 }
 
 #[cfg(test)]

@@ -12,20 +12,13 @@ type Source = Arc<dyn std::error::Error + Send + Sync>;
 pub enum StoreError {
     /// There is no store at this place.
     #[error("there is no store at {place}")]
-    Missing {
-        /// The place.
-        place: String,
-    },
+    Missing { place: String },
     /// There is a store already.
     #[error("there is a store at {place} already")]
-    Exists {
-        /// The place.
-        place: String,
-    },
+    Exists { place: String },
     /// The file is something else.
     #[error("{} is not a banksman store: {what}", path.display())]
     Foreign {
-        /// The place.
         path: PathBuf,
         /// What it seems to be.
         what: String,
@@ -46,16 +39,10 @@ pub enum StoreError {
     },
     /// Sessions are running, whose keepers belong to the place where the store is now.
     #[error("{runs} sessions of the project are running")]
-    InUse {
-        /// How many.
-        runs: usize,
-    },
+    InUse { runs: usize },
     /// Tasks are being imported, or were until the importer was killed.
     #[error("{imports} imports into the project are not finished")]
-    Importing {
-        /// How many.
-        imports: usize,
-    },
+    Importing { imports: usize },
     /// The content contradicts itself.
     #[error("the store is damaged: {what}")]
     Corrupt {
@@ -65,7 +52,6 @@ pub enum StoreError {
     /// The file system has no file locks that can be trusted.
     #[error("{} is on a file system that other machines may share ({kind}), where file locks cannot be trusted", path.display())]
     NetworkFileSystem {
-        /// The place.
         path: PathBuf,
         /// The kind of file system.
         kind: &'static str,
@@ -92,12 +78,7 @@ pub enum StoreError {
     },
     /// A file of the project must not be used as it is.
     #[error("{} is not safe to use: {what}", path.display())]
-    Unsafe {
-        /// Where.
-        path: PathBuf,
-        /// What is wrong.
-        what: String,
-    },
+    Unsafe { path: PathBuf, what: String },
     /// No space is left.
     #[error("no space is left on the disk of the store")]
     Full {
@@ -118,10 +99,7 @@ pub enum StoreError {
     },
     /// The connection was lost before the commit: nothing has happened.
     #[error("the connection to the database was lost: {source}")]
-    Disconnected {
-        /// What was seen.
-        source: Source,
-    },
+    Disconnected { source: Source },
     /// The role lacks a right that it needs.
     #[error("the database does not permit it: {source}")]
     Forbidden {

@@ -19,7 +19,6 @@ impl StoreId {
         StoreId(text.into())
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

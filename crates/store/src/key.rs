@@ -1,15 +1,23 @@
 //! How a decision names the rows that it needs.
 
+use banksman_core::event::Resource;
 use banksman_core::queue::Part;
-use banksman_core::{DecisionId, DedupeKey, HolderId, ImportId, ItemId, Lease, Name, RequestId, RunId, SectionId, Seq, TaskId};
+use banksman_core::{
+    DecisionId, DedupeKey, HolderId, ImportId, ItemId, LandingId, Lease, MessageId, Name, RequestId, RunId, RunnerId, SectionId,
+    Seq, TaskId,
+};
 
-/// Names rows to load. A call's keys follow from its arguments alone, never from a loaded value.
+/// Names rows to load.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     /// One lock with its line.
     Lock(Name),
     /// One semaphore with its holders and its line.
     Semaphore(Name),
+    /// The run slots: how many are taken, without the holders whose grants neither time nor a death ends.
+    RunSlots,
+    /// The run slot of one run, if it has one. Needs the run slots.
+    RunSlot(RunId),
     /// Everything that anybody waits for.
     Waits,
     /// What a request was granted before, as long as that event is in the log.
@@ -33,16 +41,24 @@ pub enum Key {
     Chain(TaskId),
     /// The tasks of a section.
     InSection(SectionId),
-    /// The first few ready tasks of every lane.
+    /// The first few ready tasks of every lane, and of the roots, if they are limited, those that came first.
     Ready {
         /// How many of each.
         of_each: u32,
+        /// Of which sections; of all, if there is none.
+        sections: Vec<SectionId>,
     },
-    /// The first few ready roots of every lane, in the order of their arrival.
-    Queue {
-        /// How many of each.
-        of_each: u32,
+    /// The first tasks that wait for a lock or a semaphore.
+    ParkedOn(Resource),
+    /// The first task of each of the first few locks and semaphores that tasks wait for.
+    Parked {
+        /// How many of them.
+        limit: u32,
     },
+    /// Whether somebody waits for a task, and whether many do.
+    HasDependents(TaskId),
+    /// The first ended task whose dependents have not all learned of it.
+    FanOut,
     /// The tasks that time alone may change, the most urgent first, up to a thousand.
     Due,
     /// The roots among them, all of them, and those that go through phases.
@@ -64,7 +80,7 @@ pub enum Key {
         limit: u32,
     },
     /// Whether something was done since people were told that there is nothing left to do.
-    Finish,
+    FinishedMark,
     /// How many tasks stand how, and how many items of workers are dead.
     Counts,
     /// The decisions that wait for an answer.
@@ -80,14 +96,36 @@ pub enum Key {
     ClaimsOn(Name),
     /// All live runs, and their tasks.
     Live,
+    /// Those in exclusive sections.
+    LiveExclusive,
+    /// Those of one runner.
+    LiveOf(RunnerId),
+    /// How many live runs there are.
+    LiveCount,
     /// One run.
     Run(RunId),
     /// All runs of a task.
     RunsOf(TaskId),
     /// All runners.
     Runners,
+    /// One runner.
+    Runner(RunnerId),
+    /// The runner that has duty, and the first of those that wait for tasks. Loaded with every lock and semaphore.
+    Idle,
     /// All that is to be done outside.
     Outbox,
+    /// What one runner is to do outside, or whoever comes first.
+    OutboxOf(RunnerId),
+    /// What is to be done outside for a run.
+    OutboxOfRun(RunId),
+    /// One entry of a merge queue.
+    Landing(LandingId),
+    /// The merge queue of a branch: its target and its open entries.
+    LandingQueue(Name),
+    /// All merge queues: their targets and open entries.
+    OpenLandings,
+    /// The last entry of a task in a merge queue.
+    LandingOf(TaskId),
     /// All imports that are not finished.
     Imports,
     /// The first [`IMPORTED`](crate::IMPORTED) tasks of an import that is not finished.
@@ -117,6 +155,10 @@ pub enum Key {
         /// How many of each.
         limit: u32,
     },
+    /// The workspace of a task or a pipeline.
+    Workspace(TaskId),
+    /// All workspaces.
+    Workspaces,
     /// All queues, without their items.
     Queues,
     /// One queue and its dead-letter queue, without their items.
@@ -152,7 +194,7 @@ pub enum Key {
     /// All who wait for an item.
     AllTakers,
     /// All workers, their jobs, all routes, and how far events were routed: one statement.
-    Crew,
+    Automation,
     /// One worker with its jobs.
     Worker(Name),
     /// One route, by its id.
@@ -160,11 +202,13 @@ pub enum Key {
     /// How far events were routed.
     Router,
     /// Where to wake the runners, if a queue has a worker.
-    Hands(Name),
+    WorkerRunners(Name),
     /// The same for a queue and its dead-letter queue.
-    HandsBeyond(Name),
+    WorkerRunnersBeyond(Name),
     /// The same for all queues.
-    AllHands,
+    AllWorkerRunners,
+    /// The message with this id, if there is one.
+    Message(MessageId),
     /// Events.
     Log {
         /// Those after this one.

@@ -9,7 +9,7 @@ use banksman_core::resource::grant::Waiter;
 use banksman_core::worker::Taken;
 use banksman_core::{HolderId, ImportId, Name, TaskId, Ticket, WorkClaim};
 
-use crate::columns::{Codec, Int, Json, Text};
+use crate::columns::{Codec, Int, Text};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::table::Table;
@@ -21,6 +21,12 @@ use crate::value::{Query, Row, Rows, Value};
 
 /// How many tasks that wait for time, or for their children, are looked at together.
 const DUE_LIMIT: u32 = 1_000;
+
+/// How many tasks that wait for one semaphore are returned to their lanes at once.
+const PARKED_LIMIT: u32 = 16;
+
+/// The semaphore of the run slots.
+const RUNS: &str = "runs";
 
 /// How many tasks of an import are loaded at once.
 pub const IMPORTED: usize = 500;
@@ -68,6 +74,8 @@ impl<'a> Plan<'a> {
             key,
             Key::Lock(_)
                 | Key::Semaphore(_)
+                | Key::RunSlots
+                | Key::Ready { .. }
                 | Key::Waits
                 | Key::Manual(_)
                 | Key::ClaimsBy(_)
@@ -76,6 +84,26 @@ impl<'a> Plan<'a> {
                 | Key::Pipeline(_)
                 | Key::Family(_)
         )
+    }
+
+    /// Whether a runner may have to be woken when what the key loads is freed. Tasks that wait for a plain lock or semaphore are parked on
+    /// it: as long as there are none, nobody is.
+    fn needs_idle(key: &Key) -> bool {
+        match key {
+            Key::Lock(name) => name.is_section() || name.task().is_some(),
+            Key::Semaphore(name) => name.as_str() == RUNS,
+            key => Plan::needs_waiters(key),
+        }
+    }
+
+    /// Who waits for what these keys load, and who is to be woken when it is freed, unless the keys before them have loaded it.
+    fn waiters(&mut self, loaded: &BTreeSet<Key>, keys: &BTreeSet<Key>) {
+        if keys.iter().any(Plan::needs_waiters) && !loaded.iter().any(Plan::needs_waiters) {
+            self.add(waiters::Statement::All, []);
+        }
+        if keys.iter().any(Plan::needs_idle) && !loads_idle(loaded) && !keys.contains(&Key::Idle) {
+            self.add(runners::Statement::Idle, []);
+        }
     }
 
     /// Claims with everything that they hold. Semaphores come before their slots.
@@ -93,6 +121,14 @@ impl<'a> Plan<'a> {
             Key::Semaphore(name) => {
                 self.add(semaphores::Statement::ByName, [name.as_str().into()]);
                 self.add(slots::Statement::OfSemaphore, [name.as_str().into()]);
+            }
+            Key::RunSlots => {
+                self.add(semaphores::Statement::ByName, [RUNS.into()]);
+                self.add(slots::Statement::Mortal, [RUNS.into()]);
+                self.add(slots::Statement::Total, [RUNS.into()]);
+            }
+            Key::RunSlot(run) => {
+                self.add(slots::Statement::OfHolder, [RUNS.into(), run.holder().as_str().to_owned().into()]);
             }
             Key::Waits => {
                 self.add(locks::Statement::Waited, []);
@@ -140,29 +176,66 @@ impl<'a> Plan<'a> {
                 self.add(edges::Statement::Chain, [id.as_str().into()]);
             }
             Key::InSection(id) => self.add(tasks::Statement::InSection, [id.as_str().into()]),
-            Key::Ready { of_each } => self.add(tasks::Statement::Ready, [number(of_each)]),
-            Key::Queue { of_each } => self.add(tasks::Statement::ReadyRoots, [number(of_each)]),
+            Key::Ready { of_each, sections } => {
+                let sections = (!sections.is_empty())
+                    .then(|| sections.iter().fold("|".to_owned(), |all, section| all + section.as_str() + "|"));
+                self.add(tasks::Statement::Ready, [number(of_each), sections.clone().into()]);
+                self.add(tasks::Statement::ReadyRoots, [number(of_each), sections.into()]);
+                self.add(locks::Statement::OfReady, [number(of_each)]);
+            }
+            Key::ParkedOn(resource) => {
+                self.add(tasks::Statement::ParkedOn, [tasks::parked_on(resource).into(), number(&PARKED_LIMIT)]);
+            }
+            Key::Parked { limit } => self.add(tasks::Statement::Parked, [number(limit)]),
+            Key::HasDependents(id) => {
+                self.add(edges::Statement::OneOnTask, [id.as_str().into()]);
+                self.add(edges::Statement::ManyOnTask, [id.as_str().into(), (fan_outs::FAN_OUT as i64).into()]);
+            }
+            Key::FanOut => self.add(fan_outs::Statement::First, []),
             Key::Due => self.add(tasks::Statement::Due, [number(&DUE_LIMIT)]),
             Key::DueRoots => self.add(tasks::Statement::DueRoots, []),
             Key::LimitedRoots => self.add(tasks::Statement::LimitedRoots, []),
             Key::Loops { after, limit } => self.add(tasks::Statement::Loops, [number(limit), after.0.into()]),
-            Key::Finish => self.add(marks::Statement::Finished, []),
+            Key::FinishedMark => self.add(marks::Statement::Finished, []),
             Key::Counts => {
                 self.add(task_counts::Statement::Kept, []);
                 self.add(items::Statement::OfWorkers, []);
             }
             Key::OpenDecisions => self.add(decisions::Statement::Open, []),
             Key::Decision(id) => self.add(decisions::Statement::ById, [id.as_str().into()]),
+            Key::Landing(id) => self.add(landings::Statement::ById, [id.as_str().into()]),
+            Key::LandingQueue(target) => {
+                self.add(landing_targets::Statement::ByName, [target.as_str().into()]);
+                self.add(landings::Statement::OpenOf, [target.as_str().into()]);
+            }
+            Key::OpenLandings => {
+                self.add(landing_targets::Statement::All, []);
+                self.add(landings::Statement::Open, []);
+            }
+            Key::LandingOf(task) => self.add(landings::Statement::OfTask, [task.as_str().into()]),
             Key::Imports => self.add(imports::Statement::All, []),
             Key::Imported(id) => self.add(tasks::Statement::Imported, [id.as_str().into(), (IMPORTED as i64).into()]),
             Key::Live => {
                 self.add(runs::Statement::Live, []);
                 self.add(tasks::Statement::Live, []);
             }
+            Key::LiveExclusive => {
+                self.add(runs::Statement::LiveExclusive, []);
+                self.add(tasks::Statement::LiveExclusive, []);
+            }
+            Key::LiveOf(runner) => {
+                self.add(runs::Statement::OfRunner, [runner.as_str().into()]);
+                self.add(tasks::Statement::OfRunner, [runner.as_str().into()]);
+            }
+            Key::LiveCount => self.add(runs::Statement::LiveCount, []),
             Key::Run(id) => self.add(runs::Statement::ById, [id.as_str().into()]),
             Key::RunsOf(id) => self.add(runs::Statement::OfTask, [id.as_str().into()]),
             Key::Runners => self.add(runners::Statement::All, []),
+            Key::Runner(id) => self.add(runners::Statement::ById, [id.as_str().into()]),
+            Key::Idle => self.add(runners::Statement::Idle, []),
             Key::Outbox => self.add(outbox::Statement::All, []),
+            Key::OutboxOf(runner) => self.add(outbox::Statement::OfRunner, [runner.as_str().into()]),
+            Key::OutboxOfRun(run) => self.add(outbox::Statement::OfRun, [run.as_str().into()]),
             Key::Pipeline(id) => {
                 self.add(pipelines::Statement::OfTask, [id.as_str().into()]);
                 self.add(locks::Statement::OfPipeline, [id.as_str().into()]);
@@ -177,6 +250,8 @@ impl<'a> Plan<'a> {
             Key::HeardPipelines { after, through, limit } => {
                 self.add(pipelines::Statement::Heard, [after.0.into(), through.0.into(), number(limit)]);
             }
+            Key::Workspace(owner) => self.add(workspaces::Statement::ByOwner, [owner.as_str().into()]),
+            Key::Workspaces => self.add(workspaces::Statement::All, []),
             Key::Queues => self.add(queues::Statement::All, []),
             Key::NamedQueue(name) => self.add(queues::Statement::ByName, [name.as_str().into()]),
             Key::Item(id) => self.add(items::Statement::ById, [id.0.0.into()]),
@@ -201,28 +276,40 @@ impl<'a> Plan<'a> {
             Key::FirstTaker(queue) => self.add(takers::Statement::First, [queue.as_str().into()]),
             Key::Takers(queue) => self.add(takers::Statement::OfQueue, [queue.as_str().into()]),
             Key::AllTakers => self.add(takers::Statement::All, []),
-            Key::Crew => self.add(workers::Statement::Everything, []),
+            Key::Automation => self.add(workers::Statement::Everything, []),
             Key::Worker(name) => {
                 self.add(workers::Statement::ByName, [name.as_str().into()]);
                 self.add(jobs::Statement::OfWorker, [name.as_str().into()]);
             }
             Key::Route(id) => self.add(routes::Statement::ById, [(&**id).into()]),
             Key::Router => self.add(marks::Statement::Routed, []),
-            Key::Hands(queue) => self.add(runners::Statement::OfQueue, [queue.as_str().into()]),
-            Key::HandsBeyond(queue) => self.add(runners::Statement::OfQueueAndDeadLetter, [queue.as_str().into()]),
-            Key::AllHands => self.add(runners::Statement::OfQueues, []),
+            Key::WorkerRunners(queue) => self.add(runners::Statement::OfQueue, [queue.as_str().into()]),
+            Key::WorkerRunnersBeyond(queue) => self.add(runners::Statement::OfQueueAndDeadLetter, [queue.as_str().into()]),
+            Key::AllWorkerRunners => self.add(runners::Statement::OfQueues, []),
+            Key::Message(id) => self.add(messages::Statement::ById, [id.as_str().into()]),
             Key::Log { after, limit } => self.add(events::Statement::Heard, [after.0.into(), number(limit)]),
         }
     }
 }
 
+/// Whether these keys load the runners that wait for tasks.
+pub(crate) fn loads_idle(keys: &BTreeSet<Key>) -> bool {
+    keys.iter().any(|key| *key == Key::Idle || Plan::needs_idle(key))
+}
+
 /// The queries that load these keys.
 pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
     let mut plan = Plan { project, queries: Vec::with_capacity(keys.len() + 4) };
-    if keys.iter().any(Plan::needs_waiters) {
-        plan.add(waiters::Statement::All, []);
-    }
+    plan.waiters(&BTreeSet::new(), keys);
     keys.iter().for_each(|key| plan.load(key));
+    plan.queries
+}
+
+/// The queries that load these keys after those of a plan were loaded.
+pub(crate) fn plan_more<'a>(project: i64, loaded: &BTreeSet<Key>, more: &'a BTreeSet<Key>) -> Vec<Query<'a>> {
+    let mut plan = Plan { project, queries: Vec::with_capacity(more.len() + 4) };
+    plan.waiters(loaded, more);
+    more.iter().for_each(|key| plan.load(key));
     plan.queries
 }
 
@@ -243,7 +330,10 @@ pub(crate) fn plan_all(project: i64) -> Vec<Query<'static>> {
         marks::Statement::Finished.whole(),
         decisions::Statement::All.whole(),
         imports::Statement::All.whole(),
+        landings::Statement::All.whole(),
+        landing_targets::Statement::All.whole(),
         pipelines::Statement::All.whole(),
+        workspaces::Statement::All.whole(),
         queues::Statement::All.whole(),
         items::Statement::All.whole(),
         workers::Statement::Everything.whole(),
@@ -259,28 +349,56 @@ fn plan_of(project: i64, locks: locks::Statement, rest: &[Statement]) -> Vec<Que
 
 /// The answers to a plan, put together. Rows that two queries both return are equal, as they come from one transaction.
 #[derive(Default)]
-struct Loaded {
+pub(crate) struct Loaded {
     tables: Tables,
     /// What belongs to rows that may come later.
     waiters: Vec<(Resource, Waiter)>,
     holders: Vec<(Ticket, HolderId)>,
     jobs: Vec<(Name, TaskId, Taken)>,
+    /// How many slots of a semaphore are held in all.
+    totals: Vec<(Name, u64)>,
 }
 
 pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables, StoreError> {
     let mut loaded = Loaded::default();
-    for (query, rows) in queries.iter().zip(answers) {
-        match query.statement {
-            Statement::TaskCounts(_) => loaded.tables.backlog.finish.counts = TaskCounts::kept(rows)?.by_status,
-            _ => rows.into_iter().try_for_each(|mut row| loaded.add(query, &mut row))?,
-        }
-    }
+    loaded.extend(queries, answers)?;
     loaded.finish()
 }
 
 impl Loaded {
+    /// Takes in the answers to a plan.
+    pub(crate) fn extend(&mut self, queries: &[Query<'_>], answers: Vec<Rows>) -> Result<(), StoreError> {
+        for (query, rows) in queries.iter().zip(answers) {
+            match query.statement {
+                Statement::TaskCounts(_) => self.tables.backlog.totals.counts = TaskCounts::kept(rows)?.by_status,
+                _ => rows.into_iter().try_for_each(|mut row| self.add(query, &mut row))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What was loaded so far; it may lack who waits.
+    pub(crate) fn so_far(&self) -> &Tables {
+        &self.tables
+    }
+
     fn add(&mut self, query: &Query<'_>, row: &mut Row) -> Result<(), StoreError> {
-        let Tables { coordination, requests, backlog, queues, crew, listening, .. } = &mut self.tables;
+        let Tables {
+            coordination,
+            requests,
+            backlog,
+            queues,
+            automation,
+            listening,
+            ready,
+            parked,
+            parked_on,
+            has_dependents,
+            has_many_dependents,
+            fan_out,
+            messages,
+            live_runs,
+        } = &mut self.tables;
         match query.statement {
             Statement::Locks(statement) => {
                 let lock = locks::Locks::read(row)?;
@@ -296,6 +414,7 @@ impl Loaded {
                 }
                 coordination.semaphores.entry(semaphore.name.clone()).or_insert(semaphore);
             }
+            Statement::Slots(slots::Statement::Total) => self.totals.push((Text::read(row)?, Int::read(row)?)),
             Statement::Slots(_) => {
                 let (name, grant) = slots::Slots::read(row)?;
                 let semaphore = coordination.semaphores.get_mut(&name);
@@ -307,7 +426,7 @@ impl Loaded {
                 put::<lost_claims::LostClaims, _>(&mut backlog.lost_claims, row, |lost| (lost.task.clone(), lost.holder.clone()))?
             }
             Statement::Events(events::Statement::OfRequest) => requests.extend([events::granted(row)?]),
-            Statement::Events(_) => crew.heard.push(events::heard(row)?),
+            Statement::Events(_) => automation.heard.push(events::heard(row)?),
             Statement::Sections(_) => put::<sections::Sections, _>(&mut backlog.sections, row, |section| section.id.clone())?,
             Statement::Tasks(statement) => {
                 let task = tasks::Tasks::read(row)?;
@@ -315,8 +434,17 @@ impl Loaded {
                 if let (tasks::Statement::Imported, Some(Value::Text(import))) = (statement, query.params.get(1)) {
                     backlog.imported.insert(task.id.clone(), ImportId::new(import).map_err(StoreError::corrupt)?);
                 }
+                match statement {
+                    tasks::Statement::Ready | tasks::Statement::ReadyRoots => drop(ready.insert(task.id.clone())),
+                    tasks::Statement::Parked => parked.push(task.id.clone()),
+                    tasks::Statement::ParkedOn => parked_on.entry(parked_resource(query)?).or_default().push(task.id.clone()),
+                    _ => {}
+                }
                 backlog.tasks.insert(task.id.clone(), task);
             }
+            Statement::Edges(edges::Statement::OneOnTask) => drop(has_dependents.insert(Text::read(row)?)),
+            Statement::Edges(edges::Statement::ManyOnTask) => drop(has_many_dependents.insert(Text::read(row)?)),
+            Statement::FanOuts(_) => *fan_out = Some(Text::read(row)?),
             Statement::Edges(_) => {
                 let (task, edge) = edges::Edges::read(row)?;
                 let edges = backlog.edges.entry(task).or_default();
@@ -325,21 +453,26 @@ impl Loaded {
                     edges.insert(at, edge);
                 }
             }
+            Statement::Runs(runs::Statement::LiveCount) => *live_runs = Int::read(row)?,
             Statement::Runs(_) => put::<runs::Runs, _>(&mut backlog.runs, row, |run| run.id.clone())?,
-            Statement::Runners(runners::Statement::All) => {
+            Statement::Runners(runners::Statement::All | runners::Statement::ById | runners::Statement::Idle) => {
                 put::<runners::Runners, _>(&mut backlog.runners, row, |runner| runner.id.clone())?
             }
             Statement::Runners(_) => {
                 let (queue, address) = (Text::read(row)?, Text::read(row)?);
-                crew.hands.entry(queue).or_default().insert(address);
+                automation.worker_runners.entry(queue).or_default().insert(address);
             }
             Statement::Outbox(_) => put::<outbox::Outbox, _>(&mut backlog.outbox, row, |entry| entry.seq)?,
-            Statement::Marks(marks::Statement::Routed) => crew.cursor = Int::read(row)?,
-            Statement::Marks(_) => (backlog.finish.told, backlog.finish.last) = (Int::read(row)?, Int::read(row)?),
+            Statement::Marks(marks::Statement::Routed) => automation.cursor = Int::read(row)?,
+            Statement::Marks(_) => (backlog.totals.finished_at, backlog.totals.last_run) = (Int::read(row)?, Int::read(row)?),
             Statement::Decisions(_) => {
                 put::<decisions::Decisions, _>(&mut backlog.decisions, row, |decision| decision.id.clone())?
             }
             Statement::Imports(_) => put::<imports::Imports, _>(&mut backlog.imports, row, |import| import.id.clone())?,
+            Statement::Landings(_) => put::<landings::Landings, _>(&mut backlog.landings, row, |entry| entry.id.clone())?,
+            Statement::LandingTargets(_) => {
+                put::<landing_targets::LandingTargets, _>(&mut backlog.landing_targets, row, |target| target.name.clone())?
+            }
             Statement::Listeners(_) => (listening.next_due, listening.since) = (Int::read(row)?, Int::read(row)?),
             Statement::Pipelines(statement) => {
                 let Hosted { task, pipeline } = pipelines::read(row)?;
@@ -349,18 +482,22 @@ impl Loaded {
                 backlog.pipelines.insert(task.id.clone(), pipeline);
                 backlog.tasks.insert(task.id.clone(), task);
             }
+            Statement::Workspaces(_) => {
+                put::<workspaces::Workspaces, _>(&mut backlog.workspaces, row, |workspace| workspace.owner.clone())?
+            }
             Statement::Queues(_) => put::<queues::Queues, _>(&mut queues.queues, row, |queue| queue.name.clone())?,
             Statement::Items(items::Statement::OfWorkers) => {
                 let mut items = WorkItems::default();
                 items.put(row)?;
-                backlog.finish.dead += items.deaths();
+                backlog.totals.dead += items.deaths();
             }
             Statement::Items(_) => put::<items::Items, _>(&mut queues.items, row, |item| item.id)?,
             Statement::Takers(_) => put::<takers::Takers, _>(&mut queues.takers, row, |taker| taker.ticket)?,
-            Statement::Workers(workers::Statement::ByName) => crew.workers.workers.extend([workers::Workers::read(row)?]),
-            Statement::Workers(_) => crew.add(row, &mut self.jobs)?,
+            Statement::Workers(workers::Statement::ByName) => automation.workers.workers.extend([workers::Workers::read(row)?]),
+            Statement::Workers(_) => automation.add(row, &mut self.jobs)?,
             Statement::Jobs(_) => self.jobs.push(jobs::Jobs::read(row)?),
-            Statement::Routes(_) => crew.routes.routes.extend([routes::Routes::read(row)?]),
+            Statement::Messages(_) => put::<messages::Messages, _>(messages, row, |message| message.draft.id.clone())?,
+            Statement::Routes(_) => automation.routes.routes.extend([routes::Routes::read(row)?]),
             other @ (Statement::Projects(_) | Statement::Baseline(_) | Statement::Claims(_) | Statement::TaskCounts(_)) => {
                 unreachable!("{other:?} loads no table")
             }
@@ -375,15 +512,20 @@ impl Loaded {
         match word.as_str() {
             "waiter" => self.waiters.push(waiters::WaiterRows::read(row)?),
             "claim" => join(claims::Claims::read(row)?, &mut self.tables.coordination),
-            "runner" => self.tables.watchers.push(Watcher { address: Text::read(row)?, watching: Json::read(row)? }),
             "holder" => self.holders.push((Int::read(row)?, Text::read(row)?)),
             other => return Err(StoreError::corrupt(format_args!("a row of the kind {other:?}"))),
         }
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Tables, StoreError> {
+    pub(crate) fn finish(mut self) -> Result<Tables, StoreError> {
         let coordination = &mut self.tables.coordination;
+        for (name, total) in self.totals {
+            if let Some(semaphore) = coordination.semaphores.get_mut(&name) {
+                let known = semaphore.holders.values().map(|grant| u64::from(grant.claim.weight)).sum();
+                semaphore.elsewhere = u32::try_from(total.saturating_sub(known)).map_err(StoreError::corrupt)?;
+            }
+        }
         for (ticket, holder) in self.holders {
             coordination.claims.get_mut(&ticket).into_iter().for_each(|claim| claim.in_the_way.extend([holder.clone()]));
         }
@@ -391,9 +533,15 @@ impl Loaded {
             stand(&resource, waiter, coordination);
         }
         coordination.claims.values_mut().for_each(|claim| claim.parts.sort_by(|a, b| a.resource.cmp(&b.resource)));
-        self.tables.crew.assign(self.jobs)?;
+        self.tables.automation.assign(self.jobs)?;
         Ok(self.tables)
     }
+}
+
+/// What a query asks who waits for it.
+fn parked_resource(query: &Query<'_>) -> Result<Resource, StoreError> {
+    let text = query.params.get(1).and_then(Value::as_text).unwrap_or_default();
+    tasks::parked_resource(text)
 }
 
 /// Puts a row to the others of its table.

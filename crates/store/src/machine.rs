@@ -20,6 +20,12 @@ pub trait Machine: Send {
         false
     }
 
+    /// Whether it stands for all machines of a simulation: its clocks count also where a server has one, and whoever is to be woken is
+    /// told to the caller.
+    fn is_simulated(&self) -> bool {
+        false
+    }
+
     /// The current boot. Under another boot the monotonic clock starts anew.
     fn boot(&self) -> String;
 

@@ -1,13 +1,13 @@
 //! A connection that only reads. A read collects, ends its transaction, and then returns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::backlog::Backlog;
-use banksman_core::event::{Actor, Source};
+use banksman_core::event::{Actor, Resource, Source};
 use banksman_core::queue::Queues;
 use banksman_core::replay::Replay;
 use banksman_core::resource::coordination::Coordination;
-use banksman_core::{Lease, Seq, Wall};
+use banksman_core::{Lease, Seq, TaskId, Wall};
 use serde_json::Value as Json;
 
 use crate::backend::Backend;
@@ -20,7 +20,7 @@ use crate::store::Store;
 use crate::table::Table;
 use crate::tables::pipelines::Listening;
 use crate::tables::projects::Counters;
-use crate::tables::workers::Crew;
+use crate::tables::workers::Automation;
 use crate::tables::{Tables, events, projects};
 use crate::value::{Query, Rows};
 
@@ -32,6 +32,17 @@ pub struct Reader {
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) project: i64,
     pub(crate) machine: Box<dyn Machine>,
+}
+
+/// What all clients of a database server share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerUsage {
+    /// How many clients are connected.
+    pub connections: u32,
+    /// How many may be.
+    pub max_connections: u32,
+    /// How full the queue of notifications is, in percent. When it is full, nothing that notifies can be committed.
+    pub notification_queue: u32,
 }
 
 impl Reader {
@@ -70,9 +81,17 @@ pub struct Snapshot {
     /// Queues and their items.
     pub queues: Queues,
     /// Workers and routes.
-    pub crew: Crew,
+    pub automation: Automation,
     /// Pipelines that are held up.
     pub listening: Listening,
+    /// The first ready tasks of every lane.
+    pub ready: BTreeSet<TaskId>,
+    /// The first task of each resource that tasks wait for.
+    pub parked: Vec<TaskId>,
+    /// The first tasks that wait for each of the resources that were asked for.
+    pub parked_on: BTreeMap<Resource, Vec<TaskId>>,
+    /// An ended task whose dependents have not all learned of it.
+    pub fan_out: Option<TaskId>,
     /// The moment, on the lease clock.
     pub lease: Lease,
     /// The moment, on the wall clock.
@@ -105,7 +124,7 @@ pub struct EventRow {
 pub struct Page {
     /// The events that passed the filter.
     pub events: Vec<EventRow>,
-    /// The last event of the page, whether it passed or not.
+    /// How far the page reaches: every event up to here was looked at.
     pub last: Seq,
     /// Whether there may be another page.
     pub more: bool,
@@ -147,20 +166,26 @@ impl View<'_> {
         let rest = answers.split_off(1);
         let counters = Counters::read(answers.pop().unwrap_or_default())?;
         let (lease, wall) = counters.clocks(self.machine);
-        let Tables { coordination, mut backlog, queues, crew, listening, .. } = load::decode(&queries[1..], rest)?;
+        let Tables { coordination, mut backlog, queues, automation, listening, ready, parked, parked_on, fan_out, .. } =
+            load::decode(&queries[1..], rest)?;
         backlog.limits = counters.limits;
-        Ok(Snapshot { coordination, backlog, queues, crew, listening, lease, wall, seq: Seq(counters.seq) })
+        let seq = Seq(counters.seq);
+        Ok(Snapshot { coordination, backlog, queues, automation, listening, ready, parked, parked_on, fan_out, lease, wall, seq })
     }
 
     /// The events of the page after `after` that pass the filter.
     pub fn events(&mut self, after: Seq, filter: &EventFilter) -> Result<Page, StoreError> {
         let since = filter.since.map_or(i64::MIN, |wall| wall.0);
         let events = Query::new(events::Statement::After, [self.project.into(), after.0.into(), PAGE.into(), since.into()]);
-        let compacted = Query::new(projects::Statement::Compacted, [self.project.into()]);
-        let mut answers = self.backend.read(&[events, compacted])?.into_iter();
+        let [compacted, counters] = [projects::Statement::Compacted, projects::Statement::One]
+            .map(|statement| Query::new(statement, [self.project.into()]));
+        let mut answers = self.backend.read(&[events, compacted, counters])?.into_iter();
         let rows = answers.next().unwrap_or_default().into_iter().map(events::read).collect::<Result<Vec<_>, _>>()?;
         let compacted = Mark::read(answers.next().unwrap_or_default())?;
-        let (last, more) = (rows.last().map_or(after, |row| row.id), rows.len() as i64 == PAGE);
+        // Beyond the last event of the last page there are only messages.
+        let newest = Seq(Counters::read(answers.next().unwrap_or_default())?.seq).max(after);
+        let more = rows.len() as i64 == PAGE;
+        let last = rows.last().filter(|_| more).map_or(newest, |row| row.id);
         Ok(Page { events: rows.into_iter().filter(|row| filter.passes(row)).collect(), last, more, compacted })
     }
 
@@ -214,10 +239,15 @@ impl View<'_> {
             let snapshot = self.everything()?;
             if snapshot.seq == after {
                 let tables = Replay::of(&snapshot.coordination).with_backlog(&snapshot.backlog).with_queues(&snapshot.queues);
-                let tables = tables.with_workers(&snapshot.crew.workers, &snapshot.crew.routes);
+                let tables = tables.with_workers(&snapshot.automation.workers, &snapshot.automation.routes);
                 return Ok(Some(replay.differences(&tables)));
             }
         }
+    }
+
+    /// How much of what all its clients share the database server has left, if there is a server.
+    pub fn server_usage(&mut self) -> Result<Option<ServerUsage>, StoreError> {
+        self.backend.server_usage()
     }
 
     /// Asks the database to check its own structure. Returns what it complains about.

@@ -4,7 +4,7 @@
 pub const VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// What leads from one schema number to the next, each in one transaction.
-pub(crate) const MIGRATIONS: [&str; 12] = [
+pub(crate) const MIGRATIONS: [&str; 17] = [
     include_str!("schema/0001_coordination.sql"),
     include_str!("schema/0002_backlog.sql"),
     include_str!("schema/0003_endurance.sql"),
@@ -17,4 +17,9 @@ pub(crate) const MIGRATIONS: [&str; 12] = [
     include_str!("schema/0010_limits.sql"),
     include_str!("schema/0011_route_depth.sql"),
     include_str!("schema/0012_pipeline_slots.sql"),
+    include_str!("schema/0013_workspaces.sql"),
+    include_str!("schema/0014_ready.sql"),
+    include_str!("schema/0015_landing.sql"),
+    include_str!("schema/0016_fan_outs.sql"),
+    include_str!("schema/0017_messages.sql"),
 ];

@@ -89,7 +89,31 @@ fn part(name: &str) -> Option<&'static str> {
         // Not a part of something else: a pipeline counts as one task whatever became of its phases, an item as an item.
         "top_level" => "@.part IS NULL",
         // What the partial index `tasks_ready` holds.
-        "ready" => "@.project = $1 AND @.state = 'pending' AND @.unmet = 0 AND @.lane IS NOT NULL",
+        "ready" => "@.project = $1 AND @.state = 'pending' AND @.unmet = 0 AND @.lane IS NOT NULL AND @.parked IS NULL",
+        // The first $2 ready tasks of every lane, by the index.
+        "first_of_lanes" => {
+            "lanes l CROSS JOIN tasks t WHERE {visible_lane} AND t.project = $1 AND t.id /* in */ (SELECT i.id FROM tasks i \
+             WHERE {ready i} AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT $2) /* end */"
+        }
+        // The first $2 ready roots of every lane, in the order of their arrival, where roots are limited.
+        "first_roots" => {
+            "projects p CROSS JOIN lanes l CROSS JOIN tasks t WHERE p.project = $1 AND p.max_roots > 0 AND {visible_lane} \
+             AND t.project = $1 AND t.id /* in */ (SELECT i.id FROM tasks i WHERE {ready i} AND i.parent IS NULL \
+             AND i.lane = l.lane ORDER BY i.position LIMIT $2) /* end */"
+        }
+        // A task that a runner of the sections $3 may take; of any section, if that is NULL.
+        "in_sections" => "(CAST($3 AS TEXT) IS NULL OR $3 LIKE '%|' || @.section || '|%')",
+        // What tasks are parked on, found by one step in the index for each: the first `$2`.
+        "parked" => {
+            "WITH RECURSIVE parked(name, number) AS (SELECT (SELECT min(t.parked) FROM tasks t WHERE t.project = $1 \
+             AND t.parked IS NOT NULL), CAST(1 AS BIGINT) UNION ALL SELECT (SELECT min(t.parked) FROM tasks t WHERE t.project = $1 \
+             AND t.parked IS NOT NULL AND t.parked > p.name), p.number + 1 FROM parked p WHERE p.name IS NOT NULL AND p.number < $2)"
+        }
+        // A live run `r` with its task `t` in an exclusive section `s`. Where there is no such section nothing else is read.
+        "live_exclusive" => {
+            "sections s CROSS JOIN runs r CROSS JOIN tasks t WHERE s.project = $1 AND s.exclusive = 1 AND r.project = $1 AND r.live = 1 \
+             AND t.project = $1 AND t.id = r.task AND t.section = s.id"
+        }
         // The lanes that have ready tasks, found by one step in the index for each.
         "lanes" => {
             "WITH RECURSIVE lanes(lane) AS (SELECT (SELECT min(t.lane) FROM tasks t WHERE {ready t}) \
@@ -139,17 +163,18 @@ fn part(name: &str) -> Option<&'static str> {
              AND (c.task IN (SELECT id FROM family) OR c.ticket IN (SELECT r.ticket FROM claims r WHERE r.project = $1 \
              AND r.resource IN (SELECT 'section:' || t.section FROM tasks t WHERE t.project = $1 AND t.id IN (SELECT id FROM family))))"
         }
-        // A column of the claims that are held by $2, or that $3 is part of.
+        // A claim `c` that is held by $2, or that $3 is part of. Joined from the claims, of which there are few.
         "claims_of" => {
-            "SELECT c.@ FROM claims c WHERE c.project = $1 AND c.terms IS NULL AND (c.holder = CAST($2 AS TEXT) OR c.ticket IN (\
+            "c.project = $1 AND c.terms IS NULL AND (c.holder = CAST($2 AS TEXT) OR c.ticket IN (\
              SELECT r.ticket FROM claims r WHERE r.project = $1 AND r.terms IS NULL AND r.resource = CAST($3 AS TEXT)))"
         }
-        // Held by the pipeline $2, or by that whose phase $2 is. The first part is what the partial indexes `locks_of_pipelines` and
-        // `slots_of_pipelines` hold.
-        "of_pipeline" => {
-            "substr(@.holder, 1, 9) = 'pipeline:' AND @.holder IN (SELECT 'pipeline:' || CAST($2 AS TEXT) \
-             UNION ALL SELECT 'pipeline:' || c.parent FROM tasks c WHERE c.project = $1 AND c.id = $2)"
+        // The pipeline $2, and that whose phase $2 is, as holders `p`.
+        "pipeline_holders" => {
+            "(SELECT 'pipeline:' || CAST($2 AS TEXT) AS holder \
+             UNION ALL SELECT 'pipeline:' || c.parent FROM tasks c WHERE c.project = $1 AND c.id = $2) AS p"
         }
+        // Held by one of them. The first part is what the partial indexes `locks_of_pipelines` and `slots_of_pipelines` hold.
+        "of_pipeline" => "substr(@.holder, 1, 9) = 'pipeline:' AND @.holder = p.holder",
         // The same for the pipelines of a family.
         "of_family_pipelines" => "substr(@.holder, 1, 9) = 'pipeline:' AND @.holder IN (SELECT 'pipeline:' || id FROM family)",
         // What pipelines wait for of one kind, found by one step in the index for each: the first `$2`.
@@ -173,6 +198,8 @@ fn part(name: &str) -> Option<&'static str> {
         }
         // Whether the last attempt at an item is over by time.
         "dies" => "i.due <= $2 AND i.state = 'processing' AND i.attempts >= q.max_attempts",
+        // Rows `d` of a table that has the queue which the dead items of the queue $2 go to.
+        "dead_letter" => "queues q CROSS JOIN @ d WHERE q.project = $1 AND q.name = $2 AND d.project = $1",
         // A queue, and the one that its dead items go to.
         "and_dead_letter" => {
             "(SELECT CAST($2 AS TEXT) UNION ALL SELECT d.dead_letter FROM queues d WHERE d.project = $1 AND d.name = $2)"
@@ -190,12 +217,12 @@ mod tests {
     fn the_statements_of_a_table_follow_from_its_columns() {
         assert_eq!(delete::<Runners>(), "DELETE FROM runners WHERE project = $1 AND id = $2");
         assert!(
-            insert::<Runners>().ends_with("VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"),
+            insert::<Runners>().ends_with("VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)"),
             "{}",
             insert::<Runners>()
         );
-        assert!(upsert::<Runners>().contains("DO UPDATE SET watching = excluded.watching"), "{}", upsert::<Runners>());
-        assert!(update::<Runners>().starts_with("UPDATE runners SET watching = $3, "), "{}", update::<Runners>());
+        assert!(upsert::<Runners>().contains("DO UPDATE SET wants = excluded.wants"), "{}", upsert::<Runners>());
+        assert!(update::<Runners>().starts_with("UPDATE runners SET wants = $3, "), "{}", update::<Runners>());
     }
 
     #[test]

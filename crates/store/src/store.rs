@@ -5,22 +5,28 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use banksman_core::event::Actor;
+use banksman_core::event::{Actor, Kind, Resource};
+use banksman_core::resource::coordination::Coordination;
 use banksman_core::resource::grant::Address;
 use banksman_core::{Seq, Ticket};
 
 use crate::backend::Backend;
-use crate::call::{Call, Tx};
+use crate::call::{Call, Changed, Tx};
 use crate::changes;
 use crate::error::StoreError;
-use crate::load;
+use crate::key::Key;
+use crate::load::{self, Loaded};
 use crate::machine::Machine;
 use crate::tables::projects::{Counters, Statement};
-use crate::tables::{Tables, events};
+use crate::tables::{Tables, events, fan_outs, tasks};
+use crate::tally::{Counted, Tally};
 use crate::value::{Query, Rows, Value};
 
 /// How often a batch is tried again when the connection is lost before its commit.
 const RECONNECTS: usize = 5;
+
+/// How often rows lead to others that a decision needs.
+const FOLLOWS: usize = 4;
 
 /// A store that this process may change.
 pub struct Store {
@@ -30,6 +36,8 @@ pub struct Store {
     /// Whose commands this store carries out, as JSON; none for a runner.
     actor: Option<String>,
     depth: u32,
+    /// How the addresses end whose owners this process wakes itself, where the database wakes the others.
+    here: Option<String>,
     /// Boots of this host before the current one, once this process has made its own boot known.
     earlier_boots: Option<BTreeSet<Box<str>>>,
 }
@@ -84,19 +92,30 @@ pub struct Committed<R> {
     pub wakes: Vec<Address>,
     /// The number of the last event.
     pub seq: Seq,
-    /// How many events were written.
+    /// How many events and messages were written.
     pub events: usize,
 }
 
 impl Store {
     pub(crate) fn new(backend: Box<dyn Backend>, project: i64, machine: Box<dyn Machine>) -> Store {
-        Store { backend, project, machine, actor: None, depth: 0, earlier_boots: None }
+        Store { backend, project, machine, actor: None, depth: 0, here: None, earlier_boots: None }
+    }
+
+    /// Counts from now on what this connection asks of its database.
+    pub fn counted(self, tally: &Arc<Tally>) -> Store {
+        let Store { backend, .. } = self;
+        Store { backend: Box::new(Counted { inner: backend, tally: Arc::clone(tally) }), ..self }
     }
 
     /// Notes with every event from now on that it was caused by a command of this person or run.
     pub fn act_for(&mut self, actor: &Actor) {
         self.actor = Some(actor.to_json());
         self.depth = actor.depth;
+    }
+
+    /// Leaves it to the caller to wake those whose addresses end so.
+    pub fn wakes_here(&mut self, end: &str) {
+        self.here = Some(end.to_owned());
     }
 
     /// Waits until it is this process's turn to write, however long that takes. The turn lasts for any number of
@@ -168,13 +187,41 @@ impl Store {
         queries.extend(load::plan(self.project, &keys));
         let answers = self.backend.begin(&queries)?;
         let mut begun = Begun { store: Some(self) };
-        let decided = begun.store().decide(calls, &queries, heads, answers)?;
+        let decided = begun.store().decide(calls, &keys, &queries, heads, answers)?;
         Ok(Open { store: begun.keep(), decided })
+    }
+
+    /// Loads what the loaded rows refer to, until nothing is missing.
+    fn follow<C: Call>(&mut self, calls: &[C], keys: &BTreeSet<Key>, parks: bool, loaded: &mut Loaded) -> Result<(), StoreError> {
+        let mut known = keys.clone();
+        for _ in 0..FOLLOWS {
+            let rows = loaded.so_far();
+            let mut more: BTreeSet<Key> = calls.iter().flat_map(|call| call.follow(rows)).collect();
+            if parks {
+                // Also of what is only about to be there.
+                let asked = known.iter().filter_map(resource);
+                more.extend(resources(&rows.coordination).chain(asked).map(Key::ParkedOn));
+                if !more.is_empty() && !load::loads_idle(&known) {
+                    more.insert(Key::Idle);
+                }
+            }
+            more.retain(|key| !known.contains(key));
+            if more.is_empty() {
+                break;
+            }
+            let queries = load::plan_more(self.project, &known, &more);
+            let answers = self.backend.query(&queries)?;
+            loaded.extend(&queries, answers)?;
+            drop(queries);
+            known.extend(more);
+        }
+        Ok(())
     }
 
     fn decide<C: Call>(
         &mut self,
         calls: &[C],
+        keys: &BTreeSet<Key>,
         queries: &[Query<'_>],
         heads: usize,
         mut answers: Vec<Rows>,
@@ -189,10 +236,14 @@ impl Store {
             new_boot = new;
             self.earlier_boots = Some(earlier);
         }
-        let mut before = load::decode(&queries[heads..], rows)?;
+        let mut loaded = Loaded::default();
+        loaded.extend(&queries[heads..], rows)?;
+        self.follow(calls, keys, counters.parks, &mut loaded)?;
+        let mut before = loaded.finish()?;
         before.backlog.limits = counters.limits;
         let mut tx = self.tx(&counters, before.clone());
         let replies = calls.iter().map(|call| call.decide(&mut tx)).collect();
+        C::settle(&mut tx);
         #[cfg(debug_assertions)]
         tx.tables.coordination.check();
         Ok(Decided { replies, tx, before, counters, new_boot })
@@ -208,6 +259,7 @@ impl Store {
             lease,
             wall,
             depth: self.depth,
+            changed: Changed::default(),
             earlier_boots: self.earlier_boots.clone().unwrap_or_default(),
             one_kernel: self.machine.has_one_kernel(),
             events: Vec::new(),
@@ -236,9 +288,23 @@ impl Store {
         self.earlier_boots = None;
     }
 
+    /// Empties the project, as if it had just been made on this machine. A simulation runs one history after the other on one
+    /// connection, whose statements stay prepared.
+    pub fn clear(&mut self, machine: Box<dyn Machine>) -> Result<(), StoreError> {
+        let lease = machine.read().monotonic_ms;
+        self.backend.clear(self.project, lease, &machine.boot())?;
+        (self.machine, self.actor, self.depth, self.earlier_boots) = (machine, None, 0, None);
+        Ok(())
+    }
+
     /// Does what can wait until nobody is waiting.
     pub fn tidy(&mut self, quiet: bool) -> Result<(), StoreError> {
         self.backend.tidy(quiet)
+    }
+
+    /// To be called when much has been added at once.
+    pub fn analyze(&mut self) -> Result<(), StoreError> {
+        self.backend.analyze()
     }
 
     /// Tells followers on other machines that something has happened. On one machine a change notifier does that.
@@ -250,32 +316,48 @@ impl Store {
 impl<R> Open<'_, R> {
     /// Writes it and makes it last.
     pub fn commit(mut self) -> Result<Committed<R>, StoreError> {
-        let notifies = self.store.backend.notifies();
-        let writes = self.decided.writes(self.store.project, &*self.store.machine, self.store.actor.as_deref(), notifies);
+        let here = self.store.here.as_deref();
+        let is_notified = |address: &Address| !here.is_some_and(|here| address.0.ends_with(here));
+        let wakes = std::mem::take(&mut self.decided.tx.wakes);
+        let notifies = self.store.backend.notifies() && !self.store.machine.is_simulated();
+        let (notified, wakes) = if notifies { wakes.into_iter().partition(is_notified) } else { (Vec::new(), wakes) };
+        let writes = self.decided.writes(self.store.project, &*self.store.machine, self.store.actor.as_deref(), &notified);
         if !writes.is_empty() {
             // If it fails, dropping `self` forgets what is undone with it.
             self.store.backend.commit(&writes)?;
         }
         drop(writes);
-        let Decided { replies, tx, new_boot, .. } = &mut self.decided;
+        let Decided { replies, tx, new_boot, before, .. } = &mut self.decided;
         *new_boot = None;
-        let wakes = if notifies { Vec::new() } else { std::mem::take(&mut tx.wakes) };
-        Ok(Committed { replies: std::mem::take(replies), wakes, seq: Seq(tx.seq.0 - 1), events: tx.events.len() })
+        let events = tx.events.len() + tx.tables.messages.len() - before.messages.len();
+        Ok(Committed { replies: std::mem::take(replies), wakes, seq: Seq(tx.seq.0 - 1), events })
     }
 }
 
 impl<R> Decided<R> {
     /// The statements of the batch; none if nothing has changed.
-    fn writes<'a>(&'a self, project: i64, machine: &dyn Machine, actor: Option<&'a str>, notifies: bool) -> Vec<Query<'a>> {
+    fn writes<'a>(
+        &'a self,
+        project: i64,
+        machine: &dyn Machine,
+        actor: Option<&'a str>,
+        notified: &'a [Address],
+    ) -> Vec<Query<'a>> {
         let tx = &self.tx;
         let mut writes = changes::between(project, &self.before, &self.tx.tables);
+        for (task, on) in &tx.changed.parked {
+            let on = on.as_ref().map(tasks::parked_on);
+            writes.push(Query::new(tasks::Statement::SetParked, [project.into(), task.as_str().into(), on.into()]));
+        }
+        if !self.counters.parks && tx.changed.parked.values().any(Option::is_some) {
+            writes.push(Query::new(Statement::SetParks, [project.into()]));
+        }
+        writes.extend(tx.changed.fan_out.iter().flat_map(|task| fan_outs::advance(project, task)));
         writes.extend(self.new_boot.clone());
         for (seq, event, depth) in &tx.events {
             writes.push(events::insert(project, *seq, tx.wall, event, actor.into(), *depth));
         }
-        if notifies {
-            writes.extend(tx.wakes.iter().map(notify));
-        }
+        writes.extend(notified.iter().map(notify));
         // A ticket that was given out is never given out again, also if its waiter has left within the same batch.
         if !writes.is_empty() || tx.ticket.0 - 1 != self.counters.ticket {
             writes.push(self.counters.update(project, tx, machine));
@@ -284,9 +366,25 @@ impl<R> Decided<R> {
     }
 }
 
-/// `CHANNEL/KEY` wakes whoever listens to the channel and knows the key.
+/// The lock or semaphore that a key names.
+fn resource(key: &Key) -> Option<Resource> {
+    match key {
+        Key::Lock(name) => Some(Resource { kind: Kind::Lock, name: name.clone() }),
+        Key::Semaphore(name) => Some(Resource { kind: Kind::Semaphore, name: name.clone() }),
+        _ => None,
+    }
+}
+
+/// All locks and semaphores.
+fn resources(coordination: &Coordination) -> impl Iterator<Item = Resource> {
+    let locks = coordination.locks.keys().map(|name| Resource { kind: Kind::Lock, name: name.clone() });
+    locks.chain(coordination.semaphores.keys().map(|name| Resource { kind: Kind::Semaphore, name: name.clone() }))
+}
+
+/// `CHANNEL/KEY@FOLDER` wakes whoever listens to the channel and knows the key.
 fn notify(address: &Address) -> Query<'_> {
     let (channel, key) = address.0.split_once('/').unwrap_or((&address.0, ""));
+    let key = key.split_once('@').map_or(key, |(key, _)| key);
     Query::new(Statement::Notify, [channel.into(), key.into()])
 }
 

@@ -16,6 +16,9 @@ use super::{GitError, system};
 /// How long a merge waits for the end of a `git gc`. Then it goes on, and looks whether everything is there.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How old a lock of that file is when nobody will remove it.
+const ABANDONED: Duration = Duration::from_secs(3);
+
 /// How old the file may be until nobody believes it any more.
 const FORGOTTEN: Duration = Duration::from_secs(12 * 3_600);
 
@@ -30,6 +33,8 @@ impl Journal {
             match fs::hard_link(&own, &lock) {
                 Ok(()) if is_collecting(&name, &host) => fs::remove_file(&lock).map_err(system(&lock))?,
                 Ok(()) => return fs::rename(&lock, &name).map_err(system(&name)),
+                // Nobody can begin as long as a lock is there that a killed git has left.
+                Err(_) if is_abandoned(&lock) && !is_collecting(&name, &host) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(system(&lock)(error)),
             }
@@ -42,6 +47,24 @@ impl Journal {
     pub(super) fn is_being_collected(&self) -> bool {
         let name = self.common().join("gc.pid");
         name.exists() && !self.is_ours(&name)
+    }
+
+    /// Whether git may fail because somebody clears away unused objects at the same time.
+    pub(super) fn may_be_collecting(&self, error: &GitError) -> bool {
+        let said = error.to_string();
+        let is_missing = [
+            "missing",
+            "bad object",
+            "invalid object",
+            "unable to read",
+            "could not read",
+            "could not parse",
+            "not a valid object",
+            "nonexistent object",
+            "unable to write file",
+            "No such file or directory",
+        ];
+        self.is_being_collected() || is_missing.iter().any(|words| said.contains(words))
     }
 
     /// Lets `git gc` begin again.
@@ -57,6 +80,12 @@ impl Journal {
     fn is_ours(&self, name: &Path) -> bool {
         fs::symlink_metadata(self.path("gc.pid")).is_ok_and(|own| is_same_file(name, &own))
     }
+}
+
+/// Whether a lock is older than any that somebody is about to turn into `gc.pid`, which takes milliseconds.
+fn is_abandoned(lock: &Path) -> bool {
+    let changed = fs::symlink_metadata(lock).and_then(|file| file.modified());
+    changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > ABANDONED))
 }
 
 /// Whether the process that has written the file lives, as far as that can be known. Git asks in the same way.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::{Git, GitError, Id, check, journal};
 
 /// Who the commit is from that only exists to be compared.
-const NOBODY: [(&str, &str); 6] = [
+pub(super) const NOBODY: [(&str, &str); 6] = [
     ("GIT_AUTHOR_NAME", "banksman"),
     ("GIT_AUTHOR_EMAIL", "banksman@localhost"),
     ("GIT_AUTHOR_DATE", "2000-01-01T00:00:00Z"),

@@ -5,6 +5,7 @@
 //! Directories on the way are never followed if they are links.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
@@ -13,6 +14,14 @@ use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, RenameFlags, linkat, mkdirat, open, openat, renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
+
+/// Copies an index of git. Its age is kept: a file that was changed in the second in which the index was written looks unchanged to git unless the
+/// index is as old as the file.
+pub(super) fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
+    let modified = fs::metadata(from)?.modified()?;
+    fs::copy(from, to)?;
+    File::options().write(true).open(to)?.set_modified(modified)
+}
 
 /// What tells whether a file is still the same, with the same content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

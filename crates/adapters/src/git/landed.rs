@@ -2,6 +2,7 @@
 //!
 //! It is a ref that is made in the very transaction that moves the target, so it is there exactly if the target has moved.
 
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::journal::Journal;
@@ -29,22 +30,23 @@ impl Git {
     }
 
     /// Keeps the tip that a branch has, once.
-    pub(super) fn save_tip(&self, into: &str, tip: &Id) -> Result<(), GitError> {
+    pub(super) fn save_tip(&self, common: &Path, into: &str, tip: &Id) -> Result<(), GitError> {
         let place = merges(into);
         if self.own_refs(&place)?.last().is_some_and(|(id, _)| id == tip) {
             return Ok(());
         }
         let name = format!("{place}{}-{}", now(), tip.get(..12).unwrap_or(tip));
-        self.get(&["update-ref", &name, tip]).map(drop)
+        self.set_own_ref(common, &["update-ref", &name, tip])
     }
 
-    /// Removes the oldest records and former tips of a branch, if there are many. What is in the way of that is tried next time.
-    pub(super) fn prune_records(&self, journal: &Journal, into: &str) -> Result<(), GitError> {
-        let mut old = Vec::new();
+    /// Removes refs that are not needed any more, and the oldest records and former tips of a branch, if there are many. What is in the way of
+    /// that is tried next time.
+    pub(super) fn prune_records(&self, journal: &Journal, into: &str, unneeded: Vec<Update>) -> Result<(), GitError> {
+        let mut old = unneeded;
         for place in [landed(into), merges(into)] {
             let refs = self.own_refs(&place)?;
             let surplus = if refs.len() > 2 * KEPT { refs.len() - KEPT } else { 0 };
-            old.extend(refs.into_iter().take(surplus).map(|(_, name)| Update::Delete { name }));
+            old.extend(refs.into_iter().take(surplus).map(|(at, name)| Update::Delete { name, at }));
         }
         if old.is_empty() {
             return Ok(());

@@ -14,11 +14,10 @@ use thiserror::Error;
 
 use super::checkouts::Checkout;
 use super::journal::{Journal, owner};
-use super::moving::Move;
-use super::scratch::{Tree, Turn};
+use super::scratch::{MergeLock, Tree};
 use super::settling::settle_all;
-use super::staging::{Staged, stage};
-use super::transaction::{Transaction, Update};
+use super::target::Target;
+use super::transaction::Update;
 use super::{Git, GitError, Id, check};
 
 /// How often a merge begins anew because somebody else has moved the target.
@@ -150,14 +149,17 @@ pub fn merge(repo: &Path, scratch: &Path, branch: &str, into: &str, how: MergeHo
     git.check_version()?;
     let git = known(git)?;
     let (common, git_dir) = (git.place("--git-common-dir")?, git.place("--git-dir")?);
-    let turn = Turn::take(&git, scratch, &common)?;
+    let merge_lock = MergeLock::take(&git, scratch, &common)?;
     // Nothing is known of a checkout before it is at one of its two commits.
-    settle_all(&git, &common, Some(turn.scratch()))?;
+    settle_all(&git, &common, Some(merge_lock.scratch()))?;
     if let Some(other) = git.alias_of(into)? {
         return Err(MergeError::Alias { into: into.into(), other });
     }
-    let journal = Journal::begin(&common, turn.scratch())?;
-    let job = Job { git: &git, git_dir, turn: &turn, journal: &journal, branch, into, how, candidate: RefCell::default() };
+    let journal = Journal::begin(&common, merge_lock.scratch())?;
+    let note = format!("banksman: merge {branch}");
+    let target = Target { git: &git, git_dir: &git_dir, journal: &journal, name: into, note };
+    let job =
+        Job { git: &git, target, merge_lock: &merge_lock, journal: &journal, branch, into, how, candidate: RefCell::default() };
     journal.keep_collection_away()?;
     let end = job.merge();
     journal.let_collect();
@@ -178,9 +180,8 @@ fn known(git: Git) -> Result<Git, GitError> {
 
 struct Job<'a> {
     git: &'a Git,
-    /// Where git keeps what belongs to the checkout that it is asked in.
-    git_dir: PathBuf,
-    turn: &'a Turn,
+    target: Target<'a>,
+    merge_lock: &'a MergeLock,
     journal: &'a Journal,
     branch: &'a str,
     into: &'a str,
@@ -195,10 +196,12 @@ impl Job<'_> {
         loop {
             let error = match self.attempt() {
                 Ok(merged) => {
-                    self.git.prune_records(self.journal, self.into)?;
+                    self.git.prune_records(self.journal, self.into, Vec::new())?;
                     return Ok(merged);
                 }
-                Err(Halt::Refused(MergeError::Git(error @ GitError::Failed { .. }))) if self.is_collecting(&error) => {
+                Err(Halt::Refused(MergeError::Git(error @ GitError::Failed { .. })))
+                    if self.journal.may_be_collecting(&error) =>
+                {
                     error.into()
                 }
                 Err(Halt::Refused(error)) => return Err(error),
@@ -224,11 +227,11 @@ impl Job<'_> {
         let mut merged =
             Merged { commit, before, checkout: checkout.as_ref().map(|checkout| checkout.path.clone()), saved: None };
         if merged.has_moved() {
-            self.git.save_tip(self.into, &merged.before)?;
+            self.git.save_tip(self.journal.common(), self.into, &merged.before)?;
             let updates = self.updates(&tip, &merged)?;
             match &checkout {
-                Some(checkout) => merged.saved = self.move_with(checkout, &merged, &updates)?,
-                None => self.move_alone(&updates)?,
+                Some(checkout) => merged.saved = self.target.move_with(checkout, &merged.before, &merged.commit, &updates)?,
+                None => self.target.move_alone(&updates)?,
             }
         }
         Ok(merged)
@@ -238,20 +241,9 @@ impl Job<'_> {
         self.git.tip(branch)?.ok_or_else(|| GitError::NoBranch(branch.into()))
     }
 
-    fn target(&self) -> String {
-        format!("refs/heads/{}", self.into)
-    }
-
-    /// The checkout of the target, which must be one that can move along.
+    /// The checkout of the target, which must be one that can move along, without any changes.
     fn checkout(&self) -> Result<Option<Checkout>, MergeError> {
-        let mut all = self.git.checkouts(self.into)?;
-        let Some(checkout) = all.pop() else { return Ok(None) };
-        if !all.is_empty() {
-            return Err(MergeError::SeveralCheckouts { into: self.into.into(), path: checkout.path });
-        }
-        if let Some(what) = self.git.under_way(&checkout)? {
-            return Err(MergeError::UnderWay { path: checkout.path, what });
-        }
+        let Some(checkout) = self.target.checkout()? else { return Ok(None) };
         if !self.git.can_move(&checkout)? {
             return Err(MergeError::Dirty(checkout.path));
         }
@@ -286,7 +278,7 @@ impl Job<'_> {
 
     /// Makes the commits of the branch anew on top of the target. Those with a change that the target has already fall away.
     fn rebase(&self, tip: &Id, before: &Id) -> Result<Id, MergeError> {
-        let tree = Tree::add(self.git, self.turn, tip)?;
+        let tree = Tree::add(self.git, self.merge_lock, tip)?;
         // Settings of the user's can ask for each of these, and one of them would move other branches along.
         let plain = ["--no-autostash", "--no-autosquash", "--no-update-refs", "--no-rebase-merges", "--no-stat", "--empty=drop"];
         let mut args = vec!["rebase"];
@@ -302,7 +294,7 @@ impl Job<'_> {
     }
 
     fn merge_commit(&self, tip: &Id, before: &Id) -> Result<Id, MergeError> {
-        let tree = Tree::add(self.git, self.turn, before)?;
+        let tree = Tree::add(self.git, self.merge_lock, before)?;
         let message = format!("Merge branch '{}' into {}", self.branch, self.into);
         self.finish(&tree, &["merge", "--no-ff", "--no-squash", "--commit", "--no-edit", "--no-stat", "-m", &message, tip])
     }
@@ -323,26 +315,8 @@ impl Job<'_> {
 
     /// Holds a commit, until the next one takes its place: removing a ref would lock all of them.
     fn hold(&self, commit: &Id) -> Result<(), GitError> {
-        let name = format!("refs/banksman/moves/{}", owner(self.turn.scratch()));
-        self.git.get(&["update-ref", &name, commit]).map(drop)
-    }
-
-    /// Whether git may fail because somebody clears away unused objects at the same time.
-    fn is_collecting(&self, error: &GitError) -> bool {
-        let said = error.to_string();
-        let is_missing = [
-            "missing",
-            "bad object",
-            "invalid object",
-            "unable to read",
-            "could not read",
-            "could not parse",
-            "not a valid object",
-            "nonexistent object",
-            "unable to write file",
-            "No such file or directory",
-        ];
-        self.journal.is_being_collected() || is_missing.iter().any(|words| said.contains(words))
+        let name = format!("refs/banksman/moves/{}", owner(self.merge_lock.scratch()));
+        self.git.set_own_ref(self.journal.common(), &["update-ref", &name, commit])
     }
 
     /// Whether everything of a new commit is there. Whoever clears away what is not used may have begun before the ref was there
@@ -365,87 +339,12 @@ impl Job<'_> {
     /// What changes with the target: nothing, if the branch itself is in it then, or the record of what it has become.
     fn updates(&self, tip: &Id, merged: &Merged) -> Result<Vec<Update>, GitError> {
         let (from, to) = (merged.before.clone(), merged.commit.clone());
-        let mut updates = vec![Update::Move { name: self.target(), from, to }];
+        let mut updates = vec![Update::Move { name: self.target.full_name(), from, to }];
         if !self.git.contains(&merged.commit, tip)? {
             updates.push(Git::landing(self.into, tip, &merged.commit));
         }
         Ok(updates)
     }
-
-    fn prepare(&self, git: &Git, git_dir: &Path, updates: &[Update]) -> Result<Transaction<'_>, Halt> {
-        let note = format!("banksman: merge {}", self.branch);
-        let said = match Transaction::prepare(git, git_dir, self.journal, &note, updates)? {
-            Ok(transaction) => return Ok(transaction),
-            Err(said) => said,
-        };
-        // A hook of the user's can refuse it as well.
-        let has_moved = |update: &Update| match update {
-            Update::Move { from, .. } => self.tip(self.into).is_ok_and(|tip| tip != *from),
-            Update::Create { .. } | Update::Delete { .. } => false,
-        };
-        let is_moved = updates.iter().any(has_moved) || said.contains(".lock'");
-        Err(if is_moved { Halt::Again(said) } else { GitError::Failed { what: "update-ref".into(), said }.into() })
-    }
-
-    /// Moves a target that is not checked out anywhere.
-    fn move_alone(&self, updates: &[Update]) -> Result<(), Halt> {
-        let transaction = self.prepare(self.git, &self.git_dir, updates)?;
-        // Whoever has checked it out meanwhile would find all that was merged taken back in the index.
-        if !self.git.checkouts(self.into)?.is_empty() {
-            return Err(Halt::Again("it was checked out".into()));
-        }
-        transaction.commit().map_err(|said| GitError::Failed { what: "update-ref".into(), said }.into())
-    }
-
-    /// Moves the target together with its checkout. What has begun and does not succeed is undone.
-    fn move_with(&self, checkout: &Checkout, merged: &Merged, updates: &[Update]) -> Result<Option<PathBuf>, Halt> {
-        let there = self.git.at(&checkout.path);
-        let staged = match stage(&there, self.journal, &self.target(), &merged.before, &merged.commit) {
-            // What somebody has committed meanwhile is a change as long as it is compared with what was there before.
-            Err(Halt::Refused(MergeError::Dirty(_))) if self.tip(self.into)? != merged.before => {
-                return Err(Halt::Again("somebody has committed to it".into()));
-            }
-            staged => staged?,
-        };
-        let moving = &staged.moving;
-        self.journal.write_record(moving.record())?;
-        let end = self.move_locked(&there, &staged, updates);
-        if let Err(Halt::Refused(MergeError::Halfway { .. })) = &end {
-            return end.map(|()| None);
-        }
-        self.journal.close_record()?;
-        moving.unlock_index()?;
-        let saved = moving.dispose()?;
-        end?;
-        // Whatever it says: the merge is over.
-        there.ask(&["hook", "run", "--ignore-missing", "post-merge", "--", "0"])?;
-        Ok(saved)
-    }
-
-    /// Locks, verifies and moves. The index stays locked.
-    fn move_locked(&self, there: &Git, staged: &Staged<'_>, updates: &[Update]) -> Result<(), Halt> {
-        let moving = &staged.moving;
-        let transaction = self.prepare(there, &moving.record().git_dir, updates)?;
-        if !moving.lock_index()? {
-            return Err(Halt::Locked(there.directory.clone()));
-        }
-        staged.verify()?;
-        if let Err(halt) = moving.forward() {
-            undo(moving)?;
-            return Err(halt);
-        }
-        let Err(said) = transaction.commit() else { return Ok(()) };
-        // Git may have been killed after it had done it.
-        if self.git.contains(&self.tip(self.into)?, &moving.record().to)? {
-            return Ok(());
-        }
-        undo(moving)?;
-        Err(GitError::Failed { what: "update-ref".into(), said }.into())
-    }
-}
-
-fn undo(moving: &Move<'_>) -> Result<(), MergeError> {
-    moving.undo().map_err(|source| MergeError::Halfway { path: moving.record().root.clone(), source })
 }
 
 fn files(files: &[String]) -> String {

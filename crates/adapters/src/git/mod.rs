@@ -3,28 +3,39 @@
 //! Names of branches never become options or expressions: they are looked up as whole names, and everything after that is told
 //! the ids of commits. Nothing asks anybody, pages, or stays behind.
 //!
-//! Files: `facts` what is known; `checkouts` where a branch is checked out; `merge` the merge; `scratch` the worktree it works in.
+//! Files: `facts` what is known; `checkouts` where a branch is checked out; `merge` the merge; `scratch` the worktree it works in;
+//! `land` the commits of a merge queue. `target` the branch that both move.
 //! The move of the target and its checkout: `journal` what is under way, for whoever finds it after a crash; `transaction` the
 //! refs, `ref_locks` what is left of a killed one; `moving` the checkout, made of `staging` (the new files), `files` (single files)
 //! and `steps` (one for each path); `collection` keeps `git gc` away; `settling` what a killed merge has left; `landed` the record
 //! of what was merged.
+//!
+//! The worktrees of tasks: `worktree` makes and finds them, `saving` keeps all that is in them, `removal` removes them after that, or puts
+//! them onto another commit, `collecting` makes a commit of what is to land, and `comparing` tells what was done in them.
 
 mod checkouts;
+mod collecting;
 mod collection;
+mod comparing;
 mod facts;
 mod files;
 mod journal;
+mod land;
 mod landed;
 mod merge;
 mod moving;
 #[cfg(test)]
 mod moving_tests;
 mod ref_locks;
+mod removal;
+mod saving;
 mod scratch;
 mod settling;
 mod staging;
 mod steps;
+mod target;
 mod transaction;
+mod worktree;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -40,8 +51,14 @@ use thiserror::Error;
 
 use crate::program::{self, Kept};
 
+pub use collecting::{Collected, Collecting, Leftovers};
+pub use comparing::Diff;
+pub use land::{Built, Lander, Message, Moved};
 pub use merge::{MergeError, Merged, merge};
+pub use removal::Removal;
+pub use saving::{SAVED_LIMIT, SaveResult, Saved, Saving};
 pub use settling::{Leftover, Settled, leftovers, settle_leftovers};
+pub use worktree::{Found, Repository};
 
 /// How much of what git prints is read. More than that is no list of files that anybody would look at.
 const OUTPUT: usize = 256 << 20;

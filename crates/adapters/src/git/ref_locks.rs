@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::journal::{Journal, is_same_file};
 use super::transaction::Update;
-use super::{GitError, system};
+use super::{Git, GitError, system};
 use crate::process::start_time;
 
 /// How long a lock without a link must stay as it is. Git holds one for milliseconds.
@@ -164,6 +164,20 @@ pub(super) fn remove_own_ref_locks(common: &Path) {
             return;
         }
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+impl Git {
+    /// Changes a ref below `refs/banksman`, by one command. A lock that a killed git has left there is not in its way.
+    pub(super) fn set_own_ref(&self, common: &Path, args: &[&str]) -> Result<(), GitError> {
+        match self.get(args) {
+            Err(error) if locks_below(&common.join("refs/banksman")).is_empty() => Err(error),
+            Err(_) => {
+                remove_own_ref_locks(common);
+                self.get(args).map(drop)
+            }
+            Ok(_) => Ok(()),
+        }
     }
 }
 

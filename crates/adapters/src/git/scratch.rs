@@ -16,7 +16,7 @@ const CLEARINGS: usize = 50;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The right to merge. Others wait until this process gives it back or is dead.
-pub(super) struct Turn {
+pub(super) struct MergeLock {
     scratch: PathBuf,
     path: PathBuf,
     _lock: File,
@@ -25,22 +25,22 @@ pub(super) struct Turn {
 /// A worktree without a branch. It is removed when it is dropped.
 pub(super) struct Tree<'a> {
     git: &'a Git,
-    turn: &'a Turn,
+    merge_lock: &'a MergeLock,
 }
 
-impl Turn {
+impl MergeLock {
     /// Waits for it, and clears away what a merge has left behind that was killed.
-    pub(super) fn take(git: &Git, directory: &Path, common: &Path) -> Result<Turn, GitError> {
+    pub(super) fn take(git: &Git, directory: &Path, common: &Path) -> Result<MergeLock, GitError> {
         let system = |source| GitError::System { what: directory.display().to_string(), source };
         private::make_dir(directory).map_err(system)?;
         let lock = private::open(&directory.join(".merge.lock"), OFlags::RDWR | OFlags::CREATE).map_err(system)?;
         lock.lock().map_err(system)?;
         let directory = directory.canonicalize().map_err(system)?;
-        let turn = Turn { path: directory.join(".merge"), scratch: directory, _lock: lock };
+        let merge_lock = MergeLock { path: directory.join(".merge"), scratch: directory, _lock: lock };
         remove_half_made(common);
         // Whoever made it is dead: otherwise the turn would be theirs.
-        turn.clear(git);
-        Ok(turn)
+        merge_lock.clear(git);
+        Ok(merge_lock)
     }
 
     /// The directory that only one merge at a time works in.
@@ -69,8 +69,8 @@ impl Turn {
 
 impl<'a> Tree<'a> {
     /// Checks a commit out.
-    pub(super) fn add(git: &'a Git, turn: &'a Turn, commit: &Id) -> Result<Tree<'a>, GitError> {
-        let tree = Tree { git, turn };
+    pub(super) fn add(git: &'a Git, merge_lock: &'a MergeLock, commit: &Id) -> Result<Tree<'a>, GitError> {
+        let tree = Tree { git, merge_lock };
         // Forced, as git may still know one here whose directory is gone.
         let options: [&OsStr; 7] = [
             "worktree".as_ref(),
@@ -82,14 +82,13 @@ impl<'a> Tree<'a> {
             "--".as_ref(),
         ];
         let mut args = options.to_vec();
-        args.extend([turn.path.as_os_str(), commit.as_ref()]);
+        args.extend([merge_lock.path.as_os_str(), commit.as_ref()]);
         quiet(git.clone()).get(&args)?;
         Ok(tree)
     }
 
-    /// Git in it.
     pub(super) fn git(&self) -> Git {
-        quiet(self.git.at(&self.turn.path))
+        quiet(self.git.at(&self.merge_lock.path))
     }
 
     /// The commit that it is at.
@@ -107,7 +106,7 @@ impl<'a> Tree<'a> {
 
 impl Drop for Tree<'_> {
     fn drop(&mut self) {
-        self.turn.clear(self.git);
+        self.merge_lock.clear(self.git);
     }
 }
 

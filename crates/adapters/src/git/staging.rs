@@ -3,13 +3,13 @@
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::files::Stamp;
+use super::files::{Stamp, copy_index};
 use super::journal::{Journal, Record, remove_tree};
 use super::merge::{Halt, MergeError};
 use super::moving::Move;
@@ -67,8 +67,10 @@ pub(super) fn stage<'a>(git: &Git, journal: &'a Journal, target: &str, from: &Id
     let moving = Move::new(git, journal, open().map_err(system(&record.slots))?, record);
     let staging = Staging { moving: &moving, changes: &changes, from, to };
     staging.copy_index()?;
-    if !moving.with_index("index.before").says(&["diff-index", "--cached", "--quiet", from])? {
-        return Err(Halt::Again("the index of its checkout has changed".into()));
+    let staged = moving.with_index("index.before").get(&["diff-index", "--cached", "--name-only", "--no-renames", "-z", from])?;
+    let staged: HashSet<&[u8]> = zero_separated(&staged).collect();
+    if changes.iter().any(|change| staged.contains(change.path.as_os_str().as_bytes())) {
+        return Err(Halt::Refused(MergeError::Dirty(git.directory.clone())));
     }
     let seen = staging.look()?;
     staging.make_check()?;
@@ -114,19 +116,14 @@ struct Staging<'a, 'j> {
 }
 
 impl Staging<'_, '_> {
-    /// The index as it is. Its age is kept: git compares it with the age of files.
+    /// The index as it is.
     fn copy_index(&self) -> Result<(), GitError> {
         let index = self.moving.record().git_dir.join("index");
         for name in ["index.before", "index.new", "index.kept", "index.new.lock", "check", "check.lock"] {
             fs::remove_file(self.moving.journal().path(name)).ok();
         }
         for copy in ["index.before", "index.new"].map(|name| self.moving.journal().path(name)) {
-            let copied = || -> io::Result<()> {
-                let modified = fs::metadata(&index)?.modified()?;
-                fs::copy(&index, &copy)?;
-                File::options().write(true).open(&copy)?.set_modified(modified)
-            };
-            match copied() {
+            match copy_index(&index, &copy) {
                 // Nothing was ever added here.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 end => end.map_err(system(&copy))?,

@@ -24,14 +24,14 @@ pub(super) enum Update {
     Move { name: String, from: Id, to: Id },
     /// A new one.
     Create { name: String, at: Id },
-    /// Gone, wherever it is.
-    Delete { name: String },
+    /// Gone, if it is at this commit.
+    Delete { name: String, at: Id },
 }
 
 impl Update {
     pub(super) fn name(&self) -> &str {
         match self {
-            Update::Move { name, .. } | Update::Create { name, .. } | Update::Delete { name } => name,
+            Update::Move { name, .. } | Update::Create { name, .. } | Update::Delete { name, .. } => name,
         }
     }
 
@@ -39,7 +39,7 @@ impl Update {
         match self {
             Update::Move { name, from, to } => format!("update {name}\0{to}\0{from}\0"),
             Update::Create { name, at } => format!("create {name}\0{at}\0"),
-            Update::Delete { name } => format!("delete {name}\0\0"),
+            Update::Delete { name, at } => format!("delete {name}\0{at}\0"),
         }
     }
 }

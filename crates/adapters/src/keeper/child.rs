@@ -4,14 +4,19 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use rustix::process::{ioctl_tiocsctty, setsid};
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::tcsetwinsize;
 
 use super::MARKER;
-use super::protocol::{Spec, words};
+use super::input::{FIRST_SIZE, Input};
+use super::protocol::{InputKind, Spec, words};
 use crate::shortage::Shortage;
 use crate::{private, tree};
 
@@ -34,9 +39,19 @@ impl From<String> for NotStarted {
     }
 }
 
-/// Starts the program. Returns its pid and the end of the pipe from which its output is read; or why not.
-/// It dies when this thread does, which must be the main one.
-pub(super) fn spawn(spec: &Spec) -> Result<(i32, OwnedFd), NotStarted> {
+/// A program that was started.
+pub(super) struct Started {
+    pub(super) pid: i32,
+    /// Where its output is read from.
+    pub(super) output: OwnedFd,
+    /// The same for its standard error, if it has one of its own: an agent's is not of the format of its output.
+    pub(super) errors: Option<OwnedFd>,
+    /// Where it can be talked to.
+    pub(super) input: Option<Input>,
+}
+
+/// Starts the program; or says why not. It dies when this thread does, which must be the main one.
+pub(super) fn spawn(spec: &Spec) -> Result<Started, NotStarted> {
     for dir in &spec.make_dirs {
         let cannot = |error: io::Error| NotStarted::new(&error, format!("cannot make {dir:?}: {}", words(&error)));
         private::make_dir(dir).map_err(cannot)?;
@@ -44,24 +59,92 @@ pub(super) fn spawn(spec: &Spec) -> Result<(i32, OwnedFd), NotStarted> {
     let Some((program, arguments)) = spec.argv.split_first() else {
         return Err(String::from("there is no program to start").into());
     };
-    let stdin = spec.stdin.as_deref().map_or_else(|| Ok(Stdio::null()), input)?;
     let cannot = |error: io::Error| NotStarted::new(&error, explain(spec, program, &error));
-    let (output, input) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| cannot(error.into()))?;
-    fcntl_setfl(&output, OFlags::NONBLOCK).map_err(|error| cannot(error.into()))?;
     let mut command = Command::new(program);
-    command.args(arguments).current_dir(&spec.cwd).stdin(stdin);
-    command.stdout(input.try_clone().map_err(cannot)?).stderr(input);
+    command.args(arguments).current_dir(&spec.cwd);
+    let (output, errors, input) = match spec.input {
+        Some(InputKind::Terminal) => {
+            let (output, input) = terminal(&mut command).map_err(cannot)?;
+            (output, None, Some(input))
+        }
+        kind => {
+            let (output, write) = output_pipe().map_err(cannot)?;
+            let errors = match spec.agent {
+                Some(_) => {
+                    widen(&output);
+                    let (errors, its) = output_pipe().map_err(cannot)?;
+                    command.stdout(write).stderr(its);
+                    Some(errors)
+                }
+                None => {
+                    command.stdout(write.try_clone().map_err(cannot)?).stderr(write);
+                    None
+                }
+            };
+            let input = match kind {
+                Some(kind) => Some(input_pipe(kind, &mut command).map_err(cannot)?),
+                None => {
+                    command.stdin(spec.stdin.as_deref().map_or_else(|| Ok(Stdio::null()), stdin_file)?);
+                    None
+                }
+            };
+            (output, errors, input)
+        }
+    };
     for name in &spec.env_remove {
         command.env_remove(name);
     }
     command.envs(spec.env.iter().map(|(name, value)| (name, value))).env(MARKER, &spec.run);
     tree::die_with_this_process(&mut command);
     let child = command.spawn().map_err(cannot)?;
-    Ok((i32::try_from(child.id()).expect("a pid fits"), output))
+    Ok(Started { pid: i32::try_from(child.id()).expect("a pid fits"), output, errors, input })
+}
+
+/// A pipe that is read without waiting.
+fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
+    fcntl_setfl(&output, OFlags::NONBLOCK)?;
+    Ok((output, input))
+}
+
+/// Lets a pipe hold as much as an unprivileged user may ask for. An agent program may exit without waiting until its last lines are read:
+/// what does not fit into the pipe at that moment is lost, and with it the result. Where the system refuses, the usual size has to do.
+fn widen(pipe: &OwnedFd) {
+    const SIZE: usize = 1 << 20;
+    fcntl_setpipe_size(pipe, SIZE).ok();
+}
+
+/// Gives the program a pipe as stdin that is written to without waiting.
+fn input_pipe(kind: InputKind, command: &mut Command) -> io::Result<Input> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    fcntl_setfl(&write, OFlags::NONBLOCK)?;
+    command.stdin(read);
+    Ok(Input::new(kind, write))
+}
+
+#[expect(unsafe_code, reason = "a terminal is taken between fork and exec, by the program itself")]
+/// Gives the program a terminal of its own. Returns our side of it, to read from and to write to.
+fn terminal(command: &mut Command) -> io::Result<(OwnedFd, Input)> {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    unlockpt(&ours)?;
+    let theirs = ioctl_tiocgptpeer(&ours, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    tcsetwinsize(&ours, FIRST_SIZE)?;
+    fcntl_setfl(&ours, OFlags::RDWR | OFlags::NONBLOCK)?;
+    command.stdin(theirs.try_clone()?).stdout(theirs.try_clone()?).stderr(theirs);
+    let take_terminal = || {
+        setsid()?;
+        // By now the terminal is its stdin.
+        Ok(ioctl_tiocsctty(rustix::stdio::stdin())?)
+    };
+    // SAFETY: between fork and exec only system calls are made; nothing is allocated and no lock is taken.
+    unsafe { command.pre_exec(take_terminal) };
+    command.env("TERM", std::env::var_os("TERM").filter(|term| term != "dumb").unwrap_or_else(|| "xterm-256color".into()));
+    let input = Input::new(InputKind::Terminal, ours.try_clone()?);
+    Ok((ours, input))
 }
 
 /// What the program reads. Does not wait for a writer if it is a named pipe.
-fn input(path: &Path) -> Result<Stdio, NotStarted> {
+fn stdin_file(path: &Path) -> Result<Stdio, NotStarted> {
     let cannot = |error: io::Error| NotStarted::new(&error, format!("cannot read {path:?}: {}", words(&error)));
     let file = private::open(path, OFlags::RDONLY | OFlags::NONBLOCK).map_err(cannot)?;
     if !file.metadata().map_err(cannot)?.is_file() {

@@ -109,7 +109,7 @@ fn order(spec: &Spec, stay: bool) -> io::Result<Vec<u8>> {
 /// Takes a living session over. The keeper refuses if it has seen a higher epoch, which the first notice tells;
 /// otherwise it tells `Started`, and `Ended` if that is so.
 ///
-/// Fails with `NotConnected` if no keeper lives; then [`look`](super::look) tells more. Fails with `TimedOut` after five seconds if
+/// Fails with `NotConnected` if no keeper lives; then [`read_record`](super::read_record) tells more. Fails with `TimedOut` after five seconds if
 /// one lives and cannot be connected to. That it answers is told by its notices alone.
 pub fn adopt(record: &Path, owner_epoch: i64) -> io::Result<Session> {
     let mut session = Session::over(connect(record, Instant::now() + PATIENCE)?, owner_epoch, record)?;

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use rustix::time::Timespec;
 
 use super::protocol::{Arrival, Inbox, LINE_LIMIT};
-use super::record::{Found, Record, look};
+use super::record::{Found, Record, read_record};
 use crate::private;
 
 /// How long to wait before a keeper that cannot be reached is tried again.
@@ -21,7 +21,7 @@ const AGAIN: Duration = Duration::from_millis(2);
 /// Connects to the keeper of a record, with a stream that does not block; waits a little if its socket is not there yet.
 pub(super) fn connect(record: &Path, until: Instant) -> io::Result<UnixStream> {
     loop {
-        let Found::Live(found) = look(record)? else { return Err(not_connected()) };
+        let Found::Live(found) = read_record(record)? else { return Err(not_connected()) };
         match connect_to(&found, record) {
             Ok(stream) => {
                 let peer = rustix::net::sockopt::socket_peercred(&stream)?;

@@ -9,10 +9,14 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::event::PollFlags;
 use rustix::fs::OFlags;
 use serde::Serialize;
 
-use super::protocol::{Arrival, Inbox, LINE_LIMIT, Limit, Notice, Refusal, Request, Unclear, VERSION, decode, encode, send};
+use super::protocol::{
+    Arrival, Inbox, Limit, Notice, Refusal, Request, Unclear, VERSION, decode, decode_as, encode, encode_as, send,
+};
+use super::talk::{TALK_LIMIT, TALK_VERSION, TalkReply, TalkRequest};
 use crate::private;
 
 /// The socket is opened when a session is this old. A short one never needs it.
@@ -24,8 +28,11 @@ const BIND_AGAIN: Duration = Duration::from_secs(1);
 /// How many may be connected at a time. One more, and the oldest of those who only look is cut off.
 const CLIENTS: usize = 16;
 
+/// How far one who watches may be behind, in bytes.
+const BEHIND: usize = 1024 * 1024;
+
 /// Something to be done for a client. Whether it may ask for it is settled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ask {
     /// A new owner wants to know what is.
     Adopted,
@@ -45,6 +52,10 @@ pub(super) enum Ask {
     Renew {
         limit: Limit,
     },
+    Talk {
+        client: u64,
+        request: TalkRequest,
+    },
 }
 
 #[derive(Debug)]
@@ -52,12 +63,18 @@ struct Client {
     id: u64,
     stream: UnixStream,
     inbox: Inbox,
+    /// Whether it sees the output.
+    watches: bool,
+    /// What it has not taken yet, if it watches.
+    outbox: Vec<u8>,
 }
 
 #[derive(Debug)]
 pub(super) struct Control {
     clients: Vec<Client>,
     owner: Option<u64>,
+    /// Who may type.
+    typist: Option<u64>,
     epoch: i64,
     last_id: u64,
     listener: Option<UnixListener>,
@@ -68,9 +85,9 @@ pub(super) struct Control {
 impl Control {
     /// Begins with the stream of the owner, which does not block, and what has come from it but was not looked at.
     pub(super) fn new(owner: UnixStream, inbox: Inbox, epoch: i64, socket: PathBuf) -> Control {
-        let owner = Client { id: 0, stream: owner, inbox };
+        let owner = Client { id: 0, stream: owner, inbox, watches: false, outbox: Vec::new() };
         let bind_at = Instant::now() + BIND_AFTER;
-        Control { clients: vec![owner], owner: Some(0), epoch, last_id: 0, listener: None, socket, bind_at }
+        Control { clients: vec![owner], owner: Some(0), typist: None, epoch, last_id: 0, listener: None, socket, bind_at }
     }
 
     pub(super) fn epoch(&self) -> i64 {
@@ -94,8 +111,10 @@ impl Control {
     }
 
     /// All that can become readable: first the listener if there is one, then the clients.
-    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.listener.iter().map(AsFd::as_fd).chain(self.clients.iter().map(|client| client.stream.as_fd()))
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
+        let flags = |client: &Client| if client.outbox.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+        let clients = self.clients.iter().map(move |client| (client.stream.as_fd(), flags(client)));
+        self.listener.iter().map(|listener| (listener.as_fd(), PollFlags::IN)).chain(clients)
     }
 
     /// Takes in what the owner has asked before it was listened to.
@@ -108,6 +127,7 @@ impl Control {
         let (door, ready) = ready.split_at(usize::from(self.listener.is_some()));
         let ready = ready.iter().zip(&self.clients).filter(|(ready, _)| **ready);
         let mut readable: Vec<u64> = ready.map(|(_, client)| client.id).collect();
+        readable.iter().for_each(|id| self.flush(*id));
         if door == [true] {
             readable.extend(self.accept());
         }
@@ -127,6 +147,57 @@ impl Control {
         let line = encode(answer);
         if !matches!(send(&client.stream, &line), Ok(sent) if sent == line.len()) {
             self.cut_off(id);
+        }
+    }
+
+    /// Answers one who talks to the session.
+    pub(super) fn reply(&mut self, id: u64, reply: &TalkReply) {
+        let Some(client) = self.clients.iter_mut().find(|client| client.id == id) else { return };
+        client.outbox.extend(encode_as(TALK_VERSION, reply));
+        self.flush(id);
+    }
+
+    /// Tells all who watch. One that is too far behind is cut off.
+    pub(super) fn tell_watchers(&mut self, reply: &TalkReply) {
+        let line = encode_as(TALK_VERSION, reply);
+        let watchers: Vec<u64> = self.clients.iter().filter(|client| client.watches).map(|client| client.id).collect();
+        for id in watchers {
+            if let Some(client) = self.clients.iter_mut().find(|client| client.id == id) {
+                client.outbox.extend_from_slice(&line);
+            }
+            self.flush(id);
+        }
+    }
+
+    /// Sends what a client takes now.
+    fn flush(&mut self, id: u64) {
+        let Some(client) = self.clients.iter_mut().find(|client| client.id == id) else { return };
+        while !client.outbox.is_empty() {
+            match send(&client.stream, &client.outbox) {
+                Ok(sent) => drop(client.outbox.drain(..sent)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && client.outbox.len() <= BEHIND => return,
+                Err(_) => return self.cut_off(id),
+            }
+        }
+    }
+
+    /// Lets a client see the output.
+    pub(super) fn watch(&mut self, id: u64) {
+        self.clients.iter_mut().filter(|client| client.id == id).for_each(|client| client.watches = true);
+    }
+
+    pub(super) fn has_watchers(&self) -> bool {
+        self.clients.iter().any(|client| client.watches)
+    }
+
+    pub(super) fn typist(&self) -> Option<u64> {
+        self.typist
+    }
+
+    /// Makes a client the typist, and tells who was it before.
+    pub(super) fn set_typist(&mut self, id: u64) {
+        if let Some(former) = self.typist.replace(id).filter(|former| *former != id) {
+            self.reply(former, &TalkReply::TypistMoved);
         }
     }
 
@@ -153,11 +224,13 @@ impl Control {
             return None;
         }
         if self.clients.len() >= CLIENTS {
-            let oldest = self.clients.iter().map(|client| client.id).find(|id| Some(*id) != self.owner)?;
+            // Those who watch stay.
+            let looks = |client: &&Client| Some(client.id) != self.owner && !client.watches;
+            let oldest = self.clients.iter().find(looks)?.id;
             self.cut_off(oldest);
         }
         self.last_id += 1;
-        self.clients.push(Client { id: self.last_id, stream, inbox: Inbox::new(LINE_LIMIT) });
+        self.clients.push(Client { id: self.last_id, stream, inbox: Inbox::new(TALK_LIMIT), watches: false, outbox: Vec::new() });
         Some(self.last_id)
     }
 
@@ -167,6 +240,10 @@ impl Control {
         let mut arrival = client.inbox.fill(&client.stream);
         let lines: Vec<Vec<u8>> = std::iter::from_fn(|| client.inbox.line()).collect();
         for line in lines {
+            if let Ok(request) = decode_as::<TalkRequest>(TALK_VERSION, &line) {
+                asks.push(Ask::Talk { client: id, request });
+                continue;
+            }
             match decode::<Request>(&line) {
                 Ok(request) => self.consider(id, request, &mut asks),
                 Err(unclear) => {
@@ -212,6 +289,10 @@ impl Control {
     fn cut_off(&mut self, id: u64) {
         if self.owner == Some(id) {
             self.owner = None;
+        }
+        // The right to type is bound to the connection, so it ends with the process that has it.
+        if self.typist == Some(id) {
+            self.typist = None;
         }
         if let Some(at) = self.clients.iter().position(|client| client.id == id) {
             // The first owner's stream is this process's stdin too, so closing it is not enough.

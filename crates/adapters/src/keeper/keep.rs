@@ -6,8 +6,10 @@
 //!    +--kill, or its limit--------------------------------> Stopping --ECHILD--+
 //! ```
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -16,13 +18,18 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitStatus, getpid, kill_process};
 use rustix::time::Timespec;
 
+use banksman_agents::StopReason;
+
 use super::activity::Sampler;
-use super::child::{self, NotStarted};
+use super::agent::{AgentWatch, Stream};
+use super::child::{self, NotStarted, Started};
 use super::control::{Ask, Control};
+use super::input::{Input, Progress, Recent};
 use super::log::Log;
-use super::protocol::{Ending, Notice, Spec, Status};
+use super::protocol::{Activity, InputRefusal, Notice, SessionEnd, Spec, Status};
 use super::record::Own;
 use super::server::Signals;
+use super::talk::{OUTPUT_PIECE, TalkReply, TalkRequest, Typist};
 use super::timer::Timer;
 use crate::{host, tree};
 
@@ -47,8 +54,8 @@ const ERROR_LIMIT: usize = 1_000;
 enum Stage {
     Running,
     Draining { until: Instant },
-    Stopping(tree::End),
-    Ended { ending: Ending, until: Instant, recorded: bool, flushed: bool },
+    Stopping(tree::TreeShutdown),
+    Ended { ending: SessionEnd, until: Instant, recorded: bool, flushed: bool },
     Over,
 }
 
@@ -61,6 +68,12 @@ pub(super) struct Keeper {
     started_at_ms: i64,
     log: Log,
     output: Option<OwnedFd>,
+    errors: Option<OwnedFd>,
+    agent: Option<AgentWatch>,
+    is_answer_told: bool,
+    /// The way into the session, if it has one.
+    input: Option<Input>,
+    recent: Recent,
     output_at_ms: Option<i64>,
     heard: Instant,
     sampler: Sampler,
@@ -92,16 +105,17 @@ impl Keeper {
     ) -> Keeper {
         let lapsed = timer.as_mut().is_some_and(|timer| timer.due().is_some());
         let spawned = if lapsed { Err(String::from("its lease was over before it began").into()) } else { child::spawn(&spec) };
-        let (child, output) = match spawned {
-            Ok((pid, output)) => (Ok(pid), Some(output)),
+        let (child, output, errors, input) = match spawned {
+            Ok(Started { pid, output, errors, input }) => (Ok(pid), Some(output), errors, input),
             // It may name a program with a very long name.
-            Err(not) => (Err(NotStarted { error: not.error.chars().take(ERROR_LIMIT).collect(), ..not }), None),
+            Err(not) => (Err(NotStarted { error: not.error.chars().take(ERROR_LIMIT).collect(), ..not }), None, None, None),
         };
         let mut log = Log::new(spec.log.clone(), spec.log_limit.max(LOG_LIMIT));
         if let Some(banner) = &spec.banner {
             log.take(format!("banksman: {banner}\n").as_bytes());
         }
         let (childless, stage) = (child.is_err(), Stage::Running);
+        let agent = spec.agent.map(AgentWatch::new);
         let (buffer, nudged, output_at_ms) = (vec![0; 64 * 1024], Vec::new(), None);
         let (exit, stopped, stragglers, nudges) = (None, false, 0, 0);
         Keeper {
@@ -113,6 +127,11 @@ impl Keeper {
             started_at_ms,
             log,
             output,
+            errors,
+            agent,
+            is_answer_told: false,
+            input,
+            recent: Recent::default(),
             output_at_ms,
             heard: Instant::now(),
             sampler: Sampler::default(),
@@ -153,6 +172,8 @@ impl Keeper {
         if let Ok(child_pid) = self.child {
             self.control.tell(&Notice::Started { keeper_pid: own_pid(), child_pid });
         }
+        self.is_answer_told = false;
+        self.tell_answer();
         if let Stage::Ended { ending, until, .. } = &mut self.stage {
             *until = Instant::now() + ACKNOWLEDGE;
             let notice = Notice::Ended(ending.clone());
@@ -163,23 +184,27 @@ impl Keeper {
     /// Goes on as far as possible without waiting. Returns when time alone will change something.
     fn advance(&mut self) -> Option<Instant> {
         self.heed_limit();
+        self.heed_agent();
         loop {
             let now = Instant::now();
             match &mut self.stage {
                 Stage::Running if self.child.is_err() => self.finish(),
-                Stage::Running if self.exit.is_none() => return self.control.bind_when_due(),
+                Stage::Running if self.exit.is_none() => {
+                    let agent = self.agent.as_ref().and_then(AgentWatch::deadline).map(|(at, _)| at);
+                    return self.control.bind_when_due().into_iter().chain(agent).min();
+                }
                 Stage::Running => {
                     self.stage = Stage::Draining { until: now + DRAIN };
                     self.read_output();
                 }
-                Stage::Draining { until } if self.output.is_some() && now < *until => {
+                Stage::Draining { until } if (self.output.is_some() || self.errors.is_some()) && now < *until => {
                     let until = *until;
                     return self.control.bind_when_due().into_iter().chain([until]).min();
                 }
                 Stage::Draining { .. } if self.childless => self.finish(),
                 Stage::Draining { .. } => {
                     self.stragglers = tree::living();
-                    self.stage = Stage::Stopping(tree::End::begin(Duration::from_millis(self.spec.grace_ms)));
+                    self.stage = Stage::Stopping(tree::TreeShutdown::begin(Duration::from_millis(self.spec.grace_ms)));
                 }
                 Stage::Stopping(_) if self.childless => self.finish(),
                 Stage::Stopping(end) => {
@@ -206,15 +231,39 @@ impl Keeper {
         }
     }
 
+    /// Ends an agent program that has no more time.
+    fn heed_agent(&mut self) {
+        let due = self.agent.as_ref().and_then(AgentWatch::deadline).filter(|(at, _)| *at <= Instant::now());
+        if let Some((_, reason)) = due.filter(|_| self.exit.is_none() && matches!(self.stage, Stage::Running)) {
+            self.agent.iter_mut().for_each(|agent| agent.close(reason));
+            self.stop(Duration::from_millis(self.spec.grace_ms));
+        }
+    }
+
+    fn tell_answer(&mut self) {
+        if !self.is_answer_told && self.agent.as_ref().is_some_and(AgentWatch::has_answered) {
+            self.is_answer_told = true;
+            self.control.tell(&Notice::Answered);
+        }
+    }
+
     /// The session has ended: no process of it is left.
     fn finish(&mut self) {
         self.read_output();
-        self.output = None;
+        (self.output, self.errors) = (None, None);
+        let agent = self.agent.take().map(|mut agent| {
+            agent.flush(|bytes| self.log.take(bytes));
+            Box::new(agent.finish())
+        });
+        if let Some(mut input) = self.input.take() {
+            self.tell_senders(input.end());
+        }
+        self.control.tell_watchers(&TalkReply::Ended);
         for dir in &self.spec.spare_dirs {
             // One with something in it stays. The next run of the task, which needs it again, begins after the end is recorded.
             fs::remove_dir(dir).ok();
         }
-        let ending = Ending {
+        let ending = SessionEnd {
             code: self.exit.and_then(WaitStatus::exit_status),
             signal: self.exit.and_then(WaitStatus::terminating_signal),
             error: self.child.as_ref().err().map(|not| not.error.clone()),
@@ -225,6 +274,7 @@ impl Keeper {
             log: self.log.report().clone(),
             ended_at_ms: host::wall_ms(),
             stragglers: u32::try_from(self.stragglers).unwrap_or(u32::MAX),
+            agent,
         };
         // If it cannot be written, the owner is told all the same, and it is tried once more.
         let recorded = self.record.end(&ending).is_ok();
@@ -250,8 +300,11 @@ impl Keeper {
     fn wait(&mut self, deadline: Option<Instant>) {
         let mut fds = Vec::with_capacity(8);
         fds.push(PollFd::new(&self.signals, PollFlags::IN));
-        fds.extend(self.output.iter().map(|output| PollFd::new(output, PollFlags::IN)));
-        fds.extend(self.control.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        fds.extend(self.output.iter().chain(&self.errors).map(|output| PollFd::new(output, PollFlags::IN)));
+        let input = self.input.as_ref().and_then(Input::descriptor);
+        let has_input = input.is_some();
+        fds.extend(input.map(|input| PollFd::new(input, PollFlags::OUT)));
+        fds.extend(self.control.descriptors().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
         // That it fires is a reason to go on, no more.
         fds.extend(self.timer.iter().map(|timer| PollFd::new(timer, PollFlags::IN)));
         let timeout = deadline.map(|deadline| {
@@ -264,7 +317,8 @@ impl Keeper {
             _ => return,
         }
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        let (own, clients) = ready.split_at(1 + usize::from(self.output.is_some()));
+        let outputs = usize::from(self.output.is_some()) + usize::from(self.errors.is_some());
+        let (own, clients) = ready.split_at(1 + outputs + usize::from(has_input));
         if own[0] {
             let term = self.signals.take();
             self.reap();
@@ -272,8 +326,12 @@ impl Keeper {
                 self.stop(Duration::from_millis(self.spec.grace_ms));
             }
         }
-        if own.get(1) == Some(&true) {
+        if own[1..=outputs].contains(&true) {
             self.read_output();
+            self.tell_answer();
+        }
+        if has_input && own.last() == Some(&true) {
+            self.write_input();
         }
         for ask in self.control.receive(clients) {
             self.answer(ask);
@@ -288,10 +346,16 @@ impl Keeper {
                 self.control.answer(client, &status);
             }
             Ask::Sample { client } => {
-                let activity = self.sampler.sample(self.heard, self.spec.own_workspace.as_deref());
+                let activity = match &self.agent {
+                    // Its processes may be busy with waiting: only what it tells counts.
+                    Some(agent) if agent.is_calling() => Activity::Busy,
+                    Some(_) => Activity::Idle,
+                    None => self.sampler.sample(self.heard, self.spec.own_workspace.as_deref()),
+                };
                 let status = Status { activity: Some(activity), ..self.status() };
                 self.control.answer(client, &status);
             }
+            Ask::Talk { client, request } => self.talk(client, request),
             Ask::Kill { grace } => self.stop(grace),
             Ask::Renew { limit } => self.timer.iter_mut().for_each(|timer| timer.renew(limit)),
             Ask::Nudge { effect_id } => {
@@ -310,13 +374,99 @@ impl Keeper {
         }
     }
 
+    /// Answers one who talks to the session.
+    fn talk(&mut self, client: u64, request: TalkRequest) {
+        if request == TalkRequest::Nudge {
+            // The effects of runners have other numbers.
+            self.nudge(-i64::from(self.nudges) - 1);
+            return self.control.reply(client, &TalkReply::Nudged);
+        }
+        let has_typist = self.control.typist().is_some_and(|typist| typist != client);
+        let Some(input) = &mut self.input else {
+            let reply = match request {
+                TalkRequest::Ping => TalkReply::Pong { input: None, has_typist: false },
+                _ => TalkReply::Refused(InputRefusal::NoInput),
+            };
+            return self.control.reply(client, &reply);
+        };
+        let is_typist = self.control.typist() == Some(client);
+        let reply = match request {
+            TalkRequest::Ping => Some(TalkReply::Pong {
+                input: input.is_open().then_some(input.kind()),
+                has_typist: self.control.typist().is_some(),
+            }),
+            TalkRequest::Send { .. } | TalkRequest::Close if has_typist => Some(TalkReply::Refused(InputRefusal::Typing)),
+            TalkRequest::Send { id, text } => Some(match input.take(client, &id, &text) {
+                Ok(is_new) => TalkReply::Taken { id, again: !is_new },
+                Err(refusal) => TalkReply::Refused(refusal),
+            }),
+            TalkRequest::Nudge => None,
+            TalkRequest::Close => {
+                input.close();
+                None
+            }
+            TalkRequest::Attach { typist, rows, columns } => return self.attach(client, typist, rows, columns),
+            TalkRequest::Type { .. } | TalkRequest::Resize { .. } if !is_typist => {
+                Some(TalkReply::Refused(InputRefusal::NotTypist))
+            }
+            TalkRequest::Type { bytes } => input.typed(bytes.into_vec()).err().map(TalkReply::Refused),
+            TalkRequest::Resize { rows, columns } => {
+                // A terminal that is gone has no size.
+                input.resize(rows, columns).ok();
+                None
+            }
+        };
+        if let Some(reply) = reply {
+            self.control.reply(client, &reply);
+        }
+        self.write_input();
+    }
+
+    /// Lets a client see the output, from the last of it on, and type if it may.
+    fn attach(&mut self, client: u64, typist: Typist, rows: u16, columns: u16) {
+        let types = match (typist, self.control.typist()) {
+            (Typist::Never, _) | (Typist::IfFree, Some(_)) => false,
+            (Typist::IfFree, None) | (Typist::Take, _) => true,
+        };
+        if types {
+            self.control.set_typist(client);
+        }
+        let input = self.input.as_ref().filter(|input| input.is_open()).map(Input::kind);
+        self.control.reply(client, &TalkReply::Attached { is_typist: types, input });
+        for piece in self.recent.bytes().chunks(OUTPUT_PIECE) {
+            self.control.reply(client, &TalkReply::Output { bytes: OsString::from_vec(piece.to_vec()) });
+        }
+        self.control.watch(client);
+        if let Some(input) = self.input.as_mut().filter(|_| types) {
+            // What a program draws anew is worth more than what it drew before.
+            input.resize(rows, columns).ok();
+        }
+    }
+
+    fn write_input(&mut self) {
+        let progress = self.input.as_mut().map(Input::write).unwrap_or_default();
+        self.tell_senders(progress);
+    }
+
+    fn tell_senders(&mut self, progress: Progress) {
+        for (client, id) in progress.written {
+            self.control.reply(client, &TalkReply::Written { id });
+        }
+        for (client, id) in progress.lost {
+            self.control.reply(client, &TalkReply::Lost { id });
+        }
+    }
+
     /// Begins to end the tree, or has less patience with it.
     fn stop(&mut self, grace: Duration) {
+        if self.exit.is_none() {
+            self.agent.iter_mut().for_each(|agent| agent.close(StopReason::Asked));
+        }
         match &mut self.stage {
-            Stage::Running => self.stage = Stage::Stopping(tree::End::begin(grace)),
+            Stage::Running => self.stage = Stage::Stopping(tree::TreeShutdown::begin(grace)),
             Stage::Draining { .. } => {
                 self.stragglers = tree::living();
-                self.stage = Stage::Stopping(tree::End::begin(grace));
+                self.stage = Stage::Stopping(tree::TreeShutdown::begin(grace));
             }
             Stage::Stopping(end) => end.hurry(grace),
             Stage::Ended { .. } | Stage::Over => return,
@@ -343,18 +493,35 @@ impl Keeper {
     }
 
     fn read_output(&mut self) {
+        self.read_stream(Stream::Output);
+        self.read_stream(Stream::Errors);
+    }
+
+    fn read_stream(&mut self, stream: Stream) {
+        let Keeper { output, errors, agent, log, buffer, input, recent, control, .. } = self;
+        let source = match stream {
+            Stream::Output => output,
+            Stream::Errors => errors,
+        };
         for _ in 0..READS {
-            let Some(output) = &self.output else { return };
-            match rustix::io::read(output, self.buffer.as_mut_slice()) {
-                Ok(0) => self.output = None,
+            let Some(open) = source.as_ref() else { return };
+            match rustix::io::read(open, buffer.as_mut_slice()) {
+                Ok(0) => *source = None,
                 Ok(n) => {
                     self.output_at_ms = Some(host::wall_ms());
                     self.heard = Instant::now();
-                    self.log.take(&self.buffer[..n]);
+                    match agent {
+                        Some(agent) => agent.take(stream, &buffer[..n], |bytes| log.take(bytes)),
+                        None => log.take(&buffer[..n]),
+                    }
+                    if input.is_some() {
+                        recent.add(&buffer[..n]);
+                        show(control, &buffer[..n]);
+                    }
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
-                Err(_) => self.output = None,
+                Err(_) => *source = None,
             }
         }
     }
@@ -395,8 +562,12 @@ impl Keeper {
             nudges: self.nudges,
             started_at_ms: self.started_at_ms,
             output_at_ms: self.output_at_ms,
-            quiet_ms: u64::try_from(self.heard.elapsed().as_millis()).unwrap_or(u64::MAX),
+            quiet_ms: {
+                let quiet = self.agent.as_ref().map_or_else(|| self.heard.elapsed(), AgentWatch::quiet);
+                u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX)
+            },
             activity: None,
+            agent: self.agent.as_ref().map(|agent| Box::new(agent.report())),
         }
     }
 }
@@ -407,6 +578,15 @@ fn catches(pid: i32, signal: Signal) -> bool {
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     caught >> (signal.as_raw() - 1) & 1 == 1
+}
+
+/// Shows output to those who watch.
+fn show(control: &mut Control, bytes: &[u8]) {
+    if control.has_watchers() {
+        for piece in bytes.chunks(OUTPUT_PIECE) {
+            control.tell_watchers(&TalkReply::Output { bytes: OsString::from_vec(piece.to_vec()) });
+        }
+    }
 }
 
 fn own_pid() -> i32 {

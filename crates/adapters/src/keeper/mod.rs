@@ -6,8 +6,8 @@
 //!    +----notices-------+
 //! ```
 //!
-//! * **A run starts at most once.** The keeper makes the run's [`record`](look) exclusively and starts nothing if there
-//!   is one. [`bury`] puts a tombstone there, so that a run that has not started never will.
+//! * **A run starts at most once.** The keeper makes the run's [`record`](read_record) exclusively and starts nothing if there
+//!   is one. [`write_tombstone`] puts a tombstone there, so that a run that has not started never will.
 //! * **An end is proven.** When the program has exited, what is left of its output is read for at most a second; then
 //!   its stragglers are ended, and only when there is no child left to reap the session has [ended](Notice::Ended).
 //!   A [kill](Session::kill) does the same to the whole tree.
@@ -16,10 +16,10 @@
 //! * **One owner.** Requests carry an owner epoch. Who [adopts](adopt) with a higher one becomes the owner, and
 //!   whoever was it before is told so and cut off.
 //! * **A session may have a [limit](Limit)**, where other machines count on its end. Its owner renews it; if not, the
-//!   keeper ends the session by itself and [says so](Ending::lapsed).
+//!   keeper ends the session by itself and [says so](SessionEnd::lapsed).
 //! * **The output is always read**, also if the log cannot be written. See [`LogReport`].
 //!
-//! When the keeper itself is killed, the program dies with it and [`look`] says [`Found::Dead`]; the rest of the tree is
+//! When the keeper itself is killed, the program dies with it and [`read_record`] says [`Found::Dead`]; the rest of the tree is
 //! found by [`sweep`], by its cgroup where it has one, by its marker in the environment and by its session id. Without a cgroup, what has
 //! got rid of both is not found.
 //!
@@ -29,16 +29,21 @@
 //! A keeper that is stopped, or does not answer for another reason, holds nobody up: [`silence`] finds it, and [`kill`] ends it
 //! with its program where [`await_end`] finds that it does not end its session.
 //!
-//! Files: `protocol` what is said; `client` the side of the runner, `connect` how it gets through, `silent` keepers that do not
+//! A session that was started with an [input](InputKind) can be talked to: [`send_message`] writes into it, and who is [attached](Talker::attach)
+//! sees its output and may type. Whoever may connect may do so; the right to type is bound to one connection.
+//!
+//! Files: `protocol` what is said, `talk` what is said to a live session; `talker` who talks to one, `input` the way into it; `client` the side of the runner, `connect` how it gets through, `silent` keepers that do not
 //! answer, `pool` its supply of keepers; `server` a keeper's beginning, `keep` its life, `control`
-//! those who talk to it, `child` the start of the program, `cgroup` its group, `timer` its limit, `log` its output, `activity` whether it works while there is none; `record`; `sweep`.
+//! those who talk to it, `child` the start of the program, `cgroup` its group, `timer` its limit, `log` its output, `activity` whether it works while there is none, `agent` what its agent program tells; `record`; `sweep`.
 
 mod activity;
+mod agent;
 mod cgroup;
 mod child;
 mod client;
 mod connect;
 mod control;
+mod input;
 mod keep;
 mod log;
 mod pool;
@@ -47,17 +52,22 @@ mod record;
 mod server;
 mod silent;
 mod sweep;
+mod talk;
+mod talker;
 mod timer;
 
+pub use agent::{AgentReport, AgentSpec};
 pub use cgroup::{CgroupId, has_cgroups};
 pub use client::{Session, adopt, sample, start, start_from, status, status_within};
 pub use pool::Keepers;
-pub use protocol::{Activity, Ending, Limit, LogReport, Notice, Refusal, Spec, Status};
-pub use record::{Found, Record, bury, forget, look};
+pub use protocol::{Activity, InputKind, InputRefusal, Limit, LogReport, Notice, Refusal, SessionEnd, Spec, Status};
+pub use record::{Found, Record, forget, read_record, write_tombstone};
 pub(crate) use server::enter;
 pub(crate) use silent::is_process_stopped;
 pub use silent::{Silence, await_end, is_stopped, kill, silence};
 pub use sweep::{Swept, sweep};
+pub use talk::{TalkReply, Typist};
+pub use talker::{Delivery, Presence, TalkError, Talker, close_input, nudge, ping, send as send_message};
 
 /// The hidden first argument of a keeper.
 const MARK: &str = "__keeper";

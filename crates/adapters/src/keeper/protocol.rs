@@ -10,6 +10,7 @@ use rustix::net::SendFlags;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::agent::{AgentReport, AgentSpec};
 use crate::os_bytes;
 use crate::shortage::Shortage;
 
@@ -67,9 +68,49 @@ pub struct Spec {
     pub grace_ms: u64,
     /// When the session ends by itself unless its owner renews it; never, if there is none.
     pub limit: Option<Limit>,
+    /// How it can be talked to while it lives: through a pipe to its stdin, or as its terminal. Without it, stdin is the file or nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<InputKind>,
     /// The directory that nobody else works in: what changes there was changed by the session.
     #[serde(default, with = "os_bytes")]
     pub own_workspace: Option<PathBuf>,
+    /// The program is an agent's, and is watched so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentSpec>,
+}
+
+/// How a session can be talked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InputKind {
+    /// Through a pipe to its stdin.
+    Pipe,
+    /// As its terminal.
+    Terminal,
+}
+
+/// Why nothing is written into a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum InputRefusal {
+    /// It was started without a way in.
+    #[error("the session takes no input")]
+    NoInput,
+    /// It has closed its input, or ends.
+    #[error("the session takes no input any more")]
+    Closed,
+    /// It does not read what it was sent before.
+    #[error("the session has not read the last {pending} bytes that it was sent")]
+    Full {
+        /// How much waits.
+        pending: usize,
+    },
+    /// A person types.
+    #[error("a person types into the session")]
+    Typing,
+    /// Only the typist may do this.
+    #[error("somebody else types into the session")]
+    NotTypist,
 }
 
 /// How long a session may go on without a word from its owner. The times are [`boot_ms`](crate::host::boot_ms): a machine
@@ -109,7 +150,6 @@ pub(super) struct SpawnRequest<S> {
 pub enum Notice {
     /// The session lives. An adopter is told so again.
     Started {
-        /// The pid of the keeper.
         keeper_pid: i32,
         /// The pid of the session's first process.
         child_pid: i32,
@@ -121,11 +161,13 @@ pub enum Notice {
         /// The effect that asked for it.
         effect_id: i64,
     },
+    /// The model of its agent program has answered for the first time.
+    Answered,
     /// The session has ended: no process of it is left.
-    Ended(Ending),
+    Ended(SessionEnd),
     /// The keeper has forgotten the session, and could keep another one.
     Ready,
-    /// The stream has ended. Not necessarily the session: [`look`](super::look) tells.
+    /// The stream has ended. Not necessarily the session: [`read_record`](super::read_record) tells.
     #[serde(skip)]
     Gone,
 }
@@ -134,7 +176,7 @@ pub enum Notice {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
-    /// The run was started, or buried, before. Nothing was started.
+    /// The run was started, or got a tombstone, before. Nothing was started.
     #[error("the run has a record already")]
     RecordExists,
     /// The record cannot be made. Nothing was started.
@@ -169,9 +211,8 @@ pub enum Refusal {
     },
 }
 
-/// How a session ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ending {
+pub struct SessionEnd {
     /// The exit code of the first process.
     pub code: Option<i32>,
     /// The signal that ended it.
@@ -195,6 +236,9 @@ pub struct Ending {
     pub ended_at_ms: i64,
     /// How many descendants outlived the first process and had to be ended.
     pub stragglers: u32,
+    /// What its agent program has told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Box<AgentReport>>,
 }
 
 /// What became of the output.
@@ -242,7 +286,6 @@ pub(super) enum Request {
 pub struct Status {
     /// The id of the run.
     pub run: String,
-    /// The pid of the keeper.
     pub keeper_pid: i32,
     /// The pid of the session's first process, once it is started.
     pub child_pid: Option<i32>,
@@ -269,6 +312,9 @@ pub struct Status {
     /// Whether it works, if that was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activity: Option<Activity>,
+    /// What its agent program has told so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Box<AgentReport>>,
 }
 
 /// Whether a session that is silent works.
@@ -298,21 +344,31 @@ pub(super) enum Unclear {
 
 /// One line, with its end.
 pub(super) fn encode<T: Serialize>(is: &T) -> Vec<u8> {
-    let mut line = serde_json::to_vec(&Line { v: VERSION, is }).expect("plain data has a JSON form");
+    encode_as(VERSION, is)
+}
+
+/// One line of this version, with its end.
+pub(super) fn encode_as<T: Serialize>(version: u32, is: &T) -> Vec<u8> {
+    let mut line = serde_json::to_vec(&Line { v: version, is }).expect("plain data has a JSON form");
     line.push(b'\n');
     line
 }
 
 /// What a line says.
 pub(super) fn decode<T: DeserializeOwned>(line: &[u8]) -> Result<T, Unclear> {
+    decode_as(VERSION, line)
+}
+
+/// What a line of this version says.
+pub(super) fn decode_as<T: DeserializeOwned>(expected: u32, line: &[u8]) -> Result<T, Unclear> {
     #[derive(Deserialize)]
     struct Version {
         v: u32,
     }
     match serde_json::from_slice::<Line<T>>(line) {
-        Ok(line) if line.v == VERSION => Ok(line.is),
+        Ok(line) if line.v == expected => Ok(line.is),
         _ => match serde_json::from_slice::<Version>(line) {
-            Ok(version) if version.v != VERSION => Err(Unclear::Version),
+            Ok(version) if version.v != expected => Err(Unclear::Version),
             _ => Err(Unclear::Garbage),
         },
     }

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::cgroup::CgroupId;
-use super::protocol::{Ending, Unclear, decode, encode};
+use super::protocol::{SessionEnd, Unclear, decode, encode};
 use crate::os_bytes;
 use crate::private;
 
@@ -60,14 +60,14 @@ pub struct Record {
 /// What the record of a run tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing was started in this boot. It still might be, unless it is [buried](bury).
+    /// Nothing was started in this boot. It still might be, unless it has a [tombstone](write_tombstone).
     Nothing,
     /// Nothing was started, and nothing will be.
-    Buried,
+    Tombstone,
     /// The keeper lives: [adopt](super::adopt) it.
     Live(Record),
     /// The session has ended and its keeper is gone.
-    Ended(Record, Ending),
+    Ended(Record, SessionEnd),
     /// The keeper was killed: [sweep](super::sweep), then the run is lost.
     Dead(Record),
 }
@@ -76,12 +76,13 @@ pub enum Found {
 #[serde(rename_all = "snake_case")]
 enum Entry {
     Kept(Record),
-    Ended(Ending),
-    Buried {},
+    Ended(SessionEnd),
+    #[serde(rename = "buried")]
+    Tombstone {},
 }
 
 /// Looks at the record of a run.
-pub fn look(record: &Path) -> io::Result<Found> {
+pub fn read_record(record: &Path) -> io::Result<Found> {
     let mut file = match private::open(record, OFlags::RDONLY | OFlags::NONBLOCK) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
         file => file?,
@@ -90,12 +91,12 @@ pub fn look(record: &Path) -> io::Result<Found> {
     read(&mut file, live)
 }
 
-/// Makes sure that a run that has not started never will. Returns what is there: [`Found::Buried`] unless it did start.
-pub fn bury(record: &Path) -> io::Result<Found> {
+/// Makes sure that a run that has not started never will. Returns what is there: [`Found::Tombstone`] unless it did start.
+pub fn write_tombstone(record: &Path) -> io::Result<Found> {
     loop {
         let mut file = with_parents(record, || private::open(record, OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK))?;
         if !try_lock(&file, FlockOperation::NonBlockingLockExclusive)? {
-            return look(record);
+            return read_record(record);
         }
         if file.metadata()?.nlink() == 0 {
             // Its keeper has just removed it. Another one may be there by now.
@@ -106,19 +107,19 @@ pub fn bury(record: &Path) -> io::Result<Found> {
             return Ok(found);
         }
         // A keeper that has made the file, but not locked it yet, will find it written and refuse.
-        file.write_all(&encode(&Entry::Buried {}))?;
-        return Ok(Found::Buried);
+        file.write_all(&encode(&Entry::Tombstone {}))?;
+        return Ok(Found::Tombstone);
     }
 }
 
 /// Removes what is left of a session: its record and its socket. To be called once the end of the run is stored.
 /// Returns false if its keeper lives; then nothing is removed.
 pub fn forget(record: &Path) -> io::Result<bool> {
-    let socket = match look(record)? {
+    let socket = match read_record(record)? {
         Found::Live(_) => return Ok(false),
         // An empty one may be that of a keeper that is just starting. A tombstone stays: a keeper that was held up before
         // it could make its record must find it there, however late.
-        Found::Nothing | Found::Buried => return Ok(true),
+        Found::Nothing | Found::Tombstone => return Ok(true),
         Found::Ended(found, _) | Found::Dead(found) => found.socket,
     };
     for path in [socket.as_path(), record] {
@@ -150,7 +151,7 @@ impl Own {
         }
     }
 
-    /// Locks the new file and writes its first line. `None` if it was buried before it was locked.
+    /// Locks the new file and writes its first line. `None` if it had a tombstone before it was locked.
     fn begin(mut file: File, path: &Path, record: Record) -> io::Result<Option<Own>> {
         retry(|| flock(&file, FlockOperation::LockExclusive))?;
         if file.metadata()?.len() > 0 {
@@ -161,7 +162,7 @@ impl Own {
     }
 
     /// Adds the ending. It fits into the block that the first line has taken, so a full disk does not matter.
-    pub(super) fn end(&mut self, ending: &Ending) -> io::Result<()> {
+    pub(super) fn end(&mut self, ending: &SessionEnd) -> io::Result<()> {
         let mut line = encode(&Entry::Ended(ending.clone()));
         if self.torn {
             line.insert(0, b'\n');
@@ -219,7 +220,7 @@ fn read(file: &mut File, live: bool) -> io::Result<Found> {
             (Some(Entry::Kept(record)), _) if live => return Ok(Found::Live(record)),
             (Some(Entry::Kept(record)), Some(ending)) => return Ok(Found::Ended(record, ending)),
             (Some(Entry::Kept(record)), None) => return Ok(Found::Dead(record)),
-            (Some(Entry::Buried {}), _) => return Ok(Found::Buried),
+            (Some(Entry::Tombstone {}), _) => return Ok(Found::Tombstone),
             (Some(Entry::Ended(_)), _) => return Err(invalid("the record has no beginning")),
             (None, _) if !live => return Ok(Found::Nothing),
             (None, _) if Instant::now() > patience_ends => return Err(invalid("the record has no beginning")),
@@ -230,7 +231,7 @@ fn read(file: &mut File, live: bool) -> io::Result<Found> {
 }
 
 /// The first line, and the ending if there is a whole one. A line without its end was not written to the end.
-fn understand(bytes: &[u8]) -> io::Result<(Option<Entry>, Option<Ending>)> {
+fn understand(bytes: &[u8]) -> io::Result<(Option<Entry>, Option<SessionEnd>)> {
     let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
     let first = match lines.next().map(decode::<Entry>) {
         None => None,
@@ -241,7 +242,7 @@ fn understand(bytes: &[u8]) -> io::Result<(Option<Entry>, Option<Ending>)> {
     };
     let ending = lines.filter_map(|line| decode(line).ok()).find_map(|entry| match entry {
         Entry::Ended(ending) => Some(ending),
-        Entry::Kept(_) | Entry::Buried {} => None,
+        Entry::Kept(_) | Entry::Tombstone {} => None,
     });
     Ok((first, ending))
 }
@@ -259,8 +260,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("record");
         let file = File::options().append(true).create_new(true).open(&path).unwrap();
-        assert_eq!(look(&path).unwrap(), Found::Nothing, "it has not begun");
-        assert_eq!(bury(&path).unwrap(), Found::Buried);
+        assert_eq!(read_record(&path).unwrap(), Found::Nothing, "it has not begun");
+        assert_eq!(write_tombstone(&path).unwrap(), Found::Tombstone);
         let record = Record {
             run: "r-1".into(),
             owner_epoch: 1,
@@ -274,6 +275,6 @@ mod tests {
             cgroup: None,
         };
         assert!(Own::begin(file, &path, record).unwrap().is_none());
-        assert_eq!(look(&path).unwrap(), Found::Buried);
+        assert_eq!(read_record(&path).unwrap(), Found::Tombstone);
     }
 }

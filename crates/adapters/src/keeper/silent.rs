@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::time::Timespec;
 
 use super::client::{place, status_within};
-use super::record::{Found, Record, look};
+use super::record::{Found, Record, read_record};
 use crate::process::{has_exited, is_same_start, start_time};
 
 /// How often a keeper that is to end its session is looked at.
@@ -41,7 +41,7 @@ pub fn is_stopped(record: &Record) -> bool {
 
 /// Finds out whether the keeper of a run is alive and does not answer. Waits for its answer no longer than `patience`.
 pub fn silence(path: &Path, patience: Duration) -> Option<Silence> {
-    let Ok(Found::Live(record)) = look(path) else { return None };
+    let Ok(Found::Live(record)) = read_record(path) else { return None };
     if is_stopped(&record) {
         return Some(Silence::Stopped);
     }
@@ -58,7 +58,7 @@ pub fn await_end(path: &Path, grace: Duration) -> Option<(Record, Silence)> {
     let mut ask_at = Instant::now();
     let give_up = ask_at + grace + 2 * BUSY;
     loop {
-        let Ok(Found::Live(record)) = look(path) else { return None };
+        let Ok(Found::Live(record)) = read_record(path) else { return None };
         let pidfd = open(&record)?;
         if is_stopped(&record) {
             return Some((record, Silence::Stopped));

@@ -10,14 +10,10 @@ use thiserror::Error;
 pub enum NotifyError {
     /// There is no such program.
     #[error("{program} is not there")]
-    NoProgram {
-        /// Which.
-        program: String,
-    },
+    NoProgram { program: String },
     /// The program cannot be started.
     #[error("{program} cannot be started: {source}")]
     Start {
-        /// Which.
         program: String,
         /// What the system said.
         source: io::Error,
@@ -25,7 +21,6 @@ pub enum NotifyError {
     /// The program says that it failed.
     #[error("{program} ended with {how}{}", after_colon(said))]
     Exit {
-        /// Which.
         program: String,
         /// Its exit status or its signal, in words.
         how: String,
@@ -35,7 +30,6 @@ pub enum NotifyError {
     /// The program was ended because it took too long.
     #[error("{program} was ended after {}", seconds(limit))]
     Overdue {
-        /// Which.
         program: String,
         /// How long it had.
         limit: Duration,
@@ -45,7 +39,6 @@ pub enum NotifyError {
     Unusable {
         /// The server.
         host: String,
-        /// What is wrong.
         what: String,
     },
     /// The server was not reached.
@@ -84,7 +77,7 @@ pub enum NotifyError {
 
 /// What is known about a notice after an attempt that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum Delivery {
     /// It did not arrive, and may be tried again.
     Again,
     /// It did not arrive, and another attempt would end the same way.
@@ -95,15 +88,15 @@ pub enum Fate {
 
 impl NotifyError {
     /// What is known about the notice.
-    pub fn fate(&self) -> Fate {
+    pub fn delivery(&self) -> Delivery {
         match self {
-            NotifyError::Unreachable { .. } | NotifyError::Busy { .. } => Fate::Again,
+            NotifyError::Unreachable { .. } | NotifyError::Busy { .. } => Delivery::Again,
             NotifyError::NoProgram { .. }
             | NotifyError::Start { .. }
             | NotifyError::Exit { .. }
             | NotifyError::Unusable { .. }
-            | NotifyError::Refused { .. } => Fate::Final,
-            NotifyError::Overdue { .. } | NotifyError::NoAnswer { .. } => Fate::Unknown,
+            | NotifyError::Refused { .. } => Delivery::Final,
+            NotifyError::Overdue { .. } | NotifyError::NoAnswer { .. } => Delivery::Unknown,
         }
     }
 }

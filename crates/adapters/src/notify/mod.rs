@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub use command::Program;
 pub use desktop::Desktop;
-pub use error::{Fate, NotifyError};
+pub use error::{Delivery, NotifyError};
 pub use notice::Notice;
 pub use webhook::{Secret, SecretError, Webhook};
 
@@ -27,7 +27,6 @@ pub const LIMIT: Duration = Duration::from_secs(10);
 pub struct Channels {
     /// The notification service of the desktop.
     pub desktop: Option<Desktop>,
-    /// A command.
     pub command: Option<Program>,
     /// A URL.
     pub webhook: Option<Webhook>,
@@ -37,12 +36,9 @@ pub struct Channels {
     pub limit: Duration,
 }
 
-/// One of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Channel {
-    /// The desktop.
     Desktop,
-    /// The command.
     Command,
     /// The URL.
     Webhook,

@@ -33,29 +33,19 @@ pub enum SecretError {
     /// The file cannot be read.
     #[error("{path} cannot be read: {source}")]
     Read {
-        /// Which.
         path: String,
         /// What the system said.
         source: io::Error,
     },
     /// It is not a plain file.
     #[error("{path} is not a plain file")]
-    NoFile {
-        /// Which.
-        path: String,
-    },
+    NoFile { path: String },
     /// Others can read it.
     #[error("{path} is open to others (its mode is {mode:03o})")]
-    Open {
-        /// Which.
-        path: String,
-        /// Its mode.
-        mode: u32,
-    },
+    Open { path: String, mode: u32 },
     /// There is nothing in it, or more than a secret.
     #[error("{path} has {length} bytes, which is no secret")]
     Length {
-        /// Which.
         path: String,
         /// How many bytes.
         length: usize,

@@ -6,4 +6,5 @@ mod facts;
 mod meanwhile;
 mod merges;
 mod moving;
+mod saving;
 mod world;

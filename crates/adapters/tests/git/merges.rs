@@ -450,3 +450,13 @@ fn a_repository_without_a_user_gets_one() {
     let merged = world.merge("topic", MergeHow::MergeCommit);
     assert!(merged.is_ok_and(|merged| merged.has_moved()));
 }
+
+#[test]
+fn a_lock_that_a_killed_collection_has_left_holds_nothing_up() {
+    let world = diverged();
+    let lock = std::fs::File::create(world.repo().join(".git/gc.pid.lock")).unwrap();
+    lock.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(10)).unwrap();
+    let began = std::time::Instant::now();
+    world.merge("topic", MergeHow::Rebase).unwrap();
+    assert!(began.elapsed() < std::time::Duration::from_secs(30), "a collection at work would be waited for a minute");
+}

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails shall say so at once")]
 
+mod agents;
 mod command_supervisor;
 mod ends;
 mod limits;
@@ -11,4 +12,5 @@ mod pool;
 mod records;
 mod runs;
 mod silent;
+mod talking;
 mod world;

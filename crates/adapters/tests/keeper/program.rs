@@ -121,6 +121,8 @@ fn spec(dir: &Path, n: usize) -> Spec {
         stdin: None,
         grace_ms: 1_000,
         limit: None,
+        input: None,
         own_workspace: None,
+        agent: None,
     }
 }

@@ -16,12 +16,12 @@ fn a_run_with_a_record_is_not_started_again() {
     let mut second = world.start(LIVE);
     assert_eq!(second.next(), Notice::Refused(Refusal::RecordExists));
     assert_eq!(second.next(), Notice::Gone);
-    assert!(matches!(keeper::bury(&world.record()).unwrap(), Found::Live(_)), "too late");
+    assert!(matches!(keeper::write_tombstone(&world.record()).unwrap(), Found::Live(_)), "too late");
     fs::write(world.path("go"), "").unwrap();
     first.ended();
     assert_eq!(first.next(), Notice::Gone);
     assert!(matches!(until("it is gone", || not_live(&world)), Found::Ended(..)));
-    assert!(matches!(keeper::bury(&world.record()).unwrap(), Found::Ended(..)), "too late");
+    assert!(matches!(keeper::write_tombstone(&world.record()).unwrap(), Found::Ended(..)), "too late");
     assert_eq!(world.start(LIVE).next(), Notice::Refused(Refusal::RecordExists));
     assert_eq!(fs::read_to_string(world.path("starts")).unwrap(), "started\n");
 }
@@ -35,15 +35,15 @@ fn a_buried_run_never_starts() {
     let world = World::new();
     assert_eq!(world.look(), Found::Nothing);
     for _ in 0..2 {
-        assert_eq!(keeper::bury(&world.record()).unwrap(), Found::Buried);
-        assert_eq!(world.look(), Found::Buried);
+        assert_eq!(keeper::write_tombstone(&world.record()).unwrap(), Found::Tombstone);
+        assert_eq!(world.look(), Found::Tombstone);
     }
     let mut talk = world.start(LIVE);
     assert_eq!(talk.next(), Notice::Refused(Refusal::RecordExists));
     assert_eq!(talk.next(), Notice::Gone);
     assert!(!world.path("starts").exists());
     assert!(keeper::forget(&world.record()).unwrap());
-    assert_eq!(world.look(), Found::Buried, "a keeper that was held up may still come");
+    assert_eq!(world.look(), Found::Tombstone, "a keeper that was held up may still come");
 }
 
 #[test]
@@ -68,18 +68,18 @@ fn of_a_start_and_a_burial_at_once_one_wins() {
     for _ in 0..40 {
         let world = World::new();
         let mut talk = world.start("echo started >> starts");
-        let buried = keeper::bury(&world.record()).unwrap();
+        let buried = keeper::write_tombstone(&world.record()).unwrap();
         let notice = talk.next();
         match buried {
-            Found::Buried => assert_eq!(notice, Notice::Refused(Refusal::RecordExists)),
+            Found::Tombstone => assert_eq!(notice, Notice::Refused(Refusal::RecordExists)),
             Found::Live(_) | Found::Ended(..) => assert!(matches!(notice, Notice::Started { .. }), "{notice:?}"),
             Found::Nothing | Found::Dead(_) => panic!("neither: {buried:?}"),
         }
-        assert_eq!(buried == Found::Buried, !matches!(notice, Notice::Started { .. }));
-        if buried != Found::Buried {
+        assert_eq!(buried == Found::Tombstone, !matches!(notice, Notice::Started { .. }));
+        if buried != Found::Tombstone {
             talk.settled();
         }
-        assert_eq!(world.path("starts").exists(), buried != Found::Buried);
+        assert_eq!(world.path("starts").exists(), buried != Found::Tombstone);
     }
 }
 

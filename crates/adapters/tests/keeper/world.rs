@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use banksman_adapters::keeper::{self, Ending, Found, Notice, Record, Session, Spec};
+use banksman_adapters::keeper::{self, Found, Notice, Record, Session, SessionEnd, Spec};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::Timespec;
@@ -61,7 +61,9 @@ impl World {
             stdin: None,
             grace_ms: 10_000,
             limit: None,
+            input: None,
             own_workspace: None,
+            agent: None,
         }
     }
 
@@ -74,7 +76,7 @@ impl World {
     }
 
     pub(crate) fn look(&self) -> Found {
-        keeper::look(&self.record()).unwrap()
+        keeper::read_record(&self.record()).unwrap()
     }
 
     /// The record of a session that lives.
@@ -112,7 +114,7 @@ impl Drop for World {
             let record = self.path("runs").join(name);
             if let Ok(mut session) = keeper::adopt(&record, i64::MAX) {
                 session.kill(Duration::ZERO);
-                until("the session is over", || (!matches!(keeper::look(&record), Ok(Found::Live(_)))).then_some(()));
+                until("the session is over", || (!matches!(keeper::read_record(&record), Ok(Found::Live(_)))).then_some(()));
             }
         }
     }
@@ -159,16 +161,16 @@ impl Talk {
     }
 
     /// The ending, after the start.
-    pub(crate) fn ended(&mut self) -> Ending {
+    pub(crate) fn ended(&mut self) -> SessionEnd {
         match self.next() {
-            Notice::Started { .. } => self.ended(),
+            Notice::Started { .. } | Notice::Answered => self.ended(),
             Notice::Ended(ending) => ending,
             other => panic!("not ended: {other:?}"),
         }
     }
 
     /// The ending, which is acknowledged; and the keeper is gone.
-    pub(crate) fn settled(&mut self) -> Ending {
+    pub(crate) fn settled(&mut self) -> SessionEnd {
         let ending = self.ended();
         self.session.acknowledge();
         assert_eq!(self.next(), Notice::Gone);

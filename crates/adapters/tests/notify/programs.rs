@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use banksman_adapters::notify::{Channel, Channels, Desktop, Fate, NotifyError, Program, send};
+use banksman_adapters::notify::{Channel, Channels, Delivery, Desktop, NotifyError, Program, send};
 use banksman_core::NoticeKind;
 
 use crate::{nasty, none};
@@ -53,7 +53,7 @@ fn a_desktop_without_notify_send_is_said_once_and_for_all() {
     let dir = tempfile::tempdir().unwrap();
     let desktop = Desktop { program: dir.path().join("notify-send"), sound: false };
     let error = only(send(&Channels { desktop: Some(desktop), ..none(&dir) }, &nasty(NoticeKind::Test), "d-1")).unwrap_err();
-    assert!(matches!(error, NotifyError::NoProgram { .. }) && error.fate() == Fate::Final, "{error}");
+    assert!(matches!(error, NotifyError::NoProgram { .. }) && error.delivery() == Delivery::Final, "{error}");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_command_that_fails_says_why() {
     let dir = tempfile::tempdir().unwrap();
     let fail = |line: &str| only(send(&shell(&dir, line), &nasty(NoticeKind::Test), "d-1")).unwrap_err();
     let error = fail("echo first; printf '\\033[1mno such room\\n\\n' >&2; exit 3");
-    assert_eq!((error.to_string().as_str(), error.fate()), ("sh ended with exit status 3: [1mno such room", Fate::Final));
+    assert_eq!((error.to_string().as_str(), error.delivery()), ("sh ended with exit status 3: [1mno such room", Delivery::Final));
     assert_eq!(fail("kill -9 $$").to_string(), "sh ended with signal 9");
     let missing = Channels { command: Some(Program::Argv(vec!["/none/such".into()])), ..none(&dir) };
     assert_eq!(only(send(&missing, &nasty(NoticeKind::Test), "d-1")).unwrap_err().to_string(), "/none/such is not there");
@@ -102,7 +102,7 @@ fn a_command_that_takes_too_long_is_ended_with_all_that_it_started() {
     let channels = Channels { limit: Duration::from_secs(2), ..shell(&dir, line) };
     let start = Instant::now();
     let error = only(send(&channels, &nasty(NoticeKind::Test), "d-1")).unwrap_err();
-    assert!(matches!(error, NotifyError::Overdue { .. }) && error.fate() == Fate::Unknown, "{error}");
+    assert!(matches!(error, NotifyError::Overdue { .. }) && error.delivery() == Delivery::Unknown, "{error}");
     assert!(start.elapsed() < Duration::from_secs(30));
     assert!(dir.path().join("ready").exists(), "all of them were there");
     let pids = fs::read_to_string(dir.path().join("pids")).unwrap();

@@ -5,7 +5,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
-/// What it heard.
 #[derive(Debug)]
 pub(crate) struct Heard {
     pub(crate) first: String,

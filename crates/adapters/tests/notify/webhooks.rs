@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use banksman_adapters::digest;
-use banksman_adapters::notify::{Channel, Channels, Fate, NotifyError, Secret, SecretError, Webhook, send};
+use banksman_adapters::notify::{Channel, Channels, Delivery, NotifyError, Secret, SecretError, Webhook, send};
 use banksman_core::NoticeKind;
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ fn a_notice_is_posted_and_signed_and_a_repetition_can_be_told() {
     let channels = to(&dir, &server.url, Some(secret));
     for status in ["500", "429"] {
         let error = attempt(&channels).unwrap_err();
-        assert_eq!(error.fate(), Fate::Again, "{error}");
+        assert_eq!(error.delivery(), Delivery::Again, "{error}");
         assert!(error.to_string().ends_with(status) && !error.to_string().contains("hidden"), "{error}");
     }
     attempt(&channels).unwrap();
@@ -72,7 +72,7 @@ fn what_the_server_does_not_want_is_not_tried_again() {
     for answer in ["404 Gone", "401 Who"] {
         let server = Server::start(&[answer]);
         let error = attempt(&to(&dir, &server.url, None)).unwrap_err();
-        assert_eq!((error.fate(), server.heard().len()), (Fate::Final, 1), "{error}");
+        assert_eq!((error.delivery(), server.heard().len()), (Delivery::Final, 1), "{error}");
     }
 }
 
@@ -85,7 +85,7 @@ fn a_redirect_is_not_followed() {
         let answer = format!("{status} There\r\nLocation: http://{}/", elsewhere.local_addr().unwrap());
         let server = Server::start(&[&answer]);
         let error = attempt(&to(&dir, &server.url, None)).unwrap_err();
-        assert_eq!(error.fate(), Fate::Final, "{error}");
+        assert_eq!(error.delivery(), Delivery::Final, "{error}");
         server.heard();
         assert!(elsewhere.accept().is_err(), "nobody came");
     }
@@ -98,7 +98,7 @@ fn silence_after_the_request_leaves_it_open() {
     let channels = Channels { limit: Duration::from_millis(400), ..to(&dir, &server.url, None) };
     let start = Instant::now();
     let error = attempt(&channels).unwrap_err();
-    assert_eq!(error.fate(), Fate::Unknown, "{error}");
+    assert_eq!(error.delivery(), Delivery::Unknown, "{error}");
     assert!(start.elapsed() < Duration::from_secs(30));
     assert_eq!(server.heard().len(), 1);
 }
@@ -108,10 +108,10 @@ fn a_server_that_is_not_there_may_be_tried_again() {
     let dir = tempfile::tempdir().unwrap();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let error = attempt(&to(&dir, &format!("http://127.0.0.1:{port}/"), None)).unwrap_err();
-    assert_eq!(error.fate(), Fate::Again, "{error}");
+    assert_eq!(error.delivery(), Delivery::Again, "{error}");
     // A part of a name has at most 63 letters, so nobody need be asked for this one.
     let error = attempt(&to(&dir, &format!("http://{}.invalid/", "x".repeat(64)), None)).unwrap_err();
-    assert_eq!(error.fate(), Fate::Again, "{error}");
+    assert_eq!(error.delivery(), Delivery::Again, "{error}");
 }
 
 #[test]

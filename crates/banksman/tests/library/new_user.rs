@@ -96,6 +96,24 @@ fn tasks_fail_are_cancelled_and_are_waited_for_in_time() {
 }
 
 #[test]
+fn a_task_may_wait_for_the_end_of_another_and_events_are_read_from_the_beginning() {
+    let world = World::new();
+    let (client, tasks) = (world.client(), world.client().tasks());
+    let first = tasks.add("Try it").unwrap();
+    let strict = tasks.add(NewTask::new("Only after success").depends_on(&first)).unwrap();
+    let lenient = tasks.add(NewTask::new("Clean up").depends_on_end_of(&first)).unwrap();
+    assert_eq!([strict.status(), lenient.status()], [TaskStatus::Blocked, TaskStatus::Blocked]);
+    tasks.fail(&first, "no").unwrap();
+    let found = tasks.list(TaskFilter::new().title_contains("CLEAN")).unwrap();
+    assert_eq!((found.len(), found[0].status()), (1, TaskStatus::Pending), "it is over, however it ended");
+    assert_eq!(tasks.get(&strict).unwrap().status(), TaskStatus::Blocked);
+    let added = client.events_after(0).unwrap().kind("task:added").next().unwrap().unwrap();
+    assert_eq!(added.source_id(), Some(first.id().as_ref()));
+    let next = client.events_after(added.number()).unwrap().kind("task:added").next().unwrap().unwrap();
+    assert_eq!(next.source_id(), Some(strict.id().as_ref()));
+}
+
+#[test]
 fn an_item_that_is_dropped_or_panics_comes_back_until_it_is_dead() {
     let world = World::new();
     let queue = world.client().queue("q");

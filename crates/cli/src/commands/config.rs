@@ -7,7 +7,7 @@ use banksman_runtime::{Project, ProjectError};
 use clap::Args;
 use serde::Serialize;
 
-use super::Done;
+use super::ExitResult;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -33,10 +33,11 @@ subcommands! {
         List(List),
         Get(Get),
         Set(Set),
+        Unset(Unset),
     }
 }
 
-/// Show all settings with their values, their defaults and where they come from.
+/// List all settings with their values, their defaults and where they come from.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman config list\n  banksman config list --json")]
 struct List {
@@ -76,6 +77,25 @@ struct Set {
     user: bool,
 }
 
+/// Remove a setting from the project's file, or from the user's, so that its default applies.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman config unset locking.wait_timeout")]
+struct Unset {
+    /// The setting, such as locking.wait_timeout
+    key: String,
+    /// From the user's file
+    #[arg(long)]
+    user: bool,
+}
+
+#[derive(Serialize)]
+struct Removed<'a> {
+    key: &'static str,
+    value: Option<&'a str>,
+    source: &'static str,
+    file: Text<std::path::Display<'a>>,
+}
+
 /// One setting as it is shown: flags included, which the library knows nothing of.
 #[derive(Serialize)]
 struct Setting {
@@ -103,7 +123,7 @@ struct Changed<'a> {
 }
 
 impl List {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let project_file = if self.user { None } else { project_file(context)? };
         let user_file = context.surroundings().user_file;
         let settings = shown(context, project_file.as_deref())?;
@@ -112,7 +132,7 @@ impl List {
             user_file: user_file.as_deref().map(|path| Text(path.display())),
             project_file: project_file.as_deref().map(|path| Text(path.display())),
         };
-        let columns = ["KEY", "VALUE", "DEFAULT", "SOURCE", "MEANING"];
+        let columns = ["KEY", "VALUE~", "DEFAULT~??", "SOURCE?", "MEANING~???"];
         let mut human = table::render(&columns, settings.iter().map(Setting::row).collect());
         human.push('\n');
         for (title, file) in [("user", &user_file), ("project", &project_file)] {
@@ -126,7 +146,7 @@ impl List {
 }
 
 impl Get {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let project_file = if self.user { None } else { project_file(context)? };
         let settings = shown(context, project_file.as_deref())?;
         note_former(context, &self.key);
@@ -150,28 +170,21 @@ fn note_former(context: &Context, name: &str) {
 }
 
 impl Set {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         note_former(context, &self.key);
-        let (layer, file) = if self.user {
-            let missing = || Failure::new(exit::CONFIG, "CONFIG", "the user's file has no place: HOME is not set");
-            (Layer::User, context.surroundings().user_file.ok_or_else(missing)?)
-        } else {
-            let missing = |from: PathBuf| {
-                let failure = Failure::from(ProjectError::NotFound { from });
-                failure.hint("make a project with: banksman init; or set it for all projects with --user")
-            };
-            (Layer::Project, project_file(context)?.ok_or_else(|| missing(context.directory()))?)
-        };
+        let (layer, file) = place(context, self.user)?;
         let key = config::set(layer, &file, &self.key, &self.value)?;
         let value = key.shown(&self.value);
         let applies = self.applies(context, layer);
         if applies.is_none() {
-            self.tell_project(context)?;
+            tell_project(context, key.name)?;
         }
         let view = Changed { key: key.name, value: &value, file: Text(file.display()) };
         context.printer.print(&view, format!("{BOLD}{}{BOLD:#} is {value} now\n{DIM}in {}{DIM:#}", key.name, file.display()));
         if key.name == "locking.section_timeout" {
-            context.printer.note("note: it has no effect: an exclusive section is kept exactly as long as somebody works in it");
+            context
+                .printer
+                .note("note: it has no effect: an exclusive section is held exactly as long as a run or a claim is in it");
         }
         applies.iter().for_each(|note| context.printer.note(note));
         Ok(exit::OK)
@@ -194,25 +207,53 @@ impl Set {
             Err(failure) => Some(format!("note: something else is wrong still: {}", failure.message)),
         }
     }
+}
 
-    /// The limits are a row of the project, by which all its runners go: they change at once.
-    fn tell_project(&self, context: &Context) -> Result<(), Failure> {
-        if !self.key.starts_with("limits.") {
-            return Ok(());
-        }
-        let client = match context.client() {
-            Ok(client) => client,
-            // With --user there need not be a project.
-            Err(failure) if failure.exit == exit::NOT_FOUND => return Ok(()),
-            Err(failure) => return Err(failure),
-        };
-        let seed = client.config().limits();
-        let runs = Some(seed.runs).filter(|_| self.key == "limits.max_concurrent_runs");
-        let roots = Some(seed.roots).filter(|_| self.key == "limits.max_concurrent_root_tasks");
-        match client.call(Request::SetLimits { change: LimitsChange { runs, roots }, seed })? {
-            Reply::Limits(_) => Ok(()),
-            reply => Err(Failure::unexpected(&reply)),
-        }
+/// The limits are a row of the project, by which all its runners go: they change at once.
+fn tell_project(context: &Context, key: &str) -> Result<(), Failure> {
+    if !key.starts_with("limits.") {
+        return Ok(());
+    }
+    let client = match context.client() {
+        Ok(client) => client,
+        // With --user there need not be a project.
+        Err(failure) if failure.exit == exit::NOT_FOUND => return Ok(()),
+        Err(failure) => return Err(failure),
+    };
+    let seed = client.config().limits();
+    let runs = Some(seed.runs).filter(|_| key == "limits.max_concurrent_runs");
+    let roots = Some(seed.roots).filter(|_| key == "limits.max_concurrent_root_tasks");
+    match client.call(Request::SetLimits { change: LimitsChange { runs, roots }, seed })? {
+        Reply::Limits(_) => Ok(()),
+        reply => Err(Failure::unexpected(&reply)),
+    }
+}
+
+/// The file to change.
+fn place(context: &Context, is_user: bool) -> Result<(Layer, PathBuf), Failure> {
+    if is_user {
+        let missing = || Failure::new(exit::CONFIG, "CONFIG", "the user's file has no place: HOME is not set");
+        return Ok((Layer::User, context.surroundings().user_file.ok_or_else(missing)?));
+    }
+    let missing = |from: PathBuf| {
+        let failure = Failure::from(ProjectError::NotFound { from });
+        failure.hint("make a project with: banksman init; or set it for all projects with --user")
+    };
+    Ok((Layer::Project, project_file(context)?.ok_or_else(|| missing(context.directory()))?))
+}
+
+impl Unset {
+    fn run(self, context: &Context) -> ExitResult {
+        note_former(context, &self.key);
+        let (layer, file) = place(context, self.user)?;
+        let key = config::unset(layer, &file, &self.key)?;
+        let settings = shown(context, project_file(context)?.as_deref())?;
+        let setting = settings.iter().find(|setting| setting.key == key.name).expect("the settings have every key");
+        let value = setting.value.as_deref();
+        let view = Removed { key: key.name, value, source: setting.source, file: Text(file.display()) };
+        let said = value.map_or_else(|| "has no value now".into(), |value| format!("is {value} now"));
+        tell_project(context, key.name)?;
+        context.printer.result(&view, format!("{BOLD}{}{BOLD:#} {said}, by {}", key.name, setting.source))
     }
 }
 

@@ -12,7 +12,7 @@ use super::sessions::not_ended;
 use super::why::attention;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
-use crate::words;
+use crate::format;
 
 /// How much longer than the grace of a session its end may take.
 const MARGIN: Duration = Duration::from_secs(60);
@@ -46,7 +46,7 @@ impl EndWait {
     fn over(&self, client: &Client, reader: &mut Reader, run: &Run) -> Result<Failure, Failure> {
         let (_, live) = inspect::sessions(reader, client.project())?;
         let attended = live.into_iter().find(|live| live.run.id == run.id).map(|live| live.attended);
-        let waited = words::span(Dur(self.patience).span());
+        let waited = format::span(Dur(self.patience).span());
         let runner = match attended.as_ref() {
             Some(attended) if attended.life == Life::Alive => {
                 format!("; its runner {} lives, and has not ended it", attended.owner)
@@ -59,6 +59,9 @@ impl EndWait {
             .detail("run", &run.id)
             .detail("task", &run.task)
             .detail("runner", &run.owner)
-            .hint(format!("it is still to be stopped, and nothing of it is freed before; banksman why {} tells more", run.task)))
+            .hint(format!(
+                "it is still stopping, and keeps its locks and its slot until it has ended; see: banksman why {}",
+                run.task
+            )))
     }
 }

@@ -1,25 +1,26 @@
-//! What people mean by a name: the exact id, then the exact title, then a unique beginning of the id.
+//! What people mean by a name: the exact id, then the exact title, then a unique beginning of the id, then a title whatever the case, then a
+//! unique part of a title.
 
 use std::collections::BTreeSet;
 
-use banksman_core::TaskId;
 use banksman_core::backlog::{Run, Section};
-use banksman_store::{Key, Reader};
+use banksman_core::{Seq, TaskId, suggest};
+use banksman_store::{Key, Reader, TaskFilter};
 use serde_json::Value;
 
 use super::tasks::brief;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
-use crate::words;
+use crate::format;
 
 /// The task that a name means.
 pub(crate) fn task_id(reader: &mut Reader, name: &str) -> Result<TaskId, Failure> {
     let found = tasks_named(reader, name)?;
     match &found[..] {
         [id] => Ok(id.clone()),
-        [] => Err(no_task(name)),
-        several => Err(ambiguous("task", name, several.iter().map(TaskId::as_str))),
+        [] => Err(unknown_task(reader, name)?),
+        several => Err(ambiguous_task(reader, name, several)?),
     }
 }
 
@@ -27,6 +28,13 @@ pub(crate) fn task_id(reader: &mut Reader, name: &str) -> Result<TaskId, Failure
 pub(crate) fn tasks_named(reader: &mut Reader, name: &str) -> Result<Vec<TaskId>, Failure> {
     // Everything begins with nothing.
     Ok(if name.is_empty() { Vec::new() } else { reader.view().find_tasks(name)? })
+}
+
+/// Whether a task has exactly this title.
+pub(crate) fn is_title(reader: &mut Reader, title: &str) -> Result<bool, Failure> {
+    let found = tasks_named(reader, title)?;
+    let tasks = reader.view().load(&found.into_iter().map(Key::Task).collect())?.backlog.tasks;
+    Ok(tasks.values().any(|task| task.spec.title.as_str() == title))
 }
 
 /// The tasks that these names mean, each once, in this order. Nothing is done if one of them means nothing.
@@ -41,6 +49,38 @@ pub(crate) fn task_ids<'a>(reader: &mut Reader, names: impl IntoIterator<Item = 
     Ok(ids)
 }
 
+/// How many titles are compared with a name that means nothing.
+const COMPARED: usize = 2_000;
+
+/// There is no such task; perhaps one with almost that title.
+fn unknown_task(reader: &mut Reader, name: &str) -> Result<Failure, Failure> {
+    let filter = TaskFilter { hide_phases: true, ..TaskFilter::default() };
+    let (mut titles, mut next): (Vec<String>, _) = (Vec::new(), Some(Seq(0)));
+    while let Some(after) = next.filter(|_| titles.len() < COMPARED) {
+        let (page, more) = reader.view().tasks(&filter, after)?;
+        titles.extend(page.into_iter().map(|listed| listed.task.spec.title.to_string()));
+        next = more;
+    }
+    let meant = suggest::near(name, titles.iter().map(String::as_str));
+    Ok(match meant {
+        Some(title) => no_task(name).hint(format!("did you mean {}?", format::quoted(title))),
+        None => no_task(name),
+    })
+}
+
+/// Several tasks may be meant: their titles tell them apart.
+fn ambiguous_task(reader: &mut Reader, name: &str, ids: &[TaskId]) -> Result<Failure, Failure> {
+    let tasks = reader.view().load(&ids.iter().cloned().map(Key::Task).collect())?.backlog.tasks;
+    let named = ids.iter().map(|id| match tasks.get(id) {
+        Some(task) => format!("{id} ({})", brief(task.spec.title.as_str(), TITLE_WIDTH)),
+        None => id.to_string(),
+    });
+    let named: Vec<String> = named.collect();
+    let failure = ambiguous("task", name, ids.iter().map(TaskId::as_str));
+    let message = format!("{name:?} may mean more than one task: {}", named.join(", "));
+    Ok(Failure { message, ..failure })
+}
+
 /// The section that a name means.
 pub(crate) fn section(reader: &mut Reader, name: &str) -> Result<Section, Failure> {
     let sections = reader.view().load(&[Key::Sections].into())?.backlog.sections;
@@ -50,6 +90,11 @@ pub(crate) fn section(reader: &mut Reader, name: &str) -> Result<Section, Failur
     }
     let begins_so = |section: &&Section| !name.is_empty() && section.id.as_str().starts_with(name);
     let found: Vec<&Section> = sections.values().filter(begins_so).collect();
+    let folded = name.to_lowercase();
+    let is_same = |section: &&Section| section.name.as_str().to_lowercase() == folded;
+    let contains = |section: &&Section| !name.is_empty() && section.name.as_str().to_lowercase().contains(&folded);
+    let found = if found.is_empty() { sections.values().filter(is_same).collect() } else { found };
+    let found = if found.is_empty() { sections.values().filter(contains).collect() } else { found };
     match &found[..] {
         [section] => Ok((*section).clone()),
         [] => Err(no_section(name)),
@@ -78,7 +123,7 @@ pub(crate) fn no_task(name: &str) -> Failure {
 pub(crate) fn no_section(name: &str) -> Failure {
     Failure::new(exit::NOT_FOUND, "SECTION_NOT_FOUND", format!("there is no section {name:?}"))
         .detail("section", &name)
-        .hint(format!("banksman sections list shows all sections; make one with: banksman sections add {}", words::quoted(name)))
+        .hint(format!("banksman sections list shows all sections; make one with: banksman sections add {}", format::quoted(name)))
 }
 
 pub(crate) fn ambiguous<'a>(what: &str, name: &str, ids: impl Iterator<Item = &'a str>) -> Failure {

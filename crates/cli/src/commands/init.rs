@@ -1,12 +1,12 @@
-use banksman_runtime::{Place, Project};
+use banksman_runtime::{Project, StoreUrl};
 use clap::Args;
 use serde::Serialize;
 
-use super::Done;
+use super::ExitResult;
 use crate::context::Context;
 use crate::printer::{BOLD, DIM};
 
-/// Make a project in this directory.
+/// Create a project in this directory.
 ///
 /// Creates the folder `.banksman/` with the store. Only its config and runbooks belong into version control; a
 /// .gitignore in it sees to that.
@@ -30,9 +30,9 @@ struct Made<'a> {
 }
 
 impl Init {
-    pub(crate) fn run(self, context: &Context) -> Done {
+    pub(crate) fn run(self, context: &Context) -> ExitResult {
         let (directory, place) = (context.directory(), context.place()?);
-        let own_store = !self.new_id && !matches!(place, Some(Place::Postgres(_)));
+        let own_store = !self.new_id && !matches!(place, Some(StoreUrl::Postgres(_)));
         let committed = Project::committed_id(&directory).filter(|_| own_store);
         let project = match self.new_id {
             true => Project::init_with_new_id(&directory, place)?,

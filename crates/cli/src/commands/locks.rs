@@ -10,16 +10,16 @@ use banksman_store::{Key, Reader};
 use clap::Args;
 
 use super::resources::{self, AcquireFlags, Dur};
-use super::{Done, find, tasks};
+use super::{ExitResult, find, tasks};
 use crate::context::{Actor, Context, inherited_epoch};
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
-use crate::table;
+use crate::table::TableFlags;
 use crate::views::Named;
 use crate::views::events::WithEvents;
 use crate::views::resources::{Granted, LockDefinition, LockPage, LockView, Released};
-use crate::words;
 
 /// What the names of the locks of tasks and of sections begin with.
 const TASK: &str = "task:";
@@ -60,24 +60,26 @@ struct Define {
     max_hold: Option<Dur>,
 }
 
-/// Show all locks.
+/// List locks.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman locks list\n  banksman locks list --held --json")]
 struct List {
-    /// Only those that somebody holds
+    /// Only those that are held
     #[arg(long)]
     held: bool,
+    #[command(flatten)]
+    table: TableFlags,
 }
 
-/// Show one lock with its line and its recent events.
+/// Show one lock with its waiters and its recent events.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman locks show deploy")]
 struct Show {
-    /// The lock; or a task, for the lock of whoever works on it; or section:NAME, for the lock of an exclusive section
+    /// The lock; or a task, for the lock of a manual claim on it; or section:NAME, for the lock of an exclusive section
     name: Name,
 }
 
-/// Get a lock, or stand in line for it.
+/// Acquire a lock, or wait for it.
 ///
 /// Without --pid the lock is bound to no process: it expires unless `locks heartbeat` renews it. To hold a lock
 /// while a command runs, `locks run` is simpler and safer.
@@ -99,7 +101,7 @@ struct Acquire {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman locks heartbeat deploy --holder ci-42 --epoch 17")]
 struct Heartbeat {
-    /// The lock; or a task, for the lock of whoever works on it
+    /// The lock; or a task, for the lock of a manual claim on it
     name: Name,
     /// Who holds it [default: $BANKSMAN_HOLDER]
     #[arg(long, value_name = "NAME")]
@@ -109,13 +111,13 @@ struct Heartbeat {
     epoch: Option<i64>,
 }
 
-/// Give a lock back.
+/// Release a lock.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman locks release deploy --holder ci-42 --epoch 17\n  banksman locks release deploy --force"
 )]
 struct Release {
-    /// The lock; or a task, for the lock of whoever works on it
+    /// The lock; or a task, for the lock of a manual claim on it
     name: Name,
     /// Who holds it [default: $BANKSMAN_HOLDER]
     #[arg(long, value_name = "NAME")]
@@ -123,7 +125,7 @@ struct Release {
     /// The epoch of the grant [default: $BANKSMAN_LOCK_EPOCH inside of `locks run`]
     #[arg(long, value_name = "N")]
     epoch: Option<i64>,
-    /// Take it away from whoever holds it. The holder is fenced, but its work is not stopped.
+    /// Take it away from its holder. The holder is fenced, but its work is not stopped.
     #[arg(long, conflicts_with_all = ["holder", "epoch"])]
     force: bool,
 }
@@ -159,25 +161,25 @@ struct Run {
 }
 
 impl Acquire {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         resources::acquire(&context.printer, &*context.client()?, Kind::Lock, &self.name, 1, self.max_hold, &self.flags)
     }
 }
 
 impl Cleanup {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         resources::cleanup(context, Kind::Lock, self.dry_run)
     }
 }
 
 impl Run {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         resources::run(context, Kind::Lock, &self.name, 1, self.max_hold, &self.flags, &self.command)
     }
 }
 
 impl Define {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let ttl = self.ttl.map(|ttl| ttl.positive("--ttl")).transpose()?;
         let max_hold = self.max_hold.map(|max_hold| max_hold.positive("--max-hold")).transpose()?;
         let resource = resources::own_name(Kind::Lock, &self.name)?;
@@ -190,7 +192,7 @@ impl Define {
 }
 
 impl List {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let snapshot = project.reader()?.view().snapshot()?;
         let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
@@ -215,7 +217,7 @@ impl List {
             format!("no locks yet\n{DIM}try: banksman locks run deploy -- echo \"only one at a time\"{DIM:#}")
         } else {
             let rows = locks.iter().map(|(lock, state)| row(lock, state, at)).collect();
-            table::render(&["NAME", "STATE", "HOLDER", "HELD FOR>", "EXPIRES IN>", "WAITERS>"], rows)
+            self.table.render(&["NAME~", "STATE", "HOLDER~", "HELD FOR>??", "EXPIRES IN>?", "WAITERS>???"], rows)?
         };
         context.printer.result(&Named("locks", views), human)
     }
@@ -245,15 +247,15 @@ fn row(lock: &Lock, state: &str, at: Stamp) -> Vec<String> {
         State::Free => (blank(), blank(), blank()),
         State::Held(grant) => (
             grant.claim.holder.to_string(),
-            words::span(at.lease - grant.acquired.lease),
-            grant.deadline().map_or_else(|| "never".into(), |deadline| words::span(deadline - at.lease)),
+            format::span(at.lease - grant.acquired.lease),
+            grant.deadline().map_or_else(|| "never".into(), |deadline| format::span(deadline - at.lease)),
         ),
     };
     vec![lock.name.to_string(), coloured(state), holder, held_for, expires, waiters]
 }
 
 impl Show {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let mut reader = project.reader()?;
         let name = lock_name(&mut reader, &self.name)?;
@@ -264,7 +266,7 @@ impl Show {
         let state = state(&lock, at, project.host());
         let mut human = format!("{BOLD}{}{BOLD:#} is {}", lock.name, coloured(state));
         if let State::Held(grant) = &lock.state {
-            let ago = |stamp: Stamp| format!("{} ago", words::span(at.lease - stamp.lease));
+            let ago = |stamp: Stamp| format!("{} ago", format::span(at.lease - stamp.lease));
             let mut field = |name: &str, value: String| human.push_str(&format!("\n  {DIM}{name:<10}{DIM:#} {value}"));
             field("holder", grant.claim.holder.to_string());
             if !grant.claim.ancestors.is_empty() {
@@ -273,7 +275,7 @@ impl Show {
             field("epoch", grant.epoch.to_string());
             field("acquired", ago(grant.acquired));
             field("heartbeat", ago(grant.heartbeat));
-            let expiry = |deadline| format!("in {}", words::span(deadline - at.lease));
+            let expiry = |deadline| format!("in {}", format::span(deadline - at.lease));
             field("expires", grant.deadline().map_or_else(|| "never, unless its process dies".into(), expiry));
             if !grant.claim.processes.is_empty() {
                 field("pids", grant.claim.processes.iter().map(|process| process.pid.to_string()).collect::<Vec<_>>().join(", "));
@@ -283,7 +285,7 @@ impl Show {
             }
         }
         human.push_str(&resources::line_rows(&lock.waiters, at, false));
-        human.push_str(&super::events::recent(&events));
+        human.push_str(&super::events::recent(&events, &Default::default()));
         context.printer.result(&WithEvents::new(LockPage::new(&lock, state), &events), human)
     }
 }
@@ -330,12 +332,12 @@ fn epoch(name: &Name, given: Option<i64>) -> Result<Epoch, Failure> {
     let epoch = given.map(Epoch).or(inherited_epoch("lock", name.as_str())?);
     epoch.ok_or_else(|| {
         Failure::usage("which grant? --epoch is missing")
-            .hint(format!("acquire printed it; banksman locks show {} shows it too", words::quoted(name)))
+            .hint(format!("acquire printed it; banksman locks show {} shows it too", format::quoted(name)))
     })
 }
 
 impl Heartbeat {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let client = context.client()?;
         let name = lock_name(&mut client.reader()?, &self.name)?;
         let (holder, epoch) = (holder(&name, self.holder.as_ref())?, epoch(&name, self.epoch)?);
@@ -344,7 +346,7 @@ impl Heartbeat {
             (Outcome::Lock(lock::Outcome::Extended(grant)), at) => {
                 let lasts = grant.deadline().map_or_else(
                     || "it does not expire, so it needs no heartbeats".into(),
-                    |deadline| format!("expires in {}", words::span(deadline - at.lease)),
+                    |deadline| format!("expires in {}", format::span(deadline - at.lease)),
                 );
                 context.printer.result(&Granted::extended(&name, &grant), format!("extended {BOLD}{name}{BOLD:#}: {lasts}"))
             }
@@ -355,7 +357,7 @@ impl Heartbeat {
 }
 
 impl Release {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let client = context.client()?;
         let name = lock_name(&mut client.reader()?, &self.name)?;
         let input = if self.force {

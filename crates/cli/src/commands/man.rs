@@ -6,7 +6,7 @@ use clap::{Args, CommandFactory};
 use clap_mangen::Man as Page;
 use serde::Serialize;
 
-use super::Done;
+use super::ExitResult;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -28,7 +28,7 @@ struct Written<'a> {
 }
 
 impl Man {
-    pub(crate) fn run(self, context: &Context) -> Done {
+    pub(crate) fn run(self, context: &Context) -> ExitResult {
         let mut command = crate::Cli::command();
         command.build();
         match &self.target {

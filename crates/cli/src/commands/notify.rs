@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use banksman_adapters::ids;
-use banksman_adapters::notify::{self, Channel, Fate, Notice, NotifyError, SecretError};
+use banksman_adapters::notify::{self, Channel, Delivery, Notice, NotifyError, SecretError};
 use banksman_core::NoticeKind;
 use banksman_runtime::config::Settings;
 use banksman_runtime::{Outlets, Refusal, Trust};
@@ -9,7 +9,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::{Serialize, Serializer};
 
-use super::{Done, config};
+use super::{ExitResult, config};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -32,7 +32,7 @@ subcommands! {
     }
 }
 
-/// Send a notice through every channel now, and say which of them work.
+/// Send a test notice through every channel, and report which of them work.
 ///
 /// Each channel is tried once and has ten seconds. Exit 1 if one of them fails, 3 if there is none.
 #[derive(Debug, Args)]
@@ -81,7 +81,7 @@ struct Tested<'a> {
 }
 
 impl Test {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let project_file = config::project_file(context)?;
         let settings = Settings::load(&context.surroundings(), project_file.as_deref())?;
         let directory = context.directory();
@@ -131,7 +131,7 @@ fn no_channel() -> Failure {
 fn refused(channel: Channel, refusal: &Refusal) -> Attempt {
     let hint = match refusal {
         Refusal::Untrusted { .. } => "look at it with: banksman trust --show; then: banksman trust".into(),
-        Refusal::Secret(SecretError::Open { path, .. }) => format!("chmod 600 {}", crate::words::quoted(path)),
+        Refusal::Secret(SecretError::Open { path, .. }) => format!("chmod 600 {}", crate::format::quoted(path)),
         Refusal::Secret(SecretError::Read { .. } | SecretError::NoFile { .. } | SecretError::Length { .. }) => {
             "notify.webhook_secret_file must name a file of yours with nothing but the secret in it".into()
         }
@@ -144,9 +144,9 @@ fn tried((channel, result): (Channel, Result<(), NotifyError>)) -> Attempt {
     match result {
         Ok(()) => Attempt { channel, outcome: Outcome::Sent, error: None, hint: None },
         Err(error) => {
-            let outcome = match error.fate() {
-                Fate::Again | Fate::Final => Outcome::Failed,
-                Fate::Unknown => Outcome::Unknown,
+            let outcome = match error.delivery() {
+                Delivery::Again | Delivery::Final => Outcome::Failed,
+                Delivery::Unknown => Outcome::Unknown,
             };
             Attempt { channel, outcome, error: Some(error.to_string()), hint: Some(hint(channel, &error).into()) }
         }

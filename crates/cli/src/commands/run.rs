@@ -1,30 +1,33 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use banksman_core::pipeline::{Reason as Blocked, State as Stand};
-use banksman_core::task::{After, Done as How, Outcome, RetryReason, State};
-use banksman_core::{Limits, Pipeline, RunId, RunnerId, Status, TaskId};
+use banksman_core::task::{After, Outcome, RetryReason, State, TaskEnd};
+use banksman_core::{Limits, Pipeline, RunId, RunnerId, SectionId, Status, TaskId};
 use banksman_engine::why::{Attended, Life};
 use banksman_engine::{RunnerEvent, Work};
 use banksman_runtime::inspect::{self, LiveRun};
-use banksman_runtime::{Client, Error, RunOptions, Runner, Told, recover_run};
+use banksman_runtime::workspaces::{prune, removals};
+use banksman_runtime::{Client, Error, RunOptions, Runner, RunnerReport, recover_run};
 use banksman_store::Key;
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
 use super::doctor::limit_differences;
-use super::{Done, find, status};
+use super::{ExitResult, find, status, top};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::format;
 use crate::output_queue::OutputQueue;
-use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
+use crate::printer::{BOLD, CYAN, DIM, GREEN, RED, YELLOW};
 use crate::signals::Signals;
 use crate::views::Named;
 use crate::views::status::ItemsView;
-use crate::words;
 
 /// How many pipelines are looked at when those that cannot go on are named.
 const NAMED: i64 = 100;
@@ -50,6 +53,12 @@ pub(crate) struct Run {
     /// it is interrupted before
     #[arg(long)]
     until_idle: bool,
+    /// Show the screen of banksman top meanwhile; leaving it stops this runner
+    #[arg(long, conflicts_with = "json")]
+    top: bool,
+    /// Another command prints what came of it.
+    #[arg(skip)]
+    is_for_others: bool,
 }
 
 /// What came of a runner that has ended because nothing is left to do.
@@ -73,12 +82,27 @@ struct Adopted<'a> {
 }
 
 impl Run {
-    pub(crate) fn run(self, context: &Context) -> Done {
+    /// A runner that ends when nothing is left to do, and leaves it to another command to print what came of it.
+    pub(crate) fn for_others(max_runs: Option<u32>) -> Run {
+        Run { max_runs, sections: Vec::new(), until_idle: true, top: false, is_for_others: true }
+    }
+
+    /// The sections that it works in. The connection that they are looked up with is not kept: it may be one of few.
+    fn section_ids(&self, client: &Client) -> Result<Vec<SectionId>, Failure> {
+        if self.sections.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut reader = client.reader()?;
+        self.sections.iter().map(|name| Ok(find::section(&mut reader, name)?.id)).collect()
+    }
+
+    pub(crate) fn run(self, context: &Context) -> ExitResult {
+        if self.top {
+            return top::show(context, Some(self.as_command(context)?));
+        }
         let mut signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
         let client = context.client_of_nobody()?;
-        let mut reader = client.reader()?;
-        let section = |name: &String| find::section(&mut reader, name).map(|section| section.id);
-        let sections = self.sections.iter().map(section).collect::<Result<_, _>>()?;
+        let sections = self.section_ids(&client)?;
         let files = context.sessions(client.project());
         let options = RunOptions { max_runs: self.max_runs, sections, until_idle: self.until_idle };
         let runner = match Runner::new(&client, files, options) {
@@ -86,6 +110,7 @@ impl Run {
             runner => runner?,
         };
         let id = runner.id().clone();
+        sweep_workspaces(&client);
         // Whoever reads the output, or does not, holds no task up; and a signal ends this process in any case.
         let output = OutputQueue::start(context.printer.clone()).map_err(|error| Failure::system("start a thread", error))?;
         exit_after_signal(signals.as_fd()).map_err(|error| Failure::system("start a thread", error))?;
@@ -111,6 +136,10 @@ impl Run {
                 return Err(Failure::interrupted());
             }
             output.result(&Named("runner", id), left);
+            output.finish();
+            return Ok(exit::OK);
+        }
+        if self.is_for_others {
             output.finish();
             return Ok(exit::OK);
         }
@@ -142,7 +171,7 @@ impl Run {
 }
 
 /// The store is not trusted, so nothing of it is started. Sessions that live already are looked after until they end.
-fn adopt_only(context: &Context, client: &Client, signals: &mut Signals, refusal: Error) -> Done {
+fn adopt_only(context: &Context, client: &Client, signals: &mut Signals, refusal: Error) -> ExitResult {
     let (_, live) = inspect::sessions(&mut client.reader()?, client.project())?;
     let is_left = |live: &LiveRun| {
         let Attended { life, heir, asked, .. } = &live.attended;
@@ -190,6 +219,15 @@ fn blocked(client: &Client) -> Result<Vec<Pipeline>, Failure> {
 }
 
 impl Run {
+    /// The same runner as a process of its own.
+    fn as_command(&self, context: &Context) -> Result<Command, Failure> {
+        let mut args = vec!["run".to_owned()];
+        args.extend(self.max_runs.map(|runs| format!("--max-runs={runs}")));
+        args.extend(self.sections.iter().map(|section| format!("--section={section}")));
+        args.extend(self.until_idle.then(|| "--until-idle".to_owned()));
+        top::own(context, &args)
+    }
+
     /// `at most 4 runs at a time (limits.max_concurrent_runs)`.
     fn share(&self, limits: Limits) -> String {
         let runs = |number: u32| if number == 1 { "1 run".into() } else { format!("{number} runs") };
@@ -205,11 +243,11 @@ impl Run {
 }
 
 /// Why a run is being stopped.
-fn after(then: &After) -> String {
+pub(super) fn after(then: &After) -> String {
     match then {
         After::Cancel => "it is cancelled".into(),
         After::Fail { error } | After::Escalate { error } => error.to_string(),
-        After::Overtime { max } => format!("it has taken longer than {}", words::span(*max)),
+        After::Overtime { max } => format!("it has taken longer than {}", format::span(*max)),
         After::Restart => "no activity, restarting".into(),
     }
 }
@@ -232,11 +270,11 @@ struct Trouble(Option<String>);
 
 impl Trouble {
     /// What of this people have not heard yet.
-    fn filter(&mut self, told: Told) -> Vec<Told> {
+    fn filter(&mut self, told: RunnerReport) -> Vec<RunnerReport> {
         match told {
-            Told::Trouble(error) => {
+            RunnerReport::Trouble(error) => {
                 let is_known = self.0.replace(error.to_string()).is_some_and(|before| before == error.to_string());
-                if is_known { Vec::new() } else { vec![Told::Trouble(error)] }
+                if is_known { Vec::new() } else { vec![RunnerReport::Trouble(error)] }
             }
             other => {
                 self.0 = None;
@@ -247,26 +285,26 @@ impl Trouble {
 }
 
 /// What has happened, in a line for people.
-fn line(told: Told) -> Option<String> {
+fn line(report: RunnerReport) -> Option<String> {
     let name = |work: &Work| format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", work.task.spec.title, work.task.id);
-    let text = match told {
-        Told::RunnerEvent(RunnerEvent::Started(work)) => format!("{GREEN}started{GREEN:#}    {}", name(&work)),
-        Told::RunnerEvent(RunnerEvent::Adopted(work)) => format!("{YELLOW}adopted{YELLOW:#}    {}", name(&work)),
-        Told::RunnerEvent(RunnerEvent::Stuck(work)) => format!("{YELLOW}stuck{YELLOW:#}      {}", name(&work)),
-        Told::RunnerEvent(RunnerEvent::Recovered(work)) => format!("{GREEN}recovered{GREEN:#}  {}", name(&work)),
-        Told::RunnerEvent(RunnerEvent::Stopping(work)) => {
+    let text = match report {
+        RunnerReport::Event(RunnerEvent::Started(work)) => format!("{GREEN}started{GREEN:#}    {}", name(&work)),
+        RunnerReport::Event(RunnerEvent::Adopted(work)) => format!("{YELLOW}adopted{YELLOW:#}    {}", name(&work)),
+        RunnerReport::Event(RunnerEvent::Stuck(work)) => format!("{YELLOW}stuck{YELLOW:#}      {}", name(&work)),
+        RunnerReport::Event(RunnerEvent::Recovered(work)) => format!("{GREEN}recovered{GREEN:#}  {}", name(&work)),
+        RunnerReport::Event(RunnerEvent::Stopping(work)) => {
             let why = match &work.task.state {
                 State::Stopping { then, .. } => format!(": {}", after(then)),
                 _ => String::new(),
             };
             format!("{YELLOW}stopping{YELLOW:#}   {}{why}", name(&work))
         }
-        Told::RunnerEvent(RunnerEvent::Settled(task, outcome)) => {
+        RunnerReport::Event(RunnerEvent::Settled(task, outcome)) => {
             let title = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", task.spec.title, task.id);
             match outcome {
                 Outcome::Ended(Status::Completed) => {
                     let warning = match &task.state {
-                        State::Done(How::Success { warning: Some(warning), .. }) => format!(": {YELLOW}{warning}{YELLOW:#}"),
+                        State::Done(TaskEnd::Success { warning: Some(warning), .. }) => format!(": {YELLOW}{warning}{YELLOW:#}"),
                         _ => String::new(),
                     };
                     format!("{GREEN}completed{GREEN:#}  {title}{warning}")
@@ -275,28 +313,30 @@ fn line(told: Told) -> Option<String> {
                     let why = super::tasks::error(&task).map(|error| format!(": {error}")).unwrap_or_default();
                     format!("{RED}{status:<9}{RED:#}  {title}{why}")
                 }
+                Outcome::Landing => format!("{CYAN}landing{CYAN:#}    {title}"),
                 Outcome::Awaiting(children) => format!("{YELLOW}waits{YELLOW:#}      {title} for {children} children"),
                 Outcome::EndChildren => format!("{YELLOW}waits{YELLOW:#}      {title} for its children, which are being ended"),
                 _ => return None,
             }
         }
         // That its pipeline is blocked is told of the pipeline.
-        Told::RunnerEvent(RunnerEvent::Ended(_, _, Outcome::Again(RetryReason::Shortage | RetryReason::Guard))) => return None,
-        Told::RunnerEvent(RunnerEvent::Short(error)) => {
+        RunnerReport::Event(RunnerEvent::Ended(_, _, Outcome::Again(RetryReason::Shortage | RetryReason::Guard))) => return None,
+        RunnerReport::Event(RunnerEvent::Short(error)) => {
             format!("{YELLOW}waiting{YELLOW:#}    {error}; tasks stay pending, and are tried again")
         }
-        Told::RunnerEvent(RunnerEvent::Enough) => format!("{GREEN}going on{GREEN:#}   there is enough to start runs again"),
-        Told::RunnerEvent(RunnerEvent::Ended(work, ended, outcome)) => {
-            let took = words::span(ended.at - work.run.started.wall);
+        RunnerReport::Event(RunnerEvent::Enough) => format!("{GREEN}going on{GREEN:#}   there is enough to start runs again"),
+        RunnerReport::Event(RunnerEvent::Ended(work, ended, outcome)) => {
+            let took = format::span(ended.at - work.run.started.wall);
             let how = match outcome {
                 Outcome::Ended(Status::Completed) => format!("{GREEN}completed{GREEN:#}"),
                 Outcome::Ended(status) => format!("{RED}{status:<9}{RED:#}"),
                 Outcome::AwaitingDecision(_) => format!("{RED}needs you{RED:#}"),
+                Outcome::Landing => format!("{CYAN}landing{CYAN:#}  "),
                 Outcome::Awaiting(_) => format!("{YELLOW}waits{YELLOW:#}    "),
-                _ => format!("{YELLOW}again{YELLOW:#}    "),
+                _ => format!("{YELLOW}retrying{YELLOW:#} "),
             };
             let why = match outcome {
-                Outcome::Ended(Status::Completed) => String::new(),
+                Outcome::Ended(Status::Completed) | Outcome::Landing => String::new(),
                 Outcome::Awaiting(children) => format!(": it is done, {children} of its children are not"),
                 Outcome::AwaitingDecision(decision) => format!(": what now? banksman decisions show {decision}"),
                 Outcome::Again(setback) => format!(": {}", setback.words(&ended.ending)),
@@ -308,10 +348,10 @@ fn line(told: Told) -> Option<String> {
             let note = ended.note.map(|note| format!(" {DIM}({note}){DIM:#}")).unwrap_or_default();
             format!("{how}  {} {DIM}after {took}{DIM:#}{why}{note}", name(&work))
         }
-        Told::RunnerEvent(RunnerEvent::Begins(pipeline)) => {
+        RunnerReport::Event(RunnerEvent::Begins(pipeline)) => {
             format!("{GREEN}begins{GREEN:#}     {BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", pipeline.plan.name, pipeline.id)
         }
-        Told::RunnerEvent(RunnerEvent::Stands(pipeline)) => {
+        RunnerReport::Event(RunnerEvent::Stands(pipeline)) => {
             let name = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", pipeline.plan.name, pipeline.id);
             let why = super::why::detail(&pipeline, None).unwrap_or_default();
             match &pipeline.state {
@@ -323,17 +363,40 @@ fn line(told: Told) -> Option<String> {
                 Stand::Init | Stand::Checking { .. } | Stand::Running { .. } | Stand::Cancelled { .. } => return None,
             }
         }
-        Told::RunnerEvent(RunnerEvent::Unfit { worker, queue, item, error }) => {
+        RunnerReport::Event(RunnerEvent::Unfit { worker, queue, item, error }) => {
             format!("{RED}unfit{RED:#}      item {BOLD}{item}{BOLD:#} of queue {queue} for worker {worker}: {error}")
         }
-        Told::RunnerEvent(RunnerEvent::Queued(_)) => return None,
-        Told::Trouble(error) => format!("{RED}the store does not answer{RED:#}: {error}; trying again"),
-        Told::RunTrouble(run, what) => format!("{RED}run {run}{RED:#}: {what}"),
-        Told::NoticeTrouble(notice, what) => format!("{RED}cannot tell people{RED:#} \"{}\": {what}", notice.subject),
-        Told::Left { sessions, within } => {
-            let (within, what) = (words::span(within), if sessions == 1 { "session goes" } else { "sessions go" });
+        RunnerReport::Event(RunnerEvent::Landing(entry)) => super::landing::line(&entry)?,
+        RunnerReport::Event(RunnerEvent::LandingTrouble(target, error)) => {
+            format!("{YELLOW}not landing{YELLOW:#} on {target}: {error}")
+        }
+        RunnerReport::Event(RunnerEvent::Queued(_)) => return None,
+        RunnerReport::Trouble(error) => format!("{RED}the store does not answer{RED:#}: {error}; trying again"),
+        RunnerReport::RunTrouble(run, what) => format!("{RED}run {run}{RED:#}: {what}"),
+        RunnerReport::NoticeTrouble(notice, what) => {
+            format!("{RED}cannot send the notification{RED:#} \"{}\": {what}", notice.subject)
+        }
+        RunnerReport::Left { sessions, within } => {
+            let (within, what) = (format::span(within), if sessions == 1 { "session goes" } else { "sessions go" });
             format!("{YELLOW}{sessions} {what} on{YELLOW:#}, but only for {within} unless banksman run is started here again")
         }
     };
     Some(text)
+}
+
+/// How often a runner removes workspaces that nobody needs any more.
+const SWEEP: Duration = Duration::from_secs(3_600);
+
+/// Removes workspaces that nobody needs any more, beside everything else. Where the thread is killed, the next sweep goes on.
+fn sweep_workspaces(client: &Arc<Client>) {
+    let client = Arc::clone(client);
+    let sweep = move || loop {
+        // What cannot be removed is told by `doctor` and `workspaces prune`.
+        if let Ok(steps) = removals(&client) {
+            prune(&client, steps, |_, _| {});
+        }
+        std::thread::sleep(SWEEP);
+    };
+    // Without a thread the workspaces stay.
+    std::thread::Builder::new().spawn(sweep).ok();
 }

@@ -9,17 +9,17 @@ use banksman_runtime::{Client, Project};
 use banksman_store::{Key, Reader};
 use clap::Args;
 
-use super::{Done, events, find, resources};
+use super::{ExitResult, events, find, resources};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
-use crate::table;
+use crate::table::TableFlags;
 use crate::terminal::Style;
 use crate::views::events::WithEvents;
 use crate::views::sections::{Deleted, SectionPage, SectionView};
 use crate::views::{Named, Time};
-use crate::words;
 
 /// Sections: groups of tasks.
 ///
@@ -43,7 +43,7 @@ subcommands! {
     }
 }
 
-/// Make a section.
+/// Add a section.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman sections add database --exclusive")]
 struct Add {
@@ -54,10 +54,13 @@ struct Add {
     exclusive: bool,
 }
 
-/// Show all sections, with how many tasks of each kind they have.
+/// List sections, with the number of tasks in each state.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman sections list")]
-struct List {}
+struct List {
+    #[command(flatten)]
+    table: TableFlags,
+}
 
 /// Show one section.
 #[derive(Debug, Args)]
@@ -103,7 +106,7 @@ struct Page {
 }
 
 impl Add {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let id = SectionId::new(&ids::short("s")).expect("a short id is valid");
         let request = SectionRequest::Add { id, name: self.name.clone(), exclusive: self.exclusive };
         let section = kept(&*context.client()?, self.name.as_str(), request)?;
@@ -114,7 +117,7 @@ impl Add {
 }
 
 impl Update {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         if self.name.is_none() && self.exclusive.is_none() {
             return Err(Failure::usage("nothing to change").hint("give --name or --exclusive"));
         }
@@ -129,7 +132,7 @@ impl Update {
 }
 
 impl Delete {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let client = context.client()?;
         let section = find::section(&mut client.reader()?, &self.section)?;
         match client.request(SectionRequest::Delete { id: section.id.clone(), force: self.force })? {
@@ -149,7 +152,7 @@ fn kept(client: &Client, name: &str, request: SectionRequest) -> Result<Section,
 }
 
 fn refused(name: &str, outcome: &SectionOutcome) -> Failure {
-    let quoted = words::quoted(name);
+    let quoted = format::quoted(name);
     match outcome {
         SectionOutcome::Unknown => find::no_section(name),
         SectionOutcome::NameTaken(id) => {
@@ -226,7 +229,7 @@ impl Page {
             if self.section.exclusive { "yes".into() } else { "-".into() },
             cell(self.number(&[Status::Pending, Status::Review]), plain),
             cell(self.number(&[Status::Blocked]), YELLOW),
-            cell(self.number(&[Status::InProgress, Status::Stuck]), plain),
+            cell(self.number(&[Status::InProgress, Status::Stuck, Status::Landing]), plain),
             cell(self.number(&[Status::Completed]), GREEN),
             cell(self.number(&over), RED),
             self.holder.as_ref().map_or_else(String::new, |holder| works(holder, at)),
@@ -237,11 +240,11 @@ impl Page {
 /// `runner:n-7k2m9q1a for 3m12s`.
 fn works((holder, since, state): &(String, Stamp, &'static str), at: Stamp) -> String {
     let state = if *state == "held" { String::new() } else { format!(" {RED}({state}){RED:#}") };
-    format!("{holder} for {}{state}", words::span(at.lease - since.lease))
+    format!("{holder} for {}{state}", format::span(at.lease - since.lease))
 }
 
 impl List {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let mut reader = project.reader()?;
         let mut sections: Vec<Section> = reader.view().load(&[Key::Sections].into())?.backlog.sections.into_values().collect();
@@ -250,16 +253,25 @@ impl List {
         let human = if pages.is_empty() {
             format!("no sections yet\n{DIM}try: banksman sections add backend{DIM:#}")
         } else {
-            let columns =
-                ["ID", "NAME", "EXCLUSIVE", "PENDING>", "BLOCKED>", "RUNNING>", "COMPLETED>", "FAILED>", "WHO WORKS IN IT"];
-            table::render(&columns, pages.iter().map(|page| page.row(at)).collect())
+            let columns = [
+                "ID????",
+                "NAME~",
+                "EXCLUSIVE???",
+                "PENDING>",
+                "BLOCKED>",
+                "RUNNING>",
+                "COMPLETED>",
+                "FAILED>",
+                "WHO WORKS IN IT~??",
+            ];
+            self.table.render(&columns, pages.iter().map(|page| page.row(at)).collect())?
         };
         context.printer.result(&Named("sections", pages.iter().map(Page::view).collect::<Vec<_>>()), human)
     }
 }
 
 impl Show {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let mut reader = project.reader()?;
         let section = find::section(&mut reader, &self.section)?;
@@ -282,7 +294,7 @@ impl Show {
         for (status, number) in &page.counts {
             field(status.as_str(), number.to_string());
         }
-        human.push_str(&events::recent(&events));
+        human.push_str(&events::recent(&events, &Default::default()));
         context.printer.result(&WithEvents::new(page.view(), &events), human)
     }
 }

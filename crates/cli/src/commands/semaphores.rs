@@ -7,15 +7,15 @@ use banksman_core::resource::semaphore::{self, CAPACITY_LIMIT, Semaphore};
 use banksman_core::{Epoch, Grant, HolderId, Name, Stamp};
 use clap::Args;
 
-use super::Done;
+use super::ExitResult;
 use super::resources::{self, AcquireFlags, Dur};
 use crate::context::{Actor, Context, inherited_epoch};
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{BOLD, DIM};
-use crate::table;
+use crate::table::{self, TableFlags};
 use crate::views::resources::{GrantView, Granted, Released, SemaphoreDefinition, SemaphorePage, SemaphoreView};
 use crate::views::{Named, Text};
-use crate::words;
 
 /// Semaphores: a number of slots, taken in any weight, in the order of arrival.
 #[derive(Debug, Args)]
@@ -40,7 +40,7 @@ subcommands! {
     }
 }
 
-/// Make a semaphore, or change its capacity while it is in use.
+/// Create a semaphore, or change its capacity while it is in use.
 ///
 /// Holders over a smaller capacity keep what they have; waiters who ask for more than there is are refused.
 #[derive(Debug, Args)]
@@ -56,12 +56,15 @@ struct Define {
     ttl: Option<Dur>,
 }
 
-/// Show all semaphores.
+/// List semaphores.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman semaphores list")]
-struct List {}
+struct List {
+    #[command(flatten)]
+    table: TableFlags,
+}
 
-/// Show one semaphore with its holders and its line.
+/// Show one semaphore with its holders and its waiters.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman semaphores show gpu")]
 struct Show {
@@ -69,7 +72,7 @@ struct Show {
     name: Name,
 }
 
-/// Get slots, or stand in line for them.
+/// Acquire slots of a semaphore, or wait for them.
 ///
 /// A holder that acquires again with a larger weight gets more slots under the same epoch.
 #[derive(Debug, Args)]
@@ -100,7 +103,7 @@ struct Heartbeat {
     epoch: Option<i64>,
 }
 
-/// Give all slots of a holder back.
+/// Release all slots of a holder.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman semaphores release gpu --holder train-7 --epoch 21\n  banksman semaphores release gpu --holder train-7 --force"
@@ -148,25 +151,25 @@ struct Run {
 }
 
 impl Acquire {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         resources::acquire(&context.printer, &*context.client()?, Kind::Semaphore, &self.name, self.weight, None, &self.flags)
     }
 }
 
 impl Cleanup {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         resources::cleanup(context, Kind::Semaphore, self.dry_run)
     }
 }
 
 impl Run {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         resources::run(context, Kind::Semaphore, &self.name, self.weight, None, &self.flags, &self.command)
     }
 }
 
 impl Define {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         if self.capacity == 0 || self.capacity > CAPACITY_LIMIT {
             return Err(Failure::usage(format!("--capacity must be between 1 and {CAPACITY_LIMIT}")));
         }
@@ -174,14 +177,14 @@ impl Define {
         let resource = resources::own_name(Kind::Semaphore, &self.name)?;
         let config = semaphore::Config { capacity: self.capacity, ttl };
         context.client()?.ask(Command::Semaphore(resource.name, semaphore::Input::Define(config)), Vec::new())?;
-        let human = format!("defined {BOLD}{}{BOLD:#}: {}", self.name, words::slots(self.capacity));
+        let human = format!("defined {BOLD}{}{BOLD:#}: {}", self.name, format::slots(self.capacity));
         let view = SemaphoreDefinition { name: &self.name, capacity: Some(self.capacity), ttl: ttl.map(Text) };
         context.printer.result(&view, human)
     }
 }
 
 impl List {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let snapshot = project.reader()?.view().snapshot()?;
         let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
@@ -191,8 +194,8 @@ impl List {
         let human = if semaphores.is_empty() {
             format!("no semaphores yet\n{DIM}try: banksman semaphores define gpu --capacity 4{DIM:#}")
         } else {
-            let columns = ["NAME", "CAPACITY>", "AVAILABLE>", "HOLDERS>", "WAITERS>"];
-            table::render(&columns, semaphores.iter().map(Usage::row).collect())
+            let columns = ["NAME~", "CAPACITY>", "AVAILABLE>", "HOLDERS>?", "WAITERS>??"];
+            self.table.render(&columns, semaphores.iter().map(Usage::row).collect())?
         };
         context.printer.result(&Named("semaphores", views), human)
     }
@@ -261,7 +264,7 @@ impl Usage {
 }
 
 impl Show {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let mut snapshot = project.reader()?.view().snapshot()?;
         let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
@@ -281,12 +284,12 @@ impl Show {
                     (*state).to_owned(),
                     grant.claim.weight.to_string(),
                     grant.epoch.to_string(),
-                    words::span(at.lease - grant.acquired.lease),
-                    words::span(at.lease - grant.heartbeat.lease),
-                    grant.deadline().map_or_else(|| "never".into(), |deadline| words::span(deadline - at.lease)),
+                    format::span(at.lease - grant.acquired.lease),
+                    format::span(at.lease - grant.heartbeat.lease),
+                    grant.deadline().map_or_else(|| "never".into(), |deadline| format::span(deadline - at.lease)),
                 ]
             };
-            let columns = ["HOLDER", "STATE", "WEIGHT>", "EPOCH>", "HELD FOR>", "LAST HEARTBEAT>", "EXPIRES IN>"];
+            let columns = ["HOLDER~", "STATE", "WEIGHT>", "EPOCH>?", "HELD FOR>??", "LAST HEARTBEAT>????", "EXPIRES IN>???"];
             human.push_str(&format!("\n\n{}", table::render(&columns, holders.iter().map(row).collect())));
         }
         human.push_str(&resources::line_rows(&semaphore.waiters, at, true));
@@ -299,16 +302,16 @@ fn epoch(name: &Name, given: Option<i64>) -> Result<Option<Epoch>, Failure> {
 }
 
 impl Heartbeat {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let (holder, epoch) = (Actor::existing(self.holder.as_ref(), "acquire")?, epoch(&self.name, self.epoch)?);
         let command = Command::Semaphore(self.name.clone(), semaphore::Input::Heartbeat { holder, epoch });
         match context.client()?.ask(command, Vec::new())? {
             (Outcome::Semaphore(semaphore::Outcome::Extended(grant)), at) => {
                 let lasts = grant.deadline().map_or_else(
                     || "they do not expire, so they need no heartbeats".into(),
-                    |deadline| format!("they expire in {}", words::span(deadline - at.lease)),
+                    |deadline| format!("they expire in {}", format::span(deadline - at.lease)),
                 );
-                let slots = words::slots(grant.claim.weight);
+                let slots = format::slots(grant.claim.weight);
                 let view = Granted::extended(&self.name, &grant);
                 context.printer.result(&view, format!("extended {slots} of {BOLD}{}{BOLD:#}: {lasts}", self.name))
             }
@@ -319,7 +322,7 @@ impl Heartbeat {
 }
 
 impl Release {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let client = context.client()?;
         let holder = Actor::existing(self.holder.as_ref(), "acquire")?;
         let input = if self.force {

@@ -9,14 +9,14 @@ use clap::Args;
 
 use super::recording::record_ended;
 use super::tasks::brief;
-use super::{Done, pipelines, why};
+use super::{ExitResult, pipelines, why};
 use crate::context::Context;
+use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
 use crate::terminal::Style;
 use crate::views::pipelines::PipelineView;
 use crate::views::status::{Limited, Pipelines, RunnerView, StatusView};
-use crate::words;
 
 /// What there is to do when there is nothing.
 const DONE: &str = "nothing: everything is done";
@@ -30,7 +30,7 @@ const FOLLOW: &str = "nothing; banksman events --follow shows what happens";
 pub(crate) struct Status {}
 
 impl Status {
-    pub(crate) fn run(self, context: &Context) -> Done {
+    pub(crate) fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let mut reader = project.reader()?;
         record_ended(context, &project, &mut reader)?;
@@ -39,7 +39,7 @@ impl Status {
         let next = match next(&overview) {
             Some(next) => next,
             // Where workers are in force, the work comes from queues.
-            None if reader.view().load(&[Key::Crew].into())?.crew.workers.workers.is_empty() => {
+            None if reader.view().load(&[Key::Automation].into())?.automation.workers.workers.is_empty() => {
                 "add a task: banksman tasks add TITLE --run CMD".into()
             }
             None => DONE.into(),
@@ -63,7 +63,7 @@ const DEAD_QUEUES: usize = 3;
 pub(super) fn dead_items(items: &WorkItems) -> Option<String> {
     let requeue = |(queue, dead): (&Name, &DeadItems)| {
         let which = if dead.count == 1 { dead.first.to_string() } else { "--all".into() };
-        format!("banksman queues requeue {} {which}", words::quoted(queue))
+        format!("banksman queues requeue {} {which}", format::quoted(queue))
     };
     let number = if items.deaths() == 1 { "1 item is dead".into() } else { format!("{} items are dead", items.deaths()) };
     let commands = items.dead.iter().take(DEAD_QUEUES).map(requeue).collect::<Vec<_>>().join("; ");
@@ -133,7 +133,7 @@ fn goes_on(overview: &Overview) -> String {
     }
     if count(overview, Word::Review) > 0 {
         return format!(
-            "{} {} to be looked at: banksman tasks list --status review",
+            "{} {} for review: banksman tasks list --status review",
             tasks(count(overview, Word::Review)),
             waits(count(overview, Word::Review))
         );
@@ -196,7 +196,7 @@ fn human(overview: &Overview, at_phases: &BTreeMap<TaskId, Task>, next: &str, ho
     let mut text = summary(overview);
     if !overview.runs.is_empty() {
         let rows = overview.runs.iter().map(|live| run_row(live, overview)).collect();
-        text.push_str(&format!("\n\n{}", table::render(&["RUNNING", "TASK", "RUN", "RUNNER", "FOR>"], rows)));
+        text.push_str(&format!("\n\n{}", table::render(&["RUNNING~", "TASK?", "RUN???", "RUNNER~??", "FOR>"], rows)));
     }
     if !overview.pipelines.is_empty() {
         let rows = overview.pipelines.iter().map(|hosted| pipelines::row(hosted, at_phases, overview.at)).collect();
@@ -204,15 +204,15 @@ fn human(overview: &Overview, at_phases: &BTreeMap<TaskId, Task>, next: &str, ho
     }
     if !overview.runners.is_empty() {
         let rows = overview.runners.iter().map(|manned| runner_row(manned, overview, host)).collect();
-        text.push_str(&format!("\n\n{}", table::render(&["RUNNER", "STATE", "PID>", "HOST", "RUNS>", "FOR>"], rows)));
+        text.push_str(&format!("\n\n{}", table::render(&["RUNNER", "STATE", "PID>?", "HOST??", "RUNS>", "FOR>"], rows)));
     }
     if !overview.failures.is_empty() {
-        let ago = |task: &Task| words::span(overview.at.lease - task.changed.lease);
+        let ago = |task: &Task| format::span(overview.at.lease - task.changed.lease);
         let row = |task: &Task| {
             vec![format!("{RED}{}{RED:#}", task.spec.title), task.id.to_string(), ago(task), brief(error(task), 60)]
         };
         let rows = overview.failures.iter().map(row).collect();
-        text.push_str(&format!("\n\n{}", table::render(&["RECENT FAILURES", "TASK", "AGO>", "ERROR"], rows)));
+        text.push_str(&format!("\n\n{}", table::render(&["RECENT FAILURES~", "TASK??", "AGO>?", "ERROR~"], rows)));
     }
     format!("{text}\n\n{DIM}next:{DIM:#} {next}")
 }
@@ -227,7 +227,7 @@ fn summary(overview: &Overview) -> String {
             Word::Completed => GREEN,
             Word::Failed | Word::Stuck => RED,
             Word::Blocked | Word::Review => YELLOW,
-            Word::Pending | Word::InProgress | Word::Cancelled | Word::Skipped => Style::PLAIN,
+            Word::Pending | Word::InProgress | Word::Landing | Word::Cancelled | Word::Skipped => Style::PLAIN,
         };
         let by_hand = match overview.counts.by_hand {
             by_hand if by_hand > 0 && status == Word::Pending => format!(" ({by_hand} manual)"),
@@ -271,7 +271,7 @@ fn run_row(live: &LiveRun, overview: &Overview) -> Vec<String> {
         Life::Gone => format!("{} {RED}(gone){RED:#}", live.run.owner),
         Life::Unknown => format!("{} {YELLOW}(elsewhere){YELLOW:#}", live.run.owner),
     };
-    let span = words::span(overview.at.lease - live.run.started.lease);
+    let span = format::span(overview.at.lease - live.run.started.lease);
     let silent = live.attended.silence.as_ref().map(|silence| format!(" {RED}(its keeper does not answer: {silence}){RED:#}"));
     let runner = runner + &silent.unwrap_or_default();
     vec![live.title.to_string(), live.run.task.to_string(), live.run.id.to_string(), runner, span]
@@ -289,6 +289,6 @@ fn runner_row(manned: &Manned, overview: &Overview, host: &str) -> Vec<String> {
     // Without a lease all runners are on this machine.
     let place =
         if runner.terms.is_none() || *runner.process.host == *host { "here".into() } else { brief(&runner.process.host, 12) };
-    let span = words::span(overview.at.lease - runner.started.lease);
+    let span = format::span(overview.at.lease - runner.started.lease);
     vec![runner.id.to_string(), state, runner.process.pid.to_string(), place, runs, span]
 }

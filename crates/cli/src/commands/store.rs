@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 
-use banksman_runtime::{Place, Project, ProjectError};
+use banksman_runtime::{Project, ProjectError, StoreUrl};
 use banksman_store::{Copied, StoreError};
 
-use super::Done;
+use super::ExitResult;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::BOLD;
 use crate::views::Text;
-use crate::words;
 
 /// Stores: where project data is kept.
 #[derive(Debug, Args)]
@@ -92,7 +92,7 @@ struct CopiedStore<'a> {
 }
 
 impl Backup {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let printer = context.printer.clone();
         let watched = printer.is_watched();
@@ -100,7 +100,7 @@ impl Backup {
         let progress = move |bytes: u64| {
             if watched && told.elapsed() > Duration::from_secs(1) {
                 told = Instant::now();
-                printer.rewrite(&format!("{} written", words::bytes(bytes)));
+                printer.rewrite(&format!("{} written", format::bytes(bytes)));
             }
         };
         let written = project.backup(&self.file, Box::new(progress));
@@ -109,7 +109,7 @@ impl Backup {
         }
         let written = written.map_err(|error| match error {
             ProjectError::NoBackup { ref url } => {
-                let hint = format!("pg_dump --schema=banksman '{url}' > {}", words::quoted(self.file.display()));
+                let hint = format!("pg_dump --schema=banksman '{url}' > {}", format::quoted(self.file.display()));
                 Failure::usage(&error).hint(hint)
             }
             ProjectError::Store(StoreError::Exists { .. }) => {
@@ -119,7 +119,7 @@ impl Backup {
             error => error.into(),
         })?;
         let view = Written { file: Text(self.file.display()), backup: written };
-        let size = words::bytes(written.bytes);
+        let size = format::bytes(written.bytes);
         context
             .printer
             .result(&view, format!("{BOLD}{}{BOLD:#}: {size}, up to event {}", self.file.display(), written.last_event))
@@ -127,8 +127,8 @@ impl Backup {
 }
 
 impl Copy {
-    fn run(self, context: &Context) -> Done {
-        let place = |url: &str| Place::parse(url, crate::context::variable);
+    fn run(self, context: &Context) -> ExitResult {
+        let place = |url: &str| StoreUrl::parse(url, crate::context::variable);
         let project = Project::find_at(&context.directory(), Some(place(&self.from)?))?;
         let (from, to) = (project.store_url(), place(&self.to)?);
         if self.undo {
@@ -145,12 +145,12 @@ impl Copy {
             }
             copied => copied?,
         };
-        let Copied { locks, semaphores, holders, tasks, items, events } = copied;
+        let Copied { locks, semaphores, holders, tasks, items, events, messages } = copied;
         let view = CopiedStore { copied, moved: Moved { store: &url, retired: &from } };
         let human = format!(
-            "copied {BOLD}{locks}{BOLD:#} locks, {BOLD}{semaphores}{BOLD:#} semaphores, {holders} holders, {BOLD}{tasks}{BOLD:#} tasks, {BOLD}{items}{BOLD:#} items and {BOLD}{events}{BOLD:#} events; event log and tables agree\n\
+            "copied {BOLD}{locks}{BOLD:#} locks, {BOLD}{semaphores}{BOLD:#} semaphores, {holders} holders, {BOLD}{tasks}{BOLD:#} tasks, {BOLD}{items}{BOLD:#} items, {BOLD}{messages}{BOLD:#} messages and {BOLD}{events}{BOLD:#} events; event log and tables agree\n\
              {from} is retired; use the project with BANKSMAN_STORE={}",
-            words::quoted(&url)
+            format::quoted(&url)
         );
         context.printer.result(&view, human)
     }

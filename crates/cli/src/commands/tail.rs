@@ -8,14 +8,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use banksman_agents::{Family, Lines, render};
 use banksman_core::RunId;
 use banksman_core::backlog::Run;
-use banksman_runtime::{Project, Sessions};
+use banksman_runtime::{Project, Sessions, agents};
 use banksman_store::{EventFilter, Key, Reader};
 use clap::Args;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
-use super::Done;
+use super::ExitResult;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -37,17 +38,18 @@ pub(crate) struct LogFlags {
     /// Only the last so many lines
     #[arg(long, value_name = "N")]
     pub(crate) tail: Option<usize>,
-    /// Show every byte on a terminal, too, also what commands it
+    /// Show every byte as it came: the events of an agent, and on a terminal also what commands it
     #[arg(long)]
     pub(crate) raw: bool,
 }
 
 /// Prints the log of a run.
-pub(crate) fn print(context: &Context, project: &Project, run: &Run, flags: &LogFlags) -> Done {
+pub(crate) fn print(context: &Context, project: &Project, run: &Run, flags: &LogFlags) -> ExitResult {
     let path = Sessions::new(project).log(&run.id);
     let mut tail = Tail::open(&path, flags.tail).map_err(unreadable(&path))?;
+    let family = family(project, run, flags)?;
     if flags.follow {
-        return follow(context, project, &run.id, tail, flags.raw);
+        return follow(context, project, &run.id, tail, flags.raw, family);
     }
     if context.printer.json {
         let mut text = Vec::new();
@@ -63,7 +65,9 @@ pub(crate) fn print(context: &Context, project: &Project, run: &Run, flags: &Log
         };
         return context.printer.result(&view, "");
     }
-    let printed = tail.read_to(&mut Log::new(&context.printer, flags.raw)).map_err(unreadable(&path))?;
+    let mut log = Rendering::new(Log::new(&context.printer, flags.raw), family);
+    let printed = tail.read_to(&mut log).map_err(unreadable(&path))?;
+    log.finish().map_err(unreadable(&path))?;
     if printed == 0 {
         let where_ = if *run.host == *project.host().id { "" } else { ", or it runs on another machine" };
         context.printer.note(&format!("{DIM}run {} has printed nothing{where_}{DIM:#}", run.id));
@@ -71,13 +75,57 @@ pub(crate) fn print(context: &Context, project: &Project, run: &Run, flags: &Log
     Ok(exit::OK)
 }
 
+/// How the program of a run tells what it does, if that is to be shown for people.
+fn family(project: &Project, run: &Run, flags: &LogFlags) -> Result<Option<Family>, Failure> {
+    if flags.raw {
+        return Ok(None);
+    }
+    let tasks = project.reader()?.view().load(&[Key::Task(run.task.clone())].into())?.backlog.tasks;
+    Ok(tasks.get(&run.task).and_then(|task| agents::family(project, task)).filter(|family| *family != Family::Text))
+}
+
+/// Shows the events of an agent program as lines for people, and anything else as it is.
+struct Rendering<W> {
+    into: W,
+    family: Option<Family>,
+    lines: Lines,
+}
+
+impl<W: Write> Rendering<W> {
+    fn new(into: W, family: Option<Family>) -> Rendering<W> {
+        Rendering { into, family, lines: Lines::default() }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        let Some(family) = self.family else { return Ok(()) };
+        let mut text = String::new();
+        self.lines.finish(|line| render::line(family, line, &mut text));
+        self.into.write_all(text.as_bytes())
+    }
+}
+
+impl<W: Write> Write for Rendering<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(family) = self.family else { return self.into.write(bytes) };
+        let mut text = String::new();
+        self.lines.feed(bytes, |line| render::line(family, line, &mut text));
+        self.into.write_all(text.as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.into.flush()
+    }
+}
+
 /// Prints what there is and what comes, until the run ends.
-fn follow(context: &Context, project: &Project, run: &RunId, mut tail: Tail, is_raw: bool) -> Done {
+fn follow(context: &Context, project: &Project, run: &RunId, mut tail: Tail, is_raw: bool, family: Option<Family>) -> ExitResult {
     let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
     let mut reader = project.reader()?;
     let mut follower = project.follow(reader.view().last_event()?)?;
     let path = tail.path.clone();
-    let mut out = Out { printer: &context.printer, run, line: Vec::new(), log: Log::new(&context.printer, is_raw) };
+    let log = Rendering::new(Log::new(&context.printer, is_raw), family);
+    let mut out = Out { printer: &context.printer, run, line: Vec::new(), log };
     loop {
         // Before the log is read: what was printed before the end is in the log by the time of the end.
         let ended = !is_live(&mut reader, run)?;
@@ -107,6 +155,14 @@ pub(crate) fn last_lines(path: &Path, number: usize) -> Vec<String> {
         return Vec::new();
     }
     String::from_utf8_lossy(&text).lines().map(plain).collect()
+}
+
+/// The last lines of what an agent did, for people.
+pub(crate) fn rendered(family: Family, lines: &[String], number: usize) -> Vec<String> {
+    let mut text = String::new();
+    lines.iter().for_each(|line| render::line(family, line.as_bytes(), &mut text));
+    let lines: Vec<String> = text.lines().map(plain).collect();
+    lines[lines.len().saturating_sub(number)..].to_vec()
 }
 
 /// A line without what would move the cursor.
@@ -279,7 +335,7 @@ struct Out<'a> {
     printer: &'a Printer,
     run: &'a RunId,
     line: Vec<u8>,
-    log: Log<'a>,
+    log: Rendering<Log<'a>>,
 }
 
 impl Out<'_> {
@@ -293,6 +349,8 @@ impl Out<'_> {
         if !self.line.is_empty() {
             self.end_line();
         }
+        // What cannot be printed now could not be printed before.
+        self.log.finish().ok();
     }
 }
 

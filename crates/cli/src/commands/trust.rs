@@ -1,13 +1,16 @@
+use std::collections::BTreeSet;
 use std::path::Path;
 
+use banksman_core::task::Work;
 use banksman_core::{Seq, Status, TaskId, Title};
+use banksman_runtime::agents::Exposure;
 use banksman_runtime::config::{Foreign, Settings};
 use banksman_runtime::{Project, ProjectError, Trust as Trusted};
 use banksman_store::{Key, StoreError, TaskFilter};
 use clap::Args;
 use serde::Serialize;
 
-use super::{Done, config};
+use super::{ExitResult, config, tasks};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, YELLOW};
@@ -32,6 +35,10 @@ pub(crate) struct Trust {
     /// Trust nothing of this project any more. What runs already goes on; runners start nothing more, and leave
     #[arg(long)]
     revoke: bool,
+    /// Also these agents, with commas between them: what they read of this repository, and what they may do [default: those of unfinished
+    /// tasks, and agents.default]
+    #[arg(long, value_name = "AGENTS", conflicts_with = "revoke")]
+    agent: Option<String>,
 }
 
 /// What there is to trust.
@@ -40,6 +47,14 @@ struct TrustView<'a> {
     project: Text<std::path::Display<'a>>,
     store: Option<Contents>,
     keys: Vec<KeyView<'a>>,
+    agents: Vec<ExposureView>,
+}
+
+/// Something that an agent is given or executes.
+#[derive(Serialize)]
+struct ExposureView {
+    label: String,
+    trusted: bool,
 }
 
 #[derive(Serialize)]
@@ -50,7 +65,7 @@ struct KeyView<'a> {
 }
 
 impl Trust {
-    pub(crate) fn run(self, context: &Context) -> Done {
+    pub(crate) fn run(self, context: &Context) -> ExitResult {
         let missing = || Failure::from(ProjectError::NotFound { from: context.directory() });
         let project_file = config::project_file(context)?.ok_or_else(missing)?;
         let settings = Settings::load(&context.surroundings(), Some(&project_file))?;
@@ -59,6 +74,7 @@ impl Trust {
         let trust = Trusted::of_user().ok_or(ProjectError::Homeless)?;
         let foreign = settings.foreign();
         let project = with_store(context)?;
+        let exposures = self.exposures(project.as_ref(), &trust)?;
         match (self.show, self.revoke) {
             (true, _) => {}
             (false, true) => {
@@ -67,7 +83,7 @@ impl Trust {
             }
             (false, false) => {
                 project.as_ref().map(Project::trust_store).transpose()?;
-                trust.grant(&root, foreign)?;
+                trust.grant(&root, foreign, &exposures)?;
             }
         }
         let store = project.as_ref().map(Contents::of).transpose()?;
@@ -81,10 +97,54 @@ impl Trust {
             human.push("nothing in the settings of this project needs trust".into());
         }
         human.extend(foreign.iter().map(|foreign| line(foreign, trust.covers(&root, foreign))));
+        let agents = exposures
+            .iter()
+            .map(|exposure| ExposureView { label: exposure.label.clone(), trusted: trust.covers_exposure(&root, exposure) });
+        let agents: Vec<ExposureView> = agents.collect();
+        human.extend(agents.iter().map(|found| format!("{}{}", word(found.trusted), found.label.escape_debug())));
         human.push(format!("{DIM}in {}{DIM:#}", project_file.display()));
-        let view = TrustView { project: Text(root.display()), store, keys: keys.collect() };
+        let view = TrustView { project: Text(root.display()), store, keys: keys.collect(), agents };
         context.printer.result(&view, human.join("\n"))
     }
+}
+
+impl Trust {
+    /// What the agents execute that are named, used or trusted here.
+    fn exposures(&self, project: Option<&Project>, trust: &Trusted) -> Result<Vec<Exposure>, Failure> {
+        let Some(project) = project else { return Ok(Vec::new()) };
+        let config = &project.config().agents;
+        let named = self.agent.iter().chain(&config.default).flat_map(|names| names.split(','));
+        let mut names: BTreeSet<String> = named.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
+        if let Some(unknown) = names.iter().find(|name| config.profiles.get(name).is_none()) {
+            return Err(tasks::agents::unknown(project.config(), unknown));
+        }
+        // What is trusted stays so.
+        let is_trusted = |name: &str| project.exposures(name).iter().any(|found| trust.covers_exposure(project.root(), found));
+        names.extend(config.profiles.names().filter(|name| is_trusted(name)).map(str::to_owned));
+        names.extend(used_agents(project)?);
+        Ok(names.iter().flat_map(|name| project.exposures(name)).collect())
+    }
+}
+
+/// The agents of unfinished tasks.
+fn used_agents(project: &Project) -> Result<BTreeSet<String>, Failure> {
+    let (mut reader, mut used, mut next) = (project.reader()?, BTreeSet::new(), Some(Seq(0)));
+    while let Some(after) = next {
+        let (page, more) = reader.view().tasks(&unfinished(), after)?;
+        for task in page.into_iter().map(|listed| listed.task) {
+            if let Some(Work::Agent(work)) = &task.spec.work {
+                used.extend(work.agents.iter().map(|choice| choice.agent.to_string()));
+            }
+        }
+        next = more;
+    }
+    Ok(used)
+}
+
+fn unfinished() -> TaskFilter {
+    let over = [Status::Completed, Status::Failed, Status::Cancelled, Status::Skipped];
+    let statuses = Status::ALL.into_iter().filter(|status| !over.contains(status)).collect();
+    TaskFilter { statuses, ..TaskFilter::default() }
 }
 
 /// The project, if it has a store: a clone may have nothing but the settings.
@@ -125,9 +185,7 @@ struct StoredCommand {
 impl Contents {
     fn of(project: &Project) -> Result<Contents, Failure> {
         let mut reader = project.reader()?;
-        let over = [Status::Completed, Status::Failed, Status::Cancelled, Status::Skipped];
-        let statuses = Status::ALL.into_iter().filter(|status| !over.contains(status)).collect();
-        let filter = TaskFilter { statuses, ..TaskFilter::default() };
+        let filter = unfinished();
         let (mut tasks, mut commands, mut next) = (0, Vec::new(), Some(Seq(0)));
         while let Some(after) = next {
             let (page, more) = reader.view().tasks(&filter, after)?;
@@ -140,9 +198,9 @@ impl Contents {
             }
             next = more;
         }
-        let crew = reader.view().load(&[Key::Crew].into())?.crew;
+        let automation = reader.view().load(&[Key::Automation].into())?.automation;
         let id = project.store_id()?.map(|id| id.short().to_owned());
-        let (workers, routes) = (crew.workers.workers.len(), crew.routes.routes.len());
+        let (workers, routes) = (automation.workers.workers.len(), automation.routes.routes.len());
         Ok(Contents { place: project.store(), id, trusted: project.is_trusted()?, tasks, commands, workers, routes })
     }
 

@@ -1,7 +1,7 @@
 //! Decisions.
 
 use banksman_core::decision::{About, Act, State};
-use banksman_core::{Decision, DecisionId, RunId, Seq, TaskId};
+use banksman_core::{Decision, DecisionId, LandingId, Name, RunId, Seq, TaskId};
 use serde::Serialize;
 
 use super::Time;
@@ -16,6 +16,10 @@ pub(crate) struct DecisionView<'a> {
     errand: Option<Seq>,
     run: Option<&'a RunId>,
     route: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    landing: Option<&'a LandingId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<&'a Name>,
     question: &'a str,
     options: Vec<OptionView<'a>>,
     recommended: u32,
@@ -41,6 +45,11 @@ impl<'a> From<&'a Decision> for DecisionView<'a> {
             About::OutboxCommand(entry) => (None, Some(*entry), None, None),
             About::Run { run, task } => (Some(task), None, Some(run), None),
             About::Route(route) => (None, None, None, Some(&**route)),
+            About::Landing { task, .. } => (task.as_ref(), None, None, None),
+        };
+        let (landing, target) = match &question.about {
+            About::Landing { entry, target, .. } => (entry.as_ref(), Some(target)),
+            _ => (None, None),
         };
         let (state, answer, ended) = match &decision.state {
             State::Open => ("open", None, None),
@@ -55,6 +64,8 @@ impl<'a> From<&'a Decision> for DecisionView<'a> {
             errand,
             run,
             route,
+            landing,
+            target,
             question: &question.text,
             options: options.map(|(number, choice)| OptionView { number, text: &choice.text, act: choice.act }).collect(),
             recommended: question.recommended,

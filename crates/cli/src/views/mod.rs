@@ -1,8 +1,10 @@
 //! What commands print as JSON: one type per entity, made from the rows that were read. Whoever changes a field changes what programs
 //! read; `tests/all/shapes.rs` pins every one of them.
 
+pub(crate) mod bus;
 pub(crate) mod decisions;
 pub(crate) mod events;
+pub(crate) mod landing;
 pub(crate) mod pipelines;
 pub(crate) mod problems;
 pub(crate) mod queues;
@@ -14,6 +16,7 @@ pub(crate) mod status;
 pub(crate) mod tasks;
 pub(crate) mod why;
 pub(crate) mod workers;
+pub(crate) mod workspaces;
 
 use std::fmt::Display;
 
@@ -21,7 +24,7 @@ use banksman_core::{Stamp, Wall};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::words;
+use crate::format;
 
 /// A moment: RFC 3339 in UTC, with milliseconds.
 #[derive(Debug, Clone, Copy)]
@@ -29,7 +32,7 @@ pub(crate) struct Time(pub(crate) Wall);
 
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&words::rfc3339(self.0))
+        serializer.serialize_str(&format::rfc3339(self.0))
     }
 }
 

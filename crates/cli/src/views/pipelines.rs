@@ -6,7 +6,7 @@ use banksman_core::{Name, Stamp, Status, Task, TaskId, Title};
 use serde::Serialize;
 
 use super::Time;
-use crate::words;
+use crate::format;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -76,7 +76,7 @@ impl BlockedBy<'_> {
                 guard,
                 part,
                 looked_at: (looked.0 > 0).then_some(Time(*looked)),
-                next_look_at: (again.0 > 0).then(|| Time(words::wall_of(*again, at))),
+                next_look_at: (again.0 > 0).then(|| Time(format::wall_of(*again, at))),
             },
             reason => BlockedBy::Other(reason),
         })

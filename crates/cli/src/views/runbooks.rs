@@ -16,7 +16,6 @@ use super::resources::{LockDefinition, SemaphoreDefinition};
 use super::workers::{DefinitionView, RouteView};
 use crate::commands::runbooks::{guard, picture};
 
-/// One runbook with all that is in it.
 #[derive(Debug, Serialize)]
 pub(crate) struct RunbookView<'a> {
     name: &'a str,

@@ -6,7 +6,7 @@ use banksman_adapters::keeper::Silence;
 use banksman_core::{Epoch, Name, RunId, RunnerId, TaskId};
 use serde::Serialize;
 
-use super::tasks::RunEnd;
+use super::tasks::RunEndView;
 use super::{Text, Time};
 
 /// A session and its processes: their number in a list, each with its command on a page.
@@ -28,7 +28,7 @@ pub(crate) struct SessionView<'a, P> {
     pub(crate) output_bytes: Option<u64>,
     pub(crate) started_at: Time,
     #[serde(flatten)]
-    pub(crate) end: RunEnd<'a>,
+    pub(crate) end: RunEndView<'a>,
     pub(crate) signal: Option<i32>,
 }
 

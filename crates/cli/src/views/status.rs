@@ -12,7 +12,7 @@ use super::pipelines::PipelineView;
 use super::why::AttendedRun;
 use crate::commands::tasks::error;
 use crate::commands::why::life;
-use crate::words;
+use crate::format;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -100,7 +100,7 @@ impl<'a> RunnerView<'a> {
             shortage: runner.shortage.as_ref().map(|shortage| ShortageView {
                 error: &shortage.error,
                 since: Time(shortage.since.wall),
-                next_try_at: Time(words::wall_of(shortage.until, at)),
+                next_try_at: Time(format::wall_of(shortage.until, at)),
             }),
         }
     }

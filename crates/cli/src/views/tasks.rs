@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use banksman_core::agent::{AgentEnd, Usage};
 use banksman_core::backlog::{Run, Section};
 use banksman_core::event::Kind;
-use banksman_core::task::{Ending, Need, RetryReason, State, Workspace};
+use banksman_core::task::{Need, RetryReason, RunEnd, State};
 use banksman_core::{Epoch, HolderId, Label, Name, RunId, RunnerId, SectionId, Span, Status, Task, TaskId, Title};
 use banksman_store::Listed;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::landing::EntryView;
 use super::{Text, Time};
 use crate::commands::tasks::error;
-use crate::words;
+use crate::format;
 
 /// A task as it is named where another thing is described.
 #[derive(Debug, Serialize)]
@@ -102,7 +104,7 @@ struct ClaimView<'a> {
 impl ClaimView<'_> {
     fn of(task: &Task) -> Option<ClaimView<'_>> {
         let State::Manual { holder, epoch, until } = &task.state else { return None };
-        let expires_at = until.map(|until| Time(words::wall_of(until, task.changed)));
+        let expires_at = until.map(|until| Time(format::wall_of(until, task.changed)));
         Some(ClaimView { holder, epoch: *epoch, expires_at, lock: task.id.lock() })
     }
 }
@@ -114,7 +116,13 @@ pub(crate) struct TaskPage<'a> {
     #[serde(flatten)]
     pub(crate) task: TaskView<'a>,
     pub(crate) command: Option<String>,
-    pub(crate) workspace: &'a Workspace,
+    /// `none` stands for the checkout.
+    pub(crate) workspace: &'static str,
+    pub(crate) workspace_path: Option<&'a str>,
+    pub(crate) branch: Option<&'a str>,
+    /// Its last entry in a merge queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) landing: Option<EntryView<'a>>,
     pub(crate) max_duration: Option<Text<Span>>,
     pub(crate) silence_timeout: Option<Text<Span>>,
     pub(crate) retries: u32,
@@ -164,17 +172,17 @@ impl<'a> From<&'a Need> for NeedView<'a> {
 /// How a run has ended; nothing of it is known while the run lives.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct RunEnd<'a> {
+pub(crate) struct RunEndView<'a> {
     ended_at: Option<Time>,
-    ending: Option<Text<&'a Ending>>,
+    ending: Option<Text<&'a RunEnd>>,
     exit_code: Option<i32>,
     note: Option<&'a str>,
 }
 
-impl<'a> From<&'a Run> for RunEnd<'a> {
-    fn from(run: &'a Run) -> RunEnd<'a> {
-        let Some(ended) = &run.ended else { return RunEnd::default() };
-        RunEnd {
+impl<'a> From<&'a Run> for RunEndView<'a> {
+    fn from(run: &'a Run) -> RunEndView<'a> {
+        let Some(ended) = &run.ended else { return RunEndView::default() };
+        RunEndView {
             ended_at: Some(Time(ended.at)),
             ending: Some(Text(&ended.ending)),
             exit_code: ended.ending.exit_code(),
@@ -194,13 +202,68 @@ pub(crate) struct RunView<'a> {
     runner: &'a RunnerId,
     started_at: Time,
     #[serde(flatten)]
-    end: RunEnd<'a>,
+    end: RunEndView<'a>,
     signal: Option<i32>,
     verdict: Option<&'static str>,
     /// The former name of the verdict.
     setback: Option<&'static str>,
     error: Option<&'a str>,
     log: String,
+    /// What its agent came to, if an agent did the work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent: Option<AgentEndView<'a>>,
+}
+
+/// What an agent came to.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AgentEndView<'a> {
+    agent: &'a Name,
+    verdict: &'static str,
+    text: &'a str,
+    session: Option<&'a str>,
+    model: Option<&'a str>,
+    turns: u32,
+    #[serde(flatten)]
+    tokens: TokensView,
+    /// What the program reports, in millionths of a dollar; of a subscriber that is the list price.
+    cost_micros: Option<u64>,
+}
+
+/// Tokens.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TokensView {
+    input_tokens: u64,
+    output_tokens: u64,
+    cache_read_tokens: u64,
+    cache_write_tokens: u64,
+}
+
+impl<'a> From<&'a AgentEnd> for AgentEndView<'a> {
+    fn from(end: &'a AgentEnd) -> AgentEndView<'a> {
+        AgentEndView {
+            agent: &end.agent,
+            verdict: end.verdict.as_str(),
+            text: &end.text,
+            session: end.session.as_deref(),
+            model: end.model.as_deref(),
+            turns: end.turns,
+            tokens: end.usage.into(),
+            cost_micros: end.cost_micros,
+        }
+    }
+}
+
+impl From<Usage> for TokensView {
+    fn from(usage: Usage) -> TokensView {
+        TokensView {
+            input_tokens: usage.input,
+            output_tokens: usage.output,
+            cache_read_tokens: usage.cache_read,
+            cache_write_tokens: usage.cache_write,
+        }
+    }
 }
 
 impl<'a> RunView<'a> {
@@ -220,6 +283,7 @@ impl<'a> RunView<'a> {
             setback: verdict,
             error: ended.and_then(|ended| ended.error.as_deref()),
             log: log.display().to_string(),
+            agent: ended.and_then(|ended| ended.agent.as_deref()).map(Into::into),
         }
     }
 }

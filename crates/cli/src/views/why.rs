@@ -7,8 +7,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Time;
+use super::landing::EntryView;
 use super::pipelines::PipelineView;
-use super::tasks::RunEnd;
+use super::tasks::RunEndView;
 use crate::commands::why::{Reason, life};
 
 /// The same keys whatever the answer is.
@@ -30,6 +31,9 @@ pub(crate) struct WhyView<'a> {
     pub(crate) error: Option<String>,
     pub(crate) output: Option<&'a Value>,
     pub(crate) pipeline: Option<PipelineView<'a>>,
+    /// Where its work is in a merge queue, or why it left one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) landing: Option<EntryView<'a>>,
     pub(crate) item: Option<ItemView<'a>>,
 }
 
@@ -70,19 +74,19 @@ pub(crate) struct RunView<'a> {
     run: AttendedRun<'a>,
     heir: Option<&'a RunnerId>,
     #[serde(flatten)]
-    end: RunEnd<'a>,
+    end: RunEndView<'a>,
     keeper_pid: Option<i32>,
     child_pid: Option<i32>,
 }
 
 impl<'a> RunView<'a> {
-    fn new(run: AttendedRun<'a>, heir: Option<&'a RunnerId>, end: RunEnd<'a>, session: Option<&Session>) -> RunView<'a> {
+    fn new(run: AttendedRun<'a>, heir: Option<&'a RunnerId>, end: RunEndView<'a>, session: Option<&Session>) -> RunView<'a> {
         let (keeper_pid, child_pid) = (session.map(|session| session.keeper), session.map(|session| session.child));
         RunView { run, heir, end, keeper_pid, child_pid }
     }
 
     pub(crate) fn live(run: &'a Attended) -> RunView<'a> {
-        RunView::new(run.into(), run.heir.as_ref(), RunEnd::default(), run.session.as_ref())
+        RunView::new(run.into(), run.heir.as_ref(), RunEndView::default(), run.session.as_ref())
     }
 
     pub(crate) fn ended(run: &'a Run) -> RunView<'a> {

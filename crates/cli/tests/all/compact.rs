@@ -30,7 +30,6 @@ fn mark(world: &World) -> Mark {
     world.project().reader().unwrap().view().mark().unwrap()
 }
 
-/// All rows.
 fn rows(world: &World) -> (Coordination, Backlog) {
     let everything = world.project().reader().unwrap().view().everything().unwrap();
     (everything.coordination, everything.backlog)

@@ -122,7 +122,7 @@ fn request(dice: &mut Dice, model: &Model) -> Request {
         let input = match dice.roll(12) {
             0 => lock::Input::Define(lock::Config { ttl: dice.chance(2).then(|| Span::from_ms(40)), max_hold: None }),
             1..=4 => lock::Input::Acquire(ask(dice, 1)),
-            5 | 6 => lock::Input::Look { ticket },
+            5 | 6 => lock::Input::Poll { ticket },
             7 => lock::Input::Leave { ticket },
             8 => lock::Input::Heartbeat { holder, epoch },
             9 | 10 => lock::Input::Release { holder, epoch },
@@ -140,7 +140,7 @@ fn request(dice: &mut Dice, model: &Model) -> Request {
                 ttl: dice.chance(2).then(|| Span::from_ms(40)),
             }),
             1..=4 => semaphore::Input::Acquire(ask(dice, weight)),
-            5 | 6 => semaphore::Input::Look { ticket },
+            5 | 6 => semaphore::Input::Poll { ticket },
             7 => semaphore::Input::Leave { ticket },
             8 => semaphore::Input::Heartbeat { holder, epoch },
             9 | 10 => semaphore::Input::Release { holder, epoch },

@@ -74,6 +74,16 @@ fn the_demo_reads_well_without_colours_in_80_columns() {
     stage.assert_nothing_is_left();
 }
 
+#[test]
+fn the_demo_of_landing_proves_what_it_says() {
+    let stage = Stage::new();
+    let said = stage.demo(&["--git"]).end();
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
+    assert_eq!(said.stdout.lines().filter(|line| line.starts_with("✓ ")).count(), 6, "{}", said.stdout);
+    assert!(said.stdout.contains('≈'), "the time in the merge queue is drawn: {}", said.stdout);
+    stage.assert_nothing_is_left();
+}
+
 /// At a moment with a runner, and at one without.
 #[test]
 fn an_interrupted_demo_cleans_up() {

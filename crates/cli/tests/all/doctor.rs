@@ -1,5 +1,6 @@
 //! `doctor --fix`: what is found stays until it is asked for, is repaired then, and is gone afterwards.
 
+use crate::postgres::{self, Server};
 use crate::world::{World, until};
 
 #[test]
@@ -22,4 +23,24 @@ fn fix_releases_what_the_dead_hold() {
     assert_eq!((&fixed["verdict"], &fixed["entries"][0]["fixed"]), (&"fixed".into(), &"released".into()), "{fixed}");
     assert!(world.holder("left").is_none() && world.holder("kept").is_some());
     assert_eq!(holders(&["doctor"])["verdict"], "ok");
+}
+
+#[test]
+fn doctor_tells_what_the_database_server_has_left() {
+    let server_of = |world: &World| {
+        let checks = world.data(&["doctor"])["checks"].clone();
+        checks.as_array().unwrap().iter().find(|check| check["check"] == "server").cloned()
+    };
+    assert_eq!(server_of(&World::on_sqlite()), None, "there is no server");
+    let roomy = World::at(postgres::fresh_database());
+    roomy.ok(&["init"]);
+    assert_eq!(server_of(&roomy).unwrap()["verdict"], "ok");
+
+    let small = Server::start_with(|_| vec!["max_connections=12".into()]);
+    let world = World::at(small.url("postgres"));
+    world.ok(&["init"]);
+    let found = server_of(&world).unwrap();
+    let said = found["findings"][0].as_str().unwrap();
+    assert!(said.contains("of 9 connections are left") && said.ends_with("0 % full"), "{said}");
+    assert_eq!(found["verdict"], "note");
 }

@@ -31,7 +31,7 @@ fn ended_alone(world: &World, exit: &str) -> String {
     assert_eq!(runner.end().code, 0);
     world.touch("go");
     let record = world.path().join(".banksman/runs").join(&run);
-    let ended = || matches!(banksman_adapters::keeper::look(&record), Ok(banksman_adapters::keeper::Found::Ended(..)));
+    let ended = || matches!(banksman_adapters::keeper::read_record(&record), Ok(banksman_adapters::keeper::Found::Ended(..)));
     until("its session has ended", ended);
     run
 }
@@ -290,7 +290,7 @@ fn the_end_of_a_session_without_a_runner_wakes_who_waits_and_comes_before_a_canc
     std::fs::write(world.path().join("go-two"), "").unwrap();
     until("it has ended", || {
         !world.path().join(".banksman/runs").join(&two).exists() || {
-            let record = banksman_adapters::keeper::look(&world.path().join(".banksman/runs").join(&two));
+            let record = banksman_adapters::keeper::read_record(&world.path().join(".banksman/runs").join(&two));
             matches!(record, Ok(banksman_adapters::keeper::Found::Ended(..)))
         }
     });

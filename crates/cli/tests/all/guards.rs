@@ -121,43 +121,43 @@ fn a_lock_of_the_dead_is_free() {
 }
 
 #[test]
-fn issues_are_tasks() {
+fn tasks_are_asked_about() {
     let world = World::new();
     runbook(
         &world,
         "r",
         &[
-            ("all", "{ issues_complete = { } }"),
-            ("must", r#"{ issues_complete = { label = "must" } }"#),
-            ("back", r#"{ issues_complete = { section = "backend" } }"#),
-            ("lost", r#"{ issues_complete = { section = "nowhere" } }"#),
-            ("these", r#"{ issues_complete = { ids = [{ var = "id" }] } }"#),
-            ("open", r#"{ no_blocked_issues = { label = "must" } }"#),
-            ("failed", r#"{ issues_complete = { status = "failed" } }"#),
+            ("all", "{ tasks_complete = { } }"),
+            ("must", r#"{ tasks_complete = { label = "must" } }"#),
+            ("back", r#"{ tasks_complete = { section = "backend" } }"#),
+            ("lost", r#"{ tasks_complete = { section = "nowhere" } }"#),
+            ("these", r#"{ tasks_complete = { ids = [{ var = "id" }] } }"#),
+            ("open", r#"{ no_blocked_tasks = { label = "must" } }"#),
+            ("failed", r#"{ tasks_complete = { status = "failed" } }"#),
         ],
     );
     passes(&world, "all");
-    fails(&world, "lost", "not known: issues of section nowhere unknown: there is no such section");
+    fails(&world, "lost", "not known: tasks of section nowhere unknown: there is no such section");
     world.ok(&["sections", "add", "backend"]);
     let add = |args: &[&str]| world.data(&[&["tasks", "add"], args].concat())["id"].as_str().unwrap().to_owned();
     let first = add(&["First", "--label", "must", "--section", "backend"]);
     let second = add(&["Second", "--label", "must", "--depends-on", &first]);
     add(&["Third"]);
-    fails(&world, "all", &format!("issue {first} is pending (3 of 3 not completed)"));
-    fails(&world, "must", &format!("issue {first} is pending (2 of 2 not completed)"));
-    fails(&world, "open", &format!("issue {second} is blocked (1 of 2 are blocked)"));
+    fails(&world, "all", &format!("task {first} is pending (3 of 3 not completed)"));
+    fails(&world, "must", &format!("task {first} is pending (2 of 2 not completed)"));
+    fails(&world, "open", &format!("task {second} is blocked (1 of 2 are blocked)"));
     assert_eq!(
         failing(&world, &["these", "--var", &format!("id={second}")]).unwrap(),
-        format!("issue {second} is blocked (1 of 1 not completed)")
+        format!("task {second} is blocked (1 of 1 not completed)")
     );
     passes(&world, "failed");
     world.ok(&["tasks", "update", &first, "--status", "completed"]);
     passes(&world, "back");
     passes(&world, "open");
-    fails(&world, "must", &format!("issue {second} is pending (1 of 2 not completed)"));
+    fails(&world, "must", &format!("task {second} is pending (1 of 2 not completed)"));
     assert_eq!(failing(&world, &["these", "--var", &format!("id={first}")]), None);
     let nothing = failing(&world, &["these", "--var", "id=t-none"]).unwrap();
-    assert_eq!(nothing, "not known: issues t-none unknown: there is no task t-none");
+    assert_eq!(nothing, "not known: tasks t-none unknown: there is no task t-none");
     assert_eq!(failing(&world, &["these"]).unwrap(), "not known: the variable id has no value");
 }
 
@@ -209,7 +209,7 @@ fn branches() {
         ],
     );
     let ask = |guard: &str, branch: &str| failing(&world, &[guard, "--var", &format!("b={branch}")]);
-    assert!(ask("exists", "main").unwrap().starts_with("not known: branch main cannot be looked at (git for-each-ref failed: "));
+    assert!(ask("exists", "main").unwrap().starts_with("not known: branch main cannot be checked (git for-each-ref failed: "));
     repository(&world);
     branch(&world, "topic", "a", "a\n");
     assert_eq!(ask("exists", "topic"), None);

@@ -111,12 +111,18 @@ fn a_guard_that_blocks_for_too_long_asks_a_person_and_ends_an_idle_runner() {
 #[test]
 fn a_guard_that_only_a_person_can_change_does_not_keep_an_idle_runner_and_a_held_lock_does() {
     let world = World::new();
-    let guard = "[guard.taken]\ncondition = { lock_held = \"turn\" }\n[guard.quiet]\ncondition = { lock_free = \"gate\" }\n";
-    let phases = way(&[("one", "run = 'true'\npre = \"taken\""), ("two", "run = 'true'\npre = \"quiet\"")]);
+    let guard = "[guard.taken]\ncondition = { lock_held = \"turn\" }\n[guard.quiet]\ncondition = { lock_free = \"gate\" }\n\
+                 [guard.made]\ncondition = { file_exists = \"made\" }\n";
+    let phases = way(&[("one", "run = 'true'\npre = [\"taken\", \"made\"]"), ("two", "run = 'true'\npre = \"quiet\"")]);
     world.book(&format!("{phases}\n{guard}"));
     let id = world.begin(&[]);
+    // That the other guard asks the world outside changes nothing.
     let said = world.start(&["run", "--until-idle"]).end();
     assert!(said.code == 7 && said.stdout.contains(&format!("{id} needs you: guard taken: lock turn is free")), "{said:?}");
+    let why = world.data(&["why", &id]);
+    let wakes = why["reasons"][0]["wakes"].as_str().unwrap();
+    assert!(wakes.starts_with("it continues when lock turn is acquired; a notification is sent in 29m"), "{wakes}");
+    std::fs::write(world.path().join("made"), "").unwrap();
     let gate = hold(&world, "gate");
     hold(&world, "turn");
     let runner = world.runner(&["--until-idle"]);
@@ -138,8 +144,8 @@ fn a_lock_that_blocks_for_long_is_told_once_and_whoever_unblocks_is_on_record() 
     hold(&world, "gate");
     let id = world.begin(&[]);
     let _runner = world.runner(&[]);
-    let may_block_on = || world.ok(&["why", &id]).contains("it may block for");
-    until("it is overdue", || world.stands(&id) == "blocked one" && !may_block_on());
+    let is_told_later = || world.ok(&["why", &id]).contains("a notification is sent in");
+    until("it is overdue", || world.stands(&id) == "blocked one" && !is_told_later());
     until("people were told", || world.has("notices") && world.read("notices").contains("lock gate is held by bob"));
     assert_eq!(world.stands(&id), "blocked one", "a release wakes it");
     world.ok(&["pipelines", "unblock", &id]);

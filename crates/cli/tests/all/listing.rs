@@ -83,3 +83,24 @@ fn a_long_list_is_read_page_by_page() {
     assert_eq!(world.run(&["tasks", "list", "--all", "--limit", "3"]).code, 2);
     assert!(world.run(&["tasks", "list", "--limit", "3"]).stderr.contains("tasks list --limit 3 --after "));
 }
+
+#[test]
+fn names_forgive() {
+    let world = World::new();
+    for title in ["Build the release", "Run the tests", "Run the linters", "Copy a, b and c"] {
+        world.ok(&["tasks", "add", title]);
+    }
+    let title = |name: &str| world.data(&["tasks", "show", name])["title"].as_str().unwrap().to_owned();
+    assert_eq!(title("build THE release"), "Build the release");
+    assert_eq!(title("linters"), "Run the linters");
+    assert_eq!(title("release"), "Build the release");
+    let (code, error) = world.error(&["tasks", "show", "run the"]);
+    let message = error["message"].as_str().unwrap();
+    assert!(code == 2 && message.contains("(Run the tests)") && message.contains("(Run the linters)"), "{error}");
+    let (code, error) = world.error(&["tasks", "show", "Biuld the release"]);
+    assert_eq!((code, error["hint"].as_str()), (4, Some("did you mean 'Build the release'?")), "{error}");
+    // What looks like a pattern is none.
+    assert_eq!(world.error(&["tasks", "show", "%"]).0, 4);
+    world.ok(&["tasks", "add", "After", "--depends-on", "Copy a, b and c"]);
+    assert_eq!(world.data(&["ls", "--search", "after"])["tasks"].as_array().unwrap().len(), 1);
+}

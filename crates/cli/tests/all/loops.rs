@@ -124,7 +124,7 @@ fn an_earlier_attempt_that_says_done_is_fenced() {
         "if [ $BANKSMAN_ATTEMPT = 0 ]; then echo $BANKSMAN_RUN_EPOCH > epoch; exit 1; fi
         {BANKSMAN} tasks done --epoch $(cat epoch) --json > second; echo $? > code"
     );
-    let id = add_loop(&world, "late", &script, &["--max-restarts", "3", "--restart-delay", "700ms"]);
+    let id = add_loop(&world, "late", &script, &["--max-attempts", "3", "--restart-delay", "700ms"]);
     let runner = world.runner(&["--until-idle"]);
     until("it rests", || resting(&world, &id).is_some());
     // Also while no attempt is at it.
@@ -145,7 +145,7 @@ fn an_earlier_attempt_that_says_done_is_fenced() {
 fn there_are_as_many_attempts_as_allowed_and_then_it_has_failed() {
     let world = World::new();
     for (key, default) in [
-        ("loop.max_restarts", "100"),
+        ("loop.max_attempts", "100"),
         ("loop.restart_delay", "1s"),
         ("loop.child_wait", "300s"),
         ("loop.on_children_timeout", "warn"),
@@ -154,10 +154,10 @@ fn there_are_as_many_attempts_as_allowed_and_then_it_has_failed() {
     }
     for allowed in [1, 4] {
         let id =
-            add_loop(&world, &format!("{allowed} times"), "echo x >> tries; exit 4", &["--max-restarts", &allowed.to_string()]);
+            add_loop(&world, &format!("{allowed} times"), "echo x >> tries; exit 4", &["--max-attempts", &allowed.to_string()]);
         assert_eq!(world.run_all(), 7);
         let task = world.task(&id);
-        let error = format!("not done after {allowed} attempts, and max_restarts is {allowed}; the last one: exit status 4");
+        let error = format!("not done after {allowed} attempts, and max_attempts is {allowed}; the last one: exit status 4");
         assert_eq!((&task["attempts"], &task["error"]), (&allowed.into(), &error.into()));
         let counts = ["started", "restarting", "failed"].map(|word| told(&world, &id, word).len());
         assert_eq!(counts, [allowed, allowed - 1, 1]);
@@ -166,7 +166,7 @@ fn there_are_as_many_attempts_as_allowed_and_then_it_has_failed() {
     // The settings say how many, unless the command line does; and they are kept with the task.
     world.ok(&["config", "set", "loop.max_restarts", "2"]);
     let id = add_loop(&world, "by settings", "exit 4", &[]);
-    world.ok(&["config", "set", "loop.max_restarts", "9"]);
+    world.ok(&["config", "set", "loop.max_attempts", "9"]);
     assert_eq!(world.run_all(), 7);
     assert_eq!(world.task(&id)["attempts"], 2);
     world.check();
@@ -175,7 +175,7 @@ fn there_are_as_many_attempts_as_allowed_and_then_it_has_failed() {
 #[test]
 fn the_rest_between_two_attempts_is_kept() {
     let world = World::new();
-    let id = add_loop(&world, "rests", "exit 1", &["--max-restarts", "2", "--restart-delay", "1500ms"]);
+    let id = add_loop(&world, "rests", "exit 1", &["--max-attempts", "2", "--restart-delay", "1500ms"]);
     let runner = world.runner(&["--until-idle"]);
     until("it rests", || resting(&world, &id).is_some());
     let due = resting(&world, &id).unwrap();
@@ -212,8 +212,8 @@ fn a_directory_in_the_place_of_done_is_an_error_before_and_after_an_attempt() {
 #[test]
 fn to_exit_with_0_or_to_print_done_is_no_verdict() {
     let world = World::new();
-    let silent = add_loop(&world, "silent", "true", &["--max-restarts", "2"]);
-    let liar = add_loop(&world, "liar", "echo DONE; echo 'the task is DONE' >&2; touch DONE", &["--max-restarts", "2"]);
+    let silent = add_loop(&world, "silent", "true", &["--max-attempts", "2"]);
+    let liar = add_loop(&world, "liar", "echo DONE; echo 'the task is DONE' >&2; touch DONE", &["--max-attempts", "2"]);
     assert_eq!(world.run_all(), 7);
     for id in [silent, liar] {
         let restarting = told(&world, &id, "restarting");
@@ -400,7 +400,7 @@ fn a_runner_that_is_killed_during_the_rest_is_followed_by_one_that_goes_on() {
         &world,
         "goes on",
         "echo $BANKSMAN_ATTEMPT >> tries; exit 1",
-        &["--max-restarts", "3", "--restart-delay", "800ms"],
+        &["--max-attempts", "3", "--restart-delay", "800ms"],
     );
     for number in 1..=2 {
         let runner = world.runner(&[]);
@@ -422,7 +422,7 @@ fn a_runner_that_is_killed_during_the_rest_is_followed_by_one_that_goes_on() {
 fn an_attempt_that_is_lost_with_its_runner_counts_once() {
     let world = World::new();
     let script = format!("echo $$ > pid; test $BANKSMAN_ATTEMPT = 1 && {TOUCH} && exit; {}", wait_for("never"));
-    let id = add_loop(&world, "lost", &script, &["--max-restarts", "2"]);
+    let id = add_loop(&world, "lost", &script, &["--max-attempts", "2"]);
     let runner = world.runner(&[]);
     let child = pid_in(&world, "pid");
     until("its processes are known", || everything(&world).backlog.runs.values().any(|run| run.session.is_some()));

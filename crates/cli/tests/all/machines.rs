@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use banksman_core::backlog::Run;
-use banksman_core::task::Ending;
+use banksman_core::task::RunEnd;
 use banksman_core::{Lease, RunnerId, Span, Status, TaskId};
 use banksman_engine::{Reply, Request, RunOutcome, RunRequest, Seen, Work};
 use banksman_store::Snapshot;
@@ -100,8 +100,8 @@ impl Site {
         assert_eq!(self.lines("begun").len(), 2);
         assert_eq!(self.lines("ended").len(), 1);
         let runs = self.runs();
-        let endings: Vec<&Ending> = runs.iter().map(|run| &run.ended.as_ref().unwrap().ending).collect();
-        assert_eq!(endings, [&Ending::Lost, &Ending::Exited(0)], "{runs:?}");
+        let endings: Vec<&RunEnd> = runs.iter().map(|run| &run.ended.as_ref().unwrap().ending).collect();
+        assert_eq!(endings, [&RunEnd::Lost, &RunEnd::Exited(0)], "{runs:?}");
         assert!(runs.iter().all(|run| run.lease.is_none()));
         let rows = self.rows();
         assert_eq!(rows.backlog.tasks[task].status(), Status::Completed);

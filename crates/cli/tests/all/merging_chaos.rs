@@ -26,10 +26,10 @@ const TRIES: u32 = 8;
 const REASONS: [&str; 3] = ["the checkout at ", "conflict in ", "the branch main was moved by others meanwhile"];
 
 /// A small generator, so that a seed tells all that is not a matter of time.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -38,7 +38,7 @@ impl Random {
 }
 
 /// Makes branches that each change, add and remove a file, which no other does.
-fn branches(world: &World, count: usize) {
+pub(crate) fn branches(world: &World, count: usize) {
     repository(world);
     let mut script = String::from("commit refs/heads/base\nmark :1\ncommitter t <t@example.invalid> 0 +0000\ndata 4\nbase\n");
     script.push_str("from refs/heads/main^0\n");

@@ -131,7 +131,7 @@ fn errors_name_tasks_by_the_titles_that_people_type() {
 #[test]
 fn the_last_attempt_is_counted_and_its_verdict_has_one_name() {
     let world = World::new();
-    let id = add_loop(&world, "stubborn", "exit 3", &["--max-restarts", "3", "--restart-delay", "0s"]);
+    let id = add_loop(&world, "stubborn", "exit 3", &["--max-attempts", "3", "--restart-delay", "0s"]);
     assert_eq!(world.run_all(), 7);
     let page = world.ok(&["tasks", "show", &id]);
     assert!(page.contains("3 of at most 3 attempts made"), "{page}");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use banksman_core::decision::About;
 use banksman_core::task::retry::{OnTimeout, Policy};
-use banksman_core::task::{Done, State};
+use banksman_core::task::{State, TaskEnd};
 use banksman_core::{Name, Span, Task, TaskId};
 use banksman_runtime::Client;
 use banksman_store::EventRow;
@@ -94,7 +94,7 @@ fn plan(number: u64) -> Vec<&'static str> {
 
 fn hand_over(client: &Client, number: u64) -> TaskId {
     let policy = Policy {
-        max_restarts: NonZeroU32::new(RESTARTS).unwrap(),
+        max_attempts: NonZeroU32::new(RESTARTS).unwrap(),
         delay: Span::from_ms(100),
         child_wait: Span::from_secs(60),
         on_children_timeout: OnTimeout::Fail,
@@ -188,7 +188,7 @@ fn night(tasks: u64) {
     let mut counts = BTreeMap::new();
     for (number, id) in (0..).zip(&ids) {
         let task = &rows.backlog.tasks[id];
-        let ended = judge(&world, task, &plan(number), &rows.backlog, &events);
+        let ended = check_end(&world, task, &plan(number), &rows.backlog, &events);
         match number {
             0..4 | 7..10 => assert_eq!(ended, "failed", "{task:?}"),
             4..7 => assert_eq!(ended, "parked", "{task:?}"),
@@ -225,7 +225,7 @@ fn write_agent(world: &World) {
 }
 
 /// How a task ended, after a look whether that is right.
-fn judge(
+fn check_end(
     world: &World,
     task: &Task,
     plan: &[&str],
@@ -246,14 +246,14 @@ fn judge(
     assert!(started.windows(2).all(|pair| pair[1] == pair[0] || pair[1] == pair[0] + 1), "{started:?}: {what}");
     let open: Vec<_> = backlog.decisions.values().filter(|it| it.question.about == About::Task(task.id.clone())).collect();
     match &task.state {
-        State::Done(Done::Success { output, .. }) => {
+        State::Done(TaskEnd::Success { output, .. }) => {
             assert!(["file", "say", "sleepy"].contains(&&*last), "{what}");
             assert_eq!(output.is_some(), last == "say", "{what}");
             assert!(open.is_empty(), "{what}");
             "completed"
         }
-        State::Done(Done::Failed { error }) => {
-            let right = format!("not done after {RESTARTS} attempts, and max_restarts is {RESTARTS}; the last one: ");
+        State::Done(TaskEnd::Failed { error }) => {
+            let right = format!("not done after {RESTARTS} attempts, and max_attempts is {RESTARTS}; the last one: ");
             let reason = error.strip_prefix(&*right).unwrap_or_else(|| panic!("{what}"));
             let reasons: &[&str] = match &*last {
                 "crash" => &["exit status 3", "killed by signal 11"],

@@ -65,7 +65,7 @@ fn each_thing_is_told_once() {
     world.ok(&["decisions", "resolve", decision.as_str(), "2"]);
     assert_eq!(world.run_all(), 7);
     let told = notices(&world);
-    let failed = format!("task_failed failed: silent: given up by decision {decision}");
+    let failed = format!("task_failed failed: silent: marked as failed by decision {decision}");
     assert_eq!(told.iter().filter(|notice| **notice == failed).count(), 1, "{told:?}");
     world.check();
 }
@@ -117,7 +117,7 @@ fn it_is_not_finished_while_something_goes_on() {
     let world = world(KEEP);
     world.ok(&["config", "set", "task.silence_timeout", "10m"]);
     world.add(&["long", "--run", &wait_for("go")]);
-    world.add(&["rests", "--loop", "--max-restarts", "2", "--restart-delay", "500ms", "--run", "exit 1"]);
+    world.add(&["rests", "--loop", "--max-attempts", "2", "--restart-delay", "500ms", "--run", "exit 1"]);
     world.add(&["short", "--run", "true"]);
     let runner = world.runner(&["--until-idle"]);
     world.until_status("rests", "failed");
@@ -166,7 +166,8 @@ fn what_the_project_wants_told_and_nobody_trusts_is_said_where_it_runs() {
     world.add(&["breaks", "--run", "exit 3"]);
     let said = world.start(&["run", "--until-idle"]).end();
     assert_eq!((said.code, world.has("theirs")), (7, false), "{said:?}");
-    let words = "cannot tell people \"failed: breaks\": command: notify.command comes with the project and is not trusted";
+    let words =
+        "cannot send the notification \"failed: breaks\": command: notify.command comes with the project and is not trusted";
     assert!(said.stderr.contains(words), "{said:?}");
     assert!(everything(&world).backlog.outbox.is_empty());
     world.check();

@@ -112,7 +112,7 @@ impl Server {
     }
 
     /// What the server has said of itself.
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(log_of(&self.dir)).unwrap_or_default()
     }
 

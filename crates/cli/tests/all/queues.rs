@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use banksman_core::queue::{Hold, Input, Outcome, State};
 use banksman_core::{HolderId, Name};
-use banksman_runtime::{Client, Place, Project};
+use banksman_runtime::{Client, Project, StoreUrl};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -252,7 +252,7 @@ fn what_is_advised_can_be_done() {
     world.ok(&["queues", "define", "q", "--max-length", "1"]);
     world.ok(&["queues", "push", "q", "1"]);
     let (_, error) = world.error(&["queues", "push", "q", "2"]);
-    assert_eq!(error["hint"], "banksman queues show q tells what is in it", "it was one");
+    assert_eq!(error["hint"], "banksman queues show q shows what is in it", "it was one");
     let (_, error) = world.error(&["queues", "complete", "q", "q-3", "--epoch", "1"]);
     assert!(error["hint"].as_str().unwrap().contains("that take printed"), "{error}");
     let large = format!("1\n\"{}\"", "x".repeat(70_000));
@@ -283,11 +283,11 @@ fn what_breaks_a_line_is_spelt_out_for_people() {
     own(&world, "fail", "q", "a", &held, &["--error", "first\r\nsecond\rthird"]);
     let shown = world.ok(&["queues", "show", "q", &held.0]);
     assert!(shown.contains(r"first\r\nsecond\rthird") && !shown.contains('\r'), "{shown}");
-    for args in [vec!["events"], vec!["queues", "show", "q"]] {
+    for args in [vec!["events", "--raw"], vec!["events"], vec!["queues", "show", "q"]] {
         let told = world.ok(&args);
-        assert!(told.contains(r"error=first\r\nsecond\rthird") && !told.contains('\r'), "{told}");
+        assert!(told.contains(r"first\r\nsecond\rthird") && !told.contains('\r'), "{told}");
     }
-    assert_eq!(world.ok(&["events"]).lines().count(), world.events().len());
+    assert_eq!(world.ok(&["events", "--raw"]).lines().count(), world.events().len());
 }
 
 #[test]
@@ -457,7 +457,7 @@ const THREADS: &str = "QUEUE_THREADS";
 fn worker() {
     let Ok(holder) = std::env::var(WORKER) else { return };
     let holder = HolderId::new(&holder).unwrap();
-    let place = std::env::var("BANKSMAN_STORE").ok().map(|url| Place::parse(&url, |_| None).unwrap());
+    let place = std::env::var("BANKSMAN_STORE").ok().map(|url| StoreUrl::parse(&url, |_| None).unwrap());
     let client = Project::find_at(std::path::Path::new("."), place).unwrap().open().unwrap();
     let threads: usize = std::env::var(THREADS).unwrap().parse().unwrap();
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(|| work(&client, &holder)))));

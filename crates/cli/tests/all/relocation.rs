@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use banksman_core::event::{CustomKind, Event, Source};
-use banksman_runtime::{Error, Place, Project};
+use banksman_runtime::{Error, Project, StoreUrl};
 use banksman_store::StoreError;
 
 use crate::postgres;
@@ -76,7 +76,7 @@ fn no_write_is_lost_between_the_copy_and_the_retirement() {
         (copied, writer.join().unwrap())
     });
     assert_eq!(said.code, 0, "{said:?}");
-    let place = Place::parse(&new, |_| None).unwrap();
+    let place = StoreUrl::parse(&new, |_| None).unwrap();
     let project = Project::find_at(world.path(), Some(place)).unwrap();
     let copied = project.reader().unwrap().view().snapshot().unwrap().seq.0;
     assert_eq!(copied, last, "what was acknowledged last is the last that was copied");

@@ -44,7 +44,7 @@ fn mismatch(shape: &Value, value: &Value, at: &str) -> Option<String> {
     }
 }
 
-fn check(shape: &Value, value: &Value, what: &str) {
+pub(crate) fn check(shape: &Value, value: &Value, what: &str) {
     assert_eq!(mismatch(shape, value, "data"), None, "{what}");
 }
 
@@ -149,12 +149,37 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
         ("semaphores release", vec!["semaphores", "release", "gpu", "--holder", "a"], released),
         ("semaphores cleanup", vec!["semaphores", "cleanup"], cleaned),
         ("events emit", vec!["events", "emit", "deploy:done"], json!({ "id": "number", "kind": "string" })),
+        (
+            "bus post",
+            vec!["bus", "post", "INFO", "hello", "--author", "ada"],
+            json!({ "seq": "number", "id": "string", "isNew": "bool" }),
+        ),
+        (
+            "bus read",
+            vec!["bus", "read"],
+            json!({ "messages": [{
+                "seq": "number", "id": "string", "timestamp": "time", "type": "string", "task": "string?", "run": "string?", "author": "string",
+                "replyTo": "string?", "body": "string", "attachments": [], "attempts": "number", "waitedMs": "number",
+            }] }),
+        ),
+        (
+            "bus stats",
+            vec!["bus", "stats"],
+            json!({
+                "messages": "number", "attempts": "number", "retries": "number", "waitedMs": "number", "longestWaitMs": "number", "bytes": "number",
+                "lastSeq": "number?",
+                "types": [{
+                    "type": "string", "messages": "number", "attempts": "number", "waitedMs": "number", "longestWaitMs": "number", "bytes": "number",
+                }],
+            }),
+        ),
+        ("bus export", vec!["bus", "export", "bus.jsonl"], json!({ "file": "string", "messages": "number" })),
         ("events", vec!["events"], json!({ "events": [event()], "compactedThrough": "number?" })),
         (
             "events compact",
             vec!["events", "compact", "--keep-events", "2"],
             json!({
-                "dryRun": "bool", "removed": "number", "compactedThrough": "number?", "kept": "number", "unheard": "number?", "keptSince": "time?",
+                "dryRun": "bool", "removed": "number", "removedMessages": "number", "compactedThrough": "number?", "kept": "number", "unheard": "number?", "keptSince": "time?",
                 "size": { "before": "number", "after": "number", "free": "number?" },
             }),
         ),
@@ -190,6 +215,7 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
                     "routes": "number", "commands": [{ "task": "string", "title": "string", "command": "string" }],
                 },
                 "keys": [{ "key": "string", "value": "string", "trusted": "bool" }],
+                "agents": [],
             }),
         ),
         (
@@ -226,16 +252,39 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
             }),
         ),
         ("completions", vec!["completions", "bash"], script),
+        (
+            "agents list",
+            vec!["agents", "list"],
+            json!({ "agents": [{
+                "account": "string", "agent": "string", "installed": "bool", "level": "string", "model": "string?",
+                "output": "string", "program": "string",
+            }] }),
+        ),
+        ("timeline", vec!["timeline"], json!({ "beganAt": "time", "svg": "string?", "timeline": "any" })),
+        (
+            "report",
+            vec!["report"],
+            json!({
+                "from": "time", "to": "time", "completed": "any", "failed": "any", "cancelled": "any", "needsYou": "any",
+                "blocked": "number", "pending": "number", "running": "number", "runs": "number", "retries": "number",
+                "mostAtOnce": "number", "workedMs": "number", "spendMicros": "number",
+            }),
+        ),
         ("man", vec!["man"], json!({ "page": "string" })),
         ("man", vec!["man", "pages"], json!({ "directory": "string", "pages": ["string"] })),
     ]
 }
 
 /// These leave stdout to the command that they run.
-const PASS_THROUGH: [&str; 2] = ["locks run", "semaphores run"];
+const PASS_THROUGH: [&str; 6] = ["top", "sessions attach", "locks run", "semaphores run", "workspaces open", "tasks open"];
 
 /// These are only there for their verbs.
-const NOUNS: [&str; 14] = [
+const NOUNS: [&str; 19] = [
+    "agents",
+    "bus",
+    "workspaces",
+    "recover",
+    "landing",
     "locks",
     "semaphores",
     "queues",
@@ -252,9 +301,38 @@ const NOUNS: [&str; 14] = [
     "pipelines",
 ];
 
-/// They need two stores, a SQLite store, a live run, or a decision: their shapes are checked in `relocation.rs`, `backup.rs`, `tasks.rs`
-/// and `decisions.rs`.
-const ELSEWHERE: [&str; 5] = ["store copy", "store backup", "tasks heartbeat", "decisions show", "decisions resolve"];
+/// They need two stores, a SQLite store, a live run, a decision, or a worktree: their shapes are checked in `relocation.rs`, `backup.rs`,
+/// `tasks.rs`, `decisions.rs`, `landing.rs`, `worktrees.rs`, `agents.rs` and `config.rs`. Short forms print what the long ones do.
+const ELSEWHERE: [&str; 28] = [
+    "agents check",
+    "agents show",
+    "do",
+    "config unset",
+    "logs",
+    "ls",
+    "ps",
+    "sessions nudge",
+    "store copy",
+    "store backup",
+    "tasks heartbeat",
+    "decisions show",
+    "decisions resolve",
+    "workspaces list",
+    "workspaces show",
+    "workspaces diff",
+    "workspaces remove",
+    "workspaces prune",
+    "recover list",
+    "recover show",
+    "recover restore",
+    "tasks diff",
+    "land",
+    "landing list",
+    "landing show",
+    "landing pause",
+    "landing resume",
+    "landing remove",
+];
 
 #[test]
 fn every_verb_prints_exactly_what_it_promises() {

@@ -32,18 +32,24 @@ fn fresh_histories_agree_with_the_pure_core() {
 
 #[test]
 #[ignore = "takes long: make soak"]
-fn fresh_histories_of_queues_agree_with_the_pure_core() {
-    fresh(20, |seed| crate::queues_model::history(seed, 400));
+fn a_thousand_killed_landings_leave_nothing_half_done() {
+    fresh(1, |seed| crate::landing_killed::kill_landings(250, seed));
 }
 
 #[test]
 #[ignore = "takes long: make soak"]
-fn fresh_histories_of_workers_agree_with_a_list_on_paper() {
-    fresh(20, |seed| crate::workers_model::history(seed, 300));
+fn eight_runners_that_are_killed_a_hundred_times_lose_and_double_nothing() {
+    crate::fleet::kill_runners(1_000, 100);
 }
 
 #[test]
 #[ignore = "takes long: make soak"]
-fn fresh_calls_about_pipelines_agree_with_a_naive_model() {
-    fresh(50, |seed| crate::pipelines_model::history(seed, 200));
+fn a_claim_on_postgres_reads_little_beside_a_hundred_thousand_tasks() {
+    crate::fleet::claims_read_little(100_000);
+}
+
+#[test]
+#[ignore = "takes long: make soak"]
+fn two_hundred_tasks_land_while_everything_is_killed() {
+    fresh(1, |seed| crate::landing_chaos::chaos(200, 300, seed));
 }

@@ -1,9 +1,9 @@
 //! `banksman status`, and what a runner tells of the queue.
 
 use banksman_adapters as adapters;
-use banksman_core::backlog::{Ended, Runner};
+use banksman_core::backlog::{RunEndRecord, Runner};
 use banksman_core::resource::grant::Address;
-use banksman_core::task::Ending;
+use banksman_core::task::RunEnd;
 use banksman_core::{Lease, Limits, RunId, RunnerId, Span, Stamp, Wall};
 use banksman_engine::{Dispatcher, Options, RunnerAction, RunnerEvent, RunnerInput};
 use banksman_runtime::Client;
@@ -74,7 +74,10 @@ impl Puppet<'_> {
             process: client.this_process().clone(),
             sections: Vec::new(),
             max_runs: None,
-            watching: Vec::new(),
+            until_idle: false,
+            idle: None,
+            woken: None,
+            has_duty: false,
             started: Stamp { lease: Lease(0), wall: Wall(0) },
             seen: Lease(0),
             terms: None,
@@ -123,7 +126,9 @@ impl Puppet<'_> {
                 RunnerAction::Done => return true,
                 RunnerAction::Notify(entry, _) => self.dispatcher.on(RunnerInput::CommandDone(entry, Ok(())), now),
                 RunnerAction::Check(_) => unreachable!("there are no loops here"),
-                RunnerAction::CheckGuards(_) | RunnerAction::StopGuards(_) => unreachable!("there are no pipelines here"),
+                RunnerAction::CheckGuards(_) | RunnerAction::StopGuards(_) | RunnerAction::Land(_) => {
+                    unreachable!("there are no pipelines here, and nothing lands")
+                }
                 RunnerAction::Recover(_)
                 | RunnerAction::Pulse(..)
                 | RunnerAction::Kill(_)
@@ -140,7 +145,7 @@ impl Puppet<'_> {
 
     fn end_one(&mut self) {
         let run = self.live.remove(0);
-        self.dispatcher.on(RunnerInput::Ended(run.clone(), Ended::new(Ending::Exited(0), Wall(0), None)), Lease(0));
+        self.dispatcher.on(RunnerInput::Ended(run.clone(), RunEndRecord::new(RunEnd::Exited(0), Wall(0), None)), Lease(0));
     }
 }
 

@@ -139,6 +139,22 @@ fn certificates(dir: &std::path::Path) {
     openssl("x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.crt -days 2 -extfile names");
 }
 
+#[test]
+fn those_who_share_a_folder_wake_each_other_without_the_server() {
+    let server = Server::start_with(|_| vec!["log_statement=all".into()]);
+    let world = World::at(server.url("postgres"));
+    world.ok(&["init"]);
+    let epoch = world.data(&["locks", "acquire", "x", "--holder", "first", "--ttl", "1h"])["epoch"].to_string();
+    let waiter = world.start(&["locks", "acquire", "x", "--holder", "second", "--ttl", "1h"]);
+    world.until_line("x", 1);
+    world.ok(&["locks", "release", "x", "--holder", "first", "--epoch", &epoch]);
+    assert_eq!(waiter.end().code, 0);
+    let log = server.log();
+    let notified: Vec<&str> = log.lines().filter(|line| line.contains("$1 = 'banksman_")).collect();
+    assert!(notified.iter().all(|line| line.contains("'banksman_bell_")), "only followers are told: {notified:#?}");
+    assert!(log.contains("LISTEN \"banksman_"), "those on other machines could wake it too");
+}
+
 #[cfg(feature = "tls")]
 #[test]
 fn a_connection_by_network_is_encrypted_and_the_server_is_checked() {

@@ -1,12 +1,12 @@
 //! Whoever does not answer, or does not read, holds up nobody else: keepers and runners that are stopped, pipes in the places
 //! of files, output that nobody takes. None of it depends on the store.
 
-use std::io::Read;
+use std::io::{PipeReader, Read};
 use std::os::fd::AsFd;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::postgres;
@@ -184,19 +184,16 @@ fn a_runner_whose_output_nobody_reads_goes_on_and_ends_when_asked() {
     if postgres::wanted() {
         return;
     }
-    let tasks = 60;
-    unread_output(tasks, |mut runner, world| {
-        let done = || world.data(&["status"])["byStatus"]["completed"].as_u64() == Some(tasks);
-        until("all are done", done);
+    unread_output(60, |mut runner, _pipe| {
         let asked = Instant::now();
-        kill_process(Pid::from_raw(i32::try_from(runner.0.id()).unwrap()).unwrap(), Signal::TERM).unwrap();
+        runner.signal(Signal::TERM);
         runner.0.wait().unwrap();
         assert!(asked.elapsed() < Duration::from_secs(40), "{:?}", asked.elapsed());
     });
 }
 
 /// Runs so many tasks with a pipe for the output that has room for a few lines.
-pub(crate) fn unread_output(tasks: u64, then: impl FnOnce(Running, &World)) {
+fn unread_output(tasks: u64, then: impl FnOnce(Running, PipeReader)) {
     let world = World::on_sqlite();
     let lines: String = (0..tasks).map(|n| format!("{{\"title\": \"T{n}\", \"run\": \"true\"}}\n")).collect();
     std::fs::write(world.path().join("tasks.jsonl"), lines).unwrap();
@@ -204,25 +201,20 @@ pub(crate) fn unread_output(tasks: u64, then: impl FnOnce(Running, &World)) {
     let (read, write) = std::io::pipe().unwrap();
     rustix::pipe::fcntl_setpipe_size(write.as_fd(), 4_096).unwrap();
     let runner = world.command(&["run"]).stdout(Stdio::null()).stderr(write).spawn().unwrap();
-    then(Running(runner), &world);
-    drop(read);
+    until("all are done", || world.data(&["status"])["byStatus"]["completed"].as_u64() == Some(tasks));
+    then(Running(runner), read);
     world.check();
 }
 
 #[test]
 #[ignore = "a thousand tasks"]
 fn a_thousand_tasks_into_a_pipe_that_nobody_reads_and_the_lines_that_are_missing_are_counted() {
-    let world = World::on_sqlite();
-    let lines: String = (0..1_000).map(|n| format!("{{\"title\": \"T{n}\", \"run\": \"true\"}}\n")).collect();
-    std::fs::write(world.path().join("tasks.jsonl"), lines).unwrap();
-    world.ok(&["tasks", "import", "tasks.jsonl"]);
-    let mut runner = world.start(&["run"]);
-    until("all are done", || world.data(&["status"])["byStatus"]["completed"] == 1_000);
-    runner.signal(Signal::TERM);
-    let mut said = String::new();
-    runner.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(said.contains(" lines of output were dropped"), "{said}");
-    world.check();
+    unread_output(1_000, |runner, mut pipe| {
+        runner.signal(Signal::TERM);
+        let mut said = String::new();
+        pipe.read_to_string(&mut said).unwrap();
+        assert!(said.contains(" lines of output were dropped"), "{said}");
+    });
 }
 
 #[test]

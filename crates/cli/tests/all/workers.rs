@@ -329,9 +329,9 @@ fn a_runbook_comes_into_force_changes_and_goes() {
     let (code, error) = world.error(&["runbooks", "apply", "other"]);
     assert_eq!((code, &error["code"]), (3, &json!("RUNBOOK_REFUSED")), "{error}");
     assert_eq!(world.error(&["queues", "show", "new"]).0, 4);
-    let gone = world.data(&["runbooks", "drop", "ops"]);
+    let gone = world.data(&["runbooks", "remove", "ops"]);
     assert_eq!(gone["changes"].as_array().unwrap().len(), 2, "{gone}");
-    assert_eq!(world.error(&["runbooks", "drop", "ops"]).0, 4);
+    assert_eq!(world.error(&["runbooks", "remove", "ops"]).0, 4);
     assert_eq!(world.data(&["workers", "list"])["workers"], json!([]));
     assert_eq!(world.data(&["locks", "show", "deploy"])["name"], "deploy", "others may use it");
     assert_eq!(world.error(&["workers", "wake", "w"]).0, 4);

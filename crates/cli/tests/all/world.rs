@@ -39,7 +39,7 @@ impl Drop for Dir {
         let records = std::fs::read_dir(self.0.path().join(".banksman/runs")).into_iter().flatten().flatten();
         for record in records.map(|entry| entry.path()) {
             // One that is stopped ends nothing any more.
-            if let Ok(keeper::Found::Live(live)) = keeper::look(&record)
+            if let Ok(keeper::Found::Live(live)) = keeper::read_record(&record)
                 && keeper::is_stopped(&live)
             {
                 keeper::kill(&live).ok();
@@ -47,7 +47,7 @@ impl Drop for Dir {
             } else if let Ok(mut session) = keeper::adopt(&record, i64::MAX) {
                 session.kill(Duration::ZERO);
                 let start = Instant::now();
-                while matches!(keeper::look(&record), Ok(keeper::Found::Live(_))) && start.elapsed() < DEADLINE {
+                while matches!(keeper::read_record(&record), Ok(keeper::Found::Live(_))) && start.elapsed() < DEADLINE {
                     std::thread::park_timeout(Duration::from_millis(2));
                 }
             }
@@ -170,7 +170,7 @@ impl World {
     }
 
     pub(crate) fn project(&self) -> Project {
-        let place = self.store.as_ref().map(|url| banksman_runtime::Place::parse(url, |_| None).unwrap());
+        let place = self.store.as_ref().map(|url| banksman_runtime::StoreUrl::parse(url, |_| None).unwrap());
         Project::find_at(self.path(), place).unwrap()
     }
 
@@ -190,7 +190,7 @@ impl World {
     pub(crate) fn another(&self, name: &str) -> Project {
         let root = self.path().join(name);
         std::fs::create_dir(&root).unwrap();
-        let place = self.store.as_ref().map(|url| banksman_runtime::Place::parse(url, |_| None).unwrap());
+        let place = self.store.as_ref().map(|url| banksman_runtime::StoreUrl::parse(url, |_| None).unwrap());
         Project::init_at(&root, place).unwrap()
     }
 

@@ -11,7 +11,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::event::{DecisionFact, Event};
-use crate::ids::{DecisionId, Name, RunId, Seq, TaskId, Title};
+use crate::ids::{DecisionId, LandingId, Name, RunId, Seq, TaskId, Title};
+use crate::landing::{CommitId, Entry, Return};
 use crate::step::{EffectBuffer, Notice, NoticeKind, Now, OutboxCommand, Step};
 use crate::time::{Span, Wall};
 
@@ -60,6 +61,17 @@ pub enum About {
     },
     /// A route that was stopped, because too many routes led to what it reacts to.
     Route(Box<str>),
+    /// An entry of a merge queue that cannot land by itself; without one, the queue, whose target fails the check.
+    Landing {
+        /// The branch.
+        target: Name,
+        /// The entry.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        entry: Option<LandingId>,
+        /// The task whose work it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<TaskId>,
+    },
 }
 
 /// A possible answer.
@@ -95,6 +107,10 @@ pub enum Act {
     Pass,
     /// The route is removed.
     Remove,
+    /// The work goes back to its author, who gets another attempt.
+    Return,
+    /// The merge queue goes on.
+    Resume,
 }
 
 /// What came of it.
@@ -311,6 +327,36 @@ impl Question {
                 choice("leave it: this chain ends here, and the route stays applied", Act::Drop),
                 choice("remove the route", Act::Remove),
             ],
+            recommended: 1,
+        }
+    }
+
+    /// What to do with an entry of a merge queue that cannot land by itself.
+    pub(crate) fn of_landing(entry: &Entry, because: &Return) -> Question {
+        let choice = |text: &str, act| Choice { text: text.into(), act };
+        let (title, target, task) = (&entry.spec.title, &entry.target, entry.spec.task.clone());
+        let mut options = vec![choice("queue it again as it is", Act::Retry), choice("take it out of the queue", Act::Drop)];
+        if task.is_some() {
+            options.insert(0, choice("give it back to its author for another attempt", Act::Return));
+        }
+        Question {
+            about: About::Landing { target: target.clone(), entry: Some(entry.id.clone()), task },
+            text: format!("\"{title}\" cannot land on {target}: {because}. What now?").into(),
+            options,
+            recommended: 1,
+        }
+    }
+
+    /// What to do about a target that fails the check.
+    pub(crate) fn of_red_tip(target: &Name, tip: &CommitId, log: &str) -> Question {
+        Question {
+            about: About::Landing { target: target.clone(), entry: None, task: None },
+            text: format!(
+                "The check fails on {target} itself, at {} (output: {log}), so nothing lands on it. Go on when it is repaired?",
+                tip.short()
+            )
+            .into(),
+            options: vec![Choice { text: "it is repaired, or the check was wrong: go on".into(), act: Act::Resume }],
             recommended: 1,
         }
     }

@@ -10,7 +10,6 @@ pub struct Actor {
     pub kind: ActorKind,
     /// The name of the user, or the number if it has none.
     pub user: Box<str>,
-    /// The run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Box<str>>,
     /// How many routes led to that run, one after the other. What it does has the same depth, which stands beside its events.
@@ -18,7 +17,6 @@ pub struct Actor {
     pub depth: u32,
 }
 
-/// What an actor is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ActorKind {

@@ -24,12 +24,14 @@ pub enum KindError {
 }
 
 /// The categories of events that only Banksman writes.
-pub(super) const OWN: [&str; 14] = [
+pub(super) const OWN: [&str; 17] = [
     "lock",
     "semaphore",
     "section",
     "task",
     "decision",
+    "landing",
+    "landing_target",
     "import",
     "backlog",
     "pipeline",
@@ -39,6 +41,7 @@ pub(super) const OWN: [&str; 14] = [
     "worker",
     "route",
     super::LIMITS,
+    super::WORKSPACE,
 ];
 
 impl CustomKind {

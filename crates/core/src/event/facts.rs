@@ -9,7 +9,7 @@ use crate::backlog::Edge;
 use crate::decision::Question;
 use crate::event::ESCALATE;
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, RunId, RunnerId, Title};
-use crate::task::{After, Ending, RetryReason, Spec, Status, Stuck};
+use crate::task::{After, RetryReason, RunEnd, Spec, Status, Stuck};
 use crate::time::Span;
 
 /// What can happen to a task. The variants are the second words of the events.
@@ -37,7 +37,6 @@ pub enum TaskFact {
     },
     /// A run began. The event's number is its epoch.
     Started {
-        /// Which run.
         run: RunId,
         /// Counted from 0.
         attempt: u32,
@@ -49,30 +48,25 @@ pub enum TaskFact {
     },
     /// Another runner looks after its run from now on. The event's number is the owner epoch.
     Adopted {
-        /// Which run.
         run: RunId,
-        /// Who.
         runner: RunnerId,
         /// After whom.
         from: RunnerId,
     },
     /// Its run shows no sign of life.
     Stuck {
-        /// Which run.
         run: RunId,
         /// What makes it look so.
         reason: Stuck,
     },
     /// Its run was woken up.
     Nudged {
-        /// Which run.
         run: RunId,
         /// How often it was helped, this time included.
         recoveries: u32,
     },
     /// Its run shows signs of life again.
     Recovered {
-        /// Which run.
         run: RunId,
         /// How often it counts as helped from now on, if that is something else than before.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,7 +74,6 @@ pub enum TaskFact {
     },
     /// Its run is at work; this was seen of it.
     Checkpoint {
-        /// Which run.
         run: RunId,
         /// How much output it has made, in bytes.
         output_bytes: u64,
@@ -88,18 +81,11 @@ pub enum TaskFact {
         quiet: Span,
     },
     /// Its run is being stopped.
-    Stopping {
-        /// Which run.
-        run: RunId,
-        /// What then.
-        then: After,
-    },
+    Stopping { run: RunId, then: After },
     /// Its run ended and another follows.
     Restarting {
-        /// Which run.
         run: RunId,
-        /// How it ended.
-        ending: Ending,
+        ending: RunEnd,
         /// Why another follows. Like the counts, it is not in events of stores before version 3.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<RetryReason>,
@@ -126,6 +112,9 @@ pub enum TaskFact {
         output: Option<Value>,
         /// How many children have not ended.
         children: u32,
+        /// Whether there is nothing of its own that lands.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        no_change: bool,
     },
     /// Its children took too long, and are being cancelled.
     EndingChildren {},
@@ -133,14 +122,12 @@ pub enum TaskFact {
     Escalated {
         /// The run that ended.
         run: RunId,
-        /// Why.
         error: Box<str>,
         /// The question.
         decision: DecisionId,
     },
     /// Somebody works on it by hand.
     Taken {
-        /// Who.
         holder: HolderId,
         /// The grant of its lock.
         epoch: Epoch,
@@ -164,19 +151,32 @@ pub enum TaskFact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         warning: Option<Box<str>>,
     },
-    /// It has failed.
     Failed {
-        /// In which run.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         run: Option<RunId>,
-        /// Why.
         error: Box<str>,
     },
     /// Nobody wants it any more.
     Cancelled {
-        /// In which run.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         run: Option<RunId>,
+    },
+    /// Its work is in the merge queue.
+    Landing {
+        /// The run that did it; a person wants it to land if there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run: Option<RunId>,
+        /// The result.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Value>,
+        /// What a person should know.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        warning: Option<Box<str>>,
+    },
+    /// Its work came back from the merge queue: it is tried again.
+    SentBack {
+        /// Why.
+        reason: Box<str>,
     },
     /// A person wants it tried again.
     Retried {},
@@ -197,9 +197,7 @@ pub enum DecisionFact {
     Raised(Box<Question>),
     /// It was answered.
     Resolved {
-        /// With which option.
         option: u32,
-        /// By whom.
         by: Box<str>,
         /// What was said beside.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -220,14 +218,12 @@ pub struct Finished(pub BTreeMap<Status, u64>);
 pub enum SectionFact {
     /// It was made.
     Added {
-        /// What people call it.
         name: Title,
         /// Whether one runner at a time works in it.
         exclusive: bool,
     },
     /// It was changed.
     Updated {
-        /// What people call it.
         name: Title,
         /// Whether one runner at a time works in it.
         exclusive: bool,
@@ -246,10 +242,7 @@ pub enum ImportFact {
         tasks: u32,
     },
     /// It is complete: from now on its tasks are there.
-    Finished {
-        /// How many.
-        tasks: u32,
-    },
+    Finished { tasks: u32 },
     /// It was given up: its tasks never were.
     Dropped {},
 }
@@ -277,6 +270,8 @@ impl TaskFact {
             TaskFact::Complete { .. } => "task:complete",
             TaskFact::Failed { .. } => "task:failed",
             TaskFact::Cancelled { .. } => "task:cancelled",
+            TaskFact::Landing { .. } => "task:landing",
+            TaskFact::SentBack { .. } => "task:sent_back",
             TaskFact::Retried {} => "task:retried",
             TaskFact::Marked { .. } => "task:marked",
             TaskFact::Deleted {} => "task:deleted",

@@ -5,10 +5,13 @@ use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 use thiserror::Error;
 
 use super::custom::OWN;
-use super::{DecisionFact, ESCALATE, FINISHED, ImportFact, LIMITS_SET, PIPELINE, QUEUE, ROUTE, SectionFact, TaskFact, WORKER};
+use super::{
+    DecisionFact, ESCALATE, FINISHED, ImportFact, LANDING, LANDING_TARGET, LIMITS_SET, PIPELINE, QUEUE, ROUTE, SectionFact,
+    TaskFact, WORKER, WORKSPACE,
+};
 use crate::route;
 use crate::suggest::{distance, near};
-use crate::{pipeline, queue, worker};
+use crate::{landing, pipeline, queue, worker, workspace};
 
 /// Events of this kind cannot happen: the category is one of Banksman's, or almost.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -61,6 +64,9 @@ pub fn kinds() -> Vec<String> {
         (WORKER, variants::<worker::Fact>()),
         (ROUTE, variants::<route::RouteFact>()),
         (PIPELINE, variants::<pipeline::Fact>()),
+        (WORKSPACE, variants::<workspace::Fact>()),
+        (LANDING, variants::<landing::EntryFact>()),
+        (LANDING_TARGET, variants::<landing::TargetFact>()),
     ];
     let kind = |category: &str, word: &str| match (category, word) {
         ("task", "escalated") => ESCALATE.to_owned(),

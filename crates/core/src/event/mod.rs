@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::ids::{DecisionId, Epoch, HolderId, ImportId, Name, SectionId, TaskId};
+use crate::ids::{DecisionId, Epoch, HolderId, ImportId, LandingId, Name, SectionId, TaskId};
+use crate::landing::{EntryFact, TargetFact};
 use crate::pipeline;
 use crate::queue;
 use crate::resource::grant::{GrantRequest, Reason};
@@ -17,6 +18,7 @@ use crate::route::RouteFact;
 use crate::task::limits::Limits;
 use crate::time::Span;
 use crate::worker;
+use crate::workspace;
 
 pub use self::actor::{Actor, ActorKind};
 pub use self::custom::{CustomKind, KindError};
@@ -131,6 +133,27 @@ pub enum Event {
         /// What happened.
         fact: pipeline::Fact,
     },
+    /// Something happened to the workspace of a task or a pipeline.
+    Workspace {
+        /// Of which one.
+        id: TaskId,
+        /// What happened.
+        fact: workspace::Fact,
+    },
+    /// Something happened to an entry of a merge queue.
+    Landing {
+        /// To which one.
+        id: LandingId,
+        /// What happened.
+        fact: EntryFact,
+    },
+    /// Something happened to the merge queue of a branch.
+    LandingTarget {
+        /// Of which branch.
+        name: Name,
+        /// What happened.
+        fact: TargetFact,
+    },
     /// The limits of the project were set.
     Limits(Limits),
     /// A fact that a user recorded. It changes nothing by itself.
@@ -164,11 +187,11 @@ pub enum Fact {
     /// A holder of slots got more of them, under the same epoch.
     Increased(Increased),
     /// A grant ended because its holder died, fell silent or held it too long.
-    Reclaimed(Ended),
+    Reclaimed(GrantEnd),
     /// A grant was given back, or taken by force.
-    Released(Ended),
+    Released(GrantEnd),
     /// An offer was not taken up.
-    OfferLapsed(Ended),
+    OfferLapsed(GrantEnd),
 }
 
 /// The definition of a lock or a semaphore.
@@ -197,7 +220,7 @@ pub struct Increased {
 
 /// The end of a grant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct GrantEnd {
     /// Who held it.
     pub holder: HolderId,
     /// Which grant.
@@ -242,6 +265,12 @@ const ROUTE: &str = "route";
 /// The kind of the event that tells of new limits, and its component.
 const LIMITS_SET: &str = "limits:set";
 const LIMITS: &str = "limits";
+
+/// The category and the component of the events of workspaces.
+const WORKSPACE: &str = "workspace";
+/// The category and the component of the events of merge queues and of their entries.
+const LANDING: &str = "landing";
+const LANDING_TARGET: &str = "landing_target";
 
 /// The component of the events of pipelines and their strategies.
 const PIPELINE: &str = "pipeline";
@@ -294,6 +323,9 @@ impl Event {
             Event::Worker { fact, .. } => fact.kind(),
             Event::Route { fact, .. } => fact.kind(),
             Event::Pipeline { fact, .. } => fact.kind(),
+            Event::Workspace { fact, .. } => fact.kind(),
+            Event::Landing { fact, .. } => fact.kind(),
+            Event::LandingTarget { fact, .. } => fact.kind(),
             Event::Limits(_) => LIMITS_SET,
             Event::Custom { kind, .. } => kind.as_str(),
         }
@@ -312,6 +344,9 @@ impl Event {
             Event::Worker { name, .. } => (WORKER, Some(name.as_str())),
             Event::Route { id, .. } => (ROUTE, Some(id)),
             Event::Pipeline { id, .. } => (PIPELINE, Some(id.as_str())),
+            Event::Workspace { id, .. } => (WORKSPACE, Some(id.as_str())),
+            Event::Landing { id, .. } => (LANDING, Some(id.as_str())),
+            Event::LandingTarget { name, .. } => (LANDING_TARGET, Some(name.as_str())),
             Event::Limits(_) => (LIMITS, None),
             Event::Custom { source, .. } => (&source.component, source.id.as_deref()),
         }
@@ -352,6 +387,9 @@ impl Event {
             Event::Worker { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Route { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Pipeline { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::Workspace { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::Landing { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::LandingTarget { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Limits(limits) => serde_json::to_string(limits),
             Event::Custom { data, .. } => serde_json::to_string(data),
         };
@@ -399,6 +437,21 @@ impl Event {
         if component == PIPELINE && matches!(category, PIPELINE | "strategy") {
             let id = TaskId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
             return Ok(Event::Pipeline { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        // Before there were workspaces, users could write events of this category.
+        if category == WORKSPACE
+            && component == WORKSPACE
+            && let (Ok(id), Ok(fact)) = (TaskId::new(id.unwrap_or_default()), outer(action, data))
+        {
+            return Ok(Event::Workspace { id, fact });
+        }
+        if category == LANDING && component == LANDING {
+            let id = LandingId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Landing { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        if category == LANDING_TARGET && component == LANDING_TARGET {
+            let name = Name::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::LandingTarget { name, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
         }
         if kind == LIMITS_SET && component == LIMITS {
             return Ok(Event::Limits(serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?));

@@ -9,11 +9,11 @@
 //! known of, which counts as free; an answer depends on nothing but what its condition wants; and nothing fails for good by
 //! what is unknown.
 
+mod explain;
 mod residual;
 mod rows;
 mod truth;
 mod wants;
-mod words;
 
 pub use truth::Truth;
 pub use wants::Wants;
@@ -43,7 +43,6 @@ pub const FRESH_FOR: Span = Span::from_secs(30);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Guard {
-    /// What people call it.
     pub name: Name,
     /// What must hold.
     pub condition: Condition,
@@ -56,53 +55,30 @@ pub struct Guard {
     pub timeout: Span,
 }
 
-/// What can be asked.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Condition {
     /// Nobody holds the lock. One that is not there is free.
-    LockFree {
-        /// Which one.
-        lock: Text,
-    },
+    LockFree { lock: Text },
     /// Somebody holds the lock.
     LockHeld {
-        /// Which one.
         lock: Text,
         /// Who, if it must be a certain one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Text>,
     },
     /// So many slots of a semaphore are free.
-    SemaphoreAvailable {
-        /// Which one.
-        semaphore: Text,
-        /// How many.
-        slots: u32,
-    },
+    SemaphoreAvailable { semaphore: Text, slots: u32 },
     /// All these issues are completed. None at all is as good.
-    IssuesComplete {
-        /// Which ones.
-        filter: IssueFilter,
-    },
+    IssuesComplete { filter: IssueFilter },
     /// None of these issues is blocked.
-    NoBlockedIssues {
-        /// Which ones.
-        filter: IssueFilter,
-    },
+    NoBlockedIssues { filter: IssueFilter },
     /// There is a branch of this name.
-    BranchExists {
-        /// Which one.
-        branch: Text,
-    },
+    BranchExists { branch: Text },
     /// The checkout of a branch has no changes. One that is not checked out has none.
-    BranchClean {
-        /// Which one.
-        branch: Text,
-    },
+    BranchClean { branch: Text },
     /// All that is in a branch is in another: its commits, or changes that are equal to theirs.
     BranchMerged {
-        /// Which one.
         branch: Text,
         /// In which other.
         into: Text,
@@ -119,11 +95,9 @@ pub enum Condition {
         /// The regular expression.
         pattern: Box<str>,
     },
-    /// A pipeline is in a phase.
     PipelineInPhase {
         /// Which pipeline, by its id.
         pipeline: Text,
-        /// Which phase.
         phase: Name,
     },
     /// A pipeline is done.
@@ -132,10 +106,7 @@ pub enum Condition {
         pipeline: Text,
     },
     /// One of these pipelines runs, other than the one that asks.
-    PipelineRunning {
-        /// Which ones.
-        filter: PipelineFilter,
-    },
+    PipelineRunning { filter: PipelineFilter },
     /// All of them hold. That is true of none.
     All(Vec<Condition>),
     /// One of them holds. That is not true of none.
@@ -213,10 +184,7 @@ pub enum GuardAction {
         delay: Span,
     },
     /// The pipeline has failed for good. As long as nobody knows whether it holds, the pipeline waits.
-    Fail {
-        /// Why.
-        message: Box<str>,
-    },
+    Fail { message: Box<str> },
 }
 
 /// What is known of all that conditions ask about. What is missing is unknown. The keys are texts whose variables have been
@@ -246,38 +214,28 @@ pub struct GuardInputs {
     /// Until when all answers from outside of the store are fresh.
     pub fresh_until: Option<Lease>,
     /// Why something could not be found out, or how a command failed: words that go on after its name, as in "took too long".
-    pub doubts: BTreeMap<Topic, Box<str>>,
+    pub unknown: BTreeMap<Topic, Box<str>>,
 }
 
 /// Something that a condition asks about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Topic {
-    /// A lock.
     Lock(Box<str>),
-    /// A semaphore.
     Semaphore(Box<str>),
-    /// Issues.
     Issues(IssueFilter),
-    /// A branch.
     Branch(Box<str>),
     /// Whether the one branch is merged into the other.
     Merged(Box<str>, Box<str>),
-    /// A file.
     File(Box<str>),
-    /// A pipeline.
     Pipeline(Box<str>),
     /// Pipelines that run.
     Running(PipelineFilter),
-    /// A command.
     Command(Cmd),
 }
 
-/// An issue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issue {
-    /// Which one.
     pub id: Box<str>,
-    /// How it stands.
     pub status: Status,
 }
 
@@ -302,7 +260,6 @@ pub struct FileInfo {
 /// What is known of a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PipelineInfo {
-    /// The phase that it is in.
     pub phase: Option<Name>,
     /// Whether it is done.
     pub is_complete: bool,
@@ -326,7 +283,6 @@ pub enum GuardResult {
     Passed,
     /// It does not hold, as far as is known.
     Failed {
-        /// Which guard.
         guard: Name,
         /// What follows: what the guard says, but to fail takes more than a doubt.
         action: GuardAction,
@@ -349,7 +305,6 @@ impl Guard {
 }
 
 impl GuardAction {
-    /// The word for it.
     pub fn as_str(&self) -> &'static str {
         match self {
             GuardAction::Block => "block",

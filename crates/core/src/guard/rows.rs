@@ -37,7 +37,7 @@ impl GuardInputs {
         self.pipelines.extend(other.pipelines);
         self.running.extend(other.running);
         self.command_results.extend(other.command_results);
-        self.doubts.extend(other.doubts);
+        self.unknown.extend(other.unknown);
         self.fresh_until = [self.fresh_until, other.fresh_until].into_iter().flatten().min();
     }
 
@@ -54,7 +54,7 @@ impl GuardInputs {
         }
         for name in &wants.semaphores {
             let Some(semaphore) = rows.semaphores.get(&**name) else {
-                self.doubts.insert(Topic::Semaphore(name.clone()), "is not there".into());
+                self.unknown.insert(Topic::Semaphore(name.clone()), "is not there".into());
                 continue;
             };
             let held = semaphore.holders.values().filter(|grant| grant.over(now).is_none());

@@ -69,8 +69,8 @@ fn inputs() -> GuardInputs {
     inputs.command_results.insert(run("false"), CommandResult::Failure);
     inputs.command_results.insert(run("make test"), CommandResult::Unknown);
     inputs.command_results.insert(Cmd::Argv(vec![text("check"), text("topic")]), CommandResult::Success);
-    inputs.doubts.insert(Topic::Lock("walled".into()), "cannot be looked at".into());
-    inputs.doubts.insert(Topic::Command(run("make test")), "took too long".into());
+    inputs.unknown.insert(Topic::Lock("walled".into()), "cannot be looked at".into());
+    inputs.unknown.insert(Topic::Command(run("make test")), "took too long".into());
     inputs
 }
 
@@ -147,13 +147,13 @@ fn every_condition_with_every_sort_of_answer() {
         (slots("builds", 3), False, "semaphore builds has 2 free slots (3 are asked for)"),
         (slots("builds", 1), True, "semaphore builds has 2 free slots (1 is asked for)"),
         (slots("dark", 0), Unknown, "not known: semaphore dark"),
-        (complete("good"), True, "all 2 issues are completed"),
-        (complete("none"), True, "there are no such issues"),
-        (complete("mixed"), False, "issue t-2 is in_progress (2 of 3 not completed)"),
-        (complete("dark"), Unknown, "not known: issues with label dark"),
-        (unblocked("good"), True, "none of 2 issues is blocked"),
-        (unblocked("mixed"), False, "issue t-3 is blocked (1 of 3 are blocked)"),
-        (unblocked("dark"), Unknown, "not known: issues with label dark"),
+        (complete("good"), True, "all 2 tasks are completed"),
+        (complete("none"), True, "there are no such tasks"),
+        (complete("mixed"), False, "task t-2 is in_progress (2 of 3 not completed)"),
+        (complete("dark"), Unknown, "not known: tasks with label dark"),
+        (unblocked("good"), True, "none of 2 tasks is blocked"),
+        (unblocked("mixed"), False, "task t-3 is blocked (1 of 3 are blocked)"),
+        (unblocked("dark"), Unknown, "not known: tasks with label dark"),
         (exists("topic"), True, "branch topic is there"),
         (exists("gone"), False, "branch gone is not there"),
         (exists("dark"), Unknown, "not known: branch dark"),

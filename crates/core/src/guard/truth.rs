@@ -111,7 +111,7 @@ impl GuardInputs {
     fn is_free(&self, lock: Box<str>) -> Option<bool> {
         match self.locks.get(&lock) {
             Some(holder) => Some(holder.is_none()),
-            None => (!self.doubts.contains_key(&Topic::Lock(lock))).then_some(true),
+            None => (!self.unknown.contains_key(&Topic::Lock(lock))).then_some(true),
         }
     }
 

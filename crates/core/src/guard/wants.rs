@@ -16,7 +16,6 @@ pub struct Wants {
     pub locks: BTreeSet<Box<str>>,
     /// Semaphores, by name.
     pub semaphores: BTreeSet<Box<str>>,
-    /// Issues.
     pub issues: BTreeSet<IssueFilter>,
     /// Those of them that are asked whether they are blocked.
     pub blocked: BTreeSet<IssueFilter>,
@@ -30,7 +29,6 @@ pub struct Wants {
     pub pipelines: BTreeSet<Box<str>>,
     /// Pipelines that run.
     pub running: BTreeSet<PipelineFilter>,
-    /// Commands.
     pub commands: BTreeSet<Cmd>,
 }
 

@@ -11,7 +11,14 @@ impl Pipeline {
         }
     }
 
-    pub(super) fn refuted(&mut self, task: &TaskId, verdict: Verdict, at: Seq, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
+    pub(super) fn refuted(
+        &mut self,
+        task: &TaskId,
+        verdict: GuardsResult,
+        at: Seq,
+        now: &Now,
+        buffer: &mut EffectBuffer,
+    ) -> Outcome {
         let State::Running { phase, approach, task: Some(current) } = &self.state else { return Outcome::Late };
         if current != task {
             return Outcome::Late;
@@ -28,17 +35,17 @@ impl Pipeline {
         index: usize,
         when: When,
         held: Option<Held>,
-        verdict: Verdict,
+        verdict: GuardsResult,
         at: Seq,
         now: &Now,
         buffer: &mut EffectBuffer,
     ) -> Outcome {
         let (guard, part, again, asks_outside) = match verdict {
-            Verdict::Pass { .. } => return Outcome::Noted,
-            Verdict::Fail { guard, message, part } => {
+            GuardsResult::Pass { .. } => return Outcome::Noted,
+            GuardsResult::Fail { guard, message, part } => {
                 return self.failed_by_guard(index, format!("{message} (guard {guard}: {part})").into(), now, buffer);
             }
-            Verdict::Block { guard, part, again, asks_outside } => (guard, part, again, asks_outside),
+            GuardsResult::Block { guard, part, again, asks_outside } => (guard, part, again, asks_outside),
         };
         let phase = self.at(index).name.clone();
         let is_new = !matches!(self.state, State::Blocked { reason: Reason::Guard { .. }, .. });

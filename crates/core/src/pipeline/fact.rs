@@ -20,7 +20,6 @@ pub enum Fact {
     Started {},
     /// The guards of a phase are to be looked at.
     Checking {
-        /// Which phase.
         phase: Name,
         /// On which side.
         when: When,
@@ -29,23 +28,18 @@ pub enum Fact {
     },
     /// It cannot go on.
     Blocked {
-        /// In which phase.
         phase: Name,
         /// Before it begins, or before it is over.
         when: When,
-        /// Why.
         reason: Reason,
     },
     /// It goes on: something is done in a phase.
     Phase {
-        /// Which one.
         phase: Name,
-        /// Which attempt at it.
         attempt: u32,
         /// Which approach of its strategy.
         #[serde(default)]
         approach: u32,
-        /// By which task.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<TaskId>,
         /// Whether it keeps its locks until the end of the pipeline.
@@ -54,26 +48,18 @@ pub enum Fact {
     },
     /// A person lets it go on, whatever its guards say.
     Unblocked {
-        /// In which phase.
         phase: Name,
         /// Before it begins, or before it is over.
         when: When,
-        /// Who.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Box<str>>,
     },
     /// The task of its phase waits for a decision, or for a guard, no longer.
     Resumed {},
     /// A phase has failed, and the pipeline goes on.
-    PhaseFailed {
-        /// Which one.
-        phase: Name,
-        /// Why.
-        error: Box<str>,
-    },
+    PhaseFailed { phase: Name, error: Box<str> },
     /// A guard does not hold, and only warns.
     Warned {
-        /// Which one.
         guard: Name,
         /// The part that fails.
         part: Box<str>,
@@ -87,20 +73,14 @@ pub enum Fact {
     Checkpoint(Checkpoint),
     /// All phases are done.
     Complete {},
-    /// It has failed.
     Failed {
-        /// In which phase.
         phase: Name,
-        /// Why.
         error: Box<str>,
         /// Whether it can be tried again.
         recoverable: bool,
     },
     /// A person wants the phase that failed tried again.
-    Retry {
-        /// Which one.
-        phase: Name,
-    },
+    Retry { phase: Name },
     /// Nobody wants it any more.
     Cancelled {
         /// In which phase, if it had begun.
@@ -111,22 +91,18 @@ pub enum Fact {
     Deleted {},
     /// An approach has failed, and the next is tried.
     Fallback {
-        /// Of which strategy.
         strategy: Name,
         /// Which approach.
         from: Name,
         /// The next.
         to: Name,
-        /// Why.
         error: Box<str>,
     },
     /// No approach is left, or none may be tried after this error.
     Exhausted {
-        /// Of which strategy.
         strategy: Name,
         /// The last approach.
         approach: Name,
-        /// Why.
         error: Box<str>,
     },
 }

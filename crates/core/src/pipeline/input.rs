@@ -17,88 +17,68 @@ pub enum Input {
     },
     /// Nothing stands in the way of its first phase any more.
     Begin,
-    /// A runner wants to look at its guards.
-    Examine {
-        /// Which one.
+    /// A runner begins to check its guards.
+    BeginCheck {
         by: RunnerId,
         /// Whether the one that did so before is gone.
         is_free: bool,
         /// The last event that it has heard of, if one of them may change what a guard says.
         heard: Seq,
     },
-    /// A runner has told what it found, whatever became of the pipeline meanwhile.
-    Looked {
-        /// Which one.
-        by: RunnerId,
-    },
-    /// The guards of a phase were looked at.
-    Examined {
-        /// Of which phase.
+    /// A runner has reported the result, whatever became of the pipeline meanwhile.
+    EndCheck { by: RunnerId },
+    /// The guards of a phase were checked.
+    Checked {
         phase: Name,
         /// On which side.
         when: When,
         /// What they say.
-        verdict: Verdict,
+        verdict: GuardsResult,
         /// The last event that they know of.
         at: Seq,
     },
     /// A guard did not hold any more when the task of its phase was claimed, or when its session began.
     Refuted {
-        /// Which task.
         task: TaskId,
         /// The result of the guards: they do not pass.
-        verdict: Verdict,
+        verdict: GuardsResult,
         /// The last event that they know of.
         at: Seq,
     },
     /// The task of its phase has ended.
     Ended {
-        /// Which task.
         task: TaskId,
-        /// How.
-        end: End,
+        end: PhaseEnd,
         /// How many runs it has had.
         runs: u32,
     },
     /// The task of its phase waits for a decision, or does so no longer.
-    AwaitingDecision {
-        /// Which task.
-        task: TaskId,
-        /// Which decision.
-        decision: Option<DecisionId>,
-    },
+    AwaitingDecision { task: TaskId, decision: Option<DecisionId> },
     /// The item of its phase is in the queue, or could not be put there.
     Pushed {
-        /// Of which phase.
         phase: Name,
         /// Why it could not.
         error: Option<Box<str>>,
     },
     /// What is to be done in its phase could not be put into words.
-    Unclear {
-        /// For which task.
-        task: TaskId,
-        /// Why.
-        error: Box<str>,
-    },
+    Unclear { task: TaskId, error: Box<str> },
     /// A guard did not hold any more when the item of its phase was to be put into a queue.
     CheckAgain {
         /// Before which phase.
         phase: Name,
     },
     /// Something has happened that may change what a guard says.
-    Look,
+    Poll,
     /// A person wants it to go on where it is blocked.
-    Unblock {
-        /// Who.
-        by: Option<Box<str>>,
-    },
+    Unblock { by: Option<Box<str>> },
     /// A person wants it to wait for an overdue guard once more.
     Wait,
     /// A person gives up waiting for an overdue guard.
     GiveUp,
     /// A person wants the phase that failed tried again.
     Retry,
+    /// Its work came back from the merge queue.
+    Returned,
     /// Nobody wants it any more.
     Cancel,
     /// Variables are set.
@@ -109,7 +89,7 @@ pub enum Input {
 
 /// What the guards of a phase say, taken together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum GuardsResult {
     /// It may go on. These did not hold, and only warn.
     Pass {
         /// Each with the part that fails.
@@ -119,7 +99,6 @@ pub enum Verdict {
     },
     /// It waits.
     Block {
-        /// For which guard.
         guard: Name,
         /// The part that fails.
         part: Box<str>,
@@ -130,7 +109,6 @@ pub enum Verdict {
     },
     /// The phase has failed.
     Fail {
-        /// By which guard.
         guard: Name,
         /// What the guard says then.
         message: Box<str>,
@@ -141,15 +119,13 @@ pub enum Verdict {
 
 /// How the task of a phase ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum PhaseEnd {
     /// Well.
     Success {
         /// Its result: the fields of an object become variables.
         output: Option<Value>,
     },
-    /// It has failed.
     Failed {
-        /// Why.
         error: Box<str>,
         /// The last that it has printed.
         tail: Box<str>,
@@ -157,10 +133,7 @@ pub enum End {
         timed_out: bool,
     },
     /// A guard of the phase has failed it before it began.
-    Refused {
-        /// Why.
-        error: Box<str>,
-    },
+    Refused { error: Box<str> },
     /// Somebody did not want it, or passed it over.
     Dropped {
         /// In a word.
@@ -179,7 +152,6 @@ pub enum Outcome {
     Check,
     /// It waits.
     Blocked,
-    /// It is over.
     Over,
     /// It is noted, and nothing else is to be done.
     Noted,
@@ -192,15 +164,12 @@ pub enum Outcome {
 /// Why something cannot be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is not blocked.
     NotBlocked,
     /// It waits for this decision, which is to be answered.
     Undecided(DecisionId),
-    /// It has not failed.
     NotFailed,
     /// It has failed for good.
     NotRecoverable,
-    /// It is over.
     Over,
     /// It cannot have these variables.
     Unbound(BindError),

@@ -20,6 +20,8 @@
 //! A pipeline that a guard blocks has a [deadline](Pipeline::overdue). The check at that time decides: the phase has failed, or if
 //! nothing follows from that a person is asked (Overdue).
 //!
+//! A pipeline that is Done and whose work came back from the merge queue goes on with the phase that its plan names.
+//!
 //! Everything but Done, Failed and Cancelled can be cancelled.
 //!
 //! Invariants: a phase that is named is one of the plan; a pipeline has at most one task at a time, and whoever speaks for
@@ -41,17 +43,17 @@ use crate::time::{Lease, Span, Stamp, Wall};
 
 mod blocking;
 mod fact;
-mod going;
 mod input;
 mod output;
 pub mod plan;
 mod questions;
 pub mod strategy;
+mod transitions;
 
 pub use fact::Fact;
 pub(crate) use fact::remember;
-pub use going::phase_task;
-pub use input::{End, Input, Outcome, Refusal, Verdict};
+pub use input::{GuardsResult, Input, Outcome, PhaseEnd, Refusal};
+pub use transitions::phase_task;
 
 /// How many tasks the phases of one pipeline can have: what goes round in circles ends some time.
 pub const TASK_LIMIT: u32 = 10_000;
@@ -74,13 +76,11 @@ pub const MESSAGE_LIMIT: usize = 1_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pipeline {
-    /// Which one: the id of its task.
     #[serde(skip, default = "unknown_id")]
     pub id: TaskId,
     /// What it does. It is kept in the spec of its task.
     #[serde(skip, default = "Plan::unknown")]
     pub plan: Arc<Plan>,
-    /// How it stands.
     pub state: State,
     /// Which attempt at the phase this is, counted from 1.
     pub attempt: u32,
@@ -104,10 +104,10 @@ pub struct Pipeline {
     /// Whether a phase has begun that keeps its locks: from then on every phase needs them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_keeping: bool,
-    /// The runner that looks at its guards, until it has told what it found: a command of theirs must not run twice at a time.
-    /// Until then it counts as looking, though the pipeline may have gone on meanwhile.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub looker: Option<RunnerId>,
+    /// The runner that checks its guards, until it has reported the result: a command of theirs must not run twice at a time.
+    /// Until then the check counts as running, though the pipeline may have gone on meanwhile.
+    #[serde(default, rename = "looker", skip_serializing_if = "Option::is_none")]
+    pub checker: Option<RunnerId>,
     /// What must still hold when a run of its phase is claimed; nothing after a person has unblocked it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recheck: Option<Recheck>,
@@ -138,23 +138,19 @@ pub enum State {
     Init,
     /// The guards of a phase are to be looked at.
     Checking {
-        /// Which phase.
         phase: Name,
         /// Before or after it.
         when: When,
     },
     /// It cannot go on.
     Blocked {
-        /// In which phase.
         phase: Name,
         /// Before it begins, or before it is over.
         when: When,
-        /// Why.
         reason: Reason,
     },
     /// Something is done.
     Running {
-        /// In which phase.
         phase: Name,
         /// Which approach of its strategy, counted from 0.
         #[serde(default)]
@@ -167,9 +163,7 @@ pub enum State {
     Done,
     /// A phase has failed.
     Failed {
-        /// Which one.
         phase: Name,
-        /// Why.
         error: Box<str>,
         /// Whether it can be tried again.
         recoverable: bool,
@@ -200,7 +194,6 @@ pub enum Reason {
     Dependencies,
     /// A guard does not hold.
     Guard {
-        /// Which one.
         guard: Name,
         /// The part of it that fails, in words.
         part: Box<str>,
@@ -222,7 +215,6 @@ pub enum Reason {
     },
     /// A guard has not held for too long, and a person is asked what now.
     Overdue {
-        /// Which guard.
         guard: Name,
         /// The part of it that fails, in words.
         part: Box<str>,
@@ -234,11 +226,9 @@ pub enum Reason {
     },
     /// The task of the phase waits for a decision.
     Decision {
-        /// Which one.
         decision: DecisionId,
         /// The approach that the task belongs to.
         approach: u32,
-        /// The task.
         task: TaskId,
     },
 }
@@ -246,7 +236,6 @@ pub enum Reason {
 /// The task of a phase that a guard does not let begin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// Which one.
     pub task: TaskId,
     /// The approach that it belongs to.
     #[serde(default)]
@@ -256,12 +245,9 @@ pub struct Held {
 /// Something that was said on the way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// In which phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Name>,
-    /// What.
     pub message: Box<str>,
-    /// When.
     pub at: Wall,
 }
 
@@ -325,14 +311,13 @@ impl Pipeline {
             failures: BTreeMap::new(),
             attempts: BTreeMap::new(),
             is_keeping: false,
-            looker: None,
+            checker: None,
             recheck: None,
             overdue: None,
             retried: BTreeMap::new(),
         }
     }
 
-    /// Decides one input.
     pub fn step(mut self, input: Input, now: &Now) -> Step<Pipeline, Outcome> {
         let mut buffer = EffectBuffer::new(now);
         let outcome = match input {
@@ -341,12 +326,12 @@ impl Pipeline {
                 State::Init | State::Blocked { reason: Reason::Dependencies, .. } => self.begin(now, &mut buffer),
                 _ => Outcome::Late,
             },
-            Input::Examine { by, is_free, heard } => self.looked_at(by, is_free, heard, now),
-            Input::Looked { by } => match self.looker.take_if(|looker| *looker == by) {
+            Input::BeginCheck { by, is_free, heard } => self.begin_check(by, is_free, heard, now),
+            Input::EndCheck { by } => match self.checker.take_if(|checker| *checker == by) {
                 Some(_) => Outcome::Noted,
                 None => Outcome::Late,
             },
-            Input::Examined { phase, when, verdict, at } => self.examined(&phase, when, verdict, at, now, &mut buffer),
+            Input::Checked { phase, when, verdict, at } => self.checked(&phase, when, verdict, at, now, &mut buffer),
             Input::Refuted { task, verdict, at } => self.refuted(&task, verdict, at, now, &mut buffer),
             Input::Ended { task, end, runs } => self.ended(&task, end, runs, now, &mut buffer),
             Input::AwaitingDecision { task, decision } => self.parked(&task, decision, &mut buffer),
@@ -364,11 +349,12 @@ impl Pipeline {
                 }
                 _ => Outcome::Late,
             },
-            Input::Look => self.look(now),
+            Input::Poll => self.poll(now),
             Input::Unblock { by } => self.unblock(by, now, &mut buffer),
             Input::Wait => self.wait_again(now, &mut buffer),
             Input::GiveUp => self.give_up(&mut buffer),
             Input::Retry => self.retry(now, &mut buffer),
+            Input::Returned => self.returned(now, &mut buffer),
             Input::Cancel => match self.is_over() {
                 true => Outcome::Refused(Refusal::Over),
                 false => {

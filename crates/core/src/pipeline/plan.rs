@@ -12,7 +12,7 @@ use crate::ids::{Name, TaskId, Title};
 use crate::json::{self, TooDeep};
 use crate::pipeline::BLOCKED_TIMEOUT;
 use crate::pipeline::strategy::Approach;
-use crate::task::Need;
+use crate::task::{LandSpec, Need, WorkspaceSpec, WorktreeSpec};
 use crate::time::Span;
 
 /// The most phases of one pipeline.
@@ -40,7 +40,6 @@ pub type Context = BTreeMap<Box<str>, Value>;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
-    /// The runbook.
     pub runbook: Box<str>,
     /// Which pipeline of it.
     pub name: Name,
@@ -49,6 +48,24 @@ pub struct Plan {
     pub vars: BTreeMap<Box<str>, Option<Value>>,
     /// Its phases. The first is the one that it begins with.
     pub phases: Vec<Phase>,
+    /// The worktree that it works in, and where its work lands; without it, that is said when it starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub land: Option<Box<PlanLand>>,
+}
+
+/// The worktree of a pipeline, and where its work lands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanLand {
+    /// The branch of the worktree; one that is named after the pipeline without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<Text>,
+    /// The branch that its work lands on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub into: Option<Text>,
+    /// The phase that goes on when the work comes back. Without it a person looks at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returned: Option<Name>,
 }
 
 impl Plan {
@@ -56,17 +73,15 @@ impl Plan {
     pub fn unknown() -> Arc<Plan> {
         static UNKNOWN: LazyLock<Arc<Plan>> = LazyLock::new(|| {
             let name = Name::new("unknown").expect("a valid name");
-            Arc::new(Plan { runbook: "".into(), name, vars: BTreeMap::new(), phases: Vec::new() })
+            Arc::new(Plan { runbook: "".into(), name, vars: BTreeMap::new(), phases: Vec::new(), land: None })
         });
         Arc::clone(&UNKNOWN)
     }
 }
 
-/// One phase.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Phase {
-    /// What people call it.
     pub name: Name,
     /// What is done in it.
     pub action: Action,
@@ -123,17 +138,9 @@ pub enum OnFail {
     #[default]
     Fail,
     /// The phase is tried again, so many times; then the pipeline has failed.
-    Retry {
-        /// How often.
-        times: u32,
-    },
+    Retry { times: u32 },
     /// Another phase, so many times; then the pipeline has failed.
-    Phase {
-        /// Which one.
-        to: Name,
-        /// How often.
-        times: u32,
-    },
+    Phase { to: Name, times: u32 },
 }
 
 /// What is done in a phase.
@@ -141,12 +148,11 @@ pub enum OnFail {
 #[serde(rename_all = "camelCase")]
 pub enum Action {
     /// One thing.
-    Do(Deed),
+    Do(RunCommand),
     /// One approach after the other, until one succeeds.
     Strategy {
         /// What it is called.
         name: Name,
-        /// The approaches.
         approaches: Vec<Approach>,
     },
     /// An item is put into a queue.
@@ -156,7 +162,7 @@ pub enum Action {
 /// Something that a run does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Deed {
+pub enum RunCommand {
     /// A line for the shell. Nothing is ever put into it: it finds the variables in its environment.
     Run(Box<str>),
     /// A program with its arguments. Each of them is a template.
@@ -167,7 +173,6 @@ pub enum Deed {
         name: Name,
         /// The program with its arguments, which are no templates.
         command: Vec<Box<str>>,
-        /// The prompt.
         prompt: Box<str>,
     },
     /// A branch is merged.
@@ -177,11 +182,8 @@ pub enum Deed {
 /// The merge of a branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Merge {
-    /// Which one.
     pub branch: Text,
-    /// Into which.
     pub into: Text,
-    /// How.
     pub how: MergeHow,
 }
 
@@ -200,7 +202,6 @@ pub enum MergeHow {
 /// An item that a phase puts into a queue: an object with the variables.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Push {
-    /// Which queue.
     pub queue: Name,
     /// What is higher comes first.
     #[serde(default)]
@@ -217,10 +218,7 @@ pub enum Text {
     /// The text itself.
     Literal(Box<str>),
     /// What this variable has for a value, at the moment when it is needed.
-    Var {
-        /// Which variable.
-        var: Box<str>,
-    },
+    Var { var: Box<str> },
 }
 
 impl std::fmt::Display for Text {
@@ -279,10 +277,8 @@ impl Phase {
 }
 
 impl MergeHow {
-    /// All of them.
     pub const ALL: [MergeHow; 3] = [MergeHow::FastForward, MergeHow::Rebase, MergeHow::MergeCommit];
 
-    /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
             MergeHow::FastForward => "fast_forward",
@@ -328,6 +324,15 @@ impl Text {
 }
 
 impl Plan {
+    /// Where one that nobody has started by hand works, and where its work lands, if the plan names that branch.
+    pub fn place(&self, context: &Context) -> (WorkspaceSpec, Option<Box<LandSpec>>) {
+        let Some(land) = &self.land else { return (WorkspaceSpec::Checkout, None) };
+        let branch = land.branch.as_ref().and_then(|branch| branch.name(context));
+        let into = land.into.as_ref().and_then(|into| Name::new(&into.name(context)?).ok());
+        let to = into.map(|target| Box::new(LandSpec { target, unchecked: false, of_child: false }));
+        (WorkspaceSpec::Worktree(Box::new(WorktreeSpec { branch, base: None })), to)
+    }
+
     /// The variables that a pipeline begins with.
     pub fn bind(&self, given: Context) -> Result<Context, BindError> {
         if let Some(unknown) = given.keys().find(|name| !self.vars.contains_key(*name)) {

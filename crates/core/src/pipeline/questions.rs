@@ -126,7 +126,7 @@ impl Pipeline {
     /// listens to nothing: the answer will know.
     pub fn listens(&self) -> Vec<Source> {
         let State::Blocked { reason: Reason::Guard { guard, again, rest, .. }, .. } = &self.state else { return Vec::new() };
-        if self.looker.is_some() || again <= rest {
+        if self.checker.is_some() || again <= rest {
             return Vec::new();
         }
         let asked = self.guards().iter().find(|asked| asked.name == *guard);

@@ -18,7 +18,6 @@ pub enum Fact {
     Resumed {},
     /// An item came. The event's number is its id.
     Push {
-        /// Which one.
         item: ItemId,
         /// What it carries.
         data: Data,
@@ -34,16 +33,13 @@ pub enum Fact {
     },
     /// An item was taken. The event's number is the epoch.
     Take {
-        /// Which one.
         item: ItemId,
-        /// By whom.
         holder: HolderId,
         /// Which attempt this is, counted from 1.
         attempt: u32,
     },
     /// An item is done.
     Complete {
-        /// Which one.
         item: ItemId,
         /// Who did it.
         holder: HolderId,
@@ -52,13 +48,11 @@ pub enum Fact {
     },
     /// An attempt has failed.
     Fail {
-        /// Which item.
         item: ItemId,
         /// Whose attempt.
         holder: HolderId,
         /// Which take.
         epoch: Epoch,
-        /// Why.
         error: Box<str>,
         /// Whether its time was over; then the event's number is the fence.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -69,9 +63,7 @@ pub enum Fact {
     },
     /// An item will not be tried again by itself.
     Dead {
-        /// Which one.
         item: ItemId,
-        /// Why.
         reason: Box<str>,
         /// The queue that it went to, if it did not stay.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -82,17 +74,13 @@ pub enum Fact {
     },
     /// A person wants an item tried again.
     Requeue {
-        /// Which one.
         item: ItemId,
         /// The queue that it went back to, if it was in another.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         moved_to: Option<Name>,
     },
     /// An item was removed.
-    Purged {
-        /// Which one.
-        item: ItemId,
-    },
+    Purged { item: ItemId },
 }
 
 fn is_zero(number: &i32) -> bool {

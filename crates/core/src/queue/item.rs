@@ -29,7 +29,6 @@ pub enum DataError {
     /// It is no JSON, or cannot be kept.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// It is too large.
     #[error("an item may have at most {DATA_LIMIT} bytes, this one has {bytes}")]
     TooLarge {
         /// How large it is.
@@ -61,7 +60,6 @@ pub struct Item {
     pub attempts: u32,
     /// The number of its last take or time-out: every epoch below it is fenced.
     pub fence: Epoch,
-    /// How it stands.
     #[serde(rename = "standing")]
     pub state: State,
     /// The attempts that failed, the oldest first.
@@ -94,12 +92,7 @@ pub enum State {
     /// It is done. No row is kept of it: the log has it.
     Completed,
     /// It will not be tried again by itself.
-    Dead {
-        /// Why.
-        reason: Box<str>,
-        /// Since when.
-        at: Wall,
-    },
+    Dead { reason: Box<str>, at: Wall },
 }
 
 /// The state of an item as the log tells it.
@@ -114,9 +107,7 @@ enum LoggedState {
 /// Who works on an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
-    /// Who.
     pub holder: HolderId,
-    /// Since when.
     pub since: Stamp,
     /// The number of the take: the fencing number of all that its holder does with it.
     pub epoch: Epoch,
@@ -132,9 +123,7 @@ pub struct Attempt {
     pub holder: HolderId,
     /// The number of the take.
     pub epoch: Epoch,
-    /// Since when.
     pub started: Wall,
-    /// Until when.
     pub ended: Wall,
     /// Why it failed.
     pub error: Box<str>,
@@ -146,11 +135,8 @@ pub struct Attempt {
 /// Where an item died before it came here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// In which queue.
     pub queue: Name,
-    /// Why.
     pub reason: Box<str>,
-    /// When.
     pub at: Wall,
 }
 
@@ -206,7 +192,6 @@ impl Data {
         if bytes > DATA_LIMIT { Err(DataError::TooLarge { bytes }) } else { Ok(Data(Arc::new(value))) }
     }
 
-    /// What it is.
     pub fn value(&self) -> &Value {
         &self.0
     }
@@ -235,7 +220,6 @@ impl State {
         }
     }
 
-    /// The word for it.
     pub fn word(&self) -> &'static str {
         match self {
             State::Pending { .. } => "pending",

@@ -28,19 +28,19 @@ use crate::resource::grant::{WAITERS_LIMIT, WaitingProcess};
 use crate::step::{EffectBuffer, Now, Step};
 use crate::time::{Lease, Span, Wall};
 
-mod ends;
+mod attempt_end;
 mod fact;
 mod item;
-mod line;
 mod part;
 mod taking;
+mod waiters;
 
-use ends::Ending;
-pub(crate) use ends::remember;
+use attempt_end::FailedAttempt;
+pub(crate) use attempt_end::remember;
 pub use fact::Fact;
 pub use item::{AGEING, Attempt, DATA_LIMIT, Data, DataError, HISTORY_LIMIT, Item, Origin, State, Taken};
-pub use line::{Taker, Waiting};
 pub use part::Part;
+pub use waiters::{Taker, Waiting};
 
 /// How many items whose time has come a take looks at before it chooses.
 pub const DUE_PER_TAKE: usize = 4;
@@ -66,7 +66,6 @@ pub const ERROR_LIMIT: usize = 10_000;
 /// All queues of a project, their items, and those who wait for one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Queues {
-    /// The queues.
     pub queues: BTreeMap<Name, Queue>,
     /// The items, wherever they are.
     pub items: BTreeMap<ItemId, Item>,
@@ -74,10 +73,8 @@ pub struct Queues {
     pub takers: BTreeMap<Ticket, Taker>,
 }
 
-/// A queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
-    /// Its name.
     #[serde(skip_serializing)]
     pub name: Name,
     /// Its terms.
@@ -113,7 +110,6 @@ pub enum Input {
     Push(Vec<New>),
     /// Take the first item, or stand in line for one.
     Take {
-        /// Who.
         holder: HolderId,
         /// How one who waits can be reached.
         wait: Option<WaitingProcess>,
@@ -131,9 +127,7 @@ pub enum Input {
     Complete(Hold),
     /// The attempt has failed.
     Fail {
-        /// Whose.
         hold: Hold,
-        /// Why.
         error: Box<str>,
         /// How long to wait before the next; without it there is none, however many are left.
         retry_after: Option<Span>,
@@ -168,9 +162,7 @@ pub struct New {
 /// Whoever works on an item says so with every call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// Which item.
     pub item: ItemId,
-    /// Who.
     pub holder: HolderId,
     /// In which take.
     pub epoch: Epoch,
@@ -206,14 +198,12 @@ pub enum Outcome {
     Left,
     /// It is yours until then.
     Extended {
-        /// Until when.
         until: Lease,
     },
     /// It is done.
     Completed,
     /// The attempt is over; the next may begin then.
     Failed {
-        /// When.
         due: Lease,
     },
     /// It was the last attempt.
@@ -225,17 +215,14 @@ pub enum Outcome {
     NoItem,
     /// Nobody works on it: this very attempt has ended.
     NotProcessing {
-        /// How it stands.
         status: &'static str,
     },
     /// Another works on it.
     NotOwner {
-        /// Who.
         holder: HolderId,
     },
     /// The epoch is from before the fence: its time was over.
     Fenced {
-        /// The fence.
         fence: Epoch,
     },
     /// What time has done is carried out.
@@ -245,12 +232,9 @@ pub enum Outcome {
     },
     /// It waits to be taken again.
     Requeued {
-        /// Where.
         queue: Name,
     },
-    /// It is not dead.
     NotDead {
-        /// How it stands.
         status: &'static str,
     },
     /// The queue that it came from is gone or full.
@@ -264,7 +248,6 @@ pub enum Outcome {
     },
     /// How many were removed.
     Purged {
-        /// How many.
         count: usize,
     },
     /// Nothing is taken from now on.
@@ -311,8 +294,8 @@ impl Queues {
                 Err(refusal) => refusal,
                 Ok(item) => {
                     let id = item.id;
-                    let ending = Ending { error, timed_out: false, retry_after };
-                    let outcome = self.end(id, ending, now, &mut buffer);
+                    let failed = FailedAttempt { error, timed_out: false, retry_after };
+                    let outcome = self.end(id, failed, now, &mut buffer);
                     self.wake(name, &mut buffer);
                     outcome
                 }
@@ -397,7 +380,7 @@ impl Queues {
             if !taking::is_over(item, now) || item.attempts < self.queues[name].config.max_attempts {
                 return Pushed::Duplicate(id);
             }
-            self.end(id, Ending::timed_out(), now, buffer);
+            self.end(id, FailedAttempt::timed_out(), now, buffer);
         }
         let queue = self.queues.get_mut(name).expect("it was looked for before");
         if queue.length >= queue.config.max_length {

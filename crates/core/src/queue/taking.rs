@@ -1,6 +1,6 @@
 //! Taking an item, and what its holder can do with it: keep it for longer, and complete it.
 
-use super::{DUE_PER_TAKE, Ending, Fact, Hold, Item, Outcome, Part, Queues, State, Taken};
+use super::{DUE_PER_TAKE, Fact, FailedAttempt, Hold, Item, Outcome, Part, Queues, State, Taken};
 use crate::event::Event;
 use crate::ids::{Epoch, HolderId, ItemId, Name, Ticket};
 use crate::resource::grant::WaitingProcess;
@@ -66,7 +66,7 @@ impl Queues {
                 State::Pending { not_before: Some(due) } | State::Failed { due } if *due <= now.lease => {
                     item.state = State::Pending { not_before: None };
                 }
-                State::Processing(_) if is_over(item, now) => drop(self.end(id, Ending::timed_out(), now, buffer)),
+                State::Processing(_) if is_over(item, now) => drop(self.end(id, FailedAttempt::timed_out(), now, buffer)),
                 State::Pending { .. } | State::Failed { .. } | State::Processing(_) => {}
                 State::Completed | State::Dead { .. } => unreachable!("time changes nothing for it"),
             }

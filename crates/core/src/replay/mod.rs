@@ -12,13 +12,15 @@ use serde_json::{Map, Value};
 use crate::backlog::{Backlog, Section};
 use crate::decision::Decision;
 use crate::event::{DecisionFact, Event, ImportFact, Resource, SectionFact, TaskFact};
-use crate::ids::{DecisionId, ImportId, ItemId, Name, SectionId, Seq, TaskId};
+use crate::ids::{DecisionId, ImportId, ItemId, LandingId, Name, SectionId, Seq, TaskId};
+use crate::landing::{Entry, EntryFact, Target};
 use crate::pipeline::Pipeline;
 use crate::queue::{Item, Queue};
 use crate::route::Routes;
 use crate::task::limits::Limits;
 use crate::time::Wall;
 use crate::worker::Workers;
+use crate::workspace::{self, Workspace};
 
 mod pipelines;
 mod queues;
@@ -43,6 +45,9 @@ pub struct Replay {
     workers: Workers,
     routes: Routes,
     pipelines: BTreeMap<TaskId, Pipeline>,
+    workspaces: BTreeMap<TaskId, Workspace>,
+    landings: BTreeMap<LandingId, Entry>,
+    landing_targets: BTreeMap<Name, Target>,
     limits: Option<Limits>,
 }
 
@@ -75,6 +80,17 @@ impl Replay {
             Event::Worker { name, fact } => self.workers.apply(seq, &name, fact),
             Event::Route { id, fact } => self.routes.apply(seq, &id, fact),
             Event::Pipeline { id, fact } => self.apply_to_pipeline(id, fact),
+            Event::Workspace { id, fact } => {
+                let before = self.workspaces.remove(&id);
+                self.workspaces.extend(workspace::apply(&id, before, &fact, wall).map(|after| (id, after)));
+            }
+            Event::Landing { id, fact: EntryFact::Added { target, spec } } => {
+                self.landings.insert(id.clone(), Entry::new(id, target, *spec, wall));
+            }
+            Event::Landing { id, fact } => drop(self.landings.get_mut(&id).map(|entry| entry.apply(fact))),
+            Event::LandingTarget { name, fact } => {
+                self.landing_targets.entry(name.clone()).or_insert_with(|| Target::new(name)).apply(fact, wall);
+            }
             Event::Limits(limits) => self.limits = Some(limits),
             Event::Finished(_) | Event::Custom { .. } => {}
         }
@@ -101,6 +117,9 @@ impl Replay {
             tasks: backlog.tasks.iter().map(|(id, task)| (id.clone(), TaskEntry::of(task, backlog))).collect(),
             decisions: backlog.decisions.clone(),
             pipelines: backlog.pipelines.iter().map(|(id, pipeline)| (id.clone(), pipelines::timeless(pipeline))).collect(),
+            workspaces: backlog.workspaces.clone(),
+            landings: backlog.landings.iter().map(|(id, entry)| (id.clone(), Entry { again: None, ..entry.clone() })).collect(),
+            landing_targets: backlog.landing_targets.clone(),
             limits: backlog.limits,
             ..self
         }
@@ -124,6 +143,9 @@ impl Replay {
             differing("pipeline ", &self.pipelines, &tables.pipelines),
             differing("worker ", &self.workers.workers, &tables.workers.workers),
             differing("route ", &self.routes.routes, &tables.routes.routes),
+            differing("workspace ", &self.workspaces, &tables.workspaces),
+            differing("landing ", &self.landings, &tables.landings),
+            differing("landing target ", &self.landing_targets, &tables.landing_targets),
             differing("", &limits(self.limits), &limits(tables.limits)),
         ]
         .concat()

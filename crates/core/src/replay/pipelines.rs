@@ -29,7 +29,7 @@ pub(super) fn timeless(pipeline: &Pipeline) -> Pipeline {
         plan: Plan::unknown(),
         state: timeless_state(pipeline.state.clone()),
         phase_started: Stamp::default(),
-        looker: None,
+        checker: None,
         recheck: None,
         overdue: None,
         retried: BTreeMap::new(),

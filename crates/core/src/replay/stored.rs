@@ -1,5 +1,5 @@
 //! The state after a part of the log, as rows that replace it: one for each lock, semaphore, section, task, decision,
-//! import, queue, item, worker, route and pipeline, and one for the limits.
+//! import, queue, item, worker, route, pipeline, workspace, landing and landing target, and one for the limits.
 //!
 //! Every event changes at most one of them, so a part of the log can be replayed over the few rows that it is about. The
 //! form of the rows is as frozen as that of the events: fields may be added with a default, nothing else.
@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::Replay;
 use crate::event::{Event, Kind, Resource};
-use crate::ids::{DecisionId, ImportId, ItemId, Name, SectionId, TaskId};
+use crate::ids::{DecisionId, ImportId, ItemId, LandingId, Name, SectionId, TaskId};
 use crate::pipeline::Pipeline;
 use crate::pipeline::plan::Plan;
 
@@ -47,6 +47,9 @@ enum Slot {
     Worker(Name),
     Route(Box<str>),
     Pipeline(TaskId),
+    Workspace(TaskId),
+    Landing(LandingId),
+    LandingTarget(Name),
     Limits,
 }
 
@@ -62,6 +65,9 @@ impl Entity {
             | Event::Worker { .. }
             | Event::Route { .. }
             | Event::Pipeline { .. }
+            | Event::Workspace { .. }
+            | Event::Landing { .. }
+            | Event::LandingTarget { .. }
             | Event::Import { .. } => Some(Entity { component: component.into(), id: id?.into() }),
             // A queue and each of its items are entities of their own, whatever the source says.
             Event::Queue { fact, .. } if fact.item().is_some() => {
@@ -84,6 +90,9 @@ impl Entity {
             ("pipeline", None) => self.parsed(TaskId::new(&self.id)).map(Slot::Pipeline),
             (ITEM, None) => self.parsed(self.id.parse()).map(Slot::Item),
             ("worker", None) => self.parsed(Name::new(&self.id)).map(Slot::Worker),
+            ("workspace", None) => self.parsed(TaskId::new(&self.id)).map(Slot::Workspace),
+            ("landing", None) => self.parsed(LandingId::new(&self.id)).map(Slot::Landing),
+            ("landing_target", None) => self.parsed(Name::new(&self.id)).map(Slot::LandingTarget),
             ("limits", None) => Ok(Slot::Limits),
             ("route", None) => Ok(Slot::Route(self.id.clone())),
             (_, None) => Err(self.unreadable("there is no such kind of thing")),
@@ -124,6 +133,9 @@ impl Replay {
             Slot::Worker(name) => self.workers.workers.get(&name).map(serde_json::to_string),
             Slot::Route(id) => self.routes.routes.get(&id).map(serde_json::to_string),
             Slot::Pipeline(id) => self.pipelines.get(&id).map(serde_json::to_string),
+            Slot::Workspace(id) => self.workspaces.get(&id).map(serde_json::to_string),
+            Slot::Landing(id) => self.landings.get(&id).map(serde_json::to_string),
+            Slot::LandingTarget(name) => self.landing_targets.get(&name).map(serde_json::to_string),
             Slot::Limits => self.limits.as_ref().map(serde_json::to_string),
         };
         entity.parsed(text.transpose())
@@ -145,6 +157,9 @@ impl Replay {
                 let pipeline = entity.parsed(Pipeline::restore(id.clone(), Plan::unknown(), data))?;
                 self.pipelines.insert(id, pipeline);
             }
+            Slot::Workspace(id) => drop(self.workspaces.insert(id, entity.read_with("owner", data)?)),
+            Slot::Landing(id) => drop(self.landings.insert(id, entity.read(data)?)),
+            Slot::LandingTarget(name) => drop(self.landing_targets.insert(name, entity.read(data)?)),
             Slot::Limits => self.limits = Some(entity.read(data)?),
         }
         Ok(())

@@ -7,9 +7,10 @@ use serde_json::Value;
 
 use super::Replay;
 use crate::backlog::{Backlog, Edge};
+use crate::bus::derived::{Known, TaskResult};
 use crate::event::TaskFact;
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, RunId, RunnerId, Seq, TaskId};
-use crate::task::{self, After, Done, Ending, Spec, Status, Stuck, Task};
+use crate::task::{self, After, RunEnd, Spec, Status, Stuck, Task, TaskEnd};
 use crate::time::{Lease, Stamp, Wall};
 
 /// A task. This and all below is kept in the baseline as it is: a new field needs a default.
@@ -44,6 +45,8 @@ enum LoggedState {
     Awaiting {
         output: Option<Value>,
         is_ending: bool,
+        #[serde(default)]
+        no_change: bool,
     },
     #[serde(rename = "parked")]
     AwaitingDecision(DecisionId),
@@ -52,8 +55,12 @@ enum LoggedState {
     InPhases {
         is_blocked: bool,
     },
+    Landing {
+        output: Option<Value>,
+        warning: Option<Box<str>>,
+    },
     Review,
-    Done(Done),
+    Done(TaskEnd),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +77,23 @@ impl Replay {
         let is_there = |import: &ImportId| self.imports.get(import).copied().unwrap_or(false);
         let shown = self.tasks.iter().filter(|(_, task)| task.import.as_ref().is_none_or(is_there));
         shown.map(|(id, task)| (id.clone(), TaskEntry { import: None, ..task.clone() })).collect()
+    }
+}
+
+impl Replay {
+    /// The tasks as far as messages about them depend on it.
+    pub fn known_tasks(&self) -> impl Iterator<Item = (TaskId, Known)> + '_ {
+        let is_hidden = |import: &&ImportId| !self.imports.get(*import).copied().unwrap_or(false);
+        self.tasks.iter().map(move |(id, task)| {
+            let end = match &task.state {
+                LoggedState::Done(TaskEnd::Success { .. }) => Some(TaskResult::Completed),
+                LoggedState::Done(_) => Some(TaskResult::NotCompleted),
+                _ => None,
+            };
+            let (title, parent) = (task.spec.title.as_str().into(), task.spec.parent.clone());
+            let hidden = task.import.as_ref().filter(is_hidden).cloned();
+            (id.clone(), Known { title, parent, edges: task.depends_on.clone(), end, hidden })
+        })
     }
 }
 
@@ -124,7 +148,9 @@ impl TaskEntry {
                 }
                 self.state = LoggedState::Pending;
             }
-            TaskFact::Awaiting { output, .. } => self.state = LoggedState::Awaiting { output, is_ending: false },
+            TaskFact::Awaiting { output, no_change, .. } => {
+                self.state = LoggedState::Awaiting { output, is_ending: false, no_change };
+            }
             TaskFact::EndingChildren {} => {
                 if let LoggedState::Awaiting { is_ending, .. } = &mut self.state {
                     *is_ending = true;
@@ -137,14 +163,16 @@ impl TaskEntry {
             }
             TaskFact::Returned {} => self.state = LoggedState::Pending,
             TaskFact::InPhases { is_blocked } => self.state = LoggedState::InPhases { is_blocked },
-            TaskFact::Complete { output, warning, .. } => self.state = LoggedState::Done(Done::Success { output, warning }),
-            TaskFact::Failed { error, .. } => self.state = LoggedState::Done(Done::Failed { error }),
-            TaskFact::Cancelled { .. } => self.state = LoggedState::Done(Done::Cancelled),
+            TaskFact::Complete { output, warning, .. } => self.state = LoggedState::Done(TaskEnd::Success { output, warning }),
+            TaskFact::Failed { error, .. } => self.state = LoggedState::Done(TaskEnd::Failed { error }),
+            TaskFact::Cancelled { .. } => self.state = LoggedState::Done(TaskEnd::Cancelled),
+            TaskFact::Landing { output, warning, .. } => self.state = LoggedState::Landing { output, warning },
+            TaskFact::SentBack { .. } => self.state = LoggedState::Pending,
             TaskFact::Retried {} => {
                 (self.failures, self.recoveries) = (0, 0);
                 self.state = LoggedState::Pending;
             }
-            TaskFact::Marked { status: Status::Skipped } => self.state = LoggedState::Done(Done::Skipped),
+            TaskFact::Marked { status: Status::Skipped } => self.state = LoggedState::Done(TaskEnd::Skipped),
             TaskFact::Marked { .. } => self.state = LoggedState::Review,
         }
     }
@@ -156,14 +184,14 @@ impl TaskEntry {
     }
 
     /// Counts a run that was followed by another, as it was done before the event told the counts.
-    fn count(&mut self, ending: &Ending, said_failed: bool) {
+    fn count(&mut self, ending: &RunEnd, said_failed: bool) {
         let was_stopped = matches!(&self.state, LoggedState::Live { phase: LivePhase::Stopping(_), .. });
         match ending {
             _ if said_failed => self.failures += 1,
-            Ending::Never | Ending::NotBegun { .. } => {}
-            Ending::Lost => self.recoveries += 1,
-            Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. } if was_stopped => self.recoveries += 1,
-            Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. } => self.failures += 1,
+            RunEnd::Never | RunEnd::NotBegun { .. } => {}
+            RunEnd::Lost => self.recoveries += 1,
+            RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::NotStarted { .. } if was_stopped => self.recoveries += 1,
+            RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::NotStarted { .. } => self.failures += 1,
         }
     }
 }
@@ -178,8 +206,8 @@ impl LoggedState {
         };
         match &task.state {
             task::State::Pending | task::State::Backoff { .. } | task::State::Held => LoggedState::Pending,
-            task::State::Awaiting { output, until } => {
-                LoggedState::Awaiting { output: output.clone(), is_ending: until.is_none() }
+            task::State::Awaiting { output, until, no_change } => {
+                LoggedState::Awaiting { output: output.clone(), is_ending: until.is_none(), no_change: *no_change }
             }
             task::State::AwaitingDecision { decision } => LoggedState::AwaitingDecision(decision.clone()),
             task::State::Manual { holder, epoch, .. } => LoggedState::Manual(holder.clone(), *epoch),
@@ -187,6 +215,7 @@ impl LoggedState {
             task::State::Stuck { live: run, reason, .. } => live(run, LivePhase::Stuck(timeless(*reason))),
             task::State::Stopping { live: run, then, .. } => live(run, LivePhase::Stopping(then.clone())),
             task::State::InPhases { is_blocked } => LoggedState::InPhases { is_blocked: *is_blocked },
+            task::State::Landing { output, warning } => LoggedState::Landing { output: output.clone(), warning: warning.clone() },
             task::State::Review => LoggedState::Review,
             task::State::Done(done) => LoggedState::Done(done.clone()),
         }

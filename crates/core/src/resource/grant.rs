@@ -1,13 +1,14 @@
 //! What is asked for, what is granted and who waits: the parts that locks and semaphores share.
 //!
 //! ```text
-//! Ask --(free)--> Grant            Ask --(busy, may wait)--> Waiter in the Line
+//! Ask --(free)--> Grant            Ask --(busy, may wait)--> Waiter among the Waiters
 //!                                  Waiter --(its turn)--> Grant, offered until the waiter's first call with it
 //! ```
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::event::{Fact, Forced, GrantEnd};
 use crate::ids::{Epoch, HolderId, RequestId, Ticket};
 use crate::process::ProcessId;
 use crate::resource::work_claim::Reservation;
@@ -116,7 +117,6 @@ impl Ask {
 /// The process that stands in line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingProcess {
-    /// The process.
     pub process: ProcessId,
     /// Where to wake it.
     pub address: Option<Address>,
@@ -132,9 +132,7 @@ pub struct Waiter {
     pub ticket: Ticket,
     /// What it wants.
     pub claim: GrantRequest,
-    /// The process that waits.
     pub standing: WaitingProcess,
-    /// Since when.
     pub since: Stamp,
     /// When it was last seen to look. Only kept up for one whose place has a lease.
     pub seen: Lease,
@@ -152,7 +150,7 @@ impl Waiter {
     }
 
     /// Notes that it looked. A third of the lease is near enough, and saves a write for most looks.
-    fn look(&mut self, now: &Now) {
+    fn poll(&mut self, now: &Now) {
         if self.standing.lease.is_some_and(|lease| (now.lease - self.seen).as_ms().saturating_mul(3) >= lease.as_ms()) {
             self.seen = now.lease;
         }
@@ -223,6 +221,26 @@ impl Grant {
     pub(crate) fn offered(waiter: Waiter, epoch: Epoch, now: &Now) -> Grant {
         let offer = Offer { until: now.lease + OFFER, process: waiter.standing.process, from_weight: None };
         Grant { ticket: Some(waiter.ticket), offer: Some(offer), ..Grant::new(waiter.claim, epoch, now) }
+    }
+
+    /// The event of its end against its holder's will.
+    pub(crate) fn reclaimed(&self, reason: Reason) -> Fact {
+        let end = GrantEnd { reason: Some(reason), ..self.end() };
+        if reason == Reason::Lapsed { Fact::OfferLapsed(end) } else { Fact::Reclaimed(end) }
+    }
+
+    /// The event of its end by its holder's will, or by force.
+    pub(crate) fn released(&self, forced: Option<Forced>) -> Fact {
+        Fact::Released(GrantEnd { forced, ..self.end() })
+    }
+
+    /// The event of an increase that was offered and not taken up: the holder keeps `weight`.
+    pub(crate) fn decreased(&self, weight: u32) -> Fact {
+        Fact::OfferLapsed(GrantEnd { reason: Some(Reason::Lapsed), keeps: Some(weight), ..self.end() })
+    }
+
+    fn end(&self) -> GrantEnd {
+        GrantEnd { holder: self.claim.holder.clone(), epoch: self.epoch, reason: None, forced: None, keeps: None }
     }
 
     /// Why the grant is over, if it is.
@@ -354,9 +372,9 @@ impl Waiters {
     }
 
     /// The index of a ticket whose holder looks right now.
-    pub(crate) fn look(&mut self, ticket: Ticket, now: &Now) -> Option<usize> {
+    pub(crate) fn poll(&mut self, ticket: Ticket, now: &Now) -> Option<usize> {
         let index = self.position(ticket)?;
-        self.0[index].look(now);
+        self.0[index].poll(now);
         Some(index)
     }
 

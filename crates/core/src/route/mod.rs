@@ -62,7 +62,7 @@ pub enum Then {
     Push(Push),
     /// A worker is woken.
     Wake(Name),
-    /// People are told this.
+    /// The text of a notification.
     Notify(Box<str>),
 }
 
@@ -75,14 +75,12 @@ pub const ROUTES_LIMIT: usize = 10_000;
 /// All routes of a project, by their ids.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Routes {
-    /// The routes.
     pub routes: BTreeMap<Box<str>, InForce>,
 }
 
 /// A route that is in force. This is kept in the baseline of the log as it is: a new field needs a default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InForce {
-    /// The route.
     pub route: Arc<Route>,
     /// The event that defined it so: only what happens after that reaches it.
     pub since: Seq,
@@ -97,27 +95,17 @@ pub enum RouteFact {
     /// It is no longer in force.
     Removed {},
     /// People are told what it says.
-    Notified {
-        /// Of which event.
-        event: Seq,
-    },
+    Notified { event: Seq },
     /// Something that it says could not be done.
-    Failed {
-        /// For which event.
-        event: Seq,
-        /// Why.
-        error: Box<str>,
-    },
+    Failed { event: Seq, error: Box<str> },
 }
 
 /// An event with its place in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heard {
-    /// Its number.
     pub seq: Seq,
     /// When it happened.
     pub wall: Wall,
-    /// What happened.
     pub event: Event,
     /// How many routes led to it, one after the other.
     pub depth: u32,
@@ -128,7 +116,6 @@ pub struct Heard {
 /// What a pipeline is one of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definition {
-    /// The runbook.
     pub runbook: Box<str>,
     /// The pipeline of it.
     pub name: Box<str>,
@@ -141,7 +128,6 @@ pub struct Subscription {
     pub pattern: Pattern,
     /// Only of those after this one.
     pub since: Seq,
-    /// Who.
     pub subscriber: Subscriber,
 }
 
@@ -157,7 +143,6 @@ pub enum Subscriber {
 /// What follows from an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reaction {
-    /// Which event.
     pub event: Seq,
     /// How many routes led to that.
     pub depth: u32,
@@ -176,7 +161,7 @@ pub enum Does {
     Start(Arc<Plan>, Context),
     /// An item is put into a queue.
     Push(Name, New),
-    /// People are told this.
+    /// The text of a notification.
     Notify {
         /// In a few words: which event.
         subject: Box<str>,
@@ -191,7 +176,6 @@ pub enum Does {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("it would feed itself: {pattern} is what happens to {what}, which it acts on")]
 pub struct FeedsItself {
-    /// Its pattern.
     pub pattern: Pattern,
     /// What it acts on.
     pub what: Box<str>,

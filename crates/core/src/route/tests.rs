@@ -39,7 +39,7 @@ fn failed(task: &str) -> Event {
 
 fn plan(pipeline: &str, vars: &[(&str, Option<Value>)]) -> Arc<Plan> {
     let vars = vars.iter().map(|(name, default)| ((*name).into(), default.clone())).collect();
-    Arc::new(Plan { runbook: "r".into(), name: name(pipeline), vars, phases: Vec::new() })
+    Arc::new(Plan { runbook: "r".into(), name: name(pipeline), vars, phases: Vec::new(), land: None })
 }
 
 fn push(queue: &str) -> Then {

@@ -8,11 +8,13 @@
 //!    |   |        dead  v   | active         ^  |
 //!    |   |              Stuck ---- stop -----'  |
 //!    |   `---- end: to be tried again ----------'    (of Running and Stuck, too)
-//!    `-- retry, by a person: of Done, Review or Parked
+//!    `-- retry, by a person: of Done, Review or AwaitingDecision
 //! ```
 //!
-//! Beside these: a loop rests between two attempts (Resting) and waits for its children when it is done (Awaiting); a
-//! task that cannot go on by itself waits for a decision (Parked); a person may work on it (ByHand) or look at it (Review).
+//! Beside these: a loop rests between two attempts (Backoff) and waits for its children when it is done (Awaiting); a
+//! task that cannot go on by itself waits for a decision (AwaitingDecision); a person may work on it (Manual) or look at it (Review).
+//! The work of a task that lands goes into the merge queue (Landing) where another task would be done: it is completed when it has
+//! landed, and pending again when it comes back.
 //!
 //! A run without a sign of life is Stuck, and nudged at once; if that does not help it is restarted; both count, and when it
 //! was helped as often as allowed a person decides, or it has failed.
@@ -22,12 +24,13 @@
 
 pub mod admission;
 pub mod dependencies;
-mod ending;
-mod hands;
+mod land;
 pub mod limits;
+mod manual;
 pub mod retry;
 pub mod roots;
 pub(crate) mod run;
+mod run_end;
 pub(crate) mod spec;
 pub(crate) mod status;
 mod watching;
@@ -37,18 +40,19 @@ use serde_json::Value;
 
 use crate::event::{Event, TaskFact};
 use crate::ids::{DecisionId, Epoch, HolderId, RunId, RunnerId, Seq, TaskId};
+use crate::landing;
 use crate::step::{EffectBuffer, Now, OutboxCommand, Step};
 use crate::task::retry::{Fact, Marker, Next};
 use crate::time::{Lease, Span, Stamp, Wall};
 
 pub use crate::task::run::{
-    After, ERROR_LIMIT, Ending, Live, OUTPUT_LIMIT, OnExhausted, Pulse, Refused, RetryReason, Stuck, Verdict, Watch,
+    After, ERROR_LIMIT, Live, OUTPUT_LIMIT, OnExhausted, Pulse, Refused, RetryReason, RunEnd, Stuck, Verdict, Watch,
 };
 pub use crate::task::spec::{
-    COMMAND_LIMIT, LABEL_LIMIT, NEED_LIMIT, Need, OfItem, PHASE_ENV, PIPELINE_ENV, Spec, SpecError, Work, Workspace, labels,
-    needs,
+    COMMAND_LIMIT, LABEL_LIMIT, LandSpec, LiveInput, NEED_LIMIT, Need, OfItem, PHASE_ENV, PIPELINE_ENV, Spec, SpecError, Work,
+    WorkspaceSpec, WorktreeSpec, labels, needs,
 };
-pub use crate::task::status::{Done, Status};
+pub use crate::task::status::{Status, TaskEnd};
 
 /// A task.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,6 +119,9 @@ pub enum State {
         output: Option<Value>,
         /// Until when they have time; without it they were cancelled, and are seen to their end.
         until: Option<Lease>,
+        /// Whether there is nothing of its own that lands.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        no_change: bool,
     },
     /// It cannot go on by itself.
     #[serde(rename = "parked")]
@@ -137,10 +144,19 @@ pub enum State {
         /// Whether that cannot go on.
         is_blocked: bool,
     },
+    /// Its work is in the merge queue: the last entry of the task there says how far it has come.
+    Landing {
+        /// The result.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Value>,
+        /// What a person should know.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        warning: Option<Box<str>>,
+    },
     /// A person looks at the result. It is neither done nor to be claimed.
     Review,
     /// It is over.
-    Done(Done),
+    Done(TaskEnd),
 }
 
 /// What can happen to a task.
@@ -201,7 +217,7 @@ pub enum Input {
         /// Which run.
         run: RunId,
         /// How it ended.
-        ending: Ending,
+        ending: RunEnd,
         /// How long it ran, if it ended by itself and was not asked to.
         ran: Option<Span>,
         /// What was found in the place of the file DONE, right after.
@@ -212,7 +228,7 @@ pub enum Input {
         watch: Watch,
     },
     /// Its rest may be over.
-    Ripen,
+    MakeReady,
     /// A guard of its phase does not hold: nobody may start it.
     Hold,
     /// The guards of its phase hold again.
@@ -238,19 +254,23 @@ pub enum Input {
     /// The person has given its lock back, or lost it.
     Return,
     /// Its pipeline goes on, or is over.
-    Follow(Course),
+    MirrorStatus(PipelineStatus),
+    /// A person wants its work to land as it is, there.
+    Land(Box<LandSpec>),
+    /// Its work has left the merge queue.
+    LandingEnded(landing::End),
 }
 
 /// How the task of a pipeline stands, as the pipeline says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Course {
+pub enum PipelineStatus {
     /// It goes through its phases.
     InPhases {
         /// Whether it cannot go on.
         is_blocked: bool,
     },
     /// It is over.
-    Over(Done),
+    Over(TaskEnd),
 }
 
 /// What a person makes of a task that no run is at.
@@ -311,6 +331,10 @@ pub enum Outcome {
     Followed(Status),
     /// Only its pipeline says what becomes of it.
     HasPhases,
+    /// Its work is in the merge queue.
+    Landing,
+    /// It is completed by landing, unless there is nothing that lands.
+    MustLand,
 }
 
 impl Task {
@@ -343,7 +367,7 @@ impl Task {
             Input::End { run, ending, ran, marker, children, watch } => {
                 self.end(&run, ending, ran, marker, children, &watch, now, &mut buffer)
             }
-            Input::Ripen => {
+            Input::MakeReady => {
                 if let State::Backoff { until } = self.state
                     && now.lease >= until
                 {
@@ -373,7 +397,10 @@ impl Task {
             Input::Set(mark) => self.mark(mark, now, &mut buffer),
             Input::Take { holder, epoch, until } => self.take(holder, epoch, until, now, &mut buffer),
             Input::Return => self.give_back(now, &mut buffer),
-            Input::Follow(course) => self.follow(course, now, &mut buffer),
+            Input::MirrorStatus(status) => self.mirror_status(status, now, &mut buffer),
+            // Where to is for the queue.
+            Input::Land(_) => self.land_as_it_is(now, &mut buffer),
+            Input::LandingEnded(end) => self.landing_ended(end, now, &mut buffer),
         };
         Step { state: self, outcome, effects: buffer.effects }
     }
@@ -392,6 +419,7 @@ impl Task {
             | State::Stopping { .. }
             | State::AwaitingDecision { .. }
             | State::InPhases { .. }
+            | State::Landing { .. }
             | State::Review
             | State::Done(_) => None,
         }
@@ -402,7 +430,7 @@ impl Task {
         assert!(self.live().is_none() || self.attempts > 0, "{} has a run but no attempt", self.id);
         assert!(self.failures <= self.attempts, "{} has more failures than runs", self.id);
         if let Some(policy) = &self.spec.restart {
-            assert!(self.failures <= policy.max_restarts.get(), "{} was tried too often", self.id);
+            assert!(self.failures <= policy.max_attempts.get(), "{} was tried too often", self.id);
         }
         if let Some(live) = self.live() {
             assert!(self.failures < self.attempts, "{} counts its run before the end", self.id);
@@ -430,6 +458,7 @@ impl Task {
             | State::InPhases { is_blocked: false } => Status::InProgress,
             State::Stuck { .. } => Status::Stuck,
             State::Held | State::AwaitingDecision { .. } | State::InPhases { is_blocked: true } => Status::Blocked,
+            State::Landing { .. } => Status::Landing,
             State::Review => Status::Review,
             State::Done(done) => done.status(),
         }
@@ -461,8 +490,8 @@ impl Task {
             return Outcome::NotPending(self.status());
         };
         match policy.next(self.failures, Fact::Due(marker), now.lease) {
-            Next::Done { output } => self.settle(output, None, children, now, buffer),
-            Next::Failed(error) => self.finish(Done::Failed { error }, None, now, buffer),
+            Next::Done { output } => self.settle(output, false, None, children, now, buffer),
+            Next::Failed(error) => self.finish(TaskEnd::Failed { error }, None, now, buffer),
             Next::Attempt | Next::Restart(_) | Next::Wait | Next::Settled { .. } | Next::KillChildren => Outcome::Clear,
         }
     }
@@ -485,14 +514,20 @@ impl Task {
     }
 
     /// Does as its pipeline does. What is over goes on only if it has failed: a person wants that tried again.
-    fn follow(&mut self, course: Course, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
-        match (course, &self.state) {
+    fn mirror_status(&mut self, status: PipelineStatus, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
+        match (status, &self.state) {
             _ if !self.has_phases() => Outcome::NotPending(self.status()),
-            (Course::Over(done), State::InPhases { .. } | State::Pending) => self.finish(done, None, now, buffer),
-            (Course::InPhases { is_blocked }, State::InPhases { is_blocked: was }) if is_blocked == *was => {
+            (PipelineStatus::Over(TaskEnd::Success { output, warning }), State::InPhases { .. } | State::Pending) => {
+                self.succeed(output, warning, false, None, now, buffer)
+            }
+            (PipelineStatus::Over(done), State::InPhases { .. } | State::Pending) => self.finish(done, None, now, buffer),
+            (PipelineStatus::InPhases { is_blocked }, State::InPhases { is_blocked: was }) if is_blocked == *was => {
                 Outcome::Followed(self.status())
             }
-            (Course::InPhases { is_blocked }, State::Pending | State::InPhases { .. } | State::Done(Done::Failed { .. })) => {
+            (
+                PipelineStatus::InPhases { is_blocked },
+                State::Pending | State::InPhases { .. } | State::Done(TaskEnd::Failed { .. }),
+            ) => {
                 self.emit(TaskFact::InPhases { is_blocked }, buffer);
                 self.turn_into(State::InPhases { is_blocked }, now);
                 Outcome::Followed(self.status())

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::agent::{AgentEnd, AgentVerdict};
 use crate::ids::{Epoch, Name, RunId, Seq};
 use crate::time::{Span, Stamp};
 
@@ -16,11 +17,9 @@ pub const ERROR_LIMIT: usize = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Live {
-    /// Which one.
     pub run: RunId,
     /// Its fencing number.
     pub epoch: Epoch,
-    /// Since when.
     pub started: Stamp,
     /// Its last sign of life.
     pub seen: Stamp,
@@ -36,26 +35,30 @@ pub struct Live {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
-    /// It is done.
     Done {
         /// The result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
     },
-    /// It has failed.
+    /// It is done, and there is nothing that lands.
+    NoChange {
+        /// The result.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Value>,
+    },
     Failed {
-        /// Why.
         error: Box<str>,
     },
     /// Its command was not begun: a guard of its phase does not hold any more.
     Refused(Box<Refused>),
+    /// Its agent program has ended so, and the run itself has said nothing.
+    Agent(Box<AgentEnd>),
 }
 
 /// The result of the guards of a phase that does not let its run begin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Refused {
-    /// The guard.
     pub guard: Name,
     /// The part of its condition that does not hold.
     pub part: Box<str>,
@@ -83,10 +86,7 @@ impl Refused {
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Stuck {
     /// It used to show signs of life, and then stopped.
-    NoHeartbeat {
-        /// The last one.
-        last_seen: Stamp,
-    },
+    NoHeartbeat { last_seen: Stamp },
     /// It has done nothing that could be seen.
     NoProgress {
         /// For how long.
@@ -117,14 +117,11 @@ pub enum Pulse {
 pub enum After {
     /// The task is cancelled.
     Cancel,
-    /// It has failed.
     Fail {
-        /// Why.
         error: Box<str>,
     },
     /// A person decides.
     Escalate {
-        /// Why.
         error: Box<str>,
     },
     /// The run has failed: it took too long. Another may follow.
@@ -146,7 +143,6 @@ pub struct Watch {
     pub timeout: Span,
     /// How often a task is helped at most, since a person last asked for a retry.
     pub max_recoveries: u32,
-    /// What then.
     pub on_exhausted: OnExhausted,
 }
 
@@ -169,7 +165,6 @@ pub enum OnExhausted {
     /// A person decides.
     #[default]
     Escalate,
-    /// It has failed.
     Fail,
 }
 
@@ -177,7 +172,6 @@ pub enum OnExhausted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryReason {
-    /// It has failed.
     Failed,
     /// It ended well, but did not say that the task is done.
     NoVerdict,
@@ -193,10 +187,21 @@ pub enum RetryReason {
     Shortage,
     /// Its command was not begun, because a guard of its phase did not hold any more.
     Guard,
+    /// The account of its agent is limited.
+    Quota,
+    /// The account of its agent is not logged in.
+    Auth,
+    /// The provider of its agent has too much to do.
+    Overloaded,
+    /// The provider of its agent cannot be reached.
+    Network,
+    /// Its agent did nothing but try again.
+    Hung,
+    /// Its work came back from the merge queue, which has the reason.
+    Landing,
 }
 
 impl RetryReason {
-    /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
             RetryReason::Failed => "failed",
@@ -207,41 +212,85 @@ impl RetryReason {
             RetryReason::Never => "never",
             RetryReason::Shortage => "shortage",
             RetryReason::Guard => "guard",
+            RetryReason::Landing => "landing",
+            RetryReason::Quota => "quota",
+            RetryReason::Auth => "auth",
+            RetryReason::Overloaded => "overloaded",
+            RetryReason::Network => "network",
+            RetryReason::Hung => "hung",
+        }
+    }
+
+    /// Whether the run does not count as an attempt: it was kept from working by something else.
+    pub fn is_uncounted(self) -> bool {
+        match self {
+            RetryReason::Guard
+            | RetryReason::Quota
+            | RetryReason::Auth
+            | RetryReason::Overloaded
+            | RetryReason::Network
+            | RetryReason::Hung => true,
+            RetryReason::Failed
+            | RetryReason::NoVerdict
+            | RetryReason::Overtime
+            | RetryReason::Stuck
+            | RetryReason::Lost
+            | RetryReason::Never
+            | RetryReason::Landing
+            | RetryReason::Shortage => false,
+        }
+    }
+
+    /// The reason that keeps an agent from working, if its verdict is one.
+    pub fn of_agent(verdict: &AgentVerdict) -> Option<RetryReason> {
+        match verdict {
+            AgentVerdict::Quota(_) => Some(RetryReason::Quota),
+            AgentVerdict::Auth => Some(RetryReason::Auth),
+            AgentVerdict::Overloaded => Some(RetryReason::Overloaded),
+            AgentVerdict::Network => Some(RetryReason::Network),
+            AgentVerdict::Hung => Some(RetryReason::Hung),
+            AgentVerdict::Ok
+            | AgentVerdict::Failed
+            | AgentVerdict::Refused
+            | AgentVerdict::ContextFull
+            | AgentVerdict::NoResult
+            | AgentVerdict::Crashed => None,
         }
     }
 
     /// What it means for people.
-    pub fn words(self, ending: &Ending) -> Box<str> {
+    pub fn words(self, ending: &RunEnd) -> Box<str> {
         match self {
             RetryReason::NoVerdict => "it exited 0 without `tasks done`".into(),
             RetryReason::Overtime => "it took too long".into(),
             RetryReason::Stuck => "no activity".into(),
             RetryReason::Guard => "a guard did not hold any more when it was to begin".into(),
+            RetryReason::Quota => "the limit of its account was reached".into(),
+            RetryReason::Auth => "its agent is not logged in".into(),
+            RetryReason::Overloaded => "the provider of its agent is overloaded".into(),
+            RetryReason::Network => "the provider of its agent cannot be reached".into(),
+            RetryReason::Hung => "its agent did nothing but try again".into(),
+            RetryReason::Landing => "its work did not land".into(),
             RetryReason::Failed | RetryReason::Lost | RetryReason::Never | RetryReason::Shortage => ending.to_string().into(),
         }
     }
 }
 
-/// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Ending {
+pub enum RunEnd {
     /// With this status.
     Exited(i32),
     /// By this signal.
     Signalled(i32),
     /// Its command could not be started.
-    NotStarted {
-        /// Why.
-        error: Box<str>,
-    },
+    NotStarted { error: Box<str> },
     /// Its session died without leaving an exit behind. What it has done is not known.
     Lost,
     /// It is proven that it never began.
     Never,
     /// Its session could not begin, so nothing of its command was started.
     NotBegun {
-        /// Why.
         error: Box<str>,
         /// Whether the machine had not enough of something, such as processes or disk: that passes by itself.
         is_shortage: bool,
@@ -261,40 +310,40 @@ impl After {
     }
 }
 
-impl Ending {
+impl RunEnd {
     /// Whether nothing of its command was started.
     pub fn is_not_begun(&self) -> bool {
-        matches!(self, Ending::Never | Ending::NotBegun { .. })
+        matches!(self, RunEnd::Never | RunEnd::NotBegun { .. })
     }
 
     /// The status that it exited with, if it did.
     pub fn exit_code(&self) -> Option<i32> {
         match self {
-            Ending::Exited(code) => Some(*code),
-            Ending::Signalled(_) | Ending::NotStarted { .. } | Ending::Lost | Ending::Never | Ending::NotBegun { .. } => None,
+            RunEnd::Exited(code) => Some(*code),
+            RunEnd::Signalled(_) | RunEnd::NotStarted { .. } | RunEnd::Lost | RunEnd::Never | RunEnd::NotBegun { .. } => None,
         }
     }
 
     /// The signal that ended it, if one did.
     pub fn signal(&self) -> Option<i32> {
         match self {
-            Ending::Signalled(signal) => Some(*signal),
-            Ending::Exited(_) | Ending::NotStarted { .. } | Ending::Lost | Ending::Never | Ending::NotBegun { .. } => None,
+            RunEnd::Signalled(signal) => Some(*signal),
+            RunEnd::Exited(_) | RunEnd::NotStarted { .. } | RunEnd::Lost | RunEnd::Never | RunEnd::NotBegun { .. } => None,
         }
     }
 }
 
-impl std::fmt::Display for Ending {
+impl std::fmt::Display for RunEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             // What a shell means by them.
-            Ending::Exited(126) => f.write_str("exit status 126 (the command cannot be executed)"),
-            Ending::Exited(127) => f.write_str("exit status 127 (no such command)"),
-            Ending::Exited(code) => write!(f, "exit status {code}"),
-            Ending::Signalled(signal) => write!(f, "killed by signal {signal}"),
-            Ending::NotStarted { error } | Ending::NotBegun { error, .. } => f.write_str(error),
-            Ending::Lost => f.write_str("its session was lost"),
-            Ending::Never => f.write_str("it never began"),
+            RunEnd::Exited(126) => f.write_str("exit status 126 (the command cannot be executed)"),
+            RunEnd::Exited(127) => f.write_str("exit status 127 (no such command)"),
+            RunEnd::Exited(code) => write!(f, "exit status {code}"),
+            RunEnd::Signalled(signal) => write!(f, "killed by signal {signal}"),
+            RunEnd::NotStarted { error } | RunEnd::NotBegun { error, .. } => f.write_str(error),
+            RunEnd::Lost => f.write_str("its session was lost"),
+            RunEnd::Never => f.write_str("it never began"),
         }
     }
 }

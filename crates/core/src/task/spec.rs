@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::agent::AgentWork;
 use crate::event::{Kind, Resource};
 use crate::ids::{Label, Name, SectionId, TaskId, Title};
 use crate::pipeline::plan::{MergeHow, Plan};
@@ -66,7 +67,7 @@ pub struct Spec {
     pub restart: Option<Policy>,
     /// Where it works.
     #[serde(default)]
-    pub workspace: Workspace,
+    pub workspace: WorkspaceSpec,
     /// What its runs find in their environment, beside what every run finds there.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<Box<str>, Box<str>>,
@@ -79,12 +80,28 @@ pub struct Spec {
     /// Whether it fails when it was helped as often as allowed, whatever the settings say: something else is tried then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fails_when_stuck: bool,
+    /// The branch that its work lands on. Then it is completed when its work has landed, not when its run says that it is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub land: Option<Box<LandSpec>>,
     /// How many routes led to it, one after the other.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub depth: u32,
     /// The attempt at an item of a queue that it is, if a worker has made it of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<Box<OfItem>>,
+    /// How its runs can be talked to while they live.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<LiveInput>,
+}
+
+/// How a run can be talked to while it lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum LiveInput {
+    /// Through a pipe to its stdin.
+    Pipe,
+    /// As its terminal.
+    Terminal,
 }
 
 /// An attempt at an item of a queue.
@@ -116,6 +133,22 @@ impl Spec {
         }
     }
 
+    /// The same with the lock of its workspace among its needs: one session at a time works in it.
+    #[must_use]
+    pub fn with_workspace(mut self, id: &TaskId) -> Spec {
+        // A pipeline holds nothing itself: its phases do.
+        if matches!(self.work, Some(Work::Pipeline(_))) {
+            return self;
+        }
+        if let Some(lock) = self.workspace.owner(id).map(|owner| Need::Lock(owner.workspace_lock()))
+            && !self.needs.contains(&lock)
+        {
+            self.needs.push(lock);
+            self.needs.sort();
+        }
+        self
+    }
+
     /// Whether it counts as a part of something else only: of a pipeline, as a phase of it, or of an item, as an attempt at it.
     pub fn is_part(&self) -> bool {
         self.phase().is_some() || self.item.is_some()
@@ -135,13 +168,15 @@ impl Spec {
             first_attempt: 0,
             guarded: false,
             restart: None,
-            workspace: Workspace::None,
+            workspace: WorkspaceSpec::Checkout,
             env: BTreeMap::new(),
             timeout: None,
             silence: None,
             fails_when_stuck: false,
+            land: None,
             depth: 0,
             item: None,
+            input: None,
         }
     }
 }
@@ -160,6 +195,8 @@ pub enum Work {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         input: Option<Box<str>>,
     },
+    /// Lets an agent program work.
+    Agent(Arc<AgentWork>),
     /// Merges a branch.
     Merge {
         /// Which one.
@@ -219,21 +256,87 @@ impl Work {
         match self {
             Work::Run(command) => command.to_string(),
             Work::Exec { argv, .. } => argv.join(" "),
+            Work::Agent(work) => format!("agent {}", work.names()),
             Work::Merge { branch, into, how } => format!("merge {branch} into {into} ({})", how.as_str()),
             Work::Pipeline(plan) => format!("pipeline {} of runbook {}", plan.name, plan.runbook),
         }
     }
 }
 
-/// Where a run works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// Where the runs of a task work.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Workspace {
-    /// In the project itself.
+pub enum WorkspaceSpec {
+    /// In the project's own directory, with everybody else.
     #[default]
-    None,
-    /// In a directory of its own.
+    #[serde(rename = "none")]
+    Checkout,
+    /// In a directory of the task's own.
     Dir,
+    /// In a worktree of the task's own.
+    Worktree(Box<WorktreeSpec>),
+    /// In the workspace of another task, one after the other.
+    Shared {
+        /// Whose.
+        owner: TaskId,
+    },
+    /// In this directory, which is somebody else's business.
+    Cwd(Box<str>),
+}
+
+/// Where the work of a task lands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LandSpec {
+    /// The branch.
+    pub target: Name,
+    /// Whether it lands without a check: a person says so, or the landing of its parent is the check.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unchecked: bool,
+    /// Whether the branch is that of its parent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_child: bool,
+}
+
+/// What a worktree is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WorktreeSpec {
+    /// Its branch; without it, one that is named after the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<Box<str>>,
+    /// What a new branch begins with; without it, the commit that the project's checkout is at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Box<str>>,
+}
+
+impl WorkspaceSpec {
+    /// The word for it.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            WorkspaceSpec::Checkout => "checkout",
+            WorkspaceSpec::Dir => "dir",
+            WorkspaceSpec::Worktree(_) => "worktree",
+            WorkspaceSpec::Shared { .. } => "shared",
+            WorkspaceSpec::Cwd(_) => "cwd",
+        }
+    }
+
+    /// The task whose workspace it is, for a task of this id; none if there is no workspace.
+    pub fn owner<'a>(&'a self, task: &'a TaskId) -> Option<&'a TaskId> {
+        match self {
+            WorkspaceSpec::Dir | WorkspaceSpec::Worktree(_) => Some(task),
+            WorkspaceSpec::Shared { owner } => Some(owner),
+            WorkspaceSpec::Checkout | WorkspaceSpec::Cwd(_) => None,
+        }
+    }
+
+    /// The same for a part of the task, such as a phase of a pipeline: it works where the whole does.
+    #[must_use]
+    pub fn of_part(&self, whole: &TaskId) -> WorkspaceSpec {
+        match self.owner(whole) {
+            Some(owner) => WorkspaceSpec::Shared { owner: owner.clone() },
+            None => self.clone(),
+        }
+    }
 }
 
 /// A lock or slots that a run holds while it lives.

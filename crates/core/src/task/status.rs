@@ -3,10 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How a task ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Done {
+pub enum TaskEnd {
     /// It is done.
     Success {
         /// The result.
@@ -16,9 +15,7 @@ pub enum Done {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         warning: Option<Box<str>>,
     },
-    /// It has failed.
     Failed {
-        /// Why.
         error: Box<str>,
     },
     /// Somebody did not want it any more.
@@ -39,11 +36,12 @@ pub enum Status {
     InProgress,
     /// A run is at it and shows no sign of life.
     Stuck,
+    /// Its work is done and in the merge queue.
+    Landing,
     /// A person looks at it.
     Review,
-    /// It is done.
+    /// It is done; what lands has landed.
     Completed,
-    /// It has failed.
     Failed,
     /// Nobody wants it any more.
     Cancelled,
@@ -51,25 +49,24 @@ pub enum Status {
     Skipped,
 }
 
-impl Done {
-    /// The word for it.
+impl TaskEnd {
     pub fn status(&self) -> Status {
         match self {
-            Done::Success { .. } => Status::Completed,
-            Done::Failed { .. } => Status::Failed,
-            Done::Cancelled => Status::Cancelled,
-            Done::Skipped => Status::Skipped,
+            TaskEnd::Success { .. } => Status::Completed,
+            TaskEnd::Failed { .. } => Status::Failed,
+            TaskEnd::Cancelled => Status::Cancelled,
+            TaskEnd::Skipped => Status::Skipped,
         }
     }
 }
 
 impl Status {
-    /// All of them.
-    pub const ALL: [Status; 9] = [
+    pub const ALL: [Status; 10] = [
         Status::Pending,
         Status::Blocked,
         Status::InProgress,
         Status::Stuck,
+        Status::Landing,
         Status::Review,
         Status::Completed,
         Status::Failed,
@@ -84,6 +81,7 @@ impl Status {
             Status::Blocked => "blocked",
             Status::InProgress => "in_progress",
             Status::Stuck => "stuck",
+            Status::Landing => "landing",
             Status::Review => "review",
             Status::Completed => "completed",
             Status::Failed => "failed",
@@ -101,7 +99,7 @@ impl Status {
     pub fn is_over(self) -> bool {
         match self {
             Status::Completed | Status::Failed | Status::Cancelled | Status::Skipped => true,
-            Status::Pending | Status::Blocked | Status::InProgress | Status::Stuck | Status::Review => false,
+            Status::Pending | Status::Blocked | Status::InProgress | Status::Stuck | Status::Landing | Status::Review => false,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A live run is looked at: signs of life, and the ladder for one that shows none.
+//! A live run is looked at: signs of life, and the escalation for one that shows none.
 
 use super::*;
 
@@ -81,6 +81,7 @@ impl Task {
                 | State::AwaitingDecision { .. }
                 | State::Manual { .. }
                 | State::InPhases { .. }
+                | State::Landing { .. }
                 | State::Review
                 | State::Done(_),
                 Pulse::Active | Pulse::Steady | Pulse::Busy(_) | Pulse::Idle(_) | Pulse::SessionDead,

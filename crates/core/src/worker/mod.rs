@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::Event;
 use crate::ids::{Epoch, HolderId, ItemId, Name, NameError, Seq, TaskId};
-use crate::pipeline::plan::{Deed, Plan};
+use crate::pipeline::plan::{Plan, RunCommand};
 use crate::route::Pattern;
 use crate::step::{EffectBuffer, Now, Step};
 use crate::time::{Lease, Span};
@@ -36,9 +36,7 @@ pub const CONCURRENCY_LIMIT: u32 = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Definition {
-    /// The runbook.
     pub runbook: Box<str>,
-    /// Its name.
     pub name: Name,
     /// The queue whose items it takes.
     pub queue: Name,
@@ -79,8 +77,8 @@ pub enum Job {
     Pipeline(Arc<Plan>),
     /// A task that does this. A command finds the item in its environment.
     Task {
-        /// What.
-        deed: Deed,
+        #[serde(rename = "deed")]
+        run_command: RunCommand,
         /// How long it may take.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout: Option<Span>,
@@ -90,7 +88,6 @@ pub enum Job {
 /// All workers of a project, or those that one decision needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Workers {
-    /// The workers.
     pub workers: BTreeMap<Name, Worker>,
 }
 
@@ -117,7 +114,6 @@ pub struct Worker {
 pub struct Taken {
     /// From which queue.
     pub queue: Name,
-    /// Which item.
     pub item: ItemId,
     /// In which take.
     pub epoch: Epoch,
@@ -141,25 +137,19 @@ pub enum Fact {
     Asleep {},
     /// An item became a task.
     Take {
-        /// Which task.
         task: TaskId,
         /// What it was made of.
         #[serde(flatten)]
         taken: Taken,
     },
     /// The task of an item has ended.
-    End {
-        /// Which task.
-        task: TaskId,
-        /// How.
-        how: End,
-    },
+    End { task: TaskId, how: JobEnd },
 }
 
 /// How the task of an item ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum End {
+pub enum JobEnd {
     /// It was completed, and so is the item.
     Completed,
     /// It has failed, and so has the attempt at the item.
@@ -183,18 +173,12 @@ pub enum Input {
     Resume,
     /// An item was taken for it, and became this task.
     Take {
-        /// The task.
         task: TaskId,
         /// The item.
         taken: Taken,
     },
     /// The task of one of its items has ended.
-    Ended {
-        /// Which one.
-        task: TaskId,
-        /// How.
-        how: End,
-    },
+    Ended { task: TaskId, how: JobEnd },
     /// Its queue was found empty.
     Drained,
 }
@@ -209,10 +193,7 @@ pub enum Outcome {
     /// It is so, as it was.
     Same,
     /// Another runbook has one of this name.
-    Foreign {
-        /// Which runbook.
-        runbook: Box<str>,
-    },
+    Foreign { runbook: Box<str> },
     /// There are too many workers.
     TooMany,
     /// Its name is too long for the name of a holder.
@@ -400,11 +381,11 @@ impl Job {
     pub fn words(&self) -> String {
         match self {
             Job::Pipeline(plan) => format!("pipeline {}", plan.name),
-            Job::Task { deed, .. } => match deed {
-                Deed::Run(command) => command.to_string(),
-                Deed::Argv(argv) => argv.join(" "),
-                Deed::Agent { name, .. } => format!("agent {name}"),
-                Deed::Merge(_) => "a merge".into(),
+            Job::Task { run_command, .. } => match run_command {
+                RunCommand::Run(command) => command.to_string(),
+                RunCommand::Argv(argv) => argv.join(" "),
+                RunCommand::Agent { name, .. } => format!("agent {name}"),
+                RunCommand::Merge(_) => "a merge".into(),
             },
         }
     }

@@ -25,7 +25,7 @@ fn definition(concurrency: u32, sleeps: bool) -> Arc<Definition> {
         runbook: "nightly".into(),
         name: name("w"),
         queue: name("q"),
-        job: Job::Task { deed: Deed::Run("true".into()), timeout: None },
+        job: Job::Task { run_command: RunCommand::Run("true".into()), timeout: None },
         concurrency,
         wake_on: if sleeps { vec![Pattern::new("deploy:done").unwrap()] } else { Vec::new() },
         retry_delay: Span::ZERO,
@@ -120,7 +120,7 @@ fn every_state_answers_every_input() {
         Input::Pause,
         Input::Resume,
         Input::Take { task: task(9), taken: taken(9) },
-        Input::Ended { task: task(1), how: End::Completed },
+        Input::Ended { task: task(1), how: JobEnd::Completed },
         Input::Drained,
     ];
     assert_eq!(table.len(), states().len());
@@ -164,7 +164,7 @@ fn one_that_was_removed_finishes_its_jobs_and_may_come_back_before() {
     assert_eq!(site.ask(Input::Define(definition(2, true))), Outcome::Created);
     assert_eq!(site.worker().state(), "busy", "it is another one, with the job of the old one");
     site.ask(Input::Remove);
-    site.ask(Input::Ended { task: task(1), how: End::Failed });
+    site.ask(Input::Ended { task: task(1), how: JobEnd::Failed });
     assert!(site.workers.workers.is_empty());
     site.compare();
 }
@@ -246,7 +246,7 @@ proptest! {
                 }
                 Move::End(at) => {
                     let job = paper.jobs.get(at).copied();
-                    let outcome = site.ask(Input::Ended { task: task(job.unwrap_or(-1)), how: End::Completed });
+                    let outcome = site.ask(Input::Ended { task: task(job.unwrap_or(-1)), how: JobEnd::Completed });
                     prop_assert_eq!(matches!(outcome, Outcome::Ended(_)), job.is_some());
                     paper.jobs.retain(|other| Some(*other) != job);
                 }

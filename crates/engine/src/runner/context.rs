@@ -3,12 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::backlog::{Backlog, Run, Runner};
-use banksman_core::{Lease, Liveness, Now, ProcessId, RunId, RunnerId, SectionId, Span, Task};
+use banksman_core::{Lease, Liveness, Now, ProcessId, RunId, RunnerId, Span};
 use banksman_store::Snapshot;
 
 use super::{CLAIM_LIMIT, Options};
 use crate::facts;
 use crate::request::Seen;
+use crate::wakeups::predecessor;
+
+/// How much longer a runner without duty sleeps.
+const OTHERS_POLL: i64 = 6;
 
 #[derive(Debug)]
 pub(super) struct Context {
@@ -16,6 +20,8 @@ pub(super) struct Context {
     pub(super) options: Options,
     /// The one run that it is there for.
     pub(super) only: Option<RunId>,
+    /// Whether it has duty, as far as it knows.
+    pub(super) has_duty: bool,
     probes: BTreeMap<ProcessId, Liveness>,
     /// How long it was stalled itself, and until when it gives others so much longer.
     stall: Option<(Span, Lease)>,
@@ -23,7 +29,7 @@ pub(super) struct Context {
 
 impl Context {
     pub(super) fn new(me: Runner, options: Options) -> Context {
-        Context { me, options, only: None, probes: BTreeMap::new(), stall: None }
+        Context { me, options, only: None, has_duty: false, probes: BTreeMap::new(), stall: None }
     }
 
     pub(super) fn id(&self) -> RunnerId {
@@ -35,20 +41,36 @@ impl Context {
         self.only.is_none() && self.options.sections.is_empty()
     }
 
-    pub(super) fn is_in_sections(&self, task: &Task) -> bool {
-        let in_section = |section: &SectionId| self.options.sections.contains(section);
-        self.options.sections.is_empty() || task.spec.section.as_ref().is_some_and(in_section)
-    }
-
     /// Whether a run is among those that it is there for.
     pub(super) fn concerns(&self, run: &RunId) -> bool {
         self.only.as_ref().is_none_or(|only| only == run)
+    }
+
+    /// The machine whose entries of merge queues it works for. Where there is only one, it has no name.
+    pub(super) fn landing_host(&self) -> &str {
+        if self.options.lease.is_some() { &self.me.process.host } else { "" }
     }
 
     /// How many more runs it may have if so many live.
     pub(super) fn room(&self, living: usize) -> usize {
         let own = self.options.max_runs.map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX));
         own.saturating_sub(living).min(CLAIM_LIMIT)
+    }
+
+    /// How long to sleep at most. Only one runner has to look for wake-ups that were lost; the others look for that one, each at its own
+    /// time.
+    pub(super) fn poll(&self) -> Span {
+        let poll = self.options.poll;
+        if self.sees_to_time() {
+            return poll;
+        }
+        let jitter = self.me.id.as_str().bytes().fold(0_i64, |sum, byte| (sum * 31 + i64::from(byte)) % 1_000);
+        Span::from_ms(poll.as_ms().saturating_mul(OTHERS_POLL).saturating_add(poll.as_ms().saturating_mul(jitter) / 1_000))
+    }
+
+    /// Whether it wakes by itself for what only time ends. One runner does; the others come across it with their slow passes.
+    pub(super) fn sees_to_time(&self) -> bool {
+        self.has_duty || self.only.is_some()
     }
 
     /// Takes in what a look at processes found.
@@ -75,7 +97,16 @@ impl Context {
         runners.chain(facts::processes(&snapshot.coordination)).filter(|process| **process != self.me.process)
     }
 
-    /// Those of them that were not looked at.
+    /// The processes whose end it has to hear of: those who hold what it waits for, and one other runner.
+    pub(super) fn watched<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a ProcessId> {
+        let backlog = &snapshot.backlog;
+        let all = self.only.iter().flat_map(|_| backlog.runners.values().filter(|runner| runner.id != self.me.id));
+        let one = self.only.is_none().then(|| predecessor(&self.me.id, backlog)).flatten();
+        let runners = all.chain(one).map(|runner| &runner.process);
+        runners.chain(facts::processes(&snapshot.coordination)).filter(|process| **process != self.me.process)
+    }
+
+    /// The other processes that were not looked at.
     pub(super) fn unprobed(&self, snapshot: &Snapshot) -> Vec<ProcessId> {
         let unknown: BTreeSet<&ProcessId> = self.others(snapshot).filter(|process| !self.probes.contains_key(*process)).collect();
         unknown.into_iter().cloned().collect()

@@ -21,8 +21,8 @@ use banksman_store::{Key, Snapshot};
 
 use super::context::Context;
 use super::protocol::{Action, Output, RunnerEvent};
-use crate::guards::{self, Judgement};
-use crate::pipelines::{PipelineOutcome, PipelineRequest, item};
+use crate::calls::pipelines::guards::{self, GuardCheck};
+use crate::calls::pipelines::{PipelineOutcome, PipelineRequest, item};
 use crate::request::Request;
 
 /// How many pipelines are looked at in one go; and of how many locks and semaphores that others wait for the holders are watched.
@@ -93,7 +93,7 @@ impl GuardChecks {
         let all = steps.len();
         let mut room = CHECKS.saturating_sub(self.running.len());
         steps.retain(|step| {
-            let is_check = matches!(step, PipelineRequest::Examine { .. });
+            let is_check = matches!(step, PipelineRequest::BeginCheck { .. });
             let has_room = !is_check || room > 0;
             room -= usize::from(is_check && has_room);
             has_room
@@ -132,20 +132,26 @@ impl GuardChecks {
         }
         if guards::wants(pipeline.guards(), &pipeline.context).is_internal() {
             let inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
-            return Some(PipelineRequest::Judge(Box::new(Judgement::new(pipeline, None, inputs, context.seen(), Seq(0))?)));
+            return Some(PipelineRequest::CheckGuards(Box::new(GuardCheck::new(
+                pipeline,
+                None,
+                inputs,
+                context.seen(),
+                Seq(0),
+            )?)));
         }
-        let is_taken = self.running.contains_key(&id) || guards::is_looked_at(pipeline, &context.me.id, &snapshot.backlog, now);
+        let is_taken = self.running.contains_key(&id) || guards::is_checked(pipeline, &context.me.id, &snapshot.backlog, now);
         let (by, at, heard) = (context.id(), snapshot.seq, snapshot.listening.heard.contains(&id));
-        (!is_taken).then(|| PipelineRequest::Examine { id, by, at, heard, seen: context.seen() })
+        (!is_taken).then(|| PipelineRequest::BeginCheck { id, by, at, heard, seen: context.seen() })
     }
 
     /// What the guards of a pipeline ask about was found out.
     pub(super) fn checked(&mut self, pipeline: &Pipeline, inputs: GuardInputs, context: &Context) {
         let (at, is_moot) = self.running.get(&pipeline.id).map_or_else(Default::default, |check| (check.at, check.is_moot));
-        match Judgement::new(pipeline, Some(context.id()), inputs, context.seen(), at) {
-            Some(judgement) => {
-                let judgement = Box::new(Judgement { is_moot, ..judgement });
-                self.pending.push(Request::Pipeline(PipelineRequest::Judge(judgement)));
+        match GuardCheck::new(pipeline, Some(context.id()), inputs, context.seen(), at) {
+            Some(guard_check) => {
+                let guard_check = Box::new(GuardCheck { is_moot, ..guard_check });
+                self.pending.push(Request::Pipeline(PipelineRequest::CheckGuards(guard_check)));
             }
             None => drop(self.running.remove(&pipeline.id)),
         }
@@ -161,9 +167,6 @@ impl GuardChecks {
         match &outcome {
             PipelineOutcome::Stepped(Outcome::Late | Outcome::Refused(_), _) => {}
             PipelineOutcome::Stepped(outcome, pipeline) => {
-                if matches!(request, PipelineRequest::Begin { .. }) {
-                    out.report(RunnerEvent::Begins(pipeline.clone()));
-                }
                 // Who is to be checked stands as somebody found it before.
                 if *outcome != Outcome::Check {
                     self.report(pipeline, out);
@@ -172,14 +175,14 @@ impl GuardChecks {
             PipelineOutcome::Unknown | PipelineOutcome::Refused(_) | PipelineOutcome::Waits(_) | PipelineOutcome::Fenced => {}
         }
         match (request, outcome) {
-            (PipelineRequest::Examine { id, at, .. }, PipelineOutcome::Stepped(Outcome::Check, pipeline)) => {
+            (PipelineRequest::BeginCheck { id, at, .. }, PipelineOutcome::Stepped(Outcome::Check, pipeline)) => {
                 self.running.insert(id, Check { at, asked: pipeline.clone(), is_moot: false });
                 out.act(Action::CheckGuards(pipeline));
             }
             // One that nobody had to look for says nothing about who checks.
-            (PipelineRequest::Judge(judgement), _) if judgement.by.is_some() => {
+            (PipelineRequest::CheckGuards(guard_check), _) if guard_check.by.is_some() => {
                 // What has happened since the check began may be for this one, too.
-                if let Some(check) = self.running.remove(&judgement.id) {
+                if let Some(check) = self.running.remove(&guard_check.id) {
                     self.listened = self.listened.min(check.at);
                 }
             }
@@ -191,10 +194,10 @@ impl GuardChecks {
     pub(super) fn on_no_reply(&mut self, requests: &[Request]) {
         self.listened = Seq(0);
         for request in requests {
-            if let Request::Pipeline(PipelineRequest::Judge(judgement)) = request
-                && judgement.by.is_some()
+            if let Request::Pipeline(PipelineRequest::CheckGuards(guard_check)) = request
+                && guard_check.by.is_some()
             {
-                self.running.remove(&judgement.id);
+                self.running.remove(&guard_check.id);
             }
         }
     }
@@ -253,14 +256,16 @@ pub(super) fn is_waiting(snapshot: &Snapshot) -> bool {
         || pipelines.values().any(|pipeline| goes_on(pipeline, &snapshot.coordination))
 }
 
-/// Whether a pipeline that has no task may go on without a person. What asks the world outside, or stands behind a phase, ends by time, and what is held may be
-/// released; tasks and other pipelines that its guards ask about go on by themselves, or need a person too.
+/// Whether a pipeline that has no task may go on without a person. A guard that asks the world outside, or stands behind a phase, ends
+/// by time, and what is held may be released; tasks and other pipelines that it asks about go on by themselves, or need a person too.
+/// Only the guard that blocks counts: the others are not in the way.
 fn goes_on(pipeline: &Pipeline, rows: &Coordination) -> bool {
     match &pipeline.state {
         State::Checking { .. } | State::Running { task: None, .. } => true,
         State::Blocked { when: When::Post, reason: Reason::Guard { .. }, .. } => true,
-        State::Blocked { reason: Reason::Guard { .. }, .. } => {
-            let wants = guards::wants(pipeline.guards(), &pipeline.context);
+        State::Blocked { reason: Reason::Guard { guard, .. }, .. } => {
+            let blocking = pipeline.guards().iter().filter(|each| each.name == *guard);
+            let wants = guards::wants(blocking, &pipeline.context);
             let is_held = |name: &str| rows.locks.get(name).is_some_and(|lock| lock.state != lock::State::Free);
             let is_used = |name: &str| rows.semaphores.get(name).is_some_and(|semaphore| !semaphore.holders.is_empty());
             wants.asks_outside()

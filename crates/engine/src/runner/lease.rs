@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use banksman_core::{Lease, RunId, RunnerId, Span};
 
-use crate::runs::RunRequest;
+use crate::calls::runs::RunRequest;
 
 #[derive(Debug)]
 pub(super) struct Renewal {

@@ -11,9 +11,9 @@ use banksman_core::{Lease, Now, Seq, TaskId};
 use banksman_store::{Key, Snapshot};
 
 use super::context::Context;
-use crate::ledger::open_in;
+use crate::calls::runs::RunRequest;
+use crate::calls::steps::open_in;
 use crate::request::{Request, Seen};
-use crate::runs::{Candidate, RunRequest};
 
 /// How many waiting loops are looked at in one go.
 const SCAN_LIMIT: u32 = 1_000;
@@ -109,16 +109,15 @@ fn expired(snapshot: &Snapshot, context: &Context) -> Vec<Request> {
     locks.chain(slots).map(|command| Request::Coordinate { command, seen: seen.clone() }).collect()
 }
 
-/// What time has brought about: rests that are over without a run that begins, people who have lost their lock, and
+/// What time has brought about: rests that are over, people who have lost their lock, and
 /// tasks that are over with their children.
-pub(super) fn ripe(snapshot: &Snapshot, candidates: &[Candidate], context: &Context) -> Vec<RunRequest> {
-    let is_taken = |id: &TaskId| candidates.iter().any(|candidate| candidate.task == *id);
+pub(super) fn ripe(snapshot: &Snapshot, context: &Context) -> Vec<RunRequest> {
     let is_due = |until: &Option<Lease>| until.is_some_and(|until| until <= snapshot.lease);
     let mut requests = Vec::new();
     let (mut rested, mut left) = (Vec::new(), Vec::new());
     for task in snapshot.backlog.tasks.values() {
         match &task.state {
-            State::Backoff { until } if *until <= snapshot.lease && !is_taken(&task.id) => rested.push(task.id.clone()),
+            State::Backoff { until } if *until <= snapshot.lease => rested.push(task.id.clone()),
             State::Manual { until, .. } if is_due(until) => left.push(task.id.clone()),
             State::Awaiting { until, .. } if is_due(until) || open_in(&snapshot.backlog, &task.id) == 0 => {
                 requests.push(RunRequest::Settle { task: task.id.clone() });
@@ -133,12 +132,13 @@ pub(super) fn ripe(snapshot: &Snapshot, candidates: &[Candidate], context: &Cont
             | State::AwaitingDecision { .. }
             | State::Manual { .. }
             | State::InPhases { .. }
+            | State::Landing { .. }
             | State::Review
             | State::Done(_) => {}
         }
     }
     if !rested.is_empty() || !left.is_empty() {
-        requests.push(RunRequest::Ripen { rested, left, seen: context.seen() });
+        requests.push(RunRequest::MakeReady { rested, left, seen: context.seen() });
     }
     requests
 }

@@ -15,6 +15,7 @@
 //! | [`sessions`] | the runs that it looks after, and their sessions |
 //! | [`outbox`] | commands that the store gave it |
 //! | [`guard_checks`] | guards of pipelines |
+//! | [`landings`] | merge queues |
 //! | [`routing`] | workers, routes, and the place in the log |
 //! | [`lease`] | being heard of by other machines |
 //! | [`loops`] | what waits for time, files DONE |
@@ -24,8 +25,9 @@
 
 mod context;
 #[cfg(test)]
-mod crew_tests;
+mod fleet_tests;
 mod guard_checks;
+mod landings;
 mod lease;
 mod loops;
 mod outbox;
@@ -46,17 +48,21 @@ mod stage;
 mod tests;
 #[cfg(test)]
 mod unproven_tests;
+#[cfg(test)]
+mod worker_tests;
 
 pub use protocol::{Action, Input, Options, RunnerEvent};
 pub use sessions::{Activity, Vitals};
 
 use std::collections::BTreeSet;
 
-use banksman_core::backlog::{Ended, Runner};
+use banksman_core::backlog::{RunEndRecord, Runner};
+use banksman_core::task::retry::Marker;
 use banksman_core::{Lease, Liveness, RunId, RunnerId, Span};
 
 use context::Context;
 use guard_checks::GuardChecks;
+use landings::Landings;
 use lease::Renewal;
 use loops::Loops;
 use outbox::Outbox;
@@ -67,8 +73,8 @@ use selection::Selection;
 use sessions::Sessions;
 use shortage::Shortage;
 
+use crate::calls::runs::{RunRequest, Work};
 use crate::request::{Request, Seen};
-use crate::runs::{RunRequest, Work};
 
 /// How many tasks one claim takes at most.
 const CLAIM_LIMIT: usize = 16;
@@ -84,6 +90,7 @@ pub struct Dispatcher {
     sessions: Sessions,
     outbox: Outbox,
     guard_checks: GuardChecks,
+    landings: Landings,
     routing: Routing,
     renewal: Renewal,
     loops: Loops,
@@ -109,6 +116,7 @@ impl Dispatcher {
             sessions: Sessions::default(),
             outbox: Outbox::default(),
             guard_checks: GuardChecks::default(),
+            landings: Landings::default(),
             routing: Routing::default(),
             loops: Loops::default(),
             shortage: Shortage::default(),
@@ -179,13 +187,15 @@ impl Dispatcher {
                 context.learn(found);
                 self.probed();
             }
-            Input::Checked(found) => {
+            Input::Checked(found) if matches!(self.pass, Pass::Checking(_) | Pass::Scanned(_)) => {
                 self.loops.checked(found);
                 self.checked();
             }
+            Input::Checked(found) => self.selection.on_checked(found),
             Input::Replies(replies) => self.on_replies(replies),
             Input::NoReply => {
                 self.guard_checks.on_no_reply(&std::mem::take(&mut self.sent));
+                self.selection.on_no_reply();
                 self.pass = Pass::Due;
                 self.not_before = Some(now + RETRY_AFTER);
             }
@@ -218,6 +228,14 @@ impl Dispatcher {
             Input::Pulse(run, None) => self.sessions.no_pulse(&run, context, now),
             Input::CommandDone(command, result) => self.outbox.done(command, result.err(), false, context),
             Input::CommandFailed(command, error) => self.outbox.done(command, Some(error), true, context),
+            Input::LandingStands(entry) => out.report(RunnerEvent::Landing(entry)),
+            Input::Landed(target, result) => {
+                self.landings.ended(&target, result.is_err(), now);
+                if let Err(error) = result {
+                    out.report(RunnerEvent::LandingTrouble(target, error));
+                }
+                self.pass = Pass::Due;
+            }
             Input::GuardsChecked(pipeline, inputs) => self.guard_checks.checked(&pipeline, *inputs, context),
         }
     }
@@ -256,8 +274,14 @@ impl Dispatcher {
         if let Some(recovery) = self.sessions.next_recovery(now) {
             return recovery;
         }
-        if self.sessions.has_ended() || self.shortage.begin_try(now) {
-            self.pass = Pass::Due;
+        if self.shortage.begin_try(now) {
+            self.selection.freed();
+            if self.room() == 0 {
+                self.shortage.nothing_to_start(&self.context, &mut self.out);
+            }
+        }
+        if let Some(requests) = self.claim_at_once(now) {
+            return Action::Call(requests);
         }
         match &self.pass {
             Pass::Due => self.begin_pass(now),
@@ -312,6 +336,25 @@ impl Dispatcher {
         Action::Sleep { watch: rest.watch, at_most: until - now }
     }
 
+    /// Reports the runs that have ended, and claims others in their place, without reading anything before: what else there is to do was
+    /// decided by the last pass, and who changes that wakes this runner.
+    fn claim_at_once(&mut self, now: Lease) -> Option<Vec<Request>> {
+        let Pass::Done(_) = self.pass else { return None };
+        let room = self.room();
+        if !self.sessions.has_ended() && !self.selection.is_due(room, &self.context) {
+            return None;
+        }
+        // Whether a loop is done must be looked for first.
+        if self.context.only.is_some() || self.sessions.ended_tasks().any(|task| task.spec.restart.is_some()) {
+            self.pass = Pass::Due;
+            return None;
+        }
+        let mut requests = self.sessions.finishes(&self.context, |_| Some(Marker::Absent));
+        requests.extend(self.due_requests(now));
+        requests.extend(self.selection.requests(room, &self.context));
+        Some(requests)
+    }
+
     /// What the parts have to say to the store now.
     fn due_requests(&mut self, now: Lease) -> Vec<Request> {
         let mut requests = self.sessions.requests(&self.context, now);
@@ -339,10 +382,9 @@ impl Dispatcher {
         }
     }
 
-    fn session_ended(&mut self, run: &RunId, ended: Ended) -> bool {
+    fn session_ended(&mut self, run: &RunId, ended: RunEndRecord) -> bool {
         let is_own = self.sessions.ended(run, ended);
         if is_own {
-            // What it leaves may be what others were refused for, and they come before those who were not.
             self.selection.freed();
         }
         is_own

@@ -8,8 +8,8 @@ use banksman_core::{Lease, OutboxCommand, Seq, Span};
 use super::context::Context;
 use super::protocol::{Action, Output};
 use super::sessions::Sessions;
+use crate::calls::runs::RunRequest;
 use crate::request::Request;
-use crate::runs::RunRequest;
 
 /// How long an outbox command may take, unless it says otherwise, before it counts as failed.
 const REPLY_WITHIN: Span = Span::from_secs(10);

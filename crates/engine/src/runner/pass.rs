@@ -5,19 +5,19 @@
 
 use std::collections::BTreeSet;
 
-use banksman_core::backlog::Finish;
+use banksman_core::backlog::BacklogTotals;
 use banksman_core::task::admission::Reason;
-use banksman_core::{Lease, ProcessId, RunId, Seq, Span, TaskId};
+use banksman_core::{Lease, ProcessId, RunId, Seq, Span};
 use banksman_store::{Key, Snapshot};
 
 use super::loops::{self, Loops};
 use super::protocol::Action;
-use super::selection::{self, Choice};
+use super::selection::{self, Selection};
 use super::{Dispatcher, guard_checks, routing};
-use crate::endings::open_question;
+use crate::calls::runs::RunRequest;
+use crate::calls::runs::end::open_question;
 use crate::facts;
 use crate::request::Request;
-use crate::runs::RunRequest;
 
 /// How far a pass has come.
 #[derive(Debug)]
@@ -71,13 +71,17 @@ impl Dispatcher {
             keys.insert(Key::OpenDecisions);
             return keys;
         }
-        keys.extend(self.selection.first_keys(self.room()));
+        keys.extend(Selection::first_keys());
+        if self.context.options.until_idle {
+            keys.insert(Key::Ready { of_each: 1, sections: self.context.options.sections.clone() });
+        }
         // A runner that ends when nothing is left has to know what those wait for that are not due.
         let until = if self.context.options.until_idle { Lease(i64::MAX) } else { now };
         keys.extend([Key::Due, Key::DuePipelines { now: until, limit: guard_checks::PIPELINES }]);
         keys.extend(self.guard_checks.first_keys());
+        keys.extend([Key::OpenLandings, Key::FanOut]);
         if self.context.serves() {
-            keys.insert(Key::Crew);
+            keys.insert(Key::Automation);
         }
         keys
     }
@@ -85,9 +89,8 @@ impl Dispatcher {
     /// Takes in rows.
     pub(super) fn loaded(&mut self, snapshot: Snapshot) {
         match std::mem::replace(&mut self.pass, Pass::Due) {
-            // Which ready tasks were read, and how many, depends on these, so they are read again.
-            Pass::First if self.sessions.note_paused(&snapshot, &self.context) | self.selection.note_limits(&snapshot) => {}
             Pass::First => {
+                self.sessions.note_paused(&snapshot, &self.context);
                 let keys = self.second_keys(&snapshot);
                 if keys.is_empty() {
                     return self.evaluate(snapshot);
@@ -109,8 +112,8 @@ impl Dispatcher {
             Pass::Count(rest) => {
                 self.is_finish_reported = true;
                 self.pass = Pass::Done(rest);
-                if snapshot.backlog.finish.is_news() {
-                    let Finish { counts, dead, .. } = snapshot.backlog.finish;
+                if snapshot.backlog.totals.has_run_since() {
+                    let BacklogTotals { counts, dead, .. } = snapshot.backlog.totals;
                     self.call(vec![RunRequest::Rest { runner: self.context.id(), counts, dead }.into()]);
                 }
             }
@@ -119,7 +122,7 @@ impl Dispatcher {
     }
 
     fn second_keys(&self, snapshot: &Snapshot) -> BTreeSet<Key> {
-        let mut keys = self.selection.keys(snapshot, &self.context);
+        let mut keys = self.selection.keys(snapshot);
         keys.extend(Loops::keys(snapshot));
         keys.extend(self.routing.keys(snapshot));
         if self.context.only.is_none() {
@@ -150,27 +153,38 @@ impl Dispatcher {
     }
 
     /// Decides over all that was read.
-    fn evaluate(&mut self, mut snapshot: Snapshot) {
+    fn evaluate(&mut self, snapshot: Snapshot) {
         let unknown = self.context.unprobed(&snapshot);
         if !unknown.is_empty() {
             self.out.act(Action::Probe(unknown));
             self.pass = Pass::Probing(Box::new(snapshot));
             return;
         }
-        let deciding = self.selection.ready(&snapshot, &self.context).chain(self.sessions.ended_tasks());
-        let unchecked = self.loops.unchecked(deciding);
+        let unchecked = self.loops.unchecked(self.sessions.ended_tasks());
         if !unchecked.is_empty() {
             self.out.act(Action::Check(unchecked));
             self.pass = Pass::Checking(Box::new(snapshot));
             return;
         }
         self.context.end_stall(snapshot.lease);
-        let Some((requests, blocked)) = self.decide(&mut snapshot) else { return };
+        let (requests, blocked) = self.decide(&snapshot);
         let served = self.routing.requests(&snapshot, &self.context);
         self.routing.listens |= snapshot.listening.since.is_some();
         let requests: Vec<Request> = requests.into_iter().chain(served).collect();
         if !requests.is_empty() {
+            // After starts, ends and claims the rows need not be read again, unless the replies say so.
+            let is_plain = |request: &Request| {
+                matches!(request, Request::Run(RunRequest::Started { .. } | RunRequest::Finish { .. } | RunRequest::Claim(_)))
+            };
+            if requests.iter().all(is_plain) && !self.guard_checks.is_behind {
+                let rest = self.what_to_wait_for(&snapshot, &blocked);
+                self.finish(Rest { idle: false, ..rest });
+            }
             return self.call(requests);
+        }
+        // One that ends when nothing is left must not overlook what became ready since it claimed.
+        if self.sessions.is_empty() && self.room() > 0 && self.selection.overlooks(&snapshot) {
+            return self.selection.freed();
         }
         // Nobody tells of the rest of the log a second time.
         if !self.guard_checks.is_behind {
@@ -179,52 +193,45 @@ impl Dispatcher {
         }
     }
 
-    /// What is to be done, and what keeps other tasks from starting; nothing if more must be read first.
-    fn decide(&mut self, snapshot: &mut Snapshot) -> Option<(Vec<Request>, Vec<Vec<Reason>>)> {
-        let (context, out) = (&self.context, &mut self.out);
+    /// What is to be done, and what keeps tasks from starting.
+    fn decide(&mut self, snapshot: &Snapshot) -> (Vec<Request>, Vec<Vec<Reason>>) {
+        let (context, out) = (&mut self.context, &mut self.out);
+        context.has_duty = snapshot.backlog.runners.get(&context.me.id).is_some_and(|row| row.has_duty);
+        let context = &self.context;
         let now = context.now(snapshot);
         self.sessions.reconcile(&snapshot.backlog, context, out);
         self.outbox.begin(&snapshot.backlog, &mut self.sessions, context, snapshot.lease, out);
+        if context.only.is_none() {
+            self.landings.begin(&snapshot.backlog, context.landing_host(), snapshot.lease, out);
+        }
         let orphans = self.selection.orphans(&snapshot.backlog, context);
         let lost = selection::lost(&snapshot.backlog, &now, context);
-        self.sessions.assume_ended(snapshot);
-        let room = self.shortage.room(context.room(self.sessions.living()), self.sessions.living());
-        let ended_roots = self.sessions.ended_tasks().filter(|task| task.spec.parent.is_none()).count();
-        let choice = self.selection.choose(snapshot, &now, room, ended_roots, context);
-        let Choice { mut candidates, mut beginnings, mut blocked } = choice;
-        if self.selection.note_locked(&blocked) {
-            return None;
-        }
-        blocked.extend(self.selection.still_blocked(snapshot));
-        if room > 0 {
-            // Without room nothing was looked for.
-            let waits_for_slot = |reasons: &&Vec<Reason>| matches!(&reasons[..], [Reason::NoSlot { .. }]);
-            self.selection.report_queued(blocked.iter().filter(waits_for_slot).count(), out);
-        }
-        if !orphans.is_empty() {
-            // They may fill the room that there is, and nobody takes the place of a root before those who wait for room.
-            candidates.clear();
-            beginnings.clear();
-        }
-        if candidates.is_empty() && orphans.is_empty() {
-            self.shortage.nothing_to_start(context, out);
-        }
+        let blocked = self.selection.reasons(snapshot, &now, context);
         let found = self.loops.found(snapshot);
-        let is_found = |id: &TaskId| found.iter().any(|request| matches!(request, RunRequest::Found { task, .. } if task == id));
-        candidates.retain(|candidate| !is_found(&candidate.task));
-        let ripe = if context.only.is_none() { loops::ripe(snapshot, &candidates, context) } else { Vec::new() };
         let mut requests = self.sessions.finishes(context, |task| self.loops.marker(task));
         requests.extend(self.selection.dead_claims(&snapshot.coordination, &now, context));
-        requests.extend(found.into_iter().chain(ripe).map(Request::from));
+        requests.extend(found.into_iter().map(Request::from));
         if context.only.is_none() {
-            requests.extend(beginnings);
+            let (due, over) = (loops::ripe(snapshot, context), self.selection.reaps(snapshot, &now, context));
+            if !due.is_empty() || !over.is_empty() {
+                self.selection.freed();
+            }
+            requests.extend(due.into_iter().map(Request::from).chain(over));
+            let living = self.sessions.living();
+            let room = self.shortage.room(context.room(living), living);
+            requests.extend(Selection::passed_on(&snapshot.backlog, room, &now, context));
             requests.extend(self.guard_checks.advance(snapshot, &now, context, out));
             requests.extend(self.loops.take_sweeps());
+            if let Some(task) = snapshot.fan_out.clone().filter(|_| context.has_duty) {
+                requests.push(RunRequest::FanOut { task }.into());
+                self.selection.freed();
+            }
         }
         self.loops.forget_markers();
         let (runner, seen) = (context.id(), context.seen());
-        for work in orphans {
-            requests.push(RunRequest::Adopt { runner: runner.clone(), what: Box::new(work), seen: seen.clone() }.into());
+        for work in &orphans {
+            let what = Box::new(work.clone());
+            requests.push(RunRequest::Adopt { runner: runner.clone(), what, seen: seen.clone() }.into());
         }
         for work in lost {
             let (what, patience, watch) = (Box::new(work), context.patience(), context.options.watch);
@@ -238,19 +245,19 @@ impl Dispatcher {
             requests.push(clear.into());
         }
         requests.extend(self.due_requests(snapshot.lease));
-        if candidates.is_empty() {
-            requests.extend(self.selection.watch(&blocked, &self.context));
-        } else {
-            requests.push(RunRequest::Claim { runner, room, candidates, seen }.into());
+        // Orphans may fill the room that there is.
+        if orphans.is_empty() {
+            let room = self.room();
+            requests.extend(self.selection.requests(room, &self.context));
         }
-        Some((requests, blocked))
+        (requests, blocked)
     }
 
     /// The pass is over. If nothing is left to do, the tasks are counted, once.
     fn finish(&mut self, rest: Rest) {
         self.is_finish_reported &= rest.idle;
         if rest.idle && !self.is_finish_reported && self.context.serves() {
-            self.out.act(Action::Load([Key::Finish, Key::Counts].into()));
+            self.out.act(Action::Load([Key::FinishedMark, Key::Counts].into()));
             self.pass = Pass::Count(rest);
         } else {
             self.pass = Pass::Done(rest);
@@ -260,19 +267,25 @@ impl Dispatcher {
     fn what_to_wait_for(&self, snapshot: &Snapshot, blocked: &[Vec<Reason>]) -> Rest {
         let context = &self.context;
         // Whoever was seen alive, also in a line or with an offer, is not looked at again: its death must be heard of.
-        let watch: BTreeSet<&ProcessId> = context.others(snapshot).filter(|process| context.is_alive(process)).collect();
-        let deadline = blocked.iter().flatten().flat_map(Reason::holders).filter_map(|holding| holding.until).min();
+        let watch: BTreeSet<&ProcessId> = context.watched(snapshot).filter(|process| context.is_alive(process)).collect();
+        // A time that is over frees nothing by itself, such as an offer that nobody takes up while a claim comes first: those who
+        // wait for it end it.
+        let ends = blocked.iter().flatten().flat_map(Reason::holders).filter_map(|holding| holding.until);
+        let deadline = ends.filter(|end| *end >= snapshot.lease).min();
         let idle = match &context.only {
             Some(only) => self.is_over(only, snapshot),
             None => self.is_idle(snapshot, blocked),
         };
-        let slow = snapshot.lease + context.options.poll;
+        let slow = snapshot.lease + context.poll();
         let ends = snapshot.backlog.runs.values().filter(|run| run.owner != context.me.id).filter_map(|run| run.lease.as_ref());
         let lost = ends.map(|lease| lease.end() + context.patience()).filter(|end| *end > snapshot.lease).min();
+        let landings = self.landings.next_due(&snapshot.backlog, context.landing_host(), snapshot.lease);
         let due = [loops::next_due(snapshot), guard_checks::next_due(snapshot), routing::next_due(snapshot, context)];
         let due = due.into_iter().flatten().min().map(|due| Lease(due.0 - 1));
-        let until =
-            deadline.into_iter().chain(lost).chain(due).fold(slow, |until, deadline| until.min(deadline + Span::from_ms(1)));
+        let times = deadline.into_iter().chain(lost).chain(due).filter(|_| context.sees_to_time());
+        // A merge queue may be for this machine alone.
+        let times = times.chain(landings.map(|due| Lease(due.0 - 1)));
+        let until = times.fold(slow, |until, deadline| until.min(deadline + Span::from_ms(1)));
         Rest { watch: watch.into_iter().cloned().collect(), until, idle }
     }
 
@@ -291,16 +304,22 @@ impl Dispatcher {
     fn is_idle(&self, snapshot: &Snapshot, blocked: &[Vec<Reason>]) -> bool {
         // A task that waits for slots that do not exist waits for a person. So does one that waits for the place of pipelines
         // whose phases do: they are among the blocked.
-        let phases = self.selection.ready(snapshot, &self.context).filter(|task| task.spec.phase().is_some());
+        let phases = self.selection.waiting(snapshot).filter(|task| task.spec.phase().is_some());
         let waiting: BTreeSet<_> = phases.filter_map(|task| task.spec.parent.as_ref()).collect();
         let never = |reason: &Reason| match reason {
             Reason::Undefined { .. } => true,
-            Reason::Slots { wanted, capacity, .. } => wanted > capacity,
+            // A pipeline that holds something is one of those that go on, or waits for a person.
+            Reason::Lock { holder, .. } => holder.holder.is_pipeline(),
+            Reason::Slots { wanted, capacity, holders, .. } => {
+                wanted > capacity || (!holders.is_empty() && holders.iter().all(|holding| holding.holder.is_pipeline()))
+            }
             Reason::NoRoot { roots, .. } => roots.iter().all(|(id, ..)| waiting.contains(id)),
             _ => false,
         };
         let is_waiting =
             loops::is_waiting(snapshot) || guard_checks::is_waiting(snapshot) || routing::is_waiting(snapshot, &self.context);
+        let is_waiting =
+            is_waiting || self.landings.is_waiting(&snapshot.backlog, self.context.landing_host()) || snapshot.fan_out.is_some();
         let is_unproven = |run: &RunId| self.sessions.is_unproven(run);
         snapshot.backlog.runs.keys().all(is_unproven)
             && blocked.iter().all(|reasons| reasons.iter().any(never))
@@ -315,7 +334,7 @@ fn add_rows(first: &mut Snapshot, second: Snapshot) {
     first.coordination.locks.extend(second.coordination.locks);
     first.coordination.semaphores.extend(second.coordination.semaphores);
     first.queues = second.queues;
-    first.crew.heard = second.crew.heard;
+    first.automation.heard = second.automation.heard;
     first.backlog.pipelines.extend(second.backlog.pipelines);
     first.listening.heard = second.listening.heard;
     first.listening.awaited = second.listening.awaited;

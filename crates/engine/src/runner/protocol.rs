@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use banksman_core::backlog::{Ended, Session};
+use banksman_core::backlog::{RunEndRecord, Session};
 use banksman_core::guard::GuardInputs;
+use banksman_core::landing::Entry;
 use banksman_core::task::retry::Marker;
 use banksman_core::task::{self, Watch};
 use banksman_core::{ItemId, Limits, Liveness, Name, Notice, Pipeline, ProcessId, RunId, SectionId, Seq, Span, Task, TaskId};
 use banksman_store::{Key, Snapshot};
 
 use super::sessions::Vitals;
+use crate::calls::runs::Work;
 use crate::request::{Reply, Request};
-use crate::runs::Work;
 
 /// What a runner was told to do.
 #[derive(Debug, Clone)]
@@ -65,9 +66,9 @@ pub enum Input {
     /// The session of a run has begun.
     Started(RunId, Session),
     /// The process tree of a run was seen dead.
-    Ended(RunId, Ended),
+    Ended(RunId, RunEndRecord),
     /// The session of a run could not begin, because the machine has not enough of something.
-    Shortage(RunId, Ended),
+    Shortage(RunId, RunEndRecord),
     /// The keeper of a run is dead and has left no record of the end.
     KeeperGone(RunId),
     /// What became of the session of a run could not be found out. It is tried again in a moment.
@@ -81,6 +82,10 @@ pub enum Input {
     CommandDone(Seq, Result<(), Box<str>>),
     /// An outbox command failed for good.
     CommandFailed(Seq, Box<str>),
+    /// The job of [`Action::Land`] has brought an entry so far.
+    LandingStands(Box<Entry>),
+    /// The job of [`Action::Land`] has ended: nothing is left to do for now, or it could not be done.
+    Landed(Name, Result<(), Box<str>>),
     /// What the guards of a pipeline ask about, as far as [`Action::CheckGuards`] found out.
     GuardsChecked(Box<Pipeline>, Box<GuardInputs>),
 }
@@ -112,6 +117,8 @@ pub enum Action {
     CheckGuards(Box<Pipeline>),
     /// Nobody needs the guards of this pipeline any more: end the check soon, if only with an unknown result.
     StopGuards(TaskId),
+    /// Work for the merge queue of this branch until nothing is left to do.
+    Land(Name),
     /// Tell the keeper of a run that its end is durable.
     Acknowledge(RunId),
     /// Let go of the session of a run: another runner looks after it.
@@ -162,7 +169,7 @@ pub enum RunnerEvent {
     /// It is being stopped: it took too long, or nothing else helps.
     Stopping(Box<Work>),
     /// A run has ended, and this is what its task makes of it.
-    Ended(Box<Work>, Ended, task::Outcome),
+    Ended(Box<Work>, RunEndRecord, task::Outcome),
     /// A task went on without a run: it was found to be done, or its children have ended.
     Settled(Box<Task>, task::Outcome),
     /// A pipeline begins.
@@ -180,6 +187,10 @@ pub enum RunnerEvent {
         /// Why.
         error: Box<str>,
     },
+    /// An entry of a merge queue stands so.
+    Landing(Box<Entry>),
+    /// Nothing can be done for the merge queue of this branch, for this reason.
+    LandingTrouble(Name, Box<str>),
     /// So many more ready tasks wait for nothing but a run slot, or fewer. Counted are those that a look sees: the
     /// first few of each kind.
     Queued(i64),

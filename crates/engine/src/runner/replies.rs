@@ -1,13 +1,15 @@
 //! What the store's replies mean for a runner.
 
-use banksman_core::task;
+use banksman_core::{pipeline, task};
 
-use super::protocol::RunnerEvent;
+use super::protocol::{Action, RunnerEvent};
 use super::{Dispatcher, Pass};
+use crate::calls::pipelines::PipelineOutcome;
+use crate::calls::runs::{RunOutcome, RunRequest, Work};
+use crate::calls::tasks::TaskOutcome;
+use crate::calls::workers::{WorkerOutcome, WorkerRequest};
+use crate::claims::Claimed;
 use crate::request::{Reply, Request};
-use crate::runs::{RunOutcome, RunRequest, Work};
-use crate::tasks::TaskOutcome;
-use crate::workers::{WorkerOutcome, WorkerRequest};
 
 impl Dispatcher {
     /// Takes in the replies to the requests of the last call, in their order.
@@ -32,16 +34,23 @@ impl Dispatcher {
                 }
                 true
             }
-            (_, Reply::Route(_) | Reply::Queue { .. } | Reply::Coordinate { .. }) => true,
+            (_, Reply::Route(_) | Reply::Queue { .. } | Reply::Coordinate { .. }) => {
+                self.selection.freed();
+                true
+            }
             (Request::Pipeline(request), Reply::Pipeline(outcome)) => {
+                // The task of its next phase is ready.
+                if matches!(outcome, PipelineOutcome::Stepped(pipeline::Outcome::Begin(_), _)) {
+                    self.selection.freed();
+                }
                 self.guard_checks.on_reply(request, outcome, &mut self.out);
                 true
             }
             (_, Reply::Task(TaskOutcome::Stepped(outcome, task))) => {
                 // What follows from it is in the outbox, or the run is not its own any more.
-                let is_news = outcome != task::Outcome::Seen;
+                let has_run_since = outcome != task::Outcome::Seen;
                 self.sessions.on_heartbeat(outcome, &task, &mut self.out);
-                is_news
+                has_run_since
             }
             _ => false,
         }
@@ -49,7 +58,10 @@ impl Dispatcher {
 
     fn on_run_reply(&mut self, request: RunRequest, outcome: RunOutcome) -> bool {
         match (request, outcome) {
-            (RunRequest::Enlist { .. }, _) => self.is_enlisted = true,
+            (RunRequest::Enlist { .. }, _) => {
+                self.is_enlisted = true;
+                self.selection.freed();
+            }
             (RunRequest::Renew { .. }, RunOutcome::Renewed(runs)) => {
                 // What it has and the store does not was taken for lost.
                 let has_lost = self.sessions.has_others_than(&runs);
@@ -64,16 +76,14 @@ impl Dispatcher {
                     self.out.report(RunnerEvent::Ended(Box::new(Work { run: what.run, task: *task }), ending, outcome));
                     pipeline.iter().for_each(|pipeline| self.guard_checks.report(pipeline, &mut self.out));
                 }
+                // What follows from it is for the claim in the same batch, and for whoever has duty.
+                return false;
             }
-            (RunRequest::Claim { room, .. }, RunOutcome::Claimed { started, blocked, refuted }) => {
-                refuted.iter().for_each(|pipeline| self.guard_checks.report(pipeline, &mut self.out));
-                self.selection.pass_over(blocked);
-                let (count, is_full) = (started.len(), started.len() == room);
-                self.shortage.on_claimed(count, is_full, self.renewal.sent_at());
-                started.into_iter().for_each(|work| self.sessions.begin(work, true, &mut self.out));
-                return count == 0 || !is_full;
+            (RunRequest::Claim(claim), RunOutcome::Claimed(claimed)) => return self.on_claimed(claim.room, *claimed),
+            (RunRequest::Claim(_), _) => {
+                self.is_enlisted = false;
+                self.selection.freed();
             }
-            (RunRequest::Claim { .. }, _) => self.is_enlisted = false,
             // A wish to stop it may have been waiting for an owner.
             (RunRequest::Adopt { .. }, RunOutcome::Adopted(work)) => self.sessions.begin(*work, false, &mut self.out),
             (RunRequest::Adopt { what, .. }, _) => self.selection.refuse(what.run.id),
@@ -81,20 +91,15 @@ impl Dispatcher {
                 self.out.report(RunnerEvent::Settled(task, outcome));
             }
             (RunRequest::Tried { command, .. }, _) => self.outbox.on_reply(command),
-            (RunRequest::Watch { .. }, RunOutcome::Late) => {
-                self.is_enlisted = false;
-                self.selection.forget_watching();
-            }
-            // What was in the way of a claim may have been freed before anybody knew that it waits for that.
-            (RunRequest::Watch { .. }, RunOutcome::Done) => self.selection.freed(),
             (RunRequest::Lose { what, .. }, RunOutcome::Lost(ended, outcome, pipeline)) => {
                 self.out.report(RunnerEvent::Ended(what, ended, outcome));
                 pipeline.iter().for_each(|pipeline| self.guard_checks.report(pipeline, &mut self.out));
             }
             (
-                RunRequest::Watch { .. }
-                | RunRequest::Found { .. }
-                | RunRequest::Ripen { .. }
+                RunRequest::Found { .. }
+                | RunRequest::FanOut { .. }
+                | RunRequest::PassOn { .. }
+                | RunRequest::MakeReady { .. }
                 | RunRequest::Rest { .. }
                 | RunRequest::Settle { .. }
                 | RunRequest::Retire { .. }
@@ -115,5 +120,27 @@ impl Dispatcher {
             ) => return false,
         }
         true
+    }
+
+    /// Takes in what a claim has found. Says whether the rows are to be read again, to know what to wait for.
+    fn on_claimed(&mut self, room: usize, claimed: Claimed) -> bool {
+        self.selection.on_claimed(&claimed, &mut self.out);
+        let (count, is_full) = (claimed.started.len(), claimed.started.len() == room);
+        if count == 0 && !claimed.again {
+            self.shortage.nothing_to_start(&self.context, &mut self.out);
+        }
+        // What is to be found out first is part of the same try.
+        if count > 0 || !claimed.again {
+            self.shortage.on_claimed(count, is_full, self.renewal.sent_at());
+        }
+        for pipeline in &claimed.began {
+            self.out.report(RunnerEvent::Begins(Box::new(pipeline.clone())));
+        }
+        claimed.began.iter().chain(&claimed.refuted).for_each(|pipeline| self.guard_checks.report(pipeline, &mut self.out));
+        claimed.started.into_iter().for_each(|work| self.sessions.begin(work, true, &mut self.out));
+        if !claimed.unchecked.is_empty() {
+            self.out.act(Action::Check(claimed.unchecked));
+        }
+        count == 0 && !claimed.again && self.sessions.only_unproven()
     }
 }

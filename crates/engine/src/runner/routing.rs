@@ -4,14 +4,14 @@ use banksman_core::queue::{Input, Item};
 use banksman_core::route::{Reaction, Subscription, route};
 use banksman_core::worker::Worker;
 use banksman_core::{Lease, Name, Seq};
-use banksman_store::{Crew, Key, Snapshot};
+use banksman_store::{Automation, Key, Snapshot};
 
 use super::CLAIM_LIMIT;
 use super::context::Context;
-use crate::queues::QueueRequest;
+use crate::calls::queues::QueueRequest;
+use crate::calls::routes::RouteRequest;
+use crate::calls::workers::{WorkerRequest, later, waits};
 use crate::request::Request;
-use crate::routing::RouteRequest;
-use crate::workers::{WorkerRequest, later, waits};
 
 /// How many events are read at a time, and after how many the place in the log is written down though nothing followed.
 const PAGE: u32 = 500;
@@ -31,7 +31,7 @@ impl Routing {
     /// The rows that workers and routes depend on: the heads of queues, and new events.
     pub(super) fn keys(&self, snapshot: &Snapshot) -> Vec<Key> {
         let mut keys = Vec::new();
-        for worker in takers(&snapshot.crew) {
+        for worker in takers(&snapshot.automation) {
             let takes = u32::try_from(worker.room().min(CLAIM_LIMIT)).unwrap_or(u32::MAX);
             let queue = worker.definition.queue.clone();
             keys.extend([Key::NamedQueue(queue.clone()), later(&queue), Key::Head { queue, takes, removed: 0, ended: 0 }]);
@@ -44,8 +44,8 @@ impl Routing {
     /// Up to where events are routed; nothing if nobody wants to hear of any. What comes before every subscription reaches
     /// none of them.
     fn routed_to(&self, snapshot: &Snapshot) -> Option<Seq> {
-        let first = snapshot.crew.subscriptions().map(|one| one.since).min()?;
-        Some(snapshot.crew.cursor.max(self.routed).max(first))
+        let first = snapshot.automation.subscriptions().map(|one| one.since).min()?;
+        Some(snapshot.automation.cursor.max(self.routed).max(first))
     }
 
     /// What is to be done for workers and routes.
@@ -54,48 +54,48 @@ impl Routing {
         if !context.serves() {
             return Vec::new();
         }
-        let mut requests = settled(&snapshot.crew);
+        let mut requests = settled(&snapshot.automation);
         requests.extend(overdue(snapshot, context));
-        requests.extend(takers(&snapshot.crew).flat_map(|worker| takes(worker, snapshot)));
+        requests.extend(takers(&snapshot.automation).flat_map(|worker| takes(worker, snapshot)));
         requests.extend(self.route(snapshot));
         requests
     }
 
     /// Routes the events that were read.
     fn route(&mut self, snapshot: &Snapshot) -> Option<Request> {
-        let crew = &snapshot.crew;
-        let subscriptions: Vec<Subscription> = crew.subscriptions().collect();
+        let automation = &snapshot.automation;
+        let subscriptions: Vec<Subscription> = automation.subscriptions().collect();
         let from = self.routed_to(snapshot)?;
         self.listens = true;
         let mut reactions: Vec<Reaction> = Vec::new();
         let mut to = from;
         // What has happened since the subscriptions were read may be for others than these.
-        for heard in crew.heard.iter().filter(|heard| heard.seq > from && heard.seq <= snapshot.seq) {
+        for heard in automation.heard.iter().filter(|heard| heard.seq > from && heard.seq <= snapshot.seq) {
             reactions.extend(route(heard, &subscriptions));
             to = heard.seq;
             if reactions.len() >= REACTIONS {
                 break;
             }
         }
-        if reactions.is_empty() && to.0 - crew.cursor.0 < i64::from(PAGE) {
+        if reactions.is_empty() && to.0 - automation.cursor.0 < i64::from(PAGE) {
             // It would be the same for every other runner.
             self.routed = to;
             return None;
         }
-        (to > from).then_some(Request::Route(RouteRequest { from: crew.cursor, to, reactions }))
+        (to > from).then_some(Request::Route(RouteRequest { from: automation.cursor, to, reactions }))
     }
 }
 
 /// Lets queues carry out what time has done: nobody may take from them for long, and others want to hear of the dead.
 fn overdue(snapshot: &Snapshot, context: &Context) -> Vec<Request> {
-    let over = snapshot.crew.due.iter().filter(|(_, due)| **due + context.patience() <= snapshot.lease);
+    let over = snapshot.automation.due.iter().filter(|(_, due)| **due + context.patience() <= snapshot.lease);
     let settle = |queue: &Name| QueueRequest { queue: queue.clone(), input: Input::Settle, seen: context.seen() };
     over.map(|(queue, _)| Request::Queue(settle(queue))).take(CLAIM_LIMIT).collect()
 }
 
 /// When time next changes something in a queue.
 pub(super) fn next_due(snapshot: &Snapshot, context: &Context) -> Option<Lease> {
-    snapshot.crew.due.values().map(|due| *due + context.patience()).min().filter(|_| context.serves())
+    snapshot.automation.due.values().map(|due| *due + context.patience()).min().filter(|_| context.serves())
 }
 
 /// Whether there are items that a worker will take when their time has come.
@@ -104,12 +104,12 @@ pub(super) fn is_waiting(snapshot: &Snapshot, context: &Context) -> bool {
         let queue = &worker.definition.queue;
         is_open(queue, snapshot) && waits(queue, &snapshot.queues)
     };
-    context.serves() && takers(&snapshot.crew).any(has_items)
+    context.serves() && takers(&snapshot.automation).any(has_items)
 }
 
 /// The workers that could take something.
-fn takers(crew: &Crew) -> impl Iterator<Item = &Worker> {
-    crew.workers.workers.values().filter(|worker| worker.refusal().is_none())
+fn takers(automation: &Automation) -> impl Iterator<Item = &Worker> {
+    automation.workers.workers.values().filter(|worker| worker.refusal().is_none())
 }
 
 fn items<'a>(queue: &'a Name, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Item> {
@@ -120,9 +120,9 @@ fn is_open(queue: &Name, snapshot: &Snapshot) -> bool {
     snapshot.queues.queues.get(queue).is_some_and(|queue| !queue.paused)
 }
 
-fn settled(crew: &Crew) -> Vec<Request> {
-    let jobs = crew.workers.workers.iter().flat_map(|(name, worker)| worker.jobs.iter().map(move |job| (name, job)));
-    let over = jobs.filter(|(_, (task, _))| crew.over.contains(*task));
+fn settled(automation: &Automation) -> Vec<Request> {
+    let jobs = automation.workers.workers.iter().flat_map(|(name, worker)| worker.jobs.iter().map(move |job| (name, job)));
+    let over = jobs.filter(|(_, (task, _))| automation.over.contains(*task));
     over.map(|(name, (task, taken))| {
         Request::Worker(WorkerRequest::Settle { worker: name.clone(), task: task.clone(), taken: taken.clone() })
     })

@@ -3,55 +3,63 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::backlog::{Backlog, Run, Runner};
-use banksman_core::event::Resource;
-use banksman_core::guard::Wants;
-use banksman_core::pipeline::phase_task;
-use banksman_core::pipeline::plan::{Action, Phase};
-use banksman_core::resource::coordination::Coordination;
+use banksman_core::event::Kind;
+use banksman_core::resource::coordination::{Command, Coordination};
+use banksman_core::resource::{lock, semaphore};
+use banksman_core::task::Need;
 use banksman_core::task::admission::{Admission, Reason};
-use banksman_core::task::{self, roots};
-use banksman_core::{HolderId, Lease, Now, RunId, RunnerId, Task, TaskId, Ticket, WorkClaim};
+use banksman_core::task::retry::Marker;
+use banksman_core::{Now, RunId, RunnerId, Span, Task, TaskId, Ticket, WorkClaim};
 use banksman_store::{Key, Snapshot};
 
 use super::CLAIM_LIMIT;
 use super::context::Context;
 use super::protocol::{Output, RunnerEvent};
-use crate::claims::occupy;
+use crate::calls::runs::{RunRequest, Work};
+use crate::calls::tasks::TaskRequest;
+use crate::claims::{Claim, Claimed};
 use crate::facts;
-use crate::guards::asked_at_claim;
-use crate::ledger::{Draft, take};
-use crate::pipelines::PipelineRequest;
 use crate::request::Request;
-use crate::runs::{Candidate, RunRequest, Work};
-use crate::tasks::TaskRequest;
 
-#[derive(Debug, Default)]
+/// Of how many locks and semaphores that tasks wait for the holders are watched.
+const PARKED: u32 = 100;
+
+/// After which silence a runner that was woken is taken for stalled, and another one is woken.
+const ANSWER_WITHIN: Span = Span::from_secs(2);
+
+#[derive(Debug)]
 pub(super) struct Selection {
     /// The ids of the next runs.
     fresh_runs: Vec<RunId>,
+    /// Whether there may be something to take that the last claim did not see.
+    is_due: bool,
+    /// The loops that the next claim may take: nothing says that they are done.
+    checked: Vec<TaskId>,
+    /// Loops that were found to be done, or to have something in the place of the file.
+    found: Vec<Request>,
+    /// The tasks that the last claims could not take, and why.
+    blocked: BTreeMap<TaskId, (Task, Vec<Reason>)>,
     /// The runs that it could not adopt, until something changes.
     refused: BTreeSet<RunId>,
-    /// The tasks that a claim could not start, and why, until something changes.
-    passed_over: BTreeMap<TaskId, Vec<Reason>>,
-    /// How many ready tasks were seen that somebody holds the lock of.
-    locked: usize,
     /// How many tasks were seen to wait for nothing but a run slot.
     queued: usize,
-    /// Whether the last pass found that only so many roots may be under way.
-    roots_are_limited: bool,
-    /// What it has told the store that it waits for.
-    watching: Vec<Resource>,
     /// The claims of the dead that it has asked to remove.
     dropped_claims: BTreeSet<Ticket>,
 }
 
-/// What may be started.
-#[derive(Default)]
-pub(super) struct Choice {
-    pub(super) candidates: Vec<Candidate>,
-    /// The pipelines that may begin.
-    pub(super) beginnings: Vec<Request>,
-    pub(super) blocked: Vec<Vec<Reason>>,
+impl Default for Selection {
+    fn default() -> Selection {
+        Selection {
+            fresh_runs: Vec::new(),
+            is_due: true,
+            checked: Vec::new(),
+            found: Vec::new(),
+            blocked: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            queued: 0,
+            dropped_claims: BTreeSet::new(),
+        }
+    }
 }
 
 impl Selection {
@@ -63,142 +71,127 @@ impl Selection {
     /// Something may have changed.
     pub(super) fn woken(&mut self) {
         self.refused.clear();
-        self.passed_over.clear();
+        self.is_due = true;
     }
 
-    /// Something was freed: who was passed over may come before the others.
+    /// There may be something to take.
     pub(super) fn freed(&mut self) {
-        self.passed_over.clear();
+        self.is_due = true;
+        self.checked.clear();
     }
 
-    /// The ready tasks to read for so much room.
-    pub(super) fn first_keys(&self, room: usize) -> impl Iterator<Item = Key> + use<> {
-        let of_each = u32::try_from(if room > 0 { room + self.locked } else { 0 }).unwrap_or(u32::MAX);
-        let ready = (of_each > 0).then_some(Key::Ready { of_each });
-        let queue = (of_each > 0 && self.roots_are_limited).then_some(Key::Queue { of_each });
-        ready.into_iter().chain(queue)
+    /// The store did not reply: it claims again, and looks for files again before that.
+    pub(super) fn on_no_reply(&mut self) {
+        self.is_due = true;
+        self.checked.clear();
     }
 
-    /// Finds out whether roots are limited. Says whether that has changed.
-    pub(super) fn note_limits(&mut self, snapshot: &Snapshot) -> bool {
-        let are_limited = facts::root_limit(&snapshot.backlog) > 0;
-        std::mem::replace(&mut self.roots_are_limited, are_limited) != are_limited
+    /// Whether a claim is to be sent, with so much room.
+    pub(super) fn is_due(&self, room: usize, context: &Context) -> bool {
+        self.is_due && room > 0 && context.only.is_none()
     }
 
-    /// The tasks among these rows that it may start.
-    pub(super) fn ready<'a>(&'a self, snapshot: &'a Snapshot, context: &'a Context) -> impl Iterator<Item = &'a Task> {
-        snapshot.backlog.tasks.values().filter(|task| self.may_take(task, snapshot.lease, context))
+    /// The claim of so many tasks, if there may be something to take; after what was found out about loops.
+    pub(super) fn requests(&mut self, room: usize, context: &Context) -> Vec<Request> {
+        let mut requests = std::mem::take(&mut self.found);
+        if self.is_due(room, context) {
+            self.is_due = false;
+            self.blocked.clear();
+            let runs = self.fresh_runs.split_off(self.fresh_runs.len().saturating_sub(room));
+            let (runner, sections) = (context.id(), context.options.sections.clone());
+            let (checked, seen) = (self.checked.clone(), context.seen());
+            requests.push(RunRequest::Claim(Box::new(Claim { runner, room: runs.len(), runs, sections, checked, seen })).into());
+        }
+        requests
     }
 
-    fn may_take(&self, task: &Task, now: Lease, context: &Context) -> bool {
-        context.only.is_none()
-            && task.is_due(now)
-            && task.spec.work.is_some()
-            && !self.passed_over.contains_key(&task.id)
-            && context.is_in_sections(task)
+    /// Takes in what a claim has found, without what it has started.
+    pub(super) fn on_claimed(&mut self, claimed: &Claimed, out: &mut Output) {
+        self.is_due = claimed.again;
+        // What was found out counts until the claim that asked for it is through, and for one attempt.
+        if claimed.unchecked.is_empty() {
+            self.checked.clear();
+        }
+        self.checked.retain(|id| claimed.started.iter().all(|work| work.task.id != *id));
+        self.blocked.extend(claimed.blocked.iter().map(|(task, reasons)| (task.id.clone(), (task.clone(), reasons.clone()))));
+        let waits_for_slot = |(_, reasons): &&(Task, Vec<Reason>)| matches!(&reasons[..], [Reason::NoSlot { .. }]);
+        self.report_queued(claimed.blocked.iter().filter(waits_for_slot).count(), out);
     }
 
-    /// The rows that decide whether these tasks may start.
-    pub(super) fn keys(&self, snapshot: &Snapshot, context: &Context) -> BTreeSet<Key> {
-        let of = |task: &Task| {
-            let own = Key::Lock(task.id.lock());
-            let needs = task.spec.needs_to_begin(true);
-            let guards = task.spec.guarded.then(|| Key::Pipeline(task.id.clone()));
-            facts::resource_keys(task.spec.section.as_ref(), needs).into_iter().chain([own]).chain(guards)
-        };
-        self.ready(snapshot, context).flat_map(of).collect()
-    }
-
-    /// Chooses as many as there is room for. So many roots have ended, and keep their place until it is known whether they go
-    /// on: they came before those that wait.
-    pub(super) fn choose(
-        &mut self,
-        snapshot: &Snapshot,
-        now: &Now,
-        room: usize,
-        ended_roots: usize,
-        context: &Context,
-    ) -> Choice {
-        let limit = facts::root_limit(&snapshot.backlog);
-        let mut ready: Vec<&Task> =
-            snapshot.backlog.tasks.values().filter(|task| self.may_take(task, snapshot.lease, context)).collect();
-        ready.sort_by_key(|task| roots::order(task, limit));
-        let mut choice = Choice::default();
-        let under_way = snapshot.backlog.tasks.values().filter(|task| roots::is_under_way(task)).count();
-        let mut places = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(under_way + ended_roots);
-        // What the first ones take is not there for those behind them.
-        let mut coordination = snapshot.coordination.clone();
-        for task in ready {
-            let begins = limit > 0 && task.spec.parent.is_none() && !roots::is_under_way(task);
-            // A pipeline has no run of its own, and needs no room for one.
-            let runner = (!task.has_phases()).then_some(&context.me.id);
-            match facts::admit(task, runner, &coordination, &snapshot.backlog, now) {
-                // The places that are left go to the first ones.
-                Admission::Run if begins && places == 0 => {}
-                Admission::Run if task.has_phases() => {
-                    choice.beginnings.push(beginning(task, context));
-                    places -= usize::from(begins);
-                    let first = if choice.candidates.len() < room { self.first_phase(task) } else { None };
-                    let taken = |first: &Candidate| occupy(first, &coordination, &snapshot.backlog, now.clone());
-                    let draft = match first.as_ref().and_then(taken) {
-                        Some((draft, _)) => {
-                            choice.candidates.extend(first);
-                            draft
-                        }
-                        // Others wait for it, or for room.
-                        None => begin_without_run(task, limit > 0, &coordination, now),
-                    };
-                    coordination = draft.coordination();
-                }
-                Admission::Run if choice.candidates.len() < room => {
-                    let Some(run) = self.fresh_runs.pop() else { break };
-                    let (section, needs) = (task.spec.section.clone(), task.spec.needs.clone());
-                    let (is_guarded, asks) = (task.spec.guarded, asks(task, &snapshot.backlog));
-                    let candidate = Candidate { task: task.id.clone(), run, section, needs, is_guarded, asks };
-                    if let Some((draft, _)) = occupy(&candidate, &coordination, &snapshot.backlog, now.clone()) {
-                        coordination = draft.coordination();
-                        choice.candidates.push(candidate);
-                        places -= usize::from(begins);
-                    }
-                }
-                // Who comes after it must not take its place among the roots.
-                Admission::Run => places -= usize::from(begins),
-                Admission::Blocked(reasons) => {
-                    let is_next = begins && matches!(&reasons[..], [Reason::NoSlot { .. }]);
-                    places = places.saturating_sub(usize::from(is_next));
-                    choice.blocked.push(reasons);
-                }
+    /// Takes in what was found in the place of the files DONE of loops that may be taken.
+    pub(super) fn on_checked(&mut self, found: Vec<(TaskId, Marker)>) {
+        for (task, marker) in found {
+            match marker {
+                Marker::Absent => self.checked.push(task),
+                marker => self.found.push(RunRequest::Found { task, marker }.into()),
             }
         }
-        choice
+        self.is_due = true;
     }
 
-    /// The first phase of a pipeline that begins, to be claimed along with that: in between, others could take what it needs.
-    fn first_phase(&mut self, task: &Task) -> Option<Candidate> {
-        let Some(task::Work::Pipeline(plan)) = &task.spec.work else { return None };
-        let is_run = |phase: &&Phase| phase.pre.is_empty() && !matches!(phase.action, Action::Push(_));
-        let needs = plan.needs(plan.phases.first().filter(is_run)?, false, &task.id);
-        let run = self.fresh_runs.pop()?;
-        let (is_guarded, asks) = (false, Wants::default());
-        Some(Candidate { task: phase_task(&task.id, 1), run, section: task.spec.section.clone(), needs, is_guarded, asks })
+    /// The first rows that tell what tasks wait for.
+    pub(super) fn first_keys() -> [Key; 1] {
+        [Key::Parked { limit: PARKED }]
     }
 
-    /// Whether more tasks are locked than the last pass knew of. The lock of a task keeps runners from that task, but not from
-    /// those behind it, which were not read.
-    pub(super) fn note_locked(&mut self, blocked: &[Vec<Reason>]) -> bool {
-        let is_own = |reason: &Reason| match reason {
-            Reason::TaskLock { .. } => true,
-            Reason::Reserved { resource, .. } => resource.name.task().is_some(),
-            _ => false,
-        };
-        let locked = blocked.iter().filter(|reasons| reasons.iter().any(is_own)).count();
-        locked > std::mem::replace(&mut self.locked, locked)
+    /// The rows that decide whether the tasks that could not be taken may start.
+    pub(super) fn keys(&self, snapshot: &Snapshot) -> BTreeSet<Key> {
+        self.waiting(snapshot).flat_map(|task| resources(task).map(|need| facts::need_key(&need)).collect::<Vec<_>>()).collect()
     }
 
-    /// What a claim has found in the way still is, as far as anybody knows.
-    pub(super) fn still_blocked(&self, snapshot: &Snapshot) -> impl Iterator<Item = Vec<Reason>> {
-        let known = self.passed_over.iter().filter(|(task, _)| snapshot.backlog.tasks.contains_key(*task));
-        known.map(|(_, reasons)| reasons.clone())
+    /// The tasks that could not be taken: by the last claims, and those that wait for a resource.
+    pub(super) fn waiting<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Task> {
+        let parked = snapshot.parked.iter().filter_map(|id| snapshot.backlog.tasks.get(id));
+        self.blocked.values().map(|(task, _)| task).chain(parked)
+    }
+
+    /// Whether there are ready tasks that no claim has found blocked.
+    pub(super) fn overlooks(&self, snapshot: &Snapshot) -> bool {
+        snapshot.ready.iter().any(|id| !self.blocked.contains_key(id))
+    }
+
+    /// What keeps tasks from starting.
+    pub(super) fn reasons(&self, snapshot: &Snapshot, now: &Now, context: &Context) -> Vec<Vec<Reason>> {
+        let admission = |task: &Task| facts::admit(task, Some(&context.me.id), &snapshot.coordination, &snapshot.backlog, now);
+        let parked = snapshot.parked.iter().filter_map(|id| snapshot.backlog.tasks.get(id));
+        let parked = parked.filter_map(|task| match admission(task) {
+            Admission::Run => None,
+            Admission::Blocked(reasons) => Some(reasons),
+        });
+        self.blocked.values().map(|(_, reasons)| reasons.clone()).chain(parked).collect()
+    }
+
+    /// Takes away what is over of the resources that tasks wait for, so that these return to the others: time or a death has ended
+    /// it, or the one that was to have it has gone without a word.
+    pub(super) fn reaps(&self, snapshot: &Snapshot, now: &Now, context: &Context) -> Vec<Request> {
+        let mut commands = BTreeMap::new();
+        for task in snapshot.parked.iter().filter_map(|id| snapshot.backlog.tasks.get(id)) {
+            let admission = facts::admit(task, Some(&context.me.id), &snapshot.coordination, &snapshot.backlog, now);
+            let is_limit = |reasons: &[Reason]| reasons.iter().all(Reason::is_limit);
+            if matches!(&admission, Admission::Blocked(reasons) if !is_limit(reasons)) {
+                continue;
+            }
+            for need in resources(task) {
+                let resource = need.resource();
+                let command = match resource.kind {
+                    Kind::Lock => Command::Lock(resource.name.clone(), lock::Input::Reap),
+                    Kind::Semaphore => Command::Semaphore(resource.name.clone(), semaphore::Input::Reap),
+                };
+                commands.insert(resource, command);
+            }
+        }
+        commands.into_values().map(|command| Request::Coordinate { command, seen: context.seen() }).collect()
+    }
+
+    /// Wakes somebody else in the place of runners that were woken and have not called since; or of this one, if it has no room.
+    pub(super) fn passed_on(backlog: &Backlog, room: usize, now: &Now, context: &Context) -> Vec<Request> {
+        let woken = backlog.runners.values().filter_map(|runner| Some((runner, runner.woken?)));
+        let late = woken.filter(
+            |(runner, woken)| {
+                if runner.id == context.me.id { room == 0 } else { now.lease >= *woken + ANSWER_WITHIN }
+            },
+        );
+        late.map(|(runner, woken)| RunRequest::PassOn { runner: runner.id.clone(), woken }.into()).collect()
     }
 
     /// Reports how many tasks wait for nothing but a slot.
@@ -209,29 +202,6 @@ impl Selection {
         if delta != 0 {
             out.report(RunnerEvent::Queued(delta));
         }
-    }
-
-    /// Tells the store what it waits for, if that has changed.
-    pub(super) fn watch(&mut self, blocked: &[Vec<Reason>], context: &Context) -> Option<Request> {
-        let resources: BTreeSet<Resource> = blocked.iter().flatten().filter_map(Reason::resource).collect();
-        let resources: Vec<Resource> = resources.into_iter().collect();
-        if resources == self.watching {
-            return None;
-        }
-        self.watching.clone_from(&resources);
-        Some(RunRequest::Watch { runner: context.id(), resources }.into())
-    }
-
-    /// The store does not know this runner any more, nor what it waits for.
-    pub(super) fn forget_watching(&mut self) {
-        self.watching.clear();
-    }
-
-    /// A claim could not start these tasks. Who found no place among the roots is in line for the next one: those behind it
-    /// must not go first.
-    pub(super) fn pass_over(&mut self, blocked: impl IntoIterator<Item = (TaskId, Vec<Reason>)>) {
-        let is_in_line = |reasons: &[Reason]| reasons.iter().any(|reason| matches!(reason, Reason::NoRoot { .. }));
-        self.passed_over.extend(blocked.into_iter().filter(|(_, reasons)| !is_in_line(reasons)));
     }
 
     /// A run could not be adopted.
@@ -285,24 +255,9 @@ pub(super) fn gone_runners(backlog: &Backlog, now: &Now, context: &Context) -> V
     gone.filter(|runner| !has_runs(runner)).map(|runner| runner.id.clone()).collect()
 }
 
-/// A pipeline begins that nothing is in the way of.
-fn beginning(task: &Task, context: &Context) -> Request {
-    // Whether roots are limited is decided with the rows: all that may be needed is loaded.
-    let (id, needs) = (task.id.clone(), task.spec.needs_to_begin(true).to_vec());
-    Request::Pipeline(PipelineRequest::Begin { id, needs, seen: context.seen() })
-}
-
-fn begin_without_run(task: &Task, roots_are_limited: bool, coordination: &Coordination, now: &Now) -> Draft {
-    let holder = HolderId::new(task.id.as_str()).expect("an id is short and plain");
-    let mut draft = Draft::new(coordination, now.clone());
-    for need in task.spec.needs_to_begin(roots_are_limited) {
-        draft.handle(take(need, holder.clone(), Vec::new()));
-    }
-    draft
-}
-
-/// What the guards of a phase ask the store when it is claimed.
-fn asks(task: &Task, backlog: &Backlog) -> Wants {
-    let pipeline = task.spec.parent.as_ref().filter(|_| task.spec.guarded).and_then(|host| backlog.pipelines.get(host));
-    pipeline.map(asked_at_claim).unwrap_or_default()
+/// What a task needs, with its own lock and that of its section.
+fn resources(task: &Task) -> impl Iterator<Item = Need> {
+    let own = Need::Lock(task.id.lock());
+    let section = task.spec.section.as_ref().map(|section| Need::Lock(section.lock()));
+    [own].into_iter().chain(section).chain(task.spec.needs_to_begin(true).to_vec())
 }

@@ -13,8 +13,8 @@ use banksman_core::{Lease, Span};
 use super::CLAIM_LIMIT;
 use super::context::Context;
 use super::protocol::{Output, RunnerEvent};
+use crate::calls::runs::RunRequest;
 use crate::request::Request;
-use crate::runs::RunRequest;
 
 /// The first pause. It doubles up to [`LONGEST`].
 const SHORTEST: Span = Span::from_ms(500);

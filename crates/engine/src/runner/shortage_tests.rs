@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use banksman_core::RunId;
-use banksman_core::backlog::{Ended, Session};
-use banksman_core::task::{Ending, State};
+use banksman_core::backlog::{RunEndRecord, Session};
+use banksman_core::task::{RunEnd, State};
 use banksman_core::{Span, Wall};
 
 use super::stage::{Actor, Stage, exited, options, task};
@@ -20,8 +20,8 @@ struct Machine {
     news: Vec<RunnerEvent>,
 }
 
-fn short() -> Ended {
-    Ended::new(Ending::NotBegun { error: "no more processes".into(), is_shortage: true }, Wall(0), None)
+fn short() -> RunEndRecord {
+    RunEndRecord::new(RunEnd::NotBegun { error: "no more processes".into(), is_shortage: true }, Wall(0), None)
 }
 
 impl Machine {

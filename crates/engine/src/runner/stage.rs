@@ -6,20 +6,21 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use banksman_core::backlog::{Backlog, Ended, Runner};
+use banksman_core::backlog::{Backlog, RunEndRecord, Runner};
 use banksman_core::pipeline::{Pipeline, Reason, State as Stand};
 use banksman_core::resource::grant::Address;
 use banksman_core::task::retry::{Marker, OnTimeout, Policy};
-use banksman_core::task::{Done, Ending, OnExhausted, Spec, State, Watch, Work as Command};
+use banksman_core::task::{OnExhausted, RunEnd, Spec, State, TaskEnd, Watch, Work as Command};
 use banksman_core::{Lease, Limits, Liveness, NoticeKind, ProcessId, RunId, RunnerId, Seq, Span, Stamp, TaskId, Wall};
-use banksman_store::{Key, Machine, Reading, Snapshot, Store, sqlite};
+use banksman_store::{Key, Machine, Reading, Snapshot, Store, Tally, sqlite};
 
 use super::{Action, Dispatcher, Input, Options};
-use crate::pipelines::PipelineRequest;
-use crate::request::{Reply, Request};
-use crate::runs::RunRequest;
-use crate::tasks::TaskRequest;
-use crate::workers::WorkerRequest;
+use crate::calls::pipelines::PipelineRequest;
+use crate::calls::runs::{RunOutcome, RunRequest};
+use crate::calls::tasks::TaskRequest;
+use crate::calls::workers::WorkerRequest;
+use crate::claims::Claim;
+use crate::request::{Reply, Request, Seen};
 
 /// How many steps it may take to come to rest: more than any test needs, less than for ever.
 const STEPS: usize = 1_000;
@@ -56,6 +57,12 @@ pub(super) struct Stage {
     woken: BTreeSet<Address>,
     /// The last event: whoever listens hears of it.
     last: Seq,
+    /// What was asked of the database.
+    pub(super) tally: Arc<Tally>,
+    /// How many wake-ups there were.
+    pub(super) wakes: u64,
+    /// Whether all rows are checked after every transaction.
+    pub(super) is_checked: bool,
 }
 
 /// One runner.
@@ -95,22 +102,24 @@ pub(super) fn options() -> Options {
 /// A loop that rests for a second, and whose children have half a minute.
 pub(super) fn policy() -> Policy {
     Policy {
-        max_restarts: NonZeroU32::new(3).unwrap(),
+        max_attempts: NonZeroU32::new(3).unwrap(),
         delay: Span::from_secs(1),
         child_wait: Span::from_secs(30),
         on_children_timeout: OnTimeout::Kill,
     }
 }
 
-pub(super) fn exited(code: i32) -> Ended {
-    Ended::new(Ending::Exited(code), Wall(0), None)
+pub(super) fn exited(code: i32) -> RunEndRecord {
+    RunEndRecord::new(RunEnd::Exited(code), Wall(0), None)
 }
 
 impl Stage {
     pub(super) fn new() -> Stage {
         let clock = Arc::new(AtomicI64::new(1_000));
-        let store = sqlite::memory(Box::new(Clock(Arc::clone(&clock)))).unwrap();
-        Stage { store, clock, files: BTreeMap::new(), dead: BTreeSet::new(), woken: BTreeSet::new(), last: Seq(0) }
+        let tally = Arc::new(Tally::default());
+        let store = sqlite::memory(Box::new(Clock(Arc::clone(&clock)))).unwrap().counted(&tally);
+        let (files, dead, woken) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        Stage { store, clock, files, dead, woken, last: Seq(0), tally, wakes: 0, is_checked: true }
     }
 
     pub(super) fn now(&self) -> Lease {
@@ -129,7 +138,10 @@ impl Stage {
             address: Address(name.into()),
             sections: Vec::new(),
             max_runs: options.max_runs,
-            watching: Vec::new(),
+            until_idle: false,
+            idle: None,
+            woken: None,
+            has_duty: false,
             started: Stamp::default(),
             seen: Lease(0),
             terms: None,
@@ -137,6 +149,11 @@ impl Stage {
         };
         let dispatcher = Dispatcher::new(row.clone(), options);
         Actor { dispatcher, row, runs: 0, trace: Vec::new(), wants: VecDeque::new(), finishes: BTreeSet::new(), heard: Seq(0) }
+    }
+
+    /// Whether somebody was woken and has not looked.
+    pub(super) fn has_called(&self, actor: &Actor) -> bool {
+        self.woken.contains(&actor.row.address)
     }
 
     /// Nobody hears of its end, but whoever looks sees it.
@@ -173,14 +190,33 @@ impl Stage {
         let mut replies = Vec::new();
         for committed in self.store.batch(requests) {
             let committed = committed.unwrap();
+            self.wakes += committed.wakes.len() as u64;
             self.woken.extend(committed.wakes);
             self.last = committed.seq;
             replies.extend(committed.replies);
-            if let Err(wrong) = agrees(&self.store.view().everything().unwrap().backlog) {
+            if self.is_checked
+                && let Err(wrong) = agrees(&self.store.view().everything().unwrap().backlog)
+            {
                 panic!("{wrong}, after {requests:#?}");
             }
         }
         replies
+    }
+
+    /// Lets pipelines begin, though nobody has room for a run.
+    pub(super) fn begin_pipelines(&mut self) {
+        let runner = Box::new(self.runner("full", options()).row);
+        let claim = Claim {
+            runner: runner.id.clone(),
+            room: 0,
+            runs: Vec::new(),
+            sections: Vec::new(),
+            checked: Vec::new(),
+            seen: Seen::default(),
+        };
+        let leave = RunRequest::Retire { runner: runner.id.clone(), seen: Seen::default() };
+        let enlist = RunRequest::Enlist { runner, limits: Limits::NONE };
+        self.ask_all(&[enlist, RunRequest::Claim(Box::new(claim)), leave].map(Request::from));
     }
 
     pub(super) fn rows(&mut self) -> Backlog {
@@ -192,7 +228,7 @@ impl Stage {
         let rows = self.store.view().everything().unwrap();
         rows.backlog.check();
         rows.queues.check();
-        rows.crew.workers.check();
+        rows.automation.workers.check();
         assert_eq!(self.store.view().compare_with_log().unwrap(), Vec::<String>::new());
         assert_eq!(self.store.view().check_counts().unwrap(), Vec::<String>::new());
         let listens = |one: &Pipeline| one.listens().into_iter().map(|to| (one.id.clone(), to, one.knows().unwrap())).collect();
@@ -256,11 +292,11 @@ impl Stage {
                         Request::Run(RunRequest::Tried { command, .. }) => actor.finishes.contains(command),
                         _ => false,
                     };
-                    let told = requests.iter().filter(|request| !is_told(request));
-                    let words: Vec<String> = told.filter_map(word).map(str::to_owned).collect();
-                    actor.trace.extend(words);
                     between(self, &requests);
                     let replies = self.ask_all(&requests);
+                    let told = requests.iter().zip(&replies).filter(|(request, _)| !is_told(request));
+                    let words: Vec<&str> = told.flat_map(|(request, reply)| words(request, reply)).collect();
+                    actor.trace.extend(words.into_iter().map(str::to_owned));
                     actor.dispatcher.on(Input::Replies(replies), self.now());
                 }
                 Action::Sleep { .. } if actor.dispatcher.listens() && actor.heard < self.last => {
@@ -289,6 +325,7 @@ impl Stage {
                         Action::Notify(..) => "notify".into(),
                         Action::Acknowledge(_) => "acknowledge".into(),
                         Action::CheckGuards(pipeline) => format!("gather {}", pipeline.id),
+                        Action::Land(target) => format!("land on {target}"),
                         Action::StopGuards(pipeline) => format!("stop looking at {pipeline}"),
                         other => format!("{other:?}"),
                     };
@@ -325,13 +362,21 @@ impl Actor {
     }
 }
 
+/// What is said of a request. A claim that found nothing is not worth a word.
+fn words(request: &Request, reply: &Reply) -> Vec<&'static str> {
+    if let Reply::Run(RunOutcome::Claimed(claimed)) = reply {
+        let begins = (!claimed.began.is_empty()).then_some("begin");
+        return begins.into_iter().chain((!claimed.started.is_empty()).then_some("claim")).collect();
+    }
+    word(request).into_iter().collect()
+}
+
 fn word(request: &Request) -> Option<&'static str> {
     match request {
         Request::Run(request) => match request {
-            RunRequest::Claim { .. } => Some("claim"),
             RunRequest::Finish { .. } => Some("finish"),
             RunRequest::Found { .. } => Some("found"),
-            RunRequest::Ripen { .. } => Some("ripen"),
+            RunRequest::MakeReady { .. } => Some("make_ready"),
             RunRequest::Settle { .. } => Some("settle"),
             RunRequest::Tried { error: None, .. } => Some("done"),
             RunRequest::Tried { error: Some(_), .. } => Some("in vain"),
@@ -346,9 +391,8 @@ fn word(request: &Request) -> Option<&'static str> {
         Request::Worker(WorkerRequest::Settle { .. }) => Some("settle item"),
         Request::Route(_) => Some("route"),
         Request::Pipeline(request) => match request {
-            PipelineRequest::Begin { .. } => Some("begin"),
-            PipelineRequest::Examine { .. } => Some("examine"),
-            PipelineRequest::Judge(_) => Some("judge"),
+            PipelineRequest::BeginCheck { .. } => Some("examine"),
+            PipelineRequest::CheckGuards(_) => Some("check guards"),
             PipelineRequest::Push { .. } => Some("push"),
             _ => None,
         },
@@ -367,9 +411,9 @@ fn agrees(backlog: &Backlog) -> Result<(), String> {
             Stand::Init | Stand::Blocked { reason: Reason::Dependencies, .. } => *host == State::Pending,
             Stand::Checking { .. } | Stand::Running { .. } => *host == State::InPhases { is_blocked: false },
             Stand::Blocked { .. } => *host == State::InPhases { is_blocked: true },
-            Stand::Done => matches!(host, State::Done(Done::Success { .. })),
-            Stand::Failed { .. } => matches!(host, State::Done(Done::Failed { .. })),
-            Stand::Cancelled { .. } => matches!(host, State::Done(Done::Cancelled)),
+            Stand::Done => matches!(host, State::Done(TaskEnd::Success { .. })),
+            Stand::Failed { .. } => matches!(host, State::Done(TaskEnd::Failed { .. })),
+            Stand::Cancelled { .. } => matches!(host, State::Done(TaskEnd::Cancelled)),
         };
         if !is_right {
             return Err(format!("{id} is {:?} and its task {host:?}", pipeline.state));

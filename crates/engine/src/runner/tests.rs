@@ -10,11 +10,11 @@ use banksman_core::{Decision, HolderId, Limits, LimitsChange, Name, Notice, Seq,
 
 use super::stage::{Actor, Stage, TIMEOUT, exited, options, policy, task};
 use super::{Action, Activity, Input, Options, Vitals};
-use crate::decisions::{DecisionOutcome, DecisionRequest};
-use crate::manual::Taking;
+use crate::calls::decisions::{DecisionOutcome, DecisionRequest};
+use crate::calls::manual::Taking;
+use crate::calls::runs::{RunOutcome, RunRequest};
+use crate::calls::tasks::TaskRequest;
 use crate::request::{Reply, Request};
-use crate::runs::{RunOutcome, RunRequest};
-use crate::tasks::TaskRequest;
 
 /// A runner that has started the one task there is.
 fn started(stage: &mut Stage, options: Options) -> Actor {
@@ -105,7 +105,7 @@ fn a_loop_is_tried_so_often_and_not_once_more() {
     let mut stage = Stage::new();
     stage.add_loop("t");
     let mut actor = started(&mut stage, options());
-    for _ in 1..policy().max_restarts.get() {
+    for _ in 1..policy().max_attempts.get() {
         end(&mut stage, &mut actor, 0);
         stage.sleep(&mut actor);
     }
@@ -164,7 +164,7 @@ fn a_silent_run_is_nudged_and_then_killed_once() {
     stage.play(&mut actor);
     assert_eq!(actor.did(), Vec::<String>::new());
     end(&mut stage, &mut actor, 143);
-    assert_eq!(actor.did(), ["finish", "acknowledge", "claim", "spawn t"]);
+    assert_eq!(actor.did(), ["finish", "claim", "acknowledge", "spawn t"]);
     assert_eq!(stage.rows().tasks[&task("t")].recoveries, 2);
 }
 
@@ -197,7 +197,7 @@ fn notice(actor: &mut Actor) -> (Seq, Notice) {
 }
 
 #[test]
-fn an_errand_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_asked_once() {
+fn a_command_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_asked_once() {
     let mut stage = Stage::new();
     let (mut actor, command, first) = notifying(&mut stage);
     for pause in [1, 2, 4, 8] {
@@ -243,7 +243,7 @@ fn an_errand_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_aske
 }
 
 #[test]
-fn an_errand_without_an_answer_is_given_up_after_a_while() {
+fn an_outbox_command_without_an_answer_is_given_up_after_a_while() {
     let mut stage = Stage::new();
     let (mut actor, _, _) = notifying(&mut stage);
     actor.did();

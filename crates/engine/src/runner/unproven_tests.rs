@@ -6,10 +6,10 @@ use banksman_core::{Decision, Lease, RunId};
 
 use super::Input;
 use super::stage::{Actor, Stage, options, task};
-use crate::decisions::{DecisionOutcome, DecisionRequest};
+use crate::calls::decisions::{DecisionOutcome, DecisionRequest};
+use crate::calls::runs::Work;
+use crate::calls::tasks::TaskRequest;
 use crate::request::{Reply, Request};
-use crate::runs::Work;
-use crate::tasks::TaskRequest;
 
 /// A runner with a run of the task `t` that it cannot prove to be dead.
 fn unproven(stage: &mut Stage) -> (Actor, RunId) {
@@ -113,7 +113,7 @@ fn an_answer_for_a_run_that_has_changed_hands_is_late_and_does_nothing() {
 fn the_question_is_withdrawn_when_the_proof_turns_up() {
     let mut stage = Stage::new();
     let (mut actor, run) = unproven(&mut stage);
-    let ended = crate::runs::ended(banksman_core::task::Ending::Lost, banksman_core::Wall(0), None);
+    let ended = crate::calls::runs::ended(banksman_core::task::RunEnd::Lost, banksman_core::Wall(0), None);
     actor.dispatcher.on(Input::Ended(run.clone(), ended), stage.now());
     stage.play(&mut actor);
     assert_eq!((stage.told("decision:withdrawn"), open(&mut stage).len()), (1, 0));

@@ -9,6 +9,8 @@
 //!
 //! A wake-up is a hint; the row is the truth. Nothing here sleeps or looks: that is the driver's part.
 
+pub(crate) mod take;
+
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::coordination::{Command, Outcome};
 use banksman_core::resource::deadlock::Link;
@@ -17,9 +19,9 @@ use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
 use banksman_core::{Lease, Liveness, ProcessId, Span, Stamp, TaskId, Ticket};
 
-use crate::manual::{self, LockedBy, Taking};
+use crate::calls::manual::{self, LockedBy, Taking};
+use crate::calls::tasks::{TaskOutcome, TaskRequest};
 use crate::request::{Reply, Request, Seen};
-use crate::tasks::{TaskOutcome, TaskRequest};
 
 /// One who wants a lock, slots, or a task with all that it needs, from the first request to the end of the wait.
 #[derive(Debug)]
@@ -62,7 +64,7 @@ struct Probe {
 
 /// What the driver does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Advice {
+pub enum WaitAction {
     /// Send [`Wait::request`] to the store.
     Ask,
     /// Look at these processes and report with [`Wait::probed`].
@@ -109,9 +111,9 @@ impl Wait {
         let name = resource.name.clone();
         let command = match (resource.kind, self.ticket) {
             (Kind::Lock, None) => Command::Lock(name, lock::Input::Acquire(ask.clone())),
-            (Kind::Lock, Some(ticket)) => Command::Lock(name, lock::Input::Look { ticket }),
+            (Kind::Lock, Some(ticket)) => Command::Lock(name, lock::Input::Poll { ticket }),
             (Kind::Semaphore, None) => Command::Semaphore(name, semaphore::Input::Acquire(ask.clone())),
-            (Kind::Semaphore, Some(ticket)) => Command::Semaphore(name, semaphore::Input::Look { ticket }),
+            (Kind::Semaphore, Some(ticket)) => Command::Semaphore(name, semaphore::Input::Poll { ticket }),
         };
         Request::Coordinate { command, seen }
     }
@@ -143,7 +145,7 @@ impl Wait {
     }
 
     /// Takes in the store's answer to [`Wait::request`].
-    pub fn answer(&mut self, reply: Reply) -> Advice {
+    pub fn answer(&mut self, reply: Reply) -> WaitAction {
         for probe in self.probes.iter_mut().filter(|probe| probe.says_dead()) {
             probe.told = true;
         }
@@ -151,11 +153,11 @@ impl Wait {
             return self.stands(reply);
         };
         self.ticket = None;
-        Advice::Ask
+        WaitAction::Ask
     }
 
-    fn stands(&mut self, reply: Reply) -> Advice {
-        let Some(Stand { waiting, at, .. }) = stand(&reply) else { return Advice::Done(reply) };
+    fn stands(&mut self, reply: Reply) -> WaitAction {
+        let Some(Stand { waiting, at, .. }) = stand(&reply) else { return WaitAction::Done(reply) };
         if let Some(waiting) = waiting {
             self.ticket = Some(waiting.ticket);
             if waiting.blocked.deadline != self.deadline {
@@ -164,18 +166,18 @@ impl Wait {
                 self.patience = Span::ZERO;
             }
         }
-        self.look_at(reply, at)
+        self.on_answer(reply, at)
     }
 
     /// Takes in what a look at processes found.
-    pub fn probed(&mut self, found: impl IntoIterator<Item = (ProcessId, Liveness)>) -> Advice {
+    pub fn probed(&mut self, found: impl IntoIterator<Item = (ProcessId, Liveness)>) -> WaitAction {
         for (process, liveness) in found {
             self.probes.retain(|probe| probe.process != process);
             self.probes.push(Probe { process, liveness, told: false });
         }
         match self.last.take() {
-            Some((reply, at)) => self.look_at(reply, at),
-            None => Advice::Ask,
+            Some((reply, at)) => self.on_answer(reply, at),
+            None => WaitAction::Ask,
         }
     }
 
@@ -185,27 +187,27 @@ impl Wait {
     }
 
     /// Decides over the last reply, with what is known of those who stand in the way.
-    fn look_at(&mut self, reply: Reply, at: Stamp) -> Advice {
-        let Some(Stand { groups, waiting, .. }) = stand(&reply) else { return Advice::Done(reply) };
+    fn on_answer(&mut self, reply: Reply, at: Stamp) -> WaitAction {
+        let Some(Stand { groups, waiting, .. }) = stand(&reply) else { return WaitAction::Done(reply) };
         self.probes.retain(|probe| groups.iter().flatten().any(|process| *process == probe.process));
         let unknown: Vec<ProcessId> = groups.iter().flatten().filter(|process| self.probe(process).is_none()).cloned().collect();
         if !unknown.is_empty() {
             self.last = Some((reply, at));
-            return Advice::Probe(unknown);
+            return WaitAction::Probe(unknown);
         }
-        if groups.iter().any(|group| self.is_news(group)) {
-            return Advice::Ask;
+        if groups.iter().any(|group| self.has_run_since(group)) {
+            return WaitAction::Ask;
         }
-        let Some(waiting) = waiting else { return Advice::Done(reply) };
+        let Some(waiting) = waiting else { return WaitAction::Done(reply) };
         let alive = |process: &&ProcessId| self.probe(process).is_some_and(|probe| probe.liveness == Liveness::Alive);
         let watch = groups.iter().flatten().filter(alive).cloned().collect();
         let due = waiting.blocked.deadline.map(|deadline| (deadline + self.patience) - at.lease);
         self.last = Some((reply, at));
-        Advice::Sleep { watch, at_most: due.map_or(self.poll, |due| due.min(self.poll)), waiting }
+        WaitAction::Sleep { watch, at_most: due.map_or(self.poll, |due| due.min(self.poll)), waiting }
     }
 
     /// Whether the whole group is dead and the store has not heard of it yet.
-    fn is_news(&self, group: &[ProcessId]) -> bool {
+    fn has_run_since(&self, group: &[ProcessId]) -> bool {
         let probes: Vec<&Probe> = group.iter().filter_map(|process| self.probe(process)).collect();
         !group.is_empty() && probes.iter().all(|probe| probe.says_dead()) && probes.iter().any(|probe| !probe.told)
     }

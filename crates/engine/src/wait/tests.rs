@@ -4,7 +4,7 @@ use banksman_core::{Epoch, HolderId, Name, SectionId};
 use banksman_store::{Machine, Reading, Store, sqlite};
 
 use super::*;
-use crate::sections::SectionRequest;
+use crate::calls::sections::SectionRequest;
 
 struct Still;
 
@@ -56,20 +56,20 @@ impl World {
     /// Waits until the lock is given back, and says how many transactions that took.
     fn wait(&mut self, mut wait: Wait, lock: &str, epoch: Epoch) -> (usize, Reply) {
         let before = self.1;
-        let mut advice = Advice::Ask;
+        let mut action = WaitAction::Ask;
         loop {
-            advice = match advice {
-                Advice::Ask => {
+            action = match action {
+                WaitAction::Ask => {
                     let reply = self.ask(wait.request());
                     wait.answer(reply)
                 }
-                Advice::Probe(processes) => wait.probed(processes.into_iter().map(|process| (process, Liveness::Alive))),
-                Advice::Sleep { .. } => {
+                WaitAction::Probe(processes) => wait.probed(processes.into_iter().map(|process| (process, Liveness::Alive))),
+                WaitAction::Sleep { .. } => {
                     let release = lock::Input::Release { holder: holder("x"), epoch };
                     self.ask(Request::plain(Command::Lock(name(lock), release)));
-                    Advice::Ask
+                    WaitAction::Ask
                 }
-                Advice::Done(reply) => return (self.1 - before, reply),
+                WaitAction::Done(reply) => return (self.1 - before, reply),
             };
         }
     }

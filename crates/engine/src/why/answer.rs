@@ -3,16 +3,16 @@
 use banksman_core::backlog::{Run, Session, Shortage};
 use banksman_core::decision::Question;
 use banksman_core::guard::GuardResult;
+use banksman_core::landing::{Entry, Pause};
 use banksman_core::pipeline::Pipeline;
 use banksman_core::resource::grant;
 use banksman_core::task::admission::{Holding, Reason};
-use banksman_core::task::{After, Done, Stuck};
+use banksman_core::task::{After, RetryReason, Stuck, TaskEnd};
 use banksman_core::{DecisionId, HolderId, Lease, Name, RunId, RunnerId, Stamp, Status, Task, TaskId, Title};
 
 /// The answer about one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Why {
-    /// The task.
     pub task: Task,
     /// The word for how it stands, with what dependencies tell.
     pub status: Status,
@@ -21,7 +21,7 @@ pub struct Why {
     /// Why it is where it is.
     pub answer: Answer,
     /// What becomes of the item that it is an attempt at, if it is one.
-    pub fate: Option<Fate>,
+    pub fate: Option<ItemFuture>,
     /// Whether a runner that takes tasks is alive.
     pub has_runner: bool,
     /// How many of its dependencies hold it back.
@@ -30,23 +30,20 @@ pub struct Why {
 
 /// What becomes of an item, as one of the attempts at it sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
+pub enum ItemFuture {
     /// The end of this attempt decides.
     Open,
     /// It waits for the next attempt.
     Waits,
     /// Another attempt is made at it.
     Again {
-        /// Whose.
         holder: HolderId,
         /// The task of it, if the same worker makes it.
         task: Option<TaskId>,
     },
-    /// It is dead.
     Dead {
         /// The queue in which it is: its own, or the one for its dead letters.
         queue: Name,
-        /// Why.
         reason: Box<str>,
     },
     /// It is done, or was removed.
@@ -56,24 +53,19 @@ pub enum Fate {
 /// Why a task is where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// It waits for all of this.
     Waits(Vec<Cause>),
     /// Nothing stands in the way, and this runner has room for it.
     Starting(RunnerId),
     /// A run is at it.
     Running {
-        /// The run.
         run: Attended,
         /// Since when it looks stuck, and why.
         stuck: Option<(Stamp, Stuck)>,
     },
     /// Its run is being stopped.
     Stopping {
-        /// The run.
         run: Attended,
-        /// Since when.
         since: Stamp,
-        /// What then.
         then: After,
     },
     /// It is done, as far as it depends on itself, and waits for its children.
@@ -85,31 +77,42 @@ pub enum Answer {
     },
     /// It cannot go on by itself: a person decides.
     AwaitingDecision {
-        /// The decision.
         decision: DecisionId,
         /// What is asked.
         question: Option<Question>,
     },
     /// A person works on it.
     Manual {
-        /// Who.
         holder: HolderId,
         /// Until when, if time alone ends it.
         until: Option<Lease>,
     },
     /// It goes through the phases of its pipeline.
     InPhases(Box<Phases>),
-    /// A person looks at it.
-    Review,
-    /// It is over.
+    /// Its work is in the merge queue.
+    Landing(Box<LandingPlace>),
+    /// A person looks at it. If its work came out of a merge queue, this entry says why.
+    Review(Option<Box<Entry>>),
     Over {
-        /// How it ended.
-        done: Done,
+        done: TaskEnd,
         /// Its last run, if it had one and it was looked up.
         last: Option<Box<Run>>,
         /// Its pipeline, if it has one.
         pipeline: Option<Box<Pipeline>>,
     },
+}
+
+/// How far the work of a task has come in a merge queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LandingPlace {
+    /// Its entry.
+    pub entry: Option<Entry>,
+    /// Why nothing lands on the target, if so.
+    pub paused: Option<Pause>,
+    /// How many entries come before it.
+    pub ahead: usize,
+    /// Whether a runner is alive that can go on with it.
+    pub has_runner: bool,
 }
 
 /// Where a task is that goes through phases.
@@ -132,10 +135,11 @@ pub enum Cause {
     Manual,
     /// It rests between two attempts.
     Backoff {
-        /// Until when.
         until: Lease,
         /// Why its last session could not begin, if it rests for that.
         not_begun: Option<Box<str>>,
+        /// What kept its agent from working, if it rests for that: the agent, the reason, and its words.
+        agent: Option<(Name, RetryReason, Box<str>)>,
     },
     /// As many roots as allowed are under way, or will be before this one: those that came earlier and wait for nothing but room.
     Roots {
@@ -160,14 +164,7 @@ pub enum Cause {
         ahead: u64,
     },
     /// A run that others look after, or nobody, still lives in its exclusive section.
-    SectionBusy {
-        /// Which section.
-        name: Title,
-        /// The run.
-        run: Attended,
-        /// Its task.
-        task: TaskId,
-    },
+    SectionBusy { name: Title, run: Attended, task: TaskId },
     /// No runner is alive.
     NoRunner {
         /// How many ready tasks come before this one.
@@ -201,26 +198,23 @@ pub struct Chain {
     /// The dependency, what it waits for, and so on.
     pub links: Vec<Link>,
     /// What is the matter with the last of them.
-    pub end: End,
+    pub end: ChainEnd,
 }
 
 /// A task that is waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Which one.
     pub id: TaskId,
     /// What people call it; unknown if it is gone.
     pub title: Option<Title>,
     /// How it stands; `None` if it is gone.
     pub status: Option<Status>,
-    /// Since when.
     pub since: Option<Stamp>,
 }
 
 /// What is the matter with the last task of a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
-    /// It is gone.
+pub enum ChainEnd {
     Gone,
     /// The chain goes on; it was not followed further.
     More,
@@ -244,11 +238,9 @@ pub enum Life {
 /// A live run, and who looks after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attended {
-    /// Which one.
     pub id: RunId,
     /// Counted from 0.
     pub attempt: u32,
-    /// Since when.
     pub started: Stamp,
     /// Its processes, once it is known that they were started.
     pub session: Option<Session>,

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use banksman_core::backlog::{Backlog, Run, Runner};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::{Guard, GuardInputs, GuardResult, Issue, IssueFilter};
+use banksman_core::landing::Entry;
 use banksman_core::pipeline::plan::Context;
 use banksman_core::pipeline::{self, Pipeline};
 use banksman_core::queue::{self, Queues};
@@ -19,20 +20,22 @@ use banksman_core::resource::grant::{Grant, Waiter};
 use banksman_core::resource::lock;
 use banksman_core::task::admission::{Admission, Holding, Reason};
 use banksman_core::task::roots;
-use banksman_core::task::{Ending, Live, OfItem, State};
+use banksman_core::task::{Live, OfItem, RetryReason, RunEnd, Spec, State};
 use banksman_core::worker::Workers;
 use banksman_core::{Liveness, Name, Now, ProcessId, RunId, RunnerId, Status, Task, TaskId, Title};
 use banksman_store::Snapshot;
 
-use crate::chains::{Stop, chains, unmet};
+use crate::calls::landings::landing_queue;
+use crate::calls::pipelines::guards::know;
+use crate::calls::steps::family;
 use crate::facts;
-use crate::guards::know;
-use crate::ledger::family;
+use crate::why::chains::{Stop, chains, unmet};
 
 mod answer;
+mod chains;
 mod reading;
 
-pub use answer::{Answer, Attended, Cause, Chain, End, Fate, Holder, Life, Link, Obstacle, Phases, Why};
+pub use answer::{Answer, Attended, Cause, Chain, ChainEnd, Holder, ItemFuture, LandingPlace, Life, Link, Obstacle, Phases, Why};
 pub use reading::{Rows, lane_keys, read};
 
 /// The guard that holds a pipeline up, if the store alone can tell what it says, and the variables that it is asked with.
@@ -77,8 +80,8 @@ impl<'a> Situation<'a> {
         let dead = probes.iter().filter(|(_, liveness)| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
         let dead = dead.map(|(process, _)| process.clone()).collect();
         let now = Now { lease: snapshot.lease, wall: snapshot.wall, dead, ..Now::default() };
-        let (issues, Snapshot { backlog, coordination, queues, crew, .. }) = (BTreeMap::new(), snapshot);
-        Situation { backlog, coordination, queues, workers: &crew.workers, probes, issues, now }
+        let (issues, Snapshot { backlog, coordination, queues, automation, .. }) = (BTreeMap::new(), snapshot);
+        Situation { backlog, coordination, queues, workers: &automation.workers, probes, issues, now }
     }
 
     /// The tasks that [`issues`] asks about.
@@ -101,18 +104,18 @@ impl<'a> Situation<'a> {
     }
 
     /// What becomes of the item that a task is an attempt at.
-    fn fate(&self, of: &OfItem) -> Fate {
-        let Some(item) = self.queues.items.get(&of.taken.item) else { return Fate::Gone };
+    fn fate(&self, of: &OfItem) -> ItemFuture {
+        let Some(item) = self.queues.items.get(&of.taken.item) else { return ItemFuture::Gone };
         match (&item.state, &item.origin) {
-            (queue::State::Processing(taken), _) if taken.epoch == of.taken.epoch => Fate::Open,
+            (queue::State::Processing(taken), _) if taken.epoch == of.taken.epoch => ItemFuture::Open,
             (queue::State::Processing(taken), _) => {
                 let jobs = self.workers.workers.get(&of.worker).into_iter().flat_map(|worker| &worker.jobs);
                 let task = jobs.filter(|(_, job)| job.epoch == taken.epoch).map(|(task, _)| task.clone()).next();
-                Fate::Again { holder: taken.holder.clone(), task }
+                ItemFuture::Again { holder: taken.holder.clone(), task }
             }
-            (queue::State::Dead { reason, .. }, _) => Fate::Dead { queue: item.queue.clone(), reason: reason.clone() },
-            (_, Some(origin)) => Fate::Dead { queue: item.queue.clone(), reason: origin.reason.clone() },
-            (queue::State::Pending { .. } | queue::State::Failed { .. } | queue::State::Completed, None) => Fate::Waits,
+            (queue::State::Dead { reason, .. }, _) => ItemFuture::Dead { queue: item.queue.clone(), reason: reason.clone() },
+            (_, Some(origin)) => ItemFuture::Dead { queue: item.queue.clone(), reason: origin.reason.clone() },
+            (queue::State::Pending { .. } | queue::State::Failed { .. } | queue::State::Completed, None) => ItemFuture::Waits,
         }
     }
 
@@ -152,7 +155,7 @@ impl<'a> Situation<'a> {
             owner: run.owner.clone(),
             life,
             heir: heir.filter(|_| life == Life::Gone),
-            asked: crate::endings::open_question(&run.id, self.backlog),
+            asked: crate::calls::runs::end::open_question(&run.id, self.backlog),
             // It is outside; whoever can asks.
             silence: None,
             ended: None,
@@ -167,11 +170,12 @@ impl<'a> Situation<'a> {
         self.count(lanes, |task| self.is_queued(task))
     }
 
-    /// How many of these ready tasks, by lane, are so; each lane is judged by its example.
+    /// How many of these ready tasks, by lane, are so; each lane is checked by its example.
     fn count(&self, lanes: &[(TaskId, u64)], is_so: impl Fn(&Task) -> bool) -> u64 {
+        // What waits for a lock or a semaphore is not in a lane any more, so that the example counts without what it needs itself.
         let is_counted = |(example, _): &&(TaskId, u64)| {
-            let task = self.backlog.tasks.get(example);
-            task.is_some_and(|task| is_ready(task, self.backlog) && is_so(task))
+            let task = self.backlog.tasks.get(example).filter(|task| is_ready(task, self.backlog));
+            task.is_some_and(|task| is_so(&Task { spec: Spec { needs: Vec::new(), ..task.spec.clone() }, ..task.clone() }))
         };
         lanes.iter().filter(is_counted).map(|(_, count)| count).sum()
     }
@@ -239,7 +243,8 @@ impl<'a> Situation<'a> {
                 Answer::AwaitingDecision { decision: decision.clone(), question }
             }
             State::Manual { holder, until, .. } => Answer::Manual { holder: holder.clone(), until: *until },
-            State::Review => Answer::Review,
+            State::Landing { .. } => Answer::Landing(Box::new(self.landing_place(&task.id))),
+            State::Review => Answer::Review(self.last_landing(&task.id).filter(|entry| !entry.is_open()).cloned().map(Box::new)),
             State::InPhases { .. } => {
                 let pipeline = self.backlog.pipelines.get(&task.id).expect("it is loaded with its task");
                 let phase = pipeline.task().and_then(|phase| self.backlog.tasks.get(phase));
@@ -285,7 +290,9 @@ impl<'a> Situation<'a> {
             match reason {
                 Reason::NotPending(_) => {}
                 Reason::NoWork => causes.push(Cause::Manual),
-                Reason::Backoff { until } => causes.push(Cause::Backoff { until, not_begun: self.not_begun(task) }),
+                Reason::Backoff { until } => {
+                    causes.push(Cause::Backoff { until, not_begun: self.not_begun(task), agent: self.kept_from_working(task) });
+                }
                 // It is asked why the task is parked, not why it is not started.
                 Reason::Decision(_) => {}
                 // Whether there is a place for it is asked below.
@@ -364,13 +371,33 @@ impl<'a> Situation<'a> {
         obstacles
     }
 
+    fn last_landing(&self, id: &TaskId) -> Option<&Entry> {
+        let own = self.backlog.landings.values().filter(|entry| entry.spec.task.as_ref() == Some(id));
+        own.max_by_key(|entry| entry.id.seq())
+    }
+
+    fn landing_place(&self, id: &TaskId) -> LandingPlace {
+        let has_runner = self.workers().next().is_some();
+        let Some(entry) = self.last_landing(id) else { return LandingPlace { entry: None, paused: None, ahead: 0, has_runner } };
+        let queue = landing_queue(&entry.target, self.backlog);
+        let ahead = queue.ahead_of(&entry.id).unwrap_or(0);
+        LandingPlace { entry: Some(entry.clone()), paused: queue.target.paused, ahead, has_runner }
+    }
+
     /// Why the last session of a task could not begin, if it could not.
     fn not_begun(&self, task: &Task) -> Option<Box<str>> {
         let last = self.backlog.runs.values().filter(|run| run.task == task.id).max_by_key(|run| run.epoch)?;
         match &last.ended.as_ref()?.ending {
-            Ending::NotBegun { error, .. } => Some(error.clone()),
+            RunEnd::NotBegun { error, .. } => Some(error.clone()),
             _ => None,
         }
+    }
+
+    /// What kept the agent of the last run from working, if something did.
+    fn kept_from_working(&self, task: &Task) -> Option<(Name, RetryReason, Box<str>)> {
+        let last = self.backlog.runs.values().filter(|run| run.task == task.id).max_by_key(|run| run.epoch)?;
+        let agent = last.ended.as_ref()?.agent.as_ref()?;
+        Some((agent.agent.clone(), RetryReason::of_agent(&agent.verdict)?, agent.text.clone()))
     }
 
     fn section_busy(&self, name: Title, run: &RunId) -> Option<Cause> {
@@ -427,12 +454,12 @@ impl<'a> Situation<'a> {
 
     fn chain(&self, links: &[TaskId], stop: Stop) -> Chain {
         let end = match stop {
-            Stop::Gone => End::Gone,
-            Stop::More => End::More,
-            Stop::Cycle(cycle) => End::Cycle(cycle),
+            Stop::Gone => ChainEnd::Gone,
+            Stop::More => ChainEnd::More,
+            Stop::Cycle(cycle) => ChainEnd::Cycle(cycle),
             Stop::Task => {
                 let last = links.last().and_then(|id| self.backlog.tasks.get(id)).expect("a chain that ends with a task has it");
-                End::Because(Box::new(self.answer(last, &[])))
+                ChainEnd::Because(Box::new(self.answer(last, &[])))
             }
         };
         Chain { links: links.iter().map(|id| self.link(id)).collect(), end }

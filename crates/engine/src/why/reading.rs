@@ -9,9 +9,9 @@ use banksman_core::{Limits, Task, TaskId};
 use banksman_store::{Key, Snapshot, StoreError, View};
 
 use super::{asked, is_ready};
-use crate::chains::chains;
+use crate::calls::pipelines::guards::store_keys;
 use crate::facts;
-use crate::guards::store_keys;
+use crate::why::chains::chains;
 
 /// The rows for the answer about one task, all of one moment.
 #[derive(Debug)]
@@ -82,7 +82,13 @@ fn standing_keys(task: &Task, known: &Backlog, keys: &mut BTreeSet<Key>) {
         }
         State::Done(_) if task.has_phases() => keys.extend([Key::Task(task.id.clone()), Key::Pipeline(task.id.clone())]),
         State::Running(_) | State::Stuck { .. } | State::Stopping { .. } => drop(keys.insert(Key::OpenDecisions)),
-        State::Manual { .. } | State::Review | State::Done(_) => {}
+        State::Landing { .. } => {
+            keys.extend([Key::LandingOf(task.id.clone()), Key::Runners]);
+            let own = known.landings.values().filter(|entry| entry.spec.task.as_ref() == Some(&task.id));
+            keys.extend(own.map(|entry| Key::LandingQueue(entry.target.clone())));
+        }
+        State::Review => drop(keys.insert(Key::LandingOf(task.id.clone()))),
+        State::Manual { .. } | State::Done(_) => {}
     }
 }
 

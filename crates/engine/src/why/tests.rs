@@ -2,7 +2,7 @@
 //! in `cli/tests/all/causes.rs`.
 
 use banksman_core::backlog::Edge;
-use banksman_core::task::{Done, Spec, Work};
+use banksman_core::task::{Spec, TaskEnd, Work};
 use banksman_core::{Lease, Seq, Wall};
 use banksman_store::CHAIN_LIMIT;
 
@@ -36,20 +36,24 @@ fn backlog(tasks: &[(&str, &[&str], State)]) -> Backlog {
 }
 
 fn failed() -> State {
-    State::Done(Done::Failed { error: "it broke".into() })
+    State::Done(TaskEnd::Failed { error: "it broke".into() })
 }
 
 fn done() -> State {
-    State::Done(Done::Success { output: None, warning: None })
+    State::Done(TaskEnd::Success { output: None, warning: None })
 }
 
 fn why(backlog: Backlog, task: &str) -> Why {
     let snapshot = Snapshot {
-        crew: Default::default(),
+        automation: Default::default(),
         listening: Default::default(),
         coordination: Coordination::default(),
         backlog,
         queues: Default::default(),
+        ready: Default::default(),
+        parked: Default::default(),
+        parked_on: Default::default(),
+        fan_out: None,
         lease: Lease(0),
         wall: Wall(0),
         seq: Seq(0),
@@ -58,7 +62,7 @@ fn why(backlog: Backlog, task: &str) -> Why {
 }
 
 /// The chains of a task: the names of the links, and the end.
-fn chains_of(backlog: Backlog, task: &str) -> Vec<(String, End)> {
+fn chains_of(backlog: Backlog, task: &str) -> Vec<(String, ChainEnd)> {
     let why = why(backlog, task);
     let Answer::Waits(causes) = why.answer else { panic!("{why:?}") };
     let chain = |cause: Cause| match cause {
@@ -71,9 +75,9 @@ fn chains_of(backlog: Backlog, task: &str) -> Vec<(String, End)> {
     causes.into_iter().filter_map(chain).collect()
 }
 
-fn because(end: &End) -> &Answer {
+fn because(end: &ChainEnd) -> &Answer {
     match end {
-        End::Because(answer) => answer,
+        ChainEnd::Because(answer) => answer,
         other => panic!("{other:?}"),
     }
 }
@@ -93,7 +97,7 @@ fn a_chain_leads_to_what_will_never_end_by_itself_however_far_that_is() {
     );
     let [(links, end)] = &found[..] else { panic!("{found:?}") };
     assert_eq!(links, "b c d");
-    assert!(matches!(because(end), Answer::Over { done: Done::Failed { .. }, .. }));
+    assert!(matches!(because(end), Answer::Over { done: TaskEnd::Failed { .. }, .. }));
 }
 
 #[test]
@@ -108,7 +112,7 @@ fn what_is_met_leads_nowhere() {
         "a",
     );
     let [(links, end)] = &found[..] else { panic!("{found:?}") };
-    assert_eq!((links.as_str(), end), ("b c gone", &End::Gone));
+    assert_eq!((links.as_str(), end), ("b c gone", &ChainEnd::Gone));
 }
 
 #[test]
@@ -132,13 +136,13 @@ fn tasks_that_wait_for_each_other_are_named() {
         ]),
         "a",
     );
-    let [(links, End::Cycle(cycle))] = &found[..] else { panic!("{found:?}") };
+    let [(links, ChainEnd::Cycle(cycle))] = &found[..] else { panic!("{found:?}") };
     assert!(links == "b c" || links == "b c d", "{links}");
     assert_eq!(cycle.first(), cycle.last());
     assert_eq!(cycle.iter().cloned().collect::<BTreeSet<_>>(), BTreeSet::from([id("c"), id("d")]));
     // Also if the task itself is one of them.
     let found = chains_of(backlog(&[("a", &["b"], State::Pending), ("b", &["a"], State::Pending)]), "a");
-    assert!(matches!(&found[..], [(_, End::Cycle(_))]), "{found:?}");
+    assert!(matches!(&found[..], [(_, ChainEnd::Cycle(_))]), "{found:?}");
 }
 
 #[test]
@@ -152,7 +156,7 @@ fn a_chain_of_thousands_is_followed_and_one_that_was_not_read_to_its_end_says_so
         backlog(&rows)
     };
     let found = chains_of(listed(&tasks), "t0");
-    assert_eq!(found[0].1, End::More, "the last was not read");
+    assert_eq!(found[0].1, ChainEnd::More, "the last was not read");
     tasks.push((names[CHAIN_LIMIT].as_str(), Vec::new(), failed()));
     let found = chains_of(listed(&tasks), "t0");
     assert_eq!(found[0].0.split(' ').count(), CHAIN_LIMIT);

@@ -7,8 +7,8 @@ use banksman_core::pipeline::plan::Text;
 use banksman_core::task::Status;
 use toml::de::DeValue;
 
-use super::deed::{text_of, used};
 use super::read::{Spot, View};
+use super::run_command::{text_of, used};
 use super::{Build, Uses, own};
 use crate::diagnostic::Code;
 use crate::runbook::Runbook;
@@ -69,8 +69,8 @@ impl Reader {
             "lock_free" => self.text(value).map(|lock| Condition::LockFree { lock }),
             "lock_held" => self.lock_held(value),
             "semaphore_available" => self.semaphore(value),
-            "issues_complete" => self.issues(value).map(|filter| Condition::IssuesComplete { filter }),
-            "no_blocked_issues" => self.issues(value).map(|filter| Condition::NoBlockedIssues { filter }),
+            "tasks_complete" | "issues_complete" => self.issues(value).map(|filter| Condition::IssuesComplete { filter }),
+            "no_blocked_tasks" | "no_blocked_issues" => self.issues(value).map(|filter| Condition::NoBlockedIssues { filter }),
             "branch_exists" => self.text(value).map(|branch| Condition::BranchExists { branch }),
             "branch_clean" => self.text(value).map(|branch| Condition::BranchClean { branch }),
             "file_exists" => self.text(value).map(|path| Condition::FileExists { path }),

@@ -9,9 +9,9 @@ use banksman_core::route::{Pattern, Route, Then};
 use banksman_core::worker::{Definition, Job};
 use banksman_core::{Name, Span};
 
-use super::deed::push_of;
 use super::read::{Spot, View};
-use super::{Build, Place, Uses, own};
+use super::run_command::push_of;
+use super::{Build, Uses, VariableScope, own};
 use crate::WORKER_VARS;
 use crate::diagnostic::{At, Code};
 use crate::runbook::{LockTerms, QueueTerms, Runbook, SemaphoreTerms};
@@ -106,9 +106,9 @@ impl<'a> Build<'a, '_> {
             return self.plan(name, view.value_at("pipeline"), runbook).map(Job::Pipeline);
         }
         let mut uses = Uses::default();
-        let deed = self.deed(view, &mut uses);
-        self.check_uses(&uses, &WORKER_VARS.into(), Place::Worker);
-        Some(Job::Task { deed: deed?, timeout: view.span("timeout") })
+        let run_command = self.run_command(view, &mut uses);
+        self.check_uses(&uses, &WORKER_VARS.into(), VariableScope::Worker);
+        Some(Job::Task { run_command: run_command?, timeout: view.span("timeout") })
     }
 
     fn plan(&mut self, name: &str, at: At, runbook: &Runbook) -> Option<Arc<Plan>> {

@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use banksman_core::guard::Guard;
 use banksman_core::pipeline::plan::{
-    Action, After, CONTEXT_LIMIT, Context, DEFAULT_TIMES, OnFail, PHASE_LIMIT, Phase, Plan, check_name, fits, output_var,
+    Action, After, CONTEXT_LIMIT, Context, DEFAULT_TIMES, OnFail, PHASE_LIMIT, Phase, Plan, PlanLand, check_name, fits,
+    output_var,
 };
 use banksman_core::task::{NEED_LIMIT, Need};
 use serde_json::Value;
 
-use super::deed::push_of;
 use super::order::{self, Stop};
 use super::read::{Spot, View, json};
-use super::{Build, Place, Uses, own};
+use super::run_command::{push_of, text_of};
+use super::{Build, Uses, VariableScope, own};
 use crate::diagnostic::{At, Code};
 use crate::runbook::{PipelineDef, Runbook};
 
@@ -36,10 +37,24 @@ impl<'a> Build<'a, '_> {
             let Some((view, title)) = View::of(value).zip(own(name)) else { continue };
             let vars = self.vars(view);
             let phases = self.phases(view, name, &vars);
-            let plan = Plan { runbook: self.name.into(), name: title.clone(), vars, phases };
+            let land = view.view("land").map(|land| Box::new(self.land(land, name, &vars, &phases)));
+            let plan = Plan { runbook: self.name.into(), name: title.clone(), vars, phases, land };
             let def = PipelineDef { description: view.words("description"), plan: Arc::new(plan) };
             runbook.pipelines.insert(title, def);
         }
+    }
+
+    /// The worktree of a pipeline, and where its work lands.
+    fn land(&mut self, view: View<'a>, pipeline: &'a str, vars: &Vars, phases: &[Phase]) -> PlanLand {
+        let mut uses = Uses::default();
+        let (branch, into) = (text_of(view, "branch", &mut uses), text_of(view, "into", &mut uses));
+        // When it starts, nothing but its variables is known.
+        self.check_uses(&uses, &vars.keys().map(|name| &**name).collect(), VariableScope::Pipeline(pipeline));
+        let returned = view.name("returned");
+        if let Some(name) = returned.as_ref().filter(|name| !phases.iter().any(|phase| phase.name == **name)) {
+            self.no_such("phase", name.as_str(), view.value_at("returned"), phases.iter().map(|phase| phase.name.as_str()));
+        }
+        PlanLand { branch, into, returned }
     }
 
     fn vars(&mut self, view: View<'a>) -> Vars {
@@ -146,7 +161,7 @@ impl<'a> Build<'a, '_> {
         let post = self.guards_of(view, "post", pipeline, &known.conditions);
         let needs = self.needs(view);
         self.check_post(view, &needs);
-        self.check_uses(&uses, &known.templates, Place::Pipeline(pipeline));
+        self.check_uses(&uses, &known.templates, VariableScope::Pipeline(pipeline));
         Some(Phase {
             name: view.name("name")?,
             action: action?,
@@ -171,7 +186,7 @@ impl<'a> Build<'a, '_> {
             self.check_push(view);
             return push_of(push, uses).map(Action::Push);
         }
-        self.deed(view, uses).map(Action::Do)
+        self.run_command(view, uses).map(Action::Do)
     }
 
     /// Nothing runs in such a phase, so nothing can be held or take too long.
@@ -194,7 +209,7 @@ impl<'a> Build<'a, '_> {
         let approaches = approaches.clone();
         if self.seen.insert(("strategy", name, pipeline)) {
             let uses = uses.clone();
-            self.check_uses(&uses, known, Place::Pipeline(pipeline));
+            self.check_uses(&uses, known, VariableScope::Pipeline(pipeline));
         }
         Some(Action::Strategy { name: own(name)?, approaches })
     }
@@ -210,7 +225,7 @@ impl<'a> Build<'a, '_> {
             }
             if self.seen.insert(("guard", name, pipeline)) {
                 let uses = self.guards[name].1.clone();
-                self.check_uses(&uses, known, Place::Pipeline(pipeline));
+                self.check_uses(&uses, known, VariableScope::Pipeline(pipeline));
             }
             guards.extend(self.guards[name].0.clone());
         }

@@ -4,7 +4,7 @@ use banksman_core::queue::{ATTEMPTS_LIMIT, LENGTH_LIMIT};
 use banksman_core::resource::semaphore::CAPACITY_LIMIT;
 use banksman_core::worker::CONCURRENCY_LIMIT;
 
-use super::parts::{CONDITION, FALLBACK, LOCKS, MERGES, ON_FAIL, ON_FAILURE, PUSHES, SEMAPHORES, TELLS};
+use super::parts::{CONDITION, FALLBACK, LANDS, LOCKS, MERGES, ON_FAIL, ON_FAILURE, PUSHES, SEMAPHORES, TELLS};
 use super::{Key, Kind, Table, key};
 
 const DESCRIPTION: Key = key("description", Kind::Prose, "What it is for, in a line.");
@@ -14,9 +14,9 @@ const RUN: Key =
 const ARGV: Key =
     key("argv", Kind::List(&Kind::Template), "A program with its arguments, without a shell. Each of them is a template.");
 const AGENT: Key = key("agent", Kind::Own("agent"), "The agent that is given a prompt.");
-const PROMPT: Key = key("prompt", Kind::Template, "What the agent is told.").with("agent");
+const PROMPT: Key = key("prompt", Kind::Template, "The prompt for the agent.").with("agent");
 const PROMPT_FILE: Key =
-    key("prompt_file", Kind::Path, "The file with what the agent is told, seen from the runbook's folder.").with("agent");
+    key("prompt_file", Kind::Path, "The file with the prompt, relative to the runbook's folder.").with("agent");
 
 /// The whole file.
 pub(crate) static ROOT: Table = Table {
@@ -62,6 +62,7 @@ static PIPELINE: Table = Table {
             "Its variables. A name in the list must be given when the pipeline starts; a table in it, or instead of it, gives \
              variables their defaults. Names are lower-case letters, digits and `_`.",
         ),
+        key("land", LANDS, "It works in a worktree, and its work lands."),
         key("phase", Kind::List(&Kind::Table(&PHASE)), "Its phases. It begins with the first.").required(),
     ],
     one_of: &[],
@@ -191,7 +192,7 @@ static GUARD: Table = Table {
         key(
             "fresh_for",
             Kind::DurationOrZero,
-            "How long an answer about files, branches, commands or issues of others is good. Whoever waits is looked at again then, \
+            "How long an answer about files, branches, commands or issues of other trackers is good. A blocked phase is checked again then, \
              after a second at the earliest; a phase that begins later checks it again, holding its locks.",
         )
         .or("\"30s\""),
@@ -297,7 +298,7 @@ Review the branch {{ branch }}.
 
 static LOCK: Table = Table {
     title: "[lock.NAME]",
-    doc: "The terms of a lock, for those who acquire it by hand. A lock that is not defined has none. A phase keeps its locks until its \
+    doc: "The terms of a lock, for manual use. A lock that is not defined has none. A phase keeps its locks until its \
           run is over, however long that takes: `timeout` says how long it may. With `hold = \"pipeline\"` they are kept until the end of the \
           pipeline.",
     keys: &[
@@ -409,7 +410,7 @@ static ON: Table = Table {
         ),
         key("push", TELLS, "The event is put into a queue."),
         key("wake", Kind::OneOrMany(&Kind::Own("worker")), "Workers that are woken."),
-        key("notify", Kind::Prose, "People are told this."),
+        key("notify", Kind::Prose, "The text of a notification."),
     ],
     one_of: &[],
     some_of: &["start", "push", "wake", "notify"],

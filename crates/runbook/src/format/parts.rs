@@ -87,6 +87,28 @@ static MERGE: Table = Table {
     example: "",
 };
 
+/// `land = …`
+pub(super) const LANDS: Kind = Kind::Table(&LAND);
+
+static LAND: Table = Table {
+    title: "land = { … }",
+    doc: "The pipeline works in a worktree, and its work lands through the merge queue when its last phase is done. What is said when it \
+          starts (`--no-land`, `--into`, `--branch`) comes first.",
+    keys: &[
+        key("branch", Kind::Text, "The branch of the worktree. One that is named after the pipeline without it."),
+        key("into", Kind::Text, "The branch that its work lands on. That of the settings without it."),
+        key(
+            "returned",
+            Kind::Own("phase"),
+            "The phase that goes on when the work comes back, with the conflict or the failure in the worktree. Without it a person looks \
+             at it.",
+        ),
+    ],
+    one_of: &[],
+    some_of: &[],
+    example: "",
+};
+
 /// `on_fail = …`
 pub(super) const ON_FAIL: Kind = Kind::Short(&Kind::Word(&["fail", "retry"]), &FAIL);
 
@@ -110,7 +132,7 @@ static FAILURE: Table = Table {
     title: "on_failure = { … }",
     doc: "What follows when a guard does not hold.",
     keys: &[
-        key("retry", Kind::Duration, "It is looked at again after this time."),
+        key("retry", Kind::Duration, "The guard is checked again after this time."),
         key(
             "fail",
             Kind::Prose,
@@ -226,26 +248,26 @@ static COMMAND: Table = Table {
 
 static LISTING: Table = Table {
     title: "command = { … }",
-    doc: "A command that lists issues.",
+    doc: "A command that lists the issues of another tracker.",
     keys: &[PROGRAM[0], PROGRAM[1]],
     one_of: &["run", "argv"],
     some_of: &[],
     example: "",
 };
 
-static ISSUES: Table = Table {
-    title: "issues_complete = { … }",
-    doc: "Which issues are meant: those that all of it is true of. Issues are the tasks of the project, unless a command lists \
-          others.",
+static TASKS: Table = Table {
+    title: "tasks_complete = { … }",
+    doc: "Which tasks are meant: those that all of it is true of. They are tasks of the project, unless a command lists the issues of \
+          another tracker.",
     keys: &[
         key("section", Kind::Text, "Those of this section, by its name or id."),
         key("label", Kind::Text, "Those with this label."),
-        key("status", STATUS, "Those that stand so."),
+        key("status", STATUS, "Those with this status."),
         key("ids", Kind::List(&Kind::Text), "These."),
         key(
             "command",
             Kind::Short(&Kind::Shell, &LISTING),
-            "Those of another tracker: what this prints is a JSON list of objects with `id`, `status` and `labels`.",
+            "The issues of another tracker instead: what this prints is a JSON list of objects with `id`, `status` and `labels`.",
         ),
     ],
     one_of: &[],
@@ -263,8 +285,10 @@ pub(crate) static CONDITION: Table = Table {
         key("lock_free", Kind::Text, "Nobody holds this lock."),
         key("lock_held", Kind::Short(&Kind::Plain, &HELD), "Somebody holds this lock."),
         key("semaphore_available", Kind::Short(&Kind::Plain, &AVAILABLE), "This semaphore has a free slot, or so many."),
-        key("issues_complete", Kind::Table(&ISSUES), "All these issues are completed. None at all is as good."),
-        key("no_blocked_issues", Kind::Table(&ISSUES), "None of these issues is blocked."),
+        key("tasks_complete", Kind::Table(&TASKS), "All these tasks are completed. None at all is as good."),
+        key("no_blocked_tasks", Kind::Table(&TASKS), "None of these tasks is blocked."),
+        key("issues_complete", Kind::Table(&TASKS), "The former name of `tasks_complete`."),
+        key("no_blocked_issues", Kind::Table(&TASKS), "The former name of `no_blocked_tasks`."),
         key("branch_exists", Kind::Text, "There is a branch of this name."),
         key("branch_clean", Kind::Text, "The checkout of this branch has no changes. One that is not checked out has none."),
         key(
@@ -276,7 +300,7 @@ pub(crate) static CONDITION: Table = Table {
         key(
             "file_contains",
             Kind::Table(&CONTAINS),
-            "A file has a line that a regular expression matches. Lines over 8 KiB are not looked into: without a match in another it is unknown.",
+            "A file has a line that a regular expression matches. Lines over 8 KiB are not searched: without a match in another line the result is unknown.",
         ),
         key("pipeline_in_phase", Kind::Table(&IN_PHASE), "Another pipeline is in a phase."),
         key("pipeline_complete", Kind::Text, "Another pipeline, by its id, is done."),
@@ -290,6 +314,8 @@ pub(crate) static CONDITION: Table = Table {
         "lock_free",
         "lock_held",
         "semaphore_available",
+        "tasks_complete",
+        "no_blocked_tasks",
         "issues_complete",
         "no_blocked_issues",
         "branch_exists",
@@ -313,7 +339,7 @@ condition = { all = [
   { branch_merged = { branch = { var = "branch" }, into = "main" } },
   { not = { file_exists = "STOP" } },
   { file_contains = { path = "VERSION", pattern = '^1\.\d+$' } },
-  { issues_complete = { section = "release", label = "must" } },
+  { tasks_complete = { section = "release", label = "must" } },
   { any = [{ command = "make smoke" }, { command = { argv = ["./smoke", "--quick"], expect_success = true } }] },
 ] }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use banksman_core::guard::{Cmd, Condition, FRESH_FOR, GuardAction, PipelineFilter};
-use banksman_core::pipeline::plan::{Action, After, Deed, MergeHow, OnFail, Push, Text};
+use banksman_core::pipeline::plan::{Action, After, MergeHow, OnFail, Push, RunCommand, Text};
 use banksman_core::pipeline::strategy::Fallback;
 use banksman_core::route::Then;
 use banksman_core::task::{Need, Status};
@@ -52,7 +52,7 @@ fn phases_are_what_they_say() {
     let names: Vec<&str> = plan.phases.iter().map(|phase| phase.name.as_str()).collect();
     assert_eq!(names, ["build", "test", "review", "announce", "merge", "mend"]);
     let build = &plan.phases[0];
-    assert!(matches!(&build.action, Action::Do(Deed::Agent { command, prompt, .. })
+    assert!(matches!(&build.action, Action::Do(RunCommand::Agent { command, prompt, .. })
         if command.len() == 2 && prompt.starts_with("Build {{ title }}")));
     let guards = |guards: &[banksman_core::guard::Guard]| guards.iter().map(|guard| guard.name.to_string()).collect::<Vec<_>>();
     assert_eq!((guards(&build.pre), guards(&build.post)), (vec!["clean".into(), "quiet".into()], vec!["built".to_owned()]));
@@ -69,12 +69,12 @@ fn phases_are_what_they_say() {
     let expected = [After::Next, After::Next, After::Next, After::Next, After::Done, After::Phase(name("test"))];
     assert_eq!(then, expected);
     assert!(
-        matches!(&plan.phases[2].action, Action::Do(Deed::Agent { prompt, .. }) if prompt.starts_with("Review {{ branch }}"))
+        matches!(&plan.phases[2].action, Action::Do(RunCommand::Agent { prompt, .. }) if prompt.starts_with("Review {{ branch }}"))
     );
     let push = Push { queue: name("news"), priority: -5, vars: vec!["title".into()] };
     assert_eq!(plan.phases[3].action, Action::Push(push));
     let small = &runbook.pipelines["small"].plan.phases;
-    assert!(matches!(&small[0].action, Action::Do(Deed::Merge(merge)) if merge.how == MergeHow::FastForward));
+    assert!(matches!(&small[0].action, Action::Do(RunCommand::Merge(merge)) if merge.how == MergeHow::FastForward));
     assert_eq!(small[1].action, Action::Push(Push { queue: name("news"), priority: 0, vars: Vec::new() }));
 }
 
@@ -129,7 +129,7 @@ fn workers_and_routes_lead_where_they_say() {
     let herald = &runbook.workers["herald"];
     assert!(matches!(&herald.job, Job::Pipeline(plan) if plan.name.as_str() == "small"));
     assert_eq!((herald.concurrency, herald.wake_on.len(), herald.queue.as_str()), (3, 2, "news"));
-    assert!(matches!(&runbook.workers["plain"].job, Job::Task { deed: Deed::Argv(_), timeout: Some(_) }));
+    assert!(matches!(&runbook.workers["plain"].job, Job::Task { run_command: RunCommand::Argv(_), timeout: Some(_) }));
     assert_eq!(runbook.routes.len(), 2);
     let then = &runbook.routes[0].then;
     assert!(matches!(&then[0], Then::Start(plan) if plan.name.as_str() == "small"));

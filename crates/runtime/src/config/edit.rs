@@ -23,6 +23,16 @@ pub fn set(layer: Layer, path: &Path, name: &str, value: &str) -> Result<&'stati
     Ok(key)
 }
 
+/// Removes a key from the file of the user or of a project, so that its default or another layer applies.
+pub fn unset(layer: Layer, path: &Path, name: &str) -> Result<&'static Key, ProjectError> {
+    let key = Key::find(name).ok_or_else(|| super::unknown_key(name))?;
+    let formers = FORMER.iter().filter(|(_, name)| *name == key.name).map(|(former, _)| *former);
+    for name in formers.chain([key.name]).filter(|_| path.exists()) {
+        change(layer, path, name, None)?;
+    }
+    Ok(key)
+}
+
 /// Writes a key of a project's file that people do not set, or removes it.
 pub(crate) fn record(path: &Path, name: &str, value: Option<Value>) -> Result<(), ProjectError> {
     change(Layer::Project, path, name, value)

@@ -1,12 +1,14 @@
 //! The table of all settings.
 
+use banksman_adapters::git::Leftovers;
 use banksman_core::task::OnExhausted;
 use banksman_core::task::retry::OnTimeout;
 
-use super::{Home, Key, Kind};
+use super::{Home, Key, Kind, WorkspaceDefault};
 
 /// Former names, each with the one that took its place. They keep working.
-pub static FORMER: &[(&str, &str)] = &[("task.heartbeat_timeout", "task.silence_timeout")];
+pub static FORMER: &[(&str, &str)] =
+    &[("task.heartbeat_timeout", "task.silence_timeout"), ("loop.max_restarts", "loop.max_attempts")];
 
 /// All keys. Reading, listing, writing, error messages and the reference page derive from this table.
 pub static KEYS: &[Key] = &[
@@ -43,7 +45,7 @@ pub static KEYS: &[Key] = &[
         kind: Kind::Duration(|config| &mut config.wait_timeout),
         home: Home::Everywhere,
         default: Some("30m"),
-        description: "how long to wait in line unless --timeout says otherwise",
+        description: "how long to wait for a lock or slots, unless --timeout says otherwise",
     },
     Key {
         name: "locking.poll_interval",
@@ -64,7 +66,7 @@ pub static KEYS: &[Key] = &[
         kind: Kind::Period(|config| &mut config.section_timeout),
         home: Home::Everywhere,
         default: Some("120m"),
-        description: "accepted without effect: an exclusive section is kept exactly as long as somebody works in it",
+        description: "accepted without effect: an exclusive section is held exactly as long as a run or a claim is in it",
     },
     Key {
         name: "locking.overtake",
@@ -74,8 +76,8 @@ pub static KEYS: &[Key] = &[
         description: "how long others may overtake a claim that waits; then what is free is reserved for it",
     },
     Key {
-        name: "loop.max_restarts",
-        kind: Kind::Number(|config| &mut config.restart.max_restarts),
+        name: "loop.max_attempts",
+        kind: Kind::Number(|config| &mut config.restart.max_attempts),
         home: Home::Everywhere,
         default: Some("100"),
         description: "how many attempts a task that was added with --loop has at most",
@@ -183,11 +185,162 @@ pub static KEYS: &[Key] = &[
         description: "how often an item is taken at most, in queues that are defined without max attempts",
     },
     Key {
+        name: "workspace.default",
+        kind: Kind::Word(&["checkout", "dir", "worktree"], |config, at| {
+            config.workspace.default = [WorkspaceDefault::Checkout, WorkspaceDefault::Dir, WorkspaceDefault::Worktree][at]
+        }),
+        home: Home::Everywhere,
+        default: Some("checkout"),
+        description: "where a task works that is added without --workspace: in the project's checkout, in a directory or in a worktree of its own",
+    },
+    Key {
+        name: "workspace.root",
+        kind: Kind::Directory(|config| &mut config.workspace.root),
+        home: Home::Everywhere,
+        default: None,
+        description: "the directory of the worktrees; without it, `.NAME-banksman` beside the checkout NAME",
+    },
+    Key {
+        name: "workspace.copy",
+        kind: Kind::List(|config| &mut config.workspace.copy),
+        home: Home::Everywhere,
+        default: Some(""),
+        description: "ignored files and directories of the checkout that every new worktree gets a copy of",
+    },
+    Key {
+        name: "workspace.setup",
+        kind: Kind::Program(|config| &mut config.workspace.setup),
+        home: Home::Trusted,
+        default: None,
+        description: "a command that is run once in every new worktree, before the first command of its task",
+    },
+    Key {
+        name: "workspace.setup_inputs",
+        kind: Kind::List(|config| &mut config.workspace.setup_inputs),
+        home: Home::Everywhere,
+        default: Some(""),
+        description: "files in the worktree; when one of them has changed, the setup is run again before the next run",
+    },
+    Key {
+        name: "workspace.save_ignored",
+        kind: Kind::List(|config| &mut config.workspace.save_ignored),
+        home: Home::Everywhere,
+        default: Some(""),
+        description: "patterns of ignored files that are saved, too, before a worktree is removed",
+    },
+    Key {
+        name: "workspace.keep_for",
+        kind: Kind::Period(|config| &mut config.workspace.keep_for),
+        home: Home::Everywhere,
+        default: Some("14d"),
+        description: "how long the worktree of a task that is over is kept; then it is saved and removed",
+    },
+    Key {
+        name: "workspace.min_free",
+        kind: Kind::Size(|config| &mut config.workspace.min_free),
+        home: Home::Everywhere,
+        default: Some("0"),
+        description: "the free disk space below which no task starts in a worktree; 0 for no such limit",
+    },
+    Key {
+        name: "landing.target",
+        kind: Kind::Id(|config| &mut config.landing.target),
+        home: Home::Everywhere,
+        default: None,
+        description: "the branch that work lands on; if it is not set, the branch of the main checkout",
+    },
+    Key {
+        name: "landing.check",
+        kind: Kind::Program(|config| &mut config.landing.check),
+        home: Home::Trusted,
+        default: None,
+        description: "the command that every commit must pass before it lands; it runs in a worktree of exactly that commit",
+    },
+    Key {
+        name: "landing.timeout",
+        kind: Kind::Period(|config| &mut config.landing.timeout),
+        home: Home::Everywhere,
+        default: Some("30m"),
+        description: "how long the check may take",
+    },
+    Key {
+        name: "landing.fresh",
+        kind: Kind::Switch(|config| &mut config.landing.fresh),
+        home: Home::Everywhere,
+        default: Some("off"),
+        description: "whether every check starts from an empty directory instead of the last build output",
+    },
+    Key {
+        name: "landing.retries",
+        kind: Kind::Count(|config| &mut config.landing.retries),
+        home: Home::Everywhere,
+        default: Some("2"),
+        description: "how often work that conflicts or fails the check goes back to its author before a person is asked",
+    },
+    Key {
+        name: "landing.on_conflict",
+        kind: Kind::Word(&["author", "decision"], |config, at| config.landing.ask_on_conflict = at == 1),
+        home: Home::Everywhere,
+        default: Some("author"),
+        description: "who resolves a conflict: the author in another attempt, or a person",
+    },
+    Key {
+        name: "landing.leftovers",
+        kind: Kind::Word(&["commit", "return", "ask"], |config, at| {
+            config.landing.leftovers = [Leftovers::Commit, Leftovers::Return, Leftovers::Ask][at];
+        }),
+        home: Home::Everywhere,
+        default: Some("commit"),
+        description: "what is done with files that a task has not committed: they are committed, or go back to its author, or a person is asked",
+    },
+    Key {
+        name: "agents.default",
+        kind: Kind::Id(|config| &mut config.agents.default),
+        home: Home::Everywhere,
+        default: None,
+        description: "the agent of `do` without --agent",
+    },
+    Key {
+        name: "agents.retry_patience",
+        kind: Kind::Period(|config| &mut config.agents.retry_patience),
+        home: Home::Everywhere,
+        default: Some("5m"),
+        description: "how long an agent program may do nothing but try to reach its provider before its run is ended",
+    },
+    Key {
+        name: "bus.lock_timeout",
+        kind: Kind::Period(|config| &mut config.bus.lock_timeout),
+        home: Home::Everywhere,
+        default: Some("10s"),
+        description: "how long one attempt to post a message waits while other processes write; on PostgreSQL at least 10s",
+    },
+    Key {
+        name: "bus.attempts",
+        kind: Kind::Number(|config| &mut config.bus.attempts),
+        home: Home::Everywhere,
+        default: Some("3"),
+        description: "how often it is tried to post a message before it is given up",
+    },
+    Key {
+        name: "bus.retry_backoff",
+        kind: Kind::Duration(|config| &mut config.bus.retry_backoff),
+        home: Home::Everywhere,
+        default: Some("100ms"),
+        description: "the pause before the second attempt to post a message; it doubles before each further one",
+    },
+    Key {
+        name: "bus.keep",
+        kind: Kind::Period(|config| &mut config.bus.keep),
+        home: Home::Everywhere,
+        default: Some("30d"),
+        description: "how long messages are kept: `events compact` removes older ones",
+    },
+    Key {
         name: "notify.on",
         kind: Kind::Notices(|config| &mut config.notify.on),
         home: Home::Everywhere,
         default: Some("all"),
-        description: "what people are told of: all, or some of escalate, decision, task_failed, backlog_finished, route",
+        description: "which notifications are sent: all, or some of escalate, decision, task_failed, backlog_finished, route",
     },
     Key {
         name: "notify.desktop",

@@ -28,7 +28,7 @@ impl fmt::Debug for Environment {
         // Variables may carry passwords.
         let names: Vec<&str> = self.variables.iter().map(|(name, _)| name.as_str()).collect();
         let store = self.store.as_deref().map(super::masked);
-        f.debug_struct("Surroundings")
+        f.debug_struct("Environment")
             .field("user_file", &self.user_file)
             .field("variables", &names)
             .field("store", &store)
@@ -92,6 +92,7 @@ pub struct Settings {
     config: Config,
     list: Vec<Setting>,
     foreign: Vec<Foreign>,
+    project_agents: Vec<(String, String)>,
 }
 
 impl Environment {
@@ -155,7 +156,8 @@ impl Settings {
     /// Reads the surroundings, and the file of a project if there is one. Files that are not there say nothing.
     pub fn load(surroundings: &Environment, project_file: Option<&Path>) -> Result<Settings, ConfigError> {
         let nothing = |key| Setting { key, value: key.default.map(str::to_owned), source: Source::Default };
-        let settings = Settings { config: Config::default(), list: KEYS.iter().map(nothing).collect(), foreign: Vec::new() };
+        let list = KEYS.iter().map(nothing).collect();
+        let settings = Settings { config: Config::default(), list, foreign: Vec::new(), project_agents: Vec::new() };
         let mut reading = Reading { settings, problems: Vec::new() };
         if let Some(path) = &surroundings.user_file {
             reading.file(path, &Source::User(path.clone()));
@@ -187,6 +189,11 @@ impl Settings {
         &self.foreign
     }
 
+    /// The sections about agents that come with the project, as JSON: they need the trust of the user.
+    pub fn project_agents(&self) -> &[(String, String)] {
+        &self.project_agents
+    }
+
     /// All of them, in the order of the table.
     pub fn iter(&self) -> impl Iterator<Item = &Setting> {
         self.list.iter()
@@ -214,10 +221,27 @@ impl Reading {
                 return self.problems.push(whole(line, not_toml(&error)));
             }
         };
+        self.agents(&document, &text, source);
         let mut leaves = Vec::new();
         collect(document.as_table(), "", &mut leaves);
         for Leaf { name, at, item } in leaves {
             self.take(source, at.map(|at| line_of(&text, at)), &name, text_of(&name, item).as_deref());
+        }
+    }
+
+    /// The sections `[agent.NAME]`, which have their own shape.
+    fn agents(&mut self, document: &Document<&String>, text: &str, source: &Source) {
+        for (name, applied) in self.settings.config.agents.profiles.apply_file(text) {
+            match applied {
+                Ok(section) if matches!(source, Source::Project(_)) => self.settings.project_agents.push((name, section)),
+                Ok(_) => {}
+                Err(error) => {
+                    let table = document.as_table().get("agent").and_then(Item::as_table_like);
+                    let at = table.and_then(|table| table.get_key_value(&name)).and_then(|(key, _)| key.span());
+                    let (line, key) = (at.map(|at| line_of(text, at.start)), Some(format!("agent.{name}")));
+                    self.problems.push(Problem { source: Some(source.clone()), line, key, what: error.to_string() });
+                }
+            }
         }
     }
 
@@ -259,14 +283,14 @@ fn text_of(name: &str, item: &Item) -> Option<String> {
     }
     match Key::find(name)?.kind {
         Kind::Switch(_) => item.as_bool().map(|on| on.to_string()),
-        Kind::Notices(_) => {
+        Kind::Notices(_) | Kind::List(_) => {
             let words: Option<Vec<&str>> = item.as_array()?.iter().map(toml_edit::Value::as_str).collect();
             words.map(|words| words.join(","))
         }
         Kind::Program(_) => item.is_array().then(|| item.to_string().trim().to_owned()),
         Kind::Duration(_) | Kind::Period(_) | Kind::Span(_) | Kind::Limit(_) => None,
         Kind::Count(_) | Kind::Number(_) | Kind::Word(..) | Kind::Id(_) => None,
-        Kind::Url(_) | Kind::Webhook(_) | Kind::File(_) => None,
+        Kind::Url(_) | Kind::Webhook(_) | Kind::File(_) | Kind::Directory(_) | Kind::Size(_) => None,
     }
 }
 
@@ -287,7 +311,8 @@ struct Leaf<'a> {
 
 /// Everything in a file that is not a section. A section without anything in it counts if it is none of ours.
 fn collect<'a>(table: &'a dyn TableLike, prefix: &str, leaves: &mut Vec<Leaf<'a>>) {
-    for (name, item) in table.iter() {
+    // Agents are read apart.
+    for (name, item) in table.iter().filter(|(name, _)| !(prefix.is_empty() && *name == "agent")) {
         let at = table.get_key_value(name).and_then(|(key, _)| key.span()).map(|span| span.start);
         let name = format!("{prefix}{name}");
         let ours = KEYS.iter().any(|key| key.name.strip_prefix(&name).is_some_and(|rest| rest.starts_with('.')));

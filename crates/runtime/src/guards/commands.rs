@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::path::Path;
 use std::sync::Mutex;
 
-use banksman_adapters::command_supervisor::{self, End, Minded, Task};
+use banksman_adapters::command_supervisor::{self, CommandEnd, CommandReport, Task};
 use banksman_core::TaskId;
 use banksman_core::guard::{Cmd, CommandResult, GuardInputs, Topic, Wants};
 use banksman_core::pipeline::plan::{Context, Text, environment};
 use banksman_core::task::PIPELINE_ENV;
 
-use super::{Limits, doubt};
+use super::{Limits, mark_unknown};
 use crate::project::Project;
 use crate::sessions::FOREIGN;
 
@@ -21,7 +22,7 @@ const AT_ONCE: usize = 8;
 const OUTPUT: usize = 16 * 1_024 * 1_024;
 
 /// What every command came to, or why it could not be run.
-pub(super) type Results = BTreeMap<Cmd, Result<Minded, String>>;
+pub(super) type Results = BTreeMap<Cmd, Result<CommandReport, String>>;
 
 /// The commands that are to be run, and what the others came to.
 pub(super) struct Commands {
@@ -30,7 +31,6 @@ pub(super) struct Commands {
 }
 
 impl Commands {
-    /// All that are wanted.
     pub(super) fn wanted(wants: &Wants) -> Commands {
         let lists = wants.issues.iter().filter_map(|filter| filter.from.clone());
         let todo = wants.commands.iter().cloned().chain(lists).collect();
@@ -48,9 +48,9 @@ impl Commands {
     }
 
     /// Runs one after the other until none is left.
-    pub(super) fn run(&self, project: &Project, pipeline: Option<&TaskId>, vars: &Context, limits: Limits<'_>) {
+    pub(super) fn run(&self, project: &Project, directory: &Path, pipeline: Option<&TaskId>, vars: &Context, limits: Limits<'_>) {
         while let Some(cmd) = self.todo.lock().ok().and_then(|mut todo| todo.pop_first()) {
-            let result = run(project, pipeline, &cmd, vars, limits);
+            let result = run(project, directory, pipeline, &cmd, vars, limits);
             if let Ok(mut results) = self.results.lock() {
                 results.insert(cmd, result);
             }
@@ -62,7 +62,14 @@ impl Commands {
     }
 }
 
-fn run(project: &Project, pipeline: Option<&TaskId>, cmd: &Cmd, vars: &Context, limits: Limits<'_>) -> Result<Minded, String> {
+fn run(
+    project: &Project,
+    directory: &Path,
+    pipeline: Option<&TaskId>,
+    cmd: &Cmd,
+    vars: &Context,
+    limits: Limits<'_>,
+) -> Result<CommandReport, String> {
     let argv = match cmd {
         Cmd::Run(line) => vec!["/bin/sh".into(), "-c".into(), (&**line).into()],
         // They have been put in.
@@ -74,7 +81,7 @@ fn run(project: &Project, pipeline: Option<&TaskId>, cmd: &Cmd, vars: &Context, 
     env.extend(pipeline.map(|id| (PIPELINE_ENV.into(), id.as_str().into())));
     // It does not act for whoever holds something here, nor for the run that it may be a part of.
     let env_remove = &[&FOREIGN[..], &["BANKSMAN_HOLDER", "BANKSMAN_TASK", "BANKSMAN_RUN_EPOCH"]].concat();
-    let task = Task { argv, directory: project.root(), env, env_remove, limit: limits.command, stop: limits.stop, keep: OUTPUT };
+    let task = Task { argv, directory, env, env_remove, limit: limits.command, stop: limits.stop, keep: OUTPUT };
     command_supervisor::run(task).map_err(|error| format!("could not be started: {error}"))
 }
 
@@ -85,11 +92,11 @@ pub(super) fn take(wants: &Wants, results: Results, inputs: &mut GuardInputs) {
             Ok(0) => CommandResult::Success,
             Ok(status) => {
                 let words = result.as_ref().map_or_else(String::clone, |minded| failure(status, minded));
-                doubt(inputs, Topic::Command(cmd.clone()), words);
+                mark_unknown(inputs, Topic::Command(cmd.clone()), words);
                 CommandResult::Failure
             }
             Err(words) => {
-                doubt(inputs, Topic::Command(cmd.clone()), words);
+                mark_unknown(inputs, Topic::Command(cmd.clone()), words);
                 CommandResult::Unknown
             }
         };
@@ -98,20 +105,20 @@ pub(super) fn take(wants: &Wants, results: Results, inputs: &mut GuardInputs) {
 }
 
 /// How a command failed: its status, and the last that it said, which often says why.
-fn failure(status: i32, minded: &Minded) -> String {
+fn failure(status: i32, minded: &CommandReport) -> String {
     let said = [&minded.stderr, &minded.stdout].map(|kept| kept.last_line()).into_iter().find(|line| !line.is_empty());
     said.map_or_else(|| format!("with status {status}"), |line| format!("with status {status}: {line}"))
 }
 
 /// The status that a command ended with, as in a shell; or why there is none.
-pub(super) fn ended(result: &Result<Minded, String>) -> Result<i32, String> {
+pub(super) fn ended(result: &Result<CommandReport, String>) -> Result<i32, String> {
     match result.as_ref().map(|minded| &minded.end) {
-        Ok(End::Exited(status)) => Ok(*status),
-        Ok(End::Signalled(signal)) => Ok(128 + signal),
-        Ok(End::TimedOut) => Err("took too long".into()),
-        Ok(End::Unwanted) => Err("was ended: nobody waited for it any more".into()),
-        Ok(End::NotStarted(error)) => Err(format!("could not be started: {error}")),
-        Ok(End::Lost) => Err("was killed together with its minder".into()),
+        Ok(CommandEnd::Exited(status)) => Ok(*status),
+        Ok(CommandEnd::Signalled(signal)) => Ok(128 + signal),
+        Ok(CommandEnd::TimedOut) => Err("took too long".into()),
+        Ok(CommandEnd::Unwanted) => Err("was ended: nobody waited for it any more".into()),
+        Ok(CommandEnd::NotStarted(error)) => Err(format!("could not be started: {error}")),
+        Ok(CommandEnd::Lost) => Err("was killed together with its supervisor".into()),
         Err(words) => Err(words.clone()),
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use banksman_core::guard::{FileInfo, GuardInputs, Topic};
 use banksman_core::pattern;
 
-use super::doubt;
+use super::mark_unknown;
 
 /// The largest file that is looked into, in bytes.
 const LIMIT: u64 = 10 * 1_024 * 1_024;
@@ -22,7 +22,7 @@ const LINE: usize = 8 * 1_024;
 const TIME: Duration = Duration::from_secs(1);
 
 /// Looks at a file, and for the patterns in it.
-pub(super) fn look_at(root: &Path, path: &str, patterns: &BTreeSet<Box<str>>, inputs: &mut GuardInputs) {
+pub(super) fn read_file(root: &Path, path: &str, patterns: &BTreeSet<Box<str>>, inputs: &mut GuardInputs) {
     let mut info = FileInfo::default();
     let found = inside(root, path).and_then(|found| {
         let Some(found) = found else { return Ok(()) };
@@ -30,7 +30,7 @@ pub(super) fn look_at(root: &Path, path: &str, patterns: &BTreeSet<Box<str>>, in
         if patterns.is_empty() { Ok(()) } else { search(&found, patterns, &mut info) }
     });
     if let Err(words) = found {
-        doubt(inputs, Topic::File(path.into()), words);
+        mark_unknown(inputs, Topic::File(path.into()), words);
         if !info.exists {
             return;
         }
@@ -40,7 +40,7 @@ pub(super) fn look_at(root: &Path, path: &str, patterns: &BTreeSet<Box<str>>, in
 
 /// Where a path of the project leads; `None` if nothing is there. It must not lead out of the project.
 fn inside(root: &Path, path: &str) -> Result<Option<PathBuf>, String> {
-    let unreadable = |error: io::Error| format!("cannot be looked at: {error}");
+    let unreadable = |error: io::Error| format!("cannot be checked: {error}");
     let root = root.canonicalize().map_err(unreadable)?;
     let mut part = root.join(path);
     let mut is_there = true;

@@ -7,7 +7,7 @@ use banksman_store::{Key, Listed, Reader, StoreError, TaskFilter};
 use serde::Deserialize;
 
 use super::commands::{Results, ended};
-use super::doubt;
+use super::mark_unknown;
 
 /// The most issues that one filter may stand for.
 const LIMIT: usize = 100_000;
@@ -30,8 +30,10 @@ pub(super) fn ours(reader: &mut Reader, wants: &Wants, inputs: &mut GuardInputs)
         let found = if filter.ids.is_empty() { page_through(reader, filter) } else { by_id(reader, filter) };
         match found {
             Ok(issues) => drop(inputs.issues.insert(filter.clone(), issues)),
-            Err(Trouble::Store(error)) => doubt(inputs, Topic::Issues(filter.clone()), format!("cannot be looked at ({error})")),
-            Err(Trouble::Words(words)) => doubt(inputs, Topic::Issues(filter.clone()), words),
+            Err(Trouble::Store(error)) => {
+                mark_unknown(inputs, Topic::Issues(filter.clone()), format!("cannot be checked ({error})"))
+            }
+            Err(Trouble::Words(words)) => mark_unknown(inputs, Topic::Issues(filter.clone()), words),
         }
     }
 }
@@ -132,7 +134,7 @@ pub(super) fn foreign(wants: &Wants, results: &Results, inputs: &mut GuardInputs
         });
         match printed {
             Ok(issues) => drop(inputs.issues.insert(filter.clone(), issues)),
-            Err(words) => doubt(inputs, Topic::Issues(filter.clone()), format!("unknown: the command {words}")),
+            Err(words) => mark_unknown(inputs, Topic::Issues(filter.clone()), format!("unknown: the command {words}")),
         }
     }
 }
@@ -182,7 +184,8 @@ mod tests {
 
     #[test]
     fn a_pipeline_and_its_phases_are_no_issues_and_what_a_task_created_is() {
-        let plan = Plan { runbook: "r".into(), name: Name::new("p").unwrap(), vars: BTreeMap::new(), phases: Vec::new() };
+        let plan =
+            Plan { runbook: "r".into(), name: Name::new("p").unwrap(), vars: BTreeMap::new(), phases: Vec::new(), land: None };
         assert!(is_of_pipeline(&task("p-1", None, Some(Work::Pipeline(Arc::new(plan))))));
         assert!(is_of_pipeline(&task("p-1.2", Some("p-1"), None)));
         assert!(!is_of_pipeline(&task("t-1", None, Some(Work::Run("true".into())))));

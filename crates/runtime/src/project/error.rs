@@ -19,10 +19,7 @@ pub enum ProjectError {
     },
     /// There is one already.
     #[error("{} is a banksman project already", root.display())]
-    Exists {
-        /// Where.
-        root: PathBuf,
-    },
+    Exists { root: PathBuf },
     /// The config names a project, but there is no store.
     #[error("the store of project {id} is missing: there is no file {}", store.display())]
     NoStore {
@@ -75,7 +72,6 @@ pub enum ProjectError {
     Url {
         /// What was given.
         url: String,
-        /// What is wrong.
         what: String,
     },
     /// The store cannot be made.
@@ -87,7 +83,6 @@ pub enum ProjectError {
     /// The system refuses.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Where.
         path: PathBuf,
         /// What it said.
         source: io::Error,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use banksman_adapters::ids;
 use banksman_store::{StoreError, postgres, sqlite};
 
-use super::{CONFIG_FILE, FOLDER, Location, Place, Project, ProjectError, id_of, io_at, secure};
+use super::{CONFIG_FILE, FOLDER, Location, Project, ProjectError, StoreUrl, id_of, io_at, secure};
 use crate::config::{self, Environment};
 use crate::discovery::{self, is_project};
 use crate::machine::RealMachine;
@@ -29,14 +29,14 @@ impl Project {
     }
 
     /// Makes a project in `root` whose rows are at `place`, or in its own folder. A config that is there keeps its id.
-    pub fn init_at(root: &Path, place: Option<Place>) -> Result<Project, ProjectError> {
+    pub fn init_at(root: &Path, place: Option<StoreUrl>) -> Result<Project, ProjectError> {
         let root = root.canonicalize().map_err(io_at(root))?;
         discovery::refuse_second_store(&root, place.as_ref())?;
         Project::make(root, place, Made::default())
     }
 
     /// The same, but as a project of its own also if the config that is there names another: it gets a new id.
-    pub fn init_with_new_id(root: &Path, place: Option<Place>) -> Result<Project, ProjectError> {
+    pub fn init_with_new_id(root: &Path, place: Option<StoreUrl>) -> Result<Project, ProjectError> {
         let root = root.canonicalize().map_err(io_at(root))?;
         let mut made = Made::default();
         if Project::committed_id(&root).is_some() && !is_project(&root) {
@@ -48,12 +48,12 @@ impl Project {
         Project::make(root, place, made)
     }
 
-    fn make(root: PathBuf, place: Option<Place>, mut made: Made) -> Result<Project, ProjectError> {
+    fn make(root: PathBuf, place: Option<StoreUrl>, mut made: Made) -> Result<Project, ProjectError> {
         let folder = root.join(FOLDER);
         if is_project(&root) {
             return Err(ProjectError::Exists { root });
         }
-        let shared = matches!(place, Some(Place::Postgres(_)));
+        let shared = matches!(place, Some(StoreUrl::Postgres(_)));
         secure(&folder)?;
         made.folder(&folder)?;
         // For people to write into.

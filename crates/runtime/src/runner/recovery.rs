@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use banksman_adapters::keeper::{self, Record, Silence};
 use banksman_core::RunId;
-use banksman_core::task::Ending;
+use banksman_core::task::RunEnd;
 use banksman_engine::Work;
 
 use super::tending::now_ended;
-use super::{Runner, Told};
+use super::{Runner, RunnerReport};
 use crate::background::{Recovered, Recovery};
 use crate::sessions;
 
@@ -31,16 +31,19 @@ impl Runner<'_> {
         // Others look after it by now, or nobody has to.
         let Some(work) = self.dispatcher.work(run) else { return };
         match found {
-            Recovered::Rebooted => self.ended(run, now_ended(Ending::Lost, Some("the machine was restarted"))),
+            Recovered::Rebooted => self.ended(run, now_ended(RunEnd::Lost, Some("the machine was restarted"))),
             Recovered::Nothing => {
                 let ending = match (work.run.session.is_some(), self.unbegun.remove(run)) {
-                    (true, _) => Ending::Lost,
-                    (false, Some(error)) => Ending::NotBegun { error: error.into(), is_shortage: false },
-                    (false, None) => Ending::Never,
+                    (true, _) => RunEnd::Lost,
+                    (false, Some(error)) => RunEnd::NotBegun { error: error.into(), is_shortage: false },
+                    (false, None) => RunEnd::Never,
                 };
                 self.ended(run, now_ended(ending, None));
             }
-            Recovered::Ended(ending) => self.ended(run, sessions::ended(ending)),
+            Recovered::Ended(ending) => {
+                let ended = self.files.with_agent(self.dispatcher.work(run), &ending, sessions::ended(ending.clone()));
+                self.ended(run, ended);
+            }
             Recovered::Adopted(mut session) => {
                 if let Some(limit) = self.limit {
                     session.renew(limit);
@@ -66,13 +69,13 @@ impl Runner<'_> {
 
     /// The keeper of a session that is to end cannot end it. Only this thread gives keepers another session, so that it is
     /// certain that this one has none yet.
-    pub(super) fn kill_keeper(&mut self, run: &RunId, record: Record, silence: Silence, tell: &mut dyn FnMut(Told)) {
+    pub(super) fn kill_keeper(&mut self, run: &RunId, record: Record, silence: Silence, report: &mut dyn FnMut(RunnerReport)) {
         if !self.dispatcher.is_being_killed(run) {
             return;
         }
-        self.tell_silence(run, format!("{silence}, and is killed because its session is to end"), tell);
+        self.report_silence(run, format!("{silence}, and is killed because its session is to end"), report);
         if let Err(error) = keeper::kill(&record) {
-            tell(Told::RunTrouble(run.clone(), format!("its keeper {} cannot be killed: {error}", record.keeper_pid)));
+            report(RunnerReport::RunTrouble(run.clone(), format!("its keeper {} cannot be killed: {error}", record.keeper_pid)));
         }
         self.sessions.remove(run);
         // One that did not answer has had its time.
@@ -84,9 +87,9 @@ impl Runner<'_> {
     }
 
     /// Tells people once that the keeper of a run does not answer.
-    pub(super) fn tell_silence(&mut self, run: &RunId, why: String, tell: &mut dyn FnMut(Told)) {
+    pub(super) fn report_silence(&mut self, run: &RunId, why: String, report: &mut dyn FnMut(RunnerReport)) {
         if self.silent.insert(run.clone()) || why.contains("killed") {
-            tell(Told::RunTrouble(run.clone(), format!("its keeper does not answer: {why}")));
+            report(RunnerReport::RunTrouble(run.clone(), format!("its keeper does not answer: {why}")));
         }
     }
 }

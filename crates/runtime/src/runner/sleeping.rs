@@ -8,7 +8,7 @@ use banksman_adapters::host;
 use banksman_core::{Liveness, ProcessId, RunId, Span};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Runner, Told};
+use super::{Runner, RunnerReport};
 use crate::background::JobResult;
 use crate::waiting::{STALL, span};
 
@@ -27,7 +27,7 @@ impl Runner<'_> {
         cancel: BorrowedFd<'_>,
         watch: &[ProcessId],
         at_most: Span,
-        tell: &mut dyn FnMut(Told),
+        report: &mut dyn FnMut(RunnerReport),
     ) -> Woken {
         let at_most = match self.leaves_at.map(|leaves_at| leaves_at.saturating_duration_since(Instant::now())) {
             Some(Duration::ZERO) => return Woken::Cancelled,
@@ -49,7 +49,7 @@ impl Runner<'_> {
             PollFd::from_borrowed_fd(cancel, PollFlags::IN),
             PollFd::new(&self.background, PollFlags::IN),
         ];
-        fds.extend(self.ear.as_ref().map(|ear| PollFd::new(ear, PollFlags::IN)));
+        fds.extend(self.listener.as_ref().map(|listener| PollFd::new(listener, PollFlags::IN)));
         let fixed = fds.len();
         fds.extend(self.sessions.values().map(|session| {
             let flags = if session.has_unsent() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
@@ -80,19 +80,19 @@ impl Runner<'_> {
         for run in runs.iter().zip(&ready[fixed..]).filter(|(_, ready)| **ready).map(|(run, _)| run) {
             self.listen(run);
         }
-        if let Some(ear) = self.ear.as_ref().filter(|_| ready[3]) {
-            ear.empty();
+        if let Some(listener) = self.listener.as_ref().filter(|_| ready[3]) {
+            listener.empty();
             self.dispatcher.on(RunnerInput::NewEvents, self.now());
         }
         if ready[2] {
-            for deed in self.background.take() {
-                match deed {
+            for result in self.background.take() {
+                match result {
                     JobResult::Swept(run, ended) => self.ended(&run, ended),
                     JobResult::Unproven(run, why) => self.dispatcher.on(RunnerInput::Unproven(run.clone(), why), self.now()),
                     JobResult::Unclear(run, None) => self.dispatcher.on(RunnerInput::Unclear(run.clone()), self.now()),
                     JobResult::Unclear(run, Some(why)) => {
                         self.dispatcher.on(RunnerInput::Unclear(run.clone()), self.now());
-                        self.tell_silence(&run, why, tell);
+                        self.report_silence(&run, why, report);
                     }
                     JobResult::Recovered(run, found) => self.recovered(&run, *found),
                     JobResult::Pulse(run, Ok(vitals)) => {
@@ -103,20 +103,22 @@ impl Runner<'_> {
                     JobResult::Pulse(run, Err(why)) => {
                         self.dispatcher.on(RunnerInput::Pulse(run.clone(), None), self.now());
                         if let Some(why) = why {
-                            self.tell_silence(&run, why, tell);
+                            self.report_silence(&run, why, report);
                         }
                     }
-                    JobResult::Silent(run, record, silence) => self.kill_keeper(&run, record, silence, tell),
+                    JobResult::Silent(run, record, silence) => self.kill_keeper(&run, record, silence, report),
+                    JobResult::LandingStands(entry) => self.dispatcher.on(RunnerInput::LandingStands(entry), self.now()),
+                    JobResult::Landed(target, result) => self.dispatcher.on(RunnerInput::Landed(target, result), self.now()),
                     JobResult::Done => {}
                     JobResult::Gathered(pipeline, mut inputs, fresh_until) => {
                         inputs.fresh_until = fresh_until.map(|until| self.lease_of(until));
                         self.dispatcher.on(RunnerInput::GuardsChecked(pipeline, inputs), self.now());
                     }
-                    JobResult::Told(entry, Ok(())) => self.dispatcher.on(RunnerInput::CommandDone(entry, Ok(())), self.now()),
-                    JobResult::Told(entry, Err(untold)) if untold.is_final => {
+                    JobResult::Notified(entry, Ok(())) => self.dispatcher.on(RunnerInput::CommandDone(entry, Ok(())), self.now()),
+                    JobResult::Notified(entry, Err(untold)) if untold.is_final => {
                         self.dispatcher.on(RunnerInput::CommandFailed(entry, untold.error), self.now())
                     }
-                    JobResult::Told(entry, Err(untold)) => {
+                    JobResult::Notified(entry, Err(untold)) => {
                         self.dispatcher.on(RunnerInput::CommandDone(entry, Err(untold.error)), self.now())
                     }
                 }

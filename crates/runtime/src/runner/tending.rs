@@ -5,23 +5,37 @@ use std::time::Duration;
 use banksman_adapters::host;
 use banksman_adapters::keeper::{self, Limit, Notice, Record, Refusal, Session};
 use banksman_adapters::shortage::Shortage;
-use banksman_core::backlog::{self, Ended};
-use banksman_core::task::Ending;
+use banksman_core::backlog::{self, RunEndRecord};
+use banksman_core::task::RunEnd;
 use banksman_core::{Lease, RunId, Seq, Wall};
 use banksman_engine::{RunnerInput, Work};
 use banksman_store::Key;
 
-use super::{Runner, Told};
+use super::{Runner, RunnerReport};
+use crate::agents::{self, AgentCall};
 use crate::sessions;
 
 impl Runner<'_> {
-    pub(super) fn spawn(&mut self, work: &Work, tell: &mut dyn FnMut(Told)) {
+    pub(super) fn spawn(&mut self, work: &Work, report: &mut dyn FnMut(RunnerReport)) {
         if work.run.attempt > work.task.spec.first_attempt
-            && let Err(error) = self.tell_last_result(work)
+            && let Err(error) = self.write_last_result(work)
         {
-            tell(Told::RunTrouble(work.run.id.clone(), format!("cannot find out how the last run ended: {error}")));
+            report(RunnerReport::RunTrouble(work.run.id.clone(), format!("cannot find out how the last run ended: {error}")));
         }
-        let started = self.files.prepare(work).and_then(|()| self.keepers.start(&self.files.spec(work, self.limit)));
+        if let Some(error) = self.files.lacks_space(work) {
+            let ending = RunEnd::NotBegun { error: error.into(), is_shortage: true };
+            return self.ended(&work.run.id, now_ended(ending, None));
+        }
+        let agent = match self.plan_agent(work) {
+            Ok(agent) => agent,
+            Err(error) => {
+                let ending = RunEnd::NotBegun { error: error.into(), is_shortage: false };
+                return self.ended(&work.run.id, now_ended(ending, None));
+            }
+        };
+        let agent = agent.as_ref();
+        let prepared = self.files.prepare(work, agent);
+        let started = prepared.and_then(|()| self.keepers.start(&self.files.spec(work, agent, self.limit)));
         match started {
             Ok(session) => drop(self.sessions.insert(work.run.id.clone(), session)),
             Err(error) => {
@@ -31,22 +45,35 @@ impl Runner<'_> {
         }
     }
 
-    /// Writes down for a run how the one before it ended.
-    fn tell_last_result(&self, work: &Work) -> Result<(), String> {
+    /// How the agent of a run is started, if it has one.
+    fn plan_agent(&self, work: &Work) -> Result<Option<AgentCall>, String> {
+        if agents::work_of(&work.task).is_none() {
+            return Ok(None);
+        }
         let rows = self.client.load(&[Key::RunsOf(work.task.id.clone())].into()).map_err(|error| error.to_string())?;
+        let before: Vec<backlog::Run> = rows.backlog.runs.into_values().filter(|run| run.id != work.run.id).collect();
+        agents::plan(self.client.project(), work, &before).map_err(|error| error.to_string())
+    }
+
+    /// Writes down for a run how the one before it ended.
+    fn write_last_result(&self, work: &Work) -> Result<(), String> {
+        let keys = [Key::RunsOf(work.task.id.clone()), Key::LandingOf(work.task.id.clone())];
+        let rows = self.client.load(&keys.into()).map_err(|error| error.to_string())?;
         let last =
             rows.backlog.runs.values().filter(|run| run.attempt < work.run.attempt).max_by_key(|run| (run.attempt, run.epoch));
-        last.map_or(Ok(()), |last| self.files.tell_last_result(last)).map_err(|error| error.to_string())
+        let landing = rows.backlog.landings.values().next();
+        last.map_or(Ok(()), |last| self.files.write_last_result(last, landing)).map_err(|error| error.to_string())
     }
 
     /// The session of a run has ended.
-    pub(super) fn ended(&mut self, run: &RunId, ended: Ended) {
+    pub(super) fn ended(&mut self, run: &RunId, ended: RunEndRecord) {
         self.silent.remove(run);
         self.unbegun.remove(run);
-        if let Ending::NotBegun { is_shortage: true, .. } = ended.ending {
+        if let RunEnd::NotBegun { is_shortage: true, .. } = ended.ending {
             return self.dispatcher.on(RunnerInput::Shortage(run.clone(), ended), self.now());
         }
         let ended = self.files.with_tail(self.dispatcher.work(run), ended);
+        let ended = self.files.with_lost_agent(self.dispatcher.work(run), ended);
         self.dispatcher.on(RunnerInput::Ended(run.clone(), ended), self.now());
     }
 
@@ -60,12 +87,12 @@ impl Runner<'_> {
     }
 
     /// The end of a run is durable: its keeper, or its record, is not needed any more.
-    pub(super) fn acknowledge(&mut self, run: &RunId, tell: &mut dyn FnMut(Told)) {
+    pub(super) fn acknowledge(&mut self, run: &RunId, report: &mut dyn FnMut(RunnerReport)) {
         match self.sessions.remove(run) {
             Some(session) => self.keepers.acknowledge(session),
             None => {
                 if let Err(error) = keeper::forget(&self.files.record(run)) {
-                    tell(Told::RunTrouble(run.clone(), format!("its record cannot be removed: {error}")));
+                    report(RunnerReport::RunTrouble(run.clone(), format!("its record cannot be removed: {error}")));
                 }
             }
         }
@@ -81,7 +108,10 @@ impl Runner<'_> {
                     self.dispatcher
                         .on(RunnerInput::Started(run.clone(), backlog::Session { keeper: keeper_pid, child: child_pid }), now);
                 }
-                Notice::Ended(ending) => self.ended(run, sessions::ended(ending)),
+                Notice::Ended(ending) => {
+                    let ended = self.files.with_agent(self.dispatcher.work(run), &ending, sessions::ended(ending.clone()));
+                    self.ended(run, ended);
+                }
                 Notice::Refused(Refusal::NoRecord { error, shortage }) => {
                     let ending = not_started("its record cannot be made", &error, shortage);
                     self.ended(run, now_ended(ending, None));
@@ -90,7 +120,7 @@ impl Runner<'_> {
                     let ending = not_begun(format!("its keeper cannot begin: {error}"), shortage);
                     self.ended(run, now_ended(ending, None));
                 }
-                Notice::Ready => {}
+                Notice::Ready | Notice::Answered => {}
                 // Others own it; the rows will tell.
                 Notice::Refused(Refusal::LowerEpoch { .. }) => self.dispatcher.on(RunnerInput::Woken, self.now()),
                 Notice::Nudged { effect_id } => self.dispatcher.on(RunnerInput::CommandDone(Seq(effect_id), Ok(())), self.now()),
@@ -120,19 +150,19 @@ impl Runner<'_> {
 }
 
 /// The keeper of a run said that it has no session to keep: for a shortage, or because something is wrong.
-fn not_started(what: &str, error: &str, shortage: Option<Shortage>) -> Ending {
+fn not_started(what: &str, error: &str, shortage: Option<Shortage>) -> RunEnd {
     match shortage {
         Some(_) => not_begun(format!("{what}: {error}"), shortage),
-        None => Ending::NotStarted { error: format!("{what}: {error}").into() },
+        None => RunEnd::NotStarted { error: format!("{what}: {error}").into() },
     }
 }
 
 /// A shortage is told in its own words, which say more than those of the system.
-fn not_begun(error: String, shortage: Option<Shortage>) -> Ending {
+fn not_begun(error: String, shortage: Option<Shortage>) -> RunEnd {
     let text = shortage.map_or(error, |shortage| shortage.to_string());
-    Ending::NotBegun { error: text.into(), is_shortage: shortage.is_some() }
+    RunEnd::NotBegun { error: text.into(), is_shortage: shortage.is_some() }
 }
 
-pub(crate) fn now_ended(ending: Ending, note: Option<&str>) -> Ended {
-    Ended::new(ending, Wall(host::wall_ms()), note.map(Into::into))
+pub(crate) fn now_ended(ending: RunEnd, note: Option<&str>) -> RunEndRecord {
+    RunEndRecord::new(ending, Wall(host::wall_ms()), note.map(Into::into))
 }

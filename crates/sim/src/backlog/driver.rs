@@ -2,20 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use banksman_core::backlog::{Ended, OutboxEntry};
-use banksman_core::task::Ending;
+use banksman_core::backlog::{OutboxEntry, RunEndRecord};
+use banksman_core::task::RunEnd;
 use banksman_core::{Liveness, ProcessId, RunId, Span, Wall};
 use banksman_engine::{Activity, RunnerAction, RunnerInput, Vitals, Work};
 use banksman_store::Key;
 
-use super::desk::{InFlight, Sender};
 use super::keeper::{Ask, Keeper, Notice};
-use super::machine::Record;
-use super::mutation::Mutation;
 use super::runner::{Doing, Stream, Sweep};
-use super::scarcity::{Lack, not_begun};
-use super::world::World;
+use super::shortage::{ShortageAt, not_begun};
+use crate::commit::{InFlight, Sender};
+use crate::machine::Record;
+use crate::mutation::Mutation;
 use crate::report::Checker;
+use crate::world::World;
 
 impl World<'_> {
     /// A runner does its next step.
@@ -48,9 +48,10 @@ impl World<'_> {
             RunnerAction::Pulse(run, _) => self.feel_pulse(slot, &run),
             RunnerAction::Kill(run) => self.kill_run(slot, &run),
             RunnerAction::Nudge(run, command) => self.nudge_run(slot, &run, command),
-            RunnerAction::Notify(command, _) => self.tell_people(slot, command),
-            RunnerAction::CheckGuards(pipeline) => self.gather(slot, pipeline),
+            RunnerAction::Notify(command, _) => self.notify_people(slot, command),
+            RunnerAction::CheckGuards(pipeline) => self.check_guards(slot, pipeline),
             RunnerAction::StopGuards(pipeline) => self.stop_looking(slot, &pipeline),
+            RunnerAction::Land(target) => unreachable!("nothing lands on {target} in this world"),
             RunnerAction::Acknowledge(run) => self.acknowledge(slot, &run),
             RunnerAction::Forget(run) => drop(runner.sessions.remove(&run)),
             RunnerAction::Sleep { watch, at_most } => {
@@ -65,7 +66,7 @@ impl World<'_> {
     }
 
     fn load(&mut self, slot: usize, keys: &BTreeSet<Key>) {
-        if !self.calm && self.random.in_thousand(self.harsh / 4) {
+        if !self.is_quiescing && self.random.in_thousand(self.harsh / 4) {
             self.tally.count("fault: read failed");
             return self.input(slot, RunnerInput::NoReply);
         }
@@ -74,16 +75,13 @@ impl World<'_> {
             Err(error) => return self.store_failed(&error),
         };
         if keys.contains(&Key::Runners) {
-            let told = self.runners[slot].told.clone();
+            let options = self.runners[slot].options.clone();
             let own = |entry: &OutboxEntry| entry.executor.as_ref() == Some(&self.runners[slot].id) && !entry.is_dead();
             let busy = snapshot.backlog.outbox.values().any(own);
-            self.runners[slot].may_leave = !busy && self.is_idle_for(&told);
-            self.runners[slot].roots = self.roots_for(&told);
+            self.runners[slot].may_leave = !busy && self.is_idle_for(&options);
         }
-        if let Some(mutation) = self.mutation()
-            && let Err(error) = mutation.misread(&mut snapshot, keys, &mut self.store)
-        {
-            return self.store_failed(&error);
+        if let Some(mutation) = self.mutation() {
+            crate::mutation::misread(mutation, &mut snapshot);
         }
         self.runners[slot].offset = snapshot.lease.0 - self.clock.monotonic();
         self.input(slot, RunnerInput::Rows(Box::new(snapshot)));
@@ -111,28 +109,28 @@ impl World<'_> {
     }
 
     fn spawn(&mut self, slot: usize, work: &Work) {
-        let lack = self.lack();
-        if lack == Some(Lack::Keeper) {
+        let shortage_at = self.shortage_at();
+        if shortage_at == Some(ShortageAt::Keeper) {
             return self.fall_short(slot, &work.run.id);
         }
         self.counts.keepers += 1;
         let number = self.counts.keepers;
         let process = self.machine.fork();
         let now = self.clock.now();
-        let slow = !self.calm && self.random.in_thousand(self.harsh * 3);
+        let slow = !self.is_quiescing && self.random.in_thousand(self.harsh * 3);
         let not_before = now + if slow { self.random.between(1, 20_000) } else { self.random.between(0, 4) };
         let stream = self.connect(slot, &work.run.id, number, work.run.owner_epoch.0);
         self.note(slot, format_args!("starts keeper {number} for {}", work.run.id));
         let mut keeper = Keeper::new(number, work, process, stream, not_before);
-        keeper.is_short = lack == Some(Lack::Program);
+        keeper.is_short = shortage_at == Some(ShortageAt::Program);
         self.keepers.insert(number, keeper);
     }
 
-    fn ended(&mut self, slot: usize, run: &RunId, ending: Ending, note: Option<&str>) {
+    fn ended(&mut self, slot: usize, run: &RunId, ending: RunEnd, note: Option<&str>) {
         if ending == not_begun() {
             return self.ended_short(slot, run);
         }
-        let ended = Ended::new(ending, Wall(self.clock.now()), note.map(Into::into));
+        let ended = RunEndRecord::new(ending, Wall(self.clock.now()), note.map(Into::into));
         self.runners[slot].passed_over.clear();
         self.input(slot, RunnerInput::Ended(run.clone(), ended));
     }
@@ -147,22 +145,22 @@ impl World<'_> {
             if let Some(Record::Kept { ended: Some(ending), .. }) = record {
                 return self.ended(slot, &run.id, ending, None);
             }
-            return self.ended(slot, &run.id, Ending::Lost, Some("the machine was restarted"));
+            return self.ended(slot, &run.id, RunEnd::Lost, Some("the machine was restarted"));
         }
         if matches!(record, None | Some(Record::Empty)) {
-            record = Some(Record::Buried);
-            self.machine.records.insert(run.id.clone(), Record::Buried);
-            self.tally.count("buried");
+            record = Some(Record::Tombstone);
+            self.machine.records.insert(run.id.clone(), Record::Tombstone);
+            self.tally.count("tombstones");
         }
         match record {
-            None | Some(Record::Empty | Record::Buried) => {
-                let ending = if run.session.is_some() { Ending::Lost } else { Ending::Never };
+            None | Some(Record::Empty | Record::Tombstone) => {
+                let ending = if run.session.is_some() { RunEnd::Lost } else { RunEnd::Never };
                 self.ended(slot, &run.id, ending, None);
             }
             Some(Record::Kept { keeper, ended, .. }) => {
                 let lives = self.keepers.get(&keeper).is_some_and(|keeper| keeper.alive);
                 match ended {
-                    _ if lives && (self.is_held_up(keeper) || !self.calm && self.random.in_thousand(self.harsh)) => {
+                    _ if lives && (self.is_held_up(keeper) || !self.is_quiescing && self.random.in_thousand(self.harsh)) => {
                         // It does not answer, its socket is not there yet, or it has just gone.
                         self.input(slot, RunnerInput::Unclear(run.id.clone()));
                     }
@@ -194,7 +192,7 @@ impl World<'_> {
     fn sweep(&mut self, slot: usize, run: &RunId, keeper: u32) {
         self.tally.count("sweeps");
         if self.mutation() == Some(Mutation::NoSweep) {
-            return self.ended(slot, run, Ending::Lost, None);
+            return self.ended(slot, run, RunEnd::Lost, None);
         }
         if let Some(request) = self.runners[slot].dispatcher.session_dead(run) {
             self.calls.push(InFlight { from: Sender::Thread(slot), requests: vec![request] });
@@ -220,7 +218,7 @@ impl World<'_> {
 
     fn kill_run(&mut self, slot: usize, run: &RunId) {
         if self.mutation() == Some(Mutation::EndAtWish) {
-            return self.ended(slot, run, Ending::Signalled(9), None);
+            return self.ended(slot, run, RunEnd::Signalled(9), None);
         }
         let stream = self.runners[slot].sessions.get(run).map(|stream| (stream.keeper, stream.number, stream.epoch));
         if let Some((keeper, stream, epoch)) = stream {
@@ -245,7 +243,7 @@ impl World<'_> {
             Some(Record::Kept { keeper, .. }) if self.keepers.get(keeper).is_some_and(|keeper| keeper.alive) => {}
             Some(Record::Kept { .. }) => drop(self.machine.records.remove(run)),
             // A keeper that was held up before it could make its record must find the tombstone, however late.
-            Some(Record::Empty | Record::Buried) | None => {}
+            Some(Record::Empty | Record::Tombstone) | None => {}
         }
     }
 
@@ -274,8 +272,8 @@ impl World<'_> {
         let runner = &self.runners[slot];
         runner.sessions.values().any(|stream| stream.closed || !stream.notices.is_empty())
             || runner.sweeps.iter().any(|sweep| sweep.done_at <= self.clock.now())
-            || runner.tellings.iter().any(|telling| telling.done_at <= self.clock.now())
-            || runner.gatherings.iter().any(|gathering| gathering.done_at <= self.clock.now())
+            || runner.notifications.iter().any(|notification| notification.done_at <= self.clock.now())
+            || runner.guard_checks.iter().any(|check| check.done_at <= self.clock.now())
     }
 
     /// A sleeper gets up: the same order of reasons as in the real driver.
@@ -286,8 +284,8 @@ impl World<'_> {
             self.listen(slot, &run);
         }
         self.finish_sweeps(slot);
-        self.finish_tellings(slot);
-        self.finish_gatherings(slot);
+        self.finish_notifications(slot);
+        self.finish_guard_checks(slot);
         let runner = &mut self.runners[slot];
         if std::mem::take(&mut runner.change_notifier) && runner.dispatcher.listens() {
             self.input(slot, RunnerInput::NewEvents);
@@ -324,7 +322,7 @@ impl World<'_> {
                 self.end_tree(&mut keeper);
                 self.keepers.insert(sweep.keeper, keeper);
             }
-            self.ended(slot, &sweep.run, Ending::Lost, Some("its keeper was killed"));
+            self.ended(slot, &sweep.run, RunEnd::Lost, Some("its keeper was killed"));
         }
     }
 
@@ -356,7 +354,7 @@ impl World<'_> {
     /// The runner has nothing left to do, and its process ends.
     fn say_goodbye(&mut self, slot: usize) {
         let runner = &self.runners[slot];
-        let (id, early) = (runner.id.clone(), runner.told.until_idle && !runner.cancelled && !runner.may_leave);
+        let (id, early) = (runner.id.clone(), runner.options.until_idle && !runner.cancelled && !runner.may_leave);
         self.say(format_args!("runner {id} ends by itself"));
         self.tally.count("runners done");
         self.verdict.expect(Checker::Idle, !early, || format!("{id} ends as if idle, but there is something to wait for"));

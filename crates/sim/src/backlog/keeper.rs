@@ -2,22 +2,22 @@
 //!
 //! ```text
 //! Born --record made--> Made --locked, written--> Running --exit--> Draining --> Ended --acknowledged or 100 ms--> gone
-//!                         `-- was buried: refuses            `--kill--> Stopping --^
+//!                         `-- has a tombstone: refuses            `--kill--> Stopping --^
 //! ```
 
 use std::collections::{BTreeSet, VecDeque};
 
 use banksman_core::backlog::Session;
-use banksman_core::task::Ending;
+use banksman_core::task::RunEnd;
 use banksman_core::{ProcessId, RunId, Seq, TaskId};
 use banksman_engine::Work;
 
-use super::machine::Record;
-use super::mutation::Mutation;
 use super::program::Child;
-use super::world::World;
 use crate::clock::Ms;
+use crate::machine::Record;
+use crate::mutation::Mutation;
 use crate::report::Checker;
+use crate::world::World;
 
 /// How long the owner may take to acknowledge.
 const ACKNOWLEDGE: Ms = 100;
@@ -42,7 +42,7 @@ pub(crate) struct Keeper {
     /// The nudges that were done.
     nudged: BTreeSet<Seq>,
     /// How the child ended.
-    pub(crate) exit: Option<Ending>,
+    pub(crate) exit: Option<RunEnd>,
     /// The machine has not enough of something to start the child.
     pub(crate) is_short: bool,
 }
@@ -54,7 +54,7 @@ pub(crate) enum Stage {
     Running,
     Draining { until: Ms },
     Stopping { until: Ms },
-    Ended { ending: Ending, until: Ms },
+    Ended { ending: RunEnd, until: Ms },
     Gone,
 }
 
@@ -71,7 +71,7 @@ pub(crate) enum Ask {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Notice {
     Started(Session),
-    Ended(Ending),
+    Ended(RunEnd),
     Nudged(Seq),
     RecordExists,
     LowerEpoch,
@@ -237,7 +237,7 @@ impl World<'_> {
         if let Some(child) = keeper.child.take() {
             self.machine.exit(&child.process);
             self.drop_calls_of_program(keeper.number);
-            keeper.exit.get_or_insert(Ending::Signalled(15));
+            keeper.exit.get_or_insert(RunEnd::Signalled(15));
         }
         for process in std::mem::take(&mut keeper.hidden) {
             self.machine.exit(&process);
@@ -246,7 +246,7 @@ impl World<'_> {
     }
 
     fn finish_session(&mut self, keeper: &mut Keeper) {
-        let ending = keeper.exit.clone().unwrap_or(Ending::Lost);
+        let ending = keeper.exit.clone().unwrap_or(RunEnd::Lost);
         self.say(format_args!("session of {} has ended: {ending}", keeper.run));
         match self.machine.records.get_mut(&keeper.run) {
             Some(Record::Kept { ended, .. }) => *ended = Some(ending.clone()),
@@ -255,7 +255,7 @@ impl World<'_> {
                 self.verdict.report(Checker::Twice, || what);
             }
         }
-        self.fate(&keeper.run).recorded = Some(ending.clone());
+        self.facts(&keeper.run).recorded = Some(ending.clone());
         self.tell(keeper, Notice::Ended(ending.clone()));
         keeper.stage = Stage::Ended { ending, until: self.clock.now() + ACKNOWLEDGE };
     }

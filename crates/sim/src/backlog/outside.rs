@@ -8,10 +8,10 @@ use banksman_core::Pipeline;
 use banksman_core::guard::{Cmd, CommandResult, FileInfo, GuardInputs};
 use banksman_core::{RunnerId, TaskId};
 
-use super::mutation::Mutation;
-use super::world::World;
 use crate::clock::Ms;
+use crate::mutation::Mutation;
 use crate::report::Checker;
+use crate::world::World;
 
 /// The files that guards ask about.
 pub(crate) const FILES: [&str; 2] = ["f1", "f2"];
@@ -27,7 +27,7 @@ pub(crate) struct Outside {
 }
 
 /// A look at it, under way.
-pub(crate) struct Gathering {
+pub(crate) struct GuardCheck {
     pub(crate) done_at: Ms,
     pipeline: Box<Pipeline>,
     /// For which of the times that its guards were to be looked at.
@@ -66,12 +66,13 @@ impl World<'_> {
     }
 
     /// A runner begins to look at what the guards of a pipeline ask about. Nobody else may be at it.
-    pub(crate) fn gather(&mut self, slot: usize, pipeline: Box<Pipeline>) {
+    pub(crate) fn check_guards(&mut self, slot: usize, pipeline: Box<Pipeline>) {
         self.tally.count("looks at guards");
         let id = pipeline.id.clone();
         // One that has taken its leave is about to end, and what it looks at ends with it.
-        let has_left = |id: &RunnerId| self.book.runners.get(id).is_some_and(|known| known.left);
-        let others = self.runners.iter().filter(|other| other.alive && !has_left(&other.id)).flat_map(|other| &other.gatherings);
+        let has_left = |id: &RunnerId| self.model.runners.get(id).is_some_and(|known| known.left);
+        let others =
+            self.runners.iter().filter(|other| other.alive && !has_left(&other.id)).flat_map(|other| &other.guard_checks);
         let mut others = others.filter(|other| other.pipeline.id == id && other.pipeline.gate() == pipeline.gate());
         let is_alone = others.next().is_none();
         let runner = self.runners[slot].id.clone();
@@ -80,21 +81,21 @@ impl World<'_> {
         let visit = self.examined.get(&(runner, id)).copied().unwrap_or_default();
         self.note(slot, format_args!("looks at the guards of {}", pipeline.id));
         let done_at = self.clock.now() + takes;
-        self.runners[slot].gatherings.push(Gathering { done_at, pipeline, visit });
+        self.runners[slot].guard_checks.push(GuardCheck { done_at, pipeline, visit });
     }
 
     /// Nobody waits for what a runner looks at: that ends soon.
     pub(crate) fn stop_looking(&mut self, slot: usize, id: &TaskId) {
         self.tally.count("looks at guards that are ended early");
         let soon = self.clock.now() + self.random.between(0, 300);
-        let looks = self.runners[slot].gatherings.iter_mut().filter(|gathering| gathering.pipeline.id == *id);
-        looks.for_each(|gathering| gathering.done_at = gathering.done_at.min(soon));
+        let looks = self.runners[slot].guard_checks.iter_mut().filter(|check| check.pipeline.id == *id);
+        looks.for_each(|check| check.done_at = check.done_at.min(soon));
     }
 
-    pub(crate) fn finish_gatherings(&mut self, slot: usize) {
+    pub(crate) fn finish_guard_checks(&mut self, slot: usize) {
         let now = self.clock.now();
-        let done: Vec<Gathering> = self.runners[slot].gatherings.extract_if(.., |gathering| gathering.done_at <= now).collect();
-        for Gathering { pipeline, visit, .. } in done {
+        let done: Vec<GuardCheck> = self.runners[slot].guard_checks.extract_if(.., |check| check.done_at <= now).collect();
+        for GuardCheck { pipeline, visit, .. } in done {
             let found = self.outside.clone();
             let inputs = inputs(&found, &pipeline);
             self.samples.insert((self.runners[slot].id.clone(), pipeline.id.clone()), Sample { visit, found });
@@ -107,16 +108,16 @@ impl World<'_> {
     }
 
     /// Whether somebody who lives looks at the guards of a pipeline.
-    pub(crate) fn is_looked_at(&self, id: &TaskId) -> bool {
+    pub(crate) fn is_checked(&self, id: &TaskId) -> bool {
         let living = self.runners.iter().filter(|runner| runner.alive);
-        living.flat_map(|runner| &runner.gatherings).any(|gathering| gathering.pipeline.id == *id)
+        living.flat_map(|runner| &runner.guard_checks).any(|check| check.pipeline.id == *id)
     }
 
     /// A runner was given the guards of a pipeline to look at.
-    pub(crate) fn take_in_examination(&mut self, id: &TaskId, by: &RunnerId) {
-        if let Some(way) = self.book.ways.get_mut(id) {
-            way.looker = Some(by.clone());
-            self.examined.insert((by.clone(), id.clone()), way.visit);
+    pub(crate) fn observe_examination(&mut self, id: &TaskId, by: &RunnerId) {
+        if let Some(pipeline) = self.model.pipelines.get_mut(id) {
+            pipeline.checker = Some(by.clone());
+            self.examined.insert((by.clone(), id.clone()), pipeline.visit);
         }
     }
 }

@@ -11,11 +11,11 @@ use banksman_core::resource::semaphore;
 use banksman_core::{Name, ProcessId, RunId, Ticket};
 use banksman_engine::{Reply, Request, RunRequest};
 
-use super::desk::{InFlight, Sender};
-use super::runner::HeardAll;
-use super::world::World;
 use crate::clock::Ms;
+use crate::commit::Heard;
+use crate::commit::{InFlight, Sender};
 use crate::report::Checker;
+use crate::world::World;
 
 /// How far a session that waits has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,21 +47,21 @@ impl World<'_> {
         let Some(keeper) = self.keepers.get(&number) else { return };
         let (run, epoch) = (keeper.run.clone(), keeper.run_epoch);
         let request = match pause {
-            Pause::Asked => Request::Run(RunRequest::Pause { run, epoch }),
-            Pause::Back => Request::Run(RunRequest::Resume { run, epoch }),
+            Pause::Asked => Request::Run(RunRequest::Pause { run, epoch, workspace: None }),
+            Pause::Back => Request::Run(RunRequest::Resume { run, epoch, workspace: None }),
             Pause::Away { .. } => {
                 let Some(process) = keeper.child.as_ref().map(|child| child.process.clone()) else { return };
                 Request::plain(Command::Semaphore(Name::runs(), semaphore::Input::Acquire(Box::new(slot(&run, process)))))
             }
-            Pause::InLine { ticket, .. } => Request::plain(Command::Semaphore(Name::runs(), semaphore::Input::Look { ticket })),
+            Pause::InLine { ticket, .. } => Request::plain(Command::Semaphore(Name::runs(), semaphore::Input::Poll { ticket })),
         };
         self.calls.push(InFlight { from: Sender::Program(number), requests: vec![request] });
     }
 
     /// A session that waits hears the answer to its last step.
-    pub(crate) fn waiting_hears(&mut self, pause: Pause, heard: &HeardAll) -> Option<Pause> {
+    pub(crate) fn on_waiting_reply(&mut self, pause: Pause, heard: &Heard) -> Option<Pause> {
         let now = self.clock.now();
-        let HeardAll::Replies(replies) = heard else {
+        let Heard::Replies(replies) = heard else {
             // It asks again: each of its steps may be done twice.
             return Some(pause);
         };
@@ -88,7 +88,7 @@ impl World<'_> {
     /// A session that goes on has its slot again.
     pub(crate) fn check_slot(&mut self, number: u32) {
         let Some(run) = self.keepers.get(&number).map(|keeper| keeper.run.clone()) else { return };
-        let holds = self.book.holders(&runs()).any(|(holder, _)| *holder == run.holder());
+        let holds = self.model.holders(&runs()).any(|(holder, _)| *holder == run.holder());
         self.verdict.expect(Checker::Slots, holds, || format!("{run} goes on without a slot"));
     }
 

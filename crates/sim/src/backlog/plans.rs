@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::{Cmd, Condition, Guard, GuardAction};
-use banksman_core::pipeline::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Push, Text};
+use banksman_core::pipeline::plan::{Action, After, Context, OnFail, Phase, Plan, Push, RunCommand, Text};
 use banksman_core::pipeline::strategy::{Approach, Fallback};
 use banksman_core::queue::{Config, Input};
 use banksman_core::task::{Need, Spec, Work};
@@ -14,10 +14,10 @@ use banksman_engine::{PipelineRequest, QueueRequest, Request, Start, TaskRequest
 use serde_json::Value;
 
 use super::outside::{COMMANDS, FILES};
+use super::pipeline_model::PipelineState;
 use super::users::resources;
-use super::way::Stand;
-use super::world::World;
 use crate::random::Random;
+use crate::world::World;
 
 /// More pipelines than this are not started.
 pub(crate) const PIPELINE_LIMIT: u32 = 12;
@@ -60,14 +60,14 @@ impl World<'_> {
 
     /// Somebody has something in mind with a pipeline.
     pub(crate) fn change_pipeline(&mut self) -> Option<Request> {
-        let open = |id: &&TaskId| !matches!(self.book.ways[*id].stand, Stand::Done | Stand::Cancelled);
-        let ids: Vec<TaskId> = self.book.ways.keys().filter(open).cloned().collect();
+        let open = |id: &&TaskId| !matches!(self.model.pipelines[*id].stand, PipelineState::Done | PipelineState::Cancelled);
+        let ids: Vec<TaskId> = self.model.pipelines.keys().filter(open).cloned().collect();
         if ids.is_empty() {
             return None;
         }
-        let failed = |id: &&TaskId| matches!(self.book.ways[*id].stand, Stand::Failed { .. });
+        let failed = |id: &&TaskId| matches!(self.model.pipelines[*id].stand, PipelineState::Failed { .. });
         let failed: Vec<TaskId> = ids.iter().filter(failed).cloned().collect();
-        let for_good = |id: &&TaskId| matches!(self.book.ways[*id].stand, Stand::Failed { recoverable: false, .. });
+        let for_good = |id: &&TaskId| matches!(self.model.pipelines[*id].stand, PipelineState::Failed { recoverable: false, .. });
         let for_good: Vec<TaskId> = failed.iter().filter(for_good).cloned().collect();
         let id = self.random.pick(&ids).clone();
         Some(Request::Pipeline(match self.random.below(100) {
@@ -86,14 +86,14 @@ impl World<'_> {
 
     pub(crate) fn plan(&mut self) -> Plan {
         let count = 2 + self.random.below(4);
-        let others: Vec<TaskId> = self.book.ways.keys().cloned().collect();
+        let others: Vec<TaskId> = self.model.pipelines.keys().cloned().collect();
         // One that needs slots of what nobody has defined would keep its place among the roots for ever.
-        let defined = |resource: &Resource| resource.kind == Kind::Lock || self.book.capacity.contains_key(&resource.name);
+        let defined = |resource: &Resource| resource.kind == Kind::Lock || self.model.capacity.contains_key(&resource.name);
         let had: Vec<Resource> = resources().into_iter().filter(defined).collect();
         let mut phases: Vec<Phase> = (0..count).map(|at| phase(at, count, &others, &had, &mut self.random)).collect();
         self.keep_lock(&mut phases);
         let vars = BTreeMap::from([("lock".into(), Some(Value::from("la"))), ("n".into(), Some(Value::from(0)))]);
-        Plan { runbook: "book".into(), name: name("way"), vars, phases }
+        Plan { runbook: "book".into(), name: name("way"), vars, phases, land: None }
     }
 }
 
@@ -131,12 +131,12 @@ fn on_fail(count: usize, random: &mut Random) -> OnFail {
 }
 
 fn action(random: &mut Random) -> Action {
-    let deed = || Deed::Run("true".into());
+    let deed = || RunCommand::Run("true".into());
     match random.below(100) {
         0..20 => {
             let approaches = (0..2 + random.below(2)).map(|number| Approach {
                 name: name(&format!("w{number}")),
-                deed: deed(),
+                run_command: deed(),
                 fallback_on: match random.below(100) {
                     0..40 => vec![Fallback::Any],
                     40..65 => vec![Fallback::Error((*random.pick(&ERRORS)).into())],

@@ -2,19 +2,20 @@
 
 use std::collections::VecDeque;
 
-use banksman_core::task::{Ending, OnExhausted, Pulse, Verdict, Watch};
+use banksman_core::task::{OnExhausted, Pulse, RunEnd, Verdict, Watch};
 use banksman_core::{ProcessId, Span, TaskId};
 use banksman_engine::{Request, TaskRequest};
 
-use super::desk::{InFlight, Sender};
 use super::keeper::Keeper;
-use super::machine::Placed;
 use super::pause::Pause;
 use super::plans::PIPELINE_LIMIT;
-use super::runner::HeardAll;
-use super::scarcity::not_begun;
-use super::world::World;
+use super::shortage::not_begun;
+use crate::Scenario;
 use crate::clock::Ms;
+use crate::commit::Heard;
+use crate::commit::{InFlight, Sender};
+use crate::machine::Placed;
+use crate::world::World;
 
 /// How long a session hangs if nobody cares.
 const HANGS: Ms = 300_000;
@@ -86,22 +87,23 @@ impl World<'_> {
     /// The keeper starts the program, or finds that it cannot be started.
     pub(crate) fn start_program(&mut self, keeper: &mut Keeper) {
         self.check_start(keeper);
-        self.fate(&keeper.run).spawned = true;
+        self.facts(&keeper.run).spawned = true;
         if keeper.is_short {
             keeper.exit = Some(not_begun());
             return;
         }
-        if self.random.in_thousand(15) {
-            keeper.exit = Some(Ending::NotStarted { error: "no such program".into() });
+        if self.scenario == Scenario::Backlog && self.random.in_thousand(15) {
+            keeper.exit = Some(RunEnd::NotStarted { error: "no such program".into() });
             return;
         }
         self.tally.count("sessions");
         let now = self.clock.now();
         let takes = if self.random.in_thousand(400) { self.random.between(1, 150) } else { self.random.between(150, 9_000) };
         let code = if self.random.in_thousand(780) { 0 } else { 1 + i32::from(self.random.in_thousand(300)) };
-        let is_loop = self.book.jobs.get(&keeper.task).is_some_and(|job| job.spec.restart.is_some());
+        let is_loop = self.model.jobs.get(&keeper.task).is_some_and(|job| job.spec.restart.is_some());
         let of_loop = |share: usize| if is_loop { share } else { 0 };
         let mut plan = Vec::new();
+        let (takes, code) = if self.scenario == Scenario::People { (takes.min(2_500), 0) } else { (takes, code) };
         for (share, act) in [
             (120 + of_loop(150), Act::AddChild),
             (of_loop(150), Act::Mark),
@@ -114,14 +116,15 @@ impl World<'_> {
             (60, Act::Hide),
             (130, Act::Wait),
         ] {
-            if self.random.in_thousand(share) {
+            if self.scenario == Scenario::Backlog && self.random.in_thousand(share) {
                 plan.push((now + self.random.between(0, takes), act));
             }
         }
         plan.sort_by_key(|(at, _)| *at);
         let process = self.machine.fork();
         self.say(format_args!("session of {} for {} begins, pid {}", keeper.run, keeper.task, process.pid));
-        let (silent, ends_at, plan) = (self.random.in_thousand(150), now + takes, plan.into());
+        let silent = self.random.in_thousand(150) && self.scenario == Scenario::Backlog;
+        let (ends_at, plan) = (now + takes, plan.into());
         let (calling, pause, hangs) = (false, None, None);
         keeper.child = Some(Child { process, began: now, ends_at, code, plan, silent, hangs, calling, pause });
     }
@@ -138,7 +141,7 @@ impl World<'_> {
         }
         let act = if child.hangs.is_some() { None } else { child.plan.pop_front_if(|(at, _)| *at <= now) };
         let Some((_, act)) = act else {
-            keeper.exit = Some(Ending::Exited(child.code));
+            keeper.exit = Some(RunEnd::Exited(child.code));
             let process = child.process.clone();
             keeper.child = None;
             self.machine.exit(&process);
@@ -193,12 +196,12 @@ impl World<'_> {
     }
 
     /// The program hears something. Unless it waits for others, it does not care what.
-    pub(crate) fn program_hears(&mut self, number: u32, heard: &HeardAll) {
+    pub(crate) fn on_program_reply(&mut self, number: u32, heard: &Heard) {
         let pause = self.keepers.get(&number).and_then(|keeper| keeper.child.as_ref()).and_then(|child| child.pause);
-        if let (Some(Pause::Back), HeardAll::Replies(_)) = (pause, heard) {
+        if let (Some(Pause::Back), Heard::Replies(_)) = (pause, heard) {
             self.check_slot(number);
         }
-        let pause = pause.and_then(|pause| self.waiting_hears(pause, heard));
+        let pause = pause.and_then(|pause| self.on_waiting_reply(pause, heard));
         if let Some(child) = self.keepers.get_mut(&number).and_then(|keeper| keeper.child.as_mut()) {
             (child.calling, child.pause) = (false, pause);
         }
@@ -213,7 +216,7 @@ impl World<'_> {
     pub(crate) fn kill_child(&mut self, number: u32) {
         let Some(keeper) = self.keepers.get_mut(&number) else { return };
         let Some(child) = keeper.child.take() else { return };
-        keeper.exit = Some(Ending::Signalled(9));
+        keeper.exit = Some(RunEnd::Signalled(9));
         self.machine.exit(&child.process);
         self.drop_calls_of_program(number);
     }

@@ -6,17 +6,18 @@ use banksman_core::backlog::Runner as Row;
 use banksman_core::resource::grant::Address;
 use banksman_core::task::{OnExhausted, Watch};
 use banksman_core::{Lease, Limits, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, TaskId, Wall};
-use banksman_engine::{Dispatcher, Reply, RunnerInput};
+use banksman_engine::{Dispatcher, RunnerInput};
 
-use super::desk::Sender;
-use super::errands::Telling;
 use super::keeper::Notice;
-use super::machine::Record;
-use super::mutation::Mutation;
-use super::outside::Gathering;
-use super::roots::Roots;
-use super::world::World;
+use super::notify::Notification;
+use super::outside::GuardCheck;
+use super::root_checks::Roots;
+use crate::Scenario;
 use crate::clock::Ms;
+use crate::commit::{Heard, Sender};
+use crate::machine::Record;
+use crate::mutation::Mutation;
+use crate::world::World;
 
 /// How long a sleeper sleeps at most.
 pub(crate) const POLL: Span = Span::from_secs(30);
@@ -37,23 +38,25 @@ pub(crate) struct Runner {
     pub(crate) cancelled: bool,
     pub(crate) sessions: BTreeMap<RunId, Stream>,
     pub(crate) sweeps: Vec<Sweep>,
-    pub(crate) tellings: Vec<Telling>,
+    pub(crate) notifications: Vec<Notification>,
     /// The guards that it looks at.
-    pub(crate) gatherings: Vec<Gathering>,
+    pub(crate) guard_checks: Vec<GuardCheck>,
     /// What leads from the machine's clock to the store's.
     pub(crate) offset: i64,
-    pub(crate) told: Told,
+    pub(crate) options: RunnerOptions,
     /// Whether the last looks at the backlog showed that there was nothing to wait for.
     pub(crate) may_leave: bool,
     pub(crate) roots: Roots,
     /// What claims have refused since the last wake-up.
     pub(crate) passed_over: BTreeSet<TaskId>,
-    pub(crate) unread: Option<HeardAll>,
+    /// Its machine has not enough of something to start runs.
+    pub(crate) is_short: bool,
+    pub(crate) unread: Option<Heard>,
 }
 
-/// What it was told to do.
+/// How it was started.
 #[derive(Debug, Clone)]
-pub(crate) struct Told {
+pub(crate) struct RunnerOptions {
     pub(crate) max_runs: Option<u32>,
     pub(crate) sections: Vec<SectionId>,
     pub(crate) until_idle: bool,
@@ -103,15 +106,15 @@ impl Runner {
 impl World<'_> {
     /// Clears away the records of sessions whose runs have ended without them, as a runner does when it starts.
     pub(crate) fn clear_away(&mut self) {
-        let (book, keepers) = (&self.book, &self.keepers);
+        let (model, keepers) = (&self.model, &self.keepers);
         self.machine.records.retain(|run, record| match record {
-            Record::Empty | Record::Buried => true,
-            Record::Kept { keeper, .. } => book.is_live(run) || keepers.get(keeper).is_some_and(|keeper| keeper.alive),
+            Record::Empty | Record::Tombstone => true,
+            Record::Kept { keeper, .. } => model.is_live(run) || keepers.get(keeper).is_some_and(|keeper| keeper.alive),
         });
     }
 
     /// Starts a runner in a slot that is free.
-    pub(crate) fn start_runner(&mut self, slot: usize, told: Told) {
+    pub(crate) fn start_runner(&mut self, slot: usize, options: RunnerOptions) {
         self.clear_away();
         self.counts.runners += 1;
         let id = RunnerId::new(&format!("n{}", self.counts.runners)).expect("a good id");
@@ -120,60 +123,69 @@ impl World<'_> {
             id: id.clone(),
             process: process.clone(),
             address: Address(id.as_str().into()),
-            sections: told.sections.clone(),
-            max_runs: told.max_runs,
-            watching: Vec::new(),
+            sections: options.sections.clone(),
+            max_runs: options.max_runs,
+            until_idle: options.until_idle,
+            idle: None,
+            woken: None,
+            has_duty: false,
             started: Stamp { lease: Lease(0), wall: Wall(0) },
             seen: Lease(0),
             terms: None,
             shortage: None,
         };
-        let options = banksman_engine::Options {
-            max_runs: told.max_runs.filter(|_| self.mutation() != Some(Mutation::RoomOff)),
-            limits: told.limits,
-            sections: told.sections.clone(),
-            until_idle: told.until_idle,
-            watch: told.watch,
-            max_duration: told.max_duration,
-            checkpoint_interval: told.checkpoint_interval,
-            kill_patience: told.kill_patience,
+        let engine_options = banksman_engine::Options {
+            max_runs: options.max_runs.filter(|_| self.mutation() != Some(Mutation::RoomOff)),
+            limits: options.limits,
+            sections: options.sections.clone(),
+            until_idle: options.until_idle,
+            watch: options.watch,
+            max_duration: options.max_duration,
+            checkpoint_interval: options.checkpoint_interval,
+            kill_patience: options.kill_patience,
             poll: POLL,
             lease: None,
         };
-        self.say(format_args!("runner {id} starts, pid {}, {told:?}", process.pid));
+        self.say(format_args!("runner {id} starts, pid {}, {options:?}", process.pid));
         self.tally.count("runners");
-        self.book.enlist(&id, &process, told.max_runs);
+        self.model.enlist(&id, &process, options.max_runs);
         let runner = Runner {
             id,
             process,
             alive: true,
             back_at: 0,
             paused_until: None,
-            dispatcher: Dispatcher::new(row, options),
+            dispatcher: Dispatcher::new(row, engine_options),
             doing: Doing::Acting,
             mailbox: false,
             change_notifier: false,
             cancelled: false,
             sessions: BTreeMap::new(),
             sweeps: Vec::new(),
-            tellings: Vec::new(),
-            gatherings: Vec::new(),
+            notifications: Vec::new(),
+            guard_checks: Vec::new(),
             offset: 0,
-            told,
+            options,
             may_leave: false,
             roots: Roots::default(),
             passed_over: BTreeSet::new(),
+            is_short: false,
             unread: None,
         };
         if slot < self.runners.len() { self.runners[slot] = runner } else { self.runners.push(runner) }
     }
 
-    /// What a newcomer is told.
-    pub(crate) fn orders(&mut self) -> Told {
+    /// How the next runner is started.
+    pub(crate) fn runner_options(&mut self) -> RunnerOptions {
+        match self.scenario {
+            Scenario::People => return self.options_beside_people(),
+            Scenario::Runners => return self.fleet_options(),
+            Scenario::Locks | Scenario::Queues | Scenario::Backlog => {}
+        }
         let random = &mut self.random;
         let max_runs =
             random.in_thousand(500).then(|| 1 + u32::from(random.in_thousand(500)) + u32::from(random.in_thousand(300)));
-        let sections: Vec<SectionId> = self.book.sections.keys().cloned().collect();
+        let sections: Vec<SectionId> = self.model.sections.keys().cloned().collect();
         let some = !sections.is_empty() && random.in_thousand(150);
         let limit = if random.in_thousand(800) { self.limit } else { [0, 1, 2, 3, 4][random.below(5)] };
         let root_limit = if random.in_thousand(750) { self.root_limit } else { [0, 1, 2][random.below(3)] };
@@ -183,7 +195,7 @@ impl World<'_> {
             max_recoveries: [0, 1, 2, 3][random.below(4)],
             on_exhausted: if random.in_thousand(650) { OnExhausted::Escalate } else { OnExhausted::Fail },
         };
-        Told {
+        RunnerOptions {
             max_runs,
             sections: if some { vec![random.pick(&sections).clone()] } else { Vec::new() },
             until_idle: random.in_thousand(400),
@@ -197,13 +209,14 @@ impl World<'_> {
 
     /// The process of a runner is gone, and all that was in it.
     pub(crate) fn end_runner(&mut self, slot: usize) {
-        let back_at = self.clock.now() + self.random.between(20, 15_000);
+        let most = if self.scenario == Scenario::People { 600 } else { 15_000 };
+        let back_at = self.clock.now() + self.random.between(20, most);
         let runner = &mut self.runners[slot];
         (runner.alive, runner.back_at, runner.paused_until, runner.unread) = (false, back_at, None, None);
         runner.sessions.clear();
         runner.sweeps.clear();
-        runner.tellings.clear();
-        runner.gatherings.clear();
+        runner.notifications.clear();
+        runner.guard_checks.clear();
         let process = runner.process.clone();
         self.machine.exit(&process);
         self.calls.retain(|call| call.from != Sender::Runner(slot) && call.from != Sender::Thread(slot));
@@ -236,11 +249,11 @@ impl World<'_> {
     }
 
     /// A runner hears what came of its call.
-    pub(crate) fn runner_hears(&mut self, slot: usize, heard: HeardAll) {
+    pub(crate) fn on_runner_reply(&mut self, slot: usize, heard: Heard) {
         self.runners[slot].doing = Doing::Acting;
         match heard {
-            HeardAll::Replies(replies) => self.input(slot, RunnerInput::Replies(replies)),
-            HeardAll::Unknown => self.input(slot, RunnerInput::NoReply),
+            Heard::Replies(replies) => self.input(slot, RunnerInput::Replies(replies)),
+            Heard::Unknown => self.input(slot, RunnerInput::NoReply),
         }
     }
 
@@ -254,10 +267,4 @@ impl World<'_> {
     pub(crate) fn lease_of(&self, slot: usize) -> Lease {
         Lease(self.clock.monotonic() + self.runners[slot].offset)
     }
-}
-
-/// What came of all the requests of one call.
-pub(crate) enum HeardAll {
-    Replies(Vec<Reply>),
-    Unknown,
 }

@@ -7,12 +7,12 @@ use banksman_core::resource::semaphore;
 use banksman_core::{HolderId, Name, ProcessId, Span};
 use banksman_engine::Request;
 
-use super::desk::{InFlight, Sender};
-use super::hands::{Hold, Place};
+use super::holds::{Hold, Place};
 use super::outside::{COMMANDS, FILES};
 use super::plans::define_queue;
-use super::world::World;
 use crate::clock::Ms;
+use crate::commit::{InFlight, Sender};
+use crate::world::World;
 
 /// The most slots of a semaphore, and the most that one task needs.
 pub(crate) const TOP_CAPACITY: u32 = 3;
@@ -21,7 +21,7 @@ pub(crate) const TOP_CAPACITY: u32 = 3;
 pub(crate) struct User {
     pub(crate) process: ProcessId,
     next_at: Ms,
-    pub(crate) calling: Option<Wish>,
+    pub(crate) calling: Option<Purpose>,
     pub(crate) holds: Vec<Hold>,
     pub(crate) place: Option<Place>,
     pub(crate) names: u32,
@@ -29,9 +29,9 @@ pub(crate) struct User {
 
 /// What a call is for, if the answer matters.
 #[derive(Debug, Clone)]
-pub(crate) enum Wish {
+pub(crate) enum Purpose {
     Hold(Resource, HolderId),
-    Look(Place),
+    Poll(Place),
     Leave(Place),
     Other,
 }
@@ -107,15 +107,15 @@ impl World<'_> {
             self.set_up_crew();
         }
         for slot in 0..1 + self.random.below(3) {
-            let told = self.orders();
-            self.start_runner(slot, told);
+            let options = self.runner_options();
+            self.start_runner(slot, options);
         }
     }
 
     /// Somebody outside of the simulation calls; nothing goes wrong with that.
     pub(crate) fn operate(&mut self, request: Request) {
         if let Some((_, wakes)) = self.commit(&[InFlight { from: Sender::Nobody, requests: vec![request] }]) {
-            wakes.iter().for_each(|address| self.ring(address));
+            wakes.iter().for_each(|address| self.wake_now(address));
         }
     }
 
@@ -138,15 +138,15 @@ impl World<'_> {
             return;
         }
         if let Some(request) = self.set_limits() {
-            return self.ask_for(index, Wish::Other, request);
+            return self.ask_for(index, Purpose::Other, request);
         }
-        if let Some(request) = self.wish() {
-            self.ask_for(index, Wish::Other, request);
+        if let Some(request) = self.some_request() {
+            self.ask_for(index, Purpose::Other, request);
         }
     }
 
-    pub(crate) fn ask_for(&mut self, index: usize, wish: Wish, request: Request) {
-        self.users[index].calling = Some(wish);
+    pub(crate) fn ask_for(&mut self, index: usize, purpose: Purpose, request: Request) {
+        self.users[index].calling = Some(purpose);
         self.calls.push(InFlight { from: Sender::User(index), requests: vec![request] });
     }
 

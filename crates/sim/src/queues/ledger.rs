@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::queue::{Hold, Input, Outcome, Pushed, Queues, State};
-use banksman_core::{Effect, Epoch, ItemId, Lease, Liveness, Now, Seq, Span, Ticket};
+use banksman_core::{Epoch, ItemId, Lease, Liveness, Now, Span};
 use banksman_engine::{QueueRequest, Reply};
 
 use crate::report::{Checker, Verdict};
+use crate::traced::Note;
 
 /// The outsider's book.
 #[derive(Default)]
@@ -21,17 +22,11 @@ pub(crate) struct Ledger {
     pub(crate) completed: BTreeSet<ItemId>,
     /// The same inputs, decided by the pure core alone.
     pub(crate) model: Queues,
-    seq: i64,
-    ticket: i64,
 }
 
 impl Ledger {
-    pub(crate) fn new() -> Ledger {
-        Ledger { seq: 1, ticket: 1, ..Ledger::default() }
-    }
-
     /// Takes in a committed answer.
-    pub(crate) fn take_in(&mut self, request: &QueueRequest, reply: &Reply, verdict: &mut Verdict) {
+    pub(crate) fn observe(&mut self, request: &QueueRequest, reply: &Reply, note: Note, verdict: &mut Verdict) {
         let Reply::Queue { outcome, at } = reply else { return };
         match (&request.input, outcome) {
             (Input::Push(_), Outcome::Pushed(pushed)) => {
@@ -55,7 +50,7 @@ impl Ledger {
                 self.epoch = self.epoch.max(taken.epoch);
             }
             (Input::Complete(hold), outcome) => {
-                self.judge(hold, matches!(outcome, Outcome::Completed), at.lease, verdict);
+                self.check_hold(hold, matches!(outcome, Outcome::Completed), at.lease, verdict);
                 if *outcome == Outcome::Completed {
                     self.held.remove(&hold.item);
                     verdict
@@ -64,48 +59,43 @@ impl Ledger {
             }
             (Input::Fail { hold, .. }, outcome) => {
                 let worked = matches!(outcome, Outcome::Failed { .. } | Outcome::Dead { .. });
-                self.judge(hold, worked, at.lease, verdict);
+                self.check_hold(hold, worked, at.lease, verdict);
                 if worked {
                     self.held.remove(&hold.item);
                 }
             }
             (Input::Extend(hold, _), outcome) => {
-                self.judge(hold, matches!(outcome, Outcome::Extended { .. }), at.lease, verdict);
+                self.check_hold(hold, matches!(outcome, Outcome::Extended { .. }), at.lease, verdict);
                 if let Outcome::Extended { until } = outcome {
                     self.held.insert(hold.item, (hold.epoch, *until));
                 }
             }
             _ => {}
         }
-        self.compare(request, outcome, *at, verdict);
+        self.compare(request, outcome, note, verdict);
     }
 
     /// Only the last who took an item can do anything with it, and as long as it is his time he is not refused.
-    fn judge(&self, hold: &Hold, worked: bool, at: Lease, verdict: &mut Verdict) {
+    fn check_hold(&self, hold: &Hold, worked: bool, at: Lease, verdict: &mut Verdict) {
         let held = self.held.get(&hold.item);
         let is_last = held.is_some_and(|(epoch, _)| *epoch == hold.epoch);
         let in_time = held.is_some_and(|(_, until)| at < *until);
-        verdict.expect(Checker::Fencing, !worked || is_last, || format!("{hold:?} is stale and worked; the book has {held:?}"));
+        verdict.expect(Checker::Fencing, !worked || is_last, || format!("{hold:?} is stale and worked; the model has {held:?}"));
         verdict.expect(Checker::Fencing, worked || !is_last || !in_time, || format!("{hold:?} was refused in its time"));
     }
 
-    fn compare(&mut self, request: &QueueRequest, outcome: &Outcome, at: banksman_core::Stamp, verdict: &mut Verdict) {
+    fn compare(&mut self, request: &QueueRequest, outcome: &Outcome, note: Note, verdict: &mut Verdict) {
         let dead = request.seen.probes.iter().filter(|(_, liveness)| *liveness == Liveness::Dead);
         let now = Now {
-            seq: Seq(self.seq),
-            ticket: Ticket(self.ticket),
-            lease: at.lease,
-            wall: at.wall,
+            seq: note.seq,
+            ticket: note.ticket,
+            lease: note.lease,
+            wall: note.wall,
             dead: dead.map(|(process, _)| process.clone()).collect(),
             patience: Span::ZERO,
         };
         let step = std::mem::take(&mut self.model).step(&request.queue, request.input.clone(), &now);
         self.model = step.state;
-        let events = step.effects.iter().filter(|effect| matches!(effect, Effect::Emit(_))).count();
-        self.seq += i64::try_from(events).expect("a step has few events");
-        if matches!(&step.outcome, Outcome::Waiting(waiting) if waiting.ticket == now.ticket) {
-            self.ticket += 1;
-        }
         let wanted = step.outcome;
         verdict.expect(Checker::Model, wanted == *outcome, || {
             format!("{:?}: {outcome:?}, but the core says {wanted:?}", request.input)

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use banksman_core::backlog::{Edge, Ended, Runner};
+use banksman_core::backlog::{Edge, RunEndRecord, Runner};
 use banksman_core::guard::{Condition, Guard, GuardAction};
-use banksman_core::pipeline::plan::{Action, Context, Deed, Phase, Plan, Text};
+use banksman_core::pipeline::plan::{Action, Context, Phase, Plan, RunCommand, Text};
 use banksman_core::resource::coordination::{Command, Outcome};
 use banksman_core::resource::grant::{Address, Ask, GrantRequest, WaitingProcess};
 use banksman_core::resource::lock;
 use banksman_core::task::retry::{Marker, OnTimeout, Policy};
-use banksman_core::task::{Ending, OnExhausted, Outcome as Refused, Spec, Watch, Work};
+use banksman_core::task::{OnExhausted, Outcome as Refused, RunEnd, Spec, Watch, Work};
 use banksman_core::{
     Epoch, HolderId, Lease, Limits, Liveness, Name, NoticeKind, ProcessId, RequestId, RunId, RunnerId, SectionId, Span, Stamp,
     TaskId, Ticket, Title, Wall,
@@ -91,7 +91,7 @@ fn a_place_lasts_for_as_long_as_its_waiter_looks() {
     ask(&mut store, acquire("second", "r2", 2));
     for _ in 0..5 {
         clock.0.fetch_add(PLACE.as_ms() / 2, Ordering::Relaxed);
-        let outcome = ask(&mut store, lock::Input::Look { ticket: Ticket(1) });
+        let outcome = ask(&mut store, lock::Input::Poll { ticket: Ticket(1) });
         assert!(matches!(outcome, lock::Outcome::Waiting(_)), "{outcome:?}");
     }
 }
@@ -119,7 +119,10 @@ fn runner_with(name: &str, pid: i32, change: impl FnOnce(&mut Options)) -> Dispa
         address: Address(name.into()),
         sections: Vec::new(),
         max_runs: Some(1),
-        watching: Vec::new(),
+        until_idle: false,
+        idle: None,
+        woken: None,
+        has_duty: false,
         started: Stamp::default(),
         seen: Lease(0),
         terms: None,
@@ -222,8 +225,8 @@ fn is_free(store: &mut Store, name: &str) -> bool {
     lock.is_none_or(|lock| lock.state == lock::State::Free)
 }
 
-fn exited(code: i32) -> Ended {
-    Ended::new(Ending::Exited(code), Wall(0), None)
+fn exited(code: i32) -> RunEndRecord {
+    RunEndRecord::new(RunEnd::Exited(code), Wall(0), None)
 }
 
 /// A store with an exclusive section and two tasks in it.
@@ -323,26 +326,26 @@ fn what_could_not_be_told_is_told_later() {
     one.on(RunnerInput::Ended(begun[0].clone(), exited(1)), Lease(0));
     let advice = drive_at(&mut store, &mut one, Lease(0));
     let mut notices = advice.into_iter().filter_map(|advice| match advice {
-        RunnerAction::Notify(errand, notice) => Some((errand, notice.kind)),
+        RunnerAction::Notify(command, notice) => Some((command, notice.kind)),
         _ => None,
     });
-    let (errand, _) = notices.find(|(_, kind)| *kind == NoticeKind::TaskFailed).expect("people are told that it has failed");
+    let (command, _) = notices.find(|(_, kind)| *kind == NoticeKind::TaskFailed).expect("people are told that it has failed");
     // That nothing is left to do is told, too, and without any trouble.
     notices.for_each(|(other, _)| one.on(RunnerInput::CommandDone(other, Ok(())), Lease(0)));
-    one.on(RunnerInput::CommandDone(errand, Err("nobody answers".into())), Lease(0));
+    one.on(RunnerInput::CommandDone(command, Err("nobody answers".into())), Lease(0));
     let advice = drive_at(&mut store, &mut one, Lease(0));
     assert!(matches!(advice.last(), Some(RunnerAction::Sleep { .. })), "it waits: {advice:?}");
     clock.0.fetch_add(1_000, Ordering::Relaxed);
     let advice = drive_at(&mut store, &mut one, Lease(1_000));
-    assert!(matches!(advice.first(), Some(RunnerAction::Notify(again, _)) if *again == errand), "{advice:?}");
-    one.on(RunnerInput::CommandDone(errand, Ok(())), Lease(0));
+    assert!(matches!(advice.first(), Some(RunnerAction::Notify(again, _)) if *again == command), "{advice:?}");
+    one.on(RunnerInput::CommandDone(command, Ok(())), Lease(0));
     assert!(matches!(drive_at(&mut store, &mut one, Lease(1_000))[..], [RunnerAction::Done]));
 }
 
 /// A loop with a rest.
 fn policy() -> Policy {
     Policy {
-        max_restarts: std::num::NonZeroU32::new(9).expect("not zero"),
+        max_attempts: std::num::NonZeroU32::new(9).expect("not zero"),
         delay: Span::from_secs(9),
         child_wait: Span::ZERO,
         on_children_timeout: OnTimeout::Warn,
@@ -419,7 +422,7 @@ fn a_root_that_was_refused_keeps_its_turn() {
 fn start_pipeline(store: &mut Store, id: &str, guard: Option<Condition>) {
     let phase = |name: &str, pre: Vec<Guard>| Phase {
         pre,
-        ..Phase::new(Name::new(name).expect("a good name"), Action::Do(Deed::Run("true".into())))
+        ..Phase::new(Name::new(name).expect("a good name"), Action::Do(RunCommand::Run("true".into())))
     };
     let guard = guard.map(|condition| Guard {
         name: Name::new("free").expect("a good name"),
@@ -430,7 +433,7 @@ fn start_pipeline(store: &mut Store, id: &str, guard: Option<Condition>) {
     });
     let phases = vec![phase("first", Vec::new()), phase("second", guard.into_iter().collect())];
     let vars = [("lock".into(), Some("a".into()))].into();
-    let plan = Plan { runbook: "book".into(), name: Name::new("way").expect("a good name"), vars, phases };
+    let plan = Plan { runbook: "book".into(), name: Name::new("way").expect("a good name"), vars, phases, land: None };
     let context = plan.bind(Context::new()).expect("it has a default");
     let spec = Spec { work: Some(Work::Pipeline(Arc::new(plan))), ..spec(id, None, 0) };
     let start = Start { id: task(id), spec, depends_on: Vec::new(), context, by: None };

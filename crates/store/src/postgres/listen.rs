@@ -1,4 +1,4 @@
-//! Hearing what the server notifies: one connection and one thread per process, however many wait.
+//! Hearing what the server notifies: one connection and one thread per process, however many wait; for runners one per folder.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,35 +14,44 @@ use crate::error::StoreError;
 /// Listens on one channel and wakes those who subscribed to a key.
 pub struct Listener {
     channel: String,
-    ears: Arc<Mutex<Ears>>,
+    listeners: Arc<Mutex<Listeners>>,
 }
 
 /// Whom to wake, by key; the empty key hears everything.
 #[derive(Default)]
-struct Ears {
+struct Listeners {
     subscribers: BTreeMap<String, OwnedFd>,
     /// Nobody is left to hear anything.
     closed: bool,
 }
 
-/// A place that becomes readable when its key is called. It is given up with this value.
+/// Somebody who is woken when a key is called. It is given up with this value.
 pub struct Subscription {
     key: String,
+    listeners: Arc<Mutex<Listeners>>,
+}
+
+/// A place that becomes readable when anything is called.
+pub struct ChangeSubscription {
     read: OwnedFd,
-    ears: Arc<Mutex<Ears>>,
+    _subscription: Subscription,
 }
 
 impl Listener {
     /// Starts to listen. Returns once the server has confirmed, so that nothing is missed from then on.
     pub fn start(server: &Server, channel: String) -> Result<Listener, StoreError> {
-        let ears = Arc::new(Mutex::new(Ears::default()));
+        let listeners = Arc::new(Mutex::new(Listeners::default()));
         let (ready, started) = std::sync::mpsc::channel();
-        let (server, heard, name) = (server.clone(), Arc::clone(&ears), channel.clone());
+        let (server, heard, name) = (server.clone(), Arc::clone(&listeners), channel.clone());
         let run = move || {
             let mut ready = Some(ready);
             let Ok(runtime) = connect::runtime() else { return };
             while !lock(&heard).closed {
-                let result = runtime.block_on(listen(&server, &name, &heard, &mut ready));
+                let call = |call: Heard<'_>| match call {
+                    Heard::Key(key) => lock(&heard).call(key),
+                    Heard::Anything => lock(&heard).call_all(),
+                };
+                let result = runtime.block_on(listen(&server, &name, call, &mut ready));
                 if let (Err(error), Some(ready)) = (result, &ready) {
                     // Nobody waits for the first try any more if this fails, and then there is nothing to tell.
                     ready.send(Err(error)).ok();
@@ -53,7 +62,27 @@ impl Listener {
         };
         std::thread::Builder::new().name("banksman-listen".into()).spawn(run).map_err(StoreError::io)?;
         started.recv().unwrap_or(Err(StoreError::Stalled))?;
-        Ok(Listener { channel, ears })
+        Ok(Listener { channel, listeners })
+    }
+
+    /// Listens for as long as the process lives, in a thread, once `turn` has returned: one process listens for many. `call` hears of every
+    /// key.
+    pub fn relay(
+        server: &Server,
+        channel: String,
+        turn: impl FnOnce() -> bool + Send + 'static,
+        call: impl Fn(Heard<'_>) + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let server = server.clone();
+        let run = move || {
+            let Some(runtime) = turn().then(|| connect::runtime().ok()).flatten() else { return };
+            loop {
+                // Whatever it was: the next try comes, and until then those who wait look by themselves now and then.
+                runtime.block_on(listen(&server, &channel, &call, &mut None)).ok();
+                connect::pause(std::time::Duration::from_millis(200));
+            }
+        };
+        std::thread::Builder::new().name("banksman-relay".into()).spawn(run).map(drop).map_err(StoreError::io)
     }
 
     /// The follower's ear: hears every event of a project.
@@ -61,11 +90,16 @@ impl Listener {
         Listener::start(server, super::change_channel(project))
     }
 
-    /// Subscribes to a key. Its address is `CHANNEL/KEY`.
-    pub fn subscribe(&self, key: &str) -> Result<Subscription, StoreError> {
+    /// Writes to a descriptor, which must not block, whenever a key is called.
+    pub fn subscribe(&self, key: &str, wake: OwnedFd) -> Subscription {
+        lock(&self.listeners).subscribers.insert(key.to_owned(), wake);
+        Subscription { key: key.to_owned(), listeners: Arc::clone(&self.listeners) }
+    }
+
+    /// Subscribes to everything.
+    pub fn changes(&self) -> Result<ChangeSubscription, StoreError> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(|error| StoreError::io(error.into()))?;
-        lock(&self.ears).subscribers.insert(key.to_owned(), write);
-        Ok(Subscription { key: key.to_owned(), read, ears: Arc::clone(&self.ears) })
+        Ok(ChangeSubscription { read, _subscription: self.subscribe("", write) })
     }
 
     /// The channel it listens on.
@@ -77,11 +111,11 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         // The thread ends with the process, or at its next reconnection; it costs nothing until then.
-        lock(&self.ears).closed = true;
+        lock(&self.listeners).closed = true;
     }
 }
 
-impl Subscription {
+impl ChangeSubscription {
     /// Takes out what has been heard so far.
     pub fn empty(&self) {
         let mut bytes = [0u8; 64];
@@ -89,7 +123,7 @@ impl Subscription {
     }
 }
 
-impl AsFd for Subscription {
+impl AsFd for ChangeSubscription {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.read.as_fd()
     }
@@ -97,14 +131,23 @@ impl AsFd for Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        lock(&self.ears).subscribers.remove(&self.key);
+        lock(&self.listeners).subscribers.remove(&self.key);
     }
+}
+
+/// What was heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard<'a> {
+    /// This key was called.
+    Key(&'a str),
+    /// It has just begun to listen: everybody may have been called before.
+    Anything,
 }
 
 type Ready = Option<std::sync::mpsc::Sender<Result<(), StoreError>>>;
 
 /// Listens until the connection breaks. After a break something may have been missed, so everybody is woken once.
-async fn listen(server: &Server, channel: &str, ears: &Mutex<Ears>, ready: &mut Ready) -> Result<(), StoreError> {
+async fn listen(server: &Server, channel: &str, call: impl Fn(Heard<'_>), ready: &mut Ready) -> Result<(), StoreError> {
     let (client, mut messages) = server.connect().await?;
     let command = format!("LISTEN \"{channel}\"");
     let listening = client.batch_execute(&command);
@@ -117,7 +160,7 @@ async fn listen(server: &Server, channel: &str, ears: &Mutex<Ears>, ready: &mut 
                 if done.is_err() {
                     return std::task::Poll::Ready(None);
                 }
-                lock(ears).call_all();
+                call(Heard::Anything);
                 if let Some(ready) = ready.take() {
                     ready.send(Ok(())).ok();
                 }
@@ -125,15 +168,15 @@ async fn listen(server: &Server, channel: &str, ears: &Mutex<Ears>, ready: &mut 
             messages.as_mut().poll_next(context)
         });
         match next.await {
-            Some(Ok(AsyncMessage::Notification(notification))) => lock(ears).call(notification.payload()),
+            Some(Ok(AsyncMessage::Notification(notification))) => call(Heard::Key(notification.payload())),
             Some(Ok(_)) => {}
-            Some(Err(error)) => return Err(super::judge(error)),
+            Some(Err(error)) => return Err(super::classify(error)),
             None => return Ok(()),
         }
     }
 }
 
-impl Ears {
+impl Listeners {
     fn call(&self, key: &str) {
         let named = self.subscribers.get(key).filter(|_| !key.is_empty());
         named.into_iter().chain(self.subscribers.get("")).for_each(poke);
@@ -149,6 +192,6 @@ fn poke(pipe: &OwnedFd) {
     rustix::io::write(pipe, b"!").ok();
 }
 
-fn lock(ears: &Mutex<Ears>) -> MutexGuard<'_, Ears> {
-    ears.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(listeners: &Mutex<Listeners>) -> MutexGuard<'_, Listeners> {
+    listeners.lock().unwrap_or_else(PoisonError::into_inner)
 }

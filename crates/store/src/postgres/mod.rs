@@ -16,12 +16,13 @@ use tokio::runtime::Runtime;
 use tokio_postgres::error::SqlState;
 
 pub use connect::Server;
-pub use listen::{Listener, Subscription};
+pub use listen::{ChangeSubscription, Heard, Listener, Subscription};
 pub use open::{create, exists, occupant, open, open_reader, open_retired, remove};
 
 use crate::backend::Backend;
 use crate::compact::Size;
 use crate::error::StoreError;
+use crate::reader::ServerUsage;
 use crate::tables::projects::Statement;
 use crate::value::{Query, Rows};
 use session::Session;
@@ -112,7 +113,7 @@ impl Backend for Postgres {
                 decoded
             }
             Err(error) => {
-                let error = judge(error);
+                let error = classify(error);
                 self.transaction = Some(String::new());
                 self.roll_back();
                 Err(error)
@@ -120,14 +121,20 @@ impl Backend for Postgres {
         }
     }
 
+    fn query(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
+        let (runtime, session) = (&self.runtime, self.session.as_mut().expect("a transaction has a session"));
+        let answers = runtime.block_on(session.query(queries)).map_err(classify)?;
+        answers.into_iter().map(session::decode).collect()
+    }
+
     fn stay(&mut self) -> Result<(), StoreError> {
         let (runtime, session) = (&self.runtime, self.session.as_mut().expect("a transaction has a session"));
-        runtime.block_on(session.stay()).map_err(judge)
+        runtime.block_on(session.stay()).map_err(classify)
     }
 
     fn write(&mut self, writes: &[Query<'_>]) -> Result<(), StoreError> {
         let (runtime, session) = (&self.runtime, self.session.as_mut().expect("a transaction has a session"));
-        runtime.block_on(session.write(writes)).map_err(judge)
+        runtime.block_on(session.write(writes)).map_err(classify)
     }
 
     fn commit(&mut self, writes: &[Query<'_>]) -> Result<(), StoreError> {
@@ -136,7 +143,7 @@ impl Backend for Postgres {
         match runtime.block_on(session.commit(writes)) {
             Ok(()) => Ok(()),
             // The server has answered: the transaction is undone.
-            Err(error) if error.code().is_some() && !is_shutdown(&error) => Err(judge(error)),
+            Err(error) if error.code().is_some() && !is_shutdown(&error) => Err(classify(error)),
             Err(error) => {
                 self.session = None;
                 self.resolve(&transaction, error)
@@ -147,10 +154,8 @@ impl Backend for Postgres {
     fn roll_back(&mut self) {
         if self.transaction.take().is_some()
             && let Some(session) = &self.session
-            && self.runtime.block_on(session.roll_back()).is_err()
         {
-            // A connection that is gone takes its transaction with it.
-            self.session = None;
+            self.runtime.block_on(session.roll_back());
         }
     }
 
@@ -162,7 +167,7 @@ impl Backend for Postgres {
                 Ok(answers) => return answers.into_iter().map(session::decode).collect(),
                 Err(error) => {
                     self.session = None;
-                    broken = Some(judge(error));
+                    broken = Some(classify(error));
                     if !matches!(broken, Some(StoreError::Disconnected { .. })) {
                         break;
                     }
@@ -179,11 +184,16 @@ impl Backend for Postgres {
     fn ring(&mut self, project: i64) -> Result<(), StoreError> {
         let (runtime, session) = self.session()?;
         let query = Query::new(Statement::Notify, [change_channel(project).into(), "".into()]);
-        runtime.block_on(session.read(&[query])).map_err(judge).map(drop)
+        runtime.block_on(session.read(&[query])).map_err(classify).map(drop)
     }
 
     fn tidy(&mut self, _quiet: bool) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    fn analyze(&mut self) -> Result<(), StoreError> {
+        let (runtime, session) = self.session()?;
+        runtime.block_on(session.client().batch_execute("ANALYZE tasks, edges, events")).map_err(classify)
     }
 
     /// The server looks after its own files; what can be asked from here is that the tables can be read.
@@ -191,10 +201,21 @@ impl Backend for Postgres {
         self.read(&crate::load::plan_all(self.project)).map(|_| Vec::new())
     }
 
+    fn server_usage(&mut self) -> Result<Option<ServerUsage>, StoreError> {
+        let (runtime, session) = self.session()?;
+        let [connections, max_connections, notification_queue] = runtime.block_on(session.usage()).map_err(classify)?;
+        Ok(Some(ServerUsage { connections, max_connections, notification_queue }))
+    }
+
+    fn clear(&mut self, project: i64, lease: i64, boot: &str) -> Result<(), StoreError> {
+        let (runtime, session) = self.session()?;
+        runtime.block_on(open::clear(session.client(), project, lease, boot))
+    }
+
     /// Of the log and its baseline, which all projects of the database share. What is free in them is not cheap to know.
     fn size(&mut self) -> Result<Size, StoreError> {
         let (runtime, session) = self.session()?;
-        let bytes = runtime.block_on(session.log_size()).map_err(judge)?;
+        let bytes = runtime.block_on(session.log_size()).map_err(classify)?;
         Ok(Size { bytes: bytes.try_into().map_err(StoreError::corrupt)?, free: None })
     }
 }
@@ -205,7 +226,7 @@ fn change_channel(project: i64) -> String {
 }
 
 /// Sorts errors of the server by what they mean for the caller.
-fn judge(error: tokio_postgres::Error) -> StoreError {
+fn classify(error: tokio_postgres::Error) -> StoreError {
     let code = error.code().cloned();
     let shutdown = is_shutdown(&error);
     let source = Arc::new(std::io::Error::other(connect::chain(&error)));

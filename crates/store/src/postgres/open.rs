@@ -4,7 +4,7 @@ use tokio_postgres::Client;
 
 use super::connect::{self, Server};
 use super::session::{LOCK_SPACE, Session};
-use super::{Postgres, judge};
+use super::{Postgres, classify};
 use crate::dialect;
 use crate::error::StoreError;
 use crate::identity::StoreId;
@@ -22,20 +22,20 @@ pub fn create(server: &Server, id: &str, store_id: &StoreId) -> Result<(), Store
     with_session(server, async |session| {
         let client = session.client();
         require_version(client).await?;
-        client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({MIGRATION})")).await.map_err(judge)?;
+        client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({MIGRATION})")).await.map_err(classify)?;
         if version(client).await?.is_none() {
-            client.batch_execute("CREATE SCHEMA IF NOT EXISTS banksman").await.map_err(judge)?;
+            client.batch_execute("CREATE SCHEMA IF NOT EXISTS banksman").await.map_err(classify)?;
         }
         migrate(client).await?;
-        let known = client.query_opt("SELECT project FROM projects WHERE id = $1", &[&id]).await.map_err(judge)?;
+        let known = client.query_opt("SELECT project FROM projects WHERE id = $1", &[&id]).await.map_err(classify)?;
         if known.is_some() {
             return Err(StoreError::Exists { place: server.shown().to_owned() });
         }
         // Lease time is the server's clock; it needs no base and no boot.
         let insert = "INSERT INTO projects (project, id, seq, ticket, lease, lease_base, boot, store_id) \
                       SELECT coalesce(max(project), 0) + 1, $1, 0, 0, 0, 0, '', $2 FROM projects";
-        client.execute(insert, &[&id, &store_id.as_str()]).await.map_err(judge)?;
-        client.batch_execute("COMMIT").await.map_err(judge)
+        client.execute(insert, &[&id, &store_id.as_str()]).await.map_err(classify)?;
+        client.batch_execute("COMMIT").await.map_err(classify)
     })
 }
 
@@ -48,29 +48,45 @@ pub fn exists(server: &Server, id: &str) -> Result<bool, StoreError> {
             Some(found) if found > VERSION => return Err(StoreError::Newer { found, known: VERSION }),
             Some(_) => {}
         }
-        let row = client.query_opt("SELECT 1 FROM projects WHERE id = $1", &[&id]).await.map_err(judge)?;
+        let row = client.query_opt("SELECT 1 FROM projects WHERE id = $1", &[&id]).await.map_err(classify)?;
         Ok(row.is_some())
     })
 }
 
 /// Removes a project that is not in use: one that was just made and holds nothing, or one that says that it is elsewhere.
 pub fn remove(server: &Server, id: &str) -> Result<(), StoreError> {
-    let tables = "SELECT table_name::text FROM information_schema.columns WHERE table_schema = 'banksman' AND column_name = 'project' \
-                  ORDER BY table_name IN ('projects', 'semaphores'), table_name = 'projects'";
     with_session(server, async |session| {
         let client = session.client();
         let unused = "SELECT project FROM projects WHERE id = $1 AND (seq = 0 OR moved_to IS NOT NULL) FOR UPDATE";
-        client.batch_execute("BEGIN").await.map_err(judge)?;
-        if let Some(row) = client.query_opt(unused, &[&id]).await.map_err(judge)? {
-            let project: i64 = row.get(0);
-            // What others refer to comes last.
-            for table in client.query(tables, &[]).await.map_err(judge)? {
-                let delete = format!("DELETE FROM {} WHERE project = $1", table.get::<_, String>(0));
-                client.execute(&delete, &[&project]).await.map_err(judge)?;
-            }
+        client.batch_execute("BEGIN").await.map_err(classify)?;
+        if let Some(row) = client.query_opt(unused, &[&id]).await.map_err(classify)? {
+            delete_rows(client, row.get(0)).await?;
         }
-        client.batch_execute("COMMIT").await.map_err(judge)
+        client.batch_execute("COMMIT").await.map_err(classify)
     })
+}
+
+/// Deletes all rows of a project. What others refer to comes last.
+async fn delete_rows(client: &Client, project: i64) -> Result<(), StoreError> {
+    let tables = "SELECT table_name::text FROM information_schema.columns WHERE table_schema = 'banksman' AND column_name = 'project' \
+                  ORDER BY table_name IN ('projects', 'semaphores'), table_name = 'projects'";
+    for table in client.query(tables, &[]).await.map_err(classify)? {
+        let delete = format!("DELETE FROM {} WHERE project = $1", table.get::<_, String>(0));
+        client.execute(&delete, &[&project]).await.map_err(classify)?;
+    }
+    Ok(())
+}
+
+/// Removes all rows of a project but its own, which starts anew.
+pub(super) async fn clear(client: &Client, project: i64, lease: i64, boot: &str) -> Result<(), StoreError> {
+    client.batch_execute("BEGIN").await.map_err(classify)?;
+    let own = client.query_one("SELECT id, store_id FROM projects WHERE project = $1", &[&project]).await.map_err(classify)?;
+    delete_rows(client, project).await?;
+    let insert =
+        "INSERT INTO projects (project, id, seq, ticket, lease, lease_base, boot, store_id) VALUES ($1, $2, 0, 0, $3, 0, $4, $5)";
+    let (id, store_id): (String, Option<String>) = (own.get(0), own.get(1));
+    client.execute(insert, &[&project, &id, &lease, &boot, &store_id]).await.map_err(classify)?;
+    client.batch_execute("COMMIT").await.map_err(classify)
 }
 
 /// Opens the project `id` for writing.
@@ -99,7 +115,7 @@ pub fn occupant(server: &Server, id: &str) -> Option<Occupant> {
                     JOIN pg_stat_activity a ON a.pid = l.pid JOIN projects p ON p.id = $1 \
                     WHERE l.locktype = 'advisory' AND l.granted AND a.datname = current_database() AND l.classid::bigint = $2 AND l.objid::bigint = p.project";
     let row = with_session(server, async |session| {
-        session.client().query_opt(question, &[&id, &(LOCK_SPACE >> 32)]).await.map_err(judge)
+        session.client().query_opt(question, &[&id, &(LOCK_SPACE >> 32)]).await.map_err(classify)
     });
     let row = row.ok().flatten()?;
     let state = match row.get::<_, String>(2).as_str() {
@@ -128,12 +144,12 @@ fn find(server: &Server, id: &str, may_migrate: bool) -> Result<(Postgres, Optio
             Some(VERSION) => {}
             Some(found) if found > VERSION || !may_migrate => return Err(StoreError::Newer { found, known: VERSION }),
             Some(_) => {
-                client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({MIGRATION})")).await.map_err(judge)?;
+                client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({MIGRATION})")).await.map_err(classify)?;
                 migrate(client).await?;
-                client.batch_execute("COMMIT").await.map_err(judge)?;
+                client.batch_execute("COMMIT").await.map_err(classify)?;
             }
         }
-        let row = client.query_opt("SELECT project, moved_to FROM projects WHERE id = $1", &[&id]).await.map_err(judge)?;
+        let row = client.query_opt("SELECT project, moved_to FROM projects WHERE id = $1", &[&id]).await.map_err(classify)?;
         let row = row.ok_or_else(missing)?;
         Ok((row.get(0), row.get(1), session))
     })?;
@@ -142,11 +158,11 @@ fn find(server: &Server, id: &str, may_migrate: bool) -> Result<(Postgres, Optio
 
 /// The schema number; `None` if there are no tables of ours.
 async fn version(client: &Client) -> Result<Option<i64>, StoreError> {
-    let there = client.query_one("SELECT to_regclass('banksman.store') IS NOT NULL", &[]).await.map_err(judge)?;
+    let there = client.query_one("SELECT to_regclass('banksman.store') IS NOT NULL", &[]).await.map_err(classify)?;
     if !there.get::<_, bool>(0) {
         return Ok(None);
     }
-    let row = client.query_one("SELECT max(version) FROM store", &[]).await.map_err(judge)?;
+    let row = client.query_one("SELECT max(version) FROM store", &[]).await.map_err(classify)?;
     Ok(row.get(0))
 }
 
@@ -158,14 +174,14 @@ async fn migrate(client: &Client) -> Result<(), StoreError> {
     }
     let done = usize::try_from(found).map_err(StoreError::corrupt)?;
     for migration in &MIGRATIONS[done..] {
-        client.batch_execute(&dialect::postgres(migration)).await.map_err(judge)?;
+        client.batch_execute(&dialect::postgres(migration)).await.map_err(classify)?;
     }
     Ok(())
 }
 
 async fn require_version(client: &Client) -> Result<(), StoreError> {
     let row = client.query_one("SELECT current_setting('server_version_num')::int, current_setting('server_version')", &[]).await;
-    let row = row.map_err(judge)?;
+    let row = row.map_err(classify)?;
     if row.get::<_, i32>(0) >= 130_000 { Ok(()) } else { Err(StoreError::TooOld { found: row.get(1) }) }
 }
 

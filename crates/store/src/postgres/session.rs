@@ -1,7 +1,10 @@
 //! One connection: prepared statements, and requests that travel together.
 
+use std::pin::pin;
+use std::task::Poll;
+
 use futures_util::StreamExt as _;
-use futures_util::future::try_join_all;
+use futures_util::future::{poll_fn, try_join_all};
 use tokio_postgres::types::{IsNull, ToSql, Type, private::BytesMut};
 use tokio_postgres::{Client, Error};
 
@@ -17,11 +20,12 @@ use crate::value::{Query, Row, Rows, Value};
 pub(super) const LOCK_SPACE: i64 = 0x424b_534d << 32;
 
 /// What every connection starts with. A process that is stopped inside the writer lock is thrown out by the server after a
-/// while, and an acknowledged commit must be on disk whatever the server's default is. Plans are kept, so they must not
-/// be made for tables that happen to be small: a scan would read every dead version of a row that changes all the time.
+/// while, and an acknowledged commit must be on disk whatever the server's default is. Plans are made once and kept, so they must not
+/// be made for tables that happen to be small: a scan would read every dead version of a row that changes all the time. No
+/// statement runs for so long that compiling it would pay.
 const SETTINGS: &str = "SET search_path = banksman; SET synchronous_commit = on; \
                         SET idle_in_transaction_session_timeout = '15s'; SET lock_timeout = '2s'; \
-                        SET enable_seqscan = off";
+                        SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan; SET jit = off";
 
 pub(super) struct Session {
     client: Client,
@@ -34,8 +38,10 @@ impl Session {
         let (client, mut messages) = server.connect().await?;
         // The connection is driven whenever this thread waits for an answer. Its end is seen by the next request.
         tokio::spawn(async move { while let Some(Ok(_)) = messages.next().await {} });
-        client.batch_execute(SETTINGS).await.map_err(super::judge)?;
-        let tx = client.prepare("SELECT pg_advisory_xact_lock($1), pg_current_xact_id()::text").await.map_err(super::judge)?;
+        let tx = client.prepare("SELECT pg_advisory_xact_lock($1), pg_current_xact_id()::text");
+        let (settings, tx) = futures_util::future::join(client.batch_execute(SETTINGS), tx).await;
+        settings.map_err(super::classify)?;
+        let tx = tx.map_err(super::classify)?;
         Ok(Session { client, tx, prepared: vec![None; Statement::COUNT] })
     }
 
@@ -67,6 +73,12 @@ impl Session {
         Ok((id.unwrap_or_default(), loads?))
     }
 
+    /// Answers in the open transaction.
+    pub(super) async fn query(&mut self, queries: &[Query<'_>]) -> Result<Vec<Vec<tokio_postgres::Row>>, Error> {
+        self.prepare(queries).await?;
+        self.answers(queries).await
+    }
+
     /// Lets the open transaction be idle.
     pub(super) async fn stay(&self) -> Result<(), Error> {
         self.client.batch_execute("SET LOCAL idle_in_transaction_session_timeout = 0").await
@@ -86,8 +98,18 @@ impl Session {
         commit
     }
 
-    pub(super) async fn roll_back(&self) -> Result<(), Error> {
-        self.client.batch_execute("ROLLBACK").await
+    /// Undoes the transaction, and so lets others write, without waiting for the answer: whatever is asked next comes after it on the same
+    /// connection, and a connection that is gone takes its transaction with it.
+    pub(super) async fn roll_back(&self) {
+        let mut roll_back = pin!(self.client.batch_execute("ROLLBACK"));
+        // The first look at it hands it to the connection, which sends it as soon as this future lets it run.
+        poll_fn(|context| {
+            // What becomes of it is seen by the next request.
+            let _unanswered = roll_back.as_mut().poll(context);
+            Poll::Ready(())
+        })
+        .await;
+        tokio::task::yield_now().await;
     }
 
     /// Answers from one moment.
@@ -107,10 +129,19 @@ impl Session {
         self.client.query_one(question, &[]).await?.try_get(0)
     }
 
+    /// How many are connected, how many may be, and how full the queue of notifications is in percent.
+    pub(super) async fn usage(&self) -> Result<[u32; 3], Error> {
+        let question = "SELECT (SELECT sum(numbackends) FROM pg_stat_database)::int8, (current_setting('max_connections')::int \
+                        - current_setting('superuser_reserved_connections')::int)::int8, (pg_notification_queue_usage() * 100)::int8";
+        let row = self.client.query_one(question, &[]).await?;
+        let number = |column| Ok(u32::try_from(row.try_get::<_, i64>(column)?).unwrap_or(0));
+        Ok([number(0)?, number(1)?, number(2)?])
+    }
+
     /// How a transaction ended: `committed`, `aborted`, `in progress`, or `None` if that is forgotten.
     pub(super) async fn status(&self, transaction: &str) -> Result<Option<String>, StoreError> {
         let row = self.client.query_one("SELECT pg_xact_status($1::text::xid8)", &[&transaction]).await;
-        row.and_then(|row| row.try_get(0)).map_err(super::judge)
+        row.and_then(|row| row.try_get(0)).map_err(super::classify)
     }
 
     /// The rows that answer each query. Those of all locks stand in the place of the first of them: a row says itself
@@ -150,12 +181,18 @@ impl Session {
         events.map(drop)
     }
 
+    /// Prepares the statements that this connection meets for the first time, in one round trip.
     async fn prepare(&mut self, queries: &[Query<'_>]) -> Result<(), Error> {
-        for query in queries {
-            let slot = &mut self.prepared[query.statement.index()];
-            if slot.is_none() {
-                *slot = Some(self.client.prepare(&text(query.statement)).await?);
+        let mut missing: Vec<Statement> = Vec::new();
+        for statement in queries.iter().map(|query| query.statement) {
+            if self.prepared[statement.index()].is_none() && !missing.contains(&statement) {
+                missing.push(statement);
             }
+        }
+        let texts: Vec<String> = missing.iter().map(|statement| text(*statement)).collect();
+        let prepared = try_join_all(texts.iter().map(|text| self.client.prepare(text))).await?;
+        for (statement, prepared) in missing.into_iter().zip(prepared) {
+            self.prepared[statement.index()] = Some(prepared);
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ mod writer_lock;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -22,6 +23,7 @@ use crate::backend::Backend;
 use crate::compact::Size;
 use crate::dialect;
 use crate::error::StoreError;
+use crate::reader::ServerUsage;
 use crate::tables;
 use crate::value::{Query, Row, Rows, Value};
 use writer_lock::{Stay, WriterLock};
@@ -31,6 +33,12 @@ const CHECKPOINT_WHEN_QUIET: i32 = 1_000;
 
 /// Log pages after which those who wait must wait for a checkpoint too.
 const CHECKPOINT_ANYWAY: i32 = 8_000;
+
+/// Bytes of the log from which on the last process that leaves copies it: every process that comes alone reads all of it first.
+const CHECKPOINT_WHEN_LEAVING: u64 = 256 * 1_024;
+
+/// How often the last event is written down: a store that has gone back has lost more than a moment.
+const RECORD_EVERY: Duration = Duration::from_millis(10);
 
 /// The statements beside those of `Statement` that are kept prepared: the begins and ends of transactions.
 const TRANSACTION_STATEMENTS: usize = 8;
@@ -46,6 +54,10 @@ pub(crate) struct Sqlite {
     store_id: Option<String>,
     /// A commit has failed: what this connection believes may be wrong, so it is opened anew before the next use.
     doubtful: bool,
+    /// When the last event was written down by this connection.
+    recorded: Option<Instant>,
+    /// The last event that was not.
+    unrecorded: Option<i64>,
 }
 
 impl Sqlite {
@@ -59,7 +71,8 @@ impl Sqlite {
         // Without this promise, clearing the parameters of a cached SELECT makes SQLite parse and plan it anew at every use.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.set_prepared_statement_cache_capacity(tables::Statement::COUNT + TRANSACTION_STATEMENTS);
-        Ok(Sqlite { connection, writer_lock, log_pages, path, store_id: None, doubtful: false })
+        let (store_id, doubtful, recorded, unrecorded) = (None, false, None, None);
+        Ok(Sqlite { connection, writer_lock, log_pages, path, store_id, doubtful, recorded, unrecorded })
     }
 
     fn answer(&self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
@@ -82,12 +95,29 @@ impl Sqlite {
         Ok(())
     }
 
-    /// Writes down the last event, while this process still holds the writer lock.
-    fn record(&self, writes: &[Query<'_>]) {
+    /// Writes down the last event, while this process still holds the writer lock; not after every one of many.
+    fn record(&mut self, writes: &[Query<'_>]) {
         let row = writes.iter().rev().find(|query| query.statement == tables::projects::Statement::Update.whole());
-        let event = row.and_then(|row| row.params.get(1)?.as_int());
-        if let (Some(writer_lock), Some(store), Some(event)) = (&self.writer_lock, &self.store_id, event) {
+        self.unrecorded = row.and_then(|row| row.params.get(1)?.as_int()).or(self.unrecorded);
+        if self.recorded.is_none_or(|recorded| recorded.elapsed() >= RECORD_EVERY) {
+            self.record_now();
+        }
+    }
+
+    fn record_now(&mut self) {
+        if let (Some(writer_lock), Some(store), Some(event)) = (&self.writer_lock, &self.store_id, self.unrecorded.take()) {
             writer_lock.record(store, event);
+            self.recorded = Some(Instant::now());
+        }
+    }
+
+    /// Writes down the last event before this connection leaves. If another process writes right now, that one does it.
+    fn record_the_last(&mut self) {
+        let (Some(event), Some(store)) = (self.unrecorded, &self.store_id) else { return };
+        let Some(lock) = self.writer_lock.as_mut().filter(|lock| lock.recorded(store) < Some(event)) else { return };
+        if lock.try_enter().unwrap_or(false) {
+            self.record_now();
+            self.unlock_writer();
         }
     }
 
@@ -106,10 +136,25 @@ impl Sqlite {
     fn reopen_if_doubtful(&mut self) -> Result<(), StoreError> {
         if let (true, Some(path)) = (self.doubtful, self.path.clone()) {
             let connection = open::connect(&path)?;
-            let store_id = self.store_id.take();
-            *self = Sqlite { store_id, ..Sqlite::new(connection, self.writer_lock.take(), Some(path))? };
+            let mut fresh = Sqlite::new(connection, self.writer_lock.take(), Some(path))?;
+            fresh.store_id = self.store_id.take();
+            *self = fresh;
         }
         Ok(())
+    }
+}
+
+impl Drop for Sqlite {
+    /// SQLite finds out by itself whether this is the last connection, and only then copies the log and removes it.
+    fn drop(&mut self) {
+        self.record_the_last();
+        let Some(path) = self.path.as_ref().filter(|_| !self.doubtful) else { return };
+        let mut log = path.clone().into_os_string();
+        log.push("-wal");
+        if std::fs::metadata(log).is_ok_and(|log| log.len() > CHECKPOINT_WHEN_LEAVING) {
+            // If it cannot be set, the log stays as long as it is, which makes the next start slower and nothing else.
+            self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).ok();
+        }
     }
 }
 
@@ -136,6 +181,10 @@ impl Backend for Sqlite {
             self.roll_back();
             self.explain(error)
         })
+    }
+
+    fn query(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
+        self.answer(queries)
     }
 
     fn stay(&mut self) -> Result<(), StoreError> {
@@ -207,10 +256,23 @@ impl Backend for Sqlite {
         Ok(result?)
     }
 
+    /// The statements are written for the plans that SQLite makes without statistics.
+    fn analyze(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     fn check_integrity(&mut self) -> Result<Vec<String>, StoreError> {
         let mut statement = self.connection.prepare("PRAGMA integrity_check")?;
         let lines = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
         Ok(lines.into_iter().filter(|line| line != "ok").collect())
+    }
+
+    fn server_usage(&mut self) -> Result<Option<ServerUsage>, StoreError> {
+        Ok(None)
+    }
+
+    fn clear(&mut self, project: i64, lease: i64, boot: &str) -> Result<(), StoreError> {
+        open::clear(&mut self.connection, project, lease, boot)
     }
 
     fn size(&mut self) -> Result<Size, StoreError> {

@@ -178,7 +178,7 @@ fn checked(path: &Path) -> Result<Connection, StoreError> {
         let empty = fs::metadata(path).is_ok_and(|file| file.len() == 0);
         return Err(foreign(if empty { "it is an empty file" } else { "it is the SQLite database of another program" }));
     }
-    // Closing the last connection must not wait for a checkpoint; the batches see to that.
+    // Closing the last connection must not wait for a checkpoint, unless the log is long: see `Sqlite::drop`.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
@@ -207,6 +207,25 @@ fn found(connection: &mut Connection, id: &str, store_id: Option<&StoreId>, mach
     transaction.execute(&insert, (PROJECT, id, lease, machine.boot()))?;
     let identify = dialect::sqlite(Statement::SetStoreId.whole().text());
     transaction.execute(&identify, (PROJECT, store_id.map(StoreId::as_str)))?;
+    Ok(transaction.commit()?)
+}
+
+/// Removes all rows of the one project but its own, which starts anew.
+pub(super) fn clear(connection: &mut Connection, project: i64, lease: i64, boot: &str) -> Result<(), StoreError> {
+    let transaction = connection.transaction()?;
+    transaction.pragma_update(None, "defer_foreign_keys", true)?;
+    let (id, store_id): (String, Option<String>) =
+        transaction
+            .query_row("SELECT id, store_id FROM projects WHERE project = ?1", [project], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let tables = "SELECT m.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table' AND c.name = 'project'";
+    let tables: Vec<String> = transaction.prepare(tables)?.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    for table in tables {
+        transaction.execute(&format!("DELETE FROM {table}"), [])?;
+    }
+    let insert = dialect::sqlite(Statement::Insert.whole().text());
+    transaction.execute(&insert, (project, id, lease, boot))?;
+    let identify = dialect::sqlite(Statement::SetStoreId.whole().text());
+    transaction.execute(&identify, (project, store_id))?;
     Ok(transaction.commit()?)
 }
 

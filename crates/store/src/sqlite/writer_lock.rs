@@ -32,7 +32,6 @@ pub(crate) enum Stay {
 /// The process that holds the writer lock right now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occupant {
-    /// Its pid.
     pub pid: i32,
     /// Its command line.
     pub command: String,
@@ -94,6 +93,13 @@ impl WriterLock {
         self.file.write_all_at(format!("{store} {event:020}\n").as_bytes(), 0).ok();
     }
 
+    /// The last event of this store that was written down.
+    pub(crate) fn recorded(&self, store: &str) -> Option<i64> {
+        let mut text = [0; 256];
+        let length = self.file.read_at(&mut text, 0).ok()?;
+        last_event(&String::from_utf8_lossy(&text[..length]), store)
+    }
+
     pub(crate) fn end_transaction(&mut self) {
         if self.inside == Some(Stay::OneTransaction) {
             self.leave();
@@ -131,7 +137,10 @@ fn unlock(file: &File) {
 
 /// The last event that was committed to this store, as far as it was written down.
 pub(crate) fn recorded(writer_lock: &Path, store: &str) -> Option<i64> {
-    let text = std::fs::read_to_string(writer_lock).ok()?;
+    last_event(&std::fs::read_to_string(writer_lock).ok()?, store)
+}
+
+fn last_event(text: &str, store: &str) -> Option<i64> {
     text.lines().next()?.strip_prefix(store)?.trim().parse().ok()
 }
 

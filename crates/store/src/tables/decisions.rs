@@ -10,7 +10,6 @@ use crate::table::table;
 use crate::value::Query;
 
 table! {
-    /// The decisions.
     Decisions "decisions" of &'a DecisionId => Decision, |_id, decision|
     by ["id"] = [Text &decision.id]; inserts
     fixed { id: Text, raised("raised_wall"): Int, question: NeededJson } + { "seq": Int = decision.id.seq().0 }

@@ -1,5 +1,6 @@
 //! The event log.
 
+use banksman_core::bus::derived::KINDS;
 use banksman_core::event::{Actor, Event, Fact, Source};
 use banksman_core::route::{Definition, Heard};
 use banksman_core::task::{Spec, Work};
@@ -42,7 +43,17 @@ statements! {
     Heard => "SELECT e.seq, e.wall, e.kind, e.component, e.id, e.data, CASE WHEN e.component = 'pipeline' THEN \
               (SELECT t.spec FROM tasks t WHERE t.project = $1 AND t.id = e.id) END, e.depth FROM events e \
               WHERE e.project = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3".to_owned(),
+    /// How many there are after one.
+    CountAfter => "SELECT count(*) FROM events WHERE project = $1 AND seq > $2".to_owned(),
+    /// The one before the last $2.
+    BeforeLast => "SELECT seq FROM events WHERE project = $1 ORDER BY seq DESC LIMIT 1 OFFSET $2".to_owned(),
     OfRequest => "SELECT seq, kind, component, id, data FROM events WHERE project = $1 AND request = $2 ORDER BY seq DESC LIMIT 1".to_owned(),
+    /// Those that messages are derived from.
+    OfTasks => format!(
+        "SELECT seq, wall, kind, component, id, data, actor, depth FROM events WHERE project = $1 AND seq > $2 \
+         AND kind IN ('{}') ORDER BY seq LIMIT $3",
+        KINDS.join("', '")
+    ),
     DeleteThrough => "DELETE FROM events WHERE project = $1 AND seq <= $2".to_owned(),
 }
 

@@ -7,7 +7,6 @@ use crate::columns::{Int, Json, NeededJson, Text};
 use crate::table::table;
 
 table! {
-    /// The imports.
     Imports "imports" of &'a ImportId => Import, |_id, import|
     by ["id"] = [Text &import.id]; inserts
     fixed { id: Text, process: NeededJson, position: Int, started("started_wall"): Int, total: Int, sections: Json }

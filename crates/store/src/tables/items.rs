@@ -82,7 +82,6 @@ impl Codec<u32> for Depth {
 }
 
 table! {
-    /// The items.
     Items "items" of &'a ItemId => Item, |_id, item|
     by ["id"] = [Int &item.id]; inserts
     fixed { id: Int, data: NeededJson, priority: Int, created: Moment, depth: Depth } + { "rank": Int = item.rank() }

@@ -16,7 +16,6 @@ columns! {
 }
 
 table! {
-    /// The jobs.
     Jobs "jobs" of (&'a Name, &'a TaskId) => Taken, |of, taken|
     by ["worker", "task"] = [Text of.0, Text of.1]; inserts
     fixed { worker: Text = of.0, task: Text = of.1, taken: OfTaken = taken }

@@ -68,7 +68,7 @@ mod tests {
     use banksman_core::backlog::Backlog;
     use banksman_core::guard::{Condition, Guard, GuardAction};
     use banksman_core::pipeline::{Reason, State, When};
-    use banksman_core::pipeline::plan::{Action, Context, Deed, Phase, Plan, Text};
+    use banksman_core::pipeline::plan::{Action, Context, RunCommand, Phase, Plan, Text};
     use banksman_core::{Lease, Name, Now, Span};
 
     use super::*;
@@ -85,9 +85,9 @@ mod tests {
         let (fresh_for, timeout) = (Span::ZERO, Span::ZERO);
         let phase = Phase {
             pre: vec![Guard { name: name("g"), condition, on_failure: GuardAction::Block, fresh_for, timeout }],
-            ..Phase::new(name("one"), Action::Do(Deed::Run("true".into())))
+            ..Phase::new(name("one"), Action::Do(RunCommand::Run("true".into())))
         };
-        let plan = Plan { runbook: "b".into(), name: name("way"), vars: BTreeMap::new(), phases: vec![phase] };
+        let plan = Plan { runbook: "b".into(), name: name("way"), vars: BTreeMap::new(), phases: vec![phase], land: None };
         let id = TaskId::new("p-1").unwrap();
         let mut pipeline = Pipeline::new(id.clone(), Arc::new(plan), Context::new(), &Now::default());
         let reason = Reason::Guard {

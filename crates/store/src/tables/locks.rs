@@ -43,7 +43,7 @@ impl Codec<State> for OfState {
 table! {
     /// The locks.
     Locks "locks" of &'a Name => Lock, |_name, lock|
-    by ["name"] = [Text &lock.name]; upserts
+    by ["name"] = [Text &lock.name]; saves
     fixed { name: Text }
     changing { config: OfConfig, fence: Int, state: OfState }
     read Lock = Lock { config, fence, state, ..Lock::new(name) };
@@ -55,16 +55,21 @@ table! {
         Listed => "SELECT {locks} FROM locks WHERE project = $1 \
             AND (holder IS NOT NULL OR NOT (name >= 'task:' AND name < 'task;')) ORDER BY name",
         Waited => "SELECT {locks} FROM locks WHERE project = $1 AND name IN ({waited lock}) ORDER BY name",
+        /// Those of the first ready tasks of every lane themselves.
+        OfReady => "{lanes} SELECT {locks k} FROM lanes l CROSS JOIN tasks t CROSS JOIN locks k WHERE {visible_lane} AND t.project = $1 \
+            AND t.id /* in */ (SELECT i.id FROM tasks i WHERE {ready i} AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT $2) \
+            /* end */ AND k.project = $1 AND k.name = 'task:' || t.id",
         /// Who works by hand on the task or its descendants, and what they may hold.
-        Manual => "{family} SELECT {locks} FROM locks WHERE project = $1 AND name IN (\
-            SELECT 'task:' || id FROM family UNION SELECT 'section:' || t.section FROM tasks t \
-            WHERE t.project = $1 AND t.id IN (SELECT id FROM family) AND t.section IS NOT NULL) \
+        Manual => "{family} SELECT {locks l} FROM family f CROSS JOIN locks l WHERE l.project = $1 AND l.name = 'task:' || f.id \
+            UNION ALL SELECT {locks l} FROM family f CROSS JOIN tasks t CROSS JOIN locks l WHERE t.project = $1 AND t.id = f.id \
+            AND l.project = $1 AND l.name = 'section:' || t.section \
             UNION ALL SELECT {locks l} FROM claims c CROSS JOIN locks l WHERE {claimed lock} AND l.project = $1 AND l.name = c.resource",
         /// The grants that time may have ended by $2: the first $3 of them.
         Expired => "SELECT {locks} FROM locks WHERE project = $1 AND holder IS NOT NULL AND {timed} ORDER BY name LIMIT $3",
         /// Those of the claims of the holder $2, or that $3 is part of.
-        Claimed => "SELECT {locks} FROM locks WHERE project = $1 AND name IN ({claims_of resource} AND c.kind = 'lock')",
-        OfPipeline => "SELECT {locks} FROM locks WHERE project = $1 AND {of_pipeline locks}",
+        Claimed => "SELECT {locks l} FROM claims c CROSS JOIN locks l WHERE {claims_of} AND c.kind = 'lock' \
+            AND l.project = $1 AND l.name = c.resource",
+        OfPipeline => "SELECT {locks h} FROM {pipeline_holders} CROSS JOIN locks h WHERE h.project = $1 AND {of_pipeline h}",
         OfFamilyPipelines => "{family} SELECT {locks} FROM locks WHERE project = $1 AND {of_family_pipelines locks}",
         /// The first that pipelines wait for.
         Awaited => "{awaited lock} SELECT {locks} FROM locks WHERE project = $1 AND name IN (SELECT name FROM awaited) ORDER BY name",
@@ -76,7 +81,8 @@ pub(crate) fn change<'a>(project: i64, was: Option<&Lock>, lock: &'a Lock) -> Op
     let is_same = was.is_some_and(|was| (was.config, was.fence, &was.state) == (lock.config, lock.fence, &lock.state));
     // A lock that was only asked about leaves no row behind.
     let is_blank = || was.is_none() && *lock == Lock::new(lock.name.clone());
-    (!is_same && !is_blank()).then(|| table::insert::<Locks>(project, &lock.name, lock))
+    let write = if was.is_some() { table::update::<Locks> } else { table::insert::<Locks> };
+    (!is_same && !is_blank()).then(|| write(project, &lock.name, lock))
 }
 
 pub(crate) fn delete(project: i64, lock: &Lock) -> Query<'_> {

@@ -1,21 +1,21 @@
 //! The tables, one file each, and the rows that a decision sees.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use banksman_core::backlog::Backlog;
+use banksman_core::bus::Message;
 use banksman_core::event::Resource;
 use banksman_core::queue::Queues;
 use banksman_core::resource::coordination::Coordination;
-use banksman_core::resource::grant::Address;
-use banksman_core::{Epoch, HolderId, RequestId};
+use banksman_core::{Epoch, HolderId, MessageId, RequestId, TaskId};
 
 use crate::columns::Type;
 
 pub(crate) mod task_lists;
 
 use pipelines::Listening;
-use workers::Crew;
+use workers::Automation;
 
 /// Declares the tables: the names of their columns, and one type for the statements of all of them.
 macro_rules! tables {
@@ -90,11 +90,14 @@ tables! {
     tasks Tasks Some(tasks::stored());
     task_counts TaskCounts None;
     edges Edges Some(edges::stored());
+    fan_outs FanOuts None;
     runs Runs Some(runs::stored());
     runners Runners Some(runners::stored());
     outbox Outbox Some(outbox::stored());
     decisions Decisions Some(decisions::stored());
     imports Imports Some(imports::stored());
+    landings Landings Some(landings::stored());
+    landing_targets LandingTargets Some(landing_targets::stored());
     pipelines Pipelines Some(pipelines::stored());
     listeners Listeners None;
     queues Queues Some(queues::stored());
@@ -103,6 +106,8 @@ tables! {
     workers Workers Some(workers::stored());
     jobs Jobs Some(jobs::stored());
     routes Routes Some(routes::stored());
+    workspaces Workspaces Some(workspaces::stored());
+    messages Messages Some(messages::stored());
 }
 
 impl Statement {
@@ -120,25 +125,30 @@ pub struct Tables {
     pub coordination: Coordination,
     /// What requests were granted.
     pub requests: BTreeMap<RequestId, Granted>,
-    /// The runners that are to be woken when something is freed. Loaded with every lock and semaphore.
-    pub watchers: Vec<Watcher>,
     /// Tasks and what belongs to them.
     pub backlog: Backlog,
     /// Queues and their items.
     pub queues: Queues,
     /// Workers and routes.
-    pub crew: Crew,
+    pub automation: Automation,
     /// Pipelines that are held up.
     pub listening: Listening,
-}
-
-/// A runner that waits until something is freed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Watcher {
-    /// Where to wake it.
-    pub address: Address,
-    /// What it waits for.
-    pub watching: Vec<Resource>,
+    /// The first ready tasks of every lane.
+    pub ready: BTreeSet<TaskId>,
+    /// The first task of each resource that tasks wait for.
+    pub parked: Vec<TaskId>,
+    /// The first tasks that wait for each of the loaded resources.
+    pub parked_on: BTreeMap<Resource, Vec<TaskId>>,
+    /// The tasks that somebody waits for.
+    pub has_dependents: BTreeSet<TaskId>,
+    /// The tasks that so many wait for that these learn of its end a page at a time.
+    pub has_many_dependents: BTreeSet<TaskId>,
+    /// An ended task whose dependents have not all learned of it.
+    pub fan_out: Option<TaskId>,
+    /// Messages: those with an id that was asked for, and those that were posted.
+    pub messages: BTreeMap<MessageId, Message>,
+    /// How many runs live, if they were counted.
+    pub live_runs: u64,
 }
 
 /// What a request was granted.

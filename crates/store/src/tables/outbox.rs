@@ -15,6 +15,9 @@ table! {
     changing { executor: OrEmpty, attempts: Int, due: Int }
     read OutboxEntry = OutboxEntry { seq, executor, command, attempts, due };
     statements {
+        /// What a runner does, or whoever comes first.
+        OfRunner => "SELECT {outbox} FROM outbox WHERE project = $1 AND executor IN ($2, '') ORDER BY seq",
+        OfRun => "SELECT {outbox} FROM outbox WHERE project = $1 AND subject = $2 ORDER BY seq",
         All => "SELECT {outbox} FROM outbox WHERE project = $1 ORDER BY seq",
     }
 }

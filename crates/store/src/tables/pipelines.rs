@@ -24,9 +24,7 @@ const PAGE: i64 = 500;
 /// A pipeline with its task.
 #[derive(Debug, Clone)]
 pub struct Hosted {
-    /// The task.
     pub task: Task,
-    /// The pipeline.
     pub pipeline: Pipeline,
 }
 
@@ -44,7 +42,6 @@ pub struct Listening {
 }
 
 table! {
-    /// The pipelines.
     Pipelines "pipelines" of &'a TaskId => Pipeline, |_id, pipeline|
     by ["id"] = [Text &pipeline.id]; inserts
     fixed {} + { "id": Text = pipeline.id.as_str() }
@@ -112,7 +109,7 @@ pub(crate) fn moved(mut pipelines: BTreeMap<TaskId, Pipeline>, by: i64) -> BTree
         pipeline.overdue.iter_mut().for_each(shift);
         pipeline.recheck.iter_mut().for_each(|recheck| shift(&mut recheck.fresh_until));
         // Nobody at the new place looks at it.
-        pipeline.looker = None;
+        pipeline.checker = None;
     }
     pipelines
 }

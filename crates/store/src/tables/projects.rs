@@ -11,10 +11,11 @@ use crate::table::statements;
 use crate::value::{Query, Row, Rows, Value};
 
 statements! {
-    One => "SELECT p.seq, p.ticket, p.lease, p.lease_base, p.boot, s.version, /* clock */ NULL, p.moved_to, p.max_runs, p.max_roots \
+    One => "SELECT p.seq, p.ticket, p.lease, p.lease_base, p.boot, s.version, /* clock */ NULL, p.moved_to, p.max_runs, p.max_roots, p.parks \
             FROM projects p, store s WHERE p.project = $1".to_owned(),
     Insert => "INSERT INTO projects (project, id, seq, ticket, lease, lease_base, boot) VALUES ($1, $2, 0, 0, $3, 0, $4)".to_owned(),
     Update => "UPDATE projects SET seq = $2, ticket = $3, lease = $4, lease_base = $5, boot = $6 WHERE project = $1".to_owned(),
+    SetParks => "UPDATE projects SET parks = 1 WHERE project = $1".to_owned(),
     SetLimits => "UPDATE projects SET max_runs = $2, max_roots = $3 WHERE project = $1".to_owned(),
     Identity => "SELECT store_id, moved_to FROM projects WHERE project = $1".to_owned(),
     /// An id is given once and never changed.
@@ -37,6 +38,8 @@ pub(crate) struct Counters {
     /// The database server's own clock, if it has one.
     server_ms: Option<i64>,
     pub(crate) limits: Option<Limits>,
+    /// Whether a task may be parked.
+    pub(crate) parks: bool,
 }
 
 impl Counters {
@@ -58,14 +61,15 @@ impl Counters {
         }
         let (runs, roots): (Option<u32>, Option<u32>) = (Int::read(&mut row)?, Int::read(&mut row)?);
         let limits = runs.zip(roots).map(|(runs, roots)| Limits { runs, roots });
-        Ok((Counters { seq, ticket, lease, lease_base, boot, server_ms, limits }, moved_to))
+        let parks = Int::read(&mut row)?;
+        Ok((Counters { seq, ticket, lease, lease_base, boot, server_ms, limits, parks }, moved_to))
     }
 
     /// Both clocks, now. Lease time never goes back. A server's clock counts where there is one; else lease time goes
     /// on where it stood when the machine went down, so that what was left of every lease is still left.
     pub(crate) fn clocks(&self, machine: &dyn Machine) -> (Lease, Wall) {
         let reading = machine.read();
-        let (lease, wall) = match self.server_ms {
+        let (lease, wall) = match self.server_ms.filter(|_| !machine.is_simulated()) {
             Some(server) => (server, server),
             None => (reading.monotonic_ms + self.base(&machine.boot(), self.lease, reading), reading.wall_ms),
         };
@@ -119,7 +123,7 @@ mod tests {
     }
 
     fn counters(boot: &str, lease: i64, lease_base: i64) -> Counters {
-        Counters { seq: 0, ticket: 0, lease, lease_base, boot: boot.into(), server_ms: None, limits: None }
+        Counters { seq: 0, ticket: 0, lease, lease_base, boot: boot.into(), server_ms: None, limits: None, parks: false }
     }
 
     #[test]

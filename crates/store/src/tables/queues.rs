@@ -17,7 +17,6 @@ columns! {
 }
 
 table! {
-    /// The queues.
     Queues "queues" of &'a Name => Queue, |_name, queue|
     by ["name"] = [Text &queue.name]; saves
     fixed { name: Text }
@@ -26,6 +25,7 @@ table! {
     statements {
         All => "SELECT {queues} FROM queues WHERE project = $1 ORDER BY name",
         /// One, and the one that its dead items go to.
-        ByName => "SELECT {queues} FROM queues WHERE project = $1 AND name IN {and_dead_letter}",
+        ByName => "SELECT {queues} FROM queues WHERE project = $1 AND name = $2 \
+            UNION ALL SELECT {queues d} FROM {dead_letter queues} AND d.name = q.dead_letter",
     }
 }

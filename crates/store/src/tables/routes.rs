@@ -6,7 +6,6 @@ use crate::columns::{Int, NeededJson, Text};
 use crate::table::table;
 
 table! {
-    /// The routes.
     Routes "routes" of &'a Box<str> => InForce, |id, _in_force|
     by ["id"] = [Text id]; upserts
     fixed { id: Text = id }

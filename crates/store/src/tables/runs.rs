@@ -23,6 +23,9 @@ table! {
         Last => "SELECT {runs} FROM runs WHERE project = $1 AND ended IS NOT NULL ORDER BY epoch DESC LIMIT $2",
         ByPrefix => "SELECT {runs} FROM runs WHERE project = $1 AND id >= $2 AND id < $3 ORDER BY id LIMIT 20",
         Live => "SELECT {runs} FROM runs WHERE project = $1 AND live = 1 ORDER BY epoch",
+        LiveExclusive => "SELECT {runs r} FROM {live_exclusive}",
+        OfRunner => "SELECT {runs} FROM runs WHERE project = $1 AND live = 1 AND owner = $2 ORDER BY epoch",
+        LiveCount => "SELECT count(*) FROM runs WHERE project = $1 AND live = 1",
         OfTask => "SELECT {runs} FROM runs WHERE project = $1 AND task = $2 ORDER BY attempt",
         DeleteOfTask => "DELETE FROM runs WHERE project = $1 AND task = $2",
     }

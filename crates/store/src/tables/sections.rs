@@ -7,7 +7,6 @@ use crate::columns::{Int, Text};
 use crate::table::table;
 
 table! {
-    /// The sections.
     Sections "sections" of &'a SectionId => Section, |_id, section|
     by ["id"] = [Text &section.id]; upserts
     fixed { id: Text, position: Int }

@@ -15,7 +15,6 @@ columns! {
 }
 
 table! {
-    /// The semaphores.
     Semaphores "semaphores" of &'a Name => Semaphore, |_name, semaphore|
     by ["name"] = [Text &semaphore.name]; upserts
     fixed { name: Text }
@@ -29,9 +28,10 @@ table! {
             AND s.project = $1 AND s.name = c.resource",
         Expired => "SELECT {semaphores} FROM semaphores WHERE project = $1 \
             AND name IN (SELECT semaphore FROM slots WHERE project = $1 AND {timed}) ORDER BY name LIMIT $3",
-        Claimed => "SELECT {semaphores} FROM semaphores WHERE project = $1 AND name IN ({claims_of resource} AND c.kind = 'semaphore')",
-        OfPipeline => "SELECT {semaphores s} FROM slots h CROSS JOIN semaphores s WHERE h.project = $1 AND {of_pipeline h} \
-            AND s.project = $1 AND s.name = h.semaphore",
+        Claimed => "SELECT {semaphores s} FROM claims c CROSS JOIN semaphores s WHERE {claims_of} AND c.kind = 'semaphore' \
+            AND s.project = $1 AND s.name = c.resource",
+        OfPipeline => "SELECT {semaphores s} FROM {pipeline_holders} CROSS JOIN slots h CROSS JOIN semaphores s WHERE h.project = $1 \
+            AND {of_pipeline h} AND s.project = $1 AND s.name = h.semaphore",
         OfFamilyPipelines => "{family} SELECT {semaphores s} FROM slots h CROSS JOIN semaphores s WHERE h.project = $1 AND {of_family_pipelines h} \
             AND s.project = $1 AND s.name = h.semaphore",
         Awaited => "{awaited semaphore} SELECT {semaphores} FROM semaphores WHERE project = $1 \

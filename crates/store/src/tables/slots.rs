@@ -15,6 +15,12 @@ table! {
     read (Name, Grant) = (semaphore, grant);
     statements {
         OfSemaphore => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore = $2 ORDER BY holder",
+        OfHolder => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore = $2 AND holder = $3",
+        /// Those that time or a death may end.
+        Mortal => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore = $2 \
+            AND (ttl IS NOT NULL OR max_hold IS NOT NULL OR offer IS NOT NULL OR processes IS NOT NULL) ORDER BY holder",
+        /// How many are held in all.
+        Total => "SELECT CAST($2 AS TEXT), CAST(coalesce(sum(weight), 0) AS BIGINT) FROM slots WHERE project = $1 AND semaphore = $2",
         All => "SELECT {slots} FROM slots WHERE project = $1 ORDER BY semaphore, holder",
         Waited => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore IN ({waited semaphore}) ORDER BY semaphore, holder",
         Manual => "{family} SELECT {slots s} FROM claims c CROSS JOIN slots s WHERE {claimed semaphore} \
@@ -22,9 +28,10 @@ table! {
         Expired => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore IN (SELECT name FROM semaphores WHERE project = $1 \
             AND name IN (SELECT semaphore FROM slots WHERE project = $1 AND {timed}) ORDER BY name LIMIT $3) \
             ORDER BY semaphore, holder",
-        Claimed => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore IN ({claims_of resource} AND c.kind = 'semaphore')",
-        OfPipeline => "SELECT {slots s} FROM slots h CROSS JOIN slots s WHERE h.project = $1 AND {of_pipeline h} \
-            AND s.project = $1 AND s.semaphore = h.semaphore",
+        Claimed => "SELECT {slots s} FROM claims c CROSS JOIN slots s WHERE {claims_of} AND c.kind = 'semaphore' \
+            AND s.project = $1 AND s.semaphore = c.resource",
+        OfPipeline => "SELECT {slots s} FROM {pipeline_holders} CROSS JOIN slots h CROSS JOIN slots s WHERE h.project = $1 \
+            AND {of_pipeline h} AND s.project = $1 AND s.semaphore = h.semaphore",
         OfFamilyPipelines => "{family} SELECT {slots s} FROM slots h CROSS JOIN slots s WHERE h.project = $1 AND {of_family_pipelines h} \
             AND s.project = $1 AND s.semaphore = h.semaphore",
         Awaited => "{awaited semaphore} SELECT {slots} FROM slots WHERE project = $1 \

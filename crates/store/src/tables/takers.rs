@@ -15,7 +15,9 @@ table! {
     read Taker = Taker { ticket, queue, holder, standing, since, seen };
     statements {
         First => "SELECT {takers} FROM takers WHERE project = $1 AND queue = $2 ORDER BY ticket LIMIT 1",
-        OfQueue => "SELECT {takers} FROM takers WHERE project = $1 AND queue IN {and_dead_letter} ORDER BY ticket",
+        /// Those of a queue, and of the one that its dead items go to.
+        OfQueue => "SELECT {takers} FROM takers WHERE project = $1 AND queue = $2 \
+            UNION ALL SELECT {takers d} FROM {dead_letter takers} AND d.queue = q.dead_letter",
         All => "SELECT {takers} FROM takers WHERE project = $1 ORDER BY ticket",
     }
 }

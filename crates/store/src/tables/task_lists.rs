@@ -30,12 +30,13 @@ pub struct TaskFilter {
     pub labels: Vec<Label>,
     /// Only those whose title contains this, whatever the case.
     pub search: Option<String>,
+    /// Without the phases of pipelines.
+    pub hide_phases: bool,
 }
 
 /// A task in a list.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// The task.
     pub task: Task,
     /// How many dependencies hold it back.
     pub unmet: u32,
@@ -73,6 +74,7 @@ impl TaskFilter {
             // What is being stopped is in progress too.
             Status::InProgress => &["running", "stopping", "awaiting", "by_hand", "phases"],
             Status::Stuck => &["stuck"],
+            Status::Landing => &["landing"],
             Status::Review => &["review"],
             Status::Completed => &["completed"],
             Status::Failed => &["failed"],
@@ -92,7 +94,8 @@ impl TaskFilter {
     /// Whether a row passes that the database has found.
     fn passes(&self, listed: &Listed, search: Option<&str>) -> bool {
         let spec = &listed.task.spec;
-        (self.statuses.is_empty() || self.statuses.contains(&listed.status()))
+        !(self.hide_phases && spec.phase().is_some())
+            && (self.statuses.is_empty() || self.statuses.contains(&listed.status()))
             && self.labels.iter().all(|label| spec.labels.contains(label))
             && search.is_none_or(|text| spec.title.as_str().to_lowercase().contains(text))
     }
@@ -123,11 +126,18 @@ impl View<'_> {
         Ok((listed, next))
     }
 
-    /// The tasks that a name may mean, best first: the exact id, else exact titles, else ids that begin so.
+    /// The tasks that a name may mean, best first: the exact id, else exact titles, else ids that begin so, else titles whatever the case,
+    /// else titles that contain it.
     pub fn find_tasks(&mut self, name: &str) -> Result<Vec<TaskId>, StoreError> {
-        for statement in [Statement::IdById, Statement::IdByTitle, Statement::IdByPrefix] {
+        let statements =
+            [Statement::IdById, Statement::IdByTitle, Statement::IdByPrefix, Statement::IdByFold, Statement::IdByPart];
+        for statement in statements {
             let params: Vec<Value<'_>> = match statement {
                 Statement::IdByPrefix => vec![self.project.into(), name.into(), format!("{name}\u{10ffff}").into()],
+                Statement::IdByPart => {
+                    let literal = name.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+                    vec![self.project.into(), format!("%{literal}%").into()]
+                }
                 _ => vec![self.project.into(), name.into()],
             };
             let found = self.rows(Query::new(statement, params))?;

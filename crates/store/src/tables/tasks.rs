@@ -1,9 +1,14 @@
 //! Tasks. Title, section, parent, priority and others stand in the spec, and beside it for the indexes.
 //!
-//! `lane` says what a task needs to begin: tasks of one lane are admitted or refused together. `unmet` counts the dependencies that
+//! `lane` has the tasks that one runner may take like another: NULL is a task that no runner takes. `parked` names the lock or the
+//! semaphore that a ready task waits for; it is out of its lane until then. `unmet` counts the dependencies that
 //! hold the task back; the database keeps it, as it follows from `edges`.
 
+use std::collections::BTreeSet;
+
+use banksman_core::Name;
 use banksman_core::backlog::{Backlog, Edge};
+use banksman_core::event::{Kind, Resource};
 use banksman_core::task::dependencies;
 use banksman_core::ids::{ImportId, SectionId, TaskId};
 use banksman_core::task::{Spec, State, Task, Work};
@@ -11,7 +16,7 @@ use banksman_core::task::{Spec, State, Task, Work};
 use crate::columns::{Codec, Columns, Int, Json, Moment, NeededJson, Text, Type, to_json};
 use crate::error::StoreError;
 use crate::table::{self, table};
-use crate::tables::{edges, runs};
+use crate::tables::{edges, fan_outs, runs};
 use crate::value::{Query, Row, Value};
 
 /// The word for a state, which indexes and counts go by, and the state itself unless the word says it all.
@@ -53,6 +58,7 @@ pub(crate) fn word(state: &State) -> &'static str {
         State::InPhases { is_blocked: true } => "phases_blocked",
         State::Pending => "pending",
         State::Stuck { .. } => "stuck",
+        State::Landing { .. } => "landing",
         State::Review => "review",
         State::Done(done) => done.status().as_str(),
     }
@@ -74,13 +80,13 @@ table! {
         "section": Text = task.spec.section.as_ref().map(SectionId::as_str),
         "parent": Text = task.spec.parent.as_ref().map(TaskId::as_str),
         "priority": Int = i64::from(task.spec.priority),
-        "lane": Text = import_lane(&task.spec, origin.import),
+        "lane": Text = lane(&task.spec, origin.import),
         "loops": Int = task.spec.restart.as_ref().map(|_| 1),
         "part": Int = task.spec.is_part().then_some(1),
         "import": Text = origin.import.map(ImportId::as_str),
         "unmet": Int = origin.unmet,
     }
-    changing { state: OfState, changed: Moment, attempts: Int, failures: Int, recoveries: Int } + { "due": Int = due(&task.state) }
+    changing { state: OfState, changed: Moment, attempts: Int, failures: Int, recoveries: Int } + { "due": Int = due(&task.state), "parked": Text = Option::<&str>::None }
     read Task = Task { id, spec, position, created, state, changed, attempts, failures, recoveries };
     statements {
         ById => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.id = $2 AND {visible t}",
@@ -88,6 +94,12 @@ table! {
         /// The plus keeps SQLite from going through all positions instead of the few rows of a title.
         IdByTitle => "SELECT t.id FROM tasks t WHERE t.project = $1 AND t.title = $2 AND {visible t} ORDER BY +t.position LIMIT 20",
         IdByPrefix => "SELECT t.id FROM tasks t WHERE t.project = $1 AND t.id >= $2 AND t.id < $3 AND {visible t} ORDER BY t.id LIMIT 20",
+        /// Titles whatever the case, and parts of titles: only what is no part of something else. Both go through all tasks, and are asked
+        /// when nothing else was found.
+        IdByFold => "SELECT t.id FROM tasks t WHERE t.project = $1 AND lower(t.title) = lower($2) AND {visible t} \
+            ORDER BY t.position LIMIT 20",
+        IdByPart => "SELECT t.id FROM tasks t WHERE t.project = $1 AND lower(t.title) LIKE lower($2) ESCAPE '\\' AND {top_level t} \
+            AND {visible t} ORDER BY t.position LIMIT 20",
         Page => "SELECT {tasks t}, t.unmet FROM tasks t WHERE t.project = $1 AND t.position > $2 \
             AND (CAST($4 AS TEXT) IS NULL OR $4 LIKE '%|' || t.state || '|%') AND (CAST($5 AS TEXT) IS NULL OR t.section = $5) \
             AND (CAST($6 AS TEXT) IS NULL OR t.parent = $6) AND (CAST($7 AS TEXT) IS NULL OR t.spec LIKE $7) AND {visible t} \
@@ -101,11 +113,15 @@ table! {
         /// Also those that are not visible yet: a section that an import needs is not empty.
         InSection => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.section = $2 ORDER BY t.position",
         /// The first few of every lane.
-        Ready => "{lanes} SELECT {tasks t} FROM lanes l CROSS JOIN tasks t WHERE {visible_lane} AND t.project = $1 \
-            AND t.id IN (SELECT i.id FROM tasks i WHERE {ready i} AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT $2)",
-        /// The first few roots of every lane, in the order of their arrival.
-        ReadyRoots => "{lanes} SELECT {tasks t} FROM lanes l CROSS JOIN tasks t WHERE {visible_lane} AND t.project = $1 \
-            AND t.id IN (SELECT i.id FROM tasks i WHERE {ready i} AND i.parent IS NULL AND i.lane = l.lane ORDER BY i.position LIMIT $2)",
+        Ready => "{lanes} SELECT {tasks t} FROM {first_of_lanes} AND {in_sections t}",
+        /// The first few roots of every lane, in the order of their arrival, where roots are limited.
+        ReadyRoots => "{lanes} SELECT {tasks t} FROM {first_roots} AND {in_sections t}",
+        /// The first that wait for the lock or semaphore $2.
+        ParkedOn => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.parked = $2 AND t.unmet = 0 ORDER BY t.priority DESC, t.position LIMIT $3",
+        /// The first task that waits for each of the first few locks and semaphores that tasks wait for.
+        Parked => "{parked} SELECT {tasks t} FROM parked p CROSS JOIN tasks t WHERE t.project = $1 \
+            AND t.id = (SELECT i.id FROM tasks i WHERE i.project = $1 AND i.parked = p.name ORDER BY i.priority DESC, i.position LIMIT 1)",
+        SetParked => "UPDATE tasks SET parked = $3 WHERE project = $1 AND id = $2",
         ReadyCounts => "{lanes} SELECT {example}, (SELECT count(*) FROM tasks i WHERE {ready i} AND i.lane = l.lane) \
             FROM lanes l WHERE {visible_lane}",
         /// Those of a higher priority, or of the same that came earlier. Counted in the index alone; one task of each lane is looked up
@@ -130,7 +146,7 @@ table! {
         Manual => "{family} SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.due IS NOT NULL AND t.state = 'by_hand' \
             AND t.section IN (SELECT s.section FROM tasks s WHERE s.project = $1 AND s.id IN (SELECT id FROM family))",
         /// Those of the claims of the holder $2, or that $3 is part of.
-        Claimed => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.id IN ({claims_of task})",
+        Claimed => "SELECT {tasks t} FROM claims c CROSS JOIN tasks t WHERE {claims_of} AND t.project = $1 AND t.id = c.task",
         /// What time alone may change, the most urgent first.
         Due => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.due IS NOT NULL ORDER BY t.due, t.id LIMIT $2",
         DueRoots => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.due IS NOT NULL AND t.parent IS NULL \
@@ -139,41 +155,57 @@ table! {
         LimitedRoots => "SELECT {tasks t} FROM projects p CROSS JOIN tasks t WHERE p.project = $1 AND p.max_roots > 0 AND t.project = $1 \
             AND t.due IS NOT NULL AND t.parent IS NULL \
             UNION ALL SELECT {tasks t} FROM projects p CROSS JOIN tasks t WHERE p.project = $1 AND p.max_roots > 0 AND t.project = $1 \
-            AND t.state = 'phases' AND t.parent IS NULL",
+            AND t.state = 'phases' AND t.parent IS NULL \
+            UNION ALL SELECT {tasks t} FROM projects p CROSS JOIN runs r CROSS JOIN tasks t WHERE p.project = $1 AND p.max_roots > 0 \
+            AND r.project = $1 AND r.live = 1 AND t.project = $1 AND t.id = r.task AND t.parent IS NULL",
         /// Loops that wait for their next attempt, in turn.
         Loops => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.loops = 1 AND t.state IN ('pending', 'resting') \
             AND t.position > $3 AND {visible t} ORDER BY t.position LIMIT $2",
         /// Those of live runs.
         Live => "SELECT {tasks t} FROM runs r CROSS JOIN tasks t WHERE r.project = $1 AND r.live = 1 AND t.project = $1 AND t.id = r.task",
+        LiveExclusive => "SELECT {tasks t} FROM {live_exclusive}",
+        /// Those of the live runs of a runner.
+        OfRunner => "SELECT {tasks t} FROM runs r CROSS JOIN tasks t WHERE r.project = $1 AND r.live = 1 AND r.owner = $2 \
+            AND t.project = $1 AND t.id = r.task",
         /// The first tasks of an import that is not finished. They came after it was opened, so it needs no index of its own.
         Imported => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 \
             AND t.position > (SELECT m.position FROM imports m WHERE m.project = $1 AND m.id = $2) \
             AND t.import = $2 ORDER BY t.position LIMIT $3",
-        UpdateSpec => "UPDATE tasks SET title = $3, section = $4, parent = $5, priority = $6, lane = $7, spec = $8 \
+        UpdateSpec => "UPDATE tasks SET title = $3, section = $4, parent = $5, priority = $6, lane = $7, spec = $8, parked = NULL \
             WHERE project = $1 AND id = $2",
         CountUnmet => "UPDATE tasks SET unmet = {unmet $2} WHERE project = $1 AND id = $2",
         CountUnmetOfDependents => "UPDATE tasks SET unmet = {unmet tasks.id} \
             WHERE project = $1 AND id IN (SELECT task FROM edges WHERE project = $1 AND on_task = $2)",
+        /// The same for the next page of a fan-out.
+        CountUnmetOfPage => "UPDATE tasks SET unmet = {unmet tasks.id} WHERE project = $1 AND id IN (SELECT e.task FROM edges e \
+            WHERE e.project = $1 AND e.on_task = $2 AND e.task > (SELECT f.after_task FROM fan_outs f WHERE f.project = $1 AND f.task = $2) \
+            ORDER BY e.task LIMIT 500)",
     }
 }
 
-/// What the task needs to begin. A pipeline needs no slot, so that it must not wait behind tasks that do.
-pub(crate) fn lane(spec: &Spec) -> Option<String> {
-    let lane = (&spec.section, spec.needs_to_begin(true), spec.parent.is_some());
-    Some(match spec.work.as_ref()? {
-        Work::Pipeline(_) => to_json(&(lane, "pipeline")),
-        Work::Run(_) | Work::Exec { .. } | Work::Merge { .. } => to_json(&lane),
-    })
+/// The lane of a task. A pipeline needs no slot, so that it must not wait behind tasks that do; roots have an order of their own where
+/// they are limited; and tasks of an import that is not finished are passed over as a whole. They may keep their lane when it is.
+pub(crate) fn lane(spec: &Spec, import: Option<&ImportId>) -> Option<String> {
+    let kind = match spec.work.as_ref()? {
+        Work::Pipeline(_) => "/pipeline",
+        Work::Run(_) | Work::Exec { .. } | Work::Agent(_) | Work::Merge { .. } => "",
+    };
+    let import = import.map_or("", ImportId::as_str);
+    let section = spec.section.as_ref().map_or("", SectionId::as_str);
+    let generation = if spec.parent.is_none() { "root" } else { "child" };
+    Some(format!("{import}/{section}/{generation}{kind}"))
 }
 
-/// The lane of a new task. That of an imported one begins with the import, so that a look can pass over a whole lane of
-/// tasks that are not there yet. It may stay so when they are.
-fn import_lane(spec: &Spec, import: Option<&ImportId>) -> Option<String> {
-    let lane = lane(spec)?;
-    Some(match import {
-        Some(import) => format!("{import}{lane}"),
-        None => lane,
-    })
+/// The column `parked` for a task that waits for this.
+pub(crate) fn parked_on(resource: &Resource) -> String {
+    format!("{}:{}", resource.kind.as_str(), resource.name)
+}
+
+/// What a task waits for, by its column `parked`.
+pub(crate) fn parked_resource(text: &str) -> Result<Resource, StoreError> {
+    let (kind, name) = text.split_once(':').unwrap_or_default();
+    let kind = Kind::parse(kind).ok_or_else(|| StoreError::corrupt(format_args!("a task is parked on {text:?}")))?;
+    Ok(Resource { kind, name: Name::new(name).map_err(StoreError::corrupt)? })
 }
 
 /// When time alone may change how a task stands. One whose children are being ended is always looked at.
@@ -189,6 +221,7 @@ fn due(state: &State) -> Option<i64> {
         | State::Stopping { .. }
         | State::AwaitingDecision { .. }
         | State::InPhases { .. }
+        | State::Landing { .. }
         | State::Review
         | State::Done(_) => None,
     }
@@ -209,7 +242,13 @@ impl<'a> Origin<'a> {
 }
 
 /// The statements that turn the tasks of `before` and their dependencies into those of `after`.
-pub(crate) fn changes<'a>(project: i64, before: &'a Backlog, after: &'a Backlog, queries: &mut Vec<Query<'a>>) {
+pub(crate) fn changes<'a>(
+    project: i64,
+    before: &'a Backlog,
+    after: &'a Backlog,
+    has_many_dependents: &BTreeSet<TaskId>,
+    queries: &mut Vec<Query<'a>>,
+) {
     let id = |id: &'a TaskId| -> [Value<'a>; 2] { [project.into(), id.as_str().into()] };
     let mut counts = Vec::new();
     for (key, task) in before.tasks.iter().filter(|(key, _)| !after.tasks.contains_key(*key)) {
@@ -229,9 +268,13 @@ pub(crate) fn changes<'a>(project: i64, before: &'a Backlog, after: &'a Backlog,
         if changing(was) != changing(task) {
             queries.push(table::update::<Tasks>(project, Origin::NONE, task));
         }
-        // Only what is over holds nobody back, or holds back for ever.
+        // Only what is over holds nobody back, or holds back for ever. What holds back again must do so at once.
         if was.status() != task.status() && (was.status().is_over() || task.status().is_over()) {
-            counts.push(Query::new(Statement::CountUnmetOfDependents, id(key)));
+            if !was.status().is_over() && has_many_dependents.contains(key) {
+                counts.extend(fan_outs::begin(project, key));
+            } else {
+                counts.push(Query::new(Statement::CountUnmetOfDependents, id(key)));
+            }
         }
     }
     for (task, edges) in after.edges.iter().filter(|(task, _)| after.tasks.contains_key(*task)) {
@@ -258,7 +301,7 @@ fn update_spec(project: i64, task: &Task) -> Query<'_> {
         spec.section.as_ref().map(SectionId::as_str).into(),
         spec.parent.as_ref().map(TaskId::as_str).into(),
         i64::from(spec.priority).into(),
-        lane(spec).into(),
+        lane(spec, None).into(),
         to_json(spec).into(),
     ];
     Query::new(Statement::UpdateSpec, params)

@@ -16,25 +16,23 @@ use crate::value::{Query, Row};
 
 /// Workers and routes, with what goes on around them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Crew {
+pub struct Automation {
     /// The workers, with all their jobs.
     pub workers: banksman_core::worker::Workers,
-    /// The routes.
     pub routes: Routes,
     /// The last event that was routed.
     pub cursor: Seq,
-    /// The jobs whose tasks are over, or gone. Loaded with [`Key::Crew`](crate::Key::Crew) alone.
+    /// The jobs whose tasks are over, or gone. Loaded with [`Key::Automation`](crate::Key::Automation) alone.
     pub over: BTreeSet<TaskId>,
     /// Where to wake the runners when there is something in a queue that has a worker.
-    pub hands: BTreeMap<Name, BTreeSet<Address>>,
+    pub worker_runners: BTreeMap<Name, BTreeSet<Address>>,
     /// Events, in their order.
     pub heard: Vec<Heard>,
-    /// When time next changes something in a queue. Loaded with [`Key::Crew`](crate::Key::Crew) alone.
+    /// When time next changes something in a queue. Loaded with [`Key::Automation`](crate::Key::Automation) alone.
     pub due: BTreeMap<Name, Lease>,
 }
 
 table! {
-    /// The workers.
     Workers "workers" of &'a Name => Worker, |name, worker|
     by ["name"] = [Text name]; saves
     fixed { name: Text = name }
@@ -59,7 +57,7 @@ table! {
     }
 }
 
-impl Crew {
+impl Automation {
     /// Takes in a row of the statement that reads everything. Jobs wait for their workers, which may come later.
     pub(crate) fn add(&mut self, row: &mut Row, jobs: &mut Vec<(Name, TaskId, Taken)>) -> Result<(), StoreError> {
         let word = row.text()?;
@@ -109,13 +107,13 @@ impl Crew {
     }
 
     /// What is in the tables, without what is only there to be looked at.
-    pub(crate) fn kept(self) -> Crew {
-        Crew { over: BTreeSet::new(), hands: BTreeMap::new(), heard: Vec::new(), due: BTreeMap::new(), ..self }
+    pub(crate) fn kept(self) -> Automation {
+        Automation { over: BTreeSet::new(), worker_runners: BTreeMap::new(), heard: Vec::new(), due: BTreeMap::new(), ..self }
     }
 }
 
 /// The statements that turn the workers and routes of `before` into those of `after`.
-pub(crate) fn changes<'a>(project: i64, before: &'a Crew, after: &'a Crew, queries: &mut Vec<Query<'a>>) {
+pub(crate) fn changes<'a>(project: i64, before: &'a Automation, after: &'a Automation, queries: &mut Vec<Query<'a>>) {
     let (old, new) = (&before.workers.workers, &after.workers.workers);
     for (name, was) in old {
         let left = |task: &TaskId| new.get(name).is_none_or(|worker| !worker.jobs.contains_key(task));

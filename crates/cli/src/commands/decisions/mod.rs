@@ -1,5 +1,6 @@
 //! Questions that only a person can answer.
 
+mod evidence;
 mod review;
 mod view;
 
@@ -10,7 +11,7 @@ use banksman_runtime::Client;
 use banksman_store::{Key, Reader};
 use clap::Args;
 
-use super::{Done, resources, tasks};
+use super::{ExitResult, resources, tasks};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -27,7 +28,7 @@ const ALL: i64 = 100;
 
 /// Decisions: questions that only a person can answer.
 ///
-/// A task that was helped as often as allowed, or something that could not be done five times, waits for one.
+/// A task that could not be recovered, or an action that failed five times, waits for one.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman decisions list\n  banksman decisions resolve d-120 1\n  banksman decisions review")]
 pub(crate) struct Decisions {
@@ -44,7 +45,7 @@ subcommands! {
     }
 }
 
-/// Show the questions that wait for an answer.
+/// List the questions that wait for an answer.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman decisions list\n  banksman decisions list --all")]
 struct List {
@@ -81,21 +82,21 @@ struct Resolve {
 }
 
 impl List {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let mut reader = context.project()?.reader()?;
         let decisions = if self.all { reader.view().last_decisions(ALL)? } else { open(&mut reader)? };
         let views: Vec<_> = decisions.iter().map(DecisionView::from).collect();
         let human = if decisions.is_empty() {
             format!("{DIM}nothing waits for a decision{DIM:#}")
         } else {
-            table::render(&["ID", "STATE", "RAISED", "QUESTION"], decisions.iter().map(view::row).collect())
+            table::render(&["ID", "STATE?", "RAISED>?", "QUESTION~"], decisions.iter().map(view::row).collect())
         };
         context.printer.result(&Named("decisions", views), human)
     }
 }
 
 impl Show {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let mut reader = context.project()?.reader()?;
         let decision = find(&mut reader, &self.decision)?;
         context.printer.result(&DecisionView::from(&decision), view::page(&decision))
@@ -103,7 +104,7 @@ impl Show {
 }
 
 impl Resolve {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let client = context.client()?;
         let decision = find(&mut client.reader()?, &self.decision)?;
         let option = self.option.unwrap_or(decision.question.recommended);
@@ -151,7 +152,7 @@ fn ask(client: &Client, decision: &Decision, option: u32, note: Option<&str>) ->
             let found = rows.runs.remove(run).zip(rows.tasks.remove(task));
             found.map(|(run, task)| Box::new(Work { run, task }))
         }
-        About::Task(_) | About::OutboxCommand(_) | About::Route(_) => None,
+        About::Task(_) | About::OutboxCommand(_) | About::Route(_) | About::Landing { .. } => None,
     };
     let (id, about, by) = (decision.id.clone(), decision.question.about.clone(), resources::forced(client).user);
     Ok(client.request(DecisionRequest { id, about, run, option, by, note: note.map(Into::into) })?)

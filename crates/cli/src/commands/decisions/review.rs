@@ -4,8 +4,8 @@ use banksman_core::Decision;
 use clap::Args;
 use serde::Serialize;
 
-use super::{answered, open, resolve, view};
-use crate::commands::Done;
+use super::{answered, evidence, open, resolve, view};
+use crate::commands::{ExitResult, top};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::printer::DIM;
@@ -13,8 +13,9 @@ use crate::views::decisions::DecisionView;
 
 /// Go through all open questions, one after the other.
 ///
-/// Type the number of an option, Enter for the recommended one, s to leave the question for later, q to stop. What is
-/// answered is done at once.
+/// Each question comes with the history of its task and the end of its log. Type the number of an option, Enter for the recommended one, l
+/// for the whole log, d for what was changed, o for a shell in its workspace, n to add a note to the answer, s to leave the question for
+/// later, q to stop. What is answered is done at once.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman decisions review")]
 pub(super) struct Review {}
@@ -25,6 +26,9 @@ enum Said {
     Option(u32),
     Later,
     Stop,
+    /// The log of the task, what it changed, or a shell in its workspace: the words of that command.
+    Visit(&'static [&'static str]),
+    Note,
     Unclear,
 }
 
@@ -35,7 +39,7 @@ struct Reviewed<'a> {
 }
 
 impl Review {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let client = context.client()?;
         let mut reader = client.reader()?;
         let questions = open(&mut reader)?;
@@ -46,16 +50,32 @@ impl Review {
         let mut lines = std::io::stdin().lock().lines();
         let mut done: Vec<Decision> = Vec::new();
         let total = questions.len();
+        let closed = || {
+            Failure::usage("nothing can be answered: stdin is closed")
+                .hint("banksman decisions list, then banksman decisions resolve ID N")
+        };
+        let mut is_first = true;
         'questions: for (at, question) in questions.into_iter().enumerate() {
-            context.printer.note(&format!("{DIM}{} of {total}{DIM:#}\n{}", at + 1, view::page(&question)));
+            let task = evidence::task(&question);
+            let evidence = task.map(|task| evidence::of(context, &client, &mut reader, task)).transpose()?.unwrap_or_default();
+            context.printer.note(&format!("{DIM}{} of {total}{DIM:#}\n{}{evidence}", at + 1, view::page(&question)));
+            let mut note: Option<String> = None;
             loop {
                 let numbers = question.question.options.len();
                 let recommended = question.question.recommended;
-                context.printer.note(&format!("{DIM}1 to {numbers}, Enter for {recommended}, s for later, q to stop:{DIM:#}"));
-                let Some(line) = lines.next() else { break 'questions };
+                let more = if task.is_some() { "l log, d diff, o open, " } else { "" };
+                let keys = format!("1 to {numbers}, Enter for {recommended}, {more}n note, s for later, q to stop:");
+                context.printer.note(&format!("{DIM}{keys}{DIM:#}"));
+                let Some(line) = lines.next() else {
+                    if is_first {
+                        return Err(closed());
+                    }
+                    break 'questions;
+                };
+                is_first = false;
                 let line = line.map_err(|error| Failure::system("read the answer", error))?;
                 match said(&line, recommended) {
-                    Said::Option(option) => match resolve(context, &client, &question, option, None) {
+                    Said::Option(option) => match resolve(context, &client, &question, option, note.as_deref()) {
                         Ok(decision) => {
                             context.printer.note(&answered(&decision));
                             done.push(decision);
@@ -70,6 +90,16 @@ impl Review {
                         }
                     },
                     Said::Later => break,
+                    Said::Visit(words) => {
+                        let Some(task) = task else { continue };
+                        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).chain([task.to_string()]).collect();
+                        top::own(context, &words)?.status().map_err(|error| Failure::system("start this program", error))?;
+                    }
+                    Said::Note => {
+                        context.printer.note(&format!("{DIM}the note, in one line:{DIM:#}"));
+                        let Some(line) = lines.next() else { break 'questions };
+                        note = Some(line.map_err(|error| Failure::system("read the note", error))?);
+                    }
                     Said::Stop => break 'questions,
                     Said::Unclear => {}
                 }
@@ -86,6 +116,10 @@ fn said(line: &str, recommended: u32) -> Said {
         "" => Said::Option(recommended),
         "s" | "skip" | "later" => Said::Later,
         "q" | "quit" => Said::Stop,
+        "l" | "log" => Said::Visit(&["tasks", "logs", "--tail", "200"]),
+        "d" | "diff" => Said::Visit(&["tasks", "diff"]),
+        "o" | "open" => Said::Visit(&["tasks", "open"]),
+        "n" | "note" => Said::Note,
         number => number.parse().map_or(Said::Unclear, Said::Option),
     }
 }

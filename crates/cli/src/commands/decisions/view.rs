@@ -4,8 +4,8 @@ use banksman_core::Decision;
 use banksman_core::decision::{About, State};
 
 use crate::commands::tasks::brief;
+use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, YELLOW};
-use crate::words;
 
 pub(super) fn row(decision: &Decision) -> Vec<String> {
     let state = match &decision.state {
@@ -16,13 +16,14 @@ pub(super) fn row(decision: &Decision) -> Vec<String> {
         }
         State::Withdrawn { .. } => format!("{DIM}withdrawn{DIM:#}"),
     };
-    vec![decision.id.to_string(), state, words::rfc3339(decision.raised), brief(&decision.question.text, 90)]
+    vec![decision.id.to_string(), state, format::ago(decision.raised), brief(&decision.question.text, 90)]
 }
 
 /// The question with its options.
 pub(super) fn page(decision: &Decision) -> String {
     let question = &decision.question;
-    let mut text = format!("{BOLD}{}{BOLD:#} {DIM}raised {}{DIM:#}\n{}", decision.id, words::ago(decision.raised), question.text);
+    let mut text =
+        format!("{BOLD}{}{BOLD:#} {DIM}raised {}{DIM:#}\n{}", decision.id, format::ago(decision.raised), question.text);
     for (number, choice) in (1u32..).zip(&question.options) {
         let hint = if number == question.recommended { format!(" {DIM}(recommended){DIM:#}") } else { String::new() };
         text.push_str(&format!("\n  {BOLD}{number}{BOLD:#}  {}{hint}", choice.text));
@@ -34,10 +35,10 @@ pub(super) fn page(decision: &Decision) -> String {
         State::Open => text.push_str(&format!("\n{DIM}answer with: banksman decisions resolve {} N{DIM:#}", decision.id)),
         State::Resolved(answer) => {
             let note = answer.note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
-            let at = words::ago(answer.at);
+            let at = format::ago(answer.at);
             text.push_str(&format!("\n{GREEN}answered with {}{GREEN:#} by {} {at}{note}", answer.option, answer.by));
         }
-        State::Withdrawn { at } => text.push_str(&format!("\n{DIM}withdrawn {}{DIM:#}", words::ago(*at))),
+        State::Withdrawn { at } => text.push_str(&format!("\n{DIM}withdrawn {}{DIM:#}", format::ago(*at))),
     }
     text
 }

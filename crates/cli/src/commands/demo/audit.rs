@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::backlog::Edge;
 use banksman_core::event::{DecisionFact, Event, Fact, SectionFact, TaskFact};
-use banksman_core::task::{Ending, RetryReason, Spec};
+use banksman_core::task::{RetryReason, RunEnd, Spec};
 use banksman_core::{HolderId, RunId, RunnerId, SectionId, TaskId};
 use banksman_store::EventRow;
 
@@ -82,7 +82,7 @@ impl Audit {
                 self.count_runners();
             }
             // Its runner was killed after the claim and before the start.
-            TaskFact::Restarting { ending: Ending::Never | Ending::NotBegun { .. }, .. } => {
+            TaskFact::Restarting { ending: RunEnd::Never | RunEnd::NotBegun { .. }, .. } => {
                 self.live.remove(&id);
                 self.runs -= 1;
                 self.never_begun += 1;

@@ -1,6 +1,6 @@
 //! What was proven: every sentence is checked against the store, the log and /proc before it is said.
 
-use banksman_core::task::Ending;
+use banksman_core::task::RunEnd;
 use banksman_core::{Liveness, Status};
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ pub(super) struct Check {
 }
 
 impl Check {
-    fn new<const N: usize>(name: &'static str, text: String, conditions: [(bool, String); N]) -> Check {
+    pub(super) fn new<const N: usize>(name: &'static str, text: String, conditions: [(bool, String); N]) -> Check {
         let problems = conditions.into_iter().filter(|(holds, _)| !holds).map(|(_, problem)| problem);
         let problems: Vec<String> = problems.collect();
         Check { name, holds: problems.is_empty(), text, problems }
@@ -47,7 +47,7 @@ pub(super) fn all(stage: &Stage, plot: &Plot) -> Result<Vec<Check>, Failure> {
 
     let orphans = plot.orphans.len();
     let ended = plot.orphans.iter().filter_map(|orphan| runs.get(&orphan.run)?.ended.as_ref());
-    let ended_well = ended.filter(|ended| ended.ending == Ending::Exited(0)).count();
+    let ended_well = ended.filter(|ended| ended.ending == RunEnd::Exited(0)).count();
     let adopted = plot.orphans.iter().filter(|orphan| audit.adopted.contains(&orphan.run)).count();
     let killed_at = plot.shifts.iter().find(|shift| shift.is_killed).map_or(0, |shift| shift.to.0 - plot.shifts[0].from.0);
 
@@ -59,7 +59,7 @@ pub(super) fn all(stage: &Stage, plot: &Plot) -> Result<Vec<Check>, Failure> {
     Ok(vec![
         Check::new(
             "tasks",
-            format!("{completed} of {} tasks completed, {} of them handed over by another", tasks.len(), audit.children),
+            format!("{completed} of {} tasks completed, {} of them added by another", tasks.len(), audit.children),
             [
                 (completed == tasks.len(), format!("{} did not", tasks.len() - completed)),
                 (

@@ -2,35 +2,41 @@
 
 mod audit;
 mod checks;
+mod git;
 mod night;
-mod picture;
 mod stage;
 mod story;
 #[cfg(test)]
 mod tests;
-mod timeline;
-mod timeline_view;
 
 use clap::Args;
 use serde::Serialize;
 
-use super::Done;
+use super::ExitResult;
+use super::timeline::picture::{self, Axis};
+use super::timeline::rows::Timeline;
+use super::timeline::view::TimelineView;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::printer::{BOLD, DIM};
 use checks::Check;
 use stage::Stage;
 use story::{SLOTS, TASKS};
-use timeline::Timeline;
-use timeline_view::TimelineView;
 
 /// See it at work: a backlog that survives crashes, a kill -9 of its runner, a process that hides, and agents that hang.
 ///
 /// Makes a temporary project, runs a dozen real tasks in it, draws what happened when, checks it against the store and
 /// /proc, and removes the project again. Exits with 1 if a check fails. Needs no agent and no network.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  banksman demo")]
-pub(crate) struct Demo {}
+#[command(after_help = "Examples:\n  banksman demo\n  banksman demo --git")]
+pub(crate) struct Demo {
+    /// Worktrees and the merge queue: eight tasks change one repository at the same time
+    #[arg(long)]
+    git: bool,
+}
+
+/// How wide the picture of the demo is.
+const WIDTH: usize = 80;
 
 #[derive(Serialize)]
 struct Shown<'a> {
@@ -40,20 +46,42 @@ struct Shown<'a> {
 }
 
 impl Demo {
-    pub(crate) fn run(self, context: &Context) -> Done {
-        let mut stage = Stage::set(context)?;
+    pub(crate) fn run(self, context: &Context) -> ExitResult {
+        if self.git {
+            return land(context);
+        }
+        let mut stage = Stage::set(context, false)?;
         stage.say(&format!("{BOLD}A release and a night: {} tasks, {SLOTS} slots{BOLD:#}", TASKS.len() + night::TASKS.len()));
         stage.say(&format!("{DIM}Every task is a real process, and every kill is a real kill -9.{DIM:#}\n"));
         let plot = story::play(&mut stage)?;
         let timeline = Timeline::of(stage.seen(), &stage.ends()?, &plot.shifts);
         let checks = checks::all(&stage, &plot)?;
         drop(stage);
-        let holds = checks.iter().all(|check| check.holds);
-        let lines: Vec<String> = checks.iter().map(Check::line).collect();
-        let last =
-            if holds { "Your turn: banksman init, then banksman tasks add TITLE --run COMMAND" } else { "This must not happen." };
-        let human = format!("\n{}\n\n{}\n\n{DIM}{last}{DIM:#}", picture::draw(&timeline), lines.join("\n"));
-        context.printer.print(&Shown { holds, checks: &checks, timeline: timeline.view() }, human);
-        Ok(if holds { exit::OK } else { exit::ERROR })
+        show(context, &timeline, &checks, "Your turn: banksman init, then banksman tasks add TITLE --run COMMAND")
     }
+}
+
+/// The demo of worktrees and landing.
+fn land(context: &Context) -> ExitResult {
+    let mut stage = Stage::set(context, true)?;
+    let number = git::TASKS.len();
+    stage.say(&format!("{BOLD}{number} tasks in {number} worktrees, one branch{BOLD:#}"));
+    stage.say(&format!("{DIM}Every commit is made by a real git, and every kill is a real kill -9.{DIM:#}\n"));
+    let plot = git::play(&mut stage)?;
+    let timeline = Timeline::of(stage.seen(), &stage.ends()?, &plot.shifts);
+    let checks = git::checks(&stage, &plot)?;
+    drop(stage);
+    let next =
+        "Your turn: banksman config set --user landing.check COMMAND, then banksman tasks add TITLE --worktree --run COMMAND";
+    show(context, &timeline, &checks, next)
+}
+
+/// What happened when, and what was proven.
+fn show(context: &Context, timeline: &Timeline, checks: &[Check], next: &str) -> ExitResult {
+    let holds = checks.iter().all(|check| check.holds);
+    let lines: Vec<String> = checks.iter().map(Check::line).collect();
+    let last = if holds { next } else { "This must not happen." };
+    let human = format!("\n{}\n\n{}\n\n{DIM}{last}{DIM:#}", picture::draw(timeline, Axis::Elapsed, WIDTH), lines.join("\n"));
+    context.printer.print(&Shown { holds, checks, timeline: timeline.view() }, human);
+    Ok(if holds { exit::OK } else { exit::ERROR })
 }

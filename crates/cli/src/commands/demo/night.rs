@@ -6,7 +6,7 @@ use banksman_core::{DecisionId, Seq};
 
 use super::stage::{Stage, now};
 use super::story::{of_kind, task};
-use super::timeline::Shift;
+use crate::commands::timeline::rows::Shift;
 use crate::failure::Failure;
 use crate::printer::{BOLD, CYAN, DIM, GREEN, RED, YELLOW};
 

@@ -45,10 +45,13 @@ pub(super) struct Stage {
 pub(super) struct Actor(Child);
 
 impl Stage {
-    pub(super) fn set(context: &Context) -> Result<Stage, Failure> {
+    /// With git, the project is below the temporary directory, because worktrees are made beside it.
+    pub(super) fn set(context: &Context, with_git: bool) -> Result<Stage, Failure> {
         let signals = Signals::install().map_err(system)?;
         let dir = tempfile::Builder::new().prefix("banksman-demo-").tempdir().map_err(system)?;
-        let project = Project::init_at(dir.path(), None)?;
+        let root = if with_git { dir.path().join("project") } else { dir.path().to_owned() };
+        fs::create_dir_all(&root).map_err(system)?;
+        let project = Project::init_at(&root, None)?;
         // So that tasks can say `banksman`, wherever and whatever this very program is.
         fs::create_dir(dir.path().join("bin")).map_err(system)?;
         let this = format!("/proc/{}/exe", std::process::id());
@@ -89,7 +92,7 @@ impl Stage {
         command.args(args).current_dir(self.project.root()).env("PATH", path).env("NO_COLOR", "1");
         // The store is named, because the user's settings may name a server. Sockets stay in the project.
         command.env("BANKSMAN_PROJECT", self.project.root()).env("BANKSMAN_STORE", format!("sqlite:{}", self.project.store()));
-        command.env_remove("XDG_RUNTIME_DIR");
+        command.env_remove("XDG_RUNTIME_DIR").env("XDG_CONFIG_HOME", self.dir.path().join("config"));
         // A group of its own: Ctrl-C reaches the demo only, and the demo cleans up.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().map(Actor).map_err(system)
@@ -104,6 +107,24 @@ impl Stage {
                 Err(Failure::system("run the demo", format!("{args:?}: {}", String::from_utf8_lossy(&output.stderr).trim())))
             }
         }
+    }
+
+    /// Git in the project. The user's settings do not reach it.
+    pub(super) fn git(&self, args: &[&str]) -> Result<String, Failure> {
+        let mut command = Command::new("git");
+        command.args(args).current_dir(self.project.root()).env("GIT_CONFIG_GLOBAL", "/dev/null").stdin(Stdio::null());
+        let output = command.output().map_err(system)?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned()),
+            false => {
+                Err(Failure::system("run the demo", format!("git {args:?}: {}", String::from_utf8_lossy(&output.stderr).trim())))
+            }
+        }
+    }
+
+    /// Writes a file of the project.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
+        fs::write(self.project.root().join(name), text).map_err(system)
     }
 
     /// Waits until the log holds something.
@@ -190,7 +211,7 @@ impl Stage {
 
     /// All processes that were started for this project, or work in it.
     pub(super) fn processes(&self) -> Vec<i32> {
-        processes(self.project.root())
+        processes(self.project.root(), self.dir.path())
     }
 
     /// Those that are left after the last runner has gone. A keeper ends a moment after the runner that it listened to.
@@ -252,12 +273,12 @@ impl Stage {
 }
 
 /// Those whose environment names the project, or whose directory is in it.
-fn processes(root: &Path) -> Vec<i32> {
+fn processes(root: &Path, dir: &Path) -> Vec<i32> {
     let named = [b"BANKSMAN_PROJECT=".as_slice(), root.as_os_str().as_bytes()].concat();
     let belongs = |pid: &i32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let directory = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
-        directory.starts_with(root) || environment.split(|byte| *byte == 0).any(|variable| variable == named)
+        directory.starts_with(dir) || environment.split(|byte| *byte == 0).any(|variable| variable == named)
     };
     let own = std::process::id().cast_signed();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

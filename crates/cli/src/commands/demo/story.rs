@@ -5,7 +5,7 @@ use banksman_store::EventRow;
 
 use super::night;
 use super::stage::{Stage, now};
-use super::timeline::Shift;
+use crate::commands::timeline::rows::Shift;
 use crate::failure::Failure;
 use crate::printer::{BOLD, CYAN, DIM, GREEN, RED, YELLOW};
 
@@ -107,7 +107,7 @@ pub(super) fn play(stage: &mut Stage) -> Result<Plot, Failure> {
     let hidden = stage.identify(pid).ok_or_else(|| Failure::system("find the process that hides", pid))?;
     stage.tell(event.wall, &format!("{BOLD}Browser tests{BOLD:#} hides process {pid} behind setsid and env -i"));
     let event = stage.until(|seen| task(seen, "task:started", "Minimise"))?;
-    stage.tell(event.wall, &format!("{BOLD}Fuzzing{BOLD:#} hands over {BOLD}Minimise{BOLD:#}, and lends it its slot"));
+    stage.tell(event.wall, &format!("{BOLD}Fuzzing{BOLD:#} adds {BOLD}Minimise{BOLD:#}, and lends it its slot"));
     let event = stage.until(|seen| task(seen, "task:restarting", "Unit tests"))?;
     stage.tell(event.wall, &format!("{BOLD}Unit tests{BOLD:#} {RED}crashes{RED:#}, and is run again"));
     stage.until(|seen| of_kind(seen, "demo:testing"))?;

@@ -8,8 +8,8 @@ use banksman_store::EventRow;
 use serde_json::{Value, json};
 
 use super::audit::Audit;
-use super::picture;
-use super::timeline::{Shift, State, Timeline};
+use crate::commands::timeline::picture::{self, Axis};
+use crate::commands::timeline::rows::{Shift, State, Timeline};
 
 /// An event at so many milliseconds; the source is written `component id`.
 fn event(at: i64, kind: &str, source: &str, data: Value) -> EventRow {
@@ -92,7 +92,7 @@ fn timeline() -> Timeline {
 
 #[test]
 fn a_timeline_in_80_columns() {
-    let picture = crate::terminal::plain(&picture::draw(&timeline()));
+    let picture = crate::terminal::plain(&picture::draw(&timeline(), Axis::Elapsed, 80));
     assert!(picture.lines().all(|line| line.chars().count() <= 80), "{picture}");
     insta::assert_snapshot!(picture);
 }

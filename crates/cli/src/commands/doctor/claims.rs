@@ -7,7 +7,7 @@ use banksman_store::Key;
 
 use super::{Entry, Examination, Finding};
 use crate::failure::Failure;
-use crate::words;
+use crate::format;
 
 pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
     let held = examination.reader.view().snapshot()?.coordination.locks.into_values().filter_map(|lock| match lock.state {
@@ -29,7 +29,7 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
             Some(_) => format!("lock {name} is held by {holder}, who does not work on the task"),
             None => format!("lock {name} is held by {holder}, and there is no such task"),
         };
-        let free = || format!("banksman locks release {} --force", words::quoted(name));
+        let free = || format!("banksman locks release {} --force", format::quoted(name));
         (is_still_held && !is_worked_on && grant.offer.is_none()).then(|| Entry::new(text()).solved_by(free()))
     };
     let entries = held.iter().filter_map(entry).collect();

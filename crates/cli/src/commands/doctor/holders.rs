@@ -6,7 +6,7 @@ use crate::commands::resources;
 use crate::failure::Failure;
 
 pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
-    let resources::Grants { looked_at, stale, waits } =
+    let resources::Grants { checked, stale, waits } =
         resources::stale_grants(&mut examination.reader, examination.project.host())?;
     let client =
         if examination.fix && !(stale.is_empty() && waits.is_empty()) { Some(examination.context.client()?) } else { None };
@@ -28,5 +28,5 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
             Some(_) => entry,
         });
     }
-    Ok(Finding::notes("holders", &looked_at.words(), entries))
+    Ok(Finding::notes("holders", &checked.words(), entries))
 }

@@ -15,13 +15,14 @@ mod runs;
 mod shortages;
 mod store;
 mod trust;
+mod workspaces;
 
 use banksman_runtime::Project;
 use banksman_store::Reader;
 use clap::Args;
 use serde::Serialize;
 
-use super::Done;
+use super::ExitResult;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -68,6 +69,7 @@ const CHECKS: &[Check] = &[
     files::check,
     trust::check,
     merges::check,
+    workspaces::check,
 ];
 
 /// How the project is.
@@ -78,7 +80,7 @@ struct Health<'a> {
 }
 
 impl Doctor {
-    pub(crate) fn run(self, context: &Context) -> Done {
+    pub(crate) fn run(self, context: &Context) -> ExitResult {
         self.examine(context).map_err(|failure| match &failure.hint {
             // It has told what it can.
             Some(hint) if hint.contains("banksman doctor") => {
@@ -88,11 +90,12 @@ impl Doctor {
         })
     }
 
-    fn examine(self, context: &Context) -> Done {
+    fn examine(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let reader = project.reader()?;
         let mut examination = Examination { context, project, reader, fix: self.fix };
         let mut findings = vec![store::integrity(&mut examination)?];
+        findings.extend(store::server(&mut examination)?);
         if !findings.iter().any(Finding::is_wrong) {
             for check in CHECKS {
                 findings.push(check(&mut examination)?);

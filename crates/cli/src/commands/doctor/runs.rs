@@ -11,7 +11,7 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
     let (_, live) = inspect::sessions(&mut examination.reader, &examination.project)?;
     let entry = |live: &inspect::LiveRun| {
         let (run, title) = (&live.run.id, &live.title);
-        let is_dead = matches!(files.look(run), Ok(Found::Dead(_)));
+        let is_dead = matches!(files.read_record(run), Ok(Found::Dead(_)));
         match &live.attended.asked {
             Some(decision) => {
                 let text = format!("run {run} of {title}: its keeper is dead, and it cannot be proven that its processes are");

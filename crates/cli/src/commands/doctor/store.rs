@@ -1,7 +1,15 @@
 //! The store: whether the database is intact, and whether the event log and the tables agree.
 
+use banksman_store::ServerUsage;
+
 use super::{Entry, Examination, Finding};
 use crate::failure::Failure;
+
+/// With fewer free connections a few more commands are refused: each runner has two, and each command one or two.
+const FEW_CONNECTIONS: u32 = 10;
+
+/// In percent. The queue fills up while some client of the server listens and does not read.
+const FULL_QUEUE: u32 = 50;
 
 pub(super) fn integrity(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
     let complaints = examination.reader.view().check_integrity()?;
@@ -16,6 +24,18 @@ pub(super) fn event_log(examination: &mut Examination<'_>) -> Result<Finding, Fa
 pub(super) fn counters(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
     let differences = examination.reader.view().check_counts()?;
     Ok(faults("counters", "the counters of tasks by status agree with the tasks", differences))
+}
+
+/// What is left of what all clients of the database server share. Nothing is said where there is no server.
+pub(super) fn server(examination: &mut Examination<'_>) -> Result<Option<Finding>, Failure> {
+    let Some(usage) = examination.reader.view().server_usage()? else { return Ok(None) };
+    let ServerUsage { connections, max_connections, notification_queue } = usage;
+    let left = max_connections.saturating_sub(connections);
+    let said =
+        format!("{left} of {max_connections} connections are left, and the notification queue is {notification_queue} % full");
+    let is_scarce = left < FEW_CONNECTIONS || notification_queue > FULL_QUEUE;
+    let entries = if is_scarce { vec![Entry::new(said.clone())] } else { Vec::new() };
+    Ok(Some(Finding::notes("server", &said, entries)))
 }
 
 fn faults(check: &'static str, fine: &str, complaints: Vec<String>) -> Finding {

@@ -3,16 +3,16 @@ use banksman_store::{Compacted, EventFilter, Keep, Size, Store};
 use clap::Args;
 use serde::Serialize;
 
-use crate::commands::Done;
+use crate::commands::ExitResult;
 use crate::commands::resources::Dur;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{BOLD, DIM};
 use crate::signals::Stops;
 use crate::views::Time;
-use crate::words;
 
-/// Take old events out of the log, and keep what they meant.
+/// Remove old events from the log, and keep the state that they led to.
 ///
 /// What is held, the tasks and the sections stay as they are, and `doctor` still checks them against the log. What is lost
 /// is the history before: `events` no longer shows it, and request ids of that time are forgotten. What workers and routes
@@ -39,6 +39,7 @@ pub(super) struct Compact {
 struct CompactedLog {
     dry_run: bool,
     removed: u64,
+    removed_messages: u64,
     compacted_through: Option<Seq>,
     kept: i64,
     unheard: Option<Seq>,
@@ -55,17 +56,20 @@ struct Sizes {
 }
 
 impl Compact {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let keep = self.keep_events.map_or(Keep::For(self.keep.span()), |count| Keep::Last(count.into()));
         let mut store = context.project()?.open_store()?;
         let before = store.view().size()?;
         let done = if self.dry_run { store.view().compactable(keep)? } else { compact(context, &mut store, keep)? };
         let after = store.view().size()?;
         let first = store.view().events(done.mark.through, &EventFilter::default())?.events.into_iter().next();
-        let left = store.view().last_event()?.0 - done.mark.through.0;
+        let left = store.view().count_events(done.mark.through)?;
+        let keep_messages = Dur(context.project()?.config().bus.keep).span();
+        let messages = if self.dry_run { 0 } else { store.compact_messages(keep_messages, |_| {})? };
         let view = CompactedLog {
             dry_run: self.dry_run,
             removed: done.events,
+            removed_messages: messages,
             compacted_through: (done.mark.through.0 > 0).then_some(done.mark.through),
             kept: left,
             unheard: done.unheard,
@@ -79,7 +83,10 @@ impl Compact {
             count => format!("{would} {BOLD}{count}{BOLD:#} events out of the log"),
         };
         if let Some(first) = first {
-            human.push_str(&format!("; the oldest that stays, of {left}, is of {}", words::rfc3339(first.wall)));
+            human.push_str(&format!("; the oldest that stays, of {left}, is of {}", format::rfc3339(first.wall)));
+        }
+        if messages > 0 {
+            human.push_str(&format!("\nremoved {BOLD}{messages}{BOLD:#} messages that are older than bus.keep"));
         }
         if let Some(unheard) = done.unheard {
             human.push_str(&format!(
@@ -97,7 +104,7 @@ fn compact(context: &Context, store: &mut Store, keep: Keep) -> Result<Compacted
     let done = store.compact(keep, |so_far| {
         stops.obey();
         if printer.is_watched() {
-            let upto = words::rfc3339(so_far.mark.wall);
+            let upto = format::rfc3339(so_far.mark.wall);
             printer.rewrite(&format!("took {} events out, up to {upto} …", so_far.events));
         }
     })?;

@@ -1,22 +1,24 @@
 mod compact;
+mod sentence;
 
 use std::os::fd::AsFd;
 
 use banksman_core::event::{CustomKind, Event, Source, check_kind};
-use banksman_core::{Name, Seq, Wall};
-use banksman_store::{EventFilter, EventRow, Mark};
+use banksman_core::{Name, Seq};
+use banksman_store::{EventFilter, EventRow, Mark, Reader};
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Done;
-use super::resources::Dur;
+use super::ExitResult;
+use super::since;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{CYAN, DIM};
 use crate::signals::Signals;
 use crate::views::events::EventView;
-use crate::words;
+pub(crate) use sentence::Titles;
 
 /// The largest data of an event, in bytes of JSON.
 const DATA_LIMIT: usize = 64 * 1_024;
@@ -26,7 +28,16 @@ const DATA_LIMIT: usize = 64 * 1_024;
 const SHOWN: usize = 300;
 const PARTS_SHOWN: usize = 80;
 
-/// Show what happened, oldest first.
+/// How many events a person is shown unless told otherwise.
+const LINES: usize = 20;
+
+/// How many events are read at a time from the end of the log.
+const WINDOW: i64 = 1_000;
+
+/// Show what has happened: the last 20 events, as sentences.
+///
+/// With --json or --since it is all of them unless --limit says otherwise. The locks and slots that runs take by themselves are left out;
+/// --raw, --kind and --source show them.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(
@@ -44,12 +55,15 @@ pub(crate) struct Events {
     /// Only from this source, such as lock or lock:deploy
     #[arg(long, value_name = "SOURCE")]
     source: Option<String>,
-    /// Only the last so long, such as 1h; or since a time such as 2026-11-15T08:00:00Z
+    /// Only the last so long, such as 1h; or since a time such as 22:00 or 2026-11-15T08:00:00Z
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
     /// Only the last so many
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
+    /// Show numbers, UTC times, kinds and data instead of sentences
+    #[arg(long)]
+    raw: bool,
 }
 
 subcommands! {
@@ -74,15 +88,15 @@ struct Emit {
 }
 
 impl Events {
-    pub(crate) fn run(self, context: &Context) -> Done {
+    pub(crate) fn run(self, context: &Context) -> ExitResult {
         match self.verb {
             Some(verb) => verb.run(context),
             None => self.show(context),
         }
     }
 
-    fn show(self, context: &Context) -> Done {
-        let since = self.since.as_deref().map(since).transpose()?;
+    fn show(self, context: &Context) -> ExitResult {
+        let since = self.since.as_deref().map(since::parse).transpose()?;
         // As routes write it.
         let kind =
             self.kind.map(|kind| kind.strip_suffix('*').filter(|category| category.ends_with(':')).unwrap_or(&kind).to_owned());
@@ -92,40 +106,88 @@ impl Events {
             return Err(Failure::usage(format!("--kind: there are no events {:?}", unknown.kind)).hint(hint));
         }
         let filter = EventFilter { kind, source: self.source, since };
-        let filtered = filter.kind.is_some() || filter.source.is_some() || filter.since.is_some();
+        let is_chosen = filter.kind.is_some() || filter.source.is_some();
+        let shape = match (self.raw || context.printer.json, is_chosen) {
+            (true, _) => Shape::Raw,
+            (false, true) => Shape::Sentences,
+            (false, false) => Shape::Telling,
+        };
+        let limit = match self.limit {
+            Some(limit) => limit,
+            None if context.printer.json || filter.since.is_some() => usize::MAX,
+            None => LINES,
+        };
         if self.follow {
-            return follow(context, &filter);
+            return follow(context, &filter, shape, limit);
         }
         let mut reader = context.reader()?;
-        let mut events = Vec::new();
-        let mut after = Seq(0);
-        let compacted = loop {
-            let page = reader.view().events(after, &filter)?;
-            after = page.last;
-            events.extend(page.events);
-            if !page.more {
-                break page.compacted;
-            }
-        };
-        let skip = self.limit.map_or(0, |limit| events.len().saturating_sub(limit));
-        let events = &events[skip..];
+        let (events, compacted, is_all) = last(&mut reader, &filter, shape, limit)?;
         // Older events do not matter to one who has got all that was asked for.
-        if compacted.through > Seq(0) && skip == 0 && filter.since.is_none_or(|since| since <= compacted.wall) {
+        if compacted.through > Seq(0) && is_all && filter.since.is_none_or(|since| since <= compacted.wall) {
             tell_compacted(context, compacted);
         }
         let compacted_through = (compacted.through > Seq(0)).then_some(compacted.through);
-        let view = Page { events: EventView::list(events), compacted_through };
+        let view = Page { events: EventView::list(&events), compacted_through };
         let human = if events.is_empty() {
-            let words = if filtered || compacted.through > Seq(0) {
+            let words = if is_chosen || filter.since.is_some() || compacted.through > Seq(0) {
                 "no event is of that kind, source and time"
             } else {
                 "nothing has happened yet"
             };
             format!("{DIM}{words}{DIM:#}")
         } else {
-            events.iter().map(event_line).collect::<Vec<_>>().join("\n")
+            lines(&mut reader, &events, shape)?.join("\n")
         };
         context.printer.result(&view, human)
+    }
+}
+
+/// How people are shown events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// With all their data.
+    Raw,
+    Sentences,
+    /// As sentences, without those that follow from others.
+    Telling,
+}
+
+impl Shape {
+    fn shows(self, event: &EventRow) -> bool {
+        self != Shape::Telling || sentence::is_telling(event)
+    }
+}
+
+fn lines(reader: &mut Reader, events: &[EventRow], shape: Shape) -> Result<Vec<String>, Failure> {
+    if shape == Shape::Raw {
+        return Ok(events.iter().map(event_line).collect());
+    }
+    let titles = sentence::titles(reader, events)?;
+    Ok(events.iter().map(|event| sentence::line(event, &titles)).collect())
+}
+
+/// The last events that pass the filter, how far the log is compacted, and whether these are all. The log is read from its end, in
+/// growing parts.
+fn last(reader: &mut Reader, filter: &EventFilter, shape: Shape, limit: usize) -> Result<(Vec<EventRow>, Mark, bool), Failure> {
+    let newest = reader.view().last_event()?;
+    let mut window = if limit == usize::MAX { newest.0 } else { WINDOW };
+    loop {
+        let start = Seq((newest.0 - window).max(0));
+        let (mut events, mut after) = (Vec::new(), start);
+        let compacted = loop {
+            let page = reader.view().events(after, filter)?;
+            after = page.last;
+            events.extend(page.events.into_iter().filter(|event| shape.shows(event)));
+            if !page.more {
+                break page.compacted;
+            }
+        };
+        let is_all = start <= compacted.through || start == Seq(0);
+        if events.len() >= limit || is_all {
+            let skipped = events.len().saturating_sub(limit);
+            return Ok((events.split_off(skipped), compacted, is_all && skipped == 0));
+        }
+        window = window.saturating_mul(8);
     }
 }
 
@@ -143,54 +205,67 @@ struct Emitted<'a> {
     kind: &'a str,
 }
 
-/// Prints the log so far and then whatever happens, one line per event, until interrupted.
-fn follow(context: &Context, filter: &EventFilter) -> Done {
+/// Prints the last events and then whatever happens, one line per event, until interrupted.
+fn follow(context: &Context, filter: &EventFilter, shape: Shape, limit: usize) -> ExitResult {
     let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
-    let mut follower = context.project()?.follow(Seq(0))?;
+    let project = context.project()?;
+    let mut reader = project.reader()?;
+    let begin = if limit == usize::MAX { Seq(0) } else { reader.view().last_event()? };
+    if begin > Seq(0) {
+        let (events, ..) = last(&mut reader, filter, shape, limit)?;
+        let events: Vec<EventRow> = events.into_iter().filter(|event| event.id <= begin).collect();
+        show_each(context, &mut reader, &events, shape)?;
+    }
+    let mut follower = project.follow(begin)?;
     loop {
-        let events = follower.next(filter)?;
+        let mut events = follower.next(filter)?;
         if let Some(compacted) = follower.missed().filter(|mark| filter.since.is_none_or(|since| since <= mark.wall)) {
             tell_compacted(context, compacted);
         }
         if events.is_empty() && !follower.wait(signals.as_fd()) {
             return Err(Failure::interrupted());
         }
-        for event in &events {
-            match context.printer.json {
-                true => context.printer.view(&EventView::from(event)),
-                false => context.printer.line(&event_line(event)),
-            }
-        }
+        events.retain(|event| shape.shows(event));
+        show_each(context, &mut reader, &events, shape)?;
     }
 }
 
+fn show_each(context: &Context, reader: &mut Reader, events: &[EventRow], shape: Shape) -> Result<(), Failure> {
+    if context.printer.json {
+        events.iter().for_each(|event| context.printer.view(&EventView::from(event)));
+    } else {
+        lines(reader, events, shape)?.iter().for_each(|line| context.printer.line(line));
+    }
+    Ok(())
+}
+
 fn tell_compacted(context: &Context, compacted: Mark) {
-    let (through, wall) = (compacted.through, words::rfc3339(compacted.wall));
+    let (through, wall) = (compacted.through, format::rfc3339(compacted.wall));
     context.printer.note(&format!("{DIM}events up to {through}, of {wall}, were compacted and are no longer in the log{DIM:#}"));
 }
 
 /// The latest events of an entity, below its page.
-pub(crate) fn recent(events: &[EventRow]) -> String {
+pub(crate) fn recent(events: &[EventRow], titles: &Titles) -> String {
     if events.is_empty() {
         return String::new();
     }
-    let lines = events.iter().rev().map(|event| format!("\n{}", event_line(event)));
+    let lines = events.iter().rev().map(|event| format!("\n{}", sentence::line(event, titles)));
     format!("\n\n{DIM}RECENT{DIM:#}{}", lines.collect::<String>())
 }
 
 /// `17  2026-11-15T08:00:00.000Z  lock:acquired  deploy  holder=ci-42  ttl=60000  by ada`.
-pub(crate) fn event_line(event: &EventRow) -> String {
+fn event_line(event: &EventRow) -> String {
     let source = event.source.id.as_deref().unwrap_or(&event.source.component);
     let mut line =
-        format!("{DIM}{:>6}  {}{DIM:#}  {CYAN}{:<20}{CYAN:#}  {source}", event.id, words::rfc3339(event.wall), event.kind);
+        format!("{DIM}{:>6}  {}{DIM:#}  {CYAN}{:<20}{CYAN:#}  {source}", event.id, format::rfc3339(event.wall), event.kind);
     if let Value::Object(fields) = &event.data {
         for (name, value) in fields.iter().filter(|(name, _)| *name != "processes") {
             let value = value.as_str().map_or_else(|| cut(&value.to_string(), PARTS_SHOWN), |text| cut(text, SHOWN));
-            line.push_str(&format!("  {DIM}{name}={DIM:#}{}", words::one_line(&value)));
+            line.push_str(&format!("  {DIM}{name}={DIM:#}{}", format::one_line(&value)));
         }
     }
     if let Some(by) = &event.by {
-        line.push_str(&format!("  {DIM}by {}{DIM:#}", words::one_line(&by.to_string())));
+        line.push_str(&format!("  {DIM}by {}{DIM:#}", format::one_line(&by.to_string())));
     }
     line
 }
@@ -202,20 +277,8 @@ fn cut(value: &str, at_most: usize) -> String {
     }
 }
 
-fn since(text: &str) -> Result<Wall, Failure> {
-    if let Ok(Dur(ago)) = text.parse() {
-        let now = banksman_adapters::host::wall_ms();
-        return Ok(Wall(now.saturating_sub(i64::try_from(ago.as_millis()).unwrap_or(i64::MAX))));
-    }
-    let time: Result<jiff::Timestamp, _> = text.parse();
-    time.map(|time| Wall(time.as_millisecond())).map_err(|_| {
-        Failure::usage(format!("--since: {text:?} is neither a duration nor a time"))
-            .hint("for example: --since 1h, or --since 2026-11-15T08:00:00Z")
-    })
-}
-
 impl Emit {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let kind = CustomKind::new(&self.kind).map_err(Failure::usage)?;
         if self.data.len() > DATA_LIMIT {
             return Err(Failure::usage(format!("--data may have at most {DATA_LIMIT} bytes, this one has {}", self.data.len())));

@@ -13,15 +13,15 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Shelf;
-use crate::commands::Done;
+use crate::commands::ExitResult;
 use crate::commands::pipelines::variables;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::GREEN;
-use crate::words;
 
-/// Say whether a guard holds right now, and if not, which part of it fails.
+/// Check whether a guard holds now, and name the part that fails.
 ///
 /// Exits with 0 if it holds, else with 6. What nobody could find out does not pass, and is said to be not known. Nothing is
 /// changed, but its commands run.
@@ -48,7 +48,7 @@ struct Checked<'a> {
 }
 
 impl Check {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let shelf = Shelf::load(context, self.runbook.as_deref())?;
         let (runbook, guard) = self.find(shelf, context)?;
         let vars = self.bind(&runbook, &guard)?;
@@ -124,7 +124,7 @@ impl Check {
             None if known.is_empty() => "it has none".into(),
             None => format!("it has {all}"),
         };
-        Failure::new(exit::NOT_FOUND, "VAR_NOT_FOUND", format!("guard {} has no variable {}", self.name, words::quoted(name)))
+        Failure::new(exit::NOT_FOUND, "VAR_NOT_FOUND", format!("guard {} has no variable {}", self.name, format::quoted(name)))
             .detail("guard", &self.name)
             .detail("var", &name)
             .hint(hint)

@@ -8,7 +8,7 @@ use banksman_runtime::{RunbookError, RunbookFile, load_all, load_runbook};
 use clap::Args;
 use serde::Serialize;
 
-use super::Done;
+use super::ExitResult;
 use super::runbooks::guard;
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -34,7 +34,7 @@ subcommands! {
     }
 }
 
-/// Show all guards of all runbooks.
+/// List the guards of all runbooks.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman guards list\n  banksman guards list --runbook feature --json")]
 struct List {
@@ -85,14 +85,14 @@ impl Shelf {
 }
 
 impl List {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let shelf = Shelf::load(context, self.runbook.as_deref())?;
         let all: Vec<(&Runbook, &Guard)> =
             shelf.runbooks.iter().flat_map(|runbook| runbook.guards.values().map(move |guard| (runbook, guard))).collect();
         let views = all.iter().map(|(runbook, guard)| GuardView::of(runbook, guard));
         let guards = views.collect();
         let human = if let (true, Some((file, _))) = (all.is_empty(), &shelf.wrong) {
-            format!("no guards are known: runbook {} is wrong\n{DIM}banksman runbooks check tells why{DIM:#}", file.name)
+            format!("no guards are known: runbook {} is wrong\n{DIM}banksman runbooks check shows why{DIM:#}", file.name)
         } else if all.is_empty() {
             format!("no guards yet\n{DIM}docs/concepts/guards.md shows how to write one{DIM:#}")
         } else {
@@ -100,7 +100,7 @@ impl List {
                 let (holds, otherwise) = (guard::words(&guard.condition), guard::action(&guard.on_failure));
                 vec![guard.name.to_string(), runbook.name.to_string(), otherwise, holds]
             });
-            table::render(&["GUARD", "RUNBOOK", "ON FAILURE", "HOLDS IF"], rows.collect())
+            table::render(&["GUARD", "RUNBOOK??", "ON FAILURE?", "HOLDS IF~"], rows.collect())
         };
         let wrong = shelf.wrong.as_ref().map(|(file, _)| file.name.as_str());
         context.printer.print(&Listed { guards, wrong }, human);

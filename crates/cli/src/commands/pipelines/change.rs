@@ -7,7 +7,7 @@ use banksman_store::Key;
 use clap::Args;
 
 use super::{find_pipeline, note_runner, own, speaker, start, stepped};
-use crate::commands::{Done, resources, tasks, why};
+use crate::commands::{ExitResult, resources, tasks, why};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -31,7 +31,7 @@ pub(super) struct Set {
     pipeline: Option<String>,
 }
 
-/// Say something on the way: it is kept with the pipeline.
+/// Record a checkpoint: it is kept with the pipeline.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman pipelines checkpoint 'half of the files are done'")]
 pub(super) struct Checkpoint {
@@ -42,7 +42,7 @@ pub(super) struct Checkpoint {
     pipeline: Option<String>,
 }
 
-/// Try the phase that failed again.
+/// Retry the phase that failed.
 ///
 /// It does what the runbook said when the pipeline was started. If you have changed the file since, start a new pipeline.
 #[derive(Debug, Args)]
@@ -52,7 +52,7 @@ pub(super) struct Retry {
     pipeline: String,
 }
 
-/// Go on where a pipeline is blocked, whatever its guards say.
+/// Unblock a pipeline, regardless of its guards.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman pipelines unblock p-7k2m9q")]
 pub(super) struct Unblock {
@@ -60,7 +60,7 @@ pub(super) struct Unblock {
     pipeline: String,
 }
 
-/// Stop pipelines for good, with the processes of their phases.
+/// Cancel pipelines, with the processes of their phases.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman pipelines cancel p-7k2m9q")]
 pub(super) struct Cancel {
@@ -93,7 +93,7 @@ fn meant(name: Option<String>) -> Result<String, Failure> {
 }
 
 impl Set {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let vars = start::variables(&self.vars)?;
         let client = context.client()?;
         let id = find_pipeline(&mut client.reader()?, &meant(self.pipeline)?)?.id;
@@ -106,7 +106,7 @@ impl Set {
 }
 
 impl Checkpoint {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         if self.message.trim().is_empty() || self.message.len() > MESSAGE_LIMIT {
             return Err(Failure::usage(format!("a message has between 1 and {MESSAGE_LIMIT} bytes")));
         }
@@ -120,7 +120,7 @@ impl Checkpoint {
 }
 
 impl Retry {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let client = context.client()?;
         let id = find_pipeline(&mut client.reader()?, &self.pipeline)?.id;
         let pipeline = stepped(&id, client.request(PipelineRequest::Retry { id: id.clone() })?)?;
@@ -129,7 +129,7 @@ impl Retry {
 }
 
 impl Unblock {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let client = context.client()?;
         let id = find_pipeline(&mut client.reader()?, &self.pipeline)?.id;
         let pipeline = stepped(
@@ -141,13 +141,13 @@ impl Unblock {
 }
 
 impl Cancel {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         tasks::cancel_all(context, &ids(context, &self.pipelines)?, self.no_wait, None)
     }
 }
 
 impl Delete {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         tasks::delete_all(context, &ids(context, &self.pipelines)?, self.force)
     }
 }
@@ -158,7 +158,7 @@ fn ids(context: &Context, names: &[String]) -> Result<Vec<String>, Failure> {
     names.iter().map(|name| Ok(find_pipeline(&mut reader, name)?.id.to_string())).collect()
 }
 
-fn told(context: &Context, client: &banksman_runtime::Client, pipeline: &Pipeline) -> Done {
+fn told(context: &Context, client: &banksman_runtime::Client, pipeline: &Pipeline) -> ExitResult {
     let mut reader = client.reader()?;
     let rows = reader.view().load(&pipeline.task().cloned().map(Key::Task).into_iter().collect())?;
     let at = Stamp { lease: rows.lease, wall: rows.wall };

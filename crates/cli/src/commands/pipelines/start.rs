@@ -16,14 +16,14 @@ use clap::Args;
 use serde_json::Value;
 
 use super::{note_runner, stepped};
-use crate::commands::tasks::{Place, Placed};
-use crate::commands::{Done, find};
+use crate::commands::tasks::{FoundTask, TaskArgs};
+use crate::commands::{ExitResult, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{BOLD, DIM};
 use crate::views::pipelines::PipelineView;
-use crate::words;
 
 /// Start a pipeline of a runbook.
 ///
@@ -47,7 +47,7 @@ pub(super) struct Start {
     #[arg(long)]
     title: Option<Title>,
     #[command(flatten)]
-    place: Place,
+    place: TaskArgs,
 }
 
 /// A pipeline that somebody wants, however that was said.
@@ -57,11 +57,11 @@ pub(crate) struct Order {
     pub(crate) runbook: Option<String>,
     pub(crate) vars: Vec<String>,
     pub(crate) title: Option<Title>,
-    pub(crate) place: Place,
+    pub(crate) place: TaskArgs,
 }
 
 impl Start {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let Start { pipeline, runbook, vars, title, place } = self;
         Order { pipeline: Some(pipeline), runbook, vars, title, place }.carry_out(context)
     }
@@ -69,7 +69,7 @@ impl Start {
 
 impl Order {
     /// Starts it.
-    pub(crate) fn carry_out(self, context: &Context) -> Done {
+    pub(crate) fn carry_out(self, context: &Context) -> ExitResult {
         let vars = variables(&self.vars)?;
         let client = context.client()?;
         let (book, definition) = find_definition(&client, self.pipeline.as_ref(), self.runbook.as_deref())?;
@@ -77,10 +77,15 @@ impl Order {
         let bound = plan.bind(vars).map_err(|error| unbound(&error, &plan))?;
         let mut reader = client.reader()?;
         let title = self.title.unwrap_or_else(|| plan.title(&bound));
-        let Placed { spec, depends_on, by, .. } = self.place.find(title, &mut reader)?;
+        let place = match &plan.land {
+            Some(land) => self.place.with_landing(land, &bound),
+            None => self.place,
+        };
+        let work = Work::Pipeline(plan.clone());
+        let FoundTask { spec, depends_on, by, .. } = place.find(title, Some(&work), &client, &mut reader)?;
         define_missing(&client, &book)?;
         check_slots(&client, &plan)?;
-        let spec = Spec { work: Some(Work::Pipeline(plan)), ..spec };
+        let spec = Spec { work: Some(work), ..spec };
         let id = TaskId::new(&ids::short("p")).expect("a short id is valid");
         let start = banksman_engine::Start { id: id.clone(), spec, depends_on, context: bound, by };
         let pipeline = stepped(&id, client.request(PipelineRequest::Start(Box::new(start)))?)?;
@@ -205,7 +210,7 @@ fn define_missing(client: &Client, book: &Runbook) -> Result<(), Failure> {
 fn check_slots(client: &Client, plan: &Plan) -> Result<(), Failure> {
     let lacks = lacks(plan, &client.load(&slot_keys(plan).collect())?.coordination);
     let Some(first) = lacks.first() else { return Ok(()) };
-    let (name, sentences) = (words::quoted(&first.semaphore), lacks.iter().map(ToString::to_string));
+    let (name, sentences) = (format::quoted(&first.semaphore), lacks.iter().map(ToString::to_string));
     let message = format!("pipeline {} cannot be done: {}", plan.name, sentences.collect::<Vec<_>>().join("; "));
     let failure = match first.capacity {
         None => Failure::new(exit::NOT_FOUND, "SEMAPHORE_NOT_FOUND", message).hint(format!(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use banksman_core::pipeline::plan::{Action, Deed, Phase, Text};
+use banksman_core::pipeline::plan::{Action, Phase, RunCommand, Text};
 use banksman_core::pipeline::{Pipeline, Reason, State};
 use banksman_core::{Name, Seq, Stamp, Status, Task, TaskId};
 use banksman_store::{Hosted, Key, Reader, TaskFilter};
@@ -10,21 +10,21 @@ use clap::Args;
 
 use super::find_pipeline;
 use crate::commands::tasks::{brief, coloured};
-use crate::commands::{Done, events, find, why};
+use crate::commands::{ExitResult, events, find, why};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
-use crate::table;
+use crate::table::{self, TableFlags};
 use crate::terminal::Style;
 use crate::views::Named;
 use crate::views::events::WithEvents;
 use crate::views::pipelines::{PhaseTask, PhaseView, PipelinePage, PipelineView};
-use crate::words;
 
 /// The columns of a list of pipelines.
-pub(crate) const COLUMNS: [&str; 7] = ["PIPELINE", "ID", "STATE", "PHASE", "FOR>", "TITLE", "DETAIL"];
+pub(crate) const COLUMNS: [&str; 7] = ["PIPELINE~???", "ID??", "STATE", "PHASE~", "FOR>??", "TITLE~", "DETAIL~?"];
 
-/// Show all pipelines.
+/// List pipelines.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman pipelines list\n  banksman pipelines list --state blocked")]
 pub(super) struct List {
@@ -34,6 +34,8 @@ pub(super) struct List {
     /// At most so many, the newest
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
+    #[command(flatten)]
+    table: TableFlags,
 }
 
 /// Show one pipeline: its phases, how far it has come, and what keeps it.
@@ -45,7 +47,7 @@ pub(super) struct Show {
 }
 
 impl List {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let mut reader = context.reader()?;
         let now = reader.view().load(&Default::default())?;
         let at = Stamp { lease: now.lease, wall: now.wall };
@@ -64,7 +66,7 @@ impl List {
             (true, None) => format!("no pipelines\n{DIM}try: banksman runbooks list{DIM:#}"),
             (false, _) => {
                 let tasks = tasks_at(&mut reader, &found)?;
-                table::render(&COLUMNS, found.iter().map(|hosted| row(hosted, &tasks, at)).collect())
+                self.table.render(&COLUMNS, found.iter().map(|hosted| row(hosted, &tasks, at)).collect())?
             }
         };
         context.printer.result(&Named("pipelines", views), human)
@@ -91,7 +93,7 @@ pub(crate) fn row(hosted: &Hosted, tasks: &BTreeMap<TaskId, Task>, at: Stamp) ->
         pipeline.id.to_string(),
         state(pipeline),
         pipeline.phase().map(place).unwrap_or_default(),
-        words::span(at.lease - since.lease),
+        format::span(at.lease - since.lease),
         brief(task.spec.title.as_str(), 40),
         brief(&detail.unwrap_or_default(), 70),
     ]
@@ -116,7 +118,7 @@ fn state(pipeline: &Pipeline) -> String {
 }
 
 impl Show {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let mut reader = context.reader()?;
         let pipeline = find_pipeline(&mut reader, &self.pipeline)?;
         let children = phases(&mut reader, &pipeline.id)?;
@@ -133,7 +135,8 @@ impl Show {
             phases: phases.collect(),
             checkpoints: pipeline.checkpoints.iter().map(Into::into).collect(),
         };
-        let human = page(host, &pipeline, &children, at) + &events::recent(&recent);
+        let human = page(host, &pipeline, &children, at)
+            + &events::recent(&recent, &[(pipeline.id.clone(), host.spec.title.clone())].into());
         context.printer.result(&WithEvents::new(view, &recent), human)
     }
 }
@@ -161,19 +164,19 @@ fn page(host: &Task, pipeline: &Pipeline, children: &[Task], at: Stamp) -> Strin
     let mut text = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#} {standing}", host.spec.title, pipeline.id);
     let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<9}{DIM:#} {value}"));
     field("pipeline", format!("{} of runbook {}", pipeline.plan.name, pipeline.plan.runbook));
-    field("started", words::ago(host.created));
+    field("started", format::ago(host.created));
     for (name, value) in &pipeline.context {
         field("var", format!("{name} = {}", brief(&value.to_string(), 80)));
     }
     let rows = pipeline.plan.phases.iter().map(|phase| phase_row(phase, pipeline, children, at)).collect();
-    text.push_str(&format!("\n\n{}", table::render(&["", "PHASE", "TASK", "STATUS", "TOOK>", "DOES"], rows)));
+    text.push_str(&format!("\n\n{}", table::render(&["", "PHASE~", "TASK??", "STATUS", "TOOK>?", "DOES~?"], rows)));
     if !pipeline.checkpoints.is_empty() {
         let (all, shown) = (pipeline.checkpoints.len(), pipeline.checkpoints.len().min(CHECKPOINTS));
         let cut = if shown < all { format!(" (the last {shown} of {all}; --json has all)") } else { String::new() };
         text.push_str(&format!("\n\n{DIM}CHECKPOINTS{cut}{DIM:#}"));
         for said in &pipeline.checkpoints[all - shown..] {
             let phase = said.phase.as_ref().map(|phase| format!(" {DIM}in {phase}{DIM:#}")).unwrap_or_default();
-            text.push_str(&format!("\n  {DIM}{}{DIM:#} {}{phase}", words::ago(said.at), words::one_line(&said.message)));
+            text.push_str(&format!("\n  {DIM}{}{DIM:#} {}{phase}", format::ago(said.at), format::one_line(&said.message)));
         }
     }
     text
@@ -198,7 +201,7 @@ fn phase_row(phase: &Phase, pipeline: &Pipeline, children: &[Task], at: Stamp) -
     };
     let took = last.map(|task| {
         let until = if task.status().is_over() { task.changed.wall } else { at.wall };
-        words::span(until - task.created)
+        format::span(until - task.created)
     });
     let tries = if own.len() > 1 { format!(" {DIM}({} tasks){DIM:#}", own.len()) } else { String::new() };
     vec![
@@ -233,10 +236,10 @@ fn telling(script: &str) -> &str {
 fn does(phase: &Phase, pipeline: &Pipeline) -> String {
     let name = |text: &Text| text.get(&pipeline.context).unwrap_or_else(|| text.to_string().into());
     match &phase.action {
-        Action::Do(Deed::Run(line)) => line.to_string(),
-        Action::Do(Deed::Argv(argv)) => argv.iter().map(words::quoted).collect::<Vec<_>>().join(" "),
-        Action::Do(Deed::Agent { name, .. }) => format!("agent {name}"),
-        Action::Do(Deed::Merge(merge)) => {
+        Action::Do(RunCommand::Run(line)) => line.to_string(),
+        Action::Do(RunCommand::Argv(argv)) => argv.iter().map(format::quoted).collect::<Vec<_>>().join(" "),
+        Action::Do(RunCommand::Agent { name, .. }) => format!("agent {name}"),
+        Action::Do(RunCommand::Merge(merge)) => {
             format!("merge {} into {} ({})", name(&merge.branch), name(&merge.into), merge.how.as_str())
         }
         Action::Strategy { name, approaches } => {

@@ -1,6 +1,6 @@
 //! Queues: things that wait to be worked on.
 
-mod hand;
+mod dead;
 mod push;
 mod take;
 mod terms;
@@ -13,11 +13,11 @@ use banksman_store::Key;
 use clap::Args;
 use serde_json::Value;
 
-use super::Done;
+use super::ExitResult;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
-use crate::words;
+use crate::format;
 
 /// Queues: things that wait to be worked on, each by one at a time, until they are done or dead.
 ///
@@ -42,15 +42,15 @@ subcommands! {
         Extend(take::Extend),
         Complete(take::Complete),
         Fail(take::Fail),
-        Requeue(hand::Requeue),
-        Purge(hand::Purge),
+        Requeue(dead::Requeue),
+        Purge(dead::Purge),
         Pause(terms::Pause),
         Resume(terms::Resume),
     }
 }
 
 impl Queues {
-    pub(crate) fn run(self, context: &Context) -> Done {
+    pub(crate) fn run(self, context: &Context) -> ExitResult {
         self.verb.run(context).map_err(|failure| meant(context, failure))
     }
 }
@@ -58,7 +58,7 @@ impl Queues {
 fn no_queue(queue: &Name) -> Failure {
     Failure::new(exit::NOT_FOUND, "QUEUE_NOT_FOUND", format!("there is no queue {queue}"))
         .detail("queue", &queue)
-        .hint(format!("define it with: banksman queues define {}", words::last(queue)))
+        .hint(format!("define it with: banksman queues define {}", format::last(queue)))
 }
 
 /// Where there is no such queue, but one with almost that name, it is named instead.
@@ -77,7 +77,7 @@ fn no_item(queue: &Name, item: ItemId) -> Failure {
     Failure::new(exit::NOT_FOUND, "ITEM_NOT_FOUND", message)
         .detail("queue", &queue)
         .detail("item", &item)
-        .hint(format!("banksman events --source queue:{queue} tells what became of it"))
+        .hint(format!("banksman events --source queue:{queue} shows what became of it"))
 }
 
 /// The refusals that several verbs share.
@@ -114,7 +114,7 @@ fn refusal(queue: &Name, item: Option<ItemId>, outcome: &Outcome) -> Failure {
         }
         (Outcome::Halted, _) => Failure::new(exit::LOCKED, "QUEUE_PAUSED", format!("{queue} is paused"))
             .detail("queue", &queue)
-            .hint(format!("banksman queues resume {}", words::last(queue))),
+            .hint(format!("banksman queues resume {}", format::last(queue))),
         (other, _) => Failure::unexpected(other),
     }
 }

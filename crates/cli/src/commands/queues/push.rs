@@ -9,14 +9,14 @@ use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::refusal;
-use crate::commands::Done;
+use crate::commands::ExitResult;
 use crate::commands::resources::Dur;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{BOLD, GREEN};
 use crate::views::queues::Pushed as PushedView;
-use crate::words;
 
 /// How many lines go into one transaction: each is a row and an event.
 const CHUNK: usize = 500;
@@ -30,7 +30,7 @@ const LINE: u64 = 4 * DATA_LIMIT as u64;
 /// What to do with an item that is too large.
 const TOO_LARGE: &str = "put it into a file, and the path of the file into the item";
 
-/// Put an item into a queue, or one for each line of JSON on stdin.
+/// Push an item to a queue, or one for each line of JSON on stdin.
 ///
 /// From stdin, lines go in by chunks as they come, so that a stream without an end can be piped in. If a line is wrong, the
 /// message says which, and what came before it is in the queue.
@@ -64,7 +64,7 @@ struct Sum {
 }
 
 impl Push {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         if self.data == "-" {
             return self.stream(context);
         }
@@ -79,7 +79,7 @@ impl Push {
         self.tell(context, &sum, human)
     }
 
-    fn stream(self, context: &Context) -> Done {
+    fn stream(self, context: &Context) -> ExitResult {
         if self.dedupe.is_some() {
             return Err(Failure::usage("--dedupe is for one item; with - each line is another"));
         }
@@ -129,7 +129,7 @@ impl Push {
         Ok(New { data, priority: self.priority, delay, dedupe: self.dedupe.clone() })
     }
 
-    fn tell(&self, context: &Context, sum: &Sum, human: String) -> Done {
+    fn tell(&self, context: &Context, sum: &Sum, human: String) -> ExitResult {
         let outcome = if sum.pushed == 0 && sum.duplicates > 0 { "duplicate" } else { "pushed" };
         let Sum { last: id, pushed, duplicates } = *sum;
         let view = PushedView { queue: &self.queue, id, outcome, pushed, duplicates };
@@ -176,7 +176,7 @@ fn send(client: &Client, queue: &Name, chunk: Vec<New>, sum: &mut Sum) -> Result
                 )
                 .detail("queue", &queue)
                 .detail("pushed", &sum.pushed)
-                .hint(with_sum(sum, format!("banksman queues show {} tells what is in it", words::last(queue)))));
+                .hint(with_sum(sum, format!("banksman queues show {} shows what is in it", format::last(queue)))));
             }
         }
     }
@@ -200,5 +200,5 @@ fn with_sum(sum: &Sum, advice: String) -> String {
 }
 
 fn items(number: usize) -> String {
-    if number == 1 { "1 item".into() } else { format!("{} items", words::thousands(number)) }
+    if number == 1 { "1 item".into() } else { format!("{} items", format::thousands(number)) }
 }

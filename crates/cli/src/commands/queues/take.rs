@@ -9,15 +9,15 @@ use banksman_store::Key;
 use clap::Args;
 
 use super::refusal;
-use crate::commands::Done;
+use crate::commands::ExitResult;
 use crate::commands::resources::Dur;
 use crate::context::{Actor, Context};
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::signals::Signals;
 use crate::views::{Time, queues as views};
-use crate::words;
 
 /// Take the first item of a queue. It is yours until its time is over.
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ struct Own {
     epoch: i64,
 }
 
-/// Keep an item for longer: its time begins anew.
+/// Extend the time of an item: its time begins anew.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman queues extend triage q-17 --holder agent-7 --epoch 42")]
 pub(super) struct Extend {
@@ -64,7 +64,7 @@ pub(super) struct Extend {
     visibility_timeout: Option<Dur>,
 }
 
-/// Say that an item is done. It leaves the queue.
+/// Complete an item. It leaves the queue.
 ///
 /// Saying it again, as one does who did not get the answer, is no error.
 #[derive(Debug, Args)]
@@ -74,7 +74,7 @@ pub(super) struct Complete {
     own: Own,
 }
 
-/// Say that an attempt has failed. Another may follow; after the last one the item is dead.
+/// Report that an attempt has failed. Another may follow; after the last one the item is dead.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  banksman queues fail triage q-17 --holder agent-7 --epoch 42 --error 'no such issue' --retry-after 1m"
@@ -109,7 +109,7 @@ impl Own {
 }
 
 impl Take {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let client = context.client()?;
         let holder = Actor::new(self.holder.as_ref(), None)?.holder;
         let wait = self.wait.then(|| self.timeout.map_or(client.config().wait_timeout, |timeout| timeout.0));
@@ -137,7 +137,7 @@ impl Take {
                 Ok(exit::OK)
             }
             TakeEnd::Answered { outcome: Outcome::Empty { next }, at } => {
-                let next = next.map(|next| words::rfc3339(words::wall_of(next, at)));
+                let next = next.map(|next| format::rfc3339(format::wall_of(next, at)));
                 let hint = match &next {
                     Some(next) => format!("there may be one at {next}; --wait waits for it"),
                     None => "--wait waits for one".to_owned(),
@@ -155,7 +155,7 @@ impl Take {
                     .detail("queue", &self.queue)
                     .detail("place", &waiting.place)
                     .detail("paused", &waiting.is_halted);
-                let resume = format!("banksman queues resume {}", words::quoted(&self.queue));
+                let resume = format!("banksman queues resume {}", format::quoted(&self.queue));
                 Err(if waiting.is_halted { failure.hint(resume) } else { failure })
             }
             TakeEnd::Cancelled => Err(Failure::interrupted()),
@@ -180,7 +180,7 @@ fn what_is_there(client: &Client, queue: &Name) -> Result<String, Failure> {
 
 fn waiting_line(queue: &Name, waiting: &Waiting) -> String {
     let why = if waiting.is_halted { ", which is paused" } else { "" };
-    let place = words::ordinal(waiting.place);
+    let place = format::ordinal(waiting.place);
     format!("waiting for an item of {BOLD}{queue}{BOLD:#}{why}, you are {place} in line {DIM}(Ctrl-C to cancel){DIM:#}")
 }
 
@@ -209,8 +209,8 @@ fn describe<'a>(queue: &'a Name, item: &'a Item, at: Stamp) -> (views::Taken<'a>
         taken_at: Time(taken.since.wall),
         visible_until: Time(taken.since.wall_of(taken.until)),
     };
-    let (quoted, holder) = (words::quoted(queue), words::quoted(&taken.holder));
-    let lasts = words::span(taken.until - at.lease);
+    let (quoted, holder) = (format::quoted(queue), format::quoted(&taken.holder));
+    let lasts = format::span(taken.until - at.lease);
     let human = format!(
         "{GREEN}took{GREEN:#} {BOLD}{}{BOLD:#} from {queue}: holder {BOLD}{}{BOLD:#}, epoch {BOLD}{}{BOLD:#}, attempt {}, yours for {lasts}\n{}\n\
          {DIM}complete it with: banksman queues complete {quoted} {} --holder {holder} --epoch {}{DIM:#}",
@@ -226,12 +226,12 @@ fn describe<'a>(queue: &'a Name, item: &'a Item, at: Stamp) -> (views::Taken<'a>
 }
 
 impl Extend {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let by = self.visibility_timeout.map(|by| by.positive("--visibility-timeout")).transpose()?;
         match self.own.ask(context, Input::Extend(self.own.hold()?, by))? {
             (Outcome::Extended { until }, at) => {
-                let human = format!("extended {BOLD}{}{BOLD:#}: yours for {}", self.own.item, words::span(until - at.lease));
-                let visible_until = Time(words::wall_of(until, at));
+                let human = format!("extended {BOLD}{}{BOLD:#}: yours for {}", self.own.item, format::span(until - at.lease));
+                let visible_until = Time(format::wall_of(until, at));
                 context.printer.result(&views::Extended { item: self.own.changed("extended"), visible_until }, human)
             }
             (outcome, _) => Err(self.own.refused(&outcome)),
@@ -240,7 +240,7 @@ impl Extend {
 }
 
 impl Complete {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let (client, hold) = (context.client()?, self.own.hold()?);
         let (word, human) = match client.ask_queue(&self.own.queue, Input::Complete(hold.clone()))?.0 {
             Outcome::Completed => ("completed", format!("{GREEN}completed{GREEN:#} {BOLD}{}{BOLD:#}", self.own.item)),
@@ -254,7 +254,7 @@ impl Complete {
 }
 
 impl Fail {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         if self.error.len() > ERROR_LIMIT {
             let message = format!("--error may have at most {ERROR_LIMIT} bytes, this one has {}", self.error.len());
             return Err(Failure::usage(message).hint("say where the rest of it can be found"));
@@ -264,9 +264,9 @@ impl Fail {
         let item = self.own.item;
         let (outcome, retry_at, moved_to, human) = match self.own.ask(context, input)? {
             (Outcome::Failed { due }, at) => {
-                let when = if due > at.lease { format!(" in {}", words::span(due - at.lease)) } else { String::new() };
+                let when = if due > at.lease { format!(" in {}", format::span(due - at.lease)) } else { String::new() };
                 let human = format!("{YELLOW}failed{YELLOW:#} {BOLD}{item}{BOLD:#}: it can be taken again{when}");
-                ("failed", Some(Time(words::wall_of(due, at))), None, human)
+                ("failed", Some(Time(format::wall_of(due, at))), None, human)
             }
             (Outcome::Dead { moved_to }, _) => {
                 let whither = moved_to.as_ref().map_or_else(String::new, |to| format!(", and is in {to} now"));

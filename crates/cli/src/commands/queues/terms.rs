@@ -7,15 +7,15 @@ use banksman_store::Key;
 use clap::Args;
 
 use super::refusal;
-use crate::commands::Done;
+use crate::commands::ExitResult;
 use crate::commands::resources::Dur;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{BOLD, YELLOW};
 use crate::views::queues::{Defined, Paused};
-use crate::words;
 
-/// Make a queue, or change its terms: what is not said stays as it is.
+/// Create a queue, or change its terms: what is not said stays as it is.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman queues define triage\n  banksman queues define builds --visibility-timeout 30m --max-attempts 5 --dead-letter broken"
@@ -40,7 +40,7 @@ pub(super) struct Define {
     max_length: Option<u32>,
 }
 
-/// Let nothing be taken from a queue until it is resumed. What was taken can be completed.
+/// Pause a queue until it is resumed. Items that were taken can be completed.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman queues pause triage")]
 pub(super) struct Pause {
@@ -48,7 +48,7 @@ pub(super) struct Pause {
     queue: Name,
 }
 
-/// Let items be taken from a queue again.
+/// Resume a queue.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman queues resume triage")]
 pub(super) struct Resume {
@@ -57,7 +57,7 @@ pub(super) struct Resume {
 }
 
 impl Define {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let client = context.client()?;
         let there = client.reader()?.view().load(&[Key::NamedQueue(self.name.clone())].into())?.queues.queues.remove(&self.name);
         let before = there.map_or_else(|| client.config().queue(&QueueTerms::default()), |queue| queue.config);
@@ -83,14 +83,14 @@ impl Define {
             self.name,
             config.visibility_timeout,
             config.max_attempts,
-            words::thousands(config.max_length as usize)
+            format::thousands(config.max_length as usize)
         );
         context.printer.result(&Defined { queue: &self.name, terms: (&config).into() }, human)
     }
 }
 
 impl Pause {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         match context.client()?.ask_queue(&self.queue, Input::Pause)?.0 {
             Outcome::Paused => {}
             other => return Err(refusal(&self.queue, None, &other)),
@@ -101,7 +101,7 @@ impl Pause {
 }
 
 impl Resume {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         match context.client()?.ask_queue(&self.queue, Input::Resume)?.0 {
             Outcome::Resumed => {}
             other => return Err(refusal(&self.queue, None, &other)),

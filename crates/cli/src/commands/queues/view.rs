@@ -11,15 +11,15 @@ use clap::Args;
 
 use super::{no_item, no_queue};
 use crate::commands::tasks::brief;
-use crate::commands::{Done, events};
+use crate::commands::{ExitResult, events};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
-use crate::table;
+use crate::table::{self, TableFlags};
 use crate::views::Named;
 use crate::views::events::WithEvents;
 use crate::views::queues::{ItemView, QueuePage, QueueView, WorkerState, death};
-use crate::words;
 
 /// How many items of each kind `show` prints.
 const SHOWN: u32 = 10;
@@ -27,13 +27,15 @@ const SHOWN: u32 = 10;
 /// How many dead items of each queue `list --dead` prints.
 const DEAD: u32 = 1_000;
 
-/// Show all queues, with how many items of each kind they have.
+/// List queues, with the number of items in each state.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman queues list\n  banksman queues list --dead")]
 pub(super) struct List {
     /// The dead items of all queues instead, with what went wrong
     #[arg(long)]
     dead: bool,
+    #[command(flatten)]
+    table: TableFlags,
 }
 
 /// Show one queue with its first items, or one item with its history.
@@ -64,10 +66,10 @@ impl Seen {
         let is_gone = |process: &&ProcessId| matches!(host.probe(process), Liveness::Dead | Liveness::OtherBoot);
         let dead = processes.filter(is_gone).cloned().collect();
         let now = Now { lease: snapshot.lease, wall: snapshot.wall, dead, ..Now::default() };
-        let jobs = snapshot.crew.workers.workers.values().flat_map(|worker| &worker.jobs);
+        let jobs = snapshot.automation.workers.workers.values().flat_map(|worker| &worker.jobs);
         let tasks = jobs.map(|(task, taken)| (taken.item, task.clone())).collect();
         let worker = |worker: &Worker| (worker.definition.name.clone(), worker.definition.queue.clone(), worker.state());
-        let workers = snapshot.crew.workers.workers.values().map(worker).collect();
+        let workers = snapshot.automation.workers.workers.values().map(worker).collect();
         Ok(Seen { queues: snapshot.queues.as_of(&now), tasks, workers, at: now.stamp() })
     }
 
@@ -86,7 +88,7 @@ impl Seen {
 }
 
 impl List {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let mut reader = project.reader()?;
         let seen = Seen::load(&mut reader, project.host(), &[Key::Queues, Key::AllTakers].into())?;
@@ -108,14 +110,14 @@ impl List {
                 let number = |number: u64| if number == 0 { "-".to_owned() } else { number.to_string() };
                 [vec![queue.name.to_string(), state], numbers.map(number).to_vec()].concat()
             };
-            let columns = ["NAME", "STATE", "READY>", "RESTING>", "PROCESSING>", "DEAD>", "WAITERS>"];
-            table::render(&columns, rows.iter().map(row).collect())
+            let columns = ["NAME~", "STATE?", "READY>", "RESTING>??", "PROCESSING>", "DEAD>", "WAITERS>???"];
+            self.table.render(&columns, rows.iter().map(row).collect())?
         };
         context.printer.result(&Named("queues", views), human)
     }
 }
 
-fn dead<'a>(context: &Context, reader: &mut Reader, host: &Host, queues: impl Iterator<Item = &'a Name>) -> Done {
+fn dead<'a>(context: &Context, reader: &mut Reader, host: &Host, queues: impl Iterator<Item = &'a Name>) -> ExitResult {
     let part = |queue: &Name, part| Key::Part { queue: queue.clone(), part, limit: DEAD };
     let parts = |queue| [Part::Dead, Part::Moved, Part::Processing].map(|one| part(queue, one));
     let keys: BTreeSet<Key> = queues.flat_map(parts).chain([Key::Queues]).collect();
@@ -128,19 +130,19 @@ fn dead<'a>(context: &Context, reader: &mut Reader, host: &Host, queues: impl It
     } else {
         let row = |item: &&Item| {
             let (queue, reason, died) = death(item).unwrap_or((&item.queue, "", item.created.wall));
-            vec![item.id.to_string(), item.queue.to_string(), queue.to_string(), words::rfc3339(died), brief(reason, 60)]
+            vec![item.id.to_string(), item.queue.to_string(), queue.to_string(), format::ago(died), brief(reason, 60)]
         };
-        table::render(&["ID", "IN", "DIED IN", "AT", "REASON"], items.iter().map(row).collect())
+        table::render(&["ID", "IN~", "DIED IN~??", "WHEN>?", "REASON~"], items.iter().map(row).collect())
     };
     context.printer.result(&Named("items", views), human)
 }
 
 impl Show {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let mut reader = project.reader()?;
         let part = |queue: &Name, part| Key::Part { queue: queue.clone(), part, limit: SHOWN };
-        let mut keys = BTreeSet::from([Key::Queues, Key::Crew, Key::Takers(self.queue.clone())]);
+        let mut keys = BTreeSet::from([Key::Queues, Key::Automation, Key::Takers(self.queue.clone())]);
         match self.item {
             Some(item) => drop(keys.insert(Key::Item(item))),
             None => {
@@ -174,9 +176,10 @@ impl Show {
         }
         if !items.is_empty() {
             let rows = items.iter().map(|item| item_row(item, &seen)).collect();
-            human += &format!("\n\n{}", table::render(&["ID", "STATE", "PRIORITY>", "ATTEMPTS>", "DATA", "DETAIL"], rows));
+            human +=
+                &format!("\n\n{}", table::render(&["ID", "STATE", "PRIORITY>???", "ATTEMPTS>??", "DATA~", "DETAIL~?"], rows));
         }
-        human += &events::recent(&recent);
+        human += &events::recent(&recent, &Default::default());
         context.printer.result(&WithEvents::new(view, &recent), human)
     }
 }
@@ -198,7 +201,7 @@ fn queue_page(queue: &Queue, counts: &QueueCounts, waiters: usize) -> String {
     let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<12}{DIM:#} {value}"));
     let QueueCounts { ready, resting, processing, dead } = counts;
     field("items", format!("{ready} ready, {resting} waiting for their time, {processing} worked on, {dead} dead"));
-    field("at most", format!("{} items", words::thousands(queue.config.max_length as usize)));
+    field("at most", format!("{} items", format::thousands(queue.config.max_length as usize)));
     field("waiters", waiters.to_string());
     field("visibility", format!("{} after a take", queue.config.visibility_timeout));
     field("attempts", queue.config.max_attempts.to_string());
@@ -219,14 +222,14 @@ fn coloured(item: &Item) -> String {
 /// What is to be known about how it stands, in a few words.
 fn detail(item: &Item, seen: &Seen) -> String {
     let at = seen.at;
-    let soon = |due| words::span(due - at.lease);
+    let soon = |due| format::span(due - at.lease);
     match &item.state {
         State::Pending { not_before: Some(due) } => format!("in {}", soon(*due)),
         State::Failed { due } => format!("again in {}", soon(*due)),
         State::Processing(taken) => {
             let left =
                 seen.tasks.get(&item.id).map_or_else(|| format!("{} left", soon(taken.until)), |task| format!("as {task}"));
-            format!("{} for {}, {left}", taken.holder, words::span(at.lease - taken.since.lease))
+            format!("{} for {}, {left}", taken.holder, format::span(at.lease - taken.since.lease))
         }
         State::Dead { reason, .. } => brief(reason, 40),
         State::Pending { not_before: None } | State::Completed => item
@@ -244,9 +247,9 @@ fn item_row(item: &Item, seen: &Seen) -> Vec<String> {
 fn item_page(item: &Item, seen: &Seen) -> String {
     let mut text = format!("{BOLD}{}{BOLD:#} in {} is {}", item.id, item.queue, coloured(item));
     let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<10}{DIM:#} {value}"));
-    field("data", words::one_line(&item.data.value().to_string()));
+    field("data", format::one_line(&item.data.value().to_string()));
     field("priority", item.priority.to_string());
-    field("pushed", words::ago(item.created.wall));
+    field("pushed", format::ago(item.created.wall));
     field("attempts", item.attempts.to_string());
     let detail = detail(item, seen);
     if !detail.is_empty() && death(item).is_none() {
@@ -256,15 +259,15 @@ fn item_page(item: &Item, seen: &Seen) -> String {
         field("key", key.to_string());
     }
     if let Some((queue, reason, died)) = death(item) {
-        field("died", format!("in {queue} {}: {}", words::ago(died), words::one_line(reason)));
+        field("died", format!("in {queue} {}: {}", format::ago(died), format::one_line(reason)));
     }
     for attempt in &item.history {
-        let ended = words::ago(attempt.ended);
+        let ended = format::ago(attempt.ended);
         text.push_str(&format!(
             "\n  {DIM}{ended}{DIM:#}  {} {DIM}(epoch {}){DIM:#}  {}",
             attempt.holder,
             attempt.epoch,
-            brief(&words::one_line(&attempt.error), 200)
+            brief(&format::one_line(&attempt.error), 200)
         ));
     }
     text

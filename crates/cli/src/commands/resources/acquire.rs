@@ -19,11 +19,11 @@ use super::{Dur, own_name, undefined};
 use crate::context::{Actor, inherited_epoch};
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{BOLD, DIM, Printer};
 use crate::signals::Signals;
 use crate::views::Time;
 use crate::views::resources::{Granted, LinkView};
-use crate::words;
 
 /// The largest metadata, in bytes of JSON.
 const METADATA_LIMIT: usize = 16 * 1_024;
@@ -86,7 +86,7 @@ pub(crate) fn acquire(
     weight: u32,
     max_hold: Option<Dur>,
     flags: &AcquireFlags,
-) -> super::super::Done {
+) -> super::super::ExitResult {
     let resource = own_name(kind, name)?;
     let asked = resource.clone();
     let actor = Actor::new(flags.holder.as_ref(), flags.request_id.as_ref())?;
@@ -161,7 +161,7 @@ pub(crate) fn win(
     if watched && told {
         printer.rewrite("");
     }
-    judge(&resource, acquisition?)
+    granted(&resource, acquisition?)
 }
 
 fn metadata(text: &str) -> Result<Value, Failure> {
@@ -187,16 +187,16 @@ fn waiting_line(resource: &Resource, waiting: &Waiting, elapsed: Duration) -> St
     };
     let since = waiting.blocked.holders.iter().map(|grant| grant.acquired.wall).min();
     let now = Wall(banksman_adapters::host::wall_ms());
-    let held_for = since.map_or(String::new(), |since| format!(" for {}", words::span(now - since)));
-    let place = words::ordinal(waiting.place);
-    let waited = words::span(Dur(elapsed).span());
+    let held_for = since.map_or(String::new(), |since| format!(" for {}", format::span(now - since)));
+    let place = format::ordinal(waiting.place);
+    let waited = format::span(Dur(elapsed).span());
     format!(
         "waiting for {BOLD}{name}{BOLD:#}, {holder}{held_for}, you are {place} in line {DIM}({waited}; Ctrl-C to cancel){DIM:#}"
     )
 }
 
 /// Sorts the answers into grants and failures.
-pub(crate) fn judge(resource: &Resource, acquisition: Acquisition) -> Result<Won, Failure> {
+pub(crate) fn granted(resource: &Resource, acquisition: Acquisition) -> Result<Won, Failure> {
     let name = &resource.name;
     let (outcome, at) = match acquisition {
         Acquisition::Answered { outcome, at } => (outcome, at),
@@ -207,7 +207,7 @@ pub(crate) fn judge(resource: &Resource, acquisition: Acquisition) -> Result<Won
         Acquisition::TimedOut(waiting) => {
             let holders = holders(&waiting.blocked);
             let message = format!("waited too long for {name}, which is held by {holders}");
-            let hint = format!("banksman {}s show {} shows who waits for it", resource.kind.as_str(), words::quoted(name));
+            let hint = format!("banksman {}s show {} shows who waits for it", resource.kind.as_str(), format::quoted(name));
             return Err(Failure::new(exit::LOCKED, "WAIT_TIMEOUT", message)
                 .detail("name", name)
                 .detail("place", &waiting.place)
@@ -245,8 +245,8 @@ pub(crate) fn judge(resource: &Resource, acquisition: Acquisition) -> Result<Won
             semaphore::Outcome::Spent { epoch } => spent(epoch),
             semaphore::Outcome::NoWeight => Err(Failure::usage("--weight must be at least 1")),
             semaphore::Outcome::TooHeavy { capacity } => {
-                let message = format!("{name} has only {}, so this will never fit", words::slots(capacity));
-                let hint = format!("make it larger with: banksman semaphores define {} --capacity N", words::quoted(name));
+                let message = format!("{name} has only {}, so this will never fit", format::slots(capacity));
+                let hint = format!("make it larger with: banksman semaphores define {} --capacity N", format::quoted(name));
                 let failure = Failure::new(exit::USAGE, "OVER_CAPACITY", message).hint(hint);
                 Err(failure.detail("name", name).detail("capacity", &capacity))
             }
@@ -273,12 +273,12 @@ fn expiry(blocked: &Blocked) -> Option<Time> {
 fn busy(resource: &Resource, blocked: &Blocked, at: Stamp, available: Option<u32>) -> Failure {
     let name = &resource.name;
     let since = blocked.holders.iter().map(|grant| grant.acquired.wall).min();
-    let held_for = since.map_or(String::new(), |since| format!(" for {}", words::span(at.wall - since)));
+    let held_for = since.map_or(String::new(), |since| format!(" for {}", format::span(at.wall - since)));
     let holders = holders(blocked);
     let failure = match available {
         None => Failure::new(exit::LOCKED, "LOCKED", format!("{name} is held by {holders}{held_for}")),
         Some(available) => {
-            let free = words::slots(available);
+            let free = format::slots(available);
             Failure::new(exit::LOCKED, "FULL", format!("{name} has only {free} free; the rest is held by {holders}{held_for}"))
                 .detail("available", &available)
         }
@@ -289,7 +289,7 @@ fn busy(resource: &Resource, blocked: &Blocked, at: Stamp, available: Option<u32
         .detail("since", &since.map(Time))
         .detail("expiresAt", &expiry(blocked))
         .detail("waiters", &blocked.waiters)
-        .hint("leave out --no-wait to stand in line for it")
+        .hint("leave out --no-wait to wait for it")
 }
 
 fn deadlock(resource: &Resource, cycle: &[Link]) -> Failure {
@@ -313,16 +313,16 @@ fn describe<'a>(kind: Kind, name: &'a Name, won: &'a Won) -> (Granted<'a>, Strin
     let Won { grant, outcome, from, at } = won;
     let holder = &grant.claim.holder;
     let view = Granted::acquired(kind, name, outcome, grant);
-    let weight = if kind == Kind::Semaphore { format!(", {}", words::slots(grant.claim.weight)) } else { String::new() };
+    let weight = if kind == Kind::Semaphore { format!(", {}", format::slots(grant.claim.weight)) } else { String::new() };
     let from_whom = from.as_ref().map_or(String::new(), |from| format!(" from {from}"));
-    let lasts = grant.deadline().map_or(String::new(), |deadline| format!(", expires in {}", words::span(deadline - at.lease)));
+    let lasts = grant.deadline().map_or(String::new(), |deadline| format!(", expires in {}", format::span(deadline - at.lease)));
     let noun = kind.as_str();
     let human = format!(
         "{outcome} {BOLD}{name}{BOLD:#}{from_whom}: holder {BOLD}{holder}{BOLD:#}, epoch {BOLD}{}{BOLD:#}{weight}{lasts}\n\
          {DIM}release it with: banksman {noun}s release {} --holder {} --epoch {}{DIM:#}",
         grant.epoch,
-        words::quoted(name),
-        words::quoted(holder),
+        format::quoted(name),
+        format::quoted(holder),
         grant.epoch
     );
     (view, human)

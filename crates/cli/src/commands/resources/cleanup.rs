@@ -11,7 +11,7 @@ use banksman_runtime::Client;
 use banksman_store::Reader;
 use serde::Serialize;
 
-use super::super::Done;
+use super::super::ExitResult;
 use super::{holder_state, is_over};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -51,10 +51,10 @@ struct RemovedWait<'a> {
 
 /// Looks for grants that are over and, unless it is a rehearsal, takes them away. Each one is decided again by the
 /// store, so that a holder who comes back in between keeps what it has.
-pub(crate) fn cleanup(context: &Context, kind: Kind, dry_run: bool) -> Done {
+pub(crate) fn cleanup(context: &Context, kind: Kind, dry_run: bool) -> ExitResult {
     let client = context.client()?;
-    let Grants { looked_at, stale, waits } = stale_grants(&mut client.reader()?, client.host())?;
-    let looked_at = looked_at.only(kind);
+    let Grants { checked, stale, waits } = stale_grants(&mut client.reader()?, client.host())?;
+    let checked = checked.only(kind);
     let mut freed = Vec::new();
     for entry in stale.into_iter().filter(|entry| entry.resource.kind == kind) {
         if dry_run || reap(&client, &entry)? {
@@ -77,7 +77,7 @@ pub(crate) fn cleanup(context: &Context, kind: Kind, dry_run: bool) -> Done {
         removed.iter().map(|wait| RemovedWait { task: &wait.task, holder: &wait.holder, ticket: wait.ticket, reason: "dead" });
     let view = Cleaned { dry_run, released: released.collect(), removed_waits: waits.collect() };
     let human = if freed.is_empty() && removed.is_empty() {
-        format!("nothing to clean up: {}", looked_at.words())
+        format!("nothing to clean up: {}", checked.words())
     } else {
         let title = if dry_run { "WOULD RELEASE" } else { "RELEASED" };
         let row = |entry: &Stale| {
@@ -90,14 +90,14 @@ pub(crate) fn cleanup(context: &Context, kind: Kind, dry_run: bool) -> Done {
         };
         let wait = |wait: &WorkClaim| vec![claim_words(wait), wait.holder.to_string(), "dead".into(), "-".into()];
         let rows = freed.iter().map(row).chain(removed.iter().map(wait)).collect();
-        table::render(&[title, "HOLDER", "REASON", "EPOCH>"], rows)
+        table::render(&[title, "HOLDER~", "REASON~", "EPOCH>?"], rows)
     };
     context.printer.result(&view, human)
 }
 
 /// What a look at all grants has found.
 pub(crate) struct Grants {
-    pub(crate) looked_at: LookedAt,
+    pub(crate) checked: Checked,
     /// Those that are over and that nobody has asked for since.
     pub(crate) stale: Vec<Stale>,
     /// The claims that wait for a process that is dead, or was not seen for too long.
@@ -106,7 +106,7 @@ pub(crate) struct Grants {
 
 /// How many grants were looked at.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct LookedAt {
+pub(crate) struct Checked {
     locks: Option<usize>,
     slots: Option<usize>,
     /// Claims that wait.
@@ -115,11 +115,11 @@ pub(crate) struct LookedAt {
     unseen: usize,
 }
 
-impl LookedAt {
-    fn only(self, kind: Kind) -> LookedAt {
+impl Checked {
+    fn only(self, kind: Kind) -> Checked {
         match kind {
-            Kind::Lock => LookedAt { slots: None, ..self },
-            Kind::Semaphore => LookedAt { locks: None, waits: None, ..self },
+            Kind::Lock => Checked { slots: None, ..self },
+            Kind::Semaphore => Checked { locks: None, waits: None, ..self },
         }
     }
 
@@ -155,23 +155,23 @@ impl LookedAt {
 pub(crate) fn stale_grants(reader: &mut Reader, host: &Host) -> Result<Grants, Failure> {
     let snapshot = reader.view().snapshot()?;
     let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
-    let judged = grants(&snapshot.coordination).map(|(resource, grant)| {
+    let states = grants(&snapshot.coordination).map(|(resource, grant)| {
         let state = holder_state(grant, at, host);
         Stale { resource, grant: grant.clone(), state }
     });
-    let judged: Vec<Stale> = judged.collect();
-    let count = |kind: Kind| judged.iter().filter(|entry| entry.resource.kind == kind).count();
+    let states: Vec<Stale> = states.collect();
+    let count = |kind: Kind| states.iter().filter(|entry| entry.resource.kind == kind).count();
     let is_unseen = |entry: &&Stale| {
         let processes = entry.grant.watch();
         entry.grant.deadline().is_none() && processes.iter().any(|process| host.probe(process) == Liveness::Unknown)
     };
-    let unseen = judged.iter().filter(is_unseen).count();
+    let unseen = states.iter().filter(is_unseen).count();
     let waiting = || snapshot.coordination.claims.values().filter(|claim| claim.waits().is_some());
     let (locks, slots, waits) = (count(Kind::Lock), count(Kind::Semaphore), waiting().count());
-    let looked_at = LookedAt { locks: Some(locks), slots: Some(slots), waits: Some(waits), unseen };
+    let checked = Checked { locks: Some(locks), slots: Some(slots), waits: Some(waits), unseen };
     let waits = waiting().filter(|claim| is_abandoned(claim, at, host)).cloned().collect();
-    let stale = judged.into_iter().filter(|entry| is_over(entry.state)).collect();
-    Ok(Grants { looked_at, stale, waits })
+    let stale = states.into_iter().filter(|entry| is_over(entry.state)).collect();
+    Ok(Grants { checked, stale, waits })
 }
 
 /// Whether the process of a claim that waits is dead, or was not seen for too long.

@@ -5,7 +5,7 @@ mod cleanup;
 mod run;
 mod view;
 
-pub(crate) use acquire::{AcquireFlags, acquire, circle, judge};
+pub(crate) use acquire::{AcquireFlags, acquire, circle, granted};
 pub(crate) use cleanup::{Grants, claim_words, cleanup, drop_wait, reap, stale_grants};
 pub(crate) use run::run;
 pub(crate) use view::{holder_state, is_over, line_rows};
@@ -20,7 +20,7 @@ use banksman_runtime::parse_duration;
 
 use crate::exit_codes as exit;
 use crate::failure::Failure;
-use crate::words;
+use crate::format;
 
 /// A duration on the command line.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +56,7 @@ pub(crate) fn own_name(kind: Kind, name: &Name) -> Result<Resource, Failure> {
 pub(crate) fn undefined(name: &Name) -> Failure {
     Failure::new(exit::NOT_FOUND, "SEMAPHORE_NOT_FOUND", format!("there is no semaphore {name}"))
         .detail("name", &name)
-        .hint(format!("define it with: banksman semaphores define {} --capacity N", words::quoted(name)))
+        .hint(format!("define it with: banksman semaphores define {} --capacity N", format::quoted(name)))
 }
 
 /// The refusal of a heartbeat or a release of a lock.
@@ -72,7 +72,7 @@ pub(crate) fn lock_refusal(name: &Name, outcome: &lock::Outcome) -> Failure {
         lock::Outcome::Lost => Failure::new(exit::FENCED, "LOST", format!("lost: {name} was held longer than it may be"))
             .hint("stop the work that relied on the lock"),
         lock::Outcome::NotOwner { holder } => {
-            let hint = format!("to take it away from its holder: banksman locks release {} --force", words::quoted(name));
+            let hint = format!("to take it away from its holder: banksman locks release {} --force", format::quoted(name));
             let message = format!("{name} is held by {holder}, and only its holder can renew or release it");
             Failure::new(exit::NOT_PERMITTED, "NOT_OWNER", message).detail("name", name).detail("holder", holder).hint(hint)
         }
@@ -95,7 +95,7 @@ pub(crate) fn semaphore_refusal(name: &Name, outcome: &semaphore::Outcome) -> Fa
         }
         semaphore::Outcome::NotHolder => {
             Failure::new(exit::NOT_PERMITTED, "NOT_HOLDER", format!("this holder has no slots of {name}"))
-                .hint(format!("banksman semaphores show {} lists the holders", words::quoted(name)))
+                .hint(format!("banksman semaphores show {} lists the holders", format::quoted(name)))
         }
         other => Failure::unexpected(other),
     }

@@ -15,7 +15,7 @@ use banksman_runtime::Client;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper};
 
-use super::super::Done;
+use super::super::ExitResult;
 use super::acquire::{AcquireFlags, Wanted, win};
 use super::{Dur, lock_refusal, own_name, semaphore_refusal};
 use crate::context::{Actor, Context};
@@ -39,7 +39,7 @@ pub(crate) fn run(
     max_hold: Option<Dur>,
     flags: &AcquireFlags,
     command: &[OsString],
-) -> Done {
+) -> ExitResult {
     let resource = own_name(kind, name)?;
     let noting = |error| Failure::system("take note of signals", error);
     let starting = |error| Failure::system("start the command", error);
@@ -144,7 +144,7 @@ impl Held<'_> {
     }
 
     /// The command has ended by itself: gives the lock back and passes the status on.
-    fn finish(&self, context: &Context, status: ExitStatus) -> Done {
+    fn finish(&self, context: &Context, status: ExitStatus) -> ExitResult {
         match self.release() {
             Ok(()) => {}
             Err(failure) if failure.exit == exit::FENCED => return Err(failure),

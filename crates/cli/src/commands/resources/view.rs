@@ -4,8 +4,8 @@ use banksman_adapters::host::Host;
 use banksman_core::resource::grant::{Grant, Reason, Waiters};
 use banksman_core::{Liveness, Now, Stamp};
 
+use crate::format;
 use crate::table;
-use crate::words;
 
 /// How a grant stands right now: a look at its processes included.
 pub(crate) fn holder_state(grant: &Grant, at: Stamp, host: &Host) -> &'static str {
@@ -31,14 +31,17 @@ pub(crate) fn line_rows(line: &Waiters, at: Stamp, weights: bool) -> String {
         return String::new();
     }
     let rows = line.iter().enumerate().map(|(index, waiter)| {
-        let mut row = vec![words::ordinal(index + 1), waiter.claim.holder.to_string()];
+        let mut row = vec![format::ordinal(index + 1), waiter.claim.holder.to_string()];
         if weights {
             row.push(waiter.claim.weight.to_string());
         }
-        row.extend([words::span(at.lease - waiter.since.lease), waiter.standing.process.pid.to_string()]);
+        row.extend([format::span(at.lease - waiter.since.lease), waiter.standing.process.pid.to_string()]);
         row
     });
-    let columns: &[&str] =
-        if weights { &["LINE", "HOLDER", "WEIGHT>", "WAITS FOR>", "PID>"] } else { &["LINE", "HOLDER", "WAITS FOR>", "PID>"] };
+    let columns: &[&str] = if weights {
+        &["LINE", "HOLDER~", "WEIGHT>", "WAITS FOR>", "PID>?"]
+    } else {
+        &["LINE", "HOLDER~", "WAITS FOR>", "PID>?"]
+    };
     format!("\n\n{}", table::render(columns, rows.collect()))
 }

@@ -1,4 +1,4 @@
-//! `runbooks apply` and `runbooks drop`: what is in force.
+//! `runbooks apply` and `runbooks remove`: which workers and routes a project has.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use banksman_runtime::runbooks::{load_all, load_runbook};
 use banksman_store::Key;
 use clap::Args;
 
-use super::force::in_force;
-use crate::commands::{Done, tasks};
+use super::applied::applied_runbooks;
+use crate::commands::{ExitResult, tasks};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -19,10 +19,10 @@ use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::views::Named;
 use crate::views::runbooks::Applied;
 
-/// Put runbooks into force: their locks, semaphores and queues are defined, their workers and routes made or changed.
+/// Apply runbooks: their locks, semaphores and queues are defined, their workers and routes made or changed.
 ///
-/// What a runbook no longer says of workers and routes is removed; a worker that is removed finishes what it is at. Each
-/// runbook comes into force as a whole or not at all, and keeps to its text as it is now until it is applied again.
+/// Workers and routes that a runbook no longer names are removed; a removed worker finishes its current items. Each
+/// runbook is applied as a whole or not at all, and keeps to its text as it is now until it is applied again.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman runbooks apply\n  banksman runbooks apply nightly\n  banksman runbooks apply ops/release.toml"
@@ -35,14 +35,14 @@ pub(super) struct Apply {
 
 /// Remove the workers and routes of a runbook. Its locks, semaphores and queues stay: others may use them.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  banksman runbooks drop nightly")]
-pub(super) struct Drop {
+#[command(after_help = "Example:\n  banksman runbooks remove nightly")]
+pub(super) struct Remove {
     /// The runbook's name
     runbook: String,
 }
 
 impl Apply {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let client = context.client()?;
         let books: Vec<Runbook> = if self.runbooks.is_empty() {
             let all = load_all(client.project())?.into_iter().map(|(_, runbook)| runbook);
@@ -75,9 +75,9 @@ impl Apply {
         let mut reader = client.reader()?;
         if self.runbooks.is_empty() {
             let known: BTreeSet<&str> = books.iter().map(|book| &*book.name).collect();
-            let crew = reader.view().load(&[Key::Crew].into())?;
-            for name in in_force(&crew).into_iter().filter(|name| !known.contains(&**name)) {
-                human += &format!("\n{DIM}{name} is applied and has no file: banksman runbooks drop {name}{DIM:#}");
+            let automation = reader.view().load(&[Key::Automation].into())?;
+            for name in applied_runbooks(&automation).into_iter().filter(|name| !known.contains(&**name)) {
+                human += &format!("\n{DIM}{name} is applied and has no file: banksman runbooks remove {name}{DIM:#}");
             }
         }
         let has_workers = books.iter().any(|book| !book.workers.is_empty() || !book.routes.is_empty());
@@ -88,8 +88,8 @@ impl Apply {
     }
 }
 
-impl Drop {
-    pub(super) fn run(self, context: &Context) -> Done {
+impl Remove {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let client = context.client()?;
         let changes = match client.drop_runbook(&self.runbook)? {
             ApplyOutcome::Applied(changes) => changes,
@@ -108,7 +108,7 @@ impl Drop {
 fn page(name: &str, changes: &[Change]) -> String {
     let mut text = format!("{BOLD}{name}{BOLD:#}");
     if changes.is_empty() {
-        text += &format!(" {DIM}has nothing to put into force{DIM:#}");
+        text += &format!(" {DIM}has nothing to apply{DIM:#}");
     }
     for change in changes {
         let word = format!("{:<9}", change.how.as_str());

@@ -7,7 +7,7 @@ use banksman_runtime::runbooks::{is_path, load_file};
 use banksman_runtime::{LoadedRunbook, Project, RunbookError, RunbookFile, load_all, load_runbook};
 use clap::Args;
 
-use crate::commands::Done;
+use crate::commands::ExitResult;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::{Failure, near_path};
@@ -29,7 +29,7 @@ pub(super) struct Check {
 }
 
 impl Check {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let loaded = if self.files.is_empty() { load_all(&context.project()?)? } else { self.named(context)? };
         let (count, wrong) = (loaded.len(), loaded.iter().filter(|(_, found)| found.is_err()).count());
         if wrong > 0 {

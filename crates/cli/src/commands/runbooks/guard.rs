@@ -14,7 +14,7 @@ pub(crate) fn action(action: &GuardAction) -> String {
     match action {
         GuardAction::Block => "block".into(),
         GuardAction::Warn => "warn".into(),
-        GuardAction::Retry { delay } => format!("look again after {delay}"),
+        GuardAction::Retry { delay } => format!("check again after {delay}"),
         GuardAction::Fail { message } => format!("fail: {message}"),
     }
 }
@@ -24,9 +24,9 @@ pub(crate) fn words(condition: &Condition) -> String {
         Condition::LockFree { lock } => format!("lock {lock} is free"),
         Condition::LockHeld { lock, by: None } => format!("lock {lock} is held"),
         Condition::LockHeld { lock, by: Some(by) } => format!("lock {lock} is held by {by}"),
-        Condition::SemaphoreAvailable { semaphore, slots } => format!("{} of {semaphore} free", crate::words::slots(*slots)),
-        Condition::IssuesComplete { filter } => format!("issues{filter} are complete"),
-        Condition::NoBlockedIssues { filter } => format!("no issues{filter} are blocked"),
+        Condition::SemaphoreAvailable { semaphore, slots } => format!("{} of {semaphore} free", crate::format::slots(*slots)),
+        Condition::IssuesComplete { filter } => format!("{}s{filter} are completed", filter.noun()),
+        Condition::NoBlockedIssues { filter } => format!("no {}s{filter} are blocked", filter.noun()),
         Condition::BranchExists { branch } => format!("branch {branch} exists"),
         Condition::BranchClean { branch } => format!("branch {branch} is clean"),
         Condition::BranchMerged { branch, into } => format!("branch {branch} is merged into {into}"),

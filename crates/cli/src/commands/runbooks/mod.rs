@@ -1,8 +1,8 @@
 //! Runbooks: files that say what is done, phase by phase.
 
+mod applied;
 mod apply;
 mod check;
-mod force;
 pub(crate) mod guard;
 mod new;
 pub(crate) mod picture;
@@ -10,13 +10,13 @@ mod view;
 
 use clap::Args;
 
-use super::Done;
+use super::ExitResult;
 use crate::context::Context;
 use crate::views::Named;
 
 /// Runbooks: TOML files with pipelines, guards, strategies, workers and what they need.
 ///
-/// They are in .banksman/runbooks, and belong to the repository. What can stand in one is described in
+/// They are in .banksman/runbooks, and belong to the repository. Their format is described in
 /// docs/reference/runbook.md.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman runbooks new feature\n  banksman runbooks check\n  banksman runbooks show feature")]
@@ -33,7 +33,8 @@ subcommands! {
         Show(view::Show),
         Schema(Schema),
         Apply(apply::Apply),
-        Drop(apply::Drop),
+        #[command(alias = "drop")]
+        Remove(apply::Remove),
     }
 }
 
@@ -43,7 +44,7 @@ subcommands! {
 struct Schema {}
 
 impl Schema {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let schema = banksman_runbook::schema();
         let text = format!("{schema:#}");
         context.printer.result(&Named("schema", schema), text)

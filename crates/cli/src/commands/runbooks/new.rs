@@ -7,7 +7,7 @@ use banksman_runtime::runbooks::RunbookError;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use crate::commands::Done;
+use crate::commands::ExitResult;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::{Failure, near_path};
@@ -55,7 +55,7 @@ struct Written<'a> {
 }
 
 impl New {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let name = self.which.name();
         let dir = project.runbooks_dir();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use banksman_core::pipeline::plan::{Action, After, Deed, Merge, OnFail, Phase, Plan, Push};
+use banksman_core::pipeline::plan::{Action, After, Merge, OnFail, Phase, Plan, Push, RunCommand};
 use banksman_core::route::Then;
 use banksman_core::task::Need;
 use banksman_core::worker::Job;
@@ -10,8 +10,8 @@ use banksman_runbook::{PipelineDef, Runbook};
 
 use super::guard;
 use crate::commands::tasks::brief;
+use crate::format;
 use crate::printer::{BOLD, CYAN, DIM, GREEN, YELLOW};
-use crate::words;
 
 /// How much of a command or a prompt is shown.
 const SHOWN: usize = 80;
@@ -55,7 +55,7 @@ fn shared(runbook: &Runbook) -> Vec<String> {
     let semaphores = runbook
         .semaphores
         .iter()
-        .map(|(name, terms)| format!("semaphore {name}, {}{}", words::slots(terms.capacity), ttl(terms.ttl)));
+        .map(|(name, terms)| format!("semaphore {name}, {}{}", format::slots(terms.capacity), ttl(terms.ttl)));
     let queues = runbook.queues.iter().map(|(name, terms)| {
         let attempts =
             terms.max_attempts.map(|number| if number == 1 { "1 attempt".into() } else { format!("{number} attempts") });
@@ -120,7 +120,7 @@ fn held(need: &Need, plan: &Plan) -> String {
     match need {
         Need::Lock(name) if plan.kept().contains(name) => format!("lock {name} until the end of the pipeline"),
         Need::Lock(name) | Need::Kept { name, .. } => format!("lock {name}"),
-        Need::Slots { name, weight } => format!("{} of {name}", words::slots(*weight)),
+        Need::Slots { name, weight } => format!("{} of {name}", format::slots(*weight)),
     }
 }
 
@@ -149,7 +149,7 @@ fn often(times: u32) -> String {
 /// What is done in a phase, in a line.
 pub(crate) fn action(action: &Action) -> String {
     match action {
-        Action::Do(what) => deed(what),
+        Action::Do(what) => run_command(what),
         Action::Strategy { name, approaches } => {
             let names: Vec<&str> = approaches.iter().map(|approach| approach.name.as_str()).collect();
             format!("strategy {name}: {}", names.join(", then "))
@@ -158,12 +158,12 @@ pub(crate) fn action(action: &Action) -> String {
     }
 }
 
-fn deed(deed: &Deed) -> String {
-    match deed {
-        Deed::Run(script) => brief(&telling(script), SHOWN),
-        Deed::Argv(argv) => brief(&argv.join(" "), SHOWN),
-        Deed::Agent { name, prompt, .. } => format!("agent {name}: {}", brief(prompt, SHOWN)),
-        Deed::Merge(Merge { branch, into, how }) => format!("merge {branch} into {into} ({})", how.as_str()),
+fn run_command(run_command: &RunCommand) -> String {
+    match run_command {
+        RunCommand::Run(script) => brief(&telling(script), SHOWN),
+        RunCommand::Argv(argv) => brief(&argv.join(" "), SHOWN),
+        RunCommand::Agent { name, prompt, .. } => format!("agent {name}: {}", brief(prompt, SHOWN)),
+        RunCommand::Merge(Merge { branch, into, how }) => format!("merge {branch} into {into} ({})", how.as_str()),
     }
 }
 
@@ -182,9 +182,9 @@ fn push(push: &Push) -> String {
 pub(crate) fn job(job: &Job) -> String {
     match job {
         Job::Pipeline(plan) => format!("pipeline {}", plan.name),
-        Job::Task { deed: what, timeout } => {
+        Job::Task { run_command: what, timeout } => {
             let most = timeout.map_or_else(String::new, |timeout| format!(" (at most {timeout})"));
-            format!("{}{most}", deed(what))
+            format!("{}{most}", run_command(what))
         }
     }
 }

@@ -4,17 +4,17 @@ use banksman_runbook::Runbook;
 use banksman_runtime::{RunbookError, load_all, load_runbook};
 use clap::Args;
 
+use super::applied::{Applied, applied_runbooks};
 use super::check::contents;
-use super::force::{Force, in_force};
 use super::picture;
-use crate::commands::Done;
+use crate::commands::ExitResult;
 use crate::context::Context;
+use crate::format;
 use crate::printer::{DIM, RED};
 use crate::table;
 use crate::views::runbooks::{Listed, RunbookView, Runbooks};
-use crate::words;
 
-/// Show all runbooks of the project, and whether they are applied.
+/// List the runbooks of the project, and whether they are applied.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman runbooks list")]
 pub(super) struct List {}
@@ -28,37 +28,39 @@ pub(super) struct Show {
 }
 
 impl List {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let loaded = load_all(&project)?;
-        let keys = Force::keys(loaded.iter().filter_map(|(_, found)| found.as_ref().ok()));
+        let keys = Applied::keys(loaded.iter().filter_map(|(_, found)| found.as_ref().ok()));
         let snapshot = project.reader()?.view().load(&keys)?;
-        let force = |runbook: &Runbook| Force::of(runbook, &snapshot, project.config());
+        let applied = |runbook: &Runbook| Applied::of(runbook, &snapshot, project.config());
         let views = loaded.iter().map(|(file, found)| {
             let runbook = found.as_ref().ok();
-            let in_force = runbook.map(force).filter(|force| *force != Force::Nothing).map(Force::as_str);
+            let in_force = runbook.map(applied).filter(|applied| *applied != Applied::Nothing).map(Applied::as_str);
             Listed::new(file, runbook, in_force)
         });
         let lost: Vec<Box<str>> =
-            in_force(&snapshot).into_iter().filter(|name| loaded.iter().all(|(file, _)| *file.name != **name)).collect();
+            applied_runbooks(&snapshot).into_iter().filter(|name| loaded.iter().all(|(file, _)| *file.name != **name)).collect();
         let mut human = if loaded.is_empty() {
             format!("no runbooks yet\n{DIM}one to start from: banksman runbooks new triage{DIM:#}")
         } else {
             let rows = loaded.iter().map(|(file, found)| match found {
                 Ok(runbook) => {
                     let description = runbook.description.as_deref().unwrap_or("-").to_owned();
-                    vec![file.name.clone(), force(runbook).coloured(), contents(runbook), description]
+                    vec![file.name.clone(), applied(runbook).coloured(), contents(runbook), description]
                 }
                 Err(error) => vec![file.name.clone(), "?".into(), format!("{RED}wrong{RED:#}"), mistakes(error)],
             });
-            table::render(&["NAME", "APPLIED", "CONTENTS", "DESCRIPTION"], rows.collect())
+            table::render(&["NAME", "APPLIED?", "CONTENTS~", "DESCRIPTION~??"], rows.collect())
         };
-        for (file, _) in loaded.iter().filter(|(_, found)| found.as_ref().is_ok_and(|runbook| force(runbook) == Force::Differs)) {
-            let name = words::last(&file.name);
+        for (file, _) in
+            loaded.iter().filter(|(_, found)| found.as_ref().is_ok_and(|runbook| applied(runbook) == Applied::Differs))
+        {
+            let name = format::last(&file.name);
             human += &format!("\n{DIM}{} differs from what is applied: banksman runbooks apply {name}{DIM:#}", file.name);
         }
         for name in &lost {
-            human += &format!("\n{DIM}{name} is applied and has no file: banksman runbooks drop {}{DIM:#}", words::last(name));
+            human += &format!("\n{DIM}{name} is applied and has no file: banksman runbooks remove {}{DIM:#}", format::last(name));
         }
         context.printer.result(&Runbooks { runbooks: views.collect(), without_file: &lost }, human)
     }
@@ -76,7 +78,7 @@ fn mistakes(error: &RunbookError) -> String {
 }
 
 impl Show {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let runbook = load_runbook(&context.project()?, &self.name)?;
         context.printer.result(&RunbookView::from(&runbook), picture::runbook(&runbook))
     }

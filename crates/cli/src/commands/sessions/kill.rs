@@ -5,13 +5,13 @@ use banksman_core::backlog::Run;
 use banksman_core::task::Outcome;
 use banksman_engine::why::Life;
 use banksman_engine::{TaskOutcome, TaskRequest};
-use banksman_runtime::{Client, Told, inspect, recover_run};
+use banksman_runtime::{Client, RunnerReport, inspect, recover_run};
 use banksman_store::Reader;
 use clap::Args;
 
 use crate::commands::end_wait::EndWait;
 use crate::commands::resources::Dur;
-use crate::commands::{Done, find};
+use crate::commands::{ExitResult, find};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, RED, YELLOW};
@@ -37,14 +37,14 @@ pub(super) struct Kill {
 }
 
 impl Kill {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
         let client = context.client()?;
         let mut reader = client.reader()?;
         let run = find::run(&mut reader, &self.run)?;
         let wait = EndWait::new(&client, self.timeout);
         // One that has ended by itself is recorded as it ended.
-        if run.is_live() && matches!(context.sessions(client.project()).look(&run.id), Ok(Found::Ended(..))) {
+        if run.is_live() && matches!(context.sessions(client.project()).read_record(&run.id), Ok(Found::Ended(..))) {
             let files = context.sessions(client.project());
             recover_run(&client, files, run.id.clone(), signals.as_fd(), wait.left(), &mut |_| {})?;
         }
@@ -66,8 +66,8 @@ impl Kill {
             return said(context, &run, "stopping", note);
         }
         let files = context.sessions(client.project());
-        let mut tell = |told: Told| {
-            if let Told::RunTrouble(run, what) = told {
+        let mut tell = |told: RunnerReport| {
+            if let RunnerReport::RunTrouble(run, what) = told {
                 context.printer.note(&format!("{RED}run {run}{RED:#}: {what}"));
             }
         };
@@ -91,7 +91,7 @@ pub(crate) fn not_ended(client: &Client, reader: &mut Reader, run: &Run) -> Resu
     })
 }
 
-fn said(context: &Context, run: &Run, outcome: &str, note: Option<&str>) -> Done {
+fn said(context: &Context, run: &Run, outcome: &str, note: Option<&str>) -> ExitResult {
     let ended = run.ended.as_ref();
     let how = ended.map(|ended| ended.ending.to_string());
     let words = match outcome {

@@ -1,13 +1,15 @@
 //! The live process trees of runs.
 
+mod attach;
 mod kill;
+mod nudge;
 mod view;
 
 pub(crate) use kill::not_ended;
 
 use std::io::ErrorKind;
 
-use banksman_adapters::keeper::{self, Found, Silence, Status};
+use banksman_adapters::keeper::{self, Found, InputRefusal, Silence, Status, TalkError};
 use banksman_core::backlog::Run;
 use banksman_core::{RunId, Task};
 use banksman_runtime::inspect::{self, LiveRun};
@@ -17,11 +19,17 @@ use clap::Args;
 
 use super::recording::record_ended;
 use super::tail::{self, LogFlags};
-use super::{Done, find};
+use super::{ExitResult, find};
 use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
 use crate::printer::DIM;
-use crate::table;
+use crate::table::TableFlags;
 use crate::views::Named;
+
+/// The columns of a list of sessions.
+const COLUMNS: [&str; 10] =
+    ["RUN??", "STATE~", "TASK~", "TRY>????", "RUNNER????", "KEEPER>?????", "CHILD>?????", "PROCESSES>???", "OUTPUT>?", "FOR>"];
 
 /// How many ended runs `--all` shows.
 const ENDED: i64 = 20;
@@ -39,17 +47,21 @@ subcommands! {
         List(List),
         Show(Show),
         Logs(Logs),
+        Attach(attach::Attach),
+        Nudge(nudge::Nudge),
         Kill(kill::Kill),
     }
 }
 
-/// Show the sessions that live.
+/// List the live sessions.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman sessions list\n  banksman sessions list --all")]
-struct List {
+pub(crate) struct List {
     /// Also the last ones that have ended
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    table: TableFlags,
 }
 
 /// Show one session: its processes, its output, how it ended.
@@ -88,7 +100,7 @@ impl Seen {
     fn live(live: LiveRun, files: &Files, host: &str) -> Seen {
         // A keeper that ends just now does not answer; its record, or the run's row, tells the rest.
         let here = *live.run.host == *host;
-        let found = here.then(|| files.look(&live.run.id).ok()).flatten();
+        let found = here.then(|| files.read_record(&live.run.id).ok()).flatten();
         let (status, silence) = match &found {
             Some(Found::Live(record)) if keeper::is_stopped(record) => (None, Some(Silence::Stopped)),
             Some(Found::Live(_)) => match keeper::status(&files.record(&live.run.id)) {
@@ -107,7 +119,7 @@ impl Seen {
 }
 
 impl List {
-    fn run(self, context: &Context) -> Done {
+    pub(crate) fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let mut reader = project.reader()?;
         record_ended(context, &project, &mut reader)?;
@@ -125,10 +137,10 @@ impl List {
         }
         let human = if seen.is_empty() {
             let all = if self.all { "no run has been started yet" } else { "no session lives" };
-            format!("{all}\n{DIM}banksman status tells what to do next{DIM:#}")
+            format!("{all}\n{DIM}next: banksman status{DIM:#}")
         } else {
             let rows = seen.iter().map(|seen| view::row(seen, at)).collect();
-            table::render(&["RUN", "STATE", "TASK", "TRY>", "RUNNER", "KEEPER>", "CHILD>", "PROCESSES>", "OUTPUT>", "FOR>"], rows)
+            self.table.render(&COLUMNS, rows)?
         };
         let data: Vec<_> = seen.iter().map(|seen| view::summary(seen, &project)).collect();
         context.printer.result(&Named("sessions", data), human)
@@ -136,7 +148,7 @@ impl List {
 }
 
 impl Show {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let mut reader = project.reader()?;
         let run = find::run(&mut reader, &self.run)?;
@@ -156,10 +168,32 @@ impl Show {
 }
 
 impl Logs {
-    fn run(self, context: &Context) -> Done {
+    fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let run = find::run(&mut project.reader()?, &self.run)?;
         tail::print(context, &project, &run, &self.flags)
+    }
+}
+
+/// Why a session cannot be talked to.
+pub(crate) fn talk_failure(error: TalkError, run: &RunId) -> Failure {
+    let message = format!("run {run}: {error}");
+    let failure = |exit, code| Failure::new(exit, code, message.clone()).detail("run", run);
+    match error {
+        TalkError::Gone => failure(exit::NOT_FOUND, "SESSION_ENDED").hint(format!("read its log: banksman sessions logs {run}")),
+        TalkError::Silent => {
+            failure(exit::UNHEALTHY, "SESSION_SILENT").hint(format!("see what it does: banksman sessions show {run}"))
+        }
+        TalkError::Cannot => {
+            failure(exit::USAGE, "SESSION_CANNOT").hint("its next run can, if a runner of this version starts it")
+        }
+        TalkError::Refused(InputRefusal::Typing | InputRefusal::Full { .. } | InputRefusal::NotTypist) => {
+            failure(exit::LOCKED, "SESSION_BUSY").hint("try again later")
+        }
+        TalkError::Refused(InputRefusal::NoInput | InputRefusal::Closed) => failure(exit::USAGE, "SESSION_NO_INPUT")
+            .hint("a task that is added with --pty or --input can be talked to; for any other: banksman sessions logs --follow"),
+        TalkError::Unknown => failure(exit::ERROR, "DELIVERY_UNKNOWN").hint("it is not sent again by itself"),
+        TalkError::System(_) => failure(exit::ERROR, "SYSTEM"),
     }
 }
 

@@ -9,10 +9,10 @@ use banksman_runtime::{Project, Sessions as Files};
 
 use super::{Seen, is_here};
 use crate::commands::why;
+use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::views::sessions::{HoldView, LogView, ProcessView, SessionPage, SessionView};
 use crate::views::{Text, Time};
-use crate::words;
 
 /// How long a command line is shown.
 const COMMAND: usize = 80;
@@ -30,7 +30,7 @@ impl Seen {
             // Not reported yet: its runner is at it.
             (None, None, Some(Found::Ended(..))) => "ending",
             (None, None, Some(Found::Dead(_))) => "keeper_dead",
-            (None, None, Some(Found::Nothing | Found::Buried)) => "starting",
+            (None, None, Some(Found::Nothing | Found::Tombstone)) => "starting",
             (None, None, None) => "elsewhere",
         }
     }
@@ -76,15 +76,15 @@ pub(super) fn row(seen: &Seen, at: Stamp) -> Vec<String> {
     let gone = seen.live.as_ref().is_some_and(|live| live.attended.life == banksman_engine::why::Life::Gone);
     let runner = if gone { format!("{} {RED}(gone){RED:#}", run.owner) } else { run.owner.to_string() };
     let took = match &run.ended {
-        Some(ended) => words::span(ended.at - run.started.wall),
-        None => words::span(at.lease - run.started.lease),
+        Some(ended) => format::span(ended.at - run.started.wall),
+        None => format::span(at.lease - run.started.lease),
     };
     let status = seen.status.as_ref();
     vec![
         run.id.to_string(),
         coloured(seen.state()),
         format!("{} {DIM}{}{DIM:#}", seen.title, run.task),
-        words::ordinal(run.attempt as usize + 1),
+        format::ordinal(run.attempt as usize + 1),
         runner,
         number(seen.keeper()),
         number(seen.child()),
@@ -155,15 +155,15 @@ pub(super) fn page(seen: &Seen, project: &Project, at: Stamp) -> String {
     let verb = if run.is_live() { "is" } else { "has" };
     let mut text = format!("{BOLD}{}{BOLD:#} {verb} {}", run.id, coloured(seen.state()));
     let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<10}{DIM:#} {value}"));
-    let ago = |stamp: Stamp| format!("{} ago", words::span(at.lease - stamp.lease));
-    field("task", format!("{} {DIM}{}{DIM:#}, the {} run", seen.title, run.task, words::ordinal(run.attempt as usize + 1)));
+    let ago = |stamp: Stamp| format!("{} ago", format::span(at.lease - stamp.lease));
+    field("task", format!("{} {DIM}{}{DIM:#}, the {} run", seen.title, run.task, format::ordinal(run.attempt as usize + 1)));
     let attention = seen.live.as_ref().and_then(|live| why::attention(&live.attended));
     let attention = attention.map(|attention| format!(": {attention}")).unwrap_or_default();
     field("runner", format!("{}{attention}", run.owner));
     field("epoch", format!("{} {DIM}owner epoch {}{DIM:#}", run.epoch, run.owner_epoch));
     field("started", ago(run.started));
     if let Some(ended) = &run.ended {
-        field("ended", format!("{}, after {}", words::ago(ended.at), words::span(ended.at - run.started.wall)));
+        field("ended", format!("{}, after {}", format::ago(ended.at), format::span(ended.at - run.started.wall)));
         field("how", ended.ending.to_string());
         if let Some(note) = &ended.note {
             field("note", note.to_string());
@@ -172,7 +172,7 @@ pub(super) fn page(seen: &Seen, project: &Project, at: Stamp) -> String {
     if !run.holds.is_empty() {
         let need = |need: &Need| match need {
             Need::Lock(name) | Need::Kept { name, .. } => format!("lock {name}"),
-            Need::Slots { name, weight } => format!("{} of {name}", words::slots(*weight)),
+            Need::Slots { name, weight } => format!("{} of {name}", format::slots(*weight)),
         };
         field("holds", run.holds.iter().map(|hold| need(&hold.need)).collect::<Vec<_>>().join(", "));
     }

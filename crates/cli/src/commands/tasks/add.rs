@@ -1,36 +1,39 @@
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 
 use banksman_adapters::ids;
 use banksman_core::task::admission::Reason;
 use banksman_core::task::retry::Policy;
-use banksman_core::task::{Need, Spec};
+use banksman_core::task::{LiveInput, Need, Spec};
 use banksman_core::{Name, Status, TaskId, Title};
 use banksman_engine::why::{Answer, Cause, Why};
 use banksman_engine::{TaskOutcome, TaskRequest};
 use banksman_runtime::config::Config;
 use banksman_runtime::inspect;
-use clap::Args;
+use clap::{ArgGroup, Args};
 
-use super::place::{Place, Placed};
 use super::refused::refused;
-use super::{spec, view};
-use crate::commands::Done;
+use super::task_args::{FoundTask, TaskArgs};
+use super::{agents, spec, view};
+use crate::commands::ExitResult;
 use crate::commands::pipelines::Order;
 use crate::commands::resources::Dur;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{BOLD, DIM};
 use crate::views::tasks::{Added, Brief};
-use crate::words;
 
 /// Add a task.
 ///
-/// With --run a runner runs it as soon as nothing blocks it; without --run the task is manual. The command runs in the
-/// project's directory, through a shell, with BANKSMAN_TASK, BANKSMAN_TITLE, BANKSMAN_RUN and BANKSMAN_RUN_EPOCH in its environment.
+/// With --run or --agent a runner runs it as soon as nothing blocks it; without either the task is manual. A command runs in the
+/// project's directory, through a shell, with BANKSMAN_TASK, BANKSMAN_TITLE, BANKSMAN_RUN and BANKSMAN_RUN_EPOCH in its environment. An
+/// agent works in a git worktree of its own, if the project is a git repository.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  banksman tasks add 'Run the tests' --run 'make test' --retries 1\n  banksman tasks add 'Release' --run ./release.sh --depends-on 'Run the tests' --lock deploy\n  banksman tasks add 'Train' --run 'python train.py' --semaphore gpu=2 --section models --max-duration 6h --silence-timeout 1h\n  banksman tasks add 'Add login' --runbook feature --var branch=login\n  banksman tasks add 'Decide about the name'"
+    group(ArgGroup::new("work").args(["run", "agent"])),
+    after_help = "Examples:\n  banksman tasks add 'Add login' --agent claude --prompt 'With OAuth, as in docs/auth.md'\n  banksman tasks add 'Run the tests' --run 'make test' --retries 1\n  banksman tasks add 'Release' --run ./release.sh --depends-on 'Run the tests' --lock deploy\n  banksman tasks add 'Train' --run 'python train.py' --semaphore gpu=2 --section models --max-duration 6h --silence-timeout 1h\n  banksman tasks add 'Add login' --runbook feature --var branch=login\n  banksman tasks add 'Decide about the name'"
 )]
 pub(super) struct Add {
     /// Its title
@@ -38,32 +41,47 @@ pub(super) struct Add {
     /// The command line to run, in a shell
     #[arg(long, value_name = "CMD")]
     run: Option<String>,
+    /// The agent that does it [see: banksman agents list]
+    #[arg(long, value_name = "AGENT")]
+    agent: Option<String>,
+    /// What the agent is to do, beside the title
+    #[arg(long, value_name = "TEXT", requires = "agent", conflicts_with = "spec")]
+    prompt: Option<String>,
+    /// The file that says so; - for stdin
+    #[arg(long, value_name = "FILE", requires = "agent")]
+    spec: Option<PathBuf>,
     /// The runbook whose pipeline it goes through: its name or path, and the pipeline if it has several
-    #[arg(long, value_name = "FILE[:PIPELINE]", conflicts_with_all = ["run", "locks", "semaphores", "retries", "looped"])]
+    #[arg(long, value_name = "FILE[:PIPELINE]", conflicts_with_all = ["run", "agent", "locks", "semaphores", "retries", "looped"])]
     runbook: Option<String>,
     /// A variable of that pipeline: NAME=TEXT or NAME:=JSON; may be given more than once
     #[arg(long = "var", value_name = "NAME=VALUE", requires = "runbook")]
     vars: Vec<String>,
     #[command(flatten)]
-    place: Place,
+    place: TaskArgs,
     /// How often a run that failed is followed by another
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     retries: u32,
     /// Try it again until it says that it is done: with `tasks done` in its run, or by the file DONE in BANKSMAN_TASK_DIR
-    #[arg(long = "loop", requires = "run", conflicts_with = "retries")]
+    #[arg(long = "loop", requires = "work", conflicts_with = "retries")]
     looped: bool,
-    /// How many attempts there are at most [default: loop.max_restarts]
-    #[arg(long, value_name = "N", requires = "looped")]
-    max_restarts: Option<NonZeroU32>,
+    /// How many attempts there are at most [default: loop.max_attempts]
+    #[arg(long, value_name = "N", requires = "looped", alias = "max-restarts")]
+    max_attempts: Option<NonZeroU32>,
     /// How long to rest between two attempts [default: loop.restart_delay]
     #[arg(long, value_name = "DUR", requires = "looped")]
     restart_delay: Option<Dur>,
     /// How long a run may take [default: task.max_duration]
-    #[arg(long, value_name = "DUR", requires = "run")]
+    #[arg(long, value_name = "DUR", requires = "work")]
     max_duration: Option<Dur>,
     /// How long a run may be silent before it counts as stuck [default: task.silence_timeout]
-    #[arg(long, value_name = "DUR", requires = "run")]
+    #[arg(long, value_name = "DUR", requires = "work")]
     silence_timeout: Option<Dur>,
+    /// Give its runs a terminal, which `sessions attach` shows
+    #[arg(long, requires = "run", conflicts_with = "input")]
+    pty: bool,
+    /// Give its runs a pipe as stdin, which `send` writes to; otherwise stdin is empty
+    #[arg(long, requires = "run")]
+    input: bool,
     /// A lock that its runs hold while they live; may be given more than once
     #[arg(long = "lock", value_name = "NAME")]
     locks: Vec<Name>,
@@ -73,19 +91,31 @@ pub(super) struct Add {
 }
 
 impl Add {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         if self.runbook.is_some() {
             return self.order()?.carry_out(context);
         }
         let needs = self.needs()?;
         let work = self.run.as_deref().map(|run| spec::work(run).map_err(|error| error.at("--run"))).transpose()?;
         let client = context.client()?;
+        let work = match &self.agent {
+            Some(agents) => {
+                let prompt = agents::prompt(self.prompt.as_deref(), self.spec.as_deref())?;
+                Some(agents::work(client.config(), agents, prompt)?)
+            }
+            None => work,
+        };
         let mut reader = client.reader()?;
         let restart = self.policy(client.config());
         let timeout = self.max_duration.map(|max| max.positive("--max-duration")).transpose()?;
         let silence = self.silence_timeout.map(|silence| silence.positive("--silence-timeout")).transpose()?;
-        let Placed { spec, section, depends_on, by } = self.place.find(self.title, &mut reader)?;
-        let spec = Spec { work, needs, retries: self.retries, restart, timeout, silence, ..spec };
+        let FoundTask { spec, section, depends_on, by } = self.place.find(self.title, work.as_ref(), &client, &mut reader)?;
+        let input = match (self.pty, self.input) {
+            (true, _) => Some(LiveInput::Terminal),
+            (false, true) => Some(LiveInput::Pipe),
+            (false, false) => None,
+        };
+        let spec = Spec { work, needs, retries: self.retries, restart, timeout, silence, input, ..spec };
         let id = TaskId::new(&ids::short("t")).expect("a short id is valid");
         let request = TaskRequest::Add { id: id.clone(), spec: Box::new(spec), depends_on: depends_on.clone(), by };
         let task = match client.request(request)? {
@@ -108,7 +138,9 @@ impl Add {
         let said = why.as_ref().map_or_else(|| "deleted".into(), words);
         context.printer.print(&view, format!("added {BOLD}{id}{BOLD:#} {}: {said}", task.spec.title));
         if !context.printer.json {
-            why.iter().flat_map(notes).for_each(|note| context.printer.note(&format!("{DIM}{note}{DIM:#}")));
+            let untrusted = agents::untrusted(client.project(), &task);
+            let notes = why.iter().flat_map(notes).chain(untrusted);
+            notes.for_each(|note| context.printer.note(&format!("{DIM}{note}{DIM:#}")));
         }
         Ok(exit::OK)
     }
@@ -126,7 +158,7 @@ impl Add {
     /// How it is tried again. What the settings say now is kept with the task.
     fn policy(&self, config: &Config) -> Option<Policy> {
         let policy = Policy {
-            max_restarts: self.max_restarts.unwrap_or(config.restart.max_restarts),
+            max_attempts: self.max_attempts.unwrap_or(config.restart.max_attempts),
             delay: self.restart_delay.map_or(config.restart.delay, Dur::span),
             ..config.restart.clone()
         };
@@ -152,7 +184,7 @@ fn words(why: &Why) -> String {
         _ if why.task.spec.work.is_none() => "manual".into(),
         _ if why.is_started() => "starts at once".into(),
         Some(_) if !why.has_runner => "queued; no runner is running (start one: banksman run)".into(),
-        Some(place) => format!("{} in the queue", words::ordinal(usize::try_from(place).unwrap_or(usize::MAX))),
+        Some(place) => format!("{} in the queue", format::ordinal(usize::try_from(place).unwrap_or(usize::MAX))),
         None => "queued".into(),
     }
 }
@@ -162,10 +194,10 @@ fn note(cause: &Cause) -> Option<String> {
     match cause {
         Cause::Taken { reason: Reason::Undefined { resource }, .. } => Some(format!(
             "there is no semaphore {name} yet; define it with: banksman semaphores define {name} --capacity N",
-            name = words::quoted(&resource.name)
+            name = format::quoted(&resource.name)
         )),
         Cause::Taken { reason: Reason::Slots { resource, wanted, capacity, .. }, .. } if wanted > capacity => {
-            Some(format!("{} has only {}, so this will never fit", resource.name, words::slots(*capacity)))
+            Some(format!("{} has only {}, so this will never fit", resource.name, format::slots(*capacity)))
         }
         _ => None,
     }

@@ -16,16 +16,16 @@ use clap::Args;
 use super::refused::refused;
 use super::view;
 use crate::commands::resources::{self, Dur};
-use crate::commands::{Done, find};
+use crate::commands::{ExitResult, find};
 use crate::context::{Actor, Context};
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{BOLD, DIM};
 use crate::signals::Signals;
 use crate::views::{Time, tasks as views};
-use crate::words;
 
-/// Work on a task yourself.
+/// Take a task to work on it yourself.
 ///
 /// Claims the task with everything that it needs: its lock, its exclusive section, its locks and semaphores. You get all of it or
 /// nothing; meanwhile you wait, holding nothing. The claim lives for locking.task_timeout without a `tasks heartbeat`, and ends with
@@ -44,7 +44,7 @@ pub(super) struct Take {
     terms: ClaimFlags,
 }
 
-/// Give a task back that you work on, without saying how it ended.
+/// Release a task that you have taken, without ending it.
 ///
 /// It is pending again, and everything that was claimed with it is free.
 #[derive(Debug, Args)]
@@ -162,7 +162,7 @@ impl ClaimFlags {
 }
 
 impl Take {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let client = context.client()?;
         let mut reader = client.reader()?;
         let id = find::task_id(&mut reader, &self.task)?;
@@ -176,7 +176,7 @@ impl Taken {
     fn told(&self, client: &Client) -> Result<(views::Taken<'_>, String), Failure> {
         let Task { id, spec, changed, .. } = &self.task;
         let State::Manual { holder, epoch, .. } = &self.task.state else { return Err(refused(id, &TaskOutcome::NotClaimed)) };
-        let ttl = words::span(Dur(client.config().task_timeout).span());
+        let ttl = format::span(Dur(client.config().task_timeout).span());
         let view = views::Taken {
             task: (&self.task).into(),
             holder,
@@ -185,20 +185,22 @@ impl Taken {
             outcome: if self.is_old { "already_yours" } else { "taken" },
         };
         let what = match self.is_old {
-            true => format!("{BOLD}{}{BOLD:#} {DIM}{id}{DIM:#} is already yours, taken {}", spec.title, words::ago(changed.wall)),
+            true => {
+                format!("{BOLD}{}{BOLD:#} {DIM}{id}{DIM:#} is already yours, taken {}", spec.title, format::ago(changed.wall))
+            }
             false => format!("took {BOLD}{}{BOLD:#} {DIM}{id}{DIM:#}", spec.title),
         };
         let human = format!(
             "{what}: holder {BOLD}{holder}{BOLD:#}, epoch {BOLD}{epoch}{BOLD:#}, for {ttl}\n\
              {DIM}end it with: banksman tasks done {id} --holder {} (or tasks fail, tasks release){DIM:#}",
-            words::quoted(holder)
+            format::quoted(holder)
         );
         Ok((view, human))
     }
 }
 
 impl Release {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let client = context.client()?;
         let id = find::task_id(&mut client.reader()?, &self.task)?;
         let request = TaskRequest::GiveBack { id: id.clone(), by: speaker(self.holder.as_ref())?, epoch: self.epoch.map(Epoch) };
@@ -237,7 +239,7 @@ pub(super) fn heartbeat(
                 Some(lock::State::Held(grant)) => grant.expires().map(Time),
                 Some(lock::State::Free) | None => None,
             };
-            let lasts = until.map_or_else(String::new, |until| format!(", for {} more", words::span(until - at)));
+            let lasts = until.map_or_else(String::new, |until| format!(", for {} more", format::span(until - at)));
             let view = views::Heartbeat { id, outcome: "seen", epoch: *epoch, expires_at };
             context.printer.print(&view, format!("{id} is still yours{lasts}"));
             Ok(Some(exit::OK))
@@ -271,11 +273,11 @@ fn on_terminal() -> Option<HolderId> {
 
 /// Somebody else has what a task needs.
 pub(super) fn locked(task: &TaskId, lockout: &LockedBy) -> Failure {
-    let expires = lockout.until.map(|until| format!("; that expires {}", words::away(until))).unwrap_or_default();
+    let expires = lockout.until.map(|until| format!("; that expires {}", format::away(until))).unwrap_or_default();
     let (lock, by) = (&lockout.lock, format!("{}{expires}", held_by(lockout)));
     let failure = match lock {
         _ if lockout.is_reserved => {
-            let message = format!("{task} needs {lock}, which is reserved for {}, who waits", words::holder(&lockout.holder));
+            let message = format!("{task} needs {lock}, which is reserved for {}, who waits", format::holder(&lockout.holder));
             Failure::new(exit::LOCKED, "RESERVED", message)
         }
         _ if lock.task().is_some() => Failure::new(exit::LOCKED, "TASK_LOCKED", format!("{task} is locked by {by}")),
@@ -325,15 +327,15 @@ impl Names<'_> {
 
 /// `ann for 3m12s`.
 fn held_by(lockout: &LockedBy) -> String {
-    let since = lockout.since.map(|since| format!(" for {}", words::since(since))).unwrap_or_default();
-    format!("{}{since}", words::holder(&lockout.holder))
+    let since = lockout.since.map(|since| format!(" for {}", format::since(since))).unwrap_or_default();
+    format!("{}{since}", format::holder(&lockout.holder))
 }
 
 /// `waiting for Fix the login: section Backend is held by run r-7k2m9q1a for 3m12s (3s; Ctrl-C to cancel)`.
 fn waiting_line(names: &Names<'_>, lockouts: &[LockedBy], elapsed: Duration) -> String {
     let said: Vec<String> = lockouts.iter().take(3).map(|lockout| names.describe(lockout)).collect();
     let why = if said.is_empty() { String::new() } else { format!(": {}", said.join(", ")) };
-    let (title, waited) = (names.title, words::span(Dur(elapsed).span()));
+    let (title, waited) = (names.title, format::span(Dur(elapsed).span()));
     format!("waiting for {BOLD}{title}{BOLD:#}{why} {DIM}({waited}; Ctrl-C to cancel){DIM:#}")
 }
 

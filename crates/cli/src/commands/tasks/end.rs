@@ -4,10 +4,11 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 
-use banksman_core::task::{Outcome, State};
+use banksman_core::task::{Outcome, State, WorkspaceSpec};
 use banksman_core::{RunId, Status, Task, TaskId};
 use banksman_engine::{TaskOutcome, TaskRequest};
-use banksman_runtime::{Client, Sessions, Told, recover_run};
+use banksman_runtime::workspaces::{self, WorkspaceError};
+use banksman_runtime::{Client, RunnerReport, Sessions, recover_run};
 use banksman_store::{Key, Reader};
 use clap::Args;
 
@@ -16,7 +17,7 @@ use super::view;
 use crate::commands::end_wait::EndWait;
 use crate::commands::recording::record_ended;
 use crate::commands::resources::Dur;
-use crate::commands::{Done, find, tail};
+use crate::commands::{ExitResult, find, tail};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -25,7 +26,7 @@ use crate::signals::Signals;
 use crate::views::Named;
 use crate::views::tasks::{Changed, Deleted};
 
-/// Stop tasks and their children for good.
+/// Cancel tasks and their children.
 ///
 /// All processes of their runs are asked to end, and killed if they do not within task.kill_grace. This returns when they
 /// were seen dead.
@@ -43,7 +44,7 @@ pub(super) struct Cancel {
     timeout: Option<Dur>,
 }
 
-/// Try tasks again that are over, or in review.
+/// Retry tasks that are over, or in review.
 ///
 /// If one of them cannot be tried again, those named before it are, and those after it are not.
 #[derive(Debug, Args)]
@@ -52,6 +53,9 @@ pub(super) struct Retry {
     /// The tasks
     #[arg(required = true, value_name = "TASK")]
     tasks: Vec<String>,
+    /// Save and remove their worktrees and branches first, so that they start from the beginning
+    #[arg(long)]
+    fresh: bool,
 }
 
 /// Delete tasks, with their runs and logs.
@@ -70,13 +74,13 @@ pub(super) struct Delete {
 }
 
 impl Cancel {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         cancel_all(context, &self.tasks, self.no_wait, self.timeout)
     }
 }
 
 /// Cancels tasks with their families, and waits until their processes are dead if that is wanted.
-pub(crate) fn cancel_all(context: &Context, names: &[String], no_wait: bool, timeout: Option<Dur>) -> Done {
+pub(crate) fn cancel_all(context: &Context, names: &[String], no_wait: bool, timeout: Option<Dur>) -> ExitResult {
     let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
     let client = context.client()?;
     let mut reader = client.reader()?;
@@ -144,8 +148,8 @@ fn wait_for_end(
 ) -> Result<(), Failure> {
     let wait = EndWait::new(client, timeout);
     let mut reader = client.reader()?;
-    let mut tell = |told: Told| {
-        if let Told::RunTrouble(run, what) = told {
+    let mut tell = |told: RunnerReport| {
+        if let RunnerReport::RunTrouble(run, what) = told {
             context.printer.note(&format!("{RED}run {run}{RED:#}: {what}"));
         }
     };
@@ -167,14 +171,18 @@ fn wait_for_end(
 }
 
 impl Retry {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let client = context.client()?;
         let mut reader = client.reader()?;
         let ids = find::task_ids(&mut reader, self.tasks.iter().map(String::as_str))?;
         let (mut views, mut lines) = (Vec::new(), Vec::new());
         let files = context.sessions(client.project());
         for id in &ids {
-            remove_done(&files, &view::listed(&mut reader, id)?.0.task)?;
+            let task = view::listed(&mut reader, id)?.0.task;
+            remove_done(&files, &task)?;
+            if self.fresh {
+                remove_workspace(&client, &task)?;
+            }
             let (outcome, said, task) = match client.request(TaskRequest::Retry { id: id.clone() })? {
                 TaskOutcome::Stepped(Outcome::Clear, task) => ("pending", "is queued for retry", task),
                 TaskOutcome::Stepped(Outcome::NotPending(Status::Pending), task) => {
@@ -195,6 +203,17 @@ impl Retry {
     }
 }
 
+/// Removes the workspace of a task, saved first, so that its next run makes a new one.
+fn remove_workspace(client: &Client, task: &Task) -> Result<(), Failure> {
+    if let WorkspaceSpec::Shared { owner } = &task.spec.workspace {
+        return Err(Failure::usage(format!("task {} works in the workspace of {owner}: start that one afresh", task.id)));
+    }
+    match workspaces::remove(client, &task.id, true) {
+        Err(WorkspaceError::Unknown(_)) => Ok(()),
+        removed => Ok(removed.map(drop)?),
+    }
+}
+
 /// Removes what told that a task is done, and would end it again at once, before it is tried again. What a run has told that
 /// is at it stays: the retry will be refused.
 pub(crate) fn remove_done(files: &Sessions, task: &Task) -> Result<(), Failure> {
@@ -204,18 +223,18 @@ pub(crate) fn remove_done(files: &Sessions, task: &Task) -> Result<(), Failure> 
     let path = files.done(&task.id);
     files.remove_done(&task.id).map_err(|error| {
         Failure::system(&format!("remove {}", path.display()), error)
-            .hint("it is made by whoever says that the task is done; remove it by hand")
+            .hint("the file DONE marks the task as done; remove it first")
     })
 }
 
 impl Delete {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         delete_all(context, &self.tasks, self.force)
     }
 }
 
 /// Deletes tasks; with `force` also those that somebody works on.
-pub(crate) fn delete_all(context: &Context, names: &[String], force: bool) -> Done {
+pub(crate) fn delete_all(context: &Context, names: &[String], force: bool) -> ExitResult {
     let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
     let client = context.client()?;
     let mut reader = client.reader()?;

@@ -7,25 +7,26 @@ use clap::Args;
 use serde::Serialize;
 
 use super::view;
-use crate::commands::{Done, find};
+use crate::commands::{ExitResult, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::DIM;
+use crate::table::TableFlags;
 use crate::views::tasks::TaskView;
-use crate::{table, words};
 
 /// How many lines a person is shown unless told otherwise.
 const LINES: usize = 100;
 
-/// Show the tasks, oldest first.
+/// List tasks, oldest first.
 ///
 /// A person is shown the first 100, and how to go on; with --json it is all of them unless --limit says otherwise.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman tasks list\n  banksman tasks list --status failed,stuck\n  banksman tasks list --search login --all\n  banksman tasks list --section backend --label urgent --json"
 )]
-pub(super) struct List {
+pub(crate) struct List {
     /// Only those that stand so, such as pending, blocked, in_progress or failed; several with commas
     #[arg(long = "status", value_name = "STATUS", value_parser = status, value_delimiter = ',')]
     statuses: Vec<Status>,
@@ -44,12 +45,17 @@ pub(super) struct List {
     /// Only the first so many
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
-    /// Only those after this place in the list, which the page before it has told
+    /// Only those after this cursor, which the page before has printed
     #[arg(long, value_name = "CURSOR")]
     after: Option<i64>,
     /// However many there are
     #[arg(long, conflicts_with = "limit")]
     all: bool,
+    /// Also the phases of pipelines; with --parent and --json they are always shown
+    #[arg(long)]
+    phases: bool,
+    #[command(flatten)]
+    table: TableFlags,
 }
 
 /// A part of the list, and the place after it if there are more.
@@ -66,7 +72,7 @@ pub(super) fn status(word: &str) -> Result<Status, String> {
 }
 
 impl List {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(crate) fn run(self, context: &Context) -> ExitResult {
         let mut reader = context.reader()?;
         let section = self.section.as_deref().map(|name| find::section(&mut reader, name)).transpose()?;
         let filter = TaskFilter {
@@ -75,25 +81,30 @@ impl List {
             parent: self.parent.as_deref().map(|name| find::task_id(&mut reader, name)).transpose()?,
             labels: self.labels.clone(),
             search: self.search.clone(),
+            // Scripts get all rows, as ever.
+            hide_phases: !self.phases && self.parent.is_none() && !context.printer.json,
         };
         let limit = match self.limit {
             Some(limit) => limit as usize,
             None if self.all || context.printer.json => usize::MAX,
             None => LINES,
         };
-        let (tasks, next) = self.page(&mut reader, &filter, limit)?;
+        // What is first in another order may be last in the list.
+        let read = if self.table.is_sorted() { usize::MAX } else { limit };
+        let (tasks, next) = self.page(&mut reader, &filter, read)?;
         let rows = reader.view().load(&[Key::Sections].into())?;
         let (sections, at) = (rows.backlog.sections, Stamp { lease: rows.lease, wall: rows.wall });
         let view = Page { tasks: tasks.iter().map(|listed| TaskView::new(listed, &sections)).collect(), next };
         let human = match (tasks.is_empty(), self.options().is_empty() && self.after.is_none()) {
-            (false, _) => table(&tasks, &sections, at),
+            (false, _) => self.draw(&tasks, &sections, at, limit)?,
             (true, false) => format!("{DIM}no matching tasks{DIM:#}"),
             (true, true) => format!("no tasks yet\n{DIM}try: banksman tasks add 'Say hello' --run 'echo hello'{DIM:#}"),
         };
         context.printer.print(&view, human);
         if let Some(next) = next.filter(|_| !context.printer.json) {
             let limit = self.limit.map(|limit| format!(" --limit {limit}")).unwrap_or_default();
-            let command = format!("banksman tasks list{}{limit} --after {next}", self.options());
+            let flags = self.options() + if self.phases { " --phases" } else { "" } + &self.table.words();
+            let command = format!("banksman tasks list{flags}{limit} --after {next}");
             context.printer.note(&format!("{DIM}there are more: {command}{DIM:#}"));
         }
         Ok(exit::OK)
@@ -118,7 +129,7 @@ impl List {
     /// The filters as they are written on a command line.
     fn options(&self) -> String {
         let mut words = String::new();
-        let mut add = |flag: &str, value: &dyn std::fmt::Display| words.push_str(&format!(" --{flag} {}", words::quoted(value)));
+        let mut add = |flag: &str, value: &dyn std::fmt::Display| words.push_str(&format!(" --{flag} {}", format::quoted(value)));
         if !self.statuses.is_empty() {
             add("status", &self.statuses.iter().map(|status| status.as_str()).collect::<Vec<_>>().join(","));
         }
@@ -130,28 +141,51 @@ impl List {
     }
 }
 
-/// The columns that say something.
-fn table(tasks: &[Listed], sections: &BTreeMap<SectionId, Section>, at: Stamp) -> String {
-    let in_sections = tasks.iter().any(|listed| listed.task.spec.section.is_some());
-    let weighed = tasks.iter().any(|listed| listed.task.spec.priority != 0);
-    let mut columns = vec!["ID", "STATUS", "TITLE"];
-    columns.extend(in_sections.then_some("SECTION"));
-    columns.extend(weighed.then_some("PRIORITY>"));
-    columns.extend(["SINCE>", ""]);
-    let row = |listed: &Listed| {
-        let task = &listed.task;
-        let mut row = vec![task.id.to_string(), view::coloured(listed.status()), view::brief(task.spec.title.as_str(), 50)];
-        if in_sections {
+impl List {
+    /// The columns that say something; more of them if they are asked for.
+    fn draw(
+        &self,
+        tasks: &[Listed],
+        sections: &BTreeMap<SectionId, Section>,
+        at: Stamp,
+        limit: usize,
+    ) -> Result<String, Failure> {
+        let in_sections = tasks.iter().any(|listed| listed.task.spec.section.is_some());
+        let weighed = tasks.iter().any(|listed| listed.task.spec.priority != 0);
+        let columns = [
+            "ID??",
+            "STATUS",
+            "TITLE~",
+            if in_sections { "SECTION~???" } else { "SECTION!" },
+            if weighed { "PRIORITY>????" } else { "PRIORITY>!" },
+            "SINCE>??",
+            "DETAIL~?",
+            "LABELS~!",
+            "RUNS>!",
+            "ADDED>!",
+            "PARENT!",
+        ];
+        let row = |listed: &Listed| {
+            let task = &listed.task;
             let section = task.spec.section.as_ref().and_then(|id| sections.get(id));
-            row.push(section.map_or_else(|| "-".into(), |section| view::brief(section.name.as_str(), 20)));
-        }
-        if weighed {
-            row.push(task.spec.priority.to_string());
-        }
-        row.push(words::span(at.lease - task.changed.lease));
-        let remark = view::remark(listed, at);
-        row.push(if remark.is_empty() { remark } else { format!("{DIM}{remark}{DIM:#}") });
-        row
-    };
-    table::render(&columns, tasks.iter().map(row).collect())
+            let labels: Vec<&str> = task.spec.labels.iter().map(Label::as_str).collect();
+            let remark = view::remark(listed, at);
+            vec![
+                task.id.to_string(),
+                view::coloured(listed.status()),
+                task.spec.title.to_string(),
+                section.map_or_else(|| "-".into(), |section| section.name.to_string()),
+                task.spec.priority.to_string(),
+                format::span(at.lease - task.changed.lease),
+                if remark.is_empty() { remark } else { format!("{DIM}{remark}{DIM:#}") },
+                labels.join(","),
+                task.attempts.to_string(),
+                format::ago(task.created),
+                task.spec.parent.as_ref().map(ToString::to_string).unwrap_or_default(),
+            ]
+        };
+        let text = self.table.render(&columns, tasks.iter().map(row).collect())?;
+        // A table in another order was read as a whole.
+        Ok(text.lines().take(limit.saturating_add(1)).collect::<Vec<_>>().join("\n"))
+    }
 }

@@ -1,27 +1,27 @@
 use std::os::fd::AsFd;
 
+use banksman_core::TaskId;
 use banksman_core::backlog::Run;
-use banksman_core::{Task, TaskId};
 use banksman_runtime::{UntilOptions, WaitEnd, concern, until};
 use banksman_store::{Key, Reader};
 use clap::Args;
 
 use crate::commands::tail::{self, LogFlags};
-use crate::commands::{Done, find, pipelines};
+use crate::commands::{ExitResult, find, pipelines};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::signals::Signals;
 
-/// Print what a task's latest run has printed.
+/// Print the output of a task's latest run.
 ///
 /// Of a pipeline, that is the latest run of its phases; with --follow those that come, until the pipeline is over. A log that has reached its limit begins anew, and only the part before is kept; `tasks show` tells if output was
-/// dropped. With --follow this waits for a run if there is none yet, and ends when the run ends.
+/// dropped. With --follow this waits for a run if there is none yet, goes on with the next attempt, and ends when the task is over.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman tasks logs 'Run the tests' --follow\n  banksman tasks logs t-7k2m9q1a --tail 20\n  banksman tasks logs t-7k2m9q1a --run r-0b4ndx3c"
 )]
-pub(super) struct Logs {
+pub(crate) struct Logs {
     /// The task
     task: String,
     /// Of this run instead of the latest
@@ -32,7 +32,7 @@ pub(super) struct Logs {
 }
 
 impl Logs {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(crate) fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let mut reader = project.reader()?;
         let id = find::task_id(&mut reader, &self.task)?;
@@ -92,7 +92,6 @@ fn next(reader: &mut Reader, id: &TaskId, shown: Option<&Run>) -> Result<Option<
     let mut runs = runs(reader, id)?;
     let run = match shown {
         None => runs.pop(),
-        Some(_) if !task.as_ref().is_some_and(Task::has_phases) => return Ok(Some(None)),
         Some(shown) => runs.into_iter().find(|run| run.epoch > shown.epoch),
     };
     Ok(if run.is_none() && !is_over { None } else { Some(run) })

@@ -1,19 +1,23 @@
 //! One file per verb; `view` shows tasks.
 
 mod add;
+pub(crate) mod agents;
 mod claim;
 mod end;
 mod import;
+mod land_args;
 mod list;
 mod logs;
-mod place;
 mod refused;
 mod report;
 mod show;
 mod spec;
+mod task_args;
 mod update;
 mod view;
+mod visit;
 mod wait;
+mod workspace;
 
 use banksman_core::backlog::Runner;
 use banksman_core::{Epoch, Liveness, TaskId};
@@ -23,8 +27,10 @@ use clap::Args;
 
 pub(crate) use claim::speaker;
 pub(crate) use end::{cancel_all, delete_all, remove_done};
-pub(crate) use place::{Place, Placed};
+pub(crate) use list::List;
+pub(crate) use logs::Logs;
 pub(crate) use refused::refused;
+pub(crate) use task_args::{FoundTask, TaskArgs};
 pub(crate) use view::{brief, coloured, error};
 
 use crate::failure::Failure;
@@ -57,6 +63,8 @@ subcommands! {
         Cancel(end::Cancel),
         Retry(end::Retry),
         Delete(end::Delete),
+        Open(visit::Open),
+        Diff(visit::Diff),
         Logs(logs::Logs),
     }
 }

@@ -9,7 +9,7 @@ use super::claim::{self, locked};
 use crate::commands::find;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
-use crate::words;
+use crate::format;
 
 /// Why something was not done to a task.
 pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
@@ -24,7 +24,7 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
             locked(task, &lockout).hint(format!("to stop its run: banksman tasks cancel {task}"))
         }
         TaskOutcome::Locked(lockout) => {
-            let (lock, holder) = (words::quoted(&lockout.lock), words::quoted(&lockout.holder));
+            let (lock, holder) = (format::quoted(&lockout.lock), format::quoted(&lockout.holder));
             locked(task, lockout)
                 .hint(format!("say who you are with --holder {holder}, or take it away: banksman locks release {lock} --force"))
         }
@@ -53,7 +53,7 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
         TaskOutcome::Deadlock(cycle) => claim::deadlock(task, cycle),
         TaskOutcome::Lost(lost) => {
             let message = format!("fenced: your claim on {task} (epoch {}) is over: {}", lost.epoch, lost.reason);
-            let at = words::rfc3339(lost.at);
+            let at = format::rfc3339(lost.at);
             Failure::new(exit::FENCED, "CLAIM_LOST", message)
                 .detail("taskId", &task)
                 .detail("holder", &lost.holder)
@@ -83,7 +83,7 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
                 .detail("taskId", &task)
                 .detail("name", &name)
                 .detail("capacity", &capacity)
-                .hint(format!("make it larger with: banksman semaphores define {} --capacity N", words::quoted(name)))
+                .hint(format!("make it larger with: banksman semaphores define {} --capacity N", format::quoted(name)))
         }
         TaskOutcome::Kept(_)
         | TaskOutcome::Deleted
@@ -113,6 +113,19 @@ fn stepped(task: &TaskId, outcome: &Outcome) -> Failure {
                 .detail("status", &status)
                 .hint(format!("to stop its run: banksman tasks cancel {task}"))
         }
+        Outcome::NotPending(status @ Status::Landing) => {
+            Failure::new(exit::LOCKED, "TASK_LANDING", format!("{task} is in the merge queue"))
+                .detail("taskId", &task)
+                .detail("status", &status)
+                .hint(format!("see banksman why {task}; take it out of the queue first: banksman landing remove LANDING"))
+        }
+        Outcome::NotPending(status) => Failure::new(exit::LOCKED, "TASK_BUSY", format!("{task} is {status}"))
+            .detail("taskId", &task)
+            .detail("status", &status)
+            .hint(format!("banksman why {task}")),
+        Outcome::MustLand => Failure::new(exit::USAGE, "TASK_LANDS", format!("{task} is completed when its work has landed"))
+            .detail("taskId", &task)
+            .hint(format!("land it: banksman land {task}; complete it without landing: banksman tasks done {task} --no-change")),
         other => Failure::unexpected(other),
     }
 }

@@ -14,11 +14,11 @@ use super::{claim, view};
 use crate::commands::find;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{BOLD, DIM};
 use crate::views::{Time, tasks as views};
-use crate::words;
 
-/// Show a sign of life of a run.
+/// Send a heartbeat for a run.
 ///
 /// A run that shows none for task.silence_timeout, and prints nothing, counts as stuck. A manual claim is renewed with everything
 /// that was claimed together; if a part of it was lost, the claim is over and the exit status is 8.
@@ -29,7 +29,7 @@ pub(super) struct Heartbeat {
     of: Of,
 }
 
-/// Tell that a task is done, perhaps with a result.
+/// Report that a task is done, with an optional result.
 ///
 /// Inside of a run it counts when the run ends, whatever its exit status. Outside, for a task that no run is at, it
 /// counts at once: your claim ends with it, and a task that nobody has claimed is taken and ended in one step.
@@ -46,9 +46,12 @@ pub(super) struct Done {
     /// Though a task that it depends on is not completed
     #[arg(long)]
     anyway: bool,
+    /// There is nothing that lands: complete it without the merge queue
+    #[arg(long)]
+    no_change: bool,
 }
 
-/// Tell that a task has failed.
+/// Report that a task has failed.
 ///
 /// Inside of a run it counts when the run ends, whatever its exit status; if the task has retries left, another run
 /// follows. Outside, for a task that no run is at, it counts at once.
@@ -90,7 +93,7 @@ impl Of {
 }
 
 impl Heartbeat {
-    pub(super) fn run(self, context: &Context) -> crate::commands::Done {
+    pub(super) fn run(self, context: &Context) -> crate::commands::ExitResult {
         let client = context.client()?;
         let (id, epoch) = self.of.find(&mut client.reader()?)?;
         let given = self.of.epoch.map(Epoch);
@@ -107,21 +110,22 @@ impl Heartbeat {
             TaskOutcome::Stepped(Outcome::Recovered, task) => ("recovered", task),
             outcome => return Err(refused(&id, &outcome)),
         };
-        let expires_at = task.live().map(|live| Time(words::wall_of(live.seen.lease + timeout, live.seen)));
+        let expires_at = task.live().map(|live| Time(format::wall_of(live.seen.lease + timeout, live.seen)));
         let view = views::Heartbeat { id: &id, outcome, epoch, expires_at };
-        context.printer.result(&view, format!("{} is alive: the next sign is due in {}", name(&task), words::span(timeout)))
+        context.printer.result(&view, format!("{} is alive: the next sign is due in {}", name(&task), format::span(timeout)))
     }
 }
 
 impl Done {
-    pub(super) fn run(self, context: &Context) -> crate::commands::Done {
+    pub(super) fn run(self, context: &Context) -> crate::commands::ExitResult {
         let output = self.output.as_deref().map(result).transpose()?;
-        conclude(context, &self.of, self.anyway, Verdict::Done { output })
+        let verdict = if self.no_change { Verdict::NoChange { output } } else { Verdict::Done { output } };
+        conclude(context, &self.of, self.anyway, verdict)
     }
 }
 
 impl Fail {
-    pub(super) fn run(self, context: &Context) -> crate::commands::Done {
+    pub(super) fn run(self, context: &Context) -> crate::commands::ExitResult {
         if self.error.trim().is_empty() {
             return Err(Failure::usage("--error must say something"));
         }
@@ -152,13 +156,14 @@ fn result(text: &str) -> Result<Value, Failure> {
         .map_err(|error| Failure::usage(format!("--output: {error}")).hint(r#"for example: --output '{"version": "1.2"}'"#))
 }
 
-fn conclude(context: &Context, of: &Of, anyway: bool, verdict: Verdict) -> crate::commands::Done {
+fn conclude(context: &Context, of: &Of, anyway: bool, verdict: Verdict) -> crate::commands::ExitResult {
     let client = context.client()?;
     let (id, epoch) = of.find(&mut client.reader()?)?;
     let what = match &verdict {
-        Verdict::Done { .. } => "done",
+        Verdict::Done { .. } | Verdict::NoChange { .. } => "done",
         Verdict::Failed { .. } => "failed",
         Verdict::Refused(_) => "refused",
+        Verdict::Agent(end) => end.verdict.as_str(),
     };
     let by = claim::speaker(of.holder.as_ref())?;
     let request = TaskRequest::Finish { id: id.clone(), by, epoch, anyway, verdict };

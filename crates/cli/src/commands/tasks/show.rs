@@ -1,23 +1,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use banksman_core::agent::{AgentEnd, AgentVerdict};
 use banksman_core::backlog::{Edge, Run, Section};
-use banksman_core::task::{Done as How, RetryReason, State, Work, Workspace};
-use banksman_core::{Seq, Stamp, Task, TaskId};
-use banksman_runtime::Sessions;
+use banksman_core::landing::Entry;
+use banksman_core::task::{RetryReason, State, TaskEnd, Work, WorkspaceSpec};
+use banksman_core::{Seq, Stamp, Task, TaskId, Workspace};
+use banksman_runtime::{Project, Sessions, agents};
 use banksman_store::{EventRow, Key, Listed, Reader, TaskFilter};
 use clap::Args;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::view;
 use crate::commands::recording::record_ended;
-use crate::commands::{Done, events, find, tail};
+use crate::commands::{ExitResult, events, find, tail};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM};
 use crate::views::Text;
 use crate::views::events::WithEvents;
+use crate::views::landing::EntryView;
 use crate::views::tasks::{Brief, Dependency, RunView, TaskPage, TaskView};
-use crate::{table, words};
+use crate::{format, table};
 
 /// How many lines of the log are shown.
 const LOG_LINES: usize = 10;
@@ -28,6 +32,17 @@ const LOG_LINES: usize = 10;
 pub(super) struct Show {
     /// The task
     task: String,
+    /// Only print what the agent of its next run will be told
+    #[arg(long)]
+    prompt: bool,
+}
+
+/// The prompt of the next run.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PromptView<'a> {
+    task_id: &'a TaskId,
+    prompt: &'a str,
 }
 
 /// A task and all that belongs to it.
@@ -41,28 +56,46 @@ struct Page {
     runs: Vec<Run>,
     log: Vec<String>,
     events: Vec<EventRow>,
+    workspace: Option<Workspace>,
+    landing: Option<Entry>,
     at: Stamp,
 }
 
 impl Show {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let mut reader = project.reader()?;
         let id = find::task_id(&mut reader, &self.task)?;
         record_ended(context, &project, &mut reader)?;
+        if self.prompt {
+            return print_prompt(context, &project, &mut reader, &id);
+        }
         let sessions = Sessions::new(&project);
-        let page = Page::load(&mut reader, &id, |run| tail::last_lines(&sessions.log(&run.id), LOG_LINES))?;
+        let page = Page::load(&mut reader, &id, |run, task| {
+            let lines = tail::last_lines(&sessions.log(&run.id), LOG_LINES);
+            agents::family(&project, task).map_or(lines.clone(), |family| tail::rendered(family, &lines, LOG_LINES))
+        })?;
         context.printer.result(&WithEvents::new(page.view(&sessions), &page.events), page.human(&sessions))
     }
 }
 
+fn print_prompt(context: &Context, project: &Project, reader: &mut Reader, id: &TaskId) -> ExitResult {
+    let rows = reader.view().load(&[Key::Task(id.clone()), Key::RunsOf(id.clone())].into())?.backlog;
+    let task = rows.tasks.get(id).ok_or_else(|| find::no_task(id.as_str()))?;
+    let before: Vec<Run> = rows.runs.values().filter(|run| !run.is_live()).cloned().collect();
+    let prompt = agents::next_prompt(project, task, &before).map_err(Failure::usage)?;
+    let prompt = prompt.ok_or_else(|| Failure::usage(format!("{id} is not done by an agent, so it has no prompt")))?;
+    context.printer.result(&PromptView { task_id: id, prompt: &prompt }, prompt.trim_end())
+}
+
 impl Page {
-    fn load(reader: &mut Reader, id: &TaskId, log: impl Fn(&Run) -> Vec<String>) -> Result<Page, Failure> {
+    fn load(reader: &mut Reader, id: &TaskId, log: impl Fn(&Run, &Task) -> Vec<String>) -> Result<Page, Failure> {
         let keys = [
             Key::Task(id.clone()),
             Key::Dependencies(id.clone()),
             Key::Dependents(id.clone()),
             Key::RunsOf(id.clone()),
+            Key::LandingOf(id.clone()),
             Key::Sections,
         ];
         let rows = reader.view().load(&keys.into())?;
@@ -70,6 +103,10 @@ impl Page {
         let unmet = backlog.unmet(id);
         let task = backlog.tasks.remove(id).ok_or_else(|| find::no_task(id.as_str()))?;
         let edges = backlog.edges.remove(id).unwrap_or_default();
+        let workspace = match task.spec.workspace.owner(id) {
+            Some(owner) => reader.view().load(&[Key::Workspace(owner.clone())].into())?.backlog.workspaces.remove(owner),
+            None => None,
+        };
         let waiting = backlog.edges.into_iter().filter(|(_, edges)| edges.iter().any(|edge| edge.on == *id));
         let waiting: Vec<TaskId> = waiting.map(|(task, _)| task).collect();
         let mut others = others(reader, edges.iter().map(|edge| &edge.on).chain(&waiting))?;
@@ -87,13 +124,15 @@ impl Page {
         runs.sort_by_key(|run| run.epoch);
         Ok(Page {
             section: task.spec.section.as_ref().and_then(|id| backlog.sections.remove(id)),
+            log: runs.last().map(|run| log(run, &task)).unwrap_or_default(),
             listed: Listed { task, unmet },
             dependencies,
             dependents,
             children,
-            log: runs.last().map(log).unwrap_or_default(),
             runs,
             events: reader.view().recent("task", id.as_str(), 5)?,
+            workspace,
+            landing: backlog.landings.into_values().next(),
             at,
         })
     }
@@ -104,7 +143,13 @@ impl Page {
         TaskPage {
             task: TaskView::in_section(&self.listed, self.section.as_ref()),
             command: command(task),
-            workspace: &task.spec.workspace,
+            workspace: match &task.spec.workspace {
+                WorkspaceSpec::Checkout => "none",
+                other => other.as_str(),
+            },
+            workspace_path: self.workspace.as_ref().map(|workspace| workspace.place.path()),
+            branch: self.workspace.as_ref().and_then(|workspace| workspace.place.branch()),
+            landing: self.landing.as_ref().map(EntryView::from),
             max_duration: task.spec.timeout.map(Text),
             silence_timeout: task.spec.silence.map(Text),
             retries: task.spec.retries,
@@ -131,7 +176,7 @@ impl Page {
 
     fn human(&self, sessions: &Sessions) -> String {
         let task = &self.listed.task;
-        let since = words::span(self.at.lease - task.changed.lease);
+        let since = format::span(self.at.lease - task.changed.lease);
         let remark = view::remark(&self.listed, self.at);
         let remark = if remark.is_empty() { remark } else { format!(": {remark}") };
         let mut text = format!("{BOLD}{}{BOLD:#} is {}{remark}", task.spec.title, view::coloured(self.listed.status()));
@@ -151,14 +196,14 @@ impl Page {
         block(&mut text, "CHILDREN", self.children.iter().map(|other| row(other, "")).collect());
         if !self.runs.is_empty() {
             let rows = self.runs.iter().map(|run| self.run_row(run)).collect();
-            text.push_str(&format!("\n\n{}", table::render(&["RUN", "#>", "STARTED", "TOOK>", "ENDED WITH"], rows)));
+            text.push_str(&format!("\n\n{}", table::render(&["RUN", "#>", "STARTED>?", "TOOK>", "ENDED WITH~"], rows)));
         }
         if !self.log.is_empty() {
             text.push_str(&format!("\n\n{DIM}THE LAST OF ITS LOG{DIM:#}"));
             self.log.iter().for_each(|line| text.push_str(&format!("\n  {line}")));
         }
-        let events: Vec<EventRow> = self.events.iter().map(in_short).collect();
-        text + &events::recent(&events)
+        let titles = [(self.listed.task.id.clone(), self.listed.task.spec.title.clone())].into();
+        text + &events::recent(&self.events, &titles)
     }
 
     fn fields(&self, since: &str, sessions: &Sessions) -> Vec<(&'static str, String)> {
@@ -173,16 +218,29 @@ impl Page {
         fields.extend((!spec.needs.is_empty()).then(|| ("needs", join(spec.needs.iter().map(view::need_words).collect()))));
         fields.extend(spec.parent.as_ref().map(|parent| ("child of", parent.to_string())));
         if let Some(policy) = &spec.restart {
-            let made = format!("{} of at most {} attempts made", self.attempts_made(), policy.max_restarts);
+            let made = format!("{} of at most {} attempts made", self.attempts_made(), policy.max_attempts);
             fields.push(("loop", format!("until it is done; {made}, rests for {}", policy.delay)));
         }
         fields.extend((spec.retries > 0).then(|| ("retries", format!("{} of {} used", task.failures, spec.retries))));
         fields.extend(spec.timeout.map(|max| ("at most", max.to_string())));
         fields.extend(spec.silence.map(|silence| ("silent for", format!("at most {silence}"))));
-        if spec.workspace == Workspace::Dir {
-            fields.push(("workspace", sessions.workspace(&task.id).display().to_string()));
+        match (&self.landing, &spec.land) {
+            (Some(entry), _) => fields.push(("landing", crate::commands::landing::sentence(entry))),
+            (None, Some(land)) => fields.push(("lands on", land.target.to_string())),
+            (None, None) => {}
         }
-        fields.push(("added", words::ago(task.created)));
+        match (&self.workspace, &spec.workspace) {
+            (Some(workspace), _) => fields.push(("workspace", workspace.place.path().to_owned())),
+            (None, WorkspaceSpec::Checkout) => {}
+            (None, WorkspaceSpec::Dir) => fields.push(("workspace", sessions.workspace(&task.id).display().to_string())),
+            (None, WorkspaceSpec::Cwd(directory)) => fields.push(("works in", directory.to_string())),
+            (None, WorkspaceSpec::Shared { owner }) => fields.push(("workspace", format!("that of {owner}"))),
+            (None, WorkspaceSpec::Worktree(_)) => fields.push(("workspace", "a worktree of its own, not made yet".into())),
+        }
+        fields.extend(
+            self.workspace.as_ref().and_then(|workspace| workspace.place.branch()).map(|name| ("branch", name.to_owned())),
+        );
+        fields.push(("added", format::ago(task.created)));
         fields.push(("since", format!("{since} ago")));
         fields.extend(task.live().map(|live| ("run", format!("{}, epoch {}", live.run, live.epoch))));
         // A short one stands in the first line.
@@ -197,7 +255,7 @@ impl Page {
     fn attempts_made(&self) -> u32 {
         let task = &self.listed.task;
         let has_last = match &task.state {
-            State::Done(How::Success { .. } | How::Failed { .. }) | State::Awaiting { .. } => {
+            State::Done(TaskEnd::Success { .. } | TaskEnd::Failed { .. }) | State::Awaiting { .. } => {
                 self.runs.last().and_then(|run| run.ended.as_ref()).is_some_and(|ended| ended.setback.is_none())
             }
             _ => task.live().is_some(),
@@ -207,19 +265,35 @@ impl Page {
 
     fn run_row(&self, run: &Run) -> Vec<String> {
         let (took, how) = match &run.ended {
-            None => (self.at.wall - run.started.wall, format!("{DIM}still at it{DIM:#}")),
+            None => (self.at.wall - run.started.wall, format!("{DIM}in progress{DIM:#}")),
             Some(ended) => {
                 let note = ended.note.as_ref().map(|note| format!(" {DIM}({note}){DIM:#}")).unwrap_or_default();
                 let setback = ended.setback.filter(|setback| {
                     !matches!(setback, RetryReason::Failed | RetryReason::Lost | RetryReason::Never | RetryReason::Shortage)
                 });
                 let why = setback.map(|setback| format!(", {}", setback.as_str().replace('_', " "))).unwrap_or_default();
-                (ended.at - run.started.wall, format!("{}{why}{note}", ended.ending))
+                let how = match &ended.agent {
+                    Some(agent) => agent_end(agent),
+                    None => format!("{}{why}", ended.ending),
+                };
+                (ended.at - run.started.wall, format!("{how}{note}"))
             }
         };
         let number = (run.attempt + 1).to_string();
-        vec![run.id.to_string(), number, words::rfc3339(run.started.wall), words::span(took), how]
+        vec![run.id.to_string(), number, format::ago(run.started.wall), format::span(took), how]
     }
+}
+
+/// What an agent came to, in a line.
+fn agent_end(end: &AgentEnd) -> String {
+    let verdict = end.verdict.as_str().replace('_', " ");
+    let cost = end.cost_micros.map(|micros| format!(", {}", format::dollars(micros))).unwrap_or_default();
+    let turns = if end.turns == 1 { "1 turn".into() } else { format!("{} turns", end.turns) };
+    let text = match end.verdict {
+        AgentVerdict::Ok => String::new(),
+        _ => format!(": {}", format::one_line(&end.text)),
+    };
+    format!("{}: {verdict}{text} {DIM}({turns}, {} tokens{cost}){DIM:#}", end.agent, end.usage.input + end.usage.output)
 }
 
 /// Other tasks, each with what holds it back.
@@ -231,19 +305,10 @@ fn others<'a>(reader: &mut Reader, ids: impl Iterator<Item = &'a TaskId>) -> Res
     Ok(ids.into_iter().filter_map(listed).collect())
 }
 
-/// An event without what the page shows anyway.
-fn in_short(event: &EventRow) -> EventRow {
-    let mut event = event.clone();
-    if let Value::Object(fields) = &mut event.data {
-        fields.retain(|name, _| !matches!(name.as_str(), "spec" | "dependsOn" | "output"));
-    }
-    event
-}
-
 /// Rows without a header of their own, below a title.
 fn block(text: &mut String, title: &str, rows: Vec<Vec<String>>) {
     if !rows.is_empty() {
-        text.push_str(&format!("\n\n{}", table::render(&[title, "", "", ""], rows)));
+        text.push_str(&format!("\n\n{}", table::render(&[title, "~", "", "~"], rows)));
     }
 }
 
@@ -252,6 +317,6 @@ fn command(task: &Task) -> Option<String> {
 }
 
 fn output(task: &Task) -> Option<&Value> {
-    let State::Done(How::Success { output, .. }) = &task.state else { return None };
+    let State::Done(TaskEnd::Success { output, .. }) = &task.state else { return None };
     output.as_ref()
 }

@@ -7,8 +7,8 @@ use clap::Args;
 
 use super::claim::ClaimFlags;
 use super::refused::refused;
-use super::{claim, list, place, spec, view};
-use crate::commands::{Done, find};
+use super::{claim, list, spec, task_args, view};
+use crate::commands::{ExitResult, find};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, YELLOW};
@@ -53,7 +53,7 @@ pub(super) struct Update {
     /// It has no labels
     #[arg(long, conflicts_with = "labels")]
     no_labels: bool,
-    /// How it stands: in_progress (you work on it), completed, failed, review, skipped, pending or cancelled
+    /// The status: in_progress (you work on it), completed, failed, review, skipped, pending or cancelled
     #[arg(long, value_name = "STATUS", value_parser = list::status)]
     status: Option<Status>,
     /// Though a task that it depends on is not completed
@@ -67,7 +67,7 @@ pub(super) struct Update {
 }
 
 impl Update {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         if let Some(status @ (Status::Blocked | Status::Stuck)) = self.status {
             return Err(Failure::usage(format!("--status {status}: that follows from how things are, and cannot be set")));
         }
@@ -117,7 +117,8 @@ impl Update {
             (None, false) => None,
         };
         let labels = if self.no_labels { Some(Vec::new()) } else { self.labels.clone().map(spec::labels).transpose()? };
-        let depends_on = self.depends_on.as_deref().map(|lists| place::edges(reader, lists, self.allow_failed)).transpose()?;
+        let depends_on =
+            self.depends_on.as_deref().map(|lists| task_args::edges(reader, lists, self.allow_failed)).transpose()?;
         let edit = Edit { title: self.title.clone(), section, priority: self.priority, labels, depends_on };
         let Edit { title, section, priority, labels, depends_on } = &edit;
         let any = title.is_some() || section.is_some() || priority.is_some() || labels.is_some() || depends_on.is_some();
@@ -179,6 +180,6 @@ fn wish(
             }
         }
         Status::Cancelled => TaskRequest::Cancel { id },
-        Status::InProgress | Status::Blocked | Status::Stuck => return Ok(None),
+        Status::InProgress | Status::Blocked | Status::Stuck | Status::Landing => return Ok(None),
     }))
 }

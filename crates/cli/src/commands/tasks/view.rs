@@ -3,20 +3,24 @@
 use std::collections::BTreeMap;
 
 use banksman_core::backlog::Section;
-use banksman_core::task::{Done, Need, State, Stuck};
+use banksman_core::task::{Need, State, Stuck, TaskEnd};
 use banksman_core::{SectionId, Stamp, Status, Task, TaskId};
 use banksman_store::{Key, Listed, Reader};
 
 use crate::commands::find;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{CYAN, DIM, GREEN, RED, YELLOW};
-use crate::words;
+use crate::terminal;
+
+/// How much of an error stands in a table that nothing else limits.
+const WIDEST: usize = 100;
 
 /// How a task stands, in its colour.
 pub(crate) fn coloured(status: Status) -> String {
     let style = match status {
         Status::Completed => GREEN,
-        Status::InProgress => CYAN,
+        Status::InProgress | Status::Landing => CYAN,
         Status::Failed | Status::Stuck => RED,
         Status::Blocked | Status::Review => YELLOW,
         Status::Cancelled | Status::Skipped => DIM,
@@ -34,9 +38,9 @@ pub(crate) fn brief(text: &str, width: usize) -> String {
         _ if c.is_control() => char::REPLACEMENT_CHARACTER,
         _ => c,
     };
-    let shown: String = line.chars().take(width).map(harmless).collect();
-    let is_whole = line.len() == text.trim_end().len() && line.chars().nth(width).is_none();
-    if is_whole { shown } else { format!("{}…", shown.trim_end()) }
+    let shown: String = line.chars().map(harmless).collect();
+    let is_whole = line.len() == text.trim_end().len();
+    terminal::cut(&if is_whole { shown } else { format!("{}…", shown.trim_end()) }, width)
 }
 
 /// `1 task`, `2 tasks`.
@@ -55,7 +59,7 @@ pub(super) fn listed(reader: &mut Reader, id: &TaskId) -> Result<(Listed, BTreeM
 
 /// Why it has failed.
 pub(crate) fn error(task: &Task) -> Option<&str> {
-    let State::Done(Done::Failed { error }) = &task.state else { return None };
+    let State::Done(TaskEnd::Failed { error }) = &task.state else { return None };
     Some(error)
 }
 
@@ -65,31 +69,32 @@ pub(super) fn remark(listed: &Listed, at: Stamp) -> String {
     match &task.state {
         State::Pending if listed.unmet > 0 => format!("waits for {}", tasks(listed.unmet as usize)),
         State::Pending if task.spec.work.is_none() => "manual".into(),
-        State::Pending if task.attempts > 0 => format!("to be tried again, {} so far", runs(task.attempts)),
+        State::Pending if task.attempts > 0 => format!("queued for retry, {} so far", runs(task.attempts)),
         State::Pending | State::Review => String::new(),
+        State::Landing { .. } => "in the merge queue".into(),
         State::Held => "waits for a guard".into(),
         State::Backoff { until } => {
-            format!("{} so far, the next in {}", attempts(task.failures), words::span(*until - at.lease))
+            format!("{} so far, the next in {}", attempts(task.failures), format::span(*until - at.lease))
         }
         State::Awaiting { until: Some(until), .. } => {
-            format!("done; its children have {}", words::span(*until - at.lease))
+            format!("done; its children have {}", format::span(*until - at.lease))
         }
         State::Awaiting { until: None, .. } => "done; its children are being ended".into(),
         State::AwaitingDecision { decision } => format!("waits for decision {decision}"),
         State::Manual { holder, .. } => format!("by hand: {holder}"),
         State::InPhases { is_blocked: true } => "its pipeline is blocked".into(),
         State::InPhases { is_blocked: false } => "in its phases".into(),
-        State::Running(_) if task.attempts > 1 => format!("{} run", words::ordinal(task.attempts as usize)),
+        State::Running(_) if task.attempts > 1 => format!("{} run", format::ordinal(task.attempts as usize)),
         State::Running(_) => String::new(),
         State::Stuck { reason, .. } => match reason {
-            Stuck::NoHeartbeat { last_seen } => format!("last seen {} ago", words::span(at.lease - last_seen.lease)),
-            Stuck::NoProgress { duration } => format!("nothing seen of it in {}", words::span(*duration)),
+            Stuck::NoHeartbeat { last_seen } => format!("last seen {} ago", format::span(at.lease - last_seen.lease)),
+            Stuck::NoProgress { duration } => format!("nothing seen of it in {}", format::span(*duration)),
             Stuck::SessionDead => "its session is dead".into(),
         },
         State::Stopping { .. } => "being stopped".into(),
-        State::Done(Done::Failed { error }) => brief(error, 60),
-        State::Done(Done::Success { warning: Some(warning), .. }) => brief(warning, 60),
-        State::Done(Done::Success { .. } | Done::Cancelled | Done::Skipped) => String::new(),
+        State::Done(TaskEnd::Failed { error }) => brief(error, WIDEST),
+        State::Done(TaskEnd::Success { warning: Some(warning), .. }) => brief(warning, WIDEST),
+        State::Done(TaskEnd::Success { .. } | TaskEnd::Cancelled | TaskEnd::Skipped) => String::new(),
     }
 }
 
@@ -105,8 +110,8 @@ fn runs(number: u32) -> String {
 pub(super) fn need_words(need: &Need) -> String {
     match need {
         Need::Lock(name) => format!("lock {name}"),
-        Need::Slots { name, weight } => format!("{} of {name}", words::slots(*weight)),
+        Need::Slots { name, weight } => format!("{} of {name}", format::slots(*weight)),
         Need::Kept { name, slots: None, .. } => format!("lock {name}, held by the pipeline"),
-        Need::Kept { name, slots: Some(weight), .. } => format!("{} of {name}, held by the pipeline", words::slots(*weight)),
+        Need::Kept { name, slots: Some(weight), .. } => format!("{} of {name}, held by the pipeline", format::slots(*weight)),
     }
 }

@@ -10,14 +10,14 @@ use serde::Serialize;
 
 use super::view;
 use crate::commands::resources::{self, Dur};
-use crate::commands::{Done, find};
+use crate::commands::{ExitResult, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{BOLD, DIM};
 use crate::signals::Signals;
 use crate::views::tasks::Awaited;
-use crate::words;
 
 /// Wait until tasks are over.
 ///
@@ -39,7 +39,7 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
         let client = context.client()?;
         let ids = find::task_ids(&mut client.reader()?, self.tasks.iter().map(String::as_str))?;
@@ -89,7 +89,7 @@ fn failure(tasks: &[TaskId], error: TaskWaitError) -> Failure {
         }
         TaskWaitError::NoSlot(acquisition) => {
             let runs = Resource { kind: Kind::Semaphore, name: Name::runs() };
-            match resources::judge(&runs, *acquisition) {
+            match resources::granted(&runs, *acquisition) {
                 Err(failure) => failure,
                 Ok(_) => Failure::unexpected(&"a slot that was not taken"),
             }
@@ -123,7 +123,7 @@ fn line(tasks: &[AwaitedTask], elapsed: Duration) -> String {
         [task] => format!("{BOLD}{}{BOLD:#} ({})", view::brief(task.spec.title.as_str(), 50), task.status()),
         several => format!("{} of {}", several.len(), view::tasks(tasks.len())),
     };
-    format!("waiting for {what} {DIM}({}; Ctrl-C to stop waiting){DIM:#}", words::span(Dur(elapsed).span()))
+    format!("waiting for {what} {DIM}({}; Ctrl-C to stop waiting){DIM:#}", format::span(Dur(elapsed).span()))
 }
 
 /// What became of all of them.
@@ -147,5 +147,5 @@ fn timed_out(tasks: &[AwaitedTask]) -> Failure {
     let message = format!("waited too long for {}{more}", names.join(", "));
     Failure::new(exit::LOCKED, "WAIT_TIMEOUT", message)
         .detail("tasks", &left.iter().map(|task| to_view(task)).collect::<Vec<_>>())
-        .hint(format!("banksman why {} tells what it waits for", names.first().unwrap_or(&"TASK")))
+        .hint(format!("banksman why {} shows what it waits for", names.first().unwrap_or(&"TASK")))
 }

@@ -2,8 +2,8 @@
 
 use banksman_core::Stamp;
 use banksman_core::pipeline::State;
-use banksman_core::task::Done;
-use banksman_engine::why::{Answer, Cause, Chain, End, Link};
+use banksman_core::task::TaskEnd;
+use banksman_engine::why::{Answer, Cause, Chain, ChainEnd, Link};
 
 use super::reason::{self, NAMED, Reason};
 use super::{phases, sentence};
@@ -21,20 +21,20 @@ pub(super) fn dependency(chain: &Chain, at: Stamp) -> Reason {
         ..Reason::default()
     };
     match &chain.end {
-        End::Gone => {
+        ChainEnd::Gone => {
             message.push_str(", which does not exist any more");
             reason.wakes = "nothing will change that by itself".into();
             reason.is_final = true;
         }
-        End::More => message.push_str(", which waits for others in turn"),
-        End::Cycle(cycle) => {
+        ChainEnd::More => message.push_str(", which waits for others in turn"),
+        ChainEnd::Cycle(cycle) => {
             reason.cycle = cycle.iter().map(ToString::to_string).collect();
             message.push_str(&format!("; these wait for each other: {}", reason.cycle.join(" -> ")));
             reason.wakes = "nothing will change that by itself".into();
             reason.hint = Some(format!("banksman tasks update {name} --depends-on ''"));
             reason.is_final = true;
         }
-        End::Because(answer) => {
+        ChainEnd::Because(answer) => {
             match &**answer {
                 Answer::Waits(causes) => {
                     let because = last.map(|last| causes.iter().map(|cause| reason::of(cause, &last.id, at)).collect());
@@ -53,22 +53,30 @@ pub(super) fn dependency(chain: &Chain, at: Stamp) -> Reason {
                     reason.hint = match (done, pipeline.as_ref().map(|pipeline| &pipeline.state)) {
                         (_, Some(State::Failed { recoverable: true, .. })) => Some(format!("banksman pipelines retry {name}")),
                         // Nothing brings that one back.
-                        (Done::Failed { .. } | Done::Cancelled | Done::Skipped, Some(_)) => None,
-                        (Done::Failed { .. } | Done::Cancelled | Done::Skipped, None) => {
+                        (TaskEnd::Failed { .. } | TaskEnd::Cancelled | TaskEnd::Skipped, Some(_)) => None,
+                        (TaskEnd::Failed { .. } | TaskEnd::Cancelled | TaskEnd::Skipped, None) => {
                             Some(format!("banksman tasks retry {name}"))
                         }
-                        (Done::Success { .. }, _) => Some(format!("banksman tasks show {name}")),
+                        (TaskEnd::Success { .. }, _) => Some(format!("banksman tasks show {name}")),
                     };
                 }
-                Answer::Review => {
-                    reason.wakes = "it may start when somebody says that that is done".into();
+                Answer::Landing(_) => {
+                    reason.wakes = "it may start when that has landed".into();
+                    reason.hint = Some(format!("banksman why {name}"));
+                }
+                Answer::Review(Some(_)) => {
+                    reason.wakes = "it may start when that has landed".into();
+                    reason.hint = Some(format!("banksman land {name}"));
+                }
+                Answer::Review(None) => {
+                    reason.wakes = "it may start when that is reported as done".into();
                     reason.hint = Some(format!("banksman tasks done {name}"));
                 }
                 Answer::AwaitingDecision { decision, .. } => {
-                    reason.wakes = "it may start when somebody has decided and that is completed".into();
+                    reason.wakes = "it may start when the decision is made and that is completed".into();
                     reason.hint = Some(format!("banksman decisions show {decision}"));
                 }
-                Answer::Manual { .. } => reason.wakes = "it may start when somebody says that that is done".into(),
+                Answer::Manual { .. } => reason.wakes = "it may start when that is reported as done".into(),
                 Answer::InPhases(phases) => {
                     reason.because = phases::reasons(phases, at);
                     reason.is_final = reason.because.iter().any(|reason| reason.is_final);

@@ -1,28 +1,28 @@
 //! The item that a task is an attempt at, and what becomes of it.
 
 use banksman_core::ItemId;
-use banksman_core::task::{Done, OfItem, State};
-use banksman_engine::why::{Fate, Why};
+use banksman_core::task::{OfItem, State, TaskEnd};
+use banksman_engine::why::{ItemFuture, Why};
 use banksman_store::{Key, Reader};
 
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::DIM;
 use crate::views::why::ItemView;
-use crate::words;
 
 /// Whoever asks about an item is sent to where that is told of.
 pub(super) fn meant(reader: &mut Reader, name: &str, failure: Failure) -> Result<Failure, Failure> {
     let Ok(id) = name.parse::<ItemId>() else { return Ok(failure) };
     let items = reader.view().load(&[Key::Item(id)].into())?.queues.items;
     let Some(item) = items.get(&id) else { return Ok(failure) };
-    let show = format!("banksman queues show {} {id}", words::quoted(&item.queue));
+    let show = format!("banksman queues show {} {id}", format::quoted(&item.queue));
     Ok(failure.hint(format!("it is an item of queue {}: {show}", item.queue)))
 }
 
 /// A line below the answer.
 pub(super) fn human(why: &Why) -> String {
     let Some((of, fate)) = why.task.spec.item.as_deref().zip(why.fate.as_ref()) else { return String::new() };
-    let attempt = words::ordinal(of.attempt as usize);
+    let attempt = format::ordinal(of.attempt as usize);
     let mut text = format!(
         "\n  {DIM}item{DIM:#}  {} of queue {}, the {attempt} attempt of worker {}: {}",
         of.taken.item,
@@ -39,11 +39,11 @@ pub(super) fn human(why: &Why) -> String {
 pub(super) fn view(why: &Why) -> Option<ItemView<'_>> {
     let (of, fate) = why.task.spec.item.as_deref().zip(why.fate.as_ref())?;
     let standing = match fate {
-        Fate::Open => "open",
-        Fate::Waits => "waiting",
-        Fate::Again { .. } => "again",
-        Fate::Dead { .. } => "dead",
-        Fate::Gone => "gone",
+        ItemFuture::Open => "open",
+        ItemFuture::Waits => "waiting",
+        ItemFuture::Again { .. } => "again",
+        ItemFuture::Dead { .. } => "dead",
+        ItemFuture::Gone => "gone",
     };
     Some(ItemView {
         id: of.taken.item,
@@ -56,22 +56,22 @@ pub(super) fn view(why: &Why) -> Option<ItemView<'_>> {
     })
 }
 
-fn message(fate: &Fate, state: &State) -> String {
+fn message(fate: &ItemFuture, state: &State) -> String {
     match (fate, state) {
-        (Fate::Open, State::Done(_)) => "it ends so as soon as a runner looks".into(),
-        (Fate::Open, _) => "it ends as this task does".into(),
-        (Fate::Waits, _) => "it waits for the next attempt".into(),
-        (Fate::Again { task: Some(task), .. }, _) => format!("another attempt is made, {task}"),
-        (Fate::Again { holder, task: None }, _) => format!("another attempt is made, by {holder}"),
-        (Fate::Dead { queue, reason }, _) => format!("it is dead, in queue {queue}: {reason}"),
-        (Fate::Gone, State::Done(Done::Success { .. })) => "it is done".into(),
-        (Fate::Gone, _) => "it is not in a queue any more: another attempt has completed it, or it was removed".into(),
+        (ItemFuture::Open, State::Done(_)) => "it ends so as soon as a runner looks".into(),
+        (ItemFuture::Open, _) => "it ends as this task does".into(),
+        (ItemFuture::Waits, _) => "it waits for the next attempt".into(),
+        (ItemFuture::Again { task: Some(task), .. }, _) => format!("another attempt is made, {task}"),
+        (ItemFuture::Again { holder, task: None }, _) => format!("another attempt is made, by {holder}"),
+        (ItemFuture::Dead { queue, reason }, _) => format!("it is dead, in queue {queue}: {reason}"),
+        (ItemFuture::Gone, State::Done(TaskEnd::Success { .. })) => "it is done".into(),
+        (ItemFuture::Gone, _) => "it is not in a queue any more: another attempt has completed it, or it was removed".into(),
     }
 }
 
-fn hint(of: &OfItem, fate: &Fate) -> Option<String> {
+fn hint(of: &OfItem, fate: &ItemFuture) -> Option<String> {
     match fate {
-        Fate::Dead { queue, .. } => Some(format!("banksman queues requeue {} {}", words::quoted(queue), of.taken.item)),
-        Fate::Open | Fate::Waits | Fate::Again { .. } | Fate::Gone => None,
+        ItemFuture::Dead { queue, .. } => Some(format!("banksman queues requeue {} {}", format::quoted(queue), of.taken.item)),
+        ItemFuture::Open | ItemFuture::Waits | ItemFuture::Again { .. } | ItemFuture::Gone => None,
     }
 }

@@ -7,8 +7,9 @@ mod reason;
 mod sentence;
 mod taken;
 
+use banksman_core::landing::Entry;
 use banksman_core::pipeline::phase_task;
-use banksman_core::task::Done as Ended;
+use banksman_core::task::TaskEnd;
 use banksman_core::{Name, TaskId};
 use banksman_engine::why::{Answer, Life, Why as Found};
 use banksman_runtime::inspect;
@@ -17,19 +18,20 @@ use clap::Args;
 
 use super::recording::record_ended;
 use super::tasks::coloured;
-use super::{Done, find};
+use super::{ExitResult, find};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
+use crate::views::landing::EntryView;
 use crate::views::pipelines::PipelineView;
 use crate::views::why::{RunView, WhyView};
-use crate::words;
 
 pub(crate) use phases::{anew, detail, needs_runner, side, standing};
 pub(crate) use reason::Reason;
 pub(crate) use sentence::attention;
 
-/// Say why a task is not running.
+/// Explain why a task is not running.
 ///
 /// Names everything that blocks the task, who holds it, since when, and what will change it. A task that
 /// waits for others is followed to where the waiting begins. For one that is over, it says how it ended.
@@ -41,7 +43,7 @@ pub(crate) struct Why {
 }
 
 impl Why {
-    pub(crate) fn run(self, context: &Context) -> Done {
+    pub(crate) fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let mut reader = project.reader()?;
         let id = match find::task_id(&mut reader, &self.task) {
@@ -58,7 +60,7 @@ impl Why {
 
 /// The task of the phase that a pipeline has failed in, if it was made: a guard before it may have failed, say.
 fn failed_task(reader: &mut Reader, why: &Found) -> Result<Option<TaskId>, Failure> {
-    let Answer::Over { done: Ended::Failed { .. }, pipeline: Some(pipeline), .. } = &why.answer else { return Ok(None) };
+    let Answer::Over { done: TaskEnd::Failed { .. }, pipeline: Some(pipeline), .. } = &why.answer else { return Ok(None) };
     let id = phase_task(&pipeline.id, pipeline.tasks);
     let tasks = reader.view().load(&[Key::Task(id.clone())].into())?.backlog.tasks;
     let phase = pipeline.phase().map(Name::as_str);
@@ -80,7 +82,7 @@ fn human(why: &Found, failed: Option<&TaskId>) -> String {
     match &why.answer {
         Answer::Waits(causes) => {
             text.push_str(&format!("has been {}", coloured(why.status)));
-            let ago = words::span(at.lease - task.changed.lease);
+            let ago = format::span(at.lease - task.changed.lease);
             text.push_str(&format!(" {DIM}for {ago}{DIM:#}: {}", sentence::headline(causes)));
             for reason in causes.iter().map(|cause| reason::of(cause, &task.id, why.at)) {
                 reason.print("", &mut text);
@@ -92,14 +94,14 @@ fn human(why: &Found, failed: Option<&TaskId>) -> String {
         }
         Answer::Over { done, last, pipeline } => {
             let style = match done {
-                Ended::Success { .. } => GREEN,
-                Ended::Failed { .. } => RED,
-                Ended::Cancelled | Ended::Skipped => YELLOW,
+                TaskEnd::Success { .. } => GREEN,
+                TaskEnd::Failed { .. } => RED,
+                TaskEnd::Cancelled | TaskEnd::Skipped => YELLOW,
             };
             text.push_str(&format!("{style}{}{style:#}", sentence::over(done, task.changed, at)));
             if let Some((run, ended)) = last.as_ref().and_then(|run| Some((run, run.ended.as_ref()?))) {
-                let took = words::span(ended.at - run.started.wall);
-                let attempt = words::ordinal(run.attempt as usize + 1);
+                let took = format::span(ended.at - run.started.wall);
+                let attempt = format::ordinal(run.attempt as usize + 1);
                 text.push_str(&format!("\n  {DIM}run{DIM:#}   {}, the {attempt}: {} after {took}", run.id, ended.ending));
                 if let Some(note) = &ended.note {
                     text.push_str(&format!("\n  {DIM}note{DIM:#}  {note}"));
@@ -141,6 +143,7 @@ fn view(why: &Found) -> WhyView<'_> {
         error: None,
         output: None,
         pipeline: None,
+        landing: None,
         item: item::view(why),
     };
     match &why.answer {
@@ -170,7 +173,15 @@ fn view(why: &Found) -> WhyView<'_> {
             view.answer = "by_hand";
             view.holder = Some(holder);
         }
-        Answer::Review => view.answer = "review",
+        Answer::Landing(place) => {
+            view.answer = "landing";
+            view.landing = place.entry.as_ref().map(EntryView::from);
+            view.decision = place.entry.as_ref().and_then(Entry::decision);
+        }
+        Answer::Review(entry) => {
+            view.answer = "review";
+            view.landing = entry.as_deref().map(EntryView::from);
+        }
         Answer::InPhases(phases) => {
             view.answer = "in_phases";
             view.pipeline = Some(PipelineView::new(task, &phases.pipeline, why.at));
@@ -180,9 +191,9 @@ fn view(why: &Found) -> WhyView<'_> {
             view.answer = "finished";
             view.pipeline = pipeline.as_ref().map(|pipeline| PipelineView::new(task, pipeline, why.at));
             match done {
-                Ended::Success { output, .. } => view.output = output.as_ref(),
-                Ended::Failed { error } => view.error = Some(error.to_string()),
-                Ended::Cancelled | Ended::Skipped => {}
+                TaskEnd::Success { output, .. } => view.output = output.as_ref(),
+                TaskEnd::Failed { error } => view.error = Some(error.to_string()),
+                TaskEnd::Cancelled | TaskEnd::Skipped => {}
             }
             view.run = last.as_ref().map(|run| RunView::ended(run));
         }

@@ -9,7 +9,7 @@ use banksman_engine::why::{Answer, Phases};
 
 use super::reason::{self, Reason};
 use super::sentence;
-use crate::words;
+use crate::format;
 
 /// How a pipeline stands, since when, and what can be done about it. With the task of its phase, if that is known; an attempt at an
 /// item is not the one to be tried again.
@@ -26,7 +26,7 @@ pub(crate) fn standing(pipeline: &Pipeline, task: Option<&Task>, is_attempt: boo
 
 /// Where it is, and since when.
 fn place(pipeline: &Pipeline, at: Stamp) -> String {
-    let ago = words::span(at.lease - pipeline.phase_started.lease);
+    let ago = format::span(at.lease - pipeline.phase_started.lease);
     match &pipeline.state {
         State::Init => "has not begun".into(),
         State::Checking { phase, when } => {
@@ -44,7 +44,7 @@ fn place(pipeline: &Pipeline, at: Stamp) -> String {
             let (place, of) = (pipeline.plan.index(phase).map_or(0, |index| index + 1), pipeline.plan.phases.len());
             let attempt = match pipeline.attempt {
                 1 => String::new(),
-                number => format!(", the {} attempt", words::ordinal(number as usize)),
+                number => format!(", the {} attempt", format::ordinal(number as usize)),
             };
             format!("has been in phase {phase} ({place} of {of}{by}{attempt}) for {ago}")
         }
@@ -78,7 +78,7 @@ pub(crate) fn detail(pipeline: &Pipeline, task: Option<&Task>) -> Option<String>
 
 /// How old the answer of a guard is.
 fn as_of(looked: Wall, at: Stamp) -> String {
-    if looked.0 == 0 { String::new() } else { format!(" (as of {} ago)", words::span(at.wall - looked)) }
+    if looked.0 == 0 { String::new() } else { format!(" (as of {} ago)", format::span(at.wall - looked)) }
 }
 
 fn not_started(task: &TaskId) -> String {
@@ -112,10 +112,10 @@ pub(crate) fn anew(pipeline: &Pipeline) -> String {
             Some(text) => format!("{name}={text}"),
             None => format!("{name}:={value}"),
         };
-        Some(format!(" --var {}", words::quoted(word)))
+        Some(format!(" --var {}", format::quoted(word)))
     });
     // Another runbook may have one of this name, now or when somebody does as this says.
-    let (name, runbook) = (words::quoted(&pipeline.plan.name), words::quoted(&*pipeline.plan.runbook));
+    let (name, runbook) = (format::quoted(&pipeline.plan.name), format::quoted(&*pipeline.plan.runbook));
     format!("banksman pipelines start {name} --runbook {runbook}{}", vars.collect::<String>())
 }
 
@@ -153,22 +153,22 @@ pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
     let no_runner = (needs_runner(pipeline) && !phases.has_runner).then(|| Reason {
         kind: "no_runner",
         message: "no runner is alive".into(),
-        wakes: "it goes on when a runner looks at it".into(),
+        wakes: "it continues when a runner is running".into(),
         hint: Some("banksman run".into()),
         is_final: true,
         ..Reason::default()
     });
     let own = match (&pipeline.state, &phases.phase) {
         (State::Blocked { reason: Blocked::Guard { guard, part, again, looked, .. }, .. }, _) => {
-            let message = match &phases.guard {
+            let (message, part) = match &phases.guard {
                 Some(GuardResult::Passed) => {
-                    format!("guard {guard} holds by now; the last look found: {part}{}", as_of(*looked, at))
+                    (format!("guard {guard} holds by now; the last check found: {part}{}", as_of(*looked, at)), part)
                 }
-                Some(GuardResult::Failed { part, .. }) => format!("guard {guard} does not pass: {part}"),
-                None => format!("guard {guard} does not pass: {part}{}", as_of(*looked, at)),
+                Some(GuardResult::Failed { part, .. }) => (format!("guard {guard} does not pass: {part}"), part),
+                None => (format!("guard {guard} does not pass: {part}{}", as_of(*looked, at)), part),
             };
-            let (wakes, hint) = remedy(pipeline, guard);
-            let wakes = wakes.unwrap_or_else(|| next_look(*again, phases.has_runner, at));
+            let (wakes, hint) = remedy(pipeline, guard, part);
+            let wakes = wakes.unwrap_or_else(|| next_check(*again, phases.has_runner, at));
             let regardless = format!("to go on whatever the guard says: banksman pipelines unblock {}", pipeline.id);
             vec![Reason {
                 kind: "guard",
@@ -183,7 +183,7 @@ pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
         (State::Blocked { reason: Blocked::Overdue { guard, part, decision, .. }, .. }, _) => vec![Reason {
             kind: "decision",
             message: format!("guard {guard} has not held for too long: {part}"),
-            wakes: "it goes on when somebody has decided".into(),
+            wakes: "it continues when the decision is made".into(),
             hint: Some(format!("banksman decisions show {decision}")),
             resource: Some(format!("decision {decision}")),
             ..Reason::default()
@@ -191,7 +191,7 @@ pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
         (State::Blocked { reason: Blocked::Decision { decision, task, .. }, .. }, _) => vec![Reason {
             kind: "decision",
             message: format!("its task {task} waits for decision {decision}"),
-            wakes: "it goes on when somebody has decided".into(),
+            wakes: "it continues when the decision is made".into(),
             hint: Some(format!("banksman decisions show {decision}")),
             resource: Some(format!("decision {decision}")),
             ..Reason::default()
@@ -202,45 +202,59 @@ pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
     own.into_iter().chain(no_runner).collect()
 }
 
-/// What frees a guard, as a sentence if an event does, and the command that shows or does it.
-fn remedy(pipeline: &Pipeline, guard: &Name) -> (Option<String>, String) {
+/// What frees a guard, as a sentence if an event does, and the command that shows or does it. `part` is the fact that is in its way.
+fn remedy(pipeline: &Pipeline, guard: &Name, part: &str) -> (Option<String>, String) {
     let asked = pipeline.guards().iter().find(|asked| asked.name == *guard);
-    let wants = asked.map(|asked| asked.wants(&pipeline.context)).unwrap_or_default();
-    let released = |what: String| Some(format!("it goes on as soon as {what} is released"));
-    let task = wants.issues.iter().flat_map(|filter| &filter.ids).find_map(|id| id.literal());
-    if let Some(lock) = wants.locks.first().filter(|_| !wants.asks_outside()) {
-        return (released(format!("lock {lock}")), format!("banksman locks show {}", words::quoted(&**lock)));
+    let wants = asked.map(|asked| asked.wants(&pipeline.context)).filter(|wants| !wants.asks_outside()).unwrap_or_default();
+    let continues = |when: String| Some(format!("it continues when {when}"));
+    let is_named = |name: &str| part.split(' ').any(|word| word == name);
+    if let Some(lock) = wants.locks.iter().find(|lock| is_named(lock)) {
+        let change = if part.contains(&format!("lock {lock} is free")) { "acquired" } else { "released" };
+        return (continues(format!("lock {lock} is {change}")), format!("banksman locks show {}", format::quoted(&**lock)));
     }
-    if let Some(name) = wants.semaphores.first().filter(|_| !wants.asks_outside()) {
-        return (released(format!("a slot of {name}")), format!("banksman semaphores show {}", words::quoted(&**name)));
+    if let Some(name) = wants.semaphores.iter().find(|name| is_named(name)) {
+        let word = format::quoted(&**name);
+        return match part.contains(&format!("semaphore {name} is not there")) {
+            true => {
+                (continues(format!("semaphore {name} is defined")), format!("banksman semaphores define {word} --capacity N"))
+            }
+            false => (continues(format!("a slot of {name} is released")), format!("banksman semaphores show {word}")),
+        };
     }
-    if let Some(other) = wants.pipelines.first().filter(|_| !wants.asks_outside()) {
-        return (Some(format!("it goes on when pipeline {other} does")), format!("banksman why {}", words::quoted(&**other)));
+    if let Some(other) = wants.pipelines.first() {
+        return (continues(format!("pipeline {other} does")), format!("banksman why {}", format::quoted(&**other)));
     }
-    if let Some(task) = task.filter(|_| !wants.asks_outside()) {
-        return (Some(format!("it goes on when task {task} has changed")), format!("banksman why {}", words::quoted(task)));
+    if let Some(task) = wants.issues.iter().flat_map(|filter| &filter.ids).find_map(|id| id.literal()) {
+        return (continues(format!("task {task} has changed")), format!("banksman why {}", format::quoted(task)));
     }
     let vars = asked.iter().flat_map(|asked| asked.vars()).filter_map(|var| {
         let value = pipeline.context.get(var)?;
         let word = value.as_str().map_or_else(|| format!("{var}:={value}"), |text| format!("{var}={text}"));
-        Some(format!(" --var {}", words::quoted(word)))
+        Some(format!(" --var {}", format::quoted(word)))
     });
-    let runbook = words::quoted(&*pipeline.plan.runbook);
-    (None, format!("banksman guards check {} --runbook {runbook}{}", words::quoted(guard.as_str()), vars.collect::<String>()))
+    let runbook = format::quoted(&*pipeline.plan.runbook);
+    (None, format!("banksman guards check {} --runbook {runbook}{}", format::quoted(guard.as_str()), vars.collect::<String>()))
 }
 
-/// What happens if a guard does not hold in time.
+/// What happens if a guard does not hold in time: a guard that asks the store alone does not end by time.
 fn limit(pipeline: &Pipeline, at: Stamp) -> String {
-    let left = pipeline.overdue.map(|overdue| overdue - at.lease).filter(|left| left.as_ms() > 0);
-    left.map(|left| format!("it may block for {} more; ", words::span(left))).unwrap_or_default()
+    let State::Blocked { when, reason: Blocked::Guard { guard, .. }, .. } = &pipeline.state else { return String::new() };
+    let asked = pipeline.guards().iter().find(|asked| asked.name == *guard);
+    let has_end = *when == When::Post || asked.is_some_and(|asked| asked.wants(&pipeline.context).asks_outside());
+    let left = pipeline.overdue.map(|overdue| overdue - at.lease).filter(|left| left.as_ms() > 0).map(format::span);
+    match (left, has_end) {
+        (Some(left), true) => format!("it may block for {left} more; "),
+        (Some(left), false) => format!("a notification is sent in {left}; "),
+        (None, _) => String::new(),
+    }
 }
 
-/// When a guard is looked at again.
-fn next_look(again: Lease, has_runner: bool, at: Stamp) -> String {
+/// When a guard is checked again.
+fn next_check(again: Lease, has_runner: bool, at: Stamp) -> String {
     match (has_runner, again > at.lease) {
-        (true, true) => format!("it is looked at again in {} at the latest", words::span(again - at.lease)),
-        (true, false) => "it is about to be looked at again".into(),
-        (false, _) => "nobody looks at it again before a runner does".into(),
+        (true, true) => format!("it is checked again in {} at the latest", format::span(again - at.lease)),
+        (true, false) => "it is about to be checked again".into(),
+        (false, _) => "it is checked again when a runner is running".into(),
     }
 }
 

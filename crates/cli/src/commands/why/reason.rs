@@ -1,17 +1,18 @@
 //! One reason: what is missing, who has it, since when, and what will change it.
 
+use banksman_core::task::RetryReason;
 use banksman_core::task::admission::Reason as Refusal;
-use banksman_core::{RunnerId, Span, Stamp, TaskId, Title};
+use banksman_core::{Name, RunnerId, Span, Stamp, TaskId, Title};
 use banksman_engine::why::{Cause, Life, Obstacle};
 use serde::Serialize;
 
 use super::dependency::dependency;
 use super::sentence;
 use super::taken::Taken;
+use crate::format;
 use crate::printer::{DIM, RED, YELLOW};
 use crate::views::Time;
 use crate::views::why::{HolderView, LinkView, RunnerView};
-use crate::words;
 
 /// How many of many are named: the others are only counted. Of a chain, so many at each end.
 pub(super) const NAMED: usize = 3;
@@ -63,17 +64,22 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
         Cause::Manual => Reason {
             kind: "by_hand",
             message: "it is manual: it has no command".into(),
-            wakes: "it is over when somebody says so".into(),
+            wakes: "it ends when a person reports it (tasks done)".into(),
             hint: Some(format!("banksman tasks done {task}")),
             ..Reason::default()
         },
-        Cause::Backoff { until, not_begun } => Reason {
+        Cause::Backoff { until, not_begun, agent } => Reason {
             kind: if not_begun.is_some() { "not_begun" } else { "resting" },
-            message: match not_begun {
-                Some(error) => format!("its last run could not begin: {error}"),
-                None => "it rests between two attempts".into(),
+            message: match (not_begun, agent) {
+                (Some(error), _) => format!("its last run could not begin: {error}"),
+                (None, Some((agent, why, said))) => kept_from_working(agent, *why, said),
+                (None, None) => "it rests between two attempts".into(),
             },
-            wakes: format!("it may start in {}", words::span(*until - at.lease)),
+            wakes: format!("it may start in {}", format::span(*until - at.lease)),
+            hint: agent
+                .as_ref()
+                .filter(|(_, why, _)| *why == RetryReason::Auth)
+                .map(|(agent, ..)| format!("banksman agents check {agent}")),
             ..Reason::default()
         },
         Cause::Roots { limit, roots, ahead } => {
@@ -92,7 +98,7 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
                     true => format!("{} of {limit} roots are under way{earlier}", roots.len()),
                     false => format!("{} of {limit} roots are under way: {}{more}{earlier}", roots.len(), names.join(", ")),
                 },
-                wakes: format!("it is the {} in the queue for the next root that ends", words::ordinal(place as usize)),
+                wakes: format!("it is the {} in the queue for the next root that ends", format::ordinal(place as usize)),
                 hint: Some("banksman config set limits.max_concurrent_root_tasks N".into()),
                 holders: roots.iter().map(root).collect(),
                 place: Some(place),
@@ -144,7 +150,7 @@ fn no_runner_free(runners: &[(RunnerId, Vec<Obstacle>)], ahead: u64, at: Stamp) 
         |(runner, obstacles): &(RunnerId, Vec<Obstacle>)| RunnerView { runner: runner.clone(), obstacles: said(obstacles) };
     let wakes = match place {
         None if short => "it starts when the machine has enough again; no attempt is used up meanwhile".into(),
-        Some(place) => format!("it is the {} in the queue for the next run that ends", words::ordinal(place as usize)),
+        Some(place) => format!("it is the {} in the queue for the next run that ends", format::ordinal(place as usize)),
         None if all_elsewhere => "it starts when a runner works in its section".into(),
         None => "it starts when one of these can take it".into(),
     };
@@ -171,14 +177,14 @@ fn obstacle_words(obstacle: &Obstacle, at: Stamp) -> String {
             let (since, next) = (at.lease - shortage.since.lease, shortage.until - at.lease);
             format!(
                 "cannot start more runs, for {} by now: {}; it tries again in {}",
-                words::span(since),
+                format::span(since),
                 shortage.error,
-                words::span(next.max(Span::ZERO))
+                format::span(next.max(Span::ZERO))
             )
         }
         Obstacle::Section(cause) => match &**cause {
             Cause::Taken { reason: Refusal::Section { name, holder, .. }, .. } => {
-                let span = words::span(at.lease - holder.since.lease);
+                let span = format::span(at.lease - holder.since.lease);
                 let owner = holder.holder.as_str().replacen("runner:", "runner ", 1);
                 format!("is kept out of section {name}, held by {owner} for {span}")
             }
@@ -188,4 +194,16 @@ fn obstacle_words(obstacle: &Obstacle, at: Stamp) -> String {
             other => format!("is kept out of its section: {other:?}"),
         },
     }
+}
+
+/// What keeps an agent from working.
+fn kept_from_working(agent: &Name, why: RetryReason, said: &str) -> String {
+    let what = match why {
+        RetryReason::Quota => "limit reached",
+        RetryReason::Auth => "not logged in",
+        RetryReason::Overloaded => "its provider is overloaded",
+        RetryReason::Network => "its provider cannot be reached",
+        _ => "it did nothing but try again",
+    };
+    if said.is_empty() { format!("{agent}: {what}") } else { format!("{agent}: {what}: {}", format::one_line(said)) }
 }

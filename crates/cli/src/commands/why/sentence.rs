@@ -1,11 +1,12 @@
 //! Answers as sentences, without colours: people and programs read the same.
 
 use banksman_core::Stamp;
-use banksman_core::task::{After, Done, Stuck};
-use banksman_engine::why::{Answer, Attended, Cause, Life};
+use banksman_core::landing::{End, Entry, State};
+use banksman_core::task::{After, Stuck, TaskEnd};
+use banksman_engine::why::{Answer, Attended, Cause, LandingPlace, Life};
 
 use super::phases;
-use crate::words;
+use crate::format;
 
 /// What is said before the list of reasons.
 pub(super) fn headline(causes: &[Cause]) -> String {
@@ -18,7 +19,7 @@ pub(super) fn headline(causes: &[Cause]) -> String {
 
 /// Any answer but a list of reasons: what is so, and since when.
 pub(super) fn answer(answer: &Answer, changed: Stamp, at: Stamp) -> String {
-    let ago = |stamp: Stamp| words::span(at.lease - stamp.lease);
+    let ago = |stamp: Stamp| format::span(at.lease - stamp.lease);
     match answer {
         Answer::Waits(causes) => headline(causes),
         Answer::Starting(runner) => format!("is about to start: nothing blocks it, and runner {runner} has room"),
@@ -36,7 +37,7 @@ pub(super) fn answer(answer: &Answer, changed: Stamp, at: Stamp) -> String {
                 .map(|child| child.title.as_ref().map_or(child.id.to_string(), |t| format!("{t} ({})", child.id)))
                 .collect();
             let then = match until {
-                Some(until) => format!("they have {} more", words::span(*until - at.lease)),
+                Some(until) => format!("they have {} more", format::span(*until - at.lease)),
                 None => "they are being ended".into(),
             };
             format!("is done but for its children: {}; {then}", names.join(", "))
@@ -49,30 +50,85 @@ pub(super) fn answer(answer: &Answer, changed: Stamp, at: Stamp) -> String {
             )
         }
         Answer::Manual { holder, until } => {
-            let until = until.map(|until| format!("; {} are left before others may take it", words::span(until - at.lease)));
+            let until = until.map(|until| format!("; {} are left before others may take it", format::span(until - at.lease)));
             format!("has been worked on by {holder} for {}{}", ago(changed), until.unwrap_or_default())
         }
         Answer::InPhases(phases) => phases::in_phases(phases, at),
-        Answer::Review => format!("is being looked at by a person, for {} by now", ago(changed)),
+        Answer::Landing(place) => landing(place, ago(changed)),
+        Answer::Review(None) => format!("has been in review for {}", ago(changed)),
+        Answer::Review(Some(entry)) => format!(
+            "has been in review for {}: {}. Land it with: banksman land {}; complete it without landing: banksman tasks done {} --no-change",
+            ago(changed),
+            left_because(entry),
+            entry.spec.task.as_ref().map_or("TASK", |task| task.as_str()),
+            entry.spec.task.as_ref().map_or("TASK", |task| task.as_str()),
+        ),
         Answer::Over { done, .. } => over(done, changed, at),
     }
 }
 
+/// How far the work of a task has come in a merge queue.
+fn landing(place: &LandingPlace, since: String) -> String {
+    let Some(entry) = &place.entry else { return format!("has been landing for {since}") };
+    let target = &entry.target;
+    if let Some(pause) = &place.paused {
+        let why = match (&pause.red, &pause.by) {
+            (Some(red), _) => {
+                format!("the check fails on {target} itself; answer with: banksman decisions resolve {} N", red.decision)
+            }
+            (None, by) => {
+                format!("paused by {}; go on with: banksman landing resume {target}", by.as_deref().unwrap_or("a person"))
+            }
+        };
+        return format!("has been waiting to land for {since}: the merge queue of {target} is paused ({why})");
+    }
+    let runner = if place.has_runner { "" } else { "; no runner is running (start one: banksman run)" };
+    let ahead = match place.ahead {
+        0 => String::new(),
+        number => format!(" behind {number} others"),
+    };
+    match &entry.state {
+        State::Queued => format!("has been in the merge queue of {target} for {since}{ahead}{runner}"),
+        State::Candidate { commit, .. } => {
+            format!("is landing on {target}: {} is being checked, for {since} by now{runner}", commit.short())
+        }
+        State::Suspect { .. } => format!("is landing on {target}: the check failed, so {target} itself is being checked{runner}"),
+        State::Passed { .. } => format!("is landing on {target}: the check passed{runner}"),
+        State::Waiting { obstacle } => {
+            format!("has been waiting to land on {target} for {since}: {obstacle}; it is tried again by itself{runner}")
+        }
+        State::Asking { decision, because } => {
+            format!("cannot land on {target}: {because}. Answer with: banksman decisions resolve {decision} N")
+        }
+        State::Over(_) => format!("has left the merge queue of {target}"),
+    }
+}
+
+/// Why an entry has left its queue without landing.
+fn left_because(entry: &Entry) -> String {
+    match &entry.state {
+        State::Over(End::Shelved { reason }) => reason.to_string(),
+        State::Over(End::Returned(why)) => why.to_string(),
+        State::Over(End::Removed { by }) => format!("{by} has removed it from the merge queue"),
+        _ => "its work has not landed".into(),
+    }
+}
+
 /// How a task ended.
-pub(super) fn over(done: &Done, changed: Stamp, at: Stamp) -> String {
-    let ago = words::span(at.lease - changed.lease);
+pub(super) fn over(done: &TaskEnd, changed: Stamp, at: Stamp) -> String {
+    let ago = format::span(at.lease - changed.lease);
     match done {
-        Done::Success { warning: None, .. } => format!("completed {ago} ago"),
-        Done::Success { warning: Some(warning), .. } => format!("completed {ago} ago, but {warning}"),
-        Done::Failed { error } => format!("failed {ago} ago: {error}"),
-        Done::Cancelled => format!("was cancelled {ago} ago"),
-        Done::Skipped => format!("was skipped {ago} ago"),
+        TaskEnd::Success { warning: None, .. } => format!("completed {ago} ago"),
+        TaskEnd::Success { warning: Some(warning), .. } => format!("completed {ago} ago, but {warning}"),
+        TaskEnd::Failed { error } => format!("failed {ago} ago: {error}"),
+        TaskEnd::Cancelled => format!("was cancelled {ago} ago"),
+        TaskEnd::Skipped => format!("was skipped {ago} ago"),
     }
 }
 
 /// A run, and who looks after it.
 pub(super) fn attended(run: &Attended) -> String {
-    let text = format!("run {}, the {}, of runner {}", run.id, words::ordinal(run.attempt as usize + 1), run.owner);
+    let text = format!("run {}, the {}, of runner {}", run.id, format::ordinal(run.attempt as usize + 1), run.owner);
     match attention(run) {
         None => text,
         Some(attention) => format!("{text}; {attention}"),
@@ -118,8 +174,8 @@ fn ownerless(run: &Attended) -> Option<String> {
 
 pub(super) fn stuck(reason: &Stuck, at: Stamp) -> String {
     match reason {
-        Stuck::NoHeartbeat { last_seen } => format!("nothing was seen of it for {}", words::span(at.lease - last_seen.lease)),
-        Stuck::NoProgress { duration } => format!("nothing was seen of it within {} of its start", words::span(*duration)),
+        Stuck::NoHeartbeat { last_seen } => format!("nothing was seen of it for {}", format::span(at.lease - last_seen.lease)),
+        Stuck::NoProgress { duration } => format!("nothing was seen of it within {} of its start", format::span(*duration)),
         Stuck::SessionDead => "its session is dead and left no exit behind".into(),
     }
 }
@@ -130,7 +186,7 @@ pub(super) fn then(after: &After) -> String {
         After::Cancel => "it is cancelled".into(),
         After::Fail { error } => format!("it has failed: {error}"),
         After::Escalate { error } => format!("a person decides: {error}"),
-        After::Overtime { max } => format!("that attempt has failed: it took longer than {}", words::span(*max)),
+        After::Overtime { max } => format!("that attempt has failed: it took longer than {}", format::span(*max)),
         After::Restart => "it is tried again".into(),
     }
 }

@@ -6,7 +6,7 @@ use banksman_engine::why::Holder;
 
 use super::reason::{NAMED, Reason};
 use super::sentence;
-use crate::words;
+use crate::format;
 
 /// What is needed, and who has it.
 pub(super) struct Taken<'a> {
@@ -27,7 +27,9 @@ impl Taken<'_> {
             (Some(over), Some(first)) => {
                 format!("{what} goes to {first}, the first in line; its holder {} is {over}", holder.holding.holder)
             }
-            _ => format!("{what} is held by {} for {}", holder_words(holder), words::span(at.lease - holder.holding.since.lease)),
+            _ => {
+                format!("{what} is held by {} for {}", holder_words(holder), format::span(at.lease - holder.holding.since.lease))
+            }
         };
         let first = self.holders.first();
         let (kind, message, hint) = match (self.reason, first) {
@@ -35,7 +37,7 @@ impl Taken<'_> {
                 ("task_lock", held(format!("its own {resource}"), holder), Some(format!("banksman locks show {}", resource.name)))
             }
             (Refusal::Lock { resource, .. }, Some(holder)) => {
-                let hint = format!("banksman locks show {}", words::quoted(&resource.name));
+                let hint = format!("banksman locks show {}", format::quoted(&resource.name));
                 ("lock", held(resource.to_string(), holder), Some(hint))
             }
             (Refusal::Section { name, .. }, Some(holder)) => {
@@ -47,11 +49,11 @@ impl Taken<'_> {
             (Refusal::Undefined { resource }, _) => (
                 "undefined",
                 format!("there is no {resource}"),
-                Some(format!("banksman semaphores define {} --capacity N", words::quoted(&resource.name))),
+                Some(format!("banksman semaphores define {} --capacity N", format::quoted(&resource.name))),
             ),
             (Refusal::Reserved { resource, holder, task, since }, _) => {
                 let of = task.as_ref().map(|task| format!(" to work on {task}")).unwrap_or_default();
-                let span = words::span(at.lease - since.lease);
+                let span = format::span(at.lease - since.lease);
                 ("reserved", format!("{resource} is reserved for {holder}, who has waited for {span}{of}"), None)
             }
             (Refusal::NoSlot { capacity, .. }, _) => {
@@ -61,12 +63,12 @@ impl Taken<'_> {
         };
         let place = (kind == "no_slot").then_some(self.ahead + 1);
         let wakes = match (kind, first) {
-            ("undefined", _) => "it may start when somebody defines it".into(),
+            ("undefined", _) => "it may start when it is defined".into(),
             ("no_slot", _) => {
-                format!("it is the {} in the queue for the next run that ends", words::ordinal(self.ahead as usize + 1))
+                format!("it is the {} in the queue for the next run that ends", format::ordinal(self.ahead as usize + 1))
             }
             ("section", _) => "it may start when nobody works there any more".into(),
-            ("reserved", _) => "it may start when that claim has ended or was given up".into(),
+            ("reserved", _) => "it may start when that claim has ended".into(),
             (_, Some(holder)) => self.freed(holder),
             (_, None) => "it may start when it is free".into(),
         };
@@ -86,7 +88,7 @@ impl Taken<'_> {
     }
 
     fn slots(&self, name: &str, wanted: u32, available: u32, capacity: u32) -> Reason {
-        let wanted_words = words::slots(wanted);
+        let wanted_words = format::slots(wanted);
         let others = |number: usize| if number == 1 { "one stands".into() } else { format!("{number} stand") };
         let never = wanted > capacity;
         let message = match (never, available >= wanted, self.first) {
@@ -105,7 +107,7 @@ impl Taken<'_> {
                 )
             }
         };
-        let quoted = words::quoted(name);
+        let quoted = format::quoted(name);
         Reason {
             kind: "slots",
             message,
@@ -137,7 +139,7 @@ impl Taken<'_> {
         let holders: Vec<String> = self.holders.iter().take(NAMED).map(holder_words).collect();
         let more = self.holders.len().saturating_sub(NAMED);
         match (self.holders.is_empty(), self.first) {
-            (true, Some(first)) => format!("{} stand in line for a run slot before it, first {first}", self.waiters),
+            (true, Some(first)) => format!("{} are ahead of it for a run slot, first {first}", self.waiters),
             (true, None) => "there is no run slot".into(),
             (false, _) if more > 0 => format!("{taken}, by {} and {more} more", holders.join(", ")),
             (false, _) => format!("{taken}, by {}", holders.join(", ")),
@@ -165,7 +167,7 @@ impl Taken<'_> {
             )),
         }
         if let Some(until) = holder.holding.until {
-            ways.push(format!("in {} if it is not renewed", words::span(until - self.at.lease)));
+            ways.push(format!("in {} if it is not renewed", format::span(until - self.at.lease)));
         }
         let next = self.first.map(|first| format!("; {first} has waited for it and comes first")).unwrap_or_default();
         ways.join(", or ") + &next

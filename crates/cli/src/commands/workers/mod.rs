@@ -1,6 +1,6 @@
 //! Workers: what turns the items of queues into tasks.
 
-mod hand;
+mod control;
 mod view;
 
 use banksman_core::Name;
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 
 /// Workers: they turn the items of a queue into tasks or pipelines, a few at a time.
 ///
-/// A runbook says what they do; `runbooks apply` puts them into force, and runners do the work.
+/// A runbook says what they do; `runbooks apply` applies them, and runners do the work.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman workers list\n  banksman workers show triager\n  banksman workers wake triager")]
 pub(crate) struct Workers {
@@ -23,9 +23,9 @@ subcommands! {
     enum Verb of Workers {
         List(view::List),
         Show(view::Show),
-        Wake(hand::Wake),
-        Pause(hand::Pause),
-        Resume(hand::Resume),
+        Wake(control::Wake),
+        Pause(control::Pause),
+        Resume(control::Resume),
     }
 }
 

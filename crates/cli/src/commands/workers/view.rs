@@ -11,18 +11,18 @@ use clap::Args;
 use super::no_worker;
 use crate::commands::runbooks::picture;
 use crate::commands::tasks::brief;
-use crate::commands::{Done, events};
+use crate::commands::{ExitResult, events};
 use crate::context::Context;
+use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, YELLOW};
 use crate::table;
 use crate::views::events::WithEvents;
 use crate::views::workers::{Applied, JobView, RouteView, WorkerPage, WorkerView};
-use crate::words;
 
 /// How many jobs `show` prints.
 const SHOWN: usize = 20;
 
-/// Show all workers, with what they are at and what waits for them; and the routes that are applied.
+/// List workers with their jobs and waiting items, and the applied routes.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman workers list")]
 pub(super) struct List {}
@@ -64,7 +64,7 @@ impl Seen<'_> {
     /// Why items wait though there is room for them, and what to do about it.
     fn held_up(&self) -> Option<String> {
         let definition = &self.worker.definition;
-        let (worker, queue) = (words::quoted(&definition.name), words::quoted(&definition.queue));
+        let (worker, queue) = (format::quoted(&definition.name), format::quoted(&definition.queue));
         let (why, what) = match self.state() {
             "asleep" => ("asleep", format!("banksman workers wake {worker}")),
             "paused" => ("paused", format!("banksman workers resume {worker}")),
@@ -94,25 +94,25 @@ impl Seen<'_> {
 }
 
 impl List {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let mut reader = context.reader()?;
-        let snapshot = reader.view().load(&[Key::Crew, Key::Queues].into())?;
+        let snapshot = reader.view().load(&[Key::Automation, Key::Queues].into())?;
         let counts = reader.view().queue_counts(snapshot.lease)?;
         let is_halted = |queue: &Name| snapshot.queues.queues.get(queue).is_some_and(|queue| queue.paused);
         let seen = |worker| see(worker, &counts, is_halted);
-        let workers: Vec<Seen<'_>> = snapshot.crew.workers.workers.values().map(seen).collect();
-        let routes: Vec<&Route> = snapshot.crew.routes.routes.values().map(|in_force| &*in_force.route).collect();
+        let workers: Vec<Seen<'_>> = snapshot.automation.workers.workers.values().map(seen).collect();
+        let routes: Vec<&Route> = snapshot.automation.routes.routes.values().map(|in_force| &*in_force.route).collect();
         let mut human = if workers.is_empty() {
             format!("no workers yet\n{DIM}a runbook has them: banksman runbooks apply{DIM:#}")
         } else {
-            let columns = ["NAME", "STATE", "QUEUE", "DOES", "BUSY>", "WAITING>", "RUNBOOK"];
+            let columns = ["NAME~", "STATE", "QUEUE~", "DOES~??", "BUSY>", "WAITING>?", "RUNBOOK~???"];
             table::render(&columns, workers.iter().map(Seen::row).collect())
                 + &workers.iter().filter_map(Seen::held_up).collect::<String>()
         };
         if !routes.is_empty() {
             let then = |route: &Route| route.then.iter().map(picture::then).collect::<Vec<_>>().join(", ");
             let row = |route: &&Route| vec![route.on.to_string(), then(route), route.runbook.to_string()];
-            human += &format!("\n\n{}", table::render(&["ON", "THEN", "RUNBOOK"], routes.iter().map(row).collect()));
+            human += &format!("\n\n{}", table::render(&["ON", "THEN~", "RUNBOOK?"], routes.iter().map(row).collect()));
         }
         let routes = routes.into_iter().map(RouteView::applied);
         context.printer.result(&Applied { workers: workers.iter().map(Seen::view).collect(), routes: routes.collect() }, human)
@@ -126,10 +126,10 @@ fn see<'a>(worker: &'a Worker, counts: &BTreeMap<Name, QueueCounts>, is_halted: 
 }
 
 impl Show {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let mut reader = context.reader()?;
         let snapshot = reader.view().load(&[Key::Worker(self.worker.clone()), Key::Queues].into())?;
-        let worker = snapshot.crew.workers.workers.get(&self.worker).ok_or_else(|| no_worker(&self.worker))?;
+        let worker = snapshot.automation.workers.workers.get(&self.worker).ok_or_else(|| no_worker(&self.worker))?;
         let keys: BTreeSet<Key> = worker.jobs.keys().take(SHOWN).cloned().map(Key::Task).collect();
         let tasks = reader.view().load(&keys)?.backlog.tasks;
         let counts = reader.view().queue_counts(snapshot.lease)?;
@@ -149,7 +149,7 @@ impl Show {
         if worker.jobs.len() > SHOWN {
             human += &format!("\n{DIM}and {} more{DIM:#}", worker.jobs.len() - SHOWN);
         }
-        human += &events::recent(&recent);
+        human += &events::recent(&recent, &Default::default());
         context.printer.result(&WithEvents::new(view, &recent), human)
     }
 }

@@ -11,7 +11,7 @@ use banksman_core::task::admission::Reason;
 use banksman_core::task::roots;
 use banksman_core::{HolderId, LimitsChange, RunId, RunnerId, Status, TaskId};
 use banksman_engine::TaskRequest;
-use banksman_engine::why::{Answer, Cause, Chain, End, Life, Obstacle};
+use banksman_engine::why::{Answer, Cause, Chain, ChainEnd, Life, Obstacle};
 use banksman_store::Key;
 
 use super::scene::Scene;
@@ -208,7 +208,7 @@ impl Scene {
             before = link.id.clone();
         }
         // What the last one waits for is what it says when it is asked itself.
-        if let End::Because(answer) = &chain.end
+        if let ChainEnd::Because(answer) = &chain.end
             && let (Answer::Waits(said), Answer::Waits(asked)) = (&**answer, self.why(&before))
         {
             // Who comes before it is only asked about the task itself.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::{Condition, FileInfo, Guard, GuardAction, GuardInputs, GuardResult};
-use banksman_core::pipeline::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Text};
+use banksman_core::pipeline::plan::{Action, After, Context, OnFail, Phase, Plan, RunCommand, Text};
 use banksman_core::pipeline::{Pipeline, Reason, State};
 use banksman_core::resource::coordination::Command;
 use banksman_core::resource::semaphore;
 use banksman_core::task::{Spec, Work};
 use banksman_core::{RunnerId, Span, TaskId, Title};
 use banksman_engine::why::Answer;
-use banksman_engine::{Judgement, PipelineRequest, Request, Start};
+use banksman_engine::{GuardCheck, PipelineRequest, Request, Start};
 use banksman_store::Key;
 
 use super::scene::{Dice, Scene, name};
@@ -90,7 +90,7 @@ impl Gate {
     fn start(&mut self) {
         let phase = Phase {
             name: name("deploy"),
-            action: Action::Do(Deed::Run("true".into())),
+            action: Action::Do(RunCommand::Run("true".into())),
             pre: self.guards.clone(),
             post: Vec::new(),
             needs: Vec::new(),
@@ -102,13 +102,13 @@ impl Gate {
             then: After::Next,
             on_fail: OnFail::Fail,
         };
-        let plan = Plan { runbook: "book".into(), name: name("way"), vars: BTreeMap::new(), phases: vec![phase] };
+        let plan = Plan { runbook: "book".into(), name: name("way"), vars: BTreeMap::new(), phases: vec![phase], land: None };
         let spec = Spec { work: Some(Work::Pipeline(Arc::new(plan))), ..Spec::new(Title::new("a pipeline").unwrap()) };
         let start = Start { id: self.id.clone(), spec, depends_on: Vec::new(), context: Context::new(), by: None };
         self.ask(PipelineRequest::Start(Box::new(start)));
         assert_eq!(self.why(), Answer::Starting(self.runner.clone()));
-        let (id, seen) = (self.id.clone(), self.scene.seen());
-        self.ask(PipelineRequest::Begin { id, needs: Vec::new(), seen });
+        let runner = self.runner.clone();
+        self.scene.begin_pipelines(&runner);
     }
 
     fn ask(&mut self, request: PipelineRequest) {
@@ -198,7 +198,7 @@ impl Gate {
         self.scene.advance(600_000);
         let (id, by, seen) = (self.id.clone(), self.runner.clone(), self.scene.seen());
         let at = self.scene.everything().seq;
-        self.ask(PipelineRequest::Examine { id: id.clone(), by: by.clone(), at, heard: true, seen: seen.clone() });
+        self.ask(PipelineRequest::BeginCheck { id: id.clone(), by: by.clone(), at, heard: true, seen: seen.clone() });
         let pipeline = self.pipeline();
         let Some((phase, when)) = pipeline.gate() else { panic!("nothing is asked: {:?}", pipeline.state) };
         let file = |file: &str| (file.into(), FileInfo { exists: self.files.contains(file), matches: BTreeMap::new() });
@@ -206,8 +206,8 @@ impl Gate {
         let inputs = GuardInputs { files: FILES.iter().map(|name| file(name)).collect(), fresh_until, ..GuardInputs::default() };
         let (tasks, held, guards) = (pipeline.tasks, pipeline.task().cloned(), pipeline.guards().to_vec());
         let (phase, by, is_moot) = (phase.clone(), Some(by), false);
-        let judgement = Judgement { id, phase, when, by, tasks, held, guards, inputs, seen, at, is_moot };
-        self.ask(PipelineRequest::Judge(Box::new(judgement)));
+        let guard_check = GuardCheck { id, phase, when, by, tasks, held, guards, inputs, seen, at, is_moot };
+        self.ask(PipelineRequest::CheckGuards(Box::new(guard_check)));
     }
 
     /// The guard that `why` names, if the phase does not begin.

@@ -11,16 +11,55 @@ use banksman_core::resource::grant::{Address, Ask, GrantRequest, WaitingProcess}
 use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
 use banksman_core::task::retry::Marker;
-use banksman_core::task::{Ending, Need, OnExhausted, Spec, State, Watch, Work};
+use banksman_core::task::{Need, OnExhausted, RunEnd, Spec, State, Watch, Work};
 use banksman_core::{
     HolderId, Lease, Limits, LimitsChange, Liveness, Name, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, TaskId, Title,
     Wall, WorkClaim,
 };
 use banksman_engine::why::{self, Answer, Situation};
 use banksman_engine::{
-    Candidate, Reply, Request, RunOutcome, RunRequest, SectionRequest, Seen, Taking, TaskOutcome, TaskRequest, ended,
+    Claim, Claimed, Reply, Request, RunOutcome, RunRequest, SectionRequest, Seen, Taking, TaskOutcome, TaskRequest, ended,
 };
-use banksman_store::{Key, Machine, Reading, Snapshot, Store, sqlite};
+use banksman_store::{Call, Key, Machine, Reading, Snapshot, Store, Tables, Tx, sqlite};
+
+/// A claim of one task, whatever comes before it.
+struct Only {
+    request: Request,
+    task: Option<TaskId>,
+}
+
+impl Call for Only {
+    type Reply = Reply;
+
+    fn keys(&self) -> Vec<Key> {
+        let own = |task: &TaskId| [Key::Task(task.clone()), Key::Lock(task.lock()), Key::Dependencies(task.clone())];
+        self.request.keys().into_iter().chain(self.task.iter().flat_map(own)).collect()
+    }
+
+    fn follow(&self, loaded: &Tables) -> Vec<Key> {
+        self.request.follow(&self.restricted(loaded.clone()))
+    }
+
+    fn decide(&self, tx: &mut Tx) -> Reply {
+        tx.tables = self.restricted(std::mem::take(&mut tx.tables));
+        self.request.decide(tx)
+    }
+
+    fn settle(tx: &mut Tx) {
+        Request::settle(tx);
+    }
+}
+
+impl Only {
+    fn restricted(&self, mut rows: Tables) -> Tables {
+        if let Some(task) = &self.task {
+            let is_ready = rows.backlog.unmet(task) == 0;
+            rows.ready = is_ready.then(|| task.clone()).into_iter().collect();
+            rows.parked_on.clear();
+        }
+        rows
+    }
+}
 
 /// A small generator of our own: the same seed, the same situation.
 pub(super) struct Dice(u64);
@@ -170,8 +209,23 @@ impl Scene {
         let process = self.process(lives);
         let started = Stamp { lease: Lease(0), wall: Wall(0) };
         let address = Address(id.as_str().into());
-        let (watching, seen, terms, shortage) = (Vec::new(), Lease(0), None, None);
-        let runner = Runner { id: id.clone(), process, address, sections, max_runs, watching, started, seen, terms, shortage };
+        let (until_idle, idle, woken, has_duty) = (false, None, None, false);
+        let (seen, terms, shortage) = (Lease(0), None, None);
+        let runner = Runner {
+            id: id.clone(),
+            process,
+            address,
+            sections,
+            max_runs,
+            started,
+            until_idle,
+            idle,
+            woken,
+            has_duty,
+            seen,
+            terms,
+            shortage,
+        };
         let limits = self.limits();
         self.run(RunRequest::Enlist { runner: Box::new(runner), limits });
         if lives {
@@ -203,16 +257,23 @@ impl Scene {
 
     /// Tries to claim, as a runner does. Says whether that succeeded.
     pub(super) fn claim(&mut self, runner: &RunnerId, task: &TaskId) -> bool {
-        let rows = self.rows([Key::Task(task.clone()), Key::Pipeline(task.clone())]).backlog;
-        let spec = rows.tasks[task].spec.clone();
-        let run = RunId::new(&self.fresh("r")).unwrap();
-        let pipeline = spec.parent.as_ref().filter(|_| spec.guarded).and_then(|parent| rows.pipelines.get(parent));
-        let asks = pipeline.map(banksman_engine::asked_at_claim).unwrap_or_default();
-        let (section, needs, is_guarded) = (spec.section, spec.needs, spec.guarded);
-        let candidates = vec![Candidate { task: task.clone(), run, section, needs, is_guarded, asks }];
-        let (runner, seen) = (runner.clone(), self.seen());
-        let request = RunRequest::Claim { runner, room: 1, candidates, seen };
-        matches!(self.run(request), RunOutcome::Claimed { started, .. } if started.len() == 1)
+        self.claim_only(runner, Some(task), 1).started.len() == 1
+    }
+
+    /// Lets pipelines begin, without room for a run.
+    pub(super) fn begin_pipelines(&mut self, runner: &RunnerId) {
+        self.claim_only(runner, None, 0);
+    }
+
+    fn claim_only(&mut self, runner: &RunnerId, task: Option<&TaskId>, room: usize) -> Claimed {
+        let runs = (0..room).map(|_| RunId::new(&self.fresh("r")).unwrap()).collect();
+        let (runner, seen, sections, checked) = (runner.clone(), self.seen(), Vec::new(), Vec::new());
+        let claim = Box::new(Claim { runner, room, runs, sections, checked, seen });
+        let only = Only { request: Request::Run(RunRequest::Claim(claim)), task: task.cloned() };
+        match self.store.begin(&[only]).unwrap().commit().unwrap().replies.remove(0) {
+            Reply::Run(RunOutcome::Claimed(claimed)) => *claimed,
+            reply => panic!("{reply:?}"),
+        }
     }
 
     /// Ends a live run, whoever looks after it.
@@ -220,7 +281,7 @@ impl Scene {
         let rows = self.rows([Key::Live]).backlog;
         let Some(run) = rows.runs.get(run) else { return };
         let what = banksman_engine::Work { run: run.clone(), task: rows.tasks[&run.task].clone() };
-        let ending = ended(Ending::Exited(0), Wall(0), None);
+        let ending = ended(RunEnd::Exited(0), Wall(0), None);
         let watch = Watch { timeout: Span::from_secs(60), max_recoveries: 3, on_exhausted: OnExhausted::Fail };
         let (runner, marker) = (run.owner.clone(), Marker::Absent);
         let request = RunRequest::Finish { runner, what: Box::new(what), ending, marker, watch };
@@ -266,7 +327,7 @@ impl Scene {
         let State::Manual { holder, epoch, until } = rows.backlog.tasks[task].state.clone() else { return };
         if until.is_some_and(|until| until <= rows.lease) {
             let seen = self.seen();
-            self.run(RunRequest::Ripen { rested: Vec::new(), left: vec![task.clone()], seen });
+            self.run(RunRequest::MakeReady { rested: Vec::new(), left: vec![task.clone()], seen });
         } else {
             self.task(TaskRequest::GiveBack { id: task.clone(), by: Some(holder), epoch: Some(epoch) });
         }

@@ -30,7 +30,7 @@ fn task_page() -> Value {
         "verdict": "string?", "setback": "string?", "error": "string?",
     });
     let more = json!({
-        "command": "string?", "workspace": "string", "maxDuration": "string?", "silenceTimeout": "string?", "retries": "number", "epoch": "number?", "output": "any",
+        "command": "string?", "workspace": "string", "workspacePath": "string?", "branch": "string?", "maxDuration": "string?", "silenceTimeout": "string?", "retries": "number", "epoch": "number?", "output": "any",
         "needs": [{ "kind": "string", "name": "string", "weight": "number?" }],
         "dependsOn": [{ "id": "string", "title": "string?", "status": "string?", "allowFailed": "bool", "output": "any" }],
         "dependents": [other], "children": [other], "runs": [run], "lastLines": ["string"], "recentEvents": [event()],
@@ -140,7 +140,7 @@ pub(super) fn status() -> Value {
         "tasks": "number", "byHand": "number", "queuedRuns": "number", "heldByFailed": "number", "next": "string",
         "decisions": "number", "roots": { "used": "number", "limit": "number?" },
         "byStatus": {
-            "pending": "number", "blocked": "number", "in_progress": "number", "stuck": "number", "review": "number",
+            "pending": "number", "blocked": "number", "in_progress": "number", "stuck": "number", "landing": "number", "review": "number",
             "completed": "number", "failed": "number", "cancelled": "number", "skipped": "number",
         },
         "slots": { "used": "number", "limit": "number?" },

@@ -143,7 +143,7 @@ fn every_failure_says_what_in_the_same_form() {
         (&["guards", "check", "nothing", "--runbook", "guarded"], 4, "GUARD_NOT_FOUND", json!({ "guard": "string" })),
         (&["guards", "check", "never", "--var", "x=1"], 4, "VAR_NOT_FOUND", json!({ "guard": "string", "var": "string" })),
         (&["runbooks", "apply", "lost"], 3, "RUNBOOK_REFUSED", refused),
-        (&["runbooks", "drop", "nothing"], 4, "RUNBOOK_NOT_FOUND", json!({ "name": "string" })),
+        (&["runbooks", "remove", "nothing"], 4, "RUNBOOK_NOT_FOUND", json!({ "name": "string" })),
         (&["workers", "show", "nothing"], 4, "WORKER_NOT_FOUND", json!({ "worker": "string" })),
         (&["workers", "wake", "nothing"], 4, "WORKER_NOT_FOUND", json!({ "worker": "string" })),
         (&["tasks", "logs", "a"], 4, "RUN_NOT_FOUND", json!({ "taskId": "string", "run": "string?" })),

@@ -154,7 +154,7 @@ pub(super) fn worker_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
         ("workers pause", vec!["workers", "pause", "hand"], paused()),
         ("workers resume", vec!["workers", "resume", "hand"], paused()),
         ("workers show", vec!["workers", "show", "hand"], page),
-        ("runbooks drop", vec!["runbooks", "drop", "crew"], applied()),
+        ("runbooks remove", vec!["runbooks", "remove", "crew"], applied()),
     ]
 }
 

@@ -13,21 +13,20 @@ use serde_json::Value;
 
 use crate::ids::Name;
 use crate::pattern;
-use crate::pipeline::plan::Deed;
+use crate::pipeline::plan::RunCommand;
 use crate::step::Step;
 use crate::time::Span;
 
 /// The most approaches of one strategy.
 pub const APPROACH_LIMIT: usize = 100;
 
-/// One approach.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Approach {
-    /// What people call it.
     pub name: Name,
     /// What is done.
-    pub deed: Deed,
+    #[serde(rename = "deed")]
+    pub run_command: RunCommand,
     /// When the next approach is tried instead.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fallback_on: Vec<Fallback>,
@@ -52,7 +51,6 @@ pub enum Fallback {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Strategy {
-    /// What people call it.
     pub name: Name,
     /// The approaches, in order. There is at least one.
     pub approaches: Vec<Approach>,
@@ -100,7 +98,6 @@ pub enum Outcome {
     Exhausted {
         /// The approach that failed last.
         at: Name,
-        /// Why.
         error: Box<str>,
     },
 }

@@ -9,7 +9,7 @@ fn name(name: &str) -> Name {
 }
 
 fn approach(what: &str, fallback_on: Vec<Fallback>) -> Approach {
-    Approach { name: name(what), deed: Deed::Run("true".into()), fallback_on, timeout: None }
+    Approach { name: name(what), run_command: RunCommand::Run("true".into()), fallback_on, timeout: None }
 }
 
 /// Fast-forward, then rebase, then an agent: as people merge.

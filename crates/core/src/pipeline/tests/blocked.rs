@@ -8,11 +8,11 @@ fn guarded(on_fail: OnFail) -> Site {
     Site::begun(vec![phase])
 }
 
-fn block(asks_outside: bool) -> Verdict {
-    Verdict::Block { guard: name("g"), part: "p".into(), again: Lease(i64::MAX / 2), asks_outside }
+fn block(asks_outside: bool) -> GuardsResult {
+    GuardsResult::Block { guard: name("g"), part: "p".into(), again: Lease(i64::MAX / 2), asks_outside }
 }
 
-fn refute(site: &mut Site, verdict: Verdict) -> Outcome {
+fn refute(site: &mut Site, verdict: GuardsResult) -> Outcome {
     let task = site.pipeline.task().unwrap().clone();
     site.ask(Input::Refuted { task, verdict, at: Seq(0) })
 }
@@ -37,7 +37,7 @@ fn a_guard_that_does_not_hold_at_the_claim_holds_the_task_until_it_does() {
     // What fails the phase does so at the claim as well.
     let mut site = guarded(OnFail::Fail);
     site.judge(passed());
-    let fail = Verdict::Fail { guard: name("g"), message: "no".into(), part: "p".into() };
+    let fail = GuardsResult::Fail { guard: name("g"), message: "no".into(), part: "p".into() };
     assert_eq!((refute(&mut site, fail), site.where_it_is().as_str()), (Outcome::Over, "failed one"));
 }
 

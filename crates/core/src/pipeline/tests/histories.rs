@@ -7,7 +7,7 @@ use super::*;
 
 /// Something that happens. What is about a task names it by how far it is from the newest one.
 #[derive(Debug, Clone)]
-enum Deed {
+enum Op {
     Begin,
     Judge { kind: u8, is_meant: bool },
     End { well: bool, before: u32 },
@@ -15,7 +15,7 @@ enum Deed {
     Ask(bool),
     Pushed { well: bool },
     Unclear,
-    Look,
+    Poll,
     Unblock,
     Retry,
     Cancel,
@@ -23,22 +23,22 @@ enum Deed {
     Say,
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn op() -> impl Strategy<Value = Op> {
     let before = || prop_oneof![9 => Just(0u32), 1 => 1u32..4];
     prop_oneof![
-        3 => Just(Deed::Begin),
-        8 => (0u8..6, prop::bool::weighted(0.9)).prop_map(|(kind, is_meant)| Deed::Judge { kind, is_meant }),
-        14 => (prop::bool::weighted(0.6), before()).prop_map(|(well, before)| Deed::End { well, before }),
-        1 => before().prop_map(|before| Deed::TakeAway { before }),
-        2 => any::<bool>().prop_map(Deed::Ask),
-        5 => prop::bool::weighted(0.7).prop_map(|well| Deed::Pushed { well }),
-        1 => Just(Deed::Unclear),
-        1 => Just(Deed::Look),
-        1 => Just(Deed::Unblock),
-        2 => Just(Deed::Retry),
-        1 => prop::bool::weighted(0.1).prop_map(|really| if really { Deed::Cancel } else { Deed::Look }),
-        1 => (0u8..3).prop_map(Deed::Set),
-        1 => Just(Deed::Say),
+        3 => Just(Op::Begin),
+        8 => (0u8..6, prop::bool::weighted(0.9)).prop_map(|(kind, is_meant)| Op::Judge { kind, is_meant }),
+        14 => (prop::bool::weighted(0.6), before()).prop_map(|(well, before)| Op::End { well, before }),
+        1 => before().prop_map(|before| Op::TakeAway { before }),
+        2 => any::<bool>().prop_map(Op::Ask),
+        5 => prop::bool::weighted(0.7).prop_map(|well| Op::Pushed { well }),
+        1 => Just(Op::Unclear),
+        1 => Just(Op::Poll),
+        1 => Just(Op::Unblock),
+        2 => Just(Op::Retry),
+        1 => prop::bool::weighted(0.1).prop_map(|really| if really { Op::Cancel } else { Op::Poll }),
+        1 => (0u8..3).prop_map(Op::Set),
+        1 => Just(Op::Say),
     ]
 }
 
@@ -123,17 +123,17 @@ fn seen(pipeline: &Pipeline) -> Finger {
 }
 
 /// Does the same in both places. Says whether the paper knows of no reason for it: then it must be late or refused.
-fn act(site: &mut Site, paper: &mut Paper, deed: Deed) -> (Outcome, bool) {
+fn act(site: &mut Site, paper: &mut Paper, op: Op) -> (Outcome, bool) {
     let before = (paper.finger, paper.attempt, paper.tasks);
     let is_newest = |task: &TaskId| site.pipeline.task() == Some(task);
     let meant = |before: u32| child(site.pipeline.tasks.saturating_sub(before));
     let mut is_noted = false;
-    let input = match deed {
-        Deed::Begin => {
+    let input = match op {
+        Op::Begin => {
             paper.begin();
             Input::Begin
         }
-        Deed::Judge { kind, is_meant } => {
+        Op::Judge { kind, is_meant } => {
             let (phase, when) = match (&site.pipeline.state, is_meant) {
                 (State::Checking { phase, when } | State::Blocked { phase, when, reason: Reason::Guard { .. } }, true) => {
                     (phase.clone(), *when)
@@ -145,8 +145,8 @@ fn act(site: &mut Site, paper: &mut Paper, deed: Deed) -> (Outcome, bool) {
             };
             let is_awaited = is_meant && matches!(paper.finger, Finger::Before { .. } | Finger::After { .. });
             let verdict = match kind {
-                0 if site.now.seq.0 % 3 == 0 => Verdict::Fail { guard: name("g"), message: "no".into(), part: "p".into() },
-                1 | 2 => Verdict::Block {
+                0 if site.now.seq.0 % 3 == 0 => GuardsResult::Fail { guard: name("g"), message: "no".into(), part: "p".into() },
+                1 | 2 => GuardsResult::Block {
                     guard: name("g"),
                     part: format!("part {kind}").into(),
                     again: Lease(9_000),
@@ -156,76 +156,76 @@ fn act(site: &mut Site, paper: &mut Paper, deed: Deed) -> (Outcome, bool) {
             };
             match &verdict {
                 _ if !is_awaited => {}
-                Verdict::Fail { .. } => paper.give_up(),
-                Verdict::Block { .. } => {
+                GuardsResult::Fail { .. } => paper.give_up(),
+                GuardsResult::Block { .. } => {
                     paper.hold_up();
                     is_noted = true;
                 }
-                Verdict::Pass { .. } => paper.let_through(),
+                GuardsResult::Pass { .. } => paper.let_through(),
             }
-            Input::Examined { phase, when, verdict, at: Seq(0) }
+            Input::Checked { phase, when, verdict, at: Seq(0) }
         }
-        Deed::End { well, before } => {
+        Op::End { well, before } => {
             let task = meant(before);
             if is_newest(&task) {
                 paper.ended(well);
             }
             Input::Ended { task, end: if well { success(json!({ "n": before })) } else { failed("no") }, runs: 1 }
         }
-        Deed::TakeAway { before } => {
+        Op::TakeAway { before } => {
             let task = meant(before);
             if is_newest(&task) {
                 paper.taken_away();
             }
-            Input::Ended { task, end: End::Dropped { how: "skipped".into() }, runs: 1 }
+            Input::Ended { task, end: PhaseEnd::Dropped { how: "skipped".into() }, runs: 1 }
         }
-        Deed::Ask(is_open) => {
+        Op::Ask(is_open) => {
             let task = meant(0);
             if is_newest(&task) {
                 paper.ask(is_open);
             }
             Input::AwaitingDecision { task, decision: is_open.then(|| DecisionId::new("d-1").unwrap()) }
         }
-        Deed::Pushed { well } => {
+        Op::Pushed { well } => {
             let phase = site.pipeline.phase().cloned().unwrap_or_else(|| name("p0"));
             if matches!(paper.finger, Finger::At { task: None, .. }) {
                 paper.ended(well);
             }
             Input::Pushed { phase, error: (!well).then(|| "full".into()) }
         }
-        Deed::Unclear => {
+        Op::Unclear => {
             let task = meant(0);
             if is_newest(&task) {
                 paper.taken_away();
             }
             Input::Unclear { task, error: "no such variable".into() }
         }
-        Deed::Look => {
+        Op::Poll => {
             is_noted = matches!(paper.finger, Finger::Before { held: true, .. } | Finger::After { held: true, .. });
-            Input::Look
+            Input::Poll
         }
-        Deed::Unblock => {
+        Op::Unblock => {
             match paper.finger {
                 Finger::Waits => paper.begin(),
                 _ => paper.let_through(),
             }
             Input::Unblock { by: None }
         }
-        Deed::Retry => {
+        Op::Retry => {
             paper.again();
             Input::Retry
         }
-        Deed::Cancel => {
+        Op::Cancel => {
             if !paper.is_over() {
                 paper.drop_it();
             }
             Input::Cancel
         }
-        Deed::Set(number) => {
+        Op::Set(number) => {
             is_noted = !matches!(paper.finger, Finger::Through | Finger::Dropped);
             Input::Set(vars(json!({ "set": number })))
         }
-        Deed::Say => {
+        Op::Say => {
             is_noted = !matches!(paper.finger, Finger::Through | Finger::Dropped);
             Input::Checkpoint("so far".into())
         }
@@ -239,7 +239,7 @@ proptest! {
     fn a_pipeline_does_what_a_person_with_a_list_would(
         entries in entries(),
         waits in any::<bool>(),
-        deeds in prop::collection::vec(deed(), 1..80),
+        ops in prop::collection::vec(op(), 1..80),
     ) {
         let mut site = Site::blank(phases(&entries));
         let mut paper = Paper::new(entries);
@@ -250,17 +250,17 @@ proptest! {
         // The phase that was completed last: nothing but that leads to the end.
         let mut completed: Option<Name> = None;
         let mut is_for_good = false;
-        for deed in deeds {
+        for op in ops {
             let (was, phase) = (site.pipeline.clone(), site.pipeline.phase().cloned());
-            let is_good = matches!(deed, Deed::End { well: true, .. } | Deed::Pushed { well: true });
-            let (outcome, is_unmoved) = act(&mut site, &mut paper, deed.clone());
-            prop_assert_eq!(seen(&site.pipeline), paper.finger, "{:?}: {:?}", &deed, &outcome);
-            prop_assert_eq!((site.pipeline.attempt, site.pipeline.tasks), (paper.attempt, paper.tasks), "{:?}", &deed);
+            let is_good = matches!(op, Op::End { well: true, .. } | Op::Pushed { well: true });
+            let (outcome, is_unmoved) = act(&mut site, &mut paper, op.clone());
+            prop_assert_eq!(seen(&site.pipeline), paper.finger, "{:?}: {:?}", &op, &outcome);
+            prop_assert_eq!((site.pipeline.attempt, site.pipeline.tasks), (paper.attempt, paper.tasks), "{:?}", &op);
             let tallies: Vec<u32> =
                 (0..paper.entries.len()).map(|at| site.pipeline.failures.get(&name(&title(at))).copied().unwrap_or(0)).collect();
             prop_assert_eq!(&tallies, &paper.tallies);
             let is_refused = matches!(outcome, Outcome::Late | Outcome::Refused(_));
-            prop_assert_eq!(is_refused, is_unmoved, "{:?}: {:?}", &deed, &outcome);
+            prop_assert_eq!(is_refused, is_unmoved, "{:?}: {:?}", &op, &outcome);
             if is_good && !is_refused {
                 completed = phase;
             }

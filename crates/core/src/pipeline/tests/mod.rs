@@ -8,7 +8,7 @@ use super::*;
 use crate::backlog::Backlog;
 use crate::guard::{Condition, Guard, GuardAction};
 use crate::ids::Seq;
-use crate::pipeline::plan::{Deed, Push};
+use crate::pipeline::plan::{Push, RunCommand};
 use crate::pipeline::strategy::{Approach, Fallback};
 use crate::replay::Replay;
 use crate::step::{Effect, OutboxCommand};
@@ -43,7 +43,7 @@ pub(super) fn vars(value: Value) -> Context {
 
 /// A phase that runs a command, without conditions.
 pub(super) fn phase(text: &str) -> Phase {
-    Phase::new(name(text), Action::Do(Deed::Run("true".into())))
+    Phase::new(name(text), Action::Do(RunCommand::Run("true".into())))
 }
 
 pub(super) fn guard(text: &str) -> Guard {
@@ -52,7 +52,7 @@ pub(super) fn guard(text: &str) -> Guard {
 }
 
 pub(super) fn approach(text: &str, fallback_on: Vec<Fallback>) -> Approach {
-    Approach { name: name(text), deed: Deed::Run("true".into()), fallback_on, timeout: None }
+    Approach { name: name(text), run_command: RunCommand::Run("true".into()), fallback_on, timeout: None }
 }
 
 pub(super) fn strategy(approaches: Vec<Approach>) -> Action {
@@ -64,19 +64,19 @@ pub(super) fn push() -> Action {
 }
 
 pub(super) fn plan(phases: Vec<Phase>) -> Arc<Plan> {
-    Arc::new(Plan { runbook: "book".into(), name: name("way"), vars: BTreeMap::new(), phases })
+    Arc::new(Plan { runbook: "book".into(), name: name("way"), vars: BTreeMap::new(), phases, land: None })
 }
 
-pub(super) fn success(output: Value) -> End {
-    End::Success { output: Some(output).filter(|output| !output.is_null()) }
+pub(super) fn success(output: Value) -> PhaseEnd {
+    PhaseEnd::Success { output: Some(output).filter(|output| !output.is_null()) }
 }
 
-pub(super) fn failed(error: &str) -> End {
-    End::Failed { error: error.into(), tail: "".into(), timed_out: false }
+pub(super) fn failed(error: &str) -> PhaseEnd {
+    PhaseEnd::Failed { error: error.into(), tail: "".into(), timed_out: false }
 }
 
-pub(super) fn passed() -> Verdict {
-    Verdict::Pass { warnings: Vec::new(), recheck: None }
+pub(super) fn passed() -> GuardsResult {
+    GuardsResult::Pass { warnings: Vec::new(), recheck: None }
 }
 
 /// A pipeline with a clock: after each step the events are read back as from the log, replay, and compared with the state.
@@ -165,16 +165,16 @@ impl Site {
     }
 
     /// The end of the task that is at it.
-    pub(super) fn end(&mut self, end: End) -> Outcome {
+    pub(super) fn end(&mut self, end: PhaseEnd) -> Outcome {
         let task = self.pipeline.task().expect("it has a task").clone();
         self.ask(Input::Ended { task, end, runs: 1 })
     }
 
-    pub(super) fn judge(&mut self, verdict: Verdict) -> Outcome {
+    pub(super) fn judge(&mut self, verdict: GuardsResult) -> Outcome {
         let (State::Checking { phase, when } | State::Blocked { phase, when, .. }) = self.pipeline.state.clone() else {
             panic!("no guards are looked at: {:?}", self.pipeline.state)
         };
-        self.ask(Input::Examined { phase, when, verdict, at: Seq(1) })
+        self.ask(Input::Checked { phase, when, verdict, at: Seq(1) })
     }
 
     pub(super) fn kinds(&self) -> Vec<&'static str> {
@@ -220,7 +220,7 @@ fn only_objects_become_variables_and_what_is_not_new_is_not_told() {
 fn the_end_of_an_earlier_task_is_late() {
     let mut site = Site::begun(two());
     site.end(success(Value::Null));
-    for end in [success(json!({ "a": 1 })), failed("no"), End::Dropped { how: "cancelled".into() }] {
+    for end in [success(json!({ "a": 1 })), failed("no"), PhaseEnd::Dropped { how: "cancelled".into() }] {
         assert_eq!(site.ask(Input::Ended { task: child(1), end, runs: 1 }), Outcome::Late);
     }
     let parked = Input::AwaitingDecision { task: child(1), decision: Some(DecisionId::new("d-1").unwrap()) };
@@ -277,7 +277,7 @@ fn a_strategy_tries_the_next_approach_for_its_reasons_only() {
         State::Running { approach, .. } => Some(*approach),
         _ => None,
     };
-    let told = |tail: &str, timed_out| End::Failed { error: "exit 1".into(), tail: tail.into(), timed_out };
+    let told = |tail: &str, timed_out| PhaseEnd::Failed { error: "exit 1".into(), tail: tail.into(), timed_out };
     for reason in [told("CONFLICT in a.rs", false), told("", true)] {
         let mut site = Site::begun(choices());
         assert_eq!((site.end(reason), at(&site)), (Outcome::Begin(child(2)), Some(1)));
@@ -296,7 +296,7 @@ fn guards_stand_before_and_after_a_phase() {
     let held = Phase { pre: vec![guard("before")], post: vec![guard("after")], ..phase("one") };
     let mut site = Site::new(vec![held, phase("two")]);
     assert_eq!(site.ask(Input::Begin), Outcome::Check);
-    let block = |part: &str, again| Verdict::Block { guard: name("before"), part: part.into(), again, asks_outside: false };
+    let block = |part: &str, again| GuardsResult::Block { guard: name("before"), part: part.into(), again, asks_outside: false };
     assert_eq!(site.judge(block("a", Lease(9_000))), Outcome::Blocked);
     let told = site.told.len();
     assert_eq!(site.judge(block("a", Lease(2_000))), Outcome::Blocked);
@@ -304,7 +304,7 @@ fn guards_stand_before_and_after_a_phase() {
     assert_eq!(site.judge(block("b", Lease(9_000))), Outcome::Blocked);
     assert_eq!(site.told.len(), told + 1, "it is held up by something else");
     let warnings = vec![(name("soft"), "c".into())];
-    assert_eq!(site.judge(Verdict::Pass { warnings, recheck: None }), Outcome::Begin(child(1)));
+    assert_eq!(site.judge(GuardsResult::Pass { warnings, recheck: None }), Outcome::Begin(child(1)));
     assert_eq!(site.end(success(Value::Null)), Outcome::Check);
     assert_eq!(site.where_it_is(), "checking one", "a phase is not over before its guards say so");
     assert_eq!(site.ask(Input::Ended { task: child(1), end: failed("no"), runs: 1 }), Outcome::Late);
@@ -313,7 +313,7 @@ fn guards_stand_before_and_after_a_phase() {
 
 #[test]
 fn a_guard_that_fails_a_phase_leads_to_what_its_plan_says_or_ends_it_for_good() {
-    let fail = || Verdict::Fail { guard: name("g"), message: "never on a Friday".into(), part: "p".into() };
+    let fail = || GuardsResult::Fail { guard: name("g"), message: "never on a Friday".into(), part: "p".into() };
     let held = || vec![Phase { pre: vec![guard("g")], on_fail: OnFail::Retry { times: 1 }, ..phase("one") }];
     let mut site = Site::begun(held());
     assert_eq!((site.judge(fail()), site.where_it_is().as_str(), site.pipeline.attempt), (Outcome::Check, "checking one", 2));
@@ -329,32 +329,32 @@ fn a_guard_that_fails_a_phase_leads_to_what_its_plan_says_or_ends_it_for_good() 
 fn one_runner_at_a_time_looks_at_guards() {
     let held = || vec![Phase { pre: vec![guard("g")], ..phase("one") }];
     let after =
-        |site: &mut Site, by: &str, is_free, heard| site.ask(Input::Examine { by: runner(by), is_free, heard: Seq(heard) });
+        |site: &mut Site, by: &str, is_free, heard| site.ask(Input::BeginCheck { by: runner(by), is_free, heard: Seq(heard) });
     let look = |site: &mut Site, by: &str, is_free| after(site, by, is_free, 0);
     let mut site = Site::begun(held());
     assert_eq!(look(&mut site, "m", false), Outcome::Check);
     assert_eq!(look(&mut site, "n", false), Outcome::Late);
     assert_eq!(look(&mut site, "n", true), Outcome::Check, "the first is gone");
-    assert_eq!(site.pipeline.looker, Some(runner("n")));
-    let block = |again| Verdict::Block { guard: name("g"), part: "p".into(), again, asks_outside: false };
+    assert_eq!(site.pipeline.checker, Some(runner("n")));
+    let block = |again| GuardsResult::Block { guard: name("g"), part: "p".into(), again, asks_outside: false };
     site.judge(block(Lease(5_000)));
-    assert_eq!(site.pipeline.looker, Some(runner("n")), "until it says itself that it is done");
-    assert_eq!(site.ask(Input::Looked { by: runner("m") }), Outcome::Late, "another does");
-    assert_eq!(site.ask(Input::Looked { by: runner("n") }), Outcome::Noted);
-    assert_eq!((look(&mut site, "m", true), &site.pipeline.looker), (Outcome::Late, &None), "not before its time");
+    assert_eq!(site.pipeline.checker, Some(runner("n")), "until it says itself that it is done");
+    assert_eq!(site.ask(Input::EndCheck { by: runner("m") }), Outcome::Late, "another does");
+    assert_eq!(site.ask(Input::EndCheck { by: runner("n") }), Outcome::Noted);
+    assert_eq!((look(&mut site, "m", true), &site.pipeline.checker), (Outcome::Late, &None), "not before its time");
     site.pass(4_000);
     assert_eq!(look(&mut site, "m", false), Outcome::Check);
     site.judge(block(Lease(1_000_000)));
-    site.ask(Input::Looked { by: runner("m") });
+    site.ask(Input::EndCheck { by: runner("m") });
     site.pass(1_000);
     assert_eq!(look(&mut site, "m", true), Outcome::Late, "nothing was heard");
     assert_eq!(after(&mut site, "m", true, 1), Outcome::Late, "the answer knows of that");
     assert_eq!(after(&mut site, "m", false, 2), Outcome::Check);
     assert!(site.pipeline.knows().unwrap() >= Seq(2), "what was heard is not heard again");
     assert_eq!(look(&mut site, "n", true), Outcome::Check, "and if nothing comes of it, somebody else looks at once");
-    site.ask(Input::Looked { by: runner("n") });
+    site.ask(Input::EndCheck { by: runner("n") });
     site.judge(block(Lease(1_000_000)));
-    site.ask(Input::Looked { by: runner("m") });
+    site.ask(Input::EndCheck { by: runner("m") });
     site.ask(Input::Set(vars(json!({ "title": "z" }))));
     assert_eq!(look(&mut site, "m", false), Outcome::Check, "it may ask about something else");
     // Who has looked before it went on is not the one who looks after it.
@@ -367,18 +367,18 @@ fn events_make_the_world_be_asked_once_a_second_at_most() {
     let ask = Condition::Any(vec![Condition::LockFree { lock: crate::pipeline::plan::Text::Literal("l".into()) }]);
     let held = Guard { condition: ask, ..guard("g") };
     let mut site = Site::begun(vec![Phase { pre: vec![held], ..phase("one") }]);
-    let block = || Verdict::Block { guard: name("g"), part: "p".into(), again: Lease(9_000), asks_outside: false };
-    let hear = |site: &mut Site| site.ask(Input::Examine { by: runner("m"), is_free: false, heard: Seq(99) });
+    let block = || GuardsResult::Block { guard: name("g"), part: "p".into(), again: Lease(9_000), asks_outside: false };
+    let hear = |site: &mut Site| site.ask(Input::BeginCheck { by: runner("m"), is_free: false, heard: Seq(99) });
     site.judge(block());
     assert_eq!((site.pipeline.listens().len(), site.pipeline.rests()), (1, Some(Lease(2_000))));
     site.pass(100);
-    assert_eq!((hear(&mut site), &site.pipeline.looker), (Outcome::Noted, &None), "too soon");
+    assert_eq!((hear(&mut site), &site.pipeline.checker), (Outcome::Noted, &None), "too soon");
     assert_eq!((site.pipeline.next_deadline(), site.pipeline.listens().len()), (Some(Lease(2_000)), 0), "the answer will know");
     site.pass(900);
     assert_eq!(hear(&mut site), Outcome::Check, "its time has come");
     assert_eq!(site.pipeline.listens().len(), 0, "it is looked at");
     site.judge(block());
-    site.ask(Input::Looked { by: runner("m") });
+    site.ask(Input::EndCheck { by: runner("m") });
     assert_eq!(site.pipeline.listens().len(), 1);
     site.pass(1_000);
     assert_eq!(hear(&mut site), Outcome::Check, "the first after a while is looked at at once");

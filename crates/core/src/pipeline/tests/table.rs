@@ -37,8 +37,8 @@ const STATES: [&str; 18] = [
     "cancelled",
 ];
 
-fn block(guard: &str, again: Lease) -> Verdict {
-    Verdict::Block { guard: name(guard), part: "part".into(), again, asks_outside: false }
+fn block(guard: &str, again: Lease) -> GuardsResult {
+    GuardsResult::Block { guard: name(guard), part: "part".into(), again, asks_outside: false }
 }
 
 type Act = fn(&mut Site) -> Outcome;
@@ -64,7 +64,7 @@ fn pass(site: &mut Site) -> Outcome {
 }
 
 fn fail(site: &mut Site) -> Outcome {
-    site.judge(Verdict::Fail { guard: name("g"), message: "no".into(), part: "part".into() })
+    site.judge(GuardsResult::Fail { guard: name("g"), message: "no".into(), part: "part".into() })
 }
 
 fn cancel(site: &mut Site) -> Outcome {
@@ -111,38 +111,41 @@ fn in_state(state: &str) -> Site {
 fn inputs(site: &Site) -> Vec<(&'static str, Input)> {
     let task = site.pipeline.task().cloned().unwrap_or_else(|| child(1));
     let ended = |end| Input::Ended { task: task.clone(), end, runs: 1 };
-    let judged = |phase: &str, when, verdict| Input::Examined { phase: name(phase), when, verdict, at: Seq(1) };
-    let fail = Verdict::Fail { guard: name("g"), message: "no".into(), part: "part".into() };
-    let late = End::Failed { error: "slow".into(), tail: "".into(), timed_out: true };
-    let loud = End::Failed { error: "exit 1".into(), tail: "boom!".into(), timed_out: false };
+    let checked = |phase: &str, when, verdict| Input::Checked { phase: name(phase), when, verdict, at: Seq(1) };
+    let fail = GuardsResult::Fail { guard: name("g"), message: "no".into(), part: "part".into() };
+    let late = PhaseEnd::Failed { error: "slow".into(), tail: "".into(), timed_out: true };
+    let loud = PhaseEnd::Failed { error: "exit 1".into(), tail: "boom!".into(), timed_out: false };
     let decision = DecisionId::new("d-2").unwrap();
     vec![
         ("start", Input::Start { unmet: false }),
         ("start, unmet", Input::Start { unmet: true }),
         ("begin", Input::Begin),
-        ("examine", Input::Examine { by: runner("m"), is_free: false, heard: Seq(0) }),
-        ("looked", Input::Looked { by: runner("m") }),
-        ("pre pass", judged("check", When::Pre, passed())),
-        ("pre warn", judged("check", When::Pre, Verdict::Pass { warnings: vec![(name("w"), "part".into())], recheck: None })),
-        ("pre block", judged("check", When::Pre, block("g", Lease(9_000)))),
-        ("pre fail", judged("check", When::Pre, fail.clone())),
-        ("post pass", judged("check", When::Post, passed())),
-        ("post block", judged("check", When::Post, block("h", Lease(9_000)))),
-        ("post fail", judged("check", When::Post, fail)),
-        ("other guards", judged("build", When::Pre, passed())),
-        ("no such phase", judged("nowhere", When::Pre, passed())),
+        ("examine", Input::BeginCheck { by: runner("m"), is_free: false, heard: Seq(0) }),
+        ("looked", Input::EndCheck { by: runner("m") }),
+        ("pre pass", checked("check", When::Pre, passed())),
+        (
+            "pre warn",
+            checked("check", When::Pre, GuardsResult::Pass { warnings: vec![(name("w"), "part".into())], recheck: None }),
+        ),
+        ("pre block", checked("check", When::Pre, block("g", Lease(9_000)))),
+        ("pre fail", checked("check", When::Pre, fail.clone())),
+        ("post pass", checked("check", When::Post, passed())),
+        ("post block", checked("check", When::Post, block("h", Lease(9_000)))),
+        ("post fail", checked("check", When::Post, fail)),
+        ("other guards", checked("build", When::Pre, passed())),
+        ("no such phase", checked("nowhere", When::Pre, passed())),
         ("well", ended(success(json!({ "a": 1 })))),
         ("badly", ended(failed("no"))),
         ("badly, a reason", ended(loud)),
         ("too slow", ended(late)),
-        ("dropped", ended(End::Dropped { how: "skipped".into() })),
+        ("dropped", ended(PhaseEnd::Dropped { how: "skipped".into() })),
         ("other task", Input::Ended { task: child(99), end: success(Value::Null), runs: 1 }),
         ("park", Input::AwaitingDecision { task: task.clone(), decision: Some(decision) }),
         ("unpark", Input::AwaitingDecision { task: task.clone(), decision: None }),
         ("pushed", Input::Pushed { phase: name("send"), error: None }),
         ("not pushed", Input::Pushed { phase: name("send"), error: Some("full".into()) }),
         ("unclear", Input::Unclear { task: task.clone(), error: "no such variable".into() }),
-        ("look", Input::Look),
+        ("look", Input::Poll),
         ("unblock", Input::Unblock { by: None }),
         ("retry", Input::Retry),
         ("cancel", Input::Cancel),

@@ -18,7 +18,7 @@ struct Line {
 }
 
 #[derive(Debug, Clone)]
-enum Deed {
+enum Op {
     Push { priority: i32, delay: i64 },
     Take,
     Complete(usize),
@@ -28,15 +28,15 @@ enum Deed {
     Wait(i64),
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        4 => (-1..2, prop_oneof![Just(0), 1i64..60]).prop_map(|(priority, delay)| Deed::Push { priority, delay }),
-        5 => Just(Deed::Take),
-        2 => (0usize..20).prop_map(Deed::Complete),
-        2 => ((0usize..20), prop_oneof![Just(0), 1i64..60]).prop_map(|(at, retry)| Deed::Fail(at, retry)),
-        1 => (0usize..20).prop_map(Deed::Extend),
-        1 => (0usize..20).prop_map(Deed::Requeue),
-        3 => (1i64..80).prop_map(Deed::Wait),
+        4 => (-1..2, prop_oneof![Just(0), 1i64..60]).prop_map(|(priority, delay)| Op::Push { priority, delay }),
+        5 => Just(Op::Take),
+        2 => (0usize..20).prop_map(Op::Complete),
+        2 => ((0usize..20), prop_oneof![Just(0), 1i64..60]).prop_map(|(at, retry)| Op::Fail(at, retry)),
+        1 => (0usize..20).prop_map(Op::Extend),
+        1 => (0usize..20).prop_map(Op::Requeue),
+        3 => (1i64..80).prop_map(Op::Wait),
     ]
 }
 
@@ -67,27 +67,27 @@ fn first(lines: &mut [Line], now: i64) -> Option<usize> {
 
 proptest! {
     #[test]
-    fn a_queue_does_what_a_list_on_paper_would(deeds in prop::collection::vec(deed(), 1..80)) {
+    fn a_queue_does_what_a_list_on_paper_would(ops in prop::collection::vec(op(), 1..80)) {
         let mut site = Site::new();
         let config = Config { visibility_timeout: Span::from_ms(VISIBILITY), max_attempts: ATTEMPTS, dead_letter: None, max_length: 1_000 };
         site.ask("q", Input::Define(config));
         let (mut lines, mut now): (Vec<Line>, i64) = (Vec::new(), 0);
         // Every hold there ever was, with its item: an old one must never work again.
         let mut holds: Vec<Hold> = Vec::new();
-        for deed in deeds {
-            match deed {
-                Deed::Wait(ms) => {
+        for op in ops {
+            match op {
+                Op::Wait(ms) => {
                     now += ms;
                     site.at(now);
                 }
-                Deed::Push { priority, delay } => {
+                Op::Push { priority, delay } => {
                     let pushed = site.ask("q", Input::Push(vec![New { delay: Span::from_ms(delay), ..new(priority) }]));
                     let Outcome::Pushed(pushed) = pushed else { panic!("{pushed:?}") };
                     let Pushed::Added(id) = pushed[0] else { panic!("{pushed:?}") };
                     let not_before = if delay > 0 { now + delay } else { 0 };
                     lines.push(Line { id, priority, created: now, attempts: 0, held: None, not_before, dead: false });
                 }
-                Deed::Take => {
+                Op::Take => {
                     let wanted = first(&mut lines, now);
                     match (site.ask("q", Input::Take { holder: holder("a"), wait: None, ticket: None }), wanted) {
                         (Outcome::Taken(item), Some(index)) => {
@@ -103,23 +103,23 @@ proptest! {
                         (outcome, wanted) => prop_assert!(false, "{outcome:?}, on paper {wanted:?}"),
                     }
                 }
-                Deed::Complete(at) | Deed::Fail(at, _) | Deed::Extend(at) => {
+                Op::Complete(at) | Op::Fail(at, _) | Op::Extend(at) => {
                     let Some(hold) = holds.get(at).cloned() else { continue };
                     let index = lines.iter().position(|line| line.held.is_some_and(|(epoch, _)| epoch == hold.epoch));
-                    let (outcome, worked) = match deed {
-                        Deed::Complete(_) => {
+                    let (outcome, worked) = match op {
+                        Op::Complete(_) => {
                             let outcome = site.ask("q", Input::Complete(hold));
                             index.map(|index| lines.remove(index));
                             (outcome.clone(), outcome == Outcome::Completed)
                         }
-                        Deed::Extend(_) => {
+                        Op::Extend(_) => {
                             let outcome = site.ask("q", Input::Extend(hold.clone(), None));
                             if let Some(index) = index {
                                 lines[index].held = Some((hold.epoch, now + VISIBILITY));
                             }
                             (outcome.clone(), matches!(outcome, Outcome::Extended { .. }))
                         }
-                        Deed::Fail(_, retry) => {
+                        Op::Fail(_, retry) => {
                             let retry_after = Some(Span::from_ms(retry));
                             let outcome = site.ask("q", Input::Fail { hold, error: "no".into(), retry_after });
                             if let Some(line) = index.map(|index| &mut lines[index]) {
@@ -133,7 +133,7 @@ proptest! {
                     };
                     prop_assert_eq!(worked, index.is_some(), "{:?}", outcome);
                 }
-                Deed::Requeue(at) => {
+                Op::Requeue(at) => {
                     let Some(line) = lines.get_mut(at) else { continue };
                     let outcome = site.ask("q", Input::Requeue(line.id));
                     prop_assert_eq!(matches!(outcome, Outcome::Requeued { .. }), line.dead, "{:?}", outcome);

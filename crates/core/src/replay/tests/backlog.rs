@@ -12,7 +12,7 @@ use crate::resource::coordination::Coordination;
 use crate::step::{Effect, Notice, NoticeKind, Now, OutboxCommand};
 use crate::task::retry::{Marker, Policy};
 use crate::task::tests::{POLICY, spec};
-use crate::task::{After, Done, Ending, Input, Mark, OnExhausted, Pulse, Spec, State, Stuck, Task, Verdict, Watch};
+use crate::task::{After, Input, Mark, OnExhausted, Pulse, RunEnd, Spec, State, Stuck, Task, TaskEnd, Verdict, Watch};
 use crate::time::{Lease, Span, Wall};
 
 /// Silent for longer than most moves take.
@@ -20,7 +20,7 @@ const WATCH: Watch = Watch { timeout: Span::from_secs(20), max_recoveries: 2, on
 
 /// A random move. A task is one of three, a section one of two; whether it is there shows when it is done.
 #[derive(Debug, Clone)]
-enum Deed {
+enum Op {
     Add {
         task: usize,
         on: Vec<usize>,
@@ -58,7 +58,7 @@ enum Move {
     Manual(Verdict),
     Checkpoint(u64),
     Overtime,
-    End(Ending, Marker, u32),
+    End(RunEnd, Marker, u32),
     Take,
     Other(Input),
 }
@@ -72,12 +72,12 @@ fn step() -> impl Strategy<Value = Move> {
     };
     let pulses = vec![Pulse::Active, Pulse::Idle(Span::from_secs(5)), Pulse::Idle(Span::from_secs(90)), Pulse::SessionDead];
     let endings = vec![
-        Ending::Exited(0),
-        Ending::Exited(1),
-        Ending::Signalled(9),
-        Ending::NotStarted { error: "no shell".into() },
-        Ending::Lost,
-        Ending::Never,
+        RunEnd::Exited(0),
+        RunEnd::Exited(1),
+        RunEnd::Signalled(9),
+        RunEnd::NotStarted { error: "no shell".into() },
+        RunEnd::Lost,
+        RunEnd::Never,
     ];
     let wishes = vec![
         After::Cancel,
@@ -94,7 +94,7 @@ fn step() -> impl Strategy<Value = Move> {
         Input::Retry,
         Input::Set(Mark::Skipped),
         Input::Set(Mark::Review),
-        Input::Ripen,
+        Input::MakeReady,
         Input::Settle { children: 0 },
         Input::Settle { children: 1 },
         Input::Return,
@@ -114,20 +114,20 @@ fn step() -> impl Strategy<Value = Move> {
     ]
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn op() -> impl Strategy<Value = Op> {
     let on = || prop::collection::vec(0..3_usize, 0..4);
     prop_oneof![
-        2 => (0..3_usize, on()).prop_map(|(task, on)| Deed::Add { task, on }),
-        1 => (0..3_usize, on()).prop_map(|(task, on)| Deed::Update { task, on }),
-        1 => (0..3_usize).prop_map(Deed::Delete),
-        8 => (0..3_usize).prop_map(Deed::Start),
-        16 => (0..3_usize, step()).prop_map(|(task, step)| Deed::Step(task, Box::new(step))),
-        1 => (0..3_usize).prop_map(Deed::Adopt),
-        1 => (0..2_usize, any::<bool>()).prop_map(|(section, exclusive)| Deed::Section { section, exclusive }),
-        1 => (0..2_usize).prop_map(Deed::DropSection),
-        2 => (0..3_usize, prop::option::of(0..6_u32)).prop_map(|(back, option)| Deed::Decide { back, option }),
-        1 => any::<bool>().prop_map(|notice| Deed::Dead { notice }),
-        1 => Just(Deed::Finish),
+        2 => (0..3_usize, on()).prop_map(|(task, on)| Op::Add { task, on }),
+        1 => (0..3_usize, on()).prop_map(|(task, on)| Op::Update { task, on }),
+        1 => (0..3_usize).prop_map(Op::Delete),
+        8 => (0..3_usize).prop_map(Op::Start),
+        16 => (0..3_usize, step()).prop_map(|(task, step)| Op::Step(task, Box::new(step))),
+        1 => (0..3_usize).prop_map(Op::Adopt),
+        1 => (0..2_usize, any::<bool>()).prop_map(|(section, exclusive)| Op::Section { section, exclusive }),
+        1 => (0..2_usize).prop_map(Op::DropSection),
+        2 => (0..3_usize, prop::option::of(0..6_u32)).prop_map(|(back, option)| Op::Decide { back, option }),
+        1 => any::<bool>().prop_map(|notice| Op::Dead { notice }),
+        1 => Just(Op::Finish),
     ]
 }
 
@@ -237,20 +237,20 @@ impl Site {
         self.rows.tasks[&task(number)].live().map(|live| (live.run.clone(), live.epoch))
     }
 
-    fn play(&mut self, deed: Deed) {
+    fn play(&mut self, op: Op) {
         self.now.lease = self.now.lease + Span::from_secs(7);
         self.now.wall.0 += 7_000;
         let is_there = |number: &usize| self.rows.tasks.contains_key(&task(*number));
-        match deed {
-            Deed::Add { task, on } if !is_there(&task) => self.add(task, &on),
-            Deed::Update { task, on } if is_there(&task) => self.update(task, &on),
-            Deed::Delete(number) if is_there(&number) => {
+        match op {
+            Op::Add { task, on } if !is_there(&task) => self.add(task, &on),
+            Op::Update { task, on } if is_there(&task) => self.update(task, &on),
+            Op::Delete(number) if is_there(&number) => {
                 self.rows.tasks.remove(&task(number));
                 self.rows.edges.remove(&task(number));
                 self.tell_of(number, TaskFact::Deleted {});
             }
-            Deed::Start(number) if is_there(&number) => self.start(number),
-            Deed::Step(number, step) if is_there(&number) => {
+            Op::Start(number) if is_there(&number) => self.start(number),
+            Op::Step(number, step) if is_there(&number) => {
                 let (run, epoch) = self.live(number).unwrap_or((RunId::new("none").unwrap(), Epoch(0)));
                 let holder = HolderId::new("ann").unwrap();
                 let input = match *step {
@@ -265,7 +265,7 @@ impl Site {
                 };
                 self.input(number, input);
             }
-            Deed::Adopt(number) if is_there(&number) => {
+            Op::Adopt(number) if is_there(&number) => {
                 let Some((id, _)) = self.live(number) else { return };
                 let next = runner(&format!("m{}", self.now.seq));
                 let row = self.rows.runs.get_mut(&id).unwrap();
@@ -273,24 +273,24 @@ impl Site {
                 row.owner_epoch = Epoch::from(self.now.seq);
                 self.tell_of(number, TaskFact::Adopted { run: id, runner: next, from });
             }
-            Deed::Section { section, exclusive } => self.section(section, exclusive),
-            Deed::DropSection(number) => {
+            Op::Section { section, exclusive } => self.section(section, exclusive),
+            Op::DropSection(number) => {
                 let id = SectionId::new(&format!("s-{number}")).unwrap();
                 if self.rows.sections.remove(&id).is_some() {
                     self.tell(Event::Section { id, fact: SectionFact::Deleted {} });
                 }
             }
-            Deed::Decide { back, option } => self.decide(back, option),
-            Deed::Dead { notice } => {
+            Op::Decide { back, option } => self.decide(back, option),
+            Op::Dead { notice } => {
                 let run = RunId::new("r-1").unwrap();
                 let telling = Notice { kind: NoticeKind::TaskFailed, subject: "x".into(), text: "y".into() };
                 let command = if notice { OutboxCommand::Notify(Box::new(telling)) } else { OutboxCommand::Kill { run } };
                 let step = decision::ask_about(Seq(1), &command, 5, "no answer", &self.now);
                 self.do_all(step.effects);
             }
-            Deed::Finish => self.tell(Event::Finished(Finished::default())),
-            Deed::Add { .. } | Deed::Update { .. } | Deed::Delete(_) => {}
-            Deed::Start(_) | Deed::Step(..) | Deed::Adopt(_) => {}
+            Op::Finish => self.tell(Event::Finished(Finished::default())),
+            Op::Add { .. } | Op::Update { .. } | Op::Delete(_) => {}
+            Op::Start(_) | Op::Step(..) | Op::Adopt(_) => {}
         }
     }
 
@@ -329,11 +329,11 @@ fn edges(on: &[usize]) -> Vec<Edge> {
 
 proptest! {
     #[test]
-    fn the_log_alone_tells_the_tasks_at_every_moment(deeds in prop::collection::vec(deed(), 1..120)) {
+    fn the_log_alone_tells_the_tasks_at_every_moment(ops in prop::collection::vec(op(), 1..120)) {
         let (mut site, mut replay, mut read) = (Site::default(), Replay::default(), 0);
-        (0..3).for_each(|number| site.play(Deed::Add { task: number, on: Vec::new() }));
-        for deed in deeds {
-            site.play(deed);
+        (0..3).for_each(|number| site.play(Op::Add { task: number, on: Vec::new() }));
+        for op in ops {
+            site.play(op);
             site.log[read..].iter().for_each(|entry| apply(&mut replay, entry));
             read = site.log.len();
             prop_assert_eq!(replay.differences(&site.view()), Vec::<String>::new());
@@ -373,7 +373,7 @@ fn a_difference_names_the_task_the_field_and_both_sides() {
         differences(&|rows| second(rows, &|task| (task.attempts, task.recoveries) = (2, 1))),
         ["task t-2, attempts: the log says 1, the tables say 2", "task t-2, recoveries: the log says 0, the tables say 1"]
     );
-    let state = differences(&|rows| second(rows, &|task| task.state = State::Done(Done::Cancelled)));
+    let state = differences(&|rows| second(rows, &|task| task.state = State::Done(TaskEnd::Cancelled)));
     assert_eq!(state.len(), 1);
     assert!(state[0].starts_with(r#"task t-2, standing: the log says {"live":{"epoch":2,"#), "{}", state[0]);
     let owner = differences(&|rows| rows.runs.values_mut().for_each(|run| run.owner = runner("thief")));
@@ -381,7 +381,7 @@ fn a_difference_names_the_task_the_field_and_both_sides() {
     let edge = differences(&|rows| drop(rows.edges.insert(task(1), edges(&[2]))));
     assert!(edge[0].starts_with("task t-1, dependsOn: the log says []"), "{edge:?}");
     let long = differences(&|rows| {
-        second(rows, &|task| task.state = State::Done(Done::Failed { error: "é".repeat(100_000).into() }));
+        second(rows, &|task| task.state = State::Done(TaskEnd::Failed { error: "é".repeat(100_000).into() }));
     });
     assert!(long[0].len() < 1_000, "a long text is cut");
     assert_eq!(
@@ -448,7 +448,7 @@ fn an_old_log_tells_the_counts_by_the_way_its_runs_ended() {
     let mut site = Site::default();
     site.add(2, &[]);
     let end = |ending, run| Input::End { run, ending, ran: None, marker: Marker::Absent, children: 0, watch: WATCH };
-    let mut play = |stop: bool, says: bool, ending: Ending| {
+    let mut play = |stop: bool, says: bool, ending: RunEnd| {
         site.start(2);
         let (run, epoch) = site.live(2).unwrap();
         if stop {
@@ -467,8 +467,8 @@ fn an_old_log_tells_the_counts_by_the_way_its_runs_ended() {
         let task = &site.rows.tasks[&task(2)];
         (task.failures, task.recoveries)
     };
-    assert_eq!(play(false, false, Ending::Never), (0, 0));
-    assert_eq!(play(false, false, Ending::Lost), (0, 1));
-    assert_eq!(play(true, false, Ending::Signalled(9)), (0, 2));
-    assert_eq!(play(false, true, Ending::Exited(0)), (1, 2));
+    assert_eq!(play(false, false, RunEnd::Never), (0, 0));
+    assert_eq!(play(false, false, RunEnd::Lost), (0, 1));
+    assert_eq!(play(true, false, RunEnd::Signalled(9)), (0, 2));
+    assert_eq!(play(false, true, RunEnd::Exited(0)), (1, 2));
 }

@@ -14,9 +14,9 @@ pub(crate) mod stored;
 
 /// A random move. Numbers are made to fit when it is done.
 #[derive(Debug, Clone)]
-enum Deed {
+enum Op {
     Ask { lock: bool, label: usize, who: usize, weight: u32, waits: bool, lease: bool },
-    Look { lock: bool, label: usize, back: i64 },
+    Poll { lock: bool, label: usize, back: i64 },
     Leave { lock: bool, label: usize, back: i64 },
     Heartbeat { lock: bool, label: usize, who: usize },
     Release { lock: bool, label: usize, who: usize },
@@ -30,21 +30,21 @@ enum Deed {
 const PEOPLE: [&str; 4] = ["a", "b", "c", "d"];
 const LABELS: [&str; 2] = ["one", "two"];
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn op() -> impl Strategy<Value = Op> {
     let place = || (any::<bool>(), 0..2_usize);
     let person = || (any::<bool>(), 0..2_usize, 0..4_usize);
     prop_oneof![
         10 => (person(), 1..5_u32, any::<bool>(), any::<bool>())
-            .prop_map(|((lock, label, who), weight, waits, lease)| Deed::Ask { lock, label, who, weight, waits, lease }),
-        4 => (place(), 1..9_i64).prop_map(|((lock, label), back)| Deed::Look { lock, label, back }),
-        1 => (place(), 1..9_i64).prop_map(|((lock, label), back)| Deed::Leave { lock, label, back }),
-        2 => person().prop_map(|(lock, label, who)| Deed::Heartbeat { lock, label, who }),
-        4 => person().prop_map(|(lock, label, who)| Deed::Release { lock, label, who }),
-        1 => person().prop_map(|(lock, label, who)| Deed::Force { lock, label, who }),
-        1 => (place(), 0..5_u32).prop_map(|((lock, label), number)| Deed::Define { lock, label, number }),
-        1 => Just(Deed::Maintain),
-        2 => prop::sample::select(vec![5, 10, 30]).prop_map(Deed::Pass),
-        1 => (0..4_i32).prop_map(Deed::Die),
+            .prop_map(|((lock, label, who), weight, waits, lease)| Op::Ask { lock, label, who, weight, waits, lease }),
+        4 => (place(), 1..9_i64).prop_map(|((lock, label), back)| Op::Poll { lock, label, back }),
+        1 => (place(), 1..9_i64).prop_map(|((lock, label), back)| Op::Leave { lock, label, back }),
+        2 => person().prop_map(|(lock, label, who)| Op::Heartbeat { lock, label, who }),
+        4 => person().prop_map(|(lock, label, who)| Op::Release { lock, label, who }),
+        1 => person().prop_map(|(lock, label, who)| Op::Force { lock, label, who }),
+        1 => (place(), 0..5_u32).prop_map(|((lock, label), number)| Op::Define { lock, label, number }),
+        1 => Just(Op::Maintain),
+        2 => prop::sample::select(vec![5, 10, 30]).prop_map(Op::Pass),
+        1 => (0..4_i32).prop_map(Op::Die),
     ]
 }
 
@@ -59,53 +59,53 @@ macro_rules! either {
     };
 }
 
-fn play(world: &mut World<Coordination>, deed: Deed) {
+fn play(world: &mut World<Coordination>, op: Op) {
     let back = |world: &World<Coordination>, back: i64| Ticket(world.now.ticket.0 - back);
     let epoch = |world: &World<Coordination>, label: usize| world.holder(LABELS[label]).map_or(Epoch(11), |(_, epoch)| epoch);
-    match deed {
-        Deed::Ask { lock, label, who, weight, waits, lease } => {
+    match op {
+        Op::Ask { lock, label, who, weight, waits, lease } => {
             let pid = i32::try_from(who).unwrap();
             let mut wish = ask(PEOPLE[who]).weight(if lock { 1 } else { weight }).bound_to(&[pid]);
             wish = if lease { wish.ttl(20) } else { wish };
             wish = if waits { wish.waits(pid).under(&["parent"]) } else { wish };
             either!(world, lock, label, Acquire(Box::new(wish)));
         }
-        Deed::Look { lock, label, back: by } => either!(world, lock, label, Look { ticket: back(world, by) }),
-        Deed::Leave { lock, label, back: by } => either!(world, lock, label, Leave { ticket: back(world, by) }),
-        Deed::Heartbeat { lock: true, label, who } => {
+        Op::Poll { lock, label, back: by } => either!(world, lock, label, Poll { ticket: back(world, by) }),
+        Op::Leave { lock, label, back: by } => either!(world, lock, label, Leave { ticket: back(world, by) }),
+        Op::Heartbeat { lock: true, label, who } => {
             let epoch = epoch(world, label);
             world.at_lock(LABELS[label], lock::Input::Heartbeat { holder: holder(PEOPLE[who]), epoch });
         }
-        Deed::Heartbeat { lock: false, label, who } => {
+        Op::Heartbeat { lock: false, label, who } => {
             world.at_semaphore(LABELS[label], semaphore::Input::Heartbeat { holder: holder(PEOPLE[who]), epoch: None });
         }
-        Deed::Release { lock: true, label, who } => {
+        Op::Release { lock: true, label, who } => {
             let epoch = epoch(world, label);
             world.at_lock(LABELS[label], lock::Input::Release { holder: holder(PEOPLE[who]), epoch });
         }
-        Deed::Release { lock: false, label, who } => {
+        Op::Release { lock: false, label, who } => {
             world.at_semaphore(LABELS[label], semaphore::Input::Release { holder: holder(PEOPLE[who]), epoch: None });
         }
-        Deed::Force { lock: true, label, .. } => drop(world.at_lock(LABELS[label], lock::Input::Force { by: root() })),
-        Deed::Force { lock: false, label, who } => {
+        Op::Force { lock: true, label, .. } => drop(world.at_lock(LABELS[label], lock::Input::Force { by: root() })),
+        Op::Force { lock: false, label, who } => {
             world.at_semaphore(LABELS[label], semaphore::Input::Force { holder: holder(PEOPLE[who]), by: root() });
         }
-        Deed::Define { lock: true, label, number } => {
+        Op::Define { lock: true, label, number } => {
             let ttl = (number > 2).then_some(secs(i64::from(number))).flatten();
             world.at_lock(LABELS[label], lock::Input::Define(lock::Config { ttl, max_hold: None }));
         }
-        Deed::Define { lock: false, label, number } => {
+        Op::Define { lock: false, label, number } => {
             let config = semaphore::Config { capacity: number + 1, ttl: None };
             world.at_semaphore(LABELS[label], semaphore::Input::Define(config));
         }
-        Deed::Maintain => {
+        Op::Maintain => {
             let step = world.machine.clone().maintain(&world.now);
             world.machine = step.state;
             world.record(step.effects);
         }
-        Deed::Pass(secs) => world.pass(secs),
+        Op::Pass(secs) => world.pass(secs),
         // Only known for the next few moves: the next process with this number is another one.
-        Deed::Die(pid) => {
+        Op::Die(pid) => {
             world.now.dead.clear();
             world.kill(pid);
         }
@@ -122,13 +122,13 @@ fn apply(replay: &mut Replay, (seq, wall, event): &(Seq, Wall, Event)) {
 
 proptest! {
     #[test]
-    fn the_log_alone_tells_the_tables_at_every_moment(deeds in prop::collection::vec(deed(), 1..80)) {
+    fn the_log_alone_tells_the_tables_at_every_moment(ops in prop::collection::vec(op(), 1..80)) {
         let (mut world, mut replay, mut read) = (World::site(), Replay::default(), 0);
         for label in LABELS {
             world.at_semaphore(label, semaphore::Input::Define(semaphore::Config { capacity: 4, ttl: None }));
         }
-        for deed in deeds {
-            play(&mut world, deed);
+        for op in ops {
+            play(&mut world, op);
             world.log[read..].iter().for_each(|entry| apply(&mut replay, entry));
             read = world.log.len();
             prop_assert_eq!(replay.differences(&Replay::of(&world.machine)), Vec::<String>::new());

@@ -27,7 +27,6 @@ pub struct Coordination {
     pub claims: BTreeMap<Ticket, WorkClaim>,
 }
 
-/// What can be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// Something of a lock.
@@ -36,7 +35,6 @@ pub enum Command {
     Semaphore(Name, semaphore::Input),
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The lock's answer.

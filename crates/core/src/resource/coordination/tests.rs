@@ -160,7 +160,7 @@ fn one_who_stands_in_line_already_is_never_thrown_out() {
     assert_waits(world.ask_lock("L", ask("a").waits(1)));
     let ticket = assert_waits(world.ask_slots("S", ask("b").weight(2).waits(2)));
     let mut world = world.define("S", 3);
-    assert_eq!(assert_waits(world.at_semaphore("S", semaphore::Input::Look { ticket })), ticket);
+    assert_eq!(assert_waits(world.at_semaphore("S", semaphore::Input::Poll { ticket })), ticket);
     cycle(&world.ask_slots("S", ask("c").waits(3)));
 }
 
@@ -284,8 +284,8 @@ impl Program {
     fn run(&mut self, world: &mut World<Coordination>) -> bool {
         let outcome = match (self.waits, self.wishes.last()) {
             _ if self.done => return false,
-            (Some((resource, ticket)), _) if resource < 3 => world.at_lock(RESOURCES[resource], lock::Input::Look { ticket }),
-            (Some((resource, ticket)), _) => world.at_semaphore(RESOURCES[resource], semaphore::Input::Look { ticket }),
+            (Some((resource, ticket)), _) if resource < 3 => world.at_lock(RESOURCES[resource], lock::Input::Poll { ticket }),
+            (Some((resource, ticket)), _) => world.at_semaphore(RESOURCES[resource], semaphore::Input::Poll { ticket }),
             (None, Some((resource, _))) if *resource < 3 => world.ask_lock(RESOURCES[*resource], ask(self.name).waits(1)),
             (None, Some((resource, weight))) => world.ask_slots(RESOURCES[*resource], ask(self.name).weight(*weight).waits(1)),
             (None, None) => Outcome::Deadlock(Vec::new()),

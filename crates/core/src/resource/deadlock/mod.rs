@@ -14,7 +14,6 @@ use crate::resource::grant::Waiters;
 /// A resource as this function sees it.
 #[derive(Debug, Clone)]
 pub struct Held<'a> {
-    /// Which one.
     pub resource: Resource,
     /// How many slots it has; one for a lock.
     pub capacity: u64,
@@ -30,7 +29,6 @@ pub struct Held<'a> {
 /// One arrow of a cycle: `party` waits for `resource`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Who waits.
     pub party: HolderId,
     /// The ticket it, or a descendant on its behalf, waits with.
     pub ticket: Ticket,
@@ -43,9 +41,7 @@ pub struct Link {
 /// A claim that waits for all that it wants at once, and stands in no line.
 #[derive(Debug, Clone)]
 pub struct ClaimWait<'a> {
-    /// Its ticket.
     pub ticket: Ticket,
-    /// Who waits.
     pub holder: &'a HolderId,
     /// Who is blocked for as long as it waits.
     pub parties: Vec<&'a HolderId>,

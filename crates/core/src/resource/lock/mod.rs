@@ -9,7 +9,7 @@
 //!
 //! Invariants: nobody waits for a free lock, unless it is reserved for a claim; `fence` never falls, and a held lock's epoch is its fence.
 
-use crate::event::{Defined, Ended, Event, Fact, Forced, Kind, Resource};
+use crate::event::{Defined, Event, Fact, Forced, Kind, Resource};
 use crate::ids::{Epoch, HolderId, Name, Ticket};
 use crate::resource::grant::{Ask, Blocked, Grant, GrantRequest, Reason, Term, WAITERS_LIMIT, Waiter, Waiters, Waiting};
 use crate::resource::work_claim::Reservation;
@@ -19,7 +19,6 @@ use crate::time::{Lease, Span};
 /// A lock with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lock {
-    /// Its name.
     pub name: Name,
     /// The defaults of its grants.
     pub config: Config,
@@ -59,7 +58,7 @@ pub enum Input {
     /// Get it, or stand in line for it.
     Acquire(Box<Ask>),
     /// Ask, as a waiter, how things stand; takes up what was offered.
-    Look {
+    Poll {
         /// The waiter's ticket.
         ticket: Ticket,
     },
@@ -70,19 +69,17 @@ pub enum Input {
     },
     /// Show a sign of life.
     Heartbeat {
-        /// Who.
         holder: HolderId,
         /// Of which grant.
         epoch: Epoch,
     },
     /// Give it back.
     Release {
-        /// Who.
         holder: HolderId,
         /// Which grant.
         epoch: Epoch,
     },
-    /// Take it away from whoever holds it.
+    /// Take it away from its holder.
     Force {
         /// Who does so.
         by: Forced,
@@ -136,19 +133,11 @@ pub enum Outcome {
     /// It is free: this very epoch gave it back before.
     AlreadyFree,
     /// The epoch is from before the fence: others have had the lock since.
-    Fenced {
-        /// The fence.
-        fence: Epoch,
-    },
+    Fenced { fence: Epoch },
     /// It was held longer than it may be.
     Lost,
     /// The grant was over and is taken away.
-    Reaped {
-        /// Whose.
-        holder: HolderId,
-        /// Why.
-        reason: Reason,
-    },
+    Reaped { holder: HolderId, reason: Reason },
     /// Nothing was over.
     Kept,
 }
@@ -166,7 +155,6 @@ impl Lock {
         }
     }
 
-    /// Decides one input.
     pub fn step(mut self, input: Input, now: &Now) -> Step<Lock, Outcome> {
         let mut buffer = EffectBuffer::new(now);
         let outcome = match input {
@@ -177,9 +165,9 @@ impl Lock {
                 Outcome::Defined
             }
             Input::Acquire(ask) => self.acquire(*ask, now, &mut buffer),
-            Input::Look { ticket } => {
+            Input::Poll { ticket } => {
                 self.settle(now, &mut buffer);
-                self.look(ticket, now)
+                self.poll(ticket, now)
             }
             Input::Leave { ticket } => {
                 let granted = matches!(&self.state, State::Held(grant) if grant.ticket == Some(ticket));
@@ -260,7 +248,7 @@ impl Lock {
             return Outcome::Spent { epoch };
         }
         if let Some(ticket) = rejoined {
-            return self.look(ticket, now);
+            return self.poll(ticket, now);
         }
         if let Term::Usual(ttl) = term {
             claim.ttl = claim.ttl.or(self.config.ttl).or(ttl);
@@ -280,7 +268,7 @@ impl Lock {
             (State::Free | State::Held(_), Some(_)) if self.waiters.len() >= WAITERS_LIMIT => Outcome::TooManyWaiters,
             (State::Free | State::Held(_), Some(standing)) => {
                 self.waiters.push(Waiter::new(claim, standing, now));
-                self.look(now.ticket, now)
+                self.poll(now.ticket, now)
             }
         }
     }
@@ -303,17 +291,15 @@ impl Lock {
     }
 
     /// How things stand for a ticket; takes up what was offered to it.
-    fn look(&mut self, ticket: Ticket, now: &Now) -> Outcome {
+    fn poll(&mut self, ticket: Ticket, now: &Now) -> Outcome {
         if let State::Held(grant) = &mut self.state
             && grant.ticket == Some(ticket)
         {
             grant.renew(now);
             return Outcome::Acquired((**grant).clone());
         }
-        match self.waiters.look(ticket, now) {
-            Some(index) => Outcome::Waiting(Waiting { ticket, place: index + 1, blocked: self.blocked(Some(index)) }),
-            None => Outcome::Gone,
-        }
+        let Some(index) = self.waiters.poll(ticket, now) else { return Outcome::Gone };
+        Outcome::Waiting(Waiting { ticket, place: index + 1, blocked: self.blocked(Some(index)) })
     }
 
     /// The grant, if this holder has it under this epoch; else the refusal. The fence is asked first, so that
@@ -347,11 +333,8 @@ impl Lock {
         let State::Held(grant) = std::mem::replace(&mut self.state, State::Free) else {
             unreachable!("only a held lock is reclaimed")
         };
-        let holder = grant.claim.holder;
-        let ended = Ended { holder: holder.clone(), epoch: grant.epoch, reason: Some(reason), forced: None, keeps: None };
-        let fact = if reason == Reason::Lapsed { Fact::OfferLapsed(ended) } else { Fact::Reclaimed(ended) };
-        self.fence = self.emit(fact, buffer);
-        holder
+        self.fence = self.emit(grant.reclaimed(reason), buffer);
+        grant.claim.holder
     }
 
     /// Ends a grant by its holder's will, or by force, which alone raises the fence.
@@ -360,8 +343,7 @@ impl Lock {
             unreachable!("only a held lock is released")
         };
         let by_force = forced.is_some();
-        let ended = Ended { holder: grant.claim.holder, epoch: grant.epoch, reason: None, forced, keeps: None };
-        let seq = self.emit(Fact::Released(ended), buffer);
+        let seq = self.emit(grant.released(forced), buffer);
         if by_force {
             self.fence = seq;
         }

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::{Defined, Ended, Event, Fact, Forced, Increased, Kind, Resource};
+use crate::event::{Defined, Event, Fact, Forced, Increased, Kind, Resource};
 use crate::ids::{Epoch, HolderId, Name, Ticket};
 use crate::resource::grant::{
     Ask, Blocked, Grant, GrantRequest, OFFER, Offer, Reason, Term, WAITERS_LIMIT, Waiter, Waiters, Waiting,
@@ -36,6 +36,8 @@ pub struct Semaphore {
     pub config: Config,
     /// Who holds how much.
     pub holders: BTreeMap<HolderId, Grant>,
+    /// How many slots are held by others whom this decision does not have to know: neither time nor a death ends their grants.
+    pub elsewhere: u32,
     /// Those who wait.
     pub waiters: Waiters,
     /// For whom slots are kept that are free. It follows from the claims that wait, and is not stored.
@@ -59,7 +61,7 @@ pub enum Input {
     /// Get slots, or more slots, or stand in line for them.
     Acquire(Box<Ask>),
     /// Ask, as a waiter, how things stand; takes up what was offered.
-    Look {
+    Poll {
         /// The waiter's ticket.
         ticket: Ticket,
     },
@@ -151,18 +153,20 @@ pub enum Outcome {
 impl Semaphore {
     /// A semaphore that nobody holds.
     pub fn new(name: Name, config: Config) -> Semaphore {
-        Semaphore { name, config, holders: BTreeMap::new(), waiters: Waiters::default(), reservation: None }
+        Semaphore { name, config, holders: BTreeMap::new(), elsewhere: 0, waiters: Waiters::default(), reservation: None }
     }
 
     /// How many slots are free.
     pub fn available(&self) -> u32 {
         let used: u64 = self.holders.values().map(|grant| u64::from(grant.claim.weight)).sum();
+        let used = used + u64::from(self.elsewhere);
         u32::try_from(u64::from(self.config.capacity).saturating_sub(used)).expect("at most the capacity, which is a u32")
     }
 
     /// How many slots are taken by grants that are not over, whether anybody has cleared those away or not.
     pub fn used(&self, now: &Now) -> u64 {
-        self.holders.values().map(|grant| u64::from(weight_left(grant, now))).sum()
+        let known: u64 = self.holders.values().map(|grant| u64::from(weight_left(grant, now))).sum();
+        known + u64::from(self.elsewhere)
     }
 
     /// How many slots somebody who asks now would find free.
@@ -180,9 +184,9 @@ impl Semaphore {
                 Outcome::Defined
             }
             Input::Acquire(ask) => self.acquire(*ask, now, &mut buffer),
-            Input::Look { ticket } => {
+            Input::Poll { ticket } => {
                 self.settle(now, &mut buffer);
-                self.look(ticket, now)
+                self.poll(ticket, now)
             }
             Input::Leave { ticket } => {
                 self.leave(ticket, now, &mut buffer);
@@ -262,7 +266,7 @@ impl Semaphore {
         let rejoined = self.waiters.rejoin(&claim, wait.as_ref(), now);
         self.settle(now, buffer);
         if let Some(ticket) = rejoined {
-            return self.look(ticket, now);
+            return self.poll(ticket, now);
         }
         if let Term::Usual(ttl) = term {
             claim.ttl = claim.ttl.or(self.config.ttl).or(ttl);
@@ -310,21 +314,19 @@ impl Semaphore {
             Some(_) if self.waiters.len() >= WAITERS_LIMIT => Outcome::TooManyWaiters,
             Some(standing) => {
                 self.waiters.push(Waiter::new(claim, standing, now));
-                self.look(now.ticket, now)
+                self.poll(now.ticket, now)
             }
         }
     }
 
     /// How things stand for a ticket; takes up what was offered to it.
-    fn look(&mut self, ticket: Ticket, now: &Now) -> Outcome {
+    fn poll(&mut self, ticket: Ticket, now: &Now) -> Outcome {
         if let Some(grant) = self.holders.values_mut().find(|grant| grant.ticket == Some(ticket)) {
             grant.renew(now);
             return Outcome::Acquired(grant.clone());
         }
-        match self.waiters.look(ticket, now) {
-            Some(index) => Outcome::Waiting(Waiting { ticket, place: index + 1, blocked: self.blocked(Some(index)) }),
-            None => Outcome::Gone,
-        }
+        let Some(index) = self.waiters.poll(ticket, now) else { return Outcome::Gone };
+        Outcome::Waiting(Waiting { ticket, place: index + 1, blocked: self.blocked(Some(index)) })
     }
 
     fn leave(&mut self, ticket: Ticket, now: &Now, buffer: &mut EffectBuffer) {
@@ -372,10 +374,8 @@ impl Semaphore {
         if let Some(weight) = grant.offer.as_ref().and_then(|offer| offer.from_weight) {
             return self.decrease(holder, weight, buffer);
         }
-        let ended = Ended { holder: holder.clone(), epoch: grant.epoch, reason: Some(reason), forced: None, keeps: None };
+        self.emit(grant.reclaimed(reason), buffer);
         self.holders.remove(holder);
-        let fact = if reason == Reason::Lapsed { Fact::OfferLapsed(ended) } else { Fact::Reclaimed(ended) };
-        self.emit(fact, buffer);
     }
 
     /// Takes an increase back that was offered and not taken up: the holder keeps what it had.
@@ -384,15 +384,13 @@ impl Semaphore {
         grant.claim.weight = weight;
         grant.offer = None;
         grant.ticket = None;
-        let epoch = grant.epoch;
-        let ended = Ended { holder: holder.clone(), epoch, reason: Some(Reason::Lapsed), forced: None, keeps: Some(weight) };
-        self.emit(Fact::OfferLapsed(ended), buffer);
+        let fact = grant.decreased(weight);
+        self.emit(fact, buffer);
     }
 
     fn end(&mut self, holder: &HolderId, forced: Option<Forced>, buffer: &mut EffectBuffer) {
         let grant = self.holders.remove(holder).expect("only a holder's slots are released");
-        let ended = Ended { holder: grant.claim.holder, epoch: grant.epoch, reason: None, forced, keeps: None };
-        self.emit(Fact::Released(ended), buffer);
+        self.emit(grant.released(forced), buffer);
     }
 
     /// Serves the line from its front until one does not fit.

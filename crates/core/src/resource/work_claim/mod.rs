@@ -78,9 +78,7 @@ pub struct Terms {
     /// The holders on whose behalf it asks: they wait for as long as it waits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ancestors: Vec<HolderId>,
-    /// The process that waits.
     pub standing: WaitingProcess,
-    /// Since when.
     pub since: Stamp,
     /// When it last tried. Only kept up for one whose place has a lease.
     pub seen: Lease,
@@ -116,7 +114,6 @@ pub enum Input {
 /// What somebody wants to take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Take {
-    /// Who.
     pub holder: HolderId,
     /// The holders on whose behalf.
     pub ancestors: Vec<HolderId>,
@@ -132,7 +129,6 @@ pub struct Take {
     pub wait: Option<(WaitingProcess, Option<Span>)>,
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// All parts are held.
@@ -163,7 +159,6 @@ pub enum Outcome {
 /// A part that is not free.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
-    /// Which one.
     pub resource: Resource,
     /// What stands in the way.
     pub blocked: Blocked,

@@ -16,7 +16,6 @@ use crate::time::{Lease, Span, Stamp};
 pub struct Reservation {
     /// The claim.
     pub ticket: Ticket,
-    /// Who waits.
     pub holder: HolderId,
     /// To work on this task.
     pub task: Option<TaskId>,

@@ -233,6 +233,11 @@ impl Reason {
         }
     }
 
+    /// Whether it is a limit of the project.
+    pub fn is_limit(&self) -> bool {
+        matches!(self, Reason::NoSlot { .. } | Reason::NoRoot { .. })
+    }
+
     /// The resource whose release may change it.
     pub fn resource(&self) -> Option<Resource> {
         match self {
@@ -272,6 +277,7 @@ pub fn admit(task: &Task, facts: &Facts<'_>, now: &Now) -> Admission {
         | State::Stopping { .. }
         | State::Awaiting { .. }
         | State::InPhases { .. }
+        | State::Landing { .. }
         | State::Review
         | State::Done(_) => {
             return Admission::Blocked(vec![Reason::NotPending(task.status())]);

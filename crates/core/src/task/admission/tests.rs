@@ -408,7 +408,7 @@ fn a_need_without_its_fact_is_a_mistake_of_the_caller() {
 
 /// A random move of strangers at one of the resources.
 #[derive(Debug, Clone)]
-enum Deed {
+enum Op {
     Ask { at: usize, who: usize, weight: u32, waits: bool, lease: bool },
     Release { at: usize, who: usize },
     Pass(i64),
@@ -419,19 +419,19 @@ const LOCKS: [&str; 3] = ["task:t-1", "section:s-1", "db"];
 const SEMAPHORES: [&str; 3] = ["gpu", "disk", "runs"];
 const PEOPLE: [&str; 4] = ["runner:m", "runner:n", "x", "y"];
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         10 => (0..6_usize, 0..4_usize, 1..4_u32, any::<bool>(), any::<bool>())
-            .prop_map(|(at, who, weight, waits, lease)| Deed::Ask { at, who, weight, waits, lease }),
-        3 => (0..6_usize, 0..4_usize).prop_map(|(at, who)| Deed::Release { at, who }),
-        2 => prop::sample::select(vec![5, 15, 20]).prop_map(Deed::Pass),
-        2 => (0..4_i32).prop_map(Deed::Die),
+            .prop_map(|(at, who, weight, waits, lease)| Op::Ask { at, who, weight, waits, lease }),
+        3 => (0..6_usize, 0..4_usize).prop_map(|(at, who)| Op::Release { at, who }),
+        2 => prop::sample::select(vec![5, 15, 20]).prop_map(Op::Pass),
+        2 => (0..4_i32).prop_map(Op::Die),
     ]
 }
 
-fn play(scene: &mut Scene, deed: &Deed) {
-    match *deed {
-        Deed::Ask { at, who, weight, waits, lease } => {
+fn play(scene: &mut Scene, op: &Op) {
+    match *op {
+        Op::Ask { at, who, weight, waits, lease } => {
             let pid = i32::try_from(who).unwrap();
             let mut wish = ask(PEOPLE[who]).bound_to(&[pid]);
             wish = if lease { wish.ttl(20) } else { wish };
@@ -444,16 +444,16 @@ fn play(scene: &mut Scene, deed: &Deed) {
                 }
             }
         }
-        Deed::Release { at, who } if at < 3 => {
+        Op::Release { at, who } if at < 3 => {
             let epoch = scene.site.holder(LOCKS[at]).map(|(_, epoch)| epoch).unwrap_or_default();
             scene.site.at_lock(LOCKS[at], Input::Release { holder: holder(PEOPLE[who]), epoch });
         }
-        Deed::Release { at, who } => {
+        Op::Release { at, who } => {
             let input = semaphore::Input::Release { holder: holder(PEOPLE[who]), epoch: None };
             scene.site.at_semaphore(SEMAPHORES[at - 3], input);
         }
-        Deed::Pass(secs) => scene.site.pass(secs),
-        Deed::Die(pid) => {
+        Op::Pass(secs) => scene.site.pass(secs),
+        Op::Die(pid) => {
             // Not for ever: the next process with this number is another one.
             scene.site.now.dead.clear();
             scene.site.kill(pid);
@@ -487,11 +487,11 @@ fn scenes() -> impl Strategy<Value = Scene> {
     let status = prop::option::weighted(0.9, prop::sample::select(Status::ALL.to_vec()));
     let dependencies = prop::collection::vec((status, any::<bool>()), 0..3);
     let foreign = prop::option::weighted(0.3, prop::sample::select(vec!["m", "n"]));
-    let deeds = prop::collection::vec(deed(), 0..25);
+    let ops = prop::collection::vec(op(), 0..25);
     let rest = prop::option::weighted(0.3, 0..60_i64);
     let roots = (0..3_usize, 0..3_u32, any::<bool>());
-    (dependencies, foreign, deeds, any::<bool>(), prop::bool::weighted(0.8), rest, roots).prop_map(
-        |(dependencies, foreign, deeds, asks, works, rest, (roots, limit, is_child))| {
+    (dependencies, foreign, ops, any::<bool>(), prop::bool::weighted(0.8), rest, roots).prop_map(
+        |(dependencies, foreign, ops, asks, works, rest, (roots, limit, is_child))| {
             let mut scene = Scene::new();
             if let Some(secs) = rest {
                 scene.task.state = State::Backoff { until: scene.site.now.lease + Span::from_secs(secs) };
@@ -506,7 +506,7 @@ fn scenes() -> impl Strategy<Value = Scene> {
             scene.foreign = foreign.map(|owner| (RunId::new("r-9").unwrap(), runner(owner)));
             scene.runner = scene.runner.filter(|_| asks);
             scene.task.spec.work = scene.task.spec.work.filter(|_| works);
-            deeds.iter().for_each(|deed| play(&mut scene, deed));
+            ops.iter().for_each(|op| play(&mut scene, op));
             scene
         },
     )

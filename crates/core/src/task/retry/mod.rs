@@ -13,27 +13,27 @@
 //! ```
 //!
 //! It is a reducer: what is known of one moment goes in, what comes next goes out. The [task](crate::task) keeps the
-//! count and the state. Invariants: never more attempts than `max_restarts`, and none once DONE was seen.
+//! count and the state. Invariants: never more attempts than `max_attempts`, and none once DONE was seen.
 
 use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::task::run::{Ending, RetryReason, Verdict};
+use crate::task::run::{RetryReason, RunEnd, Verdict};
 use crate::time::{Lease, Span};
 
-/// How a task is tried again. It is fixed when the task is handed over.
+/// How a task is tried again. It is fixed when the task is added.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Policy {
     /// How many attempts there are at most.
-    pub max_restarts: NonZeroU32,
+    #[serde(rename = "maxRestarts")]
+    pub max_attempts: NonZeroU32,
     /// How long to rest between two of them.
     pub delay: Span,
     /// How long the children may take after it is done.
     pub child_wait: Span,
-    /// What then.
     pub on_children_timeout: OnTimeout,
 }
 
@@ -43,7 +43,6 @@ pub struct Policy {
 pub enum OnTimeout {
     /// It is done, with a warning.
     Warn,
-    /// It has failed.
     Fail,
     /// They are cancelled; when they have ended, it is done.
     Kill,
@@ -73,13 +72,12 @@ pub enum Fact {
         /// What it has said.
         verdict: Option<Verdict>,
         /// How it ended, and as what that counts if it is not done.
-        ending: Ending,
+        ending: RunEnd,
         /// It was ended for another reason than its own.
         setback: Option<RetryReason>,
     },
     /// It is done, and children of it are not.
     Waiting {
-        /// How many.
         children: u32,
         /// Until when they have time; for ever once they were cancelled.
         until: Option<Lease>,
@@ -107,7 +105,6 @@ pub enum Next {
     },
     /// The children are to be cancelled, and waited for.
     KillChildren,
-    /// It has failed.
     Failed(Box<str>),
 }
 
@@ -117,27 +114,27 @@ impl Policy {
         match fact {
             Fact::Due(Marker::Done) => Next::Done { output: None },
             Fact::Due(Marker::Broken(error)) => Next::Failed(broken(&error)),
-            Fact::Due(Marker::Absent) if made >= self.max_restarts.get() => self.exhausted(made, None),
+            Fact::Due(Marker::Absent) if made >= self.max_attempts.get() => self.exhausted(made, None),
             Fact::Due(Marker::Absent) => Next::Attempt,
             // What the run has said says more than the file: it has the result.
-            Fact::Ended { verdict: Some(Verdict::Done { output }), .. } => Next::Done { output },
+            Fact::Ended { verdict: Some(Verdict::Done { output } | Verdict::NoChange { output }), .. } => Next::Done { output },
             Fact::Ended { marker: Marker::Done, .. } => Next::Done { output: None },
             Fact::Ended { marker: Marker::Broken(error), .. } => Next::Failed(broken(&error)),
             Fact::Ended { marker: Marker::Absent, verdict, ending, setback } => {
                 let setback = setback.unwrap_or(match (&verdict, &ending) {
                     (Some(_), _) => RetryReason::Failed,
-                    (None, Ending::Exited(0)) => RetryReason::NoVerdict,
-                    (None, Ending::Lost) => RetryReason::Lost,
-                    (None, Ending::NotBegun { is_shortage: true, .. }) => RetryReason::Shortage,
-                    (None, Ending::Never | Ending::NotBegun { .. }) => RetryReason::Never,
-                    (None, Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. }) => RetryReason::Failed,
+                    (None, RunEnd::Exited(0)) => RetryReason::NoVerdict,
+                    (None, RunEnd::Lost) => RetryReason::Lost,
+                    (None, RunEnd::NotBegun { is_shortage: true, .. }) => RetryReason::Shortage,
+                    (None, RunEnd::Never | RunEnd::NotBegun { .. }) => RetryReason::Never,
+                    (None, RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::NotStarted { .. }) => RetryReason::Failed,
                 });
                 // Nothing was tried by a run that never began.
                 let is_attempt = !matches!(setback, RetryReason::Never | RetryReason::Shortage);
-                if is_attempt && made >= self.max_restarts.get() {
+                if is_attempt && made >= self.max_attempts.get() {
                     let said = verdict.and_then(|verdict| match verdict {
                         Verdict::Failed { error } => Some(error),
-                        Verdict::Done { .. } | Verdict::Refused(_) => None,
+                        Verdict::Done { .. } | Verdict::NoChange { .. } | Verdict::Refused(_) | Verdict::Agent(_) => None,
                     });
                     return self.exhausted(made, Some(said.unwrap_or_else(|| setback.words(&ending))));
                 }
@@ -159,7 +156,7 @@ impl Policy {
 
     fn exhausted(&self, made: u32, last: Option<Box<str>>) -> Next {
         let last = last.map(|last| format!("; the last one: {last}")).unwrap_or_default();
-        Next::Failed(format!("not done after {made} attempts, and max_restarts is {}{last}", self.max_restarts).into())
+        Next::Failed(format!("not done after {made} attempts, and max_attempts is {}{last}", self.max_attempts).into())
     }
 }
 

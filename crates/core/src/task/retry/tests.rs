@@ -3,13 +3,13 @@ use proptest::prelude::*;
 use super::*;
 
 const POLICY: Policy = Policy {
-    max_restarts: NonZeroU32::new(3).unwrap(),
+    max_attempts: NonZeroU32::new(3).unwrap(),
     delay: Span::from_secs(1),
     child_wait: Span::from_secs(300),
     on_children_timeout: OnTimeout::Warn,
 };
 
-fn ended(ending: Ending) -> Fact {
+fn ended(ending: RunEnd) -> Fact {
     Fact::Ended { marker: Marker::Absent, verdict: None, ending, setback: None }
 }
 
@@ -30,12 +30,12 @@ fn done_is_looked_for_before_each_attempt_and_nothing_is_started_then() {
 
 #[test]
 fn the_limit_is_an_error_before_the_next_attempt() {
-    assert!(failed(&POLICY.next(3, Fact::Due(Marker::Absent), Lease(0))).contains("after 3 attempts, and max_restarts is 3"));
+    assert!(failed(&POLICY.next(3, Fact::Due(Marker::Absent), Lease(0))).contains("after 3 attempts, and max_attempts is 3"));
 }
 
 #[test]
 fn done_right_after_an_attempt_counts_whatever_its_exit_was() {
-    for ending in [Ending::Exited(0), Ending::Exited(1), Ending::Signalled(9), Ending::Lost] {
+    for ending in [RunEnd::Exited(0), RunEnd::Exited(1), RunEnd::Signalled(9), RunEnd::Lost] {
         let fact = Fact::Ended { marker: Marker::Done, verdict: None, ending, setback: Some(RetryReason::Stuck) };
         assert_eq!(POLICY.next(3, fact, Lease(0)), Next::Done { output: None });
     }
@@ -43,7 +43,7 @@ fn done_right_after_an_attempt_counts_whatever_its_exit_was() {
 
 #[test]
 fn what_the_run_said_is_the_result_and_a_failure_that_it_tells_is_not_the_end() {
-    let fact = |verdict| Fact::Ended { marker: Marker::Absent, verdict: Some(verdict), ending: Ending::Exited(1), setback: None };
+    let fact = |verdict| Fact::Ended { marker: Marker::Absent, verdict: Some(verdict), ending: RunEnd::Exited(1), setback: None };
     let done = Verdict::Done { output: Some(7.into()) };
     assert_eq!(POLICY.next(1, fact(done), Lease(0)), Next::Done { output: Some(7.into()) });
     let error = || Verdict::Failed { error: "no luck".into() };
@@ -53,21 +53,21 @@ fn what_the_run_said_is_the_result_and_a_failure_that_it_tells_is_not_the_end() 
 
 #[test]
 fn an_exit_that_says_nothing_is_no_verdict_and_counts() {
-    assert_eq!(POLICY.next(1, ended(Ending::Exited(0)), Lease(0)), Next::Restart(RetryReason::NoVerdict));
-    assert!(failed(&POLICY.next(3, ended(Ending::Exited(0)), Lease(0))).contains("without `tasks done`"));
-    assert_eq!(POLICY.next(1, ended(Ending::Lost), Lease(0)), Next::Restart(RetryReason::Lost));
+    assert_eq!(POLICY.next(1, ended(RunEnd::Exited(0)), Lease(0)), Next::Restart(RetryReason::NoVerdict));
+    assert!(failed(&POLICY.next(3, ended(RunEnd::Exited(0)), Lease(0))).contains("without `tasks done`"));
+    assert_eq!(POLICY.next(1, ended(RunEnd::Lost), Lease(0)), Next::Restart(RetryReason::Lost));
 }
 
 #[test]
 fn a_run_that_never_began_is_no_attempt() {
-    assert_eq!(POLICY.next(3, ended(Ending::Never), Lease(0)), Next::Restart(RetryReason::Never));
+    assert_eq!(POLICY.next(3, ended(RunEnd::Never), Lease(0)), Next::Restart(RetryReason::Never));
 }
 
 #[test]
 fn something_else_in_the_place_of_the_file_is_an_error_at_both_looks() {
     let broken = || Marker::Broken("it is a directory".into());
     assert!(failed(&POLICY.next(0, Fact::Due(broken()), Lease(0))).contains("it is a directory"));
-    let after = Fact::Ended { marker: broken(), verdict: None, ending: Ending::Exited(0), setback: None };
+    let after = Fact::Ended { marker: broken(), verdict: None, ending: RunEnd::Exited(0), setback: None };
     assert!(failed(&POLICY.next(1, after, Lease(0))).contains("it is a directory"));
 }
 
@@ -96,7 +96,7 @@ proptest! {
     /// The whole loop, as a person would write it down: attempts one after the other, the marker looked at on both sides.
     #[test]
     fn it_does_what_the_plain_loop_does(max in 1u32..5, ends in prop::collection::vec((0i32..3, any::<bool>()), 6)) {
-        let policy = Policy { max_restarts: NonZeroU32::new(max).unwrap(), ..POLICY };
+        let policy = Policy { max_attempts: NonZeroU32::new(max).unwrap(), ..POLICY };
         let (mut made, mut marked, mut attempts) = (0, false, 0);
         let marker = |marked| if marked { Marker::Done } else { Marker::Absent };
         let verdict = loop {
@@ -106,7 +106,7 @@ proptest! {
             }
             let (code, done) = ends[attempts];
             (attempts, made, marked) = (attempts + 1, made + 1, done);
-            let fact = Fact::Ended { marker: marker(marked), verdict: None, ending: Ending::Exited(code), setback: None };
+            let fact = Fact::Ended { marker: marker(marked), verdict: None, ending: RunEnd::Exited(code), setback: None };
             match policy.next(made, fact, Lease(0)) {
                 Next::Restart(_) => {}
                 other => break other,

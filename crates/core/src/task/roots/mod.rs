@@ -2,7 +2,7 @@
 //!
 //! A root is under way from its first run on, also while it rests between two attempts or waits for its children, and
 //! while a person works on it. One that waits for something else (a dependency, a lock, a decision) is not, so that it
-//! keeps nobody out. A pipeline is under way from its beginning on, and begins when its first phase could; it is not while a guard or a
+//! keeps nobody out. Nor is one whose work is in the merge queue. A pipeline is under way from its beginning on, and begins when its first phase could; it is not while a guard or a
 //! decision holds it up. Between two phases it keeps its place, also if the next one has to wait for a lock or for slots: what
 //! has begun is finished first, or a crowd of roots would be half done before that lock. All of that follows from the tasks, so nothing is stored here: ended roots leave with the
 //! transaction that ends them, and those that began before there was a limit count like all others.
@@ -51,6 +51,7 @@ pub fn is_under_way(task: &Task) -> bool {
         | State::Held
         | State::AwaitingDecision { .. }
         | State::InPhases { is_blocked: true }
+        | State::Landing { .. }
         | State::Review
         | State::Done(_) => false,
     };

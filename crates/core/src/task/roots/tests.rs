@@ -1,7 +1,7 @@
 use super::*;
 use crate::ids::{DecisionId, Epoch, HolderId, RunId, RunnerId, Title};
 use crate::step::Now;
-use crate::task::{After, Done, Input, Mark, Spec, Stuck};
+use crate::task::{After, Input, Mark, Spec, Stuck, TaskEnd};
 use crate::time::Lease;
 
 fn task(number: i64, priority: i32, parent: Option<i64>) -> Task {
@@ -36,12 +36,12 @@ fn every_state_keeps_a_place_or_does_not() {
         (State::Stuck { live: live.clone(), detected: at, reason: Stuck::SessionDead }, true),
         (State::Stopping { live, since: at, then }, true),
         (State::Backoff { until: Lease(9) }, true),
-        (State::Awaiting { output: None, until: Some(Lease(9)) }, true),
-        (State::Awaiting { output: None, until: None }, true),
+        (State::Awaiting { output: None, until: Some(Lease(9)), no_change: false }, true),
+        (State::Awaiting { output: None, until: None, no_change: false }, true),
         (State::Manual { holder: HolderId::new("ann").unwrap(), epoch: Epoch(7), until: None }, true),
         (State::AwaitingDecision { decision: DecisionId::from(Seq(7)) }, false),
         (State::Review, false),
-        (State::Done(Done::Cancelled), false),
+        (State::Done(TaskEnd::Cancelled), false),
     ] {
         let root = Task { state: state.clone(), ..task(1, 0, None) };
         let child = Task { state, ..task(2, 0, Some(1)) };

@@ -57,7 +57,7 @@ fn the_stored_form_is_frozen() {
         ));
     }
     let spec: Spec = serde_json::from_str(r#"{"title":"build"}"#).unwrap();
-    assert_eq!((spec.priority, spec.retries, spec.restart, spec.workspace), (0, 0, None, Workspace::None));
+    assert_eq!((spec.priority, spec.retries, spec.restart, spec.workspace), (0, 0, None, WorkspaceSpec::Checkout));
     let need = |text: &str| serde_json::from_str::<Need>(text).unwrap().name().clone();
     assert_eq!(need(r#"{"slots":{"name":"gpu","weight":2}}"#), Name::new("gpu").unwrap());
 }

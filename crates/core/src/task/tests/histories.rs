@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::model::{Deed, Naive, deed};
+use super::model::{Naive, Op, op};
 use super::table::{is_refusal, letters};
 use super::*;
 use crate::decision::About;
@@ -17,8 +17,8 @@ fn try_one(world: &mut World<Task>, choice: usize) -> Outcome {
     let epoch = world.epoch();
     match choice {
         0 => world.start(),
-        1 => world.end_last(Ending::Exited(1)),
-        2 => world.end_last(Ending::Lost),
+        1 => world.end_last(RunEnd::Exited(1)),
+        2 => world.end_last(RunEnd::Lost),
         3 => world.fall_silent(),
         4 => world.pulse(epoch, Pulse::Active),
         5 => world.say(Some(epoch), true),
@@ -33,7 +33,7 @@ fn try_one(world: &mut World<Task>, choice: usize) -> Outcome {
             world.act(Input::Settle { children: 1 })
         }
         13 => world.act(Input::Settle { children: 0 }),
-        14 => world.act(Input::Ripen),
+        14 => world.act(Input::MakeReady),
         15 => world.take(Epoch(7)),
         16 => world.act(Input::Return),
         17 => {
@@ -52,7 +52,7 @@ fn assert_step_is_sound(before: &World<Task>, after: &World<Task>, outcome: &Out
     let is_uncounted = after.log.len() > before.log.len() && gives_back(&after.log.last().unwrap().2);
     let begun = old.attempts + u32::from(matches!(outcome, Outcome::Started(_)));
     assert_eq!(new.attempts, begun - u32::from(is_uncounted));
-    let limit = if new.spec.restart.is_some() { MAX_RESTARTS - 1 } else { RETRIES };
+    let limit = if new.spec.restart.is_some() { MAX_ATTEMPTS - 1 } else { RETRIES };
     assert!(new.failures <= limit && new.recoveries <= MAX_RECOVERIES, "{new:?}");
     let is_retry =
         after.log.len() > before.log.len() && ["retried", "taken"].iter().any(|word| after.told().last() == Some(word));
@@ -71,7 +71,10 @@ fn assert_step_is_sound(before: &World<Task>, after: &World<Task>, outcome: &Out
         (Some(old), Some(new)) => assert_eq!((&old.run, old.epoch), (&new.run, new.epoch), "one run at a time"),
         (None, Some(_)) => assert!(matches!(outcome, Outcome::Started(_))),
         (Some(_), None) => assert!(
-            matches!(outcome, Outcome::Ended(_) | Outcome::Again(_) | Outcome::AwaitingDecision(_) | Outcome::Awaiting(_)),
+            matches!(
+                outcome,
+                Outcome::Ended(_) | Outcome::Again(_) | Outcome::AwaitingDecision(_) | Outcome::Awaiting(_) | Outcome::Landing
+            ),
             "{outcome:?}"
         ),
         (None, None) => {}
@@ -86,8 +89,8 @@ fn assert_step_is_sound(before: &World<Task>, after: &World<Task>, outcome: &Out
             State::AwaitingDecision { .. } => {
                 assert!(matches!(then, After::Restart | After::Escalate { .. } | After::Overtime { .. }))
             }
-            State::Awaiting { .. } => assert_ne!(then, &After::Cancel),
-            State::Done(done) => assert!(then != &After::Cancel || done == &Done::Cancelled),
+            State::Awaiting { .. } | State::Landing { .. } => assert_ne!(then, &After::Cancel),
+            State::Done(done) => assert!(then != &After::Cancel || done == &TaskEnd::Cancelled),
             State::Running(_) | State::Stuck { .. } | State::Manual { .. } | State::InPhases { .. } | State::Review => {
                 panic!("a run that is being stopped became {new:?}")
             }
@@ -128,7 +131,7 @@ fn assert_log_is_sound(world: &World<Task>) {
                 live = Some(run);
                 spawned.push(run.clone());
                 begun += 1;
-                assert!(!is_loop || begun <= MAX_RESTARTS, "{:#?}", world.log);
+                assert!(!is_loop || begun <= MAX_ATTEMPTS, "{:#?}", world.log);
             }
             TaskFact::Nudged { run, recoveries } => {
                 assert_eq!(live, Some(run));
@@ -164,7 +167,8 @@ fn assert_log_is_sound(world: &World<Task>) {
                 // What came to nothing and was not followed by another is not counted, until a retry.
                 (parked, begun) = (parked + 1, begun - 1);
             }
-            TaskFact::Awaiting { run, .. } => assert_eq!(live.take(), run.as_ref()),
+            TaskFact::Awaiting { run, .. } | TaskFact::Landing { run, .. } => assert_eq!(live.take(), run.as_ref()),
+            TaskFact::SentBack { .. } => assert_eq!(live, None),
             TaskFact::Complete { run, .. } | TaskFact::Failed { run, .. } | TaskFact::Cancelled { run } => {
                 assert_eq!(live.take(), run.as_ref());
                 cancelled = matches!(fact, TaskFact::Cancelled { .. });
@@ -211,7 +215,7 @@ fn assert_earlier_runs_are_powerless(world: &World<Task>) {
         }
         let mut later = world.clone();
         later.pass(MAX_DURATION);
-        for ending in [Ending::Exited(0), Ending::Lost, Ending::Never] {
+        for ending in [RunEnd::Exited(0), RunEnd::Lost, RunEnd::Never] {
             let end = Input::End { run: run.clone(), ending, ran: None, marker: Marker::Done, children: 0, watch: WATCH };
             assert_eq!(later.act(end), Outcome::Late);
         }
@@ -230,7 +234,7 @@ fn assert_earlier_runs_are_powerless(world: &World<Task>) {
 fn assert_deadline_is_exact(world: &World<Task>) {
     let (epoch, long) = (world.epoch(), Pulse::Idle(Span::from_secs(1_000_000)));
     let look = |world: &mut World<Task>| match &world.machine.state {
-        State::Backoff { .. } => drop(world.act(Input::Ripen)),
+        State::Backoff { .. } => drop(world.act(Input::MakeReady)),
         State::Awaiting { .. } => drop(world.act(Input::Settle { children: 1 })),
         State::Running(_) | State::Stuck { .. } | State::Stopping { .. } => drop(world.pulse(epoch, long)),
         State::Pending
@@ -238,10 +242,11 @@ fn assert_deadline_is_exact(world: &World<Task>) {
         | State::AwaitingDecision { .. }
         | State::Manual { .. }
         | State::InPhases { .. }
+        | State::Landing { .. }
         | State::Review
         | State::Done(_) => {
             drop(world.pulse(epoch, long));
-            world.act(Input::Ripen);
+            world.act(Input::MakeReady);
             world.act(Input::Settle { children: 1 });
         }
     };
@@ -292,7 +297,7 @@ fn all_orders_of_a_few_inputs_keep_the_invariants() {
     let mut world = World::task();
     for _ in 1..MAX_RECOVERIES {
         world.start();
-        world.end_last(Ending::Lost);
+        world.end_last(RunEnd::Lost);
     }
     world.start();
     assert_eq!(explore(&world, 3), CHOICES.pow(3));
@@ -303,9 +308,9 @@ fn all_orders_of_a_few_inputs_keep_the_invariants_of_a_loop() {
     assert_eq!(explore(&World::looping(), 4), CHOICES.pow(4));
     // At its last attempt but one, after a nudge.
     let mut world = World::looping();
-    for _ in 2..MAX_RESTARTS {
+    for _ in 2..MAX_ATTEMPTS {
         world.start();
-        world.end_last(Ending::Exited(0));
+        world.end_last(RunEnd::Exited(0));
         world.pass(REST);
     }
     world.start();
@@ -313,39 +318,39 @@ fn all_orders_of_a_few_inputs_keep_the_invariants_of_a_loop() {
     assert_eq!(explore(&world, 3), CHOICES.pow(3));
 }
 
-/// Does one deed in the world.
-fn play(world: &mut World<Task>, watch: Watch, epochs: &mut Vec<Epoch>, deed: &Deed) -> Option<Outcome> {
+/// Does one op in the world.
+fn play(world: &mut World<Task>, watch: Watch, epochs: &mut Vec<Epoch>, op: &Op) -> Option<Outcome> {
     // An epoch from before the first run, if there were not so many.
     let epoch = |back: usize| epochs.iter().rev().nth(back).copied().unwrap_or(Epoch(1));
     let number = |back: usize| run(world.runs().wrapping_sub(back));
     let pulse = |back: usize, pulse| Input::Heartbeat { epoch: epoch(back), pulse, watch };
-    let outcome = match deed.clone() {
-        Deed::Found(marker, children) => world.act(Input::Found { marker, children }),
-        Deed::Start => world.start(),
-        Deed::Active(back) => world.act(pulse(back, Pulse::Active)),
-        Deed::Idle(back, secs) => world.act(pulse(back, Pulse::Idle(Span::from_secs(secs)))),
-        Deed::Dead(back) => world.act(pulse(back, Pulse::SessionDead)),
-        Deed::Checkpoint(back, secs) => {
+    let outcome = match op.clone() {
+        Op::Found(marker, children) => world.act(Input::Found { marker, children }),
+        Op::Start => world.start(),
+        Op::Active(back) => world.act(pulse(back, Pulse::Active)),
+        Op::Idle(back, secs) => world.act(pulse(back, Pulse::Idle(Span::from_secs(secs)))),
+        Op::Dead(back) => world.act(pulse(back, Pulse::SessionDead)),
+        Op::Checkpoint(back, secs) => {
             world.act(Input::Checkpoint { epoch: epoch(back), output_bytes: 9, quiet: Span::from_secs(secs) })
         }
-        Deed::Overtime(back) => world.act(Input::Overtime { run: number(back), max: Span::from_secs(MAX_DURATION) }),
-        Deed::Say(back, done) => world.say(Some(epoch(back)), done),
-        Deed::SayByHand(done) => world.say(None, done),
-        Deed::Stop(0) => world.stop(After::Restart),
-        Deed::Stop(1) => world.stop(After::Overtime { max: Span::from_secs(MAX_DURATION) }),
-        Deed::Stop(2) => world.stop(After::Escalate { error: "x".into() }),
-        Deed::Stop(3) => world.fail(),
-        Deed::Stop(_) => world.stop(After::Cancel),
-        Deed::End(back, ending, marker, children) => {
+        Op::Overtime(back) => world.act(Input::Overtime { run: number(back), max: Span::from_secs(MAX_DURATION) }),
+        Op::Say(back, done) => world.say(Some(epoch(back)), done),
+        Op::SayByHand(done) => world.say(None, done),
+        Op::Stop(0) => world.stop(After::Restart),
+        Op::Stop(1) => world.stop(After::Overtime { max: Span::from_secs(MAX_DURATION) }),
+        Op::Stop(2) => world.stop(After::Escalate { error: "x".into() }),
+        Op::Stop(3) => world.fail(),
+        Op::Stop(_) => world.stop(After::Cancel),
+        Op::End(back, ending, marker, children) => {
             world.act(Input::End { run: number(back), ending, ran: None, marker, children, watch })
         }
-        Deed::Ripen => world.act(Input::Ripen),
-        Deed::Settle(children) => world.act(Input::Settle { children }),
-        Deed::Retry => world.act(Input::Retry),
-        Deed::Set(mark) => world.act(Input::Set(mark)),
-        Deed::Take(epoch) => world.take(Epoch(epoch)),
-        Deed::Return => world.act(Input::Return),
-        Deed::Pass(secs) => {
+        Op::MakeReady => world.act(Input::MakeReady),
+        Op::Settle(children) => world.act(Input::Settle { children }),
+        Op::Retry => world.act(Input::Retry),
+        Op::Set(mark) => world.act(Input::Set(mark)),
+        Op::Take(epoch) => world.take(Epoch(epoch)),
+        Op::Return => world.act(Input::Return),
+        Op::Pass(secs) => {
             world.pass(secs);
             return None;
         }
@@ -356,19 +361,19 @@ fn play(world: &mut World<Task>, watch: Watch, epochs: &mut Vec<Epoch>, deed: &D
     Some(outcome)
 }
 
-fn agree(mut world: World<Task>, mut model: Naive, deeds: &[Deed]) -> Result<(), TestCaseError> {
+fn agree(mut world: World<Task>, mut model: Naive, ops: &[Op]) -> Result<(), TestCaseError> {
     let on_exhausted = if model.escalates { OnExhausted::Escalate } else { OnExhausted::Fail };
     let (watch, mut epochs) = (Watch { on_exhausted, ..WATCH }, Vec::new());
-    for deed in deeds {
+    for op in ops {
         let before = world.clone();
-        let outcome = play(&mut world, watch, &mut epochs, deed);
+        let outcome = play(&mut world, watch, &mut epochs, op);
         if let Some(outcome) = &outcome {
             assert_step_is_sound(&before, &world, outcome);
         }
-        model.deed(deed);
+        model.op(op);
         let task = &world.machine;
-        prop_assert_eq!(letters(&task.state), model.letters(), "after {:?}", deed);
-        prop_assert_eq!((task.failures, task.recoveries), (model.failures, model.recoveries), "after {:?}", deed);
+        prop_assert_eq!(letters(&task.state), model.letters(), "after {:?}", op);
+        prop_assert_eq!((task.failures, task.recoveries), (model.failures, model.recoveries), "after {:?}", op);
         prop_assert_eq!((world.runs(), epochs.len()), (model.runs, model.runs));
         let live = task.live().map(|live| (live.epoch, live.run.clone()));
         let last = || epochs.last().copied().map(|epoch| (epoch, run(model.runs)));
@@ -391,18 +396,18 @@ fn agree(mut world: World<Task>, mut model: Naive, deeds: &[Deed]) -> Result<(),
 
 proptest! {
     #[test]
-    fn random_histories_agree_with_a_naive_task(deeds in prop::collection::vec(deed(), 1..120), escalates: bool) {
-        agree(World::task(), Naive::new(None, escalates), &deeds)?;
+    fn random_histories_agree_with_a_naive_task(ops in prop::collection::vec(op(), 1..120), escalates: bool) {
+        agree(World::task(), Naive::new(None, escalates), &ops)?;
     }
 
     #[test]
     fn random_histories_agree_with_a_naive_loop(
-        deeds in prop::collection::vec(deed(), 1..120),
+        ops in prop::collection::vec(op(), 1..120),
         on_timeout in prop::sample::select(vec![OnTimeout::Warn, OnTimeout::Fail, OnTimeout::Kill]),
         escalates: bool,
     ) {
         let mut world = World::looping();
         world.machine.spec.restart = Some(Policy { on_children_timeout: on_timeout, ..POLICY });
-        agree(world, Naive::new(Some(on_timeout), escalates), &deeds)?;
+        agree(world, Naive::new(Some(on_timeout), escalates), &ops)?;
     }
 }

@@ -23,15 +23,15 @@ fn announced(world: &World<Task>) -> Vec<Option<u32>> {
 #[test]
 fn it_is_tried_so_often_and_not_once_more() {
     let mut world = World::looping();
-    for _ in 1..MAX_RESTARTS {
+    for _ in 1..MAX_ATTEMPTS {
         world.start();
-        assert_eq!(world.end_last(Ending::Exited(0)), Outcome::Again(RetryReason::NoVerdict));
+        assert_eq!(world.end_last(RunEnd::Exited(0)), Outcome::Again(RetryReason::NoVerdict));
         world.pass(REST);
         assert_eq!(world.act(Input::Found { marker: Marker::Absent, children: 0 }), Outcome::Clear);
     }
     world.start();
-    assert_eq!(world.end_last(Ending::Exited(3)), Outcome::Ended(Status::Failed));
-    assert_eq!(world.error(), "not done after 3 attempts, and max_restarts is 3; the last one: exit status 3");
+    assert_eq!(world.end_last(RunEnd::Exited(3)), Outcome::Ended(Status::Failed));
+    assert_eq!(world.error(), "not done after 3 attempts, and max_attempts is 3; the last one: exit status 3");
     assert_eq!(announced(&world), [Some(0), Some(1), Some(2)]);
 
     world.act(Input::Retry);
@@ -43,7 +43,7 @@ fn it_is_tried_so_often_and_not_once_more() {
 fn a_run_that_never_began_is_announced_again_at_once() {
     let mut world = World::looping();
     world.start();
-    assert_eq!(world.end_last(Ending::Never), Outcome::Again(RetryReason::Never));
+    assert_eq!(world.end_last(RunEnd::Never), Outcome::Again(RetryReason::Never));
     assert_eq!(world.machine.state, State::Pending, "nothing was tried, so there is nothing to rest from");
     world.start();
     assert_eq!((announced(&world), world.machine.attempts), (vec![Some(0), Some(0)], 2));
@@ -53,7 +53,7 @@ fn a_run_that_never_began_is_announced_again_at_once() {
 fn it_rests_to_the_millisecond() {
     let mut world = World::looping();
     world.start();
-    world.end_last(Ending::Exited(1));
+    world.end_last(RunEnd::Exited(1));
     let until = world.now.lease + Span::from_secs(REST);
     assert_eq!(world.machine.next_deadline(Span::from_secs(TIMEOUT)), Some(until));
     world.now.lease = Lease(until.0 - 1);
@@ -61,11 +61,11 @@ fn it_rests_to_the_millisecond() {
     world.now.patience = Span::from_secs(15);
     assert!(!world.machine.is_due(world.now.lease));
     assert_eq!(world.start(), Outcome::NotPending(Status::Pending));
-    assert_eq!(world.act(Input::Ripen), Outcome::NotPending(Status::Pending));
+    assert_eq!(world.act(Input::MakeReady), Outcome::NotPending(Status::Pending));
     world.now.lease = until;
     assert!(world.machine.is_due(until));
     let mut ripe = world.clone();
-    assert_eq!(ripe.act(Input::Ripen), Outcome::Clear);
+    assert_eq!(ripe.act(Input::MakeReady), Outcome::Clear);
     assert_eq!((&ripe.machine.state, ripe.log.len()), (&State::Pending, world.log.len()), "that is no news");
     for mut world in [world, ripe] {
         assert!(matches!(world.start(), Outcome::Started(_)));
@@ -77,7 +77,7 @@ fn without_a_delay_the_next_attempt_follows_at_once() {
     let mut world = World::looping();
     world.machine.spec.restart = Some(Policy { delay: Span::ZERO, ..POLICY });
     world.start();
-    world.end_last(Ending::Exited(1));
+    world.end_last(RunEnd::Exited(1));
     assert_eq!((&world.machine.state, world.machine.failures), (&State::Pending, 1));
 }
 
@@ -90,7 +90,7 @@ fn done_ends_it_while_it_waits_and_while_it_rests() {
 
     let mut world = World::looping();
     world.start();
-    world.end_last(Ending::Exited(1));
+    world.end_last(RunEnd::Exited(1));
     assert_eq!(world.act(found()), Outcome::Ended(Status::Completed));
 
     let mut world = World::looping();
@@ -105,11 +105,11 @@ fn the_result_waits_with_it_for_the_children() {
     world.start();
     let epoch = world.epoch();
     world.say(Some(epoch), true);
-    assert_eq!(world.end_with(1, Ending::Exited(0), Marker::Absent, 2), Outcome::Awaiting(2));
+    assert_eq!(world.end_with(1, RunEnd::Exited(0), Marker::Absent, 2), Outcome::Awaiting(2));
     assert_eq!(world.machine.status(), Status::InProgress);
     assert_eq!(world.act(Input::Settle { children: 1 }), Outcome::Awaiting(1));
     assert_eq!(world.act(Input::Settle { children: 0 }), Outcome::Ended(Status::Completed));
-    assert_eq!(world.machine.state, State::Done(Done::Success { output: Some(json!(7)), warning: None }));
+    assert_eq!(world.machine.state, State::Done(TaskEnd::Success { output: Some(json!(7)), warning: None }));
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_warning_is_in_the_log() {
 fn only_a_loop_waits_for_its_children() {
     let mut world = World::task();
     world.start();
-    assert_eq!(world.end_with(1, Ending::Exited(0), Marker::Absent, 2), Outcome::Ended(Status::Completed));
+    assert_eq!(world.end_with(1, RunEnd::Exited(0), Marker::Absent, 2), Outcome::Ended(Status::Completed));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn what_an_earlier_attempt_says_is_fenced() {
     let mut world = World::looping();
     world.start();
     let first = world.epoch();
-    world.end_last(Ending::Exited(1));
+    world.end_last(RunEnd::Exited(1));
     assert_eq!(world.say(Some(first), true), Outcome::Fenced(None), "while it rests");
     world.pass(REST);
     world.start();
@@ -168,12 +168,12 @@ fn what_an_earlier_attempt_says_is_fenced() {
 #[test]
 fn each_way_to_end_has_its_word() {
     for (said, ending, word) in [
-        (false, Ending::Exited(0), RetryReason::NoVerdict),
-        (true, Ending::Exited(0), RetryReason::Failed),
-        (false, Ending::Exited(1), RetryReason::Failed),
-        (false, Ending::Signalled(9), RetryReason::Failed),
-        (false, Ending::Lost, RetryReason::Lost),
-        (false, Ending::Never, RetryReason::Never),
+        (false, RunEnd::Exited(0), RetryReason::NoVerdict),
+        (true, RunEnd::Exited(0), RetryReason::Failed),
+        (false, RunEnd::Exited(1), RetryReason::Failed),
+        (false, RunEnd::Signalled(9), RetryReason::Failed),
+        (false, RunEnd::Lost, RetryReason::Lost),
+        (false, RunEnd::Never, RetryReason::Never),
     ] {
         let mut world = World::looping();
         world.start();
@@ -189,14 +189,14 @@ fn each_way_to_end_has_its_word() {
     world.start();
     world.pass(MAX_DURATION);
     world.overtime();
-    assert_eq!(world.end_last(Ending::Signalled(15)), Outcome::Again(RetryReason::Overtime));
+    assert_eq!(world.end_last(RunEnd::Signalled(15)), Outcome::Again(RetryReason::Overtime));
 }
 
 #[test]
 fn who_has_worked_on_it_by_hand_gives_back_all_attempts() {
     let mut world = World::looping();
     world.start();
-    world.end_last(Ending::Exited(1));
+    world.end_last(RunEnd::Exited(1));
     assert_eq!(world.take(Epoch(7)), Outcome::Taken);
     assert_eq!(world.start(), Outcome::NotPending(Status::InProgress));
     assert_eq!(world.act(Input::Return), Outcome::Returned);

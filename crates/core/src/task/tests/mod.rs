@@ -7,9 +7,10 @@ use crate::step::Effect;
 use crate::task::retry::{OnTimeout, Policy};
 use crate::test_world::World;
 
+mod escalation;
 mod frozen;
 mod histories;
-mod ladder;
+mod landing;
 mod loops;
 mod model;
 mod table;
@@ -21,7 +22,7 @@ pub(super) const MAX_RECOVERIES: u32 = 2;
 /// How many retries the task has here.
 pub(super) const RETRIES: u32 = 1;
 /// How many attempts a loop has here.
-pub(super) const MAX_RESTARTS: u32 = 3;
+pub(super) const MAX_ATTEMPTS: u32 = 3;
 /// How long a loop rests, and how long its children have time, in seconds: longer than the time-out above.
 pub(super) const REST: i64 = 90;
 /// How long a run may take here, in seconds.
@@ -31,7 +32,7 @@ pub(super) const WATCH: Watch =
     Watch { timeout: Span::from_secs(TIMEOUT), max_recoveries: MAX_RECOVERIES, on_exhausted: OnExhausted::Escalate };
 
 pub(crate) const POLICY: Policy = Policy {
-    max_restarts: NonZeroU32::new(MAX_RESTARTS).unwrap(),
+    max_attempts: NonZeroU32::new(MAX_ATTEMPTS).unwrap(),
     delay: Span::from_secs(REST),
     child_wait: Span::from_secs(REST),
     on_children_timeout: OnTimeout::Kill,
@@ -42,8 +43,8 @@ pub(crate) fn spec(title: &str) -> Spec {
 }
 
 /// A session that could not begin, because the machine lacked something or for another reason.
-pub(super) fn not_begun(is_shortage: bool) -> Ending {
-    Ending::NotBegun { error: "no room".into(), is_shortage }
+pub(super) fn not_begun(is_shortage: bool) -> RunEnd {
+    RunEnd::NotBegun { error: "no room".into(), is_shortage }
 }
 
 pub(super) fn run(number: usize) -> RunId {
@@ -104,17 +105,17 @@ impl World<Task> {
         self.stop(After::Fail { error: "too long".into() })
     }
 
-    pub(super) fn end(&mut self, number: usize, ending: Ending) -> Outcome {
+    pub(super) fn end(&mut self, number: usize, ending: RunEnd) -> Outcome {
         self.end_with(number, ending, Marker::Absent, 0)
     }
 
-    pub(super) fn end_with(&mut self, number: usize, ending: Ending, marker: Marker, children: u32) -> Outcome {
+    pub(super) fn end_with(&mut self, number: usize, ending: RunEnd, marker: Marker, children: u32) -> Outcome {
         self.act(Input::End { run: run(number), ending, ran: None, marker, children, watch: WATCH })
     }
 
     /// The last run ends, and has left DONE behind.
     pub(super) fn end_done(&mut self, children: u32) -> Outcome {
-        self.end_with(self.runs(), Ending::Exited(0), Marker::Done, children)
+        self.end_with(self.runs(), RunEnd::Exited(0), Marker::Done, children)
     }
 
     /// The last run shows no sign of life for as long as is too long.
@@ -134,19 +135,19 @@ impl World<Task> {
     }
 
     /// The last run ends by itself, after it has run for so long.
-    pub(super) fn end_after(&mut self, ending: Ending, secs: i64) -> Outcome {
+    pub(super) fn end_after(&mut self, ending: RunEnd, secs: i64) -> Outcome {
         let (run, ran) = (run(self.runs()), Some(Span::from_secs(secs)));
         self.act(Input::End { run, ending, ran, marker: Marker::Absent, children: 0, watch: WATCH })
     }
 
     /// The last run ends.
-    pub(super) fn end_last(&mut self, ending: Ending) -> Outcome {
+    pub(super) fn end_last(&mut self, ending: RunEnd) -> Outcome {
         self.end(self.runs(), ending)
     }
 
     pub(super) fn error(&self) -> &str {
         match &self.machine.state {
-            State::Done(Done::Failed { error }) => error,
+            State::Done(TaskEnd::Failed { error }) => error,
             other => panic!("it has not failed but is {other:?}"),
         }
     }
@@ -202,7 +203,7 @@ fn a_stuck_run_that_speaks_is_watched_again() {
     assert_eq!(world.say(Some(epoch), true), Outcome::Noted);
     assert_eq!(world.told(), ["added", "started", "stuck", "recovered"]);
     assert_eq!(world.machine.next_deadline(Span::from_secs(TIMEOUT)), Some(world.now.lease + Span::from_secs(TIMEOUT)));
-    assert_eq!(world.end_last(Ending::Lost), Outcome::Ended(Status::Completed), "what the run has said counts");
+    assert_eq!(world.end_last(RunEnd::Lost), Outcome::Ended(Status::Completed), "what the run has said counts");
 }
 
 #[test]
@@ -215,7 +216,7 @@ fn a_wish_that_says_more_replaces_one_that_says_less() {
         wishes.iter().for_each(|wish| assert_eq!(world.stop(wish.clone()), Outcome::Stopping));
         assert_eq!(world.entry.len(), 2, "one spawn and one kill: {:?}", world.entry);
         world.say(Some(epoch), true);
-        world.end_last(Ending::Signalled(15))
+        world.end_last(RunEnd::Signalled(15))
     };
     assert_eq!(then(&[After::Restart]), Outcome::Ended(Status::Completed));
     assert_eq!(then(&[After::Overtime { max: Span::ZERO }]), Outcome::Ended(Status::Completed));
@@ -232,16 +233,16 @@ fn a_restart_is_a_recovery_and_recoveries_are_bounded() {
     for _ in 0..MAX_RECOVERIES {
         world.start();
         world.stop(After::Restart);
-        assert_eq!(world.end_last(Ending::Signalled(9)), Outcome::Again(RetryReason::Stuck));
+        assert_eq!(world.end_last(RunEnd::Signalled(9)), Outcome::Again(RetryReason::Stuck));
     }
     world.start();
     world.stop(After::Restart);
     let mut strict = world.clone();
-    assert!(matches!(world.end_last(Ending::Signalled(9)), Outcome::AwaitingDecision(_)));
+    assert!(matches!(world.end_last(RunEnd::Signalled(9)), Outcome::AwaitingDecision(_)));
 
     let watch = Watch { on_exhausted: OnExhausted::Fail, ..WATCH };
     let run = run(strict.runs());
-    let end = Input::End { run, ending: Ending::Signalled(9), ran: None, marker: Marker::Absent, children: 0, watch };
+    let end = Input::End { run, ending: RunEnd::Signalled(9), ran: None, marker: Marker::Absent, children: 0, watch };
     assert_eq!(strict.act(end), Outcome::Ended(Status::Failed));
     assert_eq!(strict.error(), "it had to be restarted; recoveries before that: 2");
 
@@ -249,17 +250,17 @@ fn a_restart_is_a_recovery_and_recoveries_are_bounded() {
         assert_eq!(world.act(Input::Retry), Outcome::Clear);
         world.start();
         let again = Outcome::Again(RetryReason::Lost);
-        assert_eq!(world.end_last(Ending::Lost), again, "a retry by a person gives all of them back");
+        assert_eq!(world.end_last(RunEnd::Lost), again, "a retry by a person gives all of them back");
     }
 }
 
 #[test]
 fn the_error_is_what_the_run_said_or_else_how_it_ended() {
     for (said, ending, error) in [
-        (true, Ending::Exited(3), "bad"),
-        (false, Ending::Exited(3), "exit status 3"),
-        (false, Ending::Signalled(9), "killed by signal 9"),
-        (false, Ending::NotStarted { error: "no such shell".into() }, "no such shell"),
+        (true, RunEnd::Exited(3), "bad"),
+        (false, RunEnd::Exited(3), "exit status 3"),
+        (false, RunEnd::Signalled(9), "killed by signal 9"),
+        (false, RunEnd::NotStarted { error: "no such shell".into() }, "no such shell"),
     ] {
         let mut world = World::task();
         world.machine.spec.retries = 0;
@@ -279,7 +280,7 @@ fn what_a_failed_run_said_is_in_the_log_though_another_follows() {
     world.start();
     let epoch = world.epoch();
     world.say(Some(epoch), false);
-    assert_eq!(world.end_last(Ending::Exited(0)), Outcome::Again(RetryReason::Failed));
+    assert_eq!(world.end_last(RunEnd::Exited(0)), Outcome::Again(RetryReason::Failed));
     let (_, _, last) = world.log.last().unwrap();
     let data = r#"{"ending":{"exited":0},"error":"bad","failures":1,"recoveries":0,"run":"r-1","why":"failed"}"#;
     assert_eq!((last.kind(), &*last.data()), ("task:restarting", data));

@@ -6,7 +6,7 @@ use super::*;
 
 /// What happens in a random history. A run is named by how many runs ago it began: 0 is the last one.
 #[derive(Debug, Clone)]
-pub(super) enum Deed {
+pub(super) enum Op {
     Found(Marker, u32),
     Start,
     Active(usize),
@@ -17,8 +17,8 @@ pub(super) enum Deed {
     Say(usize, bool),
     SayByHand(bool),
     Stop(u8),
-    End(usize, Ending, Marker, u32),
-    Ripen,
+    End(usize, RunEnd, Marker, u32),
+    MakeReady,
     Settle(u32),
     Retry,
     Set(Mark),
@@ -27,39 +27,39 @@ pub(super) enum Deed {
     Pass(i64),
 }
 
-pub(super) fn deed() -> impl Strategy<Value = Deed> {
+pub(super) fn op() -> impl Strategy<Value = Op> {
     let back = || prop_oneof![6 => Just(0_usize), 1 => 1..3_usize];
     let secs = || prop::sample::select(vec![1, 30, 59, 60, 90]);
     let marker = || prop_oneof![8 => Just(Marker::Absent), 2 => Just(Marker::Done), 1 => Just(Marker::Broken("?".into()))];
     let ending = prop_oneof![
-        3 => Just(Ending::Exited(0)),
-        3 => Just(Ending::Exited(1)),
-        1 => Just(Ending::Signalled(9)),
-        1 => Just(Ending::NotStarted { error: "no shell".into() }),
-        3 => Just(Ending::Lost),
-        1 => Just(Ending::Never),
+        3 => Just(RunEnd::Exited(0)),
+        3 => Just(RunEnd::Exited(1)),
+        1 => Just(RunEnd::Signalled(9)),
+        1 => Just(RunEnd::NotStarted { error: "no shell".into() }),
+        3 => Just(RunEnd::Lost),
+        1 => Just(RunEnd::Never),
         1 => Just(not_begun(true)),
         2 => Just(not_begun(false)),
     ];
     prop_oneof![
-        2 => (marker(), 0..3_u32).prop_map(|(marker, children)| Deed::Found(marker, children)),
-        10 => Just(Deed::Start),
-        2 => back().prop_map(Deed::Active),
-        6 => (back(), secs()).prop_map(|(back, secs)| Deed::Idle(back, secs)),
-        1 => back().prop_map(Deed::Dead),
-        1 => (back(), secs()).prop_map(|(back, secs)| Deed::Checkpoint(back, secs)),
-        1 => back().prop_map(Deed::Overtime),
-        2 => (back(), any::<bool>()).prop_map(|(back, done)| Deed::Say(back, done)),
-        1 => any::<bool>().prop_map(Deed::SayByHand),
-        2 => (0..5_u8).prop_map(Deed::Stop),
-        8 => (back(), ending, marker(), 0..3_u32).prop_map(|(back, ending, marker, children)| Deed::End(back, ending, marker, children)),
-        1 => Just(Deed::Ripen),
-        2 => (0..2_u32).prop_map(Deed::Settle),
-        3 => Just(Deed::Retry),
-        1 => prop::sample::select(vec![Mark::Skipped, Mark::Review]).prop_map(Deed::Set),
-        1 => (1..3_i64).prop_map(Deed::Take),
-        2 => Just(Deed::Return),
-        6 => secs().prop_map(Deed::Pass),
+        2 => (marker(), 0..3_u32).prop_map(|(marker, children)| Op::Found(marker, children)),
+        10 => Just(Op::Start),
+        2 => back().prop_map(Op::Active),
+        6 => (back(), secs()).prop_map(|(back, secs)| Op::Idle(back, secs)),
+        1 => back().prop_map(Op::Dead),
+        1 => (back(), secs()).prop_map(|(back, secs)| Op::Checkpoint(back, secs)),
+        1 => back().prop_map(Op::Overtime),
+        2 => (back(), any::<bool>()).prop_map(|(back, done)| Op::Say(back, done)),
+        1 => any::<bool>().prop_map(Op::SayByHand),
+        2 => (0..5_u8).prop_map(Op::Stop),
+        8 => (back(), ending, marker(), 0..3_u32).prop_map(|(back, ending, marker, children)| Op::End(back, ending, marker, children)),
+        1 => Just(Op::MakeReady),
+        2 => (0..2_u32).prop_map(Op::Settle),
+        3 => Just(Op::Retry),
+        1 => prop::sample::select(vec![Mark::Skipped, Mark::Review]).prop_map(Op::Set),
+        1 => (1..3_i64).prop_map(Op::Take),
+        2 => Just(Op::Return),
+        6 => secs().prop_map(Op::Pass),
     ]
 }
 
@@ -153,7 +153,7 @@ impl Naive {
         }
     }
 
-    fn end(&mut self, ending: &Ending, marker: &Marker, children: u32) {
+    fn end(&mut self, ending: &RunEnd, marker: &Marker, children: u32) {
         let attempt = self.live.take().unwrap();
         self.word = "pending";
         if attempt.wish == Some(4) {
@@ -165,12 +165,12 @@ impl Naive {
         }
     }
 
-    fn end_of_task(&mut self, attempt: &Attempt, ending: &Ending) {
+    fn end_of_task(&mut self, attempt: &Attempt, ending: &RunEnd) {
         let is_silent = attempt.said.is_none();
-        let is_good = is_silent && attempt.wish.is_none() && *ending == Ending::Exited(0);
+        let is_good = is_silent && attempt.wish.is_none() && *ending == RunEnd::Exited(0);
         let may_follow = is_silent && attempt.wish.is_none_or(|wish| wish < 2);
-        let is_nothing = [Ending::Never, not_begun(true)].contains(ending) && may_follow;
-        let is_lost = attempt.wish == Some(0) || attempt.wish.is_none() && is_silent && *ending == Ending::Lost;
+        let is_nothing = [RunEnd::Never, not_begun(true)].contains(ending) && may_follow;
+        let is_lost = attempt.wish == Some(0) || attempt.wish.is_none() && is_silent && *ending == RunEnd::Lost;
         match () {
             () if attempt.said == Some(true) || is_good => self.word = "completed",
             () if attempt.wish == Some(3) => self.word = "failed",
@@ -184,8 +184,8 @@ impl Naive {
         }
     }
 
-    fn end_of_loop(&mut self, attempt: &Attempt, ending: &Ending, marker: &Marker, children: u32) {
-        let is_nothing = [Ending::Never, not_begun(true)].contains(ending) && attempt.said.is_none();
+    fn end_of_loop(&mut self, attempt: &Attempt, ending: &RunEnd, marker: &Marker, children: u32) {
+        let is_nothing = [RunEnd::Never, not_begun(true)].contains(ending) && attempt.said.is_none();
         let is_stuck = attempt.wish == Some(0) && !ending.is_not_begun();
         match () {
             () if attempt.said == Some(true) || *marker == Marker::Done => self.done(children),
@@ -194,7 +194,7 @@ impl Naive {
             () if *marker != Marker::Absent => self.word = "failed",
             () if is_nothing => {}
             () if *ending == not_begun(false) && attempt.said.is_none() => self.rest_or_give_up(),
-            () if self.failures + 1 == MAX_RESTARTS => self.word = "failed",
+            () if self.failures + 1 == MAX_ATTEMPTS => self.word = "failed",
             () if is_stuck && !self.has_help() => self.give_up(),
             () => {
                 self.recoveries += u32::from(is_stuck);
@@ -240,20 +240,20 @@ impl Naive {
         }
     }
 
-    pub(super) fn deed(&mut self, deed: &Deed) {
+    pub(super) fn op(&mut self, op: &Op) {
         let time = self.time;
         let is_rested = self.word == "resting" && time >= self.until;
-        match deed {
-            Deed::Found(marker, children) => self.found(marker, *children),
-            Deed::Start => {
+        match op {
+            Op::Found(marker, children) => self.found(marker, *children),
+            Op::Start => {
                 if self.live.is_none() && (self.word == "pending" || is_rested) {
                     (self.word, self.runs) = ("pending", self.runs + 1);
                     self.live = Some(Attempt { began: time, heard: time, ..Attempt::default() });
                 }
             }
-            Deed::Ripen if is_rested => self.word = "pending",
-            Deed::Ripen => {}
-            Deed::Active(back) => {
+            Op::MakeReady if is_rested => self.word = "pending",
+            Op::MakeReady => {}
+            Op::Active(back) => {
                 if let Some(attempt) = self.at(*back) {
                     let was_stuck = attempt.stuck.is_some() && attempt.wish.is_none();
                     (attempt.heard, attempt.stuck, attempt.is_dead) = (time, None, false);
@@ -262,27 +262,27 @@ impl Naive {
                     }
                 }
             }
-            Deed::Idle(back, secs) => {
+            Op::Idle(back, secs) => {
                 if self.at(*back).is_some() {
                     self.silent(*secs);
                 }
             }
-            Deed::Dead(back) => {
+            Op::Dead(back) => {
                 if let Some(attempt) = self.at(*back).filter(|attempt| attempt.wish.is_none() && attempt.stuck.is_none()) {
                     (attempt.stuck, attempt.is_dead) = (Some(time), true);
                 }
             }
-            Deed::Checkpoint(back, quiet) => {
+            Op::Checkpoint(back, quiet) => {
                 if let Some(attempt) = self.at(*back) {
                     attempt.heard = attempt.heard.max(time - quiet);
                 }
             }
-            Deed::Overtime(back) => {
+            Op::Overtime(back) => {
                 if let Some(attempt) = self.at(*back).filter(|attempt| time - attempt.began >= MAX_DURATION) {
                     attempt.wish = attempt.wish.or(Some(1));
                 }
             }
-            Deed::Say(back, done) => {
+            Op::Say(back, done) => {
                 if let Some(attempt) = self.at(*back) {
                     let was_stuck = attempt.stuck.is_some() && attempt.wish.is_none();
                     (attempt.heard, attempt.stuck, attempt.is_dead, attempt.said) = (time, None, false, Some(*done));
@@ -291,12 +291,12 @@ impl Naive {
                     }
                 }
             }
-            Deed::SayByHand(done) => {
+            Op::SayByHand(done) => {
                 if self.live.is_none() && !self.is_over() {
                     self.word = if *done { "completed" } else { "failed" };
                 }
             }
-            Deed::Stop(wish) => {
+            Op::Stop(wish) => {
                 let is_over = self.is_over();
                 match &mut self.live {
                     Some(attempt) => attempt.wish = attempt.wish.max(Some(*wish)),
@@ -304,23 +304,23 @@ impl Naive {
                     None => self.word = if *wish == 3 { "failed" } else { "cancelled" },
                 }
             }
-            Deed::End(back, ending, marker, children) => {
+            Op::End(back, ending, marker, children) => {
                 if self.at(*back).is_some() {
                     self.end(ending, marker, *children);
                 }
             }
-            Deed::Settle(children) => self.settle(*children),
-            Deed::Retry => {
+            Op::Settle(children) => self.settle(*children),
+            Op::Retry => {
                 if self.live.is_none() && (self.is_over() || ["parked", "review"].contains(&self.word)) {
                     (self.word, self.failures, self.recoveries) = ("pending", 0, 0);
                 }
             }
-            Deed::Set(mark) => {
+            Op::Set(mark) => {
                 if self.is_free() {
                     self.word = if *mark == Mark::Skipped { "skipped" } else { "review" };
                 }
             }
-            Deed::Take(grant) => {
+            Op::Take(grant) => {
                 if self.is_free() {
                     if self.word != "by hand" || self.grant != *grant {
                         (self.failures, self.recoveries) = (0, 0);
@@ -328,12 +328,12 @@ impl Naive {
                     (self.word, self.grant) = ("by hand", *grant);
                 }
             }
-            Deed::Return => {
+            Op::Return => {
                 if self.live.is_none() && self.word == "by hand" {
                     self.word = "pending";
                 }
             }
-            Deed::Pass(secs) => self.time += secs,
+            Op::Pass(secs) => self.time += secs,
         }
     }
 

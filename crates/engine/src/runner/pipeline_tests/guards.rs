@@ -12,7 +12,7 @@ fn a_guard_about_the_store_is_judged_inside_of_the_transaction() {
     stage.pipeline("p-1", behind("l"));
     let mut actor = stage.runner("m", options());
     stage.play(&mut actor);
-    assert_eq!(actor.did(), ["begin", "judge", "claim", "spawn p-1.1"]);
+    assert_eq!(actor.did(), ["begin", "check guards", "claim", "spawn p-1.1"]);
 
     // The lock is taken after the runner has looked, and before it asks.
     let mut stage = Stage::new();
@@ -20,12 +20,12 @@ fn a_guard_about_the_store_is_judged_inside_of_the_transaction() {
     let mut actor = stage.runner("m", options());
     let mut epoch = None;
     stage.play_with(&mut actor, |stage, requests| {
-        let is_judge = |request: &Request| matches!(request, Request::Pipeline(PipelineRequest::Judge(_)));
-        if requests.iter().any(is_judge) && epoch.is_none() {
+        let is_guard_check = |request: &Request| matches!(request, Request::Pipeline(PipelineRequest::CheckGuards(_)));
+        if requests.iter().any(is_guard_check) && epoch.is_none() {
             epoch = Some(stage.lock("l", "ann"));
         }
     });
-    assert_eq!(actor.did(), ["begin", "judge"]);
+    assert_eq!(actor.did(), ["begin", "check guards"]);
     let State::Blocked { when: When::Pre, reason: Reason::Guard { part, .. }, .. } = stage.at("p-1").state else {
         panic!("{}", stage.stands("p-1"))
     };
@@ -92,15 +92,15 @@ fn one_runner_at_a_time_asks_the_world_outside_and_another_takes_over_when_it_is
     };
     gathered(&mut first, found(false));
     stage.play(&mut first);
-    assert_eq!((first.did(), stage.stands("p-1")), (vec!["judge".to_owned()], "blocked one".into()));
-    // The answer is good for a while, and then one of them asks again.
-    let slept = stage.sleep(&mut second);
+    assert_eq!((first.did(), stage.stands("p-1")), (vec!["check guards".to_owned()], "blocked one".into()));
+    // The answer is good for a while, and then the one that has duty asks again.
+    let slept = stage.sleep(&mut first);
     assert_eq!(Span::from_ms(slept), Span::from_secs(30));
-    assert_eq!(second.did(), ["examine", "gather p-1"]);
-    stage.play(&mut first);
-    assert_eq!(first.did(), Vec::<String>::new());
+    assert_eq!(first.did(), ["examine", "gather p-1"]);
+    stage.play(&mut second);
+    assert_eq!(second.did(), Vec::<String>::new());
     // It dies before it has an answer.
-    stage.kill(second);
+    stage.kill(first);
     let mut third = stage.runner("o", options());
     stage.play(&mut third);
     assert_eq!(third.did(), ["examine", "retire", "gather p-1"]);
@@ -120,7 +120,7 @@ fn an_answer_that_is_good_for_no_time_is_not_asked_for_without_a_pause() {
     let Some(RunnerAction::CheckGuards(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
     actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::new(found(false))), stage.now());
     assert_eq!(stage.sleep(&mut actor), 1_000);
-    assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "judge", "examine", "gather p-1"]);
+    assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "check guards", "examine", "gather p-1"]);
 }
 
 #[test]
@@ -222,8 +222,8 @@ fn a_look_that_nobody_waits_for_is_ended() {
         assert!(!actor.did().iter().any(|what| what.starts_with("stop")), "it was told once");
         actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::default()), stage.now());
         stage.play(&mut actor);
-        assert_eq!(actor.did(), ["judge"]);
-        assert!(stage.rows().pipelines.get("p-1").is_none_or(|row| row.looker.is_none()));
+        assert_eq!(actor.did(), ["check guards"]);
+        assert!(stage.rows().pipelines.get("p-1").is_none_or(|row| row.checker.is_none()));
     }
 }
 
@@ -252,7 +252,7 @@ fn what_was_not_found_out_because_nobody_waited_says_nothing() {
     stage.play(&mut actor);
     assert_eq!(
         (actor.did(), stage.stands("p-1")),
-        (["judge", "examine", "gather p-1"].map(str::to_owned).into(), "checking one".into())
+        (["check guards", "examine", "gather p-1"].map(str::to_owned).into(), "checking one".into())
     );
 }
 
@@ -316,8 +316,8 @@ fn count(stage: &mut Stage, word: &str) -> usize {
     stage.rows().pipelines.values().filter(|one| one.word() == word).count()
 }
 
-fn judged(actor: &mut Actor) -> usize {
-    actor.did().iter().filter(|word| *word == "judge").count()
+fn checked(actor: &mut Actor) -> usize {
+    actor.did().iter().filter(|word| *word == "check guards").count()
 }
 
 #[test]
@@ -330,20 +330,20 @@ fn whoever_is_held_up_hears_of_what_could_let_it_go_on_however_many_others_are()
     let sections = vec![SectionId::new("s").unwrap()];
     let mut actor = stage.runner("n", Options { sections, ..options() });
     stage.play(&mut actor);
-    assert_eq!(judged(&mut actor), 0);
+    assert_eq!(checked(&mut actor), 0);
     stage.unlock("b", "bob", second);
     stage.play(&mut actor);
     assert_eq!((count(&mut stage, "blocked"), count(&mut stage, "running")), (105, 105));
-    assert_eq!(judged(&mut actor), 105, "nobody else is looked at");
+    assert_eq!(checked(&mut actor), 105, "nobody else is looked at");
     let other = stage.lock("other", "ann");
     stage.unlock("other", "ann", other);
     stage.play(&mut actor);
-    assert_eq!(judged(&mut actor), 0);
+    assert_eq!(checked(&mut actor), 0);
     // Nobody was there to hear of it.
     stage.unlock("a", "ann", first);
     let mut actor = stage.runner("o", options());
     stage.play(&mut actor);
-    assert_eq!((count(&mut stage, "running"), judged(&mut actor)), (210, 105));
+    assert_eq!((count(&mut stage, "running"), checked(&mut actor)), (210, 105));
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn what_the_dead_hold_is_taken_from_them_for_all_who_wait_for_it() {
     actor.dispatcher.on(RunnerInput::Died(process), stage.now());
     stage.play(&mut actor);
     assert_eq!((count(&mut stage, "running"), count(&mut stage, "blocked")), (105, 105));
-    assert_eq!(judged(&mut actor), 105);
+    assert_eq!(checked(&mut actor), 105);
     assert_eq!(stage.everything().coordination.locks[&name("a")].state, lock::State::Free);
 }
 
@@ -423,7 +423,7 @@ fn what_happens_while_the_world_is_asked_is_not_overlooked() {
     };
     answer(&mut stage, &mut actor, false);
     assert_eq!(stage.stands("p-1"), "blocked one");
-    assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "judge"]);
+    assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "check guards"]);
     // Not before the answer has been good for a moment.
     stage.unlock("l", "ann", epoch);
     assert_eq!(stage.sleep(&mut actor), 1_000);
@@ -439,7 +439,7 @@ fn what_happens_while_the_world_is_asked_is_not_overlooked() {
     assert_eq!(actor.did(), Vec::<String>::new(), "it is at it");
     answer(&mut stage, &mut actor, false);
     stage.sleep(&mut actor);
-    assert_eq!(actor.did(), ["judge", "examine", "examine", "gather p-1"], "the answer is older than what has happened");
+    assert_eq!(actor.did(), ["check guards", "examine", "examine", "gather p-1"], "the answer is older than what has happened");
     answer(&mut stage, &mut actor, true);
     assert_eq!(spawned(&mut actor), ["p-1.1"]);
 }

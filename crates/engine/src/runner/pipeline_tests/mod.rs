@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use banksman_core::backlog::{Edge, Ended};
+use banksman_core::backlog::{Edge, RunEndRecord};
 use banksman_core::decision::About;
 use banksman_core::guard::{Condition, FileInfo, Guard, GuardAction, GuardInputs};
-use banksman_core::pipeline::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Push, Text};
+use banksman_core::pipeline::plan::{Action, After, Context, OnFail, Phase, Plan, Push, RunCommand, Text};
 use banksman_core::pipeline::strategy::{Approach, Fallback};
 use banksman_core::pipeline::{Outcome, Pipeline, Reason, State, When};
 use banksman_core::queue::{self, Input};
@@ -20,13 +20,13 @@ use serde_json::{Value, json};
 
 use super::stage::{Actor, Stage, TIMEOUT, exited, options, task};
 use super::{Activity, Options, Vitals};
-use crate::decisions::DecisionRequest;
-use crate::manual::Taking;
-use crate::pipelines::{PipelineOutcome, PipelineRequest, Start};
-use crate::queues::QueueRequest;
+use crate::calls::decisions::DecisionRequest;
+use crate::calls::manual::Taking;
+use crate::calls::pipelines::{PipelineOutcome, PipelineRequest, Start};
+use crate::calls::queues::QueueRequest;
+use crate::calls::runs::RunRequest;
+use crate::calls::tasks::{Edit, TaskOutcome, TaskRequest};
 use crate::request::{Reply, Request, Seen};
-use crate::runs::RunRequest;
-use crate::tasks::{Edit, TaskOutcome, TaskRequest};
 use crate::{RunnerAction, RunnerInput};
 
 mod guards;
@@ -37,7 +37,7 @@ fn name(text: &str) -> Name {
 }
 
 fn phase(text: &str) -> Phase {
-    Phase::new(name(text), Action::Do(Deed::Run("true".into())))
+    Phase::new(name(text), Action::Do(RunCommand::Run("true".into())))
 }
 
 fn two() -> Vec<Phase> {
@@ -74,7 +74,7 @@ impl Stage {
     }
 
     fn pipeline_after(&mut self, id: &str, phases: Vec<Phase>, vars: Value, depends_on: &[&str]) {
-        let plan = Plan { runbook: "book".into(), name: name("way"), vars: BTreeMap::new(), phases };
+        let plan = Plan { runbook: "book".into(), name: name("way"), vars: BTreeMap::new(), phases, land: None };
         let start = Start {
             id: task(id),
             spec: Spec { work: Some(Work::Pipeline(Arc::new(plan))), ..Spec::new(id.parse().unwrap()) },
@@ -133,7 +133,9 @@ fn acquire(lock: &str, holder: &str, processes: Vec<ProcessId>) -> Request {
 
 /// The last run of an actor ends, and has printed this.
 fn end(stage: &mut Stage, actor: &mut Actor, code: i32, tail: &str) {
-    actor.dispatcher.on(RunnerInput::Ended(actor.run().clone(), Ended { tail: Some(tail.into()), ..exited(code) }), stage.now());
+    actor
+        .dispatcher
+        .on(RunnerInput::Ended(actor.run().clone(), RunEndRecord { tail: Some(tail.into()), ..exited(code) }), stage.now());
     stage.play(actor);
 }
 
@@ -159,7 +161,7 @@ fn a_runner_begins_a_pipeline_and_goes_from_phase_to_phase() {
     end(&mut stage, &mut actor, 0, "");
     assert_eq!((stage.stands("p-1").as_str(), stage.status("p-1").as_str()), ("done", "completed"));
     let task::State::Done(done) = stage.rows().tasks[&task("p-1")].state.clone() else { panic!("it is over") };
-    assert_eq!(done, task::Done::Success { output: Some(json!({ "title": "x", "one": { "n": [1] } })), warning: None });
+    assert_eq!(done, task::TaskEnd::Success { output: Some(json!({ "title": "x", "one": { "n": [1] } })), warning: None });
 }
 
 #[test]
@@ -214,7 +216,7 @@ fn nobody_comes_between_the_beginning_of_a_pipeline_and_its_first_phase() {
             if has_begun {
                 stage.lock("l", "ann");
             }
-            has_begun |= requests.iter().any(|request| matches!(request, Request::Pipeline(PipelineRequest::Begin { .. })));
+            has_begun |= requests.iter().any(|request| matches!(request, Request::Run(RunRequest::Claim(_))));
         });
         assert_eq!((has_begun, spawned(&mut actor)), (true, vec!["p-1.1".into()]));
     }
@@ -233,13 +235,15 @@ fn nothing_is_freed_behind_the_back_of_who_was_refused() {
     let mut stage = Stage::new();
     stage.add("t", |spec| spec.needs = vec![Need::Lock(name("l"))]);
     let mut actor = stage.runner("m", options());
-    // Somebody takes what it has seen free, and gives it back before it says what it waits for.
+    // Somebody takes what it wants before it claims, and gives it back before it sleeps.
     let mut held = None;
+    let mut claims = 0;
     stage.play_with(&mut actor, |stage, requests| {
-        for request in requests {
-            match request {
-                Request::Run(RunRequest::Claim { .. }) if held.is_none() => held = Some(stage.lock("l", "ann")),
-                Request::Run(RunRequest::Watch { .. }) => stage.unlock("l", "ann", held.expect("it was taken")),
+        if requests.iter().any(|request| matches!(request, Request::Run(RunRequest::Claim(_)))) {
+            claims += 1;
+            match claims {
+                1 => held = Some(stage.lock("l", "ann")),
+                2 => stage.unlock("l", "ann", held.expect("it was taken")),
                 _ => {}
             }
         }
@@ -270,7 +274,7 @@ fn a_failure_leads_to_another_phase_or_approach_in_one_transaction() {
     let mut stage = Stage::new();
     let approach = |text: &str, fallback_on| Approach {
         name: name(text),
-        deed: Deed::Run("true".into()),
+        run_command: RunCommand::Run("true".into()),
         fallback_on,
         timeout: Some(Span::from_secs(30)),
     };
@@ -468,7 +472,7 @@ fn what_a_phase_says_is_fenced_when_its_run_is_over() {
 #[test]
 fn what_cannot_be_put_into_words_fails_the_phase() {
     let mut stage = Stage::new();
-    let argv = Action::Do(Deed::Argv(vec!["echo".into(), "{{ missing }}".into()]));
+    let argv = Action::Do(RunCommand::Argv(vec!["echo".into(), "{{ missing }}".into()]));
     stage.pipeline("p-1", vec![phase("one"), Phase { action: argv, ..phase("two") }]);
     let mut actor = stage.runner("m", options());
     stage.play(&mut actor);

@@ -103,7 +103,7 @@ fn people_who_end_the_task_of_a_phase_move_its_pipeline() {
     for (way, then) in ways {
         let mut stage = Stage::new();
         stage.pipeline("p-1", two());
-        stage.about(PipelineRequest::Begin { id: task("p-1"), needs: Vec::new(), seen: Seen::default() });
+        stage.begin_pipelines();
         assert_eq!(stage.stands("p-1"), "running one");
         stage.by_hand(way(task("p-1.1")));
         assert_eq!(stage.stands("p-1"), then, "{:?}", way(task("p-1.1")));

@@ -6,8 +6,7 @@ pub use silence::{Activity, Vitals};
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use banksman_core::backlog::{Backlog, Ended, Session};
-use banksman_core::resource::lock;
+use banksman_core::backlog::{Backlog, RunEndRecord, Session};
 use banksman_core::task::retry::Marker;
 use banksman_core::task::{self, Pulse, Watch};
 use banksman_core::{Lease, Name, RunId, Span, Status, Task};
@@ -16,12 +15,12 @@ use banksman_store::Snapshot;
 use super::RETRY_AFTER;
 use super::context::Context;
 use super::protocol::{Action, Output, RunnerEvent};
+use crate::calls::runs::{RunRequest, Work};
+use crate::calls::tasks::TaskRequest;
 use crate::request::Request;
-use crate::runs::{RunRequest, Work};
-use crate::tasks::TaskRequest;
 
 /// How long the report of a start may wait for others, or for the end that makes it unnecessary.
-const REPORT_AFTER: Span = Span::from_ms(20);
+const REPORT_AFTER: Span = Span::from_ms(100);
 
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
@@ -59,7 +58,7 @@ struct OwnedRun {
 enum Phase {
     Live,
     Killing,
-    Ended(Ended),
+    Ended(RunEndRecord),
 }
 
 impl OwnedRun {
@@ -133,7 +132,7 @@ impl Sessions {
         true
     }
 
-    pub(super) fn ended(&mut self, run: &RunId, ending: Ended) -> bool {
+    pub(super) fn ended(&mut self, run: &RunId, ending: RunEndRecord) -> bool {
         let Some(owned) = self.owned.get_mut(run) else { return false };
         owned.is_fresh = false;
         owned.report = None;
@@ -201,12 +200,12 @@ impl Sessions {
         self.owned.values().filter(|owned| !owned.is_fresh && !owned.has_ended()).count()
     }
 
-    /// Finds out which of its runs have no slot. Says whether that has changed.
-    pub(super) fn note_paused(&mut self, snapshot: &Snapshot, context: &Context) -> bool {
-        let Some(slots) = snapshot.coordination.semaphores.get(&Name::runs()) else { return false };
+    /// Finds out which of its runs have no slot.
+    pub(super) fn note_paused(&mut self, snapshot: &Snapshot, context: &Context) {
+        let Some(slots) = snapshot.coordination.semaphores.get(&Name::runs()) else { return };
         let live = snapshot.backlog.runs.values().filter(|run| run.owner == context.me.id);
         let paused = live.filter(|run| !slots.holders.contains_key(&run.id.holder())).map(|run| run.id.clone()).collect();
-        std::mem::replace(&mut self.paused, paused) != self.paused
+        self.paused = paused;
     }
 
     /// Compares its runs with the rows.
@@ -229,21 +228,6 @@ impl Sessions {
                 self.owned.insert(run.id.clone(), OwnedRun::new(work.clone()));
                 out.act(Action::Recover(Box::new(work)));
             }
-        }
-    }
-
-    /// Takes what has ended as reported: that is done together with the claim.
-    pub(super) fn assume_ended(&self, snapshot: &mut Snapshot) {
-        for (id, owned) in self.owned.iter().filter(|(_, owned)| owned.has_ended()) {
-            snapshot.backlog.runs.remove(id);
-            snapshot.backlog.tasks.remove(&owned.work.task.id);
-            let holder = id.holder();
-            for lock in snapshot.coordination.locks.values_mut() {
-                if matches!(&lock.state, lock::State::Held(grant) if grant.claim.holder == holder) {
-                    lock.state = lock::State::Free;
-                }
-            }
-            snapshot.coordination.semaphores.values_mut().for_each(|semaphore| drop(semaphore.holders.remove(&holder)));
         }
     }
 

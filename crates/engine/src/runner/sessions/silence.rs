@@ -4,11 +4,11 @@ use banksman_core::task::{self, Pulse};
 use banksman_core::{Lease, RunId, Span, Status, Task};
 
 use super::{OwnedRun, Phase, Sessions};
+use crate::calls::runs::Work;
+use crate::calls::tasks::TaskRequest;
 use crate::request::Request;
 use crate::runner::context::Context;
 use crate::runner::protocol::{Action, Output, RunnerEvent};
-use crate::runs::Work;
-use crate::tasks::TaskRequest;
 
 /// What a keeper tells of its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

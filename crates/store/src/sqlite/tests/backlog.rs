@@ -6,7 +6,7 @@ use banksman_core::backlog::{Backlog, OutboxEntry};
 use banksman_core::decision::{self, About, Act, Choice, Question};
 use banksman_core::ids::{DecisionId, Epoch, HolderId, RunId, RunnerId, TaskId};
 use banksman_core::task::retry::{OnTimeout, Policy};
-use banksman_core::task::{Done, Spec, State, Task, Work};
+use banksman_core::task::{Spec, State, Task, TaskEnd, Work};
 use banksman_core::{Decision, Lease, Notice, NoticeKind, Now, OutboxCommand, Seq, Span, Wall};
 
 use crate::call::{Call, Tx};
@@ -58,7 +58,7 @@ fn id(number: i64) -> TaskId {
 /// A root, or a child of the first task. Odd ones are loops.
 fn task(number: i64, parent: Option<i64>, state: State) -> Task {
     let policy = Policy {
-        max_restarts: NonZeroU32::new(3).unwrap(),
+        max_attempts: NonZeroU32::new(3).unwrap(),
         delay: Span::from_secs(1),
         child_wait: Span::from_secs(300),
         on_children_timeout: OnTimeout::Kill,
@@ -84,7 +84,7 @@ fn by_hand(until: Option<i64>) -> State {
 /// Tasks in every state that waits for something, in the order of their numbers.
 fn waiting() -> Vec<Task> {
     let resting = |until| State::Backoff { until: Lease(until) };
-    let awaiting = |until: Option<i64>| State::Awaiting { output: Some(7.into()), until: until.map(Lease) };
+    let awaiting = |until: Option<i64>| State::Awaiting { output: Some(7.into()), until: until.map(Lease), no_change: false };
     vec![
         task(1, None, resting(500)),
         task(2, Some(1), by_hand(Some(300))),
@@ -95,7 +95,7 @@ fn waiting() -> Vec<Task> {
         task(7, None, State::Pending),
         task(8, None, State::Pending),
         task(9, Some(1), State::Pending),
-        task(11, None, State::Done(Done::Skipped)),
+        task(11, None, State::Done(TaskEnd::Skipped)),
         task(13, Some(1), resting(500)),
     ]
 }
@@ -145,9 +145,10 @@ fn loops_that_wait_are_gone_through_in_turn() {
 #[test]
 fn roots_are_queued_in_the_order_of_their_arrival_and_ready_tasks_by_priority() {
     let mut store = filled();
-    assert_eq!(found(&mut store, Key::Queue { of_each: 1 }), ["t-7"]);
-    assert_eq!(found(&mut store, Key::Queue { of_each: 9 }), ["t-7", "t-8"]);
-    assert_eq!(found(&mut store, Key::Ready { of_each: 1 }), ["t-8", "t-9"], "roots and children have lanes of their own");
+    let ready = |of_each| Key::Ready { of_each, sections: Vec::new() };
+    assert_eq!(found(&mut store, ready(1)), ["t-8", "t-9"], "roots and children have lanes of their own");
+    edit(&mut store, &[], |rows| rows.limits = Some(banksman_core::Limits { runs: 0, roots: 1 }));
+    assert_eq!(found(&mut store, ready(1)), ["t-7", "t-8", "t-9"], "the root that came first, where roots are limited");
 }
 
 fn question(about: About) -> Question {
@@ -182,7 +183,7 @@ fn decisions_are_read_as_they_were_written_and_found_while_they_are_open() {
 }
 
 #[test]
-fn errands_keep_how_often_and_when_they_are_tried_and_who_does_it() {
+fn outbox_commands_keep_how_often_and_when_they_are_tried_and_who_does_it() {
     let mut store = memory(Box::new(Still)).unwrap();
     let (run, runner) = (RunId::new("r-1").unwrap(), RunnerId::new("n-1").unwrap());
     let notice = Notice { kind: NoticeKind::BacklogFinished, subject: "x".into(), text: "y".into() };

@@ -1,3 +1,4 @@
 mod backlog;
+mod leaving;
 mod migrations;
 mod plans;

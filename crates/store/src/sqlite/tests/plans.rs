@@ -74,6 +74,42 @@ fn a_claim_reads_by_indexes_only() {
     }
 }
 
+/// Tasks that wait for a lock are parked on it, and whoever loads those loads the runners to wake, too.
+#[test]
+fn a_call_about_a_lock_reads_its_row_and_who_waits() {
+    let reads = |name: &str| {
+        let keys = [crate::Key::Lock(banksman_core::Name::new(name).unwrap())].into();
+        crate::load::plan(1, &keys).into_iter().map(|query| query.statement).collect::<Vec<_>>()
+    };
+    let (waiters, idle) = (waiters::Statement::All.whole(), runners::Statement::Idle.whole());
+    let lock = locks::Statement::ByName.whole();
+    assert_eq!(reads("build"), [waiters, lock]);
+    assert_eq!(reads("section:s-1"), [waiters, idle, lock], "tasks that wait for a section are not parked");
+}
+
+/// A temporary table takes SQLite longer than the rest of a short statement: it has a page cache of its own.
+#[test]
+fn what_every_call_reads_needs_no_temporary_table() {
+    let connection = store();
+    for statement in [
+        projects::Statement::One.whole(),
+        waiters::Statement::All.whole(),
+        locks::Statement::ByName.whole(),
+        locks::Statement::OfPipeline.whole(),
+        semaphores::Statement::OfPipeline.whole(),
+        slots::Statement::OfPipeline.whole(),
+        queues::Statement::ByName.whole(),
+        takers::Statement::OfQueue.whole(),
+        items::Statement::Ready.whole(),
+    ] {
+        let text = format!("EXPLAIN {}", dialect::sqlite(statement.text()));
+        let mut prepared = connection.prepare(&text).unwrap();
+        let steps = prepared.raw_query().mapped(|row| row.get::<_, String>(1)).collect::<Result<Vec<_>, _>>().unwrap();
+        let made = steps.iter().filter(|step| ["OpenEphemeral", "SorterOpen"].contains(&step.as_str())).count();
+        assert_eq!(made, 0, "{statement:?}");
+    }
+}
+
 /// How much work a look for something to do is, counted in steps of SQLite's machine; and what it finds.
 fn look(connection: &Connection) -> (i32, Vec<String>) {
     let mut prepared = connection.prepare(&dialect::sqlite(tasks::Statement::Ready.whole().text())).unwrap();
@@ -109,6 +145,58 @@ fn a_claim_passes_over_an_import_that_is_not_finished_in_one_step() {
     connection.execute_batch("DELETE FROM imports").unwrap();
     let (_, finished) = look(&connection);
     assert_eq!(finished.len(), 6, "the first few of each lane");
+}
+
+/// How much work a statement of a claim is, counted in steps of SQLite's machine.
+fn steps(connection: &Connection, statement: Statement) -> i32 {
+    let mut prepared = connection.prepare(&dialect::sqlite(statement.text())).unwrap();
+    let params: &[(usize, &dyn rusqlite::ToSql)] = match statement {
+        Statement::Tasks(tasks::Statement::ParkedOn) => &[(1, &1), (2, &"lock:db"), (3, &16)],
+        Statement::Edges(_) => &[(1, &1), (2, &"t-1"), (3, &500)],
+        _ => &[(1, &1), (2, &8)],
+    };
+    let wanted = prepared.parameter_count();
+    for (number, value) in params.iter().filter(|(number, _)| *number <= wanted) {
+        prepared.raw_bind_parameter(*number, value).unwrap();
+    }
+    let mut rows = prepared.raw_query();
+    while rows.next().unwrap().is_some() {}
+    drop(rows);
+    prepared.get_status(StatementStatus::VmStep)
+}
+
+/// Every other task is parked on one lock, and a tenth of them wait for one task.
+#[test]
+fn a_claim_is_the_same_work_however_many_tasks_wait_with_and_without_statistics() {
+    let connection = store();
+    let fill = |from: usize, to: usize| {
+        connection
+            .execute_batch(&format!(
+                "WITH RECURSIVE n(n) AS (SELECT {from} UNION ALL SELECT n + 1 FROM n WHERE n < {to})
+                 INSERT INTO tasks (project, id, title, priority, position, lane, spec, created_wall, state, changed_lease,
+                                    changed_wall, attempts, failures, recoveries, parked)
+                 SELECT 1, 't-' || n, 'a', 0, n, '//root', '{{}}', 0, 'pending', 0, 0, 0, 0, 0,
+                        CASE WHEN n % 2 = 0 THEN 'lock:db' END FROM n;
+                 INSERT INTO edges (project, task, on_task, allow_failed)
+                 SELECT 1, id, 't-1', 0 FROM tasks WHERE position BETWEEN {from} AND {to} AND position % 10 = 9"
+            ))
+            .unwrap();
+    };
+    let of_claim = [
+        tasks::Statement::Ready.whole(),
+        tasks::Statement::ParkedOn.whole(),
+        tasks::Statement::Parked.whole(),
+        locks::Statement::OfReady.whole(),
+        edges::Statement::OneOnTask.whole(),
+        edges::Statement::ManyOnTask.whole(),
+    ];
+    let measure = || of_claim.map(|statement| steps(&connection, statement));
+    fill(1, 10_000);
+    let few = measure();
+    fill(10_001, 100_000);
+    assert_eq!(measure(), few, "without statistics");
+    connection.execute_batch("ANALYZE").unwrap();
+    assert_eq!(measure(), few, "with statistics");
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn not_an_object(line: usize) -> Problem {
 #[cfg(test)]
 mod tests {
     use banksman_core::Span;
-    use banksman_core::task::Workspace;
+    use banksman_core::task::WorkspaceSpec;
 
     use super::*;
 
@@ -59,7 +59,7 @@ mod tests {
         let text = concat!(
             "{\"title\": \"First\"}\r\n\n",
             r#"{"key":"b","title":"B","run":"make b","section":"s","labels":["x","y"],"priority":-2,"retries":3,"#,
-            r#""loop":true,"maxRestarts":7,"maxDuration":"1h30m","silenceTimeout":"90s","workspace":"dir","locks":["l"],"semaphores":"gpu=2","dependsOn":["First"],"allowFailed":true}"#
+            r#""loop":true,"maxAttempts":7,"maxDuration":"1h30m","silenceTimeout":"90s","workspace":"dir","locks":["l"],"semaphores":"gpu=2","dependsOn":["First"],"allowFailed":true}"#
         );
         let (records, problems) = parsed(text);
         assert_eq!(problems, Vec::<String>::new());
@@ -74,10 +74,10 @@ mod tests {
             priority: -2,
             retries: 3,
             looped: true,
-            max_restarts: std::num::NonZeroU32::new(7),
+            max_attempts: std::num::NonZeroU32::new(7),
             max_duration: Some(Span::from_secs(5_400)),
             silence_timeout: Some(Span::from_secs(90)),
-            workspace: Workspace::Dir,
+            workspace: WorkspaceSpec::Dir,
             locks: vec!["l".into()],
             semaphores: vec!["gpu=2".into()],
             depends_on: vec!["First".into()],

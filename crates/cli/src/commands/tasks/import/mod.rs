@@ -23,13 +23,13 @@ use serde::Serialize;
 use self::plan::Plan;
 use self::problem::Problems;
 use self::source::{Format, Parsed};
-use crate::commands::{Done, tasks};
+use crate::commands::{ExitResult, tasks};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{BOLD, DIM};
 use crate::signals::Signals;
-use crate::words;
 
 /// How long the line that shows the progress is.
 const BAR: usize = 30;
@@ -37,9 +37,9 @@ const BAR: usize = 30;
 /// Add all tasks of a file at once.
 ///
 /// The file has one JSON object per line, or is a CSV file with a header, or a Markdown checklist. Either all of its tasks are
-/// handed over, or none: if something is wrong with it, every mistake is told with its line. Nobody sees a task of it, and no
+/// added, or none: if something is wrong with it, every mistake is reported with its line. Nobody sees a task of it, and no
 /// runner starts one, before the last is in place. Fields: key, title, run, section, labels, priority, retries, loop,
-/// maxRestarts, maxDuration, silenceTimeout, workspace, locks, semaphores, dependsOn, allowFailed.
+/// maxAttempts, maxDuration, silenceTimeout, workspace, locks, semaphores, dependsOn, allowFailed.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman tasks import backlog.jsonl\n  banksman tasks import plan.md --create-sections --run './agent.sh \"$BANKSMAN_TITLE\"'\n  banksman tasks import tasks.csv --dry-run\n  jq -c '.[]' issues.json | banksman tasks import - --format jsonl"
@@ -69,7 +69,7 @@ pub(super) struct Import {
 }
 
 impl Import {
-    pub(super) fn run(self, context: &Context) -> Done {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
         let began = Instant::now();
         let format = Format::of(&self.file, self.format)?;
         if let Some(run) = &self.run {
@@ -90,22 +90,25 @@ impl Import {
             plan::plan(&parsed, &id, self.create_sections, &client.config().restart, &mut client.reader()?, &mut problems)?;
         problems.check(&file)?;
         let plan = plan.expect("without problems there is a plan");
-        let mut told = Told::of(&plan, &parsed);
+        let mut summary = ImportSummary::of(&plan, &parsed);
         if self.dry_run {
-            return context.printer.result(&told, format!("{} could be imported{}", told.words(), told.left_out()));
+            return context.printer.result(&summary, format!("{} could be imported{}", summary.words(), summary.left_out()));
         }
         client.clear_imports()?;
         if plan.tasks.is_empty() {
-            return context.printer.result(&told, format!("there is nothing to import{}", told.left_out()));
+            return context.printer.result(&summary, format!("there is nothing to import{}", summary.left_out()));
         }
         let ids = || (0..).zip(&plan.keys).map(|(number, key)| (key.clone(), id.task(number))).collect();
-        told.ids = self.ids.then(ids);
+        summary.ids = self.ids.then(ids);
         hand_over(context, &client, &id, plan)?;
         let seconds = began.elapsed().as_secs_f64();
-        let human =
-            format!("imported {BOLD}{}{BOLD:#} in {seconds:.1} s {DIM}(import {id}){DIM:#}{}", told.words(), told.left_out());
-        told.import = Some(id);
-        context.printer.result(&told, human)
+        let human = format!(
+            "imported {BOLD}{}{BOLD:#} in {seconds:.1} s {DIM}(import {id}){DIM:#}{}",
+            summary.words(),
+            summary.left_out()
+        );
+        summary.import = Some(id);
+        context.printer.result(&summary, human)
     }
 }
 
@@ -118,7 +121,7 @@ fn hand_over(context: &Context, client: &Client, id: &ImportId, plan: Plan) -> R
         if watched {
             let filled = BAR * added / total;
             let bar = format!("{}{}", "=".repeat(filled), " ".repeat(BAR - filled));
-            context.printer.rewrite(&format!("[{bar}] {} of {}", words::thousands(added), words::tasks(total)));
+            context.printer.rewrite(&format!("[{bar}] {} of {}", format::thousands(added), format::tasks(total)));
         }
         if signals.take().is_empty() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
@@ -137,7 +140,7 @@ fn hand_over(context: &Context, client: &Client, id: &ImportId, plan: Plan) -> R
 fn refused(outcome: &ImportOutcome) -> Failure {
     let changed = |what: String| {
         Failure::new(exit::LOCKED, "IMPORT_OVERTAKEN", what)
-            .hint("it was changed while the file was looked at; nothing was imported; try again")
+            .hint("the project changed while the file was read; nothing was imported; try again")
     };
     match outcome {
         ImportOutcome::SectionTaken(name) => changed(format!("a section {:?} has been made meanwhile", name.as_str())),
@@ -159,7 +162,7 @@ fn refused(outcome: &ImportOutcome) -> Failure {
 /// What is said about an import.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Told {
+struct ImportSummary {
     /// None before the tasks are there.
     import: Option<ImportId>,
     tasks: usize,
@@ -170,9 +173,9 @@ struct Told {
     ids: Option<BTreeMap<String, TaskId>>,
 }
 
-impl Told {
-    fn of(plan: &Plan, parsed: &Parsed) -> Told {
-        Told {
+impl ImportSummary {
+    fn of(plan: &Plan, parsed: &Parsed) -> ImportSummary {
+        ImportSummary {
             import: None,
             tasks: plan.tasks.len(),
             dependencies: plan.tasks.iter().map(|(_, edges)| edges.len()).sum(),
@@ -183,13 +186,13 @@ impl Told {
     }
 
     fn words(&self) -> String {
-        words::tasks(self.tasks)
+        format::tasks(self.tasks)
     }
 
     fn left_out(&self) -> String {
         match self.skipped {
             0 => String::new(),
-            skipped => format!("; {} left out as done", words::thousands(skipped)),
+            skipped => format!("; {} left out as done", format::thousands(skipped)),
         }
     }
 }

@@ -15,7 +15,7 @@ use super::problem::{Problem, Problems};
 use super::record::{Record, spec};
 use super::source::Parsed;
 use crate::failure::Failure;
-use crate::words;
+use crate::format;
 
 /// How much of a long cycle is shown, at each of its ends.
 const CYCLE_SHOWN: usize = 10;
@@ -209,7 +209,7 @@ impl Sections {
                 None
             }
             (false, _) => {
-                let hint = format!("make it with: banksman sections add {}; or give --create-sections", words::quoted(name));
+                let hint = format!("make it with: banksman sections add {}; or give --create-sections", format::quoted(name));
                 problems.push(problem(format!("there is no section {name:?}")).hint(hint));
                 None
             }
@@ -225,7 +225,7 @@ fn of_cycle(cycle: &[u32], keys: &[String], records: &[Record]) -> Problem {
     let mut words: Vec<String> = cycle.iter().chain(&cycle[..1]).map(word).collect();
     if words.len() > 2 * CYCLE_SHOWN + 1 {
         let left_out = words.len() - 2 * CYCLE_SHOWN;
-        words.splice(CYCLE_SHOWN..words.len() - CYCLE_SHOWN, [format!("… {} more …", words::thousands(left_out))]);
+        words.splice(CYCLE_SHOWN..words.len() - CYCLE_SHOWN, [format!("… {} more …", format::thousands(left_out))]);
     }
     let line = cycle.iter().map(|index| records[*index as usize].line).min().unwrap_or_default();
     Problem::new(line, format!("dependency cycle: {}", words.join(" -> "))).field("dependsOn")

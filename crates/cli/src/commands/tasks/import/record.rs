@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use banksman_core::suggest::distance;
 use banksman_core::task::retry::Policy;
-use banksman_core::task::{Spec, Workspace};
+use banksman_core::task::{Spec, WorkspaceSpec};
 use banksman_core::{Label, Name, SectionId, Span, Title};
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ pub(super) const FIELDS: [&str; 16] = [
     "priority",
     "retries",
     "loop",
-    "maxRestarts",
+    "maxAttempts",
     "maxDuration",
     "silenceTimeout",
     "workspace",
@@ -48,10 +48,10 @@ pub(super) struct Record {
     pub(super) priority: i32,
     pub(super) retries: u32,
     pub(super) looped: bool,
-    pub(super) max_restarts: Option<NonZeroU32>,
+    pub(super) max_attempts: Option<NonZeroU32>,
     pub(super) max_duration: Option<Span>,
     pub(super) silence_timeout: Option<Span>,
-    pub(super) workspace: Workspace,
+    pub(super) workspace: WorkspaceSpec,
     pub(super) locks: Vec<String>,
     pub(super) semaphores: Vec<String>,
     pub(super) depends_on: Vec<String>,
@@ -114,11 +114,12 @@ impl Raw<'_> {
         if span == Span::ZERO { Err("must be greater than zero".into()) } else { Ok(span) }
     }
 
-    fn workspace(self) -> Result<Workspace, String> {
+    fn workspace(self) -> Result<WorkspaceSpec, String> {
         match self.text()?.as_str() {
-            "none" => Ok(Workspace::None),
-            "dir" => Ok(Workspace::Dir),
-            other => Err(format!("must be none or dir, not {other:?}")),
+            "checkout" | "none" => Ok(WorkspaceSpec::Checkout),
+            "dir" => Ok(WorkspaceSpec::Dir),
+            "worktree" => Ok(WorkspaceSpec::Worktree(Box::default())),
+            other => Err(format!("must be checkout, dir or worktree, not {other:?}")),
         }
     }
 
@@ -158,7 +159,7 @@ impl Record {
             "priority" => value.number("a whole number").map(|number| self.priority = number),
             "retries" => value.number("a number of times").map(|number| self.retries = number),
             "loop" => value.flag().map(|flag| self.looped = flag),
-            "maxRestarts" => value.attempts().map(|number| self.max_restarts = Some(number)),
+            "maxAttempts" | "maxRestarts" => value.attempts().map(|number| self.max_attempts = Some(number)),
             "maxDuration" => value.duration().map(|span| self.max_duration = Some(span)),
             "silenceTimeout" => value.duration().map(|span| self.silence_timeout = Some(span)),
             "workspace" => value.workspace().map(|workspace| self.workspace = workspace),
@@ -209,8 +210,8 @@ pub(super) fn spec(record: &Record, section: Option<SectionId>, policy: &Policy,
     if record.looped && record.run.is_none() {
         note("loop", Failure::usage("a loop needs a command").hint("give it one with run, or leave out loop"));
     }
-    if !record.looped && record.max_restarts.is_some() {
-        note("maxRestarts", Failure::usage("only a loop is restarted").hint("set loop to true"));
+    if !record.looped && record.max_attempts.is_some() {
+        note("maxAttempts", Failure::usage("only a loop is restarted").hint("set loop to true"));
     }
     let limits = [("maxDuration", record.max_duration), ("silenceTimeout", record.silence_timeout)];
     for (field, _) in limits.into_iter().filter(|(_, limit)| limit.is_some() && record.run.is_none()) {
@@ -220,7 +221,7 @@ pub(super) fn spec(record: &Record, section: Option<SectionId>, policy: &Policy,
         );
     }
     found.into_iter().for_each(|problem| problems.push(problem));
-    let max_restarts = record.max_restarts.unwrap_or(policy.max_restarts);
+    let max_attempts = record.max_attempts.unwrap_or(policy.max_attempts);
     Some(Spec {
         section,
         labels: labels?,
@@ -228,10 +229,10 @@ pub(super) fn spec(record: &Record, section: Option<SectionId>, policy: &Policy,
         work: work?,
         needs: needs?,
         retries: record.retries,
-        restart: record.looped.then(|| Policy { max_restarts, ..policy.clone() }),
+        restart: record.looped.then(|| Policy { max_attempts, ..policy.clone() }),
         timeout: record.max_duration,
         silence: record.silence_timeout,
-        workspace: record.workspace,
+        workspace: record.workspace.clone(),
         ..Spec::new(title?)
     })
 }

@@ -11,7 +11,7 @@ use super::record::Record;
 use super::{csv, jsonl, markdown};
 use crate::exit_codes as exit;
 use crate::failure::Failure;
-use crate::words;
+use crate::format;
 
 /// The longest line, in bytes.
 const WAITERS_LIMIT: usize = 1 << 20;
@@ -45,7 +45,7 @@ impl Parsed {
 fn has_room(count: usize, line: usize, problems: &mut Problems) -> bool {
     let has_room = count < IMPORT_LIMIT;
     if !has_room {
-        let what = format!("one import may have at most {}", words::tasks(IMPORT_LIMIT));
+        let what = format!("one import may have at most {}", format::tasks(IMPORT_LIMIT));
         problems.push(Problem::new(line, what).hint("divide the file, and import one part after the other"));
     }
     has_room

@@ -11,7 +11,7 @@ fn try_one(world: &mut World<Lock>, choice: usize) {
         0 => drop(world.ask(ask("a").ttl(60).request("r").bound_to(&[1]).waits(1))),
         1 => drop(world.ask(ask("b").max_hold(30).waits(2))),
         2 => drop(current.map(|(holder, epoch, _)| world.release(holder.as_str(), epoch))),
-        3 => drop(current.and_then(|(_, _, ticket)| Some(world.look(ticket?)))),
+        3 => drop(current.and_then(|(_, _, ticket)| Some(world.poll(ticket?)))),
         4 => drop(world.machine.waiters.first().map(|first| first.ticket).map(|ticket| world.leave(ticket))),
         5 => drop(world.force()),
         6 => {
@@ -79,9 +79,9 @@ fn all_orders_of_a_few_inputs_keep_the_invariants() {
 
 /// What the people of a random history do. Each has a process, and a new one after it died.
 #[derive(Debug, Clone)]
-enum Deed {
+enum Op {
     Ask { who: usize, waits: bool },
-    Look(usize),
+    Poll(usize),
     Leave(usize),
     Heartbeat(usize),
     Release(usize),
@@ -91,18 +91,18 @@ enum Deed {
     Die(usize),
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn op() -> impl Strategy<Value = Op> {
     let who = 0..4_usize;
     prop_oneof![
-        6 => (who.clone(), prop::bool::weighted(0.8)).prop_map(|(who, waits)| Deed::Ask { who, waits }),
-        3 => who.clone().prop_map(Deed::Look),
-        1 => who.clone().prop_map(Deed::Leave),
-        2 => who.clone().prop_map(Deed::Heartbeat),
-        4 => who.clone().prop_map(Deed::Release),
-        1 => Just(Deed::Force),
-        1 => Just(Deed::Reap),
-        3 => prop::sample::select(vec![5, 10, 30, 60]).prop_map(Deed::Pass),
-        1 => who.prop_map(Deed::Die),
+        6 => (who.clone(), prop::bool::weighted(0.8)).prop_map(|(who, waits)| Op::Ask { who, waits }),
+        3 => who.clone().prop_map(Op::Poll),
+        1 => who.clone().prop_map(Op::Leave),
+        2 => who.clone().prop_map(Op::Heartbeat),
+        4 => who.clone().prop_map(Op::Release),
+        1 => Just(Op::Force),
+        1 => Just(Op::Reap),
+        3 => prop::sample::select(vec![5, 10, 30, 60]).prop_map(Op::Pass),
+        1 => who.prop_map(Op::Die),
     ]
 }
 
@@ -184,11 +184,11 @@ struct Person {
     number: Option<usize>,
 }
 
-/// Does one deed in the world and in the model.
-fn both(world: &mut World<Lock>, model: &mut Naive, people: &mut [Person], deed: &Deed) {
+/// Does one op in the world and in the model.
+fn both(world: &mut World<Lock>, model: &mut Naive, people: &mut [Person], op: &Op) {
     let mut heard = None;
-    match *deed {
-        Deed::Ask { who, waits } => {
+    match *op {
+        Op::Ask { who, waits } => {
             let pid = people[who].pid;
             let (ticket, wish) = (world.now.ticket, ask(PEOPLE[who]).ttl(TTL).max_hold(MAX_HOLD).bound_to(&[pid]));
             heard = Some((who, world.ask(if waits { wish.waits(pid) } else { wish })));
@@ -200,15 +200,15 @@ fn both(world: &mut World<Lock>, model: &mut Naive, people: &mut [Person], deed:
                 people[who].ticket = ticket;
             }
         }
-        Deed::Look(who) => {
+        Op::Poll(who) => {
             let ticket = people[who].ticket;
-            heard = Some((who, world.look(ticket)));
+            heard = Some((who, world.poll(ticket)));
             model.tidy();
             if model.has_ticket(ticket) {
                 model.hear();
             }
         }
-        Deed::Leave(who) => {
+        Op::Leave(who) => {
             let ticket = people[who].ticket;
             world.leave(ticket);
             model.waiters.retain(|(other, _, _)| *other != ticket);
@@ -217,7 +217,7 @@ fn both(world: &mut World<Lock>, model: &mut Naive, people: &mut [Person], deed:
             }
             model.hand_on();
         }
-        Deed::Heartbeat(who) => {
+        Op::Heartbeat(who) => {
             world.heartbeat(PEOPLE[who], people[who].epoch);
             let too_long = model.holder.as_ref().is_some_and(|given| model.time - given.since >= MAX_HOLD);
             if model.has(people[who].number) {
@@ -225,27 +225,27 @@ fn both(world: &mut World<Lock>, model: &mut Naive, people: &mut [Person], deed:
             }
             model.hand_on();
         }
-        Deed::Release(who) => {
+        Op::Release(who) => {
             world.release(PEOPLE[who], people[who].epoch);
             if model.has(people[who].number) {
                 model.holder = None;
             }
             model.hand_on();
         }
-        Deed::Force => {
+        Op::Force => {
             world.force();
             model.holder = None;
             model.hand_on();
         }
-        Deed::Reap => {
+        Op::Reap => {
             world.reap();
             model.tidy();
         }
-        Deed::Pass(secs) => {
+        Op::Pass(secs) => {
             world.pass(secs);
             model.time += secs;
         }
-        Deed::Die(who) => {
+        Op::Die(who) => {
             world.kill(people[who].pid);
             model.dead.push(people[who].pid);
             people[who].pid += 10;
@@ -259,11 +259,11 @@ fn both(world: &mut World<Lock>, model: &mut Naive, people: &mut [Person], deed:
 
 proptest! {
     #[test]
-    fn random_histories_agree_with_a_naive_lock(deeds in prop::collection::vec(deed(), 1..80)) {
+    fn random_histories_agree_with_a_naive_lock(ops in prop::collection::vec(op(), 1..80)) {
         let (mut world, mut model) = (World::lock(), Naive::default());
         let mut people: Vec<Person> = (0..4).map(|pid| Person { pid, ..Person::default() }).collect();
-        for deed in &deeds {
-            both(&mut world, &mut model, &mut people, deed);
+        for op in &ops {
+            both(&mut world, &mut model, &mut people, op);
             let holder = model.holder.as_ref().map(|given| (PEOPLE[given.who], given.offered));
             prop_assert_eq!(world.grant().map(|grant| (grant.claim.holder.as_str(), grant.offer.is_some())), holder);
             prop_assert_eq!(world.waiters(), model.waiters.iter().map(|(_, who, _)| PEOPLE[*who]).collect::<Vec<_>>());

@@ -20,8 +20,8 @@ impl World<Lock> {
         waiting(self.ask(ask)).ticket
     }
 
-    fn look(&mut self, ticket: Ticket) -> Outcome {
-        self.act(Input::Look { ticket })
+    fn poll(&mut self, ticket: Ticket) -> Outcome {
+        self.act(Input::Poll { ticket })
     }
 
     fn leave(&mut self, ticket: Ticket) -> Outcome {
@@ -122,7 +122,7 @@ fn scene(state: &str) -> Scene {
             "" => {}
             ", lapsed" => world.pass(15),
             ", waiter dead" => world.kill(1),
-            ", taken up" => assert_eq!(granted(world.look(ticket)).epoch, own),
+            ", taken up" => assert_eq!(granted(world.poll(ticket)).epoch, own),
             _ => unreachable!("{what}"),
         }
         return Scene { world, own, ticket };
@@ -207,7 +207,7 @@ fn every_state_answers_those_who_ask() {
         "with epoch" => world.ask(ask("a").epoch(*own)),
         "same request" if *own == Epoch(0) => world.ask(a()),
         "same request" => world.ask(a().granted_before(*own)),
-        "look" => world.look(*ticket),
+        "look" => world.poll(*ticket),
         "leave" => world.leave(*ticket),
         _ => unreachable!("{input}"),
     });
@@ -377,7 +377,7 @@ fn an_offer_lapses_after_fifteen_seconds_and_the_next_is_woken() {
     assert_eq!(world.reap(), Outcome::Reaped { holder: holder("a"), reason: Reason::Lapsed });
     assert_eq!((world.held_by(), world.woken()), ("b", vec!["1", "2"]));
     assert_eq!(world.told()[2..], ["acquired", "offer_lapsed", "acquired"]);
-    assert_eq!(world.look(ticket), Outcome::Gone);
+    assert_eq!(world.poll(ticket), Outcome::Gone);
     assert!(matches!(world.heartbeat("a", own), Outcome::Fenced { .. }));
 }
 
@@ -387,7 +387,7 @@ fn an_offer_lapses_at_once_when_its_waiter_is_dead_and_skips_the_dead_behind_it(
     world.stand(ask("b").waits(2));
     let c = world.stand(ask("c").waits(3));
     [1, 2].into_iter().for_each(|pid| world.kill(pid));
-    assert_eq!(granted(world.look(c)).claim.holder, holder("c"));
+    assert_eq!(granted(world.poll(c)).claim.holder, holder("c"));
 }
 
 #[test]
@@ -395,7 +395,7 @@ fn a_look_that_is_repeated_gets_the_same_answer() {
     let Scene { mut world, own, ticket } = scene("offered");
     let events = world.log.len();
     for _ in 0..2 {
-        let grant = granted(world.look(ticket));
+        let grant = granted(world.poll(ticket));
         assert_eq!((grant.epoch, grant.offer), (own, None));
     }
     assert_eq!(world.log.len(), events);
@@ -412,7 +412,7 @@ fn one_who_leaves_gives_back_what_it_was_granted_meanwhile() {
         assert_eq!(world.leave(ticket), Outcome::Left);
         assert_eq!((world.held_by(), world.waiters()), ("b", vec!["c"]));
         assert!(matches!(world.heartbeat("a", own), Outcome::Fenced { .. }));
-        world.look(b);
+        world.poll(b);
         assert_eq!(world.leave(ticket), Outcome::Left, "leaving twice harms nobody");
         assert_eq!(world.held_by(), "b");
     }
@@ -453,7 +453,7 @@ fn the_same_name_waits_like_a_stranger() {
     let ticket = world.stand(ask("a").waits(2));
     assert_eq!(granted(world.ask(ask("a").epoch(first))).epoch, first);
     world.release("a", first);
-    let second = granted(world.look(ticket)).epoch;
+    let second = granted(world.poll(ticket)).epoch;
     assert!(second > first);
     assert_eq!(world.release("a", first), Outcome::Fenced { fence: second });
 }

@@ -13,7 +13,7 @@ fn try_one(world: &mut World<Semaphore>, choice: usize) {
         1 => drop(world.ask(ask("a").weight(3).waits(2))),
         2 => drop(world.ask(ask("b").weight(2).ttl(30).waits(3))),
         3 => drop(first.map(|grant| world.release(grant.claim.holder.as_str(), Some(grant.epoch)))),
-        4 => drop(ticket.map(|ticket| world.look(ticket))),
+        4 => drop(ticket.map(|ticket| world.poll(ticket))),
         5 => drop(ticket.map(|ticket| world.leave(ticket))),
         6 => drop(world.machine.waiters.first().map(|first| first.ticket).map(|ticket| world.leave(ticket))),
         7 => {
@@ -66,9 +66,9 @@ fn all_orders_of_a_few_inputs_keep_the_invariants() {
 
 /// What the people of a random history do. Each has a process, and a new one after it died.
 #[derive(Debug, Clone)]
-enum Deed {
+enum Op {
     Ask { who: usize, weight: u32, waits: bool },
-    Look(usize),
+    Poll(usize),
     Leave(usize),
     Heartbeat { who: usize, blind: bool },
     Release { who: usize, blind: bool },
@@ -79,20 +79,20 @@ enum Deed {
     Die(usize),
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn op() -> impl Strategy<Value = Op> {
     let who = 0..4_usize;
     let flag = || prop::bool::weighted(0.8);
     prop_oneof![
-        8 => (who.clone(), 0..6_u32, flag()).prop_map(|(who, weight, waits)| Deed::Ask { who, weight, waits }),
-        3 => who.clone().prop_map(Deed::Look),
-        1 => who.clone().prop_map(Deed::Leave),
-        2 => (who.clone(), flag()).prop_map(|(who, blind)| Deed::Heartbeat { who, blind }),
-        4 => (who.clone(), flag()).prop_map(|(who, blind)| Deed::Release { who, blind }),
-        1 => who.clone().prop_map(Deed::Force),
-        1 => (1..6_u32).prop_map(Deed::Resize),
-        1 => Just(Deed::Reap),
-        3 => prop::sample::select(vec![5, 10, 30, 60]).prop_map(Deed::Pass),
-        1 => who.prop_map(Deed::Die),
+        8 => (who.clone(), 0..6_u32, flag()).prop_map(|(who, weight, waits)| Op::Ask { who, weight, waits }),
+        3 => who.clone().prop_map(Op::Poll),
+        1 => who.clone().prop_map(Op::Leave),
+        2 => (who.clone(), flag()).prop_map(|(who, blind)| Op::Heartbeat { who, blind }),
+        4 => (who.clone(), flag()).prop_map(|(who, blind)| Op::Release { who, blind }),
+        1 => who.clone().prop_map(Op::Force),
+        1 => (1..6_u32).prop_map(Op::Resize),
+        1 => Just(Op::Reap),
+        3 => prop::sample::select(vec![5, 10, 30, 60]).prop_map(Op::Pass),
+        1 => who.prop_map(Op::Die),
     ]
 }
 
@@ -215,14 +215,14 @@ struct Person {
     number: usize,
 }
 
-/// Does one deed in the world and in the model.
-fn both(world: &mut World<Semaphore>, model: &mut Naive, people: &mut [Person], deed: &Deed) {
+/// Does one op in the world and in the model.
+fn both(world: &mut World<Semaphore>, model: &mut Naive, people: &mut [Person], op: &Op) {
     let is_own = |model: &Naive, person: &Person, who: usize, blind: bool| {
         model.held[who].as_ref().is_some_and(|given| blind || given.number == person.number)
     };
     let mut heard = None;
-    match *deed {
-        Deed::Ask { who, weight, waits } => {
+    match *op {
+        Op::Ask { who, weight, waits } => {
             let pid = people[who].pid;
             let (ticket, wish) = (world.now.ticket, ask(PEOPLE[who]).weight(weight).ttl(TTL).bound_to(&[pid]));
             heard = Some((who, world.ask(if waits { wish.waits(pid) } else { wish })));
@@ -240,12 +240,12 @@ fn both(world: &mut World<Semaphore>, model: &mut Naive, people: &mut [Person], 
                 people[who].ticket = ticket;
             }
         }
-        Deed::Look(who) => {
-            heard = Some((who, world.look(people[who].ticket)));
+        Op::Poll(who) => {
+            heard = Some((who, world.poll(people[who].ticket)));
             model.tidy();
             model.owner(people[who].ticket).into_iter().for_each(|owner| model.take_up(owner));
         }
-        Deed::Leave(who) => {
+        Op::Leave(who) => {
             let ticket = people[who].ticket;
             world.leave(ticket);
             model.waiters.retain(|wish| wish.ticket != ticket);
@@ -256,7 +256,7 @@ fn both(world: &mut World<Semaphore>, model: &mut Naive, people: &mut [Person], 
             }
             model.hand_on();
         }
-        Deed::Heartbeat { who, blind } => {
+        Op::Heartbeat { who, blind } => {
             world.heartbeat(PEOPLE[who], (!blind).then_some(people[who].epoch));
             let time = model.time;
             if is_own(model, &people[who], who, blind)
@@ -266,33 +266,33 @@ fn both(world: &mut World<Semaphore>, model: &mut Naive, people: &mut [Person], 
                 given.offer.take_if(|offer| offer.else_weight == 0);
             }
         }
-        Deed::Release { who, blind } => {
+        Op::Release { who, blind } => {
             world.release(PEOPLE[who], (!blind).then_some(people[who].epoch));
             if is_own(model, &people[who], who, blind) {
                 model.held[who] = None;
             }
             model.hand_on();
         }
-        Deed::Force(who) => {
+        Op::Force(who) => {
             world.force(PEOPLE[who]);
             model.held[who] = None;
             model.hand_on();
         }
-        Deed::Resize(capacity) => {
+        Op::Resize(capacity) => {
             world.resize(capacity);
             model.capacity = capacity;
             model.waiters.retain(|wish| wish.weight <= capacity);
             model.hand_on();
         }
-        Deed::Reap => {
+        Op::Reap => {
             world.reap();
             model.tidy();
         }
-        Deed::Pass(secs) => {
+        Op::Pass(secs) => {
             world.pass(secs);
             model.time += secs;
         }
-        Deed::Die(who) => {
+        Op::Die(who) => {
             world.kill(people[who].pid);
             model.dead.push(people[who].pid);
             people[who].pid += 10;
@@ -306,19 +306,19 @@ fn both(world: &mut World<Semaphore>, model: &mut Naive, people: &mut [Person], 
 
 proptest! {
     #[test]
-    fn random_histories_agree_with_a_naive_semaphore(deeds in prop::collection::vec(deed(), 1..80)) {
+    fn random_histories_agree_with_a_naive_semaphore(ops in prop::collection::vec(op(), 1..80)) {
         let mut world = World::semaphore(4);
         let held = [const { None }; 4];
         let mut model = Naive { time: 0, dead: Vec::new(), capacity: 4, given: 0, held, waiters: Vec::new() };
         let mut people: Vec<Person> = (0..4).map(|pid| Person { pid, ..Person::default() }).collect();
-        for deed in &deeds {
-            both(&mut world, &mut model, &mut people, deed);
+        for op in &ops {
+            both(&mut world, &mut model, &mut people, op);
             let text = |(who, given): (&str, &Option<Given>)| {
                 given.as_ref().map(|given| format!("{who}{}{}", given.weight, given.offer.as_ref().map_or("", |_| "?")))
             };
             let held: Vec<_> = PEOPLE.into_iter().zip(&model.held).filter_map(text).collect();
             let waiters: Vec<_> = model.waiters.iter().map(|wish| format!("{}{}", PEOPLE[wish.who], wish.weight)).collect();
-            prop_assert_eq!((world.held(), world.waiters()), (held.join(" "), waiters.join(" ")), "after {:?}", deed);
+            prop_assert_eq!((world.held(), world.waiters()), (held.join(" "), waiters.join(" ")), "after {:?}", op);
         }
         world.assert_nothing_given_twice(4);
     }

@@ -23,8 +23,8 @@ impl World<Semaphore> {
         waiting(self.ask(ask)).ticket
     }
 
-    fn look(&mut self, ticket: Ticket) -> Outcome {
-        self.act(Input::Look { ticket })
+    fn poll(&mut self, ticket: Ticket) -> Outcome {
+        self.act(Input::Poll { ticket })
     }
 
     fn leave(&mut self, ticket: Ticket) -> Outcome {
@@ -122,7 +122,7 @@ fn a_grant_of_its_own_is_refused_to_a_holder_that_has_one_or_waits() {
     assert_eq!(world.ask(anew(ask("b").waits(2))), Outcome::HeldAlready);
     assert_eq!(waiting(world.ask(anew(ask("b").weight(3).request("r").waits(3)))).ticket, ticket, "the same request");
     world.release("a", None);
-    world.look(ticket);
+    world.poll(ticket);
     assert_eq!(world.ask(anew(ask("b"))), Outcome::HeldAlready);
     world.release("b", None);
     world.get(anew(ask("b")));
@@ -170,7 +170,7 @@ fn an_increase_that_does_not_fit_stands_in_line_and_keeps_the_old_weight() {
     assert_eq!((world.held().as_str(), world.waiters().as_str()), ("a2 b2", "a3"));
     world.release("b", Some(b));
     assert_eq!((world.held().as_str(), world.woken()), ("a3?", vec!["1"]));
-    assert_eq!(granted(world.look(ticket)).epoch, a);
+    assert_eq!(granted(world.poll(ticket)).epoch, a);
     assert_eq!(world.held(), "a3");
 }
 
@@ -200,7 +200,7 @@ fn an_increase_that_is_not_taken_up_goes_back_to_the_old_weight() {
         assert_eq!((world.held().as_str(), world.waiters().as_str()), ("a2 b2?", ""), "{end}");
         assert_eq!(world.told()[3..], ["increased", "offer_lapsed", "acquired"]);
         assert_eq!(granted(world.heartbeat("a", Some(own))).claim.weight, 2);
-        assert_eq!(world.look(ticket), Outcome::Gone);
+        assert_eq!(world.poll(ticket), Outcome::Gone);
     }
 }
 
@@ -281,7 +281,7 @@ fn a_smaller_capacity_keeps_holders_and_wakes_those_who_can_never_fit() {
     world.stand(ask("c").weight(2).waits(3));
     world.resize(2);
     assert_eq!((world.held().as_str(), world.waiters().as_str(), world.woken()), ("a3", "c2", vec!["2"]));
-    assert_eq!(world.look(big), Outcome::Gone);
+    assert_eq!(world.poll(big), Outcome::Gone);
     assert_eq!(world.ask(ask("b").weight(4).waits(2)), Outcome::TooHeavy { capacity: 2 });
     let again = world.ask(ask("a").weight(3).request("r").granted_before(a));
     assert_eq!(granted(again).claim.weight, 3, "it keeps what it has, also when it asks again");
@@ -329,7 +329,7 @@ fn a_repeated_request_keeps_its_place_and_is_woken_where_it_stands_now() {
     assert_eq!((again.ticket, again.place, world.waiters().as_str()), (ticket, 1, "a1 b1"));
     world.release("x", None);
     assert_eq!((world.held().as_str(), world.woken()), ("a1?", vec!["7"]));
-    world.look(ticket);
+    world.poll(ticket);
     assert_eq!(world.reap(), [], "it is bound to the process that took it up, not to the dead one");
 }
 

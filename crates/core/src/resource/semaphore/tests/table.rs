@@ -42,7 +42,7 @@ pub(super) fn scene(state: &str) -> Scene {
             "lapsed" => world.pass(15),
             "for a dead waiter" => world.kill(9),
             "for a dead holder" => [1, 9].into_iter().for_each(|pid| world.kill(pid)),
-            "taken up" => assert_eq!(granted(world.look(ticket)).epoch, own),
+            "taken up" => assert_eq!(granted(world.poll(ticket)).epoch, own),
             _ => unreachable!("{what}"),
         }
         return Scene { world, own, ticket };
@@ -170,7 +170,7 @@ b3, d1 wait, expired   full(2): x2         full(2): x2         place 3: x2      
 fn every_state_answers_those_who_wait_or_rule() {
     let inputs = ["look", "leave", "reap", "force a", "resize to 8"];
     let found = table(&inputs, |Scene { world, ticket, .. }, input| match input {
-        "look" => world.look(*ticket),
+        "look" => world.poll(*ticket),
         "leave" => world.leave(*ticket),
         "reap" => Outcome::Reaped(world.reap()),
         "force a" => world.force("a"),

@@ -6,8 +6,8 @@ fn begin_in_vain(world: &mut World<Task>, input: &str) -> Outcome {
     match input {
         "shortage" => world.end_last(not_begun(true)),
         "cannot begin" => world.end_last(not_begun(false)),
-        "exit 0, in time" => world.end_after(Ending::Exited(0), MAX_DURATION),
-        "exit 0, too late" => world.end_after(Ending::Exited(0), MAX_DURATION + 1),
+        "exit 0, in time" => world.end_after(RunEnd::Exited(0), MAX_DURATION),
+        "exit 0, too late" => world.end_after(RunEnd::Exited(0), MAX_DURATION + 1),
         _ => unreachable!("{input}"),
     }
 }

@@ -4,9 +4,9 @@ use super::*;
 
 #[test]
 fn every_state_of_a_loop_answers_one_who_runs_it() {
-    let found = table(&LOOPS, &["start", "never began", "end of another", "ripen"], run_it);
+    let found = table(&LOOPS, &["start", "never began", "end of another", "ready"], run_it);
     let expected = "
-                               start                                   never began                                   end of another  ripen
+                               start                                   never began                                   end of another  ready
 loop: pending                  started: running +started !spawn        late                                          late            not pending
 loop: resting                  not pending                             late                                          late            not pending
 loop: rested                   started: running (1 0) +started !spawn  late                                          late            clear: pending (1 0)

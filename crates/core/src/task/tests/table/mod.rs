@@ -30,6 +30,7 @@ pub(super) fn letters(state: &State) -> &'static str {
         State::Manual { .. } => "by hand",
         State::InPhases { is_blocked: false } => "in phases",
         State::InPhases { is_blocked: true } => "in phases, blocked",
+        State::Landing { .. } => "landing",
         State::Review => "review",
         State::Done(done) => done.status().as_str(),
     }
@@ -48,8 +49,10 @@ fn said(task: &Task) -> &'static str {
     match task.live().and_then(|live| live.verdict.as_ref()) {
         None => "",
         Some(Verdict::Done { .. }) => "done",
+        Some(Verdict::NoChange { .. }) => "no change",
         Some(Verdict::Failed { .. }) => "failed",
         Some(Verdict::Refused(_)) => "refused",
+        Some(Verdict::Agent(_)) => "agent",
     }
 }
 
@@ -78,6 +81,8 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::Marked(_) => "marked",
         Outcome::Followed(_) => "followed",
         Outcome::HasPhases => "has phases",
+        Outcome::Landing => "landing",
+        Outcome::MustLand => "must land",
     }
 }
 
@@ -128,28 +133,34 @@ fn cell(name: &str, act: impl FnOnce(&mut World<Task>) -> Outcome) -> String {
 pub(super) fn is_refusal(outcome: &Outcome) -> bool {
     matches!(
         outcome,
-        Outcome::NotPending(_) | Outcome::Over(_) | Outcome::Late | Outcome::Fenced(_) | Outcome::Busy(_) | Outcome::HasPhases
+        Outcome::NotPending(_)
+            | Outcome::Over(_)
+            | Outcome::Late
+            | Outcome::Fenced(_)
+            | Outcome::Busy(_)
+            | Outcome::HasPhases
+            | Outcome::MustLand
     )
 }
 
 fn run_it(world: &mut World<Task>, input: &str) -> Outcome {
     match input {
         "start" => world.start(),
-        "never began" => world.end_last(Ending::Never),
-        "end of another" => world.end(9, Ending::Exited(0)),
-        "ripen" => world.act(Input::Ripen),
+        "never began" => world.end_last(RunEnd::Never),
+        "end of another" => world.end(9, RunEnd::Exited(0)),
+        "ready" => world.act(Input::MakeReady),
         _ => unreachable!("{input}"),
     }
 }
 
 fn end_it(world: &mut World<Task>, input: &str) -> Outcome {
     match input {
-        "exit 0" => world.end_last(Ending::Exited(0)),
-        "exit 1" => world.end_last(Ending::Exited(1)),
-        "lost" => world.end_last(Ending::Lost),
-        "exit 1, DONE" => world.end_with(world.runs(), Ending::Exited(1), Marker::Done, 0),
+        "exit 0" => world.end_last(RunEnd::Exited(0)),
+        "exit 1" => world.end_last(RunEnd::Exited(1)),
+        "lost" => world.end_last(RunEnd::Lost),
+        "exit 1, DONE" => world.end_with(world.runs(), RunEnd::Exited(1), Marker::Done, 0),
         "exit 0, DONE, children" => world.end_done(2),
-        "exit 0, DONE broken" => world.end_with(world.runs(), Ending::Exited(0), Marker::Broken("it is a directory".into()), 0),
+        "exit 0, DONE broken" => world.end_with(world.runs(), RunEnd::Exited(0), Marker::Broken("it is a directory".into()), 0),
         _ => unreachable!("{input}"),
     }
 }
@@ -229,9 +240,9 @@ fn look_for_done(world: &mut World<Task>, input: &str) -> Outcome {
 
 #[test]
 fn every_state_answers_one_who_runs_it() {
-    let found = table(&STATES, &["start", "never began", "end of another", "ripen"], run_it);
+    let found = table(&STATES, &["start", "never began", "end of another", "ready"], run_it);
     let expected = "
-                       start                                   never began                                   end of another  ripen
+                       start                                   never began                                   end of another  ready
 pending                started: running +started !spawn        late                                          late            not pending
 failed once            started: running (1 0) +started !spawn  late                                          late            not pending
 lost once              started: running (0 1) +started !spawn  late                                          late            not pending

@@ -18,7 +18,8 @@ const HOSTS: [&str; 7] = [
 ];
 
 pub(super) fn scene(state: &str) -> World<Task> {
-    let plan = Plan { runbook: "book".into(), name: Name::new("way").unwrap(), vars: BTreeMap::new(), phases: Vec::new() };
+    let plan =
+        Plan { runbook: "book".into(), name: Name::new("way").unwrap(), vars: BTreeMap::new(), phases: Vec::new(), land: None };
     let mut world = World::of(Spec { work: Some(Work::Pipeline(Arc::new(plan))), retries: 0, ..spec("build") });
     if !["pending", "cancelled"].contains(&state) {
         follow(&mut world, "goes on");
@@ -28,7 +29,7 @@ pub(super) fn scene(state: &str) -> World<Task> {
         "in phases, blocked" => drop(follow(&mut world, "is blocked")),
         "completed" => drop(follow(&mut world, "is done")),
         "failed" => drop(follow(&mut world, "has failed")),
-        "failed, again" => ["has failed", "goes on"].iter().for_each(|course| drop(follow(&mut world, course))),
+        "failed, again" => ["has failed", "goes on"].iter().for_each(|status| drop(follow(&mut world, status))),
         "cancelled" => drop(follow(&mut world, "is cancelled")),
         _ => unreachable!("{state}"),
     }
@@ -36,12 +37,12 @@ pub(super) fn scene(state: &str) -> World<Task> {
 }
 
 fn follow(world: &mut World<Task>, input: &str) -> Outcome {
-    world.act(Input::Follow(match input {
-        "goes on" => Course::InPhases { is_blocked: false },
-        "is blocked" => Course::InPhases { is_blocked: true },
-        "is done" => Course::Over(Done::Success { output: Some(json!({ "a": 1 })), warning: None }),
-        "has failed" => Course::Over(Done::Failed { error: "phase one: no".into() }),
-        "is cancelled" => Course::Over(Done::Cancelled),
+    world.act(Input::MirrorStatus(match input {
+        "goes on" => PipelineStatus::InPhases { is_blocked: false },
+        "is blocked" => PipelineStatus::InPhases { is_blocked: true },
+        "is done" => PipelineStatus::Over(TaskEnd::Success { output: Some(json!({ "a": 1 })), warning: None }),
+        "has failed" => PipelineStatus::Over(TaskEnd::Failed { error: "phase one: no".into() }),
+        "is cancelled" => PipelineStatus::Over(TaskEnd::Cancelled),
         _ => unreachable!("{input}"),
     }))
 }
@@ -67,18 +68,18 @@ host: cancelled           not pending                     not pending           
 #[test]
 fn any_other_task_follows_nobody() {
     for state in STATES.iter().chain(&LOOPS) {
-        for course in COURSES {
-            assert_eq!(cell(state, |world| follow(world, course)), "not pending", "{state}, {course}");
+        for status in COURSES {
+            assert_eq!(cell(state, |world| follow(world, status)), "not pending", "{state}, {status}");
         }
     }
 }
 
 #[test]
 fn nobody_else_says_what_becomes_of_the_task_of_a_pipeline() {
-    let inputs = ["start", "never began", "ripen"];
+    let inputs = ["start", "never began", "ready"];
     let found = table(&HOSTS, &inputs, run_it);
     let expected = "
-                          start       never began  ripen
+                          start       never began  ready
 host: pending             has phases  late         not pending
 host: in phases           has phases  late         not pending
 host: in phases, blocked  has phases  late         not pending

@@ -46,22 +46,22 @@ fn lead_to(world: &mut World<Task>, state: &str) {
     let epoch = world.epoch();
     match state {
         "pending" | "running" => {}
-        "failed once" => drop(world.end_last(Ending::Exited(1))),
-        "lost once" => drop(world.end_last(Ending::Lost)),
+        "failed once" => drop(world.end_last(RunEnd::Exited(1))),
+        "lost once" => drop(world.end_last(RunEnd::Lost)),
         "last try" => {
-            world.end_last(Ending::Exited(1));
+            world.end_last(RunEnd::Exited(1));
             world.start();
         }
         "last recovery" => {
             for _ in 0..MAX_RECOVERIES {
-                world.end_last(Ending::Lost);
+                world.end_last(RunEnd::Lost);
                 world.start();
             }
         }
         "dead" => drop(world.pulse(epoch, Pulse::SessionDead)),
         "nudged" => drop(world.fall_silent()),
         "nudged, no help left" => {
-            world.end_last(Ending::Lost);
+            world.end_last(RunEnd::Lost);
             world.start();
             world.fall_silent();
         }
@@ -75,25 +75,25 @@ fn lead_to(world: &mut World<Task>, state: &str) {
         "to restart" => drop(world.stop(After::Restart)),
         "parked" => {
             exhaust(world);
-            world.end_last(Ending::Signalled(15));
+            world.end_last(RunEnd::Signalled(15));
         }
         "by hand" => drop(world.take(Epoch(7))),
         "review" => {
-            world.end_last(Ending::Exited(1));
+            world.end_last(RunEnd::Exited(1));
             world.act(Input::Set(Mark::Review));
         }
-        "completed" => drop(world.end_last(Ending::Exited(0))),
+        "completed" => drop(world.end_last(RunEnd::Exited(0))),
         "failed" => {
-            world.end_last(Ending::Exited(1));
+            world.end_last(RunEnd::Exited(1));
             world.start();
-            world.end_last(Ending::Exited(1));
+            world.end_last(RunEnd::Exited(1));
         }
         "cancelled" => {
             world.stop(After::Cancel);
-            world.end_last(Ending::Signalled(15));
+            world.end_last(RunEnd::Signalled(15));
         }
         "skipped" => {
-            world.end_last(Ending::Never);
+            world.end_last(RunEnd::Never);
             world.act(Input::Set(Mark::Skipped));
         }
         _ => unreachable!("{state}"),
@@ -102,7 +102,7 @@ fn lead_to(world: &mut World<Task>, state: &str) {
 
 fn lead_loop_to(world: &mut World<Task>, state: &str) {
     let tried = |world: &mut World<Task>| {
-        world.end_last(Ending::Exited(0));
+        world.end_last(RunEnd::Exited(0));
         world.pass(REST);
     };
     if state != "pending" {
@@ -110,10 +110,10 @@ fn lead_loop_to(world: &mut World<Task>, state: &str) {
     }
     match state {
         "pending" | "running" => {}
-        "resting" => drop(world.end_last(Ending::Exited(0))),
+        "resting" => drop(world.end_last(RunEnd::Exited(0))),
         "rested" => tried(world),
         "last attempt" => {
-            for _ in 1..MAX_RESTARTS {
+            for _ in 1..MAX_ATTEMPTS {
                 tried(world);
                 world.start();
             }
@@ -143,7 +143,7 @@ fn lead_loop_to(world: &mut World<Task>, state: &str) {
         }
         "parked" => {
             exhaust(world);
-            world.end_last(Ending::Signalled(15));
+            world.end_last(RunEnd::Signalled(15));
         }
         "by hand" => {
             tried(world);
@@ -154,7 +154,7 @@ fn lead_loop_to(world: &mut World<Task>, state: &str) {
             world.act(Input::Set(Mark::Review));
         }
         "completed" => drop(world.end_done(0)),
-        "failed" => drop(world.end_with(1, Ending::Exited(0), Marker::Broken("a directory".into()), 0)),
+        "failed" => drop(world.end_with(1, RunEnd::Exited(0), Marker::Broken("a directory".into()), 0)),
         _ => unreachable!("{state}"),
     }
 }

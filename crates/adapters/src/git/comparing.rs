@@ -1,0 +1,45 @@
+//! What was done in a worktree, as a patch.
+
+use std::path::Path;
+
+use super::saving::Saved;
+use super::worktree::Repository;
+use super::{GitError, Id, zero_separated};
+
+/// The difference between two states.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diff {
+    /// The commit that it is compared with.
+    pub base: String,
+    /// The files that differ.
+    pub files: Vec<String>,
+    /// The commits in between, or beside it, one line each.
+    pub commits: Vec<String>,
+    /// The patch.
+    pub patch: Vec<u8>,
+}
+
+impl Repository {
+    /// What the files of a worktree have that its base has not, committed or not, new files included.
+    pub fn diff(&self, path: &Path, base: &str) -> Result<Diff, GitError> {
+        let tree = self.tree_of_files(path)?;
+        self.between(base, &tree, Vec::new())
+    }
+
+    /// What the files of a saved state have that its HEAD had not, and the other commits that it holds.
+    pub fn diff_of_saved(&self, saved: &Saved) -> Result<Diff, GitError> {
+        let parents = self.git.line(&["rev-parse", &format!("{}^@", saved.commit)])?;
+        let mut parents = parents.lines().map(str::to_owned);
+        let base = parents.next().unwrap_or_else(|| saved.commit.clone());
+        let commits = parents.map(|commit| self.git.line(&["log", "--max-count=1", "--format=%h %s", &commit]));
+        let commits = commits.collect::<Result<_, _>>()?;
+        self.between(&base, &saved.commit, commits)
+    }
+
+    fn between(&self, base: &str, tree: &Id, commits: Vec<String>) -> Result<Diff, GitError> {
+        let names = self.git.get(&["diff", "--name-only", "-z", base, tree, "--"])?;
+        let files = zero_separated(&names).map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+        let patch = self.git.get(&["diff", "--no-color", "--no-ext-diff", base, tree, "--"])?;
+        Ok(Diff { base: base.into(), files, commits, patch })
+    }
+}

@@ -1,0 +1,377 @@
+//! The commits of a merge queue: made without a work tree, and landed by moving the target from exactly the tip that they were made on.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::journal::Journal;
+use super::merge::{Halt, MergeError};
+use super::scratch::MergeLock;
+use super::settling::settle_all;
+use super::target::Target;
+use super::transaction::Update;
+use super::{Answer, Git, GitError, Id, check, zero_separated};
+
+/// How often a move begins anew because somebody else is at work in the checkout.
+const ATTEMPTS: u32 = 5;
+
+/// How long one command of git may take.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// How many commits are named in the message of the one that lands.
+const NAMED: usize = 100;
+
+/// Where the commits are held that wait in a queue, and those that were made for one.
+const QUEUED: &str = "refs/banksman/queued/";
+const CANDIDATES: &str = "refs/banksman/candidates/";
+
+/// A repository whose branches are landed on.
+#[derive(Debug, Clone)]
+pub struct Lander {
+    git: Git,
+    common: PathBuf,
+    git_dir: PathBuf,
+    scratch: PathBuf,
+    /// Whether the user wants all commits signed.
+    signs: bool,
+}
+
+/// What the commit that lands says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Its first line.
+    pub title: String,
+    /// The task whose work it is.
+    pub task: Option<String>,
+}
+
+/// What came of making a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Built {
+    /// This one was made on the tip.
+    Commit {
+        /// The tip.
+        tip: String,
+        /// The commit.
+        commit: String,
+    },
+    /// The tip has all of it already.
+    NoChange {
+        /// The tip.
+        tip: String,
+    },
+    /// Both have changed the same lines of these files.
+    Conflict {
+        /// The tip.
+        tip: String,
+        /// The files.
+        files: Vec<String>,
+    },
+}
+
+/// What came of moving a branch.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// It is, or was, at the commit.
+    Moved {
+        /// The folder with the files that somebody has changed in the moment in which the checkout moved.
+        saved: Option<PathBuf>,
+    },
+    /// It is not at the tip any more.
+    TipMoved,
+    /// Its checkout cannot be updated.
+    InTheWay {
+        /// Where it is.
+        checkout: PathBuf,
+        /// Why not.
+        reason: String,
+        /// The files that are in the way.
+        files: Vec<String>,
+    },
+}
+
+/// What is known of the commits that land.
+struct Commits {
+    author: Option<[Vec<u8>; 3]>,
+    subjects: Vec<Vec<u8>>,
+}
+
+impl Lander {
+    /// The repository that `repo` belongs to. Moves with the same `scratch` wait for each other.
+    pub fn open(repo: &Path, scratch: &Path) -> Result<Lander, GitError> {
+        let git = Git::new(repo, LIMIT);
+        git.check_version()?;
+        let places = git.get(&["rev-parse", "--path-format=absolute", "--git-common-dir", "--git-dir"])?;
+        let mut places = places.split(|byte| *byte == b'\n').map(|line| PathBuf::from(OsStr::from_bytes(line)));
+        let (common, git_dir) = (places.next().unwrap_or_default(), places.next().unwrap_or_default());
+        let signs = git.ask(&["config", "--type=bool", "commit.gpgSign"])?.stdout.starts_with(b"true");
+        Ok(Lander { git, common, git_dir, scratch: scratch.into(), signs })
+    }
+
+    /// The branch that is checked out where the repository was opened. A detached HEAD has none.
+    pub fn current_branch(&self) -> Result<Option<String>, GitError> {
+        let answer = self.git.ask(&["symbolic-ref", "--quiet", "HEAD"])?;
+        let name = String::from_utf8_lossy(&answer.stdout).trim_end().to_owned();
+        Ok((answer.status == 0).then(|| name.strip_prefix("refs/heads/").map(str::to_owned)).flatten())
+    }
+
+    /// The tip of a local branch.
+    pub fn branch_tip(&self, branch: &str) -> Result<Option<String>, GitError> {
+        self.git.tip(branch)
+    }
+
+    /// The branch that a branch is another name of.
+    pub fn alias_of(&self, branch: &str) -> Result<Option<String>, GitError> {
+        self.git.alias_of(branch)
+    }
+
+    /// The first line of a commit's message.
+    pub fn subject(&self, commit: &str) -> Result<String, GitError> {
+        self.git.line(&["log", "--no-show-signature", "-1", "--format=%s", commit, "--"])
+    }
+
+    /// Holds a commit that waits in the queue of a branch, whatever becomes of its own branch.
+    pub fn hold(&self, target: &str, commit: &str) -> Result<(), GitError> {
+        self.git.set_own_ref(&self.common, &["update-ref", &format!("{QUEUED}{target}/{commit}"), commit])
+    }
+
+    /// Makes the commit that is to land: all changes of `source` on top of the target's tip, by the author of the last of them.
+    pub fn build(&self, target: &str, source: &str, message: &Message) -> Result<Built, GitError> {
+        let (tip, tree_before) = self.tip_and_tree(target)?;
+        let merged = self.git.ask(&["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", &tip, source])?;
+        let mut fields = zero_separated(&merged.stdout).map(|field| String::from_utf8_lossy(field).into_owned());
+        let tree = fields.next().unwrap_or_default();
+        match merged.status {
+            0 if tree == tree_before => return Ok(Built::NoChange { tip }),
+            0 => {}
+            1 => {
+                let files: Vec<String> = fields.collect();
+                return if files.is_empty() { Err(merged.failed()) } else { Ok(Built::Conflict { tip, files }) };
+            }
+            _ => return Err(merged.failed()),
+        }
+        let commits = self.commits(&tip, source)?;
+        let commit = self.commit(&tree, &tip, &commits, message)?;
+        // Whoever clears away unused objects must not take it before it has landed.
+        self.git.set_own_ref(&self.common, &["update-ref", &format!("{CANDIDATES}{target}"), &commit])?;
+        let range = [commit.as_str(), &format!("^{tip}")].map(str::to_owned);
+        let whole = self.git.ask(&["rev-list", "--objects", "--quiet", &range[0], &range[1]])?;
+        if whole.status != 0 {
+            return Err(whole.failed());
+        }
+        Ok(Built::Commit { tip, commit })
+    }
+
+    fn tip_and_tree(&self, target: &str) -> Result<(Id, Id), GitError> {
+        check(target)?;
+        let name = format!("refs/heads/{target}");
+        let list = self.git.line(&["for-each-ref", "--format=%(objectname) %(tree) %(refname)", "--", &name])?;
+        let mut refs = list.lines().map(|line| line.splitn(3, ' ').collect::<Vec<_>>());
+        match refs.find(|fields| fields.get(2) == Some(&name.as_str())).as_deref() {
+            Some([tip, tree, _]) => Ok(((*tip).into(), (*tree).into())),
+            _ => Err(GitError::NoBranch(target.into())),
+        }
+    }
+
+    /// The commits that `source` has and the tip has not, the newest first.
+    fn commits(&self, tip: &Id, source: &str) -> Result<Commits, GitError> {
+        let format = ["log", "-z", "--no-show-signature", "--format=%an%x00%ae%x00%aI%x00%s"];
+        let count = format!("--max-count={NAMED}");
+        let without = format!("^{tip}");
+        let mut list = self.git.get(&[&format[..], &["--no-merges", &count, source, &without, "--"]].concat())?;
+        if list.is_empty() {
+            list = self.git.get(&[&format[..], &["--max-count=1", source, "--"]].concat())?;
+        }
+        let list = list.strip_suffix(b"\0").unwrap_or(&list);
+        let fields: Vec<&[u8]> = list.split(|byte| *byte == 0).collect();
+        let mut commits = Commits { author: None, subjects: Vec::new() };
+        for fields in fields.chunks_exact(4) {
+            commits.author.get_or_insert_with(|| [fields[0].into(), fields[1].into(), fields[2].into()]);
+            commits.subjects.push(fields[3].into());
+        }
+        commits.subjects.reverse();
+        Ok(commits)
+    }
+
+    fn commit(&self, tree: &str, tip: &Id, commits: &Commits, message: &Message) -> Result<Id, GitError> {
+        let mut git = self.git.clone();
+        if let Some([name, email, date]) = &commits.author {
+            let text = |bytes: &[u8]| OsString::from(OsStr::from_bytes(bytes));
+            git = git.with_variable("GIT_AUTHOR_NAME", text(name)).with_variable("GIT_AUTHOR_EMAIL", text(email));
+            git = git.with_variable("GIT_AUTHOR_DATE", text(date));
+        }
+        let mut args = vec!["commit-tree", "-p", tip, "-F", "-"];
+        if self.signs {
+            args.push("-S");
+        }
+        args.push(tree);
+        let answer = git.ask_with(&args, &text_of(message, &commits.subjects))?;
+        if answer.status == 0 { Ok(printed(&answer)) } else { Err(answer.failed()) }
+    }
+
+    /// Whether the checkout of the target could be updated from a tip to a commit, as far as that can be said beforehand.
+    pub fn obstacle(&self, target: &str, from: &str, to: &str) -> Result<Option<Moved>, MergeError> {
+        for checkout in self.git.checkouts(target)? {
+            if let Some(what) = self.git.under_way(&checkout)? {
+                return Ok(Some(in_the_way(checkout.path, format!("a {what} is in progress"), Vec::new())));
+            }
+            let files = self.files_in_the_way(&checkout.path, from, to)?;
+            if !files.is_empty() {
+                return Ok(Some(in_the_way(checkout.path, "it has changes in files that would change".into(), files)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The files of a checkout that differ from its commit, and in two commits.
+    fn files_in_the_way(&self, checkout: &Path, from: &str, to: &str) -> Result<Vec<String>, GitError> {
+        let changed = self.git.get(&["diff-tree", "-r", "-z", "--no-renames", "--name-only", from, to])?;
+        let changed: Vec<String> = zero_separated(&changed).map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+        let own = self.git.at(checkout).every_change()?;
+        Ok(own.into_iter().filter(|path| changed.contains(path)).collect())
+    }
+
+    /// Moves the target from a tip to a commit, and its checkout with it. If it is at the commit already, or was, nothing is done:
+    /// whoever was killed after the move finds it so.
+    pub fn move_to(&self, target: &str, source: &str, from: &str, to: &str) -> Result<Moved, MergeError> {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        let merge_lock = MergeLock::take(&self.git, &self.scratch, &self.common)?;
+        settle_all(&self.git, &self.common, Some(merge_lock.scratch()))?;
+        if let Some(other) = self.git.alias_of(target)? {
+            return Err(MergeError::Alias { into: target.into(), other });
+        }
+        let journal = Journal::begin(&self.common, merge_lock.scratch())?;
+        journal.keep_collection_away()?;
+        let note = format!("banksman: land {}", source.get(..12).unwrap_or(source));
+        let branch = Target { git: &self.git, git_dir: &self.git_dir, journal: &journal, name: target, note };
+        let end = self.try_to_move(&branch, source, &from, &to);
+        journal.let_collect();
+        if journal.open_record()?.is_none() && !journal.has_left_locks.get() {
+            journal.end()?;
+        }
+        end
+    }
+
+    fn try_to_move(&self, branch: &Target<'_>, source: &str, from: &Id, to: &Id) -> Result<Moved, MergeError> {
+        let mut attempt = 1;
+        loop {
+            let tip = branch.tip()?;
+            if tip == *to || (tip != *from && self.git.contains(&tip, to)?) {
+                return Ok(Moved::Moved { saved: None });
+            }
+            if tip != *from {
+                return Ok(Moved::TipMoved);
+            }
+            let error = match self.attempt(branch, source, from, to) {
+                Ok(moved) => return Ok(moved),
+                Err(Halt::Refused(error)) => match self.as_obstacle(error, from, to)? {
+                    Ok(moved) => return Ok(moved),
+                    Err(MergeError::Git(error @ GitError::Failed { .. })) if branch.journal.may_be_collecting(&error) => {
+                        error.into()
+                    }
+                    Err(error) => return Err(error),
+                },
+                Err(Halt::Locked(path)) => MergeError::Locked(path),
+                Err(Halt::Again(said)) => MergeError::Moved { into: branch.name.into(), said },
+            };
+            if attempt == ATTEMPTS || branch.journal.has_left_locks.get() {
+                return self.as_obstacle(error, from, to)?;
+            }
+            // Whoever is at work there needs a moment.
+            std::thread::sleep(Duration::from_millis(20) * attempt);
+            attempt += 1;
+        }
+    }
+
+    fn attempt(&self, branch: &Target<'_>, source: &str, from: &Id, to: &Id) -> Result<Moved, Halt> {
+        let checkout = branch.checkout()?;
+        let updates = [
+            Update::Move { name: branch.full_name(), from: from.clone(), to: to.clone() },
+            Git::landing(branch.name, &source.to_owned(), to),
+        ];
+        let saved = match &checkout {
+            Some(checkout) => branch.move_with(checkout, from, to, &updates)?,
+            None => {
+                branch.move_alone(&updates)?;
+                None
+            }
+        };
+        Ok(Moved::Moved { saved })
+    }
+
+    /// What is in the way of a checkout, if that is what an error says.
+    fn as_obstacle(&self, error: MergeError, from: &Id, to: &Id) -> Result<Result<Moved, MergeError>, MergeError> {
+        let (path, reason) = match &error {
+            MergeError::Dirty(path) => (path, "it has changes in files that would change".into()),
+            MergeError::InTheWay(path) => (path, "new files are in the way".into()),
+            MergeError::UnderWay { path, what } => (path, format!("a {what} is in progress")),
+            MergeError::Locked(path) => (path, "another git has locked it, or was killed and left its index.lock".into()),
+            MergeError::SeveralCheckouts { path, .. } => (path, "it is not the only one of this branch".into()),
+            MergeError::NotFastForward { .. }
+            | MergeError::Conflict(_)
+            | MergeError::OwnChanges(_)
+            | MergeError::Alias { .. }
+            | MergeError::Moved { .. }
+            | MergeError::Halfway { .. }
+            | MergeError::Git(_) => return Ok(Err(error)),
+        };
+        let files = self.files_in_the_way(path, from, to)?;
+        Ok(Ok(in_the_way(path.clone(), reason, files)))
+    }
+
+    /// Makes a directory a worktree of exactly this commit: files of the commit are as it has them, files that are not ignored are
+    /// gone, and ignored ones stay unless it is to be `fresh`. Nobody works there, so nothing in it has to be saved.
+    pub fn check_out(&self, directory: &Path, commit: &str, fresh: bool) -> Result<(), GitError> {
+        let git = self.git.clone().with("core.hooksPath=/dev/null").with("advice.detachedHead=false");
+        let there = git.at(directory);
+        let is_there = directory.join(".git").is_file();
+        if is_there && !fresh {
+            let moved = there.says(&["checkout", "--quiet", "--force", "--detach", commit, "--"]).unwrap_or(false);
+            if moved && there.says(&["clean", "--quiet", "-f", "-f", "-d"]).unwrap_or(false) {
+                return Ok(());
+            }
+        }
+        // It is new, or half made, or locked by a git that was killed.
+        super::journal::remove_tree(directory)?;
+        let add = ["worktree", "add", "--quiet", "--force", "--force", "--detach"].map(OsString::from);
+        git.get(&[&add[..], &[directory.into(), commit.into()]].concat()).map(drop)
+    }
+
+    /// Releases the commits that are held for the queue of a branch, except for these, and removes the oldest records of what has landed.
+    pub fn tidy(&self, target: &str, queued: &[&str]) -> Result<(), GitError> {
+        let merge_lock = MergeLock::take(&self.git, &self.scratch, &self.common)?;
+        let place = format!("{QUEUED}{target}/");
+        let list = self.git.line(&["for-each-ref", "--format=%(objectname) %(refname)", &place])?;
+        let released = list.lines().filter_map(|line| line.split_once(' ')).filter(|(_, name)| {
+            name.strip_prefix(place.as_str()).is_some_and(|commit| !commit.contains('/') && !queued.contains(&commit))
+        });
+        let released = released.map(|(at, name)| Update::Delete { name: name.into(), at: at.into() }).collect();
+        let journal = Journal::begin(&self.common, merge_lock.scratch())?;
+        self.git.prune_records(&journal, target, released)?;
+        journal.end()
+    }
+}
+
+fn in_the_way(checkout: PathBuf, reason: String, files: Vec<String>) -> Moved {
+    Moved::InTheWay { checkout, reason, files }
+}
+
+fn printed(answer: &Answer) -> String {
+    String::from_utf8_lossy(&answer.stdout).trim().to_owned()
+}
+
+/// The title, the subjects of the commits if they say more, and whose work it is.
+fn text_of(message: &Message, subjects: &[Vec<u8>]) -> Vec<u8> {
+    let mut text = format!("{}\n", message.title.replace('\n', " ")).into_bytes();
+    if subjects.iter().any(|subject| *subject != message.title.as_bytes()) {
+        text.push(b'\n');
+        for subject in subjects {
+            text.extend([b"* ", &subject[..], b"\n"].concat());
+        }
+    }
+    if let Some(task) = &message.task {
+        text.extend(format!("\nBanksman-Task: {task}\n").into_bytes());
+    }
+    text
+}

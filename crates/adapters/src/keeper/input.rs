@@ -1,0 +1,261 @@
+//! What is written to a session while it lives: into a pipe to its stdin, or into its terminal. The keeper never waits for a program that does
+//! not read: what it does not take yet is kept, up to a limit, and refused beyond.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::termios::{Winsize, tcsetwinsize};
+
+use super::protocol::{InputKind, InputRefusal};
+
+/// How much a program that does not read may leave unread, in bytes, beside what its pipe or terminal holds.
+const PENDING_LIMIT: usize = 1024 * 1024;
+
+/// How many messages are remembered, so that none is written twice.
+const REMEMBERED: usize = 10_000;
+
+/// The size of a terminal that nobody has looked at yet.
+pub(super) const FIRST_SIZE: Winsize = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+
+/// The way into a session.
+#[derive(Debug)]
+pub(super) struct Input {
+    kind: InputKind,
+    to: Option<OwnedFd>,
+    queue: VecDeque<Piece>,
+    pending: usize,
+    /// The ids of the messages that were taken.
+    taken: VecDeque<String>,
+    closes: bool,
+    size: Winsize,
+}
+
+/// Something that is not written yet.
+#[derive(Debug)]
+struct Piece {
+    bytes: Vec<u8>,
+    written: usize,
+    /// The message that is written when this is, and who sent it.
+    message: Option<(u64, String)>,
+}
+
+/// What has become of messages.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// They are written; with who sent them.
+    pub(super) written: Vec<(u64, String)>,
+    /// They never will be.
+    pub(super) lost: Vec<(u64, String)>,
+}
+
+impl Input {
+    pub(super) fn new(kind: InputKind, to: OwnedFd) -> Input {
+        let (queue, taken) = (VecDeque::new(), VecDeque::new());
+        Input { kind, to: Some(to), queue, pending: 0, taken, closes: false, size: FIRST_SIZE }
+    }
+
+    pub(super) fn kind(&self) -> InputKind {
+        self.kind
+    }
+
+    /// Whether it takes something.
+    pub(super) fn is_open(&self) -> bool {
+        self.to.is_some() && !self.closes
+    }
+
+    /// What to poll for writing, if something waits to be written.
+    pub(super) fn descriptor(&self) -> Option<&OwnedFd> {
+        self.to.as_ref().filter(|_| !self.queue.is_empty())
+    }
+
+    /// Takes a message in. Says whether it is new; one that was taken before is not written again.
+    pub(super) fn take(&mut self, client: u64, id: &str, text: &str) -> Result<bool, InputRefusal> {
+        if self.taken.iter().any(|taken| taken == id) {
+            return Ok(false);
+        }
+        let bytes = match self.kind {
+            InputKind::Pipe if text.ends_with('\n') => text.as_bytes().to_vec(),
+            InputKind::Pipe => format!("{text}\n").into_bytes(),
+            // Enter is a carriage return to a terminal.
+            InputKind::Terminal => format!("{}\r", text.trim_end_matches('\n')).replace('\n', "\r").into_bytes(),
+        };
+        self.push(bytes, Some((client, id.to_owned())))?;
+        if self.taken.len() >= REMEMBERED {
+            self.taken.pop_front();
+        }
+        self.taken.push_back(id.to_owned());
+        Ok(true)
+    }
+
+    /// Takes in what a person types.
+    pub(super) fn typed(&mut self, bytes: Vec<u8>) -> Result<(), InputRefusal> {
+        self.push(bytes, None)
+    }
+
+    fn push(&mut self, bytes: Vec<u8>, message: Option<(u64, String)>) -> Result<(), InputRefusal> {
+        if !self.is_open() {
+            return Err(InputRefusal::Closed);
+        }
+        if self.pending + bytes.len() > PENDING_LIMIT {
+            return Err(InputRefusal::Full { pending: self.pending });
+        }
+        self.pending += bytes.len();
+        self.queue.push_back(Piece { bytes, written: 0, message });
+        Ok(())
+    }
+
+    /// The program finds the end of its input behind what was taken before.
+    pub(super) fn close(&mut self) {
+        if self.kind == InputKind::Terminal && self.is_open() {
+            // A terminal has no end; this is the key that says so.
+            self.queue.push_back(Piece { bytes: vec![4], written: 0, message: None });
+            self.pending += 1;
+        }
+        self.closes = true;
+    }
+
+    /// Writes what the program takes now.
+    pub(super) fn write(&mut self) -> Progress {
+        let mut progress = Progress::default();
+        while let (Some(to), Some(piece)) = (&self.to, self.queue.front_mut()) {
+            match rustix::io::write(to, &piece.bytes[piece.written..]) {
+                Ok(written) => {
+                    piece.written += written;
+                    self.pending -= written;
+                }
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return progress,
+                Err(_) => {
+                    self.to = None;
+                    break;
+                }
+            }
+            if piece.written == piece.bytes.len() {
+                let piece = self.queue.pop_front().expect("it was there a moment ago");
+                progress.written.extend(piece.message);
+            }
+        }
+        if self.to.is_none() {
+            progress.lost.extend(self.queue.drain(..).filter_map(|piece| piece.message));
+            self.pending = 0;
+        } else if self.closes && self.kind == InputKind::Pipe {
+            self.to = None;
+        }
+        progress
+    }
+
+    /// The session has ended: what it has not read is lost.
+    pub(super) fn end(&mut self) -> Progress {
+        self.to = None;
+        self.write()
+    }
+
+    /// Sets the size of a terminal, and lets the program draw anew also if it is the same.
+    pub(super) fn resize(&mut self, rows: u16, columns: u16) -> io::Result<()> {
+        let (Some(to), InputKind::Terminal) = (&self.to, self.kind) else { return Ok(()) };
+        let size = Winsize { ws_row: rows.max(1), ws_col: columns.max(1), ..FIRST_SIZE };
+        if (self.size.ws_row, self.size.ws_col) == (size.ws_row, size.ws_col) {
+            let narrower = Winsize { ws_col: (size.ws_col - 1).max(1), ..size };
+            tcsetwinsize(to.as_fd(), narrower)?;
+        }
+        self.size = size;
+        Ok(tcsetwinsize(to.as_fd(), size)?)
+    }
+}
+
+/// The last output of a session, for those who come later.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    bytes: VecDeque<u8>,
+}
+
+impl Recent {
+    /// How much is replayed.
+    const LIMIT: usize = 64 * 1024;
+
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        let bytes = &bytes[bytes.len().saturating_sub(Recent::LIMIT)..];
+        let over = (self.bytes.len() + bytes.len()).saturating_sub(Recent::LIMIT);
+        self.bytes.drain(..over);
+        self.bytes.extend(bytes);
+    }
+
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        self.bytes.iter().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{OFlags, fcntl_setfl};
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    fn pipe() -> (OwnedFd, Input) {
+        let (from, to) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        fcntl_setfl(&to, OFlags::NONBLOCK).unwrap();
+        (from, Input::new(InputKind::Pipe, to))
+    }
+
+    fn read(from: &OwnedFd, bytes: usize) -> Vec<u8> {
+        let mut buffer = vec![0; bytes];
+        let read = rustix::io::read(from, buffer.as_mut_slice()).unwrap();
+        buffer.truncate(read);
+        buffer
+    }
+
+    #[test]
+    fn a_message_is_written_once() {
+        let (from, mut input) = pipe();
+        assert_eq!(input.take(1, "m-1", "one"), Ok(true));
+        assert_eq!(input.take(2, "m-1", "one"), Ok(false));
+        assert_eq!(input.take(2, "m-2", "two\n"), Ok(true));
+        assert_eq!(input.write().written, [(1, "m-1".into()), (2, "m-2".into())]);
+        assert_eq!(read(&from, 100), b"one\ntwo\n");
+        input.close();
+        assert_eq!(input.take(3, "m-3", "three"), Err(InputRefusal::Closed));
+        assert_eq!(input.write(), Progress::default());
+        assert_eq!(read(&from, 100), b"", "the end");
+    }
+
+    #[test]
+    fn what_is_not_read_is_bounded_and_refused_beyond() {
+        let (from, mut input) = pipe();
+        let large = "x".repeat(PENDING_LIMIT - 1);
+        assert_eq!(input.take(1, "m-1", &large), Ok(true));
+        assert_eq!(input.write(), Progress::default(), "a pipe holds less");
+        let refused = input.take(1, "m-2", &large);
+        assert!(matches!(refused, Err(InputRefusal::Full { pending }) if pending < PENDING_LIMIT), "{refused:?}");
+        let mut total = 0;
+        let mut written = Vec::new();
+        while written.is_empty() {
+            total += read(&from, PENDING_LIMIT).len();
+            written = input.write().written;
+        }
+        assert!(total > PENDING_LIMIT / 2);
+        assert_eq!(input.take(1, "m-2", "small"), Ok(true), "a message that was refused may come again");
+    }
+
+    #[test]
+    fn messages_to_a_program_that_has_gone_are_lost() {
+        let (from, mut input) = pipe();
+        drop(from);
+        assert_eq!(input.take(1, "m-1", "one"), Ok(true));
+        assert_eq!(input.write().lost, [(1, "m-1".into())]);
+        assert_eq!(input.take(1, "m-2", "two"), Err(InputRefusal::Closed));
+    }
+
+    #[test]
+    fn the_last_output_is_kept() {
+        let mut recent = Recent::default();
+        for n in 0..10_000 {
+            recent.add(format!("{n:09}\n").as_bytes());
+        }
+        assert_eq!(recent.bytes().len(), Recent::LIMIT);
+        assert!(recent.bytes().ends_with(b"000009998\n000009999\n"));
+        recent.add(&vec![b'y'; Recent::LIMIT * 2]);
+        assert_eq!(recent.bytes(), vec![b'y'; Recent::LIMIT]);
+    }
+}

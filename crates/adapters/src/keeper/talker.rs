@@ -1,0 +1,297 @@
+//! The side of those who talk to a live session.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+
+use super::connect::connect;
+use super::protocol::{
+    Arrival, Inbox, InputKind, InputRefusal, Notice, Refusal, decode, decode_as, encode_as, send as send_some,
+};
+use super::talk::{OUTPUT_PIECE, TALK_LIMIT, TALK_VERSION, TalkReply, TalkRequest, Typist};
+
+/// What a keeper says about its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Presence {
+    /// The way into it, if there is one.
+    pub input: Option<InputKind>,
+    /// Whether a person types.
+    pub has_typist: bool,
+}
+
+/// How far a message has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// The keeper has it, and the session has not read what comes before it.
+    Taken,
+    /// The session has all of it in its input.
+    Written,
+}
+
+/// Why a session cannot be talked to.
+#[derive(Debug, thiserror::Error)]
+pub enum TalkError {
+    /// No keeper lives: the session has ended, or is not there yet.
+    #[error("the session has ended")]
+    Gone,
+    /// The keeper does not answer, and nothing was sent.
+    #[error("the keeper of the session does not answer")]
+    Silent,
+    /// The keeper is of a version that cannot do it.
+    #[error("the session was started by an earlier version of Banksman, which takes no input")]
+    Cannot,
+    /// It is not done.
+    #[error(transparent)]
+    Refused(InputRefusal),
+    /// It was sent, and what became of it is not known.
+    #[error("it is not known whether the session has got it")]
+    Unknown,
+    /// The system failed.
+    #[error(transparent)]
+    System(io::Error),
+}
+
+impl From<io::Error> for TalkError {
+    fn from(error: io::Error) -> TalkError {
+        match error.kind() {
+            io::ErrorKind::NotConnected
+            | io::ErrorKind::NotFound
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset => TalkError::Gone,
+            io::ErrorKind::TimedOut => TalkError::Silent,
+            _ => TalkError::System(error),
+        }
+    }
+}
+
+/// Asks what a session takes, and waits so long for the answer.
+pub fn ping(record: &Path, patience: Duration) -> Result<Presence, TalkError> {
+    let until = Instant::now() + patience;
+    let mut talker = Talker::connect(record, until)?;
+    talker.say(&TalkRequest::Ping, until)?;
+    match talker.hear(until)? {
+        Some(TalkReply::Pong { input, has_typist }) => Ok(Presence { input, has_typist }),
+        Some(_) => Err(TalkError::Cannot),
+        None => Err(TalkError::Silent),
+    }
+}
+
+/// Wakes a session up: what was stopped goes on, and whoever has a handler for SIGUSR1 hears of it.
+pub fn nudge(record: &Path, patience: Duration) -> Result<(), TalkError> {
+    let until = Instant::now() + patience;
+    let mut talker = Talker::connect(record, until)?;
+    talker.say(&TalkRequest::Nudge, until)?;
+    match talker.hear(until)? {
+        Some(TalkReply::Nudged) => Ok(()),
+        Some(_) => Err(TalkError::Cannot),
+        None => Err(TalkError::Silent),
+    }
+}
+
+/// Ends the input of a session behind what it was sent before.
+pub fn close_input(record: &Path, patience: Duration) -> Result<(), TalkError> {
+    let until = Instant::now() + patience;
+    let mut talker = Talker::connect(record, until)?;
+    talker.say(&TalkRequest::Close, until)?;
+    // It is done in the order of the requests, so the answer to the next one tells.
+    talker.say(&TalkRequest::Ping, until)?;
+    match talker.hear(until)? {
+        Some(TalkReply::Pong { .. }) => Ok(()),
+        Some(TalkReply::Refused(refusal)) => Err(TalkError::Refused(refusal)),
+        Some(_) => Err(TalkError::Cannot),
+        None => Err(TalkError::Silent),
+    }
+}
+
+/// Writes a message into a session, once however often it is sent. Waits until the session has it in its input, at most so long.
+/// After an error other than `Unknown` it is not there and will not be.
+pub fn send(record: &Path, id: &str, text: &str, patience: Duration) -> Result<Delivery, TalkError> {
+    let until = Instant::now() + patience;
+    let mut talker = Talker::connect(record, until)?;
+    talker.say(&TalkRequest::Send { id: id.to_owned(), text: text.to_owned() }, until).map_err(|_| TalkError::Unknown)?;
+    let mut taken = false;
+    loop {
+        match talker.hear(until) {
+            // It was written before, as far as it was.
+            Ok(Some(TalkReply::Taken { again: true, .. })) => return Ok(Delivery::Taken),
+            Ok(Some(TalkReply::Taken { .. })) => taken = true,
+            Ok(Some(TalkReply::Written { id: written })) if written == id => return Ok(Delivery::Written),
+            Ok(Some(TalkReply::Lost { id: lost })) if lost == id => return Err(TalkError::Refused(InputRefusal::Closed)),
+            Ok(Some(TalkReply::Refused(refusal))) => return Err(TalkError::Refused(refusal)),
+            Ok(Some(_)) => {}
+            Ok(None) if taken => return Ok(Delivery::Taken),
+            Err(TalkError::Cannot) => return Err(TalkError::Cannot),
+            Ok(None) | Err(_) => return Err(TalkError::Unknown),
+        }
+    }
+}
+
+/// A connection to the keeper of a live session.
+#[derive(Debug)]
+pub struct Talker {
+    stream: UnixStream,
+    inbox: Inbox,
+    outbox: Vec<u8>,
+}
+
+impl Talker {
+    fn connect(record: &Path, until: Instant) -> Result<Talker, TalkError> {
+        let stream = connect(record, until)?;
+        Ok(Talker { stream, inbox: Inbox::new(TALK_LIMIT), outbox: Vec::new() })
+    }
+
+    /// Sees the output of a session from now on, and the last of what came before. Says whether this connection may type.
+    pub fn attach(
+        record: &Path,
+        typist: Typist,
+        (rows, columns): (u16, u16),
+        patience: Duration,
+    ) -> Result<(Talker, bool), TalkError> {
+        let until = Instant::now() + patience;
+        let mut talker = Talker::connect(record, until)?;
+        talker.say(&TalkRequest::Attach { typist, rows, columns }, until)?;
+        match talker.hear(until)? {
+            Some(TalkReply::Attached { is_typist, .. }) => Ok((talker, is_typist)),
+            Some(TalkReply::Refused(refusal)) => Err(TalkError::Refused(refusal)),
+            Some(_) => Err(TalkError::Cannot),
+            None => Err(TalkError::Silent),
+        }
+    }
+
+    /// Types into the session.
+    pub fn type_in(&mut self, bytes: &[u8]) {
+        for piece in bytes.chunks(OUTPUT_PIECE) {
+            self.queue(&TalkRequest::Type { bytes: OsString::from_vec(piece.to_vec()) });
+        }
+    }
+
+    /// Tells the size of the window.
+    pub fn resize(&mut self, rows: u16, columns: u16) {
+        self.queue(&TalkRequest::Resize { rows, columns });
+    }
+
+    fn queue(&mut self, request: &TalkRequest) {
+        self.outbox.extend(encode_as(TALK_VERSION, request));
+        self.push();
+    }
+
+    /// Whether something waits to be sent: poll for writing, too.
+    pub fn has_unsent(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// Sends what the keeper takes now. That it is gone is heard.
+    pub fn push(&mut self) {
+        while !self.outbox.is_empty() {
+            match send_some(&self.stream, &self.outbox) {
+                Ok(sent) => drop(self.outbox.drain(..sent)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => self.outbox.clear(),
+            }
+        }
+    }
+
+    /// All that has arrived; the last is an error if nothing more will.
+    pub fn heard(&mut self) -> Vec<Result<TalkReply, TalkError>> {
+        let mut heard = Vec::new();
+        loop {
+            let arrival = self.inbox.fill(&self.stream);
+            while let Some(line) = self.inbox.line() {
+                heard.push(understand(&line));
+            }
+            match arrival {
+                Arrival::Some => {}
+                Arrival::Nothing => return heard,
+                Arrival::End => {
+                    heard.push(Err(TalkError::Gone));
+                    return heard;
+                }
+            }
+        }
+    }
+
+    /// Sends a request, all of it.
+    fn say(&mut self, request: &TalkRequest, until: Instant) -> Result<(), TalkError> {
+        self.queue(request);
+        while self.has_unsent() {
+            if !self.wait(PollFlags::OUT, until) {
+                return Err(TalkError::Silent);
+            }
+            self.push();
+        }
+        Ok(())
+    }
+
+    /// The next answer; nothing if it does not come in time.
+    fn hear(&mut self, until: Instant) -> Result<Option<TalkReply>, TalkError> {
+        loop {
+            if let Some(line) = self.inbox.line() {
+                return understand(&line).map(Some);
+            }
+            match self.inbox.fill(&self.stream) {
+                Arrival::Some => {}
+                Arrival::End => return Err(TalkError::Gone),
+                Arrival::Nothing if !self.wait(PollFlags::IN, until) => return Ok(None),
+                Arrival::Nothing => {}
+            }
+        }
+    }
+
+    /// Waits for the stream. Says whether there is time left.
+    fn wait(&self, flags: PollFlags, until: Instant) -> bool {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        // Whatever ends it, the stream is looked at.
+        poll(&mut [PollFd::new(&self.stream, flags)], Some(&timeout)).ok();
+        !left.is_zero()
+    }
+}
+
+impl AsFd for Talker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+/// What a line says. A keeper of the first version says that it is one, and hangs up.
+fn understand(line: &[u8]) -> Result<TalkReply, TalkError> {
+    if let Ok(reply) = decode_as(TALK_VERSION, line) {
+        return Ok(reply);
+    }
+    match decode::<Notice>(line) {
+        Ok(Notice::Refused(Refusal::Version { .. })) => Err(TalkError::Cannot),
+        _ => Err(TalkError::System(io::ErrorKind::InvalidData.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keeper_of_the_first_version_cannot() {
+        // What such a keeper answers to a line of a version that it does not know.
+        let line = br#"{"v":1,"is":{"refused":{"version":{"keeper":1}}}}"#;
+        assert!(matches!(understand(line), Err(TalkError::Cannot)));
+        assert!(matches!(understand(b"{}"), Err(TalkError::System(_))));
+    }
+
+    #[test]
+    fn lines_are_frozen() {
+        let line = |request: &TalkRequest| String::from_utf8(encode_as(TALK_VERSION, request)).unwrap();
+        assert_eq!(line(&TalkRequest::Ping), "{\"v\":2,\"is\":\"ping\"}\n");
+        let send = TalkRequest::Send { id: "m".into(), text: "t".into() };
+        assert_eq!(line(&send), "{\"v\":2,\"is\":{\"send\":{\"id\":\"m\",\"text\":\"t\"}}}\n");
+        let attach = TalkRequest::Attach { typist: Typist::IfFree, rows: 1, columns: 2 };
+        assert_eq!(line(&attach), "{\"v\":2,\"is\":{\"attach\":{\"typist\":\"if_free\",\"rows\":1,\"columns\":2}}}\n");
+        let typed = TalkRequest::Type { bytes: OsString::from_vec(vec![b'a', 0xff]) };
+        assert_eq!(line(&typed), "{\"v\":2,\"is\":{\"type\":{\"bytes\":[97,255]}}}\n");
+    }
+}

@@ -1,0 +1,250 @@
+//! A model on loopback for the real agent programs: they run unchanged, and their model follows the script in its prompt.
+//!
+//! It speaks the streaming interfaces of Anthropic (claude), OpenAI Responses (codex), OpenAI Chat (opencode) and Gemini (gemini). A
+//! request carries the whole conversation, so how far it has come is counted from it: the model itself remembers only the
+//! steps that leave no trace in a conversation.
+
+mod anthropic;
+mod chat;
+mod gemini;
+mod http;
+mod responses;
+mod script;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use http::{Request, Response};
+use script::{Step, steps};
+
+/// A model that runs until it is dropped; its threads end with the process.
+pub struct Model {
+    pub url: String,
+    memory: Arc<Mutex<Memory>>,
+}
+
+/// What a conversation does not tell.
+#[derive(Default)]
+struct Memory {
+    /// The steps without a trace that were done, by script.
+    done: BTreeSet<(String, usize)>,
+    /// When a limit was first reached.
+    limits: BTreeMap<(String, usize), Instant>,
+    /// How often a step was answered with an overload.
+    overloads: BTreeMap<(String, usize), u32>,
+    /// What was asked, for tests to look at.
+    asked: Vec<Asked>,
+}
+
+/// A request that had a script in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The name of the script.
+    pub script: String,
+    /// What was answered.
+    pub answer: String,
+}
+
+/// A conversation as far as a script depends on it.
+struct Conversation {
+    /// All that was said to the model.
+    said: Vec<String>,
+    /// How many calls of tools were answered.
+    results: usize,
+    /// Whether the request can call a shell: other requests are for titles and the like.
+    has_shell: bool,
+}
+
+/// What the model does next.
+enum Turn {
+    Say(String),
+    Call(String),
+    Fail {
+        status: u16,
+        kind: &'static str,
+        message: &'static str,
+        headers: Vec<(String, String)>,
+    },
+    /// The connection is cut in the middle of the answer.
+    Cut,
+    /// Nothing is ever answered.
+    Hang,
+}
+
+impl Model {
+    pub fn start() -> Model {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let memory = Arc::new(Mutex::new(Memory::default()));
+        let shared = memory.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let memory = shared.clone();
+                std::thread::spawn(move || serve(stream, &memory));
+            }
+        });
+        Model { url, memory }
+    }
+
+    /// What was asked with the script of this name.
+    pub fn asked(&self, script: &str) -> Vec<String> {
+        let memory = self.memory.lock().expect("no thread panics with it");
+        memory.asked.iter().filter(|asked| asked.script == script).map(|asked| asked.answer.clone()).collect()
+    }
+}
+
+fn serve(mut stream: TcpStream, memory: &Mutex<Memory>) {
+    while let Some(request) = http::read(&mut stream) {
+        match answer(&request, memory) {
+            Some(response) => {
+                let is_cut = matches!(response, Response::Cut);
+                if http::write(&mut stream, &response).is_err() || is_cut {
+                    return;
+                }
+            }
+            // Whoever has asked waits until it gives up.
+            None => std::thread::sleep(Duration::from_secs(3_600)),
+        }
+    }
+}
+
+fn answer(request: &Request, memory: &Mutex<Memory>) -> Option<Response> {
+    let path = request.path.split('?').next().unwrap_or_default();
+    if request.method != "POST" {
+        return Some(Response::Json(json!({"object": "list", "data": [{"id": "scripted", "object": "model"}], "models": []})));
+    }
+    if path.ends_with("/count_tokens") || path.ends_with(":countTokens") {
+        return Some(Response::Json(json!({"input_tokens": 10, "totalTokens": 10})));
+    }
+    let body = &request.body;
+    let (conversation, form): (Conversation, &dyn Fn(&Turn) -> Response) = match path {
+        path if path.ends_with("/messages") => (anthropic::read(body), &|turn| anthropic::write(body, turn)),
+        path if path.ends_with("/responses") => (responses::read(body), &|turn| responses::write(body, turn)),
+        path if path.ends_with("/chat/completions") => (chat::read(body), &|turn| chat::write(body, turn)),
+        path if path.contains("enerateContent") => (gemini::read(body), &|turn| gemini::write(body, path, turn)),
+        _ => return Some(Response::Json(json!({}))),
+    };
+    if !conversation.has_shell {
+        return Some(form(&Turn::Say("a title".into())));
+    }
+    let turn = next(&conversation, memory);
+    match &turn {
+        Turn::Hang => None,
+        Turn::Cut => Some(Response::Cut),
+        Turn::Fail { status, kind, message, headers } => {
+            let body = json!({"type": "error", "error": {"type": kind, "message": message, "code": status, "status": kind}});
+            Some(Response::Error { status: *status, headers: headers.clone(), body })
+        }
+        Turn::Say(_) | Turn::Call(_) => Some(form(&turn)),
+    }
+}
+
+/// The next step of the script.
+fn next(conversation: &Conversation, memory: &Mutex<Memory>) -> Turn {
+    let (name, steps) = steps(&conversation.said);
+    let mut memory = memory.lock().expect("no thread panics with it");
+    let mut results = conversation.results;
+    for (index, step) in steps.iter().enumerate() {
+        let key = (name.clone(), index);
+        if let Step::Run(_) = step
+            && results > 0
+        {
+            results -= 1;
+            continue;
+        }
+        if memory.done.contains(&key) {
+            continue;
+        }
+        if let Some(turn) = memory.act(step, key) {
+            let answer = format!("{step:?}");
+            memory.asked.push(Asked { script: name, answer });
+            return turn;
+        }
+    }
+    memory.asked.push(Asked { script: name, answer: "End".into() });
+    Turn::Say("Everything in the script is done.".into())
+}
+
+impl Memory {
+    /// Does a step; `None` if it is over and the next one follows.
+    fn act(&mut self, step: &Step, key: (String, usize)) -> Option<Turn> {
+        let failed = |status, kind, message| Some(Turn::Fail { status, kind, message, headers: Vec::new() });
+        match step {
+            Step::Run(command) => Some(Turn::Call(command.clone())),
+            Step::Say(text) => {
+                self.done.insert(key);
+                Some(Turn::Say(text.clone()))
+            }
+            Step::Huge(length) => {
+                self.done.insert(key);
+                Some(Turn::Say("x".repeat(*length)))
+            }
+            Step::Cut => {
+                self.done.insert(key);
+                Some(Turn::Cut)
+            }
+            Step::Hang => Some(Turn::Hang),
+            Step::Unauthorized => failed(401, "authentication_error", "invalid x-api-key"),
+            Step::Overload(times) => {
+                let before = self.overloads.entry(key.clone()).or_default();
+                *before += 1;
+                if *before <= *times { failed(529, "overloaded_error", "Overloaded") } else { self.over(key) }
+            }
+            Step::Limit(seconds) => {
+                let since = *self.limits.entry(key.clone()).or_insert_with(Instant::now);
+                let left = Duration::from_secs(*seconds).saturating_sub(since.elapsed());
+                if left.is_zero() { self.over(key) } else { Some(limited(left)) }
+            }
+        }
+    }
+
+    fn over(&mut self, key: (String, usize)) -> Option<Turn> {
+        self.done.insert(key);
+        None
+    }
+}
+
+/// What a subscriber is told when the limit of five hours is reached.
+fn limited(left: Duration) -> Turn {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let (seconds, resets) = (left.as_secs() + 1, (now + left).as_secs() + 1);
+    let unified = |name: &str, value: &str| (format!("anthropic-ratelimit-unified-{name}"), value.to_owned());
+    let headers = vec![
+        ("retry-after".to_owned(), seconds.to_string()),
+        unified("status", "rejected"),
+        unified("reset", &resets.to_string()),
+        unified("5h-status", "rejected"),
+        unified("5h-reset", &resets.to_string()),
+        unified("representative-claim", "five_hour"),
+    ];
+    Turn::Fail { status: 429, kind: "rate_limit_error", message: "the rate limit of the account is exceeded", headers }
+}
+
+/// All text of a message, in any of the forms that are in use.
+fn text_of(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().map(text_of).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n"),
+        Value::Object(part) => part.get("text").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        _ => String::new(),
+    }
+}
+
+fn items<'a>(body: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
+    body.get(field).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn word<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// An id that was not given before.
+fn fresh(prefix: &str) -> String {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    format!("{prefix}_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}

@@ -1,0 +1,42 @@
+use std::time::{Duration, Instant};
+
+use banksman_agent_tests::world::{World, until};
+
+const COMMIT: &str = "@run echo hello > hello.txt && git add . && git commit -qm hello\n";
+
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
+fn a_limit_is_waited_for_and_the_same_session_goes_on() {
+    let world = World::new();
+    world.add("First", "claude", &format!("@run echo one >> one.txt\n@limit 12\n{COMMIT}"));
+    world.add("Other", "codex", COMMIT);
+    let began = Instant::now();
+    let mut runner = world.start(&["run", "--until-idle"]);
+    until("the limit is known", || world.ok(&["why", "First"]).contains("claude: limit reached"));
+    assert!(runner.wait().unwrap().success());
+    assert!(began.elapsed() > Duration::from_secs(10));
+    assert_eq!((world.verdicts("First"), world.status("First")), (vec!["quota".into(), "ok".into()], "completed".into()));
+    assert_eq!(world.verdicts("Other"), ["ok"], "another account is not concerned");
+    let task = world.task("First");
+    assert_eq!(task["attempts"], 1, "a limit is no attempt");
+    let session = |number: usize| task["runs"][number]["agent"]["session"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(session(0), session(1), "the same session");
+    let once = world.model.asked("First").iter().filter(|asked| asked.contains("one.txt")).count();
+    assert_eq!(once, 1, "what was done before the limit is not done again");
+}
+
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
+fn a_login_that_is_refused_is_told_at_once_and_is_no_attempt() {
+    let world = World::new();
+    for agent in ["claude", "codex"] {
+        world.add(&format!("Login {agent}"), agent, "@unauthorized\n");
+    }
+    let mut runner = world.start(&["run"]);
+    for agent in ["claude", "codex"] {
+        let title = format!("Login {agent}");
+        until("the login is refused", || world.ok(&["why", &title]).contains(&format!("{agent}: not logged in")));
+        assert_eq!((world.verdicts(&title), world.task(&title)["attempts"].clone()), (vec!["auth".into()], 0.into()));
+    }
+    runner.kill().and_then(|()| runner.wait()).unwrap();
+}

@@ -1,0 +1,100 @@
+use banksman_agent_tests::world::{AGENTS, World};
+
+const COMMIT: &str = "@run echo hello > hello.txt && git add . && git commit -qm hello\n";
+
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
+fn every_agent_edits_and_commits_in_a_worktree_of_its_own() {
+    let world = World::new();
+    for agent in AGENTS {
+        world.add(&format!("Hello {agent}"), agent, COMMIT);
+    }
+    let output = world.run_until_idle();
+    for agent in AGENTS {
+        let title = format!("Hello {agent}");
+        assert_eq!(world.verdicts(&title), ["ok"], "{}\n{}", world.log(&title), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(
+            (world.status(&title), world.commits(&title)),
+            ("completed".into(), vec!["hello".to_owned()]),
+            "{agent}: {}",
+            world.log(&title)
+        );
+    }
+    assert!(!world.root().join("hello.txt").exists(), "the checkout is untouched");
+}
+
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
+fn one_command_lands_a_change_of_every_agent() {
+    let world = World::new();
+    let work = |agent: &str| {
+        let plan = format!(
+            "- [ ] Hello {agent}\n  @script {agent}\n  @run echo {agent} > {agent}.txt && git add {agent}.txt && git commit -qm {agent}\n"
+        );
+        world.write(&format!(".banksman/{agent}.md"), &plan);
+        world.run(&["do", &format!(".banksman/{agent}.md"), "--agent", agent, "--check", "ls *.txt"])
+    };
+    // Four people at once.
+    let said: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = AGENTS
+            .map(|agent| {
+                scope.spawn({
+                    let work = &work;
+                    move || work(agent)
+                })
+            })
+            .into();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for (agent, output) in AGENTS.iter().zip(said) {
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let title = format!("Hello {agent}");
+        assert!(output.status.success(), "{agent}: {out}{err}{}", world.log(&title));
+        assert!(out.contains(&format!("completed   {title}  landed on main as ")), "{out}{err}");
+        assert_eq!(world.git(&["show", &format!("main:{agent}.txt")]), *agent);
+    }
+    assert_eq!(world.git(&["log", "--format=%s", "main"]).lines().count(), AGENTS.len() + 1, "each landed once");
+    assert_eq!(world.git(&["status", "--porcelain", "--", "*.txt"]), "", "the checkout has them, too");
+}
+
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
+fn a_huge_answer_a_failing_command_and_an_overload_end_well() {
+    let world = World::new();
+    world.add("Huge", "claude", "@run exit 3\n@huge 200000\n");
+    world.add("Overloaded", "claude", "@overload 1\n@run echo ok\n");
+    world.run_until_idle();
+    for title in ["Huge", "Overloaded"] {
+        let log = world.log(title);
+        let end: String = log.chars().rev().take(2_000).collect::<Vec<_>>().into_iter().rev().collect();
+        assert_eq!((world.verdicts(title), world.status(title)), (vec!["ok".into()], "completed".into()), "{title}: …{end}");
+    }
+    let log = world.ok(&["tasks", "logs", "Overloaded"]);
+    assert!(log.contains("retrying: overloaded") && log.contains("> Bash: echo ok"), "{log}");
+}
+
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
+fn a_tool_call_longer_than_the_silence_limit_is_no_silence() {
+    let world = World::new();
+    world.add_with("Slow", "claude", "@run sleep 6\n", &["--silence-timeout", "2s"]);
+    world.run_until_idle();
+    assert_eq!((world.verdicts("Slow"), world.status("Slow")), (vec!["ok".into()], "completed".into()), "{}", world.log("Slow"));
+}
+
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
+fn a_hostile_repository_executes_nothing_before_it_is_trusted() {
+    let world = World::untrusted();
+    let hook = serde_json::json!({"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "touch /tmp/banksman-hostile-$PPID"}]}]}});
+    world.write(".claude/settings.json", &hook.to_string());
+    world.git(&["add", "."]);
+    world.git(&["commit", "-qm", "hostile"]);
+    let shown = world.ok(&["trust", "--show", "--agent", "claude"]);
+    assert!(shown.contains("hooks SessionStart") && shown.contains("permission level full"), "{shown}");
+    world.add("Hello", "claude", COMMIT);
+    let mut runner = world.start(&["run"]);
+    banksman_agent_tests::world::until("the run is refused", || world.ok(&["why", "Hello"]).contains("not trusted"));
+    runner.kill().and_then(|()| runner.wait()).unwrap();
+    assert_eq!(world.model.asked("Hello"), [""; 0], "no agent was started");
+}

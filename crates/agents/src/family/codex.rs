@@ -1,0 +1,138 @@
+//! Codex, `codex exec --json`.
+
+use banksman_core::agent::{Limit, Usage};
+use serde::Deserialize;
+
+use super::fields::{Raw, any_text, object, read, text};
+use crate::event::Event;
+use crate::trouble::Trouble;
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Raw<'a>,
+    #[serde(borrow)]
+    thread_id: Raw<'a>,
+    #[serde(borrow)]
+    item: Raw<'a>,
+    #[serde(borrow)]
+    usage: Raw<'a>,
+    #[serde(borrow)]
+    message: Raw<'a>,
+    #[serde(borrow)]
+    error: Raw<'a>,
+}
+
+#[derive(Deserialize)]
+struct Item<'a> {
+    #[serde(borrow)]
+    id: Raw<'a>,
+    #[serde(borrow, rename = "type")]
+    kind: Raw<'a>,
+    #[serde(borrow)]
+    text: Raw<'a>,
+    #[serde(borrow)]
+    command: Raw<'a>,
+    #[serde(borrow)]
+    tool: Raw<'a>,
+    #[serde(borrow)]
+    status: Raw<'a>,
+    #[serde(borrow)]
+    aggregated_output: Raw<'a>,
+    #[serde(borrow)]
+    message: Raw<'a>,
+}
+
+#[derive(Deserialize)]
+struct Tokens<'a> {
+    #[serde(borrow)]
+    input_tokens: Raw<'a>,
+    #[serde(borrow)]
+    cached_input_tokens: Raw<'a>,
+    #[serde(borrow)]
+    cache_write_input_tokens: Raw<'a>,
+    #[serde(borrow)]
+    output_tokens: Raw<'a>,
+}
+
+#[derive(Deserialize)]
+struct Failure<'a> {
+    #[serde(borrow)]
+    message: Raw<'a>,
+}
+
+pub(super) fn parse<'a>(line: &'a [u8], take: &mut dyn FnMut(Event<'a>)) -> bool {
+    let Ok(line) = serde_json::from_slice::<Line<'a>>(line) else { return false };
+    let kind = text(line.kind).unwrap_or_default();
+    match &*kind {
+        "thread.started" => {
+            if let Some(id) = text(line.thread_id) {
+                take(Event::Session { id, model: None, key_source: None });
+            }
+        }
+        "item.started" | "item.completed" | "item.updated" => item(&kind, line.item, take),
+        "turn.completed" => {
+            if let Some(tokens) = object::<Tokens<'_>>(line.usage) {
+                let number = |raw| read::<u64>(raw).unwrap_or(0);
+                let cached = number(tokens.cached_input_tokens);
+                // What was read from the cache is part of the input here.
+                let usage = Usage {
+                    input: number(tokens.input_tokens).saturating_sub(cached),
+                    output: number(tokens.output_tokens),
+                    cache_read: cached,
+                    cache_write: number(tokens.cache_write_input_tokens),
+                };
+                take(Event::Used { usage, is_total: true });
+            }
+            take(Event::Result { is_error: false, trouble: None, text: "".into(), turns: None });
+        }
+        "turn.failed" => {
+            let failure = object::<Failure<'_>>(line.error);
+            let said = failure.map_or_else(|| any_text(line.error), |failure| any_text(failure.message));
+            limited(&said, take);
+            let trouble = Trouble::of_words(&said);
+            take(Event::Result { is_error: true, trouble, text: said, turns: None });
+        }
+        "error" => {
+            let said = any_text(line.message);
+            limited(&said, take);
+            let trouble = Trouble::of_words(&said).unwrap_or(Trouble::Network);
+            take(Event::Retrying { trouble, text: said });
+        }
+        _ => take(Event::Opaque(kind)),
+    }
+    true
+}
+
+/// A limit of the plan is told in words, with a time of day in no zone: when it ends is not taken from them.
+fn limited<'a>(said: &str, take: &mut dyn FnMut(Event<'a>)) {
+    if said.contains("usage limit") {
+        take(Event::Limited(Limit { kind: "usage".into(), model: None, resets: None }));
+    }
+}
+
+fn item<'a>(line: &str, raw: Raw<'a>, take: &mut dyn FnMut(Event<'a>)) {
+    let Some(item) = object::<Item<'a>>(raw) else { return };
+    let kind = text(item.kind).unwrap_or_default();
+    let id = text(item.id).unwrap_or_default();
+    match (&*kind, line) {
+        ("agent_message", "item.completed") => {
+            take(Event::Answer { id: Some(id) });
+            take(Event::Text(text(item.text).unwrap_or_default()));
+        }
+        ("reasoning", "item.completed") => take(Event::Answer { id: Some(id) }),
+        // Such as a model that it does not know: the run goes on.
+        ("error", _) => take(Event::Plain(text(item.message).unwrap_or_default())),
+        ("command_execution" | "mcp_tool_call" | "file_change" | "web_search", "item.started") => {
+            take(Event::Answer { id: Some(id.clone()) });
+            let detail = text(item.command).or_else(|| text(item.tool)).unwrap_or_default();
+            take(Event::CallStarted { id, tool: kind, detail });
+        }
+        ("command_execution" | "mcp_tool_call" | "file_change" | "web_search", "item.completed") => {
+            let failed = text(item.status).as_deref() == Some("failed");
+            take(Event::Answer { id: Some(id.clone()) });
+            take(Event::CallEnded { id, failed, output: text(item.aggregated_output).unwrap_or_default() });
+        }
+        _ => take(Event::Opaque(kind)),
+    }
+}

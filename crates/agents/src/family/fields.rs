@@ -1,0 +1,74 @@
+//! Fields that may be missing, or be something else one day: each is read for itself, and what does not fit is not there.
+
+use std::borrow::Cow;
+
+use banksman_core::Wall;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+/// A field that is looked at later.
+pub(super) type Raw<'a> = Option<&'a RawValue>;
+
+/// A field as what it should be.
+pub(super) fn read<T: DeserializeOwned>(raw: Raw<'_>) -> Option<T> {
+    serde_json::from_str(raw?.get()).ok()
+}
+
+/// A field with fields of its own.
+pub(super) fn object<'a, T: Deserialize<'a>>(raw: Raw<'a>) -> Option<T> {
+    serde_json::from_str(raw?.get()).ok()
+}
+
+/// A text.
+pub(super) fn text(raw: Raw<'_>) -> Option<Cow<'_, str>> {
+    #[derive(Deserialize)]
+    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+    object::<Text<'_>>(raw).map(|Text(text)| text)
+}
+
+/// A text that may be written as anything: of what is no text, the JSON.
+pub(super) fn any_text(raw: Raw<'_>) -> Cow<'_, str> {
+    text(raw).unwrap_or_else(|| raw.map(|raw| raw.get().into()).unwrap_or_default())
+}
+
+/// The fields of a list.
+pub(super) fn list(raw: Raw<'_>) -> Vec<&RawValue> {
+    object(raw).unwrap_or_default()
+}
+
+/// Dollars as millionths.
+pub(super) fn micros(raw: Raw<'_>) -> Option<u64> {
+    read::<f64>(raw).map(|dollars| (dollars * 1e6).round() as u64)
+}
+
+/// A moment, in seconds or in milliseconds since 1970: both are seen.
+pub(super) fn moment(raw: Raw<'_>) -> Option<Wall> {
+    let number = read::<f64>(raw).filter(|number| *number > 0.0)?;
+    let ms = if number < 1e11 { number * 1e3 } else { number };
+    Some(Wall(ms as i64))
+}
+
+/// What a tool is asked to do, in a line: the one argument that says most.
+pub(super) fn call(raw: Raw<'_>) -> Cow<'_, str> {
+    #[derive(Deserialize)]
+    struct Input<'a> {
+        #[serde(borrow)]
+        command: Raw<'a>,
+        #[serde(borrow)]
+        file_path: Raw<'a>,
+        #[serde(borrow, rename = "filePath")]
+        path_of_file: Raw<'a>,
+        #[serde(borrow)]
+        path: Raw<'a>,
+        #[serde(borrow)]
+        pattern: Raw<'a>,
+        #[serde(borrow)]
+        url: Raw<'a>,
+        #[serde(borrow)]
+        description: Raw<'a>,
+    }
+    let Some(input) = object::<Input<'_>>(raw) else { return "".into() };
+    let fields = [input.command, input.file_path, input.path_of_file, input.path, input.pattern, input.url, input.description];
+    fields.into_iter().find_map(text).unwrap_or_default()
+}

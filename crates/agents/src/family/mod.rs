@@ -1,0 +1,67 @@
+//! The families of output: one parser for each, which knows the fields of one program and nothing of runs.
+
+mod claude;
+mod codex;
+mod fields;
+mod gemini;
+mod opencode;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::Event;
+use crate::lines::without_ansi;
+
+/// How a program tells what it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Family {
+    Claude,
+    Codex,
+    Gemini,
+    Opencode,
+    /// In no format: its exit status decides.
+    Text,
+}
+
+impl Family {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Family::Claude => "claude",
+            Family::Codex => "codex",
+            Family::Gemini => "gemini",
+            Family::Opencode => "opencode",
+            Family::Text => "text",
+        }
+    }
+
+    /// Tells what a line of the program's standard output means, in order.
+    pub fn parse<'a>(self, line: &'a [u8], take: &mut dyn FnMut(Event<'a>)) {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            return;
+        }
+        let understood = match self {
+            _ if line[0] != b'{' => false,
+            Family::Claude => claude::parse(line, take),
+            Family::Codex => codex::parse(line, take),
+            Family::Gemini => gemini::parse(line, take),
+            Family::Opencode => opencode::parse(line, take),
+            Family::Text => false,
+        };
+        if !understood {
+            take(plain(line));
+        }
+    }
+}
+
+/// A line that is not of the program's format, such as everything on standard error.
+pub(crate) fn plain(line: &[u8]) -> Event<'_> {
+    Event::Plain(match String::from_utf8_lossy(line) {
+        Cow::Borrowed(text) => without_ansi(text),
+        Cow::Owned(text) => without_ansi(&text).into_owned().into(),
+    })
+}

@@ -1,0 +1,135 @@
+//! OpenCode, `opencode run --format json`.
+
+use banksman_core::agent::Usage;
+use serde::Deserialize;
+
+use super::fields::{Raw, any_text, call, micros, object, read, text};
+use crate::event::Event;
+use crate::trouble::Trouble;
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Raw<'a>,
+    #[serde(borrow, rename = "sessionID")]
+    session: Raw<'a>,
+    #[serde(borrow)]
+    part: Raw<'a>,
+    #[serde(borrow)]
+    error: Raw<'a>,
+}
+
+#[derive(Deserialize)]
+struct Part<'a> {
+    #[serde(borrow)]
+    text: Raw<'a>,
+    #[serde(borrow)]
+    tool: Raw<'a>,
+    #[serde(borrow, rename = "callID")]
+    call: Raw<'a>,
+    #[serde(borrow)]
+    state: Raw<'a>,
+    #[serde(borrow)]
+    reason: Raw<'a>,
+    #[serde(borrow)]
+    tokens: Raw<'a>,
+    #[serde(borrow)]
+    cost: Raw<'a>,
+}
+
+#[derive(Deserialize)]
+struct CallState<'a> {
+    #[serde(borrow)]
+    status: Raw<'a>,
+    #[serde(borrow)]
+    input: Raw<'a>,
+    #[serde(borrow)]
+    output: Raw<'a>,
+}
+
+#[derive(Deserialize)]
+struct Tokens<'a> {
+    #[serde(borrow)]
+    input: Raw<'a>,
+    #[serde(borrow)]
+    output: Raw<'a>,
+    #[serde(borrow)]
+    cache: Raw<'a>,
+}
+
+#[derive(Deserialize)]
+struct Cache<'a> {
+    #[serde(borrow)]
+    read: Raw<'a>,
+    #[serde(borrow)]
+    write: Raw<'a>,
+}
+
+#[derive(Deserialize)]
+struct Failure<'a> {
+    #[serde(borrow)]
+    data: Raw<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FailureData<'a> {
+    #[serde(borrow)]
+    message: Raw<'a>,
+    #[serde(borrow)]
+    status_code: Raw<'a>,
+}
+
+pub(super) fn parse<'a>(line: &'a [u8], take: &mut dyn FnMut(Event<'a>)) -> bool {
+    let Ok(line) = serde_json::from_slice::<Line<'a>>(line) else { return false };
+    let kind = text(line.kind).unwrap_or_default();
+    if let Some(id) = text(line.session) {
+        take(Event::Session { id, model: None, key_source: None });
+    }
+    let part = object::<Part<'a>>(line.part);
+    match (&*kind, part) {
+        ("step_start", _) => {
+            take(Event::Answer { id: None });
+            take(Event::StepStarted);
+        }
+        ("text", Some(part)) => take(Event::Text(text(part.text).unwrap_or_default())),
+        ("tool_use", Some(part)) => {
+            if let (Some(id), Some(tool), Some(state)) = (text(part.call), text(part.tool), object::<CallState<'a>>(part.state)) {
+                let failed = text(state.status).as_deref() == Some("error");
+                take(Event::CallStarted { id: id.clone(), tool, detail: call(state.input) });
+                take(Event::CallEnded { id, failed, output: any_text(state.output) });
+            }
+        }
+        ("step_finish", Some(part)) => {
+            if let Some(tokens) = object::<Tokens<'_>>(part.tokens) {
+                let cache = object::<Cache<'_>>(tokens.cache);
+                let number = |raw| read(raw).unwrap_or(0);
+                let usage = Usage {
+                    input: number(tokens.input),
+                    output: number(tokens.output),
+                    cache_read: cache.as_ref().map_or(0, |cache| number(cache.read)),
+                    cache_write: cache.as_ref().map_or(0, |cache| number(cache.write)),
+                };
+                take(Event::Used { usage, is_total: false });
+            }
+            if let Some(micros) = micros(part.cost) {
+                take(Event::Cost { micros, is_total: false });
+            }
+            take(Event::StepEnded { is_last: text(part.reason).as_deref() == Some("stop") });
+        }
+        ("error", _) => {
+            let data = object::<Failure<'a>>(line.error).and_then(|failure| object::<FailureData<'a>>(failure.data));
+            let status: Option<u16> = data.as_ref().and_then(|data| read(data.status_code));
+            let said = data.and_then(|data| text(data.message)).unwrap_or_else(|| any_text(line.error));
+            let told = Trouble::of_words(&said);
+            let trouble = match status {
+                Some(_) if told == Some(Trouble::ContextFull) => told,
+                Some(status) => Some(Trouble::of_status(Some(status))),
+                None => told,
+            };
+            take(Event::Result { is_error: true, trouble, text: said, turns: None });
+        }
+        _ => take(Event::Opaque(kind)),
+    }
+    true
+}

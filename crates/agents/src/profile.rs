@@ -1,0 +1,370 @@
+//! Profiles: how an agent program is started, as data.
+//!
+//! The built-in ones come first, then the user's settings, then the project's. A section `[agent.NAME]` changes single keys of the
+//! profile of that name, or of the one that it `extends`, or makes a new one.
+
+use std::collections::BTreeMap;
+
+use banksman_core::Name;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::family::Family;
+
+/// The profiles that come with Banksman.
+const BUILT_IN: &str = include_str!("builtin.toml");
+
+/// What a run of an agent may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// It looks at files.
+    Read,
+    /// It changes files and commits.
+    Edit,
+    /// It runs any command.
+    Full,
+}
+
+impl Level {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Level::Read => "read",
+            Level::Edit => "edit",
+            Level::Full => "full",
+        }
+    }
+}
+
+/// How the prompt reaches the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PromptBy {
+    Stdin,
+    /// As the argument `{prompt}`.
+    Argument,
+}
+
+/// Where the id of a session comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SessionBy {
+    /// It is given to the program as `{session}`.
+    Given,
+    /// The program reports it.
+    Reported,
+}
+
+/// An agent program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Profile {
+    pub program: String,
+    pub start: Vec<String>,
+    /// How a session is resumed; without it, every run is a new one.
+    pub resume: Vec<String>,
+    pub output: Family,
+    pub prompt: PromptBy,
+    pub session: SessionBy,
+    pub env: BTreeMap<String, String>,
+    pub level: Level,
+    pub model: Option<String>,
+    pub model_args: Vec<String>,
+    /// Further arguments.
+    pub args: Vec<String>,
+    /// The account that is limited, or logged out, as a whole.
+    pub account: String,
+    /// Whether the program leaves the project's own settings for it aside.
+    pub isolated: bool,
+    pub isolated_args: Vec<String>,
+    pub read_args: Vec<String>,
+    pub edit_args: Vec<String>,
+    pub full_args: Vec<String>,
+    /// The arguments with which the program tells whether it is logged in, without spending anything.
+    pub check_login: Vec<String>,
+    /// The command that logs in.
+    pub login: Option<String>,
+    /// The command that installs the program.
+    pub install: Option<String>,
+    /// The files of a project that the program executes something from.
+    pub reads: Vec<String>,
+}
+
+/// A section of a file: what is not said is left as it was.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Section {
+    extends: Option<String>,
+    program: Option<String>,
+    start: Option<Vec<String>>,
+    resume: Option<Vec<String>>,
+    output: Option<Family>,
+    prompt: Option<PromptBy>,
+    session: Option<SessionBy>,
+    env: Option<BTreeMap<String, String>>,
+    level: Option<Level>,
+    model: Option<String>,
+    model_args: Option<Vec<String>>,
+    args: Option<Vec<String>>,
+    account: Option<String>,
+    isolated: Option<bool>,
+    isolated_args: Option<Vec<String>>,
+    read_args: Option<Vec<String>>,
+    edit_args: Option<Vec<String>>,
+    full_args: Option<Vec<String>>,
+    check_login: Option<Vec<String>>,
+    login: Option<String>,
+    install: Option<String>,
+    reads: Option<Vec<String>>,
+}
+
+/// Why a profile cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ProfileError {
+    #[error("{0}")]
+    Toml(String),
+    #[error("{0:?} is not a name: letters, digits, '-' and '_'")]
+    Name(String),
+    #[error("it extends {0:?}, and there is no agent of that name")]
+    Extends(String),
+    #[error("it names no program")]
+    NoProgram,
+}
+
+/// All profiles, by their names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profiles(BTreeMap<Name, Profile>);
+
+impl Default for Profiles {
+    fn default() -> Profiles {
+        let table: BTreeMap<String, toml::Table> = toml::from_str(BUILT_IN).expect("the built-in profiles are valid");
+        let mut profiles = Profiles(BTreeMap::new());
+        for (name, section) in table {
+            profiles.apply(&name, section).expect("the built-in profiles are valid");
+        }
+        profiles
+    }
+}
+
+impl Profiles {
+    pub fn get(&self, name: &str) -> Option<(&Name, &Profile)> {
+        self.0.iter().find(|(known, _)| known.as_str() == name)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Name, &Profile)> {
+        self.0.iter()
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(Name::as_str)
+    }
+
+    /// Applies all sections `[agent.NAME]` of a settings file. Each is returned as JSON, by which its user trusts it, or with what is wrong.
+    pub fn apply_file(&mut self, text: &str) -> Vec<(String, Result<String, ProfileError>)> {
+        // A file that is no TOML is somebody else's business.
+        let table = toml::from_str::<toml::Table>(text).unwrap_or_default();
+        let Some(toml::Value::Table(agents)) = table.get("agent") else { return Vec::new() };
+        let each = agents.iter().map(|(name, section)| {
+            let applied = match section {
+                toml::Value::Table(section) => self.apply(name, section.clone()),
+                _ => Err(ProfileError::Toml("this is a section".into())),
+            };
+            let json = || serde_json::to_string(section).expect("a section has a JSON form");
+            (name.clone(), applied.map(|()| json()))
+        });
+        each.collect()
+    }
+
+    /// Applies a section `[agent.NAME]`, given as the text of its keys.
+    pub fn apply_text(&mut self, name: &str, keys: &str) -> Result<(), ProfileError> {
+        let section = toml::from_str(keys).map_err(|error| ProfileError::Toml(error.message().into()))?;
+        self.apply(name, section)
+    }
+
+    fn apply(&mut self, name: &str, section: toml::Table) -> Result<(), ProfileError> {
+        let section: Section = section.try_into().map_err(|error: toml::de::Error| ProfileError::Toml(error.message().into()))?;
+        let is_plain = name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter));
+        let name = Name::new(name).ok().filter(|_| is_plain).ok_or_else(|| ProfileError::Name(name.into()))?;
+        let base = match &section.extends {
+            Some(base) => Some(self.get(base).ok_or_else(|| ProfileError::Extends(base.clone()))?.1.clone()),
+            None => self.0.get(&name).cloned(),
+        };
+        let base = match (base, &section.program) {
+            (Some(base), _) => base,
+            (None, Some(program)) => Profile::new(program, &name),
+            (None, None) => return Err(ProfileError::NoProgram),
+        };
+        self.0.insert(name, base.with(section));
+        Ok(())
+    }
+}
+
+impl Profile {
+    /// Any program: it reads the prompt, and its exit status decides.
+    fn new(program: &str, name: &Name) -> Profile {
+        Profile {
+            program: program.into(),
+            start: vec!["{options}".into()],
+            resume: Vec::new(),
+            output: Family::Text,
+            prompt: PromptBy::Stdin,
+            session: SessionBy::Reported,
+            env: BTreeMap::new(),
+            level: Level::Full,
+            model: None,
+            model_args: Vec::new(),
+            args: Vec::new(),
+            account: name.as_str().into(),
+            isolated: false,
+            isolated_args: Vec::new(),
+            read_args: Vec::new(),
+            edit_args: Vec::new(),
+            full_args: Vec::new(),
+            check_login: Vec::new(),
+            login: None,
+            install: None,
+            reads: Vec::new(),
+        }
+    }
+
+    fn with(self, section: Section) -> Profile {
+        let Section { extends: _, program, start, resume, output, prompt, session, env, level, model, model_args, .. } = section;
+        let Section { args, account, isolated, isolated_args, read_args, edit_args, full_args, check_login, .. } = section;
+        let mut all_env = self.env;
+        all_env.extend(env.unwrap_or_default());
+        Profile {
+            program: program.unwrap_or(self.program),
+            start: start.unwrap_or(self.start),
+            resume: resume.unwrap_or(self.resume),
+            output: output.unwrap_or(self.output),
+            prompt: prompt.unwrap_or(self.prompt),
+            session: session.unwrap_or(self.session),
+            env: all_env,
+            level: level.unwrap_or(self.level),
+            model: model.or(self.model),
+            model_args: model_args.unwrap_or(self.model_args),
+            args: args.unwrap_or(self.args),
+            account: account.unwrap_or(self.account),
+            isolated: isolated.unwrap_or(self.isolated),
+            isolated_args: isolated_args.unwrap_or(self.isolated_args),
+            read_args: read_args.unwrap_or(self.read_args),
+            edit_args: edit_args.unwrap_or(self.edit_args),
+            full_args: full_args.unwrap_or(self.full_args),
+            check_login: check_login.unwrap_or(self.check_login),
+            login: section.login.or(self.login),
+            install: section.install.or(self.install),
+            reads: section.reads.unwrap_or(self.reads),
+        }
+    }
+
+    /// Whether a session can be resumed.
+    pub fn can_resume(&self) -> bool {
+        !self.resume.is_empty()
+    }
+
+    /// The program with its arguments.
+    pub fn argv(&self, call: &Call<'_>) -> Vec<String> {
+        let words = if call.resumes { &self.resume } else { &self.start };
+        let mut argv = vec![self.program.clone()];
+        for word in words {
+            match word.as_str() {
+                "{options}" => argv.extend(self.options(call)),
+                word => argv.push(call.fill(word)),
+            }
+        }
+        argv
+    }
+
+    fn options(&self, call: &Call<'_>) -> Vec<String> {
+        let level = match self.level {
+            Level::Read => &self.read_args,
+            Level::Edit => &self.edit_args,
+            Level::Full => &self.full_args,
+        };
+        let model: &[String] = if call.model.is_some() { &self.model_args } else { &[] };
+        let isolated: &[String] = if self.isolated { &self.isolated_args } else { &[] };
+        [level, model, isolated, &self.args].into_iter().flatten().map(|word| call.fill(word)).collect()
+    }
+}
+
+/// What a command line depends on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Call<'a> {
+    /// Whether the session is resumed.
+    pub resumes: bool,
+    pub session: &'a str,
+    pub model: Option<&'a str>,
+    pub prompt: &'a str,
+    /// The directories of git that a commit writes to, as a list in JSON.
+    pub git_dirs: &'a str,
+}
+
+impl Call<'_> {
+    /// A word with its placeholder, if it has one. What stands for it is not looked at for others.
+    fn fill(&self, word: &str) -> String {
+        for (mark, value) in [
+            ("{session}", &(|| self.session.to_owned()) as &dyn Fn() -> String),
+            ("{model}", &|| self.model.unwrap_or_default().to_owned()),
+            ("{prompt}", &|| self.prompt.to_owned()),
+            ("{git_dirs}", &|| self.git_dirs.to_owned()),
+        ] {
+            if let Some((before, after)) = word.split_once(mark) {
+                return format!("{before}{}{after}", value());
+            }
+        }
+        word.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn argv(name: &str, keys: &str, call: Call<'_>) -> String {
+        let mut profiles = Profiles::default();
+        profiles.apply_text(name, keys).unwrap();
+        profiles.get(name).unwrap().1.argv(&call).join(" ")
+    }
+
+    #[test]
+    fn the_built_in_agents_are_started_and_resumed() {
+        let new = Call { session: "S", ..Call::default() };
+        assert_eq!(
+            argv("claude", "model = 'opus'\nlevel = 'full'\nisolated = true", Call { model: Some("opus"), ..new }),
+            "claude -p --verbose --output-format stream-json --session-id S --permission-mode bypassPermissions --model opus \
+             --setting-sources user --strict-mcp-config"
+        );
+        let again = Call { resumes: true, git_dirs: "[\"/r/.git\"]", ..new };
+        assert_eq!(
+            argv("codex", "level = 'edit'\nargs = ['--x']", again),
+            "codex exec resume --json --skip-git-repo-check -c sandbox_mode=\"workspace-write\" -c \
+             sandbox_workspace_write.writable_roots=[\"/r/.git\"] --x S -"
+        );
+    }
+
+    #[test]
+    fn a_section_changes_an_agent_or_makes_a_new_one() {
+        let mut profiles = Profiles::default();
+        profiles.apply_text("work", "extends = 'claude'\naccount = 'work'\nenv = { CLAUDE_CONFIG_DIR = '/w' }").unwrap();
+        profiles.apply_text("mine", "program = './mine.sh'").unwrap();
+        let (_, work) = profiles.get("work").unwrap();
+        assert_eq!((work.account.as_str(), work.output, work.env.len()), ("work", Family::Claude, 1));
+        let (_, mine) = profiles.get("mine").unwrap();
+        assert_eq!((mine.output, mine.account.as_str(), mine.can_resume()), (Family::Text, "mine", false));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let mut profiles = Profiles::default();
+        let mut error = |name: &str, keys: &str| profiles.apply_text(name, keys).unwrap_err().to_string();
+        assert_eq!(error("new", "model = 'x'"), "it names no program");
+        assert_eq!(error("new", "extends = 'cloud'"), "it extends \"cloud\", and there is no agent of that name");
+        assert!(error("claude", "modell = 'x'").contains("unknown field `modell`"));
+        assert!(error("claude", "level = 'all'").contains("unknown variant `all`"));
+    }
+
+    #[test]
+    fn a_value_is_never_looked_at_for_placeholders() {
+        let call = Call { session: "{model}", model: Some("m"), ..Call::default() };
+        assert_eq!(call.fill("--session={session}"), "--session={model}");
+    }
+}

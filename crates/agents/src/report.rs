@@ -1,0 +1,236 @@
+//! What is known of a run of an agent program, from all that it has put out so far.
+
+use std::collections::BTreeSet;
+
+use banksman_core::agent::{Limit, Usage};
+use serde::{Deserialize, Serialize};
+
+use crate::event::Event;
+use crate::family::{Family, plain};
+use crate::lines::Lines;
+use crate::trouble::Trouble;
+
+/// The longest text that is kept of a result or an error, in characters.
+const TEXT: usize = 2_000;
+
+/// The longest activity, in characters.
+const ACTIVITY: usize = 100;
+
+/// How much plain text is kept, in characters: the last of it.
+const PLAIN: usize = 2_000;
+
+/// The most denied tools that are named.
+const DENIED: usize = 10;
+
+/// What is known of a run of an agent program.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Report {
+    /// The session, by which the program resumes it.
+    pub session: Option<Box<str>>,
+    pub model: Option<Box<str>>,
+    /// What pays for it, in the program's word.
+    pub key_source: Option<Box<str>>,
+    /// How often the model has answered.
+    pub answers: u32,
+    pub turns: Option<u32>,
+    pub usage: Usage,
+    pub cost_micros: Option<u64>,
+    /// What it does now, in a line.
+    pub activity: Option<Box<str>>,
+    /// The calls of tools that are under way.
+    pub calls: BTreeSet<Box<str>>,
+    /// Whether a step is under way of which the program does not tell what it calls.
+    pub in_step: bool,
+    /// Whether the last step that has ended was the last one of its turn.
+    pub last_step_ended: bool,
+    /// The program does nothing but try again.
+    pub retry: Option<Retry>,
+    pub limit: Option<Limit>,
+    pub denied: Vec<Box<str>>,
+    pub ending: Option<Ending>,
+    /// The last plain text that it has put out, such as what it says on standard error.
+    pub plain: Box<str>,
+}
+
+/// The program does nothing but try again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Retry {
+    pub trouble: Trouble,
+    pub text: Box<str>,
+    pub count: u32,
+    /// Since when, by the clock of whoever reads.
+    pub since_ms: i64,
+}
+
+/// What the program says of its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ending {
+    pub is_error: bool,
+    pub trouble: Option<Trouble>,
+    pub text: Box<str>,
+}
+
+impl Report {
+    /// Whether a call of a tool is under way.
+    pub fn is_calling(&self) -> bool {
+        !self.calls.is_empty() || self.in_step
+    }
+
+    /// Takes an event in. Returns whether it is a sign of progress: a retry is none, and plain text is none.
+    fn take(&mut self, event: Event<'_>, now_ms: i64) -> bool {
+        match event {
+            Event::Session { id, model, key_source } => {
+                let is_new = self.session.as_deref() != Some(&*id);
+                self.session = Some(id.into());
+                self.model = model.map(Into::into).or(self.model.take());
+                self.key_source = key_source.map(Into::into).or(self.key_source.take());
+                return is_new;
+            }
+            Event::Answer { .. } => {
+                self.answers = self.answers.saturating_add(1);
+                self.retry = None;
+                self.limit = None;
+                self.ending = None;
+            }
+            Event::Text(text) => self.activity = Some(line(&text, ACTIVITY)),
+            Event::CallStarted { id, tool, detail } => {
+                let what = if detail.is_empty() { tool.into_owned() } else { format!("running: {detail}") };
+                self.activity = Some(line(&what, ACTIVITY));
+                self.calls.insert(id.into());
+            }
+            Event::CallEnded { id, .. } => {
+                self.calls.remove(&*id);
+            }
+            Event::StepStarted => (self.in_step, self.last_step_ended) = (true, false),
+            Event::StepEnded { is_last } => {
+                (self.in_step, self.last_step_ended) = (false, is_last);
+                self.turns = Some(self.turns.unwrap_or(0) + 1);
+                self.ending = is_last.then(|| Ending { is_error: false, trouble: None, text: "".into() });
+            }
+            Event::Used { usage, is_total: true } => self.usage = usage,
+            Event::Used { usage, is_total: false } => self.usage = self.usage.plus(usage),
+            Event::Cost { micros, is_total } => {
+                let before = self.cost_micros.filter(|_| !is_total).unwrap_or(0);
+                self.cost_micros = Some(before.saturating_add(micros));
+            }
+            Event::Limited(limit) => self.limit = Some(limit),
+            Event::NotLimited => self.limit = None,
+            Event::Retrying { trouble, text } => {
+                let before = self.retry.take();
+                let (count, since_ms) = before.map_or((0, now_ms), |retry| (retry.count, retry.since_ms));
+                self.activity = Some(line(&format!("retrying: {text}"), ACTIVITY));
+                self.retry = Some(Retry { trouble, text: line(&text, TEXT), count: count.saturating_add(1), since_ms });
+                return false;
+            }
+            Event::Denied(tools) => self.denied = tools.into_iter().take(DENIED).map(Into::into).collect(),
+            Event::Result { is_error, trouble, text, turns } => {
+                self.turns = turns.or(self.turns);
+                self.calls.clear();
+                self.in_step = false;
+                self.ending = Some(Ending { is_error, trouble, text: cut(&text, TEXT) });
+            }
+            Event::Plain(text) => {
+                self.note_plain(&text);
+                return false;
+            }
+            Event::Opaque(_) => {}
+        }
+        true
+    }
+
+    fn note_plain(&mut self, text: &str) {
+        let text = format!("{}{}{text}", self.plain, if self.plain.is_empty() { "" } else { "\n" });
+        let excess = text.chars().count().saturating_sub(PLAIN);
+        self.plain = text.chars().skip(excess).collect::<String>().into();
+    }
+}
+
+/// Reads the output of an agent program as it comes.
+#[derive(Debug)]
+pub struct Reader {
+    family: Family,
+    output: Lines,
+    errors: Lines,
+    report: Report,
+    /// Its ending does not count any more: it was asked to end.
+    is_closed: bool,
+}
+
+impl Reader {
+    pub fn new(family: Family) -> Reader {
+        Reader { family, output: Lines::default(), errors: Lines::default(), report: Report::default(), is_closed: false }
+    }
+
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Takes in what came on standard output. Returns whether any of it is a sign of progress.
+    pub fn output(&mut self, bytes: &[u8], now_ms: i64) -> bool {
+        let Reader { family, output, report, is_closed, .. } = self;
+        let mut progress = false;
+        output.feed(bytes, |line| progress |= take(*family, line, report, *is_closed, now_ms));
+        progress
+    }
+
+    /// Takes in what came on standard error.
+    pub fn errors(&mut self, bytes: &[u8], now_ms: i64) {
+        let Reader { family, errors, report, .. } = self;
+        errors.feed(bytes, |line| take_error(*family, line, report, now_ms));
+    }
+
+    /// The program was asked to end: what it says of its result from now on does not count.
+    pub fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// All that is known, now that nothing more comes.
+    pub fn finish(mut self, now_ms: i64) -> Report {
+        let Reader { family, output, errors, report, is_closed } = &mut self;
+        output.finish(|line| {
+            take(*family, line, report, *is_closed, now_ms);
+        });
+        errors.finish(|line| take_error(*family, line, report, now_ms));
+        self.report
+    }
+}
+
+fn take(family: Family, line: &[u8], report: &mut Report, is_closed: bool, now_ms: i64) -> bool {
+    let mut progress = false;
+    let kept = is_closed.then(|| report.ending.clone());
+    family.parse(line, &mut |event| progress |= report.take(event, now_ms));
+    if let Some(ending) = kept {
+        report.ending = ending;
+    }
+    progress
+}
+
+/// Gemini tells of its retries on standard error only.
+fn take_error(family: Family, line: &[u8], report: &mut Report, now_ms: i64) {
+    let event = plain(line);
+    if let (Family::Gemini, Event::Plain(text)) = (family, &event)
+        && text.starts_with("Attempt ")
+        && text.contains("Retrying")
+    {
+        let trouble = Trouble::of_words(text).unwrap_or(Trouble::Network);
+        let retry = Event::Retrying { trouble, text: text.clone().into_owned().into() };
+        report.take(retry, now_ms);
+    }
+    report.take(event, now_ms);
+}
+
+/// A text in one line, cut if it is too long.
+fn line(text: &str, limit: usize) -> Box<str> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    cut(&words.join(" "), limit)
+}
+
+fn cut(text: &str, limit: usize) -> Box<str> {
+    match text.char_indices().nth(limit) {
+        Some((at, _)) => format!("{}…", &text[..at]).into(),
+        None => text.into(),
+    }
+}

@@ -1,0 +1,178 @@
+//! The board: everything that a screen shows, from one moment. `status`, `report` and `top` are views of it.
+
+use std::collections::BTreeSet;
+
+use banksman_core::decision::About;
+use banksman_core::event::{Event, TaskFact};
+use banksman_core::task::{State, Work};
+use banksman_core::{Decision, Seq, Stamp, Status, TaskId, Wall};
+use banksman_runtime::inspect::{self, LiveRun, Overview};
+use banksman_runtime::{Project, Sessions};
+use banksman_store::{EventFilter, EventRow, Key, Reader};
+
+use crate::commands::{landing, pipelines, tail, why};
+use crate::failure::Failure;
+
+/// How many of the tasks that have just ended are shown, and in how many events they are looked for at first.
+const ENDED: usize = 10;
+const LOOK_BACK: i64 = 1_000;
+
+/// How often everything is read again because it changed meanwhile.
+const TRIES: usize = 4;
+
+pub(crate) struct Board {
+    /// What the project is called.
+    pub(crate) project: String,
+    pub(crate) overview: Overview,
+    pub(crate) live: Vec<Live>,
+    /// What waits for a person, oldest first.
+    pub(crate) decisions: Vec<Decision>,
+    pub(crate) landings: Vec<Landing>,
+    pub(crate) blocked: Vec<Blocked>,
+    /// What has just ended, newest first.
+    pub(crate) ended: Vec<Ended>,
+}
+
+/// A live run with what it does.
+pub(crate) struct Live {
+    pub(crate) run: LiveRun,
+    /// The agents that it may use.
+    pub(crate) agent: Option<String>,
+    /// The phase of its pipeline.
+    pub(crate) phase: Option<String>,
+    pub(crate) is_stuck: bool,
+    /// The last line that it printed.
+    pub(crate) activity: String,
+}
+
+/// An entry of a merge queue.
+pub(crate) struct Landing {
+    pub(crate) task: Option<TaskId>,
+    pub(crate) title: String,
+    pub(crate) state: String,
+    pub(crate) target: String,
+}
+
+/// A task that cannot go on by itself, and what blocks it.
+pub(crate) struct Blocked {
+    pub(crate) task: TaskId,
+    pub(crate) title: String,
+    pub(crate) by: String,
+}
+
+/// A task that has ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Ended {
+    pub(crate) task: TaskId,
+    pub(crate) title: String,
+    pub(crate) status: Status,
+    pub(crate) error: Option<String>,
+    pub(crate) at: Wall,
+}
+
+impl Board {
+    /// Reads everything, as it was at one moment: what changed while it was read is read again.
+    pub(crate) fn read(reader: &mut Reader, project: &Project) -> Result<Board, Failure> {
+        let mut tries = 0;
+        loop {
+            let before = reader.view().last_event()?;
+            let board = Board::read_once(reader, project, before)?;
+            tries += 1;
+            if reader.view().last_event()? == before || tries == TRIES {
+                return Ok(board);
+            }
+        }
+    }
+
+    fn read_once(reader: &mut Reader, project: &Project, newest: Seq) -> Result<Board, Failure> {
+        let overview = inspect::overview(reader, project)?;
+        let (held, example) = &overview.held;
+        let mut keys: BTreeSet<Key> = overview.runs.iter().map(|live| Key::Task(live.run.task.clone())).collect();
+        keys.extend([Key::OpenDecisions]);
+        keys.extend(example.iter().cloned().map(Key::Task));
+        let rows = reader.view().load(&keys)?.backlog;
+        let files = Sessions::new(project);
+        let live = overview.runs.iter().map(|live| {
+            let task = rows.tasks.get(&live.run.task);
+            Live {
+                agent: task.and_then(|task| match &task.spec.work {
+                    Some(Work::Agent(work)) => Some(work.names()),
+                    _ => None,
+                }),
+                phase: task.and_then(|task| task.spec.phase()).map(str::to_owned),
+                is_stuck: task.is_some_and(|task| matches!(task.state, State::Stuck { .. })),
+                activity: tail::last_lines(&files.log(&live.run.id), 1).pop().unwrap_or_default(),
+                run: live.clone(),
+            }
+        });
+        let live = live.collect();
+        let mut decisions: Vec<Decision> = rows.decisions.into_values().collect();
+        decisions.sort_by_key(|decision| decision.raised);
+        let is_held = |hosted: &&banksman_store::Hosted| pipelines::is_held_up(&hosted.pipeline);
+        let mut blocked: Vec<Blocked> = overview
+            .pipelines
+            .iter()
+            .filter(is_held)
+            .map(|hosted| Blocked {
+                task: hosted.task.id.clone(),
+                title: hosted.task.spec.title.to_string(),
+                by: why::detail(&hosted.pipeline, None).unwrap_or_default(),
+            })
+            .collect();
+        if let Some(task) = example.as_ref().and_then(|id| rows.tasks.get(id)) {
+            let others = if *held > 1 { format!(", and {} others", held - 1) } else { String::new() };
+            let by = format!("a dependency that did not complete{others}");
+            blocked.push(Blocked { task: task.id.clone(), title: task.spec.title.to_string(), by });
+        }
+        let landings = landing::board(reader)?;
+        let ended = ended(reader, newest)?;
+        let project = project.root().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Ok(Board { project, overview, live, decisions, landings, blocked, ended })
+    }
+
+    /// The present moment, as far as the last look tells.
+    pub(crate) fn now(&self) -> Stamp {
+        let passed = Wall(banksman_adapters::host::wall_ms()) - self.overview.at.wall;
+        Stamp { lease: self.overview.at.lease + passed, wall: Wall(self.overview.at.wall.0 + passed.as_ms()) }
+    }
+
+    pub(crate) fn blocked_number(&self) -> u64 {
+        self.overview.counts.by_status.get(&Status::Blocked).copied().unwrap_or_default()
+    }
+
+    /// The task that a decision is about.
+    pub(crate) fn task_of<'a>(&self, decision: &'a Decision) -> Option<&'a TaskId> {
+        match &decision.question.about {
+            About::Task(task) | About::Run { task, .. } => Some(task),
+            _ => None,
+        }
+    }
+}
+
+/// The tasks that ended last, newest first, without parts of others.
+fn ended(reader: &mut Reader, newest: Seq) -> Result<Vec<Ended>, Failure> {
+    let filter = EventFilter { kind: Some("task:".into()), ..EventFilter::default() };
+    let events = reader.view().events(Seq((newest.0 - LOOK_BACK).max(0)), &filter)?.events;
+    let ends: Vec<(TaskId, Status, Option<String>, Wall)> = events.iter().rev().filter_map(end).collect();
+    let keys: BTreeSet<Key> = ends.iter().take(4 * ENDED).map(|(id, ..)| Key::Task(id.clone())).collect();
+    let tasks = if keys.is_empty() { Default::default() } else { reader.view().load(&keys)?.backlog.tasks };
+    let named = ends.into_iter().filter_map(|(id, status, error, at)| {
+        let task = tasks.get(&id).filter(|task| task.spec.phase().is_none())?;
+        Some(Ended { title: task.spec.title.to_string(), task: id, status, error, at })
+    });
+    Ok(named.take(ENDED).collect())
+}
+
+fn end(row: &EventRow) -> Option<(TaskId, Status, Option<String>, Wall)> {
+    let data = row.data.to_string();
+    let Ok(Event::Task { id, fact }) = Event::parse(&row.kind, &row.source.component, row.source.id.as_deref(), &data) else {
+        return None;
+    };
+    let (status, error) = match fact {
+        TaskFact::Complete { .. } => (Status::Completed, None),
+        TaskFact::Failed { error, .. } => (Status::Failed, Some(error.to_string())),
+        TaskFact::Cancelled { .. } => (Status::Cancelled, None),
+        _ => return None,
+    };
+    Some((id, status, error, row.wall))
+}

@@ -1,0 +1,250 @@
+use banksman_agents::Profile;
+use banksman_agents::profile::Call;
+use banksman_core::Name;
+use banksman_runtime::Project;
+use banksman_runtime::agents::{self, Checkup, Login};
+use banksman_runtime::config::{Config, Settings};
+use clap::Args;
+use serde::Serialize;
+
+use super::{ExitResult, tasks};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::format;
+use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
+use crate::table;
+
+/// Agents: the programs that do the work of tasks.
+///
+/// Banksman knows claude, codex, gemini and opencode. A section [agent.NAME] in the user's or the project's settings changes one, or
+/// adds another program.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman agents list\n  banksman agents check claude\n  banksman agents show codex")]
+pub(crate) struct Agents {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+subcommands! {
+    enum Verb of Agents {
+        List(List),
+        Show(Show),
+        Check(Check),
+    }
+}
+
+/// List the agents.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman agents list")]
+struct List {}
+
+/// Show the profile of an agent, and the command line that starts it.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman agents show claude")]
+struct Show {
+    /// The agent
+    agent: String,
+}
+
+/// Check whether agents can be started: installed, logged in, trusted. Nothing is spent.
+///
+/// Exits with 7 if one that was named cannot.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman agents check\n  banksman agents check claude codex")]
+struct Check {
+    /// The agents [default: all that are installed]
+    agents: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct ListView<'a> {
+    agents: Vec<AgentView<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AgentView<'a> {
+    agent: &'a Name,
+    program: &'a str,
+    installed: bool,
+    level: &'static str,
+    model: Option<&'a str>,
+    account: &'a str,
+    output: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ShowView<'a> {
+    agent: &'a Name,
+    profile: &'a Profile,
+    start: Vec<String>,
+    resume: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct CheckView<'a> {
+    agents: Vec<CheckedView<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CheckedView<'a> {
+    agent: &'a Name,
+    ready: bool,
+    path: Option<String>,
+    version: Option<String>,
+    logged_in: Option<bool>,
+    pays: Option<String>,
+    level: &'static str,
+    trusted: Option<bool>,
+    unknown_options: Vec<String>,
+    /// The commands that mend what is wrong.
+    fix: Vec<String>,
+}
+
+/// The settings that apply here, with or without a project.
+fn config(context: &Context) -> Result<(Config, Option<Project>), Failure> {
+    match context.project() {
+        Ok(project) => Ok((project.config().clone(), Some(project))),
+        Err(_) => Ok((Settings::load(&context.surroundings(), None)?.config().clone(), None)),
+    }
+}
+
+impl List {
+    fn run(self, context: &Context) -> ExitResult {
+        let (config, _) = config(context)?;
+        let here = context.directory();
+        let installed = |profile: &Profile| agents::find(&profile.program, &here).is_some();
+        let profiles = config.agents.profiles.iter();
+        let agents: Vec<AgentView<'_>> = profiles.map(|(agent, profile)| view_of(agent, profile, installed(profile))).collect();
+        let row = |view: &AgentView<'_>| {
+            let installed = if view.installed { format!("{GREEN}yes{GREEN:#}") } else { format!("{DIM}no{DIM:#}") };
+            let model = view.model.unwrap_or("default").to_owned();
+            vec![view.agent.to_string(), installed, view.level.into(), model, view.account.into(), view.program.into()]
+        };
+        let rows = agents.iter().map(row).collect();
+        let human = table::render(&["AGENT", "INSTALLED", "LEVEL", "MODEL", "ACCOUNT", "PROGRAM"], rows);
+        context.printer.result(&ListView { agents }, human)
+    }
+}
+
+fn view_of<'a>(agent: &'a Name, profile: &'a Profile, installed: bool) -> AgentView<'a> {
+    AgentView {
+        agent,
+        program: &profile.program,
+        installed,
+        level: profile.level.as_str(),
+        model: profile.model.as_deref(),
+        account: &profile.account,
+        output: profile.output.as_str(),
+    }
+}
+
+impl Show {
+    fn run(self, context: &Context) -> ExitResult {
+        let (config, _) = config(context)?;
+        let found = config.agents.profiles.get(&self.agent);
+        let (agent, profile) = found.ok_or_else(|| tasks::agents::unknown(&config, &self.agent))?;
+        let call = Call { session: "SESSION", model: profile.model.as_deref(), prompt: "PROMPT", ..Call::default() };
+        let start = profile.argv(&call);
+        let resume = if profile.can_resume() { profile.argv(&Call { resumes: true, ..call }) } else { Vec::new() };
+        let line = |argv: &[String]| argv.iter().map(format::quoted).collect::<Vec<_>>().join(" ");
+        let mut human = vec![format!("{BOLD}{agent}{BOLD:#}"), format!("start:   {}", line(&start))];
+        if !resume.is_empty() {
+            human.push(format!("resume:  {}", line(&resume)));
+        }
+        human.push(format!("level:   {}", profile.level.as_str()));
+        human.push(format!("model:   {}", profile.model.as_deref().unwrap_or("the program's default")));
+        human.push(format!("account: {}", profile.account));
+        human.push(format!("output:  {}", profile.output.as_str()));
+        human.extend((!profile.reads.is_empty()).then(|| format!("reads:   {}", profile.reads.join(", "))));
+        human.extend(profile.isolated.then(|| "isolated: the project's own settings for it are left aside".into()));
+        human.extend(profile.env.iter().map(|(name, value)| format!("env:     {name}={value}")));
+        context.printer.result(&ShowView { agent, profile, start, resume }, human.join("\n"))
+    }
+}
+
+impl Check {
+    fn run(self, context: &Context) -> ExitResult {
+        let (config, project) = config(context)?;
+        let here = context.directory();
+        let profiles = &config.agents.profiles;
+        if let Some(unknown) = self.agents.iter().find(|name| profiles.get(name).is_none()) {
+            return Err(tasks::agents::unknown(&config, unknown));
+        }
+        let is_meant = |name: &Name, profile: &Profile| match self.agents.is_empty() {
+            true => agents::find(&profile.program, &here).is_some(),
+            false => self.agents.iter().any(|agent| agent == name.as_str()),
+        };
+        let meant = profiles.iter().filter(|(name, profile)| is_meant(name, profile));
+        let checked: Vec<CheckedView<'_>> =
+            meant.map(|(name, profile)| checked(name, profile, agents::check(profile, &here), project.as_ref())).collect();
+        let human = match checked.is_empty() {
+            true => format!(
+                "{YELLOW}no agent program is installed{YELLOW:#}\n{DIM}banksman agents list shows those that are known{DIM:#}"
+            ),
+            false => checked.iter().map(page).collect::<Vec<_>>().join("\n"),
+        };
+        let is_ready = !checked.is_empty() && checked.iter().all(|view| view.ready);
+        context.printer.print(&CheckView { agents: checked }, human);
+        Ok(if is_ready { exit::OK } else { exit::UNHEALTHY })
+    }
+}
+
+fn checked<'a>(agent: &'a Name, profile: &'a Profile, found: Checkup, project: Option<&Project>) -> CheckedView<'a> {
+    let untrusted = project.map(|project| !project.untrusted_exposures(agent.as_str()).is_empty());
+    let mut fix = Vec::new();
+    if found.path.is_none() {
+        fix.extend(profile.install.clone());
+    }
+    if found.login == Login::No {
+        fix.extend(profile.login.clone());
+    }
+    if untrusted == Some(true) {
+        fix.push(format!("banksman trust --agent {agent}"));
+    }
+    let ready = found.path.is_some() && found.login != Login::No && untrusted != Some(true) && found.unknown_options.is_empty();
+    CheckedView {
+        agent,
+        ready,
+        path: found.path.map(|path| path.display().to_string()),
+        version: found.version,
+        logged_in: match found.login {
+            Login::Yes => Some(true),
+            Login::No => Some(false),
+            Login::Unknown => None,
+        },
+        pays: found.pays,
+        level: profile.level.as_str(),
+        trusted: untrusted.map(|untrusted| !untrusted),
+        unknown_options: found.unknown_options,
+        fix,
+    }
+}
+
+fn page(view: &CheckedView<'_>) -> String {
+    let mark = if view.ready { format!("{GREEN}✓{GREEN:#}") } else { format!("{RED}✗{RED:#}") };
+    let mut parts = Vec::new();
+    parts.push(match (&view.path, &view.version) {
+        (None, _) => "not installed".into(),
+        (Some(_), Some(version)) => format!("version {version}"),
+        (Some(_), None) => "it does not tell its version".into(),
+    });
+    if view.path.is_some() {
+        parts.push(match (view.logged_in, &view.pays) {
+            (Some(true), Some(pays)) => format!("logged in, paid by {pays}"),
+            (Some(true), None) => "logged in".into(),
+            (Some(false), _) => "not logged in".into(),
+            (None, _) => "login unknown (it cannot tell without spending)".into(),
+        });
+    }
+    parts.push(format!("level {}", view.level));
+    parts.extend(view.trusted.map(|trusted| if trusted { "trusted here".into() } else { "not trusted here".to_owned() }));
+    if !view.unknown_options.is_empty() {
+        parts.push(format!("this version does not know {}", view.unknown_options.join(" ")));
+    }
+    let fixes = view.fix.iter().map(|fix| format!("\n  {DIM}fix: {fix}{DIM:#}"));
+    format!("{mark} {BOLD}{}{BOLD:#}  {}{}", view.agent, parts.join(" · "), fixes.collect::<String>())
+}

@@ -1,0 +1,60 @@
+//! The bus: messages of people and runs.
+
+mod export;
+mod post;
+mod read;
+mod stats;
+
+use banksman_core::bus::Message;
+use clap::Args;
+
+use crate::format;
+use crate::printer::{BOLD, CYAN, DIM, GREEN, RED, YELLOW};
+use crate::terminal::Style;
+
+/// Messages between people and runs: post, read and follow them.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman bus post INFO 'the cache is warm'\n  banksman bus read --follow\n  banksman bus read --task 'Add login' --last 20"
+)]
+pub(crate) struct Bus {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+subcommands! {
+    enum Verb of Bus {
+        Post(post::Post),
+        Read(read::Read),
+        Stats(stats::Stats),
+        Export(export::Export),
+    }
+}
+
+/// `17  2026-11-15T08:00:00.000Z  QUESTION  t-1  ada: which port?`, with further lines of the body below.
+fn message_line(message: &Message) -> String {
+    let draft = &message.draft;
+    let style = style(draft.kind.as_str());
+    let about = draft.task.as_ref().map(|task| format!("  {task}")).unwrap_or_default();
+    let mut line = format!(
+        "{DIM}{:>6}  {}{DIM:#}  {style}{:<8}{style:#}{about}  {BOLD}{}{BOLD:#}: ",
+        message.seq,
+        format::rfc3339(message.wall),
+        draft.kind,
+        format::one_line(&draft.author)
+    );
+    line.push_str(&draft.body.trim_end_matches('\n').replace('\n', "\n        "));
+    for path in &draft.attachments {
+        line.push_str(&format!("\n        {DIM}attached: {}{DIM:#}", format::one_line(path)));
+    }
+    line
+}
+
+fn style(kind: &str) -> Style {
+    match kind {
+        "ERROR" => RED,
+        "QUESTION" | "DECISION" => YELLOW,
+        "ANSWER" | "FACT" => GREEN,
+        _ => CYAN,
+    }
+}

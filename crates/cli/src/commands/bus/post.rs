@@ -1,0 +1,164 @@
+use std::io::{BufRead, Read as _};
+
+use banksman_adapters::ids;
+use banksman_core::bus::{BODY_LIMIT, Draft, MessageType};
+use banksman_core::{HolderId, MessageId};
+use banksman_engine::PostOutcome;
+use banksman_runtime::{Client, PostError, caller};
+use clap::Args;
+use serde::Serialize;
+
+use crate::commands::{ExitResult, find};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+
+/// Post a message.
+///
+/// It is durable when the command returns. Posting the same message with the same --id again changes nothing, so a command whose outcome is not
+/// known can be repeated. While other processes keep the store busy it is tried again: see bus.lock_timeout, bus.attempts and
+/// bus.retry_backoff.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman bus post INFO 'the cache is warm'\n  git log -1 | banksman bus post FACT - --task 'Add login'\n  tail -f build.log | banksman bus post PROGRESS --lines\n  banksman bus post ANSWER 'port 8080' --reply-to m-7k2m9q1a --attach docs/ports.md"
+)]
+pub(super) struct Post {
+    /// FACT, PROGRESS, QUESTION, ANSWER, DECISION, ERROR, INFO, or a word of your own
+    #[arg(value_name = "TYPE")]
+    kind: MessageType,
+    /// What it says; - reads it from stdin
+    #[arg(default_value = "")]
+    body: String,
+    /// Post every line of stdin as a message of its own, as it comes, and print its number when it is durable
+    #[arg(long, conflicts_with_all = ["body", "attachments"])]
+    lines: bool,
+    /// The task that it is about [default: $BANKSMAN_TASK]
+    #[arg(long, value_name = "TASK")]
+    task: Option<String>,
+    /// The message that it answers
+    #[arg(long, value_name = "ID")]
+    reply_to: Option<MessageId>,
+    /// A file that belongs to it; only the path is kept
+    #[arg(long = "attach", value_name = "PATH")]
+    attachments: Vec<String>,
+    /// Its id; a message with an id that was posted before is not posted again. With --lines, the ids are ID-1, ID-2 and so on [default: a new one]
+    #[arg(long, value_name = "ID")]
+    id: Option<MessageId>,
+    /// Who posts it [default: $BANKSMAN_HOLDER, or the user]
+    #[arg(long, value_name = "NAME")]
+    author: Option<HolderId>,
+}
+
+/// A message that was posted.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Posted<'a> {
+    seq: banksman_core::Seq,
+    id: &'a MessageId,
+    is_new: bool,
+}
+
+impl Post {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
+        let body = if self.body == "-" { stdin()? } else { self.body };
+        if body.is_empty() && self.attachments.is_empty() && !self.lines {
+            return Err(Failure::usage("a message needs a body").hint("name it, or pipe it in: banksman bus post INFO -"));
+        }
+        let client = context.client()?;
+        let calling = caller::run()?;
+        let task = match &self.task {
+            Some(name) => Some(find::task_id(&mut client.reader()?, name)?),
+            None => calling.as_ref().map(|calling| calling.task.clone()),
+        };
+        let author = match self.author {
+            Some(author) => author.to_string(),
+            None => caller::holder()?.map_or_else(|| caller::actor().user.to_string(), |caller| caller.holder.to_string()),
+        };
+        let id = self.id.unwrap_or_else(|| MessageId::new(&format!("m-{}", ids::random(16))).expect("a short plain name"));
+        let attachments = self.attachments.into_iter().map(Into::into).collect();
+        let (run, parent, body) = (calling.and_then(|calling| calling.run), self.reply_to, body.into());
+        let draft = Draft { id: id.clone(), kind: self.kind, task, run, author: author.into(), parent, body, attachments };
+        if self.lines {
+            return post_lines(context, &client, &draft);
+        }
+        let (seq, is_new) = match client.post(draft).map_err(|error| failure(error, &id))? {
+            PostOutcome::Posted(seq) => (seq, true),
+            PostOutcome::AlreadyPosted(seq) => (seq, false),
+            refused => return Err(self::refused(refused, &id)),
+        };
+        let human =
+            if is_new { format!("posted {id} as number {seq}") } else { format!("{id} was posted before, as number {seq}") };
+        context.printer.result(&Posted { seq, id: &id, is_new }, human)
+    }
+}
+
+/// Posts the lines of stdin, each with the rest of this draft.
+fn post_lines(context: &Context, client: &Client, rest: &Draft) -> ExitResult {
+    for (line, number) in std::io::stdin().lock().lines().zip(1_u64..) {
+        let line = line.map_err(|error| Failure::system("read from stdin", error))?;
+        let id = MessageId::new(&format!("{}-{number}", rest.id)).map_err(Failure::usage)?;
+        // A message that says nothing would be refused.
+        let body = if line.is_empty() { " ".into() } else { line.into() };
+        let draft = Draft { id: id.clone(), body, ..rest.clone() };
+        match client.post(draft).map_err(|error| failure(error, &id))? {
+            PostOutcome::Posted(seq) => told(context, seq, &id, true),
+            PostOutcome::AlreadyPosted(seq) => told(context, seq, &id, false),
+            refused => return Err(self::refused(refused, &id)),
+        }
+    }
+    Ok(exit::OK)
+}
+
+fn told(context: &Context, seq: banksman_core::Seq, id: &MessageId, is_new: bool) {
+    match context.printer.json {
+        true => context.printer.view(&Posted { seq, id, is_new }),
+        false => context.printer.line(&seq.to_string()),
+    }
+}
+
+fn stdin() -> Result<String, Failure> {
+    let mut body = String::new();
+    let read = std::io::stdin().lock().take(BODY_LIMIT as u64 + 1).read_to_string(&mut body);
+    read.map_err(|error| Failure::system("read the body from stdin", error))?;
+    Ok(body)
+}
+
+fn failure(error: PostError, id: &MessageId) -> Failure {
+    let message = error.to_string();
+    match error {
+        PostError::Draft(_) => Failure::usage(message),
+        PostError::LockTimeout { attempts, waited } => Failure::new(exit::LOCKED, "BUS_LOCK_TIMEOUT", message)
+            .detail("attempts", &attempts)
+            .detail("waitedMs", &u64::try_from(waited.as_millis()).unwrap_or(u64::MAX))
+            .hint("it will not be posted later; try again, or see who writes with: banksman doctor"),
+        PostError::Shell(error) => {
+            let failure = Failure::from(error);
+            if failure.code == "STORE_UNKNOWN" {
+                failure.hint(format!("post it again with --id {id}: it is not posted twice"))
+            } else {
+                failure
+            }
+        }
+    }
+}
+
+fn refused(outcome: PostOutcome, id: &MessageId) -> Failure {
+    match outcome {
+        PostOutcome::IdTaken(seq) => {
+            Failure::new(exit::USAGE, "MESSAGE_ID_TAKEN", format!("number {seq} is another message with the id {id}"))
+                .detail("seq", &seq)
+                .hint("choose another id, or leave it out")
+        }
+        PostOutcome::UnknownTask(task) => {
+            Failure::new(exit::NOT_FOUND, "TASK_NOT_FOUND", format!("there is no task {task}")).detail("task", &task)
+        }
+        PostOutcome::UnknownParent(parent) => {
+            Failure::new(exit::NOT_FOUND, "MESSAGE_NOT_FOUND", format!("there is no message {parent} to answer"))
+                .detail("message", &parent)
+        }
+        PostOutcome::Fenced(run) => Failure::new(exit::FENCED, "FENCED", format!("run {run} is over: it posts nothing any more"))
+            .detail("run", &run)
+            .hint("outside of the run: unset BANKSMAN_RUN BANKSMAN_RUN_EPOCH"),
+        other @ (PostOutcome::Posted(_) | PostOutcome::AlreadyPosted(_)) => Failure::unexpected(&other),
+    }
+}

@@ -1,0 +1,68 @@
+//! What a person should see before answering: how the attempts went, the end of the log, and how much has changed.
+
+use std::path::Path;
+
+use banksman_core::backlog::Run;
+use banksman_core::decision::About;
+use banksman_core::workspace::Place;
+use banksman_core::{Decision, TaskId};
+use banksman_runtime::Client;
+use banksman_runtime::workspaces;
+use banksman_store::{Key, Reader};
+
+use crate::commands::{tail, workspaces as kept};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::format;
+use crate::printer::DIM;
+
+/// How many attempts and how many lines of the log are shown.
+const ATTEMPTS: usize = 5;
+const LINES: usize = 5;
+
+/// The task that a question is about.
+pub(super) fn task(decision: &Decision) -> Option<&TaskId> {
+    match &decision.question.about {
+        About::Task(task) | About::Run { task, .. } => Some(task),
+        About::OutboxCommand(_) | About::Route(_) | About::Landing { .. } => None,
+    }
+}
+
+/// What is known of it, in lines.
+pub(super) fn of(context: &Context, client: &Client, reader: &mut Reader, task: &TaskId) -> Result<String, Failure> {
+    let mut runs: Vec<Run> = reader.view().load(&[Key::RunsOf(task.clone())].into())?.backlog.runs.into_values().collect();
+    runs.sort_by_key(|run| run.epoch);
+    let mut text = String::new();
+    let hidden = runs.len().saturating_sub(ATTEMPTS);
+    if hidden > 0 {
+        text.push_str(&format!("\n  {DIM}{hidden} earlier attempts{DIM:#}"));
+    }
+    for run in &runs[hidden..] {
+        let how = run.ended.as_ref().map_or_else(
+            || "still runs".into(),
+            |ended| format!("{} after {}", ended.ending, format::span(ended.at - run.started.wall)),
+        );
+        text.push_str(&format!("\n  {DIM}attempt {}:{DIM:#} {how}, {}", run.attempt + 1, format::ago(run.started.wall)));
+    }
+    let log = runs.last().map(|run| tail::last_lines(&context.sessions(client.project()).log(&run.id), LINES));
+    for line in log.into_iter().flatten() {
+        text.push_str(&format!("\n  {DIM}|{DIM:#} {line}"));
+    }
+    if let Some(changes) = changes(client, task) {
+        text.push_str(&format!("\n  {DIM}changes:{DIM:#} {changes}"));
+    }
+    Ok(text)
+}
+
+/// `3 files, +120 -8` of the worktree, if there is one.
+fn changes(client: &Client, task: &TaskId) -> Option<String> {
+    let kept = kept::find_kept(client, task.as_str()).ok()?;
+    let Place::Worktree { path, base, .. } = &kept.workspace.place else { return None };
+    let diff = workspaces::repository(client.project()).ok()?.diff(Path::new(&**path), base).ok()?;
+    let patch = String::from_utf8_lossy(&diff.patch);
+    let count =
+        |sign: &str, header: &str| patch.lines().filter(|line| line.starts_with(sign) && !line.starts_with(header)).count();
+    let files = patch.lines().filter(|line| line.starts_with("diff --git ")).count();
+    let files = if files == 1 { "1 file".into() } else { format!("{files} files") };
+    Some(format!("{files}, +{} -{}", count("+", "+++"), count("-", "---")))
+}

@@ -1,0 +1,186 @@
+//! Eight tasks that change one repository at the same time, each in a worktree of its own, and land one after the other: two want the
+//! same line, two are only wrong together, one crashes, and the runner is killed in the middle of a landing.
+
+use std::collections::BTreeSet;
+
+use banksman_core::Status;
+use banksman_store::EventRow;
+
+use super::checks::Check;
+use super::stage::{Stage, now};
+use super::story::{of_kind, task};
+use crate::commands::timeline::rows::Shift;
+use crate::failure::Failure;
+use crate::printer::{BOLD, CYAN, GREEN, RED, YELLOW};
+
+/// How many tasks run at the same time.
+pub(super) const SLOTS: u32 = 8;
+
+/// The check: no two services listen on the same port. It takes a moment, in which the runner can be killed.
+const CHECK: &str = "sleep 0.15; test -z \"$(cat ports/* 2> /dev/null | sort | uniq -d)\"";
+
+/// A task: section, title, its command, more options.
+type Part = (&'static str, &'static str, &'static str, &'static [&'static str]);
+
+/// Writes its line at the top of the same file. Whoever comes second finds the conflict in its worktree, and keeps both lines.
+const NEWS: &str = "sleep 0.4; if grep -q '^<<<<<<<' NEWS; then grep -vE '^(<<<<<<<|=======|>>>>>>>)' NEWS > both; mv both NEWS; \
+                    else sed -i \"1s/.*/$BANKSMAN_TITLE/\" NEWS; git commit -qam \"$BANKSMAN_TITLE\"; fi";
+
+/// Takes the first port that is free in its worktree, which at the first attempt is the same for both.
+const PORT: &str = "sleep 0.6; name=$(echo $BANKSMAN_TITLE | cut -d' ' -f2); rm -f ports/$name; port=8000; \
+                    while grep -qsx $port ports/*; do port=$((port + 1)); done; mkdir -p ports; echo $port > ports/$name";
+
+pub(super) const TASKS: [Part; 8] = [
+    ("pages", "Announce mail", NEWS, &[]),
+    ("pages", "Announce chat", NEWS, &[]),
+    ("pages", "Write a guide", "sleep 0.7; echo guide > guide.md", &[]),
+    ("pages", "Fix a typo", "sleep 0.3; sed -i s/teh/the/ README; git commit -qam typo", &[]),
+    ("services", "Add mail", PORT, &[]),
+    ("services", "Add chat", PORT, &[]),
+    ("services", "Add search", "sleep 0.5; [ $BANKSMAN_ATTEMPT = 0 ] && kill -9 $$; echo search > search", &["--retries", "1"]),
+    ("services", "Add login", "sleep 0.8; echo login > login; git add -A; git commit -qm login", &[]),
+];
+
+/// What is needed to judge it.
+pub(super) struct Plot {
+    pub(super) shifts: Vec<Shift>,
+    /// What the target was when the runner was killed.
+    tip_at_kill: String,
+    status: Option<i32>,
+}
+
+pub(super) fn play(stage: &mut Stage) -> Result<Plot, Failure> {
+    prepare(stage)?;
+    stage.begin();
+    let runner = stage.cast(&["run"])?;
+    let mut shifts = vec![Shift { name: "runner 1", from: now(), to: now(), is_killed: false }];
+    let event = stage.until(|seen| of_kind(seen, "workspace:made"))?;
+    stage.tell(event.wall, &format!("{CYAN}a runner starts{CYAN:#}; each task works in a worktree of its own"));
+    let event = stage.until(|seen| task(seen, "task:restarting", "Add search"))?;
+    stage.tell(event.wall, &format!("{BOLD}Add search{BOLD:#} {RED}crashes{RED:#}, and goes on in the same worktree"));
+    let event = stage.until(|seen| of_kind(seen, "landing:landed"))?;
+    stage.tell(event.wall, &format!("the first work has {GREEN}landed{GREEN:#}: checked as one commit on top of main"));
+    // The commit of the next one is made and not checked yet.
+    let landed = event.id;
+    let built = stage.until(|seen| seen.iter().find(|event| event.id > landed && event.kind == "landing:built").cloned())?;
+    let tip_at_kill = stage.git(&["rev-parse", "main"])?;
+    shifts[0].to = runner.kill()?;
+    shifts[0].is_killed = true;
+    stage.tell(shifts[0].to.max(built.wall), &format!("{RED}kill -9 of the runner{RED:#} while it checks a commit"));
+    shifts.push(Shift { name: "runner 2", from: now(), to: now(), is_killed: false });
+    let runner = stage.cast(&["run", "--until-idle"])?;
+    let event = stage.until(|seen| sent_back(seen, "conflict"))?;
+    stage.tell(event.wall, &format!("{YELLOW}a conflict{YELLOW:#} goes back to its author, with the conflict in the worktree"));
+    let event = stage.until(|seen| sent_back(seen, "the check fails"))?;
+    stage.tell(
+        event.wall,
+        &format!("{YELLOW}a failed check{YELLOW:#} goes back: both services are right alone, and wrong together"),
+    );
+    if let Some(process) = stage.identify(runner.pid()) {
+        stage.until_death(&[&process])?;
+    }
+    shifts[1].to = now();
+    let status = runner.end()?;
+    stage.catch_up()?;
+    stage.tell(now(), "everything has landed, and the runner leaves");
+    Ok(Plot { shifts, tip_at_kill, status })
+}
+
+fn sent_back(seen: &[EventRow], reason: &str) -> Option<EventRow> {
+    let is_it = |event: &&EventRow| {
+        event.kind == "task:sent_back" && event.data["reason"].as_str().is_some_and(|why| why.contains(reason))
+    };
+    seen.iter().find(is_it).cloned()
+}
+
+fn prepare(stage: &Stage) -> Result<(), Failure> {
+    for (file, text) in [(".gitignore", ".banksman/\n"), ("README", "read teh guide\n"), ("NEWS", "no news\n")] {
+        stage.write(file, text)?;
+    }
+    for args in [
+        &["init", "-q", "-b", "main"][..],
+        &["config", "user.name", "demo"],
+        &["config", "user.email", "demo@example.invalid"],
+        &["add", "-A"],
+        &["commit", "-q", "-m", "start"],
+    ] {
+        stage.git(args)?;
+    }
+    stage.run(&["config", "set", "limits.max_concurrent_runs", &SLOTS.to_string()])?;
+    stage.run(&["config", "set", "--user", "landing.check", CHECK])?;
+    for section in ["pages", "services"] {
+        stage.run(&["sections", "add", section])?;
+    }
+    for (section, title, command, more) in TASKS {
+        let args = ["tasks", "add", title, "--worktree", "--section", section, "--run", command];
+        stage.run(&[&args, more].concat())?;
+    }
+    Ok(())
+}
+
+/// Looks at everything.
+pub(super) fn checks(stage: &Stage, plot: &Plot) -> Result<Vec<Check>, Failure> {
+    let rows = stage.rows()?;
+    let completed = rows.backlog.tasks.values().filter(|task| task.status() == Status::Completed).count();
+    let log = stage.git(&["log", "--format=%H %(trailers:key=Banksman-Task,valueonly,separator=%x20)", "main"])?;
+    let landed: Vec<(&str, &str)> =
+        log.lines().filter_map(|line| line.split_once(' ')).filter(|(_, id)| !id.is_empty()).collect();
+    let distinct: BTreeSet<&str> = landed.iter().map(|(_, id)| *id).collect();
+    let mut red = Vec::new();
+    for (commit, _) in &landed {
+        let ports = stage.git(&["grep", "-h", "", commit, "--", "ports"]).unwrap_or_default();
+        let mut all: Vec<&str> = ports.lines().collect();
+        all.sort_unstable();
+        red.extend(all.windows(2).any(|pair| pair[0] == pair[1]).then(|| (*commit).to_owned()));
+    }
+    let news = stage.git(&["show", "main:NEWS"])?;
+    let of = |kind: &str| stage.seen().iter().filter(|event| event.kind == kind).count();
+    let changes = stage.git(&["status", "--porcelain"])?;
+    let kept = stage.git(&["merge-base", "--is-ancestor", &plot.tip_at_kill, "main"]).is_ok();
+    let worktrees = rows.backlog.workspaces.len();
+    let saved = stage.git(&["for-each-ref", "--format=%(refname)", "refs/banksman/saved"])?.lines().count();
+    let left = stage.remaining();
+    let (events, differences) = stage.fold()?;
+    let total = TASKS.len();
+    Ok(vec![
+        Check::new(
+            "landed",
+            format!("{completed} of {total} tasks completed; each has landed once, as one commit"),
+            [
+                (completed == total && plot.status == Some(0), format!("{completed} are completed, exit {:?}", plot.status)),
+                (
+                    landed.len() == total && distinct.len() == total,
+                    format!("{} commits of {} tasks", landed.len(), distinct.len()),
+                ),
+            ],
+        ),
+        Check::new(
+            "tested",
+            "every commit that landed passes the check, as it is".into(),
+            [(red.is_empty(), format!("{red:?} do not"))],
+        ),
+        Check::new(
+            "returned",
+            format!("{} times work came back to its author; both lines of NEWS are there", of("task:sent_back")),
+            [
+                (news.contains("Announce mail") && news.contains("Announce chat"), format!("NEWS is {news:?}")),
+                (of("task:sent_back") >= 2, "not twice".into()),
+            ],
+        ),
+        Check::new(
+            "killed",
+            "the runner was killed in the middle of a landing; checkout, index and branch agree".into(),
+            [(changes.is_empty(), changes.clone()), (kept, "main was moved back".into())],
+        ),
+        Check::new(
+            "saved",
+            format!("the worktrees are gone, and what they had is in {saved} saved states"),
+            [(worktrees == 0, format!("{worktrees} are left")), (saved >= total, format!("only {saved}"))],
+        ),
+        Check::new(
+            "clean",
+            format!("no process is left; {events} events agree with the tables"),
+            [(left.is_empty(), format!("{left:?} are left")), (differences.is_empty(), differences.join("; "))],
+        ),
+    ])
+}

@@ -1,0 +1,140 @@
+//! What comes before the tasks: the project, trust, and what a person should know.
+
+use std::io::{BufRead, IsTerminal};
+use std::path::Path;
+use std::time::Duration;
+
+use banksman_adapters::git::{Git, Repository};
+use banksman_adapters::notify::Program;
+use banksman_runtime::agents::{self, Exposure, Login};
+use banksman_runtime::config::{Foreign, Settings};
+use banksman_runtime::{Project, ProjectError, Trust};
+
+use super::adding::Place;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::format;
+use crate::printer::{BOLD, DIM, YELLOW};
+
+/// How long git may take to look at the checkout.
+const GIT_WITHIN: Duration = Duration::from_secs(10);
+
+pub(super) fn is_on_terminal() -> bool {
+    std::io::stdin().is_terminal()
+}
+
+/// Asks a person; without a terminal the answer is no.
+pub(super) fn asks(question: &str) -> bool {
+    if !is_on_terminal() {
+        return false;
+    }
+    anstream::eprint!("{question} [y/N] ");
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer).is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+}
+
+/// The project, made here if there is none.
+pub(super) fn project(context: &Context) -> Result<Project, Failure> {
+    match Project::discover(&context.directory(), &context.surroundings()) {
+        Err(ProjectError::NotFound { .. }) => {
+            let here = context.directory();
+            let top = Repository::of(&here).ok().flatten().and_then(|repository| repository.top().map(Path::to_owned));
+            let project = Project::init_at(&top.unwrap_or(here), context.place()?)?;
+            context.printer.note(&format!("{DIM}made a project in {}{DIM:#}", project.root().display()));
+            Ok(context.project()?)
+        }
+        found => Ok(found?),
+    }
+}
+
+fn settings(context: &Context, project: &Project) -> Result<Settings, Failure> {
+    Ok(Settings::load(&context.surroundings(), Some(&project.folder().join("config.toml")))?)
+}
+
+/// Trusts these beside what is trusted already.
+pub(super) fn trust_also(
+    context: &Context,
+    project: &Project,
+    also: impl Fn(&Foreign) -> bool,
+    exposures: Vec<Exposure>,
+) -> Result<(), Failure> {
+    let trust = Trust::of_user().ok_or(ProjectError::Homeless)?;
+    let settings = settings(context, project)?;
+    let foreign = settings.foreign().iter().filter(|foreign| also(foreign) || trust.covers(project.root(), foreign));
+    let foreign: Vec<Foreign> = foreign.cloned().collect();
+    let known = project.config().agents.profiles.names().flat_map(|name| project.exposures(name));
+    let known = known.filter(|exposure| trust.covers_exposure(project.root(), exposure));
+    Ok(trust.grant(project.root(), &foreign, &known.chain(exposures).collect::<Vec<_>>())?)
+}
+
+/// Asks once whether the agents may do, and execute, what they would.
+pub(super) fn trust(context: &Context, project: &Project, agents: &str) -> Result<(), Failure> {
+    project.require_trust()?;
+    let names = || agents.split(',').map(str::trim);
+    let untrusted: Vec<Exposure> = names().flat_map(|name| project.untrusted_exposures(name)).collect();
+    let trust = Trust::of_user().ok_or(ProjectError::Homeless)?;
+    let settings = settings(context, project)?;
+    // Other commands of the settings are not run for a task.
+    let is_used = |foreign: &&Foreign| ["landing.", "workspace."].iter().any(|part| foreign.key.name.starts_with(part));
+    let foreign = settings.foreign().iter().filter(is_used).filter(|foreign| !trust.covers(project.root(), foreign));
+    let foreign: Vec<&Foreign> = foreign.collect();
+    if untrusted.is_empty() && foreign.is_empty() {
+        return Ok(());
+    }
+    let labels = untrusted.iter().map(|exposure| exposure.label.clone());
+    let keys = foreign.iter().map(|foreign| format!("{} = {}", foreign.key.name, foreign.value));
+    for label in labels.chain(keys) {
+        context.printer.note(&format!("{YELLOW}not trusted{YELLOW:#}  {}", label.escape_debug()));
+    }
+    if !asks("An agent acts with your rights, in this repository. Trust this?") {
+        return Err(Failure::new(exit::NOT_PERMITTED, "AGENT_UNTRUSTED", format!("{agents} is not trusted in this project"))
+            .detail("agents", &agents)
+            .hint(format!("banksman trust --agent {agents}")));
+    }
+    let keys: Vec<&str> = foreign.iter().map(|foreign| foreign.key.name).collect();
+    trust_also(context, project, |foreign| keys.contains(&foreign.key.name), untrusted)
+}
+
+/// Says who works, with which permission, who pays, where the work lands, and what is in the way.
+pub(super) fn announce(context: &Context, project: &Project, agents: &str, place: &Place) {
+    let config = project.config();
+    let note = |text: String| context.printer.note(&text);
+    for name in agents.split(',').map(str::trim) {
+        let Some((name, profile)) = config.agents.profiles.get(name) else { continue };
+        let (login, pays) = agents::login(profile, project.root());
+        let pays = pays.map(|pays| format!(", paid by {pays}")).unwrap_or_default();
+        note(format!("agent   {BOLD}{name}{BOLD:#}, permission level {}{pays}", profile.level.as_str()));
+        if let (Login::No, Some(fix)) = (login, &profile.login) {
+            note(format!("{YELLOW}note:{YELLOW:#}   {name} says that it is not logged in: {fix}"));
+        }
+    }
+    let Place::Worktrees { target } = place else {
+        note(format!(
+            "{YELLOW}note:{YELLOW:#}   there is no git repository with a commit here: agents work in this directory, side by side"
+        ));
+        return;
+    };
+    note(format!("target  {BOLD}{target}{BOLD:#}"));
+    note(match &config.landing.check {
+        Some(check) => format!("check   {BOLD}{}{BOLD:#}", format::one_line(&shown(check))),
+        None => "check   none: work waits in review until you land it (--check CMD sets one)".into(),
+    });
+    let git = Git::new(project.root(), GIT_WITHIN);
+    let branch = Repository::of(project.root()).ok().flatten().and_then(|repository| repository.branch().ok().flatten());
+    let changes = branch.and_then(|branch| git.branch_changes(&branch).ok().flatten());
+    if let Some((_, files)) = changes.filter(|(_, files)| !files.is_empty()) {
+        let what = match files.len() {
+            1 => "1 file has uncommitted changes".into(),
+            several => format!("{several} files have uncommitted changes"),
+        };
+        note(format!("{YELLOW}note:{YELLOW:#}   {what}: agents do not see them, and landings that touch them wait"));
+    }
+}
+
+fn shown(program: &Program) -> String {
+    match program {
+        Program::Shell(line) => line.clone(),
+        Program::Argv(words) => words.join(" "),
+    }
+}

@@ -1,0 +1,43 @@
+use std::time::Duration;
+
+use banksman_adapters::keeper;
+use clap::Args;
+use serde::Serialize;
+
+use super::{is_here, talk_failure};
+use crate::commands::{ExitResult, find};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::printer::BOLD;
+
+/// How long a keeper may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Wake up a session that seems to hang.
+///
+/// What is stopped goes on, and a process that has a handler for SIGUSR1 gets that signal. A runner does the same with a session that is
+/// silent for task.silence_timeout.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman sessions nudge r-7k2m9q1a")]
+pub(super) struct Nudge {
+    /// The run, or the beginning of its id
+    run: String,
+}
+
+#[derive(Serialize)]
+struct Nudged<'a> {
+    run: &'a banksman_core::RunId,
+}
+
+impl Nudge {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
+        let project = context.project()?;
+        let run = find::run(&mut project.reader()?, &self.run)?;
+        if !is_here(&run, &project) {
+            return Err(Failure::elsewhere(&run));
+        }
+        let record = context.sessions(&project).record(&run.id);
+        keeper::nudge(&record, PATIENCE).map_err(|error| talk_failure(error, &run.id))?;
+        context.printer.result(&Nudged { run: &run.id }, format!("nudged run {BOLD}{}{BOLD:#}", run.id))
+    }
+}

@@ -1,0 +1,64 @@
+//! What an agent is asked to do, wherever that comes from.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use banksman_core::agent::{AgentChoice, AgentWork, PROMPT_LIMIT};
+use banksman_core::task::Work;
+use banksman_core::{Name, Task, suggest};
+use banksman_runtime::Project;
+use banksman_runtime::config::Config;
+
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+
+/// The work of this agent.
+pub(crate) fn work(config: &Config, name: &str, prompt: String) -> Result<Work, Failure> {
+    let agents = vec![choice(config, name.trim())?];
+    Ok(Work::Agent(Arc::new(AgentWork { agents, prompt: prompt.into() })))
+}
+
+fn choice(config: &Config, name: &str) -> Result<AgentChoice, Failure> {
+    let profiles = &config.agents.profiles;
+    let Some((agent, profile)) = profiles.get(name) else { return Err(unknown(config, name)) };
+    let account = Name::new(&profile.account).map_err(|error| Failure::usage(format!("account of agent {name}: {error}")))?;
+    Ok(AgentChoice { agent: agent.clone(), account, model: profile.model.as_deref().map(Into::into) })
+}
+
+/// No agent has this name.
+pub(crate) fn unknown(config: &Config, name: &str) -> Failure {
+    let known: Vec<&str> = config.agents.profiles.names().collect();
+    let near = suggest::near(name, known.iter().copied());
+    let hint = near.map_or_else(|| format!("known agents: {}", known.join(", ")), |near| format!("did you mean {near}?"));
+    Failure::new(exit::NOT_FOUND, "AGENT_NOT_FOUND", format!("there is no agent {name:?}")).detail("agent", &name).hint(hint)
+}
+
+/// The prompt as it was given.
+pub(crate) fn prompt(text: Option<&str>, file: Option<&Path>) -> Result<String, Failure> {
+    let read = |path: &Path| {
+        if path.as_os_str() == "-" {
+            let mut text = String::new();
+            return std::io::stdin().take(PROMPT_LIMIT as u64 + 1).read_to_string(&mut text).map(|_| text);
+        }
+        std::fs::read_to_string(path)
+    };
+    let cannot = |path: &Path, error| Failure::usage(format!("--spec {}: {error}", path.display()));
+    let prompt = match (text, file) {
+        (Some(text), _) => text.to_owned(),
+        (None, Some(path)) => read(path).map_err(|error| cannot(path, error))?,
+        (None, None) => String::new(),
+    };
+    if prompt.len() > PROMPT_LIMIT {
+        let message = format!("a prompt may have at most {PROMPT_LIMIT} bytes, this one has {}", prompt.len());
+        return Err(Failure::usage(message).hint("name the file in the prompt, and let the agent read it"));
+    }
+    Ok(prompt)
+}
+
+/// What to say if an agent of a task will not start before it is trusted.
+pub(crate) fn untrusted(project: &Project, task: &Task) -> Option<String> {
+    let Some(Work::Agent(work)) = &task.spec.work else { return None };
+    let untrusted = work.agents.iter().find(|choice| !project.untrusted_exposures(choice.agent.as_str()).is_empty())?;
+    Some(format!("agent {} is not trusted here yet: banksman trust --agent {}", untrusted.agent, work.names()))
+}

@@ -1,0 +1,393 @@
+//! What became of every task over time: a pure function from events to rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use banksman_core::event::{Event, Fact, SectionFact, TaskFact};
+use banksman_core::task::RetryReason;
+use banksman_core::{Name, RunId, SectionId, TaskId, Wall};
+use banksman_store::EventRow;
+
+/// How things stand with a task at some time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Others must be completed first.
+    Waits,
+    /// Only a slot, a lock or a runner is missing.
+    Ready,
+    Runs,
+    /// It runs, and its runner was killed.
+    Alone,
+    /// It runs, and leaves its slot to others while it waits for them.
+    Lends,
+    /// It runs, and will crash.
+    Crashes,
+    /// It shows no sign of life.
+    Stuck,
+    /// A person is asked.
+    AwaitingDecision,
+    /// Its work is in the merge queue.
+    Lands,
+    Over,
+}
+
+/// What happens to a task in one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mark {
+    Crashed,
+    Adopted,
+    /// It stopped early, and is run again.
+    Again,
+}
+
+/// How a task ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum End {
+    Completed,
+    Failed(Box<str>),
+    Cancelled,
+}
+
+/// A task. All times are in milliseconds since the beginning of the timeline.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) id: TaskId,
+    pub(crate) title: String,
+    pub(crate) parent: Option<TaskId>,
+    pub(crate) end: Option<End>,
+    /// How many runs began, and how many came to nothing and were followed by another.
+    pub(crate) runs: u32,
+    pub(crate) retries: u32,
+    pub(crate) changes: Vec<(i64, State)>,
+    pub(crate) marks: Vec<(i64, Mark)>,
+    unmet: BTreeSet<TaskId>,
+    /// The run that is at it, since when, and whether it has lent its slot.
+    run: Option<(RunId, i64, bool)>,
+}
+
+/// A section with its tasks; those of none are in one without a name.
+#[derive(Debug)]
+pub(crate) struct Section {
+    pub(crate) id: Option<SectionId>,
+    pub(crate) name: String,
+    pub(crate) is_exclusive: bool,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// What is known of a task that was added before the first event.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    pub(crate) title: String,
+    pub(crate) section: Option<SectionId>,
+    pub(crate) parent: Option<TaskId>,
+}
+
+/// The life of a runner, by the wall clock.
+#[derive(Debug, Clone)]
+pub(crate) struct Shift {
+    pub(crate) name: &'static str,
+    pub(crate) from: Wall,
+    pub(crate) to: Wall,
+    pub(crate) is_killed: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Timeline {
+    pub(crate) begin: Wall,
+    pub(crate) length: i64,
+    /// The runners: name, from, to.
+    pub(crate) runners: Vec<(&'static str, i64, i64)>,
+    /// When one of them was killed.
+    pub(crate) kill: Option<i64>,
+    pub(crate) sections: Vec<Section>,
+    /// How many slots were taken from when on.
+    pub(crate) slots: Vec<(i64, u32)>,
+    pub(crate) capacity: u32,
+    known: BTreeMap<TaskId, Known>,
+}
+
+impl Timeline {
+    /// A story whose runners are known, from its log. `ends` tells when runs really ended: while no runner is there, the log learns it
+    /// later.
+    pub(crate) fn of(events: &[EventRow], ends: &BTreeMap<RunId, Wall>, shifts: &[Shift]) -> Timeline {
+        let begin = shifts.first().map_or(Wall(0), |shift| shift.from);
+        let since = |wall: Wall| (wall.0 - begin.0).max(0);
+        let mut timeline = Timeline {
+            begin,
+            runners: shifts.iter().map(|shift| (shift.name, since(shift.from), since(shift.to))).collect(),
+            kill: shifts.iter().find(|shift| shift.is_killed).map(|shift| since(shift.to)),
+            slots: vec![(0, 0)],
+            ..Timeline::default()
+        };
+        timeline.length = timeline.runners.iter().map(|(.., to)| *to).max().unwrap_or(0).max(1);
+        timeline.replay(events, ends);
+        timeline
+    }
+
+    /// A part of a project's log, from one moment to another. Tasks and sections that are older are known.
+    pub(crate) fn between(
+        begin: Wall,
+        end: Wall,
+        events: &[EventRow],
+        sections: Vec<Section>,
+        known: BTreeMap<TaskId, Known>,
+    ) -> Timeline {
+        let length = (end.0 - begin.0).max(1);
+        let mut timeline = Timeline { begin, length, sections, known, ..Timeline::default() };
+        timeline.replay(events, &BTreeMap::new());
+        timeline.rows().filter(|row| row.changes.last().is_some_and(|last| last.1 != State::Over)).for_each(|row| {
+            row.changes.push((length, State::Over));
+        });
+        let starts: Vec<i64> = timeline.all_rows().flat_map(|row| row.changes.iter().map(|change| change.0)).collect();
+        timeline.capacity = starts.into_iter().map(|at| timeline.busy_at(at)).max().unwrap_or(0);
+        timeline
+    }
+
+    fn replay(&mut self, events: &[EventRow], ends: &BTreeMap<RunId, Wall>) {
+        let begin = self.begin;
+        let since = |wall: Wall| (wall.0 - begin.0).max(0);
+        let ends: BTreeMap<&RunId, i64> = ends.iter().map(|(run, wall)| (run, since(*wall))).collect();
+        let mut orphaned = false;
+        for row in events {
+            let at = since(row.wall);
+            if !orphaned && self.kill.is_some_and(|kill| kill <= at) {
+                orphaned = true;
+                self.orphan();
+            }
+            let data = row.data.to_string();
+            match Event::parse(&row.kind, &row.source.component, row.source.id.as_deref(), &data) {
+                Ok(Event::Section { id, fact: SectionFact::Added { name, exclusive } })
+                    if self.sections.iter().all(|section| section.id.as_ref() != Some(&id)) =>
+                {
+                    let (name, is_exclusive) = (name.to_string(), exclusive);
+                    self.sections.push(Section { id: Some(id), name, is_exclusive, rows: Vec::new() });
+                }
+                Ok(Event::Task { id, fact }) => self.task(id, fact, at, &ends),
+                Ok(Event::Resource { resource, fact }) if resource.name == Name::runs() => self.slot(fact, at),
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) fn rows(&mut self) -> impl Iterator<Item = &mut Row> {
+        self.sections.iter_mut().flat_map(|section| &mut section.rows)
+    }
+
+    pub(crate) fn all_rows(&self) -> impl Iterator<Item = &Row> {
+        self.sections.iter().flat_map(|section| &section.rows)
+    }
+
+    /// The only runner is killed: its runs go on alone.
+    fn orphan(&mut self) {
+        let kill = self.kill.unwrap_or_default();
+        self.rows().filter(|row| row.run.is_some()).for_each(|row| row.turn(kill, State::Alone));
+    }
+
+    /// Adds a row: below its parent if that is there, else at the end of its section.
+    fn add(&mut self, id: TaskId, known: Known, unmet: BTreeSet<TaskId>, change: (i64, State)) {
+        let section = match self.sections.iter().position(|section| section.id == known.section) {
+            Some(index) => index,
+            None => {
+                // Those of no section come first, without a headline.
+                let section = Section { id: None, name: String::new(), is_exclusive: false, rows: Vec::new() };
+                match self.sections.iter().position(|section| section.id.is_none()) {
+                    Some(index) => index,
+                    None => {
+                        self.sections.insert(0, section);
+                        0
+                    }
+                }
+            }
+        };
+        let rows = &mut self.sections[section].rows;
+        let parent = known.parent.as_ref().and_then(|parent| rows.iter().position(|row| row.id == *parent));
+        let place = parent.map_or(rows.len(), |parent| {
+            let is_sibling = |row: &&Row| row.parent.is_some();
+            parent + 1 + rows[parent + 1..].iter().take_while(is_sibling).count()
+        });
+        let Known { title, parent, .. } = known;
+        let row =
+            Row { id, title, parent, end: None, runs: 0, retries: 0, changes: vec![change], marks: Vec::new(), unmet, run: None };
+        rows.insert(place, row);
+    }
+
+    fn task(&mut self, id: TaskId, fact: TaskFact, at: i64, ends: &BTreeMap<&RunId, i64>) {
+        if let TaskFact::Added { spec, depends_on, .. } = fact {
+            let over: BTreeSet<TaskId> = self.rows().filter(|row| row.is_completed()).map(|row| row.id.clone()).collect();
+            let unmet: BTreeSet<TaskId> = depends_on.into_iter().map(|edge| edge.on).filter(|on| !over.contains(on)).collect();
+            let state = if unmet.is_empty() { State::Ready } else { State::Waits };
+            let known = Known { title: spec.title.to_string(), section: spec.section.clone(), parent: spec.parent.clone() };
+            return self.add(id, known, unmet, (at, state));
+        }
+        if self.rows().all(|row| row.id != id)
+            && let Some(known) = self.known.remove(&id)
+        {
+            // What it was before is not known, unless the event says so.
+            let state = match fact {
+                TaskFact::Started { .. } | TaskFact::Retried {} => State::Ready,
+                _ => State::Runs,
+            };
+            self.add(id.clone(), known, BTreeSet::new(), (0, state));
+        }
+        let Some(row) = self.rows().find(|row| row.id == id) else { return };
+        let end = row.run.as_ref().and_then(|(run, ..)| ends.get(run)).copied().unwrap_or(at).min(at);
+        match fact {
+            TaskFact::Started { run, .. } => {
+                row.run = Some((run, at, false));
+                row.runs += 1;
+                row.end = None;
+                row.turn(at, State::Runs);
+            }
+            TaskFact::Adopted { .. } => {
+                row.marks.push((at, Mark::Adopted));
+                let lends = row.run.as_ref().is_some_and(|(.., lends)| *lends);
+                row.turn(at, if lends { State::Lends } else { State::Runs });
+            }
+            TaskFact::Stuck { .. } => row.turn(at, State::Stuck),
+            TaskFact::Recovered { .. } => row.turn(at, State::Runs),
+            TaskFact::Restarting { why: Some(RetryReason::NoVerdict), .. } => {
+                row.finish(end);
+                row.run = None;
+                row.retries += 1;
+                row.marks.push((end, Mark::Again));
+                row.turn(end, State::Ready);
+            }
+            TaskFact::Escalated { .. } => {
+                row.finish(end);
+                row.run = None;
+                row.turn(end, State::AwaitingDecision);
+            }
+            TaskFact::Retried {} => row.turn(at, State::Ready),
+            TaskFact::Landing { .. } => {
+                row.finish(end);
+                row.run = None;
+                row.turn(end, State::Lands);
+            }
+            TaskFact::SentBack { .. } => {
+                row.marks.push((at, Mark::Again));
+                row.turn(at, State::Ready);
+            }
+            TaskFact::Restarting { .. } => {
+                row.finish(end);
+                let start = row.run.take().map_or(0, |(_, start, _)| start);
+                row.changes.iter_mut().filter(|change| change.0 >= start).for_each(|change| change.1 = State::Crashes);
+                row.retries += 1;
+                row.marks.push((end, Mark::Crashed));
+                row.turn(end, State::Ready);
+            }
+            TaskFact::Complete { .. } => {
+                row.finish(end);
+                (row.run, row.end) = (None, Some(End::Completed));
+                for other in self.rows() {
+                    if other.unmet.remove(&id) && other.unmet.is_empty() {
+                        other.turn(at, State::Ready);
+                    }
+                }
+            }
+            TaskFact::Failed { error, .. } => {
+                row.finish(end);
+                (row.run, row.end) = (None, Some(End::Failed(error)));
+            }
+            TaskFact::Cancelled { .. } => {
+                row.finish(end);
+                (row.run, row.end) = (None, Some(End::Cancelled));
+            }
+            _ => {}
+        }
+    }
+
+    fn slot(&mut self, fact: Fact, at: i64) {
+        let used = self.slots.last().map_or(0, |(_, used)| *used);
+        let (holder, used, state) = match fact {
+            Fact::Defined(defined) => return self.capacity = defined.capacity.unwrap_or_default(),
+            Fact::Acquired(claim) => (claim.holder, used + claim.weight, State::Runs),
+            Fact::Released(ended) | Fact::Reclaimed(ended) => (ended.holder, used.saturating_sub(1), State::Lends),
+            Fact::Increased(_) | Fact::OfferLapsed(_) => return,
+        };
+        // A part of a log does not tell how many were taken before it.
+        if !self.slots.is_empty() {
+            self.slots.push((at, used));
+        }
+        for row in self.rows() {
+            if let Some((run, _, lends)) = &mut row.run
+                && run.holder() == holder
+            {
+                *lends = state == State::Lends;
+                row.turn(at, state);
+            }
+        }
+    }
+
+    /// How many slots were taken at some time.
+    pub(crate) fn slots_at(&self, time: i64) -> u32 {
+        if self.slots.is_empty() {
+            return self.busy_at(time);
+        }
+        self.slots.iter().take_while(|(from, _)| *from <= time).last().map_or(0, |(_, used)| *used)
+    }
+
+    /// How many tasks were at work at some time.
+    fn busy_at(&self, time: i64) -> u32 {
+        let is_busy = |row: &&Row| row.at(time).is_some_and(|state| state.is_at_work() && state != State::Lends);
+        u32::try_from(self.all_rows().filter(is_busy).count()).unwrap_or(u32::MAX)
+    }
+}
+
+impl Row {
+    fn turn(&mut self, at: i64, state: State) {
+        // What lasts no time is not worth a change.
+        if self.changes.last().is_some_and(|last| last.0 == at) {
+            self.changes.pop();
+        }
+        self.changes.push((at, state));
+    }
+
+    /// Its run ended then, whatever was believed since.
+    fn finish(&mut self, end: i64) {
+        self.changes.retain(|(at, _)| *at < end);
+        self.changes.push((end, State::Over));
+    }
+
+    pub(crate) fn is_completed(&self) -> bool {
+        self.end == Some(End::Completed)
+    }
+
+    pub(crate) fn marked(&self, wanted: Mark) -> Vec<i64> {
+        self.marks.iter().filter(|(_, mark)| *mark == wanted).map(|(at, _)| *at).collect()
+    }
+
+    /// From when to when it was in which state, until it was over.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = (i64, i64, State)> {
+        self.changes.windows(2).map(|pair| (pair[0].0, pair[1].0, pair[0].1))
+    }
+
+    /// For how long something was at work on it.
+    pub(crate) fn worked(&self) -> i64 {
+        self.segments().filter(|(.., state)| state.is_at_work()).map(|(from, to, _)| to - from).sum()
+    }
+
+    /// How it stood at some time.
+    pub(crate) fn at(&self, time: i64) -> Option<State> {
+        self.changes.iter().take_while(|(from, _)| *from <= time).last().map(|(_, state)| *state)
+    }
+}
+
+impl State {
+    pub(crate) fn is_at_work(self) -> bool {
+        matches!(self, State::Runs | State::Alone | State::Lends | State::Crashes | State::Stuck)
+    }
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            State::Waits => "waits",
+            State::Ready => "ready",
+            State::Runs => "runs",
+            State::Alone => "runs_alone",
+            State::Lends => "lends_slot",
+            State::Crashes => "crashes",
+            State::Stuck => "stuck",
+            State::AwaitingDecision => "parked",
+            State::Lands => "lands",
+            State::Over => "over",
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The screen of `top`: a header, a list in parts, and a line of keys.
+
+use banksman_core::{Status, TaskId};
+use banksman_engine::why::Life;
+use ratatui::Frame;
+use ratatui::style::{Color, Modifier, Style as Paint};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::Top;
+use crate::board::{Board, Ended};
+use crate::format;
+use crate::printer::{BOLD, CYAN, DIM, GREEN, RED, YELLOW};
+use crate::table;
+use crate::terminal::{self, Style};
+
+/// A line of the list; one without a subject is a headline.
+pub(super) struct Item {
+    pub(super) text: String,
+    pub(super) subject: Option<Subject>,
+}
+
+/// What the keys act on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Subject {
+    pub(super) task: Option<TaskId>,
+    pub(super) decision: Option<String>,
+    pub(super) title: String,
+}
+
+impl Subject {
+    fn task(id: &TaskId, title: &str) -> Subject {
+        Subject { task: Some(id.clone()), decision: None, title: title.to_owned() }
+    }
+}
+
+const HELP: &str = "\
+Keys of banksman top
+
+  ↑ ↓ j k      select a line          PgUp PgDn Home End
+  Enter  l     show its log           w   why it is where it is
+  o            open its workspace     d   answer what needs you
+  t            take it                r   retry it
+  c            cancel it (asks first) n   nudge it
+  /            show only lines with a text; Esc shows all
+  ?            this page              q   leave";
+
+/// Draws everything.
+pub(super) fn draw(top: &mut Top, frame: &mut Frame<'_>) {
+    let area = frame.area();
+    let (width, height) = (usize::from(area.width), usize::from(area.height));
+    let body = height.saturating_sub(3);
+    let mut lines = vec![header(&top.board, top.is_running, width)];
+    lines.push(String::new());
+    match &top.pane {
+        Some(pane) => lines.extend(pane.lines(width, body)),
+        None => lines.extend(list(top, width, body)),
+    }
+    lines.resize(height.saturating_sub(1), String::new());
+    lines.push(footer(top, width));
+    let lines: Vec<Line<'_>> = lines.iter().map(|line| painted(line)).collect();
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// What the help page says.
+pub(super) fn help() -> String {
+    HELP.to_owned()
+}
+
+/// `shop  3/4 slots  12 of 40 done  1 needs you  2 failed`.
+fn header(board: &Board, is_running: bool, width: usize) -> String {
+    let overview = &board.overview;
+    let count = |status: Status| overview.counts.by_status.get(&status).copied().unwrap_or_default();
+    let all: u64 = overview.counts.by_status.values().sum();
+    let slots = match overview.limits.runs {
+        0 => format!("{} running", overview.used),
+        limit => format!("{}/{limit} slots", overview.used),
+    };
+    let mut parts = vec![format!("{BOLD}{}{BOLD:#}", terminal::one_line(&board.project)), slots];
+    parts.push(format!("{GREEN}{} of {all} done{GREEN:#}", count(Status::Completed)));
+    let asked = overview.decisions;
+    parts.extend((asked > 0).then(|| format!("{RED}{asked} {} you{RED:#}", if asked == 1 { "needs" } else { "need" })));
+    let failed = count(Status::Failed);
+    parts.extend((failed > 0).then(|| format!("{RED}{failed} failed{RED:#}")));
+    let runner = overview
+        .runners
+        .iter()
+        .filter(|manned| manned.life != Life::Gone)
+        .map(|manned| &manned.runner)
+        .min_by_key(|runner| runner.started.lease);
+    parts.push(match runner {
+        Some(runner) => format!("{DIM}up {}{DIM:#}", format::span(board.now().lease - runner.started.lease)),
+        None if is_running => format!("{DIM}starting{DIM:#}"),
+        None => format!("{YELLOW}no runner: banksman run{YELLOW:#}"),
+    });
+    terminal::cut(&parts.join("  "), width)
+}
+
+fn footer(top: &Top, width: usize) -> String {
+    let text = match (&top.confirm, &top.message, &top.typing, &top.pane) {
+        (Some(subject), ..) => {
+            let title = terminal::cut(&terminal::one_line(&subject.title), width.saturating_sub(24));
+            format!("{YELLOW}cancel {title}? y/n{YELLOW:#}")
+        }
+        (_, _, Some(text), _) => format!("/{}", terminal::one_line(text)),
+        (_, Some(message), ..) => terminal::one_line(message),
+        (_, _, _, Some(_)) => format!("{DIM}Esc back  ↑↓ scroll  q leave{DIM:#}"),
+        _ => format!("{DIM}Enter log  w why  d decide  r retry  c cancel  o open  / filter  ? help  q leave{DIM:#}"),
+    };
+    terminal::cut(&text, width)
+}
+
+/// The part of the list around what is selected.
+fn list(top: &mut Top, width: usize, height: usize) -> Vec<String> {
+    let items = items(top, width.saturating_sub(2));
+    let subjects = items.iter().filter(|item| item.subject.is_some()).count();
+    top.selected = top.selected.min(subjects.saturating_sub(1));
+    top.subjects = items.iter().filter_map(|item| item.subject.clone()).collect();
+    let mut number = 0;
+    let mut at = 0;
+    let mut lines = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let is_selected = item.subject.is_some() && number == top.selected;
+        number += usize::from(item.subject.is_some());
+        if is_selected {
+            at = index;
+        }
+        lines.push(format!("{}{}", if is_selected { "▸ " } else { "  " }, item.text));
+    }
+    if lines.is_empty() {
+        lines.push(format!("  {DIM}nothing is going on: banksman tasks add TITLE --run CMD{DIM:#}"));
+    }
+    let from = at.saturating_sub(height.saturating_sub(2)).min(lines.len().saturating_sub(height));
+    lines.into_iter().skip(from).take(height).collect()
+}
+
+/// All lines, in parts.
+fn items(top: &Top, width: usize) -> Vec<Item> {
+    let board = &top.board;
+    let parts =
+        [running(board, width), needs_you(board, width), landing(board, width), blocked(board, width), ended(board, width)];
+    let filter = top.filter.as_ref().map(|text| text.to_lowercase());
+    let mut items = Vec::new();
+    for part in parts {
+        let is_shown = |item: &Item| {
+            let text = terminal::plain(&item.text).to_lowercase();
+            item.subject.is_none() || filter.as_ref().is_none_or(|filter| text.contains(filter))
+        };
+        let part: Vec<Item> = part.into_iter().filter(is_shown).collect();
+        if part.iter().any(|item| item.subject.is_some()) {
+            if !items.is_empty() {
+                items.push(Item { text: String::new(), subject: None });
+            }
+            items.extend(part);
+        }
+    }
+    items
+}
+
+/// A table whose header is the headline of a part.
+fn part(columns: &[&str], rows: Vec<(Subject, Vec<String>)>, width: usize) -> Vec<Item> {
+    let (subjects, cells): (Vec<Subject>, Vec<Vec<String>>) = rows.into_iter().unzip();
+    let lines = table::lines(columns, cells, width);
+    let subjects = std::iter::once(None).chain(subjects.into_iter().map(Some));
+    lines.into_iter().zip(subjects).map(|(text, subject)| Item { text, subject }).collect()
+}
+
+fn running(board: &Board, width: usize) -> Vec<Item> {
+    let now = board.now();
+    let row = |live: &crate::board::Live| {
+        let title = live.run.title.as_str();
+        let state = match (&live.run.attended.silence, live.run.attended.life) {
+            (Some(_), _) => format!("{RED}its keeper does not answer{RED:#}"),
+            (None, Life::Gone) => format!("{YELLOW}no runner{YELLOW:#}"),
+            _ if live.is_stuck => format!("{YELLOW}no activity{YELLOW:#}"),
+            _ => String::new(),
+        };
+        let activity = if state.is_empty() { format!("{DIM}{}{DIM:#}", live.activity) } else { state };
+        let cells = vec![
+            format!("{CYAN}{}{CYAN:#}", terminal::one_line(title)),
+            live.agent.clone().or_else(|| live.phase.clone()).unwrap_or_default(),
+            format::span(now.lease - live.run.run.started.lease),
+            if live.run.run.attempt > 0 { format!("attempt {}", live.run.run.attempt + 1) } else { String::new() },
+            activity,
+        ];
+        (Subject::task(&live.run.run.task, title), cells)
+    };
+    let title = format!("RUNNING {}~", board.live.len());
+    part(&[&title, "AGENT OR PHASE~?", "FOR>", "??", "ACTIVITY~"], board.live.iter().map(row).collect(), width)
+}
+
+fn needs_you(board: &Board, width: usize) -> Vec<Item> {
+    let row = |decision: &banksman_core::Decision| {
+        let subject = Subject {
+            task: board.task_of(decision).cloned(),
+            decision: Some(decision.id.to_string()),
+            title: decision.question.text.to_string(),
+        };
+        let question = format!("{RED}{}{RED:#}", terminal::one_line(&decision.question.text));
+        (subject, vec![question, decision.id.to_string(), format::since(decision.raised)])
+    };
+    let title = format!("NEEDS YOU {}~", board.decisions.len());
+    part(&[&title, "?", "FOR>"], board.decisions.iter().map(row).collect(), width)
+}
+
+fn landing(board: &Board, width: usize) -> Vec<Item> {
+    let row = |entry: &crate::board::Landing| {
+        let subject = Subject { task: entry.task.clone(), decision: None, title: entry.title.clone() };
+        (subject, vec![terminal::one_line(&entry.title), entry.state.clone(), entry.target.clone()])
+    };
+    let title = format!("LANDING {}~", board.landings.len());
+    part(&[&title, "STATE~", "TARGET~?"], board.landings.iter().map(row).collect(), width)
+}
+
+fn blocked(board: &Board, width: usize) -> Vec<Item> {
+    let row = |blocked: &crate::board::Blocked| {
+        let title = format!("{YELLOW}{}{YELLOW:#}", terminal::one_line(&blocked.title));
+        (Subject::task(&blocked.task, &blocked.title), vec![title, terminal::one_line(&blocked.by)])
+    };
+    let title = format!("BLOCKED {}~", board.blocked_number());
+    part(&[&title, "BY~"], board.blocked.iter().map(row).collect(), width)
+}
+
+fn ended(board: &Board, width: usize) -> Vec<Item> {
+    let row = |ended: &Ended| {
+        let style = match ended.status {
+            Status::Completed => GREEN,
+            Status::Failed => RED,
+            _ => Style::PLAIN,
+        };
+        let sign = if ended.status == Status::Completed { '✓' } else { '✗' };
+        let title = format!("{style}{sign}{style:#} {}", terminal::one_line(&ended.title));
+        let how = ended.error.clone().unwrap_or_else(|| ended.status.to_string());
+        (Subject::task(&ended.task, &ended.title), vec![title, format::ago(ended.at), format!("{DIM}{how}{DIM:#}")])
+    };
+    part(&["JUST ENDED~", "WHEN>", "~?"], board.ended.iter().map(row).collect(), width)
+}
+
+/// A line with our styles, in those of the library.
+fn painted(text: &str) -> Line<'static> {
+    let is_selected = text.starts_with("▸ ");
+    let spans = terminal::styled(text).into_iter().map(|(style, text)| {
+        let paint = match style {
+            "1" => Paint::new().add_modifier(Modifier::BOLD),
+            "2" => Paint::new().add_modifier(Modifier::DIM),
+            "1;31" => Paint::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+            "32" => Paint::new().fg(Color::Green),
+            "33" => Paint::new().fg(Color::Yellow),
+            "36" => Paint::new().fg(Color::Cyan),
+            _ => Paint::new(),
+        };
+        Span::styled(text, if is_selected { paint.add_modifier(Modifier::BOLD) } else { paint })
+    });
+    Line::from(spans.collect::<Vec<_>>())
+}

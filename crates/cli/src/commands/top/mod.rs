@@ -1,0 +1,323 @@
+//! The screen that people leave open.
+
+mod ansi;
+mod frame;
+mod keys;
+
+use std::io::{IsTerminal, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use banksman_runtime::Project;
+use banksman_store::{EventFilter, Reader};
+use clap::Args;
+use ratatui::Terminal;
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::SIGWINCH;
+
+use super::ExitResult;
+use super::recording::record_ended;
+use crate::board::Board;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::RED;
+use crate::signals::Signals;
+use crate::terminal;
+use ansi::{Ansi, RawScreen};
+use frame::Subject;
+use keys::Key;
+
+/// How often the board is read at most while things change, and how often times are drawn anew.
+const READ_EVERY: Duration = Duration::from_millis(250);
+const TICK: Duration = Duration::from_secs(1);
+
+/// How many lines of a log are shown.
+const LOG_LINES: &str = "500";
+
+/// Show what is going on, and keep it up to date.
+///
+/// What runs, what needs you, what lands, what is blocked, what has just ended. Keys act on the selected line; ? lists them.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman top\n  banksman run --top")]
+pub(crate) struct TopCommand {}
+
+/// A text in place of the list.
+pub(super) struct Pane {
+    text: Vec<String>,
+    /// What shows the text again, for one that grows.
+    command: Option<Vec<String>>,
+    /// The first line that is shown; none for the end.
+    from: Option<usize>,
+}
+
+pub(super) struct Top {
+    board: Board,
+    pane: Option<Pane>,
+    selected: usize,
+    /// What the lines of the list are about, as they were drawn last.
+    subjects: Vec<Subject>,
+    filter: Option<String>,
+    /// A filter that is being typed.
+    typing: Option<String>,
+    /// What is to be cancelled if the person says yes.
+    confirm: Option<Subject>,
+    message: Option<String>,
+    /// Whether this screen has a runner of its own.
+    is_running: bool,
+}
+
+/// What a key asks for beyond the screen itself.
+enum Wish {
+    Leave,
+    /// A command that answers in one line.
+    Do(Vec<String>),
+    /// A command whose text is shown.
+    Show(Vec<String>, bool),
+    /// A command that talks to the person.
+    Visit(Vec<String>),
+}
+
+impl TopCommand {
+    pub(crate) fn run(self, context: &Context) -> ExitResult {
+        show(context, None)
+    }
+}
+
+/// Shows the board until the person leaves. A runner that came with it is asked to leave then, too.
+pub(crate) fn show(context: &Context, runner: Option<Command>) -> ExitResult {
+    if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
+        return Err(
+            Failure::usage("top needs a terminal").hint("banksman status shows the same once; banksman events --follow goes on")
+        );
+    }
+    let system = |what: &'static str| move |error| Failure::system(what, error);
+    let signals = Signals::install().map_err(system("take note of signals"))?;
+    let (resized, notify) = UnixStream::pair().map_err(system("make a pipe"))?;
+    resized.set_nonblocking(true).map_err(system("make a pipe"))?;
+    signal_hook::low_level::pipe::register(SIGWINCH, notify).map_err(system("take note of signals"))?;
+    let project = context.project()?;
+    let mut reader = project.reader()?;
+    record_ended(context, &project, &mut reader)?;
+    let mut follower = project.follow(reader.view().last_event()?)?;
+    let runner = runner.map(|mut command| command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn());
+    let mut runner = runner.transpose().map_err(system("start a runner"))?.map(OwnRunner);
+    let mut top = Top {
+        board: Board::read(&mut reader, &project)?,
+        pane: None,
+        selected: 0,
+        subjects: Vec::new(),
+        filter: None,
+        typing: None,
+        confirm: None,
+        message: None,
+        is_running: runner.is_some(),
+    };
+    let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let screen = RawScreen::enter().map_err(system("set up the terminal"))?;
+    let mut terminal = Terminal::new(Ansi::new(has_colours)).map_err(system("set up the terminal"))?;
+    let (mut last_read, mut is_stale) = (Instant::now(), false);
+    loop {
+        terminal.draw(|frame| frame::draw(&mut top, frame)).map_err(system("draw"))?;
+        let wait = if is_stale { READ_EVERY.saturating_sub(last_read.elapsed()) } else { TICK };
+        if !follower.wait_for(signals.as_fd(), &[std::io::stdin().as_fd(), resized.as_fd()], wait) {
+            break;
+        }
+        let mut buffer = [0; 256];
+        while (&resized).read(&mut buffer).is_ok_and(|read| read > 0) {}
+        is_stale |= !follower.next(&EventFilter::default())?.is_empty();
+        if is_stale && last_read.elapsed() >= READ_EVERY {
+            top.refresh(context, &mut reader, &project)?;
+            (last_read, is_stale) = (Instant::now(), false);
+        }
+        let wishes = pressed(&mut top)?;
+        let mut is_left = false;
+        for wish in wishes {
+            match wish {
+                Wish::Leave => is_left = true,
+                Wish::Do(args) => {
+                    let said = text_of(context, &args)?;
+                    top.message = Some(said.lines().next().unwrap_or_default().to_owned());
+                    is_stale = true;
+                }
+                Wish::Show(args, grows) => {
+                    let text = text_of(context, &args)?.lines().map(str::to_owned).collect();
+                    let from = if grows { None } else { Some(0) };
+                    top.pane = Some(Pane { text, command: grows.then_some(args), from });
+                }
+                Wish::Visit(args) => {
+                    let mut command = own(context, &args)?;
+                    let done = screen.aside(|| command.status()).map_err(system("set up the terminal"))?;
+                    terminal.clear().map_err(system("draw"))?;
+                    top.message = done.err().map(|error| error.to_string());
+                    is_stale = true;
+                }
+            }
+        }
+        if is_left {
+            break;
+        }
+    }
+    drop(screen);
+    let left = top.board.live.len();
+    if let Some(runner) = &mut runner {
+        runner.end();
+        let sessions = if left == 1 { "1 session goes on".into() } else { format!("{left} sessions go on") };
+        context.printer.note(&if left == 0 {
+            "the runner has left".to_owned()
+        } else {
+            format!("the runner has left; {sessions}")
+        });
+    }
+    Ok(exit::OK)
+}
+
+/// A runner that was started with the screen.
+struct OwnRunner(Child);
+
+impl OwnRunner {
+    /// Asks it to leave, and waits until it has.
+    fn end(&mut self) {
+        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
+            kill_process(pid, Signal::TERM).ok();
+        }
+        self.0.wait().ok();
+    }
+}
+
+impl Top {
+    fn refresh(&mut self, context: &Context, reader: &mut Reader, project: &Project) -> Result<(), Failure> {
+        self.board = Board::read(reader, project)?;
+        if let Some(pane) = &mut self.pane
+            && let Some(command) = &pane.command
+        {
+            pane.text = text_of(context, command)?.lines().map(str::to_owned).collect();
+        }
+        Ok(())
+    }
+
+    fn subject(&self) -> Option<&Subject> {
+        self.subjects.get(self.selected)
+    }
+
+    /// What a key does.
+    fn press(&mut self, key: Key) -> Option<Wish> {
+        self.message = None;
+        if let Some(subject) = self.confirm.take() {
+            let task = subject.task.filter(|_| key == Key::Letter('y'))?;
+            return Some(Wish::Do(words(&["tasks", "cancel", "--no-wait", task.as_str()])));
+        }
+        if let Some(typed) = &mut self.typing {
+            match key {
+                Key::Letter(letter) => typed.push(letter),
+                Key::Backspace => drop(typed.pop()),
+                Key::Enter => self.filter = self.typing.take().filter(|text| !text.is_empty()),
+                Key::Escape | Key::Interrupt => self.typing = None,
+                _ => {}
+            }
+            return None;
+        }
+        if self.pane.is_some() {
+            return self.press_in_pane(key);
+        }
+        let task = || self.subject().and_then(|subject| subject.task.as_ref()).map(|task| task.to_string());
+        match key {
+            Key::Letter('q') | Key::Interrupt => return Some(Wish::Leave),
+            Key::Up | Key::Letter('k') => self.selected = self.selected.saturating_sub(1),
+            Key::Down | Key::Letter('j') => self.selected += 1,
+            Key::PageUp => self.selected = self.selected.saturating_sub(10),
+            Key::PageDown => self.selected += 10,
+            Key::Home => self.selected = 0,
+            Key::End => self.selected = usize::MAX,
+            Key::Escape => self.filter = None,
+            Key::Enter | Key::Letter('l') => {
+                return Some(Wish::Show(words(&["tasks", "logs", "--tail", LOG_LINES, &task()?]), true));
+            }
+            Key::Letter('w') => return Some(Wish::Show(words(&["why", &task()?]), false)),
+            Key::Letter('o') => return Some(Wish::Visit(words(&["tasks", "open", &task()?]))),
+            Key::Letter('d') => return Some(Wish::Visit(words(&["decisions", "review"]))),
+            Key::Letter('t') => return Some(Wish::Do(words(&["tasks", "take", "--no-wait", &task()?]))),
+            Key::Letter('r') => return Some(Wish::Do(words(&["tasks", "retry", &task()?]))),
+            Key::Letter('n') => return Some(Wish::Do(words(&["sessions", "nudge", &task()?]))),
+            Key::Letter('c') => self.confirm = self.subject().filter(|subject| subject.task.is_some()).cloned(),
+            Key::Letter('/') => self.typing = Some(String::new()),
+            Key::Letter('?') => {
+                self.pane = Some(Pane { text: frame::help().lines().map(str::to_owned).collect(), command: None, from: Some(0) });
+            }
+            Key::Letter(_) | Key::Backspace => {}
+        }
+        None
+    }
+
+    fn press_in_pane(&mut self, key: Key) -> Option<Wish> {
+        let pane = self.pane.as_mut()?;
+        let last = pane.text.len().saturating_sub(1);
+        let from = pane.from.unwrap_or(last);
+        match key {
+            Key::Letter('q') | Key::Interrupt => return Some(Wish::Leave),
+            Key::Escape | Key::Enter | Key::Backspace => self.pane = None,
+            Key::Up | Key::Letter('k') => pane.from = Some(from.saturating_sub(1)),
+            Key::Down | Key::Letter('j') => pane.from = Some((from + 1).min(last)),
+            Key::PageUp => pane.from = Some(from.saturating_sub(20)),
+            Key::PageDown => pane.from = Some((from + 20).min(last)),
+            Key::Home => pane.from = Some(0),
+            Key::End => pane.from = None,
+            Key::Letter(_) => {}
+        }
+        None
+    }
+}
+
+impl Pane {
+    /// The lines that are shown in so much room.
+    pub(super) fn lines(&self, width: usize, height: usize) -> Vec<String> {
+        let end = self.text.len().saturating_sub(height);
+        let from = self.from.map_or(end, |from| from.min(end));
+        self.text.iter().skip(from).take(height).map(|line| terminal::cut(&terminal::one_line(line), width)).collect()
+    }
+}
+
+fn words(args: &[&str]) -> Vec<String> {
+    args.iter().map(|arg| (*arg).to_owned()).collect()
+}
+
+/// What was pressed since the last look, as wishes.
+fn pressed(top: &mut Top) -> Result<Vec<Wish>, Failure> {
+    let stdin = std::io::stdin();
+    let mut fds = [rustix::event::PollFd::new(&stdin, rustix::event::PollFlags::IN)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    if rustix::event::poll(&mut fds, Some(&now)).unwrap_or(0) == 0 {
+        return Ok(Vec::new());
+    }
+    let mut buffer = [0_u8; 256];
+    match rustix::io::read(&stdin, &mut buffer[..]) {
+        // The terminal is gone.
+        Ok(0) => Ok(vec![Wish::Leave]),
+        Ok(read) => Ok(keys::parse(&buffer[..read]).into_iter().filter_map(|key| top.press(key)).collect()),
+        Err(error) => Err(Failure::system("read a key", std::io::Error::from(error))),
+    }
+}
+
+/// This program with other words, for the same project.
+pub(crate) fn own(context: &Context, args: &[String]) -> Result<Command, Failure> {
+    let program = std::env::current_exe().map_err(|error| Failure::system("find this program", error))?;
+    let mut command = Command::new(program);
+    command.args(args);
+    if let Some(directory) = &context.directory {
+        command.arg("-C").arg(directory);
+    }
+    if let Some(store) = &context.store {
+        command.arg("--store").arg(store);
+    }
+    Ok(command)
+}
+
+/// What a command of ours says.
+fn text_of(context: &Context, args: &[String]) -> Result<String, Failure> {
+    let done = own(context, args)?.env("NO_COLOR", "1").stdin(Stdio::null()).output();
+    let done = done.map_err(|error| Failure::system("start this program", error))?;
+    let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    Ok(if done.status.success() { said } else { format!("{RED}{}{RED:#}", said.trim_end()) })
+}

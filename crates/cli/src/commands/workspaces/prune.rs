@@ -1,0 +1,59 @@
+use banksman_runtime::workspaces::{PruneStep, Removed, WorkspaceError, prune, prune_steps};
+use clap::Args;
+
+use crate::commands::ExitResult;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::printer::{DIM, RED};
+use crate::views::workspaces::{PruneView, PrunedView, SavedView};
+
+/// Remove workspaces that are not needed any more, and states that were saved long ago.
+///
+/// A worktree goes when its task is over for longer than `workspace.keep_for`, or was deleted. It is saved first. With --dry-run exactly the
+/// same is printed, and nothing is done.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman workspaces prune --dry-run\n  banksman workspaces prune")]
+pub(super) struct Prune {
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Prune {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
+        let client = context.client()?;
+        let steps = prune_steps(&client)?;
+        let mut views: Vec<PruneView> = Vec::new();
+        if self.dry_run {
+            views.extend(steps.iter().map(|step| view(step, None)));
+        } else {
+            prune(&client, steps, |step, result| views.push(view(step, Some(result))));
+        }
+        let failed = views.iter().any(|view| view.error.is_some());
+        let lines: Vec<String> = views.iter().map(line).collect();
+        let human = if lines.is_empty() { format!("{DIM}nothing to prune{DIM:#}") } else { lines.join("\n") };
+        context.printer.print(&PrunedView { dry_run: self.dry_run, steps: views }, human);
+        Ok(if failed { exit::ERROR } else { exit::OK })
+    }
+}
+
+fn view(step: &PruneStep, result: Option<Result<Option<Removed>, WorkspaceError>>) -> PruneView {
+    let (action, what, reason) = match step {
+        PruneStep::Remove { kept, reason } => ("remove", kept.workspace.place.path().to_owned(), (*reason).to_owned()),
+        PruneStep::Forget(saved) => ("forget", format!("{}/{}", saved.id, saved.number), "it was saved long ago".to_owned()),
+    };
+    let (saved, error) = match result {
+        None | Some(Ok(None)) => (None, None),
+        Some(Ok(Some(removed))) => (removed.saved.as_ref().map(SavedView::from), None),
+        Some(Err(error)) => (None, Some(error.to_string())),
+    };
+    PruneView { action, what, reason, saved, error }
+}
+
+/// The same line whether it is done or would be.
+fn line(view: &PruneView) -> String {
+    match &view.error {
+        Some(error) => format!("{RED}not done{RED:#} {} {}: {error}", view.action, view.what),
+        None => format!("{} {} {DIM}{}{DIM:#}", view.action, view.what, view.reason),
+    }
+}

@@ -1,0 +1,222 @@
+//! Agents, with programs that speak the format of one: scripts whose output is the test.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use crate::merging::{git, repository};
+use crate::worktrees::{Checkout, checkout};
+use crate::world::{BANKSMAN, World, until};
+
+const INIT: &str = r#"echo '{"type":"system","subtype":"init","session_id":"s-1","model":"m"}'"#;
+const RESULT: &str = r#"echo '{"type":"result","subtype":"success","is_error":false,"result":"done","num_turns":2,"total_cost_usd":0.25,"usage":{"input_tokens":10,"output_tokens":2}}'"#;
+
+/// Makes a program that does this. Its arguments and its prompt are in files beside it.
+fn script(world: &World, name: &str, script: &str) -> PathBuf {
+    let program = world.path().join(format!("{name}.sh"));
+    fs::write(&program, format!("#!/bin/sh\necho \"$@\" >> {0}.args\ncat > {0}.prompt\n{script}\n", program.display())).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+/// The same, and an agent of it.
+fn agent(world: &World, name: &str, script: &str) {
+    let program = self::script(world, name, script);
+    let config = world.path().join(".banksman/config.toml");
+    let section = format!(
+        "\n[agent.{name}]\nextends = \"claude\"\nprogram = \"{}\"\naccount = \"{name}\"\nreads = []\ncheck_login = []\n",
+        program.display()
+    );
+    let text = fs::read_to_string(&config).unwrap_or_default();
+    fs::write(&config, text + &section).unwrap();
+}
+
+fn trusted(world: &World, name: &str, script: &str) {
+    agent(world, name, script);
+    world.ok(&["trust", "--agent", name]);
+}
+
+fn run(world: &World) {
+    world.run(&["run", "--until-idle"]);
+}
+
+fn show(world: &World, task: &str) -> serde_json::Value {
+    world.data(&["tasks", "show", task])
+}
+
+fn verdict(world: &World, task: &str) -> (String, String) {
+    let task = show(world, task);
+    let run = task["runs"].as_array().unwrap().last().cloned().unwrap();
+    (task["status"].as_str().unwrap().into(), run["agent"]["verdict"].as_str().unwrap_or("none").into())
+}
+
+#[test]
+fn the_result_decides_not_the_exit_status() {
+    let world = World::new();
+    for (name, script) in [
+        ("good", format!("{INIT}; {RESULT}; exit 3")),
+        ("bad", format!("{INIT}; {}; exit 0", RESULT.replace("\"is_error\":false", "\"is_error\":true"))),
+        ("silent", format!("{INIT}; exit 0")),
+        ("crash", format!("{INIT}; kill -9 $$")),
+    ] {
+        trusted(&world, name, &script);
+        world.ok(&["tasks", "add", name, "--agent", name, "--prompt", "do it"]);
+    }
+    run(&world);
+    let of = |task: &str| verdict(&world, task);
+    assert_eq!(of("good"), ("completed".into(), "ok".into()));
+    assert_eq!(of("bad"), ("failed".into(), "failed".into()));
+    assert_eq!(of("silent"), ("failed".into(), "no_result".into()));
+    assert_eq!(of("crash"), ("failed".into(), "crashed".into()));
+    let run = show(&world, "good")["runs"][0]["agent"].clone();
+    assert_eq!((&run["session"], &run["turns"], &run["costMicros"]), (&"s-1".into(), &2.into(), &250_000.into()));
+    let prompt = fs::read_to_string(world.path().join("good.sh.prompt")).unwrap();
+    assert!(prompt.starts_with("good\n\ndo it\n\nHow to finish:\n"), "{prompt}");
+    let (log, raw) = (world.ok(&["tasks", "logs", "good"]), world.ok(&["tasks", "logs", "good", "--raw"]));
+    assert!(log.ends_with("cost: $0.2500\ndone\n") && raw.contains("\"type\":\"result\""), "{log}{raw}");
+}
+
+#[test]
+fn a_retry_is_told_what_happened_and_a_loop_needs_more_than_a_result() {
+    let world = World::new();
+    trusted(&world, "first", &format!("{INIT}; echo it did not work; exit 1"));
+    world.ok(&["tasks", "add", "again", "--agent", "first", "--retries", "1"]);
+    trusted(
+        &world,
+        "looping",
+        &format!("{INIT}; {RESULT}; [ $(wc -l < $0.args) -lt 2 ] || {BANKSMAN} tasks done $BANKSMAN_TASK"),
+    );
+    world.ok(&["tasks", "add", "loop", "--agent", "looping", "--loop", "--restart-delay", "0s"]);
+    run(&world);
+    let prompt = fs::read_to_string(world.path().join("first.sh.prompt")).unwrap();
+    assert!(prompt.contains("An earlier attempt did not count: it did not work"), "{prompt}");
+    assert!(prompt.contains("```\nit did not work\n```"), "{prompt}");
+    assert_eq!(show(&world, "again")["runs"].as_array().unwrap().len(), 2);
+    assert_eq!(verdict(&world, "loop").0, "completed");
+    assert_eq!(show(&world, "loop")["runs"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn an_agent_starts_only_after_trust_and_again_when_something_has_changed() {
+    let world = World::new();
+    agent(&world, "mine", &format!("{INIT}; {RESULT}"));
+    let said = world.run(&["tasks", "add", "a", "--agent", "mine"]);
+    assert!(said.stderr.contains("agent mine is not trusted here yet: banksman trust --agent mine"), "{}", said.stderr);
+    let refused = world.run(&["do", "b", "--agent", "mine"]);
+    assert_eq!(refused.code, 5, "{refused:?}");
+    assert!(refused.stderr.contains("banksman trust --agent mine"), "{refused:?}");
+    let shown = world.ok(&["trust", "--show", "--agent", "mine"]);
+    assert!(shown.contains("not trusted  agent mine: permission level full"), "{shown}");
+    world.ok(&["trust", "--agent", "mine"]);
+    run(&world);
+    assert_eq!(verdict(&world, "a").1, "ok");
+    let config = world.path().join(".banksman/config.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{text}level = \"edit\"\n")).unwrap();
+    world.ok(&["tasks", "add", "c", "--agent", "mine"]);
+    let runner = world.start(&["run"]);
+    until("the run is refused", || world.ok(&["why", "c"]).contains("agent mine is not trusted in this project"));
+    drop(runner);
+}
+
+/// An agent that commits a file of its own.
+fn committing() -> String {
+    format!("{INIT}; echo x > x-$BANKSMAN_TASK; git add .; git commit -qm x; {RESULT}")
+}
+
+#[test]
+fn do_lands_what_passes_the_check_and_goes_on_where_it_was() {
+    let Checkout { world, .. } = &checkout();
+    let log = |count: &str| git(world.path(), &["log", "--format=%s", count]);
+    trusted(world, "mine", &committing());
+    let plan = "- [ ] Add login\n  With OAuth.\n- [ ] Fix rounding\n- [x] Before\n";
+    fs::write(world.path().join("plan.md"), plan).unwrap();
+    let said = world.run(&["do", "plan.md", "--agent", "mine", "--check", "ls x-*"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.stdout.contains("completed   Add login  landed on main as "), "{}", said.stdout);
+    for line in ["agent   mine, permission level full", "target  main", "check   ls x-*", "files have uncommitted changes"] {
+        assert!(said.stderr.contains(line), "{line}: {}", said.stderr);
+    }
+    assert!(log("-2").contains("Add login") && log("-2").contains("Fix rounding"));
+    assert_eq!(world.ok(&["config", "get", "landing.check"]).trim(), "ls x-*", "the check is stored");
+    let again = world.run(&["do", "Add login", "third", "Third", "--agent", "mine", "--json"]);
+    assert!(again.code == 0, "{again:?}");
+    let report: serde_json::Value = serde_json::from_str(&again.stdout).expect("one report, and nothing else");
+    assert_eq!(report["data"]["tasks"][1]["landing"]["state"], "landed", "{report}");
+    assert_eq!(world.data(&["tasks", "list", "--all"])["tasks"].as_array().unwrap().len(), 3);
+    world.check();
+}
+
+#[test]
+fn do_without_a_check_leaves_the_work_in_review_with_the_command_that_lands_it() {
+    let Checkout { world, .. } = &checkout();
+    let log = |count: &str| git(world.path(), &["log", "--format=%s", count]);
+    trusted(world, "mine", &committing());
+    let said = world.run(&["do", "Add login", "Fix rounding", "--agent", "mine"]);
+    assert_eq!(said.code, 7, "{said:?}");
+    assert!(said.stdout.starts_with("review      Add login  landing.check is not set"), "{}", said.stdout);
+    let commands: Vec<&str> = said.stdout.lines().filter_map(|line| line.trim().strip_prefix("banksman ")).collect();
+    assert_eq!(commands.len(), 2, "{}", said.stdout);
+    world.ok(&commands[0].split(' ').collect::<Vec<_>>());
+    assert_eq!(log("-1"), "Add login");
+    // With a check, the rest lands by itself.
+    let said = world.run(&["do", "add login", "fix rounding", "--agent", "mine", "--check", "true"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.stderr.contains("Fix rounding: was in review, and lands"), "{}", said.stderr);
+    assert_eq!(log("-1"), "Fix rounding");
+}
+
+#[test]
+fn do_tries_again_what_has_failed_and_says_what_is_not_installed() {
+    let Checkout { world, .. } = &checkout();
+    trusted(world, "mine", &format!("{INIT}; if [ -e $0.fixed ]; then echo x > x; {RESULT}; else exit 1; fi"));
+    let said = world.run(&["do", "Add login", "--agent", "mine", "--check", "true"]);
+    assert!(said.code == 7 && said.stdout.starts_with("failed      Add login"), "{said:?}");
+    fs::write(world.path().join("mine.sh.fixed"), "").unwrap();
+    let said = world.run(&["do", "Add login", "--agent", "mine"]);
+    assert!(said.code == 0 && said.stderr.contains("Add login: failed before, and is tried again"), "{said:?}");
+    agent(world, "other", "");
+    fs::remove_file(world.path().join("other.sh")).unwrap();
+    let said = world.run(&["do", "Add login", "--agent", "other"]);
+    assert!(said.code == 4 && said.stderr.contains("is not installed"), "{said:?}");
+    assert!(said.stderr.contains("npm install -g @anthropic-ai/claude-code"), "{said:?}");
+}
+
+#[test]
+fn do_makes_a_project_and_tells_what_to_trust() {
+    let world = World::empty();
+    repository(&world);
+    let program = script(&world, "mine", &committing());
+    let section =
+        format!("[agent.mine]\nextends = \"claude\"\nprogram = \"{}\"\nreads = []\ncheck_login = []\n", program.display());
+    fs::create_dir_all(world.path().join("config/banksman")).unwrap();
+    fs::write(world.path().join("config/banksman/config.toml"), section).unwrap();
+    let refused = world.run(&["do", "Add login", "--agent", "mine", "--check", "true"]);
+    assert!(refused.code == 5 && refused.stderr.contains("made a project in "), "{refused:?}");
+    assert!(refused.stderr.contains("banksman trust --agent mine"), "{refused:?}");
+    world.ok(&["trust", "--agent", "mine"]);
+    let said = world.run(&["do", "Add login", "--agent", "mine"]);
+    assert!(said.code == 0 && said.stderr.contains("check   true"), "the check was stored: {said:?}");
+    assert_eq!(git(world.path(), &["log", "--format=%s", "-1"]), "Add login");
+    let name = world.path().file_name().unwrap().to_str().unwrap();
+    fs::remove_dir_all(world.path().with_file_name(format!(".{name}-banksman"))).ok();
+}
+
+#[test]
+fn agents_are_listed_shown_and_checked() {
+    let world = World::new();
+    trusted(&world, "mine", "echo 1.2.3");
+    let list = world.ok(&["agents", "list"]);
+    assert!(["claude", "codex", "gemini", "opencode", "mine"].iter().all(|name| list.contains(name)), "{list}");
+    let shown = world.ok(&["agents", "show", "mine"]);
+    assert!(shown.contains("--permission-mode bypassPermissions"), "{shown}");
+    let unknown = world.run(&["agents", "show", "cloud"]);
+    assert_eq!(unknown.code, 4, "{unknown:?}");
+    assert!(unknown.stderr.contains("did you mean claude?"), "{unknown:?}");
+    let checked = world.run(&["agents", "check", "mine"]);
+    assert_eq!(checked.code, 7, "{checked:?}");
+    assert!(
+        checked.stdout.contains("version 1.2.3") && checked.stdout.contains("this version does not know --verbose"),
+        "{checked:?}"
+    );
+}

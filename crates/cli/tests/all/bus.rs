@@ -1,0 +1,297 @@
+//! The bus, as people and runs use it: posting, reading, following, exporting, contention, kills.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+use std::time::Instant;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::world::{Running, World, until};
+
+/// All messages that are not derived from events.
+fn posted(world: &World) -> Vec<Value> {
+    let messages = world.data(&["bus", "read"])["messages"].take();
+    messages.as_array().unwrap().iter().filter(|message| message["author"] != "banksman").cloned().collect()
+}
+
+fn bodies(messages: &Value) -> Vec<String> {
+    let text = |message: &Value| format!("{} {}", message["type"].as_str().unwrap(), message["body"].as_str().unwrap());
+    messages["messages"].as_array().unwrap().iter().map(text).collect()
+}
+
+#[test]
+fn a_message_is_read_as_it_was_posted() {
+    let world = World::new();
+    let task = world.data(&["tasks", "add", "Ports"])["id"].as_str().unwrap().to_owned();
+    let body = "two\nlines\u{1b}[31m\n---\n{\"seq\": 1}\u{202e}";
+    let posted = world.data(&["bus", "post", "question", body, "--task", "Ports", "--attach", "docs/a b.md", "--author", "ada"]);
+    let answer = world.data(&["bus", "post", "ANSWER", "8080", "--reply-to", posted["id"].as_str().unwrap()]);
+    assert!(answer["seq"].as_i64() > posted["seq"].as_i64());
+    let read = world.data(&["bus", "read"]);
+    let message = &read["messages"][0];
+    assert_eq!(message["body"], body);
+    assert_eq!((&message["type"], &message["task"], &message["author"]), (&"QUESTION".into(), &task.into(), &"ada".into()));
+    assert_eq!(
+        (&message["attachments"][0], &message["attempts"], &message["seq"]),
+        (&"docs/a b.md".into(), &1.into(), &posted["seq"])
+    );
+    assert_eq!(read["messages"][1]["replyTo"], posted["id"]);
+    // A terminal is shown it, and obeys none of it.
+    let shown = world.ok(&["bus", "read"]);
+    assert!(shown.contains(r"lines\u{1b}[31m") && !shown.contains('\u{1b}') && !shown.contains('\u{202e}'), "{shown}");
+    world.check();
+}
+
+#[test]
+fn a_message_is_posted_once_however_often_it_is_sent() {
+    let world = World::new();
+    let first = world.data(&["bus", "post", "INFO", "one", "--id", "m-a"]);
+    let again = world.data(&["bus", "post", "INFO", "one", "--id", "m-a"]);
+    assert_eq!((&first["isNew"], &again["isNew"], &first["seq"]), (&true.into(), &false.into(), &again["seq"]));
+    let (code, error) = world.error(&["bus", "post", "INFO", "other", "--id", "m-a"]);
+    assert_eq!((code, &error["code"]), (2, &"MESSAGE_ID_TAKEN".into()));
+    let (code, error) = world.error(&["bus", "post", "INFO", "x", "--reply-to", "m-none"]);
+    assert_eq!((code, &error["code"]), (4, &"MESSAGE_NOT_FOUND".into()));
+    assert_eq!(world.error(&["bus", "post", "INFO", ""]).0, 2);
+    assert_eq!(world.error(&["bus", "post", "two words", "x"]).0, 2);
+    assert_eq!(posted(&world).len(), 1);
+    let stats = world.data(&["bus", "stats"]);
+    assert_eq!((&stats["messages"], &stats["attempts"], &stats["retries"]), (&1.into(), &1.into(), &0.into()));
+}
+
+#[test]
+fn a_body_has_a_limit() {
+    let world = World::new();
+    let post = |bytes: usize| {
+        let mut child =
+            world.command(&["bus", "post", "INFO", "-", "--json"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        // It stops to read behind the limit.
+        stdin.write_all(&vec![b'x'; bytes]).ok();
+        drop(stdin);
+        child.wait_with_output().unwrap().status.code()
+    };
+    assert_eq!(post(1024 * 1024), Some(0));
+    assert_eq!(post(1024 * 1024 + 1), Some(2));
+    assert_eq!(posted(&world)[0]["body"].as_str().unwrap().len(), 1024 * 1024);
+}
+
+#[test]
+fn what_tasks_wait_for_and_how_they_end_is_on_the_bus() {
+    let world = World::new();
+    world.ok(&["tasks", "add", "First", "--run", "true"]);
+    world.ok(&["tasks", "add", "Second", "--run", "exit 3", "--depends-on", "First"]);
+    let before = world.data(&["bus", "read"]);
+    world.ok(&["bus", "post", "INFO", "between"]);
+    world.run(&["run", "--until-idle"]);
+    let all = world.data(&["bus", "read"]);
+    let words = bodies(&all);
+    let first = world.data(&["tasks", "show", "First"])["id"].as_str().unwrap().to_owned();
+    assert_eq!(bodies(&before), [format!("PROGRESS waiting for 1 task: {first} (First)")]);
+    let order: Vec<&str> = words.iter().map(|line| line.split(": ").next().unwrap()).collect();
+    assert_eq!(
+        order,
+        ["PROGRESS waiting for 1 task", "INFO between", "FACT First", "FACT all dependencies are met", "FACT Second"],
+        "{words:?}"
+    );
+    let seqs: Vec<i64> = all["messages"].as_array().unwrap().iter().map(|message| message["seq"].as_i64().unwrap()).collect();
+    assert!(seqs.is_sorted(), "{seqs:?}");
+    // From any place, in both directions, and of one task or type only.
+    for since in &seqs {
+        let rest = world.data(&["bus", "read", "--since", &since.to_string()]);
+        let wanted = all["messages"].as_array().unwrap().iter().filter(|message| message["seq"].as_i64().unwrap() > *since);
+        assert_eq!(rest["messages"].as_array().unwrap().iter().collect::<Vec<_>>(), wanted.collect::<Vec<_>>(), "since {since}");
+    }
+    assert_eq!(bodies(&world.data(&["bus", "read", "--last", "2"])), words[3..]);
+    assert_eq!(bodies(&world.data(&["bus", "read", "--limit", "2"])), words[..2]);
+    assert_eq!(bodies(&world.data(&["bus", "read", "--task", "Second"])).len(), 3);
+    assert_eq!(bodies(&world.data(&["bus", "read", "--type", "info"])), ["INFO between"]);
+    // The log that they follow from can be compacted.
+    world.ok(&["events", "compact", "--keep-events", "1"]);
+    assert_eq!(bodies(&world.data(&["bus", "read", "--type", "info"])), ["INFO between"]);
+    world.check();
+}
+
+#[test]
+fn a_follower_hears_what_others_post() {
+    let world = World::new();
+    world.ok(&["bus", "post", "INFO", "before"]);
+    let mut follower = world.start(&["bus", "read", "--follow", "--json"]);
+    let mut lines = BufReader::new(follower.0.stdout.take().unwrap()).lines();
+    let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(next()["body"], "before");
+    for number in 0..20 {
+        let body = format!("number {number}");
+        world.ok(&["bus", "post", "INFO", &body]);
+        assert_eq!(next()["body"], body);
+    }
+    world.ok(&["tasks", "add", "T"]);
+    world.ok(&["tasks", "done", "T"]);
+    assert_eq!(next()["body"], "T: completed");
+    follower.signal(Signal::INT);
+    assert_eq!(follower.0.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn a_file_has_every_message_once_also_after_a_kill() {
+    let world = World::new();
+    let file = world.path().join("bus.jsonl");
+    let read = || std::fs::read_to_string(&file).unwrap_or_default();
+    world.ok(&["bus", "post", "INFO", "one"]);
+    let exporter = world.start(&["bus", "export", "bus.jsonl", "--follow"]);
+    until("the first message", || read().lines().count() == 1);
+    world.ok(&["bus", "post", "INFO", "two"]);
+    until("the second message", || read().lines().count() == 2);
+    exporter.signal(Signal::KILL);
+    drop(exporter);
+    let text = read();
+    std::fs::write(&file, &text[..text.len() - 7]).unwrap();
+    world.ok(&["bus", "post", "INFO", "three"]);
+    world.ok(&["bus", "export", "bus.jsonl"]);
+    let messages: Vec<Value> = read().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(messages, posted(&world));
+    assert_eq!(world.ok(&["bus", "export"]), read());
+}
+
+#[test]
+fn who_cannot_write_gives_up_and_nothing_is_written_later() {
+    // The writer lock is a file on SQLite.
+    let world = World::on_sqlite();
+    world.ok(&["config", "set", "bus.lock_timeout", "50ms"]);
+    world.ok(&["config", "set", "bus.retry_backoff", "10ms"]);
+    world.ok(&["bus", "post", "INFO", "before"]);
+    let turn = std::fs::File::open(world.path().join(".banksman/turn")).unwrap();
+    turn.lock().unwrap();
+    let began = Instant::now();
+    let (code, error) = world.error(&["bus", "post", "INFO", "never"]);
+    assert_eq!((code, &error["code"], &error["details"]["attempts"]), (6, &"BUS_LOCK_TIMEOUT".into(), &3.into()), "{error}");
+    let waited = error["details"]["waitedMs"].as_u64().unwrap();
+    assert!(
+        (180..=u64::try_from(began.elapsed().as_millis()).unwrap()).contains(&waited),
+        "3 x 50 ms, 10 ms and 20 ms: {waited}"
+    );
+    // The second attempt of another one is successful, and tells of the first.
+    world.ok(&["config", "set", "bus.lock_timeout", "300ms"]);
+    let late = world.start(&["bus", "post", "INFO", "late", "--json"]);
+    std::thread::park_timeout(std::time::Duration::from_millis(400));
+    turn.unlock().unwrap();
+    assert_eq!(late.end().code, 0);
+    let messages = posted(&world);
+    let texts: Vec<&str> = messages.iter().map(|message| message["body"].as_str().unwrap()).collect();
+    assert_eq!(texts, ["before", "late"]);
+    let attempts = messages[1]["attempts"].as_i64().unwrap();
+    assert!(attempts == 1 || messages[1]["waitedMs"].as_i64().unwrap() >= 300, "{messages:?}");
+    let stats = world.data(&["bus", "stats"]);
+    assert_eq!(stats["retries"].as_i64().unwrap(), attempts - 1);
+}
+
+#[test]
+fn old_messages_go_with_the_old_events() {
+    let world = World::new();
+    world.ok(&["bus", "post", "INFO", "old"]);
+    assert_eq!(world.data(&["events", "compact"])["removedMessages"], 0);
+    world.ok(&["config", "set", "bus.keep", "1ms"]);
+    let compact = || world.data(&["events", "compact"])["removedMessages"].as_i64().unwrap();
+    until("it is old", || compact() == 1);
+    assert_eq!(posted(&world).len(), 0);
+    world.ok(&["bus", "post", "INFO", "new"]);
+    assert_eq!(posted(&world)[0]["body"], "new");
+    world.check();
+}
+
+#[test]
+fn a_run_posts_for_its_task_and_not_after_its_end() {
+    let world = World::new();
+    world.ok(&["tasks", "add", "Speaker", "--run", "banksman bus post FACT said; env | grep BANKSMAN_ > vars"]);
+    let mut runner = world.command(&["run", "--until-idle"]);
+    let path = format!(
+        "{}:{}",
+        std::path::Path::new(crate::world::BANKSMAN).parent().unwrap().display(),
+        std::env::var("PATH").unwrap()
+    );
+    assert!(runner.env("PATH", path).status().unwrap().success());
+    let message = &posted(&world)[0];
+    let task = world.data(&["tasks", "show", "Speaker"]);
+    assert_eq!((&message["task"], &message["body"]), (&task["id"], &"said".into()));
+    assert_eq!(message["author"], format!("run:{}", message["run"].as_str().unwrap()));
+    // A process of it that lives on speaks in vain.
+    let vars = std::fs::read_to_string(world.path().join("vars")).unwrap();
+    let mut late = world.command(&["bus", "post", "FACT", "late", "--json"]);
+    late.envs(vars.lines().filter_map(|line| line.split_once('=')));
+    assert_eq!(late.output().unwrap().status.code(), Some(8));
+    assert_eq!(posted(&world).len(), 1);
+}
+
+/// A writer that is killed and goes on where it was, until it has posted all.
+struct Writer {
+    name: String,
+    acknowledged: BTreeMap<i64, String>,
+}
+
+impl Writer {
+    /// Posts the messages that are not acknowledged yet, until it has done so or is killed after so many of them.
+    fn post(&mut self, world: &World, messages: usize, die_after: usize) {
+        let mut command = world.command(&["bus", "post", "INFO", "--lines", "--author", &self.name, "--id", &self.name]);
+        let mut child = Running(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let mut stdin = child.0.stdin.take().unwrap();
+        let name = self.name.clone();
+        let feeder = std::thread::spawn(move || {
+            // It may be killed meanwhile.
+            for number in 1..=messages {
+                if writeln!(stdin, "{name} {number}").is_err() {
+                    return;
+                }
+            }
+        });
+        let lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+        for (seq, number) in lines.take(die_after).zip(1..) {
+            self.acknowledged.insert(seq.parse().unwrap(), format!("{} {number}", self.name));
+        }
+        child.signal(Signal::KILL);
+        drop(child);
+        feeder.join().unwrap();
+    }
+}
+
+/// Many processes post, and are killed at random moments: every acknowledged message is there once, in order for each writer.
+fn many_writers_and_kills(processes: usize, messages: usize) {
+    let world = World::new();
+    let writers: Vec<Writer> = std::thread::scope(|scope| {
+        let write = |number: usize| {
+            let mut writer = Writer { name: format!("w{number}"), acknowledged: BTreeMap::new() };
+            let mut random = 0x9e37_79b9_u64.wrapping_mul(number as u64 + 1);
+            while writer.acknowledged.len() < messages {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let more = usize::try_from((random >> 33) % (messages as u64 / 2 + 1)).unwrap();
+                writer.post(&world, messages, writer.acknowledged.len() + more + 1);
+            }
+            writer
+        };
+        let threads: Vec<_> = (0..processes).map(|number| scope.spawn(move || write(number))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let read = posted(&world);
+    let ids: BTreeSet<&str> = read.iter().map(|message| message["id"].as_str().unwrap()).collect();
+    assert_eq!((ids.len(), read.len()), (processes * messages, processes * messages), "each is there once");
+    for writer in writers {
+        let own = read.iter().filter(|message| message["author"] == *writer.name);
+        let own: BTreeMap<i64, String> =
+            own.map(|message| (message["seq"].as_i64().unwrap(), message["body"].as_str().unwrap().to_owned())).collect();
+        assert!(own.values().zip(1..).all(|(body, number)| *body == format!("{} {number}", writer.name)), "in order");
+        assert!(writer.acknowledged.iter().all(|(seq, body)| own.get(seq) == Some(body)), "as acknowledged");
+    }
+    world.check();
+}
+
+#[test]
+fn no_acknowledged_message_is_lost_or_doubled_by_kills() {
+    many_writers_and_kills(4, 60);
+}
+
+#[test]
+#[ignore = "long: 16 x 10,000 messages"]
+fn no_acknowledged_message_is_lost_or_doubled_by_kills_at_length() {
+    many_writers_and_kills(16, 10_000);
+}

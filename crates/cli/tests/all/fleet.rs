@@ -1,0 +1,201 @@
+//! Several runners of one project: who is woken, who goes on in the place of one that does not answer, and when all of them leave.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use banksman_core::backlog::Runner;
+use banksman_core::{Status, TaskId};
+use banksman_engine::{Request, TaskRequest};
+use banksman_store::Key;
+use rustix::process::Signal;
+
+use crate::crashes::add;
+use crate::postgres;
+use crate::world::{DEADLINE, Running, World, until};
+
+fn runners(world: &World) -> Vec<Runner> {
+    let rows = world.project().reader().unwrap().view().load(&[Key::Runners].into()).unwrap();
+    rows.backlog.runners.into_values().collect()
+}
+
+fn until_idle(world: &World, count: usize) {
+    until("the runners are idle", || runners(world).iter().filter(|runner| runner.idle.is_some()).count() == count);
+}
+
+fn lines(world: &World, file: &str) -> Vec<String> {
+    std::fs::read_to_string(world.path().join(file)).unwrap_or_default().lines().map(Into::into).collect()
+}
+
+fn status(world: &World, task: &TaskId) -> Status {
+    world.project().reader().unwrap().view().load(&[Key::Task(task.clone())].into()).unwrap().backlog.tasks[task].status()
+}
+
+/// Adds a task, waits for its end, and says which process has run it.
+fn runner_of(world: &World, title: &str) -> i32 {
+    let client = world.project().open().unwrap();
+    let task = add(&client, title, "true", |_| {});
+    until("the task is completed", || status(world, &task) == Status::Completed);
+    let started = world.events().into_iter().rev().find(|event| event.kind == "task:started").unwrap();
+    let id = started.data["runner"].as_str().unwrap().to_owned();
+    runners(world).iter().find(|runner| runner.id.as_str() == id).unwrap().process.pid
+}
+
+/// The one that has waited longest is woken, and a runner that is stopped does not answer: another one does the task in its place.
+#[test]
+fn a_task_does_not_wait_for_a_runner_that_is_stopped() {
+    let world = World::new();
+    world.ok(&["config", "set", "locking.poll_interval", "1s"]);
+    let mut all = Vec::new();
+    for count in 1..=3 {
+        all.push(world.start(&["run", "--max-runs", "1"]));
+        until_idle(&world, count);
+    }
+    // Whoever has duty sees to it, so another one is stopped.
+    let on_duty = runners(&world).into_iter().find(|runner| runner.has_duty).unwrap().process.pid;
+    while runners(&world).iter().min_by_key(|runner| runner.idle.map(|idle| idle.ticket)).unwrap().process.pid == on_duty {
+        runner_of(&world, "to the end of the line");
+        until_idle(&world, 3);
+    }
+    let first = runners(&world).into_iter().min_by_key(|runner| runner.idle.map(|idle| idle.ticket)).unwrap();
+    let stopped = all.iter().find(|runner| runner.pid() == first.process.pid).unwrap();
+    stopped.signal(Signal::STOP);
+    let began = Instant::now();
+    assert_ne!(runner_of(&world, "somebody else does it"), first.process.pid);
+    assert!(began.elapsed() < DEADLINE);
+    assert!(runners(&world).iter().any(|runner| runner.id == first.id), "it is not taken for dead");
+    stopped.signal(Signal::CONT);
+    until_idle(&world, 3);
+    drop(all);
+}
+
+/// All of them hear of the last end at once: the slow look would come a minute later.
+#[test]
+fn runners_leave_together_when_the_last_task_has_ended() {
+    let world = World::new();
+    world.ok(&["config", "set", "locking.poll_interval", "60s"]);
+    let client = world.project().open().unwrap();
+    add(&client, "gate", "until [ -e open ]; do sleep 0.02; done", |_| {});
+    let all: Vec<Running> = (0..4).map(|_| world.start(&["run", "--until-idle", "--max-runs", "1"])).collect();
+    until_idle(&world, 3);
+    std::fs::write(world.path().join("open"), "").unwrap();
+    let began = Instant::now();
+    for runner in all {
+        let said = runner.end();
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(runners(&world).is_empty());
+}
+
+#[test]
+fn a_backup_can_be_made_while_runners_claim() {
+    let world = World::on_sqlite();
+    world.ok(&["config", "set", "limits.max_concurrent_runs", "8"]);
+    let client = world.project().open().unwrap();
+    let tasks: Vec<TaskId> = (0..60).map(|n| add(&client, &format!("n {n}"), "echo $BANKSMAN_TASK >> done", |_| {})).collect();
+    let all: Vec<Running> = (0..4).map(|_| world.start(&["run", "--until-idle", "--max-runs", "2"])).collect();
+    until("something was done", || !lines(&world, "done").is_empty());
+    for number in 0..3 {
+        world.ok(&["store", "backup", &format!("{number}.db")]);
+    }
+    all.into_iter().for_each(|runner| assert_eq!(runner.end().code, 0));
+    let done = lines(&world, "done");
+    assert_eq!(done.len(), tasks.len());
+    assert_eq!(done.iter().collect::<BTreeSet<_>>().len(), tasks.len(), "none twice");
+    world.check();
+}
+
+/// Kills one of eight runners again and again, and starts another in its place: every task runs once, and all of them do.
+pub(crate) fn kill_runners(tasks: usize, kills: usize) {
+    let world = World::new();
+    world.ok(&["config", "set", "limits.max_concurrent_runs", "16"]);
+    let client = world.project().open().unwrap();
+    let work = "echo $BANKSMAN_TASK >> done; sleep 0.1";
+    let tasks: Vec<TaskId> = (0..tasks).map(|n| add(&client, &format!("n {n}"), work, |_| {})).collect();
+    let start = || world.start(&["run", "--until-idle", "--max-runs", "2"]);
+    let mut all: Vec<Running> = (0..8).map(|_| start()).collect();
+    for number in 0..kills {
+        let so_far = lines(&world, "done").len();
+        // The next one dies when something more was done; or when all is.
+        until("something was done", || lines(&world, "done").len() > so_far.min(tasks.len() - 1));
+        let victim = number * 5 % 8;
+        all[victim].signal(Signal::KILL);
+        all[victim] = start();
+    }
+    all.into_iter().for_each(|runner| {
+        let said = runner.end();
+        assert_eq!(said.code, 0, "{said:?}");
+    });
+    let mut times: BTreeMap<String, usize> = tasks.iter().map(|task| (task.to_string(), 0)).collect();
+    lines(&world, "done").into_iter().for_each(|task| *times.entry(task).or_default() += 1);
+    let wrong: Vec<_> = times.into_iter().filter(|(_, times)| *times != 1).collect();
+    assert_eq!(wrong, Vec::new(), "every task runs once");
+    assert!(tasks.iter().all(|task| status(&world, task) == Status::Completed));
+    world.check();
+}
+
+#[test]
+fn eight_runners_that_are_killed_lose_and_double_nothing() {
+    kill_runners(postgres::sized(60), 6);
+}
+
+/// A claim reads what it starts and little more, whether the server has counted its tables or not.
+pub(crate) fn claims_read_little(waiting: usize) {
+    if !postgres::wanted() {
+        // The work of each statement is counted by a test of the store.
+        return;
+    }
+    let server = postgres::Server::start();
+    server.sql("postgres", "CREATE DATABASE plans");
+    let world = World::at(server.url("plans"));
+    world.ok(&["init"]);
+    server.sql("plans", "ALTER TABLE banksman.tasks SET (autovacuum_enabled = off)");
+    let mut store = world.project().open_store().unwrap();
+    let spec = || banksman_core::task::Spec {
+        work: Some(banksman_core::task::Work::Run("true".into())),
+        ..banksman_core::task::Spec::new("some work".parse().unwrap())
+    };
+    let add = |number: usize| {
+        let id = TaskId::new(&format!("t-{number}")).unwrap();
+        Request::Task(TaskRequest::Add { id, spec: Box::new(spec()), depends_on: Vec::new(), by: None })
+    };
+    for first in (0..waiting).step_by(500) {
+        let batch: Vec<Request> = (first..first + 500).map(add).collect();
+        store.batch(&batch).into_iter().for_each(|committed| drop(committed.unwrap()));
+    }
+    drop(store);
+    for counted in [false, true] {
+        if counted {
+            server.sql("plans", "ANALYZE");
+        }
+        let (before, done) = (rows_read(&server), completed(&world));
+        let runner = world.start(&["run", "--max-runs", "1"]);
+        until("tasks were done", || completed(&world) >= done + 20);
+        runner.signal(Signal::TERM);
+        runner.end();
+        let tasks = completed(&world) - done;
+        // What this test reads is among it.
+        let each = (rows_read(&server) - before) / tasks as u64;
+        assert!(each < 300, "{each} rows for each of {tasks} tasks, statistics: {counted}");
+    }
+}
+
+fn completed(world: &World) -> usize {
+    let counts = world.project().reader().unwrap().view().counts().unwrap().by_status;
+    usize::try_from(counts.get(&Status::Completed).copied().unwrap_or_default()).unwrap()
+}
+
+/// The rows that were read in all tables of Banksman, once those who read them are gone.
+fn rows_read(server: &postgres::Server) -> u64 {
+    until("everybody is gone", || {
+        server.sql("plans", "SELECT count(*) FROM pg_stat_activity WHERE datname = 'plans'").trim() == "1"
+    });
+    let sum = "SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::bigint FROM pg_stat_user_tables WHERE schemaname = 'banksman'";
+    server.sql("plans", sum).trim().parse().unwrap()
+}
+
+#[test]
+#[ignore = "make soak; red: without statistics far more rows are read than are needed"]
+fn a_claim_on_postgres_reads_little_however_many_tasks_wait() {
+    claims_read_little(5_000);
+}

@@ -1,0 +1,328 @@
+//! The merge queue, with real git: branches land by the command `land`, checked and unchecked.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::merging::{branch, commit, git, repository};
+use crate::world::{World, until};
+
+/// A project in a repository. What Banksman makes beside it goes with it.
+pub(crate) struct Yard(pub(crate) World);
+
+impl Yard {
+    pub(crate) fn new() -> Yard {
+        let world = World::new();
+        repository(&world);
+        Yard(world)
+    }
+
+    pub(crate) fn git(&self, args: &[&str]) -> String {
+        git(self.0.path(), args)
+    }
+
+    pub(crate) fn branch(&self, name: &str, file: &str, text: &str) {
+        branch(&self.0, name, file, text);
+    }
+
+    pub(crate) fn commit(&self, file: &str, text: &str) {
+        commit(&self.0, file, text);
+    }
+
+    pub(crate) fn file(&self, name: &str) -> String {
+        std::fs::read_to_string(self.0.path().join(name)).unwrap()
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.0.path().join(name), text).unwrap();
+    }
+
+    /// The subjects of the last commits of `main`.
+    pub(crate) fn log(&self, count: usize) -> Vec<String> {
+        self.git(&["log", "--format=%s", &format!("-{count}"), "main"]).lines().map(Into::into).collect()
+    }
+
+    pub(crate) fn check(&self, line: &str) {
+        self.0.ok(&["config", "set", "--user", "landing.check", line]);
+    }
+
+    /// The only entry that `land` printed.
+    pub(crate) fn land(&self, args: &[&str]) -> Value {
+        let data = self.0.data(&[&["land"], args].concat());
+        data["landings"][0].clone()
+    }
+
+    /// The last entry, whatever became of it.
+    pub(crate) fn last(&self) -> Value {
+        self.0.data(&["landing", "list", "--all"])["landings"][0].clone()
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        self.git(&["status", "--porcelain"]).is_empty()
+    }
+}
+
+impl Drop for Yard {
+    fn drop(&mut self) {
+        let own = self.0.path();
+        if let (Some(parent), Some(name)) = (own.parent(), own.file_name()) {
+            std::fs::remove_dir_all(parent.join(format!(".{}-banksman", name.to_string_lossy()))).ok();
+        }
+    }
+}
+
+#[test]
+fn a_branch_lands_as_one_commit_and_the_checkout_moves_along() {
+    let yard = Yard::new();
+    yard.git(&["switch", "-q", "-c", "topic"]);
+    yard.commit("a", "1\n");
+    yard.git(&["-c", "user.name=Ann", "-c", "user.email=ann@example.invalid", "commit", "-q", "--allow-empty", "-m", "second"]);
+    yard.git(&["switch", "-q", "main"]);
+    yard.commit("m", "m\n");
+    let before = yard.git(&["rev-parse", "main"]);
+    let landed = yard.land(&["topic", "--unchecked", "--title", "Add a"]);
+    assert_eq!((landed["state"].as_str(), landed["target"].as_str()), (Some("landed"), Some("main")), "{landed}");
+    assert_eq!(yard.git(&["rev-parse", "main"]), landed["commit"].as_str().unwrap());
+    assert_eq!(yard.git(&["rev-parse", "main^"]), before, "the tip is its only parent");
+    assert_eq!(yard.git(&["log", "-1", "--format=%B%an", "main"]), "Add a\n\n* a\n* second\nAnn");
+    assert_eq!((yard.file("a").as_str(), yard.is_clean()), ("1\n", true));
+    assert_eq!(yard.git(&["for-each-ref", "refs/banksman/queued"]), "", "nothing is held any more");
+    let again = yard.land(&["topic", "--unchecked"]);
+    assert_eq!(again["state"], "no_change", "{again}");
+    yard.0.check();
+}
+
+#[test]
+fn nothing_lands_unchecked_unless_a_person_says_so() {
+    // It writes the settings anew, and on PostgreSQL they name the project.
+    if crate::postgres::wanted() {
+        return;
+    }
+    let yard = Yard::new();
+    yard.branch("topic", "a", "1\n");
+    let before = yard.git(&["rev-parse", "main"]);
+    let refused = yard.0.run(&["land", "topic"]);
+    assert_eq!(refused.code, 3, "{refused:?}");
+    assert!(refused.stderr.contains("landing.check is not set"), "{refused:?}");
+    std::fs::write(yard.0.path().join(".banksman/config.toml"), "[landing]\ncheck = \"true\"\n").unwrap();
+    let refused = yard.0.run(&["land", "topic"]);
+    assert_eq!(refused.code, 5, "{refused:?}");
+    assert!(refused.stderr.contains("landing.check comes with the project and is not trusted"), "{refused:?}");
+    let mut inside = yard.0.command(&["land", "topic", "--unchecked"]);
+    assert_eq!(inside.env("BANKSMAN_RUN", "r-1").output().unwrap().status.code(), Some(5), "a run does not land unchecked");
+    assert_eq!(yard.git(&["rev-parse", "main"]), before);
+}
+
+#[test]
+fn the_check_runs_on_exactly_the_commit_that_lands() {
+    let yard = Yard::new();
+    yard.branch("topic", "a", "1\n");
+    yard.commit("m", "m\n");
+    yard.check("git rev-parse HEAD && test -e a && test -e m && touch built.tmp");
+    let landed = yard.land(&["topic"]);
+    assert_eq!((landed["state"].as_str(), landed["unchecked"].as_bool()), (Some("landed"), Some(false)), "{landed}");
+    let logs: Vec<_> = std::fs::read_dir(yard.0.path().join(".banksman/landing")).unwrap().flatten().collect();
+    let log = std::fs::read_to_string(logs[0].path()).unwrap();
+    assert!(logs.len() == 1 && log.contains(landed["commit"].as_str().unwrap()), "{log}");
+}
+
+#[test]
+fn what_fails_the_check_twice_goes_back_and_a_flaky_check_counts() {
+    let yard = Yard::new();
+    yard.branch("bad", "bad", "1\n");
+    yard.branch("good", "good", "1\n");
+    yard.check("test ! -e bad");
+    let before = yard.git(&["rev-parse", "main"]);
+    let refused = yard.0.run(&["land", "bad", "--json"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    let last = yard.last();
+    assert_eq!((last["state"].as_str(), last["target"].as_str()), (Some("returned"), Some("main")), "{last}");
+    assert!(std::fs::read_to_string(last["log"].as_str().unwrap()).unwrap().contains("failed with status 1"));
+    assert_eq!(yard.git(&["rev-parse", "main"]), before, "nothing has moved");
+    let flaky = format!("test -e '{0}' || {{ touch '{0}'; exit 1; }}", yard.0.path().join("state/once").display());
+    yard.check(&flaky);
+    let landed = yard.land(&["good"]);
+    assert_eq!((landed["state"].as_str(), landed["flaky"].as_bool()), (Some("landed"), Some(true)), "{landed}");
+}
+
+#[test]
+fn a_target_that_fails_the_check_pauses_the_queue_with_one_decision() {
+    let yard = Yard::new();
+    yard.branch("one", "one", "1\n");
+    yard.branch("two", "two", "1\n");
+    yard.commit("broken", "1\n");
+    yard.check("test ! -e broken");
+    for name in ["one", "two"] {
+        let refused = yard.0.run(&["land", name]);
+        assert_eq!(refused.code, 6, "{refused:?}");
+    }
+    let decisions = yard.0.data(&["decisions", "list"])["decisions"].as_array().unwrap().clone();
+    assert_eq!(decisions.len(), 1, "{decisions:?}");
+    assert!(decisions[0]["question"].as_str().unwrap().starts_with("The check fails on main itself"), "{decisions:?}");
+    let queue = yard.0.data(&["landing", "list"])["queues"][0].clone();
+    assert_eq!((queue["entries"].as_array().unwrap().len(), queue["paused"].is_object()), (2, true), "{queue}");
+    yard.git(&["rm", "-q", "broken"]);
+    yard.git(&["commit", "-q", "-m", "repair"]);
+    yard.0.ok(&["decisions", "resolve", decisions[0]["id"].as_str().unwrap(), "1"]);
+    let landed = yard.land(&["two"]);
+    assert_eq!(landed["state"], "landed", "{landed}");
+    assert_eq!(yard.log(2), ["two", "one"], "the first one lands first");
+}
+
+#[test]
+fn a_conflict_leaves_the_queue_and_names_the_files() {
+    let yard = Yard::new();
+    yard.branch("topic", "a", "topic\n");
+    yard.branch("clean", "c", "c\n");
+    yard.commit("a", "main\n");
+    let refused = yard.0.run(&["land", "topic", "--unchecked"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("conflict in a"), "{refused:?}");
+    assert_eq!(yard.land(&["clean", "--unchecked"])["state"], "landed");
+    // An author who merges the target and resolves the conflict lands without another one.
+    yard.git(&["switch", "-q", "topic"]);
+    std::process::Command::new("git").current_dir(yard.0.path()).args(["merge", "-q", "main"]).output().unwrap();
+    yard.commit("a", "both\n");
+    yard.git(&["switch", "-q", "main"]);
+    assert_eq!(yard.land(&["topic", "--unchecked"])["state"], "landed");
+    assert_eq!(yard.file("a"), "both\n");
+}
+
+#[test]
+fn a_checkout_with_changes_in_the_way_is_waited_for_and_others_pass() {
+    let yard = Yard::new();
+    yard.branch("first", "base", "first\n");
+    yard.branch("second", "other", "second\n");
+    yard.write("base", "mine\n");
+    yard.write("unrelated", "mine\n");
+    let waits = yard.0.run(&["land", "first", "--unchecked"]);
+    assert_eq!(waits.code, 6, "{waits:?}");
+    assert!(waits.stderr.contains("it has changes in files that would change: base"), "{waits:?}");
+    assert_eq!(yard.last()["state"], "waiting");
+    assert_eq!(yard.land(&["second", "--unchecked"])["state"], "landed", "it passes, and what is not in the way does not matter");
+    assert_eq!((yard.file("base").as_str(), yard.file("unrelated").as_str()), ("mine\n", "mine\n"));
+    yard.git(&["checkout", "-q", "--", "base"]);
+    assert_eq!(yard.land(&["first", "--unchecked"])["state"], "landed", "asked again, it is tried at once");
+    assert_eq!((yard.file("base").as_str(), yard.file("unrelated").as_str()), ("first\n", "mine\n"));
+}
+
+#[test]
+fn a_paused_queue_lands_nothing_and_an_entry_can_be_removed() {
+    let yard = Yard::new();
+    yard.branch("topic", "a", "1\n");
+    yard.0.ok(&["landing", "pause"]);
+    let refused = yard.0.run(&["land", "topic", "--unchecked"]);
+    assert_eq!(refused.code, 6, "{refused:?}");
+    let id = yard.last()["id"].as_str().unwrap().to_owned();
+    yard.0.ok(&["landing", "remove", &id]);
+    assert_eq!(yard.last()["state"], "removed");
+    assert_eq!(yard.0.run(&["landing", "remove", &id]).code, 2);
+    yard.0.ok(&["landing", "resume"]);
+    assert_eq!(yard.land(&["topic", "--unchecked"])["state"], "landed");
+    assert_eq!(yard.0.data(&["landing", "list"])["queues"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn a_runner_lands_what_is_in_the_queue() {
+    let yard = Yard::new();
+    for name in ["one", "two", "three"] {
+        yard.branch(name, name, "1\n");
+    }
+    yard.branch("bad", "bad", "1\n");
+    yard.check("test ! -e bad");
+    for name in ["one", "bad", "two", "three"] {
+        yard.0.ok(&["land", name, "--no-wait"]);
+    }
+    assert_eq!(yard.0.data(&["landing", "list"])["queues"][0]["entries"].as_array().unwrap().len(), 4);
+    yard.0.ok(&["run", "--until-idle"]);
+    assert_eq!(yard.log(3), ["three", "two", "one"]);
+    let states: Vec<Value> = yard.0.data(&["landing", "list", "--all"])["landings"].as_array().unwrap().clone();
+    let states: Vec<&str> = states.iter().map(|entry| entry["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["landed", "landed", "returned", "landed"]);
+    assert!(yard.is_clean());
+    yard.0.check();
+}
+
+#[test]
+fn a_runner_that_is_killed_during_a_check_leaves_nothing_half_landed() {
+    let yard = Yard::new();
+    yard.branch("topic", "a", "1\n");
+    let (here, wait) = (yard.0.path().join("state/here"), yard.0.path().join("state/wait"));
+    std::fs::create_dir_all(yard.0.path().join("state")).unwrap();
+    std::fs::write(&wait, "").unwrap();
+    yard.check(&format!("touch '{}'; while [ -e '{}' ]; do sleep 0.01; done", here.display(), wait.display()));
+    let before = yard.git(&["rev-parse", "main"]);
+    yard.0.ok(&["land", "topic", "--no-wait"]);
+    let runner = yard.0.start(&["run"]);
+    until("the check runs", || here.exists());
+    runner.signal(Signal::KILL);
+    runner.end();
+    assert_eq!(yard.git(&["rev-parse", "main"]), before);
+    assert_eq!(yard.last()["state"], "checking");
+    std::fs::remove_file(&wait).unwrap();
+    yard.0.ok(&["run", "--until-idle"]);
+    assert_eq!((yard.last()["state"].as_str(), yard.log(1)), (Some("landed"), vec!["a".to_owned()]));
+    assert!(yard.is_clean());
+}
+
+#[test]
+fn the_fields_of_an_entry_are_these() {
+    let yard = Yard::new();
+    yard.branch("topic", "a", "1\n");
+    let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
+    let entry = "addedAt branch commit decision files flaky id log priority reason source state target task tip title unchecked";
+    yard.0.ok(&["land", "topic", "--unchecked", "--no-wait"]);
+    let list = yard.0.data(&["landing", "list"]);
+    let mut queued: Vec<&str> = entry.split(' ').chain(["ahead"]).collect();
+    queued.sort_unstable();
+    assert_eq!(fields(&list["queues"][0]), "entries paused target");
+    assert_eq!(fields(&list["queues"][0]["entries"][0]), queued.join(" "));
+    let landed = yard.land(&["topic", "--unchecked"]);
+    assert_eq!(fields(&landed), entry);
+    assert_eq!(fields(&yard.0.data(&["landing", "show", landed["id"].as_str().unwrap()])), entry);
+    assert_eq!(fields(&yard.0.data(&["landing", "pause"])), "paused target");
+}
+
+#[test]
+fn what_git_cannot_do_is_said_with_what_helps() {
+    let yard = Yard::new();
+    yard.branch("topic", "a", "1\n");
+    // Nobody knows who commits.
+    for key in ["user.name", "user.email"] {
+        yard.git(&["config", "--unset", key]);
+    }
+    yard.git(&["config", "user.useConfigOnly", "true"]);
+    let mut land = yard.0.command(&["land", "topic", "--unchecked"]);
+    let said = land.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null").output().unwrap();
+    let words = String::from_utf8(said.stderr).unwrap();
+    assert_eq!(said.status.code(), Some(6), "{words}");
+    assert!(words.contains("git config --global user.name NAME"), "{words}");
+    yard.git(&["config", "user.name", "t"]);
+    yard.git(&["config", "user.email", "t@example.invalid"]);
+    assert_eq!(yard.land(&["topic", "--unchecked"])["state"], "landed");
+    // Without a branch there is no target; one that is named will do, also if it is checked out nowhere.
+    yard.git(&["branch", "release"]);
+    yard.branch("more", "b", "1\n");
+    yard.git(&["switch", "-q", "--detach"]);
+    let refused = yard.0.run(&["land", "more", "--unchecked"]);
+    assert!(refused.code == 2 && refused.stderr.contains("HEAD is detached"), "{refused:?}");
+    assert_eq!(yard.land(&["more", "--unchecked", "--into", "release"])["state"], "landed");
+    assert_eq!(yard.git(&["log", "-1", "--format=%s", "release"]), "b");
+    let unknown = yard.0.run(&["land", "gone", "--unchecked", "--into", "release"]);
+    assert_eq!(unknown.code, 4, "{unknown:?}");
+}
+
+#[test]
+fn names_of_files_are_bytes_and_hooks_do_not_stop_a_landing() {
+    let yard = Yard::new();
+    let odd = "new\nline \u{1f600} \\ \"";
+    yard.branch("topic", odd, "1\n");
+    let hooks = yard.0.path().join(".git/hooks");
+    std::fs::create_dir_all(&hooks).unwrap();
+    for name in ["pre-commit", "commit-msg", "pre-merge-commit", "post-checkout"] {
+        std::fs::write(hooks.join(name), "#!/bin/sh\nexit 1\n").unwrap();
+        std::fs::set_permissions(hooks.join(name), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    yard.check("true");
+    assert_eq!(yard.land(&["topic", "--title", "Odd"])["state"], "landed");
+    assert_eq!((yard.file(odd).as_str(), yard.is_clean()), ("1\n", true));
+}

@@ -1,0 +1,292 @@
+//! Repositories, settings and files that are not as usual: each lands, or is refused with the reason.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use crate::landing::Yard;
+use crate::merging::git;
+use crate::world::World;
+
+/// A repository that a case is made of, and what its task does there.
+struct Case {
+    name: &'static str,
+    make: fn(&Yard),
+    script: &'static str,
+    /// What must be so when the task has landed.
+    check: fn(&Yard),
+}
+
+fn hook(yard: &Yard, name: &str, text: &str) {
+    let path = yard.0.path().join(".git/hooks").join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn commit_all(yard: &Yard) {
+    yard.git(&["add", "-A"]);
+    yard.git(&["commit", "-qm", "more"]);
+}
+
+/// The names of all files on the target.
+fn names(yard: &Yard) -> Vec<String> {
+    yard.git(&["ls-tree", "-r", "--name-only", "main"]).lines().map(Into::into).collect()
+}
+
+const LANDING: &[Case] = &[
+    Case {
+        name: "hooks that fail or rewrite are for the commits of people",
+        make: |yard| {
+            hook(yard, "pre-commit", "exit 1");
+            hook(yard, "commit-msg", "echo rewritten > \"$1\"");
+            hook(yard, "post-checkout", "exit 1");
+            hook(yard, "post-merge", "exit 1");
+        },
+        script: "echo 1 > a",
+        check: |yard| assert!(yard.git(&["log", "-1", "--format=%B", "main"]).starts_with("Work\n\nBanksman-Task: ")),
+    },
+    Case {
+        name: "a rename that only changes the case of letters",
+        make: |_| {},
+        script: "git mv base Base",
+        check: |yard| assert!(names(yard).contains(&"Base".into()) && !yard.0.path().join("base").exists()),
+    },
+    Case {
+        name: "line ends that git converts",
+        make: |yard| {
+            yard.write(".gitattributes", "*.txt text eol=crlf\n");
+            yard.write("t.txt", "a\r\n");
+            commit_all(yard);
+        },
+        script: "printf 'a\\r\\nb\\r\\n' > t.txt; printf 'new\\n' > n.txt",
+        check: |yard| assert_eq!((yard.file("t.txt").as_str(), yard.file("n.txt").as_str()), ("a\r\nb\r\n", "new\r\n")),
+    },
+    Case {
+        name: "names with a line end, and with bytes that are no text",
+        make: |_| {},
+        script: "printf 1 > \"$(printf 'new\\nline')\"; printf 1 > \"$(printf 'b\\377d')\"",
+        check: |yard| assert_eq!(names(yard).iter().filter(|name| name.starts_with('"')).count(), 2),
+    },
+    Case {
+        name: "a submodule, which stays where it is",
+        make: |yard| {
+            let inner = yard.0.path().join("state/inner");
+            fs::create_dir_all(&inner).unwrap();
+            git(&inner, &["init", "-q"]);
+            git(&inner, &["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "--allow-empty", "-m", "inner"]);
+            let add = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", inner.to_str().unwrap(), "sub"];
+            yard.git(&add);
+            commit_all(yard);
+        },
+        script: "echo 1 > a",
+        check: |yard| assert!(yard.git(&["ls-tree", "main", "sub"]).starts_with("160000 commit")),
+    },
+    Case {
+        name: "a sparse checkout, in which files outside of it are not written",
+        make: |yard| {
+            for file in ["in/a", "out/b"] {
+                fs::create_dir_all(yard.0.path().join(file).parent().unwrap()).unwrap();
+                yard.write(file, "1\n");
+            }
+            yard.git(&["add", "in", "out"]);
+            yard.git(&["commit", "-qm", "more"]);
+            yard.git(&["sparse-checkout", "set", "in", ".banksman"]);
+        },
+        script: "mkdir -p out; echo 2 > in/a; echo 2 > out/b; echo 3 > out/new",
+        check: |yard| {
+            assert_eq!(yard.git(&["show", "main:out/b"]), "2");
+            assert_eq!(yard.git(&["show", "main:out/new"]), "3");
+            assert_eq!(yard.file("in/a"), "2\n");
+            assert!(!yard.0.path().join("out/new").exists());
+        },
+    },
+    Case {
+        name: "files that a filter stores elsewhere",
+        make: |yard| {
+            yard.git(&["config", "filter.store.clean", "sed s/large/pointer/"]);
+            yard.git(&["config", "filter.store.smudge", "sed s/pointer/large/"]);
+            yard.git(&["config", "filter.store.required", "true"]);
+            yard.write(".gitattributes", "*.bin filter=store\n");
+            commit_all(yard);
+        },
+        script: "echo large > x.bin",
+        check: |yard| {
+            assert_eq!((yard.git(&["show", "main:x.bin"]).as_str(), yard.file("x.bin").as_str()), ("pointer", "large\n"));
+        },
+    },
+    Case {
+        name: "objects that are cleared away meanwhile",
+        make: |_| {},
+        script: "for n in 1 2 3; do echo $n > a$n; git add -A; git commit -qm $n; git gc -q --prune=now; done; echo 4 > a4",
+        check: |yard| assert!(yard.git(&["fsck", "--connectivity-only", "--no-dangling"]).is_empty() && yard.file("a4") == "4\n"),
+    },
+    Case {
+        name: "a HEAD that the run has left on another branch",
+        make: |_| {},
+        script: "git switch -q -c of-its-own; echo 1 > a; git add -A; git commit -qm a; git switch -q --detach; echo 2 > b",
+        check: |yard| assert_eq!((yard.file("a").as_str(), yard.file("b").as_str()), ("1\n", "2\n")),
+    },
+];
+
+#[test]
+fn these_land() {
+    for case in LANDING {
+        let yard = Yard::new();
+        (case.make)(&yard);
+        yard.check("true");
+        let id = yard.task("Work", case.script, &[]);
+        assert!(yard.work(), "{}: {}", case.name, yard.0.ok(&["why", &id]));
+        (case.check)(&yard);
+        assert_eq!(yard.git(&["status", "--porcelain"]), "", "{}", case.name);
+    }
+}
+
+#[test]
+fn a_detached_head_needs_a_target_and_an_empty_repository_a_commit() {
+    let yard = Yard::new();
+    yard.check("true");
+    yard.git(&["switch", "-q", "--detach"]);
+    let refused = yard.0.run(&["tasks", "add", "Work", "--worktree", "--run", "echo 1 > a"]);
+    assert!(refused.code == 2 && refused.stderr.contains("HEAD is detached") && refused.stderr.contains("--into"), "{refused:?}");
+    yard.task("Work", "echo 1 > a", &["--into", "main"]);
+    assert!(yard.work());
+    assert_eq!(yard.git(&["show", "main:a"]), "1");
+    let yard = Yard(World::new());
+    yard.git(&["init", "-q", "-b", "main"]);
+    let refused = yard.0.run(&["tasks", "add", "Work", "--worktree", "--land", "--run", "echo 1 > a"]);
+    assert!(refused.code == 2 && refused.stderr.contains("no commits yet"), "{refused:?}");
+}
+
+#[test]
+fn a_bare_repository_and_a_shallow_clone_land() {
+    let origin = Yard::new();
+    origin.commit("second", "2\n");
+    for kind in [&["--bare"][..], &["--depth", "1"]] {
+        let yard = Yard(World::empty());
+        // A bare repository has a file that is called like the directory of settings here.
+        let settings = origin.0.path().join("state").join(kind[0]);
+        let ok = |args: &[&str]| {
+            let said = yard.0.command(args).env("XDG_CONFIG_HOME", &settings).output().unwrap();
+            assert!(said.status.success(), "{kind:?} {args:?}: {said:?}");
+        };
+        let url = format!("file://{}", origin.0.path().display());
+        let clone = ["clone", "-q", "-b", "main"];
+        let cloned = Command::new("git").args(clone).args(kind).args([&*url, "."]).current_dir(yard.0.path()).output().unwrap();
+        assert!(cloned.status.success(), "{cloned:?}");
+        yard.git(&["config", "user.name", "t"]);
+        yard.git(&["config", "user.email", "t@example.invalid"]);
+        ok(&["init"]);
+        ok(&["config", "set", "--user", "landing.check", "true"]);
+        ok(&["tasks", "add", "Work", "--worktree", "--run", "echo 1 > a", "--into", "main"]);
+        ok(&["run", "--until-idle"]);
+        assert_eq!((yard.git(&["show", "main:a"]).as_str(), yard.log(1)), ("1", vec!["Work".to_owned()]), "{kind:?}");
+    }
+}
+
+#[test]
+fn what_git_refuses_waits_with_the_reason_and_lands_when_it_is_repaired() {
+    type Act = fn(&Yard);
+    let cases: [(&str, Act, &str, Act); 4] = [
+        (
+            "nobody who commits",
+            |yard| {
+                yard.git(&["config", "user.useConfigOnly", "true"]);
+                yard.git(&["config", "--unset", "user.email"]);
+            },
+            "git config --global user.email EMAIL",
+            |yard| drop(yard.git(&["config", "user.email", "t@example.invalid"])),
+        ),
+        (
+            "a key that is not there",
+            |yard| {
+                yard.git(&["config", "commit.gpgSign", "true"]);
+                yard.git(&["config", "gpg.program", "false"]);
+            },
+            "commit.gpgSign is on",
+            |yard| drop(yard.git(&["config", "commit.gpgSign", "false"])),
+        ),
+        (
+            "a hook that refuses the move",
+            |yard| {
+                let text = "[ \"$1\" = prepared ] || exit 0\ngrep -q refs/heads/main && { echo not today >&2; exit 1; }\nexit 0";
+                hook(yard, "reference-transaction", text);
+            },
+            "not today",
+            |yard| fs::remove_file(yard.0.path().join(".git/hooks/reference-transaction")).unwrap(),
+        ),
+        (
+            "a filter that is missing",
+            |yard| {
+                yard.git(&["config", "filter.store.clean", "no-such-filter"]);
+                yard.git(&["config", "filter.store.required", "true"]);
+                yard.write(".git/info/attributes", "a filter=store\n");
+            },
+            "git add failed",
+            |yard| fs::remove_file(yard.0.path().join(".git/info/attributes")).unwrap(),
+        ),
+    ];
+    for (name, make, reason, repair) in cases {
+        let yard = Yard::new();
+        yard.check("true");
+        fs::create_dir_all(yard.0.path().join(".git/info")).unwrap();
+        let id = yard.task("Work", "echo 1 > a", &[]);
+        make(&yard);
+        // A runner would wait for it to pass.
+        let mut runner = yard.0.command(&["run"]);
+        let nothing = std::process::Stdio::null;
+        // The settings of whoever runs the tests may say who commits.
+        runner.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null").stdout(nothing()).stderr(nothing());
+        let runner = crate::world::Running(runner.spawn().unwrap());
+        let waits = || yard.show(&id)["landing"]["state"] == "waiting";
+        crate::world::until("it waits", waits);
+        drop(runner);
+        let why = yard.0.ok(&["why", &id]);
+        assert!(why.contains(reason), "{name}: {why}");
+        assert_eq!(yard.status(&id), "landing", "{name}");
+        repair(&yard);
+        assert_eq!(yard.land(&[&id])["state"], "landed", "{name}");
+        assert_eq!(yard.file("a"), "1\n", "{name}");
+    }
+}
+
+#[test]
+fn a_worktree_that_was_deleted_by_hand_lands_what_was_committed() {
+    let yard = Yard::new();
+    yard.check("true");
+    yard.0.ok(&["landing", "pause", "main"]);
+    let id = yard.task("Work", "echo 1 > a; git add a; git commit -qm a", &[]);
+    assert!(!yard.work());
+    fs::remove_dir_all(yard.show(&id)["workspacePath"].as_str().unwrap()).unwrap();
+    yard.0.ok(&["landing", "resume", "main"]);
+    assert!(yard.work());
+    assert_eq!(yard.file("a"), "1\n");
+}
+
+#[test]
+fn a_rename_that_conflicts_goes_back_with_all_its_names() {
+    let yard = Yard::new();
+    yard.check("true");
+    yard.0.ok(&["landing", "pause", "main"]);
+    let script = "if [ $BANKSMAN_ATTEMPT = 0 ]; then git mv base mine; git commit -qm mv; \
+                  else git status --porcelain; git rm -q --cached base; git rm -qf theirs; git add mine; fi";
+    let id = yard.task("Work", script, &[]);
+    assert!(!yard.work());
+    yard.git(&["mv", "base", "theirs"]);
+    yard.git(&["commit", "-qm", "theirs"]);
+    yard.0.ok(&["landing", "resume", "main"]);
+    assert!(yard.work(), "{}", yard.0.ok(&["tasks", "logs", &id]));
+    assert!(yard.0.ok(&["tasks", "logs", &id]).contains("conflicts: base, mine, theirs"));
+    assert!(names(&yard).contains(&"mine".into()) && !names(&yard).contains(&"theirs".into()));
+}
+
+#[test]
+fn a_branch_that_is_checked_out_elsewhere_is_not_taken() {
+    let yard = Yard::new();
+    let elsewhere = yard.0.path().join("state/elsewhere");
+    yard.git(&["worktree", "add", "-q", elsewhere.to_str().unwrap(), "-b", "topic"]);
+    let id = yard.task("Work", "echo 1 > a", &["--branch", "topic"]);
+    assert!(!yard.work());
+    let log = yard.0.ok(&["tasks", "logs", &id]);
+    assert!(log.contains("the branch topic is checked out at"), "{log}");
+}

@@ -1,0 +1,190 @@
+//! Tasks in worktrees that land while runners, keepers and their own scripts are killed, and a person commits to the target: whatever
+//! anybody has made is reachable in the end, every commit that landed passes the check, and each task has landed once.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use banksman_adapters::tree::descendants;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::landing::Yard;
+use crate::merging_chaos::Random;
+use crate::world::{Running, World};
+
+/// How many tasks work at the same time.
+const WIDTH: &str = "8";
+
+/// What every task does: it writes files of its own and one that others write to as well, commits some of them, repairs what the check
+/// refused, and resolves conflicts. It writes down what it has made, so that it can be looked for.
+const SCRIPT: &str = r#"
+n=${BANKSMAN_TITLE#task }
+made() { echo "$1" >> "$BANKSMAN_PROJECT/.banksman/made"; }
+if grep -qs '^<<<<<<<' shared; then grep -vE '^(<<<<<<<|=======|>>>>>>>)' shared > s; mv s shared; fi
+word=ok
+if [ $((n % 5)) = 3 ] && [ ! -e "w/$n" ]; then word=bad; fi
+mkdir -p w
+echo "$word $BANKSMAN_RUN" > "w/$n"; made "$(git hash-object "w/$n")"
+if [ $((n % 2)) = 0 ]; then git add -A; git commit -qm "part of $n"; made "$(git rev-parse HEAD)"; fi
+if [ $((n % 3)) = 0 ]; then echo "$n $BANKSMAN_RUN" >> shared; made "$(git hash-object shared)"; fi
+if [ $((n % 4)) = 0 ]; then git add -A; git commit -qm "more of $n"; made "$(git rev-parse HEAD)"; fi
+exit 0
+"#;
+
+/// A runner that is started again whenever it was killed.
+struct Runner<'a> {
+    yard: &'a Yard,
+    running: Option<Running>,
+}
+
+impl Runner<'_> {
+    /// Whether there was nothing left to do.
+    fn is_over(&mut self) -> bool {
+        match self.running.as_mut().map(|running| running.0.try_wait().unwrap()) {
+            None => {
+                let command = self.yard.0.command(&["run", "--until-idle"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+                self.running = Some(Running(command.unwrap()));
+                false
+            }
+            Some(None) => false,
+            Some(Some(_)) => {
+                self.running = None;
+                true
+            }
+        }
+    }
+
+    fn pid(&self) -> Option<i32> {
+        self.running.as_ref().map(|running| i32::try_from(running.0.id()).unwrap())
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            // The processes that its landings have started may die with it, or live on.
+            running.0.kill().unwrap();
+            running.0.wait().unwrap();
+        }
+    }
+}
+
+/// The keepers and the scripts of the project's runs.
+fn sessions(yard: &Yard) -> Vec<i32> {
+    let said = yard.0.run(&["sessions", "list", "--json"]);
+    let Ok(list) = serde_json::from_str::<serde_json::Value>(&said.stdout) else { return Vec::new() };
+    let sessions = list["data"]["sessions"].as_array().cloned().unwrap_or_default();
+    let pids = sessions.iter().flat_map(|session| [&session["keeperPid"], &session["childPid"]].map(serde_json::Value::as_i64));
+    pids.flatten().filter_map(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 1).collect()
+}
+
+fn kill(pid: i32) {
+    // It may have ended by itself.
+    Pid::from_raw(pid).and_then(|pid| kill_process(pid, Signal::KILL).ok());
+}
+
+/// Commits something to the target, as a person in its checkout does.
+fn commit_as_person(yard: &Yard, number: usize) -> Option<String> {
+    fs::create_dir_all(yard.0.path().join("p")).unwrap();
+    yard.write(&format!("p/{number}"), "mine\n");
+    let git = |args: &[&str]| Command::new("git").args(args).current_dir(yard.0.path()).output().unwrap();
+    let path = format!("p/{number}");
+    let is_done = git(&["add", "--", &path]).status.success() && git(&["commit", "-qm", &path, "--", &path]).status.success();
+    is_done.then(|| yard.git(&["log", "-1", "--format=%H", "--", &path]))
+}
+
+/// Answers what waits for a person: try it again as it is.
+fn answer_all(yard: &Yard) {
+    let open = yard.0.data(&["decisions", "list"]);
+    for decision in open["decisions"].as_array().unwrap() {
+        let options = decision["options"].as_array().cloned().unwrap_or_default();
+        let again = options.iter().position(|option| option["text"].as_str().is_some_and(|text| text.contains("again")));
+        let option = (again.unwrap_or(0) + 1).to_string();
+        yard.0.run(&["decisions", "resolve", decision["id"].as_str().unwrap(), &option]);
+    }
+}
+
+pub(crate) fn chaos(tasks: usize, kills: usize, seed: u64) {
+    let yard = Yard(World::on_sqlite());
+    crate::merging::repository(&yard.0);
+    yard.0.ok(&["config", "set", "limits.max_concurrent_runs", WIDTH]);
+    yard.0.ok(&["config", "set", "task.max_recovery_attempts", "1000"]);
+    yard.0.ok(&["config", "set", "landing.retries", "1000"]);
+    // The settings of the project are files of its checkout.
+    yard.git(&["add", "-A"]);
+    yard.git(&["commit", "-qm", "settings"]);
+    yard.check("! grep -rLs ^ok w | grep .");
+    for n in 1..=tasks {
+        yard.task(&format!("task {n}"), SCRIPT, &[]);
+    }
+    let mut random = Random(seed);
+    let mut runner = Runner { yard: &yard, running: None };
+    let (mut person, mut killed) = (Vec::new(), 0);
+    // Those that write to one file conflict with each other, so their rounds grow with the square of their number.
+    let until = Instant::now() + Duration::from_secs(60 + 12 * tasks as u64);
+    loop {
+        assert!(Instant::now() < until, "seed {seed}: {}", yard.0.ok(&["status"]));
+        if runner.is_over() {
+            if yard.0.data(&["status"])["byStatus"]["completed"] == tasks {
+                break;
+            }
+            answer_all(&yard);
+            for task in yard.0.data(&["tasks", "list", "--status", "review,failed"])["tasks"].as_array().unwrap() {
+                yard.0.run(&["tasks", "retry", task["id"].as_str().unwrap()]);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(random.below(150)));
+        match random.below(6) {
+            0 | 1 if killed < kills => {
+                // A process of a landing, or of git, in the middle of something; then the runner itself.
+                let below = runner.pid().map(descendants).unwrap_or_default();
+                if !below.is_empty() && random.below(2) == 0 {
+                    kill(below[usize::try_from(random.below(below.len() as u64)).unwrap()]);
+                }
+                runner.kill();
+                killed += 1;
+            }
+            2 | 3 if killed < kills => {
+                let all = sessions(&yard);
+                if !all.is_empty() {
+                    kill(all[usize::try_from(random.below(all.len() as u64)).unwrap()]);
+                    killed += 1;
+                }
+            }
+            4 if person.len() < tasks => person.extend(commit_as_person(&yard, person.len())),
+            _ => {}
+        }
+    }
+    check(&yard, tasks, &person, seed);
+}
+
+fn check(yard: &Yard, tasks: usize, person: &[String], seed: u64) {
+    let landed = yard.git(&["log", "--format=%H %(trailers:key=Banksman-Task,valueonly,separator=%x20)", "main"]);
+    let landed: Vec<(&str, &str)> =
+        landed.lines().filter_map(|line| line.split_once(' ')).filter(|(_, id)| !id.is_empty()).collect();
+    let distinct: BTreeSet<&str> = landed.iter().map(|(_, id)| *id).collect();
+    assert_eq!((landed.len(), distinct.len()), (tasks, tasks), "seed {seed}: each has landed once");
+    for (commit, _) in &landed {
+        let bad = Command::new("git").args(["grep", "-L", "^ok", commit, "--", "w"]).current_dir(yard.0.path()).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&bad.stdout), "", "seed {seed}: {commit} does not pass the check");
+    }
+    for n in 1..=tasks {
+        assert!(yard.file(&format!("w/{n}")).starts_with("ok"), "seed {seed}");
+    }
+    for (number, commit) in person.iter().enumerate() {
+        yard.git(&["merge-base", "--is-ancestor", commit, "main"]);
+        assert_eq!(yard.file(&format!("p/{number}")), "mine\n", "seed {seed}");
+    }
+    let reachable = yard.git(&["rev-list", "--objects", "--all"]);
+    let reachable: BTreeSet<&str> = reachable.lines().filter_map(|line| line.split(' ').next()).collect();
+    let made = fs::read_to_string(yard.0.path().join(".banksman/made")).unwrap();
+    let lost: Vec<&str> = made.lines().filter(|id| !id.is_empty() && !reachable.contains(id)).collect();
+    assert!(lost.is_empty(), "seed {seed}: {} of {} are lost: {lost:?}", lost.len(), made.lines().count());
+    assert_eq!(yard.git(&["status", "--porcelain", "--untracked-files=no"]), "", "seed {seed}");
+    assert_eq!(yard.git(&["fsck", "--connectivity-only", "--no-dangling"]), "", "seed {seed}");
+    yard.0.check();
+}
+
+#[test]
+fn nothing_is_lost_when_tasks_land_and_everything_is_killed() {
+    chaos(10, 12, 5);
+}

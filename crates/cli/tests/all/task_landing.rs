@@ -1,0 +1,254 @@
+//! Tasks in worktrees land through the merge queue, with real git and real runners.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::landing::Yard;
+use crate::world::BANKSMAN;
+
+impl Yard {
+    /// Adds a task in a worktree that lands, and returns its id.
+    pub(crate) fn task(&self, title: &str, run: &str, more: &[&str]) -> String {
+        let args = [&["tasks", "add", title, "--worktree", "--run", run], more].concat();
+        self.0.data(&args)["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Works until nothing is left to do. Says whether everything is completed.
+    pub(crate) fn work(&self) -> bool {
+        let said = self.0.run(&["run", "--until-idle"]);
+        assert!([0, 7].contains(&said.code), "{said:?}");
+        said.code == 0
+    }
+
+    pub(crate) fn show(&self, task: &str) -> Value {
+        self.0.data(&["tasks", "show", task])
+    }
+
+    pub(crate) fn status(&self, task: &str) -> String {
+        self.show(task)["status"].as_str().unwrap().to_owned()
+    }
+
+    fn why(&self, task: &str) -> String {
+        self.0.ok(&["why", task])
+    }
+}
+
+const COMMIT: &str = "git add -A && git commit -q -m work";
+
+#[test]
+fn a_task_is_completed_when_its_work_has_landed() {
+    let yard = Yard::new();
+    yard.check("test -e login");
+    let id = yard.task("Add login", &format!("echo x > login; {COMMIT}"), &[]);
+    let after = yard.task("Use login", "cat login > used; git add -A; git commit -qm used", &["--depends-on", &id]);
+    assert!(yard.work());
+    assert_eq!(yard.log(2), ["Use login", "Add login"], "a dependent begins with what it depends on");
+    assert_eq!((yard.file("used").as_str(), yard.is_clean()), ("x\n", true));
+    let text = yard.git(&["log", "-1", "--format=%B%an", "main~1"]);
+    assert_eq!(text, format!("Add login\n\n* work\n\nBanksman-Task: {id}\nt"), "{text}");
+    let page = yard.show(&id);
+    assert_eq!((page["status"].as_str(), page["landing"]["state"].as_str()), (Some("completed"), Some("landed")), "{page}");
+    // The worktree and the branch are gone, and what they had is saved.
+    assert_eq!(yard.0.data(&["workspaces", "list"])["workspaces"], serde_json::json!([]));
+    assert_eq!(yard.git(&["branch", "--list", "banksman/*"]), "");
+    assert!(yard.0.ok(&["recover", "list", &after]).contains("before it was removed"));
+    yard.0.check();
+}
+
+#[test]
+fn what_is_not_committed_is_committed_or_comes_back_or_is_for_a_person() {
+    let yard = Yard::new();
+    yard.check("true");
+    yard.task("Leave files", "echo new > left; echo more >> base; mkdir inner; git init -q inner", &[]);
+    assert!(yard.work());
+    assert_eq!(yard.git(&["show", "--stat=80", "--format=%s", "main"]).lines().next(), Some("Leave files"));
+    assert_eq!(yard.file("left"), "new\n");
+    assert!(!yard.git(&["ls-tree", "-r", "--name-only", "main"]).contains("inner"), "a repository inside is not committed");
+    yard.0.ok(&["config", "set", "landing.leftovers", "return"]);
+    let script =
+        "cat $BANKSMAN_LAST_RESULT; if [ $BANKSMAN_ATTEMPT = 0 ]; then echo 1 > b; else git add -A; git commit -qm b; fi";
+    let id = yard.task("Come back", script, &[]);
+    assert!(yard.work());
+    let log = yard.0.ok(&["tasks", "logs", &id]);
+    assert!(log.contains("\"verdict\": \"unfinished\"") && log.contains("not everything was committed: b"), "{log}");
+    yard.0.ok(&["config", "set", "landing.leftovers", "ask"]);
+    let id = yard.task("Ask", "echo 1 > c", &[]);
+    assert!(!yard.work());
+    assert_eq!(yard.status(&id), "review");
+    assert!(yard.why(&id).contains("not everything was committed: c"), "{}", yard.why(&id));
+    yard.0.ok(&["config", "set", "landing.leftovers", "commit"]);
+    assert_eq!(yard.land(&[&id])["state"], "landed");
+    assert_eq!((yard.status(&id).as_str(), yard.file("c").as_str()), ("completed", "1\n"));
+    yard.0.check();
+}
+
+#[test]
+fn no_change_gets_one_more_attempt_and_then_a_person_looks() {
+    let yard = Yard::new();
+    yard.check("true");
+    let id = yard.task("Do nothing", "cat $BANKSMAN_LAST_RESULT 2> /dev/null; true", &[]);
+    assert!(!yard.work());
+    assert_eq!(yard.status(&id), "review");
+    assert_eq!(yard.show(&id)["runs"].as_array().unwrap().len(), 2);
+    assert!(yard.0.ok(&["tasks", "logs", &id]).contains("\"verdict\": \"no_change\""));
+    let refused = yard.0.run(&["tasks", "done", &id]);
+    assert!(refused.code == 2 && refused.stderr.contains("--no-change"), "{refused:?}");
+    yard.0.ok(&["tasks", "done", &id, "--no-change"]);
+    assert_eq!(yard.status(&id), "completed");
+    let said = yard.task("Nothing to do", &format!("{BANKSMAN} tasks done --no-change"), &[]);
+    assert!(yard.work());
+    assert_eq!((yard.status(&said).as_str(), yard.show(&said)["landing"].clone()), ("completed", Value::Null));
+}
+
+#[test]
+fn a_conflict_goes_back_to_its_author_with_the_conflict_in_the_worktree() {
+    let yard = Yard::new();
+    yard.check("true");
+    // The second attempt finds the conflict, and resolves it without a commit.
+    let script = "if [ $BANKSMAN_ATTEMPT = 0 ]; then echo mine > a; git add -A; git commit -qm mine; \
+                  touch $BANKSMAN_PROJECT/.banksman/ready; while [ ! -e $BANKSMAN_PROJECT/.banksman/go ]; do sleep 0.01; done; \
+                  else git status --porcelain; cat $BANKSMAN_LAST_RESULT; echo both > a; fi";
+    let id = yard.task("Mine", script, &[]);
+    let mut runner = yard.0.start(&["run", "--until-idle"]);
+    crate::world::until("it has begun", || yard.0.path().join(".banksman/ready").exists());
+    yard.commit("a", "theirs\n");
+    fs::write(yard.0.path().join(".banksman/go"), "").unwrap();
+    assert!(runner.0.wait().unwrap().success());
+    let log = yard.0.ok(&["tasks", "logs", &id]);
+    assert!(log.contains("AA a") && log.contains("\"reason\": \"conflict\"") && log.contains("\"files\": [\n"), "{log}");
+    assert_eq!((yard.file("a").as_str(), yard.log(1)), ("both\n", vec!["Mine".to_owned()]));
+    yard.0.check();
+}
+
+#[test]
+fn what_fails_the_check_comes_back_at_the_commit_that_failed() {
+    let yard = Yard::new();
+    yard.check("echo checking; test ! -e bad");
+    let script = "git log --format=%s -1; cat $BANKSMAN_LAST_RESULT 2> /dev/null; \
+                  if [ $BANKSMAN_ATTEMPT = 0 ]; then touch bad good; else git rm -q bad; fi";
+    let id = yard.task("Repair", script, &[]);
+    assert!(yard.work());
+    let log = yard.0.ok(&["tasks", "logs", &id]);
+    assert!(log.contains("Repair\n") && log.contains("\"verdict\": \"check_failed\""), "{log}");
+    assert!(log.contains("checking") && log.contains("put the worktree onto"), "{log}");
+    assert_eq!(yard.git(&["ls-tree", "--name-only", "main", "bad", "good"]), "good");
+    // Somebody who never repairs it: a person decides.
+    let id = yard.task("Never", "touch bad$BANKSMAN_ATTEMPT bad", &[]);
+    assert!(!yard.work());
+    assert_eq!((yard.status(&id).as_str(), yard.show(&id)["runs"].as_array().unwrap().len()), ("landing", 3));
+    let why = yard.why(&id);
+    assert!(why.contains("banksman decisions resolve"), "{why}");
+    let decision = yard.0.data(&["why", &id])["decision"].as_str().unwrap().to_owned();
+    yard.0.ok(&["decisions", "resolve", &decision, "3"]);
+    assert_eq!(yard.status(&id), "review");
+    yard.0.check();
+}
+
+#[test]
+fn without_a_check_it_waits_for_a_person() {
+    let yard = Yard::new();
+    let id = yard.task("Unchecked", "echo 1 > a", &["--land"]);
+    assert!(!yard.work());
+    assert_eq!(yard.status(&id), "review");
+    assert!(yard.why(&id).contains("landing.check is not set"));
+    assert_eq!(yard.0.run(&["land", &id]).code, 3, "nothing lands unchecked by itself");
+    assert_eq!(yard.land(&[&id, "--unchecked"])["state"], "landed");
+    assert_eq!(yard.status(&id), "completed");
+    // Without --land it stays on its branch, as before.
+    let plain = yard.task("Plain", "echo 1 > b", &[]);
+    assert!(yard.work());
+    assert_eq!(yard.status(&plain), "completed");
+    assert_eq!(yard.land(&[&plain, "--unchecked"])["state"], "landed", "and a person may land it later");
+    assert_eq!(yard.file("b"), "1\n");
+}
+
+#[test]
+fn a_child_lands_into_its_parent_and_the_parent_lands_the_whole() {
+    let yard = Yard::new();
+    yard.check("test -e of_child && test -e of_parent");
+    let script = format!(
+        "{BANKSMAN} tasks add Child --child --worktree --run 'echo c > of_child'; {BANKSMAN} tasks wait Child; \
+         cat of_child; echo p > of_parent"
+    );
+    yard.task("Parent", &script, &[]);
+    assert!(yard.work());
+    assert_eq!(yard.log(1), ["Parent"]);
+    assert_eq!((yard.file("of_child").as_str(), yard.file("of_parent").as_str()), ("c\n", "p\n"));
+    assert_eq!(yard.git(&["branch", "--list", "banksman/*"]), "");
+    yard.0.check();
+}
+
+#[test]
+fn a_landing_task_holds_nothing_and_can_be_cancelled_or_taken_out() {
+    let yard = Yard::new();
+    yard.check("true");
+    yard.0.ok(&["landing", "pause", "main"]);
+    let one = yard.task("One", "echo 1 > a", &["--lock", "deploy"]);
+    let two = yard.task("Two", "echo 2 > b", &[]);
+    let after = yard.task("After", "true", &["--depends-on", &one]);
+    assert!(!yard.work());
+    assert_eq!((yard.status(&one), yard.status(&after)), ("landing".into(), "blocked".into()));
+    assert!(yard.why(&one).contains("paused"), "{}", yard.why(&one));
+    assert!(yard.why(&after).contains("landed"), "{}", yard.why(&after));
+    assert!(yard.0.ok(&["status"]).contains("2 landing"), "{}", yard.0.ok(&["status"]));
+    assert_eq!(yard.0.run(&["locks", "acquire", "deploy", "--holder", "me", "--no-wait"]).code, 0);
+    let entry = yard.show(&two)["landing"]["id"].as_str().unwrap().to_owned();
+    yard.0.ok(&["landing", "remove", &entry]);
+    assert_eq!(yard.status(&two), "review");
+    yard.0.ok(&["tasks", "cancel", &one]);
+    assert_eq!(yard.status(&one), "cancelled");
+    assert_eq!(yard.0.data(&["landing", "list"])["queues"][0]["entries"], serde_json::json!([]));
+    yard.0.check();
+}
+
+#[test]
+fn a_copied_file_does_not_land() {
+    let yard = Yard::new();
+    yard.check("true");
+    yard.write(".gitignore", ".env\n");
+    yard.git(&["add", ".gitignore"]);
+    yard.git(&["commit", "-qm", "ignore"]);
+    yard.write(".env", "secret\n");
+    yard.0.ok(&["config", "set", "workspace.copy", ".env"]);
+    let script = "cat .env; if [ $BANKSMAN_ATTEMPT = 0 ]; then git add -f .env; else git rm -q --cached .env; fi; echo 1 > a";
+    let id = yard.task("Leak", script, &[]);
+    assert!(yard.work());
+    assert!(yard.0.ok(&["tasks", "logs", &id]).contains("secret"));
+    assert_eq!(yard.git(&["ls-tree", "-r", "--name-only", "main", ".env", "a"]), "a");
+    assert_eq!(yard.show(&id)["runs"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn the_worktree_of_the_checks_gets_copies_and_the_setup() {
+    let yard = Yard::new();
+    yard.write(".gitignore", ".env\nready\n");
+    yard.git(&["add", ".gitignore"]);
+    yard.git(&["commit", "-qm", "ignore"]);
+    yard.write(".env", "one\n");
+    yard.0.ok(&["config", "set", "--user", "workspace.copy", ".env"]);
+    yard.0.ok(&["config", "set", "--user", "workspace.setup", "if [ -e broken ]; then exit 3; fi; echo made >> ready"]);
+    yard.0.ok(&["config", "set", "--user", "workspace.setup_inputs", "input"]);
+    let seen = yard.0.path().join("seen");
+    yard.check(&format!("cat .env ready >> {}", seen.display()));
+    yard.task("First", "echo 1 > first", &[]);
+    assert!(yard.work());
+    yard.write(".env", "two\n");
+    yard.task("Second", "echo 1 > second", &[]);
+    assert!(yard.work());
+    yard.task("Third", "echo 1 > input", &[]);
+    assert!(yard.work());
+    assert_eq!(
+        yard.file("seen"),
+        "one\nmade\ntwo\nmade\ntwo\nmade\nmade\n",
+        "copies are refreshed, the setup runs for new inputs"
+    );
+
+    // A commit whose setup fails does not pass, and its author sees why.
+    let id = yard.task("Broken", "echo 1 > broken; echo 2 > input", &[]);
+    yard.0.ok(&["config", "set", "--user", "landing.retries", "0"]);
+    assert!(!yard.work());
+    assert_eq!(yard.git(&["ls-tree", "-r", "--name-only", "main", "broken"]), "");
+    let log = yard.last()["log"].as_str().map(|path| fs::read_to_string(path).unwrap());
+    assert!(log.as_ref().is_some_and(|log| log.contains("workspace.setup failed")), "{log:?} {}", yard.why(&id));
+}

@@ -1,0 +1,168 @@
+//! The screen that people leave open, in a real terminal.
+
+use std::process::Command;
+
+use insta::assert_snapshot;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::screen::Screen;
+use crate::screens::{WIDTHS, fixed, project};
+use crate::world::{World, until};
+
+const HEIGHT: u16 = 26;
+
+fn fits(screen: &str, width: u16) {
+    let is_wider = |line: &&str| unicode_width(line) > usize::from(width);
+    assert_eq!(screen.lines().find(is_wider), None, "{screen}");
+}
+
+/// As the terminal counts, which has drawn it.
+fn unicode_width(line: &str) -> usize {
+    let mut parser = vt100::Parser::new(1.try_into().unwrap(), 1_000.try_into().unwrap(), 0);
+    parser.process(line.as_bytes());
+    usize::from(parser.screen().cursor_position().1)
+}
+
+#[test]
+fn the_board_fits_every_terminal() {
+    let (world, runner) = project();
+    let mut text = String::new();
+    for width in WIDTHS {
+        let mut screen = Screen::start(&world, &["top"], HEIGHT, width);
+        let shown = screen.until_shows("JUST ENDED");
+        fits(&shown, width);
+        let shown = shown.replace(world.path().file_name().unwrap().to_str().unwrap(), "shop");
+        text.push_str(&format!("--- {width} columns\n{shown}\n"));
+        screen.press("q");
+        assert!(screen.end().0.success());
+    }
+    fixed(&world, || assert_snapshot!("top", text));
+    drop(runner);
+}
+
+#[test]
+fn keys_act_on_the_selected_line() {
+    let (world, runner) = project();
+    let mut screen = Screen::start(&world, &["top"], HEIGHT, 100);
+    screen.until_shows("▸ Login");
+    screen.press("w");
+    screen.until_shows("has been running for");
+    screen.press("\x1b");
+    screen.until_shows("JUST ENDED");
+    screen.press("?");
+    screen.until_shows("Keys of banksman top");
+    screen.press("\x1b");
+    screen.press("/translate\r");
+    screen.until("only the line with that text", |screen| screen.contains("▸ Translate") && !screen.contains("JUST ENDED"));
+    // A cancelled confirmation does nothing; a confirmed one cancels.
+    screen.press("c");
+    screen.until_shows("? y/n");
+    screen.press("n");
+    screen.until_shows("Enter log");
+    assert_eq!(world.data(&["tasks", "show", "Translate"])["status"], "in_progress");
+    screen.press("cy");
+    until("it is cancelled", || world.data(&["tasks", "show", "Translate"])["status"] == "cancelled");
+    screen.press("\x1b");
+    // What changes elsewhere is seen without a key.
+    world.ok(&["tasks", "done", "Review the pricing page with the people from sales"]);
+    screen.until_shows("✓ Review the pricing page");
+    // The size changes.
+    screen.resize(20, 60);
+    let shown = screen.until("a line of keys that is cut", |screen| {
+        screen.lines().any(|line| line.contains("Enter log") && line.ends_with('…'))
+    });
+    fits(&shown, 60);
+    screen.press("q");
+    let (status, left) = screen.end();
+    assert!(status.success() && left.is_empty(), "{left}");
+    drop(runner);
+}
+
+#[test]
+fn the_terminal_is_as_before_after_a_kill() {
+    let world = World::new();
+    world.ok(&["tasks", "add", "A", "--run", "true"]);
+    let mut command = world.command(&["-c", &format!("stty -a > before; {} top; stty -a > after", crate::world::BANKSMAN)]);
+    let mut shell = Command::new("sh");
+    shell.args(command.get_args()).current_dir(world.path());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    command = shell;
+    let screen = Screen::of(command, HEIGHT, 80);
+    screen.until_shows("0 of 1 done");
+    assert!(screen.with(|screen| screen.alternate_screen() && screen.hide_cursor()));
+    let pid = top_of(world.path());
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+    screen.until("the screen of before", |screen| !screen.contains("0 of 1 done"));
+    until("the shell has looked", || world.path().join("after").exists());
+    assert!(screen.with(|screen| !screen.alternate_screen() && !screen.hide_cursor()));
+    screen.end();
+    let settings = |name: &str| std::fs::read_to_string(world.path().join(name)).unwrap();
+    assert_eq!(settings("before"), settings("after"));
+}
+
+/// The process of `top` whose folder is this one.
+fn top_of(folder: &std::path::Path) -> i32 {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let is_top = |pid: &i32| {
+        let cwd = std::fs::read_link(format!("/proc/{pid}/cwd"));
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        cwd.is_ok_and(|cwd| cwd == folder.canonicalize().unwrap()) && words.get(1) == Some(&&b"top"[..])
+    };
+    processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(is_top).unwrap()
+}
+
+#[test]
+fn without_a_terminal_it_says_what_to_do_instead() {
+    let world = World::new();
+    let said = world.run(&["top"]);
+    assert!(said.code == 2 && said.stderr.contains("banksman status"), "{said:?}");
+}
+
+#[test]
+fn a_runner_comes_and_goes_with_the_screen() {
+    let world = World::new();
+    world.ok(&["tasks", "add", "A", "--run", "true"]);
+    let mut screen = Screen::start(&world, &["run", "--top"], HEIGHT, 80);
+    screen.until_shows("1 of 1 done");
+    screen.press("q");
+    let (status, left) = screen.end();
+    assert!(status.success() && left.contains("the runner has left"), "{left}");
+    assert_eq!(world.data(&["status"])["runners"].as_array().unwrap().len(), 0);
+}
+
+/// The pictures of the guide are made with `UPDATE_DOCS=1`, from screens like those that the tests compare.
+#[test]
+fn the_guide_has_its_pictures() {
+    let pictures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        let (world, runner) = project();
+        let mut command = world.command(&["top"]);
+        command.env_remove("NO_COLOR");
+        let mut screen = Screen::of(command, 20, 100);
+        screen.until_shows("JUST ENDED");
+        let name = world.path().file_name().unwrap().to_str().unwrap();
+        let drawn = screen.with(|screen| {
+            let mut renamed = vt100::Parser::new(screen.size().0, screen.size().1, 0);
+            renamed.process(screen.contents_formatted().replace(name, "shop").as_bytes());
+            crate::screen::picture(renamed.screen())
+        });
+        std::fs::create_dir_all(&pictures).unwrap();
+        std::fs::write(pictures.join("top.svg"), drawn).unwrap();
+        screen.press("q");
+        screen.end();
+        world.ok(&["timeline", "--svg", pictures.join("timeline.svg").to_str().unwrap()]);
+        let timeline = std::fs::read_to_string(pictures.join("timeline.svg")).unwrap();
+        std::fs::write(pictures.join("timeline.svg"), timeline.replace(name, "shop")).unwrap();
+        drop(runner);
+    }
+    for name in ["top.svg", "timeline.svg"] {
+        let picture = std::fs::read_to_string(pictures.join(name)).unwrap();
+        assert!(picture.starts_with("<svg") && picture.contains("Login") | picture.contains(">L<"), "{name}");
+    }
+}

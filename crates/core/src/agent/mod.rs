@@ -1,0 +1,173 @@
+//! How a run of an agent program ended, as far as its task depends on it. Which words of which program mean what is not known here.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Name;
+use crate::time::Wall;
+
+/// The longest prompt of a task, in bytes.
+pub const PROMPT_LIMIT: usize = 500_000;
+
+/// The work of a task that is done by an agent program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentWork {
+    /// The agents that may do it: the first one does.
+    pub agents: Vec<AgentChoice>,
+    /// What they are asked to do, beside the title.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub prompt: Box<str>,
+}
+
+/// An agent that may do the work of a task, with what its limits depend on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentChoice {
+    /// The name of its profile.
+    pub agent: Name,
+    /// The account that is limited, or logged out, as a whole.
+    pub account: Name,
+    /// The model, if the profile or the task names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Box<str>>,
+}
+
+/// What a run of an agent program came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentVerdict {
+    /// The program has said that it is done.
+    Ok,
+    /// The program has said that it has failed, such as by reaching its limit of turns.
+    Failed,
+    /// It was not permitted to do something.
+    Refused,
+    /// The account is limited.
+    Quota(Limit),
+    /// The account is not logged in.
+    Auth,
+    /// The provider has too much to do.
+    Overloaded,
+    /// The provider cannot be reached.
+    Network,
+    /// The conversation does not fit any more.
+    ContextFull,
+    /// The program ended well without a result.
+    NoResult,
+    /// The program did nothing and was ended.
+    Hung,
+    /// The program ended without a result, and not well.
+    Crashed,
+}
+
+/// A limit of an account that was reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// Which one, in the word of the provider, such as `five_hour`.
+    pub kind: Box<str>,
+    /// The model that alone is limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Box<str>>,
+    /// When it ends, if that was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resets: Option<Wall>,
+}
+
+/// Tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Usage {
+    pub input: u64,
+    pub output: u64,
+    #[serde(default)]
+    pub cache_read: u64,
+    #[serde(default)]
+    pub cache_write: u64,
+}
+
+/// How a run of an agent program ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentEnd {
+    /// The name of its profile.
+    pub agent: Name,
+    pub verdict: AgentVerdict,
+    /// What the program has said of it.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub text: Box<str>,
+    /// The session, by which the program resumes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Box<str>>,
+    /// What pays for it, in the program's word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_source: Option<Box<str>>,
+    pub turns: u32,
+    pub usage: Usage,
+    /// What it has cost, in millionths of a dollar, if the program tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_micros: Option<u64>,
+}
+
+impl AgentWork {
+    /// The agents, as they are given on a command line.
+    pub fn names(&self) -> String {
+        let names: Vec<&str> = self.agents.iter().map(|choice| choice.agent.as_str()).collect();
+        names.join(",")
+    }
+}
+
+impl Limit {
+    /// One of which nothing is known.
+    pub fn unnamed() -> Limit {
+        Limit { kind: "limit".into(), model: None, resets: None }
+    }
+}
+
+impl Usage {
+    #[must_use]
+    pub fn plus(self, other: Usage) -> Usage {
+        Usage {
+            input: self.input.saturating_add(other.input),
+            output: self.output.saturating_add(other.output),
+            cache_read: self.cache_read.saturating_add(other.cache_read),
+            cache_write: self.cache_write.saturating_add(other.cache_write),
+        }
+    }
+}
+
+impl AgentVerdict {
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            AgentVerdict::Ok => "ok",
+            AgentVerdict::Failed => "failed",
+            AgentVerdict::Refused => "refused",
+            AgentVerdict::Quota(_) => "quota",
+            AgentVerdict::Auth => "auth",
+            AgentVerdict::Overloaded => "overloaded",
+            AgentVerdict::Network => "network",
+            AgentVerdict::ContextFull => "context_full",
+            AgentVerdict::NoResult => "no_result",
+            AgentVerdict::Hung => "hung",
+            AgentVerdict::Crashed => "crashed",
+        }
+    }
+
+    /// Whether the next run resumes the session: it was interrupted from outside, and goes on where it was.
+    pub fn resumes(&self) -> bool {
+        match self {
+            AgentVerdict::Quota(_)
+            | AgentVerdict::Auth
+            | AgentVerdict::Overloaded
+            | AgentVerdict::Network
+            | AgentVerdict::Hung => true,
+            AgentVerdict::Ok
+            | AgentVerdict::Failed
+            | AgentVerdict::Refused
+            | AgentVerdict::ContextFull
+            | AgentVerdict::NoResult
+            | AgentVerdict::Crashed => false,
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Dispatch: which way a message takes to its target, and when the target's dispatch lock is released.
+//!
+//! ```text
+//!  Presence --decide--> Plan --claim the lock, read the facts again--> confirm --> Release --step--> the lock is free, once
+//! ```
+//!
+//! | the target | plan |
+//! |---|---|
+//! | is alive and takes input | over its control socket |
+//! | is dormant and may start | by starting it, with the message in its prompt |
+//! | is known, but neither | into its mailbox |
+//! | is unknown, over, or a person types | refused |
+//!
+//! Plans over the socket and by starting hold the lock `dispatch:<target>`; a mailbox needs none. [`release`] decides when it is free again.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::ids::{Epoch, HolderId, Name, RunId, TaskId};
+
+pub mod release;
+
+pub use release::{Release, ReleaseEvent, ReleasePolicy, SendOutcome};
+
+/// How often the facts may change under the lock before the message goes into the mailbox.
+pub const ROUNDS: u32 = 3;
+
+/// What is known about a target at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Presence {
+    /// There is no such task or run.
+    Unknown,
+    /// It has ended for good: nobody will read a message.
+    Over,
+    /// It has a run. `input` is what its keeper has answered in time; nothing if the keeper was silent or is of a version without input.
+    Live {
+        /// The run.
+        run: RunId,
+        /// What its session takes.
+        input: Option<SessionInput>,
+    },
+    /// It has no run.
+    Dormant {
+        /// Whether a message may start it.
+        may_start: bool,
+    },
+}
+
+/// What a live session takes, as its keeper says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionInput {
+    /// Nothing: its stdin is a file or empty.
+    Nothing,
+    /// What is written into a pipe.
+    Pipe,
+    /// What is typed into a terminal.
+    Terminal {
+        /// Whether a person has the right to type.
+        has_typist: bool,
+    },
+}
+
+/// When a message is to be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// As soon as the target can take it.
+    Steer,
+    /// At its next turn.
+    FollowUp,
+}
+
+/// How a message is to reach its target.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Plan {
+    /// Through the control socket of a live session.
+    ControlSocket {
+        /// Its run.
+        run: RunId,
+    },
+    /// By starting it.
+    Spawn,
+    /// It waits until the target reads it.
+    Mailbox,
+}
+
+/// Why a message is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Refused {
+    /// There is no such target, and none is guessed.
+    #[error("there is no such target")]
+    UnknownTarget,
+    /// The target has ended for good.
+    #[error("the target is over")]
+    Over,
+    /// A person types into its terminal.
+    #[error("a person types into its terminal")]
+    Typing,
+}
+
+/// Chooses the plan from the facts alone.
+pub fn decide(presence: &Presence, mode: Mode) -> Result<Plan, Refused> {
+    match (presence, mode) {
+        (Presence::Unknown, _) => Err(Refused::UnknownTarget),
+        (Presence::Over, _) => Err(Refused::Over),
+        (Presence::Live { input: Some(SessionInput::Terminal { has_typist: true }), .. }, Mode::Steer) => Err(Refused::Typing),
+        (Presence::Live { run, input: Some(SessionInput::Pipe | SessionInput::Terminal { .. }) }, Mode::Steer) => {
+            Ok(Plan::ControlSocket { run: run.clone() })
+        }
+        (Presence::Live { input: None | Some(SessionInput::Nothing), .. }, Mode::Steer)
+        | (Presence::Live { .. }, Mode::FollowUp)
+        | (Presence::Dormant { may_start: false }, _) => Ok(Plan::Mailbox),
+        (Presence::Dormant { may_start: true }, _) => Ok(Plan::Spawn),
+    }
+}
+
+/// What follows when the facts were read again under the lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Confirmation {
+    /// They give the same plan.
+    Proceed,
+    /// They give another one: release the lock and decide anew.
+    DecideAnew,
+    /// They have changed too often: release the lock and put the message into the mailbox.
+    GiveUp,
+}
+
+/// Compares a plan with that of the same facts, read under the lock in the `round`-th round, counted from 1.
+pub fn confirm(plan: &Plan, again: &Result<Plan, Refused>, round: u32) -> Confirmation {
+    match again {
+        Ok(again) if again == plan => Confirmation::Proceed,
+        _ if round >= ROUNDS => Confirmation::GiveUp,
+        _ => Confirmation::DecideAnew,
+    }
+}
+
+/// The claim of a dispatch lock, as it was granted to a dispatch. It is handed over and never looked up again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LockClaim {
+    /// The lock.
+    pub lock: Name,
+    /// The dispatch that holds it.
+    pub holder: HolderId,
+    /// The grant.
+    pub epoch: Epoch,
+}
+
+/// Why a plan and a lock do not belong together. Found before any effect.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PlanError {
+    /// The plan needs the lock of its target.
+    #[error("the dispatch to {target} has no lock")]
+    WithoutLock {
+        /// The target.
+        target: TaskId,
+    },
+    /// A mailbox needs no lock, so that nobody would release it.
+    #[error("the dispatch to the mailbox of {target} holds the lock {lock}")]
+    UnwantedLock {
+        /// The target.
+        target: TaskId,
+        /// The lock.
+        lock: Name,
+    },
+    /// The lock is that of another target.
+    #[error("the dispatch to {target} holds the lock {lock}")]
+    LockOfAnother {
+        /// The target.
+        target: TaskId,
+        /// The lock.
+        lock: Name,
+    },
+}
+
+/// When the lock of a plan is to be released; or why the two do not belong together.
+pub fn release_policy(plan: &Plan, target: &TaskId, claim: Option<&LockClaim>) -> Result<ReleasePolicy, PlanError> {
+    let policy = match plan {
+        Plan::Mailbox => ReleasePolicy::NoLock,
+        Plan::ControlSocket { .. } => ReleasePolicy::AfterSendFinal,
+        Plan::Spawn => ReleasePolicy::AfterSpawnObservation,
+    };
+    match (policy, claim) {
+        (ReleasePolicy::NoLock, None) => Ok(policy),
+        (ReleasePolicy::NoLock, Some(claim)) => Err(PlanError::UnwantedLock { target: target.clone(), lock: claim.lock.clone() }),
+        (_, None) => Err(PlanError::WithoutLock { target: target.clone() }),
+        (_, Some(claim)) if claim.lock != target.dispatch_lock() => {
+            Err(PlanError::LockOfAnother { target: target.clone(), lock: claim.lock.clone() })
+        }
+        (_, Some(_)) => Ok(policy),
+    }
+}
+
+#[cfg(test)]
+mod tests;

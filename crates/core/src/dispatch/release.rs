@@ -1,0 +1,146 @@
+//! When the lock of a dispatch is released: at most once, and only by what its policy waits for.
+//!
+//! ```text
+//!   no lock:                 nothing is ever released
+//!   after send-final:        Held -- the outcome of the send, whatever it is --> Released
+//!   after spawn observation: Held -- the start has failed, the session answers, or it has exited --> Released
+//! ```
+//!
+//! That a spawn was *started* proves nothing: a lock that is free before the session was observed lets the next dispatch start it a second
+//! time. A start that has failed has nothing to observe.
+//!
+//! Invariants: a release hands out the claim that was handed over, never one that was looked up; after it every event is a no-op.
+
+use serde::{Deserialize, Serialize};
+
+use super::LockClaim;
+use crate::step::Step;
+
+/// What the release of a lock waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReleasePolicy {
+    /// There is no lock.
+    NoLock,
+    /// For the outcome of the send.
+    AfterSendFinal,
+    /// For the first sign of what became of the session.
+    AfterSpawnObservation,
+}
+
+/// The lock of one dispatch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Release {
+    /// What it waits for.
+    policy: ReleasePolicy,
+    /// The claim while it is held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    claim: Option<LockClaim>,
+}
+
+/// What can happen while a message is on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReleaseEvent {
+    /// The send is over.
+    SendFinal(SendOutcome),
+    /// The session's process was started. Whether it lives is not known yet.
+    SpawnStarted {
+        /// Its process.
+        pid: i32,
+    },
+    /// It could not be started.
+    SpawnStartFailed {
+        /// Why.
+        error: Box<str>,
+    },
+    /// The session has answered.
+    SocketAlive,
+    /// The session's process has ended.
+    ChildExited {
+        /// Its exit code; none if a signal has ended it.
+        code: Option<i32>,
+    },
+    /// The message is in the mailbox.
+    MailboxEnqueued,
+}
+
+/// How a send ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SendOutcome {
+    /// The session has it.
+    Sent,
+    /// It was left in the mailbox instead.
+    FallbackSent,
+    /// The session has refused it.
+    Rejected,
+    /// It was not sent.
+    Failed,
+    /// The dispatcher died before it knew. Recorded by whoever has proven its death.
+    Unknown,
+}
+
+/// What follows from an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The lock is to be released, with this claim.
+    Release(LockClaim),
+    /// Nothing: the lock stays held, was released before, or there is none.
+    Nothing,
+}
+
+impl Release {
+    /// The lock of a dispatch whose [policy](super::release_policy) was checked against its claim.
+    pub fn new(policy: ReleasePolicy, claim: Option<LockClaim>) -> Release {
+        Release { policy, claim: claim.filter(|_| policy != ReleasePolicy::NoLock) }
+    }
+
+    /// What it waits for.
+    pub fn policy(&self) -> ReleasePolicy {
+        self.policy
+    }
+
+    /// The claim, until it is released.
+    pub fn claim(&self) -> Option<&LockClaim> {
+        self.claim.as_ref()
+    }
+
+    /// Takes in one event. Time and numbers have no part in it.
+    pub fn step(mut self, event: &ReleaseEvent) -> Step<Release, Outcome> {
+        let claim = if self.waits_for(event) { self.claim.take() } else { None };
+        Step { state: self, outcome: claim.map_or(Outcome::Nothing, Outcome::Release), effects: Vec::new() }
+    }
+
+    fn waits_for(&self, event: &ReleaseEvent) -> bool {
+        match (self.policy, event) {
+            (ReleasePolicy::NoLock, _) => false,
+            (ReleasePolicy::AfterSendFinal, ReleaseEvent::SendFinal(_)) => true,
+            (
+                ReleasePolicy::AfterSendFinal,
+                ReleaseEvent::SpawnStarted { .. }
+                | ReleaseEvent::SpawnStartFailed { .. }
+                | ReleaseEvent::SocketAlive
+                | ReleaseEvent::ChildExited { .. }
+                | ReleaseEvent::MailboxEnqueued,
+            ) => false,
+            (
+                ReleasePolicy::AfterSpawnObservation,
+                ReleaseEvent::SpawnStartFailed { .. } | ReleaseEvent::SocketAlive | ReleaseEvent::ChildExited { .. },
+            ) => true,
+            (
+                ReleasePolicy::AfterSpawnObservation,
+                ReleaseEvent::SendFinal(_) | ReleaseEvent::SpawnStarted { .. } | ReleaseEvent::MailboxEnqueued,
+            ) => false,
+        }
+    }
+
+    /// Panics if an invariant is broken.
+    pub fn check(&self) {
+        assert!(self.policy != ReleasePolicy::NoLock || self.claim.is_none(), "a dispatch without a lock holds {:?}", self.claim);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! What can happen to a merge queue and its entries, as the event log keeps it.
+
+use serde::{Deserialize, Serialize};
+
+use super::entry::{CommitId, EntrySpec, Obstacle, Return, Terms};
+use crate::ids::{DecisionId, Name};
+
+/// What can happen to an entry. The variants are the second words of the events.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum EntryFact {
+    /// It came. The event's number is its id.
+    Added {
+        /// The branch that it is to land on.
+        target: Name,
+        /// What is to land.
+        spec: Box<EntrySpec>,
+    },
+    /// What a task has left in its worktree was collected.
+    Collected {
+        /// The commit that has all of it.
+        source: CommitId,
+        /// The branch that it is on, for people.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        branch: Option<Box<str>>,
+        /// How often it may come back.
+        #[serde(flatten)]
+        terms: Terms,
+    },
+    /// Its commit was made.
+    Built {
+        /// On this tip of the target.
+        tip: CommitId,
+        /// The commit.
+        commit: CommitId,
+    },
+    /// The check has failed.
+    CheckFailed {
+        /// On this commit.
+        commit: CommitId,
+        /// Where its output is.
+        log: Box<str>,
+    },
+    /// The check has passed.
+    CheckPassed {
+        /// On this commit.
+        commit: CommitId,
+        /// Whether it failed on the same commit before.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        flaky: bool,
+    },
+    /// It waits for its turn again.
+    Requeued {
+        /// How often it was built in vain because the target had moved.
+        rebuilds: u32,
+        /// How often something outside of the queue was in its way.
+        tries: u32,
+        /// Whether the worktree of its task is to be looked at again.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        collect: bool,
+    },
+    /// Something outside of the queue is in the way.
+    Waiting {
+        /// What.
+        obstacle: Obstacle,
+        /// How often it was found in the way.
+        tries: u32,
+    },
+    /// A person was asked.
+    Asked {
+        /// The question.
+        decision: DecisionId,
+        /// Why.
+        because: Return,
+    },
+    /// The target has moved to its commit.
+    Landed {
+        /// From this tip.
+        from: CommitId,
+        /// To this commit.
+        commit: CommitId,
+        /// Whether the check has passed on it.
+        checked: bool,
+        /// Whether the check failed before it passed.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        flaky: bool,
+    },
+    /// The target had all of it already.
+    NoChange {
+        /// The tip.
+        tip: CommitId,
+    },
+    /// It went back to its author.
+    Returned(Return),
+    /// It cannot land without a person who looks at it.
+    Shelved {
+        /// Why.
+        reason: Box<str>,
+    },
+    /// A person has removed it.
+    Removed {
+        /// Who.
+        by: Box<str>,
+    },
+}
+
+/// What can happen to the queue of a target.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum TargetFact {
+    /// Nothing lands any more.
+    Paused {
+        /// Who said so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Box<str>>,
+        /// The tip that fails the check, with the question to a person.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        red: Option<RedTip>,
+    },
+    /// Entries land again.
+    Resumed {
+        /// Who said so.
+        by: Box<str>,
+    },
+    /// The check has passed on a commit that is the target's tip.
+    Green {
+        /// The commit.
+        commit: CommitId,
+    },
+}
+
+/// A tip that fails the check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RedTip {
+    /// The commit.
+    pub tip: CommitId,
+    /// Where the output of the check is.
+    pub log: Box<str>,
+    /// The question to a person.
+    pub decision: DecisionId,
+}
+
+impl EntryFact {
+    /// The kind as it stands in the log.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            EntryFact::Added { .. } => "landing:added",
+            EntryFact::Collected { .. } => "landing:collected",
+            EntryFact::Built { .. } => "landing:built",
+            EntryFact::CheckFailed { .. } => "landing:check_failed",
+            EntryFact::CheckPassed { .. } => "landing:check_passed",
+            EntryFact::Requeued { .. } => "landing:requeued",
+            EntryFact::Waiting { .. } => "landing:waiting",
+            EntryFact::Asked { .. } => "landing:asked",
+            EntryFact::Landed { .. } => "landing:landed",
+            EntryFact::NoChange { .. } => "landing:no_change",
+            EntryFact::Returned(_) => "landing:returned",
+            EntryFact::Shelved { .. } => "landing:shelved",
+            EntryFact::Removed { .. } => "landing:removed",
+        }
+    }
+}
+
+impl TargetFact {
+    /// The kind as it stands in the log.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            TargetFact::Paused { .. } => "landing_target:paused",
+            TargetFact::Resumed { .. } => "landing_target:resumed",
+            TargetFact::Green { .. } => "landing_target:green",
+        }
+    }
+}

@@ -1,0 +1,653 @@
+//! The merge queue of a branch: commits that land on it one after the other, each tested as it lands.
+//!
+//! ```text
+//!            built                 check passed              moved
+//!   Queued --------> Candidate ------------------> Passed ----------> Over(Landed)
+//!   (of a task: first collected, from its worktree)
+//!     ^ ^               | fails twice                | the target moved: built again
+//!     | |               v                            |
+//!     | '----------- Suspect -- the bare tip fails too: the queue is paused, nobody is charged
+//!     |                 '------ the bare tip passes: Over(Returned), or Asking
+//!     |
+//!   Waiting: a checkout, or git itself, is in the way. Later entries pass.
+//! ```
+//!
+//! A conflict leaves the queue at once (Returned), so clean entries never wait behind it. One worker at a time acts for a queue: it
+//! holds the lock `landing:TARGET`, and its epoch is compared in the transaction of every report.
+//!
+//! Invariants: at most one entry of a machine has a commit that may land next; an entry lands once, with exactly the commit that was
+//! checked, from exactly the tip that it was made on; a paused queue moves nothing. A row is what replaying its events gives.
+
+mod entry;
+mod fact;
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::decision::Question;
+use crate::event::Event;
+use crate::ids::{DecisionId, LandingId, Name, Seq};
+use crate::step::{EffectBuffer, Notice, NoticeKind, Now, OutboxCommand, Step};
+use crate::time::{Lease, Span, Wall};
+
+pub use entry::{CommitId, CommitIdError, End, Entry, EntrySpec, Obstacle, Return, State, Terms};
+pub use fact::{EntryFact, RedTip, TargetFact};
+
+/// How many entries of branches a queue has at most. Those of tasks are as many as there are tasks: what is done is not refused.
+pub const QUEUE_LIMIT: usize = 1_000;
+
+/// How often an entry is built again because others have moved the target.
+pub const REBUILD_LIMIT: u32 = 5;
+
+/// How often a failure of git is tried again before a person is asked.
+pub const FAILURE_LIMIT: u32 = 5;
+
+/// How long an entry waits before what is in its way is looked at again; it doubles each time, up to the second.
+const FIRST_WAIT: Span = Span::from_secs(5);
+const LONGEST_WAIT: Span = Span::from_secs(300);
+
+/// The merge queue of a branch, with the entries that are not over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LandingQueue {
+    /// The branch and how its queue stands.
+    pub target: Target,
+    /// The entries that are not over.
+    pub entries: BTreeMap<LandingId, Entry>,
+}
+
+/// What is known of the branch that entries land on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Target {
+    /// The branch.
+    pub name: Name,
+    /// Why nothing lands, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Pause>,
+    /// The last commit on which the check has passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub green: Option<CommitId>,
+}
+
+/// Why nothing lands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Pause {
+    /// Since when.
+    pub at: Wall,
+    /// Who said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Box<str>>,
+    /// The tip that fails the check.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub red: Option<RedTip>,
+}
+
+/// What can happen to a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// A commit is to land.
+    Add(Box<EntrySpec>),
+    /// The worker has done something for an entry.
+    Report(LandingId, Report),
+    /// Nothing lands until it is resumed.
+    Pause {
+        /// Who says so.
+        by: Box<str>,
+    },
+    /// Entries land again.
+    Resume {
+        /// Who says so.
+        by: Box<str>,
+    },
+    /// An entry leaves the queue.
+    Remove {
+        /// Which one.
+        entry: LandingId,
+        /// Who says so.
+        by: Box<str>,
+    },
+    /// An entry that waits is tried now.
+    TryNow(LandingId),
+    /// A person has answered the question about an entry.
+    Answer {
+        /// Which entry.
+        entry: LandingId,
+        /// Whether it is tried again as it is; otherwise it goes back to its author.
+        again: bool,
+    },
+}
+
+/// What a worker has done for an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// The worktree of the task was looked at.
+    Collected {
+        /// What is in it.
+        found: Found,
+        /// How often it may come back.
+        terms: Terms,
+    },
+    /// The commit was made on this tip.
+    Built {
+        /// The tip.
+        tip: CommitId,
+        /// The commit.
+        commit: CommitId,
+    },
+    /// The tip has all of it already.
+    NoChange {
+        /// The tip.
+        tip: CommitId,
+    },
+    /// The two have changed the same lines.
+    Conflict {
+        /// The tip.
+        tip: CommitId,
+        /// The files.
+        files: Vec<Box<str>>,
+    },
+    /// The check has ended on this commit.
+    Checked {
+        /// The commit.
+        commit: CommitId,
+        /// Whether it has passed.
+        passed: bool,
+        /// Where its output is.
+        log: Box<str>,
+    },
+    /// The check has ended on the bare tip.
+    TipChecked {
+        /// The tip.
+        tip: CommitId,
+        /// Whether it has passed.
+        passed: bool,
+        /// Where its output is.
+        log: Box<str>,
+    },
+    /// The target is, or was, at the commit.
+    Moved {
+        /// The commit.
+        commit: CommitId,
+    },
+    /// The target is not at the tip any more that the commit was made on.
+    TipMoved,
+    /// Something is in the way.
+    Obstructed(Obstacle),
+}
+
+/// What a task has left in its worktree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// This commit has all of it.
+    Commit {
+        /// The commit.
+        source: CommitId,
+        /// The branch that it is on.
+        branch: Option<Box<str>>,
+    },
+    /// Nothing that the target has not.
+    Nothing,
+    /// Something that cannot be committed as it is. The author repairs it.
+    Unfinished {
+        /// What.
+        reason: Box<str>,
+    },
+    /// Something that only a person lets land.
+    ForReview {
+        /// Why.
+        reason: Box<str>,
+    },
+}
+
+/// What a queue can answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is in the queue.
+    Added(LandingId),
+    /// The same commit is in the queue already.
+    Duplicate(LandingId),
+    /// The queue is full.
+    Full,
+    /// The entry stands so now.
+    Stands(Box<Entry>),
+    /// The entry is not where the report found it: somebody else has acted meanwhile.
+    Late,
+    /// There is no such entry in the queue.
+    Unknown,
+    /// Nothing lands any more.
+    Paused,
+    /// Entries land again.
+    Resumed,
+    /// It was so already.
+    Unchanged,
+}
+
+/// What a worker is to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Work {
+    /// Look at the worktree of an entry's task.
+    Collect(Box<Entry>),
+    /// Make the commit of an entry.
+    Build(Box<Entry>),
+    /// Check the commit of an entry.
+    Check {
+        /// The entry.
+        entry: Box<Entry>,
+        /// The commit.
+        commit: CommitId,
+    },
+    /// Check the bare tip, because the check fails on an entry's commit.
+    CheckTip {
+        /// The entry.
+        entry: Box<Entry>,
+        /// The tip.
+        tip: CommitId,
+    },
+    /// Move the target.
+    Move {
+        /// The entry.
+        entry: Box<Entry>,
+        /// From this tip.
+        tip: CommitId,
+        /// To this commit.
+        commit: CommitId,
+    },
+    /// Nothing until then.
+    Sleep(Lease),
+    /// Nothing.
+    Nothing,
+}
+
+impl LandingQueue {
+    /// A queue without entries.
+    pub fn new(target: Name) -> LandingQueue {
+        LandingQueue { target: Target::new(target), entries: BTreeMap::new() }
+    }
+
+    /// Decides one input.
+    pub fn step(mut self, input: Input, now: &Now) -> Step<LandingQueue, Outcome> {
+        let mut buffer = EffectBuffer::new(now);
+        let outcome = match input {
+            Input::Add(spec) => self.add(*spec, now, &mut buffer),
+            Input::Report(id, report) => match self.entries.get(&id).cloned() {
+                Some(entry) => self.report(entry, report, now, &mut buffer),
+                None => Outcome::Unknown,
+            },
+            Input::Pause { .. } if self.target.paused.is_some() => Outcome::Unchanged,
+            Input::Pause { by } => {
+                self.tell_target(TargetFact::Paused { by: Some(by), red: None }, now, &mut buffer);
+                Outcome::Paused
+            }
+            Input::Resume { .. } if self.target.paused.is_none() => Outcome::Unchanged,
+            Input::Resume { by } => {
+                self.tell_target(TargetFact::Resumed { by }, now, &mut buffer);
+                Outcome::Resumed
+            }
+            Input::Remove { entry, by } => match self.entries.get(&entry).cloned() {
+                // The target may have moved to it already: what comes of that is known in a moment.
+                Some(Entry { state: State::Passed { .. }, .. }) => Outcome::Late,
+                Some(entry) => self.tell(entry, EntryFact::Removed { by }, &mut buffer),
+                None => Outcome::Unknown,
+            },
+            Input::TryNow(id) => match self.entries.get_mut(&id) {
+                Some(entry) => {
+                    entry.again = None;
+                    Outcome::Unchanged
+                }
+                None => Outcome::Unknown,
+            },
+            Input::Answer { entry, again } => match self.entries.get(&entry).cloned() {
+                Some(entry) => match (entry.state.clone(), again) {
+                    (State::Asking { .. }, true) => {
+                        // The person may have repaired it in the worktree.
+                        let collect = entry.spec.task.is_some();
+                        self.tell(entry, EntryFact::Requeued { rebuilds: 0, tries: 0, collect }, &mut buffer)
+                    }
+                    (State::Asking { because, .. }, false) => self.tell(entry, EntryFact::Returned(because), &mut buffer),
+                    (
+                        State::Queued
+                        | State::Candidate { .. }
+                        | State::Suspect { .. }
+                        | State::Passed { .. }
+                        | State::Waiting { .. }
+                        | State::Over(_),
+                        _,
+                    ) => Outcome::Late,
+                },
+                None => Outcome::Unknown,
+            },
+        };
+        Step { state: self, outcome, effects: buffer.effects }
+    }
+
+    /// What a worker on this machine is to do now. Where there is only one machine, it has no name.
+    pub fn next(&self, host: &str, now: Lease) -> Work {
+        let own = || self.entries.values().filter(|entry| entry.is_for(host));
+        if self.target.paused.is_some() {
+            return Work::Nothing;
+        }
+        let is_due = |entry: &&Entry| match entry.state {
+            State::Queued => true,
+            State::Waiting { .. } => entry.again.is_none_or(|again| again <= now),
+            _ => false,
+        };
+        // It takes a moment, and an author who has more to do need not wait for the checks of others.
+        let uncollected = own().filter(|entry| entry.is_uncollected()).filter(is_due).min_by_key(|entry| entry.place());
+        if let Some(entry) = uncollected {
+            return Work::Collect(Box::new(entry.clone()));
+        }
+        if let Some(entry) = own().find(|entry| entry.is_active()) {
+            return work(entry);
+        }
+        if let Some(entry) = own().filter(is_due).min_by_key(|entry| entry.place()) {
+            return Work::Build(Box::new(entry.clone()));
+        }
+        self.next_deadline(host).map_or(Work::Nothing, Work::Sleep)
+    }
+
+    /// The next moment at which time alone could change something.
+    pub fn next_deadline(&self, host: &str) -> Option<Lease> {
+        let waiting = self.entries.values().filter(|entry| entry.is_for(host) && self.target.paused.is_none());
+        waiting.filter(|entry| matches!(entry.state, State::Waiting { .. })).filter_map(|entry| entry.again).min()
+    }
+
+    /// How many entries come before this one.
+    pub fn ahead_of(&self, id: &LandingId) -> Option<usize> {
+        let place = self.entries.get(id)?.place();
+        let is_before = |entry: &&Entry| entry.place() < place && !matches!(entry.state, State::Asking { .. });
+        Some(self.entries.values().filter(is_before).count())
+    }
+
+    /// Panics if an invariant is broken.
+    pub fn check(&self) {
+        assert!(self.branches() <= QUEUE_LIMIT, "{} has too many entries", self.target.name);
+        for (id, entry) in &self.entries {
+            assert_eq!(id, &entry.id);
+            assert_eq!(self.target.name, entry.target, "{id} is in the queue of another branch");
+            assert!(entry.is_open(), "{id} is over and still in the queue");
+            assert!(entry.rebuilds <= REBUILD_LIMIT, "{id} was built too often");
+            assert!(entry.spec.source.is_some() || entry.spec.task.is_some(), "{id} is nobody's work");
+            assert!(entry.spec.source.is_some() || !entry.is_active(), "{id} has a commit of nothing");
+            let others = self.entries.values().filter(|other| other.id != *id && other.spec.host == entry.spec.host);
+            assert!(
+                !entry.is_active() || !others.into_iter().any(Entry::is_active),
+                "{id} is not the only one that may land next"
+            );
+        }
+    }
+
+    fn add(&mut self, spec: EntrySpec, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
+        let same =
+            |entry: &&Entry| (&entry.spec.source, &entry.spec.host, &entry.spec.task) == (&spec.source, &spec.host, &spec.task);
+        if let Some(id) = self.entries.values().find(same).map(|entry| entry.id.clone()) {
+            // Whoever asks for it again wants it tried now.
+            self.entries.get_mut(&id).into_iter().for_each(|entry| entry.again = None);
+            return Outcome::Duplicate(id);
+        }
+        if spec.task.is_none() && self.branches() >= QUEUE_LIMIT {
+            return Outcome::Full;
+        }
+        let id = LandingId::from(buffer.next());
+        let target = self.target.name.clone();
+        let fact = EntryFact::Added { target: target.clone(), spec: Box::new(spec.clone()) };
+        buffer.emit(Event::Landing { id: id.clone(), fact });
+        self.entries.insert(id.clone(), Entry::new(id.clone(), target, spec, now.wall));
+        Outcome::Added(id)
+    }
+
+    fn branches(&self) -> usize {
+        self.entries.values().filter(|entry| entry.spec.task.is_none()).count()
+    }
+
+    /// A task's worktree was looked at.
+    fn collected(&mut self, entry: Entry, found: Found, terms: Terms, buffer: &mut EffectBuffer) -> Outcome {
+        match found {
+            Found::Commit { source, branch } => self.tell(entry, EntryFact::Collected { source, branch, terms }, buffer),
+            Found::Nothing if entry.spec.round == 0 => self.tell(entry, EntryFact::Returned(Return::NoChange), buffer),
+            Found::Nothing => {
+                let reason = "its last attempt has changed nothing either".into();
+                self.tell(entry, EntryFact::Shelved { reason }, buffer)
+            }
+            Found::Unfinished { reason } if entry.spec.round >= terms.rounds => {
+                self.ask(entry, Return::Unfinished { reason }, buffer)
+            }
+            Found::Unfinished { reason } => self.tell(entry, EntryFact::Returned(Return::Unfinished { reason }), buffer),
+            Found::ForReview { reason } => self.tell(entry, EntryFact::Shelved { reason }, buffer),
+        }
+    }
+
+    fn report(&mut self, entry: Entry, report: Report, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
+        match (entry.state.clone(), report) {
+            (State::Queued | State::Waiting { .. }, Report::Collected { found, terms }) if entry.is_uncollected() => {
+                self.collected(entry, found, terms, buffer)
+            }
+            // Nothing was made of what is not known.
+            (_, Report::Built { .. } | Report::NoChange { .. } | Report::Conflict { .. }) if entry.is_uncollected() => {
+                Outcome::Late
+            }
+            // While one is active nobody builds another; a worker that was paused in between comes too late.
+            (State::Queued | State::Waiting { .. }, Report::Built { tip, commit }) => {
+                if self.entries.values().any(|other| other.is_active() && other.spec.host == entry.spec.host) {
+                    return Outcome::Late;
+                }
+                self.tell(entry, EntryFact::Built { tip, commit }, buffer)
+            }
+            (State::Queued | State::Waiting { .. }, Report::NoChange { tip }) => {
+                self.tell(entry, EntryFact::NoChange { tip }, buffer)
+            }
+            (State::Queued | State::Waiting { .. }, Report::Conflict { tip, files }) => {
+                let asks = entry.spec.ask_on_conflict;
+                self.give_back(entry, Return::Conflict { tip, files }, asks, buffer)
+            }
+            (State::Candidate { commit, failures, .. }, Report::Checked { commit: checked, passed, log })
+                if commit == checked =>
+            {
+                let fact = match passed {
+                    true => EntryFact::CheckPassed { commit, flaky: failures > 0 },
+                    false => EntryFact::CheckFailed { commit, log: log.clone() },
+                };
+                let outcome = self.tell(entry.clone(), fact, buffer);
+                match self.entries.get(&entry.id).map(|entry| entry.state.clone()) {
+                    // The tip is known to pass, so it is the entry that fails.
+                    Some(State::Suspect { tip, commit, log }) if self.target.green.as_ref() == Some(&tip) => {
+                        let entry = self.entries[&entry.id].clone();
+                        self.give_back(entry, Return::CheckFailed { commit, log }, false, buffer)
+                    }
+                    _ => outcome,
+                }
+            }
+            (State::Suspect { tip, commit, log }, Report::TipChecked { tip: checked, passed: true, .. }) if tip == checked => {
+                self.tell_target(TargetFact::Green { commit: tip }, now, buffer);
+                self.give_back(entry, Return::CheckFailed { commit, log }, false, buffer)
+            }
+            (State::Suspect { tip, .. }, Report::TipChecked { tip: checked, passed: false, log }) if tip == checked => {
+                let fact = EntryFact::Requeued { rebuilds: entry.rebuilds, tries: entry.tries, collect: false };
+                let outcome = self.tell(entry, fact, buffer);
+                self.pause_red(tip, log, now, buffer);
+                outcome
+            }
+            (State::Passed { tip, commit, flaky }, Report::Moved { commit: moved }) if commit == moved => {
+                let checked = !entry.spec.unchecked;
+                if checked {
+                    self.tell_target(TargetFact::Green { commit: commit.clone() }, now, buffer);
+                }
+                self.tell(entry, EntryFact::Landed { from: tip, commit, checked, flaky }, buffer)
+            }
+            (State::Candidate { .. } | State::Suspect { .. } | State::Passed { .. }, Report::TipMoved) => {
+                let rebuilds = entry.rebuilds + 1;
+                if rebuilds >= REBUILD_LIMIT {
+                    return self.ask(entry, Return::TargetMoves, buffer);
+                }
+                let fact = EntryFact::Requeued { rebuilds, tries: entry.tries, collect: false };
+                self.tell(entry, fact, buffer)
+            }
+            (State::Passed { tip, .. }, Report::Obstructed(Obstacle::Checkout { files, .. })) if entry.spec.of_child => {
+                self.give_back(entry, Return::Conflict { tip, files }, false, buffer)
+            }
+            (
+                State::Queued | State::Candidate { .. } | State::Suspect { .. } | State::Passed { .. } | State::Waiting { .. },
+                Report::Obstructed(obstacle),
+            ) => self.wait(entry, obstacle, now, buffer),
+            (
+                State::Queued
+                | State::Candidate { .. }
+                | State::Suspect { .. }
+                | State::Passed { .. }
+                | State::Waiting { .. }
+                | State::Asking { .. }
+                | State::Over(_),
+                Report::Collected { .. }
+                | Report::Built { .. }
+                | Report::NoChange { .. }
+                | Report::Conflict { .. }
+                | Report::Checked { .. }
+                | Report::TipChecked { .. }
+                | Report::Moved { .. }
+                | Report::TipMoved
+                | Report::Obstructed(_),
+            ) => Outcome::Late,
+        }
+    }
+
+    /// Something outside of the queue is in the way. People are told once; a failure that does not pass is for a person to decide.
+    fn wait(&mut self, entry: Entry, obstacle: Obstacle, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
+        let (id, tries) = (entry.id.clone(), entry.tries + 1);
+        if let Obstacle::Failure { error } = &obstacle
+            && tries >= FAILURE_LIMIT
+        {
+            return self.ask(entry, Return::Failure { error: error.clone() }, buffer);
+        }
+        let subject = format!("landing {id} of \"{}\" waits", entry.spec.title).into();
+        let notice = Notice { kind: NoticeKind::Escalate, subject, text: obstacle.to_string().into() };
+        self.tell(entry, EntryFact::Waiting { obstacle, tries }, buffer);
+        if tries == 1 {
+            buffer.send(OutboxCommand::Notify(Box::new(notice)));
+        }
+        let wait = Span::from_ms((FIRST_WAIT.as_ms() << (tries - 1).min(10)).min(LONGEST_WAIT.as_ms()));
+        let entry = self.entries.get_mut(&id).expect("one that waits is in the queue");
+        entry.again = Some(now.lease + wait);
+        Outcome::Stands(Box::new(entry.clone()))
+    }
+
+    /// It goes back to its author, or a person is asked if that was done as often as allowed. Without a task the person who asked for
+    /// it is the author.
+    fn give_back(&mut self, entry: Entry, why: Return, asks: bool, buffer: &mut EffectBuffer) -> Outcome {
+        if entry.spec.task.is_some() && (asks || entry.spec.round >= entry.spec.rounds) {
+            return self.ask(entry, why, buffer);
+        }
+        self.tell(entry, EntryFact::Returned(why), buffer)
+    }
+
+    fn ask(&mut self, entry: Entry, because: Return, buffer: &mut EffectBuffer) -> Outcome {
+        let question = Question::of_landing(&entry, &because);
+        let decision = question.raise(Some(NoticeKind::Decision), buffer);
+        self.tell(entry, EntryFact::Asked { decision, because }, buffer)
+    }
+
+    fn pause_red(&mut self, tip: CommitId, log: Box<str>, now: &Now, buffer: &mut EffectBuffer) {
+        let question = Question::of_red_tip(&self.target.name, &tip, &log);
+        let decision = question.raise(Some(NoticeKind::Decision), buffer);
+        let red = Some(RedTip { tip, log, decision });
+        self.tell_target(TargetFact::Paused { by: None, red }, now, buffer);
+    }
+
+    fn tell(&mut self, mut entry: Entry, fact: EntryFact, buffer: &mut EffectBuffer) -> Outcome {
+        entry.apply(fact.clone());
+        buffer.emit(Event::Landing { id: entry.id.clone(), fact });
+        self.entries.insert(entry.id.clone(), entry.clone());
+        if !entry.is_open() {
+            self.entries.remove(&entry.id);
+        }
+        Outcome::Stands(Box::new(entry))
+    }
+
+    fn tell_target(&mut self, fact: TargetFact, now: &Now, buffer: &mut EffectBuffer) {
+        if matches!(&fact, TargetFact::Green { commit } if self.target.green.as_ref() == Some(commit)) {
+            return;
+        }
+        self.target.apply(fact.clone(), now.wall);
+        buffer.emit(Event::LandingTarget { name: self.target.name.clone(), fact });
+    }
+}
+
+impl Target {
+    /// One of which nothing is known.
+    pub fn new(name: Name) -> Target {
+        Target { name, paused: None, green: None }
+    }
+
+    /// Takes in what happened to it.
+    pub fn apply(&mut self, fact: TargetFact, at: Wall) {
+        match fact {
+            TargetFact::Paused { by, red } => self.paused = Some(Pause { at, by, red }),
+            TargetFact::Resumed { .. } => self.paused = None,
+            TargetFact::Green { commit } => self.green = Some(commit),
+        }
+    }
+
+    /// The lock of whoever works for its queue.
+    pub fn lock(name: &Name) -> Option<Name> {
+        Name::new(&format!("landing:{name}")).ok()
+    }
+}
+
+impl Entry {
+    /// Its place in the queue: what has a higher priority comes first, then what came first.
+    pub fn place(&self) -> (Reverse<i32>, Seq) {
+        (Reverse(self.spec.priority), self.id.seq())
+    }
+
+    /// The question to a person that it waits for.
+    pub fn decision(&self) -> Option<&DecisionId> {
+        if let State::Asking { decision, .. } = &self.state { Some(decision) } else { None }
+    }
+}
+
+impl std::fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Obstacle::Checkout { path, reason, files } if files.is_empty() => write!(f, "the checkout at {path}: {reason}"),
+            Obstacle::Checkout { path, reason, files } => write!(f, "the checkout at {path}: {reason}: {}", named(files)),
+            Obstacle::Failure { error } => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::fmt::Display for Return {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Return::Conflict { files, .. } => write!(f, "conflict in {}", named(files)),
+            Return::CheckFailed { commit, log } => {
+                write!(f, "the check fails on {}, and passes without it (output: {log})", commit.short())
+            }
+            Return::NoChange => write!(f, "nothing was changed"),
+            Return::Unfinished { reason } => write!(f, "{reason}"),
+            Return::TargetMoves => write!(f, "others moved the target {REBUILD_LIMIT} times meanwhile"),
+            Return::Failure { error } => write!(f, "{error}"),
+        }
+    }
+}
+
+/// How many files are named.
+const NAMED: usize = 10;
+
+fn named(files: &[Box<str>]) -> String {
+    let named = files.iter().take(NAMED).map(|file| &**file).collect::<Vec<_>>().join(", ");
+    if files.len() > NAMED { format!("{named} and {} more", files.len() - NAMED) } else { named }
+}
+
+fn work(entry: &Entry) -> Work {
+    let boxed = Box::new(entry.clone());
+    match entry.state.clone() {
+        State::Candidate { commit, .. } => Work::Check { entry: boxed, commit },
+        State::Suspect { tip, .. } => Work::CheckTip { entry: boxed, tip },
+        State::Passed { tip, commit, .. } => Work::Move { entry: boxed, tip, commit },
+        State::Queued | State::Waiting { .. } | State::Asking { .. } | State::Over(_) => Work::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! A workspace: the directory in which the runs of one task, or of all phases of one pipeline, work.
+//!
+//! ```text
+//!   begin --> Creating -- made --> Ready -- remove --> Removing -- removed --> no row
+//!                `---------------- remove ----------------^
+//! ```
+//!
+//! The row is written before anything is made and goes when everything is gone, so a directory of ours without a row was made by
+//! somebody else, and a row whose directory is missing says what is to be made again.
+//!
+//! Invariants: a place never changes while the row is there. Who changes the row holds the lock `workspace:<owner>`, by a run or by
+//! the process that removes it; the engine compares its epoch. Whether it is in use follows from that lock, whether it is only kept from
+//! the state of its owner: neither is written here, so neither can disagree.
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::Event;
+use crate::ids::TaskId;
+use crate::step::{EffectBuffer, Now, Step};
+use crate::time::Wall;
+
+/// A workspace. The baseline of the log keeps it in its serialized form: a new field needs a default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Workspace {
+    /// The task or pipeline that it belongs to.
+    #[serde(skip_serializing)]
+    pub owner: TaskId,
+    /// The machine that it is on.
+    pub host: Box<str>,
+    /// Where it is.
+    pub place: Place,
+    /// Since when.
+    pub created: Wall,
+    /// How far it is made, or removed.
+    pub state: State,
+}
+
+/// Where a workspace is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Place {
+    /// A worktree of the project's repository.
+    Worktree {
+        /// Its directory.
+        path: Box<str>,
+        /// Its branch.
+        branch: Box<str>,
+        /// The commit that the branch began with.
+        base: Box<str>,
+    },
+    /// A plain directory.
+    Dir {
+        /// Which one.
+        path: Box<str>,
+    },
+}
+
+impl Place {
+    /// Its directory.
+    pub fn path(&self) -> &str {
+        match self {
+            Place::Worktree { path, .. } | Place::Dir { path } => path,
+        }
+    }
+
+    /// The branch of a worktree.
+    pub fn branch(&self) -> Option<&str> {
+        match self {
+            Place::Worktree { branch, .. } => Some(branch),
+            Place::Dir { .. } => None,
+        }
+    }
+
+    /// The commit that the branch of a worktree began with.
+    pub fn base(&self) -> Option<&str> {
+        match self {
+            Place::Worktree { base, .. } => Some(base),
+            Place::Dir { .. } => None,
+        }
+    }
+}
+
+/// How far a workspace is made, or removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum State {
+    /// It may be half made: no command has begun in it.
+    Creating,
+    /// It is made.
+    Ready,
+    /// It is being saved and removed; it may be half gone.
+    Removing,
+}
+
+impl State {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Creating => "creating",
+            State::Ready => "ready",
+            State::Removing => "removing",
+        }
+    }
+}
+
+/// What can happen to a workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// A session is about to make it, or to work in it.
+    Begin {
+        /// The session's machine.
+        host: Box<str>,
+        /// Where it is to be, if there is none.
+        place: Place,
+    },
+    /// It is made.
+    Made,
+    /// It is about to be removed.
+    Remove,
+    /// It is gone.
+    Removed,
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is to be made, at its place.
+    Create,
+    /// It was begun before, and may be half made.
+    Resume,
+    /// It is there.
+    Use,
+    /// It is on another machine.
+    Elsewhere {
+        /// On which one.
+        host: Box<str>,
+    },
+    /// It was about to be removed, which must be done first.
+    HalfRemoved,
+    /// What was said is written down.
+    Noted,
+    /// There is none, or it is not as far.
+    Refused,
+}
+
+/// What has happened to a workspace. The variants are the second words of the events.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fact {
+    /// It is about to be made.
+    Begun {
+        /// On which machine.
+        host: Box<str>,
+        /// Where.
+        place: Place,
+    },
+    /// It is made.
+    Made {},
+    /// It is about to be removed.
+    Removing {},
+    /// It is gone.
+    Removed {},
+}
+
+impl Fact {
+    /// The kind of the event.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Fact::Begun { .. } => "workspace:begun",
+            Fact::Made {} => "workspace:made",
+            Fact::Removing {} => "workspace:removing",
+            Fact::Removed {} => "workspace:removed",
+        }
+    }
+}
+
+/// Decides one input about the workspace of `owner`, which may have none.
+pub fn step(owner: &TaskId, workspace: Option<Workspace>, input: Input, now: &Now) -> Step<Option<Workspace>, Outcome> {
+    let mut buffer = EffectBuffer::new(now);
+    let state = workspace.as_ref().map(|workspace| workspace.state);
+    let (fact, outcome) = match (state, input) {
+        (None, Input::Begin { host, place }) => (Some(Fact::Begun { host, place }), Outcome::Create),
+        (Some(state), Input::Begin { host, .. }) => (None, begun(state, workspace.as_ref(), &host)),
+        (Some(State::Creating), Input::Made) => (Some(Fact::Made {}), Outcome::Noted),
+        (Some(State::Ready), Input::Made) | (Some(State::Removing), Input::Remove) => (None, Outcome::Noted),
+        (Some(State::Creating | State::Ready), Input::Remove) => (Some(Fact::Removing {}), Outcome::Noted),
+        (Some(State::Removing), Input::Removed) => (Some(Fact::Removed {}), Outcome::Noted),
+        (None | Some(State::Removing), Input::Made)
+        | (None, Input::Remove | Input::Removed)
+        | (Some(State::Creating | State::Ready), Input::Removed) => (None, Outcome::Refused),
+    };
+    let workspace = match fact {
+        None => workspace,
+        Some(fact) => {
+            let after = apply(owner, workspace, &fact, now.wall);
+            buffer.emit(Event::Workspace { id: owner.clone(), fact });
+            after
+        }
+    };
+    Step { state: workspace, outcome, effects: buffer.effects }
+}
+
+fn begun(state: State, workspace: Option<&Workspace>, host: &str) -> Outcome {
+    match (workspace.filter(|workspace| &*workspace.host != host), state) {
+        (Some(workspace), _) => Outcome::Elsewhere { host: workspace.host.clone() },
+        (None, State::Creating) => Outcome::Resume,
+        (None, State::Ready) => Outcome::Use,
+        (None, State::Removing) => Outcome::HalfRemoved,
+    }
+}
+
+/// The row after an event, from the row before it.
+pub fn apply(owner: &TaskId, workspace: Option<Workspace>, fact: &Fact, wall: Wall) -> Option<Workspace> {
+    let at = |state: State| workspace.clone().map(|workspace| Workspace { state, ..workspace });
+    match fact {
+        Fact::Begun { host, place } => Some(Workspace {
+            owner: owner.clone(),
+            host: host.clone(),
+            place: place.clone(),
+            created: wall,
+            state: State::Creating,
+        }),
+        Fact::Made {} => at(State::Ready),
+        Fact::Removing {} => at(State::Removing),
+        Fact::Removed {} => None,
+    }
+}
+
+/// The branch of a task that was given no name for it.
+pub fn branch_name(owner: &TaskId, title: &str) -> String {
+    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
+    let words: String = title.chars().map(plain).collect();
+    let slug = words.split('-').filter(|word| !word.is_empty()).fold(String::new(), |slug, word| match slug.len() + word.len() {
+        0..=SLUG_LIMIT if slug.is_empty() => word.to_owned(),
+        0..SLUG_LIMIT => format!("{slug}-{word}"),
+        _ => slug,
+    });
+    if slug.is_empty() { format!("banksman/{owner}") } else { format!("banksman/{owner}-{slug}") }
+}
+
+/// How long the part of a branch's name is that comes from the title, in bytes.
+const SLUG_LIMIT: usize = 40;
+
+#[cfg(test)]
+mod tests;

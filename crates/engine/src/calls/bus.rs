@@ -1,0 +1,72 @@
+//! The bus: posting a message.
+
+use banksman_core::bus::{Contention, Draft, Message};
+use banksman_core::{MessageId, RunId, Seq, TaskId};
+use banksman_store::{Key, Tx};
+
+/// Post a message.
+#[derive(Debug, Clone)]
+pub struct PostRequest {
+    /// The message.
+    pub draft: Draft,
+    /// How long its sender was kept from the store.
+    pub contention: Contention,
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PostOutcome {
+    /// It is on the bus.
+    Posted(Seq),
+    /// The very same message was posted before.
+    AlreadyPosted(Seq),
+    /// Another message has this id.
+    IdTaken(Seq),
+    /// There is no such task.
+    UnknownTask(TaskId),
+    /// There is no such message to answer.
+    UnknownParent(MessageId),
+    /// The run is not there or is over: somebody speaks for it who came back too late.
+    Fenced(RunId),
+}
+
+impl PostRequest {
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let Draft { id, task, run, parent, .. } = &self.draft;
+        let mut keys = vec![Key::Message(id.clone())];
+        keys.extend(parent.clone().map(Key::Message));
+        keys.extend(task.clone().map(Key::Task));
+        keys.extend(run.clone().map(Key::Run));
+        keys
+    }
+
+    pub(crate) fn decide(&self, tx: &mut Tx) -> PostOutcome {
+        let draft = &self.draft;
+        if let Some(message) = tx.tables.messages.get(&draft.id) {
+            return if message.draft == *draft {
+                PostOutcome::AlreadyPosted(message.seq)
+            } else {
+                PostOutcome::IdTaken(message.seq)
+            };
+        }
+        let backlog = &tx.tables.backlog;
+        if let Some(run) = draft.run.as_ref().filter(|run| !backlog.runs.get(*run).is_some_and(|run| run.is_live())) {
+            return PostOutcome::Fenced(run.clone());
+        }
+        if let Some(task) = draft.task.as_ref().filter(|task| !backlog.tasks.contains_key(*task)) {
+            return PostOutcome::UnknownTask(task.clone());
+        }
+        if let Some(parent) = draft.parent.as_ref().filter(|parent| !tx.tables.messages.contains_key(*parent)) {
+            return PostOutcome::UnknownParent(parent.clone());
+        }
+        PostOutcome::Posted(post(draft.clone(), self.contention, tx))
+    }
+}
+
+/// Puts a message on the bus. It takes the number that the next event would have had.
+pub(crate) fn post(draft: Draft, contention: Contention, tx: &mut Tx) -> Seq {
+    let (seq, wall) = (tx.seq, tx.wall);
+    tx.seq.0 += 1;
+    tx.tables.messages.insert(draft.id.clone(), Message { seq, wall, draft, contention });
+    seq
+}

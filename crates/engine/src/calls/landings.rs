@@ -1,0 +1,220 @@
+//! Merge queues: what people and workers ask of them. A worker holds the lock `landing:TARGET`, and every report presents its epoch.
+//!
+//! The work of a task comes into its queue in the transaction that ends its run, and the task goes on in the transaction in which the
+//! work leaves the queue.
+
+use banksman_core::event::{Kind, Resource};
+use banksman_core::landing::{End, Entry, EntrySpec, Input, LandingQueue, Outcome, Report, State, Target};
+use banksman_core::task::{self, LandSpec};
+use banksman_core::{Epoch, HolderId, LandingId, Name, Span, Task, TaskId, pipeline};
+use banksman_store::{Key, Tables, Tx};
+
+use crate::calls::pipelines::step_pipeline;
+use crate::calls::steps::{carry_out, grant_of, step_task, wake_runners, withdraw};
+
+/// What can be asked.
+#[derive(Debug, Clone)]
+pub struct LandingRequest {
+    /// The branch.
+    pub target: Name,
+    /// What is asked of its queue.
+    pub verb: LandingVerb,
+}
+
+/// What can be asked of a merge queue.
+#[derive(Debug, Clone)]
+pub enum LandingVerb {
+    /// A commit is to land.
+    Add(Box<EntrySpec>),
+    /// A worker has done something.
+    Report {
+        /// Who.
+        worker: Worker,
+        /// For which entry.
+        entry: LandingId,
+        /// What.
+        report: Report,
+    },
+    /// An entry that waits is tried now.
+    TryNow(LandingId),
+    /// Nothing lands until it is resumed.
+    Pause {
+        /// Who says so.
+        by: Box<str>,
+    },
+    /// Entries land again.
+    Resume {
+        /// Who says so.
+        by: Box<str>,
+    },
+    /// An entry leaves the queue.
+    Remove {
+        /// Which one.
+        entry: LandingId,
+        /// Who says so.
+        by: Box<str>,
+    },
+}
+
+/// Whoever holds the lock of a merge queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Worker {
+    /// The holder.
+    pub holder: HolderId,
+    /// The grant.
+    pub epoch: Epoch,
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LandingOutcome {
+    /// The queue's answer.
+    Stepped(Outcome),
+    /// The worker does not hold the lock of the queue any more; nothing has happened.
+    Fenced,
+}
+
+impl LandingRequest {
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let mut keys = vec![Key::LandingQueue(self.target.clone()), Key::Runners];
+        match &self.verb {
+            LandingVerb::Add(_) | LandingVerb::TryNow(_) | LandingVerb::Pause { .. } => {}
+            LandingVerb::Report { .. } => keys.extend(Target::lock(&self.target).map(Key::Lock)),
+            LandingVerb::Resume { .. } | LandingVerb::Remove { .. } => keys.push(Key::OpenDecisions),
+        }
+        keys
+    }
+
+    /// The task whose work an entry is.
+    pub(crate) fn follow(&self, loaded: &Tables) -> Vec<Key> {
+        let (LandingVerb::Report { entry, .. } | LandingVerb::Remove { entry, .. }) = &self.verb else { return Vec::new() };
+        let task = loaded.backlog.landings.get(entry).and_then(|entry| entry.spec.task.clone());
+        task.into_iter().flat_map(|task| [Key::Task(task.clone()), Key::Pipeline(task)]).collect()
+    }
+
+    pub(crate) fn decide(&self, tx: &mut Tx) -> LandingOutcome {
+        let input = match &self.verb {
+            LandingVerb::Add(spec) => Input::Add(spec.clone()),
+            LandingVerb::Report { worker, entry, report } => {
+                if !is_at_work(&self.target, worker, &tx.tables) {
+                    return LandingOutcome::Fenced;
+                }
+                Input::Report(entry.clone(), report.clone())
+            }
+            LandingVerb::TryNow(entry) => Input::TryNow(entry.clone()),
+            LandingVerb::Pause { by } => Input::Pause { by: by.clone() },
+            LandingVerb::Resume { by } => Input::Resume { by: by.clone() },
+            LandingVerb::Remove { entry, by } => Input::Remove { entry: entry.clone(), by: by.clone() },
+        };
+        LandingOutcome::Stepped(step_queue(&self.target, input, tx))
+    }
+}
+
+fn is_at_work(target: &Name, worker: &Worker, tables: &Tables) -> bool {
+    let Some(name) = Target::lock(target) else { return false };
+    let grant = grant_of(&Resource { kind: Kind::Lock, name }, &worker.holder, &tables.coordination);
+    grant.is_some_and(|grant| grant.epoch == worker.epoch)
+}
+
+/// The merge queue of a branch, of rows that were loaded.
+pub fn landing_queue(target: &Name, tables: &banksman_core::backlog::Backlog) -> LandingQueue {
+    let mut queue = LandingQueue::new(target.clone());
+    if let Some(target) = tables.landing_targets.get(target) {
+        queue.target = target.clone();
+    }
+    let open = tables.landings.values().filter(|entry| entry.target == *target && entry.is_open());
+    queue.entries = open.map(|entry| (entry.id.clone(), entry.clone())).collect();
+    queue
+}
+
+/// Steps the queue of a branch, and carries out what follows.
+pub(crate) fn step_queue(target: &Name, input: Input, tx: &mut Tx) -> Outcome {
+    let queue = landing_queue(target, &tx.tables.backlog);
+    let before = queue.clone();
+    let step = queue.step(input, &tx.now(Vec::new(), Span::ZERO));
+    #[cfg(debug_assertions)]
+    step.state.check();
+    carry_out(tx, step.effects, None);
+    let backlog = &mut tx.tables.backlog;
+    if step.state.target != before.target {
+        backlog.landing_targets.insert(target.clone(), step.state.target.clone());
+    }
+    backlog.landings.extend(step.state.entries.clone());
+    if let Outcome::Stands(entry) = &step.outcome {
+        backlog.landings.insert(entry.id.clone(), (**entry).clone());
+    }
+    withdraw_answered(&before, &step.state, tx);
+    if let Outcome::Stands(entry) = &step.outcome
+        && let (State::Over(end), Some(task)) = (&entry.state, &entry.spec.task)
+    {
+        step_task(tx, task, task::Input::LandingEnded(end.clone()), None);
+        if matches!(end, End::Returned(_)) {
+            step_pipeline(task, pipeline::Input::Returned, tx);
+        }
+    }
+    wake_runners(tx);
+    step.outcome
+}
+
+/// The rows that are needed when the work of these tasks may come into a merge queue, or leave it.
+pub(crate) fn keys_of_landing<'a>(tasks: impl Iterator<Item = &'a Task>) -> Vec<Key> {
+    let lands = |task: &&Task| task.spec.land.is_some() || matches!(task.state, task::State::Landing { .. });
+    let own = |task: &Task| [Key::LandingOf(task.id.clone()), Key::Workspace(task.id.clone())];
+    tasks.filter(lands).flat_map(own).collect()
+}
+
+/// Puts the work of a task that is done into the queue of its target. What it is, a worker of the queue finds out.
+pub(crate) fn enqueue_work(id: &TaskId, to: &LandSpec, tx: &mut Tx) {
+    let backlog = &tx.tables.backlog;
+    let task = &backlog.tasks[id];
+    // How often it has come back since it last did anything else.
+    let round = match last_entry(id, tx).map(|entry| (&entry.state, entry.spec.round)) {
+        Some((State::Over(End::Returned(_)), round)) => round + 1,
+        _ => 0,
+    };
+    let spec = EntrySpec {
+        source: None,
+        title: task.spec.title.as_str().into(),
+        branch: None,
+        task: Some(id.clone()),
+        priority: task.spec.priority,
+        unchecked: to.unchecked,
+        host: backlog.workspaces.get(id).map(|workspace| workspace.host.clone()).unwrap_or_default(),
+        round,
+        rounds: 0,
+        ask_on_conflict: false,
+        of_child: to.of_child,
+    };
+    step_queue(&to.target, Input::Add(Box::new(spec)), tx);
+}
+
+/// The last entry of a task, if it was loaded.
+fn last_entry<'a>(id: &TaskId, tx: &'a Tx) -> Option<&'a Entry> {
+    let own = tx.tables.backlog.landings.values().filter(|entry| entry.spec.task.as_ref() == Some(id));
+    own.max_by_key(|entry| entry.id.seq())
+}
+
+/// Whether the target may be moving to a task's commit at this moment, so that nobody can take it back.
+pub(crate) fn is_moving(id: &TaskId, tx: &Tx) -> bool {
+    last_entry(id, tx).is_some_and(|entry| matches!(entry.state, State::Passed { .. }))
+}
+
+/// Takes the work of a task that is not landing any more out of its queue.
+pub(crate) fn dequeue_work(id: &TaskId, tx: &mut Tx) {
+    let Some(entry) = last_entry(id, tx).filter(|entry| entry.is_open()) else { return };
+    let (target, entry) = (entry.target.clone(), entry.id.clone());
+    let by = format!("the end of {id}").into();
+    step_queue(&target, Input::Remove { entry, by }, tx);
+}
+
+/// The questions that nobody needs to answer any more.
+fn withdraw_answered(before: &LandingQueue, after: &LandingQueue, tx: &mut Tx) {
+    let red =
+        |queue: &LandingQueue| queue.target.paused.as_ref().and_then(|pause| pause.red.as_ref()).map(|red| red.decision.clone());
+    let asked =
+        |queue: &LandingQueue| queue.entries.values().filter_map(Entry::decision).cloned().chain(red(queue)).collect::<Vec<_>>();
+    let still = asked(after);
+    for decision in asked(before).into_iter().filter(|decision| !still.contains(decision)) {
+        withdraw(tx, &decision);
+    }
+}

@@ -1,0 +1,161 @@
+//! How a claim ends: by its holder, by time, by force, or with the run that made it.
+
+use banksman_core::backlog::LostClaim;
+use banksman_core::event::{Kind, Resource};
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::work_claim::{Input, WorkClaim};
+use banksman_core::resource::{lock, semaphore};
+use banksman_core::task::{self, State, Verdict};
+use banksman_core::{Epoch, HolderId, Name, Now, Span, Task, TaskId};
+use banksman_store::{Tables, Tx};
+
+use super::{adopt_claim, lockout, renew, unmet, work};
+use crate::calls::steps::{Draft, step_task, wake_runners};
+use crate::calls::tasks::{self, TaskOutcome};
+
+/// Says how a task ended that no run is at, or tells the result of its run. Who has not taken it ends it at once.
+pub(crate) fn conclude(
+    id: &TaskId,
+    by: Option<&HolderId>,
+    epoch: Option<Epoch>,
+    anyway: bool,
+    verdict: &Verdict,
+    tx: &mut Tx,
+) -> TaskOutcome {
+    let Some(task) = tx.tables.backlog.tasks.get(id) else { return TaskOutcome::Unknown };
+    if task.live().is_some() {
+        return tasks::stepped(id, task::Input::Conclude { epoch, verdict: verdict.clone() }, tx);
+    }
+    if let Some(refusal) = not_the_holder(task, by, epoch, tx) {
+        return refusal;
+    }
+    let is_open = !matches!(task.state, State::Manual { .. } | State::Done(_));
+    let unmet = unmet(task, &tx.tables);
+    if is_open && !anyway && !unmet.is_empty() && matches!(verdict, Verdict::Done { .. } | Verdict::NoChange { .. }) {
+        return TaskOutcome::DependsOn(unmet);
+    }
+    if let Some(refusal) = unheld(id, by, epoch, &mut tx.tables).or_else(|| lost(id, by, tx)) {
+        return refusal;
+    }
+    tasks::stepped(id, task::Input::Conclude { epoch: None, verdict: verdict.clone() }, tx)
+}
+
+/// Gives a claim back without saying how the task ended.
+pub(crate) fn release(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tx: &mut Tx) -> TaskOutcome {
+    let Some(task) = tx.tables.backlog.tasks.get(id) else { return TaskOutcome::Unknown };
+    let refusal = not_the_holder(task, by, epoch, tx).or_else(|| unheld(id, by, epoch, &mut tx.tables));
+    match refusal.or_else(|| lost(id, by, tx)) {
+        Some(refusal) => refusal,
+        None => tasks::stepped(id, task::Input::Return, tx),
+    }
+}
+
+/// Why one who speaks for a task that is claimed is not its holder: by the epoch if it is given, else by name.
+pub(super) fn not_the_holder(task: &Task, by: Option<&HolderId>, epoch: Option<Epoch>, tx: &Tx) -> Option<TaskOutcome> {
+    let State::Manual { epoch: current, .. } = &task.state else { return None };
+    match epoch {
+        Some(epoch) if epoch == *current => None,
+        Some(_) => Some(TaskOutcome::Fenced),
+        None => lockout(task, by, tx).map(TaskOutcome::Locked),
+    }
+}
+
+/// Why one who speaks for a task that nobody has claimed is refused: its claim is over. It is told once.
+pub(crate) fn unheld(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tables: &mut Tables) -> Option<TaskOutcome> {
+    if matches!(tables.backlog.tasks.get(id)?.state, State::Manual { .. }) {
+        return None;
+    }
+    let lost = by.and_then(|by| tables.backlog.lost_claims.remove(&(id.clone(), by.clone())));
+    let lost = lost.filter(|lost| epoch.is_none_or(|epoch| epoch == lost.epoch));
+    lost.map(TaskOutcome::Lost).or_else(|| epoch.map(|_| TaskOutcome::Fenced))
+}
+
+/// A claim that has lost a part is over, also for its holder: that is told instead of an answer.
+fn lost(id: &TaskId, by: Option<&HolderId>, tx: &mut Tx) -> Option<TaskOutcome> {
+    let claim = tx.tables.coordination.claim_of(id)?.clone();
+    let resource = tx.tables.coordination.lost_part(&claim)?;
+    let lost = lose(id, &format!("{resource} was lost"), tx)?;
+    by.into_iter().for_each(|by| drop(tx.tables.backlog.lost_claims.remove(&(id.clone(), by.clone()))));
+    Some(TaskOutcome::Lost(lost))
+}
+
+/// Gives back what somebody has claimed who does not work on the task any more. [`Key::Manual`] must be loaded.
+pub(crate) fn let_go(id: &TaskId, holder: &HolderId, epoch: Epoch, tx: &mut Tx) {
+    let ticket = match tx.tables.coordination.claim_of(id) {
+        Some(claim) => claim.ticket,
+        None => adopt_claim(id, holder, epoch, tx),
+    };
+    work(Input::End { ticket }, &tx.now(Vec::new(), Span::ZERO), tx);
+}
+
+/// Ends a claim against the will of its holder, who is told at the next call.
+pub(super) fn lose(id: &TaskId, reason: &str, tx: &mut Tx) -> Option<LostClaim> {
+    let State::Manual { holder, epoch, .. } = tx.tables.backlog.tasks.get(id)?.state.clone() else { return None };
+    let lost = LostClaim { task: id.clone(), holder: holder.clone(), epoch, reason: reason.into(), at: tx.wall };
+    tx.tables.backlog.lost_claims.insert((id.clone(), holder), lost.clone());
+    step_task(tx, id, task::Input::Return, None);
+    wake_runners(tx);
+    Some(lost)
+}
+
+/// Ends the claim on a task if its time is up or its lock is another's.
+pub(crate) fn end_if_over(id: &TaskId, now: &Now, tx: &mut Tx) {
+    let Some(State::Manual { epoch, .. }) = tx.tables.backlog.tasks.get(id).map(|task| &task.state) else { return };
+    let lock = tx.tables.coordination.locks.get(&id.lock());
+    let reason = match lock.map(|lock| &lock.state) {
+        Some(lock::State::Held(grant)) if grant.epoch == *epoch => grant.over(now).map(|reason| format!("it is {reason}")),
+        Some(lock::State::Held(_) | lock::State::Free) => Some("it was taken away".into()),
+        // The lock of a claim has a row: it was not loaded.
+        None => None,
+    };
+    let Some(reason) = reason else { return };
+    let parts = tx.tables.coordination.claim_of(id).map(|claim| claim.parts.clone()).unwrap_or_default();
+    let mut draft = Draft::new(&tx.tables.coordination, Now { seq: tx.seq, ticket: tx.ticket, ..now.clone() });
+    for part in parts.into_iter().filter(|part| !part.resource.name.is_section()) {
+        draft.handle(match part.resource.kind {
+            Kind::Lock => Command::Lock(part.resource.name, lock::Input::Reap),
+            Kind::Semaphore => Command::Semaphore(part.resource.name, semaphore::Input::Reap),
+        });
+    }
+    draft.keep(tx);
+    lose(id, &reason, tx);
+}
+
+/// The lock of a task was asked about: who has lost it does not work on the task any more, who has renewed it has renewed all.
+pub(crate) fn follow_lock(name: &Name, is_own: bool, is_renewed: bool, tx: &mut Tx) {
+    let Some(id) = name.task() else { return };
+    let Some(State::Manual { epoch, .. }) = tx.tables.backlog.tasks.get(&id).map(|task| task.state.clone()) else { return };
+    let is_held = match tx.tables.coordination.locks.get(name).map(|lock| &lock.state) {
+        Some(lock::State::Held(grant)) => grant.epoch == epoch,
+        Some(lock::State::Free) | None => false,
+    };
+    if is_held && is_renewed {
+        renew(&id, None, Some(epoch), tx);
+    } else if !is_held && is_own {
+        step_task(tx, &id, task::Input::Return, None);
+        wake_runners(tx);
+    } else if !is_held {
+        end_if_over(&id, &tx.now(Vec::new(), Span::ZERO), tx);
+    }
+}
+
+/// Ends the claims that a run has made: it has ended itself. [`Key::ClaimsBy`] must be loaded.
+pub(crate) fn end_claims(holder: &HolderId, tx: &mut Tx) {
+    let own = tx.tables.coordination.claims.values().filter(|claim| claim.holder == *holder && claim.waits().is_none());
+    let own: Vec<TaskId> = own.filter_map(|claim| claim.task.clone()).collect();
+    for id in own {
+        step_task(tx, &id, task::Input::Return, None);
+    }
+}
+
+/// Ends the claims that have lost this part of theirs. [`Key::ClaimsOn`] must be loaded.
+pub(crate) fn end_broken(resource: &Resource, now: &Now, tx: &mut Tx) {
+    let is_broken = |claim: &&WorkClaim| claim.waits().is_none() && tx.tables.coordination.lost_part(claim).is_some();
+    let broken = tx.tables.coordination.claims.values().filter(|claim| claim.wants(resource)).filter(is_broken);
+    let broken: Vec<TaskId> = broken.filter_map(|claim| claim.task.clone()).collect();
+    for id in broken {
+        // One whose time is up ends for that reason.
+        end_if_over(&id, now, tx);
+        lose(&id, &format!("{resource} was taken away"), tx);
+    }
+}

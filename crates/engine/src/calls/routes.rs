@@ -1,0 +1,168 @@
+//! What follows from events, carried out: one transaction that also moves the place in the log, so that it is done once.
+
+use std::sync::Arc;
+
+use banksman_core::backlog::Backlog;
+use banksman_core::decision::{self, About};
+use banksman_core::event::Event;
+use banksman_core::pipeline::plan::{Context, Plan};
+use banksman_core::queue::{self, Pushed};
+use banksman_core::route::{Does, Reaction, RouteFact};
+use banksman_core::task::{Spec, Work};
+use banksman_core::{Decision, DecisionId, Effect, Name, Notice, NoticeKind, OutboxCommand, Seq, Span, TaskId, worker};
+use banksman_store::{Automation, Key, Tx};
+
+use crate::calls::pipelines::{self, Start};
+use crate::calls::queues::step_queue;
+use crate::calls::steps::{carry_out, emit, wake_runners, withdraw};
+use crate::calls::workers::step_worker;
+
+/// A part of the log that was routed, and what follows from it.
+#[derive(Debug, Clone)]
+pub struct RouteRequest {
+    /// Up to which event everything was routed before.
+    pub from: Seq,
+    /// Up to which event it is now.
+    pub to: Seq,
+    /// What follows from the events in between, in their order.
+    pub reactions: Vec<Reaction>,
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouteOutcome {
+    /// It is done.
+    Routed,
+    /// Another runner was faster.
+    Late,
+}
+
+impl RouteRequest {
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let of = |reaction: &Reaction| match &reaction.does {
+            Does::Wake(worker) => vec![Key::Worker(worker.clone())],
+            Does::Push(queue, _) => {
+                vec![Key::NamedQueue(queue.clone()), Key::FirstTaker(queue.clone()), Key::WorkerRunners(queue.clone())]
+            }
+            Does::Start(..) => vec![Key::Sections],
+            Does::Notify { .. } | Does::Nothing(_) => Vec::new(),
+        };
+        let routes = self.reactions.iter().filter_map(|reaction| reaction.route.clone()).map(Key::Route);
+        let deep = self.reactions.iter().any(Reaction::is_too_deep).then_some(Key::OpenDecisions);
+        self.reactions.iter().flat_map(of).chain(routes).chain(deep).chain([Key::Router, Key::Runners]).collect()
+    }
+
+    pub(crate) fn decide(&self, tx: &mut Tx) -> RouteOutcome {
+        if tx.tables.automation.cursor != self.from {
+            return RouteOutcome::Late;
+        }
+        tx.tables.automation.cursor = self.to;
+        for reaction in &self.reactions {
+            if !is_wanted(reaction, &tx.tables.automation) {
+                continue;
+            }
+            tx.depth = reaction.depth + 1;
+            if reaction.is_too_deep() {
+                stop(reaction, tx);
+            } else if let Err(error) = react(reaction, tx) {
+                tell(reaction, |event| RouteFact::Failed { event, error: error.into() }, tx);
+            }
+        }
+        if !self.reactions.is_empty() {
+            wake_runners(tx);
+        }
+        RouteOutcome::Routed
+    }
+}
+
+/// Whether who wanted to hear of an event still does: a route that was dropped or changed since the events were read does not,
+/// nor does a worker that has been asleep only since.
+fn is_wanted(reaction: &Reaction, automation: &Automation) -> bool {
+    match (&reaction.route, &reaction.does) {
+        (Some(id), _) => automation.routes.routes.get(id).is_some_and(|in_force| in_force.since < reaction.event),
+        (None, Does::Wake(worker)) => automation.workers.workers.get(worker).is_some_and(|worker| worker.since < reaction.event),
+        (None, _) => true,
+    }
+}
+
+/// Writes down what became of a reaction, if a route wanted it.
+fn tell(reaction: &Reaction, fact: impl FnOnce(Seq) -> RouteFact, tx: &mut Tx) {
+    if let Some(id) = &reaction.route {
+        emit(tx, Event::Route { id: id.clone(), fact: fact(reaction.event) });
+    }
+}
+
+/// Does not do it, because the chain of routes that leads to it seems to go round in circles. A person is asked, once for each route.
+fn stop(reaction: &Reaction, tx: &mut Tx) {
+    let Reaction { event, depth, route, .. } = reaction;
+    let error = format!("{depth} routes led to this event, one after the other: the chain was stopped");
+    tell(reaction, |event| RouteFact::Failed { event, error: error.into() }, tx);
+    let Some(route) = route else { return };
+    if open_question(route, &tx.tables.backlog).is_none() {
+        let step = decision::ask_about_route(route, *event, *depth, &tx.now(Vec::new(), Span::ZERO));
+        carry_out(tx, step.effects, None);
+    }
+}
+
+/// The open question about a route, if there is one.
+fn open_question(route: &str, backlog: &Backlog) -> Option<DecisionId> {
+    let is_about = |decision: &&Decision| matches!(&decision.question.about, About::Route(about) if **about == *route);
+    backlog.decisions.values().filter(|decision| decision.is_open()).find(is_about).map(|decision| decision.id.clone())
+}
+
+/// Removes a route because a person says so.
+pub(crate) fn remove(route: &str, tx: &mut Tx) {
+    if tx.tables.automation.routes.routes.remove(route).is_some() {
+        emit(tx, Event::Route { id: route.into(), fact: RouteFact::Removed {} });
+    }
+}
+
+/// Questions about routes that are gone, or are others now, need no answer.
+pub(crate) fn withdraw_stale(tx: &mut Tx) {
+    let is_stale = |decision: &&Decision| match &decision.question.about {
+        About::Route(id) => tx.tables.automation.routes.routes.get(id).is_none_or(|in_force| in_force.since > decision.id.seq()),
+        About::Task(_) | About::OutboxCommand(_) | About::Run { .. } | About::Landing { .. } => false,
+    };
+    let open = tx.tables.backlog.decisions.values().filter(|decision| decision.is_open());
+    let stale: Vec<DecisionId> = open.filter(is_stale).map(|decision| decision.id.clone()).collect();
+    stale.iter().for_each(|id| withdraw(tx, id));
+}
+
+/// Does it, or says why that cannot be done.
+fn react(reaction: &Reaction, tx: &mut Tx) -> Result<(), String> {
+    match &reaction.does {
+        Does::Wake(name) => match step_worker(name, worker::Input::Wake, tx) {
+            worker::Outcome::Unknown => Err(format!("there is no worker {name}")),
+            _ => Ok(()),
+        },
+        Does::Push(queue, item) => push(queue, item, tx),
+        Does::Notify { subject, text } => {
+            // The event before it is what an outbox command is known by.
+            tell(reaction, |event| RouteFact::Notified { event }, tx);
+            let notice = Notice { kind: NoticeKind::Route, subject: subject.clone(), text: text.clone() };
+            carry_out(tx, vec![Effect::Send(OutboxCommand::Notify(Box::new(notice)))], None);
+            Ok(())
+        }
+        Does::Start(plan, context) => {
+            start(reaction.event, plan, context.clone(), tx);
+            Ok(())
+        }
+        Does::Nothing(error) => Err(error.to_string()),
+    }
+}
+
+/// Starts a pipeline. The number of the event that adds its task is nobody else's, so no other has its id.
+fn start(event: Seq, plan: &Arc<Plan>, context: Context, tx: &mut Tx) {
+    let id = TaskId::new(&format!("p-{event}.{}", tx.seq)).expect("two numbers are short and plain");
+    let (workspace, land) = plan.place(&context);
+    let spec = Spec { work: Some(Work::Pipeline(Arc::clone(plan))), workspace, land, ..Spec::new(plan.title(&context)) };
+    pipelines::begin_life(&Start { id, spec, depends_on: Vec::new(), context, by: None }, tx);
+}
+
+fn push(queue: &Name, item: &queue::New, tx: &mut Tx) -> Result<(), String> {
+    match step_queue(queue, queue::Input::Push(vec![item.clone()]), tx) {
+        queue::Outcome::Pushed(pushed) if pushed.contains(&Pushed::Full) => Err(format!("the queue {queue} is full")),
+        queue::Outcome::Pushed(_) => Ok(()),
+        _ => Err(format!("there is no queue {queue}")),
+    }
+}

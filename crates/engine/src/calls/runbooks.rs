@@ -1,0 +1,344 @@
+//! A runbook comes into force: its locks, semaphores and queues are defined, its workers and routes are made, changed or
+//! removed. All of it or nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use banksman_core::event::Event;
+use banksman_core::pipeline::plan::Plan;
+use banksman_core::resource::coordination::{Command, Coordination};
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::route::{FeedsItself, ROUTES_LIMIT, Route, RouteFact, Then};
+use banksman_core::worker::{self, Definition, Job};
+use banksman_core::{Effect, Name, Now, Span, queue};
+use banksman_store::{Automation, Key, Tx};
+
+use crate::calls::pipelines::phases::{Lack, lacks, slot_keys};
+use crate::calls::routes::withdraw_stale;
+use crate::calls::steps::{wake_runners, wake_watchers};
+
+/// What is to be in force of a runbook. With nothing in it, nothing of the runbook is in force any more; locks, semaphores
+/// and queues stay, because others may use them.
+#[derive(Debug, Clone, Default)]
+pub struct ApplyRequest {
+    /// The runbook.
+    pub runbook: Box<str>,
+    /// Its locks.
+    pub locks: BTreeMap<Name, lock::Config>,
+    /// Its semaphores.
+    pub semaphores: BTreeMap<Name, semaphore::Config>,
+    /// Its queues.
+    pub queues: BTreeMap<Name, queue::Config>,
+    /// Its workers.
+    pub workers: BTreeMap<Name, Arc<Definition>>,
+    /// Its routes.
+    pub routes: Vec<Arc<Route>>,
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApplyOutcome {
+    /// It is in force; this is what it took.
+    Applied(Vec<Change>),
+    /// It cannot be, for all these reasons. Nothing was changed.
+    Refused(Vec<Incompatible>),
+}
+
+/// What became of one thing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// What sort of thing: `lock`, `semaphore`, `queue`, `worker` or `route`.
+    pub sort: &'static str,
+    /// Its name; the pattern of a route.
+    pub name: Box<str>,
+    /// What became of it.
+    pub how: How,
+}
+
+/// What can become of a thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// It was not there.
+    Created,
+    /// It was another.
+    Changed,
+    /// It was so.
+    Same,
+    /// It is gone.
+    Removed,
+    /// It takes nothing more, and is gone when so many jobs are.
+    Finishing {
+        /// How many.
+        jobs: usize,
+    },
+}
+
+/// Why a runbook cannot be in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Incompatible {
+    /// A worker or a route uses a queue that is not there.
+    NoQueue {
+        /// Who.
+        user: Box<str>,
+        /// Which queue.
+        queue: Name,
+    },
+    /// A route wakes a worker that is not there.
+    NoWorker {
+        /// The pattern of the route.
+        route: Box<str>,
+        /// Which worker.
+        worker: Name,
+    },
+    /// A pipeline that a worker or a route starts would wait for slots that are not there.
+    Lacks {
+        /// Who.
+        user: Box<str>,
+        /// Which slots.
+        lack: Lack,
+    },
+    /// A worker is refused.
+    Worker(Name, worker::Outcome),
+    /// A queue is refused.
+    Queue(Name, queue::Outcome),
+    /// A route acts on what it listens to.
+    Feeds(FeedsItself),
+    /// There are too many routes.
+    TooManyRoutes,
+}
+
+impl How {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            How::Created => "created",
+            How::Changed => "changed",
+            How::Same => "unchanged",
+            How::Removed => "removed",
+            How::Finishing { .. } => "finishing",
+        }
+    }
+}
+
+/// The tables as they would be.
+struct Draft {
+    coordination: Coordination,
+    queues: queue::Queues,
+    automation: Automation,
+    now: Now,
+    effects: Vec<Effect>,
+    changes: Vec<Change>,
+    misfits: Vec<Incompatible>,
+}
+
+impl ApplyRequest {
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let locks = self.locks.keys().cloned().map(Key::Lock);
+        let semaphores = self.semaphores.keys().cloned().map(Key::Semaphore);
+        let needed = self.plans().into_iter().flat_map(|(_, plan)| slot_keys(plan));
+        locks.chain(semaphores).chain(needed).chain([Key::Automation, Key::Queues, Key::Runners, Key::OpenDecisions]).collect()
+    }
+
+    /// The pipelines that its workers and routes start, and which of them do.
+    fn plans(&self) -> Vec<(String, &Plan)> {
+        let workers = self.workers.iter().filter_map(|(name, worker)| match &worker.job {
+            Job::Pipeline(plan) => Some((format!("worker {name}"), &**plan)),
+            Job::Task { .. } => None,
+        });
+        let starts = self.routes.iter().flat_map(|route| route.then.iter().map(move |then| (route, then)));
+        let routes = starts.filter_map(|(route, then)| match then {
+            Then::Start(plan) => Some((format!("route {}", route.on), &**plan)),
+            Then::Push(_) | Then::Wake(_) | Then::Notify(_) => None,
+        });
+        workers.chain(routes).collect()
+    }
+
+    pub(crate) fn decide(&self, tx: &mut Tx) -> ApplyOutcome {
+        let mut draft = Draft {
+            coordination: tx.tables.coordination.clone(),
+            queues: tx.tables.queues.clone(),
+            automation: tx.tables.automation.clone(),
+            now: tx.now(Vec::new(), Span::ZERO),
+            effects: Vec::new(),
+            changes: Vec::new(),
+            misfits: Vec::new(),
+        };
+        draft.resources(self);
+        draft.queues(&self.queues);
+        draft.workers(self);
+        draft.routes(self);
+        for (user, plan) in self.plans() {
+            let lacks = lacks(plan, &draft.coordination).into_iter();
+            draft.misfits.extend(lacks.map(|lack| Incompatible::Lacks { user: user.clone().into(), lack }));
+        }
+        if !draft.misfits.is_empty() {
+            return ApplyOutcome::Refused(draft.misfits);
+        }
+        (tx.tables.coordination, tx.tables.queues, tx.tables.automation) = (draft.coordination, draft.queues, draft.automation);
+        if !draft.effects.is_empty() {
+            wake_watchers(&draft.effects, tx);
+            tx.carry_out(draft.effects, false);
+            withdraw_stale(tx);
+            wake_runners(tx);
+        }
+        ApplyOutcome::Applied(draft.changes)
+    }
+}
+
+impl Draft {
+    fn keep(&mut self, effects: Vec<Effect>) {
+        let events = effects.iter().filter(|effect| matches!(effect, Effect::Emit(_))).count();
+        self.now.seq.0 += i64::try_from(events).expect("a step has few events");
+        self.effects.extend(effects);
+    }
+
+    fn note(&mut self, sort: &'static str, name: &str, how: How) {
+        self.changes.push(Change { sort, name: name.into(), how });
+    }
+
+    fn resources(&mut self, wanted: &ApplyRequest) {
+        for (name, config) in &wanted.locks {
+            // One without terms of its own has no row, and needs none.
+            let was = self.coordination.locks.get(name).map(|lock| lock.config);
+            let was = was.or_else(|| (*config == lock::Config::default()).then_some(*config));
+            let command = Command::Lock(name.clone(), lock::Input::Define(*config));
+            self.define("lock", name, was.map(|was| was == *config), command);
+        }
+        for (name, config) in &wanted.semaphores {
+            let was = self.coordination.semaphores.get(name).map(|semaphore| semaphore.config);
+            let command = Command::Semaphore(name.clone(), semaphore::Input::Define(*config));
+            self.define("semaphore", name, was.map(|was| was == *config), command);
+        }
+    }
+
+    fn define(&mut self, sort: &'static str, name: &Name, is_same: Option<bool>, command: Command) {
+        let how = compared(is_same);
+        if how != How::Same {
+            let step = std::mem::take(&mut self.coordination).handle(command, &self.now);
+            self.coordination = step.state;
+            self.keep(step.effects);
+        }
+        self.note(sort, name.as_str(), how);
+    }
+
+    fn queues(&mut self, wanted: &BTreeMap<Name, queue::Config>) {
+        let was: BTreeMap<&Name, Option<bool>> = wanted
+            .iter()
+            .map(|(name, config)| (name, self.queues.queues.get(name).map(|queue| queue.config == *config)))
+            .collect();
+        // A dead-letter queue comes before those that use it. Where they go round in circles, the first is made without it.
+        let mut left: BTreeSet<&Name> = wanted.keys().filter(|name| was[name] != Some(true)).collect();
+        while let Some(first) = left.first().copied() {
+            let is_there = |name: &&Name| match &wanted[*name].dead_letter {
+                Some(dead_letter) => self.queues.queues.contains_key(dead_letter) || !wanted.contains_key(dead_letter),
+                None => true,
+            };
+            match left.iter().copied().find(is_there) {
+                Some(name) => {
+                    left.remove(name);
+                    self.queue(name, wanted[name].clone());
+                }
+                None => self.queue(first, queue::Config { dead_letter: None, ..wanted[first].clone() }),
+            }
+            if !self.misfits.is_empty() {
+                return;
+            }
+        }
+        for (name, is_same) in was {
+            self.note("queue", name.as_str(), compared(is_same));
+        }
+    }
+
+    fn queue(&mut self, name: &Name, config: queue::Config) {
+        let step = std::mem::take(&mut self.queues).step(name, queue::Input::Define(config), &self.now);
+        self.queues = step.state;
+        self.keep(step.effects);
+        if step.outcome != queue::Outcome::Defined {
+            self.misfits.push(Incompatible::Queue(name.clone(), step.outcome));
+        }
+    }
+
+    fn workers(&mut self, wanted: &ApplyRequest) {
+        for (name, definition) in &wanted.workers {
+            if !self.queues.queues.contains_key(&definition.queue) {
+                let user = format!("worker {name}").into();
+                self.misfits.push(Incompatible::NoQueue { user, queue: definition.queue.clone() });
+            }
+            match self.worker(name, worker::Input::Define(Arc::clone(definition))) {
+                worker::Outcome::Created => self.note("worker", name.as_str(), How::Created),
+                worker::Outcome::Changed => self.note("worker", name.as_str(), How::Changed),
+                worker::Outcome::Same => self.note("worker", name.as_str(), How::Same),
+                refusal => self.misfits.push(Incompatible::Worker(name.clone(), refusal)),
+            }
+        }
+        let own = self.automation.workers.workers.values().filter(|worker| worker.definition.runbook == wanted.runbook);
+        let gone = own.filter(|worker| !worker.removed).map(|worker| worker.definition.name.clone());
+        let gone: Vec<Name> = gone.filter(|name| !wanted.workers.contains_key(name)).collect();
+        for name in gone {
+            if let worker::Outcome::Removed { jobs } = self.worker(&name, worker::Input::Remove) {
+                self.note("worker", name.as_str(), if jobs == 0 { How::Removed } else { How::Finishing { jobs } });
+            }
+        }
+    }
+
+    fn worker(&mut self, name: &Name, input: worker::Input) -> worker::Outcome {
+        let step = std::mem::take(&mut self.automation.workers).step(name, input, &self.now);
+        self.automation.workers = step.state;
+        self.keep(step.effects);
+        step.outcome
+    }
+
+    fn routes(&mut self, wanted: &ApplyRequest) {
+        let ids: BTreeMap<Box<str>, &Arc<Route>> = wanted.routes.iter().map(|route| (route.id(), route)).collect();
+        for (id, route) in &ids {
+            self.check(route);
+            let was = self.automation.routes.routes.get(id).map(|in_force| in_force.route == **route);
+            let how = compared(was);
+            if how != How::Same {
+                self.route(id, RouteFact::Defined(Arc::clone(route)));
+            }
+            self.note("route", &route.on.to_string(), how);
+        }
+        let own = self.automation.routes.routes.iter().filter(|(_, in_force)| in_force.route.runbook == wanted.runbook);
+        let gone = own.filter(|(id, _)| !ids.contains_key(*id)).map(|(id, in_force)| (id.clone(), in_force.route.on.to_string()));
+        for (id, pattern) in gone.collect::<Vec<_>>() {
+            self.route(&id, RouteFact::Removed {});
+            self.note("route", &pattern, How::Removed);
+        }
+        if self.automation.routes.routes.len() > ROUTES_LIMIT {
+            self.misfits.push(Incompatible::TooManyRoutes);
+        }
+    }
+
+    fn check(&mut self, route: &Route) {
+        if let Err(error) = route.check() {
+            self.misfits.push(Incompatible::Feeds(error));
+        }
+        for then in &route.then {
+            match then {
+                Then::Push(push) if !self.queues.queues.contains_key(&push.queue) => {
+                    let user = format!("route {}", route.on).into();
+                    self.misfits.push(Incompatible::NoQueue { user, queue: push.queue.clone() });
+                }
+                Then::Wake(name) if self.automation.workers.workers.get(name).is_none_or(|worker| worker.removed) => {
+                    self.misfits.push(Incompatible::NoWorker { route: route.on.to_string().into(), worker: name.clone() });
+                }
+                Then::Push(_) | Then::Wake(_) | Then::Start(_) | Then::Notify(_) => {}
+            }
+        }
+    }
+
+    fn route(&mut self, id: &str, fact: RouteFact) {
+        self.automation.routes.apply(self.now.seq, id, fact.clone());
+        self.keep(vec![Effect::Emit(Event::Route { id: id.into(), fact })]);
+    }
+}
+
+fn compared(is_same: Option<bool>) -> How {
+    match is_same {
+        None => How::Created,
+        Some(false) => How::Changed,
+        Some(true) => How::Same,
+    }
+}

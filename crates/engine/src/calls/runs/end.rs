@@ -1,0 +1,302 @@
+//! How runs end, or come into other hands: reported, lost, adopted; and what their runners leave behind.
+
+use banksman_core::backlog::{Backlog, RunEndRecord};
+use banksman_core::decision::{self, About};
+use banksman_core::event::{Event, TaskFact};
+use banksman_core::resource::coordination::{Command, Coordination};
+use banksman_core::resource::semaphore;
+use banksman_core::task::retry::Marker;
+use banksman_core::task::{self, Need, RunEnd, State, Watch};
+use banksman_core::{Decision, DecisionId, Name, Pipeline, RunId, RunnerId, Span, Task, TaskId};
+use banksman_store::{Tables, Tx};
+
+use crate::calls::manual::end_claims;
+use crate::calls::pipelines::phases::printed;
+use crate::calls::runs::{RunOutcome, Work, ended};
+use crate::calls::sections;
+use crate::calls::steps::{
+    Draft, carry_out, drop_commands, emit, give_back, grant_of, inherit, open_children, step_task, step_task_after, withdraw,
+};
+use crate::request::Seen;
+use crate::wakeups;
+
+pub(crate) fn finish(
+    runner: &RunnerId,
+    what: &Work,
+    ending: &RunEndRecord,
+    marker: &Marker,
+    watch: &Watch,
+    tx: &mut Tx,
+) -> RunOutcome {
+    let Some(run) = tx.tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
+    if (&run.owner, run.owner_epoch) != (runner, what.run.owner_epoch) || run.holds != what.run.holds {
+        return RunOutcome::Late;
+    }
+    let outcome = end(Some(runner), what, ending.clone(), marker, watch, tx);
+    RunOutcome::Finished(outcome, Box::new(tx.tables.backlog.tasks[&what.task.id].clone()), stopped(&what.task, &tx.tables))
+}
+
+/// The pipeline that a task is a phase of, if it does not go on by a task.
+fn stopped(task: &Task, tables: &Tables) -> Option<Box<Pipeline>> {
+    let pipeline = tables.backlog.pipelines.get(task.spec.parent.as_ref()?)?;
+    let goes_on = matches!(&pipeline.state, banksman_core::pipeline::State::Running { task: Some(_), .. });
+    (!goes_on).then(|| Box::new(pipeline.clone()))
+}
+
+/// Ends a live run: all that it holds is free, and its task goes on. Without a runner a person has said so.
+pub(crate) fn end(
+    by: Option<&RunnerId>,
+    what: &Work,
+    ending: RunEndRecord,
+    marker: &Marker,
+    watch: &Watch,
+    tx: &mut Tx,
+) -> task::Outcome {
+    let id = &what.run.id;
+    let run = tx.tables.backlog.runs.get_mut(id).expect("the caller has seen it");
+    run.lease = None;
+    let holds = std::mem::take(&mut run.holds);
+    let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Default::default()));
+    for hold in holds {
+        // What was taken away by force is refused, and that is as good.
+        draft.handle(match hold.need {
+            // A run that has waited for others holds its slot, and its workspace, under another number, or none.
+            Need::Slots { ref name, .. } if *name == Name::runs() => slot_back(id),
+            Need::Lock(ref name) if name.is_workspace() => match workspace_back(name, id, &tx.tables.coordination) {
+                Some(command) => command,
+                None => continue,
+            },
+            need => give_back(&need, id.holder(), hold.epoch),
+        });
+    }
+    draft.keep(tx);
+    tx.tables.coordination.claims.retain(|_, claim| claim.task.is_some() || claim.holder != id.holder());
+    end_claims(&id.holder(), tx);
+    if let Some(section) = &what.task.spec.section {
+        sections::leave(section, id, tx);
+    }
+    note_agent(what, &ending, tx);
+    let said = tx.tables.backlog.tasks.get(&what.task.id).and_then(|task| task.live()?.verdict.clone());
+    let input = task::Input::End {
+        run: id.clone(),
+        ending: ending.ending.clone(),
+        ran: ending.ran,
+        marker: marker.clone(),
+        children: open_children(&tx.tables, &what.task.id),
+        watch: *watch,
+    };
+    // What is left to do for the run is done, or pointless.
+    drop_commands(tx, |entry| entry.command.run() == Some(id));
+    let tail = ending.tail.clone().unwrap_or_default();
+    note_printed(what, &ending.ending, &tail, tx);
+    let outcome = step_task_after(tx, &what.task.id, input, by, &tail);
+    let outcome = outcome.expect("a task with a live run is not deleted");
+    let setback = match &outcome {
+        task::Outcome::Again(setback) => Some(*setback),
+        _ => None,
+    };
+    let error = said.and_then(|verdict| match verdict {
+        task::Verdict::Failed { error } => Some(error),
+        task::Verdict::Done { .. } | task::Verdict::NoChange { .. } => None,
+        task::Verdict::Refused(refused) => Some(refused.reason().into()),
+        task::Verdict::Agent(end) => Some(end.text).filter(|text| !text.is_empty()),
+    });
+    let run = tx.tables.backlog.runs.get_mut(id).expect("it was just there");
+    run.ended = Some(RunEndRecord { setback, error, tail: None, ..ending });
+    // Nobody needs to say any more whether it may be ended.
+    if let Some(asked) = open_question(id, &tx.tables.backlog) {
+        withdraw(tx, &asked);
+    }
+    note_end(&what.task.id, tx);
+    outcome
+}
+
+/// Notes what may follow from the end of a run: its task, or those that wait for it, may be ready; a pipeline may go on; and there is
+/// room for another run.
+fn note_end(id: &TaskId, tx: &mut Tx) {
+    tx.tables.live_runs = tx.tables.live_runs.saturating_sub(1);
+    tx.changed.limits = true;
+    tx.changed.has_ended_run = true;
+    let Some(task) = tx.tables.backlog.tasks.get(id) else { return };
+    let (is_over, is_ready) = (task.status().is_over(), task.state == task::State::Pending);
+    tx.changed.frees_dependents |= is_over && tx.tables.has_dependents.contains(id);
+    // Whoever has duty sees to the rest of them.
+    tx.changed.duty |= is_over && tx.tables.has_many_dependents.contains(id);
+    tx.changed.duty |= !(is_over || is_ready) || task.spec.parent.is_some() || task.spec.item.is_some();
+    if is_ready {
+        // What its run held was loaded, but not what guards ask about.
+        let is_guarded = task.spec.guarded;
+        tx.changed.frees_dependents |= is_guarded;
+        tx.changed.takeable.extend((!is_guarded).then(|| id.clone()));
+        tx.changed.ready.insert(id.clone());
+    }
+}
+
+/// The open question whether a run may be ended, if there is one.
+pub(crate) fn open_question(run: &RunId, backlog: &Backlog) -> Option<DecisionId> {
+    let is_about = |decision: &&Decision| matches!(&decision.question.about, About::Run { run: about, .. } if about == run);
+    backlog.decisions.values().filter(|decision| decision.is_open()).find(is_about).map(|decision| decision.id.clone())
+}
+
+/// A person is asked once whether a run may be ended that cannot be proven dead.
+pub(crate) fn unproven(runner: &RunnerId, what: &Work, why: &str, tx: &mut Tx) -> RunOutcome {
+    let Some(run) = tx.tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
+    if (&run.owner, run.owner_epoch) != (runner, what.run.owner_epoch) {
+        return RunOutcome::Late;
+    }
+    if open_question(&what.run.id, &tx.tables.backlog).is_none() {
+        let now = tx.now(Vec::new(), Default::default());
+        let step = decision::ask_about_run(&what.run.id, &what.task.id, &what.task.spec.title, why, &now);
+        carry_out(tx, step.effects, Some(runner));
+    }
+    RunOutcome::Done
+}
+
+/// Ends a run because a person says that nothing of it lives. `None` if it is not what it was when the rows were read.
+pub(crate) fn end_unproven(what: &Work, tx: &mut Tx) -> Option<task::Outcome> {
+    let run = tx.tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live())?;
+    if run.owner_epoch != what.run.owner_epoch || run.holds != what.run.holds {
+        return None;
+    }
+    let ending = ended(RunEnd::Lost, tx.wall, Some("a person has said that nothing of it lives".into()));
+    // A person's word is no recovery: there is no limit to it.
+    let watch = Watch { timeout: Span::ZERO, max_recoveries: u32::MAX, on_exhausted: task::OnExhausted::Escalate };
+    // What is in its folder is looked at before the next attempt.
+    let outcome = end(None, what, ending, &Marker::Absent, &watch, tx);
+    Some(outcome)
+}
+
+/// What a phase has printed as its result counts as said, if it ended well and has said nothing else.
+fn note_printed(what: &Work, ending: &RunEnd, tail: &str, tx: &mut Tx) {
+    let Some(task::State::Running(live) | task::State::Stuck { live, .. }) =
+        tx.tables.backlog.tasks.get(&what.task.id).map(|task| &task.state)
+    else {
+        return;
+    };
+    if *ending == RunEnd::Exited(0)
+        && live.verdict.is_none()
+        && let Some(verdict) = printed(tail, &what.task)
+    {
+        let epoch = Some(live.epoch);
+        step_task(tx, &what.task.id, task::Input::Conclude { epoch, verdict }, None);
+    }
+}
+
+/// What its agent program came to counts as said, if the program has ended and the run itself has said nothing.
+fn note_agent(what: &Work, ending: &RunEndRecord, tx: &mut Tx) {
+    let Some(agent) = &ending.agent else { return };
+    let live = tx.tables.backlog.tasks.get(&what.task.id).and_then(|task| task.live());
+    let is_silent = live.is_some_and(|live| live.run == what.run.id && live.verdict.is_none());
+    let (true, RunEnd::Exited(_) | RunEnd::Signalled(_)) = (is_silent, &ending.ending) else { return };
+    if let Some(State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. }) =
+        tx.tables.backlog.tasks.get_mut(&what.task.id).map(|task| &mut task.state)
+    {
+        live.verdict = Some(task::Verdict::Agent(agent.clone()));
+    }
+}
+
+pub(crate) fn lose(runner: &RunnerId, what: &Work, patience: Span, watch: &Watch, tx: &mut Tx) -> RunOutcome {
+    let now = tx.now(Vec::new(), patience);
+    let Some(run) = tx.tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
+    if run.owner_epoch != what.run.owner_epoch || run.holds != what.run.holds || !tx.tables.backlog.runners.contains_key(runner) {
+        return RunOutcome::Late;
+    }
+    if !run.is_lost(&now) {
+        return RunOutcome::OwnerLives;
+    }
+    let silence = now.lease - run.lease.as_ref().map_or(now.lease, |lease| lease.renewed);
+    let note = format!("its machine was not heard of for {} s", silence.as_ms() / 1_000);
+    let ending = ended(RunEnd::Lost, tx.wall, Some(note));
+    // Its files are on another machine: the next attempt looks for DONE where it runs.
+    let outcome = end(Some(runner), what, ending.clone(), &Marker::Absent, watch, tx);
+    RunOutcome::Lost(ending, outcome, stopped(&what.task, &tx.tables))
+}
+
+pub(crate) fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tx: &mut Tx) -> RunOutcome {
+    let now = seen.now(tx);
+    let Work { run, task } = what;
+    let current = tx.tables.backlog.runs.get(&run.id).filter(|current| current.is_live());
+    if current.map(|current| current.owner_epoch) != Some(run.owner_epoch) || !tx.tables.backlog.runners.contains_key(runner) {
+        return RunOutcome::Late;
+    }
+    // What became of a session can only be found out where it runs.
+    let adopter = tx.tables.backlog.runners[runner].clone();
+    if !run.is_within_reach_of(&adopter) {
+        return RunOutcome::Elsewhere;
+    }
+    let owner = tx.tables.backlog.runners.get(&run.owner);
+    if owner.is_some_and(|owner| !now.all_dead(std::slice::from_ref(&owner.process))) {
+        return RunOutcome::OwnerLives;
+    }
+    let fact = TaskFact::Adopted { run: run.id.clone(), runner: runner.clone(), from: run.owner.clone() };
+    let epoch = emit(tx, Event::Task { id: task.id.clone(), fact });
+    let adopted = tx.tables.backlog.runs.get_mut(&run.id).expect("it was just there");
+    (adopted.owner, adopted.owner_epoch) = (runner.clone(), epoch);
+    adopted.renew(&adopter, tx.lease);
+    let work = Work { run: adopted.clone(), task: tx.tables.backlog.tasks[&task.id].clone() };
+    for entry in tx.tables.backlog.outbox.values_mut().filter(|entry| entry.command.run() == Some(&run.id)) {
+        entry.executor = Some(runner.clone());
+    }
+    let orphans = tx.tables.backlog.runs.values().any(|other| other.is_live() && other.owner == run.owner);
+    // One with a lease is dismissed, so that what it holds for itself is free for other machines too.
+    if !orphans && tx.tables.backlog.runners.get(&run.owner).is_some_and(|owner| owner.terms.is_none()) {
+        tx.tables.backlog.runners.remove(&run.owner);
+        inherit(&mut tx.tables, Some(&run.owner), Some(runner));
+        tx.changed.duty |= wakeups::assign_duty(tx);
+    }
+    RunOutcome::Adopted(Box::new(work))
+}
+
+pub(crate) fn dismiss(runner: &RunnerId, seen: &Seen, tx: &mut Tx) -> RunOutcome {
+    let now = seen.now(tx);
+    let Some(row) = tx.tables.backlog.runners.get(runner).cloned() else { return RunOutcome::Late };
+    // Its runs come first.
+    if tx.tables.backlog.runs.values().any(|run| run.is_live() && run.owner == *runner) {
+        return RunOutcome::Late;
+    }
+    if !row.is_silent(&now) && !now.all_dead(std::slice::from_ref(&row.process)) {
+        return RunOutcome::OwnerLives;
+    }
+    tx.tables.backlog.runners.remove(runner);
+    wakeups::hand_over(&row, tx);
+    RunOutcome::Done
+}
+
+/// Gives the slot of a run back, if it has one. Who holds slots of `runs` is written there and nowhere else.
+pub(crate) fn free_slot(run: &RunId, tx: &mut Tx) {
+    let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Default::default()));
+    draft.handle(slot_back(run));
+    draft.keep(tx);
+    tx.changed.limits = true;
+}
+
+/// Gives the lock of a workspace back, if the run has it.
+pub(crate) fn free_workspace(run: &RunId, owner: &TaskId, tx: &mut Tx) {
+    if let Some(command) = workspace_back(&owner.workspace_lock(), run, &tx.tables.coordination) {
+        let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Default::default()));
+        draft.handle(command);
+        draft.keep(tx);
+    }
+}
+
+fn workspace_back(lock: &Name, run: &RunId, coordination: &Coordination) -> Option<Command> {
+    let need = Need::Lock(lock.clone());
+    let epoch = grant_of(&need.resource(), &run.holder(), coordination)?.epoch;
+    Some(give_back(&need, run.holder(), epoch))
+}
+
+fn slot_back(run: &RunId) -> Command {
+    Command::Semaphore(Name::runs(), semaphore::Input::Release { holder: run.holder(), epoch: None })
+}
+
+pub(crate) fn renew(runner: &RunnerId, tx: &mut Tx) -> RunOutcome {
+    // One that was taken for dead makes itself known again.
+    let Some(row) = tx.tables.backlog.runners.get_mut(runner) else { return RunOutcome::Late };
+    row.seen = tx.lease;
+    let own = tx.tables.backlog.runs.values_mut().filter(|run| run.is_live() && run.owner == *runner);
+    let renewed = own.map(|run| {
+        run.renew(row, tx.lease);
+        run.id.clone()
+    });
+    RunOutcome::Renewed(renewed.collect())
+}

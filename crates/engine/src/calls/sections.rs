@@ -1,0 +1,167 @@
+//! Sections: made, changed, deleted.
+
+use banksman_core::backlog::{Backlog, Section};
+use banksman_core::event::{Event, Kind, Resource, SectionFact};
+use banksman_core::resource::coordination::Coordination;
+use banksman_core::resource::lock::{self, Lock};
+use banksman_core::task::Need;
+use banksman_core::{HolderId, RunId, SectionId, Title};
+use banksman_store::{Key, Tx};
+
+use crate::calls::steps::{Draft, emit, give_back, take, wake_for, wake_runners};
+
+/// The most sections of a project.
+pub(crate) const SECTION_LIMIT: usize = 1_000;
+
+/// What can be asked.
+#[derive(Debug, Clone)]
+pub enum SectionRequest {
+    /// Make one.
+    Add {
+        /// Its id.
+        id: SectionId,
+        /// What people call it.
+        name: Title,
+        /// Whether one runner at a time works in it.
+        exclusive: bool,
+    },
+    /// Change one.
+    Update {
+        /// Which one.
+        id: SectionId,
+        /// The new name.
+        name: Option<Title>,
+        /// Whether one runner at a time works in it.
+        exclusive: Option<bool>,
+    },
+    /// Delete an empty one.
+    Delete {
+        /// Which one.
+        id: SectionId,
+        /// Also if its lock is held.
+        force: bool,
+    },
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SectionOutcome {
+    /// It is so now.
+    Kept(Section),
+    /// It is gone.
+    Deleted,
+    /// There is none.
+    Unknown,
+    /// Another one has this name.
+    NameTaken(SectionId),
+    /// There are too many.
+    TooMany,
+    /// Tasks belong to it.
+    NotEmpty(usize),
+    /// Somebody works in it.
+    Locked(HolderId),
+}
+
+impl SectionRequest {
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let mut keys = vec![Key::Sections, Key::Runners];
+        if let SectionRequest::Delete { id, .. } = self {
+            keys.extend([Key::InSection(id.clone()), Key::Lock(id.lock())]);
+        }
+        keys
+    }
+
+    pub(crate) fn decide(&self, tx: &mut Tx) -> SectionOutcome {
+        let taken = |name: &Title, but: &SectionId| {
+            tx.tables
+                .backlog
+                .sections
+                .values()
+                .find(|other| other.name == *name && other.id != *but)
+                .map(|other| other.id.clone())
+        };
+        match self {
+            SectionRequest::Add { id, name, exclusive } => {
+                if let Some(other) = taken(name, id) {
+                    return SectionOutcome::NameTaken(other);
+                }
+                if tx.tables.backlog.sections.len() >= SECTION_LIMIT {
+                    return SectionOutcome::TooMany;
+                }
+                let section = Section { id: id.clone(), name: name.clone(), exclusive: *exclusive, position: tx.seq };
+                emit(
+                    tx,
+                    Event::Section { id: id.clone(), fact: SectionFact::Added { name: name.clone(), exclusive: *exclusive } },
+                );
+                tx.tables.backlog.sections.insert(id.clone(), section.clone());
+                SectionOutcome::Kept(section)
+            }
+            SectionRequest::Update { id, name, exclusive } => {
+                if let Some(other) = name.as_ref().and_then(|name| taken(name, id)) {
+                    return SectionOutcome::NameTaken(other);
+                }
+                let Some(section) = tx.tables.backlog.sections.get_mut(id) else { return SectionOutcome::Unknown };
+                section.name = name.clone().unwrap_or(section.name.clone());
+                section.exclusive = exclusive.unwrap_or(section.exclusive);
+                let section = section.clone();
+                let fact = SectionFact::Updated { name: section.name.clone(), exclusive: section.exclusive };
+                emit(tx, Event::Section { id: id.clone(), fact });
+                wake_runners(tx);
+                SectionOutcome::Kept(section)
+            }
+            SectionRequest::Delete { id, force } => {
+                if !tx.tables.backlog.sections.contains_key(id) {
+                    return SectionOutcome::Unknown;
+                }
+                let tasks = tx.tables.backlog.tasks.values().filter(|task| task.spec.section.as_ref() == Some(id)).count();
+                if tasks > 0 {
+                    return SectionOutcome::NotEmpty(tasks);
+                }
+                let lock = tx.tables.coordination.locks.get(&id.lock());
+                if let Some(lock::State::Held(grant)) = lock.map(|lock| &lock.state)
+                    && !force
+                {
+                    return SectionOutcome::Locked(grant.claim.holder.clone());
+                }
+                tx.tables.backlog.sections.remove(id);
+                emit(tx, Event::Section { id: id.clone(), fact: SectionFact::Deleted {} });
+                SectionOutcome::Deleted
+            }
+        }
+    }
+}
+
+/// The lock of an exclusive section, unless it is held for runs that live there, or that one draft is about to start.
+pub(crate) fn manual_lock<'a>(section: &SectionId, coordination: &'a Coordination, backlog: &Backlog) -> Option<&'a Lock> {
+    let lock = coordination.locks.get(&section.lock())?;
+    let lock::State::Held(grant) = &lock.state else { return Some(lock) };
+    let holder = &grant.claim.holder;
+    let is_in_section = backlog.live_in(section).any(|run| run.id.holder() == *holder);
+    let is_known = backlog.runs.values().any(|run| run.is_live() && run.id.holder() == *holder);
+    let is_new = holder.as_str().starts_with("run:") && !is_known;
+    (!is_in_section && !is_new).then_some(lock)
+}
+
+/// A run has ended: the lock of its section goes to another run that lives there, or is free. [`Key::Live`] must be loaded.
+pub(crate) fn leave(section: &SectionId, run: &RunId, tx: &mut Tx) {
+    let name = section.lock();
+    let heir = tx.tables.backlog.live_in(section).find(|other| other.id != *run).map(|other| other.id.clone());
+    if let Some(lock::State::Held(grant)) = tx.tables.coordination.locks.get(&name).map(|lock| &lock.state) {
+        let holder = grant.claim.holder.clone();
+        // An earlier version left it with the runner.
+        let is_left = holder == run.holder() || (heir.is_none() && holder.as_str().starts_with("runner:"));
+        if is_left {
+            let command = give_back(&Need::Lock(name.clone()), holder, grant.epoch);
+            // What goes from one run to the next is never free, so that it is kept for nobody who waits.
+            let claims = heir.as_ref().map(|_| std::mem::take(&mut tx.tables.coordination.claims));
+            let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Default::default()));
+            draft.handle(command);
+            heir.iter().for_each(|heir| drop(draft.handle(take(&Need::Lock(name.clone()), heir.holder(), Vec::new()))));
+            draft.keep(tx);
+            claims.into_iter().for_each(|claims| tx.tables.coordination.claims = claims);
+        }
+    }
+    if heir.is_none() {
+        wake_for(&[Resource { kind: Kind::Lock, name }], tx);
+    }
+}

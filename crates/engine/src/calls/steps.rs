@@ -1,0 +1,291 @@
+//! What the calls around tasks share: stepping machines inside a transaction, and telling runners of it.
+
+use banksman_core::backlog::{Backlog, OutboxEntry};
+use banksman_core::decision::About;
+use banksman_core::event::{DecisionFact, Event, Fact, Kind, Resource};
+use banksman_core::resource::coordination::{Command, Coordination, Outcome as Held};
+use banksman_core::resource::grant::{Ask, GrantRequest, Term};
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::task::{self, LandSpec, Need};
+use banksman_core::{
+    Decision, DecisionId, Effect, Epoch, Grant, HolderId, Now, ProcessId, RunnerId, TaskId, WorkClaim, decision,
+};
+use banksman_store::{Tables, Tx};
+
+use crate::calls::landings::{dequeue_work, enqueue_work};
+use crate::calls::manual::let_go;
+use crate::calls::pipelines;
+
+/// Steps a task that is there, and carries out what follows. Outbox commands go to `executor`.
+pub(crate) fn step_task(tx: &mut Tx, id: &TaskId, input: task::Input, executor: Option<&RunnerId>) -> Option<task::Outcome> {
+    step_task_after(tx, id, input, executor, "")
+}
+
+/// The same at the end of a run, with the last that it has printed.
+pub(crate) fn step_task_after(
+    tx: &mut Tx,
+    id: &TaskId,
+    input: task::Input,
+    executor: Option<&RunnerId>,
+    tail: &str,
+) -> Option<task::Outcome> {
+    let task = tx.tables.backlog.tasks.remove(id)?;
+    let before = task.state.clone();
+    let now = tx.now(Vec::new(), banksman_core::Span::ZERO);
+    let to = match &input {
+        task::Input::Land(to) => Some(to.clone()),
+        _ => task.spec.land.clone(),
+    };
+    let step = task.step(input, &now);
+    let is_same = std::mem::discriminant(&before) == std::mem::discriminant(&step.state.state);
+    tx.tables.backlog.tasks.insert(id.clone(), step.state);
+    carry_out(tx, step.effects, executor);
+    pipelines::follow(id, &before, tail, tx);
+    follow_landing(id, &before, to.as_deref(), tx);
+    // What belongs to a state ends with it.
+    match before {
+        task::State::AwaitingDecision { decision } if !is_same => withdraw(tx, &decision),
+        task::State::Manual { holder, epoch, .. } if !is_same => let_go(id, &holder, epoch, tx),
+        _ => {}
+    }
+    Some(step.outcome)
+}
+
+/// The work of a task is in the merge queue as long as the task says so.
+pub(crate) fn follow_landing(id: &TaskId, before: &task::State, to: Option<&LandSpec>, tx: &mut Tx) {
+    let Some(task) = tx.tables.backlog.tasks.get(id) else { return };
+    let is_landing = |state: &task::State| matches!(state, task::State::Landing { .. });
+    match (is_landing(before), is_landing(&task.state), to) {
+        (false, true, Some(to)) => enqueue_work(id, to, tx),
+        (true, false, _) => dequeue_work(id, tx),
+        _ => {}
+    }
+}
+
+/// Carries out what follows from a step around tasks: decisions are kept, outbox commands are given to somebody.
+pub(crate) fn carry_out(tx: &mut Tx, effects: Vec<Effect>, executor: Option<&RunnerId>) {
+    for effect in &effects {
+        if let Effect::Emit(Event::Decision { id, fact }) = effect {
+            match (fact, tx.tables.backlog.decisions.get_mut(id)) {
+                (DecisionFact::Raised(question), _) => {
+                    let decision = Decision::new(id.clone(), (**question).clone(), tx.wall);
+                    tx.tables.backlog.decisions.insert(id.clone(), decision);
+                }
+                // The machine that emitted it has the new state.
+                (DecisionFact::Resolved { .. } | DecisionFact::Withdrawn {}, _) => {}
+            }
+        }
+    }
+    for (seq, command) in tx.carry_out(effects, false) {
+        let executor = match command.run() {
+            Some(_) => Some(executor.expect("only a task with a run sends commands, and a run has an owner").clone()),
+            None => executor.cloned().or_else(|| any_runner(&tx.tables)),
+        };
+        tx.tables.backlog.outbox.insert(seq, OutboxEntry::new(seq, command, executor, tx.lease));
+    }
+}
+
+/// What a decision was about has changed without it.
+pub(crate) fn withdraw(tx: &mut Tx, id: &DecisionId) {
+    let Some(decision) = tx.tables.backlog.decisions.remove(id) else { return };
+    let step = decision.step(decision::Input::Withdraw, &tx.now(Vec::new(), banksman_core::Span::ZERO));
+    tx.tables.backlog.decisions.insert(id.clone(), step.state);
+    tx.carry_out(step.effects, false);
+}
+
+/// These outbox commands are done, or pointless; and so are the questions about them.
+pub(crate) fn drop_commands(tx: &mut Tx, is_over: impl Fn(&OutboxEntry) -> bool) {
+    let over: Vec<OutboxEntry> =
+        tx.tables.backlog.outbox.extract_if(.., |_, entry| is_over(entry)).map(|(_, entry)| entry).collect();
+    for entry in over.iter().filter(|entry| entry.is_dead()) {
+        let about = About::OutboxCommand(entry.seq);
+        let open = tx.tables.backlog.decisions.values().find(|decision| decision.is_open() && decision.question.about == about);
+        if let Some(id) = open.map(|decision| decision.id.clone()) {
+            withdraw(tx, &id);
+        }
+    }
+}
+
+/// A runner for outbox commands that anyone can do. Those that are there for one run only do nothing else.
+pub(crate) fn any_runner(tables: &Tables) -> Option<RunnerId> {
+    tables.backlog.runners.values().find(|runner| runner.max_runs != Some(0)).map(|runner| runner.id.clone())
+}
+
+/// Gives the outbox commands that anyone can do, and that a runner who is gone has left, to another. Says whether there were any.
+pub(crate) fn inherit(tables: &mut Tables, from: Option<&RunnerId>, to: Option<&RunnerId>) -> bool {
+    let left =
+        tables.backlog.outbox.values_mut().filter(|entry| entry.command.run().is_none() && entry.executor.as_ref() == from);
+    left.map(|entry| entry.executor = to.cloned()).count() > 0
+}
+
+/// How many descendants of a task have not ended.
+pub(crate) fn open_children(tables: &Tables, id: &TaskId) -> u32 {
+    open_in(&tables.backlog, id)
+}
+
+/// The same, of rows that were read.
+pub(crate) fn open_in(backlog: &Backlog, id: &TaskId) -> u32 {
+    let open = family(backlog, id).into_iter().filter(|task| !backlog.tasks[task].status().is_over());
+    u32::try_from(open.count()).unwrap_or(u32::MAX)
+}
+
+/// All that a task has created, directly or not. The family must be loaded.
+pub(crate) fn descendants(tables: &Tables, id: &TaskId) -> Vec<TaskId> {
+    family(&tables.backlog, id)
+}
+
+/// The same, of rows that were read.
+pub(crate) fn family(backlog: &Backlog, id: &TaskId) -> Vec<TaskId> {
+    let mut family = vec![id.clone()];
+    let mut at = 0;
+    while let Some(parent) = family.get(at).cloned() {
+        let children = backlog.tasks.values().filter(|task| task.spec.parent.as_ref() == Some(&parent));
+        family.extend(children.map(|task| task.id.clone()));
+        at += 1;
+    }
+    family.split_off(1)
+}
+
+/// A lock or slots for somebody who does not wait.
+pub(crate) fn take(need: &Need, holder: HolderId, processes: Vec<ProcessId>) -> Command {
+    let weight = need.weight();
+    let claim = GrantRequest {
+        holder,
+        ancestors: Vec::new(),
+        weight,
+        ttl: None,
+        max_hold: None,
+        processes,
+        metadata: None,
+        request: None,
+    };
+    let ask = Box::new(Ask { term: Term::Open, ..Ask::new(claim) });
+    match need.resource() {
+        Resource { kind: Kind::Lock, name } => Command::Lock(name, lock::Input::Acquire(ask)),
+        Resource { kind: Kind::Semaphore, name } => Command::Semaphore(name, semaphore::Input::Acquire(ask)),
+    }
+}
+
+/// The same given back.
+pub(crate) fn give_back(need: &Need, holder: HolderId, epoch: Epoch) -> Command {
+    match need.resource() {
+        Resource { kind: Kind::Lock, name } => Command::Lock(name, lock::Input::Release { holder, epoch }),
+        Resource { kind: Kind::Semaphore, name } => {
+            Command::Semaphore(name, semaphore::Input::Release { holder, epoch: Some(epoch) })
+        }
+    }
+}
+
+/// The epoch of a grant, if the answer is one.
+pub(crate) fn granted(outcome: &Held) -> Option<Epoch> {
+    match outcome {
+        Held::Lock(lock::Outcome::Acquired(grant) | lock::Outcome::Reclaimed { grant, .. })
+        | Held::Semaphore(semaphore::Outcome::Acquired(grant)) => Some(grant.epoch),
+        _ => None,
+    }
+}
+
+/// The grant of a lock, or of slots, that a holder has.
+pub(crate) fn grant_of<'a>(resource: &Resource, holder: &HolderId, coordination: &'a Coordination) -> Option<&'a Grant> {
+    match resource.kind {
+        Kind::Lock => match &coordination.locks.get(&resource.name)?.state {
+            lock::State::Held(grant) if grant.claim.holder == *holder => Some(grant),
+            lock::State::Held(_) | lock::State::Free => None,
+        },
+        Kind::Semaphore => coordination.semaphores.get(&resource.name)?.holders.get(holder),
+    }
+}
+
+/// Several commands that are all carried out, or none of them.
+pub(crate) struct Draft {
+    coordination: Coordination,
+    effects: Vec<Effect>,
+    now: Now,
+}
+
+impl Draft {
+    pub(crate) fn new(coordination: &Coordination, now: Now) -> Draft {
+        Draft { coordination: coordination.clone(), effects: Vec::new(), now }
+    }
+
+    pub(crate) fn handle(&mut self, command: Command) -> Held {
+        let step = std::mem::take(&mut self.coordination).handle(command, &self.now);
+        self.coordination = step.state;
+        let events = step.effects.iter().filter(|effect| matches!(effect, Effect::Emit(_))).count();
+        self.now.seq.0 += i64::try_from(events).expect("a step has few events");
+        self.effects.extend(step.effects);
+        step.outcome
+    }
+
+    /// Makes it count.
+    pub(crate) fn keep(self, tx: &mut Tx) {
+        tx.tables.coordination = self.coordination;
+        wake_watchers(&self.effects, tx);
+        let commands = tx.carry_out(self.effects, false);
+        debug_assert!(commands.is_empty(), "locks send no commands");
+    }
+}
+
+/// Notes what these effects have freed, for those who wait for it.
+pub(crate) fn wake_watchers(effects: &[Effect], tx: &mut Tx) {
+    let freed = |effect: &Effect| match effect {
+        Effect::Emit(Event::Resource { resource, fact }) => match fact {
+            Fact::Released(_) | Fact::Reclaimed(_) | Fact::OfferLapsed(_) | Fact::Defined(_) => Some(resource.clone()),
+            Fact::Acquired(_) | Fact::Increased(_) => None,
+        },
+        Effect::Emit(
+            Event::Task { .. }
+            | Event::Section { .. }
+            | Event::Decision { .. }
+            | Event::Import { .. }
+            | Event::Queue { .. }
+            | Event::Worker { .. }
+            | Event::Route { .. }
+            | Event::Pipeline { .. }
+            | Event::Workspace { .. }
+            | Event::Landing { .. }
+            | Event::LandingTarget { .. }
+            | Event::Finished(_)
+            | Event::Limits(_)
+            | Event::Custom { .. },
+        )
+        | Effect::Wake(_)
+        | Effect::Send(_) => None,
+    };
+    let freed: Vec<Resource> = effects.iter().filter_map(freed).collect();
+    if freed.is_empty() {
+        return;
+    }
+    wake_for(&freed, tx);
+}
+
+/// Notes that these were freed, and wakes the claims that wait for one of them, in the order of their tickets.
+pub(crate) fn wake_for(freed: &[Resource], tx: &mut Tx) {
+    tx.changed.freed.extend(freed.iter().cloned());
+    let wants = |claim: &&WorkClaim| freed.iter().any(|resource| claim.wants(resource));
+    let claims =
+        tx.tables.coordination.claims.values().filter(wants).filter_map(|claim| claim.waits()?.standing.address.as_ref());
+    let wakes = claims.map(|address| Effect::Wake(address.clone())).collect();
+    tx.carry_out(wakes, false);
+}
+
+/// Notes that something has changed which runners may have to see to: a task may be ready, or something is left to do.
+pub(crate) fn wake_runners(tx: &mut Tx) {
+    tx.changed.duty = true;
+    tx.changed.ready_anywhere = tx.changed.ready_anywhere.max(1);
+}
+
+/// Wakes one runner.
+pub(crate) fn wake_runner(tx: &mut Tx, id: &RunnerId) {
+    if let Some(runner) = tx.tables.backlog.runners.get(id) {
+        tx.carry_out(vec![Effect::Wake(runner.address.clone())], false);
+    }
+}
+
+/// Writes an event of the backlog.
+pub(crate) fn emit(tx: &mut Tx, event: Event) -> Epoch {
+    let epoch = Epoch::from(tx.seq);
+    tx.carry_out(vec![Effect::Emit(event)], false);
+    epoch
+}

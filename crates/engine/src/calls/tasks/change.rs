@@ -1,0 +1,132 @@
+//! Adding and changing tasks.
+
+use banksman_core::backlog::Edge;
+use banksman_core::event::{Event, TaskFact};
+use banksman_core::task::{self, Spec, dependencies};
+use banksman_core::{Epoch, Span, Status, Task, TaskId};
+use banksman_store::{Key, Tx};
+
+use super::{Edit, TaskOutcome, TaskRequest, left_to_pipeline};
+use crate::calls::manual;
+use crate::calls::steps::{emit, wake_runners};
+use crate::{facts, wakeups};
+
+/// The rows that a new task needs.
+pub(crate) fn add_keys(id: &TaskId, spec: &Spec, depends_on: &[Edge]) -> Vec<Key> {
+    let on = depends_on.iter().map(|edge| Key::Task(edge.on.clone()));
+    let parent = spec.parent.clone().map(Key::Task);
+    let needs = spec.needs_to_begin(true).iter().map(facts::need_key);
+    [Key::Task(id.clone()), Key::Idle, Key::Sections].into_iter().chain(parent).chain(on).chain(needs).collect()
+}
+
+pub(crate) fn add(id: &TaskId, spec: &Spec, depends_on: &[Edge], by: Option<Epoch>, tx: &mut Tx) -> TaskOutcome {
+    let now = tx.now(Vec::new(), Span::ZERO);
+    let backlog = &mut tx.tables.backlog;
+    if let Some(section) = spec.section.as_ref().filter(|section| !backlog.sections.contains_key(*section)) {
+        return TaskOutcome::UnknownSection(section.clone());
+    }
+    if let Some(parent) = &spec.parent {
+        let Some(parent_task) = backlog.tasks.get(parent) else { return TaskOutcome::UnknownParent(parent.clone()) };
+        // One that is being stopped makes no children any more: who cancels it has cancelled all that there were.
+        let is_stopping = matches!(parent_task.state, task::State::Stopping { .. });
+        if by.is_some() && (parent_task.live().map(|live| live.epoch) != by || is_stopping) {
+            return TaskOutcome::Fenced;
+        }
+    }
+    // Nothing can depend on a task that is not there yet, so there is no cycle to look for.
+    if let Err(error) = dependencies::validate(id, depends_on, |on| backlog.tasks.contains_key(on), &Default::default()) {
+        return TaskOutcome::Dependencies(error);
+    }
+    // What comes of what a route did is as deep as that.
+    let spec = Spec { depth: spec.depth.max(tx.depth), ..spec.clone() }.with_workspace(id);
+    let task = Task::new(id.clone(), spec.clone(), &now);
+    let mut edges = depends_on.to_vec();
+    edges.sort();
+    backlog.tasks.insert(id.clone(), task.clone());
+    backlog.edges.insert(id.clone(), edges);
+    let fact = TaskFact::Added { spec: Box::new(spec), depends_on: depends_on.to_vec(), import: None };
+    emit(tx, Event::Task { id: id.clone(), fact });
+    wakeups::note_added(id, tx);
+    TaskOutcome::Kept(Box::new(task))
+}
+
+/// The rows that a change needs.
+pub(crate) fn edit_keys(id: &TaskId, edit: &Edit) -> Vec<Key> {
+    let edges = edit.depends_on.iter().flatten();
+    let edges = edges.flat_map(|edge| [Key::Task(edge.on.clone()), Key::Upstream(edge.on.clone())]);
+    [Key::Sections, Key::Dependencies(id.clone())].into_iter().chain(edges).collect()
+}
+
+/// Changes a task and does something else with it, or neither.
+pub(super) fn edited(edit: &Edit, status: Status, then: &TaskRequest, tx: &mut Tx) -> TaskOutcome {
+    let Some(id) = then.id() else { return TaskOutcome::Unknown };
+    let mut draft = tx.clone();
+    match update(id, edit, &mut draft) {
+        TaskOutcome::Kept(_) => {}
+        refused => return refused,
+    }
+    let outcome = then.decide(&mut draft);
+    let is_done = match &outcome {
+        TaskOutcome::Stepped(outcome, _) => match outcome {
+            task::Outcome::Over(found) | task::Outcome::NotPending(found) => *found == status,
+            task::Outcome::Ended(_)
+            | task::Outcome::Marked(_)
+            | task::Outcome::Clear
+            | task::Outcome::Returned
+            | task::Outcome::Stopping
+            | task::Outcome::Noted => true,
+            _ => false,
+        },
+        _ => false,
+    };
+    if is_done {
+        *tx = draft;
+    }
+    outcome
+}
+
+pub(crate) fn update(id: &TaskId, edit: &Edit, tx: &mut Tx) -> TaskOutcome {
+    let Some(task) = tx.tables.backlog.tasks.get(id).cloned() else { return TaskOutcome::Unknown };
+    // What a run was started with is fixed: its section's lock is held, its dependencies were met.
+    if let Some(live) = task.live()
+        && (edit.section.is_some() || edit.depends_on.is_some())
+    {
+        return TaskOutcome::InProgress(live.run.clone());
+    }
+    // Who works on it by hand holds the lock of an exclusive section, and gives back that of the section which it is in then.
+    if edit.section.as_ref().is_some_and(|section| *section != task.spec.section)
+        && let Some(lockout) = manual::lockout(&task, None, tx)
+    {
+        return TaskOutcome::Locked(lockout);
+    }
+    let backlog = &mut tx.tables.backlog;
+    // What comes before a phase is for its plan to say: after anything that waits for its pipeline, it would wait for itself.
+    if task.spec.phase().is_some() && edit.depends_on.is_some() {
+        return left_to_pipeline(&task);
+    }
+    if let Some(Some(section)) =
+        edit.section.as_ref().filter(|section| section.as_ref().is_some_and(|id| !backlog.sections.contains_key(id)))
+    {
+        return TaskOutcome::UnknownSection(section.clone());
+    }
+    if let Some(edges) = &edit.depends_on {
+        if let Err(error) = dependencies::validate(id, edges, |on| backlog.tasks.contains_key(on), &backlog.edges) {
+            return TaskOutcome::Dependencies(error);
+        }
+        let mut edges = edges.clone();
+        edges.sort();
+        backlog.edges.insert(id.clone(), edges);
+    }
+    let mut task = task;
+    let Edit { title, section, priority, labels, depends_on: _ } = edit.clone();
+    task.spec.title = title.unwrap_or(task.spec.title);
+    task.spec.section = section.unwrap_or(task.spec.section);
+    task.spec.priority = priority.unwrap_or(task.spec.priority);
+    task.spec.labels = labels.unwrap_or(task.spec.labels);
+    let depends_on = backlog.edges.get(id).cloned().unwrap_or_default();
+    backlog.tasks.insert(id.clone(), task.clone());
+    let fact = TaskFact::Updated { spec: Box::new(task.spec.clone()), depends_on };
+    emit(tx, Event::Task { id: id.clone(), fact });
+    wake_runners(tx);
+    TaskOutcome::Kept(Box::new(task))
+}

@@ -1,0 +1,82 @@
+//! Stopping tasks with their families, and deleting them.
+
+use banksman_core::backlog::Edge;
+use banksman_core::event::{Event, Kind, Resource, TaskFact};
+use banksman_core::resource::lock;
+use banksman_core::task::{self, After};
+use banksman_core::{Task, TaskId};
+use banksman_store::Tx;
+
+use super::{TaskOutcome, stop};
+use crate::calls::manual::{self, LockedBy};
+use crate::calls::pipelines;
+use crate::calls::steps::{descendants, emit, wake_for, withdraw};
+
+/// Stops a task and all that it has created.
+pub(super) fn cancel(id: &TaskId, tx: &mut Tx) -> TaskOutcome {
+    let outcome = stop(id, After::Cancel, tx);
+    for child in descendants(&tx.tables, id) {
+        stop(&child, After::Cancel, tx);
+    }
+    outcome
+}
+
+pub(super) fn delete(id: &TaskId, force: bool, tx: &mut Tx) -> TaskOutcome {
+    let Some(task) = tx.tables.backlog.tasks.get(id) else { return TaskOutcome::Unknown };
+    if let Some(live) = task.live() {
+        return TaskOutcome::InProgress(live.run.clone());
+    }
+    let lock = tx.tables.coordination.locks.get(&id.lock());
+    if let Some(lock::State::Held(grant)) = lock.map(|lock| &lock.state)
+        && !force
+    {
+        let until = grant.expires();
+        return TaskOutcome::Locked(LockedBy::new(id.lock(), grant.claim.holder.clone(), until));
+    }
+    if let task::State::InPhases { .. } = task.state
+        && !force
+    {
+        return TaskOutcome::NotOver;
+    }
+    // The phases of a pipeline go with it.
+    let (phases, others): (Vec<&Task>, Vec<&Task>) =
+        descendants(&tx.tables, id).iter().map(|child| &tx.tables.backlog.tasks[child]).partition(|task| is_phase_of(task, id));
+    if let Some(live) = phases.iter().find_map(|phase| phase.live()) {
+        return TaskOutcome::InProgress(live.run.clone());
+    }
+    if !others.is_empty() {
+        return TaskOutcome::HasChildren(others.into_iter().map(|task| task.id.clone()).collect());
+    }
+    let gone: Vec<TaskId> = std::iter::once(id).chain(phases.into_iter().map(|phase| &phase.id)).cloned().collect();
+    let waits = |task: &TaskId, edges: &[Edge]| !gone.contains(task) && edges.iter().any(|edge| gone.contains(&edge.on));
+    let dependents: Vec<TaskId> =
+        tx.tables.backlog.edges.iter().filter(|(task, edges)| waits(task, edges)).map(|(task, _)| task.clone()).collect();
+    if !dependents.is_empty() {
+        return TaskOutcome::HasDependents(dependents);
+    }
+    // The pipeline itself first: then it hears of no phase that is gone.
+    gone.iter().for_each(|task| remove(task, tx));
+    TaskOutcome::Deleted
+}
+
+/// Whether a task is a phase of this pipeline.
+fn is_phase_of(task: &Task, pipeline: &TaskId) -> bool {
+    task.spec.phase().is_some() && task.spec.parent.as_ref() == Some(pipeline)
+}
+
+/// Removes a task, with what belongs to its state.
+fn remove(id: &TaskId, tx: &mut Tx) {
+    match tx.tables.backlog.tasks[id].state.clone() {
+        task::State::AwaitingDecision { decision } => withdraw(tx, &decision),
+        task::State::Manual { holder, epoch, .. } => manual::let_go(id, &holder, epoch, tx),
+        _ => {}
+    }
+    tx.tables.backlog.lost_claims.retain(|(task, _), _| task != id);
+    let task = tx.tables.backlog.tasks.remove(id).expect("it was looked at above");
+    tx.tables.backlog.edges.remove(id);
+    tx.tables.backlog.runs.retain(|_, run| run.task != *id);
+    emit(tx, Event::Task { id: id.clone(), fact: TaskFact::Deleted {} });
+    pipelines::forget(&task, tx);
+    // Who waits for it hears that it is gone.
+    wake_for(&[Resource { kind: Kind::Lock, name: id.lock() }], tx);
+}

@@ -1,0 +1,443 @@
+//! What people and runs do with tasks: add, change, conclude, cancel, retry, delete.
+
+mod change;
+mod end;
+
+use change::edited;
+pub(crate) use change::{add, add_keys, edit_keys, update};
+use end::{cancel, delete};
+
+use banksman_core::backlog::{Edge, LostClaim};
+use banksman_core::event::{Kind, Resource};
+use banksman_core::resource::deadlock::Link;
+use banksman_core::task::dependencies::DagError;
+use banksman_core::task::{self, After, LandSpec, Mark, Pulse, Spec, Verdict, Watch};
+use banksman_core::{Epoch, HolderId, Label, Name, RunId, RunnerId, SectionId, Span, Status, Task, TaskId, Ticket, Title};
+use banksman_store::{Key, Tables, Tx};
+
+use crate::calls::landings::is_moving;
+use crate::calls::manual::{self, ClaimWaiting, LockedBy, Taking, Unmet};
+use crate::calls::steps::{step_task, wake_runner, wake_runners};
+use crate::request::Seen;
+
+/// What can be asked.
+#[derive(Debug, Clone)]
+pub enum TaskRequest {
+    /// Hand one over.
+    Add {
+        /// Its id.
+        id: TaskId,
+        /// What is to be done.
+        spec: Box<Spec>,
+        /// What must come first.
+        depends_on: Vec<Edge>,
+        /// The run that creates it, if its parent's run does.
+        by: Option<Epoch>,
+    },
+    /// Change what is to be done.
+    Update {
+        /// Which one.
+        id: TaskId,
+        /// What is different.
+        edit: Box<Edit>,
+    },
+    /// Tell the result.
+    Conclude {
+        /// Of which one.
+        id: TaskId,
+        /// The run that says so.
+        epoch: Option<Epoch>,
+        /// The person who says so, if no run does.
+        by: Option<HolderId>,
+        /// The result.
+        verdict: Verdict,
+    },
+    /// Work on it by hand.
+    Take {
+        /// Which one.
+        id: TaskId,
+        /// Who, and for how long.
+        taking: Box<Taking>,
+    },
+    /// A claim that waits gives up, or its process is dead.
+    Leave {
+        /// The number of the claim.
+        ticket: Ticket,
+        /// What it wants.
+        resources: Vec<Resource>,
+        /// What was seen of its process; nothing if it is that process who says so.
+        seen: Option<Seen>,
+    },
+    /// Show a sign of life of somebody who works on it by hand.
+    Renew {
+        /// Which one.
+        id: TaskId,
+        /// Who.
+        by: Option<HolderId>,
+        /// Under which claim.
+        epoch: Option<Epoch>,
+    },
+    /// Work on it no longer, without saying how it ended.
+    GiveBack {
+        /// Which one.
+        id: TaskId,
+        /// Who.
+        by: Option<HolderId>,
+        /// Under which claim.
+        epoch: Option<Epoch>,
+    },
+    /// Tell the result, as a person or as the run that is at it.
+    Finish {
+        /// Of which one.
+        id: TaskId,
+        /// Who.
+        by: Option<HolderId>,
+        /// Under which claim, or as which run.
+        epoch: Option<Epoch>,
+        /// Whether it is done though a dependency is not completed.
+        anyway: bool,
+        /// The result.
+        verdict: Verdict,
+    },
+    /// Change what is to be done, and do something else with it: both or neither.
+    Edited {
+        /// What is different.
+        edit: Box<Edit>,
+        /// How it stands then.
+        status: Status,
+        /// What else.
+        then: Box<TaskRequest>,
+    },
+    /// Show a sign of life.
+    Heartbeat {
+        /// Of which one.
+        id: TaskId,
+        /// Of which run.
+        epoch: Epoch,
+        /// What was seen.
+        pulse: Pulse,
+        /// How it is watched.
+        watch: Watch,
+    },
+    /// Tell what was seen of a run that is at work.
+    Checkpoint {
+        /// Of which one.
+        id: TaskId,
+        /// Of which run.
+        epoch: Epoch,
+        /// How much output it has made.
+        output_bytes: u64,
+        /// How long ago the last of it came.
+        quiet: Span,
+    },
+    /// Stop a run that takes too long.
+    Overtime {
+        /// Of which one.
+        id: TaskId,
+        /// Which run.
+        run: RunId,
+        /// How long it may take.
+        max: Span,
+    },
+    /// Stop it and its children for good.
+    Cancel {
+        /// Which one.
+        id: TaskId,
+    },
+    /// Stop its run, so that it fails.
+    Kill {
+        /// Which one.
+        id: TaskId,
+        /// Which run.
+        run: RunId,
+        /// Why.
+        error: Box<str>,
+    },
+    /// Land its work as it is.
+    Land {
+        /// Which one.
+        id: TaskId,
+        /// The person who says so.
+        by: Option<HolderId>,
+        /// Where to.
+        to: LandSpec,
+    },
+    /// Try it again.
+    Retry {
+        /// Which one.
+        id: TaskId,
+    },
+    /// Pass it over, or look at it.
+    Set {
+        /// Which one.
+        id: TaskId,
+        /// Who says so.
+        by: Option<HolderId>,
+        /// What it is.
+        mark: Mark,
+    },
+    /// Forget it.
+    Delete {
+        /// Which one.
+        id: TaskId,
+        /// Also if its lock is held.
+        force: bool,
+    },
+}
+
+/// What is different. `None` leaves it as it is.
+#[derive(Debug, Clone, Default)]
+pub struct Edit {
+    /// The title.
+    pub title: Option<Title>,
+    /// The section, or none.
+    pub section: Option<Option<SectionId>>,
+    /// The priority.
+    pub priority: Option<i32>,
+    /// All its labels.
+    pub labels: Option<Vec<Label>>,
+    /// All that must come first.
+    pub depends_on: Option<Vec<Edge>>,
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TaskOutcome {
+    /// It is so now.
+    Kept(Box<Task>),
+    /// The machine's answer, with the task as it stands now.
+    Stepped(task::Outcome, Box<Task>),
+    /// It is gone.
+    Deleted,
+    /// There is no such task.
+    Unknown,
+    /// There is no such section.
+    UnknownSection(SectionId),
+    /// There is no such parent.
+    UnknownParent(TaskId),
+    /// The run that wants to add a child is not its parent's run any more.
+    Fenced,
+    /// The dependencies make no sense.
+    Dependencies(DagError),
+    /// A run is at it, so that it cannot be changed so.
+    InProgress(RunId),
+    /// Others wait for it.
+    HasDependents(Vec<TaskId>),
+    /// It has children.
+    HasChildren(Vec<TaskId>),
+    /// It is a pipeline that is not over.
+    NotOver,
+    /// Somebody works on it, or in its section, or has what it needs.
+    Locked(LockedBy),
+    /// The claim waits.
+    Waiting(Box<ClaimWaiting>),
+    /// The claim waits no longer.
+    Left,
+    /// Waiting would never end; the claim does not wait.
+    Deadlock(Vec<Link>),
+    /// It was claimed by the same holder before, and stays so.
+    AlreadyYours(Box<Task>),
+    /// The claim is renewed, with all its parts.
+    Renewed(Box<Task>),
+    /// The claim of the one who speaks is over: that is told once.
+    Lost(LostClaim),
+    /// Nobody has claimed it.
+    NotClaimed,
+    /// These must be completed first.
+    DependsOn(Vec<Unmet>),
+    /// A semaphore that it needs was never defined, or has fewer slots.
+    NeverFits {
+        /// Which semaphore.
+        name: Name,
+        /// How many slots it has, if it is defined.
+        capacity: Option<u32>,
+    },
+    /// It is not as it was read: read it again.
+    Changed,
+}
+
+impl TaskRequest {
+    fn id(&self) -> Option<&TaskId> {
+        Some(match self {
+            TaskRequest::Leave { .. } => return None,
+            TaskRequest::Edited { then, .. } => return then.id(),
+            TaskRequest::Add { id, .. }
+            | TaskRequest::Update { id, .. }
+            | TaskRequest::Conclude { id, .. }
+            | TaskRequest::Take { id, .. }
+            | TaskRequest::Renew { id, .. }
+            | TaskRequest::GiveBack { id, .. }
+            | TaskRequest::Finish { id, .. }
+            | TaskRequest::Heartbeat { id, .. }
+            | TaskRequest::Checkpoint { id, .. }
+            | TaskRequest::Overtime { id, .. }
+            | TaskRequest::Cancel { id }
+            | TaskRequest::Kill { id, .. }
+            | TaskRequest::Land { id, .. }
+            | TaskRequest::Retry { id }
+            | TaskRequest::Set { id, .. }
+            | TaskRequest::Delete { id, .. } => id,
+        })
+    }
+
+    /// The task that it happens because of.
+    pub(crate) fn cause(&self) -> Option<&TaskId> {
+        match self {
+            TaskRequest::Add { spec, .. } => spec.parent.as_ref(),
+            request => request.id(),
+        }
+    }
+
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let Some(id) = self.id().cloned() else {
+            let TaskRequest::Leave { resources, .. } = self else { return Vec::new() };
+            let lock_or_slots = |resource: &Resource| match resource.kind {
+                Kind::Lock => Key::Lock(resource.name.clone()),
+                Kind::Semaphore => Key::Semaphore(resource.name.clone()),
+            };
+            return resources.iter().map(lock_or_slots).collect();
+        };
+        let mut keys = vec![Key::Task(id.clone()), Key::Runners];
+        match self {
+            TaskRequest::Add { spec, depends_on, .. } => return add_keys(&id, spec, depends_on),
+            TaskRequest::Update { edit, .. } => keys.extend(edit_keys(&id, edit)),
+            TaskRequest::Edited { edit, then, .. } => {
+                keys.extend(edit_keys(&id, edit));
+                keys.extend(then.keys());
+            }
+            TaskRequest::Cancel { .. } => {
+                keys.extend([Key::Manual(id.clone()), Key::Family(id.clone()), Key::Pipeline(id)]);
+                keys.extend([Key::Live, Key::Outbox, Key::OpenDecisions]);
+            }
+            TaskRequest::Take { taking, .. } => keys.extend(manual::keys(&id, taking)),
+            TaskRequest::Renew { .. } | TaskRequest::GiveBack { .. } => keys.push(Key::Manual(id)),
+            TaskRequest::Finish { .. } => {
+                keys.extend([Key::Live, Key::OpenDecisions, Key::Manual(id.clone())]);
+                keys.extend([Key::Dependencies(id.clone()), Key::Pipeline(id)]);
+            }
+            // Who looks at a run may find that it must be stopped.
+            TaskRequest::Kill { .. } | TaskRequest::Overtime { .. } | TaskRequest::Heartbeat { .. } => {
+                keys.extend([Key::Live, Key::Outbox]);
+            }
+            TaskRequest::Delete { .. } => {
+                keys.extend([Key::OpenDecisions, Key::Manual(id.clone()), Key::Pipeline(id.clone())]);
+                keys.extend([Key::Family(id.clone()), Key::FamilyDependents(id.clone()), Key::Lock(id.lock()), Key::RunsOf(id)]);
+            }
+            // Only a person speaks for a task that waits for a decision.
+            TaskRequest::Conclude { epoch: None, .. }
+            | TaskRequest::Land { .. }
+            | TaskRequest::Retry { .. }
+            | TaskRequest::Set { .. } => {
+                keys.extend([Key::OpenDecisions, Key::Manual(id.clone()), Key::Pipeline(id)]);
+            }
+            TaskRequest::Conclude { .. } | TaskRequest::Checkpoint { .. } | TaskRequest::Leave { .. } => {}
+        }
+        keys
+    }
+
+    pub(crate) fn decide(&self, tx: &mut Tx) -> TaskOutcome {
+        match self {
+            TaskRequest::Add { id, spec, depends_on, by } => add(id, spec, depends_on, *by, tx),
+            TaskRequest::Update { id, edit } => update(id, edit, tx),
+            TaskRequest::Conclude { id, epoch, by, verdict } => {
+                let input = task::Input::Conclude { epoch: *epoch, verdict: verdict.clone() };
+                unless_locked(id, by.as_ref(), input, tx)
+            }
+            TaskRequest::Take { id, taking } => manual::take(id, taking, tx),
+            TaskRequest::Leave { ticket, seen: None, .. } => manual::leave(*ticket, &tx.now(Vec::new(), Span::ZERO), tx),
+            TaskRequest::Leave { ticket, seen: Some(seen), .. } => manual::drop_over(*ticket, seen, tx),
+            TaskRequest::Renew { id, by, epoch } => manual::renew(id, by.as_ref(), *epoch, tx).0,
+            TaskRequest::GiveBack { id, by, epoch } => manual::release(id, by.as_ref(), *epoch, tx),
+            TaskRequest::Finish { id, by, epoch, anyway, verdict } => {
+                manual::conclude(id, by.as_ref(), *epoch, *anyway, verdict, tx)
+            }
+            TaskRequest::Edited { edit, status, then } => edited(edit, *status, then, tx),
+            TaskRequest::Heartbeat { id, epoch, pulse, watch } => {
+                stepped(id, task::Input::Heartbeat { epoch: *epoch, pulse: *pulse, watch: *watch }, tx)
+            }
+            TaskRequest::Checkpoint { id, epoch, output_bytes, quiet } => {
+                let input = task::Input::Checkpoint { epoch: *epoch, output_bytes: *output_bytes, quiet: *quiet };
+                let outcome = step_task(tx, id, input, None);
+                outcome.map_or(TaskOutcome::Unknown, |outcome| {
+                    TaskOutcome::Stepped(outcome, Box::new(tx.tables.backlog.tasks[id].clone()))
+                })
+            }
+            TaskRequest::Overtime { id, run, max } => stepped(id, task::Input::Overtime { run: run.clone(), max: *max }, tx),
+            TaskRequest::Cancel { id } => cancel(id, tx),
+            TaskRequest::Kill { id, run, error } => match tx.tables.backlog.tasks.get(id).map(|task| task.live().cloned()) {
+                None => TaskOutcome::Unknown,
+                Some(Some(live)) if live.run == *run => stop(id, After::Fail { error: error.clone() }, tx),
+                Some(_) => TaskOutcome::Fenced,
+            },
+            TaskRequest::Land { id, by, to } => unless_locked(id, by.as_ref(), task::Input::Land(Box::new(to.clone())), tx),
+            TaskRequest::Retry { id } => retry(id, tx),
+            TaskRequest::Set { id, by, mark } => set(id, by.as_ref(), *mark, tx),
+            TaskRequest::Delete { id, force } => delete(id, *force, tx),
+        }
+    }
+}
+
+/// Only who works on a task by hand says what becomes of it.
+fn unless_locked(id: &TaskId, by: Option<&HolderId>, input: task::Input, tx: &mut Tx) -> TaskOutcome {
+    match tx.tables.backlog.tasks.get(id).and_then(|task| manual::lockout(task, by, tx)) {
+        Some(lockout) => TaskOutcome::Locked(lockout),
+        None => stepped(id, input, tx),
+    }
+}
+
+/// Its pipeline says what becomes of a phase, and nobody else.
+fn left_to_pipeline(task: &Task) -> TaskOutcome {
+    TaskOutcome::Stepped(task::Outcome::HasPhases, Box::new(task.clone()))
+}
+
+fn set(id: &TaskId, by: Option<&HolderId>, mark: Mark, tx: &mut Tx) -> TaskOutcome {
+    match tx.tables.backlog.tasks.get(id) {
+        // Whether a phase waits for a person is for its pipeline to say: by a guard, or by a decision.
+        Some(task) if task.spec.phase().is_some() && mark == Mark::Review => left_to_pipeline(task),
+        _ => match manual::unheld(id, by, None, &mut tx.tables) {
+            Some(refusal) => refusal,
+            None => unless_locked(id, by, task::Input::Set(mark), tx),
+        },
+    }
+}
+
+fn retry(id: &TaskId, tx: &mut Tx) -> TaskOutcome {
+    match tx.tables.backlog.tasks.get(id) {
+        // Its pipeline has gone on, and knows nothing of another run of it.
+        Some(task) if task.spec.phase().is_some() && task.status().is_over() => left_to_pipeline(task),
+        _ => unless_locked(id, None, task::Input::Retry, tx),
+    }
+}
+
+pub(crate) fn stepped(id: &TaskId, input: task::Input, tx: &mut Tx) -> TaskOutcome {
+    let before = tx.seq;
+    let owner = owner(id, &tx.tables);
+    let Some(outcome) = step_task(tx, id, input, owner.as_ref()) else { return TaskOutcome::Unknown };
+    if tx.seq != before {
+        // It may have become ready, or others with it; or its run is to be stopped.
+        wake_runners(tx);
+    }
+    TaskOutcome::Stepped(outcome, Box::new(tx.tables.backlog.tasks[id].clone()))
+}
+
+/// Who looks after the run that is at a task, as far as that was loaded.
+fn owner(id: &TaskId, tables: &Tables) -> Option<RunnerId> {
+    let live = tables.backlog.tasks.get(id)?.live()?;
+    tables.backlog.runs.get(&live.run).map(|run| run.owner.clone())
+}
+
+/// Stops one task, whether it has a run or not.
+pub(crate) fn stop(id: &TaskId, after: After, tx: &mut Tx) -> TaskOutcome {
+    if let Some(task) = tx.tables.backlog.tasks.get(id).filter(|_| is_moving(id, tx)) {
+        return TaskOutcome::Stepped(task::Outcome::NotPending(task.status()), Box::new(task.clone()));
+    }
+    let owner = owner(id, &tx.tables);
+    let Some(outcome) = step_task(tx, id, task::Input::Stop(after), owner.as_ref()) else {
+        return TaskOutcome::Unknown;
+    };
+    match (&outcome, owner) {
+        (task::Outcome::Stopping, Some(owner)) => wake_runner(tx, &owner),
+        _ => wake_runners(tx),
+    }
+    TaskOutcome::Stepped(outcome, Box::new(tx.tables.backlog.tasks[id].clone()))
+}

@@ -1,0 +1,292 @@
+//! What people and runners do with workers: wake, pause, resume; items become tasks, and the ends of tasks the ends of items.
+
+use banksman_core::pipeline::plan::{self, Context};
+use banksman_core::queue::{self, DUE_PER_TAKE, Hold, Item, Part, Queues};
+use banksman_core::task::{OfItem, Spec, State, TaskEnd, Work};
+use banksman_core::worker::{self, Definition, Job, JobEnd, Taken, Worker};
+use banksman_core::{Effect, ItemId, Lease, Name, Notice, NoticeKind, OutboxCommand, Span, Task, TaskId, Title};
+use banksman_store::{Key, Tx};
+
+use crate::calls::pipelines::phases;
+use crate::calls::pipelines::{self, Start};
+use crate::calls::queues::step_queue;
+use crate::calls::steps::{carry_out, wake_runners};
+use crate::calls::tasks;
+
+/// How long an item is left to a worker: its task's end decides, not time.
+const KEPT: Span = Span::from_secs(100 * 365 * 86_400);
+
+/// What can be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkerRequest {
+    /// Let it take items until its queue is empty.
+    Wake {
+        /// Which one.
+        worker: Name,
+    },
+    /// Let it take nothing.
+    Pause {
+        /// Which one.
+        worker: Name,
+    },
+    /// Let it take items again.
+    Resume {
+        /// Which one.
+        worker: Name,
+    },
+    /// Let the next item of its queue become a task.
+    Take {
+        /// Which one.
+        worker: Name,
+        /// Its queue.
+        queue: Name,
+    },
+    /// The task of one of its items is over: so is the item, or the attempt at it.
+    Settle {
+        /// Which one.
+        worker: Name,
+        /// Which task.
+        task: TaskId,
+        /// What it was made of.
+        taken: Taken,
+    },
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkerOutcome {
+    /// The machine's answer.
+    Stepped(worker::Outcome),
+    /// An item became this task.
+    Took {
+        /// Which task.
+        task: TaskId,
+        /// Which item.
+        item: ItemId,
+    },
+    /// Nothing can be made of the item: it is dead.
+    Unfit {
+        /// Which item.
+        item: ItemId,
+        /// Why.
+        error: Box<str>,
+    },
+    /// There is nothing to take.
+    Empty {
+        /// When that may change by itself.
+        next: Option<Lease>,
+    },
+    /// Nothing is taken from its queue, or that is not there.
+    NoQueue,
+    /// It takes from another queue.
+    Elsewhere,
+    /// The task is not over.
+    NotOver,
+    /// The item is done, or the attempt at it has failed, as the queue answers.
+    Settled(queue::Outcome),
+}
+
+impl WorkerRequest {
+    fn worker(&self) -> &Name {
+        match self {
+            WorkerRequest::Wake { worker }
+            | WorkerRequest::Pause { worker }
+            | WorkerRequest::Resume { worker }
+            | WorkerRequest::Take { worker, .. }
+            | WorkerRequest::Settle { worker, .. } => worker,
+        }
+    }
+
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let mut keys = vec![Key::Worker(self.worker().clone()), Key::Runners];
+        let around = |queue: &Name| {
+            [Key::NamedQueue(queue.clone()), Key::Takers(queue.clone()), Key::WorkerRunnersBeyond(queue.clone())].into_iter()
+        };
+        match self {
+            WorkerRequest::Wake { .. } | WorkerRequest::Pause { .. } | WorkerRequest::Resume { .. } => {}
+            WorkerRequest::Take { queue, .. } => {
+                keys.extend(around(queue));
+                keys.extend([Key::Sections, Key::Head { queue: queue.clone(), takes: 1, removed: 0, ended: 0 }, later(queue)]);
+            }
+            WorkerRequest::Settle { task, taken, .. } => {
+                keys.extend(around(&taken.queue));
+                keys.extend([Key::Task(task.clone()), Key::Item(taken.item)]);
+                keys.push(Key::Head { queue: taken.queue.clone(), takes: 0, removed: 0, ended: 1 });
+            }
+        }
+        keys
+    }
+
+    pub(crate) fn decide(&self, tx: &mut Tx) -> WorkerOutcome {
+        match self {
+            WorkerRequest::Wake { worker } => by_hand(worker, worker::Input::Wake, tx),
+            WorkerRequest::Pause { worker } => by_hand(worker, worker::Input::Pause, tx),
+            WorkerRequest::Resume { worker } => by_hand(worker, worker::Input::Resume, tx),
+            WorkerRequest::Take { worker, queue } => take(worker, queue, tx),
+            WorkerRequest::Settle { worker, task, taken } => settle(worker, task, taken, tx),
+        }
+    }
+}
+
+/// Steps a worker, and carries out what follows.
+pub(crate) fn step_worker(name: &Name, input: worker::Input, tx: &mut Tx) -> worker::Outcome {
+    let now = tx.now(Vec::new(), Span::ZERO);
+    let step = std::mem::take(&mut tx.tables.automation.workers).step(name, input, &now);
+    tx.tables.automation.workers = step.state;
+    tx.carry_out(step.effects, false);
+    step.outcome
+}
+
+fn by_hand(name: &Name, input: worker::Input, tx: &mut Tx) -> WorkerOutcome {
+    let before = tx.seq;
+    let outcome = step_worker(name, input, tx);
+    if tx.seq != before {
+        wake_runners(tx);
+    }
+    WorkerOutcome::Stepped(outcome)
+}
+
+/// One item becomes a task: taken, kept, the task added and the job noted, or nothing of it.
+fn take(name: &Name, queue: &Name, tx: &mut Tx) -> WorkerOutcome {
+    let Some(worker) = tx.tables.automation.workers.workers.get(name) else {
+        return WorkerOutcome::Stepped(worker::Outcome::Unknown);
+    };
+    if let Some(refusal) = worker.refusal() {
+        return WorkerOutcome::Stepped(refusal);
+    }
+    let definition = worker.definition.clone();
+    if definition.queue != *queue {
+        return WorkerOutcome::Elsewhere;
+    }
+    let holder = worker::holder(name).expect("one with a longer name was refused");
+    let input = queue::Input::Take { holder: holder.clone(), wait: None, ticket: None };
+    let item = match step_queue(queue, input, tx) {
+        queue::Outcome::Taken(item) => *item,
+        queue::Outcome::Empty { next } => {
+            // It would sleep through the time of what is to be taken later.
+            if !waits(queue, &tx.tables.queues) {
+                step_worker(name, worker::Input::Drained, tx);
+            }
+            return WorkerOutcome::Empty { next };
+        }
+        _ => return WorkerOutcome::NoQueue,
+    };
+    let hold = Hold { item: item.id, holder, epoch: item.fence };
+    step_queue(queue, queue::Input::Extend(hold.clone(), Some(KEPT)), tx);
+    let taken = Taken { queue: queue.clone(), item: item.id, epoch: item.fence };
+    tx.depth = item.depth;
+    match begin(&definition, &item, taken.clone(), tx) {
+        Ok(task) => {
+            let outcome = step_worker(name, worker::Input::Take { task: task.clone(), taken }, tx);
+            debug_assert_eq!(outcome, worker::Outcome::Taken, "it was asked before");
+            WorkerOutcome::Took { task, item: item.id }
+        }
+        Err(error) => {
+            // Neither the item nor what is to be made of it changes by itself: another attempt would end like this one.
+            fail(queue, hold, &error, None, tx);
+            WorkerOutcome::Unfit { item: item.id, error: error.into() }
+        }
+    }
+}
+
+/// The first items of a queue that wait for a time. In the head of a queue those that are worked on may come before them.
+pub(crate) fn later(queue: &Name) -> Key {
+    Key::Part { queue: queue.clone(), part: Part::Backoff, limit: 1 + DUE_PER_TAKE as u32 }
+}
+
+/// Whether there are items in a queue that will be taken, now or later.
+pub(crate) fn waits(queue: &Name, queues: &Queues) -> bool {
+    let waits = |item: &Item| matches!(item.state, queue::State::Pending { .. } | queue::State::Failed { .. });
+    queues.items.values().any(|item| item.queue == *queue && waits(item))
+}
+
+/// Adds the task, or starts the pipeline, that an item becomes.
+fn begin(definition: &Definition, item: &Item, taken: Taken, tx: &mut Tx) -> Result<TaskId, String> {
+    let title = Title::new(&format!("{} {}", definition.name, item.id)).map_err(|error| error.to_string())?;
+    let of_item = OfItem { worker: definition.name.clone(), taken, attempt: item.attempts };
+    let plain = Spec { item: Some(Box::new(of_item)), ..Spec::new(title) };
+    match &definition.job {
+        Job::Pipeline(plan) => {
+            let context = plan.bind_known(variables(item, true)).map_err(|error| error.to_string())?;
+            let title = plan.called(&context).unwrap_or_else(|| plain.title.clone());
+            let (workspace, land) = plan.place(&context);
+            let spec = Spec { title, work: Some(Work::Pipeline(plan.clone())), workspace, land, ..plain };
+            let id = id_of(item, "p");
+            pipelines::begin_life(&Start { id: id.clone(), spec, depends_on: Vec::new(), context, by: None }, tx);
+            Ok(id)
+        }
+        Job::Task { run_command, timeout } => {
+            let mut env = plan::environment(&variables(item, false));
+            env.insert("BANKSMAN_ITEM".into(), item.data.value().to_string().into());
+            env.insert("BANKSMAN_ITEM_ID".into(), item.id.to_string().into());
+            let spec = Spec { work: Some(phases::work(run_command, &variables(item, true))?), env, timeout: *timeout, ..plain };
+            let id = id_of(item, "t");
+            tasks::add(&id, &spec, &[], None, tx);
+            Ok(id)
+        }
+    }
+}
+
+/// The id of the task that an item becomes in this take. The number of a take is that of its event, so no other has it.
+fn id_of(item: &Item, kind: &str) -> TaskId {
+    TaskId::new(&format!("{kind}-{}.{}", item.id.0, item.fence)).expect("two numbers are short and plain")
+}
+
+/// The fields of an item; with `whole` also all of it as `item`, and the number of the attempt.
+fn variables(item: &Item, whole: bool) -> Context {
+    let mut variables: Context = match item.data.value() {
+        serde_json::Value::Object(fields) => fields.iter().map(|(name, value)| (name.as_str().into(), value.clone())).collect(),
+        _ => Context::new(),
+    };
+    if whole {
+        variables.insert("item".into(), item.data.value().clone());
+        variables.insert("attempt".into(), item.attempts.into());
+    }
+    variables
+}
+
+/// An attempt has failed. If it was the last, people are told: its task is no failure by itself.
+fn fail(queue: &Name, hold: Hold, error: &str, retry_after: Option<Span>, tx: &mut Tx) -> queue::Outcome {
+    let mut end = error.len().min(queue::ERROR_LIMIT);
+    while !error.is_char_boundary(end) {
+        end -= 1;
+    }
+    let (item, error): (ItemId, Box<str>) = (hold.item, error[..end].into());
+    let outcome = step_queue(queue, queue::Input::Fail { hold, error: error.clone(), retry_after }, tx);
+    if let queue::Outcome::Dead { .. } = &outcome {
+        let subject = format!("dead: item {item} of queue {queue}").into();
+        let notice = Notice { kind: NoticeKind::TaskFailed, subject, text: error };
+        carry_out(tx, vec![Effect::Send(OutboxCommand::Notify(Box::new(notice)))], None);
+    }
+    outcome
+}
+
+/// What the end of a job's task means: how the job ended, and what is said of the item.
+fn verdict(task: Option<&Task>) -> Option<(JobEnd, String)> {
+    Some(match task.map(|task| (&task.id, &task.state)) {
+        None => (JobEnd::Cancelled, "its task was deleted".into()),
+        Some((_, State::Done(TaskEnd::Success { .. }))) => (JobEnd::Completed, String::new()),
+        Some((_, State::Done(TaskEnd::Failed { error }))) => (JobEnd::Failed, error.to_string()),
+        Some((id, State::Done(TaskEnd::Cancelled))) => (JobEnd::Cancelled, format!("its task {id} was cancelled")),
+        Some((id, State::Done(TaskEnd::Skipped))) => (JobEnd::Cancelled, format!("its task {id} was skipped")),
+        Some(_) => return None,
+    })
+}
+
+fn settle(name: &Name, task: &TaskId, taken: &Taken, tx: &mut Tx) -> WorkerOutcome {
+    let job = tx.tables.automation.workers.workers.get(name).and_then(|worker: &Worker| worker.jobs.get(task));
+    if job != Some(taken) {
+        return WorkerOutcome::Stepped(worker::Outcome::NoJob);
+    }
+    let Some((how, error)) = verdict(tx.tables.backlog.tasks.get(task)) else { return WorkerOutcome::NotOver };
+    let attempt = tx.tables.queues.items.get(&taken.item).map_or(1, |item| item.attempts);
+    let retry_after = tx.tables.automation.workers.workers[name].definition.retry_after(attempt);
+    step_worker(name, worker::Input::Ended { task: task.clone(), how }, tx);
+    let holder = worker::holder(name).expect("one with a longer name was refused");
+    let hold = Hold { item: taken.item, holder, epoch: taken.epoch };
+    // An item that a person has purged or taken away meanwhile is refused, and that is as good.
+    WorkerOutcome::Settled(match how {
+        JobEnd::Completed => step_queue(&taken.queue, queue::Input::Complete(hold), tx),
+        JobEnd::Failed | JobEnd::Cancelled => fail(&taken.queue, hold, &error, Some(retry_after), tx),
+    })
+}

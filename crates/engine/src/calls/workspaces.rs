@@ -1,0 +1,48 @@
+//! The workspaces of tasks and pipelines: what the session that works in one, or the process that removes it, writes down.
+
+use banksman_core::event::{Kind, Resource};
+use banksman_core::workspace::{self, Input, Outcome};
+use banksman_core::{HolderId, TaskId, Workspace};
+use banksman_store::{Key, Tx};
+
+use crate::calls::steps::grant_of;
+
+/// What can be asked.
+#[derive(Debug, Clone)]
+pub struct WorkspaceRequest {
+    /// Whose workspace.
+    pub owner: TaskId,
+    /// Who asks: a run, or the process that removes it under a name of its own. Neither name is ever used twice, so that the holder of the
+    /// lock is its fence.
+    pub holder: HolderId,
+    /// What happens to it.
+    pub input: Input,
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkspaceOutcome {
+    /// The machine's answer, with the workspace as it is now.
+    Stepped(Outcome, Option<Box<Workspace>>),
+    /// The lock of the workspace is not held by who asks.
+    Fenced,
+}
+
+impl WorkspaceRequest {
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        vec![Key::Workspace(self.owner.clone()), Key::Lock(self.owner.workspace_lock())]
+    }
+
+    pub(crate) fn decide(&self, tx: &mut Tx) -> WorkspaceOutcome {
+        let lock = Resource { kind: Kind::Lock, name: self.owner.workspace_lock() };
+        if grant_of(&lock, &self.holder, &tx.tables.coordination).is_none() {
+            return WorkspaceOutcome::Fenced;
+        }
+        let now = tx.now(Vec::new(), Default::default());
+        let before = tx.tables.backlog.workspaces.remove(&self.owner);
+        let step = workspace::step(&self.owner, before, self.input.clone(), &now);
+        tx.tables.backlog.workspaces.extend(step.state.clone().map(|after| (self.owner.clone(), after)));
+        tx.carry_out(step.effects, false);
+        WorkspaceOutcome::Stepped(step.outcome, step.state.map(Box::new))
+    }
+}

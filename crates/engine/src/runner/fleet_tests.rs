@@ -1,0 +1,240 @@
+//! Many runners of one project: what a task costs the database, who is woken, and that nothing waits for nobody.
+
+use banksman_core::backlog::{Edge, Session};
+use banksman_core::task::{Need, Spec, Work as Command};
+use banksman_core::{HolderId, Lease, Limits, Name, RunId, Span, Status};
+use banksman_store::Tallied;
+
+use super::stage::{Actor, Stage, exited, options, task};
+use super::{Action, Input, Options};
+use crate::calls::steps::{give_back, grant_of, take};
+use crate::calls::tasks::TaskRequest;
+use crate::request::{Request, Seen};
+
+/// Runs at a time of each runner.
+const SLOTS: usize = 4;
+
+/// Runners that take turns by chance, always the same.
+struct Fleet {
+    stage: Stage,
+    actors: Vec<Actor>,
+    /// When each of them would go on by itself.
+    until: Vec<Option<Lease>>,
+    /// The sessions that live, with their runners.
+    live: Vec<(usize, RunId)>,
+    random: u64,
+}
+
+impl Fleet {
+    fn new(runners: usize) -> Fleet {
+        let mut stage = Stage::new();
+        stage.is_checked = false;
+        let max_runs = u32::try_from(SLOTS).unwrap();
+        let limits = Limits { runs: u32::try_from(runners * SLOTS).unwrap(), ..Limits::NONE };
+        let options = Options { max_runs: Some(max_runs), limits, ..options() };
+        let name = |number: u8| char::from(b'A' + number).to_string();
+        let actors: Vec<_> = (0..runners).map(|number| stage.runner(&name(number as u8), options.clone())).collect();
+        let until = vec![Some(stage.now()); runners];
+        Fleet { stage, actors, until, live: Vec::new(), random: 1 }
+    }
+
+    fn chance(&mut self, below: usize) -> usize {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.random >> 33).unwrap() % below
+    }
+
+    /// Lets everybody go on who was woken, or whose time has come.
+    fn settle(&mut self) {
+        loop {
+            let now = self.stage.now();
+            let is_due = |index: &usize| {
+                self.stage.has_called(&self.actors[*index]) || self.until[*index].is_some_and(|until| until <= now)
+            };
+            let Some(index) = (0..self.actors.len()).find(is_due) else { return };
+            self.play(index);
+        }
+    }
+
+    fn play(&mut self, index: usize) {
+        let actor = &mut self.actors[index];
+        let slept = self.stage.play(actor);
+        self.until[index] = slept.map(|span| self.stage.now() + span);
+        let now = self.stage.now();
+        let spawned: Vec<RunId> = actor
+            .wants
+            .drain(..)
+            .filter_map(|action| match action {
+                Action::Spawn(work) => Some(work.run.id.clone()),
+                _ => None,
+            })
+            .collect();
+        for run in spawned {
+            actor.dispatcher.on(Input::Started(run.clone(), Session { keeper: 1, child: 1 }), now);
+            self.until[index] = Some(now);
+            self.live.push((index, run));
+        }
+    }
+
+    /// One session ends, whichever; some time passes.
+    fn end_one(&mut self) {
+        let at = self.chance(self.live.len());
+        let (index, run) = self.live.swap_remove(at);
+        self.stage.pass(3);
+        self.settle();
+        self.actors[index].dispatcher.on(Input::Ended(run, exited(0)), self.stage.now());
+        self.play(index);
+        self.settle();
+    }
+
+    fn completed(&mut self) -> usize {
+        self.stage.rows().tasks.values().filter(|task| task.status() == Status::Completed).count()
+    }
+
+    fn cost(&self) -> (Tallied, u64) {
+        (self.stage.tally.read(), self.stage.wakes)
+    }
+}
+
+/// For each of so many tasks.
+#[derive(Debug)]
+struct Costs {
+    writes: f64,
+    empty: f64,
+    all: f64,
+    rows: f64,
+    wakes: f64,
+}
+
+fn between(before: (Tallied, u64), after: (Tallied, u64), tasks: usize) -> Costs {
+    let of = |before: u64, after: u64| (after - before) as f64 / tasks as f64;
+    let ((then, woken), (now, wakes)) = (before, after);
+    let writes = of(then.writes, now.writes);
+    Costs {
+        writes,
+        empty: of(then.empty, now.empty),
+        all: writes + of(then.reads, now.reads),
+        rows: of(then.rows, now.rows),
+        wakes: of(woken, wakes),
+    }
+}
+
+/// The costs of a task, which must not creep back: they are what limits a project, whatever machine it is on.
+#[test]
+fn what_a_task_costs_does_not_depend_on_the_number_of_runners() {
+    for runners in [4, 16] {
+        let mut fleet = Fleet::new(runners);
+        (0..220).for_each(|number| fleet.stage.add(&format!("t-{number}"), |_| {}));
+        fleet.settle();
+        (0..30).for_each(|_| fleet.end_one());
+        let before = fleet.cost();
+        (0..100).for_each(|_| fleet.end_one());
+        let costs = between(before, fleet.cost(), 100);
+        assert!(costs.writes <= 1.7 && costs.empty <= 0.05 && costs.all <= 2.2, "{runners} runners: {costs:?}");
+        assert!(costs.rows <= 30.0 && costs.wakes <= 0.1, "{runners} runners: {costs:?}");
+        while !fleet.live.is_empty() {
+            fleet.end_one();
+        }
+        assert_eq!(fleet.completed(), 220);
+        // Everybody is idle: one task wakes one runner. It is added, claimed and ended, and people are told that nothing is left.
+        let before = fleet.cost();
+        for number in 0..10 {
+            fleet.stage.add(&format!("single-{number}"), |_| {});
+            fleet.settle();
+            assert_eq!(fleet.live.len(), 1, "one runner has started it");
+            fleet.end_one();
+        }
+        let costs = between(before, fleet.cost(), 10);
+        assert!(costs.wakes <= 1.1 && costs.writes <= 5.0 && costs.all <= 11.0, "{runners} idle runners: {costs:?}");
+    }
+}
+
+fn add_after(stage: &mut Stage, name: &str, on: &[&str]) {
+    let depends_on = on.iter().map(|on| Edge { on: task(on), allow_failed: false }).collect();
+    let spec = Spec { work: Some(Command::Run("true".into())), ..Spec::new(name.parse().unwrap()) };
+    stage.ask(Request::Task(TaskRequest::Add { id: task(name), spec: Box::new(spec), depends_on, by: None }));
+}
+
+fn end(stage: &mut Stage, actor: &mut Actor) -> Option<Span> {
+    actor.dispatcher.on(Input::Ended(actor.run(), exited(0)), stage.now());
+    stage.play(actor)
+}
+
+#[test]
+fn a_chain_goes_on_with_one_runner_and_without_a_wake_up() {
+    let mut stage = Stage::new();
+    add_after(&mut stage, "a", &[]);
+    add_after(&mut stage, "b", &["a"]);
+    let mut actor = stage.runner("m", Options { max_runs: Some(1), ..options() });
+    stage.play(&mut actor);
+    assert_eq!(actor.did(), ["claim", "spawn a"]);
+    let wakes = stage.wakes;
+    end(&mut stage, &mut actor);
+    assert_eq!(actor.did(), ["finish", "acknowledge", "claim", "spawn b"]);
+    assert_eq!(stage.wakes, wakes, "the runner that ends it claims by itself");
+}
+
+fn lock(name: &str) -> Need {
+    Need::Lock(Name::new(name).unwrap())
+}
+
+/// Somebody takes a lock.
+fn hold(stage: &mut Stage, name: &str) {
+    let command = take(&lock(name), HolderId::new("alice").unwrap(), Vec::new());
+    stage.ask(Request::Coordinate { command, seen: Seen::default() });
+}
+
+/// And gives it back.
+fn free(stage: &mut Stage, name: &str) {
+    let holder = HolderId::new("alice").unwrap();
+    let epoch = grant_of(&lock(name).resource(), &holder, &stage.everything().coordination).unwrap().epoch;
+    stage.ask(Request::Coordinate { command: give_back(&lock(name), holder, epoch), seen: Seen::default() });
+}
+
+#[test]
+fn a_task_that_needs_two_locks_starts_whichever_is_freed_first() {
+    for order in [["a", "b"], ["b", "a"]] {
+        let mut stage = Stage::new();
+        order.iter().for_each(|name| hold(&mut stage, name));
+        let mut actor = stage.runner("m", options());
+        stage.play(&mut actor);
+        for name in ["t", "u"] {
+            stage.add(name, |spec| spec.needs = vec![lock("a"), lock("b")]);
+        }
+        stage.play(&mut actor);
+        free(&mut stage, order[0]);
+        stage.play(&mut actor);
+        assert!(!actor.did().iter().any(|did| did.starts_with("spawn")), "{order:?}");
+        free(&mut stage, order[1]);
+        stage.play(&mut actor);
+        assert!(actor.did().contains(&"spawn t".to_owned()), "{order:?}");
+        end(&mut stage, &mut actor);
+        assert!(actor.did().contains(&"spawn u".to_owned()), "what the first one held is free for the second: {order:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_taken_does_not_stand_before_what_can() {
+    let mut stage = Stage::new();
+    hold(&mut stage, "a");
+    for number in 0..16 {
+        stage.add(&format!("first-{number}"), |spec| (spec.priority, spec.needs) = (1, vec![lock("a")]));
+    }
+    stage.add("last", |_| {});
+    let mut actor = stage.runner("m", Options { max_runs: Some(1), ..options() });
+    stage.play(&mut actor);
+    assert_eq!(actor.did(), ["claim", "spawn last"]);
+    // Nobody meets them again: a claim reads as little as if they were not there.
+    let before = stage.tally.read();
+    stage.is_checked = false;
+    stage.add("next", |_| {});
+    end(&mut stage, &mut actor);
+    assert_eq!(actor.did(), ["finish", "claim", "acknowledge", "spawn next"]);
+    let rows = stage.tally.read().rows - before.rows;
+    assert!(rows <= 40, "{rows} rows");
+    // One of them begins when the lock is free, and the next when that one ends.
+    free(&mut stage, "a");
+    for number in 0..16 {
+        end(&mut stage, &mut actor);
+        assert!(actor.did().contains(&format!("spawn first-{number}")), "{number}");
+    }
+}

@@ -1,0 +1,222 @@
+//! Who is woken after a batch, and which parked tasks return to their lanes.
+//!
+//! A runner that found nothing more to take is idle: a row says so (`claims.rs`). A batch that may have made tasks ready wakes as many idle
+//! runners as there are such tasks, those who waited longest first, and no others; a wake-up assigns nothing, whoever claims first takes
+//! the first task. One runner of a project has duty: it is woken for whatever is no task to take, such as guards, decisions, or
+//! something that only time ends.
+
+use banksman_core::backlog::{Backlog, Runner};
+use banksman_core::event::{Kind, Resource};
+use banksman_core::resource::lock;
+use banksman_core::task::{Need, State};
+use banksman_core::{Effect, Lease, Name, RunnerId, SectionId, Task, TaskId};
+use banksman_store::Tx;
+
+use crate::calls::steps::{any_runner, inherit};
+use crate::facts;
+
+/// How many runners one batch wakes at most for tasks to take.
+const WAKE_LIMIT: usize = 16;
+
+/// Decides what follows from a batch as a whole.
+pub(crate) fn settle(tx: &mut Tx) {
+    unpark(tx);
+    let changed = std::mem::take(&mut tx.changed);
+    // Tasks of an exclusive section are not parked: a runner that is idle takes them once it is free.
+    let is_free_section = |resource: &&Resource| resource.name.is_section() && has_room(resource, 1, tx);
+    let sections = changed.freed.iter().filter(is_free_section).count();
+    let is_ready = |id: &&TaskId| tx.tables.backlog.tasks.get(*id).is_some_and(|task| task.state == State::Pending);
+    let ready: Vec<TaskId> = changed.ready.iter().filter(is_ready).take(WAKE_LIMIT).cloned().collect();
+    for id in ready {
+        let section = tx.tables.backlog.tasks[&id].spec.section.clone();
+        wake_one(tx, |runner| may_take(runner, section.as_ref()));
+    }
+    let anywhere = changed.ready_anywhere.max(sections).max(usize::from(changed.frees_dependents));
+    for _ in 0..anywhere.min(WAKE_LIMIT) {
+        // One that works in some sections only may not be the right one.
+        while wake_one(tx, |_| true).is_some_and(|has_sections| has_sections) {}
+    }
+    let slots = Resource { kind: Kind::Semaphore, name: Name::runs() };
+    if changed.limits && has_room(&slots, 1, tx) {
+        wake_one(tx, |runner| runner.idle.is_some_and(|idle| idle.is_limited));
+    }
+    if changed.duty {
+        wake_duty(tx);
+    }
+    // The last run has ended: whoever ends when nothing is left looks whether that is so. The runner that has reported it looks anyway.
+    if changed.has_ended_run && tx.tables.live_runs == 0 {
+        while wake_one(tx, |runner| runner.until_idle && Some(&runner.id) != changed.claimant.as_ref()).is_some() {}
+    } else if changed.duty && tx.tables.live_runs == 0 {
+        // The rest is for those after it: each wakes the next one when it leaves.
+        wake_one(tx, |runner| runner.until_idle && !runner.has_duty);
+    }
+    (tx.changed.parked, tx.changed.fan_out) = (changed.parked, changed.fan_out);
+}
+
+/// Returns tasks to their lanes that wait for something which has room: for a lock the first one, for a semaphore those that fit.
+pub(crate) fn unpark(tx: &mut Tx) {
+    let waiting = tx.tables.parked_on.clone();
+    for (resource, tasks) in waiting {
+        let mut weight = 0;
+        for id in tasks {
+            let Some(task) = tx.tables.backlog.tasks.get(&id).filter(|task| task.state == State::Pending) else { continue };
+            // This batch has parked it on something else: the next one is the first now.
+            if tx.changed.parked.get(&id).is_some_and(|on| on.as_ref().is_some_and(|other| *other != resource)) {
+                continue;
+            }
+            weight += weight_of(task, &resource);
+            if !has_room(&resource, weight, tx) {
+                // It went to a waiter, of whose death nobody would hear: the runner with duty watches it, or takes it away.
+                tx.changed.duty |= tx.changed.freed.contains(&resource);
+                break;
+            }
+            // One that this batch has returned already may have found something else in the way.
+            if !tx.changed.parked.contains_key(&id) {
+                tx.changed.parked.insert(id.clone(), None);
+                tx.changed.takeable.insert(id.clone());
+                tx.changed.ready.insert(id);
+            }
+            if resource.kind == Kind::Lock {
+                break;
+            }
+        }
+    }
+}
+
+/// How much a task wants of something.
+fn weight_of(task: &Task, resource: &Resource) -> u32 {
+    task.spec.needs_to_begin(true).iter().find(|need| need.resource() == *resource).map_or(1, |need| need.weight())
+}
+
+/// Whether somebody who does not wait would get so much of a resource. What is kept for others is not free.
+fn has_room(resource: &Resource, weight: u32, tx: &Tx) -> bool {
+    let coordination = &tx.tables.coordination;
+    let now = tx.now(Vec::new(), Default::default());
+    let kept = coordination.reservation(resource, &now);
+    match resource.kind {
+        Kind::Lock => {
+            let lock = coordination.locks.get(&resource.name);
+            kept.is_none() && lock.is_none_or(|lock| lock.state == lock::State::Free && lock.waiters.is_empty())
+        }
+        Kind::Semaphore => coordination.semaphores.get(&resource.name).is_some_and(|semaphore| {
+            let kept = kept.map_or(0, |kept| kept.weight);
+            semaphore.waiters.is_empty() && semaphore.available() >= weight.saturating_add(kept)
+        }),
+    }
+}
+
+/// Whether a runner works in a section.
+fn may_take(runner: &Runner, section: Option<&SectionId>) -> bool {
+    runner.sections.is_empty() || section.is_some_and(|section| runner.sections.contains(section))
+}
+
+/// Wakes the first idle runner that is so, and forgets that it is idle. Says whether it works in some sections only.
+fn wake_one(tx: &mut Tx, is_so: impl Fn(&Runner) -> bool) -> Option<bool> {
+    let idle = tx.tables.backlog.runners.values_mut().filter(|runner| runner.idle.is_some() && is_so(runner));
+    let runner = idle.min_by_key(|runner| runner.idle.map(|idle| idle.ticket))?;
+    (runner.idle, runner.woken) = (None, Some(tx.lease));
+    let (has_sections, address) = (!runner.sections.is_empty(), runner.address.clone());
+    tx.carry_out(vec![Effect::Wake(address)], false);
+    Some(has_sections)
+}
+
+fn wake_duty(tx: &mut Tx) {
+    let on_duty = tx.tables.backlog.runners.values().find(|runner| runner.has_duty);
+    if let Some(address) = on_duty.map(|runner| runner.address.clone()) {
+        tx.carry_out(vec![Effect::Wake(address)], false);
+    }
+}
+
+/// Makes sure that one runner has duty: one that works in all sections, if there is one. All runners must be loaded. Says whether another one
+/// has it now.
+pub(crate) fn assign_duty(tx: &mut Tx) -> bool {
+    let serves = |runner: &Runner| runner.max_runs != Some(0) && runner.sections.is_empty();
+    let runners = &mut tx.tables.backlog.runners;
+    if runners.values().any(|runner| runner.has_duty && serves(runner)) {
+        return false;
+    }
+    let has_any = runners.values().any(|runner| runner.has_duty);
+    let takes_tasks = |runner: &&mut Runner| runner.max_runs != Some(0);
+    let next = runners.values().find(|runner| serves(runner)).map(|runner| runner.id.clone());
+    let next = next.or_else(|| runners.values_mut().find(takes_tasks).map(|runner| runner.id.clone()).filter(|_| !has_any));
+    if let Some(next) = &next {
+        runners.values_mut().for_each(|runner| runner.has_duty = runner.id == *next);
+    }
+    next.is_some()
+}
+
+/// A runner has come. The first of those who watch each other has to watch it from now on.
+pub(crate) fn join_watch(id: &RunnerId, tx: &mut Tx) {
+    let runners = &tx.tables.backlog.runners;
+    let first = runners.get(id).and_then(|new| neighbours(new, &tx.tables.backlog).min_by_key(|runner| seniority(runner)));
+    if let Some(address) = first.map(|first| first.address.clone()) {
+        tx.carry_out(vec![Effect::Wake(address)], false);
+    }
+}
+
+/// The other runners that could adopt what a runner leaves behind.
+fn neighbours<'a>(runner: &'a Runner, backlog: &'a Backlog) -> impl Iterator<Item = &'a Runner> {
+    let is_near = |other: &&Runner| match (&runner.terms, &other.terms) {
+        (None, None) => true,
+        (Some(own), Some(terms)) => runner.process.host == other.process.host && own.folder == terms.folder,
+        (None, Some(_)) | (Some(_), None) => false,
+    };
+    backlog.runners.values().filter(|other| other.id != runner.id).filter(is_near)
+}
+
+fn seniority(runner: &Runner) -> (Lease, &RunnerId) {
+    (runner.started.lease, &runner.id)
+}
+
+/// The runner whose death this one hears of: the one that came before it, and for the first one the last. So every death is heard of by one
+/// other runner, and not by all of them.
+pub(crate) fn predecessor<'a>(id: &RunnerId, backlog: &'a Backlog) -> Option<&'a Runner> {
+    let runner = backlog.runners.get(id)?;
+    let before = neighbours(runner, backlog).filter(|other| seniority(other) < seniority(runner));
+    before.max_by_key(|other| seniority(other)).or_else(|| neighbours(runner, backlog).max_by_key(|other| seniority(other)))
+}
+
+/// A runner is gone: what it was to do is for another one. All runners and its own runs must be loaded.
+pub(crate) fn hand_over(gone: &Runner, tx: &mut Tx) {
+    let has_new_duty = assign_duty(tx);
+    let heir = any_runner(&tx.tables);
+    let has_heir = inherit(&mut tx.tables, Some(&gone.id), heir.as_ref());
+    let leaves_runs = tx.tables.backlog.runs.values().any(|run| run.is_live() && run.owner == gone.id);
+    tx.changed.duty |= has_new_duty || has_heir || leaves_runs;
+    // What it was woken for.
+    if gone.woken.is_some() {
+        tx.changed.ready_anywhere = tx.changed.ready_anywhere.max(1);
+    }
+    // It has found that nothing is left, and tells the next one that may leave for it.
+    if gone.until_idle {
+        wake_one(tx, |runner| runner.until_idle);
+    }
+}
+
+/// Notes that a task was added: it may be ready, or wait for something that it needs, which then must be loaded.
+pub(crate) fn note_added(id: &TaskId, tx: &mut Tx) {
+    let Some(task) = tx.tables.backlog.tasks.get(id).filter(|task| task.spec.work.is_some()) else { return };
+    // Who waits for other tasks first is not parked: whoever frees the resource would start it.
+    if tx.tables.backlog.unmet(id) > 0 {
+        return;
+    }
+    let is_missing = |need: &&Need| !matches!(need, Need::Kept { .. }) && !has_room(&need.resource(), need.weight(), tx);
+    let is_limited = facts::root_limit(&tx.tables.backlog) > 0;
+    let missing = task.spec.needs_to_begin(is_limited).iter().find(is_missing).map(Need::resource);
+    match missing {
+        Some(resource) => {
+            tx.changed.parked.insert(id.clone(), Some(resource));
+            tx.changed.duty = true;
+        }
+        None => note_ready(id, tx),
+    }
+}
+
+/// Notes that a task may be ready.
+pub(crate) fn note_ready(id: &TaskId, tx: &mut Tx) {
+    let backlog = &tx.tables.backlog;
+    let is_ready = |task: &Task| task.state == State::Pending && task.spec.work.is_some() && backlog.unmet(id) == 0;
+    if backlog.tasks.get(id).is_some_and(is_ready) {
+        tx.changed.ready.insert(id.clone());
+    }
+}

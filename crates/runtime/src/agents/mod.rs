@@ -1,0 +1,248 @@
+//! Runs of agent programs: the command line, the environment and the prompt of one, and what its end came to.
+
+mod check;
+mod trust;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use banksman_adapters::digest;
+use banksman_adapters::keeper::{AgentReport, AgentSpec, SessionEnd};
+use banksman_agents::profile::{Call, PromptBy, SessionBy};
+use banksman_agents::prompt::{self, Last, Parts};
+use banksman_agents::{Exit, Family, Profile, Reader, judge};
+use banksman_core::agent::{AgentChoice, AgentEnd, AgentWork};
+use banksman_core::backlog::Run;
+use banksman_core::task::{RetryReason, Work as What, WorkspaceSpec};
+use banksman_core::{RunId, Status, Task};
+use banksman_engine::Work;
+use thiserror::Error;
+
+use crate::project::Project;
+
+pub use check::{Checkup, Login, check, find, login};
+pub use trust::Exposure;
+
+/// How long a program may take to end after its result, in milliseconds.
+const AFTER_RESULT_MS: u64 = 10_000;
+
+/// How much of the log of the last run its successor is told, in bytes.
+const LOG_TAIL: u64 = 4_000;
+
+/// Variables of an agent that Banksman itself may run in.
+const OUTER_AGENT: [&str; 6] =
+    ["CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CODEX_SANDBOX", "CODEX_THREAD_ID", "GEMINI_CLI"];
+
+/// Why the agent of a task cannot be started.
+#[derive(Debug, Error)]
+pub enum AgentError {
+    #[error("there is no agent {name}: the settings have no [agent.{name}]")]
+    Unknown { name: String },
+    #[error("agent {name} is not trusted in this project ({what}): banksman trust --agent {name}")]
+    Untrusted { name: String, what: String },
+}
+
+/// How the agent of a run is started.
+#[derive(Debug, Clone)]
+pub(crate) struct AgentCall {
+    pub(crate) argv: Vec<OsString>,
+    pub(crate) env: Vec<(String, OsString)>,
+    pub(crate) env_remove: Vec<String>,
+    pub(crate) prompt: String,
+    /// Whether the program reads the prompt.
+    pub(crate) reads_prompt: bool,
+    pub(crate) spec: AgentSpec,
+}
+
+/// The work of a task, if an agent does it.
+pub(crate) fn work_of(task: &Task) -> Option<&AgentWork> {
+    match &task.spec.work {
+        Some(What::Agent(work)) => Some(work),
+        _ => None,
+    }
+}
+
+/// Plans how the agent of a run is started, after these runs of the task.
+pub(crate) fn plan(project: &Project, work: &Work, before: &[Run]) -> Result<Option<AgentCall>, AgentError> {
+    let Some(agent_work) = work_of(&work.task) else { return Ok(None) };
+    let Some(choice) = agent_work.agents.first() else { return Ok(None) };
+    let (name, profile) = profile(project, choice.agent.as_str())?;
+    if let Some(exposure) = project.untrusted_exposures(name).into_iter().next() {
+        return Err(AgentError::Untrusted { name: name.into(), what: exposure.label });
+    }
+    let prompt = Prompt::of(project, &work.task, agent_work, choice, profile, before);
+    let session = prompt.resumes.clone().unwrap_or_else(|| session_of(&work.run.id));
+    let text = prompt.text();
+    let has_workspace = work.task.spec.workspace.owner(&work.task.id).is_some();
+    let git_dirs = if has_workspace { GIT_DIRS.into() } else { git_dirs(project.root()) };
+    let call = Call {
+        resumes: prompt.resumes.is_some(),
+        session: &session,
+        model: choice.model.as_deref().or(profile.model.as_deref()),
+        prompt: if profile.prompt == PromptBy::Argument { &text } else { "" },
+        git_dirs: &git_dirs,
+    };
+    let argv = profile.argv(&call).into_iter().map(OsString::from).collect();
+    let mut env: Vec<(String, OsString)> = vec![("GIT_TERMINAL_PROMPT".into(), "0".into()), ("CI".into(), "1".into())];
+    env.extend(profile.env.iter().map(|(name, value)| (name.clone(), value.into())));
+    let patience = project.config().agents.retry_patience;
+    let spec = AgentSpec {
+        family: profile.output,
+        after_result_ms: AFTER_RESULT_MS,
+        patience_ms: u64::try_from(patience.as_millis()).unwrap_or(u64::MAX),
+    };
+    let env_remove = OUTER_AGENT.map(String::from).into();
+    Ok(Some(AgentCall { argv, env, env_remove, prompt: text, reads_prompt: profile.prompt == PromptBy::Stdin, spec }))
+}
+
+/// How the agent of a task tells what it does.
+pub fn family(project: &Project, task: &Task) -> Option<Family> {
+    let choice = work_of(task)?.agents.first()?;
+    Some(profile(project, choice.agent.as_str()).ok()?.1.output)
+}
+
+fn profile<'a>(project: &'a Project, name: &'a str) -> Result<(&'a str, &'a Profile), AgentError> {
+    let found = project.config().agents.profiles.get(name);
+    found.map(|(name, profile)| (name.as_str(), profile)).ok_or_else(|| AgentError::Unknown { name: name.into() })
+}
+
+/// What the next run of a task is told.
+pub fn next_prompt(project: &Project, task: &Task, before: &[Run]) -> Result<Option<String>, AgentError> {
+    let Some(work) = work_of(task) else { return Ok(None) };
+    let Some(choice) = work.agents.first() else { return Ok(None) };
+    let (_, profile) = profile(project, choice.agent.as_str())?;
+    Ok(Some(Prompt::of(project, task, work, choice, profile, before).text()))
+}
+
+/// What goes into the prompt of a run.
+struct Prompt<'a> {
+    task: &'a Task,
+    work: &'a AgentWork,
+    /// The session that goes on.
+    resumes: Option<String>,
+    /// Why the last run did not count, and the end of its log.
+    last: Option<(String, String)>,
+    in_git: bool,
+}
+
+impl<'a> Prompt<'a> {
+    fn of(
+        project: &Project,
+        task: &'a Task,
+        work: &'a AgentWork,
+        choice: &AgentChoice,
+        profile: &Profile,
+        before: &[Run],
+    ) -> Prompt<'a> {
+        // One that counted leaves nothing to be told, nor does a person's wish to have it done again.
+        let is_over = task.status() == Status::Completed;
+        let last = before.iter().max_by_key(|run| run.epoch).filter(|run| run.ended.is_some() && !is_over);
+        let ended = last.and_then(|run| run.ended.as_ref());
+        let is_interrupted = ended.is_some_and(|ended| {
+            ended.setback.is_some_and(|why| matches!(why, RetryReason::Lost | RetryReason::Stuck | RetryReason::Overtime))
+                || ended.agent.as_ref().is_some_and(|agent| agent.verdict.resumes())
+        });
+        let agent = ended.and_then(|ended| ended.agent.as_ref());
+        let is_same = agent.is_some_and(|agent| agent.agent == choice.agent);
+        let session = agent.filter(|_| is_interrupted && is_same && profile.can_resume()).and_then(|agent| agent.session.clone());
+        let why = ended.map(|ended| {
+            let why = ended.error.as_deref().map(str::to_owned);
+            why.unwrap_or_else(|| ended.setback.map_or_else(|| ended.ending.to_string(), |why| why.words(&ended.ending).into()))
+        });
+        let log = last.filter(|_| session.is_none()).map(|run| rendered_tail(project, profile.output, &run.id));
+        let in_git = matches!(task.spec.workspace, WorkspaceSpec::Worktree(_) | WorkspaceSpec::Shared { .. })
+            || project.root().join(".git").exists();
+        Prompt { task, work, resumes: session.map(Into::into), last: why.map(|why| (why, log.unwrap_or_default())), in_git }
+    }
+
+    fn text(&self) -> String {
+        prompt::compose(&Parts {
+            title: self.task.spec.title.as_str(),
+            prompt: &self.work.prompt,
+            section: None,
+            resumes: self.resumes.is_some(),
+            last: self.last.as_ref().map(|(why, log)| Last { why, log }),
+            in_git: self.in_git,
+            is_loop: self.task.spec.restart.is_some(),
+        })
+    }
+}
+
+/// The end of a log, as people read it.
+fn rendered_tail(project: &Project, family: Family, run: &RunId) -> String {
+    let log = project.folder().join("logs").join(format!("{run}.log"));
+    let text = crate::sessions::tail(&log, LOG_TAIL * 8);
+    let mut rendered = String::new();
+    text.lines().for_each(|line| banksman_agents::render::line(family, line.as_bytes(), &mut rendered));
+    let from = rendered.len().saturating_sub(usize::try_from(LOG_TAIL).unwrap_or(usize::MAX));
+    let from = (from..=rendered.len()).find(|at| rendered.is_char_boundary(*at)).unwrap_or(0);
+    rendered.split_off(from)
+}
+
+/// The id of the session of a run, for programs that are given one: it looks like a random UUID, and is the same each time.
+fn session_of(run: &RunId) -> String {
+    let hash = digest::sha256(&[b"agent session", run.as_str().as_bytes()]);
+    let variant = ["8", "9", "a", "b"][usize::from(hash.as_bytes()[16]) % 4];
+    format!("{}-{}-4{}-{variant}{}-{}", &hash[..8], &hash[8..12], &hash[13..16], &hash[17..20], &hash[20..32])
+}
+
+/// Stands for the directories of git in the arguments of an agent whose worktree is only made in its session.
+pub(crate) const GIT_DIRS: &str = "\u{1}git-dirs\u{1}";
+
+/// The directories of git that a commit in a checkout writes to, as a list in JSON.
+pub(crate) fn git_dirs(checkout: &Path) -> String {
+    let dot_git = checkout.join(".git");
+    // In a linked worktree it is a file that leads to the directory of its own, below that of all.
+    let linked = std::fs::read_to_string(&dot_git).ok();
+    let own = linked.as_deref().and_then(|text| text.trim().strip_prefix("gitdir: ")).map(PathBuf::from);
+    let shared = own.as_ref().and_then(|own| Some(own.parent()?.parent()?.to_owned()));
+    let dirs: Vec<String> = match (shared, own) {
+        (Some(shared), Some(own)) => vec![shared.display().to_string(), own.display().to_string()],
+        _ => vec![dot_git.display().to_string()],
+    };
+    serde_json::to_string(&dirs).expect("a list of texts has a JSON form")
+}
+
+/// What a session of an agent came to.
+pub(crate) fn end_of(work: &Work, family: Family, agent: &AgentReport, ended: &SessionEnd) -> Option<AgentEnd> {
+    let choice = work_of(&work.task)?.agents.first()?;
+    let exit = Exit { code: ended.code, signal: ended.signal };
+    Some(judge(&choice.agent, family, &agent.report, exit, agent.stop))
+}
+
+/// What is known of a session whose keeper was killed: what its log tells.
+pub(crate) fn end_of_lost(project: &Project, work: &Work, log: &Path) -> Option<AgentEnd> {
+    let choice = work_of(&work.task)?.agents.first()?;
+    let (_, profile) = profile(project, choice.agent.as_str()).ok()?;
+    let mut reader = Reader::new(profile.output);
+    let mut chunk = vec![0; 64 * 1024];
+    let mut file = File::open(log).ok()?;
+    while let Ok(n @ 1..) = file.read(&mut chunk) {
+        reader.output(&chunk[..n], 0);
+    }
+    // It was killed, whatever it has said of its result.
+    reader.close();
+    let mut report = reader.finish(0);
+    report.ending = None;
+    let judged = judge(&choice.agent, profile.output, &report, Exit::default(), None);
+    // A session that was given is known even if the program said nothing.
+    let given = (profile.session == SessionBy::Given && report.answers > 0).then(|| session_of(&work.run.id).into());
+    Some(AgentEnd { session: judged.session.clone().or(given), ..judged })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_has_the_form_of_a_random_uuid_and_belongs_to_its_run() {
+        let id = session_of(&RunId::new("r-1").unwrap());
+        assert_eq!(id, session_of(&RunId::new("r-1").unwrap()));
+        assert_ne!(id, session_of(&RunId::new("r-2").unwrap()));
+        let lengths: Vec<usize> = id.split('-').map(str::len).collect();
+        assert_eq!((lengths, &id[14..15]), (vec![8, 4, 4, 4, 12], "4"));
+        assert!("89ab".contains(&id[19..20]), "{id}");
+    }
+}

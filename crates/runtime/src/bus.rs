@@ -1,0 +1,229 @@
+//! The bus: posting with the rules of contention, and reading it with what follows from the event log merged in.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use banksman_core::Seq;
+use banksman_core::bus::derived::DerivedMessages;
+use banksman_core::bus::{Contention, Draft, DraftError, Message, MessageType};
+use banksman_engine::{PostOutcome, PostRequest, Reply, Request};
+use banksman_store::{MessageFilter, Reader, StoreError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use thiserror::Error;
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::project::Project;
+use crate::waiting::span;
+use crate::wakeups::EventListener;
+
+/// How long a writer on a database server waits at least: the server ends a wait for the writer lock after nine seconds.
+const SERVER_WAIT: Duration = Duration::from_secs(10);
+
+/// Why a message is not on the bus.
+#[derive(Debug, Error)]
+pub enum PostError {
+    /// It is not acceptable.
+    #[error(transparent)]
+    Draft(#[from] DraftError),
+    /// Others kept the store for too long. The message is not on the bus and will not be.
+    #[error("the store was busy: the message was not posted after {attempts} {}", if *attempts == 1 { "attempt" } else { "attempts" })]
+    LockTimeout {
+        /// How often it was tried.
+        attempts: u32,
+        /// For how long.
+        waited: Duration,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Shell(#[from] Error),
+}
+
+impl From<StoreError> for PostError {
+    fn from(error: StoreError) -> PostError {
+        PostError::Shell(error.into())
+    }
+}
+
+impl Client {
+    /// Posts a message. If the writer lock is not free in time, it is tried again; other failures are told at once. A message that was given
+    /// up is never written later.
+    pub fn post(&self, draft: Draft) -> Result<PostOutcome, PostError> {
+        draft.check()?;
+        let bus = &self.config().bus;
+        let lock_timeout = if self.project().is_shared() { bus.lock_timeout.max(SERVER_WAIT) } else { bus.lock_timeout };
+        let (began, mut contention) = (Instant::now(), Contention { attempts: 1, ..Contention::default() });
+        loop {
+            let request = Request::Post(Box::new(PostRequest { draft: draft.clone(), contention }));
+            match self.call_within(request, lock_timeout) {
+                Ok(Reply::Post(outcome)) => return Ok(outcome),
+                Ok(reply) => unreachable!("a message was posted, and the answer is {reply:?}"),
+                Err(Error::Store(StoreError::Stalled)) if contention.attempts >= bus.attempts.get() => {
+                    return Err(PostError::LockTimeout { attempts: contention.attempts, waited: began.elapsed() });
+                }
+                Err(Error::Store(StoreError::Stalled)) => {
+                    std::thread::sleep(bus.retry_backoff * 2_u32.saturating_pow(contention.attempts - 1));
+                    contention = Contention { attempts: contention.attempts + 1, waited: span(began.elapsed()) };
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// A place on the bus that moves on. Messages of people and runs, and those that follow from the event log, come in the order of their numbers.
+pub struct BusReader {
+    reader: Reader,
+    filter: MessageFilter,
+    posted: Source,
+    derived: Source,
+    /// The tasks at the place of the derived messages, once one of them is needed.
+    tasks: Option<DerivedMessages>,
+}
+
+/// Messages that were read and not yet returned.
+struct Source {
+    waiting: VecDeque<Message>,
+    /// Every message up to here was read.
+    through: Seq,
+}
+
+impl BusReader {
+    /// Begins after a message or an event.
+    pub fn new(reader: Reader, filter: MessageFilter, after: Seq) -> BusReader {
+        let source = || Source { waiting: VecDeque::new(), through: after };
+        BusReader { reader, filter, posted: source(), derived: source(), tasks: None }
+    }
+
+    /// The next messages; none if there is nothing new.
+    pub fn next_page(&mut self) -> Result<Vec<Message>, Error> {
+        loop {
+            let (mut posted_more, mut derived_more) = (false, false);
+            if self.posted.waiting.is_empty() {
+                let page = self.reader.view().messages(self.posted.through, &self.filter)?;
+                (self.posted.through, posted_more) = (page.through, page.more);
+                self.posted.waiting.extend(page.messages);
+            }
+            if self.derived.waiting.is_empty() {
+                derived_more = self.derive()?;
+            }
+            let messages = self.merged();
+            if !messages.is_empty() || !(posted_more || derived_more) {
+                return Ok(messages);
+            }
+        }
+    }
+
+    /// The last messages, oldest first. The next page goes on after them.
+    pub fn last(&mut self, limit: usize) -> Result<Vec<Message>, Error> {
+        let newest = self.reader.view().last_event()?;
+        let posted = self.reader.view().last_messages(limit, &self.filter)?;
+        let mut messages: Vec<Message> = posted.into_iter().filter(|message| message.seq <= newest).collect();
+        self.derived.through = Seq(0);
+        let mut derived = VecDeque::new();
+        loop {
+            let more = self.derive()?;
+            derived.append(&mut self.derived.waiting);
+            while derived.len() > limit {
+                derived.pop_front();
+            }
+            if !more {
+                break;
+            }
+        }
+        // What was derived after the posted messages were read is for the next page.
+        let later = derived.iter().position(|message| message.seq > newest).unwrap_or(derived.len());
+        self.derived.waiting = derived.split_off(later);
+        self.posted.through = newest;
+        messages.extend(derived);
+        messages.sort_by_key(|message| message.seq);
+        let skip = messages.len().saturating_sub(limit);
+        Ok(messages.split_off(skip))
+    }
+
+    /// Reads a page of the events that messages follow from. Says whether there may be more.
+    fn derive(&mut self) -> Result<bool, Error> {
+        let is_wanted = |kind: MessageType| self.filter.kinds.is_empty() || self.filter.kinds.contains(&kind);
+        if !is_wanted(MessageType::fact()) && !is_wanted(MessageType::progress()) {
+            self.derived.through = Seq(i64::MAX);
+            return Ok(false);
+        }
+        let page = self.reader.view().task_events(self.derived.through)?;
+        if !page.events.is_empty() && self.tasks.is_none() {
+            self.tasks = Some(self.tasks_at(self.derived.through)?);
+        }
+        if let Some(tasks) = &mut self.tasks {
+            for (seq, wall, event) in &page.events {
+                let messages = tasks.apply(*seq, *wall, event);
+                self.derived.waiting.extend(messages.into_iter().filter(|message| self.filter.passes(message)));
+            }
+        }
+        self.derived.through = page.through;
+        Ok(page.more)
+    }
+
+    /// The tasks at a place in the log.
+    fn tasks_at(&mut self, place: Seq) -> Result<DerivedMessages, Error> {
+        let mut tasks = DerivedMessages::new(self.reader.view().baseline_tasks()?);
+        let mut after = Seq(0);
+        while after < place {
+            let page = self.reader.view().task_events(after)?;
+            for (seq, wall, event) in page.events.iter().filter(|(seq, ..)| *seq <= place) {
+                drop(tasks.apply(*seq, *wall, event));
+            }
+            after = page.through;
+        }
+        Ok(tasks)
+    }
+
+    /// What was read of both, in its order, as far as neither may bring something earlier.
+    fn merged(&mut self) -> Vec<Message> {
+        let complete = self.posted.through.min(self.derived.through);
+        let mut messages = Vec::new();
+        loop {
+            let first = |source: &Source| source.waiting.front().map(|message| message.seq).filter(|seq| *seq <= complete);
+            let source = match (first(&self.posted), first(&self.derived)) {
+                (Some(posted), Some(derived)) if posted < derived => &mut self.posted,
+                (_, Some(_)) => &mut self.derived,
+                (Some(_), None) => &mut self.posted,
+                (None, None) => return messages,
+            };
+            messages.extend(source.waiting.pop_front());
+        }
+    }
+}
+
+/// Follows the bus: sleeps on the change notifier.
+pub struct BusFollower {
+    reader: BusReader,
+    listener: EventListener,
+    poll_interval: Duration,
+}
+
+impl BusFollower {
+    /// Follows after what the reader has returned.
+    pub fn open(project: &Project, reader: BusReader) -> Result<BusFollower, Error> {
+        let number = reader.reader.project();
+        let listener = EventListener::open(project, number)?;
+        Ok(BusFollower { reader, listener, poll_interval: project.config().poll_interval })
+    }
+
+    /// The next messages. Sleeps until there are some, and returns none if `cancel` became readable before.
+    pub fn next(&mut self, cancel: BorrowedFd<'_>) -> Result<Option<Vec<Message>>, Error> {
+        loop {
+            self.listener.empty();
+            let messages = self.reader.next_page()?;
+            if !messages.is_empty() {
+                return Ok(Some(messages));
+            }
+            let mut fds = [PollFd::from_borrowed_fd(cancel, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+            let timeout = Timespec::try_from(self.poll_interval).ok();
+            // An interruption is a reason to look, like any other.
+            poll(&mut fds, timeout.as_ref()).ok();
+            if !fds[0].revents().is_empty() {
+                return Ok(None);
+            }
+        }
+    }
+}

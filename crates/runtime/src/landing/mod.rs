@@ -1,0 +1,345 @@
+//! Works for the merge queues of a project: makes commits, checks them and moves targets, and reports each step before the next.
+//!
+//! Whoever holds the lock `landing:TARGET` is the worker of its queue: a runner, or the command `land`. If it is killed, the lock falls
+//! to the next one, which finds in the rows how far the entry had come and asks git whether the target has moved already.
+
+mod check;
+mod collect;
+
+use std::time::Duration;
+
+use banksman_adapters::git::{Built, GitError, Lander, MergeError, Message, Moved};
+use banksman_adapters::ids;
+use banksman_core::event::{Kind, Resource};
+use banksman_core::landing::{CommitId, End, Entry, EntrySpec, LandingQueue, Obstacle, Outcome, Report, State, Target, Work};
+use banksman_core::resource::coordination::{self, Command};
+use banksman_core::resource::grant::{Ask, GrantRequest, Term};
+use banksman_core::resource::lock;
+use banksman_core::{HolderId, LandingId, Lease, Name};
+use banksman_engine::{LandingOutcome, LandingRequest, LandingVerb, LandingWorker, landing_queue};
+use banksman_store::Key;
+use thiserror::Error;
+
+use crate::client::{Cancel, Client};
+use crate::error::Error;
+use crate::outlets::Refusal;
+use crate::project::Project;
+use crate::waiting::{Acquisition, WaitOptions};
+use crate::workspaces;
+
+pub(crate) use check::enter;
+
+/// Why nothing could be done for a merge queue.
+#[derive(Debug, Error)]
+pub enum LandingError {
+    /// The store, or the system.
+    #[error(transparent)]
+    Shell(#[from] Error),
+    /// Git.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// There is no command that checks what lands.
+    #[error("landing.check is not set, and nothing lands unchecked unless a person says so")]
+    NoCheck,
+    /// The command that checks what lands comes with the repository.
+    #[error("landing.check comes with the project and is not trusted")]
+    Untrusted,
+    /// The branch has a name that no lock can have.
+    #[error("the name of the branch {0} is too long")]
+    LongName(Name),
+}
+
+impl From<banksman_store::StoreError> for LandingError {
+    fn from(error: banksman_store::StoreError) -> LandingError {
+        LandingError::Shell(error.into())
+    }
+}
+
+/// How the work for a queue ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkEnd {
+    /// There is nothing to do now; perhaps from then on.
+    Idle(Option<Lease>),
+    /// The entry that was worked for has come as far as it can.
+    Settled(Box<Entry>),
+    /// Nobody wants it any more, or the time was up.
+    Cancelled,
+}
+
+/// What to work for.
+#[derive(Default)]
+pub struct WorkOptions<'a> {
+    /// Ends when this entry cannot come any further; without it, when nothing is left to do.
+    pub goal: Option<LandingId>,
+    /// How long to wait for another worker.
+    pub wait: Duration,
+    /// Ends the work when it becomes readable.
+    pub cancel: Cancel<'a>,
+    /// Hears how entries stand after each step.
+    pub tell: Option<&'a dyn Fn(&Entry)>,
+}
+
+/// The repository of a project, to land on its branches.
+pub fn lander(project: &Project) -> Result<Lander, GitError> {
+    Lander::open(project.root(), &project.folder().join("workspaces"))
+}
+
+/// Puts a commit into the queue of a branch. It is held before the row is there, so that no row names a commit that is gone.
+pub fn enqueue(client: &Client, lander: &Lander, target: &Name, spec: EntrySpec) -> Result<Outcome, LandingError> {
+    if let Some(source) = &spec.source {
+        lander.hold(target.as_str(), source.as_str())?;
+    }
+    match client.request(LandingRequest { target: target.clone(), verb: LandingVerb::Add(Box::new(spec)) })? {
+        LandingOutcome::Stepped(outcome) => Ok(outcome),
+        LandingOutcome::Fenced => unreachable!("nobody needs a lock to add an entry"),
+    }
+}
+
+/// The queue of a branch, and the moment at which it was read.
+pub fn load_queue(client: &Client, target: &Name) -> Result<(LandingQueue, Lease), LandingError> {
+    let rows = client.load(&[Key::LandingQueue(target.clone())].into())?;
+    Ok((landing_queue(target, &rows.backlog), rows.lease))
+}
+
+/// Works for the queue of a branch.
+pub fn work(client: &Client, lander: &Lander, target: &Name, options: &WorkOptions<'_>) -> Result<WorkEnd, LandingError> {
+    // Where there is only one machine, it has no name.
+    let host = if client.project().is_shared() { client.this_process().host.clone() } else { Default::default() };
+    let (queue, now) = load_queue(client, target)?;
+    if let Some(end) = idle(&queue.next(&host, now)) {
+        return settled(client, options.goal.as_ref(), end);
+    }
+    let Some(worker) = Grant::acquire(client, target, options)? else { return Ok(WorkEnd::Cancelled) };
+    let job = Job { client, lander, target, worker: &worker, options };
+    let mut has_landed = false;
+    let end = loop {
+        let (queue, now) = load_queue(client, target)?;
+        if let Some(goal) = options.goal.as_ref().filter(|goal| is_settled(&queue, goal)) {
+            break settled(client, Some(goal), WorkEnd::Idle(None))?;
+        }
+        let work = queue.next(&host, now);
+        if let Some(end) = idle(&work) {
+            break settled(client, options.goal.as_ref(), end)?;
+        }
+        let Some((entry, report)) = job.step(work)? else { break WorkEnd::Cancelled };
+        has_landed |= matches!(report, Report::Moved { .. });
+        match job.report(entry, report)? {
+            LandingOutcome::Stepped(Outcome::Stands(entry)) => {
+                options.tell.into_iter().for_each(|tell| tell(&entry));
+                job.clear_after(&entry);
+            }
+            LandingOutcome::Stepped(_) => {}
+            LandingOutcome::Fenced => break WorkEnd::Cancelled,
+        }
+    };
+    if has_landed {
+        job.tidy()?;
+    }
+    Ok(end)
+}
+
+fn idle(work: &Work) -> Option<WorkEnd> {
+    match work {
+        Work::Nothing => Some(WorkEnd::Idle(None)),
+        Work::Sleep(until) => Some(WorkEnd::Idle(Some(*until))),
+        Work::Collect(_) | Work::Build(_) | Work::Check { .. } | Work::CheckTip { .. } | Work::Move { .. } => None,
+    }
+}
+
+/// Whether an entry cannot come any further now.
+fn is_settled(queue: &LandingQueue, id: &LandingId) -> bool {
+    queue.entries.get(id).is_none_or(|entry| match entry.state {
+        State::Asking { .. } | State::Over(_) => true,
+        State::Waiting { .. } => entry.again.is_some(),
+        State::Queued | State::Candidate { .. } | State::Suspect { .. } | State::Passed { .. } => false,
+    })
+}
+
+/// The end, with the entry that was worked for as it stands.
+fn settled(client: &Client, goal: Option<&LandingId>, end: WorkEnd) -> Result<WorkEnd, LandingError> {
+    let Some(goal) = goal else { return Ok(end) };
+    let mut rows = client.load(&[Key::Landing(goal.clone())].into())?.backlog;
+    Ok(rows.landings.remove(goal).map_or(end, |entry| WorkEnd::Settled(Box::new(entry))))
+}
+
+/// The lock of a queue. It is given back when it is dropped.
+struct Grant<'a> {
+    client: &'a Client,
+    name: Name,
+    worker: LandingWorker,
+}
+
+impl<'a> Grant<'a> {
+    fn acquire(client: &'a Client, target: &Name, options: &WorkOptions<'_>) -> Result<Option<Grant<'a>>, LandingError> {
+        let name = Target::lock(target).ok_or_else(|| LandingError::LongName(target.clone()))?;
+        let holder = HolderId::new(&ids::short("landing")).expect("a short id is a valid name");
+        let claim = GrantRequest { processes: vec![client.this_process().clone()], ..GrantRequest::new(holder.clone()) };
+        let ask = Ask { term: Term::Open, ..Ask::new(claim) };
+        let wait = WaitOptions { wait: Some(options.wait), cancel: options.cancel, ..WaitOptions::default() };
+        let resource = Resource { kind: Kind::Lock, name: name.clone() };
+        Ok(match client.acquire_any(resource, ask, wait)? {
+            Acquisition::Answered { outcome: coordination::Outcome::Lock(outcome), .. } => match outcome {
+                lock::Outcome::Acquired(grant) | lock::Outcome::Reclaimed { grant, .. } => {
+                    Some(Grant { client, name, worker: LandingWorker { holder, epoch: grant.epoch } })
+                }
+                _ => None,
+            },
+            Acquisition::Answered { .. } | Acquisition::RequestReused | Acquisition::TimedOut(_) | Acquisition::Cancelled => None,
+        })
+    }
+}
+
+impl Drop for Grant<'_> {
+    fn drop(&mut self) {
+        let LandingWorker { holder, epoch } = self.worker.clone();
+        // If the store does not answer, the lock falls to the next one when this process is dead.
+        self.client.ask(Command::Lock(self.name.clone(), lock::Input::Release { holder, epoch }), Vec::new()).ok();
+    }
+}
+
+struct Job<'a> {
+    client: &'a Client,
+    lander: &'a Lander,
+    target: &'a Name,
+    worker: &'a Grant<'a>,
+    options: &'a WorkOptions<'a>,
+}
+
+impl Job<'_> {
+    /// Does what is next. Nothing came of it if nobody wants it any more.
+    fn step(&self, work: Work) -> Result<Option<(LandingId, Report)>, LandingError> {
+        Ok(match work {
+            Work::Collect(entry) => Some((entry.id.clone(), self.collect(&entry)?)),
+            Work::Build(entry) => Some((entry.id.clone(), self.build(&entry))),
+            Work::Check { entry, commit } => {
+                let checked = self.check(&entry.id, &commit)?;
+                checked.map(|checked| match checked {
+                    Ok((passed, log)) => (entry.id.clone(), Report::Checked { commit, passed, log }),
+                    Err(error) => (entry.id.clone(), failure(error)),
+                })
+            }
+            Work::CheckTip { entry, tip } => {
+                let checked = self.check(&entry.id, &tip)?;
+                checked.map(|checked| match checked {
+                    Ok((passed, log)) => (entry.id.clone(), Report::TipChecked { tip, passed, log }),
+                    Err(error) => (entry.id.clone(), failure(error)),
+                })
+            }
+            Work::Move { entry, tip, commit } => Some((entry.id.clone(), self.move_target(&entry, &tip, commit))),
+            Work::Sleep(_) | Work::Nothing => None,
+        })
+    }
+
+    fn report(&self, entry: LandingId, report: Report) -> Result<LandingOutcome, LandingError> {
+        let verb = LandingVerb::Report { worker: self.worker.worker.clone(), entry, report };
+        Ok(self.client.request(LandingRequest { target: self.target.clone(), verb })?)
+    }
+
+    fn build(&self, entry: &Entry) -> Report {
+        let Some(source) = &entry.spec.source else { return failure("its commit is not known".into()) };
+        let message =
+            Message { title: entry.spec.title.to_string(), task: entry.spec.task.as_ref().map(|task| task.to_string()) };
+        let target = self.target.as_str();
+        let built = match self.lander.build(target, source.as_str(), &message) {
+            Ok(built) => built,
+            Err(error) => return failure(words(&error)),
+        };
+        match built {
+            Built::NoChange { tip } => with_commit(&tip, |tip| Report::NoChange { tip }),
+            Built::Conflict { tip, files } => {
+                let files = files.into_iter().map(Into::into).collect();
+                with_commit(&tip, |tip| Report::Conflict { tip, files })
+            }
+            Built::Commit { tip, commit } => {
+                // A check may take long: what is in the way of its result is told before.
+                if !entry.spec.unchecked {
+                    match self.lander.obstacle(target, &tip, &commit) {
+                        Ok(Some(obstacle)) => return self.moved(obstacle, None),
+                        Ok(None) => {}
+                        Err(error) => return failure(error.to_string()),
+                    }
+                }
+                with_commit(&tip, |tip| with_commit(&commit, |commit| Report::Built { tip, commit }))
+            }
+        }
+    }
+
+    fn move_target(&self, entry: &Entry, tip: &CommitId, commit: CommitId) -> Report {
+        let source = entry.spec.source.as_ref().map_or("", CommitId::as_str);
+        match self.lander.move_to(self.target.as_str(), source, tip.as_str(), commit.as_str()) {
+            Ok(moved) => self.moved(moved, Some(commit)),
+            Err(MergeError::Git(error)) => failure(words(&error)),
+            Err(error) => failure(error.to_string()),
+        }
+    }
+
+    fn moved(&self, moved: Moved, commit: Option<CommitId>) -> Report {
+        match (moved, commit) {
+            (Moved::Moved { .. }, Some(commit)) => Report::Moved { commit },
+            (Moved::InTheWay { checkout, reason, files }, _) => Report::Obstructed(Obstacle::Checkout {
+                path: checkout.display().to_string().into(),
+                reason: reason.into(),
+                files: files.into_iter().map(Into::into).collect(),
+            }),
+            (Moved::TipMoved | Moved::Moved { .. }, _) => Report::TipMoved,
+        }
+    }
+
+    /// Removes the worktree of a task whose work has landed. One that cannot be removed now is left to the next runner that starts, or to
+    /// `workspaces prune`.
+    fn clear_after(&self, entry: &Entry) {
+        if let (State::Over(End::Landed { .. } | End::NoChange { .. }), Some(task)) = (&entry.state, &entry.spec.task) {
+            workspaces::remove(self.client, task, false).ok();
+        }
+    }
+
+    /// Releases the commits that no entry needs any more, and removes the oldest records.
+    fn tidy(&self) -> Result<(), LandingError> {
+        let (queue, _) = load_queue(self.client, self.target)?;
+        let queued: Vec<&str> = queue.entries.values().filter_map(|entry| Some(entry.spec.source.as_ref()?.as_str())).collect();
+        Ok(self.lander.tidy(self.target.as_str(), &queued)?)
+    }
+
+    /// Runs the check on a commit.
+    fn check(&self, entry: &LandingId, commit: &CommitId) -> Result<check::Checked, LandingError> {
+        let project = self.client.project();
+        let program = match project.landing_check() {
+            Ok(Some(program)) => program,
+            Ok(None) => return Err(LandingError::NoCheck),
+            Err(Refusal::Untrusted { .. } | Refusal::Secret(_) | Refusal::Url { .. }) => return Err(LandingError::Untrusted),
+        };
+        Ok(check::run(project, self.lander, self.target, entry, commit, &program, self.options.cancel))
+    }
+}
+
+/// Git's ids are ids of commits; anything else is a failure of git.
+fn with_commit(text: &str, report: impl FnOnce(CommitId) -> Report) -> Report {
+    match CommitId::new(text) {
+        Ok(commit) => report(commit),
+        Err(error) => failure(error.to_string()),
+    }
+}
+
+fn failure(error: String) -> Report {
+    Report::Obstructed(Obstacle::Failure { error: error.into() })
+}
+
+/// What git said, and what helps.
+fn words(error: &GitError) -> String {
+    let said = error.to_string();
+    let is = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    if is(&["empty ident", "tell me who you are", "no email was given", "no name was given"]) {
+        let say = "git config --global user.name NAME; git config --global user.email EMAIL";
+        return format!("git does not know who commits; say so with: {say}");
+    }
+    let hint = if is(&["gpg failed", "signing", "failed to sign"]) {
+        "; commit.gpgSign is on: make the key available to this process, or turn it off for this repository"
+    } else if is(&["No space left", "Disk quota"]) {
+        "; free some space, and it goes on by itself"
+    } else if is(&["unrelated histories", "shallow"]) {
+        "; if the clone is shallow: git fetch --unshallow"
+    } else {
+        ""
+    };
+    format!("{said}{hint}")
+}

@@ -1,0 +1,239 @@
+//! Removing workspaces: one that a person names, or all that nobody needs any more.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use banksman_adapters::git::{Removal, Repository, Saved, Saving};
+use banksman_adapters::{host, ids};
+use banksman_core::event::{Kind, Resource};
+use banksman_core::landing::{self, End};
+use banksman_core::resource::coordination::{Command, Outcome as Answer};
+use banksman_core::resource::grant::{Ask, GrantRequest, Term};
+use banksman_core::resource::lock;
+use banksman_core::workspace::{Input, Place};
+use banksman_core::{HolderId, Status, Task, TaskId, Wall, Workspace};
+use banksman_engine::{Request, WorkspaceOutcome, WorkspaceRequest};
+use banksman_store::Key;
+
+use super::{WorkspaceError, at, repository};
+use crate::client::Client;
+use crate::waiting::{Acquisition, WaitOptions};
+
+/// For how long saved states are kept.
+const SAVED_FOR: Duration = Duration::from_secs(90 * 86_400);
+
+/// A workspace, with the task that it belongs to.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    /// The workspace.
+    pub workspace: Workspace,
+    /// The task, unless it was deleted.
+    pub task: Option<Task>,
+    /// Who holds its lock.
+    pub holder: Option<HolderId>,
+    /// Whether the work of the task has landed.
+    pub has_landed: bool,
+}
+
+impl Kept {
+    /// All workspaces of a project.
+    pub fn all(client: &Client) -> Result<Vec<Kept>, WorkspaceError> {
+        let workspaces = client.load(&[Key::Workspaces].into())?.backlog.workspaces;
+        let keys_of =
+            |owner: &TaskId| [Key::Task(owner.clone()), Key::Lock(owner.workspace_lock()), Key::LandingOf(owner.clone())];
+        let owners = workspaces.keys().flat_map(keys_of);
+        let mut rows = client.load(&owners.collect())?;
+        let with_owner = |(owner, workspace): (TaskId, Workspace)| {
+            let holder = match rows.coordination.locks.get(&owner.workspace_lock()).map(|lock| &lock.state) {
+                Some(lock::State::Held(grant)) => Some(grant.claim.holder.clone()),
+                Some(lock::State::Free) | None => None,
+            };
+            let own = rows.backlog.landings.values().filter(|entry| entry.spec.task.as_ref() == Some(&owner));
+            let last = own.max_by_key(|entry| entry.id.seq()).map(|entry| &entry.state);
+            let has_landed = matches!(last, Some(landing::State::Over(End::Landed { .. } | End::NoChange { .. })));
+            Kept { workspace, task: rows.backlog.tasks.remove(&owner), holder, has_landed }
+        };
+        Ok(workspaces.into_iter().map(with_owner).collect())
+    }
+
+    /// How it is, in one word: creating, ready, in use, kept or removing.
+    pub fn state(&self) -> &'static str {
+        match self.workspace.state {
+            banksman_core::workspace::State::Ready if self.holder.is_some() => "in_use",
+            banksman_core::workspace::State::Ready if self.is_over() => "kept",
+            state => state.as_str(),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.task.as_ref().is_none_or(|task| task.status().is_over())
+    }
+
+    /// Why it is not needed any more, if it is not.
+    fn unneeded(&self, keep_for: Duration, now: Wall) -> Option<&'static str> {
+        if self.holder.is_some() || !matches!(self.workspace.place, Place::Worktree { .. }) {
+            return None;
+        }
+        if self.workspace.state == banksman_core::workspace::State::Removing {
+            return Some("its removal was not finished");
+        }
+        let Some(task) = &self.task else { return Some("its task was deleted") };
+        let age = now.0.saturating_sub(task.changed.wall.0);
+        let is_old = age >= i64::try_from(keep_for.as_millis()).unwrap_or(i64::MAX);
+        match task.status() {
+            Status::Completed if self.has_landed => Some("its work has landed"),
+            status if status.is_over() && is_old => Some("its task has been over for longer than workspace.keep_for"),
+            _ => None,
+        }
+    }
+}
+
+/// A workspace that was removed.
+#[derive(Debug, Clone)]
+pub struct Removed {
+    /// Whose.
+    pub owner: TaskId,
+    /// Where it was.
+    pub path: PathBuf,
+    /// What was saved of it.
+    pub saved: Option<Saved>,
+}
+
+/// One thing that pruning does.
+#[derive(Debug, Clone)]
+pub enum PruneStep {
+    /// It saves and removes a workspace.
+    Remove {
+        /// Which one.
+        kept: Box<Kept>,
+        /// Why.
+        reason: &'static str,
+    },
+    /// It gives up a state that was saved long ago.
+    Forget(Saved),
+}
+
+/// What pruning would do now.
+pub fn prune_steps(client: &Client) -> Result<Vec<PruneStep>, WorkspaceError> {
+    let mut steps = removals(client)?;
+    if let Some(repository) = Repository::of(client.project().root())? {
+        let oldest = host::wall_ms() / 1_000 - i64::try_from(SAVED_FOR.as_secs()).unwrap_or(i64::MAX);
+        steps.extend(repository.saved(None)?.into_iter().filter(|saved| saved.at < oldest).map(PruneStep::Forget));
+    }
+    Ok(steps)
+}
+
+/// The workspaces on this machine that nobody needs any more.
+pub fn removals(client: &Client) -> Result<Vec<PruneStep>, WorkspaceError> {
+    let now = Wall(host::wall_ms());
+    let keep_for = client.config().workspace.keep_for;
+    let here = client.this_process().host.clone();
+    let is_here = |kept: &Kept| !client.project().is_shared() || kept.workspace.host == here;
+    let mut steps = Vec::new();
+    for kept in Kept::all(client)?.into_iter().filter(is_here) {
+        if let Some(reason) = kept.unneeded(keep_for, now) {
+            steps.push(PruneStep::Remove { kept: Box::new(kept), reason });
+        }
+    }
+    Ok(steps)
+}
+
+/// Does what [`prune_steps`] found. Each result is told as it comes.
+pub fn prune(client: &Client, steps: Vec<PruneStep>, mut tell: impl FnMut(&PruneStep, Result<Option<Removed>, WorkspaceError>)) {
+    for step in steps {
+        let result = match &step {
+            PruneStep::Remove { kept, .. } => remove(client, &kept.workspace.owner, false).map(Some),
+            PruneStep::Forget(saved) => {
+                repository(client.project()).and_then(|repository| Ok(repository.forget_saved(saved)?)).map(|()| None)
+            }
+        };
+        tell(&step, result);
+    }
+}
+
+/// Saves and removes the workspace of a task, if nobody works in it; `with_branch` its branch, too, if the user has named it.
+/// Whoever was killed while at it is followed by the next who tries.
+pub fn remove(client: &Client, owner: &TaskId, with_branch: bool) -> Result<Removed, WorkspaceError> {
+    with_lock(client, owner, |holder| remove_locked(client, owner, with_branch, holder))
+}
+
+/// Does something in a workspace while nobody works in it.
+pub(crate) fn with_lock<T>(
+    client: &Client,
+    owner: &TaskId,
+    act: impl FnOnce(&HolderId) -> Result<T, WorkspaceError>,
+) -> Result<T, WorkspaceError> {
+    let holder = HolderId::new(&ids::short("keep")).expect("a short id is a valid name");
+    let lock = Resource { kind: Kind::Lock, name: owner.workspace_lock() };
+    // Bound to this process: if it is killed, its death is the proof that the lock is free.
+    let claim = GrantRequest { processes: vec![client.this_process().clone()], ..GrantRequest::new(holder.clone()) };
+    let epoch = match client.acquire_any(lock.clone(), Ask { term: Term::Open, ..Ask::new(claim) }, WaitOptions::default())? {
+        Acquisition::Answered {
+            outcome: Answer::Lock(lock::Outcome::Acquired(grant) | lock::Outcome::Reclaimed { grant, .. }),
+            ..
+        } => grant.epoch,
+        other => return Err(WorkspaceError::InUse { owner: owner.clone(), holder: holder_of(&other) }),
+    };
+    let result = act(&holder);
+    let release = lock::Input::Release { holder, epoch };
+    client.call(Request::plain(Command::Lock(lock.name, release)))?;
+    result
+}
+
+fn holder_of(answer: &Acquisition) -> String {
+    match answer {
+        Acquisition::Answered { outcome: Answer::Lock(lock::Outcome::Busy(busy)), .. } => {
+            busy.holders.first().map_or("a claim that waits for it".into(), |grant| grant.claim.holder.to_string())
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+fn remove_locked(client: &Client, owner: &TaskId, with_branch: bool, holder: &HolderId) -> Result<Removed, WorkspaceError> {
+    let row = client.load(&[Key::Workspace(owner.clone())].into())?.backlog.workspaces.remove(owner);
+    let row = row.ok_or_else(|| WorkspaceError::Unknown(owner.clone()))?;
+    let tell = |input: Input| match client.request(WorkspaceRequest { owner: owner.clone(), holder: holder.clone(), input })? {
+        WorkspaceOutcome::Stepped(..) => Ok(()),
+        WorkspaceOutcome::Fenced => Err(WorkspaceError::Fenced),
+    };
+    if client.project().is_shared() && row.host != client.this_process().host {
+        return Err(WorkspaceError::Elsewhere { owner: owner.clone(), host: row.host.to_string() });
+    }
+    tell(Input::Remove)?;
+    let path = PathBuf::from(row.place.path());
+    let saved = match &row.place {
+        Place::Worktree { branch, .. } => {
+            let ignored = &client.config().workspace.save_ignored;
+            let saving = Saving { id: owner.as_str(), reason: "before it was removed", ignored };
+            // A branch that the user has named is the user's.
+            let drops_branch = with_branch || branch.starts_with("banksman/");
+            match repository(client.project())?.remove(&path, branch, drops_branch, saving)? {
+                Removal::Removed(saved) => saved,
+                removal => return Err(refused(&path, removal)),
+            }
+        }
+        Place::Dir { .. } => {
+            // Nothing of it could be saved: only a person removes it.
+            match std::fs::remove_dir_all(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(at(&path)(error)),
+                _ => None,
+            }
+        }
+    };
+    tell(Input::Removed)?;
+    Ok(Removed { owner: owner.clone(), path, saved })
+}
+
+/// Why a worktree was not removed.
+pub(super) fn refused(path: &Path, removal: Removal) -> WorkspaceError {
+    let reason = match removal {
+        Removal::NotOurs => return WorkspaceError::InTheWay(path.into()),
+        Removal::Removed(_) => unreachable!("it is removed"),
+        Removal::Incomplete(why) => format!("not everything in it could be saved: {why}"),
+        Removal::Embedded(paths) => {
+            let list: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+            format!("repositories in it have work that is nowhere else: {}", list.join(", "))
+        }
+    };
+    WorkspaceError::NotSaved { path: path.into(), reason }
+}

@@ -1,0 +1,278 @@
+//! What guards should say, told by the model and by what runners have found outside.
+
+use banksman_core::event::{Kind, Resource};
+use banksman_core::guard::{Cmd, Condition, Guard, GuardAction};
+use banksman_core::pipeline::plan::{Context, Text};
+use banksman_core::{Lease, Name, TaskId};
+
+use super::loop_checks::Basis;
+use super::model::Holding;
+use super::outside::Outside;
+use super::pipeline_model::{PipelineModel, PipelineState};
+use crate::report::Checker;
+use crate::world::World;
+
+/// What an outsider knows of a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    Yes,
+    No,
+    /// Nobody can know.
+    Unknown,
+    /// Somebody may know, but not an outsider.
+    Unsure,
+}
+
+/// For which moment something is asked.
+#[derive(Debug, Clone, Copy)]
+enum Moment {
+    /// When the transaction that is looked at was decided.
+    Transaction(Lease),
+    Now(Lease),
+}
+
+impl World<'_> {
+    /// A pipeline goes on behind guards: a person wants it to, or all of them hold.
+    pub(crate) fn check_passed(&mut self, id: &TaskId) {
+        if self.call.about == Basis::Unblock {
+            return;
+        }
+        self.check_sample(id);
+        let Some(pipeline) = self.model.pipelines.get(id) else { return };
+        let holds = |guard: &&Guard| {
+            guard.on_failure == GuardAction::Warn || matches!(self.says(guard, pipeline), Known::Yes | Known::Unsure)
+        };
+        let failing = pipeline.guards().iter().find(|guard| !holds(guard));
+        let was_asked = self.call.about == Basis::Guards(id.clone());
+        self.verdict.expect(Checker::Guards, was_asked && failing.is_none(), || {
+            format!("{id} goes on from {:?}, asked: {was_asked}, and this does not hold: {failing:?}", pipeline.stand)
+        });
+    }
+
+    /// A guard holds a pipeline up: it does not hold, and none fails it.
+    pub(crate) fn check_held_up(&mut self, id: &TaskId, guard: &Name) {
+        self.check_sample(id);
+        let Some(pipeline) = self.model.pipelines.get(id) else { return };
+        let named = pipeline.guards().iter().find(|other| other.name == *guard);
+        let right = named.is_some_and(|named| {
+            holds_up(named, self.says(named, pipeline)) && !pipeline.guards().iter().any(|other| self.fails(other, pipeline))
+        });
+        self.verdict.expect(Checker::Guards, right, || format!("{id} is held up at {:?} by {named:?}", pipeline.stand));
+    }
+
+    /// A phase begins: none of its guards that ask the store alone is false, unless a person has said that they do not matter. What
+    /// the phase itself holds is not in its way.
+    pub(crate) fn check_begins(&mut self, task: &TaskId) {
+        let Some((id, pipeline)) = self.model.pipelines.iter().find(|(_, pipeline)| pipeline.task() == Some(task)) else {
+            return;
+        };
+        let PipelineState::In { at, .. } = pipeline.stand else { return };
+        let phase = &pipeline.plan.phases[at];
+        if pipeline.waived {
+            return;
+        }
+        let is_own = |name: &str| phase.needs.iter().any(|need| need.name().as_str() == name);
+        let is_false = |guard: &&Guard| {
+            let wants = guard.wants(&pipeline.context);
+            let about_own = wants.locks.iter().chain(&wants.semaphores).any(|name| is_own(name));
+            let moment = Moment::Transaction(self.call.lease);
+            guard.on_failure != GuardAction::Warn
+                && !about_own
+                && self.known(&guard.condition, &pipeline.context, None, moment) == Known::No
+        };
+        let failing = phase.pre.iter().find(is_false).cloned();
+        let id = id.clone();
+        self.verdict
+            .expect(Checker::Guards, failing.is_none(), || format!("{task} of {id} begins, and this is false: {failing:?}"));
+    }
+
+    /// A guard does not let the task of a phase begin: it does not hold, as far as the store can tell.
+    pub(crate) fn check_refuted(&mut self, id: &TaskId, guard: &Name) {
+        self.tally.count("phases that a guard stops at the claim");
+        let Some(pipeline) = self.model.pipelines.get(id) else { return };
+        let PipelineState::In { at, .. } = pipeline.stand else { return };
+        let named = pipeline.plan.phases[at].pre.iter().find(|other| other.name == *guard);
+        let right = named.is_some_and(|named| {
+            self.known(&named.condition, &pipeline.context, None, Moment::Transaction(self.call.lease)) != Known::Yes
+        });
+        self.verdict.expect(Checker::Guards, right, || format!("{id} is stopped at the claim by {named:?}"));
+    }
+
+    /// A phase that a guard did not let begin goes on: a person wants it to, or its guards hold.
+    pub(crate) fn check_resumed(&mut self, id: &TaskId) {
+        if self.model.pipelines.get(id).is_some_and(PipelineModel::is_held_up) {
+            self.check_passed(id);
+        }
+    }
+
+    /// Whether a condition asks about something that is held: a release may change it.
+    pub(crate) fn asks_about_held(&self, condition: &Condition, pipeline: &PipelineModel) -> bool {
+        let is_held = |kind: Kind, name: &Text| {
+            text(name, &pipeline.context).is_some_and(|name| self.model.holders(&Resource { kind, name }).next().is_some())
+        };
+        match condition {
+            Condition::All(parts) | Condition::Any(parts) => parts.iter().any(|part| self.asks_about_held(part, pipeline)),
+            Condition::Not(part) => self.asks_about_held(part, pipeline),
+            Condition::LockFree { lock } | Condition::LockHeld { lock, .. } => is_held(Kind::Lock, lock),
+            Condition::SemaphoreAvailable { semaphore, .. } => is_held(Kind::Semaphore, semaphore),
+            _ => false,
+        }
+    }
+
+    /// A guard fails a pipeline for good.
+    pub(crate) fn check_failed_by_guard(&mut self, id: &TaskId) {
+        self.check_sample(id);
+        let Some(pipeline) = self.model.pipelines.get(id) else { return };
+        let may_be = |guard: &Guard| matches!(self.says(guard, pipeline), Known::No | Known::Unsure);
+        let is_so = |guard: &Guard| matches!(guard.on_failure, GuardAction::Fail { .. }) && may_be(guard);
+        let right = pipeline.guards().iter().any(is_so);
+        self.verdict.expect(Checker::Guards, right, || format!("{id} is failed at {:?}, and no guard says so", pipeline.stand));
+    }
+
+    fn fails(&self, guard: &Guard, pipeline: &PipelineModel) -> bool {
+        matches!(guard.on_failure, GuardAction::Fail { .. }) && self.says(guard, pipeline) == Known::No
+    }
+
+    /// What was found outside was looked at for these guards, this time.
+    fn check_sample(&mut self, id: &TaskId) {
+        let (Some(pipeline), Basis::Guards(_)) = (self.model.pipelines.get(id), &self.call.about) else { return };
+        if !pipeline.guards().iter().any(|guard| asks_outside(&guard.condition)) {
+            return;
+        }
+        let sample = self.call.by.as_ref().and_then(|by| self.samples.get(&(by.clone(), id.clone())));
+        let is_fresh = sample.is_some_and(|sample| sample.visit == pipeline.visit);
+        self.verdict.expect(Checker::Guards, is_fresh, || {
+            format!("the guards of {id} at {:?}, time {}, are answered with {sample:?}", pipeline.stand, pipeline.visit)
+        });
+    }
+
+    /// What a guard says in the transaction that is looked at.
+    fn says(&self, guard: &Guard, pipeline: &PipelineModel) -> Known {
+        let id = match &self.call.about {
+            Basis::Guards(id) => id,
+            _ => return Known::Unsure,
+        };
+        let sample = self.call.by.as_ref().and_then(|by| self.samples.get(&(by.clone(), id.clone())));
+        self.known(&guard.condition, &pipeline.context, sample.map(|sample| &sample.found), Moment::Transaction(self.call.lease))
+    }
+
+    /// Whether all guards that a pipeline stands before would let it go on now, if somebody looked.
+    pub(crate) fn would_pass(&self, pipeline: &PipelineModel, lease: Lease) -> bool {
+        let holds = |guard: &Guard| {
+            guard.on_failure == GuardAction::Warn
+                || self.known(&guard.condition, &pipeline.context, Some(&self.outside), Moment::Now(lease)) == Known::Yes
+        };
+        pipeline.guards().iter().all(holds)
+    }
+
+    /// Whether a guard that a pipeline stands before would hold it up now, or fail it.
+    pub(crate) fn is_rightly_held_up(&self, pipeline: &PipelineModel, lease: Lease) -> bool {
+        let known = |guard: &Guard| self.known(&guard.condition, &pipeline.context, Some(&self.outside), Moment::Now(lease));
+        let stands = |guard: &Guard| holds_up(guard, known(guard));
+        pipeline.guards().iter().any(stands)
+    }
+
+    fn known(&self, condition: &Condition, vars: &Context, found: Option<&Outside>, at: Moment) -> Known {
+        let all = |parts: &[Condition]| -> Vec<Known> { parts.iter().map(|part| self.known(part, vars, found, at)).collect() };
+        match condition {
+            Condition::All(parts) => weigh(&all(parts), [Known::No, Known::Unsure, Known::Unknown], Known::Yes),
+            Condition::Any(parts) => weigh(&all(parts), [Known::Yes, Known::Unsure, Known::Unknown], Known::No),
+            Condition::Not(part) => opposite(self.known(part, vars, found, at)),
+            Condition::LockFree { lock } => text(lock, vars).map_or(Known::Unknown, |lock| opposite(self.is_locked(&lock, at))),
+            Condition::LockHeld { lock, .. } => text(lock, vars).map_or(Known::Unknown, |lock| self.is_locked(&lock, at)),
+            Condition::SemaphoreAvailable { semaphore, slots } => match text(semaphore, vars) {
+                Some(semaphore) => self.has_slots(&semaphore, *slots, at),
+                None => Known::Unknown,
+            },
+            Condition::FileExists { path: Text::Literal(path) } => plain(found.and_then(|found| found.files.get(path)).copied()),
+            Condition::Command { cmd: Cmd::Run(line), expect_success } => {
+                let result = found.and_then(|found| found.commands.get(line)).copied().flatten();
+                plain(result.map(|result| result == *expect_success))
+            }
+            Condition::PipelineComplete { pipeline: Text::Literal(id) } => {
+                let pipeline = TaskId::new(id).ok().and_then(|id| self.model.pipelines.get(&id));
+                plain(pipeline.map(|pipeline| pipeline.stand == PipelineState::Done))
+            }
+            // Nobody asks that here.
+            _ => Known::Unsure,
+        }
+    }
+
+    fn is_locked(&self, lock: &Name, at: Moment) -> Known {
+        let resource = Resource { kind: Kind::Lock, name: lock.clone() };
+        let holders: Vec<Known> = self.model.holders(&resource).map(|(_, held)| self.is_held(held, at)).collect();
+        weigh(&holders, [Known::Yes, Known::Unsure, Known::Unknown], Known::No)
+    }
+
+    /// Whether a grant still counts. Who decides may not have seen that its holder is dead.
+    fn is_held(&self, held: &Holding, at: Moment) -> Known {
+        let is_dead = !held.processes.is_empty() && !held.processes.iter().any(|process| self.machine.lives(process));
+        match (at, held.until) {
+            _ if held.offered => Known::Unsure,
+            (Moment::Transaction(lease) | Moment::Now(lease), Some(until)) if until < lease => Known::No,
+            (Moment::Transaction(lease) | Moment::Now(lease), _) if held.ends.is_some_and(|ends| ends <= lease) => Known::Unsure,
+            (Moment::Transaction(_), _) if is_dead => Known::Unsure,
+            (Moment::Now(_), _) if is_dead => Known::No,
+            (Moment::Transaction(_) | Moment::Now(_), _) => Known::Yes,
+        }
+    }
+
+    fn has_slots(&self, semaphore: &Name, slots: u32, at: Moment) -> Known {
+        let Some(capacity) = self.model.capacity.get(semaphore) else { return Known::Unknown };
+        let resource = Resource { kind: Kind::Semaphore, name: semaphore.clone() };
+        let of = |wanted: &[Known]| -> u32 {
+            let held = self.model.holders(&resource).filter(|(_, held)| wanted.contains(&self.is_held(held, at)));
+            held.map(|(_, held)| held.weight).sum()
+        };
+        let (least, most) = (of(&[Known::Yes]), of(&[Known::Yes, Known::Unsure]));
+        match (capacity.saturating_sub(most) >= slots, capacity.saturating_sub(least) >= slots) {
+            (true, _) => Known::Yes,
+            (false, false) => Known::No,
+            (false, true) => Known::Unsure,
+        }
+    }
+}
+
+/// Whether a guard of which this is known holds a pipeline up. One that is to fail it does so only as long as nobody can know.
+fn holds_up(guard: &Guard, known: Known) -> bool {
+    match guard.on_failure {
+        GuardAction::Block | GuardAction::Retry { .. } => known != Known::Yes,
+        GuardAction::Fail { .. } => matches!(known, Known::Unknown | Known::Unsure),
+        GuardAction::Warn => false,
+    }
+}
+
+/// The first of these that is there, else the last.
+fn weigh(parts: &[Known], order: [Known; 3], other: Known) -> Known {
+    order.into_iter().find(|known| parts.contains(known)).unwrap_or(other)
+}
+
+fn opposite(known: Known) -> Known {
+    match known {
+        Known::Yes => Known::No,
+        Known::No => Known::Yes,
+        Known::Unknown | Known::Unsure => known,
+    }
+}
+
+fn plain(known: Option<bool>) -> Known {
+    known.map_or(Known::Unknown, |is_so| if is_so { Known::Yes } else { Known::No })
+}
+
+fn text(text: &Text, vars: &Context) -> Option<Name> {
+    let text = match text {
+        Text::Literal(text) => text.to_string(),
+        Text::Var { var } => vars.get(var)?.as_str()?.to_owned(),
+    };
+    Name::new(&text).ok()
+}
+
+/// Whether a condition asks about the world outside.
+pub(crate) fn asks_outside(condition: &Condition) -> bool {
+    match condition {
+        Condition::All(parts) | Condition::Any(parts) => parts.iter().any(asks_outside),
+        Condition::Not(part) => asks_outside(part),
+        Condition::FileExists { .. } | Condition::Command { .. } => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,210 @@
+//! What people ask for: tasks with all sorts of conditions, and every change of mind.
+
+use std::num::NonZeroU32;
+
+use banksman_core::backlog::Edge;
+use banksman_core::event::Kind;
+use banksman_core::task::retry::{OnTimeout, Policy};
+use banksman_core::task::{Mark, Need, Spec, Verdict, Work};
+use banksman_core::{Epoch, Label, Limits, LimitsChange, SectionId, Span, TaskId, Title};
+use banksman_engine::{Edit, Request, SectionRequest, TaskRequest};
+
+use super::model::TaskState;
+use super::plans::PIPELINE_LIMIT;
+use super::users::{TOP_CAPACITY, define, resources};
+use crate::machine::Placed;
+use crate::random::Random;
+use crate::world::World;
+
+/// More tasks than this are not handed over.
+const TASK_LIMIT: u32 = 40;
+
+impl World<'_> {
+    /// Something that comes to somebody's mind.
+    pub(crate) fn some_request(&mut self) -> Option<Request> {
+        if self.has_crew && self.random.in_thousand(350) {
+            return self.some_worker_request();
+        }
+        let tasks: Vec<TaskId> = self.model.jobs.keys().cloned().collect();
+        let parked = |id: &&TaskId| matches!(self.model.jobs[*id].state, TaskState::AwaitingDecision(_));
+        let parked: Vec<TaskId> = tasks.iter().filter(parked).cloned().collect();
+        let tasks = if parked.is_empty() || self.random.in_thousand(700) { tasks } else { parked };
+        let task = (!tasks.is_empty()).then(|| self.random.pick(&tasks).clone());
+        let request = match self.random.below(140) {
+            0..30 => return (self.counts.tasks < TASK_LIMIT).then(|| self.add_task()),
+            110..118 => return (self.counts.pipelines < PIPELINE_LIMIT).then(|| self.start_pipeline(None)),
+            118..132 => return self.change_pipeline(),
+            132..140 => {
+                self.change_outside();
+                return None;
+            }
+            30..34 => return Some(self.add_section()),
+            34..42 => return self.change_section(),
+            42..47 => {
+                let resource = resources()[2 + self.random.below(2)].clone();
+                return Some(define(&resource, u32::try_from(self.random.between(1, i64::from(TOP_CAPACITY))).expect("small")));
+            }
+            47..62 => self.update(task?),
+            62..70 => TaskRequest::Cancel { id: task? },
+            70..80 => {
+                let id = task?;
+                // What told that it is done would end it again at once.
+                self.machine.files.remove(&id);
+                TaskRequest::Retry { id }
+            }
+            80..84 => {
+                let mark = if self.random.in_thousand(500) { Mark::Skipped } else { Mark::Review };
+                TaskRequest::Set { id: task?, by: None, mark }
+            }
+            84..89 => TaskRequest::Delete { id: task?, force: self.random.in_thousand(300) },
+            89..93 => {
+                let (id, run) = self.model.live_runs().next().map(|run| (self.model.runs[run].task.clone(), run.clone()))?;
+                TaskRequest::Kill { id, run, error: "killed by hand".into() }
+            }
+            93..103 => {
+                let loops = self.model.jobs.iter().filter(|(_, job)| job.spec.restart.is_some()).map(|(id, _)| id.clone());
+                let loops: Vec<TaskId> = loops.collect();
+                if !loops.is_empty() {
+                    let id = self.random.pick(&loops).clone();
+                    let placed = if self.random.in_thousand(850) { Placed::File } else { Placed::Directory };
+                    self.make_done(&id, placed);
+                }
+                return None;
+            }
+            // By hand; or with the number of some run, perhaps one that has long ended.
+            _ => {
+                let epochs: Vec<Epoch> = self.model.runs.values().map(|entry| entry.epoch).collect();
+                let epoch = (!epochs.is_empty() && self.random.in_thousand(700)).then(|| *self.random.pick(&epochs));
+                let owner = self.model.runs.values().find(|entry| Some(entry.epoch) == epoch).map(|entry| entry.task.clone());
+                let verdict = match self.random.in_thousand(700) {
+                    true => Verdict::Done { output: None },
+                    false => Verdict::Failed { error: "by hand".into() },
+                };
+                TaskRequest::Conclude { id: owner.or(task)?, epoch, by: None, verdict }
+            }
+        };
+        Some(Request::Task(request))
+    }
+
+    /// Somebody changes the limits of the project, at once for all runners.
+    pub(crate) fn set_limits(&mut self) -> Option<Request> {
+        let random = self.changes_limits.as_mut()?;
+        if !random.in_thousand(60) {
+            return None;
+        }
+        let runs = random.in_thousand(600).then(|| *random.pick(&[0, 1, 1, 2, 3, 4]));
+        let roots = random.in_thousand(600).then(|| *random.pick(&[0, 1, 2, 2, 3]));
+        let seed = Limits { runs: self.limit, roots: self.root_limit };
+        Some(Request::SetLimits { change: LimitsChange { runs, roots }, seed })
+    }
+
+    pub(crate) fn add_section(&mut self) -> Request {
+        self.counts.sections += 1;
+        let name = format!("s{}", self.counts.sections);
+        let id = SectionId::new(&name).expect("a good id");
+        Request::Section(SectionRequest::Add { id, name: title(&name), exclusive: self.random.in_thousand(650) })
+    }
+
+    fn change_section(&mut self) -> Option<Request> {
+        let id = self.some_section()?;
+        Some(Request::Section(match self.random.in_thousand(700) {
+            true => {
+                let exclusive = Some(self.random.in_thousand(600));
+                SectionRequest::Update { id, name: None, exclusive }
+            }
+            false => SectionRequest::Delete { id, force: self.random.in_thousand(300) },
+        }))
+    }
+
+    pub(crate) fn some_section(&mut self) -> Option<SectionId> {
+        let sections: Vec<SectionId> = self.model.sections.keys().cloned().collect();
+        (!sections.is_empty()).then(|| self.random.pick(&sections).clone())
+    }
+
+    pub(crate) fn add_task(&mut self) -> Request {
+        let spec = self.spec(None);
+        let depends_on = self.dependencies(700);
+        Request::Task(TaskRequest::Add { id: self.new_task(), spec: Box::new(spec), depends_on, by: None })
+    }
+
+    /// A task that a session hands over.
+    pub(crate) fn child_task(&mut self, parent: &TaskId, by: Epoch) -> TaskRequest {
+        let spec = self.spec(Some(parent.clone()));
+        TaskRequest::Add { id: self.new_task(), spec: Box::new(spec), depends_on: Vec::new(), by: Some(by) }
+    }
+
+    fn new_task(&mut self) -> TaskId {
+        self.counts.tasks += 1;
+        TaskId::new(&format!("t{}", self.counts.tasks)).expect("a good id")
+    }
+
+    fn spec(&mut self, parent: Option<TaskId>) -> Spec {
+        let in_section = self.random.in_thousand(500);
+        let section = if in_section { self.some_section() } else { None };
+        let random = &mut self.random;
+        let mut needs = Vec::new();
+        let all = resources();
+        for (resource, share) in all.iter().zip([130, 80, 150, 80, 8]) {
+            if random.in_thousand(share) {
+                let name = resource.name.clone();
+                let weight = u32::try_from(random.between(1, i64::from(TOP_CAPACITY))).expect("small");
+                needs.push(match resource.kind {
+                    Kind::Lock => Need::Lock(name),
+                    Kind::Semaphore => Need::Slots { name, weight },
+                });
+            }
+        }
+        let restart = random.in_thousand(350).then(|| policy(random));
+        Spec {
+            section,
+            parent,
+            labels: if random.in_thousand(100) { vec![Label::new("l").expect("a good label")] } else { Vec::new() },
+            priority: i32::from(random.in_thousand(300)) - i32::from(random.in_thousand(200)),
+            work: random.in_thousand(960).then(|| Work::Run("true".into())),
+            needs,
+            retries: if restart.is_some() { 0 } else { u32::from(random.in_thousand(400)) + u32::from(random.in_thousand(300)) },
+            restart,
+            ..Spec::new(title("some work"))
+        }
+    }
+
+    /// None in so many of a thousand cases, else a few tasks that exist.
+    pub(crate) fn dependencies(&mut self, none: usize) -> Vec<Edge> {
+        let tasks: Vec<TaskId> = self.model.jobs.keys().cloned().collect();
+        if tasks.is_empty() || self.random.in_thousand(none) {
+            return Vec::new();
+        }
+        let mut on: Vec<TaskId> = (0..1 + self.random.below(3)).map(|_| self.random.pick(&tasks).clone()).collect();
+        on.sort();
+        on.dedup();
+        on.into_iter().map(|on| Edge { on, allow_failed: self.random.in_thousand(350) }).collect()
+    }
+
+    fn update(&mut self, id: TaskId) -> TaskRequest {
+        let mut edit = Edit::default();
+        match self.random.below(10) {
+            0..2 => edit.priority = Some(i32::try_from(self.random.between(-2, 2)).expect("small")),
+            2..5 => edit.section = Some(self.some_section().filter(|_| self.random.in_thousand(600))),
+            _ => {
+                // A phase that waits for a root would keep the place that this root waits for, among as many roots as there may be.
+                let is_phase = self.model.jobs.get(&id).is_some_and(|job| job.spec.phase().is_some());
+                edit.depends_on = Some(self.dependencies(250)).filter(|_| !is_phase);
+            }
+        }
+        TaskRequest::Update { id, edit: Box::new(edit) }
+    }
+}
+
+/// A loop with few attempts and short rests.
+fn policy(random: &mut Random) -> Policy {
+    Policy {
+        max_attempts: NonZeroU32::new(1 + u32::try_from(random.below(4)).expect("small")).expect("at least one"),
+        delay: Span::from_ms(if random.in_thousand(200) { 0 } else { random.between(1, 4_000) }),
+        child_wait: Span::from_ms(random.between(100, 12_000)),
+        on_children_timeout: *random.pick(&[OnTimeout::Warn, OnTimeout::Fail, OnTimeout::Kill]),
+    }
+}
+
+fn title(text: &str) -> Title {
+    Title::new(text).expect("a good title")
+}

@@ -1,0 +1,207 @@
+//! A hundred runners of one project: whoever has waited longest is woken, nobody without a reason, and nothing stays parked on what is free.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use banksman_core::event::{Kind, Resource};
+use banksman_core::resource::grant::Address;
+use banksman_core::task::{Need, OnExhausted, Spec, Watch, Work};
+use banksman_core::{Limits, RunnerId, Span, TaskId};
+use banksman_engine::{Request, TaskRequest};
+use banksman_store::{Key, Snapshot};
+
+use crate::Scenario;
+use crate::backlog::model::TaskState;
+use crate::backlog::runner::{Doing, RunnerOptions};
+use crate::backlog::users::{TOP_CAPACITY, define, resources};
+use crate::clock::Ms;
+use crate::mutation::Mutation;
+use crate::report::Checker;
+use crate::world::World;
+
+/// How many runners there are.
+const RUNNERS: usize = 100;
+
+/// How many tasks there are from the beginning.
+const FIRST: usize = 30;
+
+/// How many runners a batch wakes at most for tasks.
+const WAKE_LIMIT: usize = 16;
+
+/// What is known of a fleet from outside.
+#[derive(Debug, Default)]
+pub(crate) struct Fleet {
+    /// When the next task comes.
+    feed_at: Ms,
+    /// The commits so far.
+    commits: u64,
+    /// The runners that wait for tasks, and since which commit.
+    idle_since: BTreeMap<RunnerId, u64>,
+}
+
+impl World<'_> {
+    pub(crate) fn set_up_fleet(&mut self) {
+        for resource in &resources()[..4] {
+            self.operate(define(resource, TOP_CAPACITY));
+        }
+        for _ in 0..FIRST {
+            let request = self.fleet_task();
+            self.operate(request);
+        }
+        for slot in 0..RUNNERS {
+            let options = self.fleet_options();
+            self.start_runner(slot, options);
+        }
+    }
+
+    pub(crate) fn fleet_options(&mut self) -> RunnerOptions {
+        RunnerOptions {
+            max_runs: Some(1 + u32::from(self.random.in_thousand(300))),
+            sections: Vec::new(),
+            until_idle: false,
+            limits: Limits { runs: 0, roots: 0 },
+            watch: Watch { timeout: Span::from_secs(600), max_recoveries: 2, on_exhausted: OnExhausted::Escalate },
+            max_duration: None,
+            kill_patience: Span::from_secs(3),
+            checkpoint_interval: None,
+        }
+    }
+
+    fn fleet_task(&mut self) -> Request {
+        self.counts.tasks += 1;
+        let random = &mut self.random;
+        let mut needs = Vec::new();
+        for (resource, share) in resources().iter().zip([200, 150, 150, 100]) {
+            if random.in_thousand(share) {
+                let name = resource.name.clone();
+                let weight = 1 + u32::from(random.in_thousand(300));
+                needs.push(match resource.kind {
+                    Kind::Lock => Need::Lock(name),
+                    Kind::Semaphore => Need::Slots { name, weight },
+                });
+            }
+        }
+        let priority = i32::from(random.in_thousand(300));
+        let work = Some(Work::Run("true".into()));
+        let spec = Spec { priority, work, needs, ..Spec::new("some work".parse().expect("a good title")) };
+        let id = TaskId::new(&format!("t{}", self.counts.tasks)).expect("a good id");
+        let depends_on = self.dependencies(900);
+        Request::Task(TaskRequest::Add { id, spec: Box::new(spec), depends_on, by: None })
+    }
+
+    /// When the next task comes, if any does.
+    pub(crate) fn feed_due(&self) -> Option<Ms> {
+        (self.scenario == Scenario::Runners && !self.is_quiescing).then_some(self.fleet.feed_at)
+    }
+
+    /// Somebody adds a task, now and then several at once.
+    pub(crate) fn feed(&mut self) {
+        let now = self.clock.now();
+        if self.feed_due().is_none_or(|due| due > now) {
+            return;
+        }
+        self.fleet.feed_at =
+            now + if self.random.in_thousand(300) { self.random.between(0, 3) } else { self.random.between(50, 900) };
+        let request = self.fleet_task();
+        self.operate(request);
+    }
+
+    /// A runner may die in the moment in which it is woken. Says whether this one has.
+    pub(crate) fn dies_when_woken(&mut self, address: &Address) -> bool {
+        if self.scenario != Scenario::Runners || self.is_quiescing || !self.random.in_thousand(25) {
+            return false;
+        }
+        let sleeps = |runner: &crate::backlog::runner::Runner| {
+            runner.is_awake() && runner.sessions.is_empty() && matches!(runner.doing, Doing::Sleeping { .. })
+        };
+        let slot = self.runners.iter().position(|runner| runner.address() == *address && sleeps(runner));
+        if let Some(slot) = slot {
+            self.tally.count("fault: death when woken");
+            self.note(slot, format_args!("dies when it is woken"));
+            self.end_runner(slot);
+        }
+        slot.is_some()
+    }
+
+    /// Wakes more than there is a reason for, in a broken variant.
+    pub(crate) fn wake_too_many(&self, wakes: &mut Vec<Address>) {
+        if self.mutation() == Some(Mutation::WakesAll) && wakes.iter().any(|address| self.is_runner(address)) {
+            wakes.extend(self.runners.iter().filter(|runner| runner.is_awake()).map(|runner| runner.address()));
+        }
+    }
+
+    fn is_runner(&self, address: &Address) -> bool {
+        self.runners.iter().any(|runner| runner.address() == *address)
+    }
+
+    /// Looks at the runners and the parked tasks after a commit of so many calls.
+    pub(crate) fn check_fleet(&mut self, calls: usize, wakes: &[Address]) {
+        if self.scenario != Scenario::Runners {
+            return;
+        }
+        let keys = resources().into_iter().map(Key::ParkedOn).chain([Key::Runners]).collect();
+        let snapshot = match self.store.view().load(&keys) {
+            Ok(snapshot) => snapshot,
+            Err(error) => return self.store_failed(&error),
+        };
+        self.check_wakes(calls, wakes);
+        self.check_turns(&snapshot);
+        self.check_parked(&snapshot);
+    }
+
+    /// One runner is woken for each task that could be taken, and few others.
+    fn check_wakes(&mut self, calls: usize, wakes: &[Address]) {
+        let woken: BTreeSet<&Address> = wakes.iter().filter(|address| self.is_runner(address)).collect();
+        let waiting =
+            self.model.jobs.values().filter(|job| job.state == TaskState::Pending && self.model.unmet(job).next().is_none());
+        // Beside them whoever has duty, one for a limit, and those whom a call itself concerns.
+        let bound = waiting.count().min(WAKE_LIMIT) + 2 + calls;
+        let is_within = woken.len() <= bound;
+        self.verdict
+            .expect(Checker::Wakeups, is_within, || format!("{} runners were woken, and {bound} are enough", woken.len()));
+    }
+
+    /// Whoever has waited longest is woken first.
+    fn check_turns(&mut self, snapshot: &Snapshot) {
+        self.fleet.commits += 1;
+        let commits = self.fleet.commits;
+        let before = std::mem::take(&mut self.fleet.idle_since);
+        let rows = &snapshot.backlog.runners;
+        let is_idle = |id: &RunnerId| rows.get(id).is_some_and(|row| row.idle.is_some());
+        let woken = before.iter().filter(|(id, _)| rows.get(*id).is_some_and(|row| row.idle.is_none() && row.woken.is_some()));
+        let last = woken.max_by_key(|(_, since)| **since);
+        if let Some((id, since)) = last
+            && let Some((other, _)) = before.iter().find(|(other, earlier)| *earlier < since && is_idle(other))
+        {
+            self.verdict.report(Checker::Turns, || format!("{id} was woken, and {other} has waited for longer"));
+        }
+        let idle = rows.values().filter(|row| row.idle.is_some());
+        self.fleet.idle_since = idle.map(|row| (row.id.clone(), before.get(&row.id).copied().unwrap_or(commits))).collect();
+    }
+
+    /// No task is parked on what is free for it, unless another one that is ready needs it.
+    fn check_parked(&mut self, snapshot: &Snapshot) {
+        let parked: BTreeSet<&TaskId> = snapshot.parked_on.values().flatten().collect();
+        let needs = |id: &TaskId, resource: &Resource| {
+            let needs = self.model.jobs.get(id).map(|job| &job.spec.needs[..]).unwrap_or_default();
+            needs.iter().find(|need| need.resource() == *resource).map(Need::weight)
+        };
+        let is_ready = |id: &TaskId| {
+            !parked.contains(id)
+                && self
+                    .model
+                    .jobs
+                    .get(id)
+                    .is_some_and(|job| job.state == TaskState::Pending && self.model.unmet(job).next().is_none())
+        };
+        for (resource, tasks) in &snapshot.parked_on {
+            let first = tasks.iter().find_map(|id| Some((id, needs(id, resource)?)));
+            let Some((id, _)) = first.filter(|(_, weight)| self.is_free(resource.kind, &resource.name, *weight)) else {
+                continue;
+            };
+            if !self.model.jobs.keys().any(|other| is_ready(other) && needs(other, resource).is_some()) {
+                let what = format!("{id} is parked on {}, which is free", resource.name);
+                return self.verdict.report(Checker::Parked, || what);
+            }
+        }
+    }
+}

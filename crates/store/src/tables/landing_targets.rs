@@ -1,0 +1,20 @@
+//! The branches that entries of merge queues land on.
+
+use banksman_core::ids::Name;
+use banksman_core::landing::Target;
+
+use crate::columns::{NeededJson, Text};
+use crate::table::table;
+
+table! {
+    /// The branches.
+    LandingTargets "landing_targets" of &'a Name => Target, |_name, target|
+    by ["name"] = [Text &target.name]; saves
+    fixed { name: Text }
+    changing { state: NeededJson = target }
+    read Target = { let state: Target = state; Target { name, ..state } };
+    statements {
+        ByName => "SELECT {landing_targets} FROM landing_targets WHERE project = $1 AND name = $2",
+        All => "SELECT {landing_targets} FROM landing_targets WHERE project = $1 ORDER BY name",
+    }
+}
