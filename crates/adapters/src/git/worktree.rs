@@ -23,8 +23,8 @@ const LIMIT: Duration = Duration::from_secs(3_600);
 const TRIES: u32 = 6;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long somebody else's lock of an index is waited for.
-const INDEX_LOCK: Duration = Duration::from_secs(2);
+/// How long somebody else's lock of an index or a branch is waited for.
+const FOREIGN_LOCK: Duration = Duration::from_secs(2);
 
 /// The repository of a project.
 #[derive(Debug, Clone)]
@@ -169,8 +169,10 @@ impl Repository {
         entries.filter_map(|entry| link(entry.path())).collect()
     }
 
-    /// Makes a worktree at a path where nothing is, on a branch that begins with `base` unless it is there already.
+    /// Makes a worktree at a path where nothing is, on a branch that begins with `base` unless it is there already. A lock of the branch
+    /// that a killed git has left is removed: no worktree has the branch, so nobody else is about to move it.
     pub fn make(&self, path: &Path, branch: &str, base: &str) -> Result<(), GitError> {
+        remove_left(vec![self.branch_lock(branch)])?;
         self.add(path, branch, base)?;
         let git = self.git.at(path);
         // Only the index and the files: HEAD is in place.
@@ -234,16 +236,13 @@ impl Repository {
     pub fn unlock(&self, path: &Path) -> Result<Vec<PathBuf>, GitError> {
         let Some(admin) = self.admin_dir(path) else { return Ok(Vec::new()) };
         let head = fs::read_to_string(admin.join("HEAD")).unwrap_or_default();
-        let branch = head.strip_prefix("ref: ").map(|name| self.common.join(format!("{}.lock", name.trim())));
-        let locks = [admin.join("index.lock"), admin.join("HEAD.lock")].into_iter().chain(branch);
-        let mut left: Vec<PathBuf> = locks.filter(|lock| lock.exists()).collect();
-        let until = Instant::now() + INDEX_LOCK;
-        while !left.is_empty() && Instant::now() < until {
-            std::thread::sleep(PAUSE);
-            left.retain(|lock| lock.exists());
-        }
-        left.iter().try_for_each(|lock| fs::remove_file(lock).map_err(system(lock)))?;
-        Ok(left)
+        let branch = head.strip_prefix("ref: refs/heads/").map(|name| self.branch_lock(name.trim()));
+        remove_left([admin.join("index.lock"), admin.join("HEAD.lock")].into_iter().chain(branch).collect())
+    }
+
+    /// The file by which git locks a branch.
+    fn branch_lock(&self, branch: &str) -> PathBuf {
+        self.common.join("refs/heads").join(format!("{branch}.lock"))
     }
 
     /// Deletes a ref that is at a commit. The inner error is what git said against it. Deleting locks all refs for a moment: if git is killed
@@ -281,6 +280,18 @@ impl Repository {
         let git = self.git.at(path);
         Ok((git.line(&["rev-parse", "--verify", "HEAD"])?, branch_at(&git)?))
     }
+}
+
+/// Removes locks that stay for longer than a live git would hold them, and returns them.
+fn remove_left(mut locks: Vec<PathBuf>) -> Result<Vec<PathBuf>, GitError> {
+    let until = Instant::now() + FOREIGN_LOCK;
+    locks.retain(|lock| lock.exists());
+    while !locks.is_empty() && Instant::now() < until {
+        std::thread::sleep(PAUSE);
+        locks.retain(|lock| lock.exists());
+    }
+    locks.iter().try_for_each(|lock| fs::remove_file(lock).map_err(system(lock)))?;
+    Ok(locks)
 }
 
 /// The branch that a checkout is on; none if its HEAD is detached.

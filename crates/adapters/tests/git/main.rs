@@ -7,4 +7,5 @@ mod meanwhile;
 mod merges;
 mod moving;
 mod saving;
+mod worktrees;
 mod world;

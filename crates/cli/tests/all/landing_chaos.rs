@@ -103,6 +103,14 @@ fn answer_all(yard: &Yard) {
     }
 }
 
+/// How things stand, with the end of the log of what failed.
+fn unfinished(yard: &Yard) -> String {
+    let failed = yard.0.data(&["tasks", "list", "--status", "review,failed"]);
+    let ids = failed["tasks"].as_array().unwrap().iter().map(|task| task["id"].as_str().unwrap().to_owned());
+    let logs = ids.map(|id| yard.0.run(&["tasks", "logs", &id]).stdout);
+    yard.0.ok(&["status"]) + &logs.collect::<Vec<_>>().join("\n")
+}
+
 pub(crate) fn chaos(tasks: usize, kills: usize, seed: u64) {
     let yard = Yard(World::on_sqlite());
     crate::merging::repository(&yard.0);
@@ -122,7 +130,7 @@ pub(crate) fn chaos(tasks: usize, kills: usize, seed: u64) {
     // Those that write to one file conflict with each other, so their rounds grow with the square of their number.
     let until = Instant::now() + Duration::from_secs(60 + 12 * tasks as u64);
     loop {
-        assert!(Instant::now() < until, "seed {seed}: {}", yard.0.ok(&["status"]));
+        assert!(Instant::now() < until, "seed {seed}: {}", unfinished(&yard));
         if runner.is_over() {
             if yard.0.data(&["status"])["byStatus"]["completed"] == tasks {
                 break;
