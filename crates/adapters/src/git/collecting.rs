@@ -74,7 +74,7 @@ impl Repository {
                 }
             }
             // What was committed is in the repository.
-            Found::Nothing | Found::Deleted | Found::Other => match self.git.tip(what.branch)? {
+            Found::Nothing | Found::Unfinished | Found::Deleted | Found::Other => match self.git.tip(what.branch)? {
                 Some(tip) => (tip, Some(what.branch.to_owned())),
                 None => return Ok(Collected::Nothing),
             },

@@ -31,6 +31,10 @@ impl Repository {
         match self.find(path)? {
             Found::Other => return Ok(Removal::NotOurs),
             Found::Nothing => {}
+            Found::Unfinished => {
+                let _lock = self.lock()?;
+                self.drop_half_added(path);
+            }
             found @ (Found::Worktree | Found::Deleted) => {
                 let embedded = if found == Found::Worktree { self.embedded(path)? } else { Vec::new() };
                 if !embedded.is_empty() {

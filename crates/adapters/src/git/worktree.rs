@@ -45,6 +45,8 @@ pub enum Found {
     Nothing,
     /// Nothing, although git has one registered there: somebody has deleted the directory.
     Deleted,
+    /// A worktree that a killed git has registered and not finished: it has no HEAD and no files yet.
+    Unfinished,
     /// A worktree of this repository.
     Worktree,
     /// Something else.
@@ -119,7 +121,11 @@ impl Repository {
 
     /// What is at this path.
     pub fn find(&self, path: &Path) -> Result<Found, GitError> {
-        let registered = self.admin_dir(path).is_some();
+        let admin = self.admin_dir(path);
+        if admin.as_ref().is_some_and(|admin| !admin.join("HEAD").exists()) && has_only_link(path) {
+            return Ok(Found::Unfinished);
+        }
+        let registered = admin.is_some();
         match fs::symlink_metadata(path.join(".git")) {
             Ok(_) if registered => Ok(Found::Worktree),
             Ok(_) => Ok(Found::Other),
@@ -202,13 +208,17 @@ impl Repository {
         unreachable!("the last try returns")
     }
 
-    /// Takes back what a failed `worktree add` may have left. There are no files in it yet.
-    fn drop_half_added(&self, path: &Path) {
+    /// Takes back what a failed or killed `worktree add` may have left. There are no files in it yet. Git itself removes only what it can
+    /// read, and leaves a worktree without HEAD locked for good.
+    pub(super) fn drop_half_added(&self, path: &Path) {
         fs::remove_file(path.join(".git")).ok();
         fs::remove_dir(path).ok();
-        if self.admin_dir(path).is_some() {
+        if let Some(admin) = self.admin_dir(path) {
             let args: [&OsStr; 4] = ["worktree".as_ref(), "remove".as_ref(), "--".as_ref(), path.as_ref()];
-            self.git.ask(&args).ok();
+            let is_removed = self.git.ask(&args).is_ok_and(|answer| answer.status == 0);
+            if !is_removed && !admin.join("HEAD").exists() {
+                fs::remove_dir_all(&admin).ok();
+            }
         }
     }
 
@@ -280,6 +290,11 @@ impl Repository {
         let git = self.git.at(path);
         Ok((git.line(&["rev-parse", "--verify", "HEAD"])?, branch_at(&git)?))
     }
+}
+
+/// Whether there is nothing in a directory but the file by which git finds its repository, or not even that.
+fn has_only_link(path: &Path) -> bool {
+    fs::read_dir(path).map_or(true, |entries| entries.flatten().all(|entry| entry.file_name() == ".git"))
 }
 
 /// Removes locks that stay for longer than a live git would hold them, and returns them.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use banksman_adapters::git::Repository;
+use banksman_adapters::git::{Found, Removal, Repository, Saving};
 
 use crate::world::World;
 
@@ -15,4 +15,30 @@ fn a_lock_of_the_branch_that_a_killed_git_has_left_holds_nothing_up() {
     fs::write(folder.join("t-1.lock"), "").unwrap();
     repository.make(&world.path("tree"), "banksman/t-1", &world.tip("main")).unwrap();
     assert_eq!(world.tip("banksman/t-1"), world.tip("main"));
+}
+
+/// As `git worktree add` leaves it when it is killed at any of its steps.
+#[test]
+fn a_worktree_that_a_killed_git_has_not_finished_is_removed_and_made() {
+    let world = World::new();
+    let repository = Repository::of(&world.repo()).unwrap().unwrap();
+    let tree = world.path("tree");
+    let admin = world.repo().join(".git/worktrees/tree");
+    for has_link in [false, true] {
+        fs::create_dir_all(admin.join("refs")).unwrap();
+        fs::write(admin.join("locked"), "initializing\n").unwrap();
+        fs::write(admin.join("commondir"), "../..\n").unwrap();
+        fs::write(admin.join("gitdir"), format!("{}/.git\n", tree.display())).unwrap();
+        if has_link {
+            fs::create_dir_all(&tree).unwrap();
+            fs::write(tree.join(".git"), format!("gitdir: {}\n", admin.display())).unwrap();
+        }
+        assert_eq!(repository.find(&tree).unwrap(), Found::Unfinished);
+        let saving = Saving { id: "t-1", reason: "before it was made again", ignored: &[] };
+        assert_eq!(repository.remove(&tree, "work", false, saving).unwrap(), Removal::Removed(None));
+        assert!(!admin.exists() && !tree.exists());
+        repository.make(&tree, "work", &world.tip("main")).unwrap();
+        assert_eq!(repository.find(&tree).unwrap(), Found::Worktree);
+        assert_eq!(repository.remove(&tree, "work", true, saving).unwrap(), Removal::Removed(None));
+    }
 }

@@ -256,7 +256,7 @@ impl Session {
         match repository.find(path)? {
             Found::Worktree => {}
             Found::Other => return Err(WorkspaceError::InTheWay(path.into())),
-            Found::Nothing | Found::Deleted => {
+            Found::Nothing | Found::Unfinished | Found::Deleted => {
                 say(&format!("the worktree {} was gone; it is made again, without what was not committed", path.display()));
                 return self.make(repository, path, branch, base);
             }
