@@ -41,6 +41,7 @@ pub fn judge(agent: &Name, family: Family, report: &Report, exit: Exit, stop: Op
         model: report.model.clone(),
         key_source: report.key_source.clone(),
         turns: report.turns.unwrap_or(report.answers),
+        answers: report.answers,
         usage: report.usage,
         cost_micros: report.cost_micros,
     }

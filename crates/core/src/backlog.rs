@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::AgentEnd;
+use crate::agent::limit::AccountLimit;
+use crate::agent::{AgentEnd, RunAgent};
 use crate::decision::Decision;
 use crate::ids::{
     DecisionId, Epoch, HolderId, ImportId, LandingId, Name, RunId, RunnerId, SectionId, Seq, TaskId, Ticket, Title,
@@ -55,6 +56,8 @@ pub struct Backlog {
     pub landings: BTreeMap<LandingId, Entry>,
     /// The branches that they land on.
     pub landing_targets: BTreeMap<Name, Target>,
+    /// The limits of accounts that were reached, each under the name of its resource.
+    pub account_limits: BTreeMap<Name, AccountLimit>,
     /// How much may be under way; `None` until the first runner, or a person, has set it. It is read with every row.
     pub limits: Option<Limits>,
 }
@@ -129,6 +132,8 @@ pub struct Run {
     pub owner_epoch: Epoch,
     /// What it holds.
     pub holds: Vec<Hold>,
+    /// The agent that does it, if its task is for one.
+    pub agent: Option<RunAgent>,
     /// Its processes, once it is known that they were started.
     pub session: Option<Session>,
     /// The machine that it runs on.
@@ -416,6 +421,7 @@ mod tests {
             owner: owner.id.clone(),
             owner_epoch: Epoch(1),
             holds: Vec::new(),
+            agent: None,
             session: None,
             host: owner.process.host.clone(),
             boot: owner.process.boot.clone(),

@@ -272,6 +272,11 @@ impl Name {
         self.0.starts_with("workspace:")
     }
 
+    /// Whether tasks wait under it for a limit of an account.
+    pub fn is_account_limit(&self) -> bool {
+        self.0.starts_with("account:")
+    }
+
     /// Whether it is the lock of a section.
     pub fn is_section(&self) -> bool {
         self.0.starts_with("section:")
@@ -299,7 +304,7 @@ impl Name {
     /// Why the name is reserved, if it is. Those of holders are, so that nobody takes the one for the other.
     fn reserved(&self) -> Option<&'static str> {
         let whole = ["runs", "roots"].into_iter().find(|name| self.as_str() == *name);
-        let prefixes = ["task:", "section:", "workspace:", "dispatch:", "run:", "runner:", "landing:"];
+        let prefixes = ["task:", "section:", "workspace:", "dispatch:", "run:", "runner:", "landing:", "account:"];
         whole.or_else(|| prefixes.into_iter().find(|prefix| self.0.starts_with(prefix)))
     }
 }
@@ -416,9 +421,18 @@ mod tests {
 
     #[test]
     fn reserved_names_are_known() {
-        for name in
-            ["task:t-1", "section:x", "workspace:t-1", "dispatch:q", "run:r-1", "runner:n-1", "landing:main", "runs", "roots"]
-        {
+        for name in [
+            "task:t-1",
+            "section:x",
+            "workspace:t-1",
+            "dispatch:q",
+            "run:r-1",
+            "runner:n-1",
+            "landing:main",
+            "account:a",
+            "runs",
+            "roots",
+        ] {
             assert!(Name::new(name).unwrap().is_reserved(), "{name}");
         }
         for name in ["tasks", "task", "runs-2", "a task:b"] {

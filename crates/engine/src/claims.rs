@@ -15,6 +15,7 @@ use banksman_core::task::{self, Need, State, Work as Kind, roots};
 use banksman_core::{Name, Now, Pipeline, RunId, RunnerId, SectionId, Task, TaskId};
 use banksman_store::{Key, Tables, Tx};
 
+use crate::calls::accounts;
 use crate::calls::pipelines::guards::{asked_at_claim, check_at_claim, store_keys};
 use crate::calls::pipelines::{self, PipelineOutcome};
 use crate::calls::runs::{RunOutcome, Work};
@@ -65,7 +66,7 @@ impl Claim {
     pub(crate) fn keys(&self) -> Vec<Key> {
         let of_each = u32::try_from((2 * self.room).max(HEAD)).unwrap_or(u32::MAX);
         let mut keys = vec![Key::Ready { of_each, sections: self.sections.clone() }, Key::Runner(self.runner.clone())];
-        keys.extend([Key::Sections, Key::LiveExclusive, Key::LiveCount, Key::RunSlots, Key::LimitedRoots]);
+        keys.extend([Key::AccountLimits, Key::Sections, Key::LiveExclusive, Key::LiveCount, Key::RunSlots, Key::LimitedRoots]);
         keys
     }
 
@@ -90,6 +91,8 @@ impl Claim {
         head.take_all(tx);
         let Head { mut found, spare, is_limited, .. } = head;
         let has_room = found.started.len() < self.room;
+        // A runner may have more room than one claim asks for.
+        found.again |= !has_room && (spare > 0 || tx.changed.frees_dependents);
         found.again |= has_room && std::mem::take(&mut tx.changed.frees_dependents);
         if !found.again && has_room {
             let wants = u32::try_from(self.room - found.started.len()).unwrap_or(u32::MAX);
@@ -260,6 +263,7 @@ fn waits_for(reasons: &[Reason]) -> Option<Resource> {
                 | Reason::Slots { .. }
                 | Reason::Undefined { .. }
                 | Reason::Reserved { .. }
+                | Reason::AccountLimit { .. }
         )
     };
     // The lock of a section is for several tasks of one runner at a time.
@@ -285,6 +289,7 @@ fn start(runner: &RunnerId, id: &TaskId, run: &RunId, seen: &Seen, refuted: &mut
     // What was admitted is granted; were it not so, nothing of it would be kept.
     let (draft, holds) = occupy(&tx.tables.backlog.tasks[id], run, &tx.tables.coordination, &tx.tables.backlog, now)?;
     draft.keep(tx);
+    let agent = accounts::start(&tx.tables.backlog.tasks[id].clone(), run, tx);
     let owner = tx.tables.backlog.runners[runner].clone();
     let Task { attempts, spec, .. } = &tx.tables.backlog.tasks[id];
     let attempt = spec.first_attempt.saturating_add(*attempts);
@@ -300,6 +305,7 @@ fn start(runner: &RunnerId, id: &TaskId, run: &RunId, seen: &Seen, refuted: &mut
         owner: runner.clone(),
         owner_epoch: epoch,
         holds,
+        agent,
         session: None,
         host: owner.process.host.clone(),
         boot: owner.process.boot.clone(),

@@ -24,8 +24,8 @@ pub(crate) fn keys(task: &banksman_core::TaskId, section: Option<&SectionId>, ne
 }
 
 /// The rows that every admission needs.
-pub(crate) fn common_keys() -> [Key; 5] {
-    [Key::Sections, Key::Live, Key::Runners, Key::Semaphore(Name::runs()), Key::LimitedRoots]
+pub(crate) fn common_keys() -> [Key; 6] {
+    [Key::AccountLimits, Key::Sections, Key::Live, Key::Runners, Key::Semaphore(Name::runs()), Key::LimitedRoots]
 }
 
 /// The locks and semaphores that tasks with these needs depend on.
@@ -86,6 +86,7 @@ pub(crate) fn admit(
         lock: coordination.locks.get(&task.id.lock()),
         needs: needs(task.spec.needs_to_begin(root_limit > 0), coordination),
         slots: coordination.semaphores.get(&Name::runs()),
+        account_limits: backlog.account_limits.values().collect(),
         roots: Roots::of(root_limit, backlog.tasks.values()),
         reserved: reserved(task, coordination, now),
     };

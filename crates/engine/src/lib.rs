@@ -12,6 +12,7 @@ mod wait;
 mod wakeups;
 pub mod why;
 
+pub use calls::accounts::{AccountOutcome, AccountRequest};
 pub use calls::bus::{PostOutcome, PostRequest};
 pub use calls::decisions::{DecisionOutcome, DecisionRequest};
 pub use calls::imports::{ImportOutcome, ImportRequest};

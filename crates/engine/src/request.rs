@@ -9,6 +9,7 @@ use banksman_core::task::State;
 use banksman_core::{Effect, Epoch, Limits, LimitsChange, Liveness, Now, ProcessId, Seq, Span, Stamp, TaskId, queue};
 use banksman_store::{Call, Granted, Key, Tables, Tx};
 
+use crate::calls::accounts::{AccountOutcome, AccountRequest};
 use crate::calls::bus::{PostOutcome, PostRequest};
 use crate::calls::decisions::{DecisionOutcome, DecisionRequest};
 use crate::calls::imports::{ImportOutcome, ImportRequest};
@@ -65,6 +66,8 @@ pub enum Request {
     Pipeline(PipelineRequest),
     /// Something of a workspace.
     Workspace(WorkspaceRequest),
+    /// Something of the limits of accounts.
+    Account(AccountRequest),
     /// Change the limits of the project.
     SetLimits {
         /// What changes.
@@ -140,6 +143,8 @@ pub enum Reply {
     Apply(ApplyOutcome),
     /// The answer about a workspace.
     Workspace(WorkspaceOutcome),
+    /// The answer about the limits of accounts.
+    Account(AccountOutcome),
     /// The limits as they are now.
     Limits(Limits),
 }
@@ -191,6 +196,7 @@ typed_requests! {
     Apply(ApplyRequest) -> ApplyOutcome;
     Pipeline(PipelineRequest) -> PipelineOutcome;
     Workspace(WorkspaceRequest) -> WorkspaceOutcome;
+    Account(AccountRequest) -> AccountOutcome;
 }
 
 impl Call for Request {
@@ -236,6 +242,7 @@ impl Call for Request {
             Request::Apply(request) => request.keys(),
             Request::Pipeline(request) => request.keys(),
             Request::Workspace(request) => request.keys(),
+            Request::Account(request) => request.keys(),
             Request::SetLimits { .. } => limits::keys(),
         }
     }
@@ -295,6 +302,7 @@ impl Request {
             | Request::Landing(_)
             | Request::Apply(_)
             | Request::Workspace(_)
+            | Request::Account(_)
             | Request::SetLimits { .. } => 0,
         }
     }
@@ -320,6 +328,7 @@ impl Request {
             Request::Apply(request) => Reply::Apply(request.decide(tx)),
             Request::Pipeline(request) => Reply::Pipeline(request.decide(tx)),
             Request::Workspace(request) => Reply::Workspace(request.decide(tx)),
+            Request::Account(request) => Reply::Account(request.decide(tx)),
             Request::SetLimits { change, seed } => Reply::Limits(limits::change(*change, *seed, tx)),
         }
     }

@@ -10,8 +10,9 @@ use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::lock;
 use banksman_core::task::{Need, State};
 use banksman_core::{Effect, Lease, Name, RunnerId, SectionId, Task, TaskId};
-use banksman_store::Tx;
+use banksman_store::{PARKED_LIMIT, Tx};
 
+use crate::calls::accounts::{self, Room};
 use crate::calls::steps::{any_runner, inherit};
 use crate::facts;
 
@@ -21,11 +22,14 @@ const WAKE_LIMIT: usize = 16;
 /// Decides what follows from a batch as a whole.
 pub(crate) fn settle(tx: &mut Tx) {
     unpark(tx);
+    accounts::remove_open(tx);
     let changed = std::mem::take(&mut tx.changed);
     // Tasks of an exclusive section are not parked: a runner that is idle takes them once it is free.
     let is_free_section = |resource: &&Resource| resource.name.is_section() && has_room(resource, 1, tx);
     let sections = changed.freed.iter().filter(is_free_section).count();
-    let is_ready = |id: &&TaskId| tx.tables.backlog.tasks.get(*id).is_some_and(|task| task.state == State::Pending);
+    let is_parked = |id: &TaskId| changed.parked.get(id).is_some_and(Option::is_some);
+    let is_ready =
+        |id: &&TaskId| !is_parked(id) && tx.tables.backlog.tasks.get(*id).is_some_and(|task| task.state == State::Pending);
     let ready: Vec<TaskId> = changed.ready.iter().filter(is_ready).take(WAKE_LIMIT).cloned().collect();
     for id in ready {
         let section = tx.tables.backlog.tasks[&id].spec.section.clone();
@@ -57,6 +61,10 @@ pub(crate) fn settle(tx: &mut Tx) {
 pub(crate) fn unpark(tx: &mut Tx) {
     let waiting = tx.tables.parked_on.clone();
     for (resource, tasks) in waiting {
+        let is_page_full = tasks.len() >= PARKED_LIMIT as usize;
+        // There are more than were read, and nothing is freed again that would return them.
+        tx.changed.frees_dependents |=
+            is_page_full && resource.name.is_account_limit() && accounts::room(&resource, tx) == Room::All;
         let mut weight = 0;
         for id in tasks {
             let Some(task) = tx.tables.backlog.tasks.get(&id).filter(|task| task.state == State::Pending) else { continue };
@@ -76,7 +84,8 @@ pub(crate) fn unpark(tx: &mut Tx) {
                 tx.changed.takeable.insert(id.clone());
                 tx.changed.ready.insert(id);
             }
-            if resource.kind == Kind::Lock {
+            let is_one = !resource.name.is_account_limit() || accounts::room(&resource, tx) == Room::One;
+            if resource.kind == Kind::Lock && is_one {
                 break;
             }
         }
@@ -90,6 +99,9 @@ fn weight_of(task: &Task, resource: &Resource) -> u32 {
 
 /// Whether somebody who does not wait would get so much of a resource. What is kept for others is not free.
 fn has_room(resource: &Resource, weight: u32, tx: &Tx) -> bool {
+    if resource.name.is_account_limit() {
+        return accounts::room(resource, tx) != Room::None;
+    }
     let coordination = &tx.tables.coordination;
     let now = tx.now(Vec::new(), Default::default());
     let kept = coordination.reservation(resource, &now);

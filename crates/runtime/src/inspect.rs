@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use banksman_adapters::host::Host;
 use banksman_adapters::keeper::{self, Found, Record, Silence};
+use banksman_core::agent::limit::{AccountLimit, State};
 use banksman_core::backlog::{Backlog, Run, Runner};
 use banksman_core::{Limits, Liveness, Name, ProcessId, RunId, Stamp, Task, TaskId, Title};
 use banksman_engine::why::{self, Answer, Attended, Life, Situation, Why};
@@ -48,6 +49,8 @@ pub struct Overview {
     pub roots: usize,
     /// How many decisions wait for an answer.
     pub decisions: usize,
+    /// The limits of accounts that keep tasks from starting.
+    pub account_limits: Vec<AccountLimit>,
     /// The first pipelines that are not over, each with its task.
     pub pipelines: Vec<Hosted>,
     /// How many pipelines stand how.
@@ -168,12 +171,18 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
         queued,
         roots: situation.roots().count(),
         decisions: snapshot.backlog.decisions.len(),
+        account_limits: closed_limits(&snapshot.backlog),
         pipelines,
         pipeline_counts,
         failures,
         held,
         counts,
     })
+}
+
+/// The limits of accounts that are not over.
+pub fn closed_limits(backlog: &Backlog) -> Vec<AccountLimit> {
+    backlog.account_limits.values().filter(|limit| limit.state != State::Open).cloned().collect()
 }
 
 /// The rows that these keys name. A project without limits has those of its settings: the first runner will set them.

@@ -150,6 +150,7 @@ impl fmt::Display for Answered<'_> {
             Request::Apply(request) => write!(f, "{request:?}")?,
             Request::Pipeline(request) => pipeline(f, request)?,
             Request::Workspace(request) => write!(f, "{request:?}")?,
+            Request::Account(request) => write!(f, "{request:?}")?,
             Request::SetLimits { change, .. } => write!(f, "{change:?}")?,
             Request::Decision(request) => write!(f, "answers {} with {}", request.id, request.option)?,
         }
@@ -158,6 +159,7 @@ impl fmt::Display for Answered<'_> {
             Reply::RequestReused => write!(f, ": request id used before"),
             Reply::Emitted(seq) => write!(f, ": event {seq}"),
             Reply::Workspace(outcome) => write!(f, ": {outcome:?}"),
+            Reply::Account(outcome) => write!(f, ": {outcome:?}"),
             Reply::Limits(limits) => write!(f, ": {limits:?}"),
             Reply::Section(SectionOutcome::Kept(_)) | Reply::Task(TaskOutcome::Kept(_)) => write!(f, ": kept"),
             Reply::Section(outcome) => write!(f, ": {outcome:?}"),
@@ -374,6 +376,7 @@ impl fmt::Display for Line<'_> {
             Event::Limits(limits) => write!(f, " {limits:?}"),
             Event::Landing { fact, .. } => write!(f, " {fact:?}"),
             Event::LandingTarget { fact, .. } => write!(f, " {fact:?}"),
+            Event::AccountLimit { fact, .. } => write!(f, " {fact:?}"),
             Event::Custom { .. } => Ok(()),
         }
     }

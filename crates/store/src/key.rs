@@ -126,6 +126,8 @@ pub enum Key {
     OpenLandings,
     /// The last entry of a task in a merge queue.
     LandingOf(TaskId),
+    /// The limits of accounts that were reached.
+    AccountLimits,
     /// All imports that are not finished.
     Imports,
     /// The first [`IMPORTED`](crate::IMPORTED) tasks of an import that is not finished.

@@ -39,7 +39,7 @@ pub use copy::Copied;
 pub use error::StoreError;
 pub use identity::{Identity, StoreId};
 pub use key::Key;
-pub use load::{CHAIN_LIMIT, IMPORTED};
+pub use load::{CHAIN_LIMIT, IMPORTED, PARKED_LIMIT};
 pub use machine::{Machine, Reading};
 pub use reader::{EventFilter, EventRow, Page, Reader, ServerUsage, Snapshot, View};
 pub use relocate::{RelocateError, Route, relocate};

@@ -22,8 +22,8 @@ use crate::value::{Query, Row, Rows, Value};
 /// How many tasks that wait for time, or for their children, are looked at together.
 const DUE_LIMIT: u32 = 1_000;
 
-/// How many tasks that wait for one semaphore are returned to their lanes at once.
-const PARKED_LIMIT: u32 = 16;
+/// How many tasks that wait for one semaphore, or for one limit of an account, are returned to their lanes at once.
+pub const PARKED_LIMIT: u32 = 16;
 
 /// The semaphore of the run slots.
 const RUNS: &str = "runs";
@@ -213,6 +213,7 @@ impl<'a> Plan<'a> {
                 self.add(landings::Statement::Open, []);
             }
             Key::LandingOf(task) => self.add(landings::Statement::OfTask, [task.as_str().into()]),
+            Key::AccountLimits => self.add(account_limits::Statement::All, []),
             Key::Imports => self.add(imports::Statement::All, []),
             Key::Imported(id) => self.add(tasks::Statement::Imported, [id.as_str().into(), (IMPORTED as i64).into()]),
             Key::Live => {
@@ -332,6 +333,7 @@ pub(crate) fn plan_all(project: i64) -> Vec<Query<'static>> {
         imports::Statement::All.whole(),
         landings::Statement::All.whole(),
         landing_targets::Statement::All.whole(),
+        account_limits::Statement::All.whole(),
         pipelines::Statement::All.whole(),
         workspaces::Statement::All.whole(),
         queues::Statement::All.whole(),
@@ -472,6 +474,9 @@ impl Loaded {
             Statement::Landings(_) => put::<landings::Landings, _>(&mut backlog.landings, row, |entry| entry.id.clone())?,
             Statement::LandingTargets(_) => {
                 put::<landing_targets::LandingTargets, _>(&mut backlog.landing_targets, row, |target| target.name.clone())?
+            }
+            Statement::AccountLimits(_) => {
+                put::<account_limits::AccountLimits, _>(&mut backlog.account_limits, row, |limit| limit.name.clone())?
             }
             Statement::Listeners(_) => (listening.next_due, listening.since) = (Int::read(row)?, Int::read(row)?),
             Statement::Pipelines(statement) => {

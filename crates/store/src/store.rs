@@ -200,7 +200,8 @@ impl Store {
             if parks {
                 // Also of what is only about to be there.
                 let asked = known.iter().filter_map(resource);
-                more.extend(resources(&rows.coordination).chain(asked).map(Key::ParkedOn));
+                let limits = rows.backlog.account_limits.keys().map(|name| Resource { kind: Kind::Lock, name: name.clone() });
+                more.extend(resources(&rows.coordination).chain(asked).chain(limits).map(Key::ParkedOn));
                 if !more.is_empty() && !load::loads_idle(&known) {
                     more.insert(Key::Idle);
                 }

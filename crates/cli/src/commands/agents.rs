@@ -1,9 +1,13 @@
 use banksman_agents::Profile;
 use banksman_agents::profile::Call;
 use banksman_core::Name;
+use banksman_core::agent::limit::AccountLimit;
+use banksman_engine::{AccountOutcome, AccountRequest};
 use banksman_runtime::Project;
 use banksman_runtime::agents::{self, Checkup, Login};
 use banksman_runtime::config::{Config, Settings};
+use banksman_runtime::inspect;
+use banksman_store::Key;
 use clap::Args;
 use serde::Serialize;
 
@@ -14,6 +18,7 @@ use crate::failure::Failure;
 use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
+use crate::views::accounts::{self, LimitView};
 
 /// Agents: the programs that do the work of tasks.
 ///
@@ -31,6 +36,7 @@ subcommands! {
         List(List),
         Show(Show),
         Check(Check),
+        Retry(Retry),
     }
 }
 
@@ -57,6 +63,24 @@ struct Check {
     agents: Vec<String>,
 }
 
+/// Try the account of an agent now, though its limit is not over: after a login, or when the time was wrong.
+///
+/// The next run of a task that waits for it is the one that tries; the others follow its first answer.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman agents retry claude")]
+struct Retry {
+    /// The agent
+    agent: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RetryView<'a> {
+    agent: &'a Name,
+    account: &'a Name,
+    limits: Vec<LimitView<'a>>,
+}
+
 #[derive(Serialize)]
 struct ListView<'a> {
     agents: Vec<AgentView<'a>>,
@@ -71,6 +95,8 @@ struct AgentView<'a> {
     level: &'static str,
     model: Option<&'a str>,
     account: &'a str,
+    /// What keeps its account from working.
+    limits: Vec<LimitView<'a>>,
     output: &'static str,
 }
 
@@ -114,23 +140,34 @@ fn config(context: &Context) -> Result<(Config, Option<Project>), Failure> {
 
 impl List {
     fn run(self, context: &Context) -> ExitResult {
-        let (config, _) = config(context)?;
+        let (config, project) = config(context)?;
+        let limits = project.map_or(Ok(Vec::new()), |project| limits(&project))?;
         let here = context.directory();
         let installed = |profile: &Profile| agents::find(&profile.program, &here).is_some();
         let profiles = config.agents.profiles.iter();
-        let agents: Vec<AgentView<'_>> = profiles.map(|(agent, profile)| view_of(agent, profile, installed(profile))).collect();
+        let agents: Vec<AgentView<'_>> =
+            profiles.map(|(agent, profile)| view_of(agent, profile, installed(profile), &limits)).collect();
         let row = |view: &AgentView<'_>| {
             let installed = if view.installed { format!("{GREEN}yes{GREEN:#}") } else { format!("{DIM}no{DIM:#}") };
             let model = view.model.unwrap_or("default").to_owned();
             vec![view.agent.to_string(), installed, view.level.into(), model, view.account.into(), view.program.into()]
         };
         let rows = agents.iter().map(row).collect();
-        let human = table::render(&["AGENT", "INSTALLED", "LEVEL", "MODEL", "ACCOUNT", "PROGRAM"], rows);
+        let mut human = table::render(&["AGENT", "INSTALLED", "LEVEL", "MODEL", "ACCOUNT", "PROGRAM"], rows);
+        for limit in &limits {
+            human.push_str(&format!("\n{YELLOW}{}{YELLOW:#}", accounts::sentence(limit)));
+        }
         context.printer.result(&ListView { agents }, human)
     }
 }
 
-fn view_of<'a>(agent: &'a Name, profile: &'a Profile, installed: bool) -> AgentView<'a> {
+/// The limits of accounts that keep tasks of a project from starting.
+fn limits(project: &Project) -> Result<Vec<AccountLimit>, Failure> {
+    Ok(inspect::closed_limits(&project.reader()?.view().load(&[Key::AccountLimits].into())?.backlog))
+}
+
+fn view_of<'a>(agent: &'a Name, profile: &'a Profile, installed: bool, limits: &'a [AccountLimit]) -> AgentView<'a> {
+    let is_own = |limit: &&AccountLimit| limit.scope.account.as_ref().is_none_or(|account| account.as_str() == profile.account);
     AgentView {
         agent,
         program: &profile.program,
@@ -138,6 +175,7 @@ fn view_of<'a>(agent: &'a Name, profile: &'a Profile, installed: bool) -> AgentV
         level: profile.level.as_str(),
         model: profile.model.as_deref(),
         account: &profile.account,
+        limits: limits.iter().filter(is_own).map(Into::into).collect(),
         output: profile.output.as_str(),
     }
 }
@@ -163,6 +201,26 @@ impl Show {
         human.extend(profile.isolated.then(|| "isolated: the project's own settings for it are left aside".into()));
         human.extend(profile.env.iter().map(|(name, value)| format!("env:     {name}={value}")));
         context.printer.result(&ShowView { agent, profile, start, resume }, human.join("\n"))
+    }
+}
+
+impl Retry {
+    fn run(self, context: &Context) -> ExitResult {
+        let project = context.project()?;
+        let config = project.config();
+        let found = config.agents.profiles.get(&self.agent);
+        let (agent, profile) = found.ok_or_else(|| tasks::agents::unknown(config, &self.agent))?;
+        let account = tasks::agents::account(agent.as_str(), profile)?;
+        let client = context.client()?;
+        let limits = match client.request(AccountRequest::Retry { account: account.clone() })? {
+            AccountOutcome::Retried(limits) => limits,
+            AccountOutcome::Done | AccountOutcome::Late => Vec::new(),
+        };
+        let human = match limits.is_empty() {
+            true => format!("{agent} is not limited"),
+            false => format!("the next run of {agent} tries whether it works again"),
+        };
+        context.printer.result(&RetryView { agent, account: &account, limits: limits.iter().map(Into::into).collect() }, human)
     }
 }
 

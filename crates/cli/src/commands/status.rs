@@ -15,6 +15,7 @@ use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
 use crate::terminal::Style;
+use crate::views::accounts;
 use crate::views::pipelines::PipelineView;
 use crate::views::status::{Limited, Pipelines, RunnerView, StatusView};
 
@@ -178,6 +179,7 @@ fn view<'a>(overview: &'a Overview, next: &'a str) -> StatusView<'a> {
         slots: Limited { used: overview.used, limit: limit(overview.limits.runs) },
         roots: Limited { used: overview.roots, limit: limit(overview.limits.roots) },
         decisions: overview.decisions,
+        account_limits: overview.account_limits.iter().map(Into::into).collect(),
         runs: overview.runs.iter().map(Into::into).collect(),
         runners: overview.runners.iter().map(|manned| RunnerView::new(manned, overview.at)).collect(),
         pipelines: Pipelines { by_state: &overview.pipeline_counts, open: open.collect() },
@@ -194,6 +196,9 @@ fn error(task: &Task) -> &str {
 
 fn human(overview: &Overview, at_phases: &BTreeMap<TaskId, Task>, next: &str, host: &str) -> String {
     let mut text = summary(overview);
+    for limit in &overview.account_limits {
+        text.push_str(&format!("\n{YELLOW}{}{YELLOW:#}", accounts::sentence(limit)));
+    }
     if !overview.runs.is_empty() {
         let rows = overview.runs.iter().map(|live| run_row(live, overview)).collect();
         text.push_str(&format!("\n\n{}", table::render(&["RUNNING~", "TASK?", "RUN???", "RUNNER~??", "FOR>"], rows)));

@@ -81,7 +81,7 @@ fn family(project: &Project, run: &Run, flags: &LogFlags) -> Result<Option<Famil
         return Ok(None);
     }
     let tasks = project.reader()?.view().load(&[Key::Task(run.task.clone())].into())?.backlog.tasks;
-    Ok(tasks.get(&run.task).and_then(|task| agents::family(project, task)).filter(|family| *family != Family::Text))
+    Ok(tasks.get(&run.task).and_then(|task| agents::family(project, task, run)).filter(|family| *family != Family::Text))
 }
 
 /// Shows the events of an agent program as lines for people, and anything else as it is.

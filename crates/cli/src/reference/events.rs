@@ -6,7 +6,7 @@ use banksman_core::event::kinds;
 
 use super::{NOTICE, compare};
 
-const CATEGORIES: [(&str, &str); 16] = [
+const CATEGORIES: [(&str, &str); 17] = [
     ("lock", "The source is `lock:NAME`."),
     ("semaphore", "The source is `semaphore:NAME`."),
     ("task", "The source is `task:ID`."),
@@ -14,6 +14,7 @@ const CATEGORIES: [(&str, &str); 16] = [
     ("section", "The source is `section:ID`."),
     ("decision", "The source is `decision:ID`."),
     ("landing", "The source is `landing:ID`, an entry in a merge queue."),
+    ("account_limit", "The source is `account_limit:NAME`, with the account, the kind of limit and the model, if it names one."),
     ("landing_target", "The source is `landing_target:BRANCH`."),
     ("import", "The source is `import:ID`."),
     ("queue", "The source is `queue:NAME`."),
@@ -83,6 +84,13 @@ const MEANINGS: &[(&str, &str)] = &[
     ("landing:removed", "A person has removed the entry."),
     ("landing_target:paused", "Nothing lands on the branch until it is resumed."),
     ("landing_target:resumed", "Entries land on the branch again."),
+    (
+        "account_limit:reached",
+        "The account of an agent is limited, or not logged in: no run that shares it starts before `resets`.",
+    ),
+    ("account_limit:probing", "Its time has come, and one run tries whether it is over."),
+    ("account_limit:due", "The next run tries it: the last one has ended without an answer, or a person wants it so."),
+    ("account_limit:ended", "The model has answered: runs start again."),
     ("landing_target:green", "The check has passed on this commit of the branch."),
     ("import:opened", "An import began; its tasks are not visible yet."),
     ("import:finished", "All tasks of the import are visible from now on."),

@@ -1,6 +1,7 @@
 //! What commands print as JSON: one type per entity, made from the rows that were read. Whoever changes a field changes what programs
 //! read; `tests/all/shapes.rs` pins every one of them.
 
+pub(crate) mod accounts;
 pub(crate) mod bus;
 pub(crate) mod decisions;
 pub(crate) mod events;

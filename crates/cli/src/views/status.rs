@@ -8,6 +8,7 @@ use banksman_store::{DeadItems, WorkItems};
 use serde::Serialize;
 
 use super::Time;
+use super::accounts::LimitView;
 use super::pipelines::PipelineView;
 use super::why::AttendedRun;
 use crate::commands::tasks::error;
@@ -24,6 +25,8 @@ pub(crate) struct StatusView<'a> {
     pub(crate) slots: Limited<u64>,
     pub(crate) roots: Limited<usize>,
     pub(crate) decisions: usize,
+    /// What keeps agents from starting.
+    pub(crate) account_limits: Vec<LimitView<'a>>,
     pub(crate) runs: Vec<RunView<'a>>,
     pub(crate) runners: Vec<RunnerView<'a>>,
     pub(crate) pipelines: Pipelines<'a>,

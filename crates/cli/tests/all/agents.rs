@@ -8,8 +8,8 @@ use crate::merging::{git, repository};
 use crate::worktrees::{Checkout, checkout};
 use crate::world::{BANKSMAN, World, until};
 
-const INIT: &str = r#"echo '{"type":"system","subtype":"init","session_id":"s-1","model":"m"}'"#;
-const RESULT: &str = r#"echo '{"type":"result","subtype":"success","is_error":false,"result":"done","num_turns":2,"total_cost_usd":0.25,"usage":{"input_tokens":10,"output_tokens":2}}'"#;
+pub(crate) const INIT: &str = r#"echo '{"type":"system","subtype":"init","session_id":"s-1","model":"m"}'"#;
+pub(crate) const RESULT: &str = r#"echo '{"type":"result","subtype":"success","is_error":false,"result":"done","num_turns":2,"total_cost_usd":0.25,"usage":{"input_tokens":10,"output_tokens":2}}'"#;
 
 /// Makes a program that does this. Its arguments and its prompt are in files beside it.
 fn script(world: &World, name: &str, script: &str) -> PathBuf {
@@ -31,7 +31,7 @@ fn agent(world: &World, name: &str, script: &str) {
     fs::write(&config, text + &section).unwrap();
 }
 
-fn trusted(world: &World, name: &str, script: &str) {
+pub(crate) fn trusted(world: &World, name: &str, script: &str) {
     agent(world, name, script);
     world.ok(&["trust", "--agent", name]);
 }

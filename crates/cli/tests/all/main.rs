@@ -59,6 +59,7 @@ mod pipelines_reports;
 mod postgres;
 mod processes;
 mod queues;
+mod quota;
 mod reference;
 mod relocation;
 mod roots;

@@ -257,7 +257,7 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
             vec!["agents", "list"],
             json!({ "agents": [{
                 "account": "string", "agent": "string", "installed": "bool", "level": "string", "model": "string?",
-                "output": "string", "program": "string",
+                "limits": [], "output": "string", "program": "string",
             }] }),
         ),
         ("timeline", vec!["timeline"], json!({ "beganAt": "time", "svg": "string?", "timeline": "any" })),
@@ -303,8 +303,9 @@ const NOUNS: [&str; 19] = [
 
 /// They need two stores, a SQLite store, a live run, a decision, or a worktree: their shapes are checked in `relocation.rs`, `backup.rs`,
 /// `tasks.rs`, `decisions.rs`, `landing.rs`, `worktrees.rs`, `agents.rs` and `config.rs`. Short forms print what the long ones do.
-const ELSEWHERE: [&str; 28] = [
+const ELSEWHERE: [&str; 29] = [
     "agents check",
+    "agents retry",
     "agents show",
     "do",
     "config unset",

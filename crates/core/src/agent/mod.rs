@@ -1,5 +1,7 @@
 //! How a run of an agent program ended, as far as its task depends on it. Which words of which program mean what is not known here.
 
+pub mod limit;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Name;
@@ -12,11 +14,41 @@ pub const PROMPT_LIMIT: usize = 500_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentWork {
-    /// The agents that may do it: the first one does.
+    /// The agents that may do it: the first one does, or the next one while its account is limited.
     pub agents: Vec<AgentChoice>,
+    /// What becomes of it while the account of the first one is limited.
+    #[serde(default, skip_serializing_if = "OnQuota::is_wait")]
+    pub on_quota: OnQuota,
     /// What they are asked to do, beside the title.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub prompt: Box<str>,
+}
+
+/// What becomes of a task while the account of its agent is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnQuota {
+    /// It waits.
+    #[default]
+    Wait,
+    /// The next agent does it.
+    Next,
+}
+
+impl OnQuota {
+    fn is_wait(&self) -> bool {
+        *self == OnQuota::Wait
+    }
+}
+
+/// The agent that a run was started with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunAgent {
+    /// The name of its profile.
+    pub agent: Name,
+    /// Whether the run tries if a limit of the account is over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub probes: bool,
 }
 
 /// An agent that may do the work of a task, with what its limits depend on.
@@ -104,6 +136,9 @@ pub struct AgentEnd {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_source: Option<Box<str>>,
     pub turns: u32,
+    /// How often the model has answered.
+    #[serde(default)]
+    pub answers: u32,
     pub usage: Usage,
     /// What it has cost, in millionths of a dollar, if the program tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,6 +150,26 @@ impl AgentWork {
     pub fn names(&self) -> String {
         let names: Vec<&str> = self.agents.iter().map(|choice| choice.agent.as_str()).collect();
         names.join(",")
+    }
+
+    /// The agent of this name, or the first one.
+    pub fn choice(&self, agent: Option<&Name>) -> Option<&AgentChoice> {
+        self.agents.iter().find(|choice| Some(&choice.agent) == agent).or(self.agents.first())
+    }
+}
+
+impl AgentEnd {
+    /// Whether the account works: the model has answered, and nothing was said of a limit.
+    pub fn is_answered(&self) -> bool {
+        match self.verdict {
+            AgentVerdict::Ok | AgentVerdict::Failed | AgentVerdict::Refused | AgentVerdict::ContextFull => true,
+            AgentVerdict::Quota(_) | AgentVerdict::Auth => false,
+            AgentVerdict::Overloaded
+            | AgentVerdict::Network
+            | AgentVerdict::NoResult
+            | AgentVerdict::Hung
+            | AgentVerdict::Crashed => self.answers > 0,
+        }
     }
 }
 

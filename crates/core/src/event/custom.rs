@@ -24,7 +24,7 @@ pub enum KindError {
 }
 
 /// The categories of events that only Banksman writes.
-pub(super) const OWN: [&str; 17] = [
+pub(super) const OWN: [&str; 18] = [
     "lock",
     "semaphore",
     "section",
@@ -42,6 +42,7 @@ pub(super) const OWN: [&str; 17] = [
     "route",
     super::LIMITS,
     super::WORKSPACE,
+    super::ACCOUNT_LIMIT,
 ];
 
 impl CustomKind {

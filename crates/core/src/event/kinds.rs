@@ -6,9 +6,10 @@ use thiserror::Error;
 
 use super::custom::OWN;
 use super::{
-    DecisionFact, ESCALATE, FINISHED, ImportFact, LANDING, LANDING_TARGET, LIMITS_SET, PIPELINE, QUEUE, ROUTE, SectionFact,
-    TaskFact, WORKER, WORKSPACE,
+    ACCOUNT_LIMIT, DecisionFact, ESCALATE, FINISHED, ImportFact, LANDING, LANDING_TARGET, LIMITS_SET, PIPELINE, QUEUE, ROUTE,
+    SectionFact, TaskFact, WORKER, WORKSPACE,
 };
+use crate::agent::limit::LimitFact;
 use crate::route;
 use crate::suggest::{distance, near};
 use crate::{landing, pipeline, queue, worker, workspace};
@@ -67,6 +68,7 @@ pub fn kinds() -> Vec<String> {
         (WORKSPACE, variants::<workspace::Fact>()),
         (LANDING, variants::<landing::EntryFact>()),
         (LANDING_TARGET, variants::<landing::TargetFact>()),
+        (ACCOUNT_LIMIT, variants::<LimitFact>()),
     ];
     let kind = |category: &str, word: &str| match (category, word) {
         ("task", "escalated") => ESCALATE.to_owned(),

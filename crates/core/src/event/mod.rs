@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::agent::limit::LimitFact;
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, LandingId, Name, SectionId, TaskId};
 use crate::landing::{EntryFact, TargetFact};
 use crate::pipeline;
@@ -154,6 +155,13 @@ pub enum Event {
         /// What happened.
         fact: TargetFact,
     },
+    /// Something happened to a limit of an account.
+    AccountLimit {
+        /// To which one.
+        name: Name,
+        /// What happened.
+        fact: LimitFact,
+    },
     /// The limits of the project were set.
     Limits(Limits),
     /// A fact that a user recorded. It changes nothing by itself.
@@ -272,6 +280,9 @@ const WORKSPACE: &str = "workspace";
 const LANDING: &str = "landing";
 const LANDING_TARGET: &str = "landing_target";
 
+/// The category and the component of the events of the limits of accounts.
+const ACCOUNT_LIMIT: &str = "account_limit";
+
 /// The component of the events of pipelines and their strategies.
 const PIPELINE: &str = "pipeline";
 
@@ -326,6 +337,7 @@ impl Event {
             Event::Workspace { fact, .. } => fact.kind(),
             Event::Landing { fact, .. } => fact.kind(),
             Event::LandingTarget { fact, .. } => fact.kind(),
+            Event::AccountLimit { fact, .. } => fact.kind(),
             Event::Limits(_) => LIMITS_SET,
             Event::Custom { kind, .. } => kind.as_str(),
         }
@@ -347,6 +359,7 @@ impl Event {
             Event::Workspace { id, .. } => (WORKSPACE, Some(id.as_str())),
             Event::Landing { id, .. } => (LANDING, Some(id.as_str())),
             Event::LandingTarget { name, .. } => (LANDING_TARGET, Some(name.as_str())),
+            Event::AccountLimit { name, .. } => (ACCOUNT_LIMIT, Some(name.as_str())),
             Event::Limits(_) => (LIMITS, None),
             Event::Custom { source, .. } => (&source.component, source.id.as_deref()),
         }
@@ -390,6 +403,7 @@ impl Event {
             Event::Workspace { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Landing { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::LandingTarget { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::AccountLimit { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Limits(limits) => serde_json::to_string(limits),
             Event::Custom { data, .. } => serde_json::to_string(data),
         };
@@ -452,6 +466,10 @@ impl Event {
         if category == LANDING_TARGET && component == LANDING_TARGET {
             let name = Name::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
             return Ok(Event::LandingTarget { name, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        if category == ACCOUNT_LIMIT && component == ACCOUNT_LIMIT {
+            let name = Name::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::AccountLimit { name, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
         }
         if kind == LIMITS_SET && component == LIMITS {
             return Ok(Event::Limits(serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?));

@@ -9,6 +9,7 @@ use std::fmt::{Debug, Display};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::agent::limit::{self, AccountLimit};
 use crate::backlog::{Backlog, Section};
 use crate::decision::Decision;
 use crate::event::{DecisionFact, Event, ImportFact, Resource, SectionFact, TaskFact};
@@ -48,6 +49,7 @@ pub struct Replay {
     workspaces: BTreeMap<TaskId, Workspace>,
     landings: BTreeMap<LandingId, Entry>,
     landing_targets: BTreeMap<Name, Target>,
+    account_limits: BTreeMap<Name, AccountLimit>,
     limits: Option<Limits>,
 }
 
@@ -91,6 +93,10 @@ impl Replay {
             Event::LandingTarget { name, fact } => {
                 self.landing_targets.entry(name.clone()).or_insert_with(|| Target::new(name)).apply(fact, wall);
             }
+            Event::AccountLimit { name, fact } => {
+                let before = self.account_limits.remove(&name);
+                self.account_limits.extend(limit::apply(&name, before, fact, wall).map(|after| (name, after)));
+            }
             Event::Limits(limits) => self.limits = Some(limits),
             Event::Finished(_) | Event::Custom { .. } => {}
         }
@@ -120,6 +126,12 @@ impl Replay {
             workspaces: backlog.workspaces.clone(),
             landings: backlog.landings.iter().map(|(id, entry)| (id.clone(), Entry { again: None, ..entry.clone() })).collect(),
             landing_targets: backlog.landing_targets.clone(),
+            account_limits: backlog
+                .account_limits
+                .iter()
+                .filter(|(_, limit)| limit.state != limit::State::Open)
+                .map(|(name, limit)| (name.clone(), limit.clone().timeless()))
+                .collect(),
             limits: backlog.limits,
             ..self
         }
@@ -146,6 +158,7 @@ impl Replay {
             differing("workspace ", &self.workspaces, &tables.workspaces),
             differing("landing ", &self.landings, &tables.landings),
             differing("landing target ", &self.landing_targets, &tables.landing_targets),
+            differing("account limit ", &self.account_limits, &tables.account_limits),
             differing("", &limits(self.limits), &limits(tables.limits)),
         ]
         .concat()

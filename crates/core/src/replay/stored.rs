@@ -1,5 +1,5 @@
 //! The state after a part of the log, as rows that replace it: one for each lock, semaphore, section, task, decision,
-//! import, queue, item, worker, route, pipeline, workspace, landing and landing target, and one for the limits.
+//! import, queue, item, worker, route, pipeline, workspace, landing, landing target and account limit, and one for the limits.
 //!
 //! Every event changes at most one of them, so a part of the log can be replayed over the few rows that it is about. The
 //! form of the rows is as frozen as that of the events: fields may be added with a default, nothing else.
@@ -50,6 +50,7 @@ enum Slot {
     Workspace(TaskId),
     Landing(LandingId),
     LandingTarget(Name),
+    AccountLimit(Name),
     Limits,
 }
 
@@ -68,6 +69,7 @@ impl Entity {
             | Event::Workspace { .. }
             | Event::Landing { .. }
             | Event::LandingTarget { .. }
+            | Event::AccountLimit { .. }
             | Event::Import { .. } => Some(Entity { component: component.into(), id: id?.into() }),
             // A queue and each of its items are entities of their own, whatever the source says.
             Event::Queue { fact, .. } if fact.item().is_some() => {
@@ -93,6 +95,7 @@ impl Entity {
             ("workspace", None) => self.parsed(TaskId::new(&self.id)).map(Slot::Workspace),
             ("landing", None) => self.parsed(LandingId::new(&self.id)).map(Slot::Landing),
             ("landing_target", None) => self.parsed(Name::new(&self.id)).map(Slot::LandingTarget),
+            ("account_limit", None) => self.parsed(Name::new(&self.id)).map(Slot::AccountLimit),
             ("limits", None) => Ok(Slot::Limits),
             ("route", None) => Ok(Slot::Route(self.id.clone())),
             (_, None) => Err(self.unreadable("there is no such kind of thing")),
@@ -136,6 +139,7 @@ impl Replay {
             Slot::Workspace(id) => self.workspaces.get(&id).map(serde_json::to_string),
             Slot::Landing(id) => self.landings.get(&id).map(serde_json::to_string),
             Slot::LandingTarget(name) => self.landing_targets.get(&name).map(serde_json::to_string),
+            Slot::AccountLimit(name) => self.account_limits.get(&name).map(serde_json::to_string),
             Slot::Limits => self.limits.as_ref().map(serde_json::to_string),
         };
         entity.parsed(text.transpose())
@@ -160,6 +164,7 @@ impl Replay {
             Slot::Workspace(id) => drop(self.workspaces.insert(id, entity.read_with("owner", data)?)),
             Slot::Landing(id) => drop(self.landings.insert(id, entity.read(data)?)),
             Slot::LandingTarget(name) => drop(self.landing_targets.insert(name, entity.read(data)?)),
+            Slot::AccountLimit(name) => drop(self.account_limits.insert(name, entity.read(data)?)),
             Slot::Limits => self.limits = Some(entity.read(data)?),
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! How runs and tasks end: what they say, being stopped, the proof of death, and what follows.
 
 use super::*;
-use crate::agent::{AgentEnd, AgentVerdict, Limit};
+use crate::agent::{AgentEnd, AgentVerdict};
 use crate::decision::Question;
 use crate::step::{Notice, NoticeKind};
 use crate::task::retry::Policy;
@@ -13,10 +13,6 @@ const NOT_BEGUN_DOUBLINGS: u32 = 6;
 /// How long a task rests after the provider of its agent did not answer for the first time, and how often that is doubled.
 const PROVIDER_DELAY: Span = Span::from_secs(30);
 const PROVIDER_DOUBLINGS: u32 = 5;
-
-/// How long a task rests whose account is not logged in, or is limited until nobody knows when; and the longest limit that is believed in.
-const ACCOUNT_DELAY: Span = Span::from_secs(5 * 60);
-const LONGEST_LIMIT: Span = Span::from_secs(8 * 24 * 3_600);
 
 impl Task {
     pub(super) fn conclude(&mut self, epoch: Option<Epoch>, verdict: Verdict, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
@@ -275,7 +271,8 @@ impl Task {
     }
 
     /// The agent of a run was kept from working, by its account, its provider or a permission: that is no attempt at the task. A limit of
-    /// the account is waited for; what else may pass by itself is tried again later and later, if there is help left.
+    /// the account keeps it from starting until then (see [`limit`](crate::agent::limit)); what else may pass by itself is tried again
+    /// later and later, if there is help left.
     fn kept_from_working(
         &mut self,
         end: &AgentEnd,
@@ -296,16 +293,12 @@ impl Task {
             let error = format!("{}: {}", why.words(ending), end.text).into();
             return Some(self.give_up_after(watch, error, live.run.clone(), now, buffer));
         }
-        let delay = match &end.verdict {
-            AgentVerdict::Quota(Limit { resets: Some(resets), .. }) if *resets > now.wall => {
-                (*resets - now.wall).min(LONGEST_LIMIT)
-            }
-            _ if is_account => ACCOUNT_DELAY,
-            _ => Span::from_ms(PROVIDER_DELAY.as_ms() << self.recoveries.min(PROVIDER_DOUBLINGS)),
-        };
+        let delay = Span::from_ms(PROVIDER_DELAY.as_ms() << self.recoveries.min(PROVIDER_DOUBLINGS));
         self.recoveries += u32::from(!is_account);
         self.again(live.run.clone(), ending.clone(), why, said, now, buffer);
-        self.state = State::Backoff { until: now.lease + delay };
+        if !is_account {
+            self.state = State::Backoff { until: now.lease + delay };
+        }
         Some(Outcome::Again(why))
     }
 

@@ -1,6 +1,7 @@
 //! What can be asked of a project, one noun per file or folder: which rows a request needs, and what it decides inside of its
 //! transaction. What they share is in `steps`.
 
+pub(crate) mod accounts;
 pub(crate) mod bus;
 pub(crate) mod decisions;
 pub(crate) mod imports;

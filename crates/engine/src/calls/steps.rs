@@ -246,6 +246,7 @@ pub(crate) fn wake_watchers(effects: &[Effect], tx: &mut Tx) {
             | Event::Workspace { .. }
             | Event::Landing { .. }
             | Event::LandingTarget { .. }
+            | Event::AccountLimit { .. }
             | Event::Finished(_)
             | Event::Limits(_)
             | Event::Custom { .. },

@@ -35,6 +35,8 @@ mod pass;
 #[cfg(test)]
 mod pipeline_tests;
 mod protocol;
+#[cfg(test)]
+mod quota_tests;
 mod replies;
 mod routing;
 mod selection;
@@ -221,6 +223,7 @@ impl Dispatcher {
                     self.shortage.found(error, self.sessions.begun(), &self.context, now, &mut self.out);
                 }
             }
+            Input::Answered(run) => self.sessions.answered(&run),
             Input::KeeperGone(run) => self.sessions.keeper_gone(&run, out),
             Input::Unclear(run) => self.sessions.unclear(&run, now),
             Input::Unproven(run, why) => self.sessions.unproven(&run, why, context, now),

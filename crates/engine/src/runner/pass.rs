@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use banksman_core::agent::limit::AccountLimit;
 use banksman_core::backlog::BacklogTotals;
 use banksman_core::task::admission::Reason;
 use banksman_core::{Lease, ProcessId, RunId, Seq, Span};
@@ -281,7 +282,9 @@ impl Dispatcher {
         let lost = ends.map(|lease| lease.end() + context.patience()).filter(|end| *end > snapshot.lease).min();
         let landings = self.landings.next_due(&snapshot.backlog, context.landing_host(), snapshot.lease);
         let due = [loops::next_due(snapshot), guard_checks::next_due(snapshot), routing::next_due(snapshot, context)];
-        let due = due.into_iter().flatten().min().map(|due| Lease(due.0 - 1));
+        let limits = snapshot.backlog.account_limits.values().filter_map(AccountLimit::next_deadline);
+        let limit = limits.filter(|until| *until > snapshot.lease).min();
+        let due = due.into_iter().flatten().chain(limit).min().map(|due| Lease(due.0 - 1));
         let times = deadline.into_iter().chain(lost).chain(due).filter(|_| context.sees_to_time());
         // A merge queue may be for this machine alone.
         let times = times.chain(landings.map(|due| Lease(due.0 - 1)));

@@ -65,6 +65,8 @@ pub enum Input {
     Leave,
     /// The session of a run has begun.
     Started(RunId, Session),
+    /// The model of the agent of a run has answered for the first time.
+    Answered(RunId),
     /// The process tree of a run was seen dead.
     Ended(RunId, RunEndRecord),
     /// The session of a run could not begin, because the machine has not enough of something.

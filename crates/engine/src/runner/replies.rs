@@ -34,6 +34,11 @@ impl Dispatcher {
                 }
                 true
             }
+            // Tasks that waited for a limit may be ready.
+            (_, Reply::Account(_)) => {
+                self.selection.freed();
+                true
+            }
             (_, Reply::Route(_) | Reply::Queue { .. } | Reply::Coordinate { .. }) => {
                 self.selection.freed();
                 true

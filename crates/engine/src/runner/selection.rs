@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use banksman_core::agent::limit;
 use banksman_core::backlog::{Backlog, Run, Runner};
 use banksman_core::event::Kind;
 use banksman_core::resource::coordination::{Command, Coordination};
@@ -9,12 +10,13 @@ use banksman_core::resource::{lock, semaphore};
 use banksman_core::task::Need;
 use banksman_core::task::admission::{Admission, Reason};
 use banksman_core::task::retry::Marker;
-use banksman_core::{Now, RunId, RunnerId, Span, Task, TaskId, Ticket, WorkClaim};
+use banksman_core::{Name, Now, RunId, RunnerId, Span, Task, TaskId, Ticket, WorkClaim};
 use banksman_store::{Key, Snapshot};
 
 use super::CLAIM_LIMIT;
 use super::context::Context;
 use super::protocol::{Output, RunnerEvent};
+use crate::calls::accounts::{self, AccountRequest};
 use crate::calls::runs::{RunRequest, Work};
 use crate::calls::tasks::TaskRequest;
 use crate::claims::{Claim, Claimed};
@@ -45,6 +47,8 @@ pub(super) struct Selection {
     queued: usize,
     /// The claims of the dead that it has asked to remove.
     dropped_claims: BTreeSet<Ticket>,
+    /// The limits whose waiting tasks it has asked to return, as they stood then, with the first task that waited.
+    returned: BTreeMap<Name, (limit::State, TaskId)>,
 }
 
 impl Default for Selection {
@@ -58,6 +62,7 @@ impl Default for Selection {
             refused: BTreeSet::new(),
             queued: 0,
             dropped_claims: BTreeSet::new(),
+            returned: BTreeMap::new(),
         }
     }
 }
@@ -71,6 +76,7 @@ impl Selection {
     /// Something may have changed.
     pub(super) fn woken(&mut self) {
         self.refused.clear();
+        self.returned.clear();
         self.is_due = true;
     }
 
@@ -163,9 +169,10 @@ impl Selection {
 
     /// Takes away what is over of the resources that tasks wait for, so that these return to the others: time or a death has ended
     /// it, or the one that was to have it has gone without a word.
-    pub(super) fn reaps(&self, snapshot: &Snapshot, now: &Now, context: &Context) -> Vec<Request> {
+    pub(super) fn reaps(&mut self, snapshot: &Snapshot, now: &Now, context: &Context) -> Vec<Request> {
         let mut commands = BTreeMap::new();
-        for task in snapshot.parked.iter().filter_map(|id| snapshot.backlog.tasks.get(id)) {
+        let returned = self.returns(snapshot, now);
+        for task in snapshot.parked.iter().filter(|id| !returned.contains(*id)).filter_map(|id| snapshot.backlog.tasks.get(id)) {
             let admission = facts::admit(task, Some(&context.me.id), &snapshot.coordination, &snapshot.backlog, now);
             let is_limit = |reasons: &[Reason]| reasons.iter().all(Reason::is_limit);
             if matches!(&admission, Admission::Blocked(reasons) if !is_limit(reasons)) {
@@ -180,7 +187,24 @@ impl Selection {
                 commands.insert(resource, command);
             }
         }
-        commands.into_values().map(|command| Request::Coordinate { command, seen: context.seen() }).collect()
+        let reaps = commands.into_values().map(|command| Request::Coordinate { command, seen: context.seen() });
+        reaps.chain((!returned.is_empty()).then(|| AccountRequest::Return.into())).collect()
+    }
+
+    /// The tasks that may wait for a limit of an account whose time has come: they are returned, as long as that changes something.
+    pub(super) fn returns(&mut self, snapshot: &Snapshot, now: &Now) -> BTreeSet<TaskId> {
+        let parked: Vec<&Task> = snapshot.parked.iter().filter_map(|id| snapshot.backlog.tasks.get(id)).collect();
+        let mut due = BTreeSet::new();
+        for limit in snapshot.backlog.account_limits.values().filter(|limit| limit.admits(now)) {
+            for task in parked.iter().filter(|task| accounts::is_concerned(task, limit)) {
+                let stands = (limit.state.clone(), task.id.clone());
+                if self.returned.get(&limit.name) != Some(&stands) {
+                    self.returned.insert(limit.name.clone(), stands);
+                    due.insert(task.id.clone());
+                }
+            }
+        }
+        due
     }
 
     /// Wakes somebody else in the place of runners that were woken and have not called since; or of this one, if it has no room.

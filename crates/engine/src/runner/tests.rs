@@ -457,3 +457,12 @@ fn a_question_is_withdrawn_when_its_task_goes_on_without_an_answer() {
         assert_eq!(stage.rows().tasks, before, "a late answer changes nothing");
     }
 }
+
+#[test]
+fn a_runner_with_room_for_many_starts_them_all() {
+    let mut stage = Stage::new();
+    (0..50).for_each(|number| stage.add(&format!("t{number:02}"), |_| {}));
+    let mut actor = stage.runner("m", Options { max_runs: Some(60), ..options() });
+    stage.play(&mut actor);
+    assert_eq!(stage.told("task:started"), 50);
+}

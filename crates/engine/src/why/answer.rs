@@ -1,5 +1,6 @@
 //! What can be said of where a task is, as data.
 
+use banksman_core::agent::limit::AccountLimit;
 use banksman_core::backlog::{Run, Session, Shortage};
 use banksman_core::decision::Question;
 use banksman_core::guard::GuardResult;
@@ -163,6 +164,8 @@ pub enum Cause {
         /// How many ready tasks come before this one, if a run slot is what is missing.
         ahead: u64,
     },
+    /// The account of its agent is limited, or not logged in, or the budget of the day is spent.
+    AccountLimit { agent: Name, limit: Box<AccountLimit> },
     /// A run that others look after, or nobody, still lives in its exclusive section.
     SectionBusy { name: Title, run: Attended, task: TaskId },
     /// No runner is alive.
@@ -297,9 +300,12 @@ impl Cause {
             Cause::Taken { reason: Reason::NoSlot { .. }, ahead, .. } => Some(ahead + 1),
             Cause::NoRunnerFree { runners, ahead } => is_queue(runners).then_some(ahead + 1),
             Cause::Roots { ahead, .. } | Cause::NoRunner { ahead } => Some(ahead + 1),
-            Cause::Taken { .. } | Cause::Manual | Cause::Backoff { .. } | Cause::Dependency(_) | Cause::SectionBusy { .. } => {
-                None
-            }
+            Cause::Taken { .. }
+            | Cause::Manual
+            | Cause::Backoff { .. }
+            | Cause::Dependency(_)
+            | Cause::AccountLimit { .. }
+            | Cause::SectionBusy { .. } => None,
         }
     }
 }

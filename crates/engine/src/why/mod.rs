@@ -303,6 +303,7 @@ impl<'a> Situation<'a> {
                 Reason::Section { .. } | Reason::SectionBusy { .. } if runner.is_some() => {}
                 // People need all that runs need, but for a run slot.
                 Reason::NoSlot { .. } if is_manual => {}
+                Reason::AccountLimit { agent, limit } => causes.push(Cause::AccountLimit { agent, limit }),
                 Reason::SectionBusy { name, run, .. } => causes.extend(self.section_busy(name, &run)),
                 Reason::TaskLock { .. }
                 | Reason::Section { .. }

@@ -64,10 +64,15 @@ pub(crate) fn work_of(task: &Task) -> Option<&AgentWork> {
     }
 }
 
+/// The agent that a run was started with.
+fn choice_of(work: &Work) -> Option<&AgentChoice> {
+    work_of(&work.task)?.choice(work.run.agent.as_ref().map(|agent| &agent.agent))
+}
+
 /// Plans how the agent of a run is started, after these runs of the task.
 pub(crate) fn plan(project: &Project, work: &Work, before: &[Run]) -> Result<Option<AgentCall>, AgentError> {
     let Some(agent_work) = work_of(&work.task) else { return Ok(None) };
-    let Some(choice) = agent_work.agents.first() else { return Ok(None) };
+    let Some(choice) = choice_of(work) else { return Ok(None) };
     let (name, profile) = profile(project, choice.agent.as_str())?;
     if let Some(exposure) = project.untrusted_exposures(name).into_iter().next() {
         return Err(AgentError::Untrusted { name: name.into(), what: exposure.label });
@@ -97,9 +102,9 @@ pub(crate) fn plan(project: &Project, work: &Work, before: &[Run]) -> Result<Opt
     Ok(Some(AgentCall { argv, env, env_remove, prompt: text, reads_prompt: profile.prompt == PromptBy::Stdin, spec }))
 }
 
-/// How the agent of a task tells what it does.
-pub fn family(project: &Project, task: &Task) -> Option<Family> {
-    let choice = work_of(task)?.agents.first()?;
+/// How the agent of a run tells what it does.
+pub fn family(project: &Project, task: &Task, run: &Run) -> Option<Family> {
+    let choice = work_of(task)?.choice(run.agent.as_ref().map(|agent| &agent.agent))?;
     Some(profile(project, choice.agent.as_str()).ok()?.1.output)
 }
 
@@ -207,14 +212,14 @@ pub(crate) fn git_dirs(checkout: &Path) -> String {
 
 /// What a session of an agent came to.
 pub(crate) fn end_of(work: &Work, family: Family, agent: &AgentReport, ended: &SessionEnd) -> Option<AgentEnd> {
-    let choice = work_of(&work.task)?.agents.first()?;
+    let choice = choice_of(work)?;
     let exit = Exit { code: ended.code, signal: ended.signal };
     Some(judge(&choice.agent, family, &agent.report, exit, agent.stop))
 }
 
 /// What is known of a session whose keeper was killed: what its log tells.
 pub(crate) fn end_of_lost(project: &Project, work: &Work, log: &Path) -> Option<AgentEnd> {
-    let choice = work_of(&work.task)?.agents.first()?;
+    let choice = choice_of(work)?;
     let (_, profile) = profile(project, choice.agent.as_str()).ok()?;
     let mut reader = Reader::new(profile.output);
     let mut chunk = vec![0; 64 * 1024];

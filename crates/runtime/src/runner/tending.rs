@@ -120,7 +120,8 @@ impl Runner<'_> {
                     let ending = not_begun(format!("its keeper cannot begin: {error}"), shortage);
                     self.ended(run, now_ended(ending, None));
                 }
-                Notice::Ready | Notice::Answered => {}
+                Notice::Answered => self.dispatcher.on(RunnerInput::Answered(run.clone()), self.now()),
+                Notice::Ready => {}
                 // Others own it; the rows will tell.
                 Notice::Refused(Refusal::LowerEpoch { .. }) => self.dispatcher.on(RunnerInput::Woken, self.now()),
                 Notice::Nudged { effect_id } => self.dispatcher.on(RunnerInput::CommandDone(Seq(effect_id), Ok(())), self.now()),

@@ -72,7 +72,7 @@ impl World<'_> {
             Event::Limits(limits) => self.model.limits = Some(*limits),
             // Nobody imports or lands here, or works in a workspace.
             Event::Import { .. } | Event::Workspace { .. } | Event::Route { .. } | Event::Finished(_) | Event::Custom { .. } => {}
-            Event::Landing { .. } | Event::LandingTarget { .. } => {}
+            Event::Landing { .. } | Event::LandingTarget { .. } | Event::AccountLimit { .. } => {}
         }
         self.observe_reactions(logged);
     }

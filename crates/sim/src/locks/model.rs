@@ -80,6 +80,7 @@ impl Model {
             | Request::Queue(_)
             | Request::Pipeline(_)
             | Request::Workspace(_)
+            | Request::Account(_)
             | Request::Worker(_)
             | Request::Route(_)
             | Request::SetLimits { .. }

@@ -98,6 +98,7 @@ tables! {
     imports Imports Some(imports::stored());
     landings Landings Some(landings::stored());
     landing_targets LandingTargets Some(landing_targets::stored());
+    account_limits AccountLimits Some(account_limits::stored());
     pipelines Pipelines Some(pipelines::stored());
     listeners Listeners None;
     queues Queues Some(queues::stored());

@@ -13,10 +13,10 @@ table! {
     /// The runs.
     Runs "runs" of &'a RunId => Run, |_id, run|
     by ["epoch"] = [Int &run.epoch]; inserts
-    fixed { id: Text, task: Text, attempt: Int, epoch: Int, host: Text, boot: Text, started: Moment }
+    fixed { id: Text, task: Text, attempt: Int, epoch: Int, host: Text, boot: Text, started: Moment, agent: Json }
     changing { owner: Text, owner_epoch: Int, holds: Json, session: Json, lease: Json, ended: Json }
         + { "live": Int = run.is_live().then_some(1) }
-    read Run = Run { id, task, attempt, epoch, owner, owner_epoch, holds, session, host, boot, started, lease, ended };
+    read Run = Run { id, task, attempt, epoch, owner, owner_epoch, holds, agent, session, host, boot, started, lease, ended };
     statements {
         ById => "SELECT {runs} FROM runs WHERE project = $1 AND id = $2",
         All => "SELECT {runs} FROM runs WHERE project = $1 ORDER BY id",

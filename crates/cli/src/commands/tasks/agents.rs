@@ -4,7 +4,8 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use banksman_core::agent::{AgentChoice, AgentWork, PROMPT_LIMIT};
+use banksman_agents::Profile;
+use banksman_core::agent::{AgentChoice, AgentWork, OnQuota, PROMPT_LIMIT};
 use banksman_core::task::Work;
 use banksman_core::{Name, Task, suggest};
 use banksman_runtime::Project;
@@ -16,14 +17,19 @@ use crate::failure::Failure;
 /// The work of this agent.
 pub(crate) fn work(config: &Config, name: &str, prompt: String) -> Result<Work, Failure> {
     let agents = vec![choice(config, name.trim())?];
-    Ok(Work::Agent(Arc::new(AgentWork { agents, prompt: prompt.into() })))
+    Ok(Work::Agent(Arc::new(AgentWork { agents, on_quota: OnQuota::Wait, prompt: prompt.into() })))
 }
 
 fn choice(config: &Config, name: &str) -> Result<AgentChoice, Failure> {
     let profiles = &config.agents.profiles;
     let Some((agent, profile)) = profiles.get(name) else { return Err(unknown(config, name)) };
-    let account = Name::new(&profile.account).map_err(|error| Failure::usage(format!("account of agent {name}: {error}")))?;
+    let account = account(name, profile)?;
     Ok(AgentChoice { agent: agent.clone(), account, model: profile.model.as_deref().map(Into::into) })
+}
+
+/// The account of an agent.
+pub(crate) fn account(name: &str, profile: &Profile) -> Result<Name, Failure> {
+    Name::new(&profile.account).map_err(|error| Failure::usage(format!("account of agent {name}: {error}")))
 }
 
 /// No agent has this name.

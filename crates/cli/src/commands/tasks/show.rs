@@ -73,7 +73,7 @@ impl Show {
         let sessions = Sessions::new(&project);
         let page = Page::load(&mut reader, &id, |run, task| {
             let lines = tail::last_lines(&sessions.log(&run.id), LOG_LINES);
-            agents::family(&project, task).map_or(lines.clone(), |family| tail::rendered(family, &lines, LOG_LINES))
+            agents::family(&project, task, run).map_or(lines.clone(), |family| tail::rendered(family, &lines, LOG_LINES))
         })?;
         context.printer.result(&WithEvents::new(page.view(&sessions), &page.events), page.human(&sessions))
     }

@@ -1,5 +1,6 @@
 //! One reason: what is missing, who has it, since when, and what will change it.
 
+use banksman_core::agent::limit::{AccountLimit, BUDGET, LOGIN, State};
 use banksman_core::task::RetryReason;
 use banksman_core::task::admission::Reason as Refusal;
 use banksman_core::{Name, RunnerId, Span, Stamp, TaskId, Title};
@@ -11,8 +12,8 @@ use super::sentence;
 use super::taken::Taken;
 use crate::format;
 use crate::printer::{DIM, RED, YELLOW};
-use crate::views::Time;
 use crate::views::why::{HolderView, LinkView, RunnerView};
+use crate::views::{Time, accounts};
 
 /// How many of many are named: the others are only counted. Of a chain, so many at each end.
 pub(super) const NAMED: usize = 3;
@@ -76,10 +77,6 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
                 (None, None) => "it rests between two attempts".into(),
             },
             wakes: format!("it may start in {}", format::span(*until - at.lease)),
-            hint: agent
-                .as_ref()
-                .filter(|(_, why, _)| *why == RetryReason::Auth)
-                .map(|(agent, ..)| format!("banksman agents check {agent}")),
             ..Reason::default()
         },
         Cause::Roots { limit, roots, ahead } => {
@@ -111,6 +108,7 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
             let taken = Taken { reason, holders, waiters: line.len(), first, ahead: *ahead, at };
             taken.reason()
         }
+        Cause::AccountLimit { agent, limit } => account_limit(agent, limit),
         Cause::SectionBusy { name, run, task } => Reason {
             kind: "section_busy",
             message: format!("{} (task {task}) still lives in its exclusive section {name}", sentence::attended(run)),
@@ -196,11 +194,36 @@ fn obstacle_words(obstacle: &Obstacle, at: Stamp) -> String {
     }
 }
 
+/// The account of an agent is limited.
+fn account_limit(agent: &Name, limit: &AccountLimit) -> Reason {
+    let said = if limit.text.is_empty() { String::new() } else { format!(": {}", format::one_line(&limit.text)) };
+    let is_login = &*limit.scope.kind == LOGIN;
+    Reason {
+        kind: match &*limit.scope.kind {
+            LOGIN => "login",
+            BUDGET => "budget",
+            _ => "quota",
+        },
+        message: format!("{}{said}", accounts::sentence(limit)),
+        wakes: match (&limit.state, &*limit.scope.kind) {
+            (_, BUDGET) => "it may start when the day is over, or the budget is raised".into(),
+            (State::Probing { .. }, _) => "it may start when that run has its first answer".into(),
+            _ => format!("one run tries it {}, and the others follow", format::away(limit.resets())),
+        },
+        hint: match &*limit.scope.kind {
+            BUDGET => Some("banksman config set budget.day N".into()),
+            _ if is_login => Some(format!("banksman agents check {agent}, and then: banksman agents retry {agent}")),
+            _ => None,
+        },
+        since: Some(Time(limit.since)),
+        resource: Some(limit.name.to_string()),
+        ..Reason::default()
+    }
+}
+
 /// What keeps an agent from working.
 fn kept_from_working(agent: &Name, why: RetryReason, said: &str) -> String {
     let what = match why {
-        RetryReason::Quota => "limit reached",
-        RetryReason::Auth => "not logged in",
         RetryReason::Overloaded => "its provider is overloaded",
         RetryReason::Network => "its provider cannot be reached",
         _ => "it did nothing but try again",

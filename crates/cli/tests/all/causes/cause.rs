@@ -91,6 +91,7 @@ impl Scene {
         match cause {
             Cause::Manual => panic!("nothing makes a task for people one for runners"),
             Cause::Backoff { .. } => unreachable!("there are no loops here"),
+            Cause::AccountLimit { .. } => unreachable!("there are no agents here"),
             Cause::Roots { roots, ahead, .. } => {
                 let room = u32::try_from(roots.len() as u64 + ahead + 1).unwrap();
                 self.set_limits(LimitsChange { roots: Some(room), ..LimitsChange::default() });
@@ -193,7 +194,7 @@ impl Scene {
                 let state = &rows.locks[&resource.name].state;
                 assert!(matches!(state, lock::State::Held(grant) if grant.claim.holder == holder.holder), "{cause:?}: {state:?}");
             }
-            Cause::Manual | Cause::Taken { .. } | Cause::Backoff { .. } => {}
+            Cause::Manual | Cause::Taken { .. } | Cause::Backoff { .. } | Cause::AccountLimit { .. } => {}
         }
     }
 
@@ -224,6 +225,7 @@ pub(super) fn about(cause: &Cause) -> String {
     match cause {
         Cause::Manual => "by hand".into(),
         Cause::Backoff { .. } => unreachable!("there are no loops here"),
+        Cause::AccountLimit { .. } => unreachable!("there are no agents here"),
         Cause::Roots { .. } => ROOTS.into(),
         Cause::Dependency(chain) => format!("dependency {}", chain.links[0].id),
         Cause::NoRunner { .. } => "no runner".into(),
@@ -239,6 +241,7 @@ pub(super) fn kind(cause: &Cause) -> &'static str {
     match cause {
         Cause::Manual => "by hand",
         Cause::Backoff { .. } => unreachable!("there are no loops here"),
+        Cause::AccountLimit { .. } => unreachable!("there are no agents here"),
         Cause::Roots { limit, roots, .. } if roots.len() < *limit as usize => "behind earlier roots",
         Cause::Roots { .. } => ROOTS,
         Cause::Dependency(_) => "dependency",

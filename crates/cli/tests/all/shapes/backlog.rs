@@ -138,7 +138,7 @@ pub(super) fn why() -> Value {
 pub(super) fn status() -> Value {
     json!({
         "tasks": "number", "byHand": "number", "queuedRuns": "number", "heldByFailed": "number", "next": "string",
-        "decisions": "number", "roots": { "used": "number", "limit": "number?" },
+        "decisions": "number", "accountLimits": [], "roots": { "used": "number", "limit": "number?" },
         "byStatus": {
             "pending": "number", "blocked": "number", "in_progress": "number", "stuck": "number", "landing": "number", "review": "number",
             "completed": "number", "failed": "number", "cancelled": "number", "skipped": "number",

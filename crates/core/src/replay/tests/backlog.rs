@@ -223,6 +223,7 @@ impl Site {
             host: "h".into(),
             boot: "b".into(),
             holds: Vec::new(),
+            agent: None,
             session: None,
             started,
             lease: None,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::agent::limit::{self, AccountLimit};
 use crate::backlog::Section;
 use crate::event::{Kind, Resource};
 use crate::ids::{DecisionId, HolderId, Name, RunId, RunnerId, TaskId, Title};
@@ -12,7 +13,7 @@ use crate::resource::work_claim::Reservation;
 use crate::step::Now;
 use crate::task::dependencies;
 use crate::task::roots::Roots;
-use crate::task::{Need, State, Status, Task};
+use crate::task::{Need, State, Status, Task, Work};
 use crate::time::{Lease, Stamp};
 
 /// What the answer depends on, beside the task itself.
@@ -32,6 +33,8 @@ pub struct Facts<'a> {
     pub slots: Option<&'a Semaphore>,
     /// The roots that are under way, if only so many may be.
     pub roots: Option<Roots<'a>>,
+    /// The limits of accounts that were reached.
+    pub account_limits: Vec<&'a AccountLimit>,
     /// What is kept for claims that wait, of all this.
     pub reserved: BTreeMap<Resource, Reservation>,
 }
@@ -185,6 +188,12 @@ pub enum Reason {
         /// Since when.
         since: Stamp,
     },
+    /// The account of its agent is limited, or not logged in, or the budget of the day is spent.
+    AccountLimit {
+        /// The agent.
+        agent: Name,
+        limit: Box<AccountLimit>,
+    },
     /// All run slots are taken, or others stand in line for them.
     NoSlot {
         /// How many there are.
@@ -229,6 +238,7 @@ impl Reason {
             | Reason::Dependency { .. }
             | Reason::SectionBusy { .. }
             | Reason::Reserved { .. }
+            | Reason::AccountLimit { .. }
             | Reason::Undefined { .. } => &[],
         }
     }
@@ -247,6 +257,7 @@ impl Reason {
             | Reason::Slots { resource, .. }
             | Reason::Reserved { resource, .. }
             | Reason::Undefined { resource } => Some(resource.clone()),
+            Reason::AccountLimit { limit, .. } => Some(Resource { kind: Kind::Lock, name: limit.name.clone() }),
             Reason::NoSlot { .. } => Some(Resource { kind: Kind::Semaphore, name: Name::runs() }),
             // Whoever ends one of these wakes all runners.
             Reason::NotPending(_)
@@ -310,6 +321,15 @@ pub fn admit(task: &Task, facts: &Facts<'_>, now: &Now) -> Admission {
     for (need, needed) in needs.iter().zip(&facts.needs) {
         let reserved = || facts.reserved_need(need, needed, now).or_else(|| next_in_line(need, needed, now));
         reasons.extend(unmet_need(need, needed, now).or_else(reserved));
+    }
+    if let Some(Work::Agent(work)) = &task.spec.work
+        && let Err(limits) = limit::choose(work, facts.account_limits.iter().copied(), now)
+    {
+        let reason = |(choice, limit): (&crate::agent::AgentChoice, &AccountLimit)| Reason::AccountLimit {
+            agent: choice.agent.clone(),
+            limit: Box::new(limit.clone()),
+        };
+        reasons.extend(limits.into_iter().map(reason));
     }
     if let Some(roots) = facts.roots.as_ref().filter(|roots| !roots.admit(task)) {
         let begun = roots.begun.iter().map(|root| (root.id.clone(), root.spec.title.clone(), root.changed));

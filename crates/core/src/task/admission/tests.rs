@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::agent::{AgentChoice, AgentWork, OnQuota};
 use crate::ids::{Name, SectionId, Seq};
 use crate::resource::coordination::Coordination;
 use crate::resource::lock::{self, Input};
@@ -20,6 +21,8 @@ struct Scene {
     dependencies: Vec<(TaskId, Option<Status>, bool)>,
     section: Section,
     foreign: Option<(RunId, RunnerId)>,
+    /// The limits of accounts.
+    limits: Vec<AccountLimit>,
     /// Other roots, and how many may be under way; any number if that is 0.
     roots: Vec<Task>,
     limit: u32,
@@ -50,6 +53,7 @@ impl Scene {
             dependencies: Vec::new(),
             section,
             foreign: None,
+            limits: Vec::new(),
             roots: Vec::new(),
             limit: 0,
         }
@@ -85,6 +89,7 @@ impl Scene {
             needs: self.task.spec.needs.iter().map(needed).collect(),
             roots: Roots::of(self.limit, &self.roots),
             slots: semaphores.get(&Name::runs()),
+            account_limits: self.limits.iter().collect(),
             reserved: Default::default(),
         };
         admit(&self.task, &facts, &self.site.now)
@@ -113,6 +118,16 @@ impl Scene {
         root.state = State::Backoff { until: Lease(0) };
         self.roots.push(root);
         self.limit = 1;
+    }
+
+    /// An agent does it, whose account is limited.
+    fn limit_account(&mut self) {
+        let choice = AgentChoice { agent: name("claude"), account: name("mine"), model: None };
+        let work = AgentWork { agents: vec![choice], on_quota: OnQuota::Wait, prompt: "".into() };
+        self.task.spec.work = self.task.spec.work.take().map(|_| Work::Agent(std::sync::Arc::new(work)));
+        let scope = limit::Scope { account: Some(name("mine")), kind: "five_hour".into(), model: None, unnamed: false };
+        let reach = limit::Input::Reach { run: None, agent: None, resets: None, text: "".into(), unnamed: false };
+        self.limits.push(AccountLimit::new(scope, &self.site.now).step(reach, &self.site.now).state);
     }
 
     /// The process `pid` stands in line for the lock.
@@ -145,6 +160,7 @@ fn words(reason: &Reason) -> String {
             format!("{resource}: {wanted} > {available} of {capacity}, line {waiters}, {}", list(holders))
         }
         Reason::Undefined { resource } => format!("{resource} undefined"),
+        Reason::AccountLimit { agent, limit } => format!("{agent} waits for {}", limit.name),
         Reason::Reserved { resource, holder, .. } => format!("{resource} kept for {holder}"),
         Reason::NoSlot { capacity, waiters, holders } => format!("runs {capacity}, line {waiters}, {}", list(holders)),
     }
@@ -153,7 +169,7 @@ fn words(reason: &Reason) -> String {
 /// Something that stands in the way, and how it is told.
 type Trouble = (fn(&mut Scene), &'static str);
 
-const TROUBLES: [Trouble; 12] = [
+const TROUBLES: [Trouble; 13] = [
     (|scene| scene.task.state = State::Backoff { until: Lease(9_000) }, "rests until 9000"),
     (|scene| scene.task.spec.work = None, "no work"),
     (|scene| scene.dependencies.push((task("t-2"), Some(Status::Failed), false)), "t-2 is failed"),
@@ -164,6 +180,7 @@ const TROUBLES: [Trouble; 12] = [
     (|scene| scene.take("db", "x"), "lock db: x"),
     (|scene| scene.take_slots("gpu", "x", 2), "semaphore gpu: 2 > 1 of 3, line 0, x"),
     (|scene| drop(scene.site.machine.semaphores.remove("disk")), "semaphore disk undefined"),
+    (Scene::limit_account, "claude waits for account:mine:five_hour"),
     (|scene| scene.begin_root("t-7"), "roots 1, t-7"),
     (|scene| ["x", "y"].into_iter().for_each(|who| scene.take_slots("runs", who, 1)), "runs 2, line 0, x y"),
 ];
@@ -176,7 +193,13 @@ fn every_reason_is_told_alone_and_in_every_combination() {
         for (number, (make, told)) in TROUBLES.iter().enumerate().filter(|(number, _)| choice >> number & 1 == 1) {
             make(&mut scene);
             // Whoever holds the section answers for all runs in it.
-            if number != 6 || choice >> 5 & 1 == 0 {
+            let is_told = match number {
+                6 => choice >> 5 & 1 == 0,
+                // One without work has no agent.
+                10 => choice >> 1 & 1 == 0,
+                _ => true,
+            };
+            if is_told {
                 expected.push(*told);
             }
         }
@@ -393,6 +416,7 @@ fn a_reason_names_the_resource_whose_release_may_change_it() {
         "lock db",
         "semaphore gpu",
         "semaphore disk",
+        "lock account:mine:five_hour",
         "",
         "semaphore runs",
     ];

@@ -10,6 +10,7 @@ use banksman_core::task::{self, Need, RunEnd, State, Watch};
 use banksman_core::{Decision, DecisionId, Name, Pipeline, RunId, RunnerId, Span, Task, TaskId};
 use banksman_store::{Tables, Tx};
 
+use crate::calls::accounts;
 use crate::calls::manual::end_claims;
 use crate::calls::pipelines::phases::printed;
 use crate::calls::runs::{RunOutcome, Work, ended};
@@ -76,6 +77,7 @@ pub(crate) fn end(
         sections::leave(section, id, tx);
     }
     note_agent(what, &ending, tx);
+    accounts::note_end(&what.task, &what.run, &ending, tx);
     let said = tx.tables.backlog.tasks.get(&what.task.id).and_then(|task| task.live()?.verdict.clone());
     let input = task::Input::End {
         run: id.clone(),

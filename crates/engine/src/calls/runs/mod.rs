@@ -445,7 +445,15 @@ pub(crate) fn end_keys(Work { run, task }: &Work) -> Vec<Key> {
     let holds = run.holds.iter().map(|hold| &hold.need).filter(|need| !is_slot(need)).map(facts::need_key);
     let slot = [Key::RunSlots, Key::RunSlot(run.id.clone())];
     let own = [Key::Run(run.id.clone()), own_key(task), Key::HasDependents(task.id.clone()), Key::ClaimsBy(run.id.holder())];
-    holds.chain(slot).chain(own).chain(pipeline_key(task)).chain(section_keys(task)).chain([Key::LiveCount]).collect()
+    let limits = matches!(task.spec.work, Some(task::Work::Agent(_))).then_some(Key::AccountLimits);
+    holds
+        .chain(limits)
+        .chain(slot)
+        .chain(own)
+        .chain(pipeline_key(task))
+        .chain(section_keys(task))
+        .chain([Key::LiveCount])
+        .collect()
 }
 
 /// The lock of the section that a run leaves, and the others who may work there.

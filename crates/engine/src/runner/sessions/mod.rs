@@ -15,6 +15,7 @@ use banksman_store::Snapshot;
 use super::RETRY_AFTER;
 use super::context::Context;
 use super::protocol::{Action, Output, RunnerEvent};
+use crate::calls::accounts::AccountRequest;
 use crate::calls::runs::{RunRequest, Work};
 use crate::calls::tasks::TaskRequest;
 use crate::request::Request;
@@ -138,6 +139,14 @@ impl Sessions {
         owned.report = None;
         owned.phase = Phase::Ended(ending);
         true
+    }
+
+    /// The model has answered a run: those that wait for the limit that it tries go on.
+    pub(super) fn answered(&mut self, run: &RunId) {
+        if let Some(owned) = self.owned.get(run).filter(|owned| owned.work.run.agent.as_ref().is_some_and(|agent| agent.probes)) {
+            let (run, owner_epoch) = (run.clone(), owned.work.run.owner_epoch);
+            self.pending.push(AccountRequest::Answered { run, owner_epoch }.into());
+        }
     }
 
     pub(super) fn keeper_gone(&mut self, run: &RunId, out: &mut Output) {

@@ -1,0 +1,175 @@
+//! The limits of accounts: which agent a run is started with, and what its end, or its first answer, tells of its account.
+
+use banksman_core::agent::limit::{self, AccountLimit, Input, LOGIN, Outcome, Scope};
+use banksman_core::agent::{AgentChoice, AgentVerdict, RunAgent};
+use banksman_core::backlog::{Run, RunEndRecord};
+use banksman_core::event::Resource;
+use banksman_core::task::Work as What;
+use banksman_core::{Epoch, Name, RunId, Task};
+use banksman_store::{Key, PARKED_LIMIT, Tx};
+
+/// What can be asked of the limits of accounts.
+#[derive(Debug, Clone)]
+pub enum AccountRequest {
+    /// Tell that the model has answered a run.
+    Answered {
+        /// Which run.
+        run: RunId,
+        /// As whose owner.
+        owner_epoch: Epoch,
+    },
+    /// Return tasks to their lanes that wait for a limit whose time has come.
+    Return,
+    /// Try the limits of an account now, whatever their time is.
+    Retry {
+        /// Which account.
+        account: Name,
+    },
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AccountOutcome {
+    /// It is so now.
+    Done,
+    /// The limits of the account that are tried by the next run.
+    Retried(Vec<AccountLimit>),
+    /// The run has ended, or is not the one that tries a limit.
+    Late,
+}
+
+impl AccountRequest {
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let run = match self {
+            AccountRequest::Answered { run, .. } => Some(Key::Run(run.clone())),
+            AccountRequest::Return | AccountRequest::Retry { .. } => None,
+        };
+        run.into_iter().chain([Key::AccountLimits, Key::Idle]).collect()
+    }
+
+    pub(crate) fn decide(&self, tx: &mut Tx) -> AccountOutcome {
+        match self {
+            AccountRequest::Answered { run, owner_epoch } => {
+                let is_own = |row: &&Run| row.is_live() && row.owner_epoch == *owner_epoch;
+                if tx.tables.backlog.runs.get(run).filter(is_own).is_none() {
+                    return AccountOutcome::Late;
+                }
+                step_all(tx, |_| true, &Input::Answer { run: run.clone() });
+                AccountOutcome::Done
+            }
+            AccountRequest::Return => AccountOutcome::Done,
+            AccountRequest::Retry { account } => {
+                step_all(tx, |limit| limit.scope.account.as_ref() == Some(account), &Input::Retry);
+                let of_account = |limit: &&AccountLimit| limit.scope.account.as_ref() == Some(account);
+                AccountOutcome::Retried(tx.tables.backlog.account_limits.values().filter(of_account).cloned().collect())
+            }
+        }
+    }
+}
+
+/// Chooses the agent that a run is started with. The run tries the limits of its account whose time has come.
+pub(crate) fn start(task: &Task, run: &RunId, tx: &mut Tx) -> Option<RunAgent> {
+    let Some(What::Agent(work)) = &task.spec.work else { return None };
+    let now = tx.now(Vec::new(), Default::default());
+    let choice = limit::choose(work, tx.tables.backlog.account_limits.values(), &now).ok()?.clone();
+    let outcomes = step_all(tx, |limit| limit.scope.covers(&choice), &Input::Start { run: run.clone() });
+    Some(RunAgent { agent: choice.agent, probes: outcomes.contains(&Outcome::Probing) })
+}
+
+/// Notes what the end of a run tells of the account of its agent.
+pub(crate) fn note_end(task: &Task, run: &Run, ending: &RunEndRecord, tx: &mut Tx) {
+    let Some(What::Agent(work)) = &task.spec.work else { return };
+    let Some(choice) = work.choice(run.agent.as_ref().map(|agent| &agent.agent)) else { return };
+    let end = ending.agent.as_deref();
+    let reached = end.and_then(|end| match &end.verdict {
+        AgentVerdict::Quota(limit) => Some((limit.kind.clone(), limit.model.clone(), limit.resets)),
+        AgentVerdict::Auth => Some((LOGIN.into(), None, None)),
+        _ => None,
+    });
+    if let Some((kind, model, resets)) = reached {
+        let unnamed = model.is_some() && choice.model.is_none();
+        let scope = Scope { account: Some(choice.account.clone()), kind, model, unnamed };
+        let text = end.map(|end| end.text.clone()).unwrap_or_default();
+        let (run, agent) = (Some(run.id.clone()), Some(choice.agent.clone()));
+        reach(scope, Input::Reach { run, agent, resets, text, unnamed }, tx);
+    } else if end.is_some_and(|end| end.is_answered()) {
+        step_all(tx, |_| true, &Input::Answer { run: run.id.clone() });
+    }
+    // Another limit than the one that it has tried may have been in its way.
+    step_all(tx, |_| true, &Input::End { run: run.id.clone() });
+}
+
+/// A limit was reached. Whoever has duty hears of its time.
+pub(crate) fn reach(scope: Scope, input: Input, tx: &mut Tx) {
+    let now = tx.now(Vec::new(), Default::default());
+    let name = scope.resource_name();
+    let row = tx.tables.backlog.account_limits.entry(name.clone()).or_insert_with(|| AccountLimit::new(scope, &now));
+    debug_assert_eq!(row.name, name);
+    step_all(tx, |limit| limit.name == name, &input);
+    tx.changed.duty = true;
+}
+
+/// Steps these limits, and says what each answers.
+fn step_all(tx: &mut Tx, is_meant: impl Fn(&AccountLimit) -> bool, input: &Input) -> Vec<Outcome> {
+    let names: Vec<Name> =
+        tx.tables.backlog.account_limits.values().filter(|limit| is_meant(limit)).map(|limit| limit.name.clone()).collect();
+    let mut outcomes = Vec::with_capacity(names.len());
+    for name in names {
+        let Some(limit) = tx.tables.backlog.account_limits.remove(&name) else { continue };
+        let step = limit.step(input.clone(), &tx.now(Vec::new(), Default::default()));
+        #[cfg(debug_assertions)]
+        step.state.check();
+        // Whoever has duty returns the next one, if nobody else does.
+        tx.changed.duty |= step.outcome == Outcome::Due;
+        tx.tables.backlog.account_limits.insert(name, step.state);
+        tx.carry_out(step.effects, false);
+        outcomes.push(step.outcome);
+    }
+    outcomes
+}
+
+/// How many tasks that wait for a limit may return to their lanes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    None,
+    /// The one that tries it.
+    One,
+    All,
+}
+
+/// How many of those that wait for a limit may go on. One without a row is over.
+pub(crate) fn room(resource: &Resource, tx: &Tx) -> Room {
+    let now = tx.now(Vec::new(), Default::default());
+    match tx.tables.backlog.account_limits.get(&resource.name) {
+        None => Room::All,
+        Some(limit) if limit.admits_all(&now) => Room::All,
+        Some(limit) if limit.admits(&now) => Room::One,
+        Some(_) => Room::None,
+    }
+}
+
+/// Removes the limits that are over, once nobody waits for them any more. All who wait for one were loaded, or a full page of them.
+pub(crate) fn remove_open(tx: &mut Tx) {
+    let Tx { tables, changed, .. } = tx;
+    let waits = |name: &Name| {
+        let is_meant = |resource: &Resource| resource.name == *name;
+        let is_page_full = tables.parked_on.iter().any(|(on, tasks)| is_meant(on) && tasks.len() >= PARKED_LIMIT as usize);
+        is_page_full || changed.parked.values().flatten().any(is_meant)
+    };
+    let over: Vec<Name> = tables
+        .backlog
+        .account_limits
+        .values()
+        .filter(|limit| limit.state == limit::State::Open && !waits(&limit.name))
+        .map(|limit| limit.name.clone())
+        .collect();
+    for name in over {
+        tables.backlog.account_limits.remove(&name);
+    }
+}
+
+/// Whether an agent that may do a task shares a limit.
+pub(crate) fn is_concerned(task: &Task, limit: &AccountLimit) -> bool {
+    let Some(What::Agent(work)) = &task.spec.work else { return false };
+    work.agents.iter().any(|choice: &AgentChoice| limit.scope.covers(choice))
+}
