@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::scratch::remove_half_made;
 use super::{Git, GitError};
 
 /// How often the worktrees are listed until git can, and the pause between.
@@ -49,7 +50,7 @@ impl Git {
         Ok(found)
     }
 
-    /// Git fails if it comes across a worktree that somebody else is adding, half made.
+    /// Git fails if it comes across a worktree that somebody else is adding, half made; and for good, if that somebody was killed.
     fn list_worktrees(&self) -> Result<Vec<u8>, GitError> {
         let list = || self.get(&["worktree", "list", "--porcelain", "-z"]);
         for _ in 1..LIST_TRIES {
@@ -58,6 +59,7 @@ impl Git {
                 done => return done,
             }
         }
+        remove_half_made(&self.directory.join(self.path_line(&["rev-parse", "--git-common-dir"])?));
         list()
     }
 
@@ -124,12 +126,14 @@ impl Git {
         if checkout.is_rebasing {
             return Ok(Some("rebase"));
         }
-        for (what, head) in [("merge", "MERGE_HEAD"), ("cherry-pick", "CHERRY_PICK_HEAD"), ("revert", "REVERT_HEAD")] {
-            if self.at(&checkout.path).says(&["rev-parse", "--quiet", "--verify", head])? {
-                return Ok(Some(what));
-            }
+        let asked = b"MERGE_HEAD\nCHERRY_PICK_HEAD\nREVERT_HEAD\n";
+        let answer = self.at(&checkout.path).ask_with(&["cat-file", "--batch-check"], asked)?;
+        if answer.status != 0 {
+            return Err(answer.failed());
         }
-        Ok(None)
+        let heads = String::from_utf8_lossy(&answer.stdout);
+        let mut all = heads.lines().zip(["merge", "cherry-pick", "revert"]);
+        Ok(all.find(|(line, _)| !line.ends_with(" missing")).map(|(_, what)| what))
     }
 }
 

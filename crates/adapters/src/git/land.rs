@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use super::journal::Journal;
 use super::merge::{Halt, MergeError};
-use super::scratch::MergeLock;
+use super::scratch::{MergeLock, remove_half_made};
 use super::settling::settle_all;
 use super::target::Target;
 use super::transaction::Update;
+use super::worktree::name_full_disk;
 use super::{Answer, Git, GitError, Id, check, zero_separated};
 
 /// How often a move begins anew because somebody else is at work in the checkout.
@@ -334,8 +335,16 @@ impl Lander {
         }
         // It is new, or half made, or locked by a git that was killed.
         super::journal::remove_tree(directory)?;
-        let add = ["worktree", "add", "--quiet", "--force", "--force", "--detach"].map(OsString::from);
-        git.get(&[&add[..], &[directory.into(), commit.into()]].concat()).map(drop)
+        let add = ["worktree", "add", "--quiet", "--force", "--force", "--no-checkout", "--detach"].map(OsString::from);
+        let add = || git.get(&[&add[..], &[directory.into(), commit.into()]].concat());
+        if add().is_err() {
+            // Git looks through the worktrees that others are adding, half made, or were when they were killed.
+            remove_half_made(&self.common);
+            super::journal::remove_tree(directory)?;
+            add()?;
+        }
+        let written = there.get(&["read-tree", "--reset", "-u", "--no-recurse-submodules", commit]);
+        written.map(drop).map_err(|error| name_full_disk(directory, error))
     }
 
     /// Releases the commits that are held for the queue of a branch, except for these, and removes the oldest records of what has landed.

@@ -64,6 +64,17 @@ pub struct SaveResult {
     pub incomplete: Option<String>,
 }
 
+/// Refs that do not keep a commit safe. What a merge queue holds, it holds for a moment; its records are removed when there are many; the
+/// branches of other tasks may be removed at this very moment, by somebody who counts on this one.
+const PASSING: [&str; 6] = [
+    "refs/stash",
+    "refs/banksman/queued/*",
+    "refs/banksman/candidates/*",
+    "refs/banksman/landed/*",
+    "refs/banksman/merges/*",
+    "refs/heads/banksman/*",
+];
+
 impl Repository {
     /// Saves everything of a worktree that no other ref leads to. The branch of the worktree does not count as another one, because it may be
     /// removed next.
@@ -217,10 +228,7 @@ impl Repository {
         }
         args.push("--not".into());
         args.extend(branch.map(|branch| format!("--exclude=refs/heads/{branch}")));
-        // What a merge queue holds it holds for a moment.
-        args.extend(
-            ["refs/stash", "refs/banksman/queued/*", "refs/banksman/candidates/*"].map(|held| format!("--exclude={held}")),
-        );
+        args.extend(PASSING.map(|held| format!("--exclude={held}")));
         args.push("--all".into());
         let list = self.git.line(&args)?;
         let rows: BTreeMap<&str, Vec<&str>> = list

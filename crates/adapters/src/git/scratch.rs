@@ -130,14 +130,24 @@ pub(super) fn remove_half_made(common: &Path) {
     }
 }
 
-/// The records of worktrees with a name like ours that are not complete.
+/// The records of worktrees with a name like ours that are not complete. One that was ever worked in has an index or a log: what is missing
+/// there is not for us to judge.
 fn half_made(common: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(common.join("worktrees")).into_iter().flatten().flatten();
-    let ours = entries.filter(|entry| entry.file_name().as_bytes().starts_with(b"-merge")).map(|entry| entry.path());
+    let ours = entries.filter(|entry| is_name_of_ours(entry.file_name().as_bytes())).map(|entry| entry.path());
     let is_half = |path: &PathBuf| {
         ["gitdir", "commondir", "HEAD"].iter().any(|name| fs::metadata(path.join(name)).map_or(true, |file| file.len() == 0))
+            && !["index", "logs/HEAD"].iter().any(|name| path.join(name).exists())
     };
     ours.filter(is_half).collect()
+}
+
+/// Whether a record of a worktree is called like that of a merge, of a task, or of the checks of a branch. Git adds a number to a name that
+/// is taken.
+fn is_name_of_ours(name: &[u8]) -> bool {
+    let checks = name.iter().rposition(|byte| *byte == b'-').map(|at| &name[at + 1..]);
+    let is_of_checks = checks.is_some_and(|end| end.len() >= 8 && end.iter().all(u8::is_ascii_hexdigit));
+    name.starts_with(b"-merge") || name.starts_with(b"t-") || is_of_checks
 }
 
 /// Hooks are for the directories that people work in; so are resolutions that were recorded, which nobody would look at here.

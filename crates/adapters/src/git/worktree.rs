@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::journal::Journal;
+use super::scratch::remove_half_made;
 use super::settling::settle_all;
 use super::transaction::{Transaction, Update};
 use super::{Git, GitError, Id, check, system};
@@ -182,8 +183,8 @@ impl Repository {
         self.add(path, branch, base)?;
         let git = self.git.at(path);
         // Only the index and the files: HEAD is in place.
-        git.get(&["read-tree", "-m", "-u", "--no-recurse-submodules", "HEAD"])?;
-        Ok(())
+        let made = git.get(&["read-tree", "-m", "-u", "--no-recurse-submodules", "HEAD"]);
+        made.map(drop).map_err(|error| name_full_disk(path, error))
     }
 
     fn add(&self, path: &Path, branch: &str, base: &str) -> Result<(), GitError> {
@@ -200,7 +201,10 @@ impl Repository {
             match self.git.get(&args) {
                 Ok(_) => return Ok(()),
                 Err(error) if attempt == TRIES => return Err(error),
-                Err(_) => self.drop_half_added(path),
+                Err(_) => {
+                    self.drop_half_added(path);
+                    remove_half_made(&self.common);
+                }
             }
             std::thread::sleep(pause);
             pause *= 2;
@@ -307,6 +311,19 @@ fn remove_left(mut locks: Vec<PathBuf>) -> Result<Vec<PathBuf>, GitError> {
     }
     locks.iter().try_for_each(|lock| fs::remove_file(lock).map_err(system(lock)))?;
     Ok(locks)
+}
+
+/// What git said, with the reason that it does not name itself when it cannot write a file.
+pub(super) fn name_full_disk(path: &Path, error: GitError) -> GitError {
+    /// Less than this is nothing: it may be what was left when a file did not fit.
+    const NOTHING: u64 = 64 << 10;
+    let free = rustix::fs::statvfs(path).map(|found| found.f_bavail.saturating_mul(found.f_frsize));
+    match error {
+        GitError::Failed { what, said } if free.is_ok_and(|free| free < NOTHING) && !said.contains("No space left") => {
+            GitError::Failed { what, said: format!("{said} (No space left on device: {})", path.display()) }
+        }
+        error => error,
+    }
 }
 
 /// The branch that a checkout is on; none if its HEAD is detached.

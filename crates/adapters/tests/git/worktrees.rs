@@ -42,3 +42,22 @@ fn a_worktree_that_a_killed_git_has_not_finished_is_removed_and_made() {
         assert_eq!(repository.remove(&tree, "work", true, saving).unwrap(), Removal::Removed(None));
     }
 }
+
+/// With an empty `commondir` no git lists the worktrees of the repository, adds one, or switches to another branch.
+#[test]
+fn a_record_that_a_killed_git_has_begun_holds_up_nobody_else() {
+    let world = World::new();
+    let repository = Repository::of(&world.repo()).unwrap().unwrap();
+    let records = world.repo().join(".git/worktrees");
+    let begin = |name: &str| {
+        fs::create_dir_all(records.join(name)).unwrap();
+        fs::write(records.join(name).join("commondir"), "").unwrap();
+        fs::write(records.join(name).join("gitdir"), format!("{}/.git\n", world.path(name).display())).unwrap();
+    };
+    begin("t-9");
+    assert_eq!(repository.checked_out("main", &world.path("nowhere")).unwrap(), Some(world.repo().canonicalize().unwrap()));
+    assert!(!records.join("t-9").exists());
+    begin("main-0123abcd");
+    repository.make(&world.path("tree"), "work", &world.tip("main")).unwrap();
+    assert!(!records.join("main-0123abcd").exists());
+}

@@ -290,3 +290,49 @@ fn a_branch_that_is_checked_out_elsewhere_is_not_taken() {
     let log = yard.0.ok(&["tasks", "logs", &id]);
     assert!(log.contains("the branch topic is checked out at"), "{log}");
 }
+
+/// Runs a runner that has a file system of so many MiB where the worktrees are. Nothing if this machine does not let anybody mount one.
+fn run_with_little_space(yard: &Yard, mib: u32) -> Option<crate::world::Running> {
+    let may = Command::new("unshare").args(["-rm", "true"]).output().is_ok_and(|said| said.status.success());
+    let root = yard.0.path().join("state/worktrees");
+    fs::create_dir_all(&root).unwrap();
+    yard.0.ok(&["config", "set", "--user", "workspace.root", root.to_str().unwrap()]);
+    let own = yard.0.command(&["run"]);
+    let line = format!("mount -t tmpfs -o size={mib}m none {} && exec {} run", root.display(), crate::world::BANKSMAN);
+    let mut runner = Command::new("unshare");
+    runner.args(["-rm", "sh", "-c", &line]).current_dir(own.get_current_dir().unwrap());
+    runner.envs(own.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    let nothing = std::process::Stdio::null;
+    runner.stdout(nothing()).stderr(nothing());
+    may.then(|| crate::world::Running(runner.spawn().unwrap()))
+}
+
+#[test]
+fn a_full_disk_is_named_and_what_it_stopped_goes_on_later() {
+    for (mib, script) in [(1, "echo 1 > a"), (6, "echo 1 > a; git add a; git commit -qm a")] {
+        let yard = Yard::new();
+        yard.check("true");
+        yard.write("large", &"x".repeat(4 << 20));
+        yard.git(&["add", "large"]);
+        yard.git(&["commit", "-qm", "large"]);
+        let id = yard.task("Work", script, &[]);
+        let Some(runner) = run_with_little_space(&yard, mib) else { return };
+        if mib == 1 {
+            // There is no space for its worktree.
+            crate::world::until("it fails", || yard.status(&id) == "failed");
+            assert!(yard.0.ok(&["tasks", "logs", &id]).contains("No space left on device"));
+            drop(runner);
+            yard.0.ok(&["tasks", "retry", &id]);
+            assert!(yard.work(), "{}", yard.0.ok(&["tasks", "logs", &id]));
+        } else {
+            // There is none for the worktree of the checks, which says nothing about the work.
+            crate::world::until("it waits", || yard.show(&id)["landing"]["state"] == "waiting");
+            let why = yard.0.ok(&["why", &id]);
+            assert!(why.contains("No space left on device") && why.contains("free some space"), "{why}");
+            drop(runner);
+            assert_eq!(yard.land(&[&id])["state"], "landed");
+        }
+        assert_eq!((yard.file("a").as_str(), yard.is_clean()), ("1\n", true));
+        assert_eq!(yard.git(&["fsck", "--connectivity-only", "--no-dangling"]), "");
+    }
+}
