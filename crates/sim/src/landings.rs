@@ -49,15 +49,22 @@ struct Commit {
     is_good: bool,
     /// The task whose work it is.
     task: Option<TaskId>,
+    files: Files,
 }
+
+/// The files that something changes.
+type Files = Vec<&'static str>;
+
+const FILES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// What a task has in its worktree.
 #[derive(Debug, Clone)]
 struct WorkTree {
     source: Option<CommitId>,
     is_good: bool,
-    /// Whether it conflicts with what is on the target now.
-    conflicts: bool,
+    files: Files,
+    /// How many commits of the target its author has seen. It conflicts with later ones that change the same files.
+    based_on: usize,
 }
 
 struct Worker {
@@ -100,7 +107,7 @@ pub fn land_history(seed: u64, mutation: Option<LandingMutation>) -> Result<Land
     let clock = Clock::new();
     let store = store::empty(&clock).map_err(|error| error.to_string())?;
     let target = Name::new("main").expect("a valid name");
-    let first = Commit { id: commit_id(0), is_good: true, task: None };
+    let first = Commit { id: commit_id(0), is_good: true, task: None, files: Vec::new() };
     let mut world = World {
         random: Random::new(seed ^ 0x1a4d << 16),
         mutation,
@@ -194,9 +201,15 @@ impl World {
         let work = What::shell("true").expect("a command");
         let spec = Spec { work: Some(work), land: Some(Box::new(land)), ..Spec::new(title) };
         self.call(Request::Task(TaskRequest::Add { id: id.clone(), spec: Box::new(spec), depends_on: Vec::new(), by: None }))?;
-        let tree = WorkTree { source: None, is_good: self.random.in_thousand(700), conflicts: self.random.in_thousand(250) };
+        let files = self.some_files();
+        let tree = WorkTree { source: None, is_good: self.random.in_thousand(700), files, based_on: self.branch.len() };
         self.trees.insert(id, tree);
         Ok(())
+    }
+
+    /// Often one that others change as well.
+    fn some_files(&mut self) -> Files {
+        FILES.into_iter().filter(|_| self.random.in_thousand(300)).collect()
     }
 
     fn task(&mut self, id: &TaskId) -> Result<(Status, State), String> {
@@ -218,7 +231,7 @@ impl World {
         let (improves, is_empty) = (self.is_calm || self.random.in_thousand(700), self.random.in_thousand(100) && !self.is_calm);
         let tree = self.trees.get_mut(&id).expect("every task has one");
         if tree.source.is_some() && improves {
-            (tree.is_good, tree.conflicts) = (true, false);
+            (tree.is_good, tree.based_on) = (true, self.branch.len());
         }
         tree.source = (!is_empty).then_some(source);
         let to = LandSpec { target: self.target.clone(), unchecked: false, of_child: false };
@@ -234,7 +247,8 @@ impl World {
 
     fn commit_by_person(&mut self, is_good: bool) {
         (self.made, self.people) = (self.made + 1, self.people + 1);
-        self.branch.push(Commit { id: commit_id(0x900_0000 + self.made), is_good, task: None });
+        let files = if self.random.in_thousand(300) { self.some_files() } else { Vec::new() };
+        self.branch.push(Commit { id: commit_id(0x900_0000 + self.made), is_good, task: None, files });
     }
 
     /// A person answers a question about a landing: again if the tip is repaired, back to the author, or out of the queue.
@@ -309,8 +323,11 @@ impl World {
             Work::Build(entry) => {
                 let task = entry.spec.task.clone();
                 let tree = task.as_ref().and_then(|task| self.trees.get(task)).cloned().ok_or("no such task")?;
-                if tree.conflicts {
-                    return Ok((entry.id, Report::Conflict { tip: tip.id, files: vec!["a".into()] }));
+                let later: Files = self.branch.iter().skip(tree.based_on).flat_map(|commit| commit.files.clone()).collect();
+                let conflicts = tree.files.iter().filter(|file| later.contains(file)).map(|file| (*file).into());
+                let files: Vec<Box<str>> = conflicts.collect();
+                if !files.is_empty() {
+                    return Ok((entry.id, Report::Conflict { tip: tip.id, files }));
                 }
                 self.made += 1;
                 let commit = commit_id(0x200_0000 + self.made);
@@ -348,7 +365,8 @@ impl World {
             if let Some(at) = self.branch.iter().position(|known| known.id == *from) {
                 self.branch.truncate(at + 1);
             }
-            self.branch.push(Commit { id: commit.clone(), is_good, task });
+            let files = task.as_ref().map(|task| self.trees[task].files.clone()).unwrap_or_default();
+            self.branch.push(Commit { id: commit.clone(), is_good, task, files });
         }
         Report::Moved { commit }
     }
@@ -409,10 +427,16 @@ impl World {
             return Err(format!("people have made {} commits, and {people} are there", 1 + self.people));
         }
         let ids: Vec<TaskId> = self.trees.keys().cloned().collect();
+        let rows = self.store.view().load(&[Key::OpenLandings].into()).map_err(|error| error.to_string())?;
         for id in ids {
             let (status, _) = self.task(&id)?;
             if status == Status::Completed && !landed.contains(&id) {
                 return Err(format!("{id} is completed, and its work is not on the target"));
+            }
+            let is_waited_for =
+                rows.backlog.landing_targets.values().any(|target| target.resolving.iter().any(|of| of.task == id));
+            if is_waited_for && !matches!(status, Status::Pending | Status::Landing) {
+                return Err(format!("{id} is {status}, and others wait until its author has resolved a conflict"));
             }
         }
         Ok(())

@@ -212,7 +212,10 @@ impl<'a> Plan<'a> {
                 self.add(landing_targets::Statement::All, []);
                 self.add(landings::Statement::Open, []);
             }
-            Key::LandingOf(task) => self.add(landings::Statement::OfTask, [task.as_str().into()]),
+            Key::LandingOf(task) => {
+                self.add(landings::Statement::OfTask, [task.as_str().into()]);
+                self.add(landing_targets::Statement::OfTask, [task.as_str().into()]);
+            }
             Key::AccountLimits => self.add(account_limits::Statement::All, []),
             Key::Imports => self.add(imports::Statement::All, []),
             Key::Imported(id) => self.add(tasks::Statement::Imported, [id.as_str().into(), (IMPORTED as i64).into()]),

@@ -92,6 +92,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ("account_limit:due", "The next run tries it: the last one has ended without an answer, or a person wants it so."),
     ("account_limit:ended", "The model has answered: runs start again."),
     ("landing_target:green", "The check has passed on this commit of the branch."),
+    ("landing_target:resolving", "The author of a task resolves a conflict in these files. Others that conflict there wait."),
+    ("landing_target:resolved", "Nobody waits for the author of that task any more."),
     ("import:opened", "An import began; its tasks are not visible yet."),
     ("import:finished", "All tasks of the import are visible from now on."),
     ("import:dropped", "The import was given up; nothing of it remains."),

@@ -21,6 +21,9 @@ pub(crate) struct EntryView<'a> {
     /// How many entries come before it, while it is in the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     ahead: Option<usize>,
+    /// The task whose author resolves a conflict in the same files first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits_for: Option<&'a TaskId>,
     tip: Option<&'a str>,
     commit: Option<&'a str>,
     flaky: bool,
@@ -69,6 +72,7 @@ impl<'a> From<&'a Entry> for EntryView<'a> {
             priority: entry.spec.priority,
             unchecked: entry.spec.unchecked,
             ahead: None,
+            waits_for: None,
             tip: None,
             commit: None,
             flaky: false,
@@ -94,7 +98,7 @@ impl<'a> From<&'a Entry> for EntryView<'a> {
             State::Over(End::Shelved { reason }) => view.reason = Some(reason.to_string()),
             State::Waiting { obstacle } => {
                 view.reason = Some(obstacle.to_string());
-                if let Obstacle::Checkout { files, .. } = obstacle {
+                if let Obstacle::Checkout { files, .. } | Obstacle::Author { files } = obstacle {
                     view.files = files.iter().map(|file| &**file).collect();
                 }
             }
@@ -118,7 +122,11 @@ impl<'a> From<&'a LandingQueue> for QueueView<'a> {
     fn from(queue: &'a LandingQueue) -> QueueView<'a> {
         let mut entries: Vec<&Entry> = queue.entries.values().collect();
         entries.sort_by_key(|entry| entry.place());
-        let view = |entry: &'a Entry| EntryView { ahead: queue.ahead_of(&entry.id), ..entry.into() };
+        let view = |entry: &'a Entry| EntryView {
+            ahead: queue.ahead_of(&entry.id),
+            waits_for: queue.target.author_before(entry),
+            ..entry.into()
+        };
         QueueView {
             target: &queue.target.name,
             paused: queue.target.paused.as_ref().map(PauseView::from),

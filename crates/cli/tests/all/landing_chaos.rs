@@ -108,7 +108,8 @@ fn unfinished(yard: &Yard) -> String {
     let failed = yard.0.data(&["tasks", "list", "--status", "review,failed"]);
     let ids = failed["tasks"].as_array().unwrap().iter().map(|task| task["id"].as_str().unwrap().to_owned());
     let logs = ids.map(|id| yard.0.run(&["tasks", "logs", &id]).stdout);
-    yard.0.ok(&["status"]) + &logs.collect::<Vec<_>>().join("\n")
+    let lists = [&["status"][..], &["landing", "list"], &["decisions", "list"], &["locks", "list"]].map(|args| yard.0.ok(args));
+    lists.into_iter().chain(logs).collect::<Vec<_>>().join("\n")
 }
 
 pub(crate) fn chaos(tasks: usize, kills: usize, seed: u64) {
@@ -127,7 +128,6 @@ pub(crate) fn chaos(tasks: usize, kills: usize, seed: u64) {
     let mut random = Random(seed);
     let mut runner = Runner { yard: &yard, running: None };
     let (mut person, mut killed) = (Vec::new(), 0);
-    // Those that write to one file conflict with each other, so their rounds grow with the square of their number.
     let until = Instant::now() + Duration::from_secs(60 + 12 * tasks as u64);
     loop {
         assert!(Instant::now() < until, "seed {seed}: {}", unfinished(&yard));

@@ -35,6 +35,7 @@ mod landing;
 mod landing_bad_cases;
 mod landing_chaos;
 mod landing_killed;
+mod landing_turns;
 mod library;
 mod listing;
 mod locks;

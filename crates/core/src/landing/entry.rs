@@ -158,6 +158,17 @@ pub enum Obstacle {
         /// What was said.
         error: Box<str>,
     },
+    /// Children of the task are not over: what they do is part of its work.
+    Children {
+        /// Which.
+        tasks: Vec<TaskId>,
+    },
+    /// The author of another task resolves a conflict in one of these files. Two that resolve at the same time would only conflict with
+    /// each other next.
+    Author {
+        /// The files in which the entry conflicts with the target.
+        files: Vec<Box<str>>,
+    },
 }
 
 /// Why an entry goes back to its author.

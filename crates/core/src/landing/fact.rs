@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Resolving;
 use super::entry::{CommitId, EntrySpec, Obstacle, Return, Terms};
-use crate::ids::{DecisionId, Name};
+use crate::ids::{DecisionId, Name, TaskId};
 
 /// What can happen to an entry. The variants are the second words of the events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,6 +128,13 @@ pub enum TargetFact {
         /// The commit.
         commit: CommitId,
     },
+    /// The author of a task resolves a conflict.
+    Resolving(Resolving),
+    /// The work of that task has landed or left the queue, or it waits for something else.
+    Resolved {
+        /// The task.
+        task: TaskId,
+    },
 }
 
 /// A tip that fails the check.
@@ -169,6 +177,8 @@ impl TargetFact {
             TargetFact::Paused { .. } => "landing_target:paused",
             TargetFact::Resumed { .. } => "landing_target:resumed",
             TargetFact::Green { .. } => "landing_target:green",
+            TargetFact::Resolving(_) => "landing_target:resolving",
+            TargetFact::Resolved { .. } => "landing_target:resolved",
         }
     }
 }

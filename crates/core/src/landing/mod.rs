@@ -12,14 +12,18 @@
 //!   Waiting: a checkout, or git itself, is in the way. Later entries pass.
 //! ```
 //!
-//! A conflict leaves the queue at once (Returned), so clean entries never wait behind it. One worker at a time acts for a queue: it
+//! A conflict leaves the queue at once (Returned), so clean entries never wait behind it. Of several tasks that conflict in the same
+//! file, one author at a time resolves: the others wait in the queue (see `conflicts`). One worker at a time acts for a queue: it
 //! holds the lock `landing:TARGET`, and its epoch is compared in the transaction of every report.
 //!
 //! Invariants: at most one entry of a machine has a commit that may land next; an entry lands once, with exactly the commit that was
 //! checked, from exactly the tip that it was made on; a paused queue moves nothing. A row is what replaying its events gives.
 
+mod conflicts;
+mod display;
 mod entry;
 mod fact;
+mod protocol;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -28,12 +32,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::decision::Question;
 use crate::event::Event;
-use crate::ids::{DecisionId, LandingId, Name, Seq};
+use crate::ids::{DecisionId, LandingId, Name, Seq, TaskId};
 use crate::step::{EffectBuffer, Notice, NoticeKind, Now, OutboxCommand, Step};
 use crate::time::{Lease, Span, Wall};
 
 pub use entry::{CommitId, CommitIdError, End, Entry, EntrySpec, Obstacle, Return, State, Terms};
 pub use fact::{EntryFact, RedTip, TargetFact};
+pub use protocol::{Found, Input, Outcome, Report, Work};
 
 /// How many entries of branches a queue has at most. Those of tasks are as many as there are tasks: what is done is not refused.
 pub const QUEUE_LIMIT: usize = 1_000;
@@ -47,6 +52,9 @@ pub const FAILURE_LIMIT: u32 = 5;
 /// How long an entry waits before what is in its way is looked at again; it doubles each time, up to the second.
 const FIRST_WAIT: Span = Span::from_secs(5);
 const LONGEST_WAIT: Span = Span::from_secs(300);
+
+/// How long an entry waits for one author who resolves a conflict in the same files.
+const AUTHOR_WAIT: Span = Span::from_secs(30 * 60);
 
 /// The merge queue of a branch, with the entries that are not over.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +77,19 @@ pub struct Target {
     /// The last commit on which the check has passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub green: Option<CommitId>,
+    /// The tasks whose authors resolve a conflict with the branch. Others that conflict in the same files wait for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resolving: Vec<Resolving>,
+}
+
+/// A task whose author resolves a conflict, until its work has landed or left the queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Resolving {
+    /// The task.
+    pub task: TaskId,
+    /// The files with the conflict.
+    pub files: Vec<Box<str>>,
 }
 
 /// Why nothing lands.
@@ -83,182 +104,6 @@ pub struct Pause {
     /// The tip that fails the check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub red: Option<RedTip>,
-}
-
-/// What can happen to a queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Input {
-    /// A commit is to land.
-    Add(Box<EntrySpec>),
-    /// The worker has done something for an entry.
-    Report(LandingId, Report),
-    /// Nothing lands until it is resumed.
-    Pause {
-        /// Who says so.
-        by: Box<str>,
-    },
-    /// Entries land again.
-    Resume {
-        /// Who says so.
-        by: Box<str>,
-    },
-    /// An entry leaves the queue.
-    Remove {
-        /// Which one.
-        entry: LandingId,
-        /// Who says so.
-        by: Box<str>,
-    },
-    /// An entry that waits is tried now.
-    TryNow(LandingId),
-    /// A person has answered the question about an entry.
-    Answer {
-        /// Which entry.
-        entry: LandingId,
-        /// Whether it is tried again as it is; otherwise it goes back to its author.
-        again: bool,
-    },
-}
-
-/// What a worker has done for an entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Report {
-    /// The worktree of the task was looked at.
-    Collected {
-        /// What is in it.
-        found: Found,
-        /// How often it may come back.
-        terms: Terms,
-    },
-    /// The commit was made on this tip.
-    Built {
-        /// The tip.
-        tip: CommitId,
-        /// The commit.
-        commit: CommitId,
-    },
-    /// The tip has all of it already.
-    NoChange {
-        /// The tip.
-        tip: CommitId,
-    },
-    /// The two have changed the same lines.
-    Conflict {
-        /// The tip.
-        tip: CommitId,
-        /// The files.
-        files: Vec<Box<str>>,
-    },
-    /// The check has ended on this commit.
-    Checked {
-        /// The commit.
-        commit: CommitId,
-        /// Whether it has passed.
-        passed: bool,
-        /// Where its output is.
-        log: Box<str>,
-    },
-    /// The check has ended on the bare tip.
-    TipChecked {
-        /// The tip.
-        tip: CommitId,
-        /// Whether it has passed.
-        passed: bool,
-        /// Where its output is.
-        log: Box<str>,
-    },
-    /// The target is, or was, at the commit.
-    Moved {
-        /// The commit.
-        commit: CommitId,
-    },
-    /// The target is not at the tip any more that the commit was made on.
-    TipMoved,
-    /// Something is in the way.
-    Obstructed(Obstacle),
-}
-
-/// What a task has left in its worktree.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
-    /// This commit has all of it.
-    Commit {
-        /// The commit.
-        source: CommitId,
-        /// The branch that it is on.
-        branch: Option<Box<str>>,
-    },
-    /// Nothing that the target has not.
-    Nothing,
-    /// Something that cannot be committed as it is. The author repairs it.
-    Unfinished {
-        /// What.
-        reason: Box<str>,
-    },
-    /// Something that only a person lets land.
-    ForReview {
-        /// Why.
-        reason: Box<str>,
-    },
-}
-
-/// What a queue can answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// It is in the queue.
-    Added(LandingId),
-    /// The same commit is in the queue already.
-    Duplicate(LandingId),
-    /// The queue is full.
-    Full,
-    /// The entry stands so now.
-    Stands(Box<Entry>),
-    /// The entry is not where the report found it: somebody else has acted meanwhile.
-    Late,
-    /// There is no such entry in the queue.
-    Unknown,
-    /// Nothing lands any more.
-    Paused,
-    /// Entries land again.
-    Resumed,
-    /// It was so already.
-    Unchanged,
-}
-
-/// What a worker is to do next.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Work {
-    /// Look at the worktree of an entry's task.
-    Collect(Box<Entry>),
-    /// Make the commit of an entry.
-    Build(Box<Entry>),
-    /// Check the commit of an entry.
-    Check {
-        /// The entry.
-        entry: Box<Entry>,
-        /// The commit.
-        commit: CommitId,
-    },
-    /// Check the bare tip, because the check fails on an entry's commit.
-    CheckTip {
-        /// The entry.
-        entry: Box<Entry>,
-        /// The tip.
-        tip: CommitId,
-    },
-    /// Move the target.
-    Move {
-        /// The entry.
-        entry: Box<Entry>,
-        /// From this tip.
-        tip: CommitId,
-        /// To this commit.
-        commit: CommitId,
-    },
-    /// Nothing until then.
-    Sleep(Lease),
-    /// Nothing.
-    Nothing,
 }
 
 impl LandingQueue {
@@ -319,7 +164,11 @@ impl LandingQueue {
                 },
                 None => Outcome::Unknown,
             },
+            Input::AuthorLeft(task) => self.author_left(task, now, &mut buffer),
         };
+        if let Outcome::Stands(entry) = &outcome {
+            self.follow_author(entry, now, &mut buffer);
+        }
         Step { state: self, outcome, effects: buffer.effects }
     }
 
@@ -329,8 +178,10 @@ impl LandingQueue {
         if self.target.paused.is_some() {
             return Work::Nothing;
         }
-        let is_due = |entry: &&Entry| match entry.state {
+        let is_due = |entry: &&Entry| match &entry.state {
             State::Queued => true,
+            State::Waiting { .. } if self.target.author_before(entry).is_some_and(|task| self.is_queued(task)) => false,
+            State::Waiting { obstacle: Obstacle::Author { .. } } if self.target.author_before(entry).is_none() => true,
             State::Waiting { .. } => entry.again.is_none_or(|again| again <= now),
             _ => false,
         };
@@ -438,6 +289,11 @@ impl LandingQueue {
             (State::Queued | State::Waiting { .. }, Report::NoChange { tip }) => {
                 self.tell(entry, EntryFact::NoChange { tip }, buffer)
             }
+            (State::Queued | State::Waiting { .. }, Report::Conflict { files, .. })
+                if self.is_to_wait_for_author(&entry, &files, now.lease) =>
+            {
+                self.wait_for_author(entry, files, now, buffer)
+            }
             (State::Queued | State::Waiting { .. }, Report::Conflict { tip, files }) => {
                 let asks = entry.spec.ask_on_conflict;
                 self.give_back(entry, Return::Conflict { tip, files }, asks, buffer)
@@ -522,8 +378,9 @@ impl LandingQueue {
         }
         let subject = format!("landing {id} of \"{}\" waits", entry.spec.title).into();
         let notice = Notice { kind: NoticeKind::Escalate, subject, text: obstacle.to_string().into() };
+        let is_for_person = !matches!(obstacle, Obstacle::Children { .. } | Obstacle::Author { .. });
         self.tell(entry, EntryFact::Waiting { obstacle, tries }, buffer);
-        if tries == 1 {
+        if tries == 1 && is_for_person {
             buffer.send(OutboxCommand::Notify(Box::new(notice)));
         }
         let wait = Span::from_ms((FIRST_WAIT.as_ms() << (tries - 1).min(10)).min(LONGEST_WAIT.as_ms()));
@@ -576,7 +433,7 @@ impl LandingQueue {
 impl Target {
     /// One of which nothing is known.
     pub fn new(name: Name) -> Target {
-        Target { name, paused: None, green: None }
+        Target { name, paused: None, green: None, resolving: Vec::new() }
     }
 
     /// Takes in what happened to it.
@@ -585,6 +442,11 @@ impl Target {
             TargetFact::Paused { by, red } => self.paused = Some(Pause { at, by, red }),
             TargetFact::Resumed { .. } => self.paused = None,
             TargetFact::Green { commit } => self.green = Some(commit),
+            TargetFact::Resolving(resolving) => {
+                self.resolving.retain(|known| known.task != resolving.task);
+                self.resolving.push(resolving);
+            }
+            TargetFact::Resolved { task } => self.resolving.retain(|known| known.task != task),
         }
     }
 
@@ -604,39 +466,6 @@ impl Entry {
     pub fn decision(&self) -> Option<&DecisionId> {
         if let State::Asking { decision, .. } = &self.state { Some(decision) } else { None }
     }
-}
-
-impl std::fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Obstacle::Checkout { path, reason, files } if files.is_empty() => write!(f, "the checkout at {path}: {reason}"),
-            Obstacle::Checkout { path, reason, files } => write!(f, "the checkout at {path}: {reason}: {}", named(files)),
-            Obstacle::Failure { error } => write!(f, "{error}"),
-        }
-    }
-}
-
-impl std::fmt::Display for Return {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Return::Conflict { files, .. } => write!(f, "conflict in {}", named(files)),
-            Return::CheckFailed { commit, log } => {
-                write!(f, "the check fails on {}, and passes without it (output: {log})", commit.short())
-            }
-            Return::NoChange => write!(f, "nothing was changed"),
-            Return::Unfinished { reason } => write!(f, "{reason}"),
-            Return::TargetMoves => write!(f, "others moved the target {REBUILD_LIMIT} times meanwhile"),
-            Return::Failure { error } => write!(f, "{error}"),
-        }
-    }
-}
-
-/// How many files are named.
-const NAMED: usize = 10;
-
-fn named(files: &[Box<str>]) -> String {
-    let named = files.iter().take(NAMED).map(|file| &**file).collect::<Vec<_>>().join(", ");
-    if files.len() > NAMED { format!("{named} and {} more", files.len() - NAMED) } else { named }
 }
 
 fn work(entry: &Entry) -> Work {

@@ -4,7 +4,7 @@
 //! work leaves the queue.
 
 use banksman_core::event::{Kind, Resource};
-use banksman_core::landing::{End, Entry, EntrySpec, Input, LandingQueue, Outcome, Report, State, Target};
+use banksman_core::landing::{End, Entry, EntrySpec, Input, LandingQueue, Obstacle, Outcome, Report, State, Target};
 use banksman_core::task::{self, LandSpec};
 use banksman_core::{Epoch, HolderId, LandingId, Name, Span, Task, TaskId, pipeline};
 use banksman_store::{Key, Tables, Tx};
@@ -89,7 +89,10 @@ impl LandingRequest {
     pub(crate) fn follow(&self, loaded: &Tables) -> Vec<Key> {
         let (LandingVerb::Report { entry, .. } | LandingVerb::Remove { entry, .. }) = &self.verb else { return Vec::new() };
         let task = loaded.backlog.landings.get(entry).and_then(|entry| entry.spec.task.clone());
-        task.into_iter().flat_map(|task| [Key::Task(task.clone()), Key::Pipeline(task)]).collect()
+        let mut keys: Vec<Key> = task.into_iter().flat_map(|task| [Key::Task(task.clone()), Key::Pipeline(task)]).collect();
+        // Its parent may wait for it to land.
+        keys.extend(loaded.backlog.tasks.values().filter_map(|task| task.spec.parent.clone()).map(Key::LandingOf));
+        keys
     }
 
     pub(crate) fn decide(&self, tx: &mut Tx) -> LandingOutcome {
@@ -160,7 +163,23 @@ pub(crate) fn step_queue(target: &Name, input: Input, tx: &mut Tx) -> Outcome {
 pub(crate) fn keys_of_landing<'a>(tasks: impl Iterator<Item = &'a Task>) -> Vec<Key> {
     let lands = |task: &&Task| task.spec.land.is_some() || matches!(task.state, task::State::Landing { .. });
     let own = |task: &Task| [Key::LandingOf(task.id.clone()), Key::Workspace(task.id.clone())];
-    tasks.filter(lands).flat_map(own).collect()
+    let (mut keys, mut parents) = (Vec::new(), Vec::new());
+    for task in tasks {
+        keys.extend(lands(&task).then(|| own(task)).into_iter().flatten());
+        parents.extend(task.spec.parent.clone().map(Key::LandingOf));
+    }
+    keys.append(&mut parents);
+    keys
+}
+
+/// The work of a task that waited for its children is collected as soon as one of them is over.
+pub(crate) fn try_parent(id: &TaskId, tx: &mut Tx) {
+    let Some(parent) = tx.tables.backlog.tasks.get(id).and_then(|task| task.spec.parent.clone()) else { return };
+    let waiting =
+        last_entry(&parent, tx).filter(|entry| matches!(entry.state, State::Waiting { obstacle: Obstacle::Children { .. } }));
+    if let Some((target, entry)) = waiting.map(|entry| (entry.target.clone(), entry.id.clone())) {
+        step_queue(&target, Input::TryNow(entry), tx);
+    }
 }
 
 /// Puts the work of a task that is done into the queue of its target. What it is, a worker of the queue finds out.
@@ -205,6 +224,16 @@ pub(crate) fn dequeue_work(id: &TaskId, tx: &mut Tx) {
     let (target, entry) = (entry.target.clone(), entry.id.clone());
     let by = format!("the end of {id}").into();
     step_queue(&target, Input::Remove { entry, by }, tx);
+}
+
+/// Nobody waits any more for the author of a task that will not be queued again by itself.
+pub(crate) fn leave_author(id: &TaskId, tx: &mut Tx) {
+    let resolves = |target: &&Target| target.resolving.iter().any(|resolving| resolving.task == *id);
+    let targets: Vec<Name> =
+        tx.tables.backlog.landing_targets.values().filter(resolves).map(|target| target.name.clone()).collect();
+    for target in targets {
+        step_queue(&target, Input::AuthorLeft(id.clone()), tx);
+    }
 }
 
 /// The questions that nobody needs to answer any more.

@@ -13,7 +13,7 @@ use banksman_core::{
 };
 use banksman_store::{Tables, Tx};
 
-use crate::calls::landings::{dequeue_work, enqueue_work};
+use crate::calls::landings::{dequeue_work, enqueue_work, leave_author, try_parent};
 use crate::calls::manual::let_go;
 use crate::calls::pipelines;
 
@@ -60,6 +60,13 @@ pub(crate) fn follow_landing(id: &TaskId, before: &task::State, to: Option<&Land
         (false, true, Some(to)) => enqueue_work(id, to, tx),
         (true, false, _) => dequeue_work(id, tx),
         _ => {}
+    }
+    let Some(task) = tx.tables.backlog.tasks.get(id) else { return };
+    if matches!(task.state, task::State::Done(_) | task::State::Review | task::State::AwaitingDecision { .. }) {
+        leave_author(id, tx);
+    }
+    if tx.tables.backlog.tasks.get(id).is_some_and(|task| task.status().is_over()) {
+        try_parent(id, tx);
     }
 }
 

@@ -45,8 +45,14 @@ impl Landings {
     pub(super) fn is_waiting(&self, backlog: &Backlog, host: &str) -> bool {
         let goes_on = |entry: &Entry| match &entry.state {
             State::Queued | State::Candidate { .. } | State::Suspect { .. } | State::Passed { .. } => true,
-            State::Waiting { obstacle } => matches!(obstacle, Obstacle::Failure { .. }),
-            State::Asking { .. } | State::Over(_) => false,
+            State::Waiting { obstacle: Obstacle::Failure { .. } } => true,
+            State::Waiting { obstacle: Obstacle::Checkout { .. } } | State::Asking { .. } | State::Over(_) => false,
+            // As long as a child is not over, it is the child that goes on or does not.
+            State::Waiting { obstacle: Obstacle::Children { .. } } => entry.again.is_none(),
+            // As long as another author resolves, it is that task which goes on or does not.
+            State::Waiting { obstacle: Obstacle::Author { .. } } => {
+                backlog.landing_targets.get(&entry.target).is_none_or(|target| target.author_before(entry).is_none())
+            }
         };
         let moves = |entry: &Entry| {
             let is_paused = backlog.landing_targets.get(&entry.target).is_some_and(|target| target.paused.is_some());

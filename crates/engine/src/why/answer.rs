@@ -112,6 +112,8 @@ pub struct LandingPlace {
     pub paused: Option<Pause>,
     /// How many entries come before it.
     pub ahead: usize,
+    /// The task whose author resolves a conflict in the same files first.
+    pub author_before: Option<TaskId>,
     /// Whether a runner is alive that can go on with it.
     pub has_runner: bool,
 }

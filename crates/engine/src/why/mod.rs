@@ -379,10 +379,13 @@ impl<'a> Situation<'a> {
 
     fn landing_place(&self, id: &TaskId) -> LandingPlace {
         let has_runner = self.workers().next().is_some();
-        let Some(entry) = self.last_landing(id) else { return LandingPlace { entry: None, paused: None, ahead: 0, has_runner } };
+        let Some(entry) = self.last_landing(id) else {
+            return LandingPlace { entry: None, paused: None, ahead: 0, author_before: None, has_runner };
+        };
         let queue = landing_queue(&entry.target, self.backlog);
         let ahead = queue.ahead_of(&entry.id).unwrap_or(0);
-        LandingPlace { entry: Some(entry.clone()), paused: queue.target.paused, ahead, has_runner }
+        let author_before = queue.target.author_before(entry).cloned();
+        LandingPlace { entry: Some(entry.clone()), paused: queue.target.paused, ahead, author_before, has_runner }
     }
 
     /// Why the last session of a task could not begin, if it could not.

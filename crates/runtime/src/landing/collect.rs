@@ -15,7 +15,14 @@ impl Job<'_> {
     /// Looks at the worktree of an entry's task, under the lock of the workspace: nobody works in it meanwhile.
     pub(super) fn collect(&self, entry: &Entry) -> Result<Report, LandingError> {
         let Some(owner) = &entry.spec.task else { return Ok(failure("its commit is not known".into())) };
-        let mut rows = self.client.load(&[Key::Task(owner.clone()), Key::Workspace(owner.clone())].into())?.backlog;
+        let keys = [Key::Task(owner.clone()), Key::Workspace(owner.clone()), Key::Family(owner.clone())];
+        let mut rows = self.client.load(&keys.into())?.backlog;
+        // What they do in its workspace, or land on its branch, is part of its work. Its run is over, so no more of them come.
+        let open = rows.tasks.values().filter(|task| task.id != *owner && !task.status().is_over());
+        let tasks: Vec<TaskId> = open.map(|task| task.id.clone()).collect();
+        if !tasks.is_empty() {
+            return Ok(Report::Obstructed(Obstacle::Children { tasks }));
+        }
         let settings = &self.client.config().landing;
         let terms = Terms { rounds: settings.retries, ask_on_conflict: settings.ask_on_conflict };
         let found = |found: Found| Ok(Report::Collected { found, terms });

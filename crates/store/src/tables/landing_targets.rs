@@ -16,5 +16,7 @@ table! {
     statements {
         ByName => "SELECT {landing_targets} FROM landing_targets WHERE project = $1 AND name = $2",
         All => "SELECT {landing_targets} FROM landing_targets WHERE project = $1 ORDER BY name",
+        /// That of the last entry of a task.
+        OfTask => "SELECT {landing_targets} FROM landing_targets WHERE project = $1 AND name = (SELECT target FROM landings WHERE project = $1 AND task = $2 ORDER BY seq DESC LIMIT 1)",
     }
 }

@@ -1,7 +1,7 @@
 //! Answers as sentences, without colours: people and programs read the same.
 
 use banksman_core::Stamp;
-use banksman_core::landing::{End, Entry, State};
+use banksman_core::landing::{End, Entry, Obstacle, State};
 use banksman_core::task::{After, Stuck, TaskEnd};
 use banksman_engine::why::{Answer, Attended, Cause, LandingPlace, Life};
 
@@ -94,6 +94,14 @@ fn landing(place: &LandingPlace, since: String) -> String {
         }
         State::Suspect { .. } => format!("is landing on {target}: the check failed, so {target} itself is being checked{runner}"),
         State::Passed { .. } => format!("is landing on {target}: the check passed{runner}"),
+        State::Waiting { obstacle: Obstacle::Author { files } } => {
+            let files = files.join(", ");
+            let first = match &place.author_before {
+                Some(task) => format!("until task {task} has resolved its conflict there: one author at a time resolves a file"),
+                None => "which is built again next".into(),
+            };
+            format!("has been waiting to land on {target} for {since}: it conflicts in {files}, {first}{runner}")
+        }
         State::Waiting { obstacle } => {
             format!("has been waiting to land on {target} for {since}: {obstacle}; it is tried again by itself{runner}")
         }

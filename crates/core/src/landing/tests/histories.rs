@@ -20,7 +20,7 @@ fn alphabet(ids: &[LandingId]) -> Vec<Input> {
     all
 }
 
-fn explore(scene: &Scene, inputs: &[Input], depth: u32, seen: &mut u32) {
+pub(super) fn explore(scene: &Scene, inputs: &[Input], depth: u32, seen: &mut u32) {
     *seen += 1;
     scene.check_replay();
     if depth == 0 {
@@ -46,10 +46,10 @@ fn all_short_orders_keep_the_invariants() {
 }
 
 /// Numbers that look random enough.
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

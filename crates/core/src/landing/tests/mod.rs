@@ -1,6 +1,7 @@
 //! The merge queue: a table of all pairs, all short orders, random histories beside a naive model, and the stored form.
 
 mod collecting;
+mod conflicts;
 mod histories;
 mod table;
 

@@ -1,0 +1,185 @@
+//! What can be asked of a merge queue, what it answers, and what it wants done.
+
+use super::entry::{CommitId, Entry, EntrySpec, Obstacle, Terms};
+use crate::ids::{LandingId, TaskId};
+use crate::time::Lease;
+
+/// What can happen to a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// A commit is to land.
+    Add(Box<EntrySpec>),
+    /// The worker has done something for an entry.
+    Report(LandingId, Report),
+    /// Nothing lands until it is resumed.
+    Pause {
+        /// Who says so.
+        by: Box<str>,
+    },
+    /// Entries land again.
+    Resume {
+        /// Who says so.
+        by: Box<str>,
+    },
+    /// An entry leaves the queue.
+    Remove {
+        /// Which one.
+        entry: LandingId,
+        /// Who says so.
+        by: Box<str>,
+    },
+    /// An entry that waits is tried now.
+    TryNow(LandingId),
+    /// A person has answered the question about an entry.
+    Answer {
+        /// Which entry.
+        entry: LandingId,
+        /// Whether it is tried again as it is; otherwise it goes back to its author.
+        again: bool,
+    },
+    /// A task whose work came back to its author will not be queued again by itself.
+    AuthorLeft(TaskId),
+}
+
+/// What a worker has done for an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// The worktree of the task was looked at.
+    Collected {
+        /// What is in it.
+        found: Found,
+        /// How often it may come back.
+        terms: Terms,
+    },
+    /// The commit was made on this tip.
+    Built {
+        /// The tip.
+        tip: CommitId,
+        /// The commit.
+        commit: CommitId,
+    },
+    /// The tip has all of it already.
+    NoChange {
+        /// The tip.
+        tip: CommitId,
+    },
+    /// The two have changed the same lines.
+    Conflict {
+        /// The tip.
+        tip: CommitId,
+        /// The files.
+        files: Vec<Box<str>>,
+    },
+    /// The check has ended on this commit.
+    Checked {
+        /// The commit.
+        commit: CommitId,
+        /// Whether it has passed.
+        passed: bool,
+        /// Where its output is.
+        log: Box<str>,
+    },
+    /// The check has ended on the bare tip.
+    TipChecked {
+        /// The tip.
+        tip: CommitId,
+        /// Whether it has passed.
+        passed: bool,
+        /// Where its output is.
+        log: Box<str>,
+    },
+    /// The target is, or was, at the commit.
+    Moved {
+        /// The commit.
+        commit: CommitId,
+    },
+    /// The target is not at the tip any more that the commit was made on.
+    TipMoved,
+    /// Something is in the way.
+    Obstructed(Obstacle),
+}
+
+/// What a task has left in its worktree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// This commit has all of it.
+    Commit {
+        /// The commit.
+        source: CommitId,
+        /// The branch that it is on.
+        branch: Option<Box<str>>,
+    },
+    /// Nothing that the target has not.
+    Nothing,
+    /// Something that cannot be committed as it is. The author repairs it.
+    Unfinished {
+        /// What.
+        reason: Box<str>,
+    },
+    /// Something that only a person lets land.
+    ForReview {
+        /// Why.
+        reason: Box<str>,
+    },
+}
+
+/// What a queue can answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is in the queue.
+    Added(LandingId),
+    /// The same commit is in the queue already.
+    Duplicate(LandingId),
+    /// The queue is full.
+    Full,
+    /// The entry stands so now.
+    Stands(Box<Entry>),
+    /// The entry is not where the report found it: somebody else has acted meanwhile.
+    Late,
+    /// There is no such entry in the queue.
+    Unknown,
+    /// Nothing lands any more.
+    Paused,
+    /// Entries land again.
+    Resumed,
+    /// Nobody waits for that author any more.
+    Noted,
+    /// It was so already.
+    Unchanged,
+}
+
+/// What a worker is to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Work {
+    /// Look at the worktree of an entry's task.
+    Collect(Box<Entry>),
+    /// Make the commit of an entry.
+    Build(Box<Entry>),
+    /// Check the commit of an entry.
+    Check {
+        /// The entry.
+        entry: Box<Entry>,
+        /// The commit.
+        commit: CommitId,
+    },
+    /// Check the bare tip, because the check fails on an entry's commit.
+    CheckTip {
+        /// The entry.
+        entry: Box<Entry>,
+        /// The tip.
+        tip: CommitId,
+    },
+    /// Move the target.
+    Move {
+        /// The entry.
+        entry: Box<Entry>,
+        /// From this tip.
+        tip: CommitId,
+        /// To this commit.
+        commit: CommitId,
+    },
+    /// Nothing until then.
+    Sleep(Lease),
+    /// Nothing.
+    Nothing,
+}
