@@ -10,6 +10,8 @@ mod exit_codes;
 mod failure;
 mod format;
 mod gate;
+#[cfg(test)]
+mod hints;
 mod merge_branch;
 mod output_queue;
 mod person_only;
@@ -30,8 +32,8 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 
 use commands::{
     agents, bus, completions, config, decisions, demo, do_tasks, doctor, events, guards, init, landing, locks, man, notify,
-    pipelines, queues, recover, report, run, runbooks, sections, semaphores, sessions, status, store, tasks, timeline, top,
-    trust, why, workers, workspaces,
+    pausing, pipelines, queues, recover, report, run, runbooks, sections, semaphores, sessions, status, store, tasks, timeline,
+    top, trust, why, workers, workspaces,
 };
 use context::Context;
 use printer::Printer;
@@ -59,19 +61,22 @@ Examples:
   banksman locks run deploy -- ./deploy.sh     run a command while holding a lock
   banksman demo                                see it at work";
 
+/// The heading of the flags that every command has: its own come first.
+const GLOBAL: &str = "Global options";
+
 #[derive(Debug, clap::Args)]
 struct Global {
     /// Act as if started in this directory
-    #[arg(short = 'C', long = "directory", global = true, value_name = "DIR", env = "BANKSMAN_PROJECT", hide_env_values = true)]
+    #[arg(short = 'C', long = "directory", global = true, help_heading = GLOBAL, value_name = "DIR", env = "BANKSMAN_PROJECT", hide_env_values = true)]
     directory: Option<PathBuf>,
     /// The store: sqlite:PATH or postgres://USER@HOST/DATABASE
-    #[arg(long, global = true, value_name = "URL", env = "BANKSMAN_STORE", hide_env_values = true)]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "URL", env = "BANKSMAN_STORE", hide_env_values = true)]
     store: Option<String>,
     /// Print one JSON object instead of text
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
     /// Print only what goes wrong
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
     quiet: bool,
 }
 
@@ -110,6 +115,9 @@ subcommands! {
         Agents(agents::Agents),
         Recover(recover::Recover),
         Run(run::Run),
+        Stop(pausing::Stop),
+        Pause(pausing::Pause),
+        Resume(pausing::Resume),
         Land(landing::Land),
         Landing(landing::Landing),
         Status(status::Status),

@@ -32,11 +32,25 @@ pub(crate) struct OutputQueue {
     end: Receiver<()>,
 }
 
+/// The line below everything else.
+#[derive(Debug)]
+pub(crate) struct StatusLine(SyncSender<Line>);
+
+#[derive(Debug)]
 enum Line {
     /// A remark on stderr.
     Note(String),
     /// The result on stdout, for programs and for people.
     Result(Value, String),
+    /// The line below everything else, in place of the one before.
+    Status(String),
+}
+
+impl StatusLine {
+    /// Shows another text there; an empty one removes it. It is left out while too much waits: the next one tells more.
+    pub(crate) fn show(&self, text: String) {
+        self.0.try_send(Line::Status(text)).ok();
+    }
 }
 
 impl OutputQueue {
@@ -48,10 +62,18 @@ impl OutputQueue {
         let (missing, count) = (Arc::clone(&dropped), Arc::clone(&written));
         let write = move || {
             let _alive: mpsc::Sender<()> = alive;
+            let mut status = String::new();
             for line in queue {
+                if !status.is_empty() {
+                    printer.rewrite("");
+                }
                 match line {
                     Line::Note(text) => printer.note(&text),
                     Line::Result(view, text) => printer.print(&view, text),
+                    Line::Status(text) => status = text,
+                }
+                if !status.is_empty() {
+                    printer.rewrite(&status);
                 }
                 count.fetch_add(1, Ordering::Relaxed);
                 tell_dropped(&printer, &missing);
@@ -69,6 +91,11 @@ impl OutputQueue {
     /// The result of the command.
     pub(crate) fn result(&self, view: &impl Serialize, text: String) {
         self.push(Line::Result(views::value(view), text));
+    }
+
+    /// The line below everything else. Whoever has it ends before the queue does.
+    pub(crate) fn status_line(&self) -> StatusLine {
+        StatusLine(self.lines.clone())
     }
 
     fn push(&self, line: Line) {

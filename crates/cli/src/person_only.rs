@@ -9,7 +9,8 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 
 /// The commands that are refused inside of a run, by their names.
-const COMMANDS: [&str; 5] = ["config set", "decisions resolve", "decisions review", "pipelines unblock", "trust"];
+const COMMANDS: [&str; 8] =
+    ["config set", "decisions resolve", "decisions review", "pause", "pipelines unblock", "resume", "stop", "trust"];
 
 /// Refuses a command that only a person may give, inside of a run.
 pub(crate) fn check(command: &str, context: &Context) -> Result<(), Failure> {

@@ -156,7 +156,9 @@ impl Printer {
     pub(crate) fn rewrite(&self, text: &str) {
         let text = terminal::one_line(text);
         let text = terminal::stderr_width().map_or_else(|| text.clone(), |width| terminal::cut(&text, width.saturating_sub(1)));
-        self.write_stderr(&format!("\r\x1b[2K{}", self.render(&text)));
+        // That it is rewritten has nothing to do with colours, which may not be wanted. There is nowhere left to complain to.
+        io::stderr().write_all(b"\r\x1b[2K").ok();
+        self.write_stderr(&self.render(&text));
     }
 
     fn stderr(&self, text: &str) {

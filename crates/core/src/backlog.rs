@@ -12,6 +12,7 @@ use crate::ids::{
 };
 use crate::import::Import;
 use crate::landing::{Entry, Target};
+use crate::pause::Pause;
 use crate::pipeline::Pipeline;
 use crate::process::ProcessId;
 use crate::resource::grant::Address;
@@ -60,6 +61,8 @@ pub struct Backlog {
     pub account_limits: BTreeMap<Name, AccountLimit>,
     /// How much may be under way; `None` until the first runner, or a person, has set it. It is read with every row.
     pub limits: Option<Limits>,
+    /// Why nothing is started, if a person wants that. It is read with every row.
+    pub pause: Option<Pause>,
 }
 
 /// A claim that ended against the will of its holder.

@@ -13,6 +13,7 @@
 //! * [`bus`]: messages; [`dispatch`]: the way of a message to a task or a run.
 //! * [`decision`]: a question for a person. [`import`]: many tasks that appear together. [`backlog`]: the rows around tasks.
 //! * [`event`], [`replay`]: the facts, and the tables that follow from them.
+//! * [`pause`]: nothing is started until somebody resumes it.
 //! * [`ids`], [`time`], [`process`], [`json`], [`pattern`], [`suggest`]: the values that all of them share.
 
 pub mod agent;
@@ -28,6 +29,7 @@ pub mod json;
 pub mod landing;
 pub mod output;
 pub mod pattern;
+pub mod pause;
 pub mod pipeline;
 pub mod process;
 pub mod queue;
@@ -49,6 +51,7 @@ pub use ids::{
     DecisionId, DedupeKey, Epoch, HolderId, ImportId, ItemId, Label, LandingId, MessageId, Name, RequestId, RunId, RunnerId,
     SectionId, Seq, TaskId, Ticket, Title,
 };
+pub use pause::{Pause, PauseVerb};
 pub use pipeline::Pipeline;
 pub use process::{Liveness, ProcessId};
 pub use resource::grant::Grant;

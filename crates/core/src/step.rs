@@ -73,7 +73,12 @@ pub enum OutboxCommand {
     /// Start the session of a run. If it is not known whether that was done, the run's record tells: it is never done again.
     Spawn { run: RunId },
     /// End the session of a run. Twice is as good as once.
-    Kill { run: RunId },
+    Kill {
+        run: RunId,
+        /// Without the time that it has to end by itself.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        now: bool,
+    },
     /// Wake a run up that shows no sign of life. Its keeper knows the outbox command by its number, and does it once.
     Nudge { run: RunId },
     /// Tell people.
@@ -140,7 +145,7 @@ impl OutboxCommand {
     /// The run that it is about: outbox commands of one run are done one after the other.
     pub fn run(&self) -> Option<&RunId> {
         match self {
-            OutboxCommand::Spawn { run } | OutboxCommand::Kill { run } | OutboxCommand::Nudge { run } => Some(run),
+            OutboxCommand::Spawn { run } | OutboxCommand::Kill { run, .. } | OutboxCommand::Nudge { run } => Some(run),
             OutboxCommand::Notify(_) => None,
         }
     }

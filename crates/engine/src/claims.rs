@@ -88,7 +88,9 @@ impl Claim {
         me.woken = None;
         let mut head =
             Head { claim: self, runs: self.runs.iter(), found: Claimed::default(), places: 0, spare: 0, is_limited: false };
-        head.take_all(tx);
+        if tx.tables.backlog.pause.is_none() {
+            head.take_all(tx);
+        }
         let Head { mut found, spare, is_limited, .. } = head;
         let has_room = found.started.len() < self.room;
         // A runner may have more room than one claim asks for.
@@ -266,6 +268,10 @@ fn waits_for(reasons: &[Reason]) -> Option<Resource> {
                 | Reason::AccountLimit { .. }
         )
     };
+    // One that a person has stopped is out of its lane already, whatever else it waits for.
+    if reasons.iter().any(|reason| matches!(reason, Reason::Paused { .. })) {
+        return None;
+    }
     // The lock of a section is for several tasks of one runner at a time.
     reasons.iter().filter(is_resource).find_map(Reason::resource).filter(|resource| !resource.name.is_section())
 }

@@ -74,6 +74,7 @@ pub(crate) fn admit(
     let root_limit = root_limit(backlog);
     let facts = Facts {
         runner,
+        pause: backlog.pause.as_ref(),
         dependencies: dependencies(task, backlog),
         section: section.map(|section| Exclusive {
             section,

@@ -18,6 +18,7 @@ pub use calls::decisions::{DecisionOutcome, DecisionRequest};
 pub use calls::imports::{ImportOutcome, ImportRequest};
 pub use calls::landings::{LandingOutcome, LandingRequest, LandingVerb, Worker as LandingWorker, landing_queue};
 pub use calls::manual::{ClaimWaiting, LockedBy, Taking, Unmet};
+pub use calls::pause::{PauseOutcome, PauseRequest, Stopped};
 pub use calls::pipelines::guards::{GuardCheck, asked_at_claim, know, store_keys, verdict};
 pub use calls::pipelines::phases::{Lack, lacks, slot_keys};
 pub use calls::pipelines::{PipelineOutcome, PipelineRequest, Start};

@@ -16,6 +16,7 @@ use crate::calls::imports::{ImportOutcome, ImportRequest};
 use crate::calls::landings::{LandingOutcome, LandingRequest, keys_of_landing};
 use crate::calls::limits;
 use crate::calls::manual::{end_broken, follow_lock};
+use crate::calls::pause::{PauseOutcome, PauseRequest};
 use crate::calls::pipelines::{PipelineOutcome, PipelineRequest};
 use crate::calls::queues::QueueRequest;
 use crate::calls::routes::{RouteOutcome, RouteRequest};
@@ -68,6 +69,8 @@ pub enum Request {
     Workspace(WorkspaceRequest),
     /// Something of the limits of accounts.
     Account(AccountRequest),
+    /// Pause, stop or resume the project, or some tasks.
+    Pause(PauseRequest),
     /// Change the limits of the project.
     SetLimits {
         /// What changes.
@@ -145,6 +148,8 @@ pub enum Reply {
     Workspace(WorkspaceOutcome),
     /// The answer about the limits of accounts.
     Account(AccountOutcome),
+    /// What is paused now.
+    Pause(PauseOutcome),
     /// The limits as they are now.
     Limits(Limits),
 }
@@ -197,6 +202,7 @@ typed_requests! {
     Pipeline(PipelineRequest) -> PipelineOutcome;
     Workspace(WorkspaceRequest) -> WorkspaceOutcome;
     Account(AccountRequest) -> AccountOutcome;
+    Pause(PauseRequest) -> PauseOutcome;
 }
 
 impl Call for Request {
@@ -243,6 +249,7 @@ impl Call for Request {
             Request::Pipeline(request) => request.keys(),
             Request::Workspace(request) => request.keys(),
             Request::Account(request) => request.keys(),
+            Request::Pause(request) => request.keys(),
             Request::SetLimits { .. } => limits::keys(),
         }
     }
@@ -303,6 +310,7 @@ impl Request {
             | Request::Apply(_)
             | Request::Workspace(_)
             | Request::Account(_)
+            | Request::Pause(_)
             | Request::SetLimits { .. } => 0,
         }
     }
@@ -329,6 +337,7 @@ impl Request {
             Request::Pipeline(request) => Reply::Pipeline(request.decide(tx)),
             Request::Workspace(request) => Reply::Workspace(request.decide(tx)),
             Request::Account(request) => Reply::Account(request.decide(tx)),
+            Request::Pause(request) => Reply::Pause(request.decide(tx)),
             Request::SetLimits { change, seed } => Reply::Limits(limits::change(*change, *seed, tx)),
         }
     }

@@ -30,18 +30,20 @@ pub(crate) fn settle(tx: &mut Tx) {
     let is_parked = |id: &TaskId| changed.parked.get(id).is_some_and(Option::is_some);
     let is_ready =
         |id: &&TaskId| !is_parked(id) && tx.tables.backlog.tasks.get(*id).is_some_and(|task| task.state == State::Pending);
-    let ready: Vec<TaskId> = changed.ready.iter().filter(is_ready).take(WAKE_LIMIT).cloned().collect();
+    // Nobody takes anything while the project is paused: whoever resumes it wakes them.
+    let is_paused = tx.tables.backlog.pause.is_some();
+    let ready: Vec<TaskId> = changed.ready.iter().filter(|_| !is_paused).filter(is_ready).take(WAKE_LIMIT).cloned().collect();
     for id in ready {
         let section = tx.tables.backlog.tasks[&id].spec.section.clone();
         wake_one(tx, |runner| may_take(runner, section.as_ref()));
     }
     let anywhere = changed.ready_anywhere.max(sections).max(usize::from(changed.frees_dependents));
-    for _ in 0..anywhere.min(WAKE_LIMIT) {
+    for _ in 0..if is_paused { 0 } else { anywhere.min(WAKE_LIMIT) } {
         // One that works in some sections only may not be the right one.
         while wake_one(tx, |_| true).is_some_and(|has_sections| has_sections) {}
     }
     let slots = Resource { kind: Kind::Semaphore, name: Name::runs() };
-    if changed.limits && has_room(&slots, 1, tx) {
+    if changed.limits && !is_paused && has_room(&slots, 1, tx) {
         wake_one(tx, |runner| runner.idle.is_some_and(|idle| idle.is_limited));
     }
     if changed.duty {
@@ -67,7 +69,8 @@ pub(crate) fn unpark(tx: &mut Tx) {
             is_page_full && resource.name.is_account_limit() && accounts::room(&resource, tx) == Room::All;
         let mut weight = 0;
         for id in tasks {
-            let Some(task) = tx.tables.backlog.tasks.get(&id).filter(|task| task.state == State::Pending) else { continue };
+            let may_start = |task: &&Task| task.state == State::Pending && task.spec.paused.is_none();
+            let Some(task) = tx.tables.backlog.tasks.get(&id).filter(may_start) else { continue };
             // This batch has parked it on something else: the next one is the first now.
             if tx.changed.parked.get(&id).is_some_and(|on| on.as_ref().is_some_and(|other| *other != resource)) {
                 continue;
@@ -207,7 +210,8 @@ pub(crate) fn hand_over(gone: &Runner, tx: &mut Tx) {
 
 /// Notes that a task was added: it may be ready, or wait for something that it needs, which then must be loaded.
 pub(crate) fn note_added(id: &TaskId, tx: &mut Tx) {
-    let Some(task) = tx.tables.backlog.tasks.get(id).filter(|task| task.spec.work.is_some()) else { return };
+    let is_work = |task: &&Task| task.spec.work.is_some() && task.spec.paused.is_none();
+    let Some(task) = tx.tables.backlog.tasks.get(id).filter(is_work) else { return };
     // Who waits for other tasks first is not parked: whoever frees the resource would start it.
     if tx.tables.backlog.unmet(id) > 0 {
         return;
@@ -227,7 +231,9 @@ pub(crate) fn note_added(id: &TaskId, tx: &mut Tx) {
 /// Notes that a task may be ready.
 pub(crate) fn note_ready(id: &TaskId, tx: &mut Tx) {
     let backlog = &tx.tables.backlog;
-    let is_ready = |task: &Task| task.state == State::Pending && task.spec.work.is_some() && backlog.unmet(id) == 0;
+    let is_ready = |task: &Task| {
+        task.state == State::Pending && task.spec.work.is_some() && task.spec.paused.is_none() && backlog.unmet(id) == 0
+    };
     if backlog.tasks.get(id).is_some_and(is_ready) {
         tx.changed.ready.insert(id.clone());
     }

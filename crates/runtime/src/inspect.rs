@@ -8,7 +8,7 @@ use banksman_adapters::host::Host;
 use banksman_adapters::keeper::{self, Found, Record, Silence};
 use banksman_core::agent::limit::{AccountLimit, State};
 use banksman_core::backlog::{Backlog, Run, Runner};
-use banksman_core::{Limits, Liveness, Name, ProcessId, RunId, Stamp, Task, TaskId, Title};
+use banksman_core::{Limits, Liveness, Name, Pause, ProcessId, RunId, Stamp, Task, TaskId, Title};
 use banksman_engine::why::{self, Answer, Attended, Life, Situation, Why};
 use banksman_store::{Counts, Hosted, Key, Reader, Snapshot, StoreError};
 
@@ -16,8 +16,9 @@ use crate::guards;
 use crate::project::Project;
 use crate::sessions::{Sessions, ended};
 
-/// How many failures are shown.
+/// How many failures are shown, and how many tasks that a person has stopped.
 const FAILURES: i64 = 3;
+const STOPPED: i64 = 20;
 
 /// How long a keeper may take to answer before people are told that it does not.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -59,6 +60,10 @@ pub struct Overview {
     pub failures: Vec<Task>,
     /// How many pending tasks wait for one that will not complete by itself, and one of them.
     pub held: (u64, Option<TaskId>),
+    /// Why nothing is started.
+    pub pause: Option<Pause>,
+    /// The first tasks that a person has stopped.
+    pub stopped: Vec<Task>,
 }
 
 #[derive(Debug, Clone)]
@@ -139,6 +144,7 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
     let counts = reader.view().counts()?;
     let failures = reader.view().last_failed(FAILURES)?;
     let held = reader.view().held_by_ended()?;
+    let stopped = reader.view().stopped(STOPPED)?;
     let (pipelines, pipeline_counts) = (reader.view().open_pipelines(PIPELINES)?, reader.view().pipeline_counts()?);
     let mut keys: BTreeSet<Key> = why::lane_keys(&counts.ready, &Backlog::default());
     keys.extend([Key::OpenDecisions, Key::DueRoots]);
@@ -176,6 +182,8 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
         pipeline_counts,
         failures,
         held,
+        pause: snapshot.backlog.pause.clone(),
+        stopped,
         counts,
     })
 }

@@ -229,7 +229,7 @@ impl<'a> Runner<'a> {
                 RunnerAction::Spawn(work) => self.spawn(&work, report),
                 RunnerAction::Recover(work) => self.recover(&work),
                 RunnerAction::Pulse(run, silence) => self.background.ask_status(run.clone(), self.files.record(&run), silence),
-                RunnerAction::Kill(run) => self.kill(&run),
+                RunnerAction::Kill(run, now) => self.kill(&run, now),
                 RunnerAction::Nudge(run, entry) => {
                     if let Some(session) = self.sessions.get_mut(&run) {
                         session.nudge(entry.0);

@@ -152,6 +152,7 @@ impl fmt::Display for Answered<'_> {
             Request::Workspace(request) => write!(f, "{request:?}")?,
             Request::Account(request) => write!(f, "{request:?}")?,
             Request::SetLimits { change, .. } => write!(f, "{change:?}")?,
+            Request::Pause(request) => write!(f, "{request:?}")?,
             Request::Decision(request) => write!(f, "answers {} with {}", request.id, request.option)?,
         }
         match self.1 {
@@ -161,6 +162,7 @@ impl fmt::Display for Answered<'_> {
             Reply::Workspace(outcome) => write!(f, ": {outcome:?}"),
             Reply::Account(outcome) => write!(f, ": {outcome:?}"),
             Reply::Limits(limits) => write!(f, ": {limits:?}"),
+            Reply::Pause(outcome) => write!(f, ": {outcome:?}"),
             Reply::Section(SectionOutcome::Kept(_)) | Reply::Task(TaskOutcome::Kept(_)) => write!(f, ": kept"),
             Reply::Section(outcome) => write!(f, ": {outcome:?}"),
             Reply::Task(TaskOutcome::Stepped(outcome, _)) => write!(f, ": {outcome:?}"),
@@ -374,6 +376,8 @@ impl fmt::Display for Line<'_> {
             Event::Finished(finished) => write!(f, " {finished:?}"),
             Event::Workspace { fact, .. } => write!(f, " {fact:?}"),
             Event::Limits(limits) => write!(f, " {limits:?}"),
+            Event::Paused(pause) => write!(f, " {pause:?}"),
+            Event::Resumed(resumed) => write!(f, " {resumed:?}"),
             Event::Landing { fact, .. } => write!(f, " {fact:?}"),
             Event::LandingTarget { fact, .. } => write!(f, " {fact:?}"),
             Event::AccountLimit { fact, .. } => write!(f, " {fact:?}"),

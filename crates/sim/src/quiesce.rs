@@ -51,6 +51,7 @@ impl World<'_> {
 
     fn quiesce_backlog(&mut self) {
         self.send_users_home();
+        self.resume_all();
         self.settle_outside();
         if self.has_crew {
             self.settle_crew();

@@ -38,6 +38,8 @@ pub enum Checker {
     Slots,
     /// No run begins beyond the limit that the project has at that moment.
     Limits,
+    /// Nothing is started while a person wants that.
+    Paused,
     /// Nothing starts before what it depends on, and nothing waits for itself.
     Early,
     /// One runner at a time works in an exclusive section.

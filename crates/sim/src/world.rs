@@ -66,6 +66,8 @@ pub(crate) struct World<'a> {
     pub(crate) root_limit: u32,
     /// Decides when people change the limits, in histories where they do.
     pub(crate) changes_limits: Option<Random>,
+    /// Decides when people pause, stop and resume, in histories where they do.
+    pub(crate) pauses: Option<Random>,
     /// Decides which pipelines keep a lock across their phases, in histories where some do.
     pub(crate) keeps_locks: Option<Random>,
     /// Decides when the log is compacted.
@@ -176,6 +178,8 @@ impl<'a> World<'a> {
         let has_crew = Random::new(seed ^ 0xc4e3_0000_5eed_0000).in_thousand(450) && scenario != Scenario::Runners;
         let mut limits = Random::new(seed ^ 0x1a17_0000_5eed_0000);
         let changes_limits = (limits.in_thousand(300) && scenario != Scenario::Runners).then_some(limits);
+        let mut pauses = Random::new(seed ^ 0x9a05_0000_5eed_0000);
+        let pauses = (pauses.in_thousand(350) && scenario == Scenario::Backlog).then_some(pauses);
         // A pipeline that waits for a person keeps its lock, and others that wait for the lock keep their places among the roots.
         let mut keeps = Random::new(seed ^ 0x1ee9_0000_5eed_0000);
         let is_keeping = keeps.in_thousand(500) && root_limit == 0 && changes_limits.is_none();
@@ -202,6 +206,7 @@ impl<'a> World<'a> {
             limit,
             root_limit,
             changes_limits,
+            pauses,
             keeps_locks,
             compactions: Random::new(seed ^ 0xc0_5eed_ac70_0000),
             has_crew,

@@ -4,6 +4,7 @@ use banksman_core::event::Kind;
 use banksman_core::resource::coordination::Coordination;
 use banksman_core::resource::semaphore::Semaphore;
 
+use crate::columns::to_json;
 use crate::table;
 use crate::tables::semaphores::Semaphores;
 use crate::tables::slots::Slots;
@@ -35,6 +36,10 @@ pub(crate) fn between<'a>(project: i64, before: &'a Tables, after: &'a Tables) -
     if let Some(limits) = new.limits.filter(|limits| old.limits != Some(*limits)) {
         let params = [project.into(), i64::from(limits.runs).into(), i64::from(limits.roots).into()];
         queries.push(Query::new(projects::Statement::SetLimits, params));
+    }
+    if old.pause != new.pause {
+        let pause = new.pause.as_ref().map(to_json);
+        queries.push(Query::new(projects::Statement::SetPause, [project.into(), pause.into()]));
     }
     table::changes::<_, imports::Imports>(project, &old.imports, &new.imports, &mut queries);
     table::changes::<_, landings::Landings>(project, &old.landings, &new.landings, &mut queries);

@@ -169,6 +169,7 @@ impl View<'_> {
         let Tables { coordination, mut backlog, queues, automation, listening, ready, parked, parked_on, fan_out, .. } =
             load::decode(&queries[1..], rest)?;
         backlog.limits = counters.limits;
+        backlog.pause = counters.pause;
         let seq = Seq(counters.seq);
         Ok(Snapshot { coordination, backlog, queues, automation, listening, ready, parked, parked_on, fan_out, lease, wall, seq })
     }

@@ -242,6 +242,7 @@ impl Store {
         self.follow(calls, keys, counters.parks, &mut loaded)?;
         let mut before = loaded.finish()?;
         before.backlog.limits = counters.limits;
+        before.backlog.pause = counters.pause.clone();
         let mut tx = self.tx(&counters, before.clone());
         let replies = calls.iter().map(|call| call.decide(&mut tx)).collect();
         C::settle(&mut tx);

@@ -17,6 +17,7 @@ pub(crate) mod landing;
 pub(crate) mod locks;
 pub(crate) mod man;
 pub(crate) mod notify;
+pub(crate) mod pausing;
 pub(crate) mod pipelines;
 pub(crate) mod queues;
 mod recording;

@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::recording::record_ended;
 use super::tasks::brief;
-use super::{ExitResult, pipelines, why};
+use super::{ExitResult, pausing, pipelines, why};
 use crate::context::Context;
 use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
@@ -88,6 +88,9 @@ fn next(overview: &Overview) -> Option<String> {
 fn goes_on(overview: &Overview) -> String {
     let tasks = |number: u64| if number == 1 { "1 task".into() } else { format!("{number} tasks") };
     let waits = |number: u64| if number == 1 { "waits" } else { "wait" };
+    if let Some(pause) = &overview.pause {
+        return format!("the project is paused: {}; banksman resume goes on", pausing::because(pause));
+    }
     let alive = overview.runners.iter().any(|manned| manned.life != Life::Gone);
     let ready: u64 = overview.counts.ready.iter().map(|(_, number)| number).sum();
     let (held, example) = &overview.held;
@@ -119,6 +122,11 @@ fn goes_on(overview: &Overview) -> String {
     }
     if let Some(dead) = dead_items(items) {
         return dead;
+    }
+    if let Some(stopped) = overview.stopped.first() {
+        let number = overview.stopped.len() as u64;
+        let are = if number == 1 { "is" } else { "are" };
+        return format!("{} {are} stopped: banksman resume {}", tasks(number), stopped.id);
     }
     if let Some(failed) = overview.failures.first() {
         let failures = count(overview, Word::Failed);
@@ -186,6 +194,8 @@ fn view<'a>(overview: &'a Overview, next: &'a str) -> StatusView<'a> {
         items: (&overview.counts.items).into(),
         failures: overview.failures.iter().map(Into::into).collect(),
         held_by_failed: overview.held.0,
+        paused: overview.pause.as_ref().map(Into::into),
+        stopped: overview.stopped.iter().map(|task| &task.id).collect(),
         next,
     }
 }
@@ -198,6 +208,15 @@ fn human(overview: &Overview, at_phases: &BTreeMap<TaskId, Task>, next: &str, ho
     let mut text = summary(overview);
     for limit in &overview.account_limits {
         text.push_str(&format!("\n{YELLOW}{}{YELLOW:#}", accounts::sentence(limit)));
+    }
+    if let Some(pause) = &overview.pause {
+        text.push_str(&format!("\n{YELLOW}paused{YELLOW:#}: {}; nothing is started", pausing::because(pause)));
+    }
+    if !overview.stopped.is_empty() {
+        let titles: Vec<&str> = overview.stopped.iter().take(3).map(|task| task.spec.title.as_str()).collect();
+        let more = overview.stopped.len().saturating_sub(3);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        text.push_str(&format!("\n{YELLOW}stopped{YELLOW:#}: {}{more}", titles.join(", ")));
     }
     if !overview.runs.is_empty() {
         let rows = overview.runs.iter().map(|live| run_row(live, overview)).collect();

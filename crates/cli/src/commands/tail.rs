@@ -76,7 +76,7 @@ pub(crate) fn print(context: &Context, project: &Project, run: &Run, flags: &Log
 }
 
 /// How the program of a run tells what it does, if that is to be shown for people.
-fn family(project: &Project, run: &Run, flags: &LogFlags) -> Result<Option<Family>, Failure> {
+pub(super) fn family(project: &Project, run: &Run, flags: &LogFlags) -> Result<Option<Family>, Failure> {
     if flags.raw {
         return Ok(None);
     }
@@ -85,18 +85,18 @@ fn family(project: &Project, run: &Run, flags: &LogFlags) -> Result<Option<Famil
 }
 
 /// Shows the events of an agent program as lines for people, and anything else as it is.
-struct Rendering<W> {
+pub(super) struct Rendering<W> {
     into: W,
     family: Option<Family>,
     lines: Lines,
 }
 
 impl<W: Write> Rendering<W> {
-    fn new(into: W, family: Option<Family>) -> Rendering<W> {
+    pub(super) fn new(into: W, family: Option<Family>) -> Rendering<W> {
         Rendering { into, family, lines: Lines::default() }
     }
 
-    fn finish(&mut self) -> io::Result<()> {
+    pub(super) fn finish(&mut self) -> io::Result<()> {
         let Some(family) = self.family else { return Ok(()) };
         let mut text = String::new();
         self.lines.finish(|line| render::line(family, line, &mut text));
@@ -166,7 +166,7 @@ pub(crate) fn rendered(family: Family, lines: &[String], number: usize) -> Vec<S
 }
 
 /// A line without what would move the cursor.
-fn plain(line: &str) -> String {
+pub(super) fn plain(line: &str) -> String {
     let line = anstream::adapter::strip_str(line).to_string();
     // What a progress bar has overwritten is not there any more.
     line.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default().replace(char::is_control, " ")
@@ -179,7 +179,7 @@ pub(crate) fn rotated(path: &Path) -> PathBuf {
     older.into()
 }
 
-fn unreadable(path: &Path) -> impl Fn(io::Error) -> Failure {
+pub(super) fn unreadable(path: &Path) -> impl Fn(io::Error) -> Failure {
     move |error| Failure::system(&format!("read {}", path.display()), error)
 }
 
@@ -212,7 +212,7 @@ impl Tail {
     }
 
     /// Copies all that is there now.
-    fn read_to(&mut self, out: &mut impl Write) -> io::Result<u64> {
+    pub(super) fn read_to(&mut self, out: &mut impl Write) -> io::Result<u64> {
         let mut copied = self.older.take().map_or(Ok(0), |mut older| io::copy(&mut older, out))?;
         loop {
             // Asked first: one that was moved away does not grow any more, so its end is final.

@@ -60,6 +60,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ("task:landing", "The work of the task is done and in the merge queue."),
     ("task:sent_back", "The work of the task came back from the merge queue: it is tried again."),
     ("task:retried", "A person retries the task."),
+    ("task:paused", "A person has stopped the task: it is not started until somebody resumes it."),
+    ("task:resumed", "The task may be started again."),
     ("task:marked", "The task is skipped, or for a person to look at."),
     ("task:deleted", "The task was deleted."),
     ("escalate", "The task needs you: it cannot go on by itself, and a decision was raised."),
@@ -142,6 +144,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ("workspace:removing", "The workspace is about to be saved and removed."),
     ("workspace:removed", "The workspace is gone."),
     ("backlog:finished", "Nothing is left that a runner could do."),
+    ("backlog:paused", "Nothing is started until somebody resumes the project; `verb` says whether its sessions were stopped."),
+    ("backlog:resumed", "Tasks are started again."),
     ("limits:set", "The limits of the project were changed."),
 ];
 

@@ -6,6 +6,7 @@ pub(crate) mod bus;
 pub(crate) mod decisions;
 pub(crate) mod events;
 pub(crate) mod landing;
+pub(crate) mod pausing;
 pub(crate) mod pipelines;
 pub(crate) mod problems;
 pub(crate) mod queues;

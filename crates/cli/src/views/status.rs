@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::Time;
 use super::accounts::LimitView;
+use super::pausing::PauseView;
 use super::pipelines::PipelineView;
 use super::why::AttendedRun;
 use crate::commands::tasks::error;
@@ -33,6 +34,10 @@ pub(crate) struct StatusView<'a> {
     pub(crate) items: ItemsView<'a>,
     pub(crate) failures: Vec<FailureView<'a>>,
     pub(crate) held_by_failed: u64,
+    /// Why nothing is started.
+    pub(crate) paused: Option<PauseView<'a>>,
+    /// The first tasks that a person has stopped.
+    pub(crate) stopped: Vec<&'a TaskId>,
     pub(crate) next: &'a str,
 }
 

@@ -131,7 +131,7 @@ impl Puppet<'_> {
                 }
                 RunnerAction::Recover(_)
                 | RunnerAction::Pulse(..)
-                | RunnerAction::Kill(_)
+                | RunnerAction::Kill(..)
                 | RunnerAction::Nudge(..)
                 | RunnerAction::Acknowledge(_)
                 | RunnerAction::Forget(_) => {}

@@ -282,7 +282,7 @@ impl Question {
         let tries = if attempts == 1 { "once".into() } else { format!("{attempts} times") };
         let what = match command {
             OutboxCommand::Spawn { run } => format!("start run {run}"),
-            OutboxCommand::Kill { run } => format!("end run {run}"),
+            OutboxCommand::Kill { run, .. } => format!("end run {run}"),
             OutboxCommand::Nudge { run } => format!("nudge run {run}"),
             OutboxCommand::Notify(notice) => format!("tell people: {}", notice.subject),
         };

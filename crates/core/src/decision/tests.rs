@@ -62,7 +62,7 @@ fn nobody_is_told_that_telling_them_has_failed() {
         let effects = ask_about(Seq(3), &command, 5, "no answer", &now()).effects;
         effects.iter().any(|effect| matches!(effect, crate::step::Effect::Send(OutboxCommand::Notify(_))))
     };
-    assert!(told(OutboxCommand::Kill { run: RunId::new("r-1").unwrap() }));
+    assert!(told(OutboxCommand::Kill { run: RunId::new("r-1").unwrap(), now: false }));
     let notice = Notice { kind: NoticeKind::TaskFailed, subject: "x".into(), text: "y".into() };
     assert!(!told(OutboxCommand::Notify(Box::new(notice))));
 }

@@ -9,6 +9,7 @@ use crate::backlog::Edge;
 use crate::decision::Question;
 use crate::event::ESCALATE;
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, RunId, RunnerId, Title};
+use crate::pause::Pause;
 use crate::task::{After, RetryReason, RunEnd, Spec, Status, Stuck};
 use crate::time::Span;
 
@@ -180,6 +181,10 @@ pub enum TaskFact {
     },
     /// A person wants it tried again.
     Retried {},
+    /// A person has stopped it: no run of it is started.
+    Paused(Box<Pause>),
+    /// Its runs are started again.
+    Resumed(Resumed),
     /// A person passed it over, or looks at it.
     Marked {
         /// How it stands now.
@@ -205,6 +210,13 @@ pub enum DecisionFact {
     },
     /// It has become pointless.
     Withdrawn {},
+}
+
+/// Who has ended a pause.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resumed {
+    /// The user.
+    pub by: Box<str>,
 }
 
 /// What is left when there is nothing left that a runner could do: how many tasks stand so.
@@ -273,6 +285,8 @@ impl TaskFact {
             TaskFact::Landing { .. } => "task:landing",
             TaskFact::SentBack { .. } => "task:sent_back",
             TaskFact::Retried {} => "task:retried",
+            TaskFact::Paused(_) => "task:paused",
+            TaskFact::Resumed(_) => "task:resumed",
             TaskFact::Marked { .. } => "task:marked",
             TaskFact::Deleted {} => "task:deleted",
         }

@@ -6,8 +6,8 @@ use thiserror::Error;
 
 use super::custom::OWN;
 use super::{
-    ACCOUNT_LIMIT, DecisionFact, ESCALATE, FINISHED, ImportFact, LANDING, LANDING_TARGET, LIMITS_SET, PIPELINE, QUEUE, ROUTE,
-    SectionFact, TaskFact, WORKER, WORKSPACE,
+    ACCOUNT_LIMIT, DecisionFact, ESCALATE, FINISHED, ImportFact, LANDING, LANDING_TARGET, LIMITS_SET, PAUSED, PIPELINE, QUEUE,
+    RESUMED, ROUTE, SectionFact, TaskFact, WORKER, WORKSPACE,
 };
 use crate::agent::limit::LimitFact;
 use crate::route;
@@ -76,7 +76,7 @@ pub fn kinds() -> Vec<String> {
         _ => format!("{category}:{word}"),
     };
     let all = facts.into_iter().flat_map(|(category, words)| words.iter().map(move |word| kind(category, word)));
-    all.chain([FINISHED.to_owned(), LIMITS_SET.to_owned()]).collect()
+    all.chain([FINISHED, PAUSED, RESUMED, LIMITS_SET].map(str::to_owned)).collect()
 }
 
 /// The names of the variants of an enum in its stored form.

@@ -12,6 +12,7 @@ use thiserror::Error;
 use crate::agent::limit::LimitFact;
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, LandingId, Name, SectionId, TaskId};
 use crate::landing::{EntryFact, TargetFact};
+use crate::pause::Pause;
 use crate::pipeline;
 use crate::queue;
 use crate::resource::grant::{GrantRequest, Reason};
@@ -24,7 +25,7 @@ use crate::workspace;
 pub use self::actor::{Actor, ActorKind};
 pub use self::custom::{CustomKind, KindError};
 pub use self::kinds::{UnknownKind, check_kind, kinds};
-pub use facts::{DecisionFact, Finished, ImportFact, SectionFact, TaskFact};
+pub use facts::{DecisionFact, Finished, ImportFact, Resumed, SectionFact, TaskFact};
 
 /// The two kinds of resource that can be held and waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -164,6 +165,10 @@ pub enum Event {
     },
     /// The limits of the project were set.
     Limits(Limits),
+    /// Nothing is started from now on.
+    Paused(Pause),
+    /// Tasks are started again.
+    Resumed(Resumed),
     /// A fact that a user recorded. It changes nothing by itself.
     Custom {
         /// `category:action`.
@@ -261,6 +266,11 @@ pub(crate) const ESCALATE: &str = "escalate";
 /// The kind of the event that tells that there is nothing left to do.
 const FINISHED: &str = "backlog:finished";
 
+/// The kinds of the events that tell whether tasks are started, and the component of all three.
+const PAUSED: &str = "backlog:paused";
+const RESUMED: &str = "backlog:resumed";
+const BACKLOG: &str = "backlog";
+
 /// The category and the component of the events of queues.
 const QUEUE: &str = "queue";
 
@@ -339,6 +349,8 @@ impl Event {
             Event::LandingTarget { fact, .. } => fact.kind(),
             Event::AccountLimit { fact, .. } => fact.kind(),
             Event::Limits(_) => LIMITS_SET,
+            Event::Paused(_) => PAUSED,
+            Event::Resumed(_) => RESUMED,
             Event::Custom { kind, .. } => kind.as_str(),
         }
     }
@@ -350,7 +362,7 @@ impl Event {
             Event::Task { id, .. } => ("task", Some(id.as_str())),
             Event::Section { id, .. } => ("section", Some(id.as_str())),
             Event::Decision { id, .. } => ("decision", Some(id.as_str())),
-            Event::Finished(_) => ("backlog", None),
+            Event::Finished(_) | Event::Paused(_) | Event::Resumed(_) => (BACKLOG, None),
             Event::Import { id, .. } => ("import", Some(id.as_str())),
             Event::Queue { name, .. } => (QUEUE, Some(name.as_str())),
             Event::Worker { name, .. } => (WORKER, Some(name.as_str())),
@@ -405,6 +417,8 @@ impl Event {
             Event::LandingTarget { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::AccountLimit { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Limits(limits) => serde_json::to_string(limits),
+            Event::Paused(pause) => serde_json::to_string(pause),
+            Event::Resumed(resumed) => serde_json::to_string(resumed),
             Event::Custom { data, .. } => serde_json::to_string(data),
         };
         text.expect("plain data without maps of odd keys always becomes JSON")
@@ -429,7 +443,7 @@ impl Event {
             let id = DecisionId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
             return Ok(Event::Decision { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
         }
-        if kind == FINISHED && component == "backlog" {
+        if kind == FINISHED && component == BACKLOG {
             return Ok(Event::Finished(serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?));
         }
         if category == "import" && component == "import" {
@@ -470,6 +484,12 @@ impl Event {
         if category == ACCOUNT_LIMIT && component == ACCOUNT_LIMIT {
             let name = Name::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
             return Ok(Event::AccountLimit { name, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        if kind == PAUSED && component == BACKLOG {
+            return Ok(Event::Paused(serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?));
+        }
+        if kind == RESUMED && component == BACKLOG {
+            return Ok(Event::Resumed(serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?));
         }
         if kind == LIMITS_SET && component == LIMITS {
             return Ok(Event::Limits(serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?));

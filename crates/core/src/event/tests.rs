@@ -33,6 +33,16 @@ fn the_stored_form_is_frozen() {
     let limits = Event::parse("limits:set", "limits", None, data).unwrap();
     assert_eq!((&limits, limits.data().as_str()), (&Event::Limits(Limits { runs: 4, roots: 0 }), data));
     assert!(matches!(Event::parse("limits:set", "ci", None, "{}"), Ok(Event::Custom { .. })), "users could write this before");
+    for (kind, component, id, data) in [
+        ("backlog:paused", "backlog", None, r#"{"verb":"stop","by":"ann","at":7}"#),
+        ("backlog:resumed", "backlog", None, r#"{"by":"ann"}"#),
+        ("task:paused", "task", Some("t-1"), r#"{"at":7,"by":"ann","verb":"stop"}"#),
+        ("task:resumed", "task", Some("t-1"), r#"{"by":"ann"}"#),
+        ("task:stopping", "task", Some("t-1"), r#"{"run":"r-1","then":{"putBack":{"now":true}}}"#),
+    ] {
+        let event = Event::parse(kind, component, id, data).unwrap();
+        assert_eq!((event.kind(), event.source(), event.data()), (kind, (component, id), data.to_owned()));
+    }
     // Users could write this before there were imports.
     assert!(matches!(Event::parse("import:done", "ci", None, "{}"), Ok(Event::Custom { .. })));
     assert!(Event::parse("lock:vanished", "lock", Some("db"), "{}").is_err());

@@ -15,6 +15,7 @@ use crate::decision::Decision;
 use crate::event::{DecisionFact, Event, ImportFact, Resource, SectionFact, TaskFact};
 use crate::ids::{DecisionId, ImportId, ItemId, LandingId, Name, SectionId, Seq, TaskId};
 use crate::landing::{Entry, EntryFact, Target};
+use crate::pause::Pause;
 use crate::pipeline::Pipeline;
 use crate::queue::{Item, Queue};
 use crate::route::Routes;
@@ -51,6 +52,7 @@ pub struct Replay {
     landing_targets: BTreeMap<Name, Target>,
     account_limits: BTreeMap<Name, AccountLimit>,
     limits: Option<Limits>,
+    pause: Option<Pause>,
 }
 
 impl Replay {
@@ -98,6 +100,8 @@ impl Replay {
                 self.account_limits.extend(limit::apply(&name, before, fact, wall).map(|after| (name, after)));
             }
             Event::Limits(limits) => self.limits = Some(limits),
+            Event::Paused(pause) => self.pause = Some(pause),
+            Event::Resumed(_) => self.pause = None,
             Event::Finished(_) | Event::Custom { .. } => {}
         }
     }
@@ -133,6 +137,7 @@ impl Replay {
                 .map(|(name, limit)| (name.clone(), limit.clone().timeless()))
                 .collect(),
             limits: backlog.limits,
+            pause: backlog.pause.clone(),
             ..self
         }
     }
@@ -145,6 +150,7 @@ impl Replay {
     /// What two views differ about, with both sides as JSON: resources, then sections, then tasks, then the rest.
     pub fn differences(&self, tables: &Replay) -> Vec<String> {
         let limits = |limits: Option<Limits>| limits.map(|limits| ("limits", limits)).into_iter().collect();
+        let pause = |pause: &Option<Pause>| pause.clone().map(|pause| ("pause", pause)).into_iter().collect();
         [
             differing("", &resources::known(&self.resources), &resources::known(&tables.resources)),
             differing("section ", &self.sections, &tables.sections),
@@ -160,6 +166,7 @@ impl Replay {
             differing("landing target ", &self.landing_targets, &tables.landing_targets),
             differing("account limit ", &self.account_limits, &tables.account_limits),
             differing("", &limits(self.limits), &limits(tables.limits)),
+            differing("", &pause(&self.pause), &pause(&tables.pause)),
         ]
         .concat()
     }

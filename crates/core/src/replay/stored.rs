@@ -1,5 +1,6 @@
 //! The state after a part of the log, as rows that replace it: one for each lock, semaphore, section, task, decision,
-//! import, queue, item, worker, route, pipeline, workspace, landing, landing target and account limit, and one for the limits.
+//! import, queue, item, worker, route, pipeline, workspace, landing, landing target and account limit, and one each for the limits and
+//! the pause.
 //!
 //! Every event changes at most one of them, so a part of the log can be replayed over the few rows that it is about. The
 //! form of the rows is as frozen as that of the events: fields may be added with a default, nothing else.
@@ -52,6 +53,7 @@ enum Slot {
     LandingTarget(Name),
     AccountLimit(Name),
     Limits,
+    Pause,
 }
 
 impl Entity {
@@ -76,7 +78,9 @@ impl Entity {
                 Some(Entity { component: ITEM.into(), id: fact.item()?.to_string().into() })
             }
             Event::Queue { .. } => Some(Entity { component: component.into(), id: id?.into() }),
-            Event::Limits(_) => Some(Entity { component: component.into(), id: "".into() }),
+            Event::Limits(_) | Event::Paused(_) | Event::Resumed(_) => {
+                Some(Entity { component: component.into(), id: "".into() })
+            }
             Event::Finished(_) | Event::Custom { .. } => None,
         }
     }
@@ -97,6 +101,7 @@ impl Entity {
             ("landing_target", None) => self.parsed(Name::new(&self.id)).map(Slot::LandingTarget),
             ("account_limit", None) => self.parsed(Name::new(&self.id)).map(Slot::AccountLimit),
             ("limits", None) => Ok(Slot::Limits),
+            ("backlog", None) => Ok(Slot::Pause),
             ("route", None) => Ok(Slot::Route(self.id.clone())),
             (_, None) => Err(self.unreadable("there is no such kind of thing")),
         }
@@ -141,6 +146,7 @@ impl Replay {
             Slot::LandingTarget(name) => self.landing_targets.get(&name).map(serde_json::to_string),
             Slot::AccountLimit(name) => self.account_limits.get(&name).map(serde_json::to_string),
             Slot::Limits => self.limits.as_ref().map(serde_json::to_string),
+            Slot::Pause => self.pause.as_ref().map(serde_json::to_string),
         };
         entity.parsed(text.transpose())
     }
@@ -166,6 +172,7 @@ impl Replay {
             Slot::LandingTarget(name) => drop(self.landing_targets.insert(name, entity.read(data)?)),
             Slot::AccountLimit(name) => drop(self.account_limits.insert(name, entity.read(data)?)),
             Slot::Limits => self.limits = Some(entity.read(data)?),
+            Slot::Pause => self.pause = Some(entity.read(data)?),
         }
         Ok(())
     }

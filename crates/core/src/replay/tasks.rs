@@ -168,7 +168,10 @@ impl TaskEntry {
             TaskFact::Cancelled { .. } => self.state = LoggedState::Done(TaskEnd::Cancelled),
             TaskFact::Landing { output, warning, .. } => self.state = LoggedState::Landing { output, warning },
             TaskFact::SentBack { .. } => self.state = LoggedState::Pending,
+            TaskFact::Paused(pause) => self.spec.paused = Some(pause),
+            TaskFact::Resumed(_) => self.spec.paused = None,
             TaskFact::Retried {} => {
+                self.spec.paused = None;
                 (self.failures, self.recoveries) = (0, 0);
                 self.state = LoggedState::Pending;
             }

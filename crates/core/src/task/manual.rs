@@ -18,6 +18,7 @@ impl Task {
             | State::Manual { .. } => Outcome::NotPending(self.status()),
             State::AwaitingDecision { .. } | State::Review | State::Done(_) => {
                 (self.failures, self.recoveries) = (0, 0);
+                self.spec.paused = None;
                 self.emit(TaskFact::Retried {}, buffer);
                 self.turn_into(State::Pending, now);
                 Outcome::Clear

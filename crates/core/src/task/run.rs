@@ -131,6 +131,12 @@ pub enum After {
     },
     /// It is tried again. That is a recovery: there are only so many.
     Restart,
+    /// It is pending again, as if the run had never begun: a person wants that.
+    PutBack {
+        /// Whether the session has no time to end by itself.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        now: bool,
+    },
 }
 
 /// How many times the silence that a run is allowed work without output is believed in, beyond the first.
@@ -199,6 +205,8 @@ pub enum RetryReason {
     Hung,
     /// Its work came back from the merge queue, which has the reason.
     Landing,
+    /// A person has stopped it.
+    Stopped,
 }
 
 impl RetryReason {
@@ -218,6 +226,7 @@ impl RetryReason {
             RetryReason::Overloaded => "overloaded",
             RetryReason::Network => "network",
             RetryReason::Hung => "hung",
+            RetryReason::Stopped => "stopped",
         }
     }
 
@@ -229,7 +238,8 @@ impl RetryReason {
             | RetryReason::Auth
             | RetryReason::Overloaded
             | RetryReason::Network
-            | RetryReason::Hung => true,
+            | RetryReason::Hung
+            | RetryReason::Stopped => true,
             RetryReason::Failed
             | RetryReason::NoVerdict
             | RetryReason::Overtime
@@ -271,6 +281,7 @@ impl RetryReason {
             RetryReason::Network => "the provider of its agent cannot be reached".into(),
             RetryReason::Hung => "its agent did nothing but try again".into(),
             RetryReason::Landing => "its work did not land".into(),
+            RetryReason::Stopped => "it was stopped".into(),
             RetryReason::Failed | RetryReason::Lost | RetryReason::Never | RetryReason::Shortage => ending.to_string().into(),
         }
     }
@@ -301,11 +312,13 @@ impl After {
     /// How much it says: the heavier wish wins.
     pub(crate) fn weight(&self) -> u8 {
         match self {
-            After::Restart => 0,
-            After::Overtime { .. } => 1,
-            After::Escalate { .. } => 2,
-            After::Fail { .. } => 3,
-            After::Cancel => 4,
+            After::PutBack { now: false } => 0,
+            After::PutBack { now: true } => 1,
+            After::Restart => 2,
+            After::Overtime { .. } => 3,
+            After::Escalate { .. } => 4,
+            After::Fail { .. } => 5,
+            After::Cancel => 6,
         }
     }
 }

@@ -60,23 +60,32 @@ impl Task {
             | State::Review => match after {
                 After::Cancel => self.finish(TaskEnd::Cancelled, None, now, buffer),
                 After::Fail { error } => self.finish(TaskEnd::Failed { error }, None, now, buffer),
-                After::Escalate { .. } | After::Overtime { .. } | After::Restart => Outcome::NotPending(self.status()),
+                After::Escalate { .. } | After::Overtime { .. } | After::Restart | After::PutBack { .. } => {
+                    Outcome::NotPending(self.status())
+                }
             },
             State::Running(live) | State::Stuck { live, .. } => {
                 let live = live.clone();
                 self.emit(TaskFact::Stopping { run: live.run.clone(), then: after.clone() }, buffer);
-                buffer.send(OutboxCommand::Kill { run: live.run.clone() });
+                let at_once = after == After::PutBack { now: true };
+                buffer.send(OutboxCommand::Kill { run: live.run.clone(), now: at_once });
                 self.turn_into(State::Stopping { live, since: now.stamp(), then: after }, now);
                 Outcome::Stopping
             }
             State::Stopping { live, since, then } => {
                 // A wish that says more replaces one that says less: nobody restarts what was cancelled, and what is
                 // cancelled while it is being failed does not complete because its run said so meanwhile.
-                if after.weight() > then.weight() {
-                    let (live, since) = (live.clone(), *since);
-                    self.emit(TaskFact::Stopping { run: live.run.clone(), then: after.clone() }, buffer);
-                    self.state = State::Stopping { live, since, then: after };
+                let (live, since, is_heavier) = (live.clone(), *since, after.weight() > then.weight());
+                // Who has lost patience does not change what becomes of it.
+                let hurries = after == (After::PutBack { now: true }) && after != *then;
+                let then = if is_heavier { after } else { then.clone() };
+                if is_heavier || hurries {
+                    self.emit(TaskFact::Stopping { run: live.run.clone(), then: then.clone() }, buffer);
                 }
+                if hurries {
+                    buffer.send(OutboxCommand::Kill { run: live.run.clone(), now: true });
+                }
+                self.state = State::Stopping { live, since, then };
                 Outcome::Stopping
             }
             State::Done(done) => Outcome::Over(done.status()),
@@ -96,9 +105,10 @@ impl Task {
         buffer: &mut EffectBuffer,
     ) -> Outcome {
         let Some(mut live) = self.live().filter(|live| live.run == *run).cloned() else { return Outcome::Late };
-        let then = match &self.state {
+        let mut then = match &self.state {
             // It had ended in time, and nobody had heard of it.
             State::Stopping { then: After::Overtime { max }, .. } if ran.is_some_and(|ran| ran <= *max) => None,
+            State::Stopping { then: After::PutBack { .. }, .. } if ran.is_some() => None,
             State::Stopping { then, .. } => Some(then.clone()),
             _ => None,
         };
@@ -112,6 +122,14 @@ impl Task {
                 return outcome;
             }
             live.verdict = self.said_by_agent(&end);
+        }
+        if let Some(After::PutBack { .. }) = then {
+            let is_done = self.spec.restart.is_some() && marker != Marker::Absent;
+            if live.verdict.is_none() && !is_done {
+                return self.again(live.run, ending, RetryReason::Stopped, None, now, buffer);
+            }
+            // What the run itself has said of its result counts.
+            then = None;
         }
         match self.spec.restart.clone() {
             Some(policy) => self.end_of_attempt(&policy, then, live, ending, marker, children, watch, now, buffer),
@@ -160,6 +178,7 @@ impl Task {
                 self.fail(None, RetryReason::Failed, ending, live.run, now, buffer)
             }
             (Some(After::Cancel), _, _) => unreachable!("who is cancelled is cancelled, whatever its run said"),
+            (Some(After::PutBack { .. }), _, _) => unreachable!("it was put back, or has said how it ended"),
             (None, Some(Verdict::Agent(_)), _) => unreachable!("it was replaced by what it means"),
         }
     }
@@ -182,7 +201,7 @@ impl Task {
             _ if ending.is_not_begun() => None,
             Some(After::Restart) => Some(RetryReason::Stuck),
             Some(After::Overtime { .. }) => Some(RetryReason::Overtime),
-            Some(After::Fail { .. } | After::Escalate { .. } | After::Cancel) | None => None,
+            Some(After::Fail { .. } | After::Escalate { .. } | After::Cancel | After::PutBack { .. }) | None => None,
         };
         let fact = Fact::Ended { marker, verdict: live.verdict.clone(), ending: ending.clone(), setback };
         let no_change = matches!(live.verdict, Some(Verdict::NoChange { .. }));
@@ -332,7 +351,8 @@ impl Task {
             | RetryReason::Never
             | RetryReason::Shortage
             | RetryReason::Guard
-            | RetryReason::Landing => "it had to be restarted",
+            | RetryReason::Landing
+            | RetryReason::Stopped => "it had to be restarted",
             RetryReason::Quota | RetryReason::Auth | RetryReason::Overloaded | RetryReason::Network | RetryReason::Hung => {
                 "its agent could not work"
             }

@@ -9,6 +9,7 @@ use thiserror::Error;
 use crate::agent::AgentWork;
 use crate::event::{Kind, Resource};
 use crate::ids::{Label, Name, SectionId, TaskId, Title};
+use crate::pause::Pause;
 use crate::pipeline::plan::{MergeHow, Plan};
 use crate::task::retry::Policy;
 use crate::time::Span;
@@ -92,6 +93,9 @@ pub struct Spec {
     /// How its runs can be talked to while they live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<LiveInput>,
+    /// Why no run of it is started, if a person wants that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Box<Pause>>,
 }
 
 /// How a run can be talked to while it lives.
@@ -177,6 +181,7 @@ impl Spec {
             depth: 0,
             item: None,
             input: None,
+            paused: None,
         }
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod imports;
 pub(crate) mod landings;
 pub(crate) mod limits;
 pub(crate) mod manual;
+pub(crate) mod pause;
 pub(crate) mod pipelines;
 pub(crate) mod queues;
 pub(crate) mod routes;

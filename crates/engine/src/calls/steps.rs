@@ -256,6 +256,8 @@ pub(crate) fn wake_watchers(effects: &[Effect], tx: &mut Tx) {
             | Event::AccountLimit { .. }
             | Event::Finished(_)
             | Event::Limits(_)
+            | Event::Paused(_)
+            | Event::Resumed(_)
             | Event::Custom { .. },
         )
         | Effect::Wake(_)

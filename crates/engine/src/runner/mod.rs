@@ -60,7 +60,7 @@ use std::collections::BTreeSet;
 
 use banksman_core::backlog::{RunEndRecord, Runner};
 use banksman_core::task::retry::Marker;
-use banksman_core::{Lease, Liveness, RunId, RunnerId, Span};
+use banksman_core::{Lease, Liveness, Pause, RunId, RunnerId, Span};
 
 use context::Context;
 use guard_checks::GuardChecks;
@@ -105,6 +105,8 @@ pub struct Dispatcher {
     is_leaving: bool,
     /// Whether it was reported that there is nothing left to do, or need not be.
     is_finish_reported: bool,
+    /// The pause of the project that was reported.
+    pause: Option<Pause>,
     not_before: Option<Lease>,
 }
 
@@ -128,6 +130,7 @@ impl Dispatcher {
             is_enlisted: false,
             is_leaving: false,
             is_finish_reported: false,
+            pause: None,
             not_before: None,
         }
     }
@@ -152,6 +155,11 @@ impl Dispatcher {
     /// Whether the session of a run is to end, and was not seen dead.
     pub fn is_being_killed(&self, run: &RunId) -> bool {
         self.sessions.is_being_killed(run)
+    }
+
+    /// Whether the session of a run that is to end has no time to end by itself.
+    pub fn is_killed_at_once(&self, run: &RunId) -> bool {
+        self.sessions.is_killed_at_once(run)
     }
 
     /// The request that says that the session of a run is dead, though its process tree may not be.

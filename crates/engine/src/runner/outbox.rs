@@ -41,7 +41,9 @@ impl Outbox {
                 continue;
             }
             let (action, within) = match &entry.command {
-                OutboxCommand::Kill { run } if sessions.kill(run) => (Action::Kill(run.clone()), context.options.kill_patience),
+                OutboxCommand::Kill { run, now: at_once } if sessions.kill(run, *at_once) => {
+                    (Action::Kill(run.clone(), *at_once), context.options.kill_patience)
+                }
                 OutboxCommand::Nudge { run } if sessions.is_live(run) => (Action::Nudge(run.clone(), entry.seq), REPLY_WITHIN),
                 OutboxCommand::Notify(notice) => (Action::Notify(entry.seq, notice.clone()), NOTIFY_WITHIN),
                 // A spawn was given to the driver when the run was claimed, or is part of the recovery.

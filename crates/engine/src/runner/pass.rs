@@ -12,7 +12,7 @@ use banksman_core::{Lease, ProcessId, RunId, Seq, Span};
 use banksman_store::{Key, Snapshot};
 
 use super::loops::{self, Loops};
-use super::protocol::Action;
+use super::protocol::{Action, RunnerEvent};
 use super::selection::{self, Selection};
 use super::{Dispatcher, guard_checks, routing};
 use crate::calls::runs::RunRequest;
@@ -168,6 +168,7 @@ impl Dispatcher {
             return;
         }
         self.context.end_stall(snapshot.lease);
+        self.report_pause(&snapshot);
         let (requests, blocked) = self.decide(&snapshot);
         let served = self.routing.requests(&snapshot, &self.context);
         self.routing.listens |= snapshot.listening.since.is_some();
@@ -184,13 +185,25 @@ impl Dispatcher {
             return self.call(requests);
         }
         // One that ends when nothing is left must not overlook what became ready since it claimed.
-        if self.sessions.is_empty() && self.room() > 0 && self.selection.overlooks(&snapshot) {
+        if self.sessions.is_empty() && self.room() > 0 && snapshot.backlog.pause.is_none() && self.selection.overlooks(&snapshot)
+        {
             return self.selection.freed();
         }
         // Nobody tells of the rest of the log a second time.
         if !self.guard_checks.is_behind {
             let rest = self.what_to_wait_for(&snapshot, &blocked);
             self.finish(rest);
+        }
+    }
+
+    /// Reports that the project is paused, or not any more.
+    fn report_pause(&mut self, snapshot: &Snapshot) {
+        if self.pause != snapshot.backlog.pause && self.context.only.is_none() {
+            self.pause = snapshot.backlog.pause.clone();
+            self.out.report(match &self.pause {
+                Some(pause) => RunnerEvent::Paused(Box::new(pause.clone())),
+                None => RunnerEvent::Resumed,
+            });
         }
     }
 
@@ -310,7 +323,7 @@ impl Dispatcher {
         let phases = self.selection.waiting(snapshot).filter(|task| task.spec.phase().is_some());
         let waiting: BTreeSet<_> = phases.filter_map(|task| task.spec.parent.as_ref()).collect();
         let never = |reason: &Reason| match reason {
-            Reason::Undefined { .. } => true,
+            Reason::Undefined { .. } | Reason::Paused { .. } => true,
             // A pipeline that holds something is one of those that go on, or waits for a person.
             Reason::Lock { holder, .. } => holder.holder.is_pipeline(),
             Reason::Slots { wanted, capacity, holders, .. } => {

@@ -7,7 +7,9 @@ use banksman_core::guard::GuardInputs;
 use banksman_core::landing::Entry;
 use banksman_core::task::retry::Marker;
 use banksman_core::task::{self, Watch};
-use banksman_core::{ItemId, Limits, Liveness, Name, Notice, Pipeline, ProcessId, RunId, SectionId, Seq, Span, Task, TaskId};
+use banksman_core::{
+    ItemId, Limits, Liveness, Name, Notice, Pause, Pipeline, ProcessId, RunId, SectionId, Seq, Span, Task, TaskId,
+};
 use banksman_store::{Key, Snapshot};
 
 use super::sessions::Vitals;
@@ -109,8 +111,8 @@ pub enum Action {
     Recover(Box<Work>),
     /// Find out since when nothing was seen of a run.
     Pulse(RunId, Span),
-    /// End the session of a run.
-    Kill(RunId),
+    /// End the session of a run; without the time that it has to end by itself, if so.
+    Kill(RunId, bool),
     /// Wake the session of a run up, once for this number.
     Nudge(RunId, Seq),
     /// Notify people.
@@ -164,6 +166,10 @@ pub enum RunnerEvent {
     Short(Box<str>),
     /// It has enough again.
     Enough,
+    /// Nothing is started from now on.
+    Paused(Box<Pause>),
+    /// Tasks are started again.
+    Resumed,
     /// Nothing was seen of a run for too long.
     Stuck(Box<Work>),
     /// It does something again.

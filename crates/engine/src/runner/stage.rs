@@ -320,7 +320,7 @@ impl Stage {
                     let word = match &advice {
                         Action::Spawn(work) => format!("spawn {}", work.task.id),
                         Action::Recover(work) => format!("recover {}", work.task.id),
-                        Action::Kill(_) => "kill".into(),
+                        Action::Kill(..) => "kill".into(),
                         Action::Nudge(..) => "nudge".into(),
                         Action::Notify(..) => "notify".into(),
                         Action::Acknowledge(_) => "acknowledge".into(),

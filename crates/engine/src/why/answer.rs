@@ -136,6 +136,12 @@ pub struct Phases {
 pub enum Cause {
     /// It has nothing for a runner to do: it is for people.
     Manual,
+    /// A person wants that it is not started.
+    Paused {
+        pause: banksman_core::Pause,
+        /// Whether that is for this task alone.
+        is_task: bool,
+    },
     /// It rests between two attempts.
     Backoff {
         until: Lease,
@@ -304,6 +310,7 @@ impl Cause {
             Cause::Roots { ahead, .. } | Cause::NoRunner { ahead } => Some(ahead + 1),
             Cause::Taken { .. }
             | Cause::Manual
+            | Cause::Paused { .. }
             | Cause::Backoff { .. }
             | Cause::Dependency(_)
             | Cause::AccountLimit { .. }

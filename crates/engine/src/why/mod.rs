@@ -293,6 +293,7 @@ impl<'a> Situation<'a> {
                 Reason::Backoff { until } => {
                     causes.push(Cause::Backoff { until, not_begun: self.not_begun(task), agent: self.kept_from_working(task) });
                 }
+                Reason::Paused { pause, is_task } => causes.push(Cause::Paused { pause, is_task }),
                 // It is asked why the task is parked, not why it is not started.
                 Reason::Decision(_) => {}
                 // Whether there is a place for it is asked below.
@@ -320,7 +321,7 @@ impl<'a> Situation<'a> {
         causes.splice(at..at, self.overtaken_by_roots(task, runner, before));
         let chains = chains(task, self.backlog);
         let dependencies = chains.into_iter().map(|(links, stop)| Cause::Dependency(self.chain(&links, stop)));
-        let at = causes.iter().take_while(|cause| **cause == Cause::Manual).count();
+        let at = causes.iter().take_while(|cause| matches!(cause, Cause::Manual | Cause::Paused { .. })).count();
         causes.splice(at..at, dependencies);
         causes.extend((!is_manual).then(|| self.no_runner(task, before)).flatten());
         causes

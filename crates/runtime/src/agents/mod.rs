@@ -146,8 +146,9 @@ impl<'a> Prompt<'a> {
         let last = before.iter().max_by_key(|run| run.epoch).filter(|run| run.ended.is_some() && !is_over);
         let ended = last.and_then(|run| run.ended.as_ref());
         let is_interrupted = ended.is_some_and(|ended| {
-            ended.setback.is_some_and(|why| matches!(why, RetryReason::Lost | RetryReason::Stuck | RetryReason::Overtime))
-                || ended.agent.as_ref().is_some_and(|agent| agent.verdict.resumes())
+            ended.setback.is_some_and(|why| {
+                matches!(why, RetryReason::Lost | RetryReason::Stuck | RetryReason::Overtime | RetryReason::Stopped)
+            }) || ended.agent.as_ref().is_some_and(|agent| agent.verdict.resumes())
         });
         let agent = ended.and_then(|ended| ended.agent.as_ref());
         let is_same = agent.is_some_and(|agent| agent.agent == choice.agent);

@@ -50,17 +50,22 @@ impl Runner<'_> {
                 }
                 // What was asked before there was anybody to ask.
                 if self.dispatcher.is_being_killed(run) {
-                    session.kill(self.client.config().kill_grace);
+                    session.kill(self.grace(run));
                 }
                 self.sessions.insert(run.clone(), session);
             }
-            Recovered::Dead(record) => self.sweep(run, record, self.client.config().kill_grace),
+            Recovered::Dead(record) => self.sweep(run, record, self.grace(run)),
         }
     }
 
+    /// How long a session has to end by itself.
+    fn grace(&self, run: &RunId) -> Duration {
+        if self.dispatcher.is_killed_at_once(run) { Duration::ZERO } else { self.client.config().kill_grace }
+    }
+
     /// Asks for the end of a session, and sees to it that it comes, whatever is the matter with its keeper.
-    pub(super) fn kill(&mut self, run: &RunId) {
-        let grace = self.client.config().kill_grace;
+    pub(super) fn kill(&mut self, run: &RunId, now: bool) {
+        let grace = if now { Duration::ZERO } else { self.grace(run) };
         if let Some(session) = self.sessions.get_mut(run) {
             session.kill(grace);
         }
@@ -80,7 +85,7 @@ impl Runner<'_> {
         self.sessions.remove(run);
         // One that did not answer has had its time.
         let grace = match silence {
-            Silence::Stopped => self.client.config().kill_grace,
+            Silence::Stopped => self.grace(run),
             Silence::Busy => Duration::ZERO,
         };
         self.sweep(run, record, grace);

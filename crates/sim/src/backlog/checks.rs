@@ -70,6 +70,11 @@ impl World<'_> {
             }
             Event::Worker { name, fact } => self.observe_worker(name, fact, logged.seq),
             Event::Limits(limits) => self.model.limits = Some(*limits),
+            Event::Paused(pause) => {
+                self.tally.count("pauses");
+                self.model.pause = Some(pause.clone());
+            }
+            Event::Resumed(_) => self.model.pause = None,
             // Nobody imports or lands here, or works in a workspace.
             Event::Import { .. } | Event::Workspace { .. } | Event::Route { .. } | Event::Finished(_) | Event::Custom { .. } => {}
             Event::Landing { .. } | Event::LandingTarget { .. } | Event::AccountLimit { .. } => {}
@@ -178,9 +183,15 @@ impl World<'_> {
             TaskFact::Retried {} => {
                 self.model.automation.retried.insert(id.clone());
                 if let Some(job) = self.model.jobs.get_mut(id) {
+                    job.spec.paused = None;
                     (job.state, job.failures, job.recoveries, job.tried) = (TaskState::Pending, 0, 0, 0);
                 }
             }
+            TaskFact::Paused(pause) => {
+                self.tally.count("tasks stopped");
+                self.model.jobs.get_mut(id).into_iter().for_each(|job| job.spec.paused = Some(pause.clone()));
+            }
+            TaskFact::Resumed(_) => self.model.jobs.get_mut(id).into_iter().for_each(|job| job.spec.paused = None),
             TaskFact::Marked { status } => {
                 let state = if *status == Status::Review { TaskState::Review } else { TaskState::Over(*status) };
                 self.model.jobs.get_mut(id).into_iter().for_each(|job| (job.state, job.rests) = (state.clone(), None));
@@ -218,6 +229,8 @@ impl World<'_> {
         let Some(job) = self.model.jobs.get_mut(id) else {
             return self.verdict.report(Checker::Model, || format!("{id} is started and does not exist"));
         };
+        let paused = self.model.pause.as_ref().or(job.spec.paused.as_deref()).cloned();
+        self.verdict.expect(Checker::Paused, paused.is_none(), || format!("{run} starts {id} though {paused:?}"));
         let (pending, counted) = (job.state == TaskState::Pending, job.attempts == attempt);
         self.verdict.expect(Checker::Twice, pending && counted, || format!("{run} starts {id} for the {attempt}th time"));
         (job.state, job.attempts) = (TaskState::Live(run.clone()), attempt + 1);

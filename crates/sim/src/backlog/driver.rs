@@ -46,7 +46,7 @@ impl World<'_> {
             RunnerAction::Spawn(work) => self.spawn(slot, &work),
             RunnerAction::Recover(work) => self.recover(slot, &work),
             RunnerAction::Pulse(run, _) => self.feel_pulse(slot, &run),
-            RunnerAction::Kill(run) => self.kill_run(slot, &run),
+            RunnerAction::Kill(run, _) => self.kill_run(slot, &run),
             RunnerAction::Nudge(run, command) => self.nudge_run(slot, &run, command),
             RunnerAction::Notify(command, _) => self.notify_people(slot, command),
             RunnerAction::CheckGuards(pipeline) => self.check_guards(slot, pipeline),

@@ -21,7 +21,11 @@ impl World<'_> {
     /// Whether a runner with these orders has nothing to wait for.
     pub(crate) fn is_idle_for(&self, options: &RunnerOptions) -> bool {
         let waits = |job: &TaskModel| {
-            is_for(options, job) && self.model.unmet(job).next().is_none() && !self.is_hopeless(job) && !self.model.is_held(job)
+            is_for(options, job)
+                && self.model.unmet(job).next().is_none()
+                && !self.is_hopeless(job)
+                && !self.model.is_held(job)
+                && !self.model.is_paused(job)
         };
         let goes_on = |job: &TaskModel| matches!(job.state, TaskState::Awaiting(_)) || waits(job);
         let waits =
@@ -95,6 +99,7 @@ impl World<'_> {
     pub(crate) fn has_all_but_a_slot(&self, id: &TaskId, job: &TaskModel) -> bool {
         job.state == TaskState::Pending
             && !self.model.is_held(job)
+            && !self.model.is_paused(job)
             && job.rests.is_none_or(|until| self.lease().is_some_and(|lease| lease >= until))
             && self.model.unmet(job).next().is_none()
             && self.is_free(Kind::Lock, &id.lock(), 1)
@@ -179,9 +184,10 @@ impl World<'_> {
                     State::Backoff { until } => Some(until),
                     _ => None,
                 };
-                let row = (state, rests, unmet, task.attempts, task.failures, task.recoveries);
+                let row = (state, rests, unmet, task.attempts, task.failures, task.recoveries, task.spec.paused.is_some());
                 let unmet = self.model.unmet(job).count();
-                let expected = (job.state.clone(), job.rests, unmet, job.attempts, job.failures, job.recoveries);
+                let is_paused = job.spec.paused.is_some();
+                let expected = (job.state.clone(), job.rests, unmet, job.attempts, job.failures, job.recoveries, is_paused);
                 (row != expected).then(|| format!("{}: the row says {row:?}, the model {expected:?}", task.id))
             })
             .collect();

@@ -249,7 +249,7 @@ impl World<'_> {
             After::Fail { .. } if self.call.about == Basis::Pulse => {
                 spent && on_exhausted(&job.spec, &watch) == OnExhausted::Fail
             }
-            After::Fail { .. } | After::Cancel | After::Overtime { .. } => true,
+            After::Fail { .. } | After::Cancel | After::Overtime { .. } | After::PutBack { .. } => true,
         };
         self.tally.count(match then {
             After::Restart => "stopped: restart",
@@ -257,6 +257,7 @@ impl World<'_> {
             After::Overtime { .. } => "stopped: overtime",
             After::Fail { .. } => "stopped: fail",
             After::Cancel => "stopped: cancel",
+            After::PutBack { .. } => "stopped: put back",
         });
         self.verdict.expect(Checker::Escalation, right, || {
             format!(

@@ -10,7 +10,7 @@ use banksman_core::event::Resource;
 use banksman_core::pipeline::plan::Plan;
 use banksman_core::task::{After, PIPELINE_ENV, Spec, Verdict, Work};
 use banksman_core::{
-    DecisionId, Epoch, HolderId, Lease, Limits, Name, ProcessId, RunId, RunnerId, SectionId, Seq, Status, TaskId,
+    DecisionId, Epoch, HolderId, Lease, Limits, Name, Pause, ProcessId, RunId, RunnerId, SectionId, Seq, Status, TaskId,
 };
 
 use super::decisions::DecisionModel;
@@ -30,6 +30,7 @@ pub(crate) struct BacklogModel {
     pub(crate) held: BTreeMap<Resource, BTreeMap<HolderId, Holding>>,
     pub(crate) capacity: BTreeMap<Name, u32>,
     pub(crate) limits: Option<Limits>,
+    pub(crate) pause: Option<Pause>,
     pub(crate) runners: BTreeMap<RunnerId, Known>,
     pub(crate) decisions: BTreeMap<DecisionId, DecisionModel>,
     pub(crate) pipelines: BTreeMap<TaskId, PipelineModel>,
@@ -234,6 +235,11 @@ impl BacklogModel {
     pub(crate) fn open_children(&self, id: &TaskId) -> usize {
         let children = self.jobs.iter().filter(|(_, job)| job.spec.parent.as_ref() == Some(id));
         children.map(|(child, job)| usize::from(!matches!(job.state, TaskState::Over(_))) + self.open_children(child)).sum()
+    }
+
+    /// Whether a person wants that no run of it is started.
+    pub(crate) fn is_paused(&self, job: &TaskModel) -> bool {
+        self.pause.is_some() || job.spec.paused.is_some()
     }
 
     /// How many roots may be under way; 0 for any number.

@@ -6,8 +6,8 @@ use banksman_core::backlog::Edge;
 use banksman_core::event::Kind;
 use banksman_core::task::retry::{OnTimeout, Policy};
 use banksman_core::task::{Mark, Need, Spec, Verdict, Work};
-use banksman_core::{Epoch, Label, Limits, LimitsChange, SectionId, Span, TaskId, Title};
-use banksman_engine::{Edit, Request, SectionRequest, TaskRequest};
+use banksman_core::{Epoch, Label, Limits, LimitsChange, PauseVerb, SectionId, Span, TaskId, Title};
+use banksman_engine::{Edit, PauseRequest, Request, SectionRequest, TaskRequest};
 
 use super::model::TaskState;
 use super::plans::PIPELINE_LIMIT;
@@ -96,6 +96,49 @@ impl World<'_> {
         let roots = random.in_thousand(600).then(|| *random.pick(&[0, 1, 2, 2, 3]));
         let seed = Limits { runs: self.limit, roots: self.root_limit };
         Some(Request::SetLimits { change: LimitsChange { runs, roots }, seed })
+    }
+
+    /// Somebody stops a task, or resumes one.
+    fn some_pause_of_tasks(&mut self) -> Option<PauseRequest> {
+        let jobs = &self.model.jobs;
+        let stopped = jobs.iter().filter(|(_, job)| job.spec.paused.is_some()).map(|(id, _)| id.clone());
+        let (all, stopped): (Vec<TaskId>, Vec<TaskId>) = (jobs.keys().cloned().collect(), stopped.collect());
+        let (random, by) = (self.pauses.as_mut()?, Box::from("ann"));
+        if !stopped.is_empty() && random.in_thousand(650) {
+            return Some(PauseRequest::ResumeTasks { by, tasks: vec![random.pick(&stopped).clone()] });
+        }
+        let tasks = (!all.is_empty()).then(|| vec![random.pick(&all).clone()])?;
+        Some(PauseRequest::StopTasks { by, tasks, now: random.in_thousand(300) })
+    }
+
+    /// Somebody pauses, stops or resumes.
+    pub(crate) fn some_pause(&mut self) -> Option<Request> {
+        let is_paused = self.model.pause.is_some();
+        let random = self.pauses.as_mut()?;
+        if !random.in_thousand(if is_paused { 200 } else { 60 }) {
+            return None;
+        }
+        let (by, now) = (Box::from("ann"), random.in_thousand(300));
+        let request = match random.below(10) {
+            0..6 if is_paused => PauseRequest::Resume { by, only_stopped: random.in_thousand(400) },
+            0..2 => PauseRequest::Pause { by },
+            2..4 => PauseRequest::Stop { by, verb: PauseVerb::Stop, now },
+            4 => PauseRequest::Stop { by, verb: PauseVerb::Interrupt, now },
+            _ => self.some_pause_of_tasks()?,
+        };
+        Some(Request::Pause(request))
+    }
+
+    /// Everything goes on.
+    pub(crate) fn resume_all(&mut self) {
+        if self.model.pause.is_some() {
+            self.operate(Request::Pause(PauseRequest::Resume { by: "ann".into(), only_stopped: false }));
+        }
+        let stopped = self.model.jobs.iter().filter(|(_, job)| job.spec.paused.is_some()).map(|(id, _)| id.clone());
+        let stopped: Vec<TaskId> = stopped.collect();
+        if !stopped.is_empty() {
+            self.operate(Request::Pause(PauseRequest::ResumeTasks { by: "ann".into(), tasks: stopped }));
+        }
     }
 
     pub(crate) fn add_section(&mut self) -> Request {

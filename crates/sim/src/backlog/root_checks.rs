@@ -33,7 +33,11 @@ impl World<'_> {
         let Spec { parent, work, section, .. } = &job.spec;
         let is_free = parent.is_none() && work.is_some() && section.is_none() && job.spec.needs_to_begin(true).is_empty();
         let is_ready = job.state == TaskState::Pending && job.rests.is_none() && self.model.unmet(job).next().is_none();
-        is_free && is_ready && !self.machine.files.contains_key(id) && self.is_free(Kind::Lock, &id.lock(), 1)
+        is_free
+            && is_ready
+            && !self.model.is_paused(job)
+            && !self.machine.files.contains_key(id)
+            && self.is_free(Kind::Lock, &id.lock(), 1)
     }
 
     /// A root begins: there is a place for it, and no one that came before it and was seen was passed over.

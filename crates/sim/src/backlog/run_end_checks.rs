@@ -59,9 +59,8 @@ impl World<'_> {
             let policy = job.spec.restart.as_ref();
             let (delay, wait) = policy.map_or((Span::ZERO, Span::ZERO), |policy| (policy.delay, policy.child_wait));
             job.rests = match &made {
-                Made::Again(why, _) if !matches!(why, RetryReason::Never | RetryReason::Shortage) && delay > Span::ZERO => {
-                    Some(lease + delay)
-                }
+                Made::Again(RetryReason::Never | RetryReason::Shortage | RetryReason::Stopped, _) => None,
+                Made::Again(..) if delay > Span::ZERO => Some(lease + delay),
                 Made::Again(..) | Made::Over(_) | Made::Awaiting | Made::AwaitingDecision(_) | Made::Landing => None,
             };
             job.state = match &made {
@@ -88,6 +87,7 @@ impl World<'_> {
             Made::Again(RetryReason::Auth, _) => "again: not logged in",
             Made::Again(RetryReason::Overloaded | RetryReason::Network | RetryReason::Hung, _) => "again: the provider",
             Made::Again(RetryReason::Landing, _) => "again: did not land",
+            Made::Again(RetryReason::Stopped, _) => "again: stopped by a person",
             Made::Awaiting => "waits for its children",
             Made::AwaitingDecision(_) => "parked",
             Made::Landing => "lands",
@@ -101,7 +101,7 @@ impl World<'_> {
         match why {
             RetryReason::Landing => {}
             RetryReason::Never => job.tried -= 1,
-            RetryReason::Shortage | RetryReason::Guard | RetryReason::Quota | RetryReason::Auth => {
+            RetryReason::Shortage | RetryReason::Guard | RetryReason::Quota | RetryReason::Auth | RetryReason::Stopped => {
                 (job.tried, job.attempts) = (job.tried - 1, job.attempts - 1);
             }
             RetryReason::Overloaded | RetryReason::Network | RetryReason::Hung => {
@@ -167,7 +167,10 @@ fn expected(job: &TaskModel, entry: &RunModel, ending: RunEnd, marker: &Marker, 
         false => Expected::Over(Status::Completed),
     };
     let is_loop = job.spec.restart.is_some();
-    let why = match (&entry.stopping, &entry.verdict, &ending) {
+    let is_put_back = matches!(entry.stopping, Some(After::PutBack { .. }));
+    // What a run has said of its result counts as if nobody had stopped it.
+    let stopping = entry.stopping.clone().filter(|_| !is_put_back);
+    let why = match (&stopping, &entry.verdict, &ending) {
         (Some(After::Cancel), _, _) => return Expected::Over(Status::Cancelled),
         (_, Some(Verdict::Done { .. }), _) => return done,
         (_, Some(Verdict::NoChange { .. }), _) if done == Expected::Awaiting => return done,
@@ -176,12 +179,13 @@ fn expected(job: &TaskModel, entry: &RunModel, ending: RunEnd, marker: &Marker, 
         (Some(After::Fail { .. }), _, _) => return FAILED,
         (Some(After::Escalate { .. }), _, _) => return Expected::AwaitingDecision,
         _ if is_loop && *marker != Marker::Absent => return FAILED,
+        (_, None | Some(Verdict::Agent(_)), _) if is_put_back => return Expected::Again(RetryReason::Stopped, ending),
         (_, None, RunEnd::Never) => RetryReason::Never,
         (_, None, RunEnd::NotBegun { .. }) => RetryReason::Shortage,
         // Of a loop that never began only what somebody said counts.
         (_, Some(Verdict::Failed { .. }), RunEnd::Never | RunEnd::NotBegun { .. }) if is_loop => RetryReason::Failed,
         (Some(After::Overtime { .. }), _, _) => RetryReason::Overtime,
-        (Some(After::Restart), _, _) => RetryReason::Stuck,
+        (Some(After::Restart | After::PutBack { .. }), _, _) => RetryReason::Stuck,
         (None, Some(Verdict::Failed { .. }), _) => RetryReason::Failed,
         (None, None, RunEnd::Exited(0)) if !is_loop => return done,
         (None, None, RunEnd::Exited(0)) => RetryReason::NoVerdict,

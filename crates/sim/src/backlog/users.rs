@@ -140,6 +140,9 @@ impl World<'_> {
         if let Some(request) = self.set_limits() {
             return self.ask_for(index, Purpose::Other, request);
         }
+        if let Some(request) = self.some_pause() {
+            return self.ask_for(index, Purpose::Other, request);
+        }
         if let Some(request) = self.some_request() {
             self.ask_for(index, Purpose::Other, request);
         }

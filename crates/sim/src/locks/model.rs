@@ -83,6 +83,7 @@ impl Model {
             | Request::Account(_)
             | Request::Worker(_)
             | Request::Route(_)
+            | Request::Pause(_)
             | Request::SetLimits { .. }
             | Request::Apply(_) => unreachable!("this world has no tasks and no queues"),
         };

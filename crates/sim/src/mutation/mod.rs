@@ -106,6 +106,12 @@ pub enum Mutation {
     SlotsOff,
     /// Claims go by the limit that was there before somebody changed it.
     LimitKept,
+    /// A claim does not know that the project is paused.
+    PauseUnseen,
+    /// A task that a person has stopped stays among those that may be started.
+    StopUnseen,
+    /// A run that a person stops counts like one that looked stuck.
+    StopCounts,
     /// A runner starts more than it was told.
     RoomOff,
     /// A runner that does not move counts as dead.
@@ -224,7 +230,7 @@ impl Mutation {
             ClaimForgotten | RenewsTaskOnly => Checker::Claims,
             AskedTwice | AnsweredTwice | QuestionStays => Checker::Decisions,
             DependenciesOff | CirclesOff => Checker::Early,
-            AcknowledgeFirst | ShortageCounts | LateEnd | ChildrenOff => Checker::Ends,
+            AcknowledgeFirst | ShortageCounts | LateEnd | ChildrenOff | StopCounts => Checker::Ends,
             EpochReuse | QueueOldEpoch => Checker::Epochs,
             CountersReset | NudgeFree => Checker::Escalation,
             LockFencingOff | QueueFencingOff | OldEpoch => Checker::Fencing,
@@ -235,6 +241,7 @@ impl Mutation {
             ItemForgotten | TakenTwice | ItemNotKept | PauseOff => Checker::Items,
             QueueLostItem | WaitStays | CommandsStay => Checker::Left,
             LimitKept => Checker::Limits,
+            PauseUnseen | StopUnseen => Checker::Paused,
             StealLease | PresumeDead | QueueNoTime | StalledIsDead => Checker::Living,
             DoneUnseen | RestartsOff | RestOff => Checker::Loops,
             LostHeartbeat | SilentTask => Checker::Model,

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use banksman_core::event::{DecisionFact, Event};
-use banksman_core::task::State;
 use banksman_core::task::retry::Policy;
+use banksman_core::task::{After, State};
 use banksman_core::{Decision, DecisionId, Effect, Name, Task, decision};
-use banksman_engine::{PipelineRequest, Reply, Request, RunRequest, TaskRequest};
+use banksman_engine::{PauseRequest, PipelineRequest, Reply, Request, RunRequest, TaskRequest};
 use banksman_store::{Call as _, Snapshot, Tx};
 
 use super::{Mutation, pipelines, workers};
@@ -70,6 +70,26 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
             let reply = request.decide(tx);
             if let (Some(kept), Some(slots)) = (kept, tx.tables.coordination.semaphores.get_mut(&Name::runs())) {
                 slots.config.capacity = kept;
+            }
+            reply
+        }
+        (Mutation::PauseUnseen, Request::Run(RunRequest::Claim(_))) => {
+            let pause = tx.tables.backlog.pause.take();
+            let reply = request.decide(tx);
+            tx.tables.backlog.pause = pause;
+            reply
+        }
+        (Mutation::StopUnseen, Request::Pause(PauseRequest::StopTasks { .. })) => {
+            let reply = request.decide(tx);
+            tx.tables.backlog.tasks.values_mut().for_each(|task| task.spec.paused = None);
+            reply
+        }
+        (Mutation::StopCounts, Request::Pause(_)) => {
+            let reply = request.decide(tx);
+            for task in tx.tables.backlog.tasks.values_mut() {
+                if let State::Stopping { then: then @ After::PutBack { .. }, .. } = &mut task.state {
+                    *then = After::Restart;
+                }
             }
             reply
         }

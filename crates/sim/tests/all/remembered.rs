@@ -145,7 +145,7 @@ fn runner_with(name: &str, pid: i32, change: impl FnOnce(&mut Options)) -> Dispa
 }
 
 fn is_kill(action: &RunnerAction, run: &RunId) -> bool {
-    matches!(action, RunnerAction::Kill(killed) if killed == run)
+    matches!(action, RunnerAction::Kill(killed, _) if killed == run)
 }
 
 /// How many steps a runner may take before it sleeps.

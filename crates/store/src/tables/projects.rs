@@ -1,9 +1,9 @@
 //! The one row of a project: its counters, limits and identity; and the boots of the hosts that have used it.
 
-use banksman_core::{Lease, Limits, Seq, Wall};
+use banksman_core::{Lease, Limits, Pause, Seq, Wall};
 
 use crate::call::Tx;
-use crate::columns::{Codec, Int};
+use crate::columns::{Codec, Int, Json};
 use crate::error::StoreError;
 use crate::machine::{Machine, Reading};
 use crate::schema::VERSION;
@@ -11,11 +11,12 @@ use crate::table::statements;
 use crate::value::{Query, Row, Rows, Value};
 
 statements! {
-    One => "SELECT p.seq, p.ticket, p.lease, p.lease_base, p.boot, s.version, /* clock */ NULL, p.moved_to, p.max_runs, p.max_roots, p.parks \
+    One => "SELECT p.seq, p.ticket, p.lease, p.lease_base, p.boot, s.version, /* clock */ NULL, p.moved_to, p.max_runs, p.max_roots, p.parks, p.pause \
             FROM projects p, store s WHERE p.project = $1".to_owned(),
     Insert => "INSERT INTO projects (project, id, seq, ticket, lease, lease_base, boot) VALUES ($1, $2, 0, 0, $3, 0, $4)".to_owned(),
     Update => "UPDATE projects SET seq = $2, ticket = $3, lease = $4, lease_base = $5, boot = $6 WHERE project = $1".to_owned(),
     SetParks => "UPDATE projects SET parks = 1 WHERE project = $1".to_owned(),
+    SetPause => "UPDATE projects SET pause = $2 WHERE project = $1".to_owned(),
     SetLimits => "UPDATE projects SET max_runs = $2, max_roots = $3 WHERE project = $1".to_owned(),
     Identity => "SELECT store_id, moved_to FROM projects WHERE project = $1".to_owned(),
     /// An id is given once and never changed.
@@ -40,6 +41,7 @@ pub(crate) struct Counters {
     pub(crate) limits: Option<Limits>,
     /// Whether a task may be parked.
     pub(crate) parks: bool,
+    pub(crate) pause: Option<Pause>,
 }
 
 impl Counters {
@@ -61,8 +63,8 @@ impl Counters {
         }
         let (runs, roots): (Option<u32>, Option<u32>) = (Int::read(&mut row)?, Int::read(&mut row)?);
         let limits = runs.zip(roots).map(|(runs, roots)| Limits { runs, roots });
-        let parks = Int::read(&mut row)?;
-        Ok((Counters { seq, ticket, lease, lease_base, boot, server_ms, limits, parks }, moved_to))
+        let (parks, pause) = (Int::read(&mut row)?, Json::read(&mut row)?);
+        Ok((Counters { seq, ticket, lease, lease_base, boot, server_ms, limits, parks, pause }, moved_to))
     }
 
     /// Both clocks, now. Lease time never goes back. A server's clock counts where there is one; else lease time goes
@@ -123,7 +125,7 @@ mod tests {
     }
 
     fn counters(boot: &str, lease: i64, lease_base: i64) -> Counters {
-        Counters { seq: 0, ticket: 0, lease, lease_base, boot: boot.into(), server_ms: None, limits: None, parks: false }
+        Counters { seq: 0, ticket: 0, lease, lease_base, boot: boot.into(), server_ms: None, limits: None, parks: false, pause: None }
     }
 
     #[test]

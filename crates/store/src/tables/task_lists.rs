@@ -196,6 +196,11 @@ impl View<'_> {
         Ok(lanes)
     }
 
+    /// The first tasks that a person has stopped.
+    pub fn stopped(&mut self, limit: i64) -> Result<Vec<Task>, StoreError> {
+        self.read::<Tasks>(Query::new(Statement::Stopped, [self.project.into(), limit.into()]))
+    }
+
     /// The tasks that failed last, newest first.
     pub fn last_failed(&mut self, limit: i64) -> Result<Vec<Task>, StoreError> {
         self.read::<Tasks>(Query::new(Statement::LastFailed, [self.project.into(), limit.into()]))

@@ -1,7 +1,7 @@
 //! Tasks. Title, section, parent, priority and others stand in the spec, and beside it for the indexes.
 //!
 //! `lane` has the tasks that one runner may take like another: NULL is a task that no runner takes. `parked` names the lock or the
-//! semaphore that a ready task waits for; it is out of its lane until then. `unmet` counts the dependencies that
+//! semaphore that a ready task waits for; it is out of its lane until then, like one that a person has stopped. `unmet` counts the dependencies that
 //! hold the task back; the database keeps it, as it follows from `edges`.
 
 use std::collections::BTreeSet;
@@ -86,7 +86,7 @@ table! {
         "import": Text = origin.import.map(ImportId::as_str),
         "unmet": Int = origin.unmet,
     }
-    changing { state: OfState, changed: Moment, attempts: Int, failures: Int, recoveries: Int } + { "due": Int = due(&task.state), "parked": Text = Option::<&str>::None }
+    changing { state: OfState, changed: Moment, attempts: Int, failures: Int, recoveries: Int } + { "due": Int = due(&task.state), "parked": Text = off_lane(&task.spec) }
     read Task = Task { id, spec, position, created, state, changed, attempts, failures, recoveries };
     statements {
         ById => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.id = $2 AND {visible t}",
@@ -134,6 +134,10 @@ table! {
             AND i.position < $2) FROM lanes l WHERE {visible_lane}",
         SectionCounts => "SELECT section, state, CAST(CASE WHEN unmet > 0 THEN 1 ELSE 0 END AS BIGINT), count(*) \
             FROM tasks t WHERE project = $1 AND section IS NOT NULL AND {visible t} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
+        /// Those that a person has stopped, and that are not over.
+        Stopped => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.parked = 'person' \
+            AND t.state NOT IN ('completed', 'failed', 'cancelled', 'skipped') AND {top_level t} AND {visible t} \
+            ORDER BY t.priority DESC, t.position LIMIT $2",
         LastFailed => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.state IN ('failed', 'cancelled', 'skipped') \
             AND t.state = 'failed' AND {top_level t} ORDER BY t.changed_lease DESC, t.position DESC LIMIT $2",
         /// Pending tasks that wait for one that will not complete by itself. The bound on changed_lease leads to the small index
@@ -171,7 +175,7 @@ table! {
         Imported => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 \
             AND t.position > (SELECT m.position FROM imports m WHERE m.project = $1 AND m.id = $2) \
             AND t.import = $2 ORDER BY t.position LIMIT $3",
-        UpdateSpec => "UPDATE tasks SET title = $3, section = $4, parent = $5, priority = $6, lane = $7, spec = $8, parked = NULL \
+        UpdateSpec => "UPDATE tasks SET title = $3, section = $4, parent = $5, priority = $6, lane = $7, spec = $8, parked = $9, loops = $10 \
             WHERE project = $1 AND id = $2",
         CountUnmet => "UPDATE tasks SET unmet = {unmet $2} WHERE project = $1 AND id = $2",
         CountUnmetOfDependents => "UPDATE tasks SET unmet = {unmet tasks.id} \
@@ -194,6 +198,14 @@ pub(crate) fn lane(spec: &Spec, import: Option<&ImportId>) -> Option<String> {
     let section = spec.section.as_ref().map_or("", SectionId::as_str);
     let generation = if spec.parent.is_none() { "root" } else { "child" };
     Some(format!("{import}/{section}/{generation}{kind}"))
+}
+
+/// The column `parked` for a task that a person has stopped, until somebody resumes it: no resource has such a name.
+const STOPPED: &str = "person";
+
+/// The column `parked` after a change of the task: nothing is known of what it waits for.
+fn off_lane(spec: &Spec) -> Option<&'static str> {
+    spec.paused.as_ref().map(|_| STOPPED)
 }
 
 /// The column `parked` for a task that waits for this.
@@ -294,7 +306,7 @@ fn changing(task: &Task) -> (&State, banksman_core::Stamp, [u32; 3]) {
 
 fn update_spec(project: i64, task: &Task) -> Query<'_> {
     let spec = &task.spec;
-    let params: [Value<'_>; 8] = [
+    let params: [Value<'_>; 10] = [
         project.into(),
         task.id.as_str().into(),
         spec.title.as_str().into(),
@@ -303,6 +315,8 @@ fn update_spec(project: i64, task: &Task) -> Query<'_> {
         i64::from(spec.priority).into(),
         lane(spec, None).into(),
         to_json(spec).into(),
+        off_lane(spec).into(),
+        spec.restart.as_ref().map(|_| 1_i64).into(),
     ];
     Query::new(Statement::UpdateSpec, params)
 }

@@ -10,6 +10,8 @@ use banksman_runtime::agents;
 use banksman_runtime::config::Config;
 use clap::Args;
 
+pub(crate) use setup::asks;
+
 use super::run::Run;
 use super::{ExitResult, tasks};
 use crate::context::Context;

@@ -25,7 +25,7 @@ pub(super) fn is_on_terminal() -> bool {
 }
 
 /// Asks a person; without a terminal the answer is no.
-pub(super) fn asks(question: &str) -> bool {
+pub(crate) fn asks(question: &str) -> bool {
     if !is_on_terminal() {
         return false;
     }

@@ -6,9 +6,11 @@ use banksman_core::decision::Question;
 use banksman_core::event::{DecisionFact, Event, Fact, Resource, SectionFact, TaskFact};
 use banksman_core::pipeline::Fact as PipelineFact;
 use banksman_core::queue::Fact as QueueFact;
+use banksman_core::task::RetryReason;
 use banksman_core::{TaskId, Title};
 use banksman_store::{EventRow, Key, Reader};
 
+use crate::commands::pausing;
 use crate::commands::run::after;
 use crate::commands::why::side;
 use crate::failure::Failure;
@@ -62,6 +64,8 @@ fn sentence(event: &EventRow, titles: &Titles) -> String {
         }
         Ok(Event::Decision { id, fact }) => return of_decision(id.as_str(), &fact),
         Ok(Event::Finished(_)) => return format!("{GREEN}nothing is left to do{GREEN:#}"),
+        Ok(Event::Paused(pause)) => return format!("{YELLOW}the project was paused{YELLOW:#} ({})", pausing::verb(pause.verb)),
+        Ok(Event::Resumed(_)) => return format!("{GREEN}the project was resumed{GREEN:#}"),
         Ok(Event::Limits(limits)) => {
             return format!("the limits were set: {} runs, {} roots at a time (0 is any number)", limits.runs, limits.roots);
         }
@@ -95,6 +99,9 @@ fn of_task(fact: &TaskFact) -> (Style, String) {
         TaskFact::Nudged { .. } => (YELLOW, "was nudged".into()),
         TaskFact::Recovered { .. } => (GREEN, "shows activity again".into()),
         TaskFact::Stopping { then, .. } => (YELLOW, format!("is being stopped: {}", after(then))),
+        TaskFact::Restarting { why: Some(RetryReason::Stopped), .. } => (YELLOW, "was stopped, and is pending again".into()),
+        TaskFact::Paused(_) => (YELLOW, "is not started until somebody resumes it".into()),
+        TaskFact::Resumed(_) => (GREEN, "may be started again".into()),
         TaskFact::Restarting { ending, why: Some(why), .. } => (YELLOW, format!("is queued for retry: {}", why.words(ending))),
         TaskFact::Restarting { ending, .. } => (YELLOW, format!("is queued for retry: {ending}")),
         TaskFact::Awaiting { children: 1, .. } => plain("waits for 1 child"),

@@ -1,19 +1,20 @@
 //! Cancelling, retrying and deleting.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IsTerminal};
 use std::os::fd::AsFd;
 
 use banksman_core::task::{Outcome, State, WorkspaceSpec};
-use banksman_core::{RunId, Status, Task, TaskId};
+use banksman_core::{Label, RunId, Seq, Status, Task, TaskId};
 use banksman_engine::{TaskOutcome, TaskRequest};
 use banksman_runtime::workspaces::{self, WorkspaceError};
 use banksman_runtime::{Client, RunnerReport, Sessions, recover_run};
-use banksman_store::{Key, Reader};
+use banksman_store::{Key, Reader, TaskFilter};
 use clap::Args;
 
 use super::refused::refused;
 use super::view;
+use crate::commands::do_tasks::asks;
 use crate::commands::end_wait::EndWait;
 use crate::commands::recording::record_ended;
 use crate::commands::resources::Dur;
@@ -21,21 +22,47 @@ use crate::commands::{ExitResult, find, tail};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{BOLD, DIM, RED, YELLOW};
 use crate::signals::Signals;
 use crate::views::Named;
 use crate::views::tasks::{Changed, Deleted};
 
+/// How many tasks are named before they are cancelled.
+const NAMED: usize = 3;
+
 /// Cancel tasks and their children.
 ///
 /// All processes of their runs are asked to end, and killed if they do not within task.kill_grace. This returns when they
-/// were seen dead.
+/// were seen dead. --label, --section and --running may be combined; in a terminal they ask first. To have tasks back later, use
+/// banksman stop.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  banksman tasks cancel 'Run the tests'\n  banksman tasks cancel t-7k2m9q1a --no-wait")]
+#[command(
+    after_help = "Examples:\n  banksman tasks cancel 'Run the tests'\n  banksman tasks cancel t-7k2m9q1a --no-wait\n  banksman tasks cancel --section backend --running"
+)]
 pub(super) struct Cancel {
     /// The tasks
-    #[arg(required = true, value_name = "TASK")]
+    #[arg(
+        required_unless_present_any = ["all", "labels", "section", "running"],
+        conflicts_with_all = ["all", "labels", "section", "running"],
+        value_name = "TASK"
+    )]
     tasks: Vec<String>,
+    /// All tasks that are not over
+    #[arg(long, conflicts_with_all = ["labels", "section", "running"])]
+    all: bool,
+    /// Those with this label; with several, those that have all of them
+    #[arg(long = "label", value_name = "LABEL")]
+    labels: Vec<Label>,
+    /// Those of this section
+    #[arg(long, value_name = "SECTION")]
+    section: Option<String>,
+    /// Those that run, or go through their phases
+    #[arg(long)]
+    running: bool,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
     /// Do not wait until their processes are dead
     #[arg(long)]
     no_wait: bool,
@@ -75,7 +102,46 @@ pub(super) struct Delete {
 
 impl Cancel {
     pub(super) fn run(self, context: &Context) -> ExitResult {
-        cancel_all(context, &self.tasks, self.no_wait, self.timeout)
+        if !self.tasks.is_empty() {
+            return cancel_all(context, &self.tasks, self.no_wait, self.timeout);
+        }
+        let selected = self.selected(&mut context.reader()?)?;
+        let nothing = |why: &str| context.printer.result(&Named("tasks", [(); 0]), why);
+        let question = match &selected[..] {
+            [] => return nothing("no matching tasks"),
+            [task] => format!("cancel {}?", format::one_line(task.spec.title.as_str())),
+            all => {
+                let named: Vec<String> = all.iter().take(NAMED).map(|task| format::one_line(task.spec.title.as_str())).collect();
+                let more = all.len().saturating_sub(NAMED);
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                format!("cancel {} tasks: {}{more}?", all.len(), named.join(", "))
+            }
+        };
+        if !self.yes && std::io::stdin().is_terminal() && !asks(&question) {
+            return nothing("nothing was cancelled");
+        }
+        let ids: Vec<String> = selected.iter().map(|task| task.id.to_string()).collect();
+        cancel_all(context, &ids, self.no_wait, self.timeout)
+    }
+
+    /// The tasks that the flags mean, without the phases of pipelines.
+    fn selected(&self, reader: &mut Reader) -> Result<Vec<Task>, Failure> {
+        let section = self.section.as_deref().map(|name| find::section(reader, name)).transpose()?;
+        let filter = TaskFilter {
+            statuses: Status::ALL.into_iter().filter(|status| !status.is_over()).collect(),
+            section: section.map(|section| section.id),
+            labels: self.labels.clone(),
+            hide_phases: true,
+            ..TaskFilter::default()
+        };
+        let is_meant = |task: &Task| !self.running || task.live().is_some() || matches!(task.state, State::InPhases { .. });
+        let (mut selected, mut next) = (Vec::new(), Some(Seq(0)));
+        while let Some(after) = next {
+            let (page, more) = reader.view().tasks(&filter, after)?;
+            selected.extend(page.into_iter().map(|listed| listed.task).filter(is_meant));
+            next = more;
+        }
+        Ok(selected)
     }
 }
 

@@ -6,6 +6,7 @@ use banksman_runtime::{UntilOptions, WaitEnd, concern, until};
 use banksman_store::{Key, Reader};
 use clap::Args;
 
+use super::logs_many;
 use crate::commands::tail::{self, LogFlags};
 use crate::commands::{ExitResult, find, pipelines};
 use crate::context::Context;
@@ -17,15 +18,21 @@ use crate::signals::Signals;
 ///
 /// Of a pipeline, that is the latest run of its phases; with --follow those that come, until the pipeline is over. A log that has reached its limit begins anew, and only the part before is kept; `tasks show` tells if output was
 /// dropped. With --follow this waits for a run if there is none yet, goes on with the next attempt, and ends when the task is over.
+///
+/// Of several tasks, or with --all, every line begins with the title of its task.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  banksman tasks logs 'Run the tests' --follow\n  banksman tasks logs t-7k2m9q1a --tail 20\n  banksman tasks logs t-7k2m9q1a --run r-0b4ndx3c"
+    after_help = "Examples:\n  banksman tasks logs 'Run the tests' --follow\n  banksman tasks logs t-7k2m9q1a --tail 20\n  banksman tasks logs t-7k2m9q1a --run r-0b4ndx3c\n  banksman tasks logs Build Login --follow\n  banksman logs --all --follow"
 )]
 pub(crate) struct Logs {
-    /// The task
-    task: String,
+    /// The tasks
+    #[arg(value_name = "TASK", required_unless_present = "all")]
+    tasks: Vec<String>,
+    /// Of everything that runs, whatever it is; with --follow also of what begins later
+    #[arg(long, conflicts_with = "tasks")]
+    all: bool,
     /// Of this run instead of the latest
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, value_name = "RUN", conflicts_with = "all")]
     run: Option<String>,
     #[command(flatten)]
     flags: LogFlags,
@@ -35,7 +42,18 @@ impl Logs {
     pub(crate) fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let mut reader = project.reader()?;
-        let id = find::task_id(&mut reader, &self.task)?;
+        let ids = find::task_ids(&mut reader, self.tasks.iter().map(String::as_str))?;
+        let id = match &ids[..] {
+            [id] => id.clone(),
+            several => {
+                if self.run.is_some() {
+                    return Err(Failure::usage("--run: a run is of one task"));
+                }
+                let named = (!self.all).then_some(several);
+                let print = if self.flags.follow { logs_many::follow } else { logs_many::print };
+                return print(context, &project, named, &self.flags);
+            }
+        };
         if let Some(name) = &self.run {
             let meant = |run: &Run| !name.is_empty() && run.id.as_str().starts_with(name.as_str());
             let exact = |run: &&Run| run.id.as_str() == name;
@@ -76,7 +94,7 @@ impl Logs {
 }
 
 /// The runs of a task, or of the phases of a pipeline, the newest last.
-fn runs(reader: &mut Reader, id: &TaskId) -> Result<Vec<Run>, Failure> {
+pub(super) fn runs(reader: &mut Reader, id: &TaskId) -> Result<Vec<Run>, Failure> {
     let phases = pipelines::phases(reader, id)?.into_iter().filter(|task| task.spec.phase().is_some()).map(|task| task.id);
     let keys = phases.chain([id.clone()]).map(Key::RunsOf).collect();
     let mut runs: Vec<Run> = reader.view().load(&keys)?.backlog.runs.into_values().collect();

@@ -8,6 +8,7 @@ mod import;
 mod land_args;
 mod list;
 mod logs;
+mod logs_many;
 mod refused;
 mod report;
 mod show;

@@ -1,13 +1,18 @@
-use banksman_core::task::{Mark, Outcome, State, Verdict};
-use banksman_core::{Epoch, HolderId, Label, Status, TaskId, Title};
+use std::num::NonZeroU32;
+
+use banksman_core::task::retry::Policy;
+use banksman_core::task::{Mark, Need, Outcome, State, Verdict};
+use banksman_core::{Epoch, HolderId, Label, Name, Status, TaskId, Title};
 use banksman_engine::{Edit, TaskOutcome, TaskRequest};
 use banksman_runtime::Client;
+use banksman_runtime::config::Config;
 use banksman_store::{Key, Reader};
 use clap::Args;
 
 use super::claim::ClaimFlags;
 use super::refused::refused;
 use super::{claim, list, spec, task_args, view};
+use crate::commands::resources::Dur;
 use crate::commands::{ExitResult, find};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -19,7 +24,7 @@ const BY_HAND: &str = "said to have failed, by hand";
 
 /// Change a task.
 ///
-/// A task that a run is at keeps its section and its dependencies, and only that run says how it ends. --status in_progress is
+/// A task that a run is at keeps its section, its dependencies, its command and its needs, and only that run says how it ends. --status in_progress is
 /// `tasks take`, pending is `tasks release` for a task that you work on, completed and failed are `tasks done` and `tasks fail`.
 /// Everything that one command asks for happens together, or nothing of it.
 #[derive(Debug, Args)]
@@ -53,6 +58,33 @@ pub(super) struct Update {
     /// It has no labels
     #[arg(long, conflicts_with = "labels")]
     no_labels: bool,
+    /// The command line to run, in a shell
+    #[arg(long, value_name = "CMD")]
+    run: Option<String>,
+    /// All locks that its runs hold, with --semaphore; may be given more than once
+    #[arg(long = "lock", value_name = "NAME")]
+    locks: Vec<Name>,
+    /// All slots that its runs hold, with --lock; may be given more than once
+    #[arg(long = "semaphore", value_name = "NAME[=WEIGHT]")]
+    semaphores: Vec<String>,
+    /// Its runs hold no locks and no slots
+    #[arg(long, conflicts_with_all = ["locks", "semaphores"])]
+    no_needs: bool,
+    /// How often a run that failed is followed by another
+    #[arg(long, value_name = "N", conflicts_with = "looped")]
+    retries: Option<u32>,
+    /// Try it again until it says that it is done
+    #[arg(long = "loop")]
+    looped: bool,
+    /// Try it once, and as often again as --retries says
+    #[arg(long, conflicts_with = "looped")]
+    no_loop: bool,
+    /// How many attempts a loop has at most [default: loop.max_attempts]
+    #[arg(long, value_name = "N", requires = "looped")]
+    max_attempts: Option<NonZeroU32>,
+    /// How long a loop rests between two attempts [default: loop.restart_delay]
+    #[arg(long, value_name = "DUR", requires = "looped")]
+    restart_delay: Option<Dur>,
     /// The status: in_progress (you work on it), completed, failed, review, skipped, pending or cancelled
     #[arg(long, value_name = "STATUS", value_parser = list::status)]
     status: Option<Status>,
@@ -74,7 +106,11 @@ impl Update {
         let client = context.client()?;
         let mut reader = client.reader()?;
         let id = find::task_id(&mut reader, &self.task)?;
-        let edit = self.edit(&mut reader)?;
+        let edit = self.edit(client.config(), &mut reader)?;
+        if self.retries.is_some_and(|retries| retries > 0) && !self.no_loop && is_loop(&mut reader, &id)? {
+            return Err(Failure::usage("--retries: a loop has no retries beside its attempts")
+                .hint("add --no-loop, or change --loop --max-attempts N"));
+        }
         if edit.is_none() && self.status.is_none() {
             return Err(Failure::usage("nothing to change").hint("banksman tasks update --help lists what can be changed"));
         }
@@ -110,7 +146,7 @@ impl Update {
     }
 
     /// What is different, if anything is.
-    fn edit(&self, reader: &mut Reader) -> Result<Option<Edit>, Failure> {
+    fn edit(&self, config: &Config, reader: &mut Reader) -> Result<Option<Edit>, Failure> {
         let section = match (&self.section, self.no_section) {
             (Some(name), _) => Some(Some(find::section(reader, name)?.id)),
             (None, true) => Some(None),
@@ -119,11 +155,52 @@ impl Update {
         let labels = if self.no_labels { Some(Vec::new()) } else { self.labels.clone().map(spec::labels).transpose()? };
         let depends_on =
             self.depends_on.as_deref().map(|lists| task_args::edges(reader, lists, self.allow_failed)).transpose()?;
-        let edit = Edit { title: self.title.clone(), section, priority: self.priority, labels, depends_on };
-        let Edit { title, section, priority, labels, depends_on } = &edit;
-        let any = title.is_some() || section.is_some() || priority.is_some() || labels.is_some() || depends_on.is_some();
-        Ok(any.then_some(edit))
+        let edit = Edit {
+            title: self.title.clone(),
+            section,
+            priority: self.priority,
+            labels,
+            depends_on,
+            work: self.run.as_deref().map(|run| spec::work(run).map_err(|error| error.at("--run"))).transpose()?,
+            needs: self.needs()?,
+            retries: self.retries,
+            restart: self.restart(config),
+        };
+        Ok((edit != Edit::default()).then_some(edit))
     }
+
+    /// All that its runs hold, if that is to change.
+    fn needs(&self) -> Result<Option<Vec<Need>>, Failure> {
+        if self.locks.is_empty() && self.semaphores.is_empty() {
+            return Ok(self.no_needs.then(Vec::new));
+        }
+        let mut needs = Vec::new();
+        for name in &self.locks {
+            needs.push(spec::lock(name)?);
+        }
+        for text in &self.semaphores {
+            needs.push(spec::slots(text).map_err(|error| error.at(&format!("--semaphore {text}")))?);
+        }
+        Ok(Some(spec::needs(needs)?))
+    }
+
+    /// How it is tried again, if that is to change.
+    fn restart(&self, config: &Config) -> Option<Option<Policy>> {
+        let policy = || Policy {
+            max_attempts: self.max_attempts.unwrap_or(config.restart.max_attempts),
+            delay: self.restart_delay.map_or(config.restart.delay, Dur::span),
+            ..config.restart.clone()
+        };
+        match (self.looped, self.no_loop) {
+            (true, _) => Some(Some(policy())),
+            (false, true) => Some(None),
+            (false, false) => None,
+        }
+    }
+}
+
+fn is_loop(reader: &mut Reader, id: &TaskId) -> Result<bool, Failure> {
+    Ok(view::listed(reader, id)?.0.task.spec.restart.is_some())
 }
 
 /// Changes what is to be done.
@@ -131,7 +208,7 @@ fn change(client: &Client, id: &TaskId, edit: Edit) -> Result<(), Failure> {
     match client.request(TaskRequest::Update { id: id.clone(), edit: Box::new(edit) })? {
         TaskOutcome::Kept(_) => Ok(()),
         TaskOutcome::Locked(lockout) => {
-            let hint = format!("its section can change when it is given back: banksman tasks release {id}");
+            let hint = format!("its section and its needs can change when it is given back: banksman tasks release {id}");
             Err(claim::locked(id, &lockout).hint(hint))
         }
         outcome => Err(refused(id, &outcome)),

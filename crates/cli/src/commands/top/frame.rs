@@ -82,6 +82,8 @@ fn header(board: &Board, is_running: bool, width: usize) -> String {
     parts.extend((asked > 0).then(|| format!("{RED}{asked} {} you{RED:#}", if asked == 1 { "needs" } else { "need" })));
     let failed = count(Status::Failed);
     parts.extend((failed > 0).then(|| format!("{RED}{failed} failed{RED:#}")));
+    let paused = overview.pause.as_ref();
+    parts.extend(paused.map(|pause| format!("{YELLOW}paused by {}{YELLOW:#}", terminal::one_line(&pause.by))));
     let runner = overview
         .runners
         .iter()

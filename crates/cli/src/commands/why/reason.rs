@@ -3,13 +3,14 @@
 use banksman_core::agent::limit::{AccountLimit, BUDGET, LOGIN, State};
 use banksman_core::task::RetryReason;
 use banksman_core::task::admission::Reason as Refusal;
-use banksman_core::{Name, RunnerId, Span, Stamp, TaskId, Title};
+use banksman_core::{Name, Pause, RunnerId, Span, Stamp, TaskId, Title};
 use banksman_engine::why::{Cause, Life, Obstacle};
 use serde::Serialize;
 
 use super::dependency::dependency;
 use super::sentence;
 use super::taken::Taken;
+use crate::commands::pausing;
 use crate::format;
 use crate::printer::{DIM, RED, YELLOW};
 use crate::views::why::{HolderView, LinkView, RunnerView};
@@ -69,6 +70,7 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
             hint: Some(format!("banksman tasks done {task}")),
             ..Reason::default()
         },
+        Cause::Paused { pause, is_task } => paused(pause, task, *is_task),
         Cause::Backoff { until, not_begun, agent } => Reason {
             kind: if not_begun.is_some() { "not_begun" } else { "resting" },
             message: match (not_begun, agent) {
@@ -130,6 +132,26 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
             ..Reason::default()
         },
         Cause::NoRunnerFree { runners, ahead } => no_runner_free(runners, *ahead, at),
+    }
+}
+
+fn paused(pause: &Pause, task: &TaskId, is_task: bool) -> Reason {
+    let resume = if is_task { format!("banksman resume {task}") } else { "banksman resume".into() };
+    Reason {
+        kind: if is_task { "stopped" } else { "paused" },
+        message: match is_task {
+            true => format!("{} has stopped it ({})", pause.by, format::ago(pause.at)),
+            false => format!("the project is paused: {}", pausing::because(pause)),
+        },
+        wakes: match is_task {
+            true => "it may start when a person resumes it".into(),
+            false if pause.verb.is_lifted_by_run() => "it may start when a person resumes the project, or starts a runner".into(),
+            false => "it may start when a person resumes the project".into(),
+        },
+        hint: Some(resume),
+        is_final: true,
+        since: Some(Time(pause.at)),
+        ..Reason::default()
     }
 }
 

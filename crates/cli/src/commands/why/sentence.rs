@@ -196,5 +196,6 @@ pub(super) fn then(after: &After) -> String {
         After::Escalate { error } => format!("a person decides: {error}"),
         After::Overtime { max } => format!("that attempt has failed: it took longer than {}", format::span(*max)),
         After::Restart => "it is tried again".into(),
+        After::PutBack { .. } => "it is pending again".into(),
     }
 }

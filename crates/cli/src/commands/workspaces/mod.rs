@@ -74,7 +74,7 @@ struct Diff {
 
 /// Save and remove a workspace that nobody works in.
 ///
-/// Everything in a worktree that is nowhere else is saved first; `banksman recover` brings it back.
+/// Everything in a worktree that is nowhere else is saved first; `banksman recover list` shows it.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman workspaces remove 'Add login'")]
 struct Remove {

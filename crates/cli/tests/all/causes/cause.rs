@@ -92,6 +92,7 @@ impl Scene {
             Cause::Manual => panic!("nothing makes a task for people one for runners"),
             Cause::Backoff { .. } => unreachable!("there are no loops here"),
             Cause::AccountLimit { .. } => unreachable!("there are no agents here"),
+            Cause::Paused { .. } => unreachable!("nobody pauses here"),
             Cause::Roots { roots, ahead, .. } => {
                 let room = u32::try_from(roots.len() as u64 + ahead + 1).unwrap();
                 self.set_limits(LimitsChange { roots: Some(room), ..LimitsChange::default() });
@@ -174,6 +175,7 @@ impl Scene {
     /// What `why` says of causes that the test can check by itself.
     pub(super) fn verify(&mut self, cause: &Cause, task: &TaskId) {
         match cause {
+            Cause::Paused { .. } => unreachable!("nobody pauses here"),
             Cause::NoRunner { .. } => assert!(self.living.is_empty()),
             Cause::NoRunnerFree { runners, .. } => {
                 let named: BTreeSet<RunnerId> = runners.iter().map(|(runner, _)| runner.clone()).collect();
@@ -226,6 +228,7 @@ pub(super) fn about(cause: &Cause) -> String {
         Cause::Manual => "by hand".into(),
         Cause::Backoff { .. } => unreachable!("there are no loops here"),
         Cause::AccountLimit { .. } => unreachable!("there are no agents here"),
+        Cause::Paused { .. } => unreachable!("nobody pauses here"),
         Cause::Roots { .. } => ROOTS.into(),
         Cause::Dependency(chain) => format!("dependency {}", chain.links[0].id),
         Cause::NoRunner { .. } => "no runner".into(),
@@ -242,6 +245,7 @@ pub(super) fn kind(cause: &Cause) -> &'static str {
         Cause::Manual => "by hand",
         Cause::Backoff { .. } => unreachable!("there are no loops here"),
         Cause::AccountLimit { .. } => unreachable!("there are no agents here"),
+        Cause::Paused { .. } => unreachable!("nobody pauses here"),
         Cause::Roots { limit, roots, .. } if roots.len() < *limit as usize => "behind earlier roots",
         Cause::Roots { .. } => ROOTS,
         Cause::Dependency(_) => "dependency",

@@ -113,7 +113,23 @@ pub(super) fn backlog_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
         ("sections show", vec!["sections", "show", "alpha"], with(section_page(), json!({ "recentEvents": [event()] }))),
         ("sections add", vec!["sections", "add", "beta"], section()),
         ("sections delete", vec!["sections", "delete", "beta"], json!({ "id": "string", "name": "string", "forced": "bool" })),
+        ("pause", vec!["pause"], paused()),
+        ("stop", vec!["stop", "second"], stopped()),
+        ("stop", vec!["stop"], stopped()),
+        ("resume", vec!["resume", "second"], stopped()),
+        ("resume", vec!["resume"], paused()),
     ]
+}
+
+fn paused() -> Value {
+    json!({ "paused": "any", "outcome": "string", "sessions": "number" })
+}
+
+fn stopped() -> Value {
+    json!({
+        "paused": "any", "tasks": [{ "id": "string", "title": "string", "outcome": "string" }],
+        "sessions": [{ "run": "string", "task": "string", "title": "string", "status": "string", "outcome": "string" }],
+    })
 }
 
 pub(super) fn why() -> Value {
@@ -138,7 +154,8 @@ pub(super) fn why() -> Value {
 pub(super) fn status() -> Value {
     json!({
         "tasks": "number", "byHand": "number", "queuedRuns": "number", "heldByFailed": "number", "next": "string",
-        "decisions": "number", "accountLimits": [], "roots": { "used": "number", "limit": "number?" },
+        "decisions": "number", "paused": "any", "stopped": ["string"], "accountLimits": [],
+        "roots": { "used": "number", "limit": "number?" },
         "byStatus": {
             "pending": "number", "blocked": "number", "in_progress": "number", "stuck": "number", "landing": "number", "review": "number",
             "completed": "number", "failed": "number", "cancelled": "number", "skipped": "number",

@@ -285,7 +285,8 @@ impl Site {
             Op::Dead { notice } => {
                 let run = RunId::new("r-1").unwrap();
                 let telling = Notice { kind: NoticeKind::TaskFailed, subject: "x".into(), text: "y".into() };
-                let command = if notice { OutboxCommand::Notify(Box::new(telling)) } else { OutboxCommand::Kill { run } };
+                let command =
+                    if notice { OutboxCommand::Notify(Box::new(telling)) } else { OutboxCommand::Kill { run, now: false } };
                 let step = decision::ask_about(Seq(1), &command, 5, "no answer", &self.now);
                 self.do_all(step.effects);
             }

@@ -6,6 +6,7 @@ use crate::agent::limit::{self, AccountLimit};
 use crate::backlog::Section;
 use crate::event::{Kind, Resource};
 use crate::ids::{DecisionId, HolderId, Name, RunId, RunnerId, TaskId, Title};
+use crate::pause::Pause;
 use crate::resource::grant::Grant;
 use crate::resource::lock::{Lock, State as LockState};
 use crate::resource::semaphore::{HOLDER_LIMIT, Semaphore};
@@ -21,6 +22,8 @@ use crate::time::{Lease, Stamp};
 pub struct Facts<'a> {
     /// Who would run it. Without one the question is whether a newcomer could.
     pub runner: Option<&'a RunnerId>,
+    /// Why nothing of its project is started.
+    pub pause: Option<&'a Pause>,
     /// What it depends on.
     pub dependencies: Vec<Dependency<'a>>,
     /// Its section, if that is exclusive.
@@ -102,6 +105,12 @@ pub enum Reason {
     Backoff {
         /// Until when.
         until: Lease,
+    },
+    /// A person wants that it is not started.
+    Paused {
+        pause: Pause,
+        /// Whether that is for this task alone.
+        is_task: bool,
     },
     /// It waits for a person to decide.
     Decision(DecisionId),
@@ -233,6 +242,7 @@ impl Reason {
             Reason::NotPending(_)
             | Reason::NoWork
             | Reason::Backoff { .. }
+            | Reason::Paused { .. }
             | Reason::Decision(_)
             | Reason::NoRoot { .. }
             | Reason::Dependency { .. }
@@ -263,6 +273,7 @@ impl Reason {
             Reason::NotPending(_)
             | Reason::NoWork
             | Reason::Backoff { .. }
+            | Reason::Paused { .. }
             | Reason::Decision(_)
             | Reason::NoRoot { .. }
             | Reason::Dependency { .. }
@@ -296,6 +307,10 @@ pub fn admit(task: &Task, facts: &Facts<'_>, now: &Now) -> Admission {
     }
     if task.spec.work.is_none() {
         reasons.push(Reason::NoWork);
+    } else {
+        let own = task.spec.paused.as_deref().map(|pause| (pause, true));
+        let paused = facts.pause.map(|pause| (pause, false)).into_iter().chain(own);
+        reasons.extend(paused.map(|(pause, is_task)| Reason::Paused { pause: pause.clone(), is_task }));
     }
     let unmet = facts.dependencies.iter().filter(|dependency| !dependency.is_met());
     reasons.extend(unmet.map(|dependency| Reason::Dependency {

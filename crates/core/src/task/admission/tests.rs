@@ -3,13 +3,14 @@ use proptest::prelude::*;
 use super::*;
 use crate::agent::{AgentChoice, AgentWork, OnQuota};
 use crate::ids::{Name, SectionId, Seq};
+use crate::pause::PauseVerb;
 use crate::resource::coordination::Coordination;
 use crate::resource::lock::{self, Input};
 use crate::resource::semaphore::{self, Config};
 use crate::task::tests::spec;
 use crate::task::{After, Input as TaskInput, OnExhausted, Watch};
 use crate::test_world::{World, ask, holder, name};
-use crate::time::Span;
+use crate::time::{Span, Wall};
 
 /// A task that needs the lock `db`, two slots of `gpu` and one of `disk`, in an exclusive section, and all that the
 /// answer depends on. At first nothing blocks it of the runner `m`.
@@ -26,6 +27,7 @@ struct Scene {
     /// Other roots, and how many may be under way; any number if that is 0.
     roots: Vec<Task>,
     limit: u32,
+    pause: Option<Pause>,
 }
 
 fn task(text: &str) -> TaskId {
@@ -56,6 +58,7 @@ impl Scene {
             limits: Vec::new(),
             roots: Vec::new(),
             limit: 0,
+            pause: None,
         }
     }
 
@@ -70,6 +73,7 @@ impl Scene {
         };
         let facts = Facts {
             runner: self.runner.as_ref(),
+            pause: self.pause.as_ref(),
             dependencies: dependencies
                 .iter()
                 .map(|(task, status, allow_failed)| Dependency {
@@ -145,6 +149,9 @@ fn words(reason: &Reason) -> String {
     match reason {
         Reason::NotPending(status) => format!("is {status}"),
         Reason::NoWork => "no work".into(),
+        Reason::Paused { pause, is_task } => {
+            format!("{} by {}{}", pause.verb.as_str(), pause.by, if *is_task { ", it alone" } else { "" })
+        }
         Reason::Backoff { until } => format!("rests until {}", until.0),
         Reason::Decision(decision) => format!("asks {decision}"),
         Reason::NoRoot { limit, roots } => {
@@ -184,6 +191,19 @@ const TROUBLES: [Trouble; 13] = [
     (|scene| scene.begin_root("t-7"), "roots 1, t-7"),
     (|scene| ["x", "y"].into_iter().for_each(|who| scene.take_slots("runs", who, 1)), "runs 2, line 0, x y"),
 ];
+
+#[test]
+fn a_pause_of_the_project_or_of_the_task_holds_it_back_and_a_task_for_people_is_not_held_back() {
+    let mut scene = Scene::new();
+    scene.pause = Some(Pause { verb: PauseVerb::Pause, by: "ann".into(), at: Wall(7) });
+    assert_eq!(scene.reasons(), ["pause by ann"]);
+    scene.task.spec.paused = Some(Box::new(Pause { verb: PauseVerb::Stop, by: "bob".into(), at: Wall(8) }));
+    assert_eq!(scene.reasons(), ["pause by ann", "stop by bob, it alone"]);
+    scene.pause = None;
+    assert_eq!(scene.reasons(), ["stop by bob, it alone"]);
+    scene.task.spec.work = None;
+    assert_eq!(scene.reasons(), ["no work"]);
+}
 
 #[test]
 fn every_reason_is_told_alone_and_in_every_combination() {

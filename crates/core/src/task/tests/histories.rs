@@ -10,7 +10,7 @@ use crate::event::DecisionFact;
 use crate::step::NoticeKind;
 
 /// How many inputs [`try_one`] knows.
-const CHOICES: usize = 20;
+const CHOICES: usize = 21;
 
 /// Small inputs that collide in many ways: a runner, its runs and their ends, and people who want other things.
 fn try_one(world: &mut World<Task>, choice: usize) -> Outcome {
@@ -42,6 +42,7 @@ fn try_one(world: &mut World<Task>, choice: usize) -> Outcome {
         }
         18 => world.end_last(not_begun(true)),
         19 => world.end_last(not_begun(false)),
+        20 => world.stop(After::PutBack { now: false }),
         _ => unreachable!("{choice}"),
     }
 }
@@ -83,11 +84,11 @@ fn assert_step_is_sound(before: &World<Task>, after: &World<Task>, outcome: &Out
         match &new.state {
             State::Stopping { then: now, .. } => assert!(now.weight() >= then.weight(), "{then:?} became {now:?}"),
             State::Pending | State::Backoff { .. } | State::Held => {
-                assert!(matches!(then, After::Restart | After::Overtime { .. }))
+                assert!(matches!(then, After::Restart | After::Overtime { .. } | After::PutBack { .. }))
             }
             // The last one if it could not even begin.
             State::AwaitingDecision { .. } => {
-                assert!(matches!(then, After::Restart | After::Escalate { .. } | After::Overtime { .. }))
+                assert!(!matches!(then, After::Fail { .. } | After::Cancel))
             }
             State::Awaiting { .. } | State::Landing { .. } => assert_ne!(then, &After::Cancel),
             State::Done(done) => assert!(then != &After::Cancel || done == &TaskEnd::Cancelled),
@@ -150,7 +151,7 @@ fn assert_log_is_sound(world: &World<Task>) {
                 assert_eq!(live.take(), Some(run));
                 counted -= u32::from(attempts.is_some());
                 assert!(attempts.is_none_or(|attempts| attempts == counted));
-                begun -= u32::from(matches!(why, Some(RetryReason::Never | RetryReason::Shortage)));
+                begun -= u32::from(matches!(why, Some(RetryReason::Never | RetryReason::Shortage | RetryReason::Stopped)));
                 let is_help = match why {
                     Some(RetryReason::Stuck) => true,
                     Some(RetryReason::Lost) => !is_loop,
@@ -181,6 +182,7 @@ fn assert_log_is_sound(world: &World<Task>) {
             TaskFact::Marked { .. } | TaskFact::Returned {} | TaskFact::InPhases { .. } | TaskFact::EndingChildren {} => {
                 assert_eq!(live, None);
             }
+            TaskFact::Paused(_) | TaskFact::Resumed(_) => unreachable!("no input of a task pauses it"),
             TaskFact::Added { .. } | TaskFact::Updated { .. } | TaskFact::Adopted { .. } | TaskFact::Deleted {} => {}
         }
     }
@@ -336,10 +338,11 @@ fn play(world: &mut World<Task>, watch: Watch, epochs: &mut Vec<Epoch>, op: &Op)
         Op::Overtime(back) => world.act(Input::Overtime { run: number(back), max: Span::from_secs(MAX_DURATION) }),
         Op::Say(back, done) => world.say(Some(epoch(back)), done),
         Op::SayByHand(done) => world.say(None, done),
-        Op::Stop(0) => world.stop(After::Restart),
-        Op::Stop(1) => world.stop(After::Overtime { max: Span::from_secs(MAX_DURATION) }),
-        Op::Stop(2) => world.stop(After::Escalate { error: "x".into() }),
-        Op::Stop(3) => world.fail(),
+        Op::Stop(0) => world.stop(After::PutBack { now: false }),
+        Op::Stop(1) => world.stop(After::Restart),
+        Op::Stop(2) => world.stop(After::Overtime { max: Span::from_secs(MAX_DURATION) }),
+        Op::Stop(3) => world.stop(After::Escalate { error: "x".into() }),
+        Op::Stop(4) => world.fail(),
         Op::Stop(_) => world.stop(After::Cancel),
         Op::End(back, ending, marker, children) => {
             world.act(Input::End { run: number(back), ending, ran: None, marker, children, watch })

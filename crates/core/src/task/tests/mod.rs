@@ -13,6 +13,7 @@ mod histories;
 mod landing;
 mod loops;
 mod model;
+mod putting_back;
 mod table;
 
 /// How long a run may be silent here, in seconds.

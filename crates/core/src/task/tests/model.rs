@@ -51,7 +51,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         1 => back().prop_map(Op::Overtime),
         2 => (back(), any::<bool>()).prop_map(|(back, done)| Op::Say(back, done)),
         1 => any::<bool>().prop_map(Op::SayByHand),
-        2 => (0..5_u8).prop_map(Op::Stop),
+        2 => (0..6_u8).prop_map(Op::Stop),
         8 => (back(), ending, marker(), 0..3_u32).prop_map(|(back, ending, marker, children)| Op::End(back, ending, marker, children)),
         1 => Just(Op::MakeReady),
         2 => (0..2_u32).prop_map(Op::Settle),
@@ -88,8 +88,8 @@ pub(super) struct Attempt {
     pub(super) heard: i64,
     pub(super) stuck: Option<i64>,
     pub(super) is_dead: bool,
-    /// What is to follow when it was stopped, as a weight: to be restarted, overtime, a person decides, to fail, to be
-    /// cancelled.
+    /// What is to follow when it was stopped, as a weight: to be put back, to be restarted, overtime, a person decides, to fail,
+    /// to be cancelled.
     pub(super) wish: Option<u8>,
     pub(super) said: Option<bool>,
 }
@@ -120,7 +120,7 @@ impl Naive {
 
     /// Nothing helps any more: so much does the wish weigh.
     fn last_wish(&self) -> u8 {
-        if self.escalates { 2 } else { 3 }
+        if self.escalates { 3 } else { 4 }
     }
 
     fn done(&mut self, children: u32) {
@@ -147,16 +147,23 @@ impl Naive {
                 }
             }
             Some(since) if !attempt.is_dead && time - since >= TIMEOUT => {
-                attempt.wish = Some(if has_help { 0 } else { last_wish });
+                attempt.wish = Some(if has_help { 1 } else { last_wish });
             }
             Some(_) => {}
         }
     }
 
     fn end(&mut self, ending: &RunEnd, marker: &Marker, children: u32) {
-        let attempt = self.live.take().unwrap();
+        let mut attempt = self.live.take().unwrap();
         self.word = "pending";
-        if attempt.wish == Some(4) {
+        if attempt.wish == Some(0) {
+            let is_done = self.looping.is_some() && *marker != Marker::Absent;
+            if attempt.said.is_none() && !is_done {
+                return;
+            }
+            attempt.wish = None;
+        }
+        if attempt.wish == Some(5) {
             self.word = "cancelled";
         } else if self.looping.is_some() {
             self.end_of_loop(&attempt, ending, marker, children);
@@ -168,13 +175,13 @@ impl Naive {
     fn end_of_task(&mut self, attempt: &Attempt, ending: &RunEnd) {
         let is_silent = attempt.said.is_none();
         let is_good = is_silent && attempt.wish.is_none() && *ending == RunEnd::Exited(0);
-        let may_follow = is_silent && attempt.wish.is_none_or(|wish| wish < 2);
+        let may_follow = is_silent && attempt.wish.is_none_or(|wish| wish < 3);
         let is_nothing = [RunEnd::Never, not_begun(true)].contains(ending) && may_follow;
-        let is_lost = attempt.wish == Some(0) || attempt.wish.is_none() && is_silent && *ending == RunEnd::Lost;
+        let is_lost = attempt.wish == Some(1) || attempt.wish.is_none() && is_silent && *ending == RunEnd::Lost;
         match () {
             () if attempt.said == Some(true) || is_good => self.word = "completed",
-            () if attempt.wish == Some(3) => self.word = "failed",
-            () if attempt.wish == Some(2) => self.word = "parked",
+            () if attempt.wish == Some(4) => self.word = "failed",
+            () if attempt.wish == Some(3) => self.word = "parked",
             () if is_nothing => {}
             () if *ending == not_begun(false) && may_follow => self.rest_or_give_up(),
             () if is_lost && self.has_help() => self.recoveries += 1,
@@ -186,11 +193,11 @@ impl Naive {
 
     fn end_of_loop(&mut self, attempt: &Attempt, ending: &RunEnd, marker: &Marker, children: u32) {
         let is_nothing = [RunEnd::Never, not_begun(true)].contains(ending) && attempt.said.is_none();
-        let is_stuck = attempt.wish == Some(0) && !ending.is_not_begun();
+        let is_stuck = attempt.wish == Some(1) && !ending.is_not_begun();
         match () {
             () if attempt.said == Some(true) || *marker == Marker::Done => self.done(children),
-            () if attempt.wish == Some(3) => self.word = "failed",
-            () if attempt.wish == Some(2) => self.word = "parked",
+            () if attempt.wish == Some(4) => self.word = "failed",
+            () if attempt.wish == Some(3) => self.word = "parked",
             () if *marker != Marker::Absent => self.word = "failed",
             () if is_nothing => {}
             () if *ending == not_begun(false) && attempt.said.is_none() => self.rest_or_give_up(),
@@ -279,7 +286,7 @@ impl Naive {
             }
             Op::Overtime(back) => {
                 if let Some(attempt) = self.at(*back).filter(|attempt| time - attempt.began >= MAX_DURATION) {
-                    attempt.wish = attempt.wish.or(Some(1));
+                    attempt.wish = attempt.wish.or(Some(2));
                 }
             }
             Op::Say(back, done) => {
@@ -300,8 +307,8 @@ impl Naive {
                 let is_over = self.is_over();
                 match &mut self.live {
                     Some(attempt) => attempt.wish = attempt.wish.max(Some(*wish)),
-                    None if is_over || *wish < 3 => {}
-                    None => self.word = if *wish == 3 { "failed" } else { "cancelled" },
+                    None if is_over || *wish < 4 => {}
+                    None => self.word = if *wish == 4 { "failed" } else { "cancelled" },
                 }
             }
             Op::End(back, ending, marker, children) => {
@@ -341,7 +348,7 @@ impl Naive {
     pub(super) fn letters(&self) -> &'static str {
         match &self.live {
             Some(Attempt { wish: Some(wish), .. }) => {
-                ["to restart", "overtime", "to escalate", "to fail", "to cancel"][usize::from(*wish)]
+                ["to put back", "to restart", "overtime", "to escalate", "to fail", "to cancel"][usize::from(*wish)]
             }
             Some(Attempt { stuck: Some(_), .. }) => "stuck",
             Some(_) => "running",

@@ -109,6 +109,7 @@ fn spec(pipeline: &Pipeline, host: &Task) -> Result<Spec, String> {
         fails_when_stuck: fallback_on.contains(&Fallback::Any),
         workspace: host.spec.workspace.of_part(&pipeline.id),
         depth: host.spec.depth,
+        paused: host.spec.paused.clone(),
         ..Spec::new(Title::new(title.trim()).map_err(|error| error.to_string())?)
     })
 }

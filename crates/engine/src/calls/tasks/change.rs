@@ -1,5 +1,7 @@
 //! Adding and changing tasks.
 
+use std::num::NonZeroU32;
+
 use banksman_core::backlog::Edge;
 use banksman_core::event::{Event, TaskFact};
 use banksman_core::task::{self, Spec, dependencies};
@@ -54,7 +56,8 @@ pub(crate) fn add(id: &TaskId, spec: &Spec, depends_on: &[Edge], by: Option<Epoc
 pub(crate) fn edit_keys(id: &TaskId, edit: &Edit) -> Vec<Key> {
     let edges = edit.depends_on.iter().flatten();
     let edges = edges.flat_map(|edge| [Key::Task(edge.on.clone()), Key::Upstream(edge.on.clone())]);
-    [Key::Sections, Key::Dependencies(id.clone())].into_iter().chain(edges).collect()
+    let needs = edit.needs.iter().flatten().map(facts::need_key);
+    [Key::Sections, Key::Dependencies(id.clone())].into_iter().chain(edges).chain(needs).collect()
 }
 
 /// Changes a task and does something else with it, or neither.
@@ -89,12 +92,17 @@ pub(crate) fn update(id: &TaskId, edit: &Edit, tx: &mut Tx) -> TaskOutcome {
     let Some(task) = tx.tables.backlog.tasks.get(id).cloned() else { return TaskOutcome::Unknown };
     // What a run was started with is fixed: its section's lock is held, its dependencies were met.
     if let Some(live) = task.live()
-        && (edit.section.is_some() || edit.depends_on.is_some())
+        && (edit.section.is_some() || edit.depends_on.is_some() || edit.is_of_runs())
     {
         return TaskOutcome::InProgress(live.run.clone());
     }
+    // What a pipeline does is in its plan.
+    if edit.is_of_runs() && (task.spec.phase().is_some() || task.has_phases()) {
+        return left_to_pipeline(&task);
+    }
     // Who works on it by hand holds the lock of an exclusive section, and gives back that of the section which it is in then.
-    if edit.section.as_ref().is_some_and(|section| *section != task.spec.section)
+    let moves = edit.section.as_ref().is_some_and(|section| *section != task.spec.section);
+    if (moves || edit.needs.is_some())
         && let Some(lockout) = manual::lockout(&task, None, tx)
     {
         return TaskOutcome::Locked(lockout);
@@ -118,11 +126,20 @@ pub(crate) fn update(id: &TaskId, edit: &Edit, tx: &mut Tx) -> TaskOutcome {
         backlog.edges.insert(id.clone(), edges);
     }
     let mut task = task;
-    let Edit { title, section, priority, labels, depends_on: _ } = edit.clone();
+    let Edit { title, section, priority, labels, depends_on: _, work, needs, retries, restart } = edit.clone();
     task.spec.title = title.unwrap_or(task.spec.title);
     task.spec.section = section.unwrap_or(task.spec.section);
     task.spec.priority = priority.unwrap_or(task.spec.priority);
     task.spec.labels = labels.unwrap_or(task.spec.labels);
+    task.spec.work = work.or(task.spec.work);
+    task.spec.needs = needs.unwrap_or(task.spec.needs);
+    task.spec.retries = retries.unwrap_or(task.spec.retries);
+    task.spec.restart = restart.unwrap_or(task.spec.restart);
+    if let Some(policy) = &mut task.spec.restart {
+        // A loop has no retries beside, and what was tried before counts.
+        task.spec.retries = 0;
+        policy.max_attempts = policy.max_attempts.max(NonZeroU32::new(task.failures).unwrap_or(policy.max_attempts));
+    }
     let depends_on = backlog.edges.get(id).cloned().unwrap_or_default();
     backlog.tasks.insert(id.clone(), task.clone());
     let fact = TaskFact::Updated { spec: Box::new(task.spec.clone()), depends_on };

@@ -11,7 +11,8 @@ use banksman_core::backlog::{Edge, LostClaim};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::deadlock::Link;
 use banksman_core::task::dependencies::DagError;
-use banksman_core::task::{self, After, LandSpec, Mark, Pulse, Spec, Verdict, Watch};
+use banksman_core::task::retry::Policy;
+use banksman_core::task::{self, After, LandSpec, Mark, Need, Pulse, Spec, Verdict, Watch, Work};
 use banksman_core::{Epoch, HolderId, Label, Name, RunId, RunnerId, SectionId, Span, Status, Task, TaskId, Ticket, Title};
 use banksman_store::{Key, Tables, Tx};
 
@@ -186,7 +187,7 @@ pub enum TaskRequest {
 }
 
 /// What is different. `None` leaves it as it is.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Edit {
     /// The title.
     pub title: Option<Title>,
@@ -198,6 +199,21 @@ pub struct Edit {
     pub labels: Option<Vec<Label>>,
     /// All that must come first.
     pub depends_on: Option<Vec<Edge>>,
+    /// What a runner does for it.
+    pub work: Option<Work>,
+    /// All that its runs hold.
+    pub needs: Option<Vec<Need>>,
+    /// How often a run that failed is followed by another.
+    pub retries: Option<u32>,
+    /// How it is tried again until it is done, or that it is not.
+    pub restart: Option<Option<Policy>>,
+}
+
+impl Edit {
+    /// Whether it changes what runs do, or how often they are tried.
+    fn is_of_runs(&self) -> bool {
+        self.work.is_some() || self.needs.is_some() || self.retries.is_some() || self.restart.is_some()
+    }
 }
 
 /// What can be answered.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::backlog::{Backlog, RunEndRecord, Session};
 use banksman_core::task::retry::Marker;
-use banksman_core::task::{self, Pulse, Watch};
+use banksman_core::task::{self, After, Pulse, Watch};
 use banksman_core::{Lease, Name, RunId, Span, Status, Task};
 use banksman_store::Snapshot;
 
@@ -43,6 +43,8 @@ struct OwnedRun {
     stuck: bool,
     /// The store has said that it is to be ended: no need to find that it takes too long.
     stopping: bool,
+    /// Whether it has no time to end by itself.
+    at_once: bool,
     /// When it is recorded next.
     checkpoint_at: Option<Lease>,
     /// When to find out again what became of its session.
@@ -70,7 +72,8 @@ impl OwnedRun {
         let stopping = matches!(work.task.state, task::State::Stopping { .. });
         let (report, checkpoint_at, recover_at) = (None, None, None);
         let (phase, unproven, is_fresh, is_asked) = (Phase::Live, false, false, false);
-        OwnedRun { work, phase, report, seen, stuck, stopping, checkpoint_at, recover_at, unproven, is_fresh, is_asked }
+        let at_once = matches!(work.task.state, task::State::Stopping { then: After::PutBack { now: true }, .. });
+        OwnedRun { work, phase, report, seen, stuck, stopping, at_once, checkpoint_at, recover_at, unproven, is_fresh, is_asked }
     }
 
     fn has_ended(&self) -> bool {
@@ -102,9 +105,14 @@ impl Sessions {
     }
 
     /// Marks the session of a run as one to be ended, unless it has ended or nobody is there to be asked for it.
-    pub(super) fn kill(&mut self, run: &RunId) -> bool {
+    pub(super) fn kill(&mut self, run: &RunId, at_once: bool) -> bool {
         let owned = self.owned.get_mut(run).filter(|owned| !owned.unproven && !owned.has_ended());
-        owned.map(|owned| owned.phase = Phase::Killing).is_some()
+        owned.map(|owned| (owned.phase, owned.at_once) = (Phase::Killing, owned.at_once || at_once)).is_some()
+    }
+
+    /// Whether the session of a run has no time to end by itself.
+    pub(super) fn is_killed_at_once(&self, run: &RunId) -> bool {
+        self.owned.get(run).is_some_and(|owned| owned.at_once)
     }
 
     /// A run was claimed, or adopted.
@@ -226,7 +234,7 @@ impl Sessions {
                 out.act(Action::Forget(run));
             } else {
                 // It has ended as far as anybody is concerned; if something of it lives, nobody else would ever end it.
-                out.act(Action::Kill(run.clone()));
+                out.act(Action::Kill(run.clone(), false));
                 out.act(Action::Acknowledge(run));
             }
         }

@@ -187,8 +187,11 @@ fn outbox_commands_keep_how_often_and_when_they_are_tried_and_who_does_it() {
     let mut store = memory(Box::new(Still)).unwrap();
     let (run, runner) = (RunId::new("r-1").unwrap(), RunnerId::new("n-1").unwrap());
     let notice = Notice { kind: NoticeKind::BacklogFinished, subject: "x".into(), text: "y".into() };
-    let commands =
-        [OutboxCommand::Nudge { run: run.clone() }, OutboxCommand::Kill { run }, OutboxCommand::Notify(Box::new(notice))];
+    let commands = [
+        OutboxCommand::Nudge { run: run.clone() },
+        OutboxCommand::Kill { run, now: false },
+        OutboxCommand::Notify(Box::new(notice)),
+    ];
     let mut entry: Vec<OutboxEntry> = (0..)
         .zip(commands)
         .map(|(seq, command)| OutboxEntry::new(Seq(seq), command, (seq == 1).then(|| runner.clone()), Lease(40)))

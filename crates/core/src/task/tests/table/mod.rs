@@ -23,6 +23,7 @@ pub(super) fn letters(state: &State) -> &'static str {
             After::Escalate { .. } => "to escalate",
             After::Overtime { .. } => "overtime",
             After::Restart => "to restart",
+            After::PutBack { .. } => "to put back",
         },
         State::Awaiting { until: Some(_), .. } => "awaiting",
         State::Awaiting { until: None, .. } => "ending children",

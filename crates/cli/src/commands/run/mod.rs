@@ -1,44 +1,46 @@
+mod ending;
+mod interrupt;
+mod live_line;
+mod report;
+
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use banksman_core::pipeline::{Reason as Blocked, State as Stand};
-use banksman_core::task::{After, Outcome, RetryReason, State, TaskEnd};
-use banksman_core::{Limits, Pipeline, RunId, RunnerId, SectionId, Status, TaskId};
+use banksman_core::{Limits, Pipeline, RunId, RunnerId, SectionId, Status, TaskId, Wall};
 use banksman_engine::why::{Attended, Life};
-use banksman_engine::{RunnerEvent, Work};
 use banksman_runtime::inspect::{self, LiveRun};
 use banksman_runtime::workspaces::{prune, removals};
-use banksman_runtime::{Client, Error, RunOptions, Runner, RunnerReport, recover_run};
-use banksman_store::Key;
+use banksman_runtime::{Client, Error, RunOptions, Runner, recover_run};
 use clap::Args;
-use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
 use super::doctor::limit_differences;
-use super::{ExitResult, find, status, top};
+use super::{ExitResult, find, pausing, status, top};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::format;
 use crate::output_queue::OutputQueue;
-use crate::printer::{BOLD, CYAN, DIM, GREEN, RED, YELLOW};
+use crate::printer::{DIM, GREEN, RED, YELLOW};
 use crate::signals::Signals;
 use crate::views::Named;
 use crate::views::status::ItemsView;
+use live_line::LiveLine;
+pub(crate) use report::after;
+use report::{Trouble, line};
 
 /// How many pipelines are looked at when those that cannot go on are named.
 const NAMED: i64 = 100;
 
-/// How long this process may take to leave after it was asked to.
-const LEAVE_WITHIN: Duration = Duration::from_secs(15);
-
 /// Claim tasks and run them.
 ///
 /// Any number of runners may work on one project. A runner that is stopped leaves its sessions running; the next one
-/// looks after them. In a store that is not trusted, a runner starts nothing: it looks after sessions that live already until they
+/// looks after them. In a terminal, a second Ctrl-C within five seconds stops them, too. A runner resumes a project that was stopped, but
+/// not one that was paused. In a store that is not trusted, a runner starts nothing: it looks after sessions that live already until they
 /// end, and exits with 5 if there are none.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman run\n  banksman run --until-idle --max-runs 4")]
@@ -113,22 +115,30 @@ impl Run {
         sweep_workspaces(&client);
         // Whoever reads the output, or does not, holds no task up; and a signal ends this process in any case.
         let output = OutputQueue::start(context.printer.clone()).map_err(|error| Failure::system("start a thread", error))?;
-        exit_after_signal(signals.as_fd()).map_err(|error| Failure::system("start a thread", error))?;
+        let exit = interrupt::exit_after_signal(signals.as_fd()).map_err(|error| Failure::system("start a thread", error))?;
         let settings = client.config().limits();
         let limits = client.load(&Default::default())?.backlog.limits.unwrap_or(settings);
         output.note(format!("{DIM}runner {id} is at work: {}{DIM:#}", self.share(limits)));
         for (text, command) in limit_differences(settings, limits) {
             output.note(format!("{DIM}note: {text}; to apply the setting: {command}{DIM:#}"));
         }
+        if let Some(lifted) = pausing::lift(context)? {
+            output.note(format!("{GREEN}resumed{GREEN:#}: {}", pausing::because(&lifted)));
+        }
+        // A person sees when something happened, and below it how things stand.
+        let is_watched = context.printer.is_watched();
+        let live = if is_watched { LiveLine::start(client.project(), &output) } else { None };
         let mut trouble = Trouble::default();
-        runner.run(signals.as_fd(), &mut |told| {
-            trouble.filter(told).into_iter().filter_map(line).for_each(|line| output.note(line))
-        })?;
-        let is_interrupted = !signals.take().is_empty();
+        let ended = runner.run(signals.as_fd(), &mut |told| {
+            let lines = trouble.filter(told).into_iter().filter_map(line);
+            lines.for_each(|line| output.note(if is_watched { format!("{DIM}{}{DIM:#}  {line}", now()) } else { line }))
+        });
+        drop(live);
+        ended?;
+        let arrived = signals.take();
+        let is_interrupted = !arrived.is_empty();
         if !self.until_idle || is_interrupted {
-            let sessions = client.load(&[Key::Live].into())?.backlog.runs;
-            let left = sessions.values().any(|run| run.is_live() && run.owner == id);
-            let left = format!("runner {id} has left{}", if left { "; its sessions go on" } else { "" });
+            let left = interrupt::leave(context, &client, &id, &output, &mut signals, &arrived, &exit)?;
             // Whoever waits for the end of the work must not take this for it.
             if self.until_idle {
                 output.note(left);
@@ -164,10 +174,16 @@ impl Run {
         });
         let said: Vec<String> = [tasks, dead, waiting].into_iter().flatten().chain(needs_you).collect();
         let human = if said.is_empty() { "nothing is left to do".into() } else { said.join("; ") };
+        ending::lines(&client)?.into_iter().for_each(|line| output.note(line));
         output.result(&view, human);
         output.finish();
         Ok(if completed == all && counts.items.dead.is_empty() { exit::OK } else { exit::UNHEALTHY })
     }
+}
+
+/// The time of day.
+fn now() -> String {
+    format::local(Wall(banksman_adapters::host::wall_ms()))
 }
 
 /// The store is not trusted, so nothing of it is started. Sessions that live already are looked after until they end.
@@ -240,148 +256,6 @@ impl Run {
             (_, limit) => format!("at most {} at a time in the project (limits.max_concurrent_runs)", runs(limit)),
         }
     }
-}
-
-/// Why a run is being stopped.
-pub(super) fn after(then: &After) -> String {
-    match then {
-        After::Cancel => "it is cancelled".into(),
-        After::Fail { error } | After::Escalate { error } => error.to_string(),
-        After::Overtime { max } => format!("it has taken longer than {}", format::span(*max)),
-        After::Restart => "no activity, restarting".into(),
-    }
-}
-
-/// Ends this process some time after a signal has asked it to, whatever it is doing: its sessions live on, and the next runner
-/// finds them. The end of the wait for somebody who reads its last words is one such case.
-fn exit_after_signal(signals: BorrowedFd<'_>) -> std::io::Result<()> {
-    let signals = signals.try_clone_to_owned()?;
-    let wait = move || {
-        while poll(&mut [PollFd::new(&signals, PollFlags::IN)], None) != Ok(1) {}
-        std::thread::sleep(LEAVE_WITHIN);
-        std::process::exit(i32::from(exit::INTERRUPTED));
-    };
-    std::thread::Builder::new().name("banksman-exit".into()).spawn(wait).map(drop)
-}
-
-/// The last error of the store: it is told once, and so is that it is over.
-#[derive(Default)]
-struct Trouble(Option<String>);
-
-impl Trouble {
-    /// What of this people have not heard yet.
-    fn filter(&mut self, told: RunnerReport) -> Vec<RunnerReport> {
-        match told {
-            RunnerReport::Trouble(error) => {
-                let is_known = self.0.replace(error.to_string()).is_some_and(|before| before == error.to_string());
-                if is_known { Vec::new() } else { vec![RunnerReport::Trouble(error)] }
-            }
-            other => {
-                self.0 = None;
-                vec![other]
-            }
-        }
-    }
-}
-
-/// What has happened, in a line for people.
-fn line(report: RunnerReport) -> Option<String> {
-    let name = |work: &Work| format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", work.task.spec.title, work.task.id);
-    let text = match report {
-        RunnerReport::Event(RunnerEvent::Started(work)) => format!("{GREEN}started{GREEN:#}    {}", name(&work)),
-        RunnerReport::Event(RunnerEvent::Adopted(work)) => format!("{YELLOW}adopted{YELLOW:#}    {}", name(&work)),
-        RunnerReport::Event(RunnerEvent::Stuck(work)) => format!("{YELLOW}stuck{YELLOW:#}      {}", name(&work)),
-        RunnerReport::Event(RunnerEvent::Recovered(work)) => format!("{GREEN}recovered{GREEN:#}  {}", name(&work)),
-        RunnerReport::Event(RunnerEvent::Stopping(work)) => {
-            let why = match &work.task.state {
-                State::Stopping { then, .. } => format!(": {}", after(then)),
-                _ => String::new(),
-            };
-            format!("{YELLOW}stopping{YELLOW:#}   {}{why}", name(&work))
-        }
-        RunnerReport::Event(RunnerEvent::Settled(task, outcome)) => {
-            let title = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", task.spec.title, task.id);
-            match outcome {
-                Outcome::Ended(Status::Completed) => {
-                    let warning = match &task.state {
-                        State::Done(TaskEnd::Success { warning: Some(warning), .. }) => format!(": {YELLOW}{warning}{YELLOW:#}"),
-                        _ => String::new(),
-                    };
-                    format!("{GREEN}completed{GREEN:#}  {title}{warning}")
-                }
-                Outcome::Ended(status) => {
-                    let why = super::tasks::error(&task).map(|error| format!(": {error}")).unwrap_or_default();
-                    format!("{RED}{status:<9}{RED:#}  {title}{why}")
-                }
-                Outcome::Landing => format!("{CYAN}landing{CYAN:#}    {title}"),
-                Outcome::Awaiting(children) => format!("{YELLOW}waits{YELLOW:#}      {title} for {children} children"),
-                Outcome::EndChildren => format!("{YELLOW}waits{YELLOW:#}      {title} for its children, which are being ended"),
-                _ => return None,
-            }
-        }
-        // That its pipeline is blocked is told of the pipeline.
-        RunnerReport::Event(RunnerEvent::Ended(_, _, Outcome::Again(RetryReason::Shortage | RetryReason::Guard))) => return None,
-        RunnerReport::Event(RunnerEvent::Short(error)) => {
-            format!("{YELLOW}waiting{YELLOW:#}    {error}; tasks stay pending, and are tried again")
-        }
-        RunnerReport::Event(RunnerEvent::Enough) => format!("{GREEN}going on{GREEN:#}   there is enough to start runs again"),
-        RunnerReport::Event(RunnerEvent::Ended(work, ended, outcome)) => {
-            let took = format::span(ended.at - work.run.started.wall);
-            let how = match outcome {
-                Outcome::Ended(Status::Completed) => format!("{GREEN}completed{GREEN:#}"),
-                Outcome::Ended(status) => format!("{RED}{status:<9}{RED:#}"),
-                Outcome::AwaitingDecision(_) => format!("{RED}needs you{RED:#}"),
-                Outcome::Landing => format!("{CYAN}landing{CYAN:#}  "),
-                Outcome::Awaiting(_) => format!("{YELLOW}waits{YELLOW:#}    "),
-                _ => format!("{YELLOW}retrying{YELLOW:#} "),
-            };
-            let why = match outcome {
-                Outcome::Ended(Status::Completed) | Outcome::Landing => String::new(),
-                Outcome::Awaiting(children) => format!(": it is done, {children} of its children are not"),
-                Outcome::AwaitingDecision(decision) => format!(": what now? banksman decisions show {decision}"),
-                Outcome::Again(setback) => format!(": {}", setback.words(&ended.ending)),
-                Outcome::Ended(_) if super::tasks::error(&work.task).is_some() => {
-                    format!(": {}", super::tasks::error(&work.task).unwrap_or_default())
-                }
-                _ => format!(": {}", ended.ending),
-            };
-            let note = ended.note.map(|note| format!(" {DIM}({note}){DIM:#}")).unwrap_or_default();
-            format!("{how}  {} {DIM}after {took}{DIM:#}{why}{note}", name(&work))
-        }
-        RunnerReport::Event(RunnerEvent::Begins(pipeline)) => {
-            format!("{GREEN}begins{GREEN:#}     {BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", pipeline.plan.name, pipeline.id)
-        }
-        RunnerReport::Event(RunnerEvent::Stands(pipeline)) => {
-            let name = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", pipeline.plan.name, pipeline.id);
-            let why = super::why::detail(&pipeline, None).unwrap_or_default();
-            match &pipeline.state {
-                Stand::Blocked { phase, when, .. } => {
-                    format!("{YELLOW}blocked{YELLOW:#}    {name} {}: {why}", super::why::side(*when, phase))
-                }
-                Stand::Failed { phase, .. } => format!("{RED}failed{RED:#}     {name} in phase {phase}: {why}"),
-                Stand::Done => format!("{GREEN}done{GREEN:#}       {name}"),
-                Stand::Init | Stand::Checking { .. } | Stand::Running { .. } | Stand::Cancelled { .. } => return None,
-            }
-        }
-        RunnerReport::Event(RunnerEvent::Unfit { worker, queue, item, error }) => {
-            format!("{RED}unfit{RED:#}      item {BOLD}{item}{BOLD:#} of queue {queue} for worker {worker}: {error}")
-        }
-        RunnerReport::Event(RunnerEvent::Landing(entry)) => super::landing::line(&entry)?,
-        RunnerReport::Event(RunnerEvent::LandingTrouble(target, error)) => {
-            format!("{YELLOW}not landing{YELLOW:#} on {target}: {error}")
-        }
-        RunnerReport::Event(RunnerEvent::Queued(_)) => return None,
-        RunnerReport::Trouble(error) => format!("{RED}the store does not answer{RED:#}: {error}; trying again"),
-        RunnerReport::RunTrouble(run, what) => format!("{RED}run {run}{RED:#}: {what}"),
-        RunnerReport::NoticeTrouble(notice, what) => {
-            format!("{RED}cannot send the notification{RED:#} \"{}\": {what}", notice.subject)
-        }
-        RunnerReport::Left { sessions, within } => {
-            let (within, what) = (format::span(within), if sessions == 1 { "session goes" } else { "sessions go" });
-            format!("{YELLOW}{sessions} {what} on{YELLOW:#}, but only for {within} unless banksman run is started here again")
-        }
-    };
-    Some(text)
 }
 
 /// How often a runner removes workspaces that nobody needs any more.

@@ -1,0 +1,239 @@
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
+
+use banksman_core::backlog::Run;
+use banksman_core::task::RetryReason;
+use banksman_core::{Pause as Pausing, PauseVerb, RunId, Task, TaskId};
+use banksman_engine::{PauseOutcome, PauseRequest, Stopped, TaskOutcome};
+use banksman_runtime::{Client, RunnerReport, recover_run};
+use banksman_store::{EventFilter, Key, Reader};
+use clap::Args;
+
+use super::user;
+use crate::commands::end_wait::EndWait;
+use crate::commands::recording::record_ended;
+use crate::commands::resources::Dur;
+use crate::commands::tasks::refused;
+use crate::commands::{ExitResult, find};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM, RED, YELLOW};
+use crate::signals::Signals;
+use crate::views::pausing::{StopView, StoppedSession, StoppedTask};
+
+/// Stop sessions; their tasks are pending again, and no attempt is used up.
+///
+/// Without TASK this stops all sessions and pauses the project: nothing is started until banksman resume, or until a runner is started
+/// (banksman run, banksman do). With TASK only these tasks are stopped, with all that they have created, until banksman resume TASK.
+///
+/// The processes of a session are asked to end, and killed if they do not within task.kill_grace. This returns when they were seen
+/// dead. A session that ended by itself meanwhile counts as what it was.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman stop\n  banksman stop --now\n  banksman stop 'Fix the login'")]
+pub(crate) struct Stop {
+    /// The tasks [default: all sessions of the project]
+    #[arg(value_name = "TASK")]
+    tasks: Vec<String>,
+    /// Kill the processes at once, without task.kill_grace
+    #[arg(long)]
+    now: bool,
+    /// Do not wait until the processes are dead
+    #[arg(long)]
+    no_wait: bool,
+    /// Wait no longer than this [default: task.kill_grace and a minute]
+    #[arg(long, value_name = "DUR", conflicts_with = "no_wait")]
+    timeout: Option<Dur>,
+}
+
+/// What was asked for: the pause of the project, or the tasks that are stopped; and the runs that end.
+struct Asked {
+    pause: Option<Pausing>,
+    tasks: Vec<(TaskId, Stopped)>,
+    stopping: Vec<RunId>,
+}
+
+impl Stop {
+    pub(crate) fn run(self, context: &Context) -> ExitResult {
+        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let client = context.client()?;
+        let mut reader = client.reader()?;
+        let ids = find::task_ids(&mut reader, self.tasks.iter().map(String::as_str))?;
+        // A run that has ended by itself is recorded as it ended: it was not stopped.
+        record_ended(context, client.project(), &mut reader)?;
+        let by = user();
+        let request = match ids.is_empty() {
+            true => PauseRequest::Stop { by, verb: PauseVerb::Stop, now: self.now },
+            false => PauseRequest::StopTasks { by, tasks: ids, now: self.now },
+        };
+        let asked = ask(&client, request)?;
+        let left = match self.no_wait {
+            true => None,
+            false => end_all(context, &client, &signals, &asked.stopping, &EndWait::new(&client, self.timeout)).err(),
+        };
+        print(context, &client, &asked)?;
+        left.map_or(Ok(crate::exit_codes::OK), Err)
+    }
+}
+
+/// Stops all sessions because their runner was interrupted, waits for their end, and says what became of them.
+pub(crate) fn stop_all(context: &Context, signals: &Signals) -> Result<Vec<String>, Failure> {
+    let client = context.client()?;
+    record_ended(context, client.project(), &mut client.reader()?)?;
+    let asked = ask(&client, PauseRequest::Stop { by: user(), verb: PauseVerb::Interrupt, now: false })?;
+    end_all(context, &client, signals, &asked.stopping, &EndWait::new(&client, None))?;
+    Ok(described(&client, &asked)?.1)
+}
+
+fn ask(client: &Client, request: PauseRequest) -> Result<Asked, Failure> {
+    Ok(match client.request(request)? {
+        PauseOutcome::Stopped { pause, stopping } => Asked { pause: Some(pause), tasks: Vec::new(), stopping },
+        PauseOutcome::TasksStopped { tasks, stopping } => Asked { pause: None, tasks, stopping },
+        PauseOutcome::Unknown(id) => return Err(refused(&id, &TaskOutcome::Unknown)),
+        outcome => return Err(Failure::unexpected(&outcome)),
+    })
+}
+
+/// Waits until none of these runs lives. Those whose runner is gone are looked after from here, all at the same time.
+fn end_all(context: &Context, client: &Client, signals: &Signals, runs: &[RunId], wait: &EndWait) -> Result<(), Failure> {
+    let pair = || UnixStream::pair().map_err(|error| Failure::system("make a pipe", error));
+    let ((over, cancel), (news, done)) = (pair()?, pair()?);
+    let failed = Mutex::new(None);
+    let mut reader = client.reader()?;
+    let mut follower = client.project().follow(reader.view().last_event()?)?;
+    std::thread::scope(|scope| {
+        for run in runs {
+            let (failed, cancel, mut done) = (&failed, cancel.as_fd(), &done);
+            scope.spawn(move || {
+                let mut tell = |told: RunnerReport| {
+                    if let RunnerReport::RunTrouble(run, what) = told {
+                        context.printer.note(&format!("{RED}run {run}{RED:#}: {what}"));
+                    }
+                };
+                let (files, left) = (context.sessions(client.project()), wait.left());
+                if let Err(error) = recover_run(client, files, run.clone(), cancel, left, &mut tell) {
+                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                }
+                // If it cannot be told, the end of the run is seen in the log.
+                done.write_all(b".").ok();
+            });
+        }
+        // A run is over when its runner says so: nobody tells those who only wait for it.
+        let mut left = runs.len();
+        let waited = loop {
+            match living(&mut reader, runs) {
+                Ok(0) => break Ok(()),
+                Err(failure) => break Err(failure),
+                Ok(_) => {}
+            }
+            if left == 0 || !follower.wait_for(signals.as_fd(), &[news.as_fd()], wait.left()) {
+                break Ok(());
+            }
+            if let Err(error) = follower.next(&EventFilter::default()) {
+                break Err(error.into());
+            }
+            left -= read_all(&news).min(left);
+        };
+        drop(over);
+        waited
+    })?;
+    if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error.into());
+    }
+    for run in runs {
+        let run = find::run(&mut reader, run.as_str())?;
+        if run.is_live() {
+            return Err(wait.failure(client, &mut reader, &run)?);
+        }
+    }
+    Ok(())
+}
+
+/// How many of these runs live.
+fn living(reader: &mut Reader, runs: &[RunId]) -> Result<usize, Failure> {
+    if runs.is_empty() {
+        return Ok(0);
+    }
+    let rows = reader.view().load(&runs.iter().cloned().map(Key::Run).collect())?.backlog.runs;
+    Ok(rows.values().filter(|run| run.is_live()).count())
+}
+
+/// How many bytes can be read now.
+fn read_all(mut from: &UnixStream) -> usize {
+    let mut buffer = [0; 64];
+    from.set_nonblocking(true).ok();
+    std::iter::from_fn(|| from.read(&mut buffer).ok().filter(|read| *read > 0)).sum()
+}
+
+/// What became of a run that was to be stopped.
+fn outcome(run: &Run) -> &'static str {
+    match &run.ended {
+        None => "stopping",
+        Some(ended) if ended.setback == Some(RetryReason::Stopped) => "stopped",
+        Some(_) => "ended",
+    }
+}
+
+struct Described {
+    runs: Vec<(Run, Task)>,
+    tasks: Vec<(Task, &'static str)>,
+}
+
+/// The runs and tasks as they are now, and what is said of them.
+fn described(client: &Client, asked: &Asked) -> Result<(Described, Vec<String>), Failure> {
+    let mut reader = client.reader()?;
+    let mut runs = Vec::new();
+    for run in &asked.stopping {
+        runs.push(find::run(&mut reader, run.as_str())?);
+    }
+    let keys = runs.iter().map(|run| &run.task).chain(asked.tasks.iter().map(|(id, _)| id)).cloned().map(Key::Task);
+    let keys: BTreeSet<Key> = keys.collect();
+    let known = if keys.is_empty() { Default::default() } else { reader.view().load(&keys)?.backlog.tasks };
+    let runs: Vec<(Run, Task)> =
+        runs.into_iter().filter_map(|run| known.get(&run.task).cloned().map(|task| (run, task))).collect();
+    let tasks: Vec<(Task, &'static str)> = asked
+        .tasks
+        .iter()
+        .filter_map(|(id, stopped)| known.get(id).cloned().map(|task| (task, stopped)))
+        .map(|(task, stopped)| (task, if *stopped == Stopped::Over { "already_over" } else { "stopped" }))
+        .collect();
+    let name = |task: &Task| format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", task.spec.title, task.id);
+    let mut lines: Vec<String> = Vec::new();
+    for (run, task) in &runs {
+        lines.push(match outcome(run) {
+            "stopping" => format!("{YELLOW}stopping{YELLOW:#} {}", name(task)),
+            "stopped" => format!("{YELLOW}stopped{YELLOW:#} {}, which is {} again", name(task), task.status()),
+            _ => format!("{} had ended by itself: it is {}", name(task), task.status()),
+        });
+    }
+    for (task, outcome) in &tasks {
+        match *outcome {
+            "already_over" => lines.push(format!("{} is {} already", name(task), task.status())),
+            _ => lines.push(format!("{} is not started until: banksman resume {}", name(task), task.id)),
+        }
+    }
+    if asked.pause.is_some() {
+        let none = if runs.is_empty() { "no session is running; " } else { "" };
+        lines.push(format!(
+            "{none}the project is {YELLOW}paused{YELLOW:#}; {DIM}nothing is started until: banksman resume (or banksman run){DIM:#}"
+        ));
+    }
+    Ok((Described { runs, tasks }, lines))
+}
+
+fn print(context: &Context, client: &Client, asked: &Asked) -> Result<(), Failure> {
+    let (described, lines) = described(client, asked)?;
+    let sessions = described.runs.iter().map(|(run, task)| StoppedSession {
+        run: &run.id,
+        task: &task.id,
+        title: &task.spec.title,
+        status: task.status(),
+        outcome: outcome(run),
+    });
+    let tasks = described.tasks.iter().map(|(task, outcome)| StoppedTask { id: &task.id, title: &task.spec.title, outcome });
+    let view = StopView { paused: asked.pause.as_ref().map(Into::into), tasks: tasks.collect(), sessions: sessions.collect() };
+    context.printer.print(&view, lines.join("\n"));
+    Ok(())
+}

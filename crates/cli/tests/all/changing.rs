@@ -1,0 +1,114 @@
+//! Changing what the runs of a task do, and cancelling many tasks at once.
+
+use crate::screen::Screen;
+use crate::world::{BANKSMAN, World, until};
+
+fn statuses(world: &World) -> Vec<(String, String)> {
+    let tasks = world.data(&["tasks", "list"])["tasks"].clone();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    tasks.as_array().unwrap().iter().map(|task| (text(&task["title"]), text(&task["status"]))).collect()
+}
+
+#[test]
+fn command_needs_retries_and_loop_can_be_changed() {
+    let world = World::new();
+    world.ok(&["tasks", "add", "Build", "--run", "exit 1", "--lock", "old"]);
+    world.ok(&["tasks", "add", "Poll", "--run", "true"]);
+    world.ok(&["tasks", "add", "Sign"]);
+    world.ok(&[
+        "tasks",
+        "update",
+        "Build",
+        "--run",
+        &format!("{BANKSMAN} locks show db --json > held"),
+        "--lock",
+        "db",
+        "--retries",
+        "2",
+    ]);
+    let poll = format!("echo $BANKSMAN_ATTEMPT >> seen; [ $BANKSMAN_ATTEMPT -lt 1 ] || {BANKSMAN} tasks done");
+    world.ok(&["tasks", "update", "Poll", "--run", &poll, "--loop", "--max-attempts", "3", "--restart-delay", "10ms"]);
+    world.ok(&["tasks", "update", "Sign", "--run", "true"]);
+    let (code, error) = world.error(&["tasks", "update", "Poll", "--retries", "2"]);
+    assert!(code == 2 && error["hint"].as_str().unwrap().contains("--no-loop"), "{error}");
+    assert_eq!(world.run(&["run", "--until-idle"]).code, 0, "{:?}", statuses(&world));
+    let held = std::fs::read_to_string(world.path().join("held")).unwrap();
+    assert!(held.contains("run:r-"), "the new lock was held: {held}");
+    assert_eq!(std::fs::read_to_string(world.path().join("seen")).unwrap(), "0\n1\n");
+    world.check();
+}
+
+#[test]
+fn what_a_run_was_started_with_is_fixed() {
+    let world = World::new();
+    world.ok(&["tasks", "add", "Build", "--run", "while [ ! -e open ]; do sleep 0.01; done"]);
+    let runner = world.start(&["run", "--until-idle"]);
+    until("it runs", || statuses(&world)[0].1 == "in_progress");
+    for flags in [["--run", "true"], ["--lock", "db"]] {
+        assert_ne!(world.run(&["tasks", "update", "Build", flags[0], flags[1]]).code, 0);
+    }
+    std::fs::write(world.path().join("open"), "").unwrap();
+    assert_eq!(runner.end().code, 0);
+    world.check();
+}
+
+#[test]
+fn tasks_are_cancelled_by_label_section_and_all() {
+    let world = World::new();
+    world.ok(&["sections", "add", "backend"]);
+    world.ok(&["tasks", "add", "A", "--run", "true", "--label", "old", "--section", "backend"]);
+    world.ok(&["tasks", "add", "B", "--run", "true", "--label", "old"]);
+    world.ok(&["tasks", "add", "C", "--run", "true", "--section", "backend"]);
+    world.ok(&["tasks", "add", "D"]);
+    let cancelled = |flags: &[&str]| {
+        let data = world.data(&[&["tasks", "cancel"], flags].concat());
+        let titles = data["tasks"].as_array().unwrap().iter().map(|task| task["title"].as_str().unwrap().to_owned());
+        titles.collect::<Vec<_>>()
+    };
+    assert_eq!(cancelled(&["--running"]), Vec::<String>::new());
+    assert_eq!(cancelled(&["--label", "old", "--section", "backend"]), ["A"]);
+    assert_eq!(cancelled(&["--label", "old"]), ["B"]);
+    assert_eq!(cancelled(&["--all"]), ["C", "D"]);
+    assert_eq!(world.run(&["tasks", "cancel"]).code, 2);
+    world.check();
+}
+
+#[test]
+fn in_a_terminal_it_asks_before_it_cancels_many() {
+    let world = World::new();
+    for title in ["A", "B", "C", "D"] {
+        world.ok(&["tasks", "add", title, "--run", "true"]);
+    }
+    let mut screen = Screen::start(&world, &["tasks", "cancel", "--all"], 10, 80);
+    screen.until_shows("cancel 4 tasks: A, B, C and 1 more? [y/N]");
+    screen.press("n\n");
+    assert!(screen.end().1.contains("nothing was cancelled"));
+    assert!(statuses(&world).iter().all(|(_, status)| status == "pending"));
+    let mut screen = Screen::start(&world, &["tasks", "cancel", "--all"], 10, 80);
+    screen.until_shows("[y/N]");
+    screen.press("y\n");
+    drop(screen.end());
+    assert!(statuses(&world).iter().all(|(_, status)| status == "cancelled"));
+}
+
+#[test]
+fn the_output_of_several_tasks_has_their_titles() {
+    let world = World::new();
+    world.ok(&["tasks", "add", "Build", "--run", "echo one; while [ ! -e open ]; do sleep 0.01; done; echo two"]);
+    let again = "echo try $BANKSMAN_ATTEMPT; [ $BANKSMAN_ATTEMPT = 1 ]";
+    world.ok(&["tasks", "add", "Login", "--run", again, "--retries", "1"]);
+    let logs = world.start(&["tasks", "logs", "Build", "Login", "--follow"]);
+    let all = world.start(&["logs", "--all", "--follow"]);
+    let runner = world.start(&["run", "--until-idle"]);
+    until("one has ended", || statuses(&world).iter().any(|(title, status)| title == "Login" && status == "completed"));
+    std::fs::write(world.path().join("open"), "").unwrap();
+    assert_eq!(runner.end().code, 0);
+    let said = logs.end();
+    let mut lines: Vec<&str> = said.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!((said.code, lines), (0, vec!["Build | one", "Build | two", "Login | try 0", "Login | try 1"]));
+    all.signal(rustix::process::Signal::TERM);
+    assert!(all.end().stdout.contains("Build | two"));
+    let printed = world.ok(&["logs", "Build", "Login"]);
+    assert_eq!(printed, "Build | one\nBuild | two\nLogin | try 1\n");
+}

@@ -1,0 +1,76 @@
+//! A pause: no run of a project, or of one task, is started until somebody resumes it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::Wall;
+
+/// Who paused a project or a task, when, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    pub verb: PauseVerb,
+    /// The user.
+    pub by: Box<str>,
+    pub at: Wall,
+}
+
+/// What a person did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PauseVerb {
+    /// Runs that live go on.
+    Pause,
+    /// The sessions were stopped.
+    Stop,
+    /// The sessions were stopped by interrupting their runner.
+    Interrupt,
+}
+
+impl PauseVerb {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PauseVerb::Pause => "pause",
+            PauseVerb::Stop => "stop",
+            PauseVerb::Interrupt => "interrupt",
+        }
+    }
+
+    /// Whether whoever starts a runner wants the work to go on: one stops to have peace for a moment, and pauses to keep it.
+    pub fn is_lifted_by_run(self) -> bool {
+        match self {
+            PauseVerb::Pause => false,
+            PauseVerb::Stop | PauseVerb::Interrupt => true,
+        }
+    }
+}
+
+impl Pause {
+    /// The pause that holds when this one comes after another: one that a runner does not lift stays.
+    pub fn after(self, before: Option<Pause>) -> Pause {
+        match before {
+            Some(before) if !before.verb.is_lifted_by_run() => before,
+            _ => self,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_that_a_runner_does_not_lift_stays() {
+        let pause = |verb| Pause { verb, by: "ann".into(), at: Wall(7) };
+        assert_eq!(pause(PauseVerb::Stop).after(Some(pause(PauseVerb::Pause))).verb, PauseVerb::Pause);
+        assert_eq!(pause(PauseVerb::Pause).after(Some(pause(PauseVerb::Stop))).verb, PauseVerb::Pause);
+        assert_eq!(pause(PauseVerb::Interrupt).after(Some(pause(PauseVerb::Stop))).verb, PauseVerb::Interrupt);
+        assert_eq!(pause(PauseVerb::Stop).after(None).verb, PauseVerb::Stop);
+    }
+
+    #[test]
+    fn the_stored_form_is_frozen() {
+        let text = r#"{"verb":"interrupt","by":"ann","at":7}"#;
+        let pause = Pause { verb: PauseVerb::Interrupt, by: "ann".into(), at: Wall(7) };
+        assert_eq!(serde_json::to_string(&pause).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Pause>(text).unwrap(), pause);
+    }
+}
