@@ -150,6 +150,9 @@ impl Repository {
             return Ok((result, Vec::new()));
         }
         let (git, own) = (self.git.at(path), self.own_dir(path)?);
+        // Whoever was killed after a commit may have left the index as it was before, and git merges only into one that is like HEAD.
+        git.get(&["read-tree", "--reset", "HEAD"])?;
+        git.ask(&["update-index", "-q", "--refresh"])?;
         // Before it begins, so that whoever finds it knows whose it is.
         self.note_merge(&own, commit, b"")?;
         let answer = git.ask(&["merge", "--no-commit", "--no-ff", "--no-stat", "--quiet", commit])?;

@@ -61,3 +61,27 @@ fn a_record_that_a_killed_git_has_begun_holds_up_nobody_else() {
     repository.make(&world.path("tree"), "work", &world.tip("main")).unwrap();
     assert!(!records.join("main-0123abcd").exists());
 }
+
+#[test]
+fn a_conflict_comes_back_to_a_worktree_whose_index_was_left_behind() {
+    let world = World::new();
+    let repository = Repository::of(&world.repo()).unwrap().unwrap();
+    let tree = world.path("tree");
+    repository.make(&tree, "work", &world.tip("main")).unwrap();
+    fs::write(tree.join("base"), "theirs\n").unwrap();
+    fs::write(tree.join("left"), "over\n").unwrap();
+    world.git_in(&tree, &["add", "base"]);
+    world.git_in(&tree, &["commit", "-qm", "work"]);
+    // The leftovers are committed, and the process was killed before the index followed.
+    let index = fs::read(world.repo().join(".git/worktrees/tree/index")).unwrap();
+    world.git_in(&tree, &["add", "left"]);
+    world.git_in(&tree, &["commit", "-qm", "what was left"]);
+    fs::write(world.repo().join(".git/worktrees/tree/index"), index).unwrap();
+    fs::write(world.repo().join("base"), "ours\n").unwrap();
+    world.git(&["commit", "-qam", "meanwhile"]);
+
+    let saving = Saving { id: "t-1", reason: "before its work came back", ignored: &[] };
+    let files = repository.take_back_conflict(&tree, &world.tip("main"), "work", saving).unwrap();
+    assert_eq!(files, ["base"]);
+    assert_eq!(fs::read_to_string(tree.join("left")).unwrap(), "over\n");
+}
