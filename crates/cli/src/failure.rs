@@ -223,6 +223,7 @@ impl From<WorkspaceError> for Failure {
             WorkspaceError::InTheWay(_) | WorkspaceError::NotSaved { .. } => (exit::ERROR, "NOT_REMOVED"),
             WorkspaceError::Elsewhere { .. } => (exit::ERROR, "WORKSPACE_ELSEWHERE"),
             WorkspaceError::InUse { .. } => (exit::LOCKED, "WORKSPACE_IN_USE"),
+            WorkspaceError::Landing(_) => (exit::LOCKED, "WORKSPACE_LANDING"),
             WorkspaceError::Fenced => (exit::FENCED, "FENCED"),
             WorkspaceError::Unknown(_) => (exit::NOT_FOUND, "WORKSPACE_NOT_FOUND"),
             WorkspaceError::Path(_) => (exit::USAGE, "USAGE"),

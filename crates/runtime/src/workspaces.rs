@@ -74,6 +74,9 @@ pub enum WorkspaceError {
         /// By whom.
         holder: String,
     },
+    /// What was done in it is in a merge queue.
+    #[error("the work of {0} is landing: take it out of its merge queue first (see: banksman landing list)")]
+    Landing(TaskId),
     /// The run that asks is not the one that works there any more.
     #[error("fenced: this run has lost the lock of its workspace")]
     Fenced,

@@ -252,3 +252,21 @@ fn the_worktree_of_the_checks_gets_copies_and_the_setup() {
     let log = yard.last()["log"].as_str().map(|path| fs::read_to_string(path).unwrap());
     assert!(log.as_ref().is_some_and(|log| log.contains("workspace.setup failed")), "{log:?} {}", yard.why(&id));
 }
+
+/// Removing it would take the work away from the queue, and the task would do all of it once more.
+#[test]
+fn the_worktree_of_a_landing_task_is_not_removed() {
+    let yard = Yard::new();
+    yard.check("true");
+    yard.0.ok(&["landing", "pause", "main"]);
+    let id = yard.task("Work", "echo x > new", &[]);
+    yard.work();
+    assert_eq!(yard.status(&id), "landing");
+    for (args, code) in [(&["workspaces", "remove", &id][..], 2), (&["tasks", "retry", "--fresh", &id], 6)] {
+        let said = yard.0.run(args);
+        assert!(said.code == code && said.stderr.contains("is landing"), "{said:?}");
+    }
+    yard.0.ok(&["landing", "resume", "main"]);
+    yard.work();
+    assert_eq!((yard.status(&id), yard.file("new")), ("completed".into(), "x\n".into()));
+}

@@ -190,8 +190,12 @@ fn holder_of(answer: &Acquisition) -> String {
 }
 
 fn remove_locked(client: &Client, owner: &TaskId, with_branch: bool, holder: &HolderId) -> Result<Removed, WorkspaceError> {
-    let row = client.load(&[Key::Workspace(owner.clone())].into())?.backlog.workspaces.remove(owner);
-    let row = row.ok_or_else(|| WorkspaceError::Unknown(owner.clone()))?;
+    let mut rows = client.load(&[Key::Workspace(owner.clone()), Key::Task(owner.clone())].into())?.backlog;
+    let row = rows.workspaces.remove(owner).ok_or_else(|| WorkspaceError::Unknown(owner.clone()))?;
+    // It was done in here, under the lock that is held now: so nothing begins to land meanwhile.
+    if rows.tasks.get(owner).is_some_and(|task| task.status() == Status::Landing) {
+        return Err(WorkspaceError::Landing(owner.clone()));
+    }
     let tell = |input: Input| match client.request(WorkspaceRequest { owner: owner.clone(), holder: holder.clone(), input })? {
         WorkspaceOutcome::Stepped(..) => Ok(()),
         WorkspaceOutcome::Fenced => Err(WorkspaceError::Fenced),

@@ -3,7 +3,7 @@
 mod prune;
 mod visit;
 
-use banksman_core::TaskId;
+use banksman_core::{Status, TaskId};
 use banksman_runtime::Client;
 use banksman_runtime::workspaces::{self, Kept};
 use clap::Args;
@@ -152,9 +152,11 @@ impl Remove {
         let kept = find_kept(&client, &self.task)?;
         if let Some(task) = kept.task.as_ref().filter(|task| !task.status().is_over()) {
             let message = format!("task {} is {}, and its workspace belongs to it", task.id, task.status());
-            return Err(Failure::new(exit::USAGE, "WORKSPACE_NEEDED", message)
-                .detail("task", &task.id)
-                .hint("cancel it first, or let it start afresh with: banksman tasks retry --fresh"));
+            let hint = match task.status() {
+                Status::Landing => "cancel it first, or take it out of its merge queue: banksman landing list",
+                _ => "cancel it first, or let it start afresh with: banksman tasks retry --fresh",
+            };
+            return Err(Failure::new(exit::USAGE, "WORKSPACE_NEEDED", message).detail("task", &task.id).hint(hint));
         }
         let removed = workspaces::remove(&client, &kept.workspace.owner, false)?;
         let saved = removed.saved.as_ref().map(|saved| format!("; saved as {}/{}", saved.id, saved.number)).unwrap_or_default();
