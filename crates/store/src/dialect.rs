@@ -2,7 +2,7 @@
 
 /// Rewrites `$n` to `?n`. SQLite numbers `$n` by first appearance, so that `$2 - $1` would silently bind wrongly.
 pub(crate) fn sqlite(sql: &str) -> String {
-    let sql = &sql.replace("/* in */", "IN").replace("/* end */", "");
+    let sql = &choose(sql, 0);
     let mut out = String::with_capacity(sql.len());
     let mut chars = sql.chars().peekable();
     while let Some(c) = chars.next() {
@@ -18,11 +18,21 @@ pub(crate) fn sqlite_schema(sql: &str) -> String {
     sqlite(sql).replace("BIGINT", "INTEGER").replace("/* keyed */", "STRICT, WITHOUT ROWID").replace("/* wide */", "STRICT")
 }
 
-/// PostgreSQL has `$n` itself; and its server has the clock that all machines share. A subquery that depends on the row it is
-/// compared with is an array there: `IN` would be answered once for every task of the project.
+/// PostgreSQL has `$n` itself; and its server has the clock that all machines share.
 pub(crate) fn postgres(sql: &str) -> String {
-    let sql = sql.replace("/* clock */ NULL", "(extract(epoch FROM clock_timestamp()) * 1000)::bigint");
-    sql.replace("/* in */ (", "= ANY(ARRAY(").replace("/* end */", ")")
+    choose(sql, 1).replace("/* clock */ NULL", "(extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+}
+
+/// Takes one of the two texts of every `/* sqlite */ … /* postgres */ … /* end */`. A table whose rows follow from those of another one is
+/// joined by `LATERAL` on PostgreSQL: whatever it believes of their sizes, it must begin with the other one.
+fn choose(sql: &str, which: usize) -> String {
+    let mut parts = sql.split("/* sqlite */");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |chosen, part| {
+        let (texts, rest) = part.split_once("/* end */").expect("both texts end");
+        let (sqlite, postgres) = texts.split_once("/* postgres */").expect("there are two texts");
+        chosen + [sqlite, postgres][which] + rest
+    })
 }
 
 #[cfg(test)]

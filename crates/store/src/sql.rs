@@ -92,22 +92,24 @@ fn part(name: &str) -> Option<&'static str> {
         "ready" => "@.project = $1 AND @.state = 'pending' AND @.unmet = 0 AND @.lane IS NOT NULL AND @.parked IS NULL",
         // The first $2 ready tasks of every lane, by the index.
         "first_of_lanes" => {
-            "lanes l CROSS JOIN tasks t WHERE {visible_lane} AND t.project = $1 AND t.id /* in */ (SELECT i.id FROM tasks i \
-             WHERE {ready i} AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT $2) /* end */"
+            "lanes l CROSS JOIN /* sqlite */ tasks t WHERE t.project = $1 AND t.id IN (SELECT i.id FROM {first_of_lane}) AND \
+             /* postgres */ LATERAL (SELECT i.* FROM {first_of_lane}) t WHERE /* end */ {visible_lane}"
         }
+        "first_of_lane" => "tasks i WHERE {ready i} AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT $2",
         // The first $2 ready roots of every lane, in the order of their arrival, where roots are limited.
         "first_roots" => {
-            "projects p CROSS JOIN lanes l CROSS JOIN tasks t WHERE p.project = $1 AND p.max_roots > 0 AND {visible_lane} \
-             AND t.project = $1 AND t.id /* in */ (SELECT i.id FROM tasks i WHERE {ready i} AND i.parent IS NULL \
-             AND i.lane = l.lane ORDER BY i.position LIMIT $2) /* end */"
+            "projects p CROSS JOIN lanes l CROSS JOIN \
+             /* sqlite */ tasks t WHERE t.project = $1 AND t.id IN (SELECT i.id FROM {first_root}) AND \
+             /* postgres */ LATERAL (SELECT i.* FROM {first_root}) t WHERE /* end */ p.project = $1 AND p.max_roots > 0 AND {visible_lane}"
         }
+        "first_root" => "tasks i WHERE {ready i} AND i.parent IS NULL AND i.lane = l.lane ORDER BY i.position LIMIT $2",
         // A task that a runner of the sections $3 may take; of any section, if that is NULL.
         "in_sections" => "(CAST($3 AS TEXT) IS NULL OR $3 LIKE '%|' || @.section || '|%')",
         // What tasks are parked on, found by one step in the index for each: the first `$2`.
         "parked" => {
-            "WITH RECURSIVE parked(name, number) AS (SELECT (SELECT min(t.parked) FROM tasks t WHERE t.project = $1 \
-             AND t.parked IS NOT NULL), CAST(1 AS BIGINT) UNION ALL SELECT (SELECT min(t.parked) FROM tasks t WHERE t.project = $1 \
-             AND t.parked IS NOT NULL AND t.parked > p.name), p.number + 1 FROM parked p WHERE p.name IS NOT NULL AND p.number < $2)"
+            "WITH RECURSIVE parked(name, number) AS (SELECT (SELECT t.parked FROM tasks t WHERE t.project = $1 \
+             AND t.parked IS NOT NULL ORDER BY t.parked LIMIT 1), CAST(1 AS BIGINT) UNION ALL SELECT (SELECT t.parked FROM tasks t \
+             WHERE t.project = $1 AND t.parked IS NOT NULL AND t.parked > p.name ORDER BY t.parked LIMIT 1), p.number + 1 FROM parked p WHERE p.name IS NOT NULL AND p.number < $2)"
         }
         // A live run `r` with its task `t` in an exclusive section `s`. Where there is no such section nothing else is read.
         "live_exclusive" => {
@@ -116,8 +118,8 @@ fn part(name: &str) -> Option<&'static str> {
         }
         // The lanes that have ready tasks, found by one step in the index for each.
         "lanes" => {
-            "WITH RECURSIVE lanes(lane) AS (SELECT (SELECT min(t.lane) FROM tasks t WHERE {ready t}) \
-             UNION ALL SELECT (SELECT min(t.lane) FROM tasks t WHERE {ready t} AND t.lane > l.lane) FROM lanes l \
+            "WITH RECURSIVE lanes(lane) AS (SELECT (SELECT t.lane FROM tasks t WHERE {ready t} ORDER BY t.lane LIMIT 1) \
+             UNION ALL SELECT (SELECT t.lane FROM tasks t WHERE {ready t} AND t.lane > l.lane ORDER BY t.lane LIMIT 1) FROM lanes l \
              WHERE l.lane IS NOT NULL)"
         }
         // The first ready task of the lane `l`, as its example.

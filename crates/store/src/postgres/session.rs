@@ -21,11 +21,13 @@ pub(super) const LOCK_SPACE: i64 = 0x424b_534d << 32;
 
 /// What every connection starts with. A process that is stopped inside the writer lock is thrown out by the server after a
 /// while, and an acknowledged commit must be on disk whatever the server's default is. Plans are made once and kept, so they must not
-/// be made for tables that happen to be small: a scan would read every dead version of a row that changes all the time. No
-/// statement runs for so long that compiling it would pay.
+/// be made for tables that happen to be small: a scan would read every dead version of a row that changes all the time, and so
+/// would a bitmap. Joins are done in the order in which they are written, row by row and by an index, as in SQLite: other ways pay only
+/// where most rows of a table are read. No statement runs for so long that compiling it would pay.
 const SETTINGS: &str = "SET search_path = banksman; SET synchronous_commit = on; \
                         SET idle_in_transaction_session_timeout = '15s'; SET lock_timeout = '2s'; \
-                        SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan; SET jit = off";
+                        SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
+                        SET join_collapse_limit = 1; SET plan_cache_mode = force_generic_plan; SET jit = off";
 
 pub(super) struct Session {
     client: Client,

@@ -56,9 +56,10 @@ table! {
             AND (holder IS NOT NULL OR NOT (name >= 'task:' AND name < 'task;')) ORDER BY name",
         Waited => "SELECT {locks} FROM locks WHERE project = $1 AND name IN ({waited lock}) ORDER BY name",
         /// Those of the first ready tasks of every lane themselves.
-        OfReady => "{lanes} SELECT {locks k} FROM lanes l CROSS JOIN tasks t CROSS JOIN locks k WHERE {visible_lane} AND t.project = $1 \
-            AND t.id /* in */ (SELECT i.id FROM tasks i WHERE {ready i} AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT $2) \
-            /* end */ AND k.project = $1 AND k.name = 'task:' || t.id",
+        OfReady => "{lanes} SELECT {locks k} FROM lanes l CROSS JOIN \
+            /* sqlite */ locks k WHERE k.project = $1 AND k.name IN (SELECT 'task:' || i.id FROM {first_of_lane}) AND \
+            /* postgres */ LATERAL (SELECT i.id FROM {first_of_lane}) t CROSS JOIN \
+            LATERAL (SELECT * FROM locks o WHERE o.project = $1 AND o.name = 'task:' || t.id OFFSET 0) k WHERE /* end */ {visible_lane}",
         /// Who works by hand on the task or its descendants, and what they may hold.
         Manual => "{family} SELECT {locks l} FROM family f CROSS JOIN locks l WHERE l.project = $1 AND l.name = 'task:' || f.id \
             UNION ALL SELECT {locks l} FROM family f CROSS JOIN tasks t CROSS JOIN locks l WHERE t.project = $1 AND t.id = f.id \

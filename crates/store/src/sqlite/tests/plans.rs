@@ -54,8 +54,8 @@ fn a_claim_reads_by_indexes_only() {
         (runs::Statement::Live.whole(), "runs_live (project=? AND live=?)"),
         (tasks::Statement::Live.whole(), "runs_live (project=? AND live=?)"),
         (tasks::Statement::ById.whole(), "(project=? AND id=?)"),
-        (runs::Statement::ById.whole(), "runs_id (project=? AND id=?)"),
-        (runs::Statement::OfTask.whole(), "runs_task (project=? AND task=?)"),
+        (runs::Statement::ById.whole(), "runs_id (id=? AND project=?)"),
+        (runs::Statement::OfTask.whole(), "runs_task (task=? AND project=?)"),
         (edges::Statement::OfTask.whole(), "PRIMARY KEY (task=?)"),
         (tasks::Statement::Dependencies.whole(), "PRIMARY KEY (task=?)"),
         (edges::Statement::OnTask.whole(), "edges_back (on_task=?)"),
@@ -63,7 +63,7 @@ fn a_claim_reads_by_indexes_only() {
         (tasks::Statement::CountUnmet.whole(), "PRIMARY KEY (task=?)"),
         (locks::Statement::ByName.whole(), "(project=? AND name=?)"),
         (slots::Statement::OfSemaphore.whole(), "(project=? AND semaphore=?)"),
-        (tasks::Statement::IdByTitle.whole(), "tasks_title (project=? AND title=?)"),
+        (tasks::Statement::IdByTitle.whole(), "tasks_title (title=? AND project=?)"),
         (tasks::Statement::Imported.whole(), "tasks_position (project=? AND position>?)"),
     ];
     for (statement, wanted) in by_key {
