@@ -233,6 +233,11 @@ impl HolderId {
     pub fn is_pipeline(&self) -> bool {
         self.0.starts_with("pipeline:")
     }
+
+    /// Whether it is a run, whose end frees what it holds.
+    pub fn is_run(&self) -> bool {
+        self.0.starts_with("run:")
+    }
 }
 
 impl SectionId {

@@ -23,7 +23,7 @@ use crate::calls::sections;
 use crate::calls::steps::{Draft, grant_of, granted, step_task, take};
 use crate::facts;
 use crate::request::Seen;
-use crate::wakeups::unpark;
+use crate::wakeups::{park, unpark};
 
 /// How many ready tasks of a lane are read at least.
 const HEAD: usize = 8;
@@ -122,6 +122,12 @@ impl Claim {
     }
 }
 
+/// Whether all that a task needs was loaded: what was not looks as if it were free.
+fn is_known(id: &TaskId, tx: &Tx) -> bool {
+    let Some(task) = tx.tables.backlog.tasks.get(id) else { return false };
+    needed_keys(task, &tx.tables.backlog).iter().all(|key| tx.loaded.contains(key))
+}
+
 /// The rows that decide whether a ready task may start, beside its own.
 fn needed_keys(task: &Task, backlog: &Backlog) -> Vec<Key> {
     let section = task.spec.section.as_ref().filter(|id| backlog.sections.get(*id).is_some_and(|section| section.exclusive));
@@ -155,7 +161,9 @@ impl Head<'_> {
     fn take_all(&mut self, tx: &mut Tx) {
         // What was freed by an earlier call of the batch is taken here and now.
         unpark(tx);
-        let freed: Vec<TaskId> = tx.changed.takeable.iter().filter(|id| self.claim.may_take(id, tx)).cloned().collect();
+        let freed = tx.changed.takeable.iter().filter(|id| self.claim.may_take(id, tx)).cloned();
+        let (freed, unknown): (Vec<TaskId>, Vec<TaskId>) = freed.partition(|id| is_known(id, tx));
+        tx.changed.frees_dependents |= !unknown.is_empty();
         tx.tables.ready.extend(freed);
         let backlog = &tx.tables.backlog;
         let limit = facts::root_limit(backlog);
@@ -184,7 +192,10 @@ impl Head<'_> {
         let runner = (!has_phases).then_some(&self.claim.runner);
         match facts::admit(task, runner, &tx.tables.coordination, &tx.tables.backlog, &now) {
             // The places that are left go to the first ones.
-            Admission::Run if begins && self.places == 0 => self.is_limited = true,
+            Admission::Run if begins && self.places == 0 => {
+                let (limit, roots) = (facts::root_limit(&tx.tables.backlog), Vec::new());
+                self.pass_over(task.clone(), vec![Reason::NoRoot { limit, roots }], tx);
+            }
             Admission::Run if has_phases => {
                 self.places -= usize::from(begins);
                 self.begin_pipeline(id, tx);
@@ -219,9 +230,8 @@ impl Head<'_> {
             Some(resource) => {
                 // Whoever has duty sees to holders that die or whose time is over; the end of a run frees what it holds.
                 let holders = reasons.iter().flat_map(Reason::holders);
-                tx.changed.duty |=
-                    holders.clone().count() == 0 || holders.into_iter().any(|held| !held.holder.as_str().starts_with("run:"));
-                tx.changed.parked.insert(task.id.clone(), Some(resource));
+                tx.changed.duty |= holders.clone().count() == 0 || holders.into_iter().any(|held| !held.holder.is_run());
+                park(&task.id, resource, tx);
                 // There may be others behind it.
                 self.found.again |= self.found.started.len() < self.claim.room;
             }

@@ -9,7 +9,7 @@ use banksman_core::backlog::{Backlog, Runner};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::lock;
 use banksman_core::task::{Need, State};
-use banksman_core::{Effect, Lease, Name, RunnerId, SectionId, Task, TaskId};
+use banksman_core::{Effect, Grant, Lease, Name, RunnerId, SectionId, Task, TaskId};
 use banksman_store::{PARKED_LIMIT, Tx};
 
 use crate::calls::accounts::{self, Room};
@@ -67,7 +67,7 @@ pub(crate) fn unpark(tx: &mut Tx) {
         // There are more than were read, and nothing is freed again that would return them.
         tx.changed.frees_dependents |=
             is_page_full && resource.name.is_account_limit() && accounts::room(&resource, tx) == Room::All;
-        let mut weight = 0;
+        let mut wanted = 0;
         for id in tasks {
             let may_start = |task: &&Task| task.state == State::Pending && task.spec.paused.is_none();
             let Some(task) = tx.tables.backlog.tasks.get(&id).filter(may_start) else { continue };
@@ -75,14 +75,16 @@ pub(crate) fn unpark(tx: &mut Tx) {
             if tx.changed.parked.get(&id).is_some_and(|on| on.as_ref().is_some_and(|other| *other != resource)) {
                 continue;
             }
-            weight += weight_of(task, &resource);
-            if !has_room(&resource, weight, tx) {
-                // It went to a waiter, of whose death nobody would hear: the runner with duty watches it, or takes it away.
-                tx.changed.duty |= tx.changed.freed.contains(&resource);
-                break;
+            let weight = weight_of(task, &resource);
+            wanted += weight;
+            if !has_room(&resource, wanted, tx) {
+                wanted -= weight;
+                // It went to somebody of whose death nobody would hear: the runner with duty watches him, or takes it away.
+                tx.changed.duty |= tx.changed.freed.contains(&resource) && !is_left_to_runs(&resource, tx);
+                // One that wants less of a semaphore may fit.
+                continue;
             }
-            // One that this batch has returned already may have found something else in the way.
-            if !tx.changed.parked.contains_key(&id) {
+            if tx.changed.parked.get(&id) != Some(&None) {
                 tx.changed.parked.insert(id.clone(), None);
                 tx.changed.takeable.insert(id.clone());
                 tx.changed.ready.insert(id);
@@ -92,6 +94,30 @@ pub(crate) fn unpark(tx: &mut Tx) {
                 break;
             }
         }
+    }
+}
+
+/// Parks a task. A later call of the batch may free what it waits for.
+pub(crate) fn park(id: &TaskId, resource: Resource, tx: &mut Tx) {
+    let waiting = tx.tables.parked_on.entry(resource.clone()).or_default();
+    if !waiting.contains(id) {
+        waiting.push(id.clone());
+    }
+    tx.changed.parked.insert(id.clone(), Some(resource));
+}
+
+/// Whether only runs have a resource, and nobody waits for it: the end of each frees what it holds.
+fn is_left_to_runs(resource: &Resource, tx: &Tx) -> bool {
+    let coordination = &tx.tables.coordination;
+    let is_run = |grant: &Grant| grant.claim.holder.is_run();
+    match resource.kind {
+        Kind::Lock => coordination
+            .locks
+            .get(&resource.name)
+            .is_some_and(|lock| lock.waiters.is_empty() && matches!(&lock.state, lock::State::Held(grant) if is_run(grant))),
+        Kind::Semaphore => coordination.semaphores.get(&resource.name).is_some_and(|semaphore| {
+            semaphore.waiters.is_empty() && !semaphore.holders.is_empty() && semaphore.holders.values().all(is_run)
+        }),
     }
 }
 
@@ -221,7 +247,7 @@ pub(crate) fn note_added(id: &TaskId, tx: &mut Tx) {
     let missing = task.spec.needs_to_begin(is_limited).iter().find(is_missing).map(Need::resource);
     match missing {
         Some(resource) => {
-            tx.changed.parked.insert(id.clone(), Some(resource));
+            park(id, resource, tx);
             tx.changed.duty = true;
         }
         None => note_ready(id, tx),

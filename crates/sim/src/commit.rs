@@ -335,7 +335,7 @@ impl World<'_> {
         if self.dies_when_woken(address) {
             return;
         }
-        if self.mutation() == Some(Mutation::WakeLost) && !self.is_quiescing && self.random.in_thousand(150) {
+        if self.mutation() == Some(Mutation::WakeLost) && !self.is_quiescing && self.is_runner(address) {
             return;
         }
         if let Some(runner) = self.runners.iter_mut().find(|runner| runner.alive && runner.address() == *address) {

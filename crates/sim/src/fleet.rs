@@ -6,11 +6,11 @@ use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::grant::Address;
 use banksman_core::task::{Need, OnExhausted, Spec, Watch, Work};
 use banksman_core::{Limits, RunnerId, Span, TaskId};
-use banksman_engine::{Request, TaskRequest};
+use banksman_engine::{Edit, Request, TaskRequest};
 use banksman_store::{Key, Snapshot};
 
 use crate::Scenario;
-use crate::backlog::model::TaskState;
+use crate::backlog::model::{TaskModel, TaskState};
 use crate::backlog::runner::{Doing, RunnerOptions};
 use crate::backlog::users::{TOP_CAPACITY, define, resources};
 use crate::clock::Ms;
@@ -99,10 +99,36 @@ impl World<'_> {
         if self.feed_due().is_none_or(|due| due > now) {
             return;
         }
-        self.fleet.feed_at =
-            now + if self.random.in_thousand(300) { self.random.between(0, 3) } else { self.random.between(50, 900) };
-        let request = self.fleet_task();
+        // Several at once; or nothing for so long that a task which nobody was woken for is seen to wait.
+        self.fleet.feed_at = now
+            + match self.random.below(100) {
+                0..30 => self.random.between(0, 3),
+                30..97 => self.random.between(50, 900),
+                _ => self.random.between(7_000, 12_000),
+            };
+        // Such changes wake somebody, which hides that somebody else was not woken.
+        let changes = self.mutation().is_none() && self.random.in_thousand(300);
+        let request = if changes { self.fleet_change() } else { None };
+        let request = request.unwrap_or_else(|| self.fleet_task());
         self.operate(request);
+    }
+
+    /// Something that may free what tasks are parked on, or put others before them, without the end of a run.
+    fn fleet_change(&mut self) -> Option<Request> {
+        let pending = |job: &TaskModel| job.state == TaskState::Pending;
+        let kind = self.random.below(4);
+        let jobs = self.model.jobs.iter().filter(|(_, job)| pending(job) == (kind != 0)).map(|(id, _)| id.clone());
+        let jobs: Vec<TaskId> = jobs.collect();
+        let capacity = u32::try_from(self.random.between(1, i64::from(TOP_CAPACITY))).expect("a small number");
+        if kind == 3 {
+            return Some(define(&resources()[2 + self.random.below(2)], capacity));
+        }
+        let id = (!jobs.is_empty()).then(|| self.random.pick(&jobs).clone())?;
+        Some(Request::Task(match kind {
+            0 => TaskRequest::Retry { id },
+            1 => TaskRequest::Cancel { id },
+            _ => TaskRequest::Update { id, edit: Box::new(Edit { priority: Some(2), ..Edit::default() }) },
+        }))
     }
 
     /// A runner may die in the moment in which it is woken. Says whether this one has.
@@ -129,7 +155,7 @@ impl World<'_> {
         }
     }
 
-    fn is_runner(&self, address: &Address) -> bool {
+    pub(crate) fn is_runner(&self, address: &Address) -> bool {
         self.runners.iter().any(|runner| runner.address() == *address)
     }
 
@@ -160,14 +186,16 @@ impl World<'_> {
             .expect(Checker::Wakeups, is_within, || format!("{} runners were woken, and {bound} are enough", woken.len()));
     }
 
-    /// Whoever has waited longest is woken first.
+    /// Whoever has waited longest is woken first. Those who end when nothing is left are woken for that alone.
     fn check_turns(&mut self, snapshot: &Snapshot) {
         self.fleet.commits += 1;
         let commits = self.fleet.commits;
         let before = std::mem::take(&mut self.fleet.idle_since);
         let rows = &snapshot.backlog.runners;
         let is_idle = |id: &RunnerId| rows.get(id).is_some_and(|row| row.idle.is_some());
-        let woken = before.iter().filter(|(id, _)| rows.get(*id).is_some_and(|row| row.idle.is_none() && row.woken.is_some()));
+        let woken = before
+            .iter()
+            .filter(|(id, _)| rows.get(*id).is_some_and(|row| row.idle.is_none() && row.woken.is_some() && !row.until_idle));
         let last = woken.max_by_key(|(_, since)| **since);
         if let Some((id, since)) = last
             && let Some((other, _)) = before.iter().find(|(other, earlier)| *earlier < since && is_idle(other))
@@ -194,10 +222,9 @@ impl World<'_> {
                     .is_some_and(|job| job.state == TaskState::Pending && self.model.unmet(job).next().is_none())
         };
         for (resource, tasks) in &snapshot.parked_on {
-            let first = tasks.iter().find_map(|id| Some((id, needs(id, resource)?)));
-            let Some((id, _)) = first.filter(|(_, weight)| self.is_free(resource.kind, &resource.name, *weight)) else {
-                continue;
-            };
+            let is_free =
+                |id: &&TaskId| needs(id, resource).is_some_and(|weight| self.is_free(resource.kind, &resource.name, weight));
+            let Some(id) = tasks.iter().find(is_free) else { continue };
             if !self.model.jobs.keys().any(|other| is_ready(other) && needs(other, resource).is_some()) {
                 let what = format!("{id} is parked on {}, which is free", resource.name);
                 return self.verdict.report(Checker::Parked, || what);

@@ -66,6 +66,8 @@ pub struct Tx {
     pub depth: u32,
     /// What the calls have brought about, for whoever waits.
     pub changed: Changed,
+    /// What the rows were loaded by.
+    pub loaded: BTreeSet<Key>,
     /// Boots of this host that the store saw before the current one: their processes are dead.
     pub(crate) earlier_boots: BTreeSet<Box<str>>,
     /// Whether all processes that share the store run on one kernel.
@@ -81,7 +83,7 @@ pub struct Changed {
     pub freed: BTreeSet<Resource>,
     /// Tasks that may have become ready.
     pub ready: BTreeSet<TaskId>,
-    /// Those among them for which all that they need was loaded.
+    /// Those among them that a claim of the same batch may take, if all that they need was loaded.
     pub takeable: BTreeSet<TaskId>,
     /// Tasks may have become ready, of whatever section: so many runners are woken at most.
     pub ready_anywhere: usize,

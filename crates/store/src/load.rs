@@ -441,7 +441,7 @@ impl Loaded {
                 }
                 match statement {
                     tasks::Statement::Ready | tasks::Statement::ReadyRoots => drop(ready.insert(task.id.clone())),
-                    tasks::Statement::Parked => parked.push(task.id.clone()),
+                    tasks::Statement::Parked => parked.push((tasks::parked_resource(&row.text()?)?, task.id.clone())),
                     tasks::Statement::ParkedOn => parked_on.entry(parked_resource(query)?).or_default().push(task.id.clone()),
                     _ => {}
                 }

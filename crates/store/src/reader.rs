@@ -86,8 +86,8 @@ pub struct Snapshot {
     pub listening: Listening,
     /// The first ready tasks of every lane.
     pub ready: BTreeSet<TaskId>,
-    /// The first task of each resource that tasks wait for.
-    pub parked: Vec<TaskId>,
+    /// The first resources that tasks wait for, each with the first of these tasks.
+    pub parked: Vec<(Resource, TaskId)>,
     /// The first tasks that wait for each of the resources that were asked for.
     pub parked_on: BTreeMap<Resource, Vec<TaskId>>,
     /// An ended task whose dependents have not all learned of it.

@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use banksman_core::backlog::Backlog;
 use banksman_core::event::{Actor, Kind, Resource};
 use banksman_core::resource::coordination::Coordination;
 use banksman_core::resource::grant::Address;
-use banksman_core::{Seq, Ticket};
+use banksman_core::task::State;
+use banksman_core::{Name, Seq, TaskId, Ticket};
 
 use crate::backend::Backend;
 use crate::call::{Call, Changed, Tx};
@@ -185,15 +187,24 @@ impl Store {
         }
         let heads = queries.len();
         queries.extend(load::plan(self.project, &keys));
-        let answers = self.backend.begin(&queries)?;
+        let mut answers = self.backend.begin(&queries)?;
         let mut begun = Begun { store: Some(self) };
-        let decided = begun.store().decide(calls, &keys, &queries, heads, answers)?;
+        let mut loaded = Loaded::default();
+        let rows = answers.split_off(heads);
+        loaded.extend(&queries[heads..], rows)?;
+        drop(queries);
+        let decided = begun.store().decide(calls, keys, answers, loaded)?;
         Ok(Open { store: begun.keep(), decided })
     }
 
-    /// Loads what the loaded rows refer to, until nothing is missing.
-    fn follow<C: Call>(&mut self, calls: &[C], keys: &BTreeSet<Key>, parks: bool, loaded: &mut Loaded) -> Result<(), StoreError> {
-        let mut known = keys.clone();
+    /// Loads what the loaded rows refer to. Returns what was asked for in all.
+    fn follow<C: Call>(
+        &mut self,
+        calls: &[C],
+        mut known: BTreeSet<Key>,
+        parks: bool,
+        loaded: &mut Loaded,
+    ) -> Result<BTreeSet<Key>, StoreError> {
         for _ in 0..FOLLOWS {
             let rows = loaded.so_far();
             let mut more: BTreeSet<Key> = calls.iter().flat_map(|call| call.follow(rows)).collect();
@@ -201,7 +212,8 @@ impl Store {
                 // Also of what is only about to be there.
                 let asked = known.iter().filter_map(resource);
                 let limits = rows.backlog.account_limits.keys().map(|name| Resource { kind: Kind::Lock, name: name.clone() });
-                more.extend(resources(&rows.coordination).chain(asked).chain(limits).map(Key::ParkedOn));
+                let all = resources(&rows.coordination).chain(asked).filter(|resource| parks_tasks(resource, &rows.backlog));
+                more.extend(all.chain(limits).map(Key::ParkedOn));
                 if !more.is_empty() && !load::loads_idle(&known) {
                     more.insert(Key::Idle);
                 }
@@ -216,19 +228,17 @@ impl Store {
             drop(queries);
             known.extend(more);
         }
-        Ok(())
+        Ok(known)
     }
 
     fn decide<C: Call>(
         &mut self,
         calls: &[C],
-        keys: &BTreeSet<Key>,
-        queries: &[Query<'_>],
-        heads: usize,
-        mut answers: Vec<Rows>,
+        keys: BTreeSet<Key>,
+        heads: Vec<Rows>,
+        mut rows: Loaded,
     ) -> Result<Decided<C::Reply>, StoreError> {
-        let rows = answers.split_off(heads);
-        let mut heads_rows = answers.into_iter();
+        let mut heads_rows = heads.into_iter();
         let counters = Counters::read(heads_rows.next().unwrap_or_default())?;
         let mut new_boot = None;
         if let Some(rows) = heads_rows.next() {
@@ -237,13 +247,11 @@ impl Store {
             new_boot = new;
             self.earlier_boots = Some(earlier);
         }
-        let mut loaded = Loaded::default();
-        loaded.extend(&queries[heads..], rows)?;
-        self.follow(calls, keys, counters.parks, &mut loaded)?;
-        let mut before = loaded.finish()?;
+        let loaded = self.follow(calls, keys, counters.parks, &mut rows)?;
+        let mut before = rows.finish()?;
         before.backlog.limits = counters.limits;
         before.backlog.pause = counters.pause.clone();
-        let mut tx = self.tx(&counters, before.clone());
+        let mut tx = self.tx(&counters, before.clone(), loaded);
         let replies = calls.iter().map(|call| call.decide(&mut tx)).collect();
         C::settle(&mut tx);
         #[cfg(debug_assertions)]
@@ -252,7 +260,7 @@ impl Store {
     }
 
     /// The moment of this transaction.
-    fn tx(&self, counters: &Counters, tables: Tables) -> Tx {
+    fn tx(&self, counters: &Counters, tables: Tables, loaded: BTreeSet<Key>) -> Tx {
         let (lease, wall) = counters.clocks(&*self.machine);
         Tx {
             tables,
@@ -262,6 +270,7 @@ impl Store {
             wall,
             depth: self.depth,
             changed: Changed::default(),
+            loaded,
             earlier_boots: self.earlier_boots.clone().unwrap_or_default(),
             one_kernel: self.machine.has_one_kernel(),
             events: Vec::new(),
@@ -347,7 +356,9 @@ impl<R> Decided<R> {
     ) -> Vec<Query<'a>> {
         let tx = &self.tx;
         let mut writes = changes::between(project, &self.before, &self.tx.tables);
-        for (task, on) in &tx.changed.parked {
+        // One that has begun meanwhile, or is over, was taken out by the statement that says so.
+        let is_pending = |task: &TaskId| tx.tables.backlog.tasks.get(task).is_some_and(|task| task.state == State::Pending);
+        for (task, on) in tx.changed.parked.iter().filter(|(task, _)| is_pending(task)) {
             let on = on.as_ref().map(tasks::parked_on);
             writes.push(Query::new(tasks::Statement::SetParked, [project.into(), task.as_str().into(), on.into()]));
         }
@@ -375,6 +386,13 @@ fn resource(key: &Key) -> Option<Resource> {
         Key::Semaphore(name) => Some(Resource { kind: Kind::Semaphore, name: name.clone() }),
         _ => None,
     }
+}
+
+/// Whether tasks may be parked on it. Those that wait for a run slot or an exclusive section stay in their lanes, and for the lock of a
+/// task only that task waits.
+fn parks_tasks(resource: &Resource, backlog: &Backlog) -> bool {
+    let waits = |task: &TaskId| backlog.tasks.get(task).is_none_or(|task| task.state == State::Pending);
+    !resource.name.is_section() && resource.name != Name::runs() && resource.name.task().is_none_or(|task| waits(&task))
 }
 
 /// All locks and semaphores.

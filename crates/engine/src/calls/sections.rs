@@ -138,7 +138,7 @@ pub(crate) fn manual_lock<'a>(section: &SectionId, coordination: &'a Coordinatio
     let holder = &grant.claim.holder;
     let is_in_section = backlog.live_in(section).any(|run| run.id.holder() == *holder);
     let is_known = backlog.runs.values().any(|run| run.is_live() && run.id.holder() == *holder);
-    let is_new = holder.as_str().starts_with("run:") && !is_known;
+    let is_new = holder.is_run() && !is_known;
     (!is_in_section && !is_new).then_some(lock)
 }
 

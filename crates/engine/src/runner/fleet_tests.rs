@@ -1,14 +1,16 @@
 //! Many runners of one project: what a task costs the database, who is woken, and that nothing waits for nobody.
 
 use banksman_core::backlog::{Edge, Session};
-use banksman_core::task::{Need, Spec, Work as Command};
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::semaphore;
+use banksman_core::task::{Need, Spec, Work};
 use banksman_core::{HolderId, Lease, Limits, Name, RunId, Span, Status};
 use banksman_store::Tallied;
 
 use super::stage::{Actor, Stage, exited, options, task};
 use super::{Action, Input, Options};
 use crate::calls::steps::{give_back, grant_of, take};
-use crate::calls::tasks::TaskRequest;
+use crate::calls::tasks::{Edit, TaskRequest};
 use crate::request::{Request, Seen};
 
 /// Runs at a time of each runner.
@@ -150,7 +152,7 @@ fn what_a_task_costs_does_not_depend_on_the_number_of_runners() {
 
 fn add_after(stage: &mut Stage, name: &str, on: &[&str]) {
     let depends_on = on.iter().map(|on| Edge { on: task(on), allow_failed: false }).collect();
-    let spec = Spec { work: Some(Command::Run("true".into())), ..Spec::new(name.parse().unwrap()) };
+    let spec = Spec { work: Some(Work::Run("true".into())), ..Spec::new(name.parse().unwrap()) };
     stage.ask(Request::Task(TaskRequest::Add { id: task(name), spec: Box::new(spec), depends_on, by: None }));
 }
 
@@ -237,4 +239,104 @@ fn what_cannot_be_taken_does_not_stand_before_what_can() {
         end(&mut stage, &mut actor);
         assert!(actor.did().contains(&format!("spawn first-{number}")), "{number}");
     }
+}
+
+#[test]
+fn what_a_parked_task_needs_is_known_before_it_starts() {
+    let mut stage = Stage::new();
+    ["b", "c"].iter().for_each(|name| hold(&mut stage, name));
+    // Of those that wait for `b` the first one returns to its lane.
+    stage.add("x", |spec| (spec.priority, spec.needs) = (2, vec![lock("b")]));
+    stage.add("y", |spec| (spec.priority, spec.needs) = (1, vec![lock("b"), lock("c")]));
+    free(&mut stage, "b");
+    // What a claim reads leads from `a` to `b` and so to the other one, but not to `c`.
+    for number in 0..8 {
+        stage.add(&format!("first-{number}"), |spec| (spec.priority, spec.needs) = (3, vec![lock("a")]));
+    }
+    hold(&mut stage, "a");
+    stage.add("w", |spec| spec.needs = vec![lock("a"), lock("b")]);
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    let spawned = |actor: &mut Actor| actor.did().into_iter().filter(|did| did.starts_with("spawn")).collect::<Vec<_>>();
+    assert_eq!(spawned(&mut actor), ["spawn x"]);
+    end(&mut stage, &mut actor);
+    assert_eq!(spawned(&mut actor), [""; 0], "somebody has c");
+    free(&mut stage, "c");
+    stage.play(&mut actor);
+    assert_eq!(spawned(&mut actor), ["spawn y"]);
+}
+
+fn slots(name: &str, weight: u32) -> Need {
+    Need::Slots { name: Name::new(name).unwrap(), weight }
+}
+
+#[test]
+fn a_task_that_wants_little_does_not_wait_for_one_that_wants_more() {
+    let mut stage = Stage::new();
+    let config = semaphore::Config { capacity: 3, ttl: None };
+    let define = Command::Semaphore(Name::new("s").unwrap(), semaphore::Input::Define(config));
+    stage.ask(Request::Coordinate { command: define, seen: Seen::default() });
+    for (name, weight) in [("one", 1), ("two", 2), ("three", 3), ("four", 1)] {
+        stage.add(name, |spec| spec.needs = vec![slots("s", weight)]);
+    }
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    let first: Vec<RunId> = actor
+        .wants
+        .iter()
+        .filter_map(|action| match action {
+            Action::Spawn(work) => Some(work.run.id.clone()),
+            _ => None,
+        })
+        .collect();
+    assert!(actor.did().ends_with(&["spawn one".into(), "spawn two".into()]));
+    actor.dispatcher.on(Input::Ended(first[0].clone(), exited(0)), stage.now());
+    stage.play(&mut actor);
+    assert!(actor.did().contains(&"spawn four".to_owned()), "there is one slot, and it wants no more");
+}
+
+/// A task that is ready keeps those behind it parked. When it is not ready any more, the next one comes.
+#[test]
+fn a_parked_task_does_not_wait_for_one_that_will_not_start() {
+    let changes: [fn(&mut Stage); 3] = [
+        |stage| drop(stage.ask(Request::Task(TaskRequest::Cancel { id: task("x") }))),
+        |stage| drop(stage.ask(Request::Task(TaskRequest::Delete { id: task("x"), force: false }))),
+        |stage| {
+            let edge = Edge { on: task("never"), allow_failed: false };
+            let edit = Box::new(Edit { depends_on: Some(vec![edge]), ..Edit::default() });
+            stage.ask(Request::Task(TaskRequest::Update { id: task("x"), edit }));
+        },
+    ];
+    for change in changes {
+        let mut stage = Stage::new();
+        stage.add("never", |spec| spec.work = None);
+        hold(&mut stage, "a");
+        stage.add("x", |spec| spec.needs = vec![lock("a")]);
+        stage.add("y", |spec| spec.needs = vec![lock("a")]);
+        free(&mut stage, "a");
+        change(&mut stage);
+        let mut actor = stage.runner("m", options());
+        stage.play(&mut actor);
+        assert!(actor.did().contains(&"spawn y".to_owned()));
+    }
+}
+
+#[test]
+fn a_parked_task_that_was_held_back_for_a_time_is_not_forgotten() {
+    let mut stage = Stage::new();
+    hold(&mut stage, "a");
+    stage.add("first", |_| {});
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    end(&mut stage, &mut actor);
+    let depends_on = vec![Edge { on: task("first"), allow_failed: false }];
+    let spec = Spec { work: Some(Work::Run("true".into())), needs: vec![lock("a")], ..Spec::new("second".parse().unwrap()) };
+    stage.ask(Request::Task(TaskRequest::Add { id: task("second"), spec: Box::new(spec), depends_on, by: None }));
+    // While the first one is tried again, the lock is free, and nobody can take the second.
+    stage.ask(Request::Task(TaskRequest::Retry { id: task("first") }));
+    free(&mut stage, "a");
+    stage.play(&mut actor);
+    assert!(actor.did().ends_with(&["spawn first".into()]));
+    end(&mut stage, &mut actor);
+    assert!(actor.did().contains(&"spawn second".to_owned()));
 }

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::agent::limit;
 use banksman_core::backlog::{Backlog, Run, Runner};
-use banksman_core::event::Kind;
+use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::coordination::{Command, Coordination};
 use banksman_core::resource::{lock, semaphore};
-use banksman_core::task::Need;
 use banksman_core::task::admission::{Admission, Reason};
 use banksman_core::task::retry::Marker;
+use banksman_core::task::{Need, State};
 use banksman_core::{Name, Now, RunId, RunnerId, Span, Task, TaskId, Ticket, WorkClaim};
 use banksman_store::{Key, Snapshot};
 
@@ -147,8 +147,7 @@ impl Selection {
 
     /// The tasks that could not be taken: by the last claims, and those that wait for a resource.
     pub(super) fn waiting<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Task> {
-        let parked = snapshot.parked.iter().filter_map(|id| snapshot.backlog.tasks.get(id));
-        self.blocked.values().map(|(task, _)| task).chain(parked)
+        self.blocked.values().map(|(task, _)| task).chain(parked(snapshot).map(|(_, task)| task))
     }
 
     /// Whether there are ready tasks that no claim has found blocked.
@@ -159,8 +158,7 @@ impl Selection {
     /// What keeps tasks from starting.
     pub(super) fn reasons(&self, snapshot: &Snapshot, now: &Now, context: &Context) -> Vec<Vec<Reason>> {
         let admission = |task: &Task| facts::admit(task, Some(&context.me.id), &snapshot.coordination, &snapshot.backlog, now);
-        let parked = snapshot.parked.iter().filter_map(|id| snapshot.backlog.tasks.get(id));
-        let parked = parked.filter_map(|task| match admission(task) {
+        let parked = parked(snapshot).filter_map(|(_, task)| match admission(task) {
             Admission::Run => None,
             Admission::Blocked(reasons) => Some(reasons),
         });
@@ -170,30 +168,30 @@ impl Selection {
     /// Takes away what is over of the resources that tasks wait for, so that these return to the others: time or a death has ended
     /// it, or the one that was to have it has gone without a word.
     pub(super) fn reaps(&mut self, snapshot: &Snapshot, now: &Now, context: &Context) -> Vec<Request> {
-        let mut commands = BTreeMap::new();
         let returned = self.returns(snapshot, now);
-        for task in snapshot.parked.iter().filter(|id| !returned.contains(*id)).filter_map(|id| snapshot.backlog.tasks.get(id)) {
-            let admission = facts::admit(task, Some(&context.me.id), &snapshot.coordination, &snapshot.backlog, now);
-            let is_limit = |reasons: &[Reason]| reasons.iter().all(Reason::is_limit);
-            if matches!(&admission, Admission::Blocked(reasons) if !is_limit(reasons)) {
-                continue;
-            }
-            for need in resources(task) {
-                let resource = need.resource();
-                let command = match resource.kind {
-                    Kind::Lock => Command::Lock(resource.name.clone(), lock::Input::Reap),
-                    Kind::Semaphore => Command::Semaphore(resource.name.clone(), semaphore::Input::Reap),
-                };
-                commands.insert(resource, command);
-            }
-        }
-        let reaps = commands.into_values().map(|command| Request::Coordinate { command, seen: context.seen() });
+        let is_free = |resource: &Resource, task: &Task| match facts::admit(
+            task,
+            Some(&context.me.id),
+            &snapshot.coordination,
+            &snapshot.backlog,
+            now,
+        ) {
+            Admission::Run => true,
+            Admission::Blocked(reasons) => !reasons.iter().any(|reason| reason.resource().as_ref() == Some(resource)),
+        };
+        let others = parked(snapshot).filter(|(resource, _)| !resource.name.is_account_limit());
+        let free = others.filter(|(resource, task)| !returned.contains(&task.id) && is_free(resource, task));
+        let reap = |(resource, _): (&Resource, &Task)| match resource.kind {
+            Kind::Lock => Command::Lock(resource.name.clone(), lock::Input::Reap),
+            Kind::Semaphore => Command::Semaphore(resource.name.clone(), semaphore::Input::Reap),
+        };
+        let reaps = free.map(|free| Request::Coordinate { command: reap(free), seen: context.seen() });
         reaps.chain((!returned.is_empty()).then(|| AccountRequest::Return.into())).collect()
     }
 
     /// The tasks that may wait for a limit of an account whose time has come: they are returned, as long as that changes something.
     pub(super) fn returns(&mut self, snapshot: &Snapshot, now: &Now) -> BTreeSet<TaskId> {
-        let parked: Vec<&Task> = snapshot.parked.iter().filter_map(|id| snapshot.backlog.tasks.get(id)).collect();
+        let parked: Vec<&Task> = parked(snapshot).map(|(_, task)| task).collect();
         let mut due = BTreeSet::new();
         for limit in snapshot.backlog.account_limits.values().filter(|limit| limit.admits(now)) {
             for task in parked.iter().filter(|task| accounts::is_concerned(task, limit)) {
@@ -277,6 +275,12 @@ pub(super) fn gone_runners(backlog: &Backlog, now: &Now, context: &Context) -> V
     let others = backlog.runners.values().filter(|runner| runner.id != context.me.id && runner.process != context.me.process);
     let gone = others.filter(|runner| context.is_dead(&runner.process) || runner.is_silent(now));
     gone.filter(|runner| !has_runs(runner)).map(|runner| runner.id.clone()).collect()
+}
+
+/// The first task of each resource that tasks wait for.
+fn parked(snapshot: &Snapshot) -> impl Iterator<Item = (&Resource, &Task)> {
+    let task = |id: &TaskId| snapshot.backlog.tasks.get(id).filter(|task| task.state == State::Pending);
+    snapshot.parked.iter().filter_map(move |(resource, id)| Some((resource, task(id)?)))
 }
 
 /// What a task needs, with its own lock and that of its section.

@@ -61,7 +61,8 @@ impl World<'_> {
             let is_alive = claim.waits().is_some_and(|terms| self.machine.lives(&terms.standing.process));
             is_alive && claim.wants(resource) && is_due(claim, resource, at)
         };
-        let Some(first) = rows.claims.values().filter(still_waits).find(waits) else { return };
+        // What is kept is kept for the first one: if that has ended in the same transaction, nothing was kept for the next.
+        let Some(first) = rows.claims.values().find(waits).filter(still_waits) else { return };
         self.tally.count("acquired beside a due claim");
         // What goes from one run of a runner to the next was never free.
         let is_handed =

@@ -121,7 +121,7 @@ caught! {
     a_worker_that_sleeps_on_is_caught: SleepsOn on 6,
     an_event_routed_twice_is_caught: RoutedTwice on 0,
     an_event_that_is_passed_over_is_caught: RoutePassed on 0,
-    a_wake_up_that_is_lost_is_caught: WakeLost on 143,
+    a_wake_up_that_is_lost_is_caught: WakeLost on 0,
     a_wake_up_too_many_is_caught: WakesAll on 0,
     a_wake_up_to_a_dead_runner_is_caught: WakesTheDead on 4,
     a_runner_that_is_never_woken_is_caught: NewestFirst on 0,

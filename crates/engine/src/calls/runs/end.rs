@@ -126,10 +126,7 @@ fn note_end(id: &TaskId, tx: &mut Tx) {
     tx.changed.duty |= is_over && tx.tables.has_many_dependents.contains(id);
     tx.changed.duty |= !(is_over || is_ready) || task.spec.parent.is_some() || task.spec.item.is_some();
     if is_ready {
-        // What its run held was loaded, but not what guards ask about.
-        let is_guarded = task.spec.guarded;
-        tx.changed.frees_dependents |= is_guarded;
-        tx.changed.takeable.extend((!is_guarded).then(|| id.clone()));
+        tx.changed.takeable.insert(id.clone());
         tx.changed.ready.insert(id.clone());
     }
 }

@@ -42,7 +42,6 @@ pub(crate) fn make_ready(id: &TaskId, seen: &Seen, tx: &mut Tx) {
     };
     step_task(tx, id, input, None);
     note_ready(id, tx);
-    // A claim in the same batch has loaded what it needs.
     tx.changed.takeable.extend(tx.changed.ready.get(id).cloned());
 }
 
