@@ -12,6 +12,8 @@ pub struct Parts<'a> {
     pub resumes: bool,
     /// Why the last run did not count, and the end of what it has put out.
     pub last: Option<Last<'a>>,
+    /// What the last run has asked, and what a person has answered.
+    pub answer: Option<(&'a str, &'a str)>,
     /// Whether it works in a git repository.
     pub in_git: bool,
     /// Whether the task is only over when the agent says so.
@@ -51,6 +53,9 @@ pub fn compose(parts: &Parts<'_>) -> String {
             add(format_args!("\nThe end of the log:\n```\n{}\n```\n", last.log.trim_end().replace("```", "'''")));
         }
     }
+    if let Some((question, answer)) = parts.answer {
+        add(format_args!("\nYou asked: {}\nThe answer: {}\n", question.trim_end(), answer.trim_end()));
+    }
     if parts.resumes {
         return text;
     }
@@ -61,8 +66,10 @@ pub fn compose(parts: &Parts<'_>) -> String {
             "- Do not push, do not switch branches, do not use `git stash` (all worktrees share one), and leave other worktrees alone.\n"
         ));
     }
+    add(format_args!("- If it cannot be done, say so: banksman tasks fail \"$BANKSMAN_TASK\" --error \"the reason\".\n"));
     add(format_args!(
-        "- If it cannot be done, or not without a person, say so: banksman tasks fail \"$BANKSMAN_TASK\" --error \"the reason\".\n"
+        "- If a person has to decide something: banksman tasks ask \"the question\" --option \"one answer\" --option \"another\", then stop. \
+         You go on with the answer.\n"
     ));
     if parts.is_loop {
         add(format_args!("- When everything is done, and only then: banksman tasks done \"$BANKSMAN_TASK\".\n"));
@@ -89,6 +96,13 @@ mod tests {
         let last = Some(Last { why: "the limit of the account was reached", log: "" });
         let text = compose(&Parts { title: "Add login", prompt: "With OAuth.", resumes: true, last, ..Parts::default() });
         assert_eq!(text, "Go on with your task: Add login\n\nYou were interrupted: the limit of the account was reached\n");
+    }
+
+    #[test]
+    fn an_answer_is_told_to_the_session_that_has_asked() {
+        let answer = Some(("Which database?", "SQLite"));
+        let text = compose(&Parts { title: "Add login", resumes: true, answer, ..Parts::default() });
+        assert_eq!(text, "Go on with your task: Add login\n\nYou asked: Which database?\nThe answer: SQLite\n");
     }
 
     #[test]

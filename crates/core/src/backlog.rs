@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::limit::AccountLimit;
+use crate::agent::spend::DaySpend;
 use crate::agent::{AgentEnd, RunAgent};
 use crate::decision::Decision;
 use crate::ids::{
@@ -57,6 +58,8 @@ pub struct Backlog {
     pub landings: BTreeMap<LandingId, Entry>,
     /// The branches that they land on.
     pub landing_targets: BTreeMap<Name, Target>,
+    /// What agents have used and cost, by day and agent.
+    pub spend: BTreeMap<(i64, Name), DaySpend>,
     /// The limits of accounts that were reached, each under the name of its resource.
     pub account_limits: BTreeMap<Name, AccountLimit>,
     /// How much may be under way; `None` until the first runner, or a person, has set it. It is read with every row.
@@ -210,6 +213,12 @@ pub struct RunEndRecord {
     /// What its agent program came to, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Box<AgentEnd>>,
+    /// What it has asked a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<DecisionId>,
+    /// How much agents may cost in a day, in millionths of a dollar, as the runner that reports the end knows it.
+    #[serde(skip)]
+    pub budget_micros: Option<u64>,
     /// The last that it has printed, if it is a phase of a pipeline. It is not kept: the log has it.
     #[serde(skip)]
     pub tail: Option<Box<str>>,
@@ -320,7 +329,18 @@ impl Run {
 impl RunEndRecord {
     /// How it ended, and when, with nothing to be said beside.
     pub fn new(ending: RunEnd, at: Wall, note: Option<Box<str>>) -> RunEndRecord {
-        RunEndRecord { ending, at, note, setback: None, error: None, ran: None, agent: None, tail: None }
+        RunEndRecord {
+            ending,
+            at,
+            note,
+            setback: None,
+            error: None,
+            ran: None,
+            agent: None,
+            asked: None,
+            budget_micros: None,
+            tail: None,
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use std::time::Duration;
 use banksman_adapters::git::Leftovers;
 use banksman_adapters::notify::{Program, Webhook};
 use banksman_agents::Profiles;
+use banksman_core::agent::OnQuota;
 use banksman_core::queue::{self, ATTEMPTS_LIMIT, DEFAULT_LENGTH};
 use banksman_core::task::retry::{OnTimeout, Policy};
 use banksman_core::task::{OnExhausted, Watch};
@@ -93,6 +94,8 @@ pub struct Config {
     pub landing: Landing,
     /// Agent programs.
     pub agents: AgentSettings,
+    /// How much agents may cost in a day, in dollars; 0 for any amount.
+    pub budget_day: u32,
     /// Who is told what.
     pub notify: Notify,
 }
@@ -104,6 +107,8 @@ pub struct AgentSettings {
     pub profiles: Profiles,
     /// The agent of `do`, if none is named.
     pub default: Option<String>,
+    /// What becomes of a task while the account of its first agent is limited.
+    pub on_quota: OnQuota,
     /// How long a program may do nothing but try again.
     pub retry_patience: Duration,
 }
@@ -144,6 +149,11 @@ impl Config {
     /// How runs are watched.
     pub fn watch(&self) -> Watch {
         Watch { timeout: span(self.silence_timeout), max_recoveries: self.max_recovery_attempts, on_exhausted: self.on_exhausted }
+    }
+
+    /// How much agents may cost in a day, in millionths of a dollar, if that is limited.
+    pub fn budget_micros(&self) -> Option<u64> {
+        (self.budget_day > 0).then(|| u64::from(self.budget_day) * 1_000_000)
     }
 
     /// The limits of a project that has none yet.
@@ -196,6 +206,7 @@ impl Default for Config {
             bus: Bus { lock_timeout: zero, attempts: NonZeroU32::MIN, retry_backoff: zero, keep: zero },
             landing: Landing::default(),
             agents: AgentSettings::default(),
+            budget_day: 0,
             notify: Notify::default(),
         };
         for (key, text) in KEYS.iter().filter_map(|key| Some((key, key.default?))) {

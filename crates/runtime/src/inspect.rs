@@ -7,8 +7,9 @@ use std::time::Duration;
 use banksman_adapters::host::Host;
 use banksman_adapters::keeper::{self, Found, Record, Silence};
 use banksman_core::agent::limit::{AccountLimit, State};
+use banksman_core::agent::spend::{self, DaySpend};
 use banksman_core::backlog::{Backlog, Run, Runner};
-use banksman_core::{Limits, Liveness, Name, Pause, ProcessId, RunId, Stamp, Task, TaskId, Title};
+use banksman_core::{Limits, Liveness, Name, Pause, ProcessId, RunId, Stamp, Task, TaskId, Title, Wall};
 use banksman_engine::why::{self, Answer, Attended, Life, Situation, Why};
 use banksman_store::{Counts, Hosted, Key, Reader, Snapshot, StoreError};
 
@@ -52,6 +53,8 @@ pub struct Overview {
     pub decisions: usize,
     /// The limits of accounts that keep tasks from starting.
     pub account_limits: Vec<AccountLimit>,
+    /// What agents have used and cost today.
+    pub spend: Vec<DaySpend>,
     /// The first pipelines that are not over, each with its task.
     pub pipelines: Vec<Hosted>,
     /// How many pipelines stand how.
@@ -147,7 +150,8 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
     let stopped = reader.view().stopped(STOPPED)?;
     let (pipelines, pipeline_counts) = (reader.view().open_pipelines(PIPELINES)?, reader.view().pipeline_counts()?);
     let mut keys: BTreeSet<Key> = why::lane_keys(&counts.ready, &Backlog::default());
-    keys.extend([Key::OpenDecisions, Key::DueRoots]);
+    let today = spend::day_of(Wall(banksman_adapters::host::wall_ms()));
+    keys.extend([Key::OpenDecisions, Key::DueRoots, Key::Spend { since: today }]);
     let snapshot = loop {
         let snapshot = load(reader, project, &keys)?;
         let wanted = why::lane_keys(&counts.ready, &snapshot.backlog);
@@ -178,6 +182,7 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
         roots: situation.roots().count(),
         decisions: snapshot.backlog.decisions.len(),
         account_limits: closed_limits(&snapshot.backlog),
+        spend: snapshot.backlog.spend.values().filter(|spend| spend.day == spend::day_of(snapshot.wall)).cloned().collect(),
         pipelines,
         pipeline_counts,
         failures,

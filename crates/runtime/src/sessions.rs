@@ -11,7 +11,7 @@ use banksman_core::backlog::{Run, RunEndRecord};
 use banksman_core::landing::{self, End, Entry, Return};
 use banksman_core::task::retry::Marker;
 use banksman_core::task::{LiveInput, RetryReason, RunEnd, Task, Work as What, WorkspaceSpec};
-use banksman_core::{RunId, Seq, Span, TaskId, Wall};
+use banksman_core::{Decision, RunId, Seq, Span, TaskId, Wall};
 use banksman_engine::Work;
 use jiff::Timestamp;
 use rustix::fs::OFlags;
@@ -113,7 +113,7 @@ impl Sessions {
     }
 
     /// Writes down how the last run ended, for the next one.
-    pub(crate) fn write_last_result(&self, run: &Run, landing: Option<&Entry>) -> std::io::Result<()> {
+    pub(crate) fn write_last_result(&self, run: &Run, landing: Option<&Entry>, answer: Option<&Decision>) -> std::io::Result<()> {
         let Some(ended) = &run.ended else { return Ok(()) };
         // The work of that run came back.
         let returned = landing.filter(|entry| entry.id.seq() > Seq(run.epoch.0)).and_then(|entry| match &entry.state {
@@ -131,6 +131,7 @@ impl Sessions {
             "signal": ended.ending.signal(),
             "error": ended.error,
             "note": ended.note,
+            "answer": answer.and_then(agents::Answered::of),
             "endedAt": Timestamp::from_millisecond(ended.at.0).ok().map(|at| format!("{at:.3}")),
             "log": self.log(&run.id).display().to_string(),
             "tail": tail(&self.log(&run.id), TAIL),
@@ -183,14 +184,14 @@ impl Sessions {
         let family = work.and_then(|work| agents::family(&self.project, &work.task, &work.run));
         let agent = work.zip(family).zip(end.agent.as_ref());
         let agent = agent.and_then(|((work, family), agent)| agents::end_of(work, family, agent, end));
-        RunEndRecord { agent: agent.map(Box::new), ..ended }
+        RunEndRecord { agent: agent.map(Box::new), budget_micros: self.project.config().budget_micros(), ..ended }
     }
 
     /// The same of a session whose keeper was killed.
     pub(crate) fn with_lost_agent(&self, work: Option<&Work>, ended: RunEndRecord) -> RunEndRecord {
         let lost = work.filter(|_| ended.agent.is_none() && ended.ending == RunEnd::Lost);
         let agent = lost.and_then(|work| agents::end_of_lost(&self.project, work, &self.log(&work.run.id)));
-        RunEndRecord { agent: agent.map(Box::new).or(ended.agent), ..ended }
+        RunEndRecord { agent: agent.map(Box::new).or(ended.agent), budget_micros: self.project.config().budget_micros(), ..ended }
     }
 
     /// Where a task works if it has a directory of its own.

@@ -9,8 +9,10 @@
 //! * `world`: the scheduler. `commit`: where calls meet the store. `faults`: what goes wrong. `quiesce`: how it ends.
 //! * `locks`, `queues`, `backlog`, `people`, `fleet`: the actors, and what must be true of what they do, kept by outsiders and by the pure core.
 //! * [`land_history`]: merge queues, in a world of their own with a model of git.
+//! * [`quota_history`]: limits of accounts, in a world of their own with a model of the provider.
 //! * [`Mutation`]: variants with one fault each, to show that the checkers can fail.
 
+mod accounts;
 mod backlog;
 mod clock;
 mod commit;
@@ -32,6 +34,7 @@ mod trace;
 mod traced;
 mod world;
 
+pub use accounts::{QuotaMutation, QuotaTally, quota_history};
 pub use landings::{LandingMutation, LandingTally, land_history};
 pub use mutation::Mutation;
 pub use report::{Checker, Report, Tally, Violation};

@@ -10,7 +10,8 @@ use crate::tables::semaphores::Semaphores;
 use crate::tables::slots::Slots;
 use crate::tables::{
     Tables, account_limits, claims, decisions, imports, items, landing_targets, landings, locks, lost_claims, marks, messages,
-    outbox, pipelines, projects, queues, runners, runs, sections, takers, task_counts, tasks, waiters, workers, workspaces,
+    outbox, pipelines, projects, queues, runners, runs, sections, spend, takers, task_counts, tasks, waiters, workers,
+    workspaces,
 };
 use crate::value::Query;
 
@@ -45,6 +46,7 @@ pub(crate) fn between<'a>(project: i64, before: &'a Tables, after: &'a Tables) -
     table::changes::<_, landings::Landings>(project, &old.landings, &new.landings, &mut queries);
     table::changes::<_, landing_targets::LandingTargets>(project, &old.landing_targets, &new.landing_targets, &mut queries);
     table::changes::<_, account_limits::AccountLimits>(project, &old.account_limits, &new.account_limits, &mut queries);
+    table::changes::<_, spend::Spend>(project, &old.spend, &new.spend, &mut queries);
     pipelines::changes(project, old, new, &mut queries);
     table::changes::<_, workspaces::Workspaces>(project, &old.workspaces, &new.workspaces, &mut queries);
     let (old, new) = (&before.queues, &after.queues);

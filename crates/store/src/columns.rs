@@ -121,6 +121,7 @@ numbers! {
     bool: |value| i64::from(*value), |number| Ok(number != 0);
     i32: |value| i64::from(*value), |number| number.try_into().map_err(StoreError::corrupt);
     u32: |value| i64::from(*value), |number| number.try_into().map_err(StoreError::corrupt);
+    i64: |value| *value, |number| Ok(number);
     u64: |value| i64::try_from(*value).unwrap_or(i64::MAX), |number| number.try_into().map_err(StoreError::corrupt);
 }
 

@@ -128,6 +128,11 @@ pub enum Key {
     LandingOf(TaskId),
     /// The limits of accounts that were reached.
     AccountLimits,
+    /// What agents have used and cost, by day and agent.
+    Spend {
+        /// From this day on, counted from 1970.
+        since: i64,
+    },
     /// All imports that are not finished.
     Imports,
     /// The first [`IMPORTED`](crate::IMPORTED) tasks of an import that is not finished.

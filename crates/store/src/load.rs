@@ -217,6 +217,7 @@ impl<'a> Plan<'a> {
                 self.add(landing_targets::Statement::OfTask, [task.as_str().into()]);
             }
             Key::AccountLimits => self.add(account_limits::Statement::All, []),
+            Key::Spend { since } => self.add(spend::Statement::Since, [(*since).into()]),
             Key::Imports => self.add(imports::Statement::All, []),
             Key::Imported(id) => self.add(tasks::Statement::Imported, [id.as_str().into(), (IMPORTED as i64).into()]),
             Key::Live => {
@@ -337,6 +338,7 @@ pub(crate) fn plan_all(project: i64) -> Vec<Query<'static>> {
         landings::Statement::All.whole(),
         landing_targets::Statement::All.whole(),
         account_limits::Statement::All.whole(),
+        spend::Statement::All.whole(),
         pipelines::Statement::All.whole(),
         workspaces::Statement::All.whole(),
         queues::Statement::All.whole(),
@@ -481,6 +483,7 @@ impl Loaded {
             Statement::AccountLimits(_) => {
                 put::<account_limits::AccountLimits, _>(&mut backlog.account_limits, row, |limit| limit.name.clone())?
             }
+            Statement::Spend(_) => put::<spend::Spend, _>(&mut backlog.spend, row, |spend| (spend.day, spend.agent.clone()))?,
             Statement::Listeners(_) => (listening.next_due, listening.since) = (Int::read(row)?, Int::read(row)?),
             Statement::Pipelines(statement) => {
                 let Hosted { task, pipeline } = pipelines::read(row)?;

@@ -1,9 +1,12 @@
 use std::path::{Path, PathBuf};
 
-use banksman_core::LimitsChange;
-use banksman_engine::{Reply, Request};
+use banksman_adapters::host;
+use banksman_core::agent::spend::day_of;
+use banksman_core::{LimitsChange, Wall};
+use banksman_engine::{AccountRequest, Reply, Request};
 use banksman_runtime::config::{self, KEYS, Key, Layer, Settings, Source};
-use banksman_runtime::{Project, ProjectError};
+use banksman_runtime::{Client, Project, ProjectError};
+use banksman_store::Key as Rows;
 use clap::Args;
 use serde::Serialize;
 
@@ -211,7 +214,7 @@ impl Set {
 
 /// The limits are a row of the project, by which all its runners go: they change at once.
 fn tell_project(context: &Context, key: &str) -> Result<(), Failure> {
-    if !key.starts_with("limits.") {
+    if !key.starts_with("limits.") && key != "budget.day" {
         return Ok(());
     }
     let client = match context.client() {
@@ -220,6 +223,9 @@ fn tell_project(context: &Context, key: &str) -> Result<(), Failure> {
         Err(failure) if failure.exit == exit::NOT_FOUND => return Ok(()),
         Err(failure) => return Err(failure),
     };
+    if key == "budget.day" {
+        return lift_budget(&client);
+    }
     let seed = client.config().limits();
     let runs = Some(seed.runs).filter(|_| key == "limits.max_concurrent_runs");
     let roots = Some(seed.roots).filter(|_| key == "limits.max_concurrent_root_tasks");
@@ -227,6 +233,17 @@ fn tell_project(context: &Context, key: &str) -> Result<(), Failure> {
         Reply::Limits(_) => Ok(()),
         reply => Err(Failure::unexpected(&reply)),
     }
+}
+
+/// Agents start again if what was spent today is less than the budget, as it is now.
+fn lift_budget(client: &Client) -> Result<(), Failure> {
+    let today = day_of(Wall(host::wall_ms()));
+    let rows = client.reader()?.view().load(&[Rows::Spend { since: today }].into())?.backlog;
+    let paid: u64 = rows.spend.values().filter(|spend| spend.day == today).map(|spend| spend.paid_micros).sum();
+    if client.config().budget_micros().is_none_or(|budget| paid < budget) {
+        client.request(AccountRequest::LiftBudget)?;
+    }
+    Ok(())
 }
 
 /// The file to change.

@@ -15,6 +15,7 @@ use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
 use crate::views::Time;
+use crate::views::spend::{self, SpendView};
 
 /// Report what was done: completed, failed and why, what needs you, retries and time.
 ///
@@ -49,6 +50,8 @@ pub(crate) struct ReportView<'a> {
     most_at_once: u32,
     /// What agents have cost, in millionths of a dollar, as far as they tell.
     spend_micros: u64,
+    /// The same by agent.
+    agents: Vec<SpendView>,
     running: usize,
     pending: u64,
     blocked: u64,
@@ -83,6 +86,7 @@ impl Report {
         let count = |status| overview.counts.by_status.get(&status).copied().unwrap_or_default();
         let lines = |is: fn(&End) -> bool| lines(&timeline, is);
         let rows = || timeline.all_rows();
+        let agents = spend(&mut reader, &timeline)?;
         let view = ReportView {
             from: Time(timeline.begin),
             to: Time(Wall(timeline.begin.0 + timeline.length)),
@@ -97,7 +101,8 @@ impl Report {
             runs: rows().map(|row| row.runs).sum(),
             worked_ms: rows().map(Row::worked).sum(),
             most_at_once: timeline.capacity,
-            spend_micros: spend(&mut reader, &timeline)?,
+            spend_micros: agents.iter().map(|agent| agent.cost_micros).sum(),
+            agents,
             running: overview.runs.len(),
             pending: count(banksman_core::Status::Pending),
             blocked: count(banksman_core::Status::Blocked),
@@ -122,15 +127,15 @@ fn lines(timeline: &Timeline, is: fn(&End) -> bool) -> Vec<Line<'_>> {
 }
 
 /// What the runs have cost that ended in this time.
-fn spend(reader: &mut Reader, timeline: &Timeline) -> Result<u64, Failure> {
+fn spend(reader: &mut Reader, timeline: &Timeline) -> Result<Vec<SpendView>, Failure> {
     let ids: Vec<&TaskId> = timeline.all_rows().map(|row| &row.id).collect();
-    let mut micros = 0;
+    let mut ends = Vec::new();
     for part in ids.chunks(500) {
         let runs = reader.view().load(&part.iter().map(|id| Key::RunsOf((*id).clone())).collect())?.backlog.runs;
-        let ended = runs.values().filter_map(|run| run.ended.as_ref()).filter(|ended| ended.at >= timeline.begin);
-        micros += ended.filter_map(|ended| ended.agent.as_ref()?.cost_micros).sum::<u64>();
+        let ended = runs.into_values().filter_map(|run| run.ended).filter(|ended| ended.at >= timeline.begin);
+        ends.extend(ended.filter_map(|ended| ended.agent));
     }
-    Ok(micros)
+    Ok(spend::of_ends(ends.iter().map(|end| &**end)))
 }
 
 fn span(ms: i64) -> String {
@@ -189,6 +194,9 @@ fn text(view: &ReportView<'_>) -> String {
     let asked = view.needs_you.iter().map(|asked| vec![String::new(), asked.decision.into(), asked.question.into()]);
     part(format!("{YELLOW}Needs you {}{YELLOW:#}", view.needs_you.len()), &["", "", "~"], asked.collect());
     text.push_str(&format!("\n\n{}", view.totals()));
+    for agent in &view.agents {
+        text.push_str(&format!("\n{DIM}{}{DIM:#}", spend::words(agent)));
+    }
     if let Some(rest) = view.rest() {
         text.push_str(&format!("\n{DIM}left: {rest}{DIM:#}"));
     }
@@ -205,6 +213,10 @@ fn text(view: &ReportView<'_>) -> String {
 
 fn markdown(view: &ReportView<'_>) -> String {
     let mut text = format!("## Report, {}\n\n{}", view.heading(), view.totals());
+    let agents: String = view.agents.iter().map(|agent| format!("\n- {}", escaped(&spend::words(agent)))).collect();
+    if !agents.is_empty() {
+        text.push_str(&format!("\n{agents}"));
+    }
     let mut part = |title: &str, lines: Vec<String>| {
         if !lines.is_empty() {
             write!(text, "\n\n### {title} ({})\n\n{}", lines.len(), lines.join("\n")).expect("a string takes everything");

@@ -15,9 +15,9 @@ use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
 use crate::terminal::Style;
-use crate::views::accounts;
 use crate::views::pipelines::PipelineView;
 use crate::views::status::{Limited, Pipelines, RunnerView, StatusView};
+use crate::views::{accounts, spend};
 
 /// What there is to do when there is nothing.
 const DONE: &str = "nothing: everything is done";
@@ -45,7 +45,8 @@ impl Status {
             }
             None => DONE.into(),
         };
-        context.printer.result(&view(&overview, &next), human(&overview, &at_phases, &next, &project.host().id))
+        let budget = project.config().budget_micros();
+        context.printer.result(&view(&overview, &next, budget), human(&overview, &at_phases, &next, &project.host().id))
     }
 }
 
@@ -177,7 +178,7 @@ fn limit(limit: u32) -> Option<u32> {
     (limit > 0).then_some(limit)
 }
 
-fn view<'a>(overview: &'a Overview, next: &'a str) -> StatusView<'a> {
+fn view<'a>(overview: &'a Overview, next: &'a str, budget_micros: Option<u64>) -> StatusView<'a> {
     let open = overview.pipelines.iter().map(|hosted| PipelineView::new(&hosted.task, &hosted.pipeline, overview.at));
     StatusView {
         tasks: all(overview),
@@ -188,6 +189,8 @@ fn view<'a>(overview: &'a Overview, next: &'a str) -> StatusView<'a> {
         roots: Limited { used: overview.roots, limit: limit(overview.limits.roots) },
         decisions: overview.decisions,
         account_limits: overview.account_limits.iter().map(Into::into).collect(),
+        spend_today: overview.spend.iter().map(Into::into).collect(),
+        budget_micros,
         runs: overview.runs.iter().map(Into::into).collect(),
         runners: overview.runners.iter().map(|manned| RunnerView::new(manned, overview.at)).collect(),
         pipelines: Pipelines { by_state: &overview.pipeline_counts, open: open.collect() },
@@ -206,6 +209,9 @@ fn error(task: &Task) -> &str {
 
 fn human(overview: &Overview, at_phases: &BTreeMap<TaskId, Task>, next: &str, host: &str) -> String {
     let mut text = summary(overview);
+    for spent in &overview.spend {
+        text.push_str(&format!("\n{DIM}today{DIM:#} {}", spend::words(&spent.into())));
+    }
     for limit in &overview.account_limits {
         text.push_str(&format!("\n{YELLOW}{}{YELLOW:#}", accounts::sentence(limit)));
     }

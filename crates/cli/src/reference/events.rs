@@ -42,6 +42,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ("task:added", "The task was added."),
     ("task:updated", "Its title, command, needs, priority, section or dependencies were changed."),
     ("task:started", "A run began. The number of the event is the epoch of the run."),
+    ("task:asked", "Its run has asked a person something; the task waits for the answer."),
+    ("task:answered", "What its run has asked was answered, and it goes on."),
     ("task:adopted", "Another runner looks after the run from now on."),
     ("task:stuck", "The run shows no activity."),
     ("task:nudged", "The run was sent SIGUSR1."),

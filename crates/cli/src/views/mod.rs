@@ -14,6 +14,7 @@ pub(crate) mod resources;
 pub(crate) mod runbooks;
 pub(crate) mod sections;
 pub(crate) mod sessions;
+pub(crate) mod spend;
 pub(crate) mod status;
 pub(crate) mod tasks;
 pub(crate) mod why;

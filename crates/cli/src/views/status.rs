@@ -11,6 +11,7 @@ use super::Time;
 use super::accounts::LimitView;
 use super::pausing::PauseView;
 use super::pipelines::PipelineView;
+use super::spend::SpendView;
 use super::why::AttendedRun;
 use crate::commands::tasks::error;
 use crate::commands::why::life;
@@ -28,6 +29,10 @@ pub(crate) struct StatusView<'a> {
     pub(crate) decisions: usize,
     /// What keeps agents from starting.
     pub(crate) account_limits: Vec<LimitView<'a>>,
+    /// What agents have used and cost today (UTC).
+    pub(crate) spend_today: Vec<SpendView>,
+    /// What they may cost, in millionths of a dollar.
+    pub(crate) budget_micros: Option<u64>,
     pub(crate) runs: Vec<RunView<'a>>,
     pub(crate) runners: Vec<RunnerView<'a>>,
     pub(crate) pipelines: Pipelines<'a>,

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::landing::EntryView;
+use super::spend::SpendView;
 use super::{Text, Time};
 use crate::commands::tasks::error;
 use crate::format;
@@ -133,6 +134,8 @@ pub(crate) struct TaskPage<'a> {
     pub(crate) dependents: Vec<Brief>,
     pub(crate) children: Vec<Brief>,
     pub(crate) runs: Vec<RunView<'a>>,
+    /// What its agents have used in all runs.
+    pub(crate) spend: Vec<SpendView>,
     pub(crate) last_lines: &'a [String],
 }
 
@@ -252,6 +255,13 @@ impl<'a> From<&'a AgentEnd> for AgentEndView<'a> {
             tokens: end.usage.into(),
             cost_micros: end.cost_micros,
         }
+    }
+}
+
+impl TokensView {
+    /// What went in and out; what came from a cache is not counted again.
+    pub(crate) fn total(&self) -> u64 {
+        self.input_tokens + self.output_tokens
     }
 }
 

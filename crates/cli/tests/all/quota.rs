@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::agents::{INIT, RESULT, trusted};
-use crate::world::{World, until};
+use crate::world::{BANKSMAN, World, until};
 
 const ANSWER: &str = r#"echo '{"type":"assistant","message":{"id":"m-1","content":[{"type":"text","text":"hello"}]}}'"#;
 
@@ -123,4 +123,91 @@ fn a_login_waits_for_a_person_who_has_it_tried_at_once() {
     until("it is done", || world.data(&["tasks", "show", "a"])["status"] == "completed");
     assert!(world.ok(&["agents", "retry", "mine"]).contains("mine is not limited"));
     assert_eq!(world.run(&["agents", "retry", "nobody"]).code, 4);
+}
+
+#[test]
+fn the_next_agent_does_it_meanwhile_in_a_session_of_its_own() {
+    let world = World::new();
+    limited(&world, "first", 3_600);
+    trusted(&world, "second", &format!("{INIT}; {RESULT}"));
+    let twice = world.run(&["tasks", "add", "x", "--agent", "first,first"]);
+    assert!(twice.code == 2 && twice.stderr.contains("--agent names first twice"), "{twice:?}");
+    world.ok(&["config", "set", "agents.on_quota", "next"]);
+    world.ok(&["tasks", "add", "a", "--agent", "first,second"]);
+    world.ok(&["run", "--until-idle"]);
+    let task = world.data(&["tasks", "show", "a"]);
+    assert_eq!((&task["status"], &task["runs"][1]["agent"]["agent"]), (&"completed".into(), &"second".into()), "{task}");
+    let (args, prompt) = (world.path().join("second.sh.args"), world.path().join("second.sh.prompt"));
+    assert!(!fs::read_to_string(args).unwrap().contains("--resume"), "the session of the first one is left alone");
+    assert!(fs::read_to_string(prompt).unwrap().contains("An earlier attempt did not count: session limit"));
+    assert_eq!((starts(&world, "first"), starts(&world, "second")), (1, 1));
+}
+
+#[test]
+fn a_budget_that_is_spent_stops_agents_until_it_is_raised() {
+    let world = World::new();
+    trusted(&world, "mine", &format!("{INIT}; {}", RESULT.replace("0.25", "1.5")));
+    world.ok(&["config", "set", "budget.day", "1"]);
+    for title in ["a", "b"] {
+        world.ok(&["tasks", "add", title, "--agent", "mine"]);
+    }
+    world.ok(&["tasks", "add", "plain", "--run", "true"]);
+    let _runner = world.start(&["run", "--max-runs", "1"]);
+    until("the budget is spent", || limit(&world)["kind"] == "budget");
+    until("commands cost nothing", || world.data(&["tasks", "show", "plain"])["status"] == "completed");
+    let why = world.ok(&["why", "b"]);
+    assert!(why.contains("all agents: budget of the day is spent, resets ") && why.contains("$1.50 of $1.00"), "{why}");
+    let status = world.data(&["status"]);
+    assert_eq!((&status["spendToday"][0]["paidMicros"], &status["budgetMicros"]), (&1_500_000.into(), &1_000_000.into()));
+    assert!(world.ok(&["status"]).contains("today mine: 1 run, 12 tokens, $1.50"));
+    assert_eq!(world.data(&["tasks", "show", "a"])["spend"][0]["costMicros"], 1_500_000);
+    let report = world.data(&["report"]);
+    assert_eq!((&report["agents"][0]["agent"], &report["spendMicros"]), (&"mine".into(), &1_500_000.into()), "{report}");
+    world.ok(&["config", "set", "budget.day", "1"]);
+    assert_eq!(limit(&world)["kind"], "budget", "it is spent still");
+    world.ok(&["config", "set", "budget.day", "2"]);
+    until("agents start again", || world.data(&["tasks", "show", "b"])["status"] == "completed");
+    world.check();
+}
+
+#[test]
+fn a_run_asks_and_its_session_goes_on_with_the_answer() {
+    let world = World::new();
+    let ask = format!("{BANKSMAN} tasks ask 'Which database?' --option SQLite --option PostgreSQL");
+    trusted(&world, "mine", &format!("{INIT}; if [ $(wc -l < $0.args) -lt 2 ]; then {ask}; fi; {RESULT}"));
+    world.ok(&["tasks", "add", "a", "--agent", "mine"]);
+    world.ok(&[
+        "tasks",
+        "add",
+        "plain",
+        "--run",
+        &format!(
+            "if [ -n \"$BANKSMAN_LAST_RESULT\" ] && [ -e \"$BANKSMAN_LAST_RESULT\" ]; then cp $BANKSMAN_LAST_RESULT {}/last; \
+         else {BANKSMAN} tasks ask 'Where?'; fi",
+            world.path().display()
+        ),
+    ]);
+    world.run(&["run", "--until-idle"]);
+    let task = world.data(&["tasks", "show", "a"]);
+    assert_eq!((&task["status"], task["runs"].as_array().unwrap().len()), (&"blocked".into(), 1), "{task}");
+    let status = world.data(&["status"]);
+    assert_eq!((&status["slots"]["used"], &status["decisions"]), (&0.into(), &2.into()), "it has no slot");
+    let why = world.ok(&["why", "a"]);
+    assert!(why.contains("Which database?") && why.contains("banksman decisions resolve "), "{why}");
+    for decision in world.data(&["decisions", "list"])["decisions"].as_array().unwrap() {
+        let (id, is_first) = (decision["id"].as_str().unwrap(), decision["question"] == "Which database?");
+        let answer: &[&str] = if is_first { &["2", "--note", "version 17"] } else { &["1", "--note", "in the cellar"] };
+        world.ok(&[&["decisions", "resolve", id], answer].concat());
+    }
+    let prompt = world.ok(&["tasks", "show", "a", "--prompt"]);
+    assert_eq!(prompt, "Go on with your task: a\n\nYou asked: Which database?\nThe answer: PostgreSQL: version 17\n");
+    world.ok(&["run", "--until-idle"]);
+    assert_eq!(world.data(&["tasks", "show", "a"])["status"], "completed");
+    assert_eq!(fs::read_to_string(world.path().join("mine.sh.prompt")).unwrap(), prompt);
+    assert!(fs::read_to_string(world.path().join("mine.sh.args")).unwrap().contains("--resume s-1"));
+    let last: serde_json::Value = serde_json::from_str(&fs::read_to_string(world.path().join("last")).unwrap()).unwrap();
+    assert_eq!((&last["answer"]["question"], &last["answer"]["answer"]), (&"Where?".into(), &"in the cellar".into()));
+    let outside = world.run(&["tasks", "ask", "What?", "--task", "a"]);
+    assert!(outside.code == 2 && outside.stderr.contains("only a run of "), "{outside:?}");
+    world.check();
 }

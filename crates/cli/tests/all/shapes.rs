@@ -267,7 +267,7 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
             json!({
                 "from": "time", "to": "time", "completed": "any", "failed": "any", "cancelled": "any", "needsYou": "any",
                 "blocked": "number", "pending": "number", "running": "number", "runs": "number", "retries": "number",
-                "mostAtOnce": "number", "workedMs": "number", "spendMicros": "number",
+                "mostAtOnce": "number", "workedMs": "number", "spendMicros": "number", "agents": [],
             }),
         ),
         ("man", vec!["man"], json!({ "page": "string" })),
@@ -303,7 +303,7 @@ const NOUNS: [&str; 19] = [
 
 /// They need two stores, a SQLite store, a live run, a decision, or a worktree: their shapes are checked in `relocation.rs`, `backup.rs`,
 /// `tasks.rs`, `decisions.rs`, `landing.rs`, `worktrees.rs`, `agents.rs` and `config.rs`. Short forms print what the long ones do.
-const ELSEWHERE: [&str; 29] = [
+const ELSEWHERE: [&str; 30] = [
     "agents check",
     "agents retry",
     "agents show",
@@ -315,6 +315,7 @@ const ELSEWHERE: [&str; 29] = [
     "sessions nudge",
     "store copy",
     "store backup",
+    "tasks ask",
     "tasks heartbeat",
     "decisions show",
     "decisions resolve",

@@ -1,6 +1,7 @@
 //! How a run of an agent program ended, as far as its task depends on it. Which words of which program mean what is not known here.
 
 pub mod limit;
+pub mod spend;
 
 use serde::{Deserialize, Serialize};
 

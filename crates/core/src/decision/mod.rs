@@ -16,6 +16,9 @@ use crate::landing::{CommitId, Entry, Return};
 use crate::step::{EffectBuffer, Notice, NoticeKind, Now, OutboxCommand, Step};
 use crate::time::{Span, Wall};
 
+/// The answer to a question that has no given ones: what is said beside it.
+pub const OPEN_ANSWER: &str = "go on, with what --note says";
+
 /// A decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
@@ -111,6 +114,8 @@ pub enum Act {
     Return,
     /// The merge queue goes on.
     Resume,
+    /// The task goes on with the answer.
+    Answer,
 }
 
 /// What came of it.
@@ -256,6 +261,20 @@ impl Question {
                 choice("skip it", Act::Skip),
                 choice("cancel it and its children", Act::Cancel),
             ],
+            recommended: 1,
+        }
+    }
+
+    /// What the run of a task wants to know.
+    pub(crate) fn of_run(task: &TaskId, question: &str, options: &[Box<str>]) -> Question {
+        let choice = |text: &str, act| Choice { text: text.into(), act };
+        let answers: Vec<Choice> = options.iter().map(|option| choice(option, Act::Answer)).collect();
+        let open = answers.is_empty().then(|| choice(OPEN_ANSWER, Act::Answer));
+        let rest = [choice("mark the task as failed", Act::Fail), choice("cancel the task and its children", Act::Cancel)];
+        Question {
+            about: About::Task(task.clone()),
+            text: question.into(),
+            options: answers.into_iter().chain(open).chain(rest).collect(),
             recommended: 1,
         }
     }

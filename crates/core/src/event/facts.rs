@@ -127,6 +127,16 @@ pub enum TaskFact {
         /// The question.
         decision: DecisionId,
     },
+    /// Its run has asked a person something, and it waits for the answer.
+    Asked {
+        /// The run that ended.
+        run: RunId,
+        question: Box<str>,
+        /// The question, as people answer it.
+        decision: DecisionId,
+    },
+    /// What its run has asked was answered: it goes on.
+    Answered { decision: DecisionId },
     /// Somebody works on it by hand.
     Taken {
         holder: HolderId,
@@ -276,6 +286,8 @@ impl TaskFact {
             TaskFact::Awaiting { .. } => "task:awaiting",
             TaskFact::EndingChildren {} => "task:ending_children",
             TaskFact::Escalated { .. } => ESCALATE,
+            TaskFact::Asked { .. } => "task:asked",
+            TaskFact::Answered { .. } => "task:answered",
             TaskFact::Taken { .. } => "task:taken",
             TaskFact::Returned {} => "task:returned",
             TaskFact::InPhases { .. } => "task:in_phases",

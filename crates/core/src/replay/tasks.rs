@@ -156,12 +156,14 @@ impl TaskEntry {
                     *is_ending = true;
                 }
             }
-            TaskFact::Escalated { decision, .. } => self.state = LoggedState::AwaitingDecision(decision),
+            TaskFact::Escalated { decision, .. } | TaskFact::Asked { decision, .. } => {
+                self.state = LoggedState::AwaitingDecision(decision)
+            }
             TaskFact::Taken { holder, epoch } => {
                 (self.failures, self.recoveries) = (0, 0);
                 self.state = LoggedState::Manual(holder, epoch);
             }
-            TaskFact::Returned {} => self.state = LoggedState::Pending,
+            TaskFact::Returned {} | TaskFact::Answered { .. } => self.state = LoggedState::Pending,
             TaskFact::InPhases { is_blocked } => self.state = LoggedState::InPhases { is_blocked },
             TaskFact::Complete { output, warning, .. } => self.state = LoggedState::Done(TaskEnd::Success { output, warning }),
             TaskFact::Failed { error, .. } => self.state = LoggedState::Done(TaskEnd::Failed { error }),

@@ -26,6 +26,14 @@ impl Task {
         }
     }
 
+    /// What its run has asked was answered.
+    pub(super) fn answer(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
+        let State::AwaitingDecision { decision } = &self.state else { return Outcome::NotPending(self.status()) };
+        self.emit(TaskFact::Answered { decision: decision.clone() }, buffer);
+        self.turn_into(State::Pending, now);
+        Outcome::Clear
+    }
+
     pub(super) fn mark(&mut self, mark: Mark, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         match &self.state {
             _ if self.has_phases() => Outcome::HasPhases,

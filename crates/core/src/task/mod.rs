@@ -240,6 +240,8 @@ pub enum Input {
     },
     /// A person wants it tried again.
     Retry,
+    /// A person has answered what its run has asked.
+    Answer,
     /// A person passes it over, or wants to look at it.
     Set(Mark),
     /// A person works on it from now on.
@@ -394,6 +396,7 @@ impl Task {
             },
             Input::Settle { children } => self.settle_after_children(children, now, &mut buffer),
             Input::Retry => self.retry(now, &mut buffer),
+            Input::Answer => self.answer(now, &mut buffer),
             Input::Set(mark) => self.mark(mark, now, &mut buffer),
             Input::Take { holder, epoch, until } => self.take(holder, epoch, until, now, &mut buffer),
             Input::Return => self.give_back(now, &mut buffer),

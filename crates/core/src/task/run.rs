@@ -49,6 +49,13 @@ pub enum Verdict {
     Failed {
         error: Box<str>,
     },
+    /// A person is to decide something first.
+    Ask {
+        question: Box<str>,
+        /// The possible answers; any, if there is none.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        options: Vec<Box<str>>,
+    },
     /// Its command was not begun: a guard of its phase does not hold any more.
     Refused(Box<Refused>),
     /// Its agent program has ended so, and the run itself has said nothing.

@@ -42,7 +42,8 @@ impl Task {
                     self.finish(TaskEnd::Success { output, warning: None }, None, now, buffer)
                 }
                 Verdict::Failed { error } => self.finish(TaskEnd::Failed { error }, None, now, buffer),
-                Verdict::Refused(_) | Verdict::Agent(_) => Outcome::Late,
+                // Only a run asks.
+                Verdict::Ask { .. } | Verdict::Refused(_) | Verdict::Agent(_) => Outcome::Late,
             },
         }
     }
@@ -131,6 +132,11 @@ impl Task {
             // What the run itself has said of its result counts.
             then = None;
         }
+        if let (Some(Verdict::Ask { question, options }), None | Some(After::Overtime { .. } | After::Restart)) =
+            (&live.verdict, &then)
+        {
+            return self.ask(live.run.clone(), question, options, now, buffer);
+        }
         match self.spec.restart.clone() {
             Some(policy) => self.end_of_attempt(&policy, then, live, ending, marker, children, watch, now, buffer),
             None => self.end_of_run(then, live, ending, watch, now, buffer),
@@ -180,6 +186,7 @@ impl Task {
             (Some(After::Cancel), _, _) => unreachable!("who is cancelled is cancelled, whatever its run said"),
             (Some(After::PutBack { .. }), _, _) => unreachable!("it was put back, or has said how it ended"),
             (None, Some(Verdict::Agent(_)), _) => unreachable!("it was replaced by what it means"),
+            (None, Some(Verdict::Ask { .. }), _) => unreachable!("it waits for the answer"),
         }
     }
 
@@ -207,7 +214,9 @@ impl Task {
         let no_change = matches!(live.verdict, Some(Verdict::NoChange { .. }));
         let said = live.verdict.and_then(|verdict| match verdict {
             Verdict::Failed { error } => Some(error),
-            Verdict::Done { .. } | Verdict::NoChange { .. } | Verdict::Refused(_) | Verdict::Agent(_) => None,
+            Verdict::Done { .. } | Verdict::NoChange { .. } | Verdict::Ask { .. } | Verdict::Refused(_) | Verdict::Agent(_) => {
+                None
+            }
         });
         match (policy.next(self.failures + 1, fact, now.lease), then) {
             (Next::Done { output }, _) => self.settle(output, no_change, Some(live.run), children, now, buffer),
@@ -393,6 +402,15 @@ impl Task {
         let question = Question::of_task(&self.id, &self.spec.title, &error);
         let decision = question.raise(Some(NoticeKind::Escalate), buffer);
         self.emit(TaskFact::Escalated { run, error, decision: decision.clone() }, buffer);
+        self.turn_into(State::AwaitingDecision { decision: decision.clone() }, now);
+        Outcome::AwaitingDecision(decision)
+    }
+
+    /// Its run has asked something: it goes on with the answer. None of its retries is used.
+    fn ask(&mut self, run: RunId, question: &str, options: &[Box<str>], now: &Now, buffer: &mut EffectBuffer) -> Outcome {
+        let asked = Question::of_run(&self.id, question, options);
+        let decision = asked.raise(Some(NoticeKind::Decision), buffer);
+        self.emit(TaskFact::Asked { run, question: question.into(), decision: decision.clone() }, buffer);
         self.turn_into(State::AwaitingDecision { decision: decision.clone() }, now);
         Outcome::AwaitingDecision(decision)
     }

@@ -1,7 +1,8 @@
 //! The limits of accounts: which agent a run is started with, and what its end, or its first answer, tells of its account.
 
-use banksman_core::agent::limit::{self, AccountLimit, Input, LOGIN, Outcome, Scope};
-use banksman_core::agent::{AgentChoice, AgentVerdict, RunAgent};
+use banksman_core::agent::limit::{self, AccountLimit, BUDGET, Input, LOGIN, Outcome, Scope};
+use banksman_core::agent::spend::{self, DaySpend};
+use banksman_core::agent::{AgentChoice, AgentEnd, AgentVerdict, RunAgent};
 use banksman_core::backlog::{Run, RunEndRecord};
 use banksman_core::event::Resource;
 use banksman_core::task::Work as What;
@@ -20,6 +21,8 @@ pub enum AccountRequest {
     },
     /// Return tasks to their lanes that wait for a limit whose time has come.
     Return,
+    /// Let agents start though the budget of the day was spent: it is another one now.
+    LiftBudget,
     /// Try the limits of an account now, whatever their time is.
     Retry {
         /// Which account.
@@ -42,7 +45,7 @@ impl AccountRequest {
     pub(crate) fn keys(&self) -> Vec<Key> {
         let run = match self {
             AccountRequest::Answered { run, .. } => Some(Key::Run(run.clone())),
-            AccountRequest::Return | AccountRequest::Retry { .. } => None,
+            AccountRequest::Return | AccountRequest::LiftBudget | AccountRequest::Retry { .. } => None,
         };
         run.into_iter().chain([Key::AccountLimits, Key::Idle]).collect()
     }
@@ -58,6 +61,10 @@ impl AccountRequest {
                 AccountOutcome::Done
             }
             AccountRequest::Return => AccountOutcome::Done,
+            AccountRequest::LiftBudget => {
+                step_all(tx, |limit| limit.scope.account.is_none(), &Input::Retry);
+                AccountOutcome::Done
+            }
             AccountRequest::Retry { account } => {
                 step_all(tx, |limit| limit.scope.account.as_ref() == Some(account), &Input::Retry);
                 let of_account = |limit: &&AccountLimit| limit.scope.account.as_ref() == Some(account);
@@ -81,6 +88,7 @@ pub(crate) fn note_end(task: &Task, run: &Run, ending: &RunEndRecord, tx: &mut T
     let Some(What::Agent(work)) = &task.spec.work else { return };
     let Some(choice) = work.choice(run.agent.as_ref().map(|agent| &agent.agent)) else { return };
     let end = ending.agent.as_deref();
+    end.into_iter().for_each(|end| note_spend(end, ending, tx));
     let reached = end.and_then(|end| match &end.verdict {
         AgentVerdict::Quota(limit) => Some((limit.kind.clone(), limit.model.clone(), limit.resets)),
         AgentVerdict::Auth => Some((LOGIN.into(), None, None)),
@@ -97,6 +105,24 @@ pub(crate) fn note_end(task: &Task, run: &Run, ending: &RunEndRecord, tx: &mut T
     }
     // Another limit than the one that it has tried may have been in its way.
     step_all(tx, |_| true, &Input::End { run: run.id.clone() });
+}
+
+/// Adds what a run has used and cost to its day. When what is paid reaches the budget, no agent starts before the day is over.
+fn note_spend(end: &AgentEnd, ending: &RunEndRecord, tx: &mut Tx) {
+    let day = spend::day_of(ending.at);
+    let key = (day, end.agent.clone());
+    tx.tables.backlog.spend.entry(key).or_insert_with(|| DaySpend::new(day, end.agent.clone())).add(end);
+    let paid: u64 = tx.tables.backlog.spend.values().filter(|spend| spend.day == day).map(|spend| spend.paid_micros).sum();
+    if let Some(budget) = ending.budget_micros.filter(|budget| paid >= *budget && end.cost_micros.is_some()) {
+        let dollars = |micros: u64| format!("${}.{:02}", micros / 1_000_000, micros % 1_000_000 / 10_000);
+        let text = format!("{} of {}", dollars(paid), dollars(budget)).into();
+        let resets = Some(spend::end_of_day(day));
+        reach(budget_scope(), Input::Reach { run: None, agent: None, resets, text, unnamed: false }, tx);
+    }
+}
+
+fn budget_scope() -> Scope {
+    Scope { account: None, kind: BUDGET.into(), model: None, unnamed: false }
 }
 
 /// A limit was reached. Whoever has duty hears of its time.

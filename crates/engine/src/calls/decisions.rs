@@ -90,6 +90,7 @@ impl DecisionRequest {
 fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tx: &mut Tx) {
     match (&decision.question.about, act) {
         (About::Task(task), Act::Retry) => drop(step_task(tx, task, task::Input::Retry, None)),
+        (About::Task(task), Act::Answer) => drop(step_task(tx, task, task::Input::Answer, None)),
         (About::Task(task), Act::Skip) => drop(step_task(tx, task, task::Input::Set(Mark::Skipped), None)),
         (About::Task(task), Act::Wait) => drop(step_pipeline(task, pipeline::Input::Wait, tx)),
         (About::Task(task), Act::Pass) => {
@@ -157,11 +158,21 @@ fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tx: &mut Tx) {
             | Act::Pass
             | Act::Remove
             | Act::Return
-            | Act::Resume,
+            | Act::Resume
+            | Act::Answer,
         )
         | (
             About::Run { .. },
-            Act::Retry | Act::Skip | Act::Resend | Act::Drop | Act::Wait | Act::Pass | Act::Remove | Act::Return | Act::Resume,
+            Act::Retry
+            | Act::Skip
+            | Act::Resend
+            | Act::Drop
+            | Act::Wait
+            | Act::Pass
+            | Act::Remove
+            | Act::Return
+            | Act::Resume
+            | Act::Answer,
         )
         | (
             About::Route(_),
@@ -174,7 +185,8 @@ fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tx: &mut Tx) {
             | Act::Wait
             | Act::Pass
             | Act::Return
-            | Act::Resume,
+            | Act::Resume
+            | Act::Answer,
         )
         | (About::Landing { .. }, _) => {
             unreachable!("a question only has options that fit what it is about")

@@ -15,9 +15,11 @@ use banksman_agents::prompt::{self, Last, Parts};
 use banksman_agents::{Exit, Family, Profile, Reader, judge};
 use banksman_core::agent::{AgentChoice, AgentEnd, AgentWork};
 use banksman_core::backlog::Run;
+use banksman_core::decision::{Decision, OPEN_ANSWER, State};
 use banksman_core::task::{RetryReason, Work as What, WorkspaceSpec};
 use banksman_core::{RunId, Status, Task};
 use banksman_engine::Work;
+use serde::Serialize;
 use thiserror::Error;
 
 use crate::project::Project;
@@ -69,15 +71,20 @@ fn choice_of(work: &Work) -> Option<&AgentChoice> {
     work_of(&work.task)?.choice(work.run.agent.as_ref().map(|agent| &agent.agent))
 }
 
-/// Plans how the agent of a run is started, after these runs of the task.
-pub(crate) fn plan(project: &Project, work: &Work, before: &[Run]) -> Result<Option<AgentCall>, AgentError> {
+/// Plans how the agent of a run is started, after these runs of the task and the answer to what the last one has asked.
+pub(crate) fn plan(
+    project: &Project,
+    work: &Work,
+    before: &[Run],
+    answer: Option<&Decision>,
+) -> Result<Option<AgentCall>, AgentError> {
     let Some(agent_work) = work_of(&work.task) else { return Ok(None) };
     let Some(choice) = choice_of(work) else { return Ok(None) };
     let (name, profile) = profile(project, choice.agent.as_str())?;
     if let Some(exposure) = project.untrusted_exposures(name).into_iter().next() {
         return Err(AgentError::Untrusted { name: name.into(), what: exposure.label });
     }
-    let prompt = Prompt::of(project, &work.task, agent_work, choice, profile, before);
+    let prompt = Prompt::of(project, &work.task, agent_work, choice, profile, before, answer);
     let session = prompt.resumes.clone().unwrap_or_else(|| session_of(&work.run.id));
     let text = prompt.text();
     let has_workspace = work.task.spec.workspace.owner(&work.task.id).is_some();
@@ -114,11 +121,16 @@ fn profile<'a>(project: &'a Project, name: &'a str) -> Result<(&'a str, &'a Prof
 }
 
 /// What the next run of a task is told.
-pub fn next_prompt(project: &Project, task: &Task, before: &[Run]) -> Result<Option<String>, AgentError> {
+pub fn next_prompt(
+    project: &Project,
+    task: &Task,
+    before: &[Run],
+    answer: Option<&Decision>,
+) -> Result<Option<String>, AgentError> {
     let Some(work) = work_of(task) else { return Ok(None) };
     let Some(choice) = work.agents.first() else { return Ok(None) };
     let (_, profile) = profile(project, choice.agent.as_str())?;
-    Ok(Some(Prompt::of(project, task, work, choice, profile, before).text()))
+    Ok(Some(Prompt::of(project, task, work, choice, profile, before, answer).text()))
 }
 
 /// What goes into the prompt of a run.
@@ -129,6 +141,8 @@ struct Prompt<'a> {
     resumes: Option<String>,
     /// Why the last run did not count, and the end of its log.
     last: Option<(String, String)>,
+    /// What a person has answered to the question of the last run.
+    answer: Option<Answered>,
     in_git: bool,
 }
 
@@ -140,27 +154,41 @@ impl<'a> Prompt<'a> {
         choice: &AgentChoice,
         profile: &Profile,
         before: &[Run],
+        answer: Option<&Decision>,
     ) -> Prompt<'a> {
         // One that counted leaves nothing to be told, nor does a person's wish to have it done again.
         let is_over = task.status() == Status::Completed;
         let last = before.iter().max_by_key(|run| run.epoch).filter(|run| run.ended.is_some() && !is_over);
         let ended = last.and_then(|run| run.ended.as_ref());
+        let answer = answer.and_then(Answered::of);
         let is_interrupted = ended.is_some_and(|ended| {
-            ended.setback.is_some_and(|why| {
-                matches!(why, RetryReason::Lost | RetryReason::Stuck | RetryReason::Overtime | RetryReason::Stopped)
-            }) || ended.agent.as_ref().is_some_and(|agent| agent.verdict.resumes())
+            ended.asked.is_some()
+                || ended.setback.is_some_and(|why| {
+                    matches!(why, RetryReason::Lost | RetryReason::Stuck | RetryReason::Overtime | RetryReason::Stopped)
+                })
+                || ended.agent.as_ref().is_some_and(|agent| agent.verdict.resumes())
         });
         let agent = ended.and_then(|ended| ended.agent.as_ref());
         let is_same = agent.is_some_and(|agent| agent.agent == choice.agent);
         let session = agent.filter(|_| is_interrupted && is_same && profile.can_resume()).and_then(|agent| agent.session.clone());
-        let why = ended.map(|ended| {
+        let why = ended.filter(|_| answer.is_none()).map(|ended| {
             let why = ended.error.as_deref().map(str::to_owned);
             why.unwrap_or_else(|| ended.setback.map_or_else(|| ended.ending.to_string(), |why| why.words(&ended.ending).into()))
         });
-        let log = last.filter(|_| session.is_none()).map(|run| rendered_tail(project, profile.output, &run.id));
+        let log = last.filter(|_| session.is_none()).map(|run| {
+            let family = family(project, task, run).unwrap_or(profile.output);
+            rendered_tail(project, family, &run.id)
+        });
         let in_git = matches!(task.spec.workspace, WorkspaceSpec::Worktree(_) | WorkspaceSpec::Shared { .. })
             || project.root().join(".git").exists();
-        Prompt { task, work, resumes: session.map(Into::into), last: why.map(|why| (why, log.unwrap_or_default())), in_git }
+        Prompt {
+            task,
+            work,
+            resumes: session.map(Into::into),
+            last: why.map(|why| (why, log.unwrap_or_default())),
+            answer,
+            in_git,
+        }
     }
 
     fn text(&self) -> String {
@@ -170,9 +198,33 @@ impl<'a> Prompt<'a> {
             section: None,
             resumes: self.resumes.is_some(),
             last: self.last.as_ref().map(|(why, log)| Last { why, log }),
+            answer: self.answer.as_ref().map(|answer| (&*answer.question, &*answer.text)),
             in_git: self.in_git,
             is_loop: self.task.spec.restart.is_some(),
         })
+    }
+}
+
+/// What a person has answered to the question of a run.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Answered {
+    question: Box<str>,
+    #[serde(rename = "answer")]
+    text: String,
+    by: Box<str>,
+}
+
+impl Answered {
+    /// The answer that a decision has, if it has one.
+    pub(crate) fn of(decision: &Decision) -> Option<Answered> {
+        let State::Resolved(answer) = &decision.state else { return None };
+        let chosen = decision.question.option(answer.option).map(|choice| &*choice.text);
+        let text = match (chosen, answer.note.as_deref()) {
+            (Some(chosen), None) => chosen.to_owned(),
+            (Some(chosen), Some(note)) if chosen != OPEN_ANSWER => format!("{chosen}: {note}"),
+            (_, note) => note.unwrap_or_default().to_owned(),
+        };
+        Some(Answered { question: decision.question.text.clone(), text, by: answer.by.clone() })
     }
 }
 

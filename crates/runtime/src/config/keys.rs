@@ -1,6 +1,7 @@
 //! The table of all settings.
 
 use banksman_adapters::git::Leftovers;
+use banksman_core::agent::OnQuota;
 use banksman_core::task::OnExhausted;
 use banksman_core::task::retry::OnTimeout;
 
@@ -299,6 +300,20 @@ pub static KEYS: &[Key] = &[
         home: Home::Everywhere,
         default: None,
         description: "the agent of `do` without --agent",
+    },
+    Key {
+        name: "agents.on_quota",
+        kind: Kind::Word(&["wait", "next"], |config, at| config.agents.on_quota = [OnQuota::Wait, OnQuota::Next][at]),
+        home: Home::Everywhere,
+        default: Some("wait"),
+        description: "what a task with several agents does while the account of the first is limited: it waits, or the next one does it",
+    },
+    Key {
+        name: "budget.day",
+        kind: Kind::Count(|config| &mut config.budget_day),
+        home: Home::Everywhere,
+        default: Some("0"),
+        description: "how many dollars the agents of the project may cost in a day (UTC) before no more are started; 0 for any amount",
     },
     Key {
         name: "agents.retry_patience",

@@ -7,7 +7,7 @@ use banksman_adapters::keeper::{self, Limit, Notice, Record, Refusal, Session};
 use banksman_adapters::shortage::Shortage;
 use banksman_core::backlog::{self, RunEndRecord};
 use banksman_core::task::RunEnd;
-use banksman_core::{Lease, RunId, Seq, Wall};
+use banksman_core::{Decision, Lease, RunId, Seq, Wall};
 use banksman_engine::{RunnerInput, Work};
 use banksman_store::Key;
 
@@ -52,7 +52,16 @@ impl Runner<'_> {
         }
         let rows = self.client.load(&[Key::RunsOf(work.task.id.clone())].into()).map_err(|error| error.to_string())?;
         let before: Vec<backlog::Run> = rows.backlog.runs.into_values().filter(|run| run.id != work.run.id).collect();
-        agents::plan(self.client.project(), work, &before).map_err(|error| error.to_string())
+        let answer = self.answer(&before)?;
+        agents::plan(self.client.project(), work, &before, answer.as_ref()).map_err(|error| error.to_string())
+    }
+
+    /// The decision that the last of these runs has asked for.
+    fn answer(&self, before: &[backlog::Run]) -> Result<Option<Decision>, String> {
+        let last = before.iter().max_by_key(|run| run.epoch).and_then(|run| run.ended.as_ref());
+        let Some(asked) = last.and_then(|ended| ended.asked.clone()) else { return Ok(None) };
+        let rows = self.client.load(&[Key::Decision(asked.clone())].into()).map_err(|error| error.to_string())?;
+        Ok(rows.backlog.decisions.get(&asked).cloned())
     }
 
     /// Writes down for a run how the one before it ended.
@@ -62,7 +71,9 @@ impl Runner<'_> {
         let last =
             rows.backlog.runs.values().filter(|run| run.attempt < work.run.attempt).max_by_key(|run| (run.attempt, run.epoch));
         let landing = rows.backlog.landings.values().next();
-        last.map_or(Ok(()), |last| self.files.write_last_result(last, landing)).map_err(|error| error.to_string())
+        let Some(last) = last else { return Ok(()) };
+        let answer = self.answer(std::slice::from_ref(last))?;
+        self.files.write_last_result(last, landing, answer.as_ref()).map_err(|error| error.to_string())
     }
 
     /// The session of a run has ended.

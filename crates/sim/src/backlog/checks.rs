@@ -159,6 +159,10 @@ impl World<'_> {
             TaskFact::Escalated { run, decision, .. } => {
                 self.observe_end(id, Some(run), Made::AwaitingDecision(decision.clone()))
             }
+            TaskFact::Asked { run, decision, .. } => self.observe_end(id, Some(run), Made::AwaitingDecision(decision.clone())),
+            TaskFact::Answered { .. } => {
+                self.model.jobs.get_mut(id).into_iter().for_each(|job| job.state = TaskState::Pending);
+            }
             TaskFact::InPhases { is_blocked } => {
                 let state = TaskState::InPhases(*is_blocked);
                 self.model.jobs.get_mut(id).into_iter().for_each(|job| job.state = state.clone());

@@ -184,6 +184,7 @@ fn expected(job: &TaskModel, entry: &RunModel, ending: RunEnd, marker: &Marker, 
         (_, None, RunEnd::NotBegun { .. }) => RetryReason::Shortage,
         // Of a loop that never began only what somebody said counts.
         (_, Some(Verdict::Failed { .. }), RunEnd::Never | RunEnd::NotBegun { .. }) if is_loop => RetryReason::Failed,
+        (_, Some(Verdict::Ask { .. }), _) => return Expected::AwaitingDecision,
         (Some(After::Overtime { .. }), _, _) => RetryReason::Overtime,
         (Some(After::Restart | After::PutBack { .. }), _, _) => RetryReason::Stuck,
         (None, Some(Verdict::Failed { .. }), _) => RetryReason::Failed,

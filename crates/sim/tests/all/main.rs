@@ -1,6 +1,7 @@
 //! Tests of the simulator. One test binary, because linking dominates. No seed is random and none runs twice here: fresh seeds
 //! are for `make soak`.
 
+mod accounts;
 mod landings;
 mod mutations;
 mod remembered;

@@ -99,6 +99,7 @@ tables! {
     landings Landings Some(landings::stored());
     landing_targets LandingTargets Some(landing_targets::stored());
     account_limits AccountLimits Some(account_limits::stored());
+    spend Spend Some(spend::stored());
     pipelines Pipelines Some(pipelines::stored());
     listeners Listeners None;
     queues Queues Some(queues::stored());

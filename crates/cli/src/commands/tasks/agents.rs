@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use banksman_agents::Profile;
-use banksman_core::agent::{AgentChoice, AgentWork, OnQuota, PROMPT_LIMIT};
+use banksman_core::agent::{AgentChoice, AgentWork, PROMPT_LIMIT};
 use banksman_core::task::Work;
 use banksman_core::{Name, Task, suggest};
 use banksman_runtime::Project;
@@ -14,10 +14,17 @@ use banksman_runtime::config::Config;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 
-/// The work of this agent.
-pub(crate) fn work(config: &Config, name: &str, prompt: String) -> Result<Work, Failure> {
-    let agents = vec![choice(config, name.trim())?];
-    Ok(Work::Agent(Arc::new(AgentWork { agents, on_quota: OnQuota::Wait, prompt: prompt.into() })))
+/// The work of these agents, which are separated by commas.
+pub(crate) fn work(config: &Config, names: &str, prompt: String) -> Result<Work, Failure> {
+    let mut agents: Vec<AgentChoice> = Vec::new();
+    for name in names.split(',') {
+        let choice = choice(config, name.trim())?;
+        if agents.iter().any(|known| known.agent == choice.agent) {
+            return Err(Failure::usage(format!("--agent names {} twice", choice.agent)));
+        }
+        agents.push(choice);
+    }
+    Ok(Work::Agent(Arc::new(AgentWork { agents, on_quota: config.agents.on_quota, prompt: prompt.into() })))
 }
 
 fn choice(config: &Config, name: &str) -> Result<AgentChoice, Failure> {

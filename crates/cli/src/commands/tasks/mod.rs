@@ -61,6 +61,7 @@ subcommands! {
         Heartbeat(report::Heartbeat),
         Done(report::Done),
         Fail(report::Fail),
+        Ask(report::Ask),
         Cancel(end::Cancel),
         Retry(end::Retry),
         Delete(end::Delete),

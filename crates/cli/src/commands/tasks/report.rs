@@ -65,6 +65,31 @@ pub(super) struct Fail {
     error: String,
 }
 
+/// Ask a person, as a run of a task.
+///
+/// It counts when the run ends, so end it then: the task waits for the answer without a slot, and none of its retries is used. The answer is
+/// in the prompt of the next run, whose agent goes on with its session, and in the file that BANKSMAN_LAST_RESULT names.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman tasks ask 'Which database?' --option SQLite --option PostgreSQL\n  banksman tasks ask 'What is the new address of the service?'"
+)]
+pub(super) struct Ask {
+    /// The question
+    question: String,
+    /// A possible answer; without one, any
+    #[arg(long = "option", value_name = "TEXT")]
+    options: Vec<String>,
+    /// The task [default: $BANKSMAN_TASK]
+    #[arg(long, value_name = "TASK")]
+    task: Option<String>,
+    /// The number of the run [default: $BANKSMAN_RUN_EPOCH of $BANKSMAN_TASK]
+    #[arg(long, value_name = "N")]
+    epoch: Option<i64>,
+}
+
+/// The most answers that a question may offer.
+const OPTIONS_LIMIT: usize = 20;
+
 /// Which task, and which run of it.
 #[derive(Debug, Args)]
 struct Of {
@@ -137,6 +162,32 @@ impl Fail {
     }
 }
 
+impl Ask {
+    pub(super) fn run(self, context: &Context) -> crate::commands::ExitResult {
+        let texts = || std::iter::once(&self.question).chain(&self.options);
+        if texts().any(|text| text.trim().is_empty()) {
+            return Err(Failure::usage("a question, and each of its answers, must say something"));
+        }
+        if let Some(long) = texts().find(|text| text.len() > ERROR_LIMIT) {
+            let bytes = long.len();
+            return Err(Failure::usage(format!(
+                "a question, and each of its answers, may have at most {ERROR_LIMIT} bytes, not {bytes}"
+            )));
+        }
+        if self.options.len() > OPTIONS_LIMIT {
+            return Err(Failure::usage(format!("a question may offer at most {OPTIONS_LIMIT} answers")));
+        }
+        let of = Of { task: self.task, epoch: self.epoch, holder: None };
+        let (id, epoch) = of.find(&mut context.client()?.reader()?)?;
+        if epoch.is_none() {
+            return Err(Failure::usage(format!("only a run of {id} asks"))
+                .hint("inside of a run the task and the number of the run are in its environment"));
+        }
+        let options = self.options.iter().map(|option| option.as_str().into()).collect();
+        conclude(context, &of, true, Verdict::Ask { question: self.question.as_str().into(), options })
+    }
+}
+
 /// A result from the command line, or from stdin: a command line has no room for a large one.
 fn result(text: &str) -> Result<Value, Failure> {
     let mut read = String::new();
@@ -162,6 +213,7 @@ fn conclude(context: &Context, of: &Of, anyway: bool, verdict: Verdict) -> crate
     let what = match &verdict {
         Verdict::Done { .. } | Verdict::NoChange { .. } => "done",
         Verdict::Failed { .. } => "failed",
+        Verdict::Ask { .. } => "asked",
         Verdict::Refused(_) => "refused",
         Verdict::Agent(end) => end.verdict.as_str(),
     };
@@ -172,7 +224,9 @@ fn conclude(context: &Context, of: &Of, anyway: bool, verdict: Verdict) -> crate
         TaskOutcome::Stepped(Outcome::Ended(_), task) => ("ended", task),
         outcome => return Err(refused(&id, &outcome)),
     };
-    let human = if outcome == "noted" {
+    let human = if what == "asked" {
+        format!("noted: {} waits for the answer when its run ends", name(&task))
+    } else if outcome == "noted" {
         format!("noted that {} is {what}: it counts when its run ends", name(&task))
     } else {
         format!("{} is {}", name(&task), view::coloured(task.status()))

@@ -17,10 +17,10 @@ use crate::commands::{ExitResult, events, find, tail};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM};
-use crate::views::Text;
 use crate::views::events::WithEvents;
 use crate::views::landing::EntryView;
 use crate::views::tasks::{Brief, Dependency, RunView, TaskPage, TaskView};
+use crate::views::{Text, spend};
 use crate::{format, table};
 
 /// How many lines of the log are shown.
@@ -83,7 +83,11 @@ fn print_prompt(context: &Context, project: &Project, reader: &mut Reader, id: &
     let rows = reader.view().load(&[Key::Task(id.clone()), Key::RunsOf(id.clone())].into())?.backlog;
     let task = rows.tasks.get(id).ok_or_else(|| find::no_task(id.as_str()))?;
     let before: Vec<Run> = rows.runs.values().filter(|run| !run.is_live()).cloned().collect();
-    let prompt = agents::next_prompt(project, task, &before).map_err(Failure::usage)?;
+    let last = before.iter().max_by_key(|run| run.epoch).and_then(|run| run.ended.as_ref());
+    let asked = last.and_then(|ended| ended.asked.clone());
+    let keys = asked.iter().cloned().map(Key::Decision).collect();
+    let answer = reader.view().load(&keys)?.backlog.decisions.into_values().next();
+    let prompt = agents::next_prompt(project, task, &before, answer.as_ref()).map_err(Failure::usage)?;
     let prompt = prompt.ok_or_else(|| Failure::usage(format!("{id} is not done by an agent, so it has no prompt")))?;
     context.printer.result(&PromptView { task_id: id, prompt: &prompt }, prompt.trim_end())
 }
@@ -170,6 +174,7 @@ impl Page {
             dependents: self.dependents.iter().map(Brief::from).collect(),
             children: self.children.iter().map(Brief::from).collect(),
             runs: self.runs.iter().map(run).collect(),
+            spend: spend::of_runs(self.runs.iter()),
             last_lines: &self.log,
         }
     }
@@ -197,6 +202,9 @@ impl Page {
         if !self.runs.is_empty() {
             let rows = self.runs.iter().map(|run| self.run_row(run)).collect();
             text.push_str(&format!("\n\n{}", table::render(&["RUN", "#>", "STARTED>?", "TOOK>", "ENDED WITH~"], rows)));
+        }
+        for spent in spend::of_runs(self.runs.iter()).iter().filter(|_| self.runs.len() > 1) {
+            text.push_str(&format!("\n{DIM}in all{DIM:#} {}", spend::words(spent)));
         }
         if !self.log.is_empty() {
             text.push_str(&format!("\n\n{DIM}THE LAST OF ITS LOG{DIM:#}"));

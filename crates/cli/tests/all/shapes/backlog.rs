@@ -33,7 +33,7 @@ fn task_page() -> Value {
         "command": "string?", "workspace": "string", "workspacePath": "string?", "branch": "string?", "maxDuration": "string?", "silenceTimeout": "string?", "retries": "number", "epoch": "number?", "output": "any",
         "needs": [{ "kind": "string", "name": "string", "weight": "number?" }],
         "dependsOn": [{ "id": "string", "title": "string?", "status": "string?", "allowFailed": "bool", "output": "any" }],
-        "dependents": [other], "children": [other], "runs": [run], "lastLines": ["string"], "recentEvents": [event()],
+        "dependents": [other], "children": [other], "runs": [run], "spend": [], "lastLines": ["string"], "recentEvents": [event()],
     });
     with(task(), more)
 }
@@ -154,7 +154,7 @@ pub(super) fn why() -> Value {
 pub(super) fn status() -> Value {
     json!({
         "tasks": "number", "byHand": "number", "queuedRuns": "number", "heldByFailed": "number", "next": "string",
-        "decisions": "number", "paused": "any", "stopped": ["string"], "accountLimits": [],
+        "decisions": "number", "paused": "any", "stopped": ["string"], "accountLimits": [], "spendToday": [], "budgetMicros": "number?",
         "roots": { "used": "number", "limit": "number?" },
         "byStatus": {
             "pending": "number", "blocked": "number", "in_progress": "number", "stuck": "number", "landing": "number", "review": "number",

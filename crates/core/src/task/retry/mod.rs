@@ -134,7 +134,11 @@ impl Policy {
                 if is_attempt && made >= self.max_attempts.get() {
                     let said = verdict.and_then(|verdict| match verdict {
                         Verdict::Failed { error } => Some(error),
-                        Verdict::Done { .. } | Verdict::NoChange { .. } | Verdict::Refused(_) | Verdict::Agent(_) => None,
+                        Verdict::Done { .. }
+                        | Verdict::NoChange { .. }
+                        | Verdict::Ask { .. }
+                        | Verdict::Refused(_)
+                        | Verdict::Agent(_) => None,
                     });
                     return self.exhausted(made, Some(said.unwrap_or_else(|| setback.words(&ending))));
                 }

@@ -168,6 +168,7 @@ fn assert_log_is_sound(world: &World<Task>) {
                 // What came to nothing and was not followed by another is not counted, until a retry.
                 (parked, begun) = (parked + 1, begun - 1);
             }
+            TaskFact::Asked { .. } | TaskFact::Answered { .. } => unreachable!("nobody asks here"),
             TaskFact::Awaiting { run, .. } | TaskFact::Landing { run, .. } => assert_eq!(live.take(), run.as_ref()),
             TaskFact::SentBack { .. } => assert_eq!(live, None),
             TaskFact::Complete { run, .. } | TaskFact::Failed { run, .. } | TaskFact::Cancelled { run } => {

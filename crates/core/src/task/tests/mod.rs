@@ -7,6 +7,7 @@ use crate::step::Effect;
 use crate::task::retry::{OnTimeout, Policy};
 use crate::test_world::World;
 
+mod asking;
 mod escalation;
 mod frozen;
 mod histories;

@@ -97,14 +97,19 @@ pub(crate) fn end(
         task::Outcome::Again(setback) => Some(*setback),
         _ => None,
     };
+    let asked = match (&said, &outcome) {
+        (Some(task::Verdict::Ask { .. }), task::Outcome::AwaitingDecision(decision)) => Some(decision.clone()),
+        _ => None,
+    };
     let error = said.and_then(|verdict| match verdict {
         task::Verdict::Failed { error } => Some(error),
         task::Verdict::Done { .. } | task::Verdict::NoChange { .. } => None,
+        task::Verdict::Ask { question, .. } => Some(question),
         task::Verdict::Refused(refused) => Some(refused.reason().into()),
         task::Verdict::Agent(end) => Some(end.text).filter(|text| !text.is_empty()),
     });
     let run = tx.tables.backlog.runs.get_mut(id).expect("it was just there");
-    run.ended = Some(RunEndRecord { setback, error, tail: None, ..ending });
+    run.ended = Some(RunEndRecord { setback, error, asked, budget_micros: None, tail: None, ..ending });
     // Nobody needs to say any more whether it may be ended.
     if let Some(asked) = open_question(id, &tx.tables.backlog) {
         withdraw(tx, &asked);

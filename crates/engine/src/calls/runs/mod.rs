@@ -6,6 +6,7 @@ pub(crate) mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use banksman_core::agent::spend;
 use banksman_core::backlog::{Run, RunEndRecord, Runner, Session, Shortage};
 use banksman_core::event::Kind;
 use banksman_core::resource::deadlock::Link;
@@ -275,9 +276,10 @@ impl RunRequest {
             RunRequest::FanOut { .. } => vec![Key::FanOut, Key::Idle],
             RunRequest::PassOn { runner, .. } => vec![Key::Runner(runner.clone()), Key::Idle],
             RunRequest::Started { run, .. } => vec![Key::Run(run.clone()), Key::OutboxOfRun(run.clone())],
-            RunRequest::Finish { runner, what, .. } => {
+            RunRequest::Finish { runner, what, ending, .. } => {
                 let others = [Key::Runner(runner.clone()), Key::Idle, Key::OutboxOfRun(what.run.id.clone()), Key::OpenDecisions];
-                end_keys(what).into_iter().chain(others).collect()
+                let spend = ending.agent.as_ref().map(|_| Key::Spend { since: spend::day_of(ending.at) });
+                end_keys(what).into_iter().chain(others).chain(spend).collect()
             }
             RunRequest::Adopt { what, .. } => {
                 let Work { run, task } = &**what;

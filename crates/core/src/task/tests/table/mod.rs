@@ -52,6 +52,7 @@ fn said(task: &Task) -> &'static str {
         Some(Verdict::Done { .. }) => "done",
         Some(Verdict::NoChange { .. }) => "no change",
         Some(Verdict::Failed { .. }) => "failed",
+        Some(Verdict::Ask { .. }) => "asked",
         Some(Verdict::Refused(_)) => "refused",
         Some(Verdict::Agent(_)) => "agent",
     }

@@ -1,0 +1,62 @@
+//! What agents have used and cost.
+
+use std::collections::BTreeMap;
+
+use banksman_core::Name;
+use banksman_core::agent::AgentEnd;
+use banksman_core::agent::spend::DaySpend;
+use banksman_core::backlog::Run;
+use serde::Serialize;
+
+use super::tasks::TokensView;
+use crate::format;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SpendView {
+    pub(crate) agent: Name,
+    runs: u64,
+    #[serde(flatten)]
+    tokens: TokensView,
+    /// The price that the program tells, in millionths of a dollar; for a subscriber it is the list price.
+    pub(crate) cost_micros: u64,
+    /// What of it is paid.
+    pub(crate) paid_micros: u64,
+}
+
+impl From<&DaySpend> for SpendView {
+    fn from(spend: &DaySpend) -> SpendView {
+        SpendView {
+            agent: spend.agent.clone(),
+            runs: spend.runs,
+            tokens: spend.usage.into(),
+            cost_micros: spend.cost_micros,
+            paid_micros: spend.paid_micros,
+        }
+    }
+}
+
+/// What each agent has used in these runs.
+pub(crate) fn of_runs<'a>(runs: impl Iterator<Item = &'a Run>) -> Vec<SpendView> {
+    of_ends(runs.filter_map(|run| run.ended.as_ref()?.agent.as_deref()))
+}
+
+pub(crate) fn of_ends<'a>(ends: impl Iterator<Item = &'a AgentEnd>) -> Vec<SpendView> {
+    let mut by_agent: BTreeMap<&Name, DaySpend> = BTreeMap::new();
+    for end in ends {
+        by_agent.entry(&end.agent).or_insert_with(|| DaySpend::new(0, end.agent.clone())).add(end);
+    }
+    by_agent.values().map(Into::into).collect()
+}
+
+/// `claude: 3 runs, 12400 tokens, $1.25 (list price)`.
+pub(crate) fn words(spend: &SpendView) -> String {
+    let runs = if spend.runs == 1 { "1 run".into() } else { format!("{} runs", spend.runs) };
+    let cost = match (spend.cost_micros, spend.paid_micros) {
+        (0, _) => String::new(),
+        (cost, 0) => format!(", {} (list price)", format::dollars(cost)),
+        (cost, paid) if cost == paid => format!(", {}", format::dollars(cost)),
+        (cost, paid) => format!(", {} paid of {} (list price)", format::dollars(paid), format::dollars(cost)),
+    };
+    format!("{}: {runs}, {} tokens{cost}", spend.agent, spend.tokens.total())
+}

@@ -1,0 +1,82 @@
+//! What agents have used and cost in a day, as far as they tell.
+
+use super::{AgentEnd, Usage};
+use crate::ids::Name;
+use crate::time::Wall;
+
+/// Milliseconds of a day. Days are those of UTC, so that all machines agree when one is over.
+const DAY_MS: i64 = 86_400_000;
+
+/// What an agent has used and cost in a day.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DaySpend {
+    /// The day, counted from 1970.
+    pub day: i64,
+    pub agent: Name,
+    pub runs: u64,
+    pub usage: Usage,
+    /// The price that the program tells, in millionths of a dollar. For a subscriber it is the list price, which nobody pays.
+    pub cost_micros: u64,
+    /// What of it is paid.
+    pub paid_micros: u64,
+}
+
+impl DaySpend {
+    pub fn new(day: i64, agent: Name) -> DaySpend {
+        DaySpend { day, agent, runs: 0, usage: Usage::default(), cost_micros: 0, paid_micros: 0 }
+    }
+
+    /// Takes in a run that has ended.
+    pub fn add(&mut self, end: &AgentEnd) {
+        let cost = end.cost_micros.unwrap_or(0);
+        self.runs += 1;
+        self.usage = self.usage.plus(end.usage);
+        self.cost_micros = self.cost_micros.saturating_add(cost);
+        self.paid_micros = self.paid_micros.saturating_add(if end.is_paid() { cost } else { 0 });
+    }
+}
+
+impl AgentEnd {
+    /// Whether its cost is paid, and not covered by a subscription: a program that has no key says so.
+    pub fn is_paid(&self) -> bool {
+        self.key_source.as_deref() != Some("none")
+    }
+}
+
+/// The day of a moment.
+pub fn day_of(wall: Wall) -> i64 {
+    wall.0.div_euclid(DAY_MS)
+}
+
+/// The moment at which a day is over.
+pub fn end_of_day(day: i64) -> Wall {
+    Wall(day.saturating_add(1).saturating_mul(DAY_MS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::AgentVerdict;
+
+    #[test]
+    fn what_a_subscription_covers_is_a_price_and_not_paid() {
+        let end = |key: &str| AgentEnd {
+            agent: Name::new("claude").unwrap(),
+            verdict: AgentVerdict::Ok,
+            text: "".into(),
+            session: None,
+            model: None,
+            key_source: Some(key.into()),
+            turns: 1,
+            answers: 1,
+            usage: Usage { input: 10, output: 2, ..Usage::default() },
+            cost_micros: Some(500),
+        };
+        let mut spend = DaySpend::new(day_of(Wall(DAY_MS + 1)), Name::new("claude").unwrap());
+        spend.add(&end("none"));
+        spend.add(&end("ANTHROPIC_API_KEY"));
+        assert_eq!((spend.day, spend.runs, spend.usage.input), (1, 2, 20));
+        assert_eq!((spend.cost_micros, spend.paid_micros), (1_000, 500));
+        assert_eq!(end_of_day(1), Wall(2 * DAY_MS));
+    }
+}

@@ -1,0 +1,65 @@
+use super::*;
+use crate::decision::{Act, OPEN_ANSWER, Question};
+use crate::event::DecisionFact;
+
+fn ask(world: &mut World<Task>, options: &[&str]) -> Outcome {
+    let epoch = Some(world.epoch());
+    let options = options.iter().map(|option| (*option).into()).collect();
+    world.act(Input::Conclude { epoch, verdict: Verdict::Ask { question: "which one?".into(), options } })
+}
+
+fn raised(world: &World<Task>) -> Question {
+    let question = world.log.iter().rev().find_map(|(_, _, event)| match event {
+        Event::Decision { fact: DecisionFact::Raised(question), .. } => Some((**question).clone()),
+        _ => None,
+    });
+    question.expect("something was asked")
+}
+
+#[test]
+fn a_run_that_asks_waits_for_the_answer_whatever_its_exit_and_goes_on_with_it() {
+    for ending in [RunEnd::Exited(0), RunEnd::Exited(1), RunEnd::Lost, RunEnd::Signalled(9)] {
+        let mut world = World::task();
+        world.start();
+        assert_eq!(ask(&mut world, &["this", "that"]), Outcome::Noted);
+        let Outcome::AwaitingDecision(decision) = world.end_last(ending) else { panic!("{:#?}", world.log) };
+        assert_eq!(world.machine.status(), Status::Blocked);
+        assert_eq!((world.machine.failures, world.machine.recoveries), (0, 0), "nothing is used up");
+        let question = raised(&world);
+        let acts: Vec<Act> = question.options.iter().map(|option| option.act).collect();
+        assert_eq!((&*question.text, acts), ("which one?", vec![Act::Answer, Act::Answer, Act::Fail, Act::Cancel]));
+        assert_eq!(world.machine.state, State::AwaitingDecision { decision });
+        assert_eq!(world.act(Input::Answer), Outcome::Clear);
+        assert_eq!(world.machine.state, State::Pending);
+        assert_eq!(world.act(Input::Answer), Outcome::NotPending(Status::Pending), "it is answered once");
+    }
+}
+
+#[test]
+fn a_question_without_answers_has_an_open_one_and_what_is_said_last_counts() {
+    let mut world = World::task();
+    world.start();
+    ask(&mut world, &[]);
+    world.end_last(RunEnd::Exited(0));
+    assert_eq!(&*raised(&world).options[0].text, OPEN_ANSWER);
+    world.act(Input::Answer);
+    world.start();
+    ask(&mut world, &[]);
+    let epoch = Some(world.epoch());
+    world.act(Input::Conclude { epoch, verdict: Verdict::Done { output: None } });
+    assert_eq!(world.end_last(RunEnd::Exited(0)), Outcome::Ended(Status::Completed));
+}
+
+#[test]
+fn one_that_is_cancelled_or_failed_meanwhile_asks_nobody() {
+    for (after, status) in [(After::Cancel, Status::Cancelled), (After::Fail { error: "x".into() }, Status::Failed)] {
+        let mut world = World::task();
+        world.start();
+        ask(&mut world, &[]);
+        world.stop(after);
+        assert_eq!(world.end_last(RunEnd::Signalled(15)), Outcome::Ended(status));
+    }
+    let mut world = World::task();
+    let verdict = Verdict::Ask { question: "?".into(), options: Vec::new() };
+    assert_eq!(world.act(Input::Conclude { epoch: None, verdict }), Outcome::Late, "only a run asks");
+}

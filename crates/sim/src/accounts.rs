@@ -1,0 +1,484 @@
+//! Limits of accounts: runners with the real engine and store, accounts that are limited for a while again and again, runners that are killed,
+//! sessions that crash, and tasks that are cancelled.
+//!
+//! The provider is a model: an account is limited at some times, and says until when. The checkers know nothing of the machine: they know which
+//! limit a committed end has told of, which run has tried it since, and which answer was committed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use banksman_core::agent::{AgentChoice, AgentEnd, AgentVerdict, AgentWork, Limit, OnQuota, Usage};
+use banksman_core::backlog::{RunEndRecord, Runner, Session};
+use banksman_core::resource::grant::Address;
+use banksman_core::task::{OnExhausted, RunEnd, Spec, Watch, Work as What};
+use banksman_core::{Lease, Limits, Liveness, Name, ProcessId, RunId, RunnerId, Span, Stamp, TaskId, Title, Wall};
+use banksman_engine::{
+    AccountOutcome, AccountRequest, Dispatcher, Options, Reply, Request, RunOutcome, RunRequest, RunnerAction, RunnerInput,
+    TaskRequest, Work,
+};
+use banksman_store::{Call, Key, Machine, Store, Tables, Tx};
+
+use crate::clock::{Clock, HOST, Ms};
+use crate::random::Random;
+use crate::store;
+
+/// How many runners, accounts and tasks there are.
+const RUNNERS: usize = 3;
+const ACCOUNTS: [&str; 2] = ["claude", "codex"];
+const TASKS: usize = 16;
+
+/// How many steps are taken with faults, and how many without must be enough.
+const STEPS: usize = 600;
+const CALM: usize = 20_000;
+
+/// A mistake on purpose, which a checker must find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuotaMutation {
+    /// A claim does not look at limits.
+    StartsAnyway,
+    /// A claim does not see that a run tries a limit already.
+    TriesTwice,
+    /// The end of a run that tries a limit hands that on to nobody.
+    ForgetsProbe,
+}
+
+/// What happened in a history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QuotaTally {
+    /// How many runs were started.
+    pub runs: usize,
+    /// How many of them have tried whether a limit is over.
+    pub probes: usize,
+    /// How many runners were killed.
+    pub killed: usize,
+}
+
+/// A request as a mutation decides it.
+struct Broken(Request, Option<QuotaMutation>);
+
+struct Actor {
+    dispatcher: Dispatcher,
+    id: RunnerId,
+    process: ProcessId,
+    sleeps_until: Option<Ms>,
+    is_woken: bool,
+}
+
+/// A session of an agent.
+struct Played {
+    account: Name,
+    owner: RunnerId,
+    answers_at: Option<Ms>,
+    ends_at: Ms,
+    end: RunEndRecord,
+    is_answer_told: bool,
+    is_end_told: bool,
+}
+
+/// What is known of the limit of an account, from what was committed.
+struct Told {
+    until: Ms,
+    /// The run that has tried it since.
+    probe: Option<RunId>,
+}
+
+struct World {
+    random: Random,
+    mutation: Option<QuotaMutation>,
+    store: Store,
+    clock: Clock,
+    actors: Vec<Actor>,
+    dead: BTreeSet<ProcessId>,
+    sessions: BTreeMap<RunId, Played>,
+    told: BTreeMap<Name, Told>,
+    born: u64,
+    runs: u64,
+    is_calm: bool,
+    tally: QuotaTally,
+}
+
+/// Runs the history of one seed. Says what must not be.
+pub fn quota_history(seed: u64, mutation: Option<QuotaMutation>) -> Result<QuotaTally, String> {
+    let clock = Clock::new();
+    let store = store::empty(&clock).map_err(|error| error.to_string())?;
+    let mut world = World {
+        random: Random::new(seed ^ 0xacc0 << 16),
+        mutation,
+        store,
+        clock,
+        actors: Vec::new(),
+        dead: BTreeSet::new(),
+        sessions: BTreeMap::new(),
+        told: BTreeMap::new(),
+        born: 0,
+        runs: 0,
+        is_calm: false,
+        tally: QuotaTally::default(),
+    };
+    let result = world.run();
+    store::give_back(world.store);
+    result.map_err(|what| format!("seed {seed}: {what}"))
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("a good name")
+}
+
+impl Call for Broken {
+    type Reply = Reply;
+
+    fn keys(&self) -> Vec<Key> {
+        self.0.keys()
+    }
+
+    fn follow(&self, loaded: &Tables) -> Vec<Key> {
+        self.0.follow(loaded)
+    }
+
+    fn decide(&self, tx: &mut Tx) -> Reply {
+        use banksman_core::agent::limit::State;
+        let hides = match (self.1, &self.0) {
+            (Some(QuotaMutation::StartsAnyway), Request::Run(RunRequest::Claim(_))) => true,
+            (Some(QuotaMutation::ForgetsProbe), Request::Run(RunRequest::Finish { .. })) => true,
+            (Some(QuotaMutation::TriesTwice), Request::Run(RunRequest::Claim(_))) => {
+                tx.tables.backlog.account_limits.values().any(|limit| matches!(limit.state, State::Probing { .. }))
+            }
+            _ => false,
+        };
+        let kept = if hides { std::mem::take(&mut tx.tables.backlog.account_limits) } else { BTreeMap::new() };
+        let reply = self.0.decide(tx);
+        for (name, limit) in kept {
+            tx.tables.backlog.account_limits.entry(name).or_insert(limit);
+        }
+        reply
+    }
+
+    fn settle(tx: &mut Tx) {
+        Request::settle(tx);
+    }
+}
+
+impl World {
+    fn run(&mut self) -> Result<QuotaTally, String> {
+        for number in 0..TASKS {
+            let account: &&str = self.random.pick(&ACCOUNTS);
+            let account = name(account);
+            let choice = AgentChoice { agent: account.clone(), account, model: None };
+            let work = AgentWork { agents: vec![choice], on_quota: OnQuota::Wait, prompt: "".into() };
+            let title = Title::new("a task").expect("a good title");
+            let spec = Spec { work: Some(What::Agent(Arc::new(work))), retries: 20, ..Spec::new(title) };
+            let id = TaskId::new(&format!("t{number}")).expect("a good id");
+            self.commit(vec![Request::Task(TaskRequest::Add { id, spec: Box::new(spec), depends_on: Vec::new(), by: None })])?;
+        }
+        for step in 0..STEPS + CALM {
+            self.is_calm = step >= STEPS;
+            while self.actors.len() < RUNNERS {
+                let actor = self.newborn();
+                self.actors.push(actor);
+            }
+            if !self.is_calm {
+                self.disturb()?;
+            }
+            if self.is_calm && self.is_over()? {
+                return Ok(self.tally);
+            }
+            if !self.act()? && !self.advance() {
+                break;
+            }
+        }
+        Err(format!("tasks wait for ever: {:?}", self.waiting()?))
+    }
+
+    /// Something breaks.
+    fn disturb(&mut self) -> Result<(), String> {
+        if self.random.in_thousand(15) {
+            let slot = self.random.below(self.actors.len());
+            let actor = self.actors.remove(slot);
+            self.dead.insert(actor.process);
+            self.tally.killed += 1;
+        }
+        if self.random.in_thousand(3) {
+            let id = TaskId::new(&format!("t{}", self.random.below(TASKS))).expect("a good id");
+            self.commit(vec![Request::Task(TaskRequest::Cancel { id })])?;
+        }
+        Ok(())
+    }
+
+    fn newborn(&mut self) -> Actor {
+        self.born += 1;
+        let id = RunnerId::new(&format!("m{}", self.born)).expect("a good id");
+        let pid = i32::try_from(self.born).expect("few runners");
+        let process = ProcessId { host: HOST.into(), boot: self.clock.boot().into(), pid_ns: 1, pid, start: 1 };
+        let max_runs = Some(1 + u32::try_from(self.random.below(3)).expect("small"));
+        let row = Runner {
+            id: id.clone(),
+            process: process.clone(),
+            address: Address(id.as_str().into()),
+            sections: Vec::new(),
+            max_runs,
+            until_idle: false,
+            idle: None,
+            woken: None,
+            has_duty: false,
+            started: Stamp::default(),
+            seen: Lease(0),
+            terms: None,
+            shortage: None,
+        };
+        let options = Options {
+            max_runs,
+            limits: Limits::NONE,
+            sections: Vec::new(),
+            until_idle: false,
+            watch: Watch { timeout: Span::from_secs(3_600), max_recoveries: 1_000, on_exhausted: OnExhausted::Escalate },
+            max_duration: None,
+            checkpoint_interval: None,
+            kill_patience: Span::from_secs(3),
+            poll: Span::from_secs(60),
+            lease: None,
+        };
+        Actor { dispatcher: Dispatcher::new(row, options), id, process, sleeps_until: None, is_woken: false }
+    }
+
+    /// Somebody does something, if anybody has something to do.
+    fn act(&mut self) -> Result<bool, String> {
+        let now = self.clock.now();
+        let ready = |actor: &Actor| actor.is_woken || actor.sleeps_until.is_none_or(|until| until <= now);
+        let ready: Vec<usize> = (0..self.actors.len()).filter(|slot| ready(&self.actors[*slot])).collect();
+        self.tell_sessions(now);
+        let spoken: Vec<usize> = (0..self.actors.len()).filter(|slot| self.actors[*slot].is_woken).collect();
+        let all: Vec<usize> = ready.into_iter().chain(spoken).collect();
+        if all.is_empty() {
+            return Ok(false);
+        }
+        let slot = *self.random.pick(&all);
+        self.drive(slot)?;
+        Ok(true)
+    }
+
+    /// Time goes on to the next moment at which something happens.
+    fn advance(&mut self) -> bool {
+        let now = self.clock.now();
+        let sleeps = self.actors.iter().filter_map(|actor| actor.sleeps_until);
+        let sessions = self.sessions.values().flat_map(|played| {
+            let answer = played.answers_at.filter(|_| !played.is_answer_told);
+            answer.into_iter().chain((!played.is_end_told).then_some(played.ends_at))
+        });
+        let next = sleeps.chain(sessions).filter(|at| *at > now).min();
+        next.inspect(|at| self.clock.advance(at - now)).is_some()
+    }
+
+    /// The keepers tell the owners of their sessions what has happened.
+    fn tell_sessions(&mut self, now: Ms) {
+        let World { sessions, actors, clock, .. } = self;
+        let lease = Lease(clock.monotonic());
+        for (run, played) in sessions.iter_mut() {
+            let Some(actor) = actors.iter_mut().find(|actor| actor.id == played.owner) else { continue };
+            if !played.is_answer_told && played.answers_at.is_some_and(|at| at <= now) {
+                played.is_answer_told = true;
+                actor.dispatcher.on(RunnerInput::Answered(run.clone()), lease);
+                actor.is_woken = true;
+            }
+            if !played.is_end_told && played.ends_at <= now {
+                played.is_end_told = true;
+                actor.dispatcher.on(RunnerInput::Ended(run.clone(), played.end.clone()), lease);
+                actor.is_woken = true;
+            }
+        }
+    }
+
+    fn drive(&mut self, slot: usize) -> Result<(), String> {
+        let lease = Lease(self.clock.monotonic());
+        let (woken, runs) = (std::mem::take(&mut self.actors[slot].is_woken), &mut self.runs);
+        let actor = &mut self.actors[slot];
+        if actor.sleeps_until.take().is_some() && woken {
+            actor.dispatcher.on(RunnerInput::Woken, lease);
+        }
+        actor.dispatcher.give_ids(|| {
+            *runs += 1;
+            RunId::new(&format!("r{runs}")).expect("a good id")
+        });
+        match actor.dispatcher.next(lease) {
+            RunnerAction::Load(keys) => {
+                let rows = self.store.view().load(&keys).map_err(|error| error.to_string())?;
+                actor.dispatcher.on(RunnerInput::Rows(Box::new(rows)), lease);
+            }
+            RunnerAction::Probe(processes) => {
+                let look = |process: ProcessId| {
+                    let is_dead = self.dead.contains(&process);
+                    (process, if is_dead { Liveness::Dead } else { Liveness::Alive })
+                };
+                let found = processes.into_iter().map(look).collect();
+                actor.dispatcher.on(RunnerInput::Probed(found), lease);
+            }
+            RunnerAction::Call(requests) => {
+                let replies = self.commit(requests)?;
+                self.actors[slot].dispatcher.on(RunnerInput::Replies(replies), lease);
+            }
+            RunnerAction::Spawn(work) => self.spawn(slot, &work, lease),
+            RunnerAction::Recover(work) => self.recover(slot, &work, lease),
+            RunnerAction::Kill(run, _) => {
+                let now = self.clock.now();
+                if let Some(played) = self.sessions.get_mut(&run).filter(|played| played.ends_at > now) {
+                    (played.ends_at, played.answers_at) = (now, None);
+                    played.end = RunEndRecord::new(RunEnd::Signalled(15), Wall(0), None);
+                }
+            }
+            RunnerAction::Notify(command, _) | RunnerAction::Nudge(_, command) => {
+                actor.dispatcher.on(RunnerInput::CommandDone(command, Ok(())), lease);
+            }
+            RunnerAction::Check(tasks) => {
+                let found = tasks.into_iter().map(|task| (task, Default::default())).collect();
+                actor.dispatcher.on(RunnerInput::Checked(found), lease);
+            }
+            RunnerAction::Sleep { at_most, .. } => actor.sleeps_until = Some(self.clock.now() + at_most.as_ms()),
+            RunnerAction::Acknowledge(_) | RunnerAction::Forget(_) | RunnerAction::Pulse(..) => {}
+            other => return Err(format!("a runner wants {other:?}")),
+        }
+        Ok(())
+    }
+
+    /// The session of a run begins: its account is limited now, or the model answers.
+    fn spawn(&mut self, slot: usize, work: &Work, lease: Lease) {
+        let now = self.clock.now();
+        let Some(What::Agent(agents)) = &work.task.spec.work else { unreachable!("all tasks are for agents") };
+        let account = agents.agents[0].account.clone();
+        let limited = self.limited_until(&account, now);
+        let takes = self.random.between(200, 20_000);
+        let wall = self.clock.read().wall_ms;
+        let verdict = match limited {
+            Some(until) => {
+                AgentVerdict::Quota(Limit { kind: "five_hour".into(), model: None, resets: Some(Wall(wall + until - now)) })
+            }
+            None if self.random.in_thousand(120) => AgentVerdict::Crashed,
+            None => AgentVerdict::Ok,
+        };
+        let answers_at = (verdict == AgentVerdict::Ok).then(|| now + self.random.between(50, takes));
+        let ends_at = if limited.is_some() { now + self.random.between(10, 500) } else { now + takes };
+        let end = AgentEnd {
+            agent: account.clone(),
+            verdict,
+            text: "".into(),
+            session: Some("s".into()),
+            model: None,
+            key_source: None,
+            turns: 1,
+            answers: u32::from(answers_at.is_some()),
+            usage: Usage::default(),
+            cost_micros: None,
+        };
+        let end = RunEndRecord { agent: Some(Box::new(end)), ..RunEndRecord::new(RunEnd::Exited(1), Wall(wall), None) };
+        let owner = self.actors[slot].id.clone();
+        let (is_answer_told, is_end_told) = (false, false);
+        let played = Played { account, owner, answers_at, ends_at, end, is_answer_told, is_end_told };
+        self.sessions.insert(work.run.id.clone(), played);
+        let session = Session { keeper: 1, child: 2 };
+        self.actors[slot].dispatcher.on(RunnerInput::Started(work.run.id.clone(), session), lease);
+    }
+
+    /// A runner looks after the session of another: its keeper tells the new owner all again.
+    fn recover(&mut self, slot: usize, work: &Work, lease: Lease) {
+        let id = self.actors[slot].id.clone();
+        match self.sessions.get_mut(&work.run.id) {
+            Some(played) => (played.owner, played.is_answer_told, played.is_end_told) = (id, false, false),
+            None => {
+                let lost = RunEndRecord::new(RunEnd::Lost, Wall(0), None);
+                self.actors[slot].dispatcher.on(RunnerInput::Ended(work.run.id.clone(), lost), lease);
+            }
+        }
+    }
+
+    /// Until when an account is limited at a moment: of every ten minutes three, and not the same ones for all.
+    fn limited_until(&self, account: &Name, now: Ms) -> Option<Ms> {
+        const PERIOD: Ms = 600_000;
+        let at = now + if account.as_str() == ACCOUNTS[0] { 0 } else { PERIOD / 2 };
+        let of_period = at % PERIOD;
+        (of_period < PERIOD * 3 / 10).then(|| now + PERIOD * 3 / 10 - of_period)
+    }
+
+    /// Commits a batch, wakes whom it wakes, and checks what it has done.
+    fn commit(&mut self, requests: Vec<Request>) -> Result<Vec<Reply>, String> {
+        let calls: Vec<Broken> = requests.iter().map(|request| Broken(request.clone(), self.mutation)).collect();
+        let mut replies = Vec::new();
+        for committed in self.store.batch(&calls) {
+            let committed = committed.map_err(|error| error.to_string())?;
+            for address in &committed.wakes {
+                let woken = self.actors.iter_mut().find(|actor| *actor.id.as_str() == *address.0);
+                woken.into_iter().for_each(|actor| actor.is_woken = true);
+            }
+            replies.extend(committed.replies);
+        }
+        for (request, reply) in requests.iter().zip(&replies) {
+            self.check(request, reply)?;
+        }
+        Ok(replies)
+    }
+
+    fn check(&mut self, request: &Request, reply: &Reply) -> Result<(), String> {
+        let now = self.clock.now();
+        match (request, reply) {
+            (Request::Run(RunRequest::Claim(_)), Reply::Run(RunOutcome::Claimed(claimed))) => {
+                for work in &claimed.started {
+                    let Some(What::Agent(agents)) = &work.task.spec.work else { continue };
+                    let account = &agents.agents[0].account;
+                    self.tally.runs += 1;
+                    let Some(told) = self.told.get_mut(account) else { continue };
+                    if now < told.until {
+                        return Err(format!("{} starts while {account} is limited for {} ms", work.run.id, told.until - now));
+                    }
+                    if let Some(other) = &told.probe {
+                        return Err(format!("{} starts while {other} tries the limit of {account}", work.run.id));
+                    }
+                    told.probe = Some(work.run.id.clone());
+                    self.tally.probes += 1;
+                }
+            }
+            (Request::Account(AccountRequest::Answered { run, .. }), Reply::Account(AccountOutcome::Done)) => self.over(run),
+            (Request::Run(RunRequest::Finish { what, ending, .. }), Reply::Run(RunOutcome::Finished(..))) => {
+                self.ended(&what.run.id, ending, now);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The model has answered a run.
+    fn over(&mut self, run: &RunId) {
+        self.told.retain(|_, told| told.probe.as_ref() != Some(run));
+    }
+
+    fn ended(&mut self, run: &RunId, ending: &RunEndRecord, now: Ms) {
+        let Some(account) = self.sessions.remove(run).map(|played| played.account) else { return };
+        let wall = self.clock.read().wall_ms;
+        match ending.agent.as_deref().map(|end| (&end.verdict, end.is_answered())) {
+            Some((AgentVerdict::Quota(Limit { resets: Some(resets), .. }), _)) if resets.0 > wall => {
+                let until = now + resets.0 - wall;
+                let told = self.told.entry(account).or_insert(Told { until, probe: None });
+                // While one tries it, only that one says when it ends.
+                if told.probe.as_ref().is_none_or(|probe| probe == run) {
+                    *told = Told { until: until.max(told.until), probe: None };
+                }
+            }
+            Some((_, true)) => self.over(run),
+            _ => {
+                let tried = self.told.values_mut().filter(|told| told.probe.as_ref() == Some(run));
+                tried.for_each(|told| told.probe = None);
+            }
+        }
+    }
+
+    fn waiting(&mut self) -> Result<Vec<(TaskId, String)>, String> {
+        let rows = self.store.view().everything().map_err(|error| error.to_string())?.backlog;
+        let open = rows.tasks.values().filter(|task| !task.status().is_over());
+        Ok(open.map(|task| (task.id.clone(), format!("{:?}", task.state))).collect())
+    }
+
+    /// Whether all is done; then the log must tell what the tables have.
+    fn is_over(&mut self) -> Result<bool, String> {
+        if !self.waiting()?.is_empty() {
+            return Ok(false);
+        }
+        let differences = self.store.view().compare_with_log().map_err(|error| error.to_string())?;
+        if differences.is_empty() { Ok(true) } else { Err(format!("{differences:?}")) }
+    }
+}
