@@ -15,6 +15,7 @@ pub mod profile;
 pub mod prompt;
 pub mod render;
 mod report;
+pub mod steer;
 pub mod trouble;
 
 pub use event::Event;

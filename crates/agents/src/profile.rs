@@ -64,6 +64,10 @@ pub struct Profile {
     pub resume: Vec<String>,
     pub output: Family,
     pub prompt: PromptBy,
+    /// Whether its stdin stays open, so that messages reach it while it works.
+    pub input: bool,
+    /// The arguments that let it read messages from its stdin.
+    pub input_args: Vec<String>,
     pub session: SessionBy,
     pub env: BTreeMap<String, String>,
     pub level: Level,
@@ -99,6 +103,8 @@ struct Section {
     resume: Option<Vec<String>>,
     output: Option<Family>,
     prompt: Option<PromptBy>,
+    input: Option<bool>,
+    input_args: Option<Vec<String>>,
     session: Option<SessionBy>,
     env: Option<BTreeMap<String, String>>,
     level: Option<Level>,
@@ -207,6 +213,8 @@ impl Profile {
             resume: Vec::new(),
             output: Family::Text,
             prompt: PromptBy::Stdin,
+            input: false,
+            input_args: Vec::new(),
             session: SessionBy::Reported,
             env: BTreeMap::new(),
             level: Level::Full,
@@ -237,6 +245,8 @@ impl Profile {
             resume: resume.unwrap_or(self.resume),
             output: output.unwrap_or(self.output),
             prompt: prompt.unwrap_or(self.prompt),
+            input: section.input.unwrap_or(self.input),
+            input_args: section.input_args.unwrap_or(self.input_args),
             session: session.unwrap_or(self.session),
             env: all_env,
             level: level.unwrap_or(self.level),
@@ -282,7 +292,8 @@ impl Profile {
         };
         let model: &[String] = if call.model.is_some() { &self.model_args } else { &[] };
         let isolated: &[String] = if self.isolated { &self.isolated_args } else { &[] };
-        [level, model, isolated, &self.args].into_iter().flatten().map(|word| call.fill(word)).collect()
+        let input: &[String] = if self.input { &self.input_args } else { &[] };
+        [level, model, isolated, input, &self.args].into_iter().flatten().map(|word| call.fill(word)).collect()
     }
 }
 

@@ -14,11 +14,27 @@ pub struct Parts<'a> {
     pub last: Option<Last<'a>>,
     /// What the last run has asked, and what a person has answered.
     pub answer: Option<(&'a str, &'a str)>,
+    /// The messages for it.
+    pub messages: &'a [Mail<'a>],
     /// Whether it works in a git repository.
     pub in_git: bool,
     /// Whether the task is only over when the agent says so.
     pub is_loop: bool,
 }
+
+/// A message for a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Mail<'a> {
+    pub id: &'a str,
+    pub author: &'a str,
+    pub kind: &'a str,
+    pub body: &'a str,
+    /// Whether an earlier run had it.
+    pub is_redelivered: bool,
+}
+
+/// The longest part of a message that is put into a prompt, in bytes.
+const MAIL_LIMIT: usize = 16 * 1024;
 
 /// How the run before has ended.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +72,20 @@ pub fn compose(parts: &Parts<'_>) -> String {
     if let Some((question, answer)) = parts.answer {
         add(format_args!("\nYou asked: {}\nThe answer: {}\n", question.trim_end(), answer.trim_end()));
     }
+    if !parts.messages.is_empty() {
+        add(format_args!("\nMessages for you:\n"));
+    }
+    for mail in parts.messages {
+        let again = if mail.is_redelivered { ", an earlier attempt may have seen it" } else { "" };
+        let cut = (0..=mail.body.len().min(MAIL_LIMIT)).rev().find(|at| mail.body.is_char_boundary(*at)).unwrap_or(0);
+        add(format_args!("\n{} from {} ({}{again}):\n{}\n", mail.kind, mail.author, mail.id, mail.body[..cut].trim_end()));
+        if cut < mail.body.len() {
+            add(format_args!("[cut: the whole of it is in `banksman bus read`]\n"));
+        }
+    }
+    if parts.messages.iter().any(|mail| mail.kind == "QUESTION") {
+        add(format_args!("\nTo answer a question: banksman bus post ANSWER \"the answer\" --reply-to ID\n"));
+    }
     if parts.resumes {
         return text;
     }
@@ -82,6 +112,18 @@ pub fn compose(parts: &Parts<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_come_before_how_to_finish() {
+        let mail = Mail { id: "m-1", author: "ada", kind: "QUESTION", body: "which port?\n", is_redelivered: true };
+        let text = compose(&Parts { title: "Add login", messages: &[mail], ..Parts::default() });
+        let wanted =
+            "Messages for you:\n\nQUESTION from ada (m-1, an earlier attempt may have seen it):\nwhich port?\n\nTo answer";
+        assert!(text.contains(wanted) && text.find(wanted) < text.find("How to finish"), "{text}");
+        let long = "ä".repeat(MAIL_LIMIT);
+        let text = compose(&Parts { resumes: true, messages: &[Mail { body: &long, kind: "INFO", ..mail }], ..Parts::default() });
+        assert!(text.contains("[cut") && !text.contains("To answer") && text.len() < MAIL_LIMIT + 500, "{}", text.len());
+    }
 
     #[test]
     fn a_first_prompt_says_what_to_do_and_how_to_finish() {

@@ -31,9 +31,9 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 
 use commands::{
-    agents, bus, completions, config, decisions, demo, do_tasks, doctor, events, guards, init, landing, locks, man, notify,
-    pausing, pipelines, queues, recover, report, run, runbooks, sections, semaphores, sessions, status, store, tasks, timeline,
-    top, trust, why, workers, workspaces,
+    agents, bus, completions, config, decisions, demo, do_tasks, doctor, events, guards, init, landing, locks, mailbox, man,
+    notify, pausing, pipelines, queues, recover, report, run, runbooks, sections, semaphores, send, sessions, status, store,
+    tasks, timeline, top, trust, why, workers, workspaces,
 };
 use context::Context;
 use printer::Printer;
@@ -104,7 +104,9 @@ subcommands! {
         Workers(workers::Workers),
         #[command(visible_alias = "event")]
         Events(events::Events),
+        Send(send::Send),
         Bus(bus::Bus),
+        Mailbox(mailbox::Mailbox),
         #[command(visible_alias = "section")]
         Sections(sections::Sections),
         #[command(visible_alias = "task")]

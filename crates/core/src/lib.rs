@@ -10,7 +10,7 @@
 //! * [`queue`]: items that wait to be worked on; [`worker`]: what becomes of them; [`route`]: what follows from events.
 //! * [`workspace`]: the directory in which a task or a pipeline works.
 //! * [`landing`]: the merge queue of a branch.
-//! * [`bus`]: messages; [`dispatch`]: the way of a message to a task or a run.
+//! * [`bus`]: messages; [`mailbox`]: how far one has come to the task that it is for; [`dispatch`]: the way it takes.
 //! * [`decision`]: a question for a person. [`import`]: many tasks that appear together. [`backlog`]: the rows around tasks.
 //! * [`event`], [`replay`]: the facts, and the tables that follow from them.
 //! * [`pause`]: nothing is started until somebody resumes it.
@@ -27,6 +27,7 @@ pub mod ids;
 pub mod import;
 pub mod json;
 pub mod landing;
+pub mod mailbox;
 pub mod output;
 pub mod pattern;
 pub mod pause;

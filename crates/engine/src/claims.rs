@@ -16,6 +16,7 @@ use banksman_core::{Name, Now, Pipeline, RunId, RunnerId, SectionId, Task, TaskI
 use banksman_store::{Key, Tables, Tx};
 
 use crate::calls::accounts;
+use crate::calls::mailbox;
 use crate::calls::pipelines::guards::{asked_at_claim, check_at_claim, store_keys};
 use crate::calls::pipelines::{self, PipelineOutcome};
 use crate::calls::runs::{RunOutcome, Work};
@@ -137,6 +138,7 @@ fn needed_keys(task: &Task, backlog: &Backlog) -> Vec<Key> {
         let first = plan.phases.first().map(|phase| plan.needs(phase, false, &task.id)).unwrap_or_default();
         keys.extend(first.iter().map(facts::need_key));
     }
+    keys.extend(mailbox::prompt_keys(task));
     if task.spec.guarded {
         keys.push(Key::Pipeline(task.id.clone()));
         let pipeline = task.spec.parent.as_ref().and_then(|host| backlog.pipelines.get(host));
@@ -332,6 +334,7 @@ fn start(runner: &RunnerId, id: &TaskId, run: &RunId, seen: &Seen, refuted: &mut
     run.renew(&owner, tx.lease);
     tx.tables.backlog.runs.insert(run.id.clone(), run.clone());
     tx.tables.live_runs += 1;
+    mailbox::put_into_prompt(&task, &run.id, epoch, tx);
     Some(Work { run, task })
 }
 

@@ -17,6 +17,7 @@ pub use calls::bus::{PostOutcome, PostRequest};
 pub use calls::decisions::{DecisionOutcome, DecisionRequest};
 pub use calls::imports::{ImportOutcome, ImportRequest};
 pub use calls::landings::{LandingOutcome, LandingRequest, LandingVerb, Worker as LandingWorker, landing_queue};
+pub use calls::mailbox::{MailboxOutcome, MailboxRequest};
 pub use calls::manual::{ClaimWaiting, LockedBy, Taking, Unmet};
 pub use calls::pause::{PauseOutcome, PauseRequest, Stopped};
 pub use calls::pipelines::guards::{GuardCheck, asked_at_claim, know, store_keys, verdict};

@@ -15,6 +15,7 @@ use crate::calls::decisions::{DecisionOutcome, DecisionRequest};
 use crate::calls::imports::{ImportOutcome, ImportRequest};
 use crate::calls::landings::{LandingOutcome, LandingRequest, keys_of_landing};
 use crate::calls::limits;
+use crate::calls::mailbox::{self, MailboxOutcome, MailboxRequest};
 use crate::calls::manual::{end_broken, follow_lock};
 use crate::calls::pause::{PauseOutcome, PauseRequest};
 use crate::calls::pipelines::{PipelineOutcome, PipelineRequest};
@@ -43,6 +44,8 @@ pub enum Request {
     Emit(Event),
     /// Post a message.
     Post(Box<PostRequest>),
+    /// Something of a mailbox.
+    Mailbox(MailboxRequest),
     /// Something of a section.
     Section(SectionRequest),
     /// Something of a task.
@@ -117,6 +120,8 @@ pub enum Reply {
     Emitted(Seq),
     /// The answer of the bus.
     Post(PostOutcome),
+    /// The answer of a mailbox.
+    Mailbox(MailboxOutcome),
     /// The answer about a section.
     Section(SectionOutcome),
     /// The answer about a task.
@@ -190,6 +195,7 @@ macro_rules! typed_requests {
 
 typed_requests! {
     Post(PostRequest) -> PostOutcome;
+    Mailbox(MailboxRequest) -> MailboxOutcome;
     Section(SectionRequest) -> SectionOutcome;
     Task(TaskRequest) -> TaskOutcome;
     Run(RunRequest) -> RunOutcome;
@@ -236,6 +242,7 @@ impl Call for Request {
             }
             Request::Emit(_) => Vec::new(),
             Request::Post(request) => request.keys(),
+            Request::Mailbox(request) => request.keys(),
             Request::Section(request) => request.keys(),
             Request::Task(request) => request.keys(),
             Request::Run(request) => request.keys(),
@@ -262,12 +269,14 @@ impl Call for Request {
             Request::Task(_) | Request::Decision(_) | Request::Pipeline(_) => {
                 let ready = loaded.backlog.tasks.values().filter(|task| task.state == State::Pending);
                 let needs = ready.flat_map(|task| facts::resource_keys(None, task.spec.needs_to_begin(true)));
-                needs.chain(keys_of_landing(loaded.backlog.tasks.values())).collect()
+                let landing = keys_of_landing(loaded.backlog.tasks.values());
+                needs.chain(landing).chain(mailbox::notice_keys(loaded)).collect()
             }
             // Whatever ends may land.
             Request::Run(request) => keys_of_landing(request.ends().filter_map(|task| loaded.backlog.tasks.get(task))),
             Request::Worker(_) => keys_of_landing(loaded.backlog.tasks.values()),
             Request::Landing(request) => request.follow(loaded),
+            Request::Mailbox(_) => mailbox::notice_keys(loaded),
             _ => Vec::new(),
         }
     }
@@ -303,6 +312,7 @@ impl Request {
             Request::Coordinate { .. }
             | Request::Emit(_)
             | Request::Post(_)
+            | Request::Mailbox(_)
             | Request::Section(_)
             | Request::Decision(_)
             | Request::Import(_)
@@ -324,6 +334,7 @@ impl Request {
                 Reply::Emitted(seq)
             }
             Request::Post(request) => Reply::Post(request.decide(tx)),
+            Request::Mailbox(request) => Reply::Mailbox(request.decide(tx)),
             Request::Section(request) => Reply::Section(request.decide(tx)),
             Request::Task(request) => Reply::Task(request.decide(tx)),
             Request::Run(request) => Reply::Run(request.decide(tx)),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use banksman_core::Seq;
 use banksman_core::bus::derived::DerivedMessages;
 use banksman_core::bus::{Contention, Draft, DraftError, Message, MessageType};
+use banksman_core::dispatch::Mode;
 use banksman_engine::{PostOutcome, PostRequest, Reply, Request};
 use banksman_store::{MessageFilter, Reader, StoreError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -50,12 +51,17 @@ impl Client {
     /// Posts a message. If the writer lock is not free in time, it is tried again; other failures are told at once. A message that was given
     /// up is never written later.
     pub fn post(&self, draft: Draft) -> Result<PostOutcome, PostError> {
+        self.post_to(draft, None)
+    }
+
+    /// The same, and puts it into the mailbox of its task if it is to be sent there.
+    pub(crate) fn post_to(&self, draft: Draft, to_task: Option<Mode>) -> Result<PostOutcome, PostError> {
         draft.check()?;
         let bus = &self.config().bus;
         let lock_timeout = if self.project().is_shared() { bus.lock_timeout.max(SERVER_WAIT) } else { bus.lock_timeout };
         let (began, mut contention) = (Instant::now(), Contention { attempts: 1, ..Contention::default() });
         loop {
-            let request = Request::Post(Box::new(PostRequest { draft: draft.clone(), contention }));
+            let request = Request::Post(Box::new(PostRequest { draft: draft.clone(), contention, to_task }));
             match self.call_within(request, lock_timeout) {
                 Ok(Reply::Post(outcome)) => return Ok(outcome),
                 Ok(reply) => unreachable!("a message was posted, and the answer is {reply:?}"),

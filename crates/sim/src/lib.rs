@@ -10,6 +10,7 @@
 //! * `locks`, `queues`, `backlog`, `people`, `fleet`: the actors, and what must be true of what they do, kept by outsiders and by the pure core.
 //! * [`land_history`]: merge queues, in a world of their own with a model of git.
 //! * [`quota_history`]: limits of accounts, in a world of their own with a model of the provider.
+//! * [`mail_history`]: messages to tasks, in a world of their own with a model of sessions.
 //! * [`Mutation`]: variants with one fault each, to show that the checkers can fail.
 
 mod accounts;
@@ -22,6 +23,7 @@ mod format;
 mod landings;
 mod locks;
 mod machine;
+mod mail;
 mod mutation;
 mod people;
 mod queues;
@@ -36,6 +38,7 @@ mod world;
 
 pub use accounts::{QuotaMutation, QuotaTally, quota_history};
 pub use landings::{LandingMutation, LandingTally, land_history};
+pub use mail::{MailMutation, MailTally, mail_history};
 pub use mutation::Mutation;
 pub use report::{Checker, Report, Tally, Violation};
 pub use scenario::Scenario;

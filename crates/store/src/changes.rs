@@ -9,8 +9,8 @@ use crate::table;
 use crate::tables::semaphores::Semaphores;
 use crate::tables::slots::Slots;
 use crate::tables::{
-    Tables, account_limits, claims, decisions, imports, items, landing_targets, landings, locks, lost_claims, marks, messages,
-    outbox, pipelines, projects, queues, runners, runs, sections, spend, takers, task_counts, tasks, waiters, workers,
+    Tables, account_limits, claims, decisions, deliveries, imports, items, landing_targets, landings, locks, lost_claims, marks,
+    messages, outbox, pipelines, projects, queues, runners, runs, sections, spend, takers, task_counts, tasks, waiters, workers,
     workspaces,
 };
 use crate::value::Query;
@@ -57,6 +57,7 @@ pub(crate) fn between<'a>(project: i64, before: &'a Tables, after: &'a Tables) -
     for (id, message) in after.messages.iter().filter(|(id, _)| !before.messages.contains_key(*id)) {
         queries.push(table::insert::<messages::Messages>(project, id, message));
     }
+    table::changes::<_, deliveries::Deliveries>(project, &before.deliveries, &after.deliveries, &mut queries);
     workers::changes(project, &before.automation, &after.automation, &mut queries);
     queries
 }

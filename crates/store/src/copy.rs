@@ -16,7 +16,8 @@ use crate::reader::{EventFilter, EventRow, Reader};
 use crate::relocate::moved_to;
 use crate::store::Store;
 use crate::table;
-use crate::tables::messages::{MessageFilter, Messages};
+use crate::tables::deliveries::Deliveries;
+use crate::tables::messages::{MESSAGES_PAGE, MessageFilter, Messages};
 use crate::tables::projects::Counters;
 use crate::tables::{Tables, events, items, pipelines, projects};
 use crate::value::Query;
@@ -107,6 +108,7 @@ fn fill(
         at = page.last;
     }
     let messages = copy_messages(from, to, snapshot.seq)?;
+    copy_deliveries(from, to, snapshot.seq)?;
     let tables = Replay::of(&after.coordination).with_backlog(&after.backlog).with_queues(&after.queues);
     let differences = replay.differences(&tables.with_workers(&after.automation.workers, &after.automation.routes));
     if let Some(first) = differences.first() {
@@ -133,6 +135,21 @@ fn copy_messages(from: &mut Reader, to: &mut Store, through: Seq) -> Result<usiz
         at = page.through;
         if !page.more || at >= through {
             return Ok(copied);
+        }
+    }
+}
+
+/// What became of the messages up to a number.
+fn copy_deliveries(from: &mut Reader, to: &mut Store, through: Seq) -> Result<(), StoreError> {
+    let mut at = Seq(0);
+    loop {
+        let page = from.view().deliveries(at, MESSAGES_PAGE as i64)?;
+        let deliveries = page.iter().filter(|delivery| delivery.seq <= through);
+        let writes = deliveries.map(|delivery| table::insert::<Deliveries>(to.project, &delivery.id, delivery));
+        to.backend.write(&writes.collect::<Vec<_>>())?;
+        match page.last() {
+            Some(last) if last.seq < through => at = last.seq,
+            _ => return Ok(()),
         }
     }
 }

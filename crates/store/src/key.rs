@@ -216,6 +216,15 @@ pub enum Key {
     AllWorkerRunners,
     /// The message with this id, if there is one.
     Message(MessageId),
+    /// The delivery of the message with this id, if it is one to a task.
+    Delivery(MessageId),
+    /// The open deliveries to a task.
+    Mailbox(TaskId),
+    /// The first deliveries that a dispatch holds a lock for, and the first targets that are over or gone and have messages left.
+    UnsettledDeliveries {
+        /// How many of each.
+        limit: u32,
+    },
     /// Events.
     Log {
         /// Those after this one.

@@ -292,6 +292,12 @@ impl<'a> Plan<'a> {
             Key::WorkerRunnersBeyond(queue) => self.add(runners::Statement::OfQueueAndDeadLetter, [queue.as_str().into()]),
             Key::AllWorkerRunners => self.add(runners::Statement::OfQueues, []),
             Key::Message(id) => self.add(messages::Statement::ById, [id.as_str().into()]),
+            Key::Delivery(id) => self.add(deliveries::Statement::ById, [id.as_str().into()]),
+            Key::Mailbox(task) => self.add(deliveries::Statement::OfTarget, [task.as_str().into()]),
+            Key::UnsettledDeliveries { limit } => {
+                self.add(deliveries::Statement::Locked, [number(limit)]);
+                self.add(deliveries::Statement::OverTargets, [number(limit)]);
+            }
             Key::Log { after, limit } => self.add(events::Statement::Heard, [after.0.into(), number(limit)]),
         }
     }
@@ -404,6 +410,8 @@ impl Loaded {
             has_many_dependents,
             fan_out,
             messages,
+            deliveries,
+            over_targets,
             live_runs,
         } = &mut self.tables;
         match query.statement {
@@ -508,6 +516,8 @@ impl Loaded {
             Statement::Workers(_) => automation.add(row, &mut self.jobs)?,
             Statement::Jobs(_) => self.jobs.push(jobs::Jobs::read(row)?),
             Statement::Messages(_) => put::<messages::Messages, _>(messages, row, |message| message.draft.id.clone())?,
+            Statement::Deliveries(deliveries::Statement::OverTargets) => drop(over_targets.insert(Text::read(row)?)),
+            Statement::Deliveries(_) => put::<deliveries::Deliveries, _>(deliveries, row, |delivery| delivery.id.clone())?,
             Statement::Routes(_) => automation.routes.routes.extend([routes::Routes::read(row)?]),
             other @ (Statement::Projects(_) | Statement::Baseline(_) | Statement::Claims(_) | Statement::TaskCounts(_)) => {
                 unreachable!("{other:?} loads no table")

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::backlog::Backlog;
 use banksman_core::event::{Actor, Resource, Source};
+use banksman_core::mailbox::Delivery;
 use banksman_core::queue::Queues;
 use banksman_core::replay::Replay;
 use banksman_core::resource::coordination::Coordination;
-use banksman_core::{Lease, Seq, TaskId, Wall};
+use banksman_core::{Lease, MessageId, Seq, TaskId, Wall};
 use serde_json::Value as Json;
 
 use crate::backend::Backend;
@@ -92,6 +93,10 @@ pub struct Snapshot {
     pub parked_on: BTreeMap<Resource, Vec<TaskId>>,
     /// An ended task whose dependents have not all learned of it.
     pub fan_out: Option<TaskId>,
+    /// Messages on their way.
+    pub deliveries: BTreeMap<MessageId, Delivery>,
+    /// Tasks that are over or gone, and have messages left.
+    pub over_targets: BTreeSet<TaskId>,
     /// The moment, on the lease clock.
     pub lease: Lease,
     /// The moment, on the wall clock.
@@ -166,12 +171,28 @@ impl View<'_> {
         let rest = answers.split_off(1);
         let counters = Counters::read(answers.pop().unwrap_or_default())?;
         let (lease, wall) = counters.clocks(self.machine);
-        let Tables { coordination, mut backlog, queues, automation, listening, ready, parked, parked_on, fan_out, .. } =
-            load::decode(&queries[1..], rest)?;
+        let tables = load::decode(&queries[1..], rest)?;
+        let Tables { coordination, mut backlog, queues, automation, listening, ready, parked, parked_on, fan_out, .. } = tables;
+        let (deliveries, over_targets) = (tables.deliveries, tables.over_targets);
         backlog.limits = counters.limits;
         backlog.pause = counters.pause;
         let seq = Seq(counters.seq);
-        Ok(Snapshot { coordination, backlog, queues, automation, listening, ready, parked, parked_on, fan_out, lease, wall, seq })
+        Ok(Snapshot {
+            coordination,
+            backlog,
+            queues,
+            automation,
+            listening,
+            ready,
+            parked,
+            parked_on,
+            fan_out,
+            deliveries,
+            over_targets,
+            lease,
+            wall,
+            seq,
+        })
     }
 
     /// The events of the page after `after` that pass the filter.

@@ -190,6 +190,8 @@ fn part(name: &str) -> Option<&'static str> {
             "SELECT {tasks t}, {pipelines p} FROM pipelines p CROSS JOIN tasks t \
              WHERE p.project = $1 AND t.project = $1 AND t.id = p.id"
         }
+        // A message `@` that is not on its way to a task.
+        "arrived" => "NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.project = $1 AND d.seq = @.seq AND d.is_open = 1)",
         // The runners, once for each worker.
         "woken" => "SELECT w.queue, r.address FROM workers w CROSS JOIN runners r WHERE w.project = $1 AND r.project = $1",
         // The queues that workers take from.

@@ -127,6 +127,11 @@ impl AgentWatch {
         self.heard.elapsed()
     }
 
+    /// Whether it has given its result.
+    pub(super) fn has_result(&self) -> bool {
+        self.result.is_some()
+    }
+
     /// Whether the model has answered.
     pub(super) fn has_answered(&self) -> bool {
         self.reader.report().answers > 0

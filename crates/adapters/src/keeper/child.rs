@@ -1,8 +1,8 @@
 //! The start of the program.
 
 use std::ffi::OsStr;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -82,9 +82,18 @@ pub(super) fn spawn(spec: &Spec) -> Result<Started, NotStarted> {
                 }
             };
             let input = match kind {
-                Some(kind) => Some(input_pipe(kind, &mut command).map_err(cannot)?),
+                Some(kind) => {
+                    let mut input = input_pipe(kind, &mut command).map_err(cannot)?;
+                    if let Some(path) = &spec.stdin {
+                        let mut first = Vec::new();
+                        stdin_file(path)?.read_to_end(&mut first).map_err(cannot)?;
+                        input.begin_with(first);
+                    }
+                    Some(input)
+                }
                 None => {
-                    command.stdin(spec.stdin.as_deref().map_or_else(|| Ok(Stdio::null()), stdin_file)?);
+                    let file = spec.stdin.as_deref().map(stdin_file).transpose()?;
+                    command.stdin(file.map_or_else(Stdio::null, Stdio::from));
                     None
                 }
             };
@@ -144,14 +153,14 @@ fn terminal(command: &mut Command) -> io::Result<(OwnedFd, Input)> {
 }
 
 /// What the program reads. Does not wait for a writer if it is a named pipe.
-fn stdin_file(path: &Path) -> Result<Stdio, NotStarted> {
+fn stdin_file(path: &Path) -> Result<File, NotStarted> {
     let cannot = |error: io::Error| NotStarted::new(&error, format!("cannot read {path:?}: {}", words(&error)));
     let file = private::open(path, OFlags::RDONLY | OFlags::NONBLOCK).map_err(cannot)?;
     if !file.metadata().map_err(cannot)?.is_file() {
         return Err(format!("cannot read {path:?}: it is not a plain file").into());
     }
     fcntl_setfl(&file, OFlags::empty()).map_err(|error| cannot(error.into()))?;
-    Ok(file.into())
+    Ok(file)
 }
 
 /// A missing directory and a missing program are the same error to the system.

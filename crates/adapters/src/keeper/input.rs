@@ -89,6 +89,12 @@ impl Input {
         Ok(true)
     }
 
+    /// Takes in what the program reads before anything else, such as its prompt, whatever its size.
+    pub(super) fn begin_with(&mut self, bytes: Vec<u8>) {
+        self.pending += bytes.len();
+        self.queue.push_back(Piece { bytes, written: 0, message: None });
+    }
+
     /// Takes in what a person types.
     pub(super) fn typed(&mut self, bytes: Vec<u8>) -> Result<(), InputRefusal> {
         self.push(bytes, None)

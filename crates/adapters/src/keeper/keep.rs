@@ -231,8 +231,14 @@ impl Keeper {
         }
     }
 
-    /// Ends an agent program that has no more time.
+    /// Ends an agent program that has no more time. One that has given its result finds the end of its input.
     fn heed_agent(&mut self) {
+        if self.agent.as_ref().is_some_and(AgentWatch::has_result)
+            && let Some(input) = self.input.as_mut().filter(|input| input.is_open())
+        {
+            input.close();
+            self.write_input();
+        }
         let due = self.agent.as_ref().and_then(AgentWatch::deadline).filter(|(at, _)| *at <= Instant::now());
         if let Some((_, reason)) = due.filter(|_| self.exit.is_none() && matches!(self.stage, Stage::Running)) {
             self.agent.iter_mut().for_each(|agent| agent.close(reason));

@@ -47,6 +47,8 @@ pub struct Asked {
     pub script: String,
     /// What was answered.
     pub answer: String,
+    /// All that was said to the model.
+    pub said: String,
 }
 
 /// A conversation as far as a script depends on it.
@@ -94,6 +96,12 @@ impl Model {
     pub fn asked(&self, script: &str) -> Vec<String> {
         let memory = self.memory.lock().expect("no thread panics with it");
         memory.asked.iter().filter(|asked| asked.script == script).map(|asked| asked.answer.clone()).collect()
+    }
+
+    /// All that was said to the model with each request of the script of this name.
+    pub fn told(&self, script: &str) -> Vec<String> {
+        let memory = self.memory.lock().expect("no thread panics with it");
+        memory.asked.iter().filter(|asked| asked.script == script).map(|asked| asked.said.clone()).collect()
     }
 }
 
@@ -146,6 +154,7 @@ fn answer(request: &Request, memory: &Mutex<Memory>) -> Option<Response> {
 /// The next step of the script.
 fn next(conversation: &Conversation, memory: &Mutex<Memory>) -> Turn {
     let (name, steps) = steps(&conversation.said);
+    let said = conversation.said.join("\n");
     let mut memory = memory.lock().expect("no thread panics with it");
     let mut results = conversation.results;
     for (index, step) in steps.iter().enumerate() {
@@ -161,11 +170,11 @@ fn next(conversation: &Conversation, memory: &Mutex<Memory>) -> Turn {
         }
         if let Some(turn) = memory.act(step, key) {
             let answer = format!("{step:?}");
-            memory.asked.push(Asked { script: name, answer });
+            memory.asked.push(Asked { script: name, answer, said });
             return turn;
         }
     }
-    memory.asked.push(Asked { script: name, answer: "End".into() });
+    memory.asked.push(Asked { script: name, answer: "End".into(), said });
     Turn::Say("Everything in the script is done.".into())
 }
 

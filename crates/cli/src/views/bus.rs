@@ -1,7 +1,10 @@
 //! Messages.
 
 use banksman_core::bus::Message;
-use banksman_core::{MessageId, RunId, Seq, TaskId};
+use banksman_core::dispatch::Mode;
+use banksman_core::mailbox::{Delivery, Receipt};
+use banksman_core::{MessageId, Name, RunId, Seq, TaskId};
+use banksman_runtime::Letter;
 use banksman_store::TypeCount;
 use serde::Serialize;
 
@@ -41,6 +44,52 @@ impl<'a> From<&'a Message> for MessageView<'a> {
             attachments: &draft.attachments,
             attempts: message.contention.attempts,
             waited_ms: message.contention.waited.as_ms(),
+        }
+    }
+}
+
+/// A message as a run reads it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LetterView<'a> {
+    #[serde(flatten)]
+    message: MessageView<'a>,
+    redelivered: bool,
+}
+
+impl<'a> From<&'a Letter> for LetterView<'a> {
+    fn from(letter: &'a Letter) -> LetterView<'a> {
+        LetterView { message: MessageView::from(&letter.message), redelivered: letter.is_redelivered }
+    }
+}
+
+/// A message on its way to a task.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DeliveryView<'a> {
+    seq: Seq,
+    id: &'a MessageId,
+    task: &'a TaskId,
+    author: &'a str,
+    mode: Mode,
+    receipt: Receipt,
+    run: Option<&'a RunId>,
+    redelivered: bool,
+    lock: Option<&'a Name>,
+}
+
+impl<'a> DeliveryView<'a> {
+    pub(crate) fn new(delivery: &'a Delivery, receipt: Receipt, author: &'a str) -> DeliveryView<'a> {
+        DeliveryView {
+            seq: delivery.seq,
+            id: &delivery.id,
+            task: &delivery.target,
+            author,
+            mode: delivery.mode,
+            receipt,
+            run: delivery.run(),
+            redelivered: delivery.is_redelivered(),
+            lock: delivery.claim().map(|claim| &claim.lock),
         }
     }
 }

@@ -51,6 +51,7 @@ pages! {
     backlog "docs/guides/backlog.md",
     backup "docs/guides/backup.md",
     bus "docs/guides/bus.md",
+    talking "docs/guides/talking.md",
     by_hand "docs/guides/by-hand.md",
     events "docs/guides/events.md",
     import "docs/guides/import.md",

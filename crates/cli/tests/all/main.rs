@@ -42,6 +42,7 @@ mod listing;
 mod locks;
 mod loops;
 mod machines;
+mod mailbox;
 mod manual;
 mod merging;
 mod merging_chaos;

@@ -279,9 +279,10 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
 const PASS_THROUGH: [&str; 6] = ["top", "sessions attach", "locks run", "semaphores run", "workspaces open", "tasks open"];
 
 /// These are only there for their verbs.
-const NOUNS: [&str; 19] = [
+const NOUNS: [&str; 20] = [
     "agents",
     "bus",
+    "mailbox",
     "workspaces",
     "recover",
     "landing",
@@ -303,7 +304,9 @@ const NOUNS: [&str; 19] = [
 
 /// They need two stores, a SQLite store, a live run, a decision, or a worktree: their shapes are checked in `relocation.rs`, `backup.rs`,
 /// `tasks.rs`, `decisions.rs`, `landing.rs`, `worktrees.rs`, `agents.rs` and `config.rs`. Short forms print what the long ones do.
-const ELSEWHERE: [&str; 30] = [
+const ELSEWHERE: [&str; 32] = [
+    "mailbox read",
+    "sessions send",
     "agents check",
     "agents retry",
     "agents show",

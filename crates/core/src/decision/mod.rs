@@ -332,6 +332,26 @@ impl Question {
         }
     }
 
+    /// Whether a run may be ended whose session was never seen.
+    fn of_unobserved(run: &RunId, task: &TaskId, title: &Title, waited: Span) -> Question {
+        let choice = |text: &str, act| Choice { text: text.into(), act };
+        Question {
+            about: About::Run { run: run.clone(), task: task.clone() },
+            text: format!(
+                "Run {run} of \"{title}\" was claimed {} minutes ago with a message in its prompt, and its session has not been seen since. \
+                 Is there none, so that the run can be ended?",
+                waited.as_ms() / 60_000
+            )
+            .into(),
+            options: vec![
+                choice("there is none: end the run as lost, and go on with the task", Act::End),
+                choice("there is none: end the run, and mark the task as failed", Act::Fail),
+                choice("there is none: end the run, and cancel the task and its children", Act::Cancel),
+            ],
+            recommended: 1,
+        }
+    }
+
     /// What to do about a route that was stopped.
     fn of_route(route: &str, event: Seq, depth: u32) -> Question {
         let choice = |text: &str, act| Choice { text: text.into(), act };
@@ -409,6 +429,13 @@ pub fn ask_about(seq: Seq, command: &OutboxCommand, attempts: u32, error: &str, 
 pub fn ask_about_run(run: &RunId, task: &TaskId, title: &Title, why: &str, now: &Now) -> Step<DecisionId, ()> {
     let mut buffer = EffectBuffer::new(now);
     let id = Question::of_unproven(run, task, title, why).raise(Some(NoticeKind::Decision), &mut buffer);
+    Step { state: id, outcome: (), effects: buffer.effects }
+}
+
+/// Asks whether a run may be ended whose session was not seen for so long.
+pub fn ask_about_start(run: &RunId, task: &TaskId, title: &Title, waited: Span, now: &Now) -> Step<DecisionId, ()> {
+    let mut buffer = EffectBuffer::new(now);
+    let id = Question::of_unobserved(run, task, title, waited).raise(Some(NoticeKind::Decision), &mut buffer);
     Step { state: id, outcome: (), effects: buffer.effects }
 }
 

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::ids::{Epoch, HolderId, Name, RunId, TaskId};
+use crate::time::Span;
 
 pub mod release;
 
@@ -24,6 +25,9 @@ pub use release::{Release, ReleaseEvent, ReleasePolicy, SendOutcome};
 
 /// How often the facts may change under the lock before the message goes into the mailbox.
 pub const ROUNDS: u32 = 3;
+
+/// How long a session that was started with a message may stay unobserved before a person is asked.
+pub const OBSERVE_WITHIN: Span = Span::from_secs(600);
 
 /// What is known about a target at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,9 @@
 //! The bus: posting a message.
 
 use banksman_core::bus::{Contention, Draft, Message};
-use banksman_core::{MessageId, RunId, Seq, TaskId};
+use banksman_core::dispatch::Mode;
+use banksman_core::mailbox::{Delivery, MAILBOX_LIMIT};
+use banksman_core::{MessageId, RunId, Seq, Status, TaskId};
 use banksman_store::{Key, Tx};
 
 /// Post a message.
@@ -11,6 +13,8 @@ pub struct PostRequest {
     pub draft: Draft,
     /// How long its sender was kept from the store.
     pub contention: Contention,
+    /// Also put it into the mailbox of the task that it is about.
+    pub to_task: Option<Mode>,
 }
 
 /// What can be answered.
@@ -26,6 +30,10 @@ pub enum PostOutcome {
     UnknownTask(TaskId),
     /// There is no such message to answer.
     UnknownParent(MessageId),
+    /// The task has ended for good: nobody will read it.
+    TargetOver(TaskId, Status),
+    /// The mailbox of the task has as many messages as it holds.
+    MailboxFull(TaskId),
     /// The run is not there or is over: somebody speaks for it who came back too late.
     Fenced(RunId),
 }
@@ -37,6 +45,7 @@ impl PostRequest {
         keys.extend(parent.clone().map(Key::Message));
         keys.extend(task.clone().map(Key::Task));
         keys.extend(run.clone().map(Key::Run));
+        keys.extend(task.clone().filter(|_| self.to_task.is_some()).map(Key::Mailbox));
         keys
     }
 
@@ -58,6 +67,18 @@ impl PostRequest {
         }
         if let Some(parent) = draft.parent.as_ref().filter(|parent| !tx.tables.messages.contains_key(*parent)) {
             return PostOutcome::UnknownParent(parent.clone());
+        }
+        if let (Some(mode), Some(target)) = (self.to_task, &draft.task) {
+            let status = backlog.tasks[target].status();
+            if status.is_over() {
+                return PostOutcome::TargetOver(target.clone(), status);
+            }
+            let open = tx.tables.deliveries.values().filter(|delivery| delivery.target == *target && delivery.is_open());
+            if open.count() >= MAILBOX_LIMIT {
+                return PostOutcome::MailboxFull(target.clone());
+            }
+            let delivery = Delivery::new(draft.id.clone(), tx.seq, target.clone(), mode);
+            tx.tables.deliveries.insert(draft.id.clone(), delivery);
         }
         PostOutcome::Posted(post(draft.clone(), self.contention, tx))
     }

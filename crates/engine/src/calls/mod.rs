@@ -7,6 +7,7 @@ pub(crate) mod decisions;
 pub(crate) mod imports;
 pub(crate) mod landings;
 pub(crate) mod limits;
+pub(crate) mod mailbox;
 pub(crate) mod manual;
 pub(crate) mod pause;
 pub(crate) mod pipelines;

@@ -6,7 +6,7 @@ use banksman_core::backlog::{Backlog, Run, Runner};
 use banksman_core::{Lease, Liveness, Now, ProcessId, RunId, RunnerId, Span};
 use banksman_store::Snapshot;
 
-use super::{CLAIM_LIMIT, Options};
+use super::{CLAIM_LIMIT, Options, mail};
 use crate::facts;
 use crate::request::Seen;
 use crate::wakeups::predecessor;
@@ -94,7 +94,8 @@ impl Context {
     /// The other processes that these rows name: runners, holders and waiters.
     pub(super) fn others<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a ProcessId> {
         let runners = snapshot.backlog.runners.values().filter(|runner| runner.id != self.me.id).map(|runner| &runner.process);
-        runners.chain(facts::processes(&snapshot.coordination)).filter(|process| **process != self.me.process)
+        let known = facts::processes(&snapshot.coordination).chain(mail::dispatchers(snapshot));
+        runners.chain(known).filter(|process| **process != self.me.process)
     }
 
     /// The processes whose end it has to hear of: those who hold what it waits for, and one other runner.
@@ -103,7 +104,8 @@ impl Context {
         let all = self.only.iter().flat_map(|_| backlog.runners.values().filter(|runner| runner.id != self.me.id));
         let one = self.only.is_none().then(|| predecessor(&self.me.id, backlog)).flatten();
         let runners = all.chain(one).map(|runner| &runner.process);
-        runners.chain(facts::processes(&snapshot.coordination)).filter(|process| **process != self.me.process)
+        let known = facts::processes(&snapshot.coordination).chain(mail::dispatchers(snapshot));
+        runners.chain(known).filter(|process| **process != self.me.process)
     }
 
     /// The other processes that were not looked at.

@@ -30,6 +30,7 @@ mod guard_checks;
 mod landings;
 mod lease;
 mod loops;
+mod mail;
 mod outbox;
 mod pass;
 #[cfg(test)]

@@ -14,7 +14,7 @@ use banksman_store::{Key, Snapshot};
 use super::loops::{self, Loops};
 use super::protocol::{Action, RunnerEvent};
 use super::selection::{self, Selection};
-use super::{Dispatcher, guard_checks, routing};
+use super::{Dispatcher, guard_checks, mail, routing};
 use crate::calls::runs::RunRequest;
 use crate::calls::runs::end::open_question;
 use crate::facts;
@@ -81,6 +81,7 @@ impl Dispatcher {
         keys.extend([Key::Due, Key::DuePipelines { now: until, limit: guard_checks::PIPELINES }]);
         keys.extend(self.guard_checks.first_keys());
         keys.extend([Key::OpenLandings, Key::FanOut]);
+        keys.extend(self.context.has_duty.then(mail::first_keys).into_iter().flatten());
         if self.context.serves() {
             keys.insert(Key::Automation);
         }
@@ -236,6 +237,7 @@ impl Dispatcher {
             requests.extend(Selection::passed_on(&snapshot.backlog, room, &now, context));
             requests.extend(self.guard_checks.advance(snapshot, &now, context, out));
             requests.extend(self.loops.take_sweeps());
+            requests.extend(mail::requests(snapshot, context));
             if let Some(task) = snapshot.fan_out.clone().filter(|_| context.has_duty) {
                 requests.push(RunRequest::FanOut { task }.into());
                 self.selection.freed();

@@ -54,6 +54,8 @@ fn why(backlog: Backlog, task: &str) -> Why {
         parked: Default::default(),
         parked_on: Default::default(),
         fan_out: None,
+        deliveries: Default::default(),
+        over_targets: Default::default(),
         lease: Lease(0),
         wall: Wall(0),
         seq: Seq(0),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use banksman_adapters::digest;
 use banksman_adapters::keeper::{AgentReport, AgentSpec, SessionEnd};
 use banksman_agents::profile::{Call, PromptBy, SessionBy};
-use banksman_agents::prompt::{self, Last, Parts};
+use banksman_agents::prompt::{self, Last, Mail, Parts};
 use banksman_agents::{Exit, Family, Profile, Reader, judge};
 use banksman_core::agent::{AgentChoice, AgentEnd, AgentWork};
 use banksman_core::backlog::Run;
@@ -22,6 +22,7 @@ use banksman_engine::Work;
 use serde::Serialize;
 use thiserror::Error;
 
+use crate::dispatch::Letter;
 use crate::project::Project;
 
 pub use check::{Checkup, Login, check, find, login};
@@ -55,6 +56,8 @@ pub(crate) struct AgentCall {
     pub(crate) prompt: String,
     /// Whether the program reads the prompt.
     pub(crate) reads_prompt: bool,
+    /// Whether its stdin stays open behind the prompt.
+    pub(crate) takes_input: bool,
     pub(crate) spec: AgentSpec,
 }
 
@@ -77,6 +80,7 @@ pub(crate) fn plan(
     work: &Work,
     before: &[Run],
     answer: Option<&Decision>,
+    letters: &[Letter],
 ) -> Result<Option<AgentCall>, AgentError> {
     let Some(agent_work) = work_of(&work.task) else { return Ok(None) };
     let Some(choice) = choice_of(work) else { return Ok(None) };
@@ -86,7 +90,7 @@ pub(crate) fn plan(
     }
     let prompt = Prompt::of(project, &work.task, agent_work, choice, profile, before, answer);
     let session = prompt.resumes.clone().unwrap_or_else(|| session_of(&work.run.id));
-    let text = prompt.text();
+    let text = prompt.text(letters);
     let has_workspace = work.task.spec.workspace.owner(&work.task.id).is_some();
     let git_dirs = if has_workspace { GIT_DIRS.into() } else { git_dirs(project.root()) };
     let call = Call {
@@ -106,7 +110,27 @@ pub(crate) fn plan(
         patience_ms: u64::try_from(patience.as_millis()).unwrap_or(u64::MAX),
     };
     let env_remove = OUTER_AGENT.map(String::from).into();
-    Ok(Some(AgentCall { argv, env, env_remove, prompt: text, reads_prompt: profile.prompt == PromptBy::Stdin, spec }))
+    let (reads_prompt, takes_input) = (profile.prompt == PromptBy::Stdin, profile.input);
+    // Where messages follow, the prompt is the first of them.
+    let text = match encoding(profile) {
+        Some(encode) if reads_prompt => encode(&text) + "\n",
+        _ => text,
+    };
+    Ok(Some(AgentCall { argv, env, env_remove, prompt: text, reads_prompt, takes_input, spec }))
+}
+
+/// How a message is written for the agent of a run while it lives; nothing for programs that take a message as it is.
+pub(crate) fn steering(project: &Project, work: &Work) -> Option<fn(&str) -> String> {
+    let choice = choice_of(work)?;
+    encoding(profile(project, choice.agent.as_str()).ok()?.1)
+}
+
+/// How messages to an agent are written, if it takes them while it works and not as they are.
+fn encoding(profile: &Profile) -> Option<fn(&str) -> String> {
+    match profile.output {
+        Family::Claude if profile.input => Some(banksman_agents::steer::claude),
+        _ => None,
+    }
 }
 
 /// How the agent of a run tells what it does.
@@ -130,7 +154,7 @@ pub fn next_prompt(
     let Some(work) = work_of(task) else { return Ok(None) };
     let Some(choice) = work.agents.first() else { return Ok(None) };
     let (_, profile) = profile(project, choice.agent.as_str())?;
-    Ok(Some(Prompt::of(project, task, work, choice, profile, before, answer).text()))
+    Ok(Some(Prompt::of(project, task, work, choice, profile, before, answer).text(&[])))
 }
 
 /// What goes into the prompt of a run.
@@ -191,8 +215,16 @@ impl<'a> Prompt<'a> {
         }
     }
 
-    fn text(&self) -> String {
+    fn text(&self, letters: &[Letter]) -> String {
+        let mail = letters.iter().map(|Letter { message, is_redelivered }| Mail {
+            id: message.draft.id.as_str(),
+            author: &message.draft.author,
+            kind: message.draft.kind.as_str(),
+            body: &message.draft.body,
+            is_redelivered: *is_redelivered,
+        });
         prompt::compose(&Parts {
+            messages: &mail.collect::<Vec<_>>(),
             title: self.task.spec.title.as_str(),
             prompt: &self.work.prompt,
             section: None,

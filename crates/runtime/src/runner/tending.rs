@@ -53,7 +53,12 @@ impl Runner<'_> {
         let rows = self.client.load(&[Key::RunsOf(work.task.id.clone())].into()).map_err(|error| error.to_string())?;
         let before: Vec<backlog::Run> = rows.backlog.runs.into_values().filter(|run| run.id != work.run.id).collect();
         let answer = self.answer(&before)?;
-        agents::plan(self.client.project(), work, &before, answer.as_ref()).map_err(|error| error.to_string())
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        // The claim has fetched them for this run.
+        let mut reader = self.client.reader().map_err(|error| text(&error))?;
+        let fetched = reader.view().fetched_by(&work.task.id, &work.run.id).map_err(|error| text(&error))?;
+        let letters = self.client.letters(fetched).map_err(|error| text(&error))?;
+        agents::plan(self.client.project(), work, &before, answer.as_ref(), &letters).map_err(|error| text(&error))
     }
 
     /// The decision that the last of these runs has asked for.

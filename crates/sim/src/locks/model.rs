@@ -71,6 +71,7 @@ impl Model {
             Request::Emit(event) => return (Reply::Emitted(call.note.seq), vec![Effect::Emit(event.clone())]),
             Request::Coordinate { command, seen } => (command, seen),
             Request::Post(_)
+            | Request::Mailbox(_)
             | Request::Section(_)
             | Request::Task(_)
             | Request::Run(_)

@@ -3,6 +3,7 @@
 
 mod accounts;
 mod landings;
+mod mail;
 mod mutations;
 mod remembered;
 mod scenarios;

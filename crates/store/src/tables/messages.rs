@@ -10,7 +10,7 @@ use crate::error::StoreError;
 use crate::reader::View;
 use crate::store::Store;
 use crate::table::table;
-use crate::tables::{events, projects};
+use crate::tables::{deliveries, events, projects};
 use crate::value::{Query, Value};
 
 table! {
@@ -46,10 +46,10 @@ table! {
         BeforeOfTask => "SELECT {messages} FROM messages WHERE project = $1 AND task = $4 AND seq < $2 ORDER BY seq DESC LIMIT $3",
         Statistics => "SELECT kind, count(*), CAST(sum(attempts) AS BIGINT), CAST(sum(waited) AS BIGINT), max(waited), \
                        CAST(sum(length(body)) AS BIGINT), max(seq) FROM messages WHERE project = $1 GROUP BY kind ORDER BY kind",
-        /// How many are older than $2, and the newest of them; of the oldest $3.
-        Old => "SELECT count(*), max(o.seq) FROM (SELECT seq, wall FROM messages WHERE project = $1 ORDER BY seq LIMIT $3) o \
-                WHERE o.wall < $2",
-        DeleteThrough => "DELETE FROM messages WHERE project = $1 AND seq <= $2 AND wall < $3",
+        /// How many are older than $2, and the newest of them; of the oldest $3 that are not on their way to a task.
+        Old => "SELECT count(*), max(o.seq) FROM (SELECT m.seq, m.wall FROM messages m WHERE m.project = $1 AND {arrived m} \
+                ORDER BY m.seq LIMIT $3) o WHERE o.wall < $2",
+        DeleteThrough => "DELETE FROM messages WHERE project = $1 AND seq <= $2 AND wall < $3 AND {arrived messages}",
     }
 }
 
@@ -229,7 +229,11 @@ impl Store {
         let begun = self.backend.begin(&counters).and_then(|answers| {
             projects::Counters::read(answers.into_iter().next().unwrap_or_default())?;
             let params = [self.project.into(), through.0.into(), before.0.into()];
-            self.backend.commit(&[Query::new(Statement::DeleteThrough, params)])
+            let deliveries = [self.project.into(), through.0.into()];
+            self.backend.commit(&[
+                Query::new(Statement::DeleteThrough, params),
+                Query::new(deliveries::Statement::DeleteThrough, deliveries),
+            ])
         });
         if begun.is_err() {
             self.backend.roll_back();

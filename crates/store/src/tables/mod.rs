@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use banksman_core::backlog::Backlog;
 use banksman_core::bus::Message;
 use banksman_core::event::Resource;
+use banksman_core::mailbox::Delivery;
 use banksman_core::queue::Queues;
 use banksman_core::resource::coordination::Coordination;
 use banksman_core::{Epoch, HolderId, MessageId, RequestId, TaskId};
@@ -110,6 +111,7 @@ tables! {
     routes Routes Some(routes::stored());
     workspaces Workspaces Some(workspaces::stored());
     messages Messages Some(messages::stored());
+    deliveries Deliveries Some(deliveries::stored());
 }
 
 impl Statement {
@@ -149,6 +151,10 @@ pub struct Tables {
     pub fan_out: Option<TaskId>,
     /// Messages: those with an id that was asked for, and those that were posted.
     pub messages: BTreeMap<MessageId, Message>,
+    /// Messages on their way.
+    pub deliveries: BTreeMap<MessageId, Delivery>,
+    /// Tasks that are over or gone, and have messages left.
+    pub over_targets: BTreeSet<TaskId>,
     /// How many runs live, if they were counted.
     pub live_runs: u64,
 }

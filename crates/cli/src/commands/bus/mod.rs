@@ -5,6 +5,8 @@ mod post;
 mod read;
 mod stats;
 
+pub(crate) use post::{failure as post_failure, refused as post_refused, stdin};
+
 use banksman_core::bus::Message;
 use clap::Args;
 
@@ -32,7 +34,7 @@ subcommands! {
 }
 
 /// `17  2026-11-15T08:00:00.000Z  QUESTION  t-1  ada: which port?`, with further lines of the body below.
-fn message_line(message: &Message) -> String {
+pub(crate) fn message_line(message: &Message) -> String {
     let draft = &message.draft;
     let style = style(draft.kind.as_str());
     let about = draft.task.as_ref().map(|task| format!("  {task}")).unwrap_or_default();

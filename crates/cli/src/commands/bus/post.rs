@@ -2,6 +2,7 @@ use std::io::{BufRead, Read as _};
 
 use banksman_adapters::ids;
 use banksman_core::bus::{BODY_LIMIT, Draft, MessageType};
+use banksman_core::mailbox::MAILBOX_LIMIT;
 use banksman_core::{HolderId, MessageId};
 use banksman_engine::PostOutcome;
 use banksman_runtime::{Client, PostError, caller};
@@ -116,14 +117,14 @@ fn told(context: &Context, seq: banksman_core::Seq, id: &MessageId, is_new: bool
     }
 }
 
-fn stdin() -> Result<String, Failure> {
+pub(crate) fn stdin() -> Result<String, Failure> {
     let mut body = String::new();
     let read = std::io::stdin().lock().take(BODY_LIMIT as u64 + 1).read_to_string(&mut body);
     read.map_err(|error| Failure::system("read the body from stdin", error))?;
     Ok(body)
 }
 
-fn failure(error: PostError, id: &MessageId) -> Failure {
+pub(crate) fn failure(error: PostError, id: &MessageId) -> Failure {
     let message = error.to_string();
     match error {
         PostError::Draft(_) => Failure::usage(message),
@@ -142,7 +143,7 @@ fn failure(error: PostError, id: &MessageId) -> Failure {
     }
 }
 
-fn refused(outcome: PostOutcome, id: &MessageId) -> Failure {
+pub(crate) fn refused(outcome: PostOutcome, id: &MessageId) -> Failure {
     match outcome {
         PostOutcome::IdTaken(seq) => {
             Failure::new(exit::USAGE, "MESSAGE_ID_TAKEN", format!("number {seq} is another message with the id {id}"))
@@ -159,6 +160,18 @@ fn refused(outcome: PostOutcome, id: &MessageId) -> Failure {
         PostOutcome::Fenced(run) => Failure::new(exit::FENCED, "FENCED", format!("run {run} is over: it posts nothing any more"))
             .detail("run", &run)
             .hint("outside of the run: unset BANKSMAN_RUN BANKSMAN_RUN_EPOCH"),
+        PostOutcome::TargetOver(task, status) => {
+            Failure::new(exit::USAGE, "TARGET_OVER", format!("task {task} is {status}: nobody would read it"))
+                .detail("task", &task)
+                .hint(format!("let it run again first: banksman tasks retry {task}"))
+        }
+        PostOutcome::MailboxFull(task) => Failure::new(
+            exit::LOCKED,
+            "MAILBOX_FULL",
+            format!("the mailbox of task {task} holds {MAILBOX_LIMIT} messages already"),
+        )
+        .detail("task", &task)
+        .hint(format!("see them with: banksman mailbox list --task {task}")),
         other @ (PostOutcome::Posted(_) | PostOutcome::AlreadyPosted(_)) => Failure::unexpected(&other),
     }
 }

@@ -11,6 +11,7 @@ mod imports;
 mod keepers;
 mod limits;
 mod merges;
+mod messages;
 mod runs;
 mod shortages;
 mod store;
@@ -69,6 +70,7 @@ const CHECKS: &[Check] = &[
     files::check,
     trust::check,
     merges::check,
+    messages::check,
     workspaces::check,
 ];
 

@@ -48,6 +48,7 @@ subcommands! {
         Show(Show),
         Logs(Logs),
         Attach(attach::Attach),
+        Send(SendTo),
         Nudge(nudge::Nudge),
         Kill(kill::Kill),
     }
@@ -80,6 +81,16 @@ struct Logs {
     run: String,
     #[command(flatten)]
     flags: LogFlags,
+}
+
+/// Send a message to the task of a live run: into its session if that takes input, otherwise into its mailbox.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman sessions send r-7k2m9q1a 'use port 8080'")]
+struct SendTo {
+    /// The run, or the beginning of its id
+    run: String,
+    #[command(flatten)]
+    message: super::send::Body,
 }
 
 /// A run with what is seen of its session.
@@ -164,6 +175,13 @@ impl Show {
             }
         };
         context.printer.result(&view::details(&seen, &project), view::page(&seen, &project, at))
+    }
+}
+
+impl SendTo {
+    fn run(self, context: &Context) -> ExitResult {
+        let client = context.client()?;
+        self.message.send_to_run(context, &client, &self.run)
     }
 }
 

@@ -46,6 +46,13 @@ fn task_added() -> Value {
 }
 
 /// A backlog from the first section to the last.
+fn delivery() -> Value {
+    json!({
+        "seq": "number", "id": "string", "task": "string", "author": "string", "mode": "string", "receipt": "string", "run": "string?",
+        "redelivered": "bool", "lock": "string?",
+    })
+}
+
 pub(super) fn backlog_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     let concluded = || json!({ "id": "string", "outcome": "string", "status": "string" });
     let outcome = || json!({ "id": "string", "title": "string", "status": "string", "outcome": "string" });
@@ -64,6 +71,15 @@ pub(super) fn backlog_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
         ("tasks update", vec!["tasks", "update", "second", "--priority", "1"], task()),
         ("tasks list", vec!["tasks", "list"], json!({ "tasks": [task()], "next": "number?" })),
         ("tasks show", vec!["tasks", "show", "first"], task_page()),
+        (
+            "send",
+            vec!["send", "first", "hello", "--author", "ada", "--id", "m-1"],
+            json!({
+                "seq": "number", "id": "string", "isNew": "bool", "task": "string", "plan": "string", "receipt": "string", "reply": "any",
+            }),
+        ),
+        ("mailbox list", vec!["mailbox", "list"], json!({ "messages": [delivery()] })),
+        ("mailbox show", vec!["mailbox", "show", "m-1"], delivery()),
         ("tasks done", vec!["tasks", "done", "second", "--anyway", "--output", "[1]"], concluded()),
         (
             "tasks take",

@@ -1,5 +1,6 @@
 //! How runs end, or come into other hands: reported, lost, adopted; and what their runners leave behind.
 
+use banksman_core::agent::AgentVerdict;
 use banksman_core::backlog::{Backlog, RunEndRecord};
 use banksman_core::decision::{self, About};
 use banksman_core::event::{Event, TaskFact};
@@ -11,6 +12,7 @@ use banksman_core::{Decision, DecisionId, Name, Pipeline, RunId, RunnerId, Span,
 use banksman_store::{Tables, Tx};
 
 use crate::calls::accounts;
+use crate::calls::mailbox;
 use crate::calls::manual::end_claims;
 use crate::calls::pipelines::phases::printed;
 use crate::calls::runs::{RunOutcome, Work, ended};
@@ -79,6 +81,10 @@ pub(crate) fn end(
     note_agent(what, &ending, tx);
     accounts::note_end(&what.task, &what.run, &ending, tx);
     let said = tx.tables.backlog.tasks.get(&what.task.id).and_then(|task| task.live()?.verdict.clone());
+    if said.as_ref().is_some_and(has_read_prompt) {
+        mailbox::acknowledge(&what.task.id, id, what.run.epoch, tx);
+    }
+    mailbox::observe(id, &mailbox::seen_end(&ending.ending), tx);
     let input = task::Input::End {
         run: id.clone(),
         ending: ending.ending.clone(),
@@ -116,6 +122,18 @@ pub(crate) fn end(
     }
     note_end(&what.task.id, tx);
     outcome
+}
+
+/// Whether a result proves that its run has read what it was told. An agent whose account is limited, or that crashed, may not have.
+fn has_read_prompt(verdict: &task::Verdict) -> bool {
+    match verdict {
+        task::Verdict::Agent(end) => matches!(end.verdict, AgentVerdict::Ok | AgentVerdict::Failed | AgentVerdict::Refused),
+        task::Verdict::Done { .. }
+        | task::Verdict::NoChange { .. }
+        | task::Verdict::Ask { .. }
+        | task::Verdict::Failed { .. } => true,
+        task::Verdict::Refused(_) => false,
+    }
 }
 
 /// Notes what may follow from the end of a run: its task, or those that wait for it, may be ready; a pipeline may go on; and there is

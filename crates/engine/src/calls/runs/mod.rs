@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::agent::spend;
 use banksman_core::backlog::{Run, RunEndRecord, Runner, Session, Shortage};
+use banksman_core::dispatch::ReleaseEvent;
 use banksman_core::event::Kind;
 use banksman_core::resource::deadlock::Link;
 use banksman_core::resource::grant::WaitingProcess;
@@ -20,10 +21,11 @@ use banksman_core::{
 use banksman_store::{Key, Tables, Tx};
 
 use crate::calls::limits;
+use crate::calls::mailbox;
 use crate::calls::runs::awaiting::awaiting;
-use crate::calls::runs::end::{adopt, dismiss, finish, free_slot, free_workspace, lose, renew, unproven};
+use crate::calls::runs::end::{adopt, dismiss, finish, free_slot, free_workspace, lose, open_question, renew, unproven};
 use crate::calls::runs::upkeep::{make_ready, rest, stepped, tried};
-use crate::calls::steps::{descendants, inherit, open_children, wake_runner};
+use crate::calls::steps::{descendants, inherit, open_children, wake_runner, withdraw};
 use crate::calls::tasks;
 use crate::claims::{Claim, Claimed};
 use crate::facts;
@@ -88,6 +90,8 @@ pub enum RunRequest {
         owner_epoch: Epoch,
         /// Its processes.
         session: Session,
+        /// Its task, if that is told its messages by the prompt.
+        prompted: Option<TaskId>,
     },
     /// Tell that the tree of a run was seen dead.
     Finish {
@@ -275,7 +279,12 @@ impl RunRequest {
             RunRequest::Claim(claim) => claim.keys(),
             RunRequest::FanOut { .. } => vec![Key::FanOut, Key::Idle],
             RunRequest::PassOn { runner, .. } => vec![Key::Runner(runner.clone()), Key::Idle],
-            RunRequest::Started { run, .. } => vec![Key::Run(run.clone()), Key::OutboxOfRun(run.clone())],
+            RunRequest::Started { run, prompted, .. } => {
+                let mailbox = prompted
+                    .iter()
+                    .flat_map(|task| [Key::Mailbox(task.clone()), Key::Lock(task.dispatch_lock()), Key::OpenDecisions]);
+                mailbox.chain([Key::Run(run.clone()), Key::OutboxOfRun(run.clone())]).collect()
+            }
             RunRequest::Finish { runner, what, ending, .. } => {
                 let others = [Key::Runner(runner.clone()), Key::Idle, Key::OutboxOfRun(what.run.id.clone()), Key::OpenDecisions];
                 let spend = ending.agent.as_ref().map(|_| Key::Spend { since: spend::day_of(ending.at) });
@@ -392,7 +401,7 @@ impl RunRequest {
                 }
                 RunOutcome::Done
             }
-            RunRequest::Started { run, owner_epoch, session } => {
+            RunRequest::Started { run, owner_epoch, session, .. } => {
                 let Some(row) = tx.tables.backlog.runs.get_mut(run) else { return RunOutcome::Late };
                 if row.owner_epoch != *owner_epoch || !row.is_live() {
                     return RunOutcome::Late;
@@ -400,6 +409,11 @@ impl RunRequest {
                 row.session = Some(session.clone());
                 let is_spawn = |entry: &banksman_core::backlog::OutboxEntry| matches!(&entry.command, banksman_core::OutboxCommand::Spawn { run: spawned } if spawned == run);
                 tx.tables.backlog.outbox.retain(|_, entry| !is_spawn(entry));
+                // Its keeper has answered.
+                mailbox::observe(run, &ReleaseEvent::SocketAlive, tx);
+                if let Some(asked) = open_question(run, &tx.tables.backlog) {
+                    withdraw(tx, &asked);
+                }
                 RunOutcome::Done
             }
             RunRequest::Finish { runner, what, ending, marker, watch } => finish(runner, what, ending, marker, watch, tx),
@@ -448,14 +462,8 @@ pub(crate) fn end_keys(Work { run, task }: &Work) -> Vec<Key> {
     let slot = [Key::RunSlots, Key::RunSlot(run.id.clone())];
     let own = [Key::Run(run.id.clone()), own_key(task), Key::HasDependents(task.id.clone()), Key::ClaimsBy(run.id.holder())];
     let limits = matches!(task.spec.work, Some(task::Work::Agent(_))).then_some(Key::AccountLimits);
-    holds
-        .chain(limits)
-        .chain(slot)
-        .chain(own)
-        .chain(pipeline_key(task))
-        .chain(section_keys(task))
-        .chain([Key::LiveCount])
-        .collect()
+    let own = own.into_iter().chain(limits).chain(mailbox::prompt_keys(task)).chain([Key::LiveCount]);
+    holds.chain(slot).chain(own).chain(pipeline_key(task)).chain(section_keys(task)).collect()
 }
 
 /// The lock of the section that a run leaves, and the others who may work there.

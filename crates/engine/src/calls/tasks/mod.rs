@@ -17,6 +17,7 @@ use banksman_core::{Epoch, HolderId, Label, Name, RunId, RunnerId, SectionId, Sp
 use banksman_store::{Key, Tables, Tx};
 
 use crate::calls::landings::is_moving;
+use crate::calls::mailbox;
 use crate::calls::manual::{self, ClaimWaiting, LockedBy, Taking, Unmet};
 use crate::calls::steps::{step_task, wake_runner, wake_runners};
 use crate::request::Seen;
@@ -329,7 +330,7 @@ impl TaskRequest {
             TaskRequest::Renew { .. } | TaskRequest::GiveBack { .. } => keys.push(Key::Manual(id)),
             TaskRequest::Finish { .. } => {
                 keys.extend([Key::Live, Key::OpenDecisions, Key::Manual(id.clone())]);
-                keys.extend([Key::Dependencies(id.clone()), Key::Pipeline(id)]);
+                keys.extend([Key::Dependencies(id.clone()), Key::Pipeline(id.clone()), Key::Mailbox(id)]);
             }
             // Who looks at a run may find that it must be stopped.
             TaskRequest::Kill { .. } | TaskRequest::Overtime { .. } | TaskRequest::Heartbeat { .. } => {
@@ -340,13 +341,15 @@ impl TaskRequest {
                 keys.extend([Key::Family(id.clone()), Key::FamilyDependents(id.clone()), Key::Lock(id.lock()), Key::RunsOf(id)]);
             }
             // Only a person speaks for a task that waits for a decision.
-            TaskRequest::Conclude { epoch: None, .. }
-            | TaskRequest::Land { .. }
-            | TaskRequest::Retry { .. }
-            | TaskRequest::Set { .. } => {
+            TaskRequest::Retry { .. } => {
+                keys.extend([Key::OpenDecisions, Key::Manual(id.clone()), Key::Pipeline(id.clone())]);
+                keys.extend([Key::Lock(id.dispatch_lock()), Key::Mailbox(id)]);
+            }
+            TaskRequest::Conclude { epoch: None, .. } | TaskRequest::Land { .. } | TaskRequest::Set { .. } => {
                 keys.extend([Key::OpenDecisions, Key::Manual(id.clone()), Key::Pipeline(id)]);
             }
-            TaskRequest::Conclude { .. } | TaskRequest::Checkpoint { .. } | TaskRequest::Leave { .. } => {}
+            TaskRequest::Conclude { .. } => keys.push(Key::Mailbox(id)),
+            TaskRequest::Checkpoint { .. } | TaskRequest::Leave { .. } => {}
         }
         keys
     }
@@ -357,7 +360,9 @@ impl TaskRequest {
             TaskRequest::Update { id, edit } => update(id, edit, tx),
             TaskRequest::Conclude { id, epoch, by, verdict } => {
                 let input = task::Input::Conclude { epoch: *epoch, verdict: verdict.clone() };
-                unless_locked(id, by.as_ref(), input, tx)
+                let outcome = unless_locked(id, by.as_ref(), input, tx);
+                mailbox::acknowledge_live(id, tx);
+                outcome
             }
             TaskRequest::Take { id, taking } => manual::take(id, taking, tx),
             TaskRequest::Leave { ticket, seen: None, .. } => manual::leave(*ticket, &tx.now(Vec::new(), Span::ZERO), tx),
@@ -365,7 +370,9 @@ impl TaskRequest {
             TaskRequest::Renew { id, by, epoch } => manual::renew(id, by.as_ref(), *epoch, tx).0,
             TaskRequest::GiveBack { id, by, epoch } => manual::release(id, by.as_ref(), *epoch, tx),
             TaskRequest::Finish { id, by, epoch, anyway, verdict } => {
-                manual::conclude(id, by.as_ref(), *epoch, *anyway, verdict, tx)
+                let outcome = manual::conclude(id, by.as_ref(), *epoch, *anyway, verdict, tx);
+                mailbox::acknowledge_live(id, tx);
+                outcome
             }
             TaskRequest::Edited { edit, status, then } => edited(edit, *status, then, tx),
             TaskRequest::Heartbeat { id, epoch, pulse, watch } => {
@@ -418,6 +425,8 @@ fn set(id: &TaskId, by: Option<&HolderId>, mark: Mark, tx: &mut Tx) -> TaskOutco
 }
 
 fn retry(id: &TaskId, tx: &mut Tx) -> TaskOutcome {
+    // What was left when it ended has gone back to its senders.
+    mailbox::return_rest(id, tx);
     match tx.tables.backlog.tasks.get(id) {
         // Its pipeline has gone on, and knows nothing of another run of it.
         Some(task) if task.spec.phase().is_some() && task.status().is_over() => left_to_pipeline(task),

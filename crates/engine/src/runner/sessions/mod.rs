@@ -16,6 +16,7 @@ use super::RETRY_AFTER;
 use super::context::Context;
 use super::protocol::{Action, Output, RunnerEvent};
 use crate::calls::accounts::AccountRequest;
+use crate::calls::mailbox::has_prompt;
 use crate::calls::runs::{RunRequest, Work};
 use crate::calls::tasks::TaskRequest;
 use crate::request::Request;
@@ -297,6 +298,7 @@ impl OwnedRun {
         let (session, _) = self.report.take()?;
         let (run, owner_epoch) = (self.work.run.id.clone(), self.work.run.owner_epoch);
         self.work.run.session = Some(session.clone());
-        Some(RunRequest::Started { run, owner_epoch, session }.into())
+        let prompted = has_prompt(&self.work.task).then(|| self.work.task.id.clone());
+        Some(RunRequest::Started { run, owner_epoch, session, prompted }.into())
     }
 }

@@ -1,0 +1,35 @@
+//! Messages that are being sent: their locks belong to no process, so it is told what they wait for.
+
+use banksman_core::Liveness;
+use banksman_core::mailbox::Delivery;
+use banksman_store::Key;
+
+use super::{Entry, Examination, Finding};
+use crate::failure::Failure;
+
+/// How many are looked at.
+const LIMIT: u32 = 100;
+
+pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
+    let rows = examination.reader.view().load(&[Key::UnsettledDeliveries { limit: LIMIT }].into())?;
+    let host = examination.project.host();
+    let entry = |delivery: &Delivery| {
+        let dispatch = delivery.dispatch.as_ref()?;
+        let (id, run, lock) = (&delivery.id, &dispatch.run, delivery.target.dispatch_lock());
+        let text = match &dispatch.dispatcher {
+            None => format!("message {id} is in the prompt of run {run}, whose session was not seen yet: it holds {lock}"),
+            Some(process) => match host.probe(process) {
+                Liveness::Dead | Liveness::OtherBoot => {
+                    format!(
+                        "the process {} that sent message {id} to run {run} is dead: a runner, or the next send, frees {lock}",
+                        process.pid
+                    )
+                }
+                Liveness::Alive => format!("process {} sends message {id} to run {run}: it holds {lock}", process.pid),
+                Liveness::Unknown => format!("a process elsewhere sends message {id} to run {run}: it holds {lock}"),
+            },
+        };
+        Some(Entry::new(text))
+    };
+    Ok(Finding::notes("messages", "no message is being sent", rows.deliveries.values().filter_map(entry).collect()))
+}

@@ -1,0 +1,129 @@
+use banksman_core::mailbox::{Delivery, Receipt};
+use banksman_core::{MessageId, Status, Task};
+use banksman_store::{Key, Reader};
+use clap::Args;
+
+use crate::commands::{ExitResult, find};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
+use crate::table::TableFlags;
+use crate::terminal::Style;
+use crate::views::Named;
+use crate::views::bus::DeliveryView;
+
+/// The columns of a list of messages on their way.
+const COLUMNS: [&str; 6] = ["ID??", "RECEIPT", "TO~", "RUN???", "FROM????", "TEXT~?"];
+
+/// How many are shown.
+const LAST: i64 = 50;
+
+/// List messages that were sent to tasks, newest first, with their receipts.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman mailbox list\n  banksman mailbox list --task 'Add login' --json")]
+pub(super) struct List {
+    /// Only what is on its way to this task
+    #[arg(long, value_name = "TASK")]
+    task: Option<String>,
+    #[command(flatten)]
+    table: TableFlags,
+}
+
+/// Show how far a message has come.
+///
+/// queued: it waits in the mailbox. sent: a run has got it. delivered: it was written into the session. read: the run has acknowledged it.
+/// undelivered: the task is over, and no run has acknowledged it. unknown: the sending process died; it is not sent again.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman mailbox show m-7k2m9q1a --json")]
+pub(super) struct Show {
+    /// The id of the message
+    id: MessageId,
+}
+
+impl List {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
+        let mut reader = context.reader()?;
+        let deliveries = match &self.task {
+            Some(name) => {
+                let task = find::task_id(&mut reader, name)?;
+                let mut open = reader.view().mailbox(&task)?;
+                open.reverse();
+                open
+            }
+            None => reader.view().last_deliveries(LAST)?,
+        };
+        let seen = deliveries.into_iter().map(|delivery| Seen::read(delivery, &mut reader)).collect::<Result<Vec<_>, _>>()?;
+        let human = match seen.is_empty() {
+            true => format!("no messages on their way\n{DIM}send one with: banksman send TASK TEXT{DIM:#}"),
+            false => self.table.render(&COLUMNS, seen.iter().map(Seen::row).collect())?,
+        };
+        context.printer.result(&Named("messages", seen.iter().map(Seen::view).collect::<Vec<_>>()), human)
+    }
+}
+
+impl Show {
+    pub(super) fn run(self, context: &Context) -> ExitResult {
+        let mut reader = context.reader()?;
+        let Some(delivery) = reader.view().delivery(&self.id)? else {
+            let failure =
+                Failure::new(exit::NOT_FOUND, "MESSAGE_NOT_FOUND", format!("no message {} was sent to a task", self.id));
+            return Err(failure.detail("message", &self.id).hint("banksman mailbox list shows the last ones"));
+        };
+        let seen = Seen::read(delivery, &mut reader)?;
+        let style = style(seen.receipt);
+        let to = seen.title.as_deref().unwrap_or(seen.delivery.target.as_str());
+        let run = seen.delivery.run().map(|run| format!(", run {run}")).unwrap_or_default();
+        let human = format!("{style}{}{style:#}: {BOLD}{}{BOLD:#} to {to}{run}", seen.receipt.as_str(), self.id);
+        context.printer.result(&seen.view(), human)
+    }
+}
+
+/// A message on its way, with what else is known of it.
+struct Seen {
+    delivery: Delivery,
+    receipt: Receipt,
+    title: Option<String>,
+    author: String,
+    body: String,
+}
+
+impl Seen {
+    fn read(delivery: Delivery, reader: &mut Reader) -> Result<Seen, Failure> {
+        let mut rows = reader.view().load(&[Key::Task(delivery.target.clone())].into())?.backlog.tasks;
+        let task: Option<Task> = rows.remove(&delivery.target);
+        let status: Option<Status> = task.as_ref().map(Task::status);
+        let draft = reader.view().message(&delivery.id)?.map(|message| message.draft);
+        Ok(Seen {
+            receipt: delivery.receipt(status),
+            title: task.map(|task| task.spec.title.to_string()),
+            author: draft.as_ref().map(|draft| draft.author.to_string()).unwrap_or_default(),
+            body: draft.map(|draft| draft.body.to_string()).unwrap_or_default(),
+            delivery,
+        })
+    }
+
+    fn view(&self) -> DeliveryView<'_> {
+        DeliveryView::new(&self.delivery, self.receipt, &self.author)
+    }
+
+    fn row(&self) -> Vec<String> {
+        let style = style(self.receipt);
+        vec![
+            self.delivery.id.to_string(),
+            format!("{style}{}{style:#}", self.receipt.as_str()),
+            self.title.clone().unwrap_or_else(|| self.delivery.target.to_string()),
+            self.delivery.run().map(ToString::to_string).unwrap_or_default(),
+            self.author.clone(),
+            self.body.lines().next().unwrap_or_default().to_owned(),
+        ]
+    }
+}
+
+fn style(receipt: Receipt) -> Style {
+    match receipt {
+        Receipt::Queued | Receipt::Sent => YELLOW,
+        Receipt::Delivered | Receipt::Read => GREEN,
+        Receipt::Undelivered | Receipt::Unknown => RED,
+    }
+}

@@ -1,0 +1,219 @@
+//! Sending a message to a task or a run.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use banksman_adapters::ids;
+use banksman_core::bus::{Draft, Message, MessageType};
+use banksman_core::dispatch::{Mode, Plan, Refused};
+use banksman_core::mailbox::{Delivery, Receipt};
+use banksman_core::{HolderId, MessageId, Seq, Task, TaskId};
+use banksman_engine::PostOutcome;
+use banksman_runtime::{Client, SendError, caller};
+use banksman_store::Key;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::bus::{message_line, post_failure, post_refused, stdin};
+use super::resources::Dur;
+use super::{ExitResult, find};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM};
+use crate::signals::Signals;
+use crate::views::bus::MessageView;
+
+/// How long a reply is waited for.
+const REPLY: Duration = Duration::from_secs(600);
+
+/// Send a message to a task: into its running session if that takes input, otherwise into its mailbox.
+///
+/// The message is durable when the command returns, and no run sees it twice. What became of it: banksman mailbox show ID.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman send 'Add login' 'use port 8080, not 80'\n  banksman send r-7k2m9q1a 'stop after the first test'\n  git diff | banksman send 'Add login' - --mode follow-up\n  banksman send 'Add login' 'which port do you use?' --wants-reply --timeout 5m"
+)]
+pub(crate) struct Send {
+    /// The task, or a run that lives
+    target: String,
+    #[command(flatten)]
+    message: Body,
+}
+
+/// What is sent, and how.
+#[derive(Debug, Args)]
+pub(crate) struct Body {
+    /// What it says; - reads it from stdin
+    text: String,
+    /// When it is to be seen: as soon as the session can take it, or with the next run
+    #[arg(long, value_enum, default_value = "steer")]
+    mode: ModeFlag,
+    /// Wait for a message that answers it: banksman bus post ANSWER … --reply-to ID
+    #[arg(long)]
+    wants_reply: bool,
+    /// Wait no longer than this for the answer; then exit code 6 [default: 10m]
+    #[arg(long, value_name = "DUR", requires = "wants_reply")]
+    timeout: Option<Dur>,
+    /// Its id; a message with an id that was sent before is not sent again [default: a new one]
+    #[arg(long, value_name = "ID")]
+    id: Option<MessageId>,
+    /// Who sends it [default: $BANKSMAN_HOLDER, or the user]
+    #[arg(long, value_name = "NAME")]
+    author: Option<HolderId>,
+    /// A file that belongs to it; only the path is kept
+    #[arg(long = "attach", value_name = "PATH")]
+    attachments: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ModeFlag {
+    Steer,
+    FollowUp,
+}
+
+/// A message that was sent.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SentView<'a> {
+    seq: Seq,
+    id: &'a MessageId,
+    is_new: bool,
+    task: &'a TaskId,
+    plan: &'static str,
+    receipt: Receipt,
+    reply: Option<MessageView<'a>>,
+}
+
+impl Send {
+    pub(crate) fn run(self, context: &Context) -> ExitResult {
+        let client = context.client()?;
+        let mut reader = client.reader()?;
+        // The ids of runs have a form of their own.
+        let runs = if self.target.starts_with("r-") { reader.view().find_runs(&self.target)? } else { Vec::new() };
+        let target = match runs.is_empty() {
+            true => find::task_id(&mut reader, &self.target)?,
+            false => return self.message.send_to_run(context, &client, &self.target),
+        };
+        self.message.send(context, &client, &target)
+    }
+}
+
+impl Body {
+    /// Sends it to a run: to its task, as long as the run lives.
+    pub(crate) fn send_to_run(self, context: &Context, client: &Client, name: &str) -> ExitResult {
+        let run = find::run(&mut client.reader()?, name)?;
+        if !run.is_live() {
+            let failure =
+                Failure::new(exit::NOT_FOUND, "SESSION_ENDED", format!("run {} has ended", run.id)).detail("run", &run.id);
+            return Err(failure.hint(format!("send it to the task: banksman send {} …", run.task)));
+        }
+        self.send(context, client, &run.task)
+    }
+
+    fn send(self, context: &Context, client: &Client, target: &TaskId) -> ExitResult {
+        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let until = Instant::now() + self.timeout.map_or(REPLY, |timeout| timeout.0);
+        let (wants_reply, mode) = (self.wants_reply, self.mode);
+        let draft = self.draft(target)?;
+        let id = draft.id.clone();
+        let mode = match mode {
+            ModeFlag::Steer => Mode::Steer,
+            ModeFlag::FollowUp => Mode::FollowUp,
+        };
+        let sent = client.send(draft.clone(), target, mode).map_err(|error| failure(error, target, &id))?;
+        let (seq, is_new) = match sent.post {
+            PostOutcome::Posted(seq) => (seq, true),
+            PostOutcome::AlreadyPosted(seq) => (seq, false),
+            refused => return Err(post_refused(refused, &id)),
+        };
+        let (receipt, delivery, task) = receipt(client, &id, target)?;
+        let mut human = said(receipt, &id, delivery.as_ref(), task.as_ref());
+        let mut reply: Option<Message> = None;
+        if wants_reply {
+            reply = client.wait_for_reply(&draft, seq, Some(until), Some(signals.as_fd()))?;
+            let Some(reply) = &reply else {
+                if Instant::now() < until {
+                    return Err(Failure::interrupted());
+                }
+                let failure = Failure::new(exit::LOCKED, "NO_REPLY", format!("nobody has answered {id} in time"));
+                let failure = failure.detail("message", &id).detail("receipt", &receipt);
+                return Err(failure.hint(format!("see how far it has come: banksman mailbox show {id}")));
+            };
+            human.push_str(&format!("\n{}", message_line(reply)));
+        }
+        let plan = match sent.plan {
+            Plan::ControlSocket { .. } => "control_socket",
+            Plan::Spawn => "spawn",
+            Plan::Mailbox => "mailbox",
+        };
+        let reply = reply.as_ref().map(MessageView::from);
+        context.printer.result(&SentView { seq, id: &id, is_new, task: target, plan, receipt, reply }, human)
+    }
+
+    fn draft(self, target: &TaskId) -> Result<Draft, Failure> {
+        let body = if self.text == "-" { stdin()? } else { self.text };
+        let author = match self.author {
+            Some(author) => author.to_string(),
+            None => caller::holder()?.map_or_else(|| caller::actor().user.to_string(), |caller| caller.holder.to_string()),
+        };
+        let id = self.id.unwrap_or_else(|| MessageId::new(&format!("m-{}", ids::random(16))).expect("a short plain name"));
+        let kind = MessageType::new(if self.wants_reply { "QUESTION" } else { "INFO" }).expect("a known word");
+        let run = caller::run()?.and_then(|calling| calling.run);
+        let attachments = self.attachments.into_iter().map(Into::into).collect();
+        Ok(Draft {
+            id,
+            kind,
+            task: Some(target.clone()),
+            run,
+            author: author.into(),
+            parent: None,
+            body: body.into(),
+            attachments,
+        })
+    }
+}
+
+/// How far a message has come.
+fn receipt(client: &Client, id: &MessageId, target: &TaskId) -> Result<(Receipt, Option<Delivery>, Option<Task>), Failure> {
+    let mut reader = client.reader()?;
+    let mut tasks = reader.view().load(&[Key::Task(target.clone())].into())?.backlog.tasks;
+    let task = tasks.remove(target);
+    let delivery = reader.view().delivery(id)?;
+    let status = task.as_ref().map(Task::status);
+    let receipt = delivery.as_ref().map_or(Receipt::Queued, |delivery| delivery.receipt(status));
+    Ok((receipt, delivery, task))
+}
+
+fn said(receipt: Receipt, id: &MessageId, delivery: Option<&Delivery>, task: Option<&Task>) -> String {
+    let to = task.map(|task| task.spec.title.to_string()).unwrap_or_default();
+    let run = delivery.and_then(Delivery::run).map(|run| format!(" {DIM}(run {run}){DIM:#}")).unwrap_or_default();
+    let what = match receipt {
+        Receipt::Queued => "queued: the next run reads it, or this one with `banksman mailbox read`",
+        Receipt::Sent => "sent: the session has not read all of it yet",
+        Receipt::Delivered => "delivered: it was written into the session",
+        Receipt::Read => "read",
+        Receipt::Undelivered => "undelivered: the task has ended meanwhile",
+        Receipt::Unknown => "unknown: whether the session has got it is not known; it is not sent again",
+    };
+    format!("{BOLD}{id}{BOLD:#} to {to}{run}\n{what}")
+}
+
+fn failure(error: SendError, target: &TaskId, id: &MessageId) -> Failure {
+    let refused = |exit, code, message: String| Failure::new(exit, code, message).detail("task", target);
+    match error {
+        SendError::Refused(Refused::UnknownTarget) => {
+            refused(exit::NOT_FOUND, "TASK_NOT_FOUND", format!("there is no task {target}"))
+        }
+        SendError::Refused(Refused::Over) => {
+            refused(exit::USAGE, "TARGET_OVER", format!("task {target} is over: nobody would read it"))
+                .hint(format!("let it run again first: banksman tasks retry {target}"))
+        }
+        SendError::Refused(Refused::Typing) => {
+            refused(exit::LOCKED, "SESSION_BUSY", format!("somebody types into the session of task {target}"))
+                .hint("leave it for the next run: --mode follow-up")
+        }
+        SendError::Post(error) => post_failure(error, id),
+        SendError::Shell(error) => Failure::from(error),
+    }
+}

@@ -1,0 +1,338 @@
+//! Messages to tasks: into a mailbox, a prompt or a live session; what a run sees, and what a sender is told.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::agents::{INIT, RESULT, trusted};
+use crate::world::{BANKSMAN, Running, World, until};
+
+fn receipt(world: &World, id: &str) -> String {
+    world.data(&["mailbox", "show", id])["receipt"].as_str().unwrap().to_owned()
+}
+
+fn send(world: &World, task: &str, text: &str) -> Value {
+    world.data(&["send", task, text, "--author", "ada"])
+}
+
+/// The bodies of what a run has read into a file, with whether an earlier run had them.
+fn read(world: &World, file: &str) -> Vec<(String, bool)> {
+    let text = fs::read_to_string(world.path().join(file)).unwrap();
+    let value: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text:?}"));
+    let messages = value["data"]["messages"].as_array().unwrap().clone();
+    messages.iter().map(|m| (m["body"].as_str().unwrap().to_owned(), m["redelivered"].as_bool().unwrap())).collect()
+}
+
+fn exists(world: &World, file: &str) -> bool {
+    world.path().join(file).exists()
+}
+
+#[test]
+fn the_next_run_reads_each_message_once() {
+    let world = World::new();
+    let read_twice = format!(
+        "{BANKSMAN} mailbox read --json > one; {BANKSMAN} mailbox read --again --json > again; {BANKSMAN} mailbox read --json > two; touch go; while [ -e go ]; do {BANKSMAN} mailbox read --wait --timeout 60s --json > three && rm go; done"
+    );
+    world.ok(&["tasks", "add", "Job", "--run", &read_twice]);
+    let first = send(&world, "Job", "one");
+    assert_eq!((&first["receipt"], &first["plan"], &first["isNew"]), (&"queued".into(), &"spawn".into(), &true.into()));
+    let id = first["id"].as_str().unwrap();
+    // A repeat changes nothing.
+    let again = world.data(&["send", "Job", "one", "--author", "ada", "--id", id]);
+    assert_eq!((&again["isNew"], &again["seq"]), (&false.into(), &first["seq"]));
+    let second = send(&world, "Job", "two");
+    let runner = world.start(&["run", "--until-idle"]);
+    until("it waits", || exists(&world, "go"));
+    assert_eq!(read(&world, "one"), [("one".into(), false), ("two".into(), false)]);
+    assert_eq!(read(&world, "again"), read(&world, "one"));
+    assert_eq!(read(&world, "two"), []);
+    assert_eq!(receipt(&world, id), "read");
+    // One that arrives wakes it.
+    let third = send(&world, "Job", "three");
+    assert_eq!((&third["receipt"], &third["plan"]), (&"queued".into(), &"mailbox".into()));
+    assert_eq!(runner.end().code, 0);
+    assert_eq!(read(&world, "three"), [("three".into(), false)]);
+    for sent in [&second, &third] {
+        assert_eq!(receipt(&world, sent["id"].as_str().unwrap()), "read", "its task is completed");
+    }
+    world.check();
+}
+
+#[test]
+fn what_a_dead_run_had_goes_to_the_next_one_and_a_result_acknowledges() {
+    let world = World::new();
+    let script = format!(
+        "{BANKSMAN} mailbox read --json > run$BANKSMAN_ATTEMPT; case $BANKSMAN_ATTEMPT in 0) kill -9 $$ ;; 1) {BANKSMAN} tasks fail $BANKSMAN_TASK --error no; exit 1 ;; esac"
+    );
+    world.ok(&["tasks", "add", "Job", "--run", &script, "--retries", "2"]);
+    let id = send(&world, "Job", "hello")["id"].as_str().unwrap().to_owned();
+    world.run(&["run", "--until-idle"]);
+    assert_eq!(read(&world, "run0"), [("hello".into(), false)]);
+    assert_eq!(read(&world, "run1"), [("hello".into(), true)]);
+    assert_eq!(receipt(&world, &id), "read");
+    if exists(&world, "run2") {
+        assert_eq!(read(&world, "run2"), [], "the result of the run before has acknowledged it");
+    }
+}
+
+#[test]
+fn a_target_that_is_over_refuses_and_what_is_left_goes_back() {
+    let world = World::new();
+    world.ok(&["tasks", "add", "Job", "--run", &format!("{BANKSMAN} mailbox read --json > read")]);
+    let id = send(&world, "Job", "too late")["id"].as_str().unwrap().to_owned();
+    world.ok(&["tasks", "cancel", "Job"]);
+    assert_eq!(receipt(&world, &id), "undelivered");
+    let (code, error) = world.error(&["send", "Job", "x"]);
+    assert_eq!((code, &error["code"]), (2, &"TARGET_OVER".into()));
+    assert_eq!(world.error(&["send", "Nothing", "x"]).0, 4);
+    assert_eq!(world.error(&["mailbox", "read"]).0, 2, "outside of a run");
+    world.run(&["run", "--until-idle"]);
+    let returned = || world.data(&["bus", "read", "--type", "ERROR"])["messages"].clone();
+    assert_eq!(returned()[0]["replyTo"], id.as_str());
+    // A later run does not see what was given back.
+    world.ok(&["tasks", "retry", "Job"]);
+    world.ok(&["run", "--until-idle"]);
+    assert_eq!(read(&world, "read"), []);
+    assert_eq!((receipt(&world, &id), returned().as_array().unwrap().len()), ("undelivered".into(), 1));
+    world.check();
+}
+
+#[test]
+fn a_late_process_of_an_ended_run_reads_nothing() {
+    let world = World::new();
+    world.ok(&["tasks", "add", "Job", "--run", "env > env; exit 1", "--loop", "--restart-delay", "1h"]);
+    let runner = world.start(&["run"]);
+    until("it has run", || {
+        world.path().join("env").exists() && world.data(&["sessions", "list"])["sessions"].as_array().unwrap().is_empty()
+    });
+    send(&world, "Job", "for the next one");
+    let text = fs::read_to_string(world.path().join("env")).unwrap();
+    let mut late = world.command(&["mailbox", "read", "--json"]);
+    late.envs(text.lines().filter(|line| line.starts_with("BANKSMAN_")).filter_map(|line| line.split_once('=')));
+    let output = late.output().unwrap();
+    assert_eq!(output.status.code(), Some(8), "{output:?}");
+    drop(runner);
+}
+
+/// Reads lines from its stdin until one says `end`.
+const LISTENER: &str = r#"touch begun; while read -r line; do echo "got $line" >> got; [ "$line" = end ] && exit 0; done"#;
+
+#[test]
+fn a_message_is_written_into_a_live_session_once() {
+    let world = World::new();
+    let task = world.data(&["tasks", "add", "Job", "--run", LISTENER, "--input"])["id"].as_str().unwrap().to_owned();
+    let runner = world.start(&["run", "--until-idle"]);
+    until("it has begun", || exists(&world, "begun"));
+    let first = send(&world, "Job", "one");
+    assert_eq!((&first["receipt"], &first["plan"]), (&"delivered".into(), &"control_socket".into()));
+    let run = world.data(&["mailbox", "show", first["id"].as_str().unwrap()])["run"].as_str().unwrap().to_owned();
+    // A repeat is not written again; a follow-up waits for the next run.
+    world.data(&["send", "Job", "one", "--author", "ada", "--id", first["id"].as_str().unwrap()]);
+    let later = world.data(&["sessions", "send", &run, "later", "--mode", "follow-up"]);
+    assert_eq!(later["receipt"], "queued");
+    assert_eq!(world.grant(&format!("dispatch:{task}")), None);
+    let last = world.data(&["sessions", "send", &run, "end"]);
+    assert!(["delivered", "read"].contains(&last["receipt"].as_str().unwrap()), "{last}");
+    assert_eq!(runner.end().code, 0);
+    assert_eq!(fs::read_to_string(world.path().join("got")).unwrap(), "got one\ngot end\n");
+    assert_eq!(receipt(&world, first["id"].as_str().unwrap()), "read");
+    assert_eq!(receipt(&world, later["id"].as_str().unwrap()), "undelivered");
+    assert_eq!(world.error(&["sessions", "send", &run, "x"]).1["code"], "SESSION_ENDED");
+    world.check();
+}
+
+#[test]
+fn senders_at_the_same_time_are_all_heard() {
+    let world = World::new();
+    world.ok(&["tasks", "add", "Job", "--run", LISTENER, "--input"]);
+    let runner = world.start(&["run", "--until-idle"]);
+    until("it has begun", || exists(&world, "begun"));
+    let texts: Vec<String> = (0..12).map(|n| format!("m{n}")).collect();
+    let senders: Vec<_> = texts.iter().map(|text| world.start(&["send", "Job", text])).collect();
+    senders.into_iter().for_each(|sender| assert_eq!(sender.end().code, 0));
+    let got = || fs::read_to_string(world.path().join("got")).unwrap_or_default();
+    until("all are there", || got().lines().count() == texts.len());
+    let mut lines: Vec<String> = got().lines().map(|line| line.replace("got ", "")).collect();
+    lines.sort_by_key(|line| line[1..].parse::<u32>().unwrap());
+    assert_eq!(lines, texts);
+    world.ok(&["send", "Job", "end"]);
+    assert_eq!(runner.end().code, 0);
+}
+
+#[test]
+fn a_dispatcher_that_dies_leaves_an_unknown_and_no_lock() {
+    let world = World::new();
+    let script = "touch begun; while [ ! -e go ]; do sleep 0.05; done; cat > got";
+    let task = world.data(&["tasks", "add", "Job", "--run", script, "--input"])["id"].as_str().unwrap().to_owned();
+    let runner = world.start(&["run", "--until-idle"]);
+    until("it has begun", || exists(&world, "begun"));
+    // More than a pipe holds: the dispatcher waits for a session that does not read.
+    let large = "x".repeat(200_000);
+    let file = world.path().join("large");
+    fs::write(&file, &large).unwrap();
+    let mut command = world.command(&["send", "Job", "-", "--id", "m-large"]);
+    let mut sender = command.stdin(fs::File::open(&file).unwrap()).spawn().unwrap();
+    until("it is being sent", || world.grant(&format!("dispatch:{task}")).is_some());
+    sender.kill().unwrap();
+    sender.wait().unwrap();
+    if receipt(&world, "m-large") == "queued" {
+        let doctor = world.ok(&["doctor"]);
+        assert!(doctor.contains("that sent message m-large") || receipt(&world, "m-large") == "unknown", "{doctor}");
+        // The next sender proves that the dispatcher is dead, and sends its own.
+        let next = send(&world, "Job", "next");
+        assert!(["sent", "delivered"].contains(&next["receipt"].as_str().unwrap()), "{next}");
+        assert_eq!(receipt(&world, "m-large"), "unknown");
+    }
+    until("the lock is free", || world.grant(&format!("dispatch:{task}")).is_none());
+    fs::write(world.path().join("go"), "").unwrap();
+    let pid = world.data(&["sessions", "list"])["sessions"][0]["run"].as_str().unwrap().to_owned();
+    world.ok(&["sessions", "kill", &pid]);
+    runner.signal(Signal::TERM);
+    runner.end();
+    world.check();
+}
+
+#[test]
+fn the_claim_puts_messages_into_the_prompt_of_an_agent() {
+    let world = World::new();
+    trusted(&world, "first", &format!("{INIT}; [ $(wc -l < $0.args) -lt 2 ] && exit 1; {RESULT}"));
+    let task = world.data(&["tasks", "add", "Job", "--agent", "first", "--retries", "1"])["id"].as_str().unwrap().to_owned();
+    let sent = send(&world, "Job", "use port 8080");
+    assert_eq!(sent["plan"], "spawn");
+    world.ok(&["run", "--until-idle"]);
+    let prompt = fs::read_to_string(world.path().join("first.sh.prompt")).unwrap();
+    let id = sent["id"].as_str().unwrap();
+    assert!(prompt.contains(&format!("INFO from ada ({id}, an earlier attempt may have seen it):\nuse port 8080\n")), "{prompt}");
+    assert_eq!(receipt(&world, id), "read");
+    assert_eq!(world.grant(&format!("dispatch:{task}")), None);
+    // The lock was held from the claim until the session was observed.
+    let of_lock = |kind: &str| {
+        world
+            .events()
+            .iter()
+            .filter(|event| event.kind == kind && event.source.id.as_deref() == Some(&format!("dispatch:{task}")))
+            .count()
+    };
+    assert_eq!((of_lock("lock:acquired"), of_lock("lock:released")), (2, 2));
+    world.check();
+}
+
+#[test]
+fn a_sender_waits_for_the_answer() {
+    let world = World::new();
+    let answer = format!(
+        "touch begun; id=$({BANKSMAN} mailbox read --wait --json | sed 's/.*\"id\":\"\\([^\"]*\\)\".*/\\1/'); {BANKSMAN} bus post ANSWER 8080 --reply-to $id"
+    );
+    world.ok(&["tasks", "add", "Job", "--run", &answer]);
+    let runner = world.start(&["run", "--until-idle"]);
+    let reply = world.data(&["send", "Job", "which port?", "--wants-reply", "--timeout", "60s"]);
+    assert_eq!((&reply["reply"]["type"], &reply["reply"]["body"]), (&"ANSWER".into(), &"8080".into()));
+    assert_eq!(runner.end().code, 0);
+    world.ok(&["tasks", "add", "Deaf", "--run", "true"]);
+    let (code, error) = world.error(&["send", "Deaf", "hello?", "--wants-reply", "--timeout", "10ms"]);
+    assert_eq!((code, &error["code"]), (6, &"NO_REPLY".into()));
+}
+
+/// Reads its mailbox, then lines from its stdin, and writes down what it has seen under the name of its run.
+fn recorder() -> String {
+    format!(
+        r#"{BANKSMAN} mailbox read --json > mail.$BANKSMAN_RUN; while read -r line; do if [ "$line" = end ]; then {BANKSMAN} tasks done $BANKSMAN_TASK; exit 0; fi; echo "$BANKSMAN_RUN $line" >> got; done; exit 1"#
+    )
+}
+
+/// What every run has seen, by its id.
+fn seen(world: &World) -> BTreeMap<String, Vec<String>> {
+    let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for line in fs::read_to_string(world.path().join("got")).unwrap_or_default().lines() {
+        let (run, text) = line.split_once(' ').unwrap();
+        seen.entry(run.into()).or_default().push(text.into());
+    }
+    for file in fs::read_dir(world.path()).unwrap().map(|file| file.unwrap().path()) {
+        let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+        let (Some(run), Ok(text)) = (name.strip_prefix("mail."), fs::read_to_string(&file)) else { continue };
+        // A run that was killed while it read has seen nothing.
+        let Ok(value) = serde_json::from_str::<Value>(&text) else { continue };
+        let bodies =
+            value["data"]["messages"].as_array().unwrap().iter().map(|message| message["body"].as_str().unwrap().to_owned());
+        seen.entry(run.into()).or_default().extend(bodies);
+    }
+    seen
+}
+
+/// Senders, sessions and runners are killed at random moments: no run sees a message twice, and what counts as read was seen.
+fn random_dispatches(count: u32) {
+    let world = World::new();
+    let task =
+        ["tasks", "add", "Job", "--run", &recorder(), "--input", "--loop", "--restart-delay", "0s", "--max-attempts", "100000"];
+    world.ok(&task);
+    let mut runner = world.start(&["run", "--until-idle"]);
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut below = |limit: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % limit
+    };
+    let mut senders: Vec<(Running, bool)> = Vec::new();
+    for number in 0..count {
+        let (text, id) = (format!("m{number}"), format!("m-{number}"));
+        senders.push((world.start(&["send", "Job", &text, "--id", &id]), below(5) == 0));
+        if senders.len() < 6 {
+            continue;
+        }
+        std::thread::park_timeout(std::time::Duration::from_millis(below(60)));
+        for (sender, is_killed) in senders.drain(..) {
+            if is_killed {
+                sender.signal(Signal::KILL);
+            }
+            sender.end();
+        }
+        if below(4) == 0 {
+            let sessions = world.data(&["sessions", "list"])["sessions"].clone();
+            if let Some(pid) = sessions[0]["childPid"].as_i64() {
+                // It may have ended since.
+                rustix::process::kill_process(rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL)
+                    .ok();
+            }
+        }
+        if below(10) == 0 {
+            runner.signal(Signal::KILL);
+            runner = world.start(&["run", "--until-idle"]);
+        }
+    }
+    senders.into_iter().for_each(|(sender, _)| drop(sender.end()));
+    until("it is done", || {
+        world.run(&["send", "Job", "end"]);
+        world.data(&["tasks", "show", "Job"])["status"] == "completed"
+    });
+    runner.end();
+    let seen = seen(&world);
+    for (run, texts) in &seen {
+        let mut texts: Vec<&String> = texts.iter().filter(|text| *text != "end").collect();
+        texts.sort();
+        assert!(texts.windows(2).all(|pair| pair[0] != pair[1]), "run {run} has seen a message twice: {texts:?}");
+    }
+    let mut ends: BTreeMap<String, u32> = BTreeMap::new();
+    for number in 0..count {
+        let said = world.run(&["mailbox", "show", &format!("m-{number}"), "--json"]);
+        let value: Value = serde_json::from_str(&said.stdout).unwrap();
+        let receipt = value["data"]["receipt"].as_str().unwrap_or("not posted").to_owned();
+        let is_seen = seen.values().flatten().any(|text| *text == format!("m{number}"));
+        assert!(receipt != "read" || is_seen, "m-{number} counts as read, and nobody has seen it");
+        assert!(["read", "undelivered", "unknown", "not posted"].contains(&receipt.as_str()), "m-{number} is {receipt}");
+        *ends.entry(receipt).or_default() += 1;
+    }
+    assert!(ends.get("read").copied().unwrap_or(0) > count / 3, "{ends:?}");
+    world.check();
+}
+
+#[test]
+fn random_dispatches_are_seen_once() {
+    random_dispatches(36);
+}
+
+#[test]
+#[ignore = "long: 1,000 dispatches"]
+fn random_dispatches_are_seen_once_at_length() {
+    random_dispatches(1_000);
+}

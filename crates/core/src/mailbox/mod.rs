@@ -1,0 +1,395 @@
+//! A delivery: a message on its way to the task that it is for.
+//!
+//! ```text
+//!      +---- not sent ---- Dispatched ---- the dispatcher died ----> Unknown
+//!      |                   ^        |
+//!      v      a dispatcher |        | sent
+//!   Unread ----------------+        v
+//!      +------------ fetch ------> Fetched (run, epoch) -- the next read of that run, or its verdict --> Acknowledged
+//!      |                           ^      |        |
+//!      |                           +------+ a later run fetches it again, marked as redelivered
+//!      +---- the target is over ---> Undelivered <-+ the target is over, and its run has not acknowledged it
+//! ```
+//!
+//! A message that a run has fetched and not acknowledged stays with that run as long as it lives. Epochs rise from run to run and a task has
+//! one live run, so a fetch under a higher epoch proves that the earlier run is over: no transaction of the end of a run has to look at the
+//! mailbox.
+//!
+//! Invariants: a run gets a message at most once; Acknowledged, Undelivered and Unknown are final; a dispatch lock is held by at most one
+//! delivery of a target, and its claim is handed out once.
+
+use serde::{Deserialize, Serialize};
+
+use crate::dispatch::release::{self, Release, ReleaseEvent, SendOutcome};
+use crate::dispatch::{LockClaim, Mode, Plan};
+use crate::ids::{Epoch, MessageId, RunId, Seq, TaskId};
+use crate::process::ProcessId;
+use crate::step::Step;
+use crate::task::Status;
+use crate::time::Stamp;
+
+/// How many deliveries to one task may be open.
+pub const MAILBOX_LIMIT: usize = 1_000;
+
+/// How many messages one fetch returns at most.
+pub const FETCH_LIMIT: usize = 100;
+
+/// A message on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// The message.
+    pub id: MessageId,
+    /// Its number on the bus. Messages are fetched in this order.
+    pub seq: Seq,
+    /// The task that it is for.
+    pub target: TaskId,
+    /// When it is to be seen.
+    pub mode: Mode,
+    /// How far it has come.
+    pub state: State,
+    /// The last dispatch over a control socket or by a start.
+    pub dispatch: Option<Dispatch>,
+}
+
+/// How far a message has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// It waits in the mailbox.
+    Unread {
+        /// Whether an earlier run had it.
+        redelivered: bool,
+    },
+    /// A dispatcher sends it. Nobody else may fetch it.
+    Dispatched {
+        /// Whether an earlier run had it.
+        redelivered: bool,
+    },
+    /// A run has it.
+    Fetched {
+        /// The run.
+        run: RunId,
+        /// Its number.
+        epoch: Epoch,
+        /// How it got there.
+        way: Way,
+        /// Whether an earlier run had it.
+        redelivered: bool,
+    },
+    /// The run has acknowledged it.
+    Acknowledged {
+        /// The run.
+        run: RunId,
+    },
+    /// The target is over and nobody has acknowledged it.
+    Undelivered {
+        /// The run that had it last.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run: Option<RunId>,
+    },
+    /// The dispatcher died before it knew. It is never sent again.
+    Unknown {
+        /// The run that may have it.
+        run: RunId,
+    },
+}
+
+/// How a message has reached a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// In the prompt that its agent was started with.
+    Prompt,
+    /// By `mailbox read`.
+    Read,
+    /// Its keeper has taken it and has not yet written all of it into the session.
+    Taken,
+    /// Its keeper has written it into the session.
+    Written,
+}
+
+/// How a message is sent to its target otherwise than by the mailbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Dispatch {
+    /// The way.
+    pub plan: Plan,
+    /// The run.
+    pub run: RunId,
+    /// Its number.
+    pub epoch: Epoch,
+    /// The process that sends it; none for a start, which the runner of the run carries out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatcher: Option<ProcessId>,
+    /// The lock of the target.
+    pub release: Release,
+    /// When it began.
+    pub began: Stamp,
+}
+
+/// What can be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// A live run takes it.
+    Fetch {
+        /// The run.
+        run: RunId,
+        /// Its number.
+        epoch: Epoch,
+        /// How.
+        way: Way,
+    },
+    /// A run has acknowledged what it has.
+    Acknowledge {
+        /// The run.
+        run: RunId,
+        /// Its number.
+        epoch: Epoch,
+    },
+    /// A dispatcher begins to send it.
+    Dispatch(Box<Dispatch>),
+    /// The dispatcher of this grant has ended, with this outcome.
+    Settle {
+        /// The grant of the lock.
+        epoch: Epoch,
+        /// How the send ended.
+        outcome: SendOutcome,
+        /// Whether the session has all of it.
+        is_written: bool,
+    },
+    /// Something was seen of a session that was started with it.
+    Observe(ReleaseEvent),
+    /// The target is over.
+    Return {
+        /// Whether it has ended well.
+        is_completed: bool,
+    },
+}
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is so now.
+    Done,
+    /// The same, and the lock is to be released with this claim.
+    Release(LockClaim),
+    /// The run has it already.
+    Yours,
+    /// A dispatcher has it.
+    InDispatch,
+    /// Another run, or another dispatcher, has it, or had it later.
+    NotYours,
+    /// It has come to its end.
+    Final,
+}
+
+/// What a sender is told. It says no more than is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Receipt {
+    /// It waits in the mailbox.
+    Queued,
+    /// A run has got it, and has not acknowledged it.
+    Sent,
+    /// It was written into the session.
+    Delivered,
+    /// The run has acknowledged it.
+    Read,
+    /// The target is over, and nobody has acknowledged it.
+    Undelivered,
+    /// Whether it was sent is not known.
+    Unknown,
+}
+
+impl Receipt {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Receipt::Queued => "queued",
+            Receipt::Sent => "sent",
+            Receipt::Delivered => "delivered",
+            Receipt::Read => "read",
+            Receipt::Undelivered => "undelivered",
+            Receipt::Unknown => "unknown",
+        }
+    }
+}
+
+impl Delivery {
+    /// A message that was just put into the mailbox of a task.
+    pub fn new(id: MessageId, seq: Seq, target: TaskId, mode: Mode) -> Delivery {
+        Delivery { id, seq, target, mode, state: State::Unread { redelivered: false }, dispatch: None }
+    }
+
+    /// Decides. Time has no part in it.
+    pub fn step(mut self, input: Input) -> Step<Delivery, Outcome> {
+        let outcome = match input {
+            Input::Fetch { run, epoch, way } => self.fetch(run, epoch, way),
+            Input::Acknowledge { run, epoch } => self.acknowledge(run, epoch),
+            Input::Dispatch(dispatch) => self.begin(*dispatch),
+            Input::Settle { epoch, outcome, is_written } => self.settle(epoch, outcome, is_written),
+            Input::Observe(event) => self.observe(&event),
+            Input::Return { is_completed } => self.give_back(is_completed),
+        };
+        Step { state: self, outcome, effects: Vec::new() }
+    }
+
+    fn fetch(&mut self, run: RunId, epoch: Epoch, way: Way) -> Outcome {
+        let redelivered = match &self.state {
+            State::Unread { redelivered } => *redelivered,
+            State::Fetched { epoch: had, .. } if *had == epoch => return Outcome::Yours,
+            State::Fetched { epoch: had, .. } if *had > epoch => return Outcome::NotYours,
+            State::Fetched { .. } => true,
+            State::Dispatched { .. } => return Outcome::InDispatch,
+            State::Acknowledged { .. } | State::Undelivered { .. } | State::Unknown { .. } => return Outcome::Final,
+        };
+        self.state = State::Fetched { run, epoch, way, redelivered };
+        Outcome::Done
+    }
+
+    fn acknowledge(&mut self, run: RunId, by: Epoch) -> Outcome {
+        match &self.state {
+            State::Fetched { epoch, .. } if *epoch == by => self.state = State::Acknowledged { run },
+            State::Unread { .. } | State::Fetched { .. } => return Outcome::NotYours,
+            State::Dispatched { .. } => return Outcome::InDispatch,
+            State::Acknowledged { .. } | State::Undelivered { .. } | State::Unknown { .. } => return Outcome::Final,
+        }
+        Outcome::Done
+    }
+
+    fn begin(&mut self, dispatch: Dispatch) -> Outcome {
+        // A start that nobody has observed still has the lock.
+        if self.claim().is_some() {
+            return Outcome::InDispatch;
+        }
+        let redelivered = match &self.state {
+            State::Unread { redelivered } => *redelivered,
+            State::Fetched { epoch, .. } if *epoch < dispatch.epoch => true,
+            State::Fetched { epoch, .. } if *epoch == dispatch.epoch => return Outcome::Yours,
+            State::Fetched { .. } => return Outcome::NotYours,
+            State::Dispatched { .. } => return Outcome::InDispatch,
+            State::Acknowledged { .. } | State::Undelivered { .. } | State::Unknown { .. } => return Outcome::Final,
+        };
+        self.state = match dispatch.plan {
+            Plan::ControlSocket { .. } | Plan::Mailbox => State::Dispatched { redelivered },
+            // The claim that starts the run has put it into the prompt.
+            Plan::Spawn => {
+                let (run, epoch) = (dispatch.run.clone(), dispatch.epoch);
+                State::Fetched { run, epoch, way: Way::Prompt, redelivered }
+            }
+        };
+        self.dispatch = Some(dispatch);
+        Outcome::Done
+    }
+
+    fn settle(&mut self, epoch: Epoch, outcome: SendOutcome, is_written: bool) -> Outcome {
+        let State::Dispatched { redelivered } = self.state else { return Outcome::NotYours };
+        let Some(dispatch) =
+            self.dispatch.as_mut().filter(|dispatch| dispatch.release.claim().is_some_and(|claim| claim.epoch == epoch))
+        else {
+            return Outcome::NotYours;
+        };
+        let (run, number) = (dispatch.run.clone(), dispatch.epoch);
+        self.state = match outcome {
+            SendOutcome::Sent => {
+                let way = if is_written { Way::Written } else { Way::Taken };
+                State::Fetched { run, epoch: number, way, redelivered }
+            }
+            SendOutcome::FallbackSent | SendOutcome::Rejected | SendOutcome::Failed => State::Unread { redelivered },
+            SendOutcome::Unknown => State::Unknown { run },
+        };
+        self.observe(&ReleaseEvent::SendFinal(outcome))
+    }
+
+    fn observe(&mut self, event: &ReleaseEvent) -> Outcome {
+        let Some(dispatch) = &mut self.dispatch else { return Outcome::Done };
+        let step = dispatch.release.clone().step(event);
+        dispatch.release = step.state;
+        match step.outcome {
+            release::Outcome::Release(claim) => Outcome::Release(claim),
+            release::Outcome::Nothing => Outcome::Done,
+        }
+    }
+
+    fn give_back(&mut self, is_completed: bool) -> Outcome {
+        self.state = match &self.state {
+            State::Unread { .. } => State::Undelivered { run: None },
+            // A run that ends its task well has had what it fetched.
+            State::Fetched { run, .. } if is_completed => State::Acknowledged { run: run.clone() },
+            State::Fetched { run, .. } => State::Undelivered { run: Some(run.clone()) },
+            State::Dispatched { .. } => return Outcome::InDispatch,
+            State::Acknowledged { .. } | State::Undelivered { .. } | State::Unknown { .. } => return Outcome::Final,
+        };
+        Outcome::Done
+    }
+
+    /// Whether something can still happen to it.
+    pub fn is_open(&self) -> bool {
+        let is_final = matches!(self.state, State::Acknowledged { .. } | State::Undelivered { .. } | State::Unknown { .. });
+        !is_final || self.claim().is_some()
+    }
+
+    /// The lock that its dispatch holds.
+    pub fn claim(&self) -> Option<&LockClaim> {
+        self.dispatch.as_ref().and_then(|dispatch| dispatch.release.claim())
+    }
+
+    /// Whether a run with this number may fetch it.
+    pub fn is_for(&self, by: Epoch) -> bool {
+        match &self.state {
+            State::Unread { .. } => true,
+            State::Fetched { epoch, .. } => *epoch < by,
+            State::Dispatched { .. } | State::Acknowledged { .. } | State::Undelivered { .. } | State::Unknown { .. } => false,
+        }
+    }
+
+    /// Whether an earlier run had it.
+    pub fn is_redelivered(&self) -> bool {
+        match &self.state {
+            State::Unread { redelivered } | State::Dispatched { redelivered } | State::Fetched { redelivered, .. } => {
+                *redelivered
+            }
+            State::Acknowledged { .. } | State::Undelivered { .. } | State::Unknown { .. } => false,
+        }
+    }
+
+    /// The run that has it, or had it last.
+    pub fn run(&self) -> Option<&RunId> {
+        match &self.state {
+            State::Fetched { run, .. } | State::Acknowledged { run } | State::Unknown { run } => Some(run),
+            State::Undelivered { run } => run.as_ref(),
+            State::Dispatched { .. } => self.dispatch.as_ref().map(|dispatch| &dispatch.run),
+            State::Unread { .. } => None,
+        }
+    }
+
+    /// What its sender is told, given how the target stands; nothing if the target is gone.
+    pub fn receipt(&self, target: Option<Status>) -> Receipt {
+        let is_over = target.is_none_or(Status::is_over);
+        match &self.state {
+            State::Unread { .. } if is_over => Receipt::Undelivered,
+            State::Unread { .. } | State::Dispatched { .. } => Receipt::Queued,
+            State::Fetched { .. } if target == Some(Status::Completed) => Receipt::Read,
+            State::Fetched { .. } if is_over => Receipt::Undelivered,
+            State::Fetched { way: Way::Written, .. } => Receipt::Delivered,
+            State::Fetched { .. } => Receipt::Sent,
+            State::Acknowledged { .. } => Receipt::Read,
+            State::Undelivered { .. } => Receipt::Undelivered,
+            State::Unknown { .. } => Receipt::Unknown,
+        }
+    }
+
+    /// Panics if an invariant is broken.
+    pub fn check(&self) {
+        if let Some(dispatch) = &self.dispatch {
+            dispatch.release.check();
+        }
+        let is_sending = matches!(self.state, State::Dispatched { .. });
+        assert!(!is_sending || self.claim().is_some(), "{} is being sent without a lock", self.id);
+        let is_spawn = self.dispatch.as_ref().is_some_and(|dispatch| dispatch.plan == Plan::Spawn);
+        assert!(is_sending || is_spawn || self.claim().is_none(), "{} is not being sent and holds a lock", self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+use super::*;
+use crate::dispatch::ReleasePolicy;
+use crate::ids::{HolderId, Name};
+use crate::time::{Lease, Wall};
+
+fn run(number: i64) -> (RunId, Epoch) {
+    (RunId::new(&format!("r-{number}")).unwrap(), Epoch(number))
+}
+
+fn delivery() -> Delivery {
+    Delivery::new(MessageId::new("m-1").unwrap(), Seq(3), TaskId::new("t-1").unwrap(), Mode::Steer)
+}
+
+fn claim(grant: i64) -> LockClaim {
+    let (lock, holder) = (Name::new("dispatch:t-1").unwrap(), HolderId::new("dispatch:m-1").unwrap());
+    LockClaim { lock, holder, epoch: Epoch(grant) }
+}
+
+fn dispatch(plan: Plan, number: i64, grant: i64) -> Input {
+    let policy = match plan {
+        Plan::Spawn => ReleasePolicy::AfterSpawnObservation,
+        Plan::ControlSocket { .. } | Plan::Mailbox => ReleasePolicy::AfterSendFinal,
+    };
+    let (run, epoch) = run(number);
+    let release = Release::new(policy, Some(claim(grant)));
+    Input::Dispatch(Box::new(Dispatch {
+        plan,
+        run,
+        epoch,
+        dispatcher: None,
+        release,
+        began: Stamp { lease: Lease(0), wall: Wall(0) },
+    }))
+}
+
+fn socket(number: i64, grant: i64) -> Input {
+    dispatch(Plan::ControlSocket { run: run(number).0 }, number, grant)
+}
+
+fn fetch(number: i64) -> Input {
+    let (run, epoch) = run(number);
+    Input::Fetch { run, epoch, way: Way::Read }
+}
+
+fn acknowledge(number: i64) -> Input {
+    let (run, epoch) = run(number);
+    Input::Acknowledge { run, epoch }
+}
+
+fn settle(grant: i64, outcome: SendOutcome) -> Input {
+    Input::Settle { epoch: Epoch(grant), outcome, is_written: true }
+}
+
+fn inputs() -> Vec<Input> {
+    let back = |is_completed| Input::Return { is_completed };
+    vec![
+        fetch(5),
+        fetch(8),
+        acknowledge(5),
+        acknowledge(8),
+        socket(5, 6),
+        socket(8, 9),
+        dispatch(Plan::Spawn, 8, 9),
+        settle(6, SendOutcome::Sent),
+        settle(6, SendOutcome::Rejected),
+        settle(9, SendOutcome::Unknown),
+        Input::Observe(ReleaseEvent::SocketAlive),
+        back(true),
+        back(false),
+    ]
+}
+
+/// What every input makes of every state: `d` done, `r` done and a lock released, `y` yours, `i` in dispatch, `n` not yours, `f` final.
+#[test]
+fn every_input_has_an_outcome_in_every_state() {
+    let after = |inputs: &[Input]| inputs.iter().cloned().fold(delivery(), |state, input| state.step(input).state);
+    let table = [
+        ("unread", after(&[]), "ddnndddnnnddd"),
+        ("dispatched to 5", after(&[socket(5, 6)]), "iiiiiiirrndii"),
+        ("fetched by 5", after(&[fetch(5)]), "yddnyddnnnddd"),
+        ("fetched by 8", after(&[fetch(8)]), "nyndnyynnnddd"),
+        ("started with 8", after(&[dispatch(Plan::Spawn, 8, 9)]), "nyndiiinnnrdd"),
+        ("sent to 5", after(&[socket(5, 6), settle(6, SendOutcome::Sent)]), "yddnyddnnnddd"),
+        ("rejected", after(&[socket(5, 6), settle(6, SendOutcome::Rejected)]), "ddnndddnnnddd"),
+        ("acknowledged", after(&[fetch(5), acknowledge(5)]), "fffffffnnndff"),
+        ("undelivered", after(&[Input::Return { is_completed: false }]), "fffffffnnndff"),
+        ("unknown", after(&[socket(8, 9), settle(9, SendOutcome::Unknown)]), "fffffffnnndff"),
+    ];
+    for (name, state, wanted) in table {
+        let outcome = |input: Input| match state.clone().step(input).outcome {
+            Outcome::Done => 'd',
+            Outcome::Release(_) => 'r',
+            Outcome::Yours => 'y',
+            Outcome::InDispatch => 'i',
+            Outcome::NotYours => 'n',
+            Outcome::Final => 'f',
+        };
+        assert_eq!(inputs().into_iter().map(outcome).collect::<String>(), wanted, "{name}");
+    }
+}
+
+/// What happened to a message, told without the machine: which runs have seen it, and whether it was given up.
+#[derive(Debug, Clone, Default)]
+struct Model {
+    seen: Vec<i64>,
+    acknowledged: bool,
+    given_up: bool,
+    /// The run and the grant of a dispatch that is under way.
+    sending: Option<(i64, i64)>,
+    released: Vec<i64>,
+    granted: Vec<i64>,
+}
+
+/// All orders of inputs up to a length of five. A run with a lower number than one that has seen the message is over, and says nothing more.
+#[test]
+fn no_order_of_inputs_shows_a_message_twice_or_loses_it() {
+    let inputs = inputs();
+    let mut stack = vec![(delivery(), Model::default(), 0)];
+    let mut states = 0;
+    while let Some((state, model, length)) = stack.pop() {
+        state.check();
+        states += 1;
+        let mut seen = model.seen.clone();
+        seen.dedup();
+        assert_eq!(seen, model.seen, "a run has seen it twice");
+        let is_open = matches!(state.state, State::Unread { .. } | State::Dispatched { .. } | State::Fetched { .. });
+        assert_eq!(is_open, !(model.acknowledged || model.given_up), "{state:?} {model:?}");
+        assert_eq!(state.claim().is_some(), model.granted.len() > model.released.len(), "{state:?} {model:?}");
+        if length == 5 {
+            continue;
+        }
+        for input in &inputs {
+            let step = state.clone().step(input.clone());
+            let mut model = model.clone();
+            let is_done = matches!(step.outcome, Outcome::Done | Outcome::Release(_));
+            if let Outcome::Release(claim) = &step.outcome {
+                model.released.push(claim.epoch.0);
+                assert_eq!(model.released, model.granted, "{input:?}: a stranger's");
+            }
+            match input {
+                Input::Fetch { epoch, .. } if is_done => model.seen.push(epoch.0),
+                Input::Acknowledge { .. } if is_done => model.acknowledged = true,
+                Input::Dispatch(dispatch) if is_done => {
+                    let grant = dispatch.release.claim().unwrap().epoch.0;
+                    model.granted.push(grant);
+                    match dispatch.plan {
+                        Plan::Spawn => model.seen.push(dispatch.epoch.0),
+                        _ => model.sending = Some((dispatch.epoch.0, grant)),
+                    }
+                }
+                Input::Settle { outcome, .. } if is_done => {
+                    let (run, _) = model.sending.take().unwrap();
+                    match outcome {
+                        SendOutcome::Sent => model.seen.push(run),
+                        SendOutcome::Unknown => model.given_up = true,
+                        _ => {}
+                    }
+                }
+                Input::Return { .. } if is_done => model.given_up = true,
+                _ => {}
+            }
+            stack.push((step.state, model, length + 1));
+        }
+    }
+    assert!(states > 100_000, "{states}");
+}
+
+#[test]
+fn a_receipt_says_no_more_than_is_known() {
+    let after = |inputs: &[Input]| inputs.iter().cloned().fold(delivery(), |state, input| state.step(input).state);
+    let sent = settle(6, SendOutcome::Sent);
+    let table = [
+        (after(&[]), Receipt::Queued, Receipt::Undelivered, Receipt::Undelivered),
+        (after(&[socket(5, 6)]), Receipt::Queued, Receipt::Queued, Receipt::Queued),
+        (after(&[fetch(5)]), Receipt::Sent, Receipt::Undelivered, Receipt::Read),
+        (after(&[socket(5, 6), sent]), Receipt::Delivered, Receipt::Undelivered, Receipt::Read),
+        (after(&[fetch(5), acknowledge(5)]), Receipt::Read, Receipt::Read, Receipt::Read),
+        (after(&[socket(5, 6), settle(6, SendOutcome::Unknown)]), Receipt::Unknown, Receipt::Unknown, Receipt::Unknown),
+    ];
+    for (state, open, failed, completed) in table {
+        assert_eq!(state.receipt(Some(Status::InProgress)), open, "{state:?}");
+        assert_eq!(state.receipt(Some(Status::Failed)), failed, "{state:?}");
+        assert_eq!(state.receipt(Some(Status::Completed)), completed, "{state:?}");
+        assert_eq!(state.receipt(None), failed, "{state:?}");
+    }
+}
+
+#[test]
+fn the_stored_form_is_frozen() {
+    let text = |state: &State| serde_json::to_string(state).unwrap();
+    let fetched = delivery().step(fetch(5)).state.step(fetch(8)).state;
+    let wanted = r#"{"fetched":{"run":"r-8","epoch":8,"way":"read","redelivered":true}}"#;
+    assert_eq!(text(&fetched.state), wanted);
+    assert_eq!(serde_json::from_str::<State>(wanted).unwrap(), fetched.state);
+    assert_eq!(text(&delivery().state), r#"{"unread":{"redelivered":false}}"#);
+    let sending = delivery().step(socket(5, 6)).state.dispatch.unwrap();
+    let wanted = concat!(
+        r#"{"plan":{"control_socket":{"run":"r-5"}},"run":"r-5","epoch":5,"release":{"policy":"after_send_final","#,
+        r#""claim":{"lock":"dispatch:t-1","holder":"dispatch:m-1","epoch":6}},"began":{"lease":0,"wall":0}}"#
+    );
+    assert_eq!(serde_json::to_string(&sending).unwrap(), wanted);
+    assert_eq!(serde_json::from_str::<Dispatch>(wanted).unwrap(), sending);
+}

@@ -1,0 +1,358 @@
+//! Messages on their way to a task: fetching and acknowledging them, and dispatches over a control socket.
+//!
+//! Whoever has a message for a task posts it into the mailbox of the task, in the transaction of the post. A dispatcher then begins to send
+//! the first one that may be sent, under the lock of the target, and settles it. If its process dies in between, whoever proves that settles
+//! it as unknown.
+
+use banksman_core::bus::{Contention, Draft as MessageDraft, MessageType};
+use banksman_core::decision;
+use banksman_core::dispatch::{self, LockClaim, Mode, Plan, Release, ReleaseEvent, SendOutcome};
+use banksman_core::mailbox::{Delivery, Dispatch, FETCH_LIMIT, Input, Outcome, State, Way};
+use banksman_core::task::{Need, RunEnd, Work as Kind};
+use banksman_core::{Epoch, HolderId, MessageId, ProcessId, RunId, Span, Status, Task, TaskId};
+use banksman_store::{Key, Tables, Tx};
+
+use crate::calls::bus::post;
+use crate::calls::runs::end::open_question;
+use crate::calls::runs::{RunOutcome, standing};
+use crate::calls::steps::{Draft, carry_out, give_back, granted, take};
+use crate::request::Seen;
+
+/// How many messages are put into one prompt.
+const PROMPT_LIMIT: usize = 20;
+
+/// What can be asked.
+#[derive(Debug, Clone)]
+pub enum MailboxRequest {
+    /// A run reads its mailbox, and acknowledges what it has read before.
+    Fetch {
+        /// Its task.
+        task: TaskId,
+        /// The run.
+        run: RunId,
+        /// Its number.
+        epoch: Epoch,
+        /// Return what it has read last once more, and acknowledge nothing.
+        again: bool,
+    },
+    /// Begin to send the first message for a target that its run may have.
+    Begin {
+        /// The target.
+        target: TaskId,
+        /// Its run, whose keeper has just said that it takes input.
+        run: RunId,
+        /// The process that sends it.
+        dispatcher: ProcessId,
+    },
+    /// A send has ended.
+    Settle {
+        /// The message.
+        id: MessageId,
+        /// Its target.
+        target: TaskId,
+        /// The grant of the lock.
+        epoch: Epoch,
+        /// How it ended.
+        outcome: SendOutcome,
+        /// Whether the session has all of it.
+        is_written: bool,
+    },
+    /// The dispatcher of a message is dead.
+    Abandon {
+        /// The message.
+        id: MessageId,
+        /// Its target.
+        target: TaskId,
+        /// What was seen of its process.
+        seen: Seen,
+    },
+    /// The session of a run that was started with a message was not seen for long: a person is asked.
+    Unobserved {
+        /// The message.
+        id: MessageId,
+        /// Its target.
+        target: TaskId,
+        /// The run.
+        run: RunId,
+    },
+    /// A target is over: what is left is returned to the senders.
+    Return {
+        /// The target.
+        target: TaskId,
+    },
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MailboxOutcome {
+    /// It is so now.
+    Done,
+    /// These messages, oldest first; their texts are on the bus.
+    Fetched(Vec<Delivery>),
+    /// This one is to be sent now.
+    Began(Box<Delivery>),
+    /// Another dispatch has the lock: this one, if it is one.
+    Busy(Option<Box<Delivery>>),
+    /// There is no message that may be sent.
+    Nothing,
+    /// The run is over, or another one is at the task; or others have settled it.
+    Late,
+}
+
+impl MailboxRequest {
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        match self {
+            MailboxRequest::Fetch { task, run, .. } => vec![Key::Run(run.clone()), Key::Mailbox(task.clone())],
+            MailboxRequest::Begin { target, run, .. } => {
+                vec![Key::Run(run.clone()), Key::Mailbox(target.clone()), Key::Lock(target.dispatch_lock())]
+            }
+            MailboxRequest::Settle { id, target, .. } | MailboxRequest::Abandon { id, target, .. } => {
+                vec![Key::Delivery(id.clone()), Key::Lock(target.dispatch_lock())]
+            }
+            MailboxRequest::Unobserved { id, target, run } => {
+                let own = [Key::Delivery(id.clone()), Key::Task(target.clone()), Key::Run(run.clone())];
+                own.into_iter().chain([Key::OpenDecisions, Key::Runners]).collect()
+            }
+            MailboxRequest::Return { target } => return_keys(target),
+        }
+    }
+
+    pub(crate) fn decide(&self, tx: &mut Tx) -> MailboxOutcome {
+        match self {
+            MailboxRequest::Fetch { task, run, epoch, again } => fetch(task, run, *epoch, *again, tx),
+            MailboxRequest::Begin { target, run, dispatcher } => begin(target, run, dispatcher, tx),
+            MailboxRequest::Settle { id, epoch, outcome, is_written, .. } => {
+                settle(id, Input::Settle { epoch: *epoch, outcome: *outcome, is_written: *is_written }, tx)
+            }
+            MailboxRequest::Abandon { id, seen, .. } => abandon(id, seen, tx),
+            MailboxRequest::Unobserved { id, target, run } => ask(id, target, run, tx),
+            MailboxRequest::Return { target } => {
+                return_rest(target, tx);
+                MailboxOutcome::Done
+            }
+        }
+    }
+}
+
+fn fetch(task: &TaskId, run: &RunId, epoch: Epoch, again: bool, tx: &mut Tx) -> MailboxOutcome {
+    let is_of_task = tx.tables.backlog.runs.get(run).is_some_and(|row| row.task == *task);
+    if !is_of_task || standing(run, epoch, &tx.tables) != RunOutcome::Done {
+        return MailboxOutcome::Late;
+    }
+    let has_read = |delivery: &Delivery| match &delivery.state {
+        State::Fetched { epoch: by, way: Way::Prompt | Way::Read, .. } => *by == epoch,
+        _ => false,
+    };
+    if again {
+        return MailboxOutcome::Fetched(in_order(task, has_read, tx));
+    }
+    for delivery in in_order(task, has_read, tx) {
+        step(&delivery.id, Input::Acknowledge { run: run.clone(), epoch }, tx);
+    }
+    let mut unread = in_order(task, |delivery| delivery.is_for(epoch), tx);
+    unread.truncate(FETCH_LIMIT);
+    let fetched = unread.into_iter().map(|delivery| {
+        step(&delivery.id, Input::Fetch { run: run.clone(), epoch, way: Way::Read }, tx);
+        tx.tables.deliveries[&delivery.id].clone()
+    });
+    MailboxOutcome::Fetched(fetched.collect())
+}
+
+/// The deliveries to a task that are so, oldest first.
+fn in_order(task: &TaskId, is_so: impl Fn(&Delivery) -> bool, tx: &Tx) -> Vec<Delivery> {
+    let all = tx.tables.deliveries.values().filter(|delivery| delivery.target == *task && is_so(delivery));
+    let mut found: Vec<Delivery> = all.cloned().collect();
+    found.sort_by_key(|delivery| delivery.seq);
+    found
+}
+
+/// Steps a delivery that is there. A lock that is to be released is.
+fn step(id: &MessageId, input: Input, tx: &mut Tx) -> Option<Outcome> {
+    let delivery = tx.tables.deliveries.remove(id)?;
+    let step = delivery.step(input);
+    if cfg!(debug_assertions) {
+        step.state.check();
+    }
+    tx.tables.deliveries.insert(id.clone(), step.state);
+    if let Outcome::Release(claim) = &step.outcome {
+        let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Span::ZERO));
+        // One that was taken away by force is refused, and that is as good.
+        draft.handle(give_back(&Need::Lock(claim.lock.clone()), claim.holder.clone(), claim.epoch));
+        draft.keep(tx);
+    }
+    Some(step.outcome)
+}
+
+fn begin(target: &TaskId, run: &RunId, dispatcher: &ProcessId, tx: &mut Tx) -> MailboxOutcome {
+    let Some(row) = tx.tables.backlog.runs.get(run).filter(|row| row.is_live() && row.task == *target) else {
+        return MailboxOutcome::Late;
+    };
+    let epoch = row.epoch;
+    let first = in_order(target, |delivery| delivery.mode == Mode::Steer && delivery.is_for(epoch), tx).into_iter().next();
+    let Some(delivery) = first else { return MailboxOutcome::Nothing };
+    let plan = Plan::ControlSocket { run: run.clone() };
+    let Some(release) = lock(target, &delivery, &plan, tx) else {
+        let other = tx.tables.deliveries.values().find(|other| other.claim().is_some() && other.target == *target);
+        return MailboxOutcome::Busy(other.cloned().map(Box::new));
+    };
+    let began = tx.now(Vec::new(), Span::ZERO).stamp();
+    let dispatch = Dispatch { plan, run: run.clone(), epoch, dispatcher: Some(dispatcher.clone()), release, began };
+    step(&delivery.id, Input::Dispatch(Box::new(dispatch)), tx);
+    MailboxOutcome::Began(Box::new(tx.tables.deliveries[&delivery.id].clone()))
+}
+
+/// Takes the lock of a target for a dispatch, without a process or a lease: only the reducer releases it. `None` if it is held.
+fn lock(target: &TaskId, delivery: &Delivery, plan: &Plan, tx: &mut Tx) -> Option<Release> {
+    let need = Need::Lock(target.dispatch_lock());
+    let holder = HolderId::new(&format!("dispatch:{}", delivery.seq)).expect("a number is short");
+    let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Span::ZERO));
+    let epoch = granted(&draft.handle(take(&need, holder.clone(), Vec::new())))?;
+    let claim = LockClaim { lock: target.dispatch_lock(), holder, epoch };
+    // A plan and a lock that do not belong together are found before anything is kept.
+    let policy = dispatch::release_policy(plan, target, Some(&claim)).ok()?;
+    draft.keep(tx);
+    Some(Release::new(policy, Some(claim)))
+}
+
+fn settle(id: &MessageId, input: Input, tx: &mut Tx) -> MailboxOutcome {
+    match step(id, input, tx) {
+        Some(Outcome::Done | Outcome::Release(_)) => MailboxOutcome::Done,
+        Some(Outcome::Yours | Outcome::InDispatch | Outcome::NotYours | Outcome::Final) | None => MailboxOutcome::Late,
+    }
+}
+
+fn abandon(id: &MessageId, seen: &Seen, tx: &mut Tx) -> MailboxOutcome {
+    let now = seen.now(tx);
+    let Some(delivery) = tx.tables.deliveries.get(id) else { return MailboxOutcome::Late };
+    let dispatcher = delivery.dispatch.as_ref().and_then(|dispatch| dispatch.dispatcher.clone());
+    match (dispatcher, delivery.claim().map(|claim| claim.epoch)) {
+        (Some(dispatcher), Some(epoch)) if now.all_dead(std::slice::from_ref(&dispatcher)) => {
+            settle(id, Input::Settle { epoch, outcome: SendOutcome::Unknown, is_written: false }, tx)
+        }
+        _ => MailboxOutcome::Late,
+    }
+}
+
+/// Asks a person about a session that was not observed, once.
+fn ask(id: &MessageId, target: &TaskId, run: &RunId, tx: &mut Tx) -> MailboxOutcome {
+    let now = tx.now(Vec::new(), Span::ZERO);
+    let delivery = tx.tables.deliveries.get(id).filter(|delivery| delivery.claim().is_some());
+    let dispatch = delivery.and_then(|delivery| delivery.dispatch.as_ref());
+    let Some(dispatch) = dispatch.filter(|dispatch| dispatch.plan == Plan::Spawn && dispatch.run == *run) else {
+        return MailboxOutcome::Late;
+    };
+    let waited = now.lease - dispatch.began.lease;
+    let is_live = tx.tables.backlog.runs.get(run).is_some_and(|run| run.is_live() && run.session.is_none());
+    let is_asked = open_question(run, &tx.tables.backlog).is_some();
+    let Some(task) = tx.tables.backlog.tasks.get(target).filter(|_| is_live && !is_asked && waited >= dispatch::OBSERVE_WITHIN)
+    else {
+        return MailboxOutcome::Late;
+    };
+    let step = decision::ask_about_start(run, target, &task.spec.title, waited, &now);
+    carry_out(tx, step.effects, None);
+    MailboxOutcome::Done
+}
+
+/// Whether the runs of a task are told their messages by the prompt.
+pub(crate) fn has_prompt(task: &Task) -> bool {
+    matches!(task.spec.work, Some(Kind::Agent(_)))
+}
+
+/// What a claim needs to put messages into the prompt of a task, and what the end of its run needs to acknowledge them.
+pub(crate) fn prompt_keys(task: &Task) -> Vec<Key> {
+    if has_prompt(task) { vec![Key::Mailbox(task.id.clone()), Key::Lock(task.id.dispatch_lock())] } else { Vec::new() }
+}
+
+/// Puts the messages for a task into the prompt of the run that begins. The lock of the target is held until the session was observed.
+pub(crate) fn put_into_prompt(task: &Task, run: &RunId, epoch: Epoch, tx: &mut Tx) {
+    if !has_prompt(task) {
+        return;
+    }
+    let mut unread = in_order(&task.id, |delivery| delivery.is_for(epoch), tx);
+    unread.truncate(PROMPT_LIMIT);
+    for (delivery, is_first) in unread.iter().zip(std::iter::once(true).chain(std::iter::repeat(false))) {
+        let release = if is_first { lock(&task.id, delivery, &Plan::Spawn, tx) } else { None };
+        let input = match release {
+            Some(release) => {
+                let began = tx.now(Vec::new(), Span::ZERO).stamp();
+                let dispatch = Dispatch { plan: Plan::Spawn, run: run.clone(), epoch, dispatcher: None, release, began };
+                Input::Dispatch(Box::new(dispatch))
+            }
+            None => Input::Fetch { run: run.clone(), epoch, way: Way::Prompt },
+        };
+        step(&delivery.id, input, tx);
+    }
+}
+
+/// Tells the dispatches that have started a run what was seen of its session.
+pub(crate) fn observe(run: &RunId, event: &ReleaseEvent, tx: &mut Tx) {
+    let is_its = |delivery: &&Delivery| {
+        delivery.dispatch.as_ref().is_some_and(|dispatch| dispatch.run == *run && dispatch.plan == Plan::Spawn)
+    };
+    let started: Vec<MessageId> = tx.tables.deliveries.values().filter(is_its).map(|delivery| delivery.id.clone()).collect();
+    for id in started {
+        step(&id, Input::Observe(event.clone()), tx);
+    }
+}
+
+/// What the end of a run says about its session.
+pub(crate) fn seen_end(ending: &RunEnd) -> ReleaseEvent {
+    match ending {
+        RunEnd::NotBegun { error, .. } | RunEnd::NotStarted { error } => ReleaseEvent::SpawnStartFailed { error: error.clone() },
+        RunEnd::Exited(code) => ReleaseEvent::ChildExited { code: Some(*code) },
+        _ => ReleaseEvent::ChildExited { code: None },
+    }
+}
+
+/// A run has told its result: it has read what it has fetched.
+pub(crate) fn acknowledge(task: &TaskId, run: &RunId, epoch: Epoch, tx: &mut Tx) {
+    for delivery in in_order(task, |delivery| matches!(&delivery.state, State::Fetched { epoch: by, .. } if *by == epoch), tx) {
+        step(&delivery.id, Input::Acknowledge { run: run.clone(), epoch }, tx);
+    }
+}
+
+/// The live run of a task has told its result.
+pub(crate) fn acknowledge_live(id: &TaskId, tx: &mut Tx) {
+    let live = tx.tables.backlog.tasks.get(id).and_then(Task::live).filter(|live| live.verdict.is_some());
+    if let Some((run, epoch)) = live.map(|live| (live.run.clone(), live.epoch)) {
+        acknowledge(id, &run, epoch, tx);
+    }
+}
+
+fn return_keys(target: &TaskId) -> Vec<Key> {
+    vec![Key::Task(target.clone()), Key::Mailbox(target.clone()), Key::Lock(target.dispatch_lock())]
+}
+
+/// The messages that tell senders that theirs were not delivered: they may be there already.
+pub(crate) fn notice_keys(loaded: &Tables) -> Vec<Key> {
+    loaded.deliveries.values().map(|delivery| Key::Message(notice_id(delivery))).collect()
+}
+
+fn notice_id(delivery: &Delivery) -> MessageId {
+    MessageId::new(&format!("undelivered-{}", delivery.seq)).expect("a number is short")
+}
+
+/// Returns what is left for a target that is over, and tells the senders on the bus.
+pub(crate) fn return_rest(target: &TaskId, tx: &mut Tx) {
+    let status = tx.tables.backlog.tasks.get(target).map(Task::status);
+    if status.is_some_and(|status| !status.is_over()) {
+        return;
+    }
+    let is_completed = status == Some(Status::Completed);
+    for delivery in in_order(target, |_| true, tx) {
+        // Nobody observes a start any more.
+        step(&delivery.id, Input::Observe(ReleaseEvent::ChildExited { code: None }), tx);
+        step(&delivery.id, Input::Return { is_completed }, tx);
+        let returned = &tx.tables.deliveries[&delivery.id];
+        let id = notice_id(returned);
+        if matches!(returned.state, State::Undelivered { .. }) && !tx.tables.messages.contains_key(&id) {
+            let how = status.map_or("deleted", Status::as_str);
+            let body = format!("undelivered: task {target} is {how}").into();
+            let kind = MessageType::new("ERROR").expect("a known word");
+            let task = status.map(|_| target.clone());
+            let (parent, attachments) = (Some(delivery.id.clone()), Vec::new());
+            let draft = MessageDraft { id, kind, task, run: None, author: "banksman".into(), parent, body, attachments };
+            post(draft, Contention { attempts: 1, ..Contention::default() }, tx);
+        }
+    }
+}
