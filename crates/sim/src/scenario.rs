@@ -49,7 +49,7 @@ impl Scenario {
             QueueFencingOff | QueueNoTime | QueueSilent | QueueLostItem | QueueOldEpoch | QueueSilentRow => Scenario::Queues,
             SectionStays | ClaimForgotten | RenewsTaskOnly | SectionOpen | AdoptionNeedsLock | OvertakeOff | DeadlockUnseen
             | WaitStays | WhyIgnoresClaims => Scenario::People,
-            WakeLost | WakesAll | WakesTheDead | NewestFirst | StaysParked => Scenario::Runners,
+            WakeLost | WakesAll | NewestFirst | StaysParked => Scenario::Runners,
             _ => Scenario::Backlog,
         }
     }

@@ -207,8 +207,6 @@ pub enum Mutation {
     WakeLost,
     /// Whenever a runner is woken, all are.
     WakesAll,
-    /// Nobody is woken in the place of a runner that died when it was woken.
-    WakesTheDead,
     /// Whoever came last is woken first.
     NewestFirst,
     /// A task stays parked when what it waits for is free.
@@ -260,7 +258,7 @@ impl Mutation {
             RecordShared | Respawn => Checker::Twice,
             ForgetWaiter | DeadlockOff | QueueSilent | DeadlockUnseen => Checker::Waiters,
             WhyIgnoresClaims => Checker::Why,
-            WakeLost | WakesTheDead => Checker::Idle,
+            WakeLost => Checker::Idle,
             WakesAll => Checker::Wakeups,
             NewestFirst => Checker::Turns,
             StaysParked => Checker::Parked,

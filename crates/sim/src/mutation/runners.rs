@@ -9,10 +9,6 @@ use super::Mutation;
 /// Decides like the real request, except for the fault; nothing if the fault is another one.
 pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Option<Reply> {
     match (mutation, request) {
-        (Mutation::WakesTheDead, Request::Run(RunRequest::Retire { runner, .. } | RunRequest::PassOn { runner, .. })) => {
-            tx.tables.backlog.runners.get_mut(runner)?.woken = None;
-            Some(request.decide(tx))
-        }
         (Mutation::NewestFirst, Request::Run(RunRequest::Claim(claim))) => {
             let was_idle = tx.tables.backlog.runners.get(&claim.runner).is_some_and(|row| row.idle.is_some());
             let reply = request.decide(tx);

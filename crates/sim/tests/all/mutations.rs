@@ -123,7 +123,6 @@ caught! {
     an_event_that_is_passed_over_is_caught: RoutePassed on 0,
     a_wake_up_that_is_lost_is_caught: WakeLost on 0,
     a_wake_up_too_many_is_caught: WakesAll on 0,
-    a_wake_up_to_a_dead_runner_is_caught: WakesTheDead on 4,
     a_runner_that_is_never_woken_is_caught: NewestFirst on 0,
     a_task_that_stays_parked_is_caught: StaysParked on 0,
 }
