@@ -57,6 +57,7 @@ fn tasks_wait_for_a_shortage_to_pass_and_use_no_attempt() {
     until("all are done", || world.data(&["status"])["byStatus"]["completed"] == TASKS);
     world.touch("go");
     world.until_status("long", "completed");
+    until("there is enough", || world.data(&["status"])["runners"][0]["shortage"].is_null());
     runner.signal(Signal::TERM);
     let said = runner.end();
     let lines = |word: &str| said.stderr.lines().filter(|line| line.starts_with(word)).count();

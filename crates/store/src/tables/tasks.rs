@@ -118,8 +118,8 @@ table! {
         ReadyRoots => "{lanes} SELECT {tasks t} FROM {first_roots} AND {in_sections t}",
         /// The first that wait for the lock or semaphore $2.
         ParkedOn => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.parked = $2 AND t.unmet = 0 ORDER BY t.priority DESC, t.position LIMIT $3",
-        /// The first task that waits for each of the first few locks and semaphores that tasks wait for.
-        Parked => "{parked} SELECT {tasks t}, p.name FROM parked p CROSS JOIN tasks t WHERE t.project = $1 \
+        /// The first task that waits for each of the first few locks and semaphores that tasks wait for. Those that a person has stopped wait for none.
+        Parked => "{parked} SELECT {tasks t}, p.name FROM parked p CROSS JOIN tasks t WHERE t.project = $1 AND p.name <> 'person' \
             AND t.id = (SELECT i.id FROM tasks i WHERE i.project = $1 AND i.parked = p.name ORDER BY i.priority DESC, i.position LIMIT 1)",
         SetParked => "UPDATE tasks SET parked = $3 WHERE project = $1 AND id = $2",
         ReadyCounts => "{lanes} SELECT {example}, (SELECT count(*) FROM tasks i WHERE {ready i} AND i.lane = l.lane) \
@@ -177,12 +177,12 @@ table! {
             AND t.import = $2 ORDER BY t.position LIMIT $3",
         UpdateSpec => "UPDATE tasks SET title = $3, section = $4, parent = $5, priority = $6, lane = $7, spec = $8, parked = $9, loops = $10 \
             WHERE project = $1 AND id = $2",
-        /// Whoever is held back, or was, is not parked: that is found out when its turn comes.
-        CountUnmet => "UPDATE tasks SET unmet = {unmet $2}, parked = NULL WHERE project = $1 AND id = $2",
-        CountUnmetOfDependents => "UPDATE tasks SET unmet = {unmet tasks.id}, parked = NULL \
+        /// Whoever is held back, or was, is not parked: that is found out when its turn comes. Whom a person has stopped stays so.
+        CountUnmet => "UPDATE tasks SET unmet = {unmet $2}, parked = CASE WHEN parked = 'person' THEN parked END WHERE project = $1 AND id = $2",
+        CountUnmetOfDependents => "UPDATE tasks SET unmet = {unmet tasks.id}, parked = CASE WHEN parked = 'person' THEN parked END \
             WHERE project = $1 AND id IN (SELECT task FROM edges WHERE project = $1 AND on_task = $2)",
         /// The same for the next page of a fan-out.
-        CountUnmetOfPage => "UPDATE tasks SET unmet = {unmet tasks.id}, parked = NULL WHERE project = $1 AND id IN (SELECT e.task FROM edges e \
+        CountUnmetOfPage => "UPDATE tasks SET unmet = {unmet tasks.id}, parked = CASE WHEN parked = 'person' THEN parked END WHERE project = $1 AND id IN (SELECT e.task FROM edges e \
             WHERE e.project = $1 AND e.on_task = $2 AND e.task > (SELECT f.after_task FROM fan_outs f WHERE f.project = $1 AND f.task = $2) \
             ORDER BY e.task LIMIT 500)",
     }
