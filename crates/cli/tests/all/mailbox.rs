@@ -51,7 +51,9 @@ fn the_next_run_reads_each_message_once() {
     assert_eq!(receipt(&world, id), "read");
     // One that arrives wakes it.
     let third = send(&world, "Job", "three");
-    assert_eq!((&third["receipt"], &third["plan"]), (&"queued".into(), &"mailbox".into()));
+    assert_eq!(third["plan"], "mailbox");
+    // It may have been fetched before the answer of `send` is made.
+    assert!(["queued", "sent", "read"].contains(&third["receipt"].as_str().unwrap()), "{third}");
     assert_eq!(runner.end().code, 0);
     assert_eq!(read(&world, "three"), [("three".into(), false)]);
     for sent in [&second, &third] {
