@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use banksman_core::Seq;
-use banksman_core::bus::derived::DerivedMessages;
+use banksman_core::bus::derived::{self, DerivedMessages};
 use banksman_core::bus::{Contention, Draft, DraftError, Message, MessageType};
 use banksman_core::dispatch::Mode;
 use banksman_engine::{PostOutcome, PostRequest, Reply, Request};
@@ -151,7 +151,7 @@ impl BusReader {
     /// Reads a page of the events that messages follow from. Says whether there may be more.
     fn derive(&mut self) -> Result<bool, Error> {
         let is_wanted = |kind: MessageType| self.filter.kinds.is_empty() || self.filter.kinds.contains(&kind);
-        if !is_wanted(MessageType::fact()) && !is_wanted(MessageType::progress()) {
+        if !derived::types().into_iter().any(is_wanted) {
             self.derived.through = Seq(i64::MAX);
             return Ok(false);
         }
@@ -171,7 +171,7 @@ impl BusReader {
 
     /// The tasks at a place in the log.
     fn tasks_at(&mut self, place: Seq) -> Result<DerivedMessages, Error> {
-        let mut tasks = DerivedMessages::new(self.reader.view().baseline_tasks()?);
+        let mut tasks = self.reader.view().baseline_messages()?;
         let mut after = Seq(0);
         while after < place {
             let page = self.reader.view().task_events(after)?;

@@ -10,12 +10,12 @@
 
 use std::collections::BTreeSet;
 
-use banksman_core::bus::derived::Known;
+use banksman_core::bus::derived::DerivedMessages;
 use banksman_core::event::Event;
 use banksman_core::replay::Replay;
 use banksman_core::replay::stored::Entity;
 use banksman_core::route::{Subscription, route};
-use banksman_core::{Seq, Span, TaskId, Wall};
+use banksman_core::{Seq, Span, Wall};
 
 use crate::error::StoreError;
 use crate::key::Key;
@@ -172,9 +172,10 @@ impl View<'_> {
         Ok(Baseline { mark, rows })
     }
 
-    /// The tasks at the beginning of the log.
-    pub fn baseline_tasks(&mut self) -> Result<Vec<(TaskId, Known)>, StoreError> {
-        Ok(self.baseline()?.replay()?.known_tasks().collect())
+    /// What messages depend on at the beginning of the log.
+    pub fn baseline_messages(&mut self) -> Result<DerivedMessages, StoreError> {
+        let replay = self.baseline()?.replay()?;
+        Ok(DerivedMessages::new(replay.known_tasks(), replay.open_questions()))
     }
 
     fn limit(&mut self, keep: Keep) -> Result<Limit, StoreError> {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::world::{Running, World, until};
+use crate::world::{BANKSMAN, Running, World, until};
 
 /// All messages that are not derived from events.
 fn posted(world: &World) -> Vec<Value> {
@@ -111,6 +111,28 @@ fn what_tasks_wait_for_and_how_they_end_is_on_the_bus() {
     // The log that they follow from can be compacted.
     world.ok(&["events", "compact", "--keep-events", "1"]);
     assert_eq!(bodies(&world.data(&["bus", "read", "--type", "info"])), ["INFO between"]);
+    world.check();
+}
+
+#[test]
+fn what_a_run_asks_and_what_a_person_answers_is_on_the_bus() {
+    let world = World::new();
+    let script = format!("[ -e asked ] || {{ touch asked; {BANKSMAN} tasks ask 'Which port?' --option 80 --option 8080; }}");
+    let task = world.data(&["tasks", "add", "Job", "--run", &script])["id"].as_str().unwrap().to_owned();
+    world.run(&["run", "--until-idle"]);
+    let read = || world.data(&["bus", "read", "--type", "QUESTION", "--type", "ANSWER"])["messages"].clone();
+    let asked = read();
+    assert_eq!((&asked[0]["type"], &asked[0]["body"]), (&"QUESTION".into(), &"Which port?\n1. 80\n2. 8080".into()), "{asked}");
+    assert_eq!(asked[0]["author"], format!("run:{}", asked[0]["run"].as_str().unwrap()));
+    let decision = world.data(&["decisions", "list"])["decisions"][0]["id"].as_str().unwrap().to_owned();
+    // The answer names its question, also when the events of that are gone.
+    world.ok(&["events", "compact", "--keep-events", "1"]);
+    world.ok(&["decisions", "resolve", &decision, "2"]);
+    let all = read();
+    let answer = all.as_array().unwrap().last().unwrap();
+    assert_eq!((&answer["type"], &answer["body"]), (&"ANSWER".into(), &"8080".into()), "{all}");
+    assert_eq!((&answer["replyTo"], &answer["task"]), (&asked[0]["id"], &task.into()));
+    assert_eq!(world.data(&["bus", "stats"])["messages"], 0, "nothing is stored a second time");
     world.check();
 }
 

@@ -1,16 +1,18 @@
-//! Messages that nobody posts: what a task waits for, that it waits no more, and how it ended. They are a view of the event log, so a task
+//! Messages that nobody posts: what a task waits for, that it waits no more, what its run asks, and how it ended. They are a view of the event log, so a task
 //! with ten thousand dependents costs nothing before somebody reads.
 //!
 //! * PROGRESS, when the dependencies that hold a task back have changed;
 //! * FACT, when none is left;
+//! * QUESTION, when a run has asked a person, and ANSWER, when the person has answered;
 //! * FACT with the result, when it ends; also on the bus of its parent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::backlog::Edge;
 use crate::bus::{Contention, Draft, Message, MessageType};
-use crate::event::{Event, ImportFact, TaskFact};
-use crate::ids::{ImportId, MessageId, Seq, TaskId};
+use crate::decision::{About, Act, OPEN_ANSWER, Question};
+use crate::event::{DecisionFact, Event, ImportFact, TaskFact};
+use crate::ids::{DecisionId, ImportId, MessageId, RunId, Seq, TaskId};
 use crate::task::Status;
 use crate::time::Wall;
 
@@ -24,7 +26,7 @@ const NAMED: usize = 20;
 const RESULT_LIMIT: usize = 64 * 1024;
 
 /// The kinds of events that a message may follow from. All others can be passed over.
-pub const KINDS: [&str; 10] = [
+pub const KINDS: [&str; 14] = [
     "task:added",
     "task:updated",
     "task:complete",
@@ -35,13 +37,24 @@ pub const KINDS: [&str; 10] = [
     "task:deleted",
     "import:finished",
     "import:dropped",
+    "task:asked",
+    "decision:raised",
+    "decision:resolved",
+    "decision:withdrawn",
 ];
+
+/// The types of the messages that are derived.
+pub fn types() -> [MessageType; 4] {
+    [MessageType::fact(), MessageType::progress(), MessageType::question(), MessageType::answer()]
+}
 
 /// The tasks as far as messages depend on them, at one place of the log.
 #[derive(Debug, Clone, Default)]
 pub struct DerivedMessages {
     tasks: BTreeMap<TaskId, Known>,
     dependents: BTreeMap<TaskId, BTreeSet<TaskId>>,
+    /// The questions of runs that nobody has answered.
+    questions: BTreeMap<DecisionId, Question>,
 }
 
 /// What is known of a task.
@@ -69,9 +82,13 @@ pub enum TaskResult {
 }
 
 impl DerivedMessages {
-    /// Begins with the tasks of a place in the log.
-    pub fn new(tasks: impl IntoIterator<Item = (TaskId, Known)>) -> DerivedMessages {
-        let mut derived = DerivedMessages::default();
+    /// Begins with the tasks and the open questions of a place in the log.
+    pub fn new(
+        tasks: impl IntoIterator<Item = (TaskId, Known)>,
+        questions: impl IntoIterator<Item = (DecisionId, Question)>,
+    ) -> DerivedMessages {
+        let questions = questions.into_iter().filter(|(_, question)| is_of_run(question)).collect();
+        let mut derived = DerivedMessages { questions, ..DerivedMessages::default() };
         for (id, known) in tasks {
             derived.insert(id, known);
         }
@@ -105,12 +122,34 @@ impl DerivedMessages {
                 TaskFact::Cancelled { .. } => self.ended(id, TaskResult::NotCompleted, "cancelled", at),
                 TaskFact::Marked { status: Status::Skipped } => self.ended(id, TaskResult::NotCompleted, "skipped", at),
                 TaskFact::Marked { .. } | TaskFact::Retried {} => self.set_end(id, None, at),
+                TaskFact::Asked { run, decision, question } => {
+                    let options = self.questions.get(decision).map(answers).unwrap_or_default();
+                    vec![asked(at(id, MessageType::question(), format!("{question}{options}")), run, decision)]
+                }
                 TaskFact::Deleted {} => {
                     let before = self.dependents_blockers(id);
                     self.remove(id);
                     self.changed(before, at)
                 }
                 _ => Vec::new(),
+            },
+            Event::Decision { id, fact } => match fact {
+                DecisionFact::Raised(question) => {
+                    if is_of_run(question) {
+                        self.questions.insert(id.clone(), (**question).clone());
+                    }
+                    Vec::new()
+                }
+                DecisionFact::Resolved { option, by, note } => {
+                    let Some(question) = self.questions.remove(id) else { return Vec::new() };
+                    let About::Task(task) = &question.about else { return Vec::new() };
+                    let message = at(task, MessageType::answer(), answer_text(&question, *option, note.as_deref()));
+                    vec![answered(message, id, by)]
+                }
+                DecisionFact::Withdrawn {} => {
+                    self.questions.remove(id);
+                    Vec::new()
+                }
             },
             Event::Import { id, fact: ImportFact::Finished { .. } } => {
                 let shown = self.hidden_in(id);
@@ -249,6 +288,44 @@ fn message(seq: Seq, wall: Wall, task: &TaskId, kind: MessageType, body: String)
         attachments: Vec::new(),
     };
     Message { seq, wall, draft, contention: Contention { attempts: 1, ..Contention::default() } }
+}
+
+/// Whether a run asks, and not Banksman itself.
+fn is_of_run(question: &Question) -> bool {
+    question.options.iter().any(|option| option.act == Act::Answer)
+}
+
+/// The answers that a question offers, a line each.
+fn answers(question: &Question) -> String {
+    let offered = question.options.iter().filter(|option| option.act == Act::Answer && &*option.text != OPEN_ANSWER);
+    offered.zip(1..).map(|(option, number)| format!("\n{number}. {}", option.text)).collect()
+}
+
+/// What a person has said to a question.
+fn answer_text(question: &Question, option: u32, note: Option<&str>) -> String {
+    let chosen = question.option(option).map(|choice| &*choice.text).filter(|text| *text != OPEN_ANSWER);
+    match (chosen, note) {
+        (Some(chosen), Some(note)) => format!("{chosen}: {note}"),
+        (Some(text), None) | (None, Some(text)) => text.to_owned(),
+        (None, None) => OPEN_ANSWER.to_owned(),
+    }
+}
+
+fn asked(mut message: Message, run: &RunId, decision: &DecisionId) -> Message {
+    message.draft =
+        Draft { id: question_id(decision), author: run.holder().as_str().into(), run: Some(run.clone()), ..message.draft };
+    message
+}
+
+fn answered(mut message: Message, decision: &DecisionId, by: &str) -> Message {
+    let id = MessageId::new(&format!("answer-{decision}")).expect("an id is short and plain");
+    message.draft = Draft { id, author: by.into(), parent: Some(question_id(decision)), ..message.draft };
+    message
+}
+
+/// It follows from the decision alone, so that an answer can name it when the event of the question is gone.
+fn question_id(decision: &DecisionId) -> MessageId {
+    MessageId::new(&format!("question-{decision}")).expect("an id is short and plain")
 }
 
 fn cut(text: &str) -> &str {

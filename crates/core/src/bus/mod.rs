@@ -51,6 +51,16 @@ impl MessageType {
         MessageType("PROGRESS".into())
     }
 
+    /// What somebody wants to know.
+    pub fn question() -> MessageType {
+        MessageType("QUESTION".into())
+    }
+
+    /// What was said to a question.
+    pub fn answer() -> MessageType {
+        MessageType("ANSWER".into())
+    }
+
     /// The word.
     pub fn as_str(&self) -> &str {
         &self.0

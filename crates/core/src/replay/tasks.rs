@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::Replay;
 use crate::backlog::{Backlog, Edge};
 use crate::bus::derived::{Known, TaskResult};
+use crate::decision::Question;
 use crate::event::TaskFact;
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, RunId, RunnerId, Seq, TaskId};
 use crate::task::{self, After, RunEnd, Spec, Status, Stuck, Task, TaskEnd};
@@ -94,6 +95,12 @@ impl Replay {
             let hidden = task.import.as_ref().filter(is_hidden).cloned();
             (id.clone(), Known { title, parent, edges: task.depends_on.clone(), end, hidden })
         })
+    }
+
+    /// The questions that wait for an answer.
+    pub fn open_questions(&self) -> impl Iterator<Item = (DecisionId, Question)> + '_ {
+        let open = self.decisions.iter().filter(|(_, decision)| decision.is_open());
+        open.map(|(id, decision)| (id.clone(), decision.question.clone()))
     }
 }
 

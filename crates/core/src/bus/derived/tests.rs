@@ -71,6 +71,62 @@ fn a_failure_unblocks_only_those_who_allow_it_and_is_told_to_the_parent() {
     );
 }
 
+fn run() -> RunId {
+    RunId::new("r-1").unwrap()
+}
+
+fn decision(fact: DecisionFact) -> Event {
+    Event::Decision { id: DecisionId::new("d-1").unwrap(), fact }
+}
+
+/// The events of a run that asks and of a person who answers.
+fn question(options: &[&str], option: u32, note: Option<&str>) -> [Event; 4] {
+    let options: Vec<Box<str>> = options.iter().map(|option| (*option).into()).collect();
+    let question = Question::of_run(&id("a"), "which one?", &options);
+    let asked = TaskFact::Asked { run: run(), question: "which one?".into(), decision: DecisionId::new("d-1").unwrap() };
+    [
+        added("a", None, &[], None),
+        decision(DecisionFact::Raised(Box::new(question))),
+        event("a", asked),
+        decision(DecisionFact::Resolved { option, by: "ada".into(), note: note.map(Into::into) }),
+    ]
+}
+
+#[test]
+fn a_run_that_asks_and_its_answer_are_on_the_bus() {
+    for (options, option, note, texts) in [
+        (&["this", "that"][..], 2, None, ["which one?\n1. this\n2. that", "that"]),
+        (&["this"], 1, Some("but slowly"), ["which one?\n1. this", "this: but slowly"]),
+        (&[], 1, Some("the blue one"), ["which one?", "the blue one"]),
+        (&[], 2, None, ["which one?", "mark the task as failed"]),
+    ] {
+        let mut derived = DerivedMessages::default();
+        let events = question(options, option, note);
+        let messages: Vec<Message> =
+            events.iter().zip(1..).flat_map(|(event, seq)| derived.apply(Seq(seq), Wall(seq), event)).collect();
+        assert_eq!(messages.iter().map(|message| message.seq).collect::<Vec<_>>(), [Seq(3), Seq(4)]);
+        let [asked, answered] = &messages[..] else { panic!("{messages:?}") };
+        assert_eq!([&*asked.draft.body, &*answered.draft.body], texts);
+        assert_eq!((asked.draft.kind.as_str(), &*asked.draft.author, &asked.draft.run), ("QUESTION", "run:r-1", &Some(run())));
+        assert_eq!((answered.draft.kind.as_str(), &*answered.draft.author), ("ANSWER", "ada"));
+        assert_eq!(answered.draft.parent, Some(asked.draft.id.clone()));
+        assert_eq!(answered.draft.task, Some(id("a")));
+        // A second answer, or one to a question that was withdrawn, is none.
+        assert_eq!(derived.apply(Seq(5), Wall(5), &events[3]), []);
+        drop(derived.apply(Seq(6), Wall(6), &events[1]));
+        drop(derived.apply(Seq(7), Wall(7), &decision(DecisionFact::Withdrawn {})));
+        assert_eq!(derived.apply(Seq(8), Wall(8), &events[3]), []);
+    }
+}
+
+#[test]
+fn what_banksman_itself_asks_is_not_a_question_on_the_bus() {
+    let title = Title::new("A").unwrap();
+    let raised = decision(DecisionFact::Raised(Box::new(Question::of_task(&id("a"), &title, "it hangs"))));
+    let resolved = decision(DecisionFact::Resolved { option: 1, by: "ada".into(), note: None });
+    assert_eq!(told(&[added("a", None, &[], None), raised, resolved]), [""; 0]);
+}
+
 #[test]
 fn the_tasks_of_an_import_speak_when_it_is_finished() {
     let import = |fact| Event::Import { id: ImportId::new("i-1").unwrap(), fact };
@@ -107,6 +163,7 @@ fn a_replay_of_the_beginning_is_as_good_as_the_beginning() {
         complete("b"),
         complete("c"),
     ];
+    let events = [&events[..], &question(&["this"], 1, None)[..]].concat();
     for at in 0..events.len() {
         let mut replay = crate::replay::Replay::default();
         let mut whole = DerivedMessages::default();
@@ -114,7 +171,7 @@ fn a_replay_of_the_beginning_is_as_good_as_the_beginning() {
             replay.apply(Seq(seq), Wall(seq), event.clone());
             drop(whole.apply(Seq(seq), Wall(seq), event));
         }
-        let mut rest = DerivedMessages::new(replay.known_tasks());
+        let mut rest = DerivedMessages::new(replay.known_tasks(), replay.open_questions());
         for (event, seq) in events[at..].iter().zip(at as i64 + 1..) {
             assert_eq!(rest.apply(Seq(seq), Wall(seq), event), whole.apply(Seq(seq), Wall(seq), event), "{event:?}");
         }
