@@ -209,7 +209,9 @@ const RARE_IN_BACKLOGS: [&str; 38] = [
 
 #[test]
 fn backlogs_keep_every_promise() {
-    assert_all_hold(Scenario::Backlog, &(0..24).collect::<Vec<u64>>(), &COMMON_IN_BACKLOGS);
+    // In the last one a guard blocks a phase, and the runner that checked an earlier phase has died.
+    let seeds: Vec<u64> = (0..24).chain([114]).collect();
+    assert_all_hold(Scenario::Backlog, &seeds, &COMMON_IN_BACKLOGS);
 }
 
 #[test]

@@ -443,3 +443,28 @@ fn what_happens_while_the_world_is_asked_is_not_overlooked() {
     answer(&mut stage, &mut actor, true);
     assert_eq!(spawned(&mut actor), ["p-1.1"]);
 }
+
+/// A runner died while it checked a guard of the first phase, and a person let that phase begin. The pipeline still named the dead runner
+/// as its checker when the guard of the second phase blocked it, and listened to nothing.
+#[test]
+fn a_guard_about_the_store_is_heard_of_though_the_checker_of_an_earlier_phase_has_died() {
+    let mut stage = Stage::new();
+    let second = Phase { pre: guard(Condition::LockFree { lock: text("l") }), ..phase("two") };
+    stage.pipeline("p-1", after_file().into_iter().chain([second]).collect());
+    let epoch = stage.lock("l", "ann");
+    let mut first = stage.runner("m", options());
+    stage.play(&mut first);
+    assert_eq!(first.did(), ["begin", "examine", "gather p-1"]);
+    stage.kill(first);
+    stage.about(PipelineRequest::Unblock { id: task("p-1"), by: Some("ann".into()) });
+    let mut actor = stage.runner("n", options());
+    stage.play(&mut actor);
+    assert_eq!(spawned(&mut actor), ["p-1.1"]);
+    end(&mut stage, &mut actor, 0, "");
+    assert_eq!(stage.stands("p-1"), "blocked two");
+    assert!(stage.at("p-1").checker.is_some(), "the dead runner is still noted");
+    stage.unlock("l", "ann", epoch);
+    actor.dispatcher.on(RunnerInput::Woken, stage.now());
+    stage.play(&mut actor);
+    assert_eq!((stage.stands("p-1"), spawned(&mut actor)), ("running two".into(), vec!["p-1.2".into()]));
+}
