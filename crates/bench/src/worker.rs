@@ -58,6 +58,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 /// would drop the locks that its own connection holds.
 pub(crate) fn commits(index: &Path) -> Result<u64> {
     let output = Command::new(std::env::current_exe()?).args([MARK, "commits"]).arg(index).output()?;
+    if !output.status.success() {
+        return Err(format!("the commits cannot be read: {}", String::from_utf8_lossy(&output.stderr)).into());
+    }
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)
 }
 
