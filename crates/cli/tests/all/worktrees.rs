@@ -299,6 +299,21 @@ fn a_child_shares_the_workspace_while_its_parent_waits() {
 }
 
 #[test]
+fn a_task_has_its_worktree_to_itself_whatever_locks_it_is_given_later() {
+    let at = checkout();
+    let bin = crate::world::BANKSMAN;
+    let id = at.add("Changed", &format!("{bin} locks list --json"), &["--lock", "old"]);
+    at.world.ok(&["tasks", "update", &id, "--lock", "new"]);
+    at.run();
+    let log = at.log(&id);
+    for lock in [format!("workspace:{id}"), "new".into()] {
+        assert!(log.contains(&format!("\"{lock}\"")), "{lock}: {log}");
+    }
+    assert!(!log.contains("\"old\""), "{log}");
+    at.world.check();
+}
+
+#[test]
 fn a_retry_may_start_afresh() {
     let at = checkout();
     let id = at.add("Again", &format!("test -e old && exit 3; echo x > old; {COMMIT}; exit 1"), &[]);

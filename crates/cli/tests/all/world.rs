@@ -262,7 +262,7 @@ fn with_json<'a>(args: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// Waits until something is so, with a deadline.
-pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < DEADLINE, "waited in vain: {what}");

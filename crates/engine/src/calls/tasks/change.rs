@@ -140,6 +140,8 @@ pub(crate) fn update(id: &TaskId, edit: &Edit, tx: &mut Tx) -> TaskOutcome {
         task.spec.retries = 0;
         policy.max_attempts = policy.max_attempts.max(NonZeroU32::new(task.failures).unwrap_or(policy.max_attempts));
     }
+    // Whatever else it needs, it has its worktree to itself.
+    task.spec = task.spec.with_workspace(id);
     let depends_on = backlog.edges.get(id).cloned().unwrap_or_default();
     backlog.tasks.insert(id.clone(), task.clone());
     let fact = TaskFact::Updated { spec: Box::new(task.spec.clone()), depends_on };
