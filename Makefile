@@ -35,6 +35,7 @@ bench: build ## the figures of docs/performance.md, measured here and now
 soak: build ## the long tests: many processes, many kills, many seeds, some of which nobody has seen before
 	cargo test --release -p banksman-cli --test all -- --ignored --nocapture
 	BANKSMAN_TEST_STORE=postgres scripts/with-postgres cargo test --release -p banksman-cli --test all -- --ignored --nocapture at_length
+	BANKSMAN_TEST_LONG=1 scripts/test-agents forty
 	cargo test --release -p banksman-sim --test all -- --ignored --nocapture
 	cargo run --release -p banksman-sim -- --count 100000
 	cargo run --release -p banksman-sim -- --count 20000 --from $$(date +%s%6N)

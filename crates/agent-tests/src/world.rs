@@ -142,6 +142,18 @@ impl World {
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("banksman {args:?}: {error}"))
     }
 
+    /// A process of the only session: its `keeperPid` or `childPid`.
+    pub fn pid(&self, field: &str) -> i64 {
+        let sessions = self.json(&["sessions", "list"]);
+        sessions["data"]["sessions"][0][field].as_i64().unwrap_or_else(|| panic!("no {field}: {sessions}"))
+    }
+
+    /// Sends a signal to a process of this project.
+    pub fn signal(&self, signal: &str, pid: i64) {
+        let status = self.command(Path::new("kill"), &[signal, &pid.to_string()]).status().expect("kill is installed");
+        assert!(status.success(), "kill {signal} {pid}: {status}");
+    }
+
     /// Adds a task with this script for its model.
     pub fn add(&self, title: &str, agent: &str, script: &str) {
         self.add_with(title, agent, script, &[]);

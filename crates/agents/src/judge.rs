@@ -82,7 +82,7 @@ fn by_exit(family: Family, report: &Report, exit: Exit) -> (AgentVerdict, Box<st
         (_, Some(code)) => {
             let text = said();
             let text = if text.is_empty() { format!("exit status {code}").into() } else { text };
-            (of_trouble(Trouble::of_words(&report.plain), AgentVerdict::Crashed, report), text)
+            (of_trouble(Trouble::of_words(&program_words(report)), AgentVerdict::Crashed, report), text)
         }
         (_, None) => {
             let how = exit.signal.map_or_else(|| "it is gone".into(), |signal| format!("killed by signal {signal}"));
@@ -102,7 +102,41 @@ fn of_trouble(trouble: Option<Trouble>, otherwise: AgentVerdict, report: &Report
     }
 }
 
-/// The last line of plain text that says something.
+/// The last line of plain text that says something. Before the program has begun, that is what Banksman says of its preparation.
 fn last_words(report: &Report) -> Box<str> {
-    report.plain.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default().into()
+    let has_begun = report.session.is_some() || report.answers > 0;
+    let words = program_words(report);
+    let text = if words.trim().is_empty() && !has_begun { &report.plain } else { &*words };
+    text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default().into()
+}
+
+/// The plain text without the lines that Banksman prints while it prepares the worktree: they contain the title of the task, which
+/// must not pass for trouble of the provider.
+fn program_words(report: &Report) -> String {
+    report.plain.lines().filter(|line| !line.starts_with("banksman: ")).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Reader;
+
+    /// A run of claude in a worktree whose name has this in it, that prints these lines and exits with 143.
+    fn judged(title: &str, output: &str, errors: &str) -> (AgentVerdict, Box<str>) {
+        let mut reader = Reader::new(Family::Claude);
+        reader.errors(format!("banksman: made the worktree /w on branch banksman/t-1-{title}\n{errors}").as_bytes(), 0);
+        reader.output(output.as_bytes(), 0);
+        verdict(Family::Claude, reader.report(), Exit { code: Some(143), signal: None }, None)
+    }
+
+    #[test]
+    fn the_lines_of_banksman_are_not_the_words_of_the_program() {
+        let init = "{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"s-1\",\"model\":\"m\"}\n";
+        assert_eq!(judged("add-login", init, ""), (AgentVerdict::Crashed, "exit status 143".into()));
+        assert_eq!(judged("add-login", init, "out of memory\n"), (AgentVerdict::Crashed, "out of memory".into()));
+        // A title is no trouble of the provider.
+        for output in [init, ""] {
+            assert_eq!(judged("handle overloaded_error and rate limit", output, "").0, AgentVerdict::Crashed);
+        }
+    }
 }

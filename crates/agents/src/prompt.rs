@@ -1,6 +1,6 @@
 //! The prompt of a run: what is to be done, what happened before, how to finish.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 /// What a prompt is made of.
 #[derive(Debug, Clone, Copy, Default)]
@@ -12,6 +12,8 @@ pub struct Parts<'a> {
     pub resumes: bool,
     /// Why the last run did not count, and the end of what it has put out.
     pub last: Option<Last<'a>>,
+    /// Why the work came back from the merge queue, and what was done about it in the worktree.
+    pub returned: Option<Last<'a>>,
     /// What the last run has asked, and what a person has answered.
     pub answer: Option<(&'a str, &'a str)>,
     /// The messages for it.
@@ -65,9 +67,10 @@ pub fn compose(parts: &Parts<'_>) -> String {
         if !parts.resumes {
             add(format_args!("What it has changed is still there; look at it first.\n"));
         }
-        if !last.log.trim().is_empty() {
-            add(format_args!("\nThe end of the log:\n```\n{}\n```\n", last.log.trim_end().replace("```", "'''")));
-        }
+        add(format_args!("{}", Quoted(last.log)));
+    }
+    if let Some(returned) = &parts.returned {
+        add(format_args!("\nThe work did not land: {}\n{}", returned.why.trim_end(), Quoted(returned.log)));
     }
     if let Some((question, answer)) = parts.answer {
         add(format_args!("\nYou asked: {}\nThe answer: {}\n", question.trim_end(), answer.trim_end()));
@@ -109,9 +112,28 @@ pub fn compose(parts: &Parts<'_>) -> String {
     text
 }
 
+/// The end of a log, which cannot end its own quotation; nothing if it is empty.
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.trim().is_empty() {
+            return Ok(());
+        }
+        write!(f, "\nThe end of the log:\n```\n{}\n```\n", self.0.trim_end().replace("```", "'''"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_that_did_not_land_is_told_with_the_reason() {
+        let returned = Some(Last { why: "conflict in a", log: "" });
+        let text = compose(&Parts { title: "T", resumes: true, returned, ..Parts::default() });
+        assert_eq!(text, "Go on with your task: T\n\nThe work did not land: conflict in a\n");
+    }
 
     #[test]
     fn messages_come_before_how_to_finish() {

@@ -182,6 +182,11 @@ impl Reader {
         errors.feed(bytes, |line| take_error(*family, line, report, now_ms));
     }
 
+    /// The program has given the result of a turn, and is given another one.
+    pub fn begin_turn(&mut self) {
+        self.report.ending = None;
+    }
+
     /// The program was asked to end: what it says of its result from now on does not count.
     pub fn close(&mut self) {
         self.is_closed = true;

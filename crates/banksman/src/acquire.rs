@@ -147,12 +147,13 @@ impl Acquire {
         let lease = client.project().is_shared().then(|| span(client.config().heartbeat_timeout));
         let ask = Ask { anew: true, term: Term::Usual(lease), ..Ask::new(request) };
         let options = WaitOptions { wait, cancel: self.cancel.as_ref().map(CancelToken::fd), ..WaitOptions::default() };
-        let (grant, at) = granted(&resource, &holder, client.acquire(resource.clone(), ask, options).or_public()?)?;
+        let Granted { grant, at, asked } =
+            granted(&resource, &holder, client.acquire(resource.clone(), ask, options).or_public()?)?;
         // A request that was repeated gets the grant of the first one, which another guard may have.
         if grant.claim.request.is_some() && !self.client.guarded().insert(grant.epoch) {
             return Err(Error::AlreadyHeld { resource: Resource::of(&resource), holder: holder.to_string() });
         }
-        Guard::new(&self.client, resource, &grant, at)
+        Guard::new(&self.client, resource, &grant, at, asked)
     }
 
     /// What is asked for, checked.
@@ -186,10 +187,17 @@ impl Acquire {
     }
 }
 
+/// A grant, and when it was read: by the clock of the store, and not before this by that of the machine.
+struct Granted {
+    grant: Grant,
+    at: Stamp,
+    asked: i64,
+}
+
 /// Sorts the answers into grants and refusals.
-fn granted(resource: &CoreResource, holder: &HolderId, acquisition: Acquisition) -> Result<(Grant, Stamp)> {
-    let (outcome, at) = match acquisition {
-        Acquisition::Answered { outcome, at } => (outcome, at),
+fn granted(resource: &CoreResource, holder: &HolderId, acquisition: Acquisition) -> Result<Granted> {
+    let (outcome, at, asked) = match acquisition {
+        Acquisition::Answered { outcome, at, asked } => (outcome, at, asked),
         Acquisition::RequestReused => return Err(Error::invalid("the request id was used before, for something else")),
         Acquisition::TimedOut(waiting) => return Err(busy(resource, Some(waiting.place), &waiting.blocked)),
         Acquisition::Cancelled => return Err(Error::Cancelled),
@@ -200,7 +208,7 @@ fn granted(resource: &CoreResource, holder: &HolderId, acquisition: Acquisition)
         Outcome::Deadlock(cycle) => return Err(Error::deadlock(Resource::of(resource), &cycle)),
         Outcome::Undefined => return Err(Error::NotFound { kind: "semaphore", name: resource.name.to_string() }),
     };
-    Ok((grant, at))
+    Ok(Granted { grant, at, asked })
 }
 
 fn of_lock(resource: &CoreResource, outcome: lock::Outcome) -> Result<Grant> {

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use banksman_adapters::host;
-use banksman_core::event::{Kind, Resource as CoreResource};
-use banksman_core::resource::coordination::{Command, Outcome};
+use banksman_core::event::Resource as CoreResource;
+use banksman_core::resource::coordination::Command;
 use banksman_core::resource::grant::Grant;
-use banksman_core::resource::{lock, semaphore};
-use banksman_core::{Epoch, HolderId, Stamp};
+use banksman_core::{Epoch, HolderId, Span, Stamp};
 
 use crate::client::Client;
 use crate::error::{Error, OrPublic, Resource, Result};
@@ -42,18 +41,17 @@ pub(crate) struct Grip {
 }
 
 impl Guard {
-    pub(crate) fn new(client: &Client, resource: CoreResource, grant: &Grant, at: Stamp) -> Result<Guard> {
-        let received = host::boot_ms();
-        let ms = |duration: Option<banksman_core::Span>| duration.map_or(i64::MAX, |span| span.as_ms());
-        let until = |from: Stamp, ms: i64| received.saturating_add(ms.saturating_sub((at.lease - from.lease).as_ms()));
+    /// Of a grant that was read at this moment of the store, which was not before `asked` on this machine.
+    pub(crate) fn new(client: &Client, resource: CoreResource, grant: &Grant, at: Stamp, asked: i64) -> Result<Guard> {
+        let until = |from: Stamp, limit: Option<Span>| until(asked, at, from, limit);
         let grip = Arc::new(Grip {
             resource,
             holder: grant.claim.holder.clone(),
             epoch: grant.epoch,
             ttl: grant.claim.ttl.map(|ttl| Duration::from_millis(ttl.as_ms().unsigned_abs())),
             is_lost: AtomicBool::new(false),
-            expires: AtomicI64::new(until(grant.heartbeat, ms(grant.claim.ttl))),
-            ends: until(grant.acquired, ms(grant.claim.max_hold)),
+            expires: AtomicI64::new(until(grant.heartbeat, grant.claim.ttl)),
+            ends: until(grant.acquired, grant.claim.max_hold),
             is_repeatable: grant.claim.request.is_some(),
         });
         let guard = Guard { client: client.clone(), grip, is_over: false };
@@ -114,20 +112,18 @@ impl Guard {
         if grip.is_repeatable {
             self.client.guarded().remove(&grip.epoch);
         }
-        let (name, holder, epoch) = (grip.resource.name.clone(), grip.holder.clone(), grip.epoch);
-        let command = match grip.resource.kind {
-            Kind::Lock => Command::Lock(name, lock::Input::Release { holder, epoch }),
-            Kind::Semaphore => Command::Semaphore(name, semaphore::Input::Release { holder, epoch: Some(epoch) }),
-        };
+        let command = Command::release(grip.resource.clone(), grip.holder.clone(), grip.epoch);
         let outcome = self.client.inner().ask(command, Vec::new()).or_public()?.0;
         // Without an answer it is still held; dropping the guard asks once more.
         self.is_over = true;
-        match outcome {
-            Outcome::Lock(lock::Outcome::Released | lock::Outcome::AlreadyFree)
-            | Outcome::Semaphore(semaphore::Outcome::Released) => Ok(()),
-            _ => Err(self.grip.lost()),
-        }
+        if outcome.is_released() { Ok(()) } else { Err(self.grip.lost()) }
     }
+}
+
+/// When a limit that began at a moment of the store is over, in milliseconds since boot. An answer may take as long as it likes to arrive: the
+/// guard must not believe for longer than the store that it holds something, so the time counts from before the question.
+fn until(asked: i64, at: Stamp, from: Stamp, limit: Option<Span>) -> i64 {
+    limit.map_or(i64::MAX, |limit| asked.saturating_add(limit.as_ms().saturating_sub((at.lease - from.lease).as_ms())))
 }
 
 impl Drop for Guard {
@@ -159,18 +155,14 @@ impl Grip {
     /// Renews the grant.
     pub(crate) fn renew(&self, client: &Client) -> Result<()> {
         let sent = host::boot_ms();
-        let (name, holder, epoch) = (self.resource.name.clone(), self.holder.clone(), self.epoch);
-        let command = match self.resource.kind {
-            Kind::Lock => Command::Lock(name, lock::Input::Heartbeat { holder, epoch }),
-            Kind::Semaphore => Command::Semaphore(name, semaphore::Input::Heartbeat { holder, epoch: Some(epoch) }),
-        };
-        match client.inner().ask(command, Vec::new()).or_public()?.0 {
-            Outcome::Lock(lock::Outcome::Extended(_)) | Outcome::Semaphore(semaphore::Outcome::Extended(_)) => {
+        let command = Command::heartbeat(self.resource.clone(), self.holder.clone(), self.epoch);
+        match client.inner().ask(command, Vec::new()).or_public()?.0.extended() {
+            Some(_) => {
                 let ttl = self.ttl.map_or(i64::MAX, |ttl| i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX));
                 self.expires.fetch_max(sent.saturating_add(ttl), Ordering::AcqRel);
                 Ok(())
             }
-            _ => {
+            None => {
                 self.is_lost.store(true, Ordering::Release);
                 Err(self.lost())
             }
@@ -179,5 +171,21 @@ impl Grip {
 
     fn lost(&self) -> Error {
         Error::Lost { what: self.resource.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use banksman_core::{Lease, Wall};
+
+    use super::*;
+
+    #[test]
+    fn a_limit_counts_from_the_question_and_not_from_the_answer() {
+        let moment = |lease| Stamp { lease: Lease(lease), wall: Wall(0) };
+        // Asked at 500 here, answered at 9,000 there, whenever the answer has come.
+        assert_eq!(until(500, moment(9_000), moment(9_000), Some(Span::from_ms(30))), 530);
+        assert_eq!(until(500, moment(9_000), moment(8_990), Some(Span::from_ms(30))), 520, "it was granted before");
+        assert_eq!(until(500, moment(9_000), moment(9_000), None), i64::MAX);
     }
 }

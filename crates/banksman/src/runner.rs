@@ -116,7 +116,7 @@ impl Runner {
         let client = self.client.inner();
         let mut reader = client.reader().or_public()?;
         let sections = self.sections.iter().map(|name| new_task::section(&mut reader, name)).collect::<Result<_>>()?;
-        let options = RunOptions { max_runs: self.max_runs, sections, until_idle };
+        let options = RunOptions { max_runs: self.max_runs, sections, until_idle, report: None };
         // It acts for itself, not for the person or the run that this process acts for.
         let own = client.project().open().or_public()?;
         let runner = banksman_runtime::Runner::new(&own, Sessions::new(own.project()), options).or_public()?;

@@ -4,9 +4,9 @@
 //! that is made below `target/`, on a real disk, and removed again. Every loop ends by the clock.
 //!
 //! * [`single`], [`threads`], [`processes`], [`handoff`], [`listing`], [`steps`], [`postgres`]: locks, one file per figure.
-//! * [`backlog`], [`starts`], [`restarts`], [`runner_start`], [`claims`], [`resting`], [`memory`], [`status`], [`compaction`],
-//!   [`import`]: tasks and runners, likewise.
-//! * [`agents`]: the output of agent programs. [`messages`]: the bus. [`landing`]: merge queues, [`worktrees`]. [`items`]: queues, [`phases`]: pipelines, and
+//! * [`backlog`], [`starts`], [`restarts`], [`runner_start`], [`claims`], [`resting`], [`memory`], [`compaction`],
+//!   [`import`]: tasks and runners, likewise. [`status`], [`commands`], [`screen`]: what people look at.
+//! * [`agents`]: the output of agent programs, [`profiles`]: their runs. [`messages`]: the bus, [`sends`]: messages to live sessions. [`landing`]: merge queues, [`worktrees`]. [`items`]: queues, [`phases`]: pipelines, and
 //!   [`runbooks`], likewise.
 //! * [`runners`]: many runners in one project, on both databases; `--only runners` takes the whole group, `--only runners.rate` a part.
 //! * [`tasks`], [`program`], [`fifo`]: projects full of tasks, the binary, and how a command is heard.
@@ -19,6 +19,7 @@ mod backlog;
 mod bench;
 mod claims;
 mod clock;
+mod commands;
 mod compaction;
 mod fifo;
 mod handoff;
@@ -37,6 +38,7 @@ mod postgres;
 mod proc;
 mod process_group;
 mod processes;
+mod profiles;
 mod program;
 mod queues;
 mod report;
@@ -45,6 +47,8 @@ mod resting;
 mod runbooks;
 mod runner_start;
 mod runners;
+mod screen;
+mod sends;
 mod single;
 mod starts;
 mod stats;
@@ -63,7 +67,7 @@ use report::{Report, Row};
 /// A figure: its name on the command line, and how it is taken.
 type Figure = (&'static str, fn(&Bench) -> Result<Vec<Row>>);
 
-const FIGURES: [Figure; 33] = [
+const FIGURES: [Figure; 37] = [
     ("single", single::measure),
     ("threads", threads::measure),
     ("processes", processes::measure),
@@ -79,6 +83,8 @@ const FIGURES: [Figure; 33] = [
     ("idle", resting::measure),
     ("memory", memory::measure),
     ("status", status::measure),
+    ("commands", commands::measure),
+    ("screen", screen::measure),
     ("compaction", compaction::measure),
     ("import", import::measure),
     ("landing", landing::measure),
@@ -87,6 +93,8 @@ const FIGURES: [Figure; 33] = [
     ("queues", items::measure),
     ("pipelines", phases::measure),
     ("agents", agents::measure),
+    ("profiles", profiles::measure),
+    ("sends", sends::measure),
     ("runbooks", runbooks::measure),
     ("runners.sleep", runners::sleeping::measure),
     ("runners.rate", runners::rates::runners),

@@ -47,7 +47,6 @@ pub(crate) struct Row {
     target: Option<Target>,
 }
 
-/// All of it.
 pub(crate) struct Report {
     /// Date, machine, Fs: name and value.
     pub(crate) header: Vec<(&'static str, String)>,

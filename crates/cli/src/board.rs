@@ -1,10 +1,12 @@
 //! The board: everything that a screen shows, from one moment. `status`, `report` and `top` are views of it.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use banksman_core::decision::About;
 use banksman_core::event::{Event, TaskFact};
 use banksman_core::task::{State, Work};
+use banksman_core::workspace::Place;
 use banksman_core::{Decision, Seq, Stamp, Status, TaskId, Wall};
 use banksman_runtime::inspect::{self, LiveRun, Overview};
 use banksman_runtime::{Project, Sessions};
@@ -16,6 +18,9 @@ use crate::failure::Failure;
 /// How many of the tasks that have just ended are shown, and in how many events they are looked for at first.
 const ENDED: usize = 10;
 const LOOK_BACK: i64 = 1_000;
+
+/// How many of the tasks are shown that others block, and of those that wait for a lock or a semaphore.
+const BLOCKED: i64 = 5;
 
 /// How often everything is read again because it changed meanwhile.
 const TRIES: usize = 4;
@@ -29,6 +34,8 @@ pub(crate) struct Board {
     pub(crate) decisions: Vec<Decision>,
     pub(crate) landings: Vec<Landing>,
     pub(crate) blocked: Vec<Blocked>,
+    /// What is ready but for a lock or a semaphore.
+    pub(crate) waiting: Vec<Blocked>,
     /// What has just ended, newest first.
     pub(crate) ended: Vec<Ended>,
 }
@@ -41,6 +48,8 @@ pub(crate) struct Live {
     /// The phase of its pipeline.
     pub(crate) phase: Option<String>,
     pub(crate) is_stuck: bool,
+    /// Its worktree, and the commit that this began with.
+    pub(crate) worktree: Option<(PathBuf, String)>,
     /// The last line that it printed.
     pub(crate) activity: String,
 }
@@ -86,10 +95,13 @@ impl Board {
 
     fn read_once(reader: &mut Reader, project: &Project, newest: Seq) -> Result<Board, Failure> {
         let overview = inspect::overview(reader, project)?;
-        let (held, example) = &overview.held;
+        let held = reader.view().first_held_by_ended(BLOCKED)?;
+        let parked = reader.view().first_parked(BLOCKED)?;
         let mut keys: BTreeSet<Key> = overview.runs.iter().map(|live| Key::Task(live.run.task.clone())).collect();
+        keys.extend(overview.runs.iter().map(|live| Key::Workspace(live.run.task.clone())));
         keys.extend([Key::OpenDecisions]);
-        keys.extend(example.iter().cloned().map(Key::Task));
+        keys.extend(held.iter().flat_map(|(task, on)| [task, on]).cloned().map(Key::Task));
+        keys.extend(parked.iter().map(|(task, _)| Key::Task(task.clone())));
         let rows = reader.view().load(&keys)?.backlog;
         let files = Sessions::new(project);
         let live = overview.runs.iter().map(|live| {
@@ -100,13 +112,17 @@ impl Board {
                     _ => None,
                 }),
                 phase: task.and_then(|task| task.spec.phase()).map(str::to_owned),
+                worktree: rows.workspaces.get(&live.run.task).and_then(|workspace| match &workspace.place {
+                    Place::Worktree { path, base, .. } => Some((PathBuf::from(&**path), base.to_string())),
+                    Place::Dir { .. } => None,
+                }),
                 is_stuck: task.is_some_and(|task| matches!(task.state, State::Stuck { .. })),
                 activity: tail::last_lines(&files.log(&live.run.id), 1).pop().unwrap_or_default(),
                 run: live.clone(),
             }
         });
         let live = live.collect();
-        let mut decisions: Vec<Decision> = rows.decisions.into_values().collect();
+        let mut decisions: Vec<Decision> = rows.decisions.values().cloned().collect();
         decisions.sort_by_key(|decision| decision.raised);
         let is_held = |hosted: &&banksman_store::Hosted| pipelines::is_held_up(&hosted.pipeline);
         let mut blocked: Vec<Blocked> = overview
@@ -119,15 +135,17 @@ impl Board {
                 by: why::detail(&hosted.pipeline, None).unwrap_or_default(),
             })
             .collect();
-        if let Some(task) = example.as_ref().and_then(|id| rows.tasks.get(id)) {
-            let others = if *held > 1 { format!(", and {} others", held - 1) } else { String::new() };
-            let by = format!("a dependency that did not complete{others}");
-            blocked.push(Blocked { task: task.id.clone(), title: task.spec.title.to_string(), by });
-        }
+        let title = |id: &TaskId| rows.tasks.get(id).map(|task| task.spec.title.to_string());
+        let blocked_by = |task: &TaskId, by: String| Some(Blocked { task: task.clone(), title: title(task)?, by });
+        blocked.extend(held.iter().filter_map(|(task, on)| {
+            let status = rows.tasks.get(on).map(|on| on.status().to_string()).unwrap_or_default();
+            blocked_by(task, format!("{status}: {}", title(on)?))
+        }));
+        let waiting = parked.iter().filter_map(|(task, resource)| blocked_by(task, resource.to_string())).collect();
         let landings = landing::board(reader)?;
         let ended = ended(reader, newest)?;
         let project = project.root().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        Ok(Board { project, overview, live, decisions, landings, blocked, ended })
+        Ok(Board { project, overview, live, decisions, landings, blocked, waiting, ended })
     }
 
     /// The present moment, as far as the last look tells.
@@ -136,8 +154,9 @@ impl Board {
         Stamp { lease: self.overview.at.lease + passed, wall: Wall(self.overview.at.wall.0 + passed.as_ms()) }
     }
 
+    /// How many are blocked by what will not change by itself.
     pub(crate) fn blocked_number(&self) -> u64 {
-        self.overview.counts.by_status.get(&Status::Blocked).copied().unwrap_or_default()
+        self.overview.held.0.max(self.blocked.len() as u64)
     }
 
     /// The task that a decision is about.

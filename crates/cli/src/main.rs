@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 
 use commands::{
     agents, bus, completions, config, decisions, demo, do_tasks, doctor, events, guards, init, landing, locks, mailbox, man,
@@ -81,7 +81,7 @@ struct Global {
 }
 
 subcommands! {
-    enum Command {
+    all enum Command {
         Init(init::Init),
         #[command(name = "do")]
         Do(do_tasks::Do),
@@ -150,7 +150,7 @@ fn main() -> ExitCode {
         return status;
     }
     completions::enter();
-    let matched = Cli::command().try_get_matches_from(&args);
+    let matched = matches_alone(&args).map_or_else(|| Cli::command().try_get_matches_from(&args), Ok);
     let parsed = matched.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,
@@ -172,6 +172,14 @@ fn main() -> ExitCode {
             ExitCode::from(failure.exit)
         }
     }
+}
+
+/// What a command line says that begins with the name of its command, as most do. None if that one cannot make sense of it: the whole
+/// parser says what is wrong, and has the help.
+fn matches_alone(args: &[OsString]) -> Option<ArgMatches> {
+    let command = Command::alone(args.get(1)?.to_str()?)?;
+    let cli = Global::augment_args(clap::Command::new("banksman")).subcommand_required(true).subcommand(command);
+    cli.try_get_matches_from(args).ok()
 }
 
 /// The command in words, as the JSON envelope names it: an alias counts as the name that it stands for.

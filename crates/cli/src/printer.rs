@@ -134,11 +134,12 @@ impl Printer {
             return self.view(&Failed { success: false, command: &self.command, error: failure });
         }
         let body = failure.body.as_ref().map_or_else(String::new, |body| format!("{body}\n\n"));
-        let mut text = format!("{body}{RED}error:{RED:#} {}\n", failure.message);
+        let mut text = format!("{RED}error:{RED:#} {}\n", failure.message);
         if let Some(hint) = &failure.hint {
             text.push_str(&format!("{DIM}hint: {hint}{DIM:#}\n"));
         }
-        self.stderr(&text);
+        let text = terminal::stderr_width().map_or_else(|| text.clone(), |width| terminal::wrap(&text, width));
+        self.stderr(&(body + &text));
     }
 
     /// A command line that is not understood, as its parser says it.
@@ -152,10 +153,11 @@ impl Printer {
         !self.quiet && !self.json && std::io::stderr().is_terminal()
     }
 
-    /// Replaces the current line on stderr. A line that is too long for the terminal is cut: one that wraps cannot be replaced.
+    /// Replaces the current line on stderr. A line that is too long for the terminal is cut, also if the terminal adds a `^C` to it: one that
+    /// wraps cannot be replaced.
     pub(crate) fn rewrite(&self, text: &str) {
         let text = terminal::one_line(text);
-        let text = terminal::stderr_width().map_or_else(|| text.clone(), |width| terminal::cut(&text, width.saturating_sub(1)));
+        let text = terminal::stderr_width().map_or_else(|| text.clone(), |width| terminal::cut(&text, width.saturating_sub(3)));
         // That it is rewritten has nothing to do with colours, which may not be wanted. There is nowhere left to complain to.
         io::stderr().write_all(b"\r\x1b[2K").ok();
         self.write_stderr(&self.render(&text));

@@ -11,9 +11,10 @@ use crate::terminal;
 /// What stands between two columns.
 const GAP: usize = 2;
 
-/// How narrow a column gets before less important ones are left out, and after that.
+/// How narrow a column gets before less important ones are left out, and after that; and how much more the first of them gets, which is the title.
 const COMFORTABLE: usize = 20;
 const TIGHT: usize = 6;
+const MORE: usize = 10;
 
 /// Which columns of a table to show, in which order, and how to order its rows.
 #[derive(Debug, Clone, Default, Args)]
@@ -60,8 +61,10 @@ pub(crate) fn render(columns: &[&str], rows: Vec<Vec<String>>) -> String {
 /// The lines of a table in so many columns, its header first.
 pub(crate) fn lines(columns: &[&str], rows: Vec<Vec<String>>, width: usize) -> Vec<String> {
     let columns: Vec<Column<'_>> = columns.iter().map(|column| Column::parse(column)).collect();
-    let rows = rows.iter().map(|row| row.iter().map(|cell| terminal::one_line(cell)).collect()).collect();
-    draw(&columns, rows, Some(width)).lines().map(str::to_owned).collect()
+    let chosen: Vec<usize> = (0..columns.len()).filter(|index| has_content(&rows, *index)).collect();
+    let cells = rows.iter().map(|row| chosen.iter().map(|index| terminal::one_line(&row[*index])).collect());
+    let chosen: Vec<Column<'_>> = chosen.iter().map(|index| columns[*index]).collect();
+    draw(&chosen, cells.collect(), Some(width)).lines().map(str::to_owned).collect()
 }
 
 impl TableFlags {
@@ -81,13 +84,17 @@ impl TableFlags {
                 if is_reversed { order.reverse() } else { order }
             });
         }
+        let limit = terminal::stdout_width();
         let chosen: Vec<usize> = match &self.columns[..] {
-            [] => (0..columns.len()).filter(|index| !columns[*index].is_extra).collect(),
+            // A person is not shown a column without anything in it. Programs that read the table find all of them.
+            [] => (0..columns.len())
+                .filter(|index| !columns[*index].is_extra && (limit.is_none() || has_content(&rows, *index)))
+                .collect(),
             names => names.iter().map(|name| find(&columns, name)).collect::<Result<_, _>>()?,
         };
         let cells = rows.iter().map(|row| chosen.iter().map(|index| terminal::one_line(&row[*index])).collect());
         let chosen: Vec<Column<'_>> = chosen.iter().map(|index| columns[*index]).collect();
-        Ok(draw(&chosen, cells.collect(), terminal::stdout_width()))
+        Ok(draw(&chosen, cells.collect(), limit))
     }
 
     /// The flags as they are written on a command line.
@@ -96,6 +103,11 @@ impl TableFlags {
         let sort = self.sort.as_ref().map(|sort| format!(" --sort {sort}"));
         columns.into_iter().chain(sort).collect()
     }
+}
+
+/// Whether a column has anything in it. The first one may be there to indent the others, and a table without rows keeps its header.
+fn has_content(rows: &[Vec<String>], index: usize) -> bool {
+    index == 0 || rows.is_empty() || rows.iter().any(|row| terminal::width(&row[index]) > 0)
 }
 
 /// The place of the column that a person means.
@@ -168,26 +180,29 @@ fn draw(columns: &[Column<'_>], rows: Vec<Vec<String>>, limit: Option<usize>) ->
 fn fit(columns: &[Column<'_>], natural: &[usize], limit: Option<usize>) -> Vec<Option<usize>> {
     let mut widths: Vec<Option<usize>> = natural.iter().copied().map(Some).collect();
     let Some(limit) = limit else { return widths };
+    let first = columns.iter().position(|column| column.may_be_cut);
     loop {
-        let at_most = |level: usize, index: usize| {
+        let at_most = |level: usize, more: usize, index: usize| {
+            let level = if Some(index) == first { level + more } else { level };
             let least = if columns[index].may_be_cut { natural[index].min(level) } else { natural[index] };
             widths[index].map(|_| least)
         };
-        let total = |level: usize| {
-            let shown: Vec<usize> = (0..columns.len()).filter_map(|index| at_most(level, index)).collect();
+        let total = |level: usize, more: usize| {
+            let shown: Vec<usize> = (0..columns.len()).filter_map(|index| at_most(level, more, index)).collect();
             shown.iter().sum::<usize>() + GAP * shown.len().saturating_sub(1)
         };
         let last = (0..columns.len()).filter(|index| widths[*index].is_some() && columns[*index].optional > 0);
-        let last = last.max_by_key(|index| (columns[*index].optional, *index));
-        let floor = if last.is_some() { COMFORTABLE } else { TIGHT };
-        if total(floor) > limit
-            && let Some(last) = last
-        {
-            widths[last] = None;
-            continue;
+        if let Some(last) = last.max_by_key(|index| (columns[*index].optional, *index)) {
+            // A title in more of its length is worth a column that hardly matters, and nothing more.
+            let more = if columns[last].optional > 1 { MORE } else { 0 };
+            if total(COMFORTABLE, more) > limit {
+                widths[last] = None;
+                continue;
+            }
         }
-        let level = (floor..=limit.max(floor)).rev().find(|level| total(*level) <= limit).unwrap_or(floor);
-        return (0..columns.len()).map(|index| at_most(level, index)).collect();
+        let fits = |more: usize| (TIGHT..=limit.max(TIGHT)).rev().find(|level| total(*level, more) <= limit);
+        let (level, more) = fits(MORE).map(|level| (level, MORE)).or_else(|| Some((fits(0)?, 0))).unwrap_or((TIGHT, 0));
+        return (0..columns.len()).map(|index| at_most(level, more, index)).collect();
     }
 }
 
@@ -220,10 +235,10 @@ mod tests {
             &[&["t-1", "A title that is somewhat long", "runner-1234", "an error that is long as well", "12s"]];
         let at = |limit| shown(&names, rows, limit);
         let wide = at(79);
-        assert!(wide.contains("runner-1234") && wide.contains("A title that is somewhat l…"), "{wide}");
+        assert!(wide.contains("runner-1234") && wide.contains("A title that is somewhat long  "), "{wide}");
         assert_eq!(
             at(60),
-            "ID   TITLE                     ERROR                     FOR\nt-1  A title that is somewha…  an error that is long a…  12s"
+            "ID   TITLE                          ERROR                FOR\nt-1  A title that is somewhat long  an error that is l…  12s"
         );
         assert_eq!(at(40), "ID   TITLE                          FOR\nt-1  A title that is somewhat long  12s");
         assert_eq!(at(20), "ID   TITLE       FOR\nt-1  A title t…  12s");
@@ -232,6 +247,15 @@ mod tests {
             let text = at(limit);
             assert!(text.lines().all(|line| terminal::width(line) <= limit), "{limit}: {text}");
         }
+    }
+
+    #[test]
+    fn a_column_without_anything_in_it_is_left_out_on_a_terminal() {
+        let rows = vec![vec!["a".into(), String::new(), "x".into()], vec!["b".into(), String::new(), String::new()]];
+        assert_eq!(
+            lines(&["NAME", "DETAIL~", "X"], rows, 40).iter().map(|line| terminal::plain(line)).collect::<Vec<_>>(),
+            ["NAME  X", "a     x", "b"]
+        );
     }
 
     #[test]

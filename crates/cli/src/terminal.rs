@@ -128,31 +128,73 @@ pub(crate) fn cut(text: &str, limit: usize) -> String {
     out
 }
 
-/// A text whose lines are broken between words where they are too long, with what follows below the beginning of the words. Lines that
-/// name a command to try stay as they are: they are copied.
+/// A text whose lines are broken between words where they are too long, with what follows below the beginning of the words. A command to try
+/// stays whole, on a line of its own if it has to: it is copied.
 pub(crate) fn wrap(text: &str, limit: usize) -> String {
-    let wrap = |line: &str| {
-        let plain = plain(line);
-        let indent = plain.len() - plain.trim_start_matches([' ', '-', '·']).len();
-        let is_command = ["try: ", "hint: ", "next: "].iter().any(|word| plain.trim_start().starts_with(word));
-        if plain.width() <= limit || is_command || indent + 20 > limit {
-            return line.to_owned();
-        }
-        let (mut out, mut used) = (String::new(), 0);
-        for word in line.split_inclusive(' ') {
-            let wide = width(word.trim_end_matches(' '));
-            if used > indent && used + wide > limit {
-                out.truncate(out.trim_end_matches(' ').len());
-                out.push('\n');
-                out.push_str(&" ".repeat(indent));
-                used = indent;
+    text.split('\n').map(|line| wrap_line(line, limit)).collect::<Vec<_>>().join("\n")
+}
+
+fn wrap_line(line: &str, limit: usize) -> String {
+    let plain = plain(line);
+    let indent = indent(&plain);
+    if plain.width() <= limit || indent + 20 > limit {
+        return line.to_owned();
+    }
+    let is_advice = ["try: ", "hint: ", "next: "].iter().any(|word| plain.trim_start().starts_with(word));
+    if is_advice || plain.contains("  banksman ") {
+        return match line.find("banksman ") {
+            Some(at) => {
+                let (prose, command) = line.split_at(at);
+                let prose = broken(prose.trim_end(), limit, indent);
+                format!("{prose}\n{}{command}", " ".repeat(indent + 2))
             }
-            out.push_str(word);
-            used += width(word);
+            // A command of another program.
+            None if plain.trim_start().starts_with("try: ") => line.to_owned(),
+            None => broken(line, limit, indent),
+        };
+    }
+    broken(line, limit, indent)
+}
+
+fn broken(line: &str, limit: usize, indent: usize) -> String {
+    let (mut out, mut used) = (String::new(), 0);
+    for word in line.split_inclusive(' ') {
+        let wide = width(word.trim_end_matches(' '));
+        if used > indent && used + wide > limit {
+            out.truncate(out.trim_end_matches(' ').len());
+            out.push('\n');
+            out.push_str(&" ".repeat(indent));
+            used = indent;
         }
-        out
+        out.push_str(word);
+        used += width(word);
+    }
+    out
+}
+
+/// How far the words of a line are indented: behind its bullet, or behind the time that it begins with.
+fn indent(line: &str) -> usize {
+    let bullets = line.chars().take_while(|letter| matches!(letter, ' ' | '-' | '·')).count();
+    let times = ["00:00:00  ", "Aaa 00 00:00  "];
+    let fits = |time: &&&str| {
+        let same = |(shape, letter): (char, char)| match shape {
+            '0' => letter.is_ascii_digit(),
+            'A' | 'a' => letter.is_ascii_alphabetic(),
+            other => letter == other,
+        };
+        line.chars().count() > time.len() && time.chars().zip(line.chars()).all(same)
     };
-    text.split('\n').map(wrap).collect::<Vec<_>>().join("\n")
+    times.iter().find(fits).map_or_else(|| value(line).unwrap_or(bullets), |time| time.len())
+}
+
+/// Where the value of a line such as `  command  make test` begins.
+fn value(line: &str) -> Option<usize> {
+    const FARTHEST: usize = 20;
+    let rest = line.strip_prefix("  ").filter(|rest| rest.starts_with(char::is_alphabetic))?;
+    let name = rest.find("  ")?;
+    let gap = rest[name..].chars().take_while(|letter| *letter == ' ').count();
+    let at = 2 + rest[..name].chars().count() + gap;
+    (!rest[..name].contains(' ') && at <= FARTHEST).then_some(at)
 }
 
 /// How many columns the terminal has that stdout is, if it is one.
@@ -288,8 +330,17 @@ mod tests {
     fn long_lines_are_broken_between_words() {
         let text =
             "  - lock production is held by ada, and has been for a while now\n    try: banksman locks show production --json";
-        let wrapped = "  - lock production is held by ada,\n    and has been for a while now\n    try: banksman locks show production --json";
+        let wrapped = "  - lock production is held by ada,\n    and has been for a while now\n    try:\n      banksman locks show production --json";
         assert_eq!(wrap(text, 36), wrapped);
+        assert_eq!(wrap("failed     Import invoices  banksman why t-1", 40), "failed     Import invoices\n  banksman why t-1");
+        let command = "  command     make all of the tests right now, please";
+        assert_eq!(wrap(command, 40), "  command     make all of the tests\n              right now, please");
+        let next = "next: 1 task waits for what failed: banksman why 'Import invoices'";
+        assert_eq!(wrap(next, 40), "next: 1 task waits for what failed:\n  banksman why 'Import invoices'");
+        assert_eq!(
+            wrap("22:14:07  Import invoices of November failed", 30),
+            "22:14:07  Import invoices of\n          November failed"
+        );
         assert_eq!(
             plain(&wrap(&format!("{RED}one two{RED:#} three four five six seven"), 24)),
             "one two three four five\nsix seven"

@@ -50,7 +50,6 @@ pub enum NameError {
     /// The name belongs to Banksman itself.
     #[error("{name:?} is reserved: banksman itself uses {prefix:?}")]
     Reserved {
-        /// The name.
         name: Box<str>,
         /// What is reserved.
         prefix: &'static str,
@@ -139,18 +138,8 @@ text_id!(
     NAME_LIMIT
 );
 
-text_id!(
-    /// A task.
-    TaskId,
-    "task id",
-    ID_LIMIT
-);
-text_id!(
-    /// A section.
-    SectionId,
-    "section id",
-    ID_LIMIT
-);
+text_id!(TaskId, "task id", ID_LIMIT);
+text_id!(SectionId, "section id", ID_LIMIT);
 text_id!(
     /// One attempt at a task.
     RunId,
@@ -309,7 +298,7 @@ impl Name {
     /// Why the name is reserved, if it is. Those of holders are, so that nobody takes the one for the other.
     fn reserved(&self) -> Option<&'static str> {
         let whole = ["runs", "roots"].into_iter().find(|name| self.as_str() == *name);
-        let prefixes = ["task:", "section:", "workspace:", "dispatch:", "run:", "runner:", "landing:", "account:"];
+        let prefixes = ["task:", "section:", "workspace:", "dispatch:", "run:", "runner:", "landing:", "account:", "import:"];
         whole.or_else(|| prefixes.into_iter().find(|prefix| self.0.starts_with(prefix)))
     }
 }
@@ -435,6 +424,7 @@ mod tests {
             "runner:n-1",
             "landing:main",
             "account:a",
+            "import:sync",
             "runs",
             "roots",
         ] {

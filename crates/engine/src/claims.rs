@@ -21,21 +21,19 @@ use crate::calls::pipelines::guards::{asked_at_claim, check_at_claim, store_keys
 use crate::calls::pipelines::{self, PipelineOutcome};
 use crate::calls::runs::{RunOutcome, Work};
 use crate::calls::sections;
-use crate::calls::steps::{Draft, grant_of, granted, step_task, take};
+use crate::calls::steps::{Draft, step_task, take};
 use crate::facts;
 use crate::request::Seen;
 use crate::wakeups::{park, unpark};
 
-/// How many ready tasks of a lane are read at least.
-const HEAD: usize = 8;
-
 /// A runner that has room for more runs.
 #[derive(Debug, Clone)]
 pub struct Claim {
-    /// Which one.
     pub runner: RunnerId,
     /// How many tasks it takes at most.
     pub room: usize,
+    /// How many ready tasks of a lane are read at least.
+    pub head: usize,
     /// The ids of the runs that begin: as many as there is room.
     pub runs: Vec<RunId>,
     /// The sections that it works in; all if empty.
@@ -65,7 +63,7 @@ pub struct Claimed {
 
 impl Claim {
     pub(crate) fn keys(&self) -> Vec<Key> {
-        let of_each = u32::try_from((2 * self.room).max(HEAD)).unwrap_or(u32::MAX);
+        let of_each = u32::try_from((2 * self.room).max(self.head)).unwrap_or(u32::MAX);
         let mut keys = vec![Key::Ready { of_each, sections: self.sections.clone() }, Key::Runner(self.runner.clone())];
         keys.extend([Key::AccountLimits, Key::Sections, Key::LiveExclusive, Key::LiveCount, Key::RunSlots, Key::LimitedRoots]);
         keys
@@ -348,12 +346,12 @@ fn occupy(task: &Task, run: &RunId, coordination: &Coordination, backlog: &Backl
             // The pipeline holds it, and does so after this run, too.
             Need::Kept { pipeline, .. } => {
                 let holder = pipeline.pipeline_holder();
-                if grant_of(&need.resource(), &holder, coordination).is_none() {
-                    granted(&draft.handle(take(&need, holder, Vec::new())))?;
+                if coordination.grant_of(&need.resource(), &holder).is_none() {
+                    draft.handle(take(&need, holder, Vec::new())).granted()?;
                 }
             }
             Need::Lock(_) | Need::Slots { .. } => {
-                let epoch = granted(&draft.handle(take(&need, run.holder(), Vec::new())))?;
+                let epoch = draft.handle(take(&need, run.holder(), Vec::new())).granted()?.epoch;
                 holds.push(Hold { need, epoch });
             }
         }
@@ -378,5 +376,5 @@ fn enter_section(
     {
         return Some(());
     }
-    granted(&draft.handle(take(&Need::Lock(section.id.lock()), run.holder(), Vec::new()))).map(drop)
+    draft.handle(take(&Need::Lock(section.id.lock()), run.holder(), Vec::new())).granted().map(drop)
 }

@@ -15,7 +15,7 @@ pub mod why;
 pub use calls::accounts::{AccountOutcome, AccountRequest};
 pub use calls::bus::{PostOutcome, PostRequest};
 pub use calls::decisions::{DecisionOutcome, DecisionRequest};
-pub use calls::imports::{ImportOutcome, ImportRequest};
+pub use calls::imports::{ImportOutcome, ImportRequest, SYNC_ROWS, can_sync};
 pub use calls::landings::{LandingOutcome, LandingRequest, LandingVerb, Worker as LandingWorker, landing_queue};
 pub use calls::mailbox::{MailboxOutcome, MailboxRequest};
 pub use calls::manual::{ClaimWaiting, LockedBy, Taking, Unmet};

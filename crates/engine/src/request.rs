@@ -30,12 +30,10 @@ use crate::calls::workers::{WorkerOutcome, WorkerRequest};
 use crate::calls::workspaces::{WorkspaceOutcome, WorkspaceRequest};
 use crate::{facts, wakeups};
 
-/// What can be asked.
 #[derive(Debug, Clone)]
 pub enum Request {
     /// Something of a lock or a semaphore.
     Coordinate {
-        /// What.
         command: Command,
         /// What the caller found out before it asked.
         seen: Seen,
@@ -76,7 +74,6 @@ pub enum Request {
     Pause(PauseRequest),
     /// Change the limits of the project.
     SetLimits {
-        /// What changes.
         change: LimitsChange,
         /// The limits of a project that has none yet.
         seed: Limits,
@@ -299,7 +296,9 @@ impl Request {
     fn depth(&self, tables: &Tables) -> u32 {
         let of_task = |id: &TaskId| tables.backlog.tasks.get(id).map_or(0, |task| task.spec.depth);
         match self {
+            Request::Task(TaskRequest::CancelAll { ids }) => ids.iter().map(of_task).max().unwrap_or(0),
             Request::Task(request) => request.cause().map_or(0, of_task),
+            Request::Import(ImportRequest::Sync { edit, .. }) => edit.iter().map(|(id, _)| of_task(id)).max().unwrap_or(0),
             Request::Pipeline(request) => request.cause().map_or(0, of_task),
             Request::Worker(WorkerRequest::Settle { task, .. }) => of_task(task),
             Request::Run(RunRequest::Finish { what, .. } | RunRequest::Lose { what, .. }) => what.task.spec.depth,

@@ -10,7 +10,7 @@ use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::lock;
 use banksman_core::task::{Need, State};
 use banksman_core::{Effect, Grant, Lease, Name, RunnerId, SectionId, Task, TaskId};
-use banksman_store::{PARKED_LIMIT, Tx};
+use banksman_store::{Tx, parked_page};
 
 use crate::calls::accounts::{self, Room};
 use crate::calls::steps::{any_runner, inherit};
@@ -63,11 +63,11 @@ pub(crate) fn settle(tx: &mut Tx) {
 pub(crate) fn unpark(tx: &mut Tx) {
     let waiting = tx.tables.parked_on.clone();
     for (resource, tasks) in waiting {
-        let is_page_full = tasks.len() >= PARKED_LIMIT as usize;
+        let is_page_full = tasks.len() >= parked_page(&resource) as usize;
         // There are more than were read, and nothing is freed again that would return them.
         tx.changed.frees_dependents |=
             is_page_full && resource.name.is_account_limit() && accounts::room(&resource, tx) == Room::All;
-        let mut wanted = 0;
+        let (mut wanted, mut is_read_waiting) = (0, false);
         for id in tasks {
             let may_start = |task: &&Task| task.state == State::Pending && task.spec.paused.is_none();
             let Some(task) = tx.tables.backlog.tasks.get(&id).filter(may_start) else { continue };
@@ -75,6 +75,7 @@ pub(crate) fn unpark(tx: &mut Tx) {
             if tx.changed.parked.get(&id).is_some_and(|on| on.as_ref().is_some_and(|other| *other != resource)) {
                 continue;
             }
+            is_read_waiting = true;
             let weight = weight_of(task, &resource);
             wanted += weight;
             if !has_room(&resource, wanted, tx) {
@@ -94,6 +95,8 @@ pub(crate) fn unpark(tx: &mut Tx) {
                 break;
             }
         }
+        // None of those that were read waits for it any more: the runner with duty returns one of the others.
+        tx.changed.duty |= is_page_full && !is_read_waiting && has_room(&resource, 1, tx);
     }
 }
 

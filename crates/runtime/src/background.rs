@@ -21,7 +21,7 @@ use banksman_core::backlog::{Run, RunEndRecord};
 use banksman_core::guard::GuardInputs;
 use banksman_core::landing::Entry;
 use banksman_core::task::RunEnd;
-use banksman_core::{Name, Notice, Pipeline, RunId, Seq, Span, TaskId};
+use banksman_core::{Name, Notice, NoticeKind, Pipeline, RunId, Seq, Span, TaskId};
 use banksman_engine::{Activity, Vitals};
 use banksman_store::Key;
 
@@ -78,7 +78,6 @@ pub(crate) enum Recovered {
     Rebooted,
     /// It left no record, and never will.
     Nothing,
-    /// It has ended.
     Ended(keeper::SessionEnd),
     /// It lives, and is looked after from here.
     Adopted(Session),
@@ -126,15 +125,18 @@ pub(crate) struct Background {
     looks: BTreeMap<TaskId, PipeWriter>,
     /// The merge queues that are worked for, each with what ends it when it is dropped.
     landings: BTreeMap<Name, PipeWriter>,
+    /// Writes the report that people get when nothing is left to do.
+    report: Option<fn(&Project) -> Option<String>>,
 }
 
 impl Background {
-    pub(crate) fn new() -> std::io::Result<Background> {
+    pub(crate) fn new(report: Option<fn(&Project) -> Option<String>>) -> std::io::Result<Background> {
         let (sender, receiver) = mpsc::channel();
         let (signal_reader, signal_writer) = UnixStream::pair()?;
         signal_reader.set_nonblocking(true)?;
         let (told, answers, looks, landings) = (BTreeMap::new(), Arc::default(), BTreeMap::new(), BTreeMap::new());
-        Ok(Background { sender, receiver, signal_reader, signal_writer: Arc::new(signal_writer), told, answers, looks, landings })
+        let signal_writer = Arc::new(signal_writer);
+        Ok(Background { sender, receiver, signal_reader, signal_writer, told, answers, looks, landings, report })
     }
 
     /// The keeper of a session was killed: what is left of its tree is ended.
@@ -268,7 +270,9 @@ impl Background {
             return Notifying::Unwanted;
         }
         let done = self.told.get(&entry).cloned().unwrap_or_default();
-        let notice = notify::Notice {
+        let is_report = notice.kind == NoticeKind::BacklogFinished && project.config().report_notify;
+        let report = self.report.filter(|_| is_report).map(|report| (report, project.clone()));
+        let mut notice = notify::Notice {
             kind: notice.kind,
             subject: notice.subject.to_string(),
             text: notice.text.to_string(),
@@ -281,6 +285,9 @@ impl Background {
             JobResult::Notified(entry, Err(NotNotified { error: undone.why.into(), is_final: undone.has_begun }))
         };
         self.start(Builder::new(), untold, move || {
+            if let Some(text) = report.and_then(|(report, project)| report(&project)) {
+                notice.text = format!("{}\n\n{text}", notice.text);
+            }
             // The same over all attempts, so that a receiver knows a repetition.
             let delivery = format!("n-{entry}");
             let mut told = Vec::new();
@@ -427,7 +434,7 @@ fn clear_away(project: &Project, files: &Sessions) {
 fn land(project: &Project, target: &Name, cancel: Option<BorrowedFd<'_>>, tell: &dyn Fn(&Entry)) -> Result<(), LandingError> {
     let client = project.open()?;
     let lander = landing::lander(project)?;
-    let options = WorkOptions { goal: None, wait: LANDS_AFTER, cancel, tell: Some(tell) };
+    let options = WorkOptions { goals: Vec::new(), wait: LANDS_AFTER, cancel, tell: Some(tell) };
     landing::work(&client, &lander, target, &options).map(drop)
 }
 
@@ -471,7 +478,7 @@ mod tests {
 
     #[test]
     fn what_a_thread_does_not_come_to_is_told() {
-        let mut background = Background::new().unwrap();
+        let mut background = Background::new(None).unwrap();
         let done = || (JobResult::Notified(Seq(1), Ok(())), Vec::new());
         background.start(Builder::new(), untold, done);
         assert!(matches!(next(&mut background), JobResult::Notified(Seq(1), Ok(()))));

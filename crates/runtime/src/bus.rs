@@ -51,24 +51,32 @@ impl Client {
     /// Posts a message. If the writer lock is not free in time, it is tried again; other failures are told at once. A message that was given
     /// up is never written later.
     pub fn post(&self, draft: Draft) -> Result<PostOutcome, PostError> {
-        self.post_to(draft, None)
+        Ok(self.post_to(draft, None, Vec::new())?.0)
     }
 
-    /// The same, and puts it into the mailbox of its task if it is to be sent there.
-    pub(crate) fn post_to(&self, draft: Draft, to_task: Option<Mode>) -> Result<PostOutcome, PostError> {
+    /// The same, and puts it into the mailbox of its task if it is to be sent there. `then` is asked in the same transaction; what is not
+    /// answered there has no reply.
+    pub(crate) fn post_to(
+        &self,
+        draft: Draft,
+        to_task: Option<Mode>,
+        then: Vec<Request>,
+    ) -> Result<(PostOutcome, Vec<Reply>), PostError> {
         draft.check()?;
         let bus = &self.config().bus;
         let lock_timeout = if self.project().is_shared() { bus.lock_timeout.max(SERVER_WAIT) } else { bus.lock_timeout };
         let (began, mut contention) = (Instant::now(), Contention { attempts: 1, ..Contention::default() });
         loop {
             let request = Request::Post(Box::new(PostRequest { draft: draft.clone(), contention, to_task }));
-            match self.call_within(request, lock_timeout) {
-                Ok(Reply::Post(outcome)) => return Ok(outcome),
+            let requests = [request].into_iter().chain(then.clone()).collect();
+            let mut replies = self.call_all_within(requests, lock_timeout).into_iter();
+            match replies.next().expect("one call has one answer") {
+                Ok(Reply::Post(outcome)) => return Ok((outcome, replies.map_while(Result::ok).collect())),
                 Ok(reply) => unreachable!("a message was posted, and the answer is {reply:?}"),
-                Err(Error::Store(StoreError::Stalled)) if contention.attempts >= bus.attempts.get() => {
+                Err(StoreError::Stalled) if contention.attempts >= bus.attempts.get() => {
                     return Err(PostError::LockTimeout { attempts: contention.attempts, waited: began.elapsed() });
                 }
-                Err(Error::Store(StoreError::Stalled)) => {
+                Err(StoreError::Stalled) => {
                     std::thread::sleep(bus.retry_backoff * 2_u32.saturating_pow(contention.attempts - 1));
                     contention = Contention { attempts: contention.attempts + 1, waited: span(began.elapsed()) };
                 }

@@ -110,7 +110,6 @@ impl Client {
         self.writer.outside_turn(f);
     }
 
-    /// This process.
     pub fn this_process(&self) -> &ProcessId {
         &self.this
     }
@@ -134,11 +133,6 @@ impl Client {
         Ok(self.writer.call(request, CALL_TIMEOUT)?)
     }
 
-    /// The same, waiting for its turn no longer than this: then it has not happened and will not happen.
-    pub(crate) fn call_within(&self, request: Request, deadline: Duration) -> Result<Reply, Error> {
-        Ok(self.writer.call(request, deadline)?)
-    }
-
     /// The same for a request whose reply has a type of its own.
     pub fn request<R: TypedRequest>(&self, request: R) -> Result<R::Reply, Error> {
         Ok(R::reply(self.call(request.into())?).expect("the store replies to the request that it got"))
@@ -147,6 +141,11 @@ impl Client {
     /// Sends several requests, in one transaction if possible.
     pub(crate) fn call_all(&self, requests: Vec<Request>) -> Vec<Result<Reply, StoreError>> {
         self.writer.call_all(requests, CALL_TIMEOUT)
+    }
+
+    /// The same, waiting for their turn no longer than this: then they have not happened and will not happen.
+    pub(crate) fn call_all_within(&self, requests: Vec<Request>, deadline: Duration) -> Vec<Result<Reply, StoreError>> {
+        self.writer.call_all(requests, deadline)
     }
 
     /// The rows that these keys name, as they are now.
@@ -176,7 +175,6 @@ impl Client {
         Ok(id)
     }
 
-    /// The project.
     pub fn project(&self) -> &Project {
         &self.project
     }

@@ -98,12 +98,13 @@ pub struct Config {
     pub budget_day: u32,
     /// Who is told what.
     pub notify: Notify,
+    /// Whether the notice that nothing is left to do has the report in it.
+    pub report_notify: bool,
 }
 
 /// Agent programs, and what all of them have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentSettings {
-    /// The profiles.
     pub profiles: Profiles,
     /// The agent of `do`, if none is named.
     pub default: Option<String>,
@@ -126,6 +127,18 @@ pub struct Bus {
     pub keep: Duration,
 }
 
+/// Who resolves a conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnConflict {
+    /// The author, in another attempt: an agent in the session that has done the work.
+    #[default]
+    Author,
+    /// The agent of the task in a new session.
+    Agent,
+    /// A person is asked.
+    Decision,
+}
+
 /// How work lands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Landing {
@@ -139,8 +152,8 @@ pub struct Landing {
     pub fresh: bool,
     /// How often work goes back to its author before a person is asked.
     pub retries: u32,
-    /// Whether a person is asked about every conflict.
-    pub ask_on_conflict: bool,
+    /// Who resolves a conflict.
+    pub on_conflict: OnConflict,
     /// What is done with files that a task has not committed.
     pub leftovers: Leftovers,
 }
@@ -208,6 +221,7 @@ impl Default for Config {
             agents: AgentSettings::default(),
             budget_day: 0,
             notify: Notify::default(),
+            report_notify: false,
         };
         for (key, text) in KEYS.iter().filter_map(|key| Some((key, key.default?))) {
             key.assign(&mut config, text).expect("the defaults in the table are valid");
@@ -245,6 +259,7 @@ impl fmt::Debug for Config {
             .field("landing", &self.landing)
             .field("agents", &self.agents)
             .field("notify", &self.notify)
+            .field("report_notify", &self.report_notify)
             .finish()
     }
 }

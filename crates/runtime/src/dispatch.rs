@@ -5,13 +5,13 @@
 
 use std::time::{Duration, Instant};
 
-use banksman_adapters::keeper::{self, InputKind, TalkError};
+use banksman_adapters::keeper::{self, InputKind, TalkError, Talker, When};
 use banksman_core::bus::{Draft, Message};
 use banksman_core::dispatch::{self, Confirmation, Mode, Plan, Presence, ROUNDS, Refused, SendOutcome, SessionInput};
 use banksman_core::mailbox::Delivery;
 use banksman_core::task::State;
 use banksman_core::{Epoch, Liveness, RunId, Seq, TaskId};
-use banksman_engine::{MailboxOutcome, MailboxRequest, PostOutcome, Seen, Work};
+use banksman_engine::{MailboxOutcome, MailboxRequest, PostOutcome, Reply, Seen, TypedRequest, Work};
 use banksman_store::{Key, MessageFilter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -51,116 +51,225 @@ pub struct Sent {
     pub plan: Plan,
 }
 
+/// What is known about a target, and a connection to the keeper that said so.
+struct Facts {
+    presence: Presence,
+    talker: Option<Talker>,
+}
+
+impl Facts {
+    fn of(presence: Presence) -> Facts {
+        Facts { presence, talker: None }
+    }
+
+    /// Whether the session takes messages for its next turn.
+    fn has_turns(&self) -> bool {
+        matches!(self.presence, Presence::Live { input: Some(SessionInput::Turns), .. })
+    }
+}
+
+fn answered(reply: Reply) -> MailboxOutcome {
+    MailboxRequest::reply(reply).expect("the store replies to the request that it got")
+}
+
 impl Client {
     /// Sends a message to the task that it is about.
     pub fn send(&self, draft: Draft, target: &TaskId, mode: Mode) -> Result<Sent, SendError> {
-        let plan = dispatch::decide(&self.presence(target)?, mode)?;
-        let post = self.post_to(draft, Some(mode))?;
-        if let (PostOutcome::Posted(_) | PostOutcome::AlreadyPosted(_), Plan::ControlSocket { .. }) = (&post, &plan) {
-            self.dispatch(target, plan.clone())?;
+        let facts = self.facts(target, None)?;
+        let plan = dispatch::decide(&facts.presence, mode)?;
+        let Plan::ControlSocket { run } = &plan else {
+            return Ok(Sent { post: self.post_to(draft, Some(mode), Vec::new())?.0, plan });
+        };
+        // It is put into the mailbox and taken out again in one transaction.
+        let begin = self.begin(target, run, &facts);
+        let (post, mut began) = self.post_to(draft.clone(), Some(mode), vec![begin.into()])?;
+        if let (PostOutcome::Posted(_) | PostOutcome::AlreadyPosted(_), Some(began)) = (&post, began.pop()) {
+            self.dispatch(target, facts, plan.clone(), answered(began), Some(&draft))?;
         }
         Ok(Sent { post, plan })
     }
 
-    /// What is known about a target now.
-    pub fn presence(&self, target: &TaskId) -> Result<Presence, Error> {
+    /// Sends what waits for a task into its live session, if that takes messages for its next turn.
+    pub fn deliver(&self, target: &TaskId) -> Result<(), Error> {
+        let facts = self.facts(target, None)?;
+        let Ok(plan @ Plan::ControlSocket { .. }) = dispatch::decide(&facts.presence, Mode::FollowUp) else { return Ok(()) };
+        let Plan::ControlSocket { run } = &plan else { return Ok(()) };
+        let began = self.request(self.begin(target, run, &facts))?;
+        self.dispatch(target, facts, plan, began, None)
+    }
+
+    /// Asks a person, as a live run whose session takes the answer as its next turn. Says whether that is so; otherwise nothing was asked.
+    pub fn ask_live(
+        &self,
+        task: &TaskId,
+        run: &RunId,
+        epoch: Epoch,
+        question: &str,
+        options: Vec<Box<str>>,
+    ) -> Result<bool, Error> {
+        let record = Sessions::new(self.project()).record(run);
+        if !keeper::ping(&record, PING).is_ok_and(|presence| presence.has_turns && presence.input.is_some()) {
+            return Ok(false);
+        }
+        let (task, run, question) = (task.clone(), run.clone(), question.into());
+        match self.request(MailboxRequest::Ask { task, run, epoch, question, options })? {
+            // If it cannot be told so, the session ends with its turn, and the question is that of its task then.
+            MailboxOutcome::Done => keeper::expect_answer(&record, PING).ok(),
+            _ => return Ok(false),
+        };
+        Ok(true)
+    }
+
+    /// What is known about a target now, asked over the connection of the last time if there was one.
+    fn facts(&self, target: &TaskId, last: Option<Facts>) -> Result<Facts, Error> {
         let rows = self.load(&[Key::Task(target.clone())].into())?;
-        let Some(task) = rows.backlog.tasks.get(target) else { return Ok(Presence::Unknown) };
+        let Some(task) = rows.backlog.tasks.get(target) else { return Ok(Facts::of(Presence::Unknown)) };
         if task.status().is_over() {
-            return Ok(Presence::Over);
+            return Ok(Facts::of(Presence::Over));
         }
         let Some(run) = task.live().map(|live| live.run.clone()) else {
             let may_start = task.spec.work.is_some() && matches!(task.state, State::Pending | State::Backoff { .. });
-            return Ok(Presence::Dormant { may_start });
+            return Ok(Facts::of(Presence::Dormant { may_start }));
         };
-        let input = self.session_input(&run)?;
-        Ok(Presence::Live { run, input })
+        let is_same = |facts: &Facts| matches!(&facts.presence, Presence::Live { run: before, .. } if *before == run);
+        let connected = last.filter(is_same).and_then(|facts| facts.talker);
+        let (input, talker) = match self.session_input(&run, connected)? {
+            Some((input, talker)) => (Some(input), Some(talker)),
+            None => (None, None),
+        };
+        Ok(Facts { presence: Presence::Live { run, input }, talker })
     }
 
     /// What the session of a run takes, as its keeper answers in time; nothing if it is silent, of an older version, or elsewhere.
-    fn session_input(&self, run: &RunId) -> Result<Option<SessionInput>, Error> {
-        let rows = self.load(&[Key::Run(run.clone())].into())?;
-        let is_here = rows.backlog.runs.get(run).is_some_and(|row| row.host == self.host().id);
-        if !is_here {
-            return Ok(None);
-        }
-        let answer = keeper::ping(&Sessions::new(self.project()).record(run), PING);
-        Ok(answer.ok().map(|presence| match presence.input {
-            None => SessionInput::Nothing,
-            Some(InputKind::Pipe) => SessionInput::Pipe,
-            Some(InputKind::Terminal) => SessionInput::Terminal { has_typist: presence.has_typist },
+    fn session_input(&self, run: &RunId, connected: Option<Talker>) -> Result<Option<(SessionInput, Talker)>, Error> {
+        let talker = match connected {
+            Some(talker) => Some(talker),
+            None => {
+                let rows = self.load(&[Key::Run(run.clone())].into())?;
+                let is_here = rows.backlog.runs.get(run).is_some_and(|row| row.host == self.host().id);
+                is_here.then(|| Talker::open(&Sessions::new(self.project()).record(run), PING).ok()).flatten()
+            }
+        };
+        let answer = talker.and_then(|mut talker| talker.ping(PING).ok().map(|presence| (presence, talker)));
+        Ok(answer.map(|(presence, talker)| {
+            let input = match presence.input {
+                None => SessionInput::Nothing,
+                Some(InputKind::Pipe) if presence.has_turns => SessionInput::Turns,
+                Some(InputKind::Pipe) => SessionInput::Pipe,
+                Some(InputKind::Terminal) => SessionInput::Terminal { has_typist: presence.has_typist },
+            };
+            (input, talker)
         }))
     }
 
-    /// Sends what waits for a target over its control socket, under the lock of the target.
-    fn dispatch(&self, target: &TaskId, mut plan: Plan) -> Result<(), Error> {
+    fn begin(&self, target: &TaskId, run: &RunId, facts: &Facts) -> MailboxRequest {
+        let (target, run, dispatcher) = (target.clone(), run.clone(), self.this_process().clone());
+        MailboxRequest::Begin { target, run, follow_ups: facts.has_turns(), dispatcher }
+    }
+
+    /// Sends what waits for a target over its control socket, under the lock of the target. `own` is a message whose text is known.
+    fn dispatch(
+        &self,
+        target: &TaskId,
+        mut facts: Facts,
+        mut plan: Plan,
+        mut began: MailboxOutcome,
+        own: Option<&Draft>,
+    ) -> Result<(), Error> {
         let mut round = 1;
-        while let (Plan::ControlSocket { run }, true) = (&plan, round <= ROUNDS) {
-            let begin =
-                MailboxRequest::Begin { target: target.clone(), run: run.clone(), dispatcher: self.this_process().clone() };
-            match self.request(begin)? {
+        while let Plan::ControlSocket { run } = plan.clone() {
+            began = match began {
                 MailboxOutcome::Began(delivery) => {
                     // The facts may have changed before the lock was held.
-                    let again = dispatch::decide(&self.presence(target)?, Mode::Steer);
-                    match dispatch::confirm(&plan, &again, round) {
+                    facts = self.facts(target, Some(facts))?;
+                    let again = dispatch::decide(&facts.presence, Mode::Steer);
+                    match (dispatch::confirm(&plan, &again, round), &mut facts.talker) {
                         // What the session did not take stays in the mailbox: it is not tried again and again.
-                        Confirmation::Proceed => {
-                            if self.carry(&delivery, run)? != SendOutcome::Sent {
+                        (Confirmation::Proceed, Some(talker)) => {
+                            let (outcome, is_written) = self.carry(&delivery, &run, talker, own)?;
+                            if outcome != SendOutcome::Sent {
+                                return self.settle(&delivery, outcome, is_written, None).map(drop);
+                            }
+                            let next = self.begin(target, &run, &facts);
+                            self.settle(&delivery, outcome, is_written, Some(next))?.unwrap_or(MailboxOutcome::Nothing)
+                        }
+                        (Confirmation::Proceed | Confirmation::DecideAnew | Confirmation::GiveUp, _) => {
+                            self.settle(&delivery, SendOutcome::FallbackSent, false, None)?;
+                            let Ok(Plan::ControlSocket { run }) = again else { return Ok(()) };
+                            (plan, round) = (Plan::ControlSocket { run: run.clone() }, round + 1);
+                            if round > ROUNDS {
                                 return Ok(());
                             }
-                        }
-                        Confirmation::DecideAnew | Confirmation::GiveUp => {
-                            self.settle(&delivery, SendOutcome::FallbackSent, false)?;
-                            let Ok(next) = again else { return Ok(()) };
-                            (plan, round) = (next, round + 1);
+                            self.request(self.begin(target, &run, &facts))?
                         }
                     }
                 }
-                MailboxOutcome::Busy(Some(other)) if self.is_abandoned(&other) => self.abandon(&other)?,
-                // Another dispatcher has the lock, and looks for more when it has ended.
-                MailboxOutcome::Busy(_) => return Ok(()),
-                MailboxOutcome::Nothing | MailboxOutcome::Late | MailboxOutcome::Done | MailboxOutcome::Fetched(_) => {
-                    return Ok(());
+                MailboxOutcome::Busy(Some(other)) if self.is_abandoned(&other) => {
+                    self.abandon(&other)?;
+                    self.request(self.begin(target, &run, &facts))?
                 }
-            }
+                // Another dispatcher has the lock, and looks for more when it has ended.
+                MailboxOutcome::Busy(_)
+                | MailboxOutcome::Nothing
+                | MailboxOutcome::Late
+                | MailboxOutcome::Done
+                | MailboxOutcome::Fetched(_) => return Ok(()),
+            };
         }
         Ok(())
     }
 
-    /// Sends one message, and records what became of it.
-    fn carry(&self, delivery: &Delivery, run: &RunId) -> Result<SendOutcome, Error> {
-        let message = self.reader()?.view().message(&delivery.id)?;
-        let Some(message) = message else {
-            self.settle(delivery, SendOutcome::Failed, false)?;
-            return Ok(SendOutcome::Failed);
+    /// Sends one message. Says what became of it, and whether the session has it.
+    fn carry(
+        &self,
+        delivery: &Delivery,
+        run: &RunId,
+        talker: &mut Talker,
+        own: Option<&Draft>,
+    ) -> Result<(SendOutcome, bool), Error> {
+        let own = own.filter(|own| own.id == delivery.id);
+        let other = if own.is_some() { None } else { self.reader()?.view().message(&delivery.id)? };
+        let Some(draft) = own.or(other.as_ref().map(|message| &message.draft)) else {
+            return Ok((SendOutcome::Failed, false));
         };
-        let text = self.input_text(run, &message)?;
-        let sent = keeper::send_message(&Sessions::new(self.project()).record(run), delivery.id.as_str(), &text, SEND);
-        let (outcome, is_written) = match sent {
+        let text = self.input_text(run, draft)?;
+        let when = match delivery.mode {
+            Mode::Steer => When::Now,
+            Mode::FollowUp => When::NextTurn,
+        };
+        Ok(match talker.send(delivery.id.as_str(), &text, when, SEND) {
             Ok(keeper::Delivery::Written) => (SendOutcome::Sent, true),
             Ok(keeper::Delivery::Taken) => (SendOutcome::Sent, false),
             Err(TalkError::Unknown) => (SendOutcome::Unknown, false),
             Err(TalkError::Refused(_) | TalkError::Cannot) => (SendOutcome::Rejected, false),
             Err(TalkError::Gone | TalkError::Silent | TalkError::System(_)) => (SendOutcome::Failed, false),
-        };
-        self.settle(delivery, outcome, is_written)?;
-        Ok(outcome)
+        })
     }
 
     /// What is written into the session of a run for a message.
-    fn input_text(&self, run: &RunId, message: &Message) -> Result<String, Error> {
-        let target = message.draft.task.clone();
-        let keys = target.iter().cloned().map(Key::Task).chain([Key::Run(run.clone())]).collect();
+    fn input_text(&self, run: &RunId, draft: &Draft) -> Result<String, Error> {
+        let keys = draft.task.iter().cloned().map(Key::Task).chain([Key::Run(run.clone())]).collect();
         let mut rows = self.load(&keys)?.backlog;
-        let work = target.and_then(|target| Some(Work { task: rows.tasks.remove(&target)?, run: rows.runs.remove(run)? }));
+        let work =
+            draft.task.as_ref().and_then(|task| Some(Work { task: rows.tasks.remove(task)?, run: rows.runs.remove(run)? }));
         let encode = work.and_then(|work| agents::steering(self.project(), &work));
-        Ok(encode.map_or_else(|| message.draft.body.to_string(), |encode| encode(&message.draft.body)))
+        Ok(encode.map_or_else(|| draft.body.to_string(), |encode| encode(&draft.body)))
     }
 
-    fn settle(&self, delivery: &Delivery, outcome: SendOutcome, is_written: bool) -> Result<(), Error> {
+    /// Records what became of a send, and begins the next one in the same transaction.
+    fn settle(
+        &self,
+        delivery: &Delivery,
+        outcome: SendOutcome,
+        is_written: bool,
+        next: Option<MailboxRequest>,
+    ) -> Result<Option<MailboxOutcome>, Error> {
         let epoch = delivery.claim().map_or(Epoch(0), |claim| claim.epoch);
         let (id, target) = (delivery.id.clone(), delivery.target.clone());
-        self.request(MailboxRequest::Settle { id, target, epoch, outcome, is_written }).map(drop)
+        let settle = MailboxRequest::Settle { id, target, epoch, outcome, is_written };
+        let replies = self.call_all([settle].into_iter().chain(next).map(Into::into).collect());
+        let mut replies = replies.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(if replies.len() > 1 { replies.pop().map(answered) } else { None })
     }
 
     fn is_abandoned(&self, delivery: &Delivery) -> bool {

@@ -21,7 +21,6 @@ pub enum Error {
     /// The project's folder is not where it was when it was opened.
     #[error("the project was {}: {} is not its folder any more", gone_where(.gone), path.display())]
     Moved {
-        /// Where it was.
         path: PathBuf,
         /// What became of it.
         gone: Gone,
@@ -32,7 +31,6 @@ pub enum Error {
         if *has_id { "you have not made it" } else { "an earlier version of banksman made it, and it has no id" }
     )]
     Untrusted {
-        /// Where the store is.
         store: String,
         /// Whether it has an id. An earlier version made no ids.
         has_id: bool,

@@ -32,7 +32,6 @@ const FILES_NAMED: usize = 3;
 /// How long looking may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits<'a> {
-    /// For each command.
     pub command: Duration,
     /// For each question to git.
     pub git: Duration,

@@ -2,16 +2,22 @@
 
 use std::ops::ControlFlow;
 
+use banksman_adapters::ids;
 use banksman_core::backlog::Edge;
+use banksman_core::event::{Kind, Resource};
 use banksman_core::import::{Import, NewSection};
+use banksman_core::resource::coordination::{Command, Outcome as Answer};
+use banksman_core::resource::grant::{Ask, GrantRequest, Term};
+use banksman_core::resource::lock;
 use banksman_core::task::Spec;
-use banksman_core::{ImportId, Liveness};
-use banksman_engine::{ImportOutcome, ImportRequest, Seen};
+use banksman_core::{HolderId, ImportId, Liveness, Name};
+use banksman_engine::{ImportOutcome, ImportRequest, Request, Seen};
 use banksman_store::Key;
 use thiserror::Error;
 
 use crate::client::Client;
 use crate::error::Error;
+use crate::waiting::{Acquisition, WaitOptions};
 
 /// How many rows one transaction writes at most, counting a task, its event and each of its dependencies: so few that
 /// nobody who waits for his turn notices.
@@ -32,6 +38,26 @@ pub enum ImportError {
 }
 
 impl Client {
+    /// Does something while no other process compares a file with the tasks that are there: two that did so at once would both add what is new.
+    /// Waits for that as long as for any lock; none if it took too long. If this process is killed, its death is the proof that the lock is free.
+    pub fn sync_alone<T>(&self, act: impl FnOnce() -> T) -> Result<Option<T>, Error> {
+        let lock = Resource { kind: Kind::Lock, name: Name::new("import:sync").expect("a short name is valid") };
+        let holder = HolderId::new(&ids::short("import")).expect("a short id is a valid name");
+        let claim = GrantRequest { processes: vec![self.this_process().clone()], ..GrantRequest::new(holder.clone()) };
+        let wait = WaitOptions { wait: Some(self.config().wait_timeout), ..WaitOptions::default() };
+        let epoch = match self.acquire_any(lock.clone(), Ask { term: Term::Open, ..Ask::new(claim) }, wait)? {
+            Acquisition::Answered {
+                outcome: Answer::Lock(lock::Outcome::Acquired(grant) | lock::Outcome::Reclaimed { grant, .. }),
+                ..
+            } => grant.epoch,
+            _ => return Ok(None),
+        };
+        let result = act();
+        // If the store does not answer, the lock is free when this process has ended.
+        self.call(Request::plain(Command::Lock(lock.name, lock::Input::Release { holder, epoch }))).ok();
+        Ok(Some(result))
+    }
+
     /// Hands over many tasks that appear all at once, or not at all. What they depend on is there already, or is one of them
     /// ([`ImportId::task`] with its place in the list). `progress` hears how many are in place, and may stop it.
     pub fn import(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use banksman_adapters::host::Host;
 use banksman_adapters::keeper::{self, Found, Record, Silence};
 use banksman_core::agent::limit::{AccountLimit, State};
-use banksman_core::agent::spend::{self, DaySpend};
+use banksman_core::agent::spend::DaySpend;
 use banksman_core::backlog::{Backlog, Run, Runner};
 use banksman_core::{Limits, Liveness, Name, Pause, ProcessId, RunId, Stamp, Task, TaskId, Title, Wall};
 use banksman_engine::why::{self, Answer, Attended, Life, Situation, Why};
@@ -15,7 +15,7 @@ use banksman_store::{Counts, Hosted, Key, Reader, Snapshot, StoreError};
 
 use crate::guards;
 use crate::project::Project;
-use crate::sessions::{Sessions, ended};
+use crate::sessions::{Sessions, ended, local_day};
 
 /// How many failures are shown, and how many tasks that a person has stopped.
 const FAILURES: i64 = 3;
@@ -150,7 +150,7 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
     let stopped = reader.view().stopped(STOPPED)?;
     let (pipelines, pipeline_counts) = (reader.view().open_pipelines(PIPELINES)?, reader.view().pipeline_counts()?);
     let mut keys: BTreeSet<Key> = why::lane_keys(&counts.ready, &Backlog::default());
-    let today = spend::day_of(Wall(banksman_adapters::host::wall_ms()));
+    let today = local_day(Wall(banksman_adapters::host::wall_ms())).date;
     keys.extend([Key::OpenDecisions, Key::DueRoots, Key::Spend { since: today }]);
     let snapshot = loop {
         let snapshot = load(reader, project, &keys)?;
@@ -182,7 +182,7 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
         roots: situation.roots().count(),
         decisions: snapshot.backlog.decisions.len(),
         account_limits: closed_limits(&snapshot.backlog),
-        spend: snapshot.backlog.spend.values().filter(|spend| spend.day == spend::day_of(snapshot.wall)).cloned().collect(),
+        spend: snapshot.backlog.spend.values().filter(|spend| spend.day == today).cloned().collect(),
         pipelines,
         pipeline_counts,
         failures,

@@ -53,7 +53,7 @@ pub use queues::TakeEnd;
 pub use reentry::{enter, use_program};
 pub use runbooks::{LoadedRunbook, RunbookError, RunbookFile, load_all, load_runbook};
 pub use runner::{RunOptions, Runner, RunnerReport, recover_run};
-pub use sessions::Sessions;
+pub use sessions::{Sessions, local_day};
 pub use task_wait::{AwaitProgress, AwaitedTask, OpenRecorder, TaskWaitError, record_ended, wait_for_tasks};
 pub use trust::{Trust, TrustedStore};
 pub use until::{UntilOptions, WaitEnd, concern, until};

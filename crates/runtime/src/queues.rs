@@ -73,14 +73,14 @@ impl Client {
         Ok(())
     }
 
-    /// Takes an item; waits for one for at most so long, if the caller wants to. `told` hears of the place in the line.
+    /// Takes an item; waits for one for at most so long, if the caller wants to. `progress` hears of the place in the line.
     pub fn take(
         &self,
         queue: &Name,
         holder: HolderId,
         wait: Option<Duration>,
         cancel: Cancel<'_>,
-        told: &mut dyn FnMut(&Waiting),
+        progress: &mut dyn FnMut(&Waiting),
     ) -> Result<TakeEnd, Error> {
         let start = Instant::now();
         let mailbox = wait.map(|_| self.wakeups().mailbox()).transpose()?;
@@ -94,9 +94,9 @@ impl Client {
         let mut place =
             TakeGuard { client: self, taking: TakingItem::new(queue.clone(), holder, standing, span(poll)), is_over: false };
         let taking = &mut place.taking;
-        let mut counsel = TakeAction::Ask;
+        let mut action = TakeAction::Ask;
         loop {
-            counsel = match counsel {
+            action = match action {
                 TakeAction::Ask => taking.answer(self.call(taking.request())?),
                 TakeAction::Probe(process, waiting) => {
                     let liveness = self.host().probe(&process);
@@ -112,7 +112,7 @@ impl Client {
                     if left.is_zero() {
                         return place.leave(TakeEnd::TimedOut(waiting));
                     }
-                    told(&waiting);
+                    progress(&waiting);
                     let until = host::deadline(duration(at_most).min(left));
                     let mailbox = mailbox.as_ref().expect("only one with a mailbox is told to sleep");
                     match sleep(self, mailbox.as_fd(), cancel, watch.as_slice(), until) {

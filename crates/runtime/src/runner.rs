@@ -24,6 +24,7 @@ use banksman_store::{StoreError, StoreId};
 use crate::background::{Background, Notifying};
 use crate::client::Client;
 use crate::error::Error;
+use crate::project::Project;
 use crate::sessions::Sessions;
 use crate::waiting::span;
 use crate::wakeups::{EventListener, Mailbox};
@@ -43,6 +44,8 @@ pub struct RunOptions {
     pub sections: Vec<SectionId>,
     /// Whether to end when there is nothing left to do.
     pub until_idle: bool,
+    /// Writes the report that people get when nothing is left to do, if they want it (`report.notify`).
+    pub report: Option<fn(&Project) -> Option<String>>,
 }
 
 /// What a runner has to tell.
@@ -114,7 +117,7 @@ impl<'a> Runner<'a> {
     /// One that takes no tasks and only waits for the end of a run; if nobody else looks after it, this one does. It starts
     /// nothing, so it needs no trust.
     fn only(client: &'a Client, files: Sessions, run: RunId) -> Result<Runner<'a>, Error> {
-        let options = RunOptions { max_runs: Some(0), sections: Vec::new(), until_idle: false };
+        let options = RunOptions { max_runs: Some(0), sections: Vec::new(), until_idle: false, report: None };
         Runner::with(client, files, options, Some(run))
     }
 
@@ -125,6 +128,7 @@ impl<'a> Runner<'a> {
         let ttl = mailbox.is_remote().then_some(config.heartbeat_timeout);
         let folder = client.project().folder();
         let folder = folder.canonicalize().map_err(Error::system("the project's folder cannot be found"))?;
+        let report = options.report;
         let row = Row {
             id,
             process: client.this_process().clone(),
@@ -170,7 +174,7 @@ impl<'a> Runner<'a> {
             store: None,
             leaves_for: None,
             offset: 0,
-            background: Background::new().map_err(Error::system("a pair of sockets cannot be made"))?,
+            background: Background::new(report).map_err(Error::system("a pair of sockets cannot be made"))?,
             ttl,
             // Without a renewal no session may begin.
             limit: ttl.map(|_| Limit::default()),

@@ -7,17 +7,19 @@ use std::path::{Path, PathBuf};
 
 use banksman_adapters::keeper::{self, Found, InputKind, Limit, Record, Spec};
 use banksman_adapters::private;
-use banksman_core::backlog::{Run, RunEndRecord};
-use banksman_core::landing::{self, End, Entry, Return};
+use banksman_core::agent::spend::Day;
+use banksman_core::backlog::RunEndRecord;
+use banksman_core::landing::{Entry, Return};
 use banksman_core::task::retry::Marker;
 use banksman_core::task::{LiveInput, RetryReason, RunEnd, Task, Work as What, WorkspaceSpec};
-use banksman_core::{Decision, RunId, Seq, Span, TaskId, Wall};
+use banksman_core::{MessageId, RunId, Span, TaskId, Wall};
 use banksman_engine::Work;
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use rustix::fs::OFlags;
 use serde_json::json;
 
-use crate::agents::AgentCall;
+use crate::agents::{AgentCall, Past};
 use crate::project::Project;
 use crate::{agents, guarded, merge_branch, workspaces};
 
@@ -113,13 +115,11 @@ impl Sessions {
     }
 
     /// Writes down how the last run ended, for the next one.
-    pub(crate) fn write_last_result(&self, run: &Run, landing: Option<&Entry>, answer: Option<&Decision>) -> std::io::Result<()> {
-        let Some(ended) = &run.ended else { return Ok(()) };
+    pub(crate) fn write_last_result(&self, past: &Past) -> std::io::Result<()> {
+        let Some((run, ended)) = past.last().and_then(|run| Some((run, run.ended.as_ref()?))) else { return Ok(()) };
         // The work of that run came back.
-        let returned = landing.filter(|entry| entry.id.seq() > Seq(run.epoch.0)).and_then(|entry| match &entry.state {
-            landing::State::Over(End::Returned(why)) => Some((entry, why)),
-            _ => None,
-        });
+        let landing = past.landing.as_ref().filter(|entry| agents::is_after(entry, run));
+        let returned = landing.and_then(|entry| Some((entry, agents::returned(entry)?)));
         let verdict = returned.map(|(_, why)| why.as_str()).or(ended.setback.map(RetryReason::as_str));
         let summary = json!({
             "run": run.id,
@@ -131,7 +131,7 @@ impl Sessions {
             "signal": ended.ending.signal(),
             "error": ended.error,
             "note": ended.note,
-            "answer": answer.and_then(agents::Answered::of),
+            "answer": past.answer.as_ref().and_then(agents::Answered::of),
             "endedAt": Timestamp::from_millisecond(ended.at.0).ok().map(|at| format!("{at:.3}")),
             "log": self.log(&run.id).display().to_string(),
             "tail": tail(&self.log(&run.id), TAIL),
@@ -184,14 +184,24 @@ impl Sessions {
         let family = work.and_then(|work| agents::family(&self.project, &work.task, &work.run));
         let agent = work.zip(family).zip(end.agent.as_ref());
         let agent = agent.and_then(|((work, family), agent)| agents::end_of(work, family, agent, end));
-        RunEndRecord { agent: agent.map(Box::new), budget_micros: self.project.config().budget_micros(), ..ended }
+        RunEndRecord {
+            agent: agent.map(Box::new),
+            budget_micros: self.project.config().budget_micros(),
+            day: Some(local_day(ended.at)),
+            ..ended
+        }
     }
 
     /// The same of a session whose keeper was killed.
     pub(crate) fn with_lost_agent(&self, work: Option<&Work>, ended: RunEndRecord) -> RunEndRecord {
         let lost = work.filter(|_| ended.agent.is_none() && ended.ending == RunEnd::Lost);
         let agent = lost.and_then(|work| agents::end_of_lost(&self.project, work, &self.log(&work.run.id)));
-        RunEndRecord { agent: agent.map(Box::new).or(ended.agent), budget_micros: self.project.config().budget_micros(), ..ended }
+        RunEndRecord {
+            agent: agent.map(Box::new).or(ended.agent),
+            budget_micros: self.project.config().budget_micros(),
+            day: Some(local_day(ended.at)),
+            ..ended
+        }
     }
 
     /// Where a task works if it has a directory of its own.
@@ -202,6 +212,11 @@ impl Sessions {
     /// What the record of a run tells.
     pub fn read_record(&self, run: &RunId) -> std::io::Result<Found> {
         keeper::read_record(&self.record(run))
+    }
+
+    /// Whether there is a record of any session.
+    pub(crate) fn has_records(&self) -> bool {
+        std::fs::read_dir(self.project.folder().join("runs")).is_ok_and(|mut files| files.next().is_some())
     }
 
     /// The records of sessions that have no keeper any more; with what it has written down if it was killed.
@@ -298,6 +313,18 @@ impl Sessions {
             agent: agent.map(|agent| agent.spec),
         }
     }
+}
+
+/// The day of a moment where this machine is.
+pub fn local_day(at: Wall) -> Day {
+    let local = |at: Wall| Some(Timestamp::from_millisecond(at.0).ok()?.to_zoned(TimeZone::system()));
+    let day = || {
+        let today = local(at)?;
+        let ends = today.tomorrow().ok()?.start_of_day().ok()?.timestamp().as_millisecond();
+        let date = i64::from(today.date().since(jiff::civil::date(1970, 1, 1)).ok()?.get_days());
+        Some(Day { date, ends: Wall(ends) })
+    };
+    day().unwrap_or_else(|| Day::utc(at))
 }
 
 /// Whether the command of a task works with files: a merge does so without a work tree of its own.
@@ -430,5 +457,6 @@ pub(crate) fn ended(ending: keeper::SessionEnd) -> RunEndRecord {
     };
     let note = (!notes.is_empty()).then(|| notes.join("; ").into());
     let ran = ending.ran_ms.filter(|_| !ending.stopped).map(|ran| Span::from_ms(i64::try_from(ran).unwrap_or(i64::MAX)));
-    RunEndRecord { ran, ..RunEndRecord::new(how, Wall(ending.ended_at_ms), note) }
+    let written = ending.written.iter().filter_map(|id| MessageId::new(id).ok()).collect();
+    RunEndRecord { ran, written, ..RunEndRecord::new(how, Wall(ending.ended_at_ms), note) }
 }

@@ -127,6 +127,10 @@ pub type OpenRecorder<'a> = &'a dyn Fn() -> Option<Arc<Client>>;
 /// Records the ends of runs whose session has ended while no runner was there. Who cannot write only looks: such runs are then shown as
 /// ended, not recorded yet.
 pub fn record_ended(project: &Project, files: &Sessions, reader: &mut Reader, open: OpenRecorder<'_>) -> Result<(), Error> {
+    // Only a record on this machine can tell of an end, and the store need not be asked where there is none.
+    if !files.has_records() {
+        return Ok(());
+    }
     let ended = inspect::unrecorded(reader, project)?;
     if ended.is_empty() {
         return Ok(());

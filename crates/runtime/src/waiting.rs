@@ -43,6 +43,8 @@ pub enum Acquisition {
         outcome: Outcome,
         /// When it was given.
         at: Stamp,
+        /// When it was asked for, in milliseconds since this machine's boot: the answer is no older.
+        asked: i64,
     },
     /// The request id was used before, for something else.
     RequestReused,
@@ -62,7 +64,7 @@ pub(crate) enum Woken {
 
 /// How a wait ended.
 enum WaitOutcome {
-    Answered(Box<Reply>),
+    Answered(Box<Reply>, i64),
     TimedOut(Waiting, Vec<LockedBy>),
     Cancelled,
 }
@@ -81,8 +83,8 @@ pub(crate) fn acquire(
     let mut report = progress.map(|progress| move |_: &Wait, waiting: &Waiting, elapsed| progress(waiting, elapsed));
     let report = report.as_mut().map(|report| report as Report<'_>);
     Ok(match drive(client, wait, mailbox, &patience, report)? {
-        WaitOutcome::Answered(reply) => match *reply {
-            Reply::Coordinate { outcome, at } => Acquisition::Answered { outcome, at },
+        WaitOutcome::Answered(reply, asked) => match *reply {
+            Reply::Coordinate { outcome, at } => Acquisition::Answered { outcome, at, asked },
             Reply::RequestReused => Acquisition::RequestReused,
             reply => unreachable!("an acquisition was asked for, and the answer is {reply:?}"),
         },
@@ -116,14 +118,14 @@ pub(crate) fn take_task(
     let mailbox = patience.wait.map(|_| client.wakeups().mailbox()).transpose()?;
     taking.wait = mailbox.as_ref().map(|mailbox| (standing(client, mailbox), span(overtake)));
     let wait = Wait::for_task(task, taking, span(client.config().poll_interval));
-    let mut report = progress.map(|progress| move |wait: &Wait, _: &Waiting, elapsed| progress(wait.lockouts(), elapsed));
+    let mut report = progress.map(|progress| move |wait: &Wait, _: &Waiting, elapsed| progress(wait.locked_by(), elapsed));
     let report = report.as_mut().map(|report| report as Report<'_>);
     Ok(match drive(client, wait, mailbox, patience, report)? {
-        WaitOutcome::Answered(reply) => match *reply {
+        WaitOutcome::Answered(reply, _) => match *reply {
             Reply::Task(outcome) => TaskClaim::Answered(outcome),
             reply => unreachable!("a task was asked for, and the answer is {reply:?}"),
         },
-        WaitOutcome::TimedOut(_, lockouts) => TaskClaim::TimedOut(lockouts),
+        WaitOutcome::TimedOut(_, locked_by) => TaskClaim::TimedOut(locked_by),
         WaitOutcome::Cancelled => TaskClaim::Cancelled,
     })
 }
@@ -151,23 +153,26 @@ fn drive(
     let start = Instant::now();
     let mut guard = WaitGuard { client, wait, is_over: false };
     let wait = &mut guard.wait;
-    let mut action = WaitAction::Ask;
+    let (mut action, mut asked) = (WaitAction::Ask, host::boot_ms());
     loop {
         action = match action {
-            WaitAction::Ask => wait.answer(client.call(wait.request())?),
+            WaitAction::Ask => {
+                asked = host::boot_ms();
+                wait.answer(client.call(wait.request())?)
+            }
             WaitAction::Probe(processes) => {
                 let found: Vec<_> = processes.into_iter().map(|process| (client.host().probe(&process), process)).collect();
                 wait.probed(found.into_iter().map(|(liveness, process)| (process, liveness)))
             }
             WaitAction::Done(reply) => {
                 guard.is_over = true;
-                return Ok(WaitOutcome::Answered(Box::new(reply)));
+                return Ok(WaitOutcome::Answered(Box::new(reply), asked));
             }
             WaitAction::Sleep { watch, at_most, waiting } => {
                 let left = patience.wait.unwrap_or_default().saturating_sub(start.elapsed());
                 if left.is_zero() {
-                    let lockouts = wait.lockouts().to_vec();
-                    return guard.leave(WaitOutcome::TimedOut(waiting, lockouts));
+                    let locked_by = wait.locked_by().to_vec();
+                    return guard.leave(WaitOutcome::TimedOut(waiting, locked_by));
                 }
                 if let Some(report) = &mut report {
                     report(wait, &waiting, start.elapsed());

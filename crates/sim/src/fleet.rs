@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::grant::Address;
 use banksman_core::task::{Need, OnExhausted, Spec, Watch, Work};
-use banksman_core::{Limits, RunnerId, Span, TaskId};
+use banksman_core::{Lease, Limits, RunnerId, Span, TaskId};
 use banksman_engine::{Edit, Request, TaskRequest};
 use banksman_store::{Key, Snapshot};
 
@@ -36,6 +36,8 @@ pub(crate) struct Fleet {
     commits: u64,
     /// The runners that wait for tasks, and since which commit.
     idle_since: BTreeMap<RunnerId, u64>,
+    /// The runners that were woken and have not called since, and when.
+    woken: BTreeMap<RunnerId, Lease>,
 }
 
 impl World<'_> {
@@ -171,6 +173,7 @@ impl World<'_> {
         };
         self.check_wakes(calls, wakes);
         self.check_turns(&snapshot);
+        self.check_successors(&snapshot);
         self.check_parked(&snapshot);
     }
 
@@ -186,16 +189,18 @@ impl World<'_> {
             .expect(Checker::Wakeups, is_within, || format!("{} runners were woken, and {bound} are enough", woken.len()));
     }
 
-    /// Whoever has waited longest is woken first. Those who end when nothing is left are woken for that alone.
+    /// Whoever has waited longest is woken first. A runner that ends when nothing is left may be woken before its turn, but only by a
+    /// transaction after which no run is live: it is not woken for a task then, but to look whether it may end.
     fn check_turns(&mut self, snapshot: &Snapshot) {
         self.fleet.commits += 1;
         let commits = self.fleet.commits;
         let before = std::mem::take(&mut self.fleet.idle_since);
         let rows = &snapshot.backlog.runners;
         let is_idle = |id: &RunnerId| rows.get(id).is_some_and(|row| row.idle.is_some());
-        let woken = before
-            .iter()
-            .filter(|(id, _)| rows.get(*id).is_some_and(|row| row.idle.is_none() && row.woken.is_some() && !row.until_idle));
+        let is_over = self.model.live_runs().next().is_none();
+        let woken = before.iter().filter(|(id, _)| {
+            rows.get(*id).is_some_and(|row| row.idle.is_none() && row.woken.is_some() && !(row.until_idle && is_over))
+        });
         let last = woken.max_by_key(|(_, since)| **since);
         if let Some((id, since)) = last
             && let Some((other, _)) = before.iter().find(|(other, earlier)| *earlier < since && is_idle(other))
@@ -204,6 +209,20 @@ impl World<'_> {
         }
         let idle = rows.values().filter(|row| row.idle.is_some());
         self.fleet.idle_since = idle.map(|row| (row.id.clone(), before.get(&row.id).copied().unwrap_or(commits))).collect();
+    }
+
+    /// When a runner that was woken is gone without having called, another one is woken in the same transaction, if one is idle. Histories do not
+    /// show it as a task that waits: whoever finds the dead runner mostly has room and claims the task itself.
+    fn check_successors(&mut self, snapshot: &Snapshot) {
+        let rows = &snapshot.backlog.runners;
+        let woken = rows.values().filter_map(|row| Some((row.id.clone(), row.woken?))).collect();
+        let before = std::mem::replace(&mut self.fleet.woken, woken);
+        let Some(gone) = before.keys().find(|id| !rows.contains_key(*id)) else { return };
+        self.tally.count("runners gone after a wake-up");
+        let has_successor = self.fleet.woken.iter().any(|(id, woken)| before.get(id) != Some(woken));
+        let is_idle = rows.values().any(|row| row.idle.is_some());
+        let what = || format!("{gone} was woken and is gone, and nobody is woken in its place");
+        self.verdict.expect(Checker::Wakeups, has_successor || !is_idle, what);
     }
 
     /// No task is parked on what is free for it, unless another one that is ready needs it.

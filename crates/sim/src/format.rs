@@ -17,7 +17,6 @@ use banksman_engine::{
 
 use crate::commit::{CommittedCall, Logged};
 
-/// What was asked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asked<'a> {
     Define,
@@ -30,7 +29,6 @@ pub(crate) enum Asked<'a> {
     Reap,
 }
 
-/// What was answered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Answer<'a> {
     /// Newly granted, or taken up.
@@ -293,6 +291,7 @@ fn task(f: &mut fmt::Formatter<'_>, request: &TaskRequest) -> fmt::Result {
         }
         TaskRequest::Set { id, mark, .. } => write!(f, "marks {id} {mark:?}"),
         TaskRequest::Delete { id, force } => write!(f, "deletes {id}, force {force}"),
+        TaskRequest::CancelAll { .. } => write!(f, "cancels tasks"),
     }
 }
 

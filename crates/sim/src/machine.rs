@@ -34,10 +34,13 @@ pub(crate) enum Placed {
 pub(crate) enum Record {
     /// Made, and nothing written yet.
     Empty,
-    /// A tombstone.
     Tombstone,
     /// By a keeper, which holds its lock for as long as it lives.
-    Kept { keeper: u32, ended: Option<RunEnd>, flushed: bool },
+    Kept {
+        keeper: u32,
+        ended: Option<RunEnd>,
+        flushed: bool,
+    },
 }
 
 impl Machine {

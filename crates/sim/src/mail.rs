@@ -49,6 +49,10 @@ pub enum MailMutation {
     ReportsTooSoon,
     /// Nobody looks after the message of a sender that was killed.
     LeavesLock,
+    /// A keeper says at the end of a session that it has written what it still had for the next turn.
+    ClaimsFollowUps,
+    /// A runner records an end without what the keeper has said of its messages.
+    ForgetsWritten,
 }
 
 /// What happened in a history.
@@ -73,6 +77,9 @@ struct Session {
     /// Whether the runner has reported its start.
     is_reported: bool,
     seen: Vec<MessageId>,
+    /// What its keeper has for the next turns of its agent, and what it has written of that.
+    held: Vec<MessageId>,
+    written: Vec<MessageId>,
     /// How it ended, if it has.
     ended: Option<(RunEnd, bool)>,
 }
@@ -174,16 +181,16 @@ impl World {
         for step in 0..STEPS + CALM {
             self.is_calm = step >= STEPS;
             // Now and then nothing happens for long.
-            let most = if self.random.in_thousand(40) { 700_000 } else { 2_000 };
+            let most = if self.random.in_thousand(40) { 700_000 } else { 20_000 };
             self.clock.advance(self.random.between(1, most));
             match self.random.below(100) {
-                0..5 if !self.is_calm => {
+                0..3 if !self.is_calm => {
                     let slot = self.random.below(SENDERS);
                     let newborn = self.newborn();
                     self.dead.push(std::mem::replace(&mut self.senders[slot], newborn).process);
                     self.tally.killed += 1;
                 }
-                5..50 => {
+                3..50 => {
                     let slot = self.random.below(SENDERS);
                     self.send(slot)?;
                 }
@@ -303,7 +310,7 @@ impl World {
 
     fn post(&mut self) -> Result<Stage, String> {
         let target = self.random.pick(&self.targets).clone();
-        let mode = if self.random.in_thousand(800) { Mode::Steer } else { Mode::FollowUp };
+        let mode = if self.random.in_thousand(600) { Mode::Steer } else { Mode::FollowUp };
         let Ok(plan) = decide(&self.presence(&target)?, mode) else { return Ok(Stage::Idle) };
         self.made += 1;
         let id = MessageId::new(&format!("m-{}", self.made)).expect("a valid id");
@@ -323,7 +330,8 @@ impl World {
     fn begin(&mut self, slot: usize, target: TaskId, plan: Plan, round: u32) -> Result<Stage, String> {
         let Plan::ControlSocket { run } = &plan else { return Ok(Stage::Idle) };
         let dispatcher = self.senders[slot].process.clone();
-        let request = MailboxRequest::Begin { target: target.clone(), run: run.clone(), dispatcher };
+        let follow_ups = self.sessions.get(run).is_some_and(|session| session.input == SessionInput::Turns);
+        let request = MailboxRequest::Begin { target: target.clone(), run: run.clone(), follow_ups, dispatcher };
         Ok(match self.mailbox(request)? {
             MailboxOutcome::Began(delivery) => Stage::Began(delivery, plan, round),
             _ => Stage::Idle,
@@ -341,6 +349,12 @@ impl World {
         if self.random.in_thousand(100) {
             return SendOutcome::Rejected;
         }
+        if delivery.mode == Mode::FollowUp {
+            if !session.seen.contains(&delivery.id) && !session.held.contains(&delivery.id) {
+                session.held.push(delivery.id.clone());
+            }
+            return SendOutcome::Sent;
+        }
         let is_twice = self.mutation == Some(MailMutation::SendsTwice);
         for _ in 0..1 + usize::from(is_twice) {
             if is_twice || !session.seen.contains(&delivery.id) {
@@ -354,7 +368,8 @@ impl World {
     fn settle(&mut self, delivery: &Delivery, outcome: SendOutcome) -> Result<(), String> {
         let epoch = delivery.claim().map_or(Epoch(0), |claim| claim.epoch);
         let (id, target) = (delivery.id.clone(), delivery.target.clone());
-        self.mailbox(MailboxRequest::Settle { id, target, epoch, outcome, is_written: true }).map(drop)
+        let is_written = delivery.mode == Mode::Steer;
+        self.mailbox(MailboxRequest::Settle { id, target, epoch, outcome, is_written }).map(drop)
     }
 
     /// One step of the runner: it claims, reports a start, or reports an end.
@@ -385,6 +400,7 @@ impl World {
         let claim = Claim {
             runner: self.runner.id.clone(),
             room: 1,
+            head: 8,
             runs: vec![run],
             sections: Vec::new(),
             checked: Vec::new(),
@@ -397,13 +413,19 @@ impl World {
             let told = self.store.view().fetched_by(&work.task.id, &work.run.id).map_err(|error| error.to_string())?;
             let forgets = self.mutation == Some(MailMutation::ForgetsPrompt);
             let seen = told.into_iter().filter(|_| !forgets).map(|delivery| delivery.id).collect();
-            let input = if self.random.in_thousand(700) { SessionInput::Pipe } else { SessionInput::Nothing };
+            let has_turns = matches!(work.task.spec.work, Some(What::Agent(_)));
+            let input = match self.random.in_thousand(700) {
+                true if has_turns => SessionInput::Turns,
+                true => SessionInput::Pipe,
+                false => SessionInput::Nothing,
+            };
             // Some sessions are never there.
             let begins = self.is_calm || self.random.in_thousand(900);
             let not_begun = || (RunEnd::NotBegun { error: "no".into(), is_shortage: false }, false);
             let (seen, ended) = if begins { (seen, None) } else { (Vec::new(), Some(not_begun())) };
             let id = work.run.id.clone();
-            self.sessions.insert(id, Session { work, input, is_reported: false, seen, ended });
+            let (held, written) = (Vec::new(), Vec::new());
+            self.sessions.insert(id, Session { work, input, is_reported: false, seen, held, written, ended });
         }
         Ok(())
     }
@@ -426,7 +448,11 @@ impl World {
             usage: Default::default(),
             cost_micros: None,
         };
-        let record = RunEndRecord { agent: is_agent.then(|| Box::new(agent)), ..RunEndRecord::new(ending, Wall(0), None) };
+        let claimed = if self.mutation == Some(MailMutation::ClaimsFollowUps) { session.held.clone() } else { Vec::new() };
+        let told = if self.mutation == Some(MailMutation::ForgetsWritten) { &[][..] } else { &session.written };
+        let written = told.iter().cloned().chain(claimed).collect();
+        let agent = is_agent.then(|| Box::new(agent));
+        let record = RunEndRecord { agent, written, ..RunEndRecord::new(ending, Wall(0), None) };
         let watch = Watch { timeout: Span::ZERO, max_recoveries: u32::MAX, on_exhausted: OnExhausted::Fail };
         let (runner, what) = (self.runner.id.clone(), Box::new(work));
         self.call(RunRequest::Finish { runner, what, ending: record, marker: Marker::Absent, watch }.into())?;
@@ -448,7 +474,10 @@ impl World {
         }
         let run = self.random.pick(&runs).clone();
         let (task, epoch) = (self.sessions[&run].work.task.id.clone(), self.sessions[&run].work.run.epoch);
+        let has_turns = self.sessions[&run].input == SessionInput::Turns;
         match self.random.below(10) {
+            // One that works in turns hears of its messages by itself.
+            0..4 if has_turns => self.turn(&run),
             0..5 => {
                 let request = MailboxRequest::Fetch { task, run: run.clone(), epoch, again: false };
                 if let MailboxOutcome::Fetched(fetched) = self.mailbox(request)? {
@@ -460,13 +489,24 @@ impl World {
                 let verdict = Verdict::Failed { error: "no".into() };
                 self.call(TaskRequest::Conclude { id: task, epoch: Some(epoch), by: None, verdict }.into())?;
             }
-            6 if !self.is_calm => self.end(&run, RunEnd::Signalled(9), false),
-            7 if !self.is_calm => self.end(&run, RunEnd::Exited(1), false),
-            8 if self.is_calm || self.random.in_thousand(300) => self.end(&run, RunEnd::Exited(0), true),
+            6 if !self.is_calm && self.random.in_thousand(400) => self.end(&run, RunEnd::Signalled(9), false),
+            7 if !self.is_calm && self.random.in_thousand(400) => self.end(&run, RunEnd::Exited(1), false),
+            8 if self.is_calm || self.random.in_thousand(300) => {
+                self.turn(&run);
+                self.end(&run, RunEnd::Exited(0), true);
+            }
+            9 => self.turn(&run),
             // It hangs.
             _ => {}
         }
         Ok(())
+    }
+
+    /// Its agent ends a turn, and the next ones begin with what waits for them.
+    fn turn(&mut self, run: &RunId) {
+        let session = self.sessions.get_mut(run).expect("it lives");
+        session.seen.extend(session.held.iter().cloned());
+        session.written.append(&mut session.held);
     }
 
     fn end(&mut self, run: &RunId, ending: RunEnd, is_ok: bool) {
@@ -591,7 +631,18 @@ impl World {
             let seen = self.sessions.values().filter(|session| session.seen.contains(&delivery.id)).count();
             self.tally.redelivered += usize::from(seen > 1);
             let status = self.status(&delivery.target)?;
+            // What the keeper of the last run has told of is known.
+            let is_told = delivery
+                .run()
+                .and_then(|run| self.sessions.get(run))
+                .is_some_and(|session| session.written.contains(&delivery.id));
             match delivery.receipt(Some(status)) {
+                Receipt::Undelivered if is_told && status == Status::Completed => {
+                    return Err(format!(
+                        "{} was written into the session that completed its task, and counts as undelivered",
+                        delivery.id
+                    ));
+                }
                 Receipt::Read if seen == 0 => {
                     return Err(format!("{} is lost: nobody has seen it, and it counts as read", delivery.id));
                 }

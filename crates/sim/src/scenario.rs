@@ -47,9 +47,9 @@ impl Scenario {
             LockFencingOff | NewcomerFirst | CapacityOff | EpochReuse | FenceFalls | ForgetWaiter | DeadlockOff | StealLease
             | PresumeDead | SilentLock | LostHeartbeat | OutsideCounter => Scenario::Locks,
             QueueFencingOff | QueueNoTime | QueueSilent | QueueLostItem | QueueOldEpoch | QueueSilentRow => Scenario::Queues,
-            SectionStays | ClaimForgotten | RenewsTaskOnly | SectionOpen | AdoptionNeedsLock | OvertakeOff | DeadlockUnseen
-            | WaitStays | WhyIgnoresClaims => Scenario::People,
-            WakeLost | WakesAll | NewestFirst | StaysParked => Scenario::Runners,
+            SectionStays | ClaimForgotten | RenewsTaskOnly | SectionOpen | AdoptionNeedsLock | OvertakeOff | NextNotKept
+            | DeadlockUnseen | WaitStays | WhyIgnoresClaims => Scenario::People,
+            WakeLost | WakesAll | WakesTheDead | NewestFirst | EndersFirst | StaysParked => Scenario::Runners,
             _ => Scenario::Backlog,
         }
     }

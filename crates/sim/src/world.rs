@@ -37,6 +37,9 @@ const TAKERS: usize = 5;
 /// How late somebody is scheduled at most.
 const LATE: Ms = 30_000;
 
+/// From how long on everybody being late counts for those who look how long something takes.
+const LONG: Ms = 5_000;
+
 pub(crate) struct World<'a> {
     pub(crate) options: Options,
     pub(crate) scenario: Scenario,
@@ -102,6 +105,8 @@ pub(crate) struct World<'a> {
     pub(crate) idle: BTreeMap<TaskId, Ms>,
     /// Loops that wait and have a file DONE, and since when.
     pub(crate) unread: BTreeMap<TaskId, Ms>,
+    /// Until when time went on for long while somebody could act.
+    late_until: Ms,
     /// From when on no wake-up is missing any more.
     pub(crate) reliable_from: Option<Ms>,
     pub(crate) verdict: Verdict,
@@ -225,6 +230,7 @@ impl<'a> World<'a> {
             counts: Counts::default(),
             idle: BTreeMap::new(),
             unread: BTreeMap::new(),
+            late_until: 0,
             reliable_from: None,
             verdict: Verdict::new(options.only),
             tally: Tally::default(),
@@ -287,7 +293,7 @@ impl<'a> World<'a> {
         let choice = self.random.below(100);
         match (calls, ready.is_empty()) {
             // Time goes on while somebody could act: it is scheduled late.
-            _ if !self.is_quiescing && self.harsh > 0 && choice < 2 => self.jump(LATE),
+            _ if !self.is_quiescing && self.harsh > 0 && choice < 2 => self.be_late(),
             (true, true) => self.serve(),
             (true, false) if choice < 25 => self.serve(),
             (_, false) => match *self.random.pick(&ready) {
@@ -373,6 +379,20 @@ impl<'a> World<'a> {
         if let Some(heard) = self.runners[slot].unread.take() {
             self.on_runner_reply(slot, heard);
         }
+    }
+
+    /// Time goes on while somebody could act: it is scheduled late.
+    fn be_late(&mut self) {
+        let before = self.clock.now();
+        self.jump(LATE);
+        if self.clock.now() - before >= LONG {
+            self.late_until = self.clock.now();
+        }
+    }
+
+    /// How long everybody has had time to act, if nobody could for long before.
+    pub(crate) fn since_lateness(&self) -> Ms {
+        self.clock.now() - self.late_until
     }
 
     /// Time jumps to the next moment at which something is due.

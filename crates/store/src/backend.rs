@@ -40,6 +40,9 @@ pub(crate) trait Backend: Send {
     /// Answers queries from one moment, without waiting for anybody.
     fn read(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError>;
 
+    /// Whether each call of [`Backend::query`] is a message to a server, so that a statement that reads more at once is worth its price.
+    fn is_remote(&self) -> bool;
+
     /// Whether those who are granted something are woken by the commit itself.
     fn notifies(&self) -> bool;
 

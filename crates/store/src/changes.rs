@@ -21,7 +21,7 @@ pub(crate) fn between<'a>(project: i64, before: &'a Tables, after: &'a Tables) -
     coordination(project, &before.coordination, &after.coordination, &mut queries);
     let (old, new) = (&before.backlog, &after.backlog);
     table::changes::<_, sections::Sections>(project, &old.sections, &new.sections, &mut queries);
-    tasks::changes(project, old, new, &after.has_many_dependents, &mut queries);
+    tasks::changes(project, old, new, &after.dependents, &mut queries);
     task_counts::changes(project, old, new, &mut queries);
     // The runs of a task are removed with it.
     for (id, run) in &new.runs {

@@ -22,12 +22,10 @@ use crate::tables::projects::Counters;
 use crate::tables::{Tables, events, items, pipelines, projects};
 use crate::value::Query;
 
-/// What was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Copied {
     /// Locks, held or free.
     pub locks: usize,
-    /// Semaphores.
     pub semaphores: usize,
     /// Holders of locks and slots.
     pub holders: usize,
@@ -35,9 +33,7 @@ pub struct Copied {
     pub tasks: usize,
     /// Items of queues.
     pub items: usize,
-    /// Events.
     pub events: usize,
-    /// Messages.
     pub messages: usize,
 }
 

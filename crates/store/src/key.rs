@@ -1,6 +1,6 @@
 //! How a decision names the rows that it needs.
 
-use banksman_core::event::Resource;
+use banksman_core::event::{Kind, Resource};
 use banksman_core::queue::Part;
 use banksman_core::{
     DecisionId, DedupeKey, HolderId, ImportId, ItemId, LandingId, Lease, MessageId, Name, RequestId, RunId, RunnerId, SectionId,
@@ -22,9 +22,7 @@ pub enum Key {
     Waits,
     /// What a request was granted before, as long as that event is in the log.
     Request(RequestId),
-    /// All sections.
     Sections,
-    /// One task.
     Task(TaskId),
     /// A task and all its descendants, with their pipelines and what these hold.
     Family(TaskId),
@@ -43,7 +41,6 @@ pub enum Key {
     InSection(SectionId),
     /// The first few ready tasks of every lane, and of the roots, if they are limited, those that came first.
     Ready {
-        /// How many of each.
         of_each: u32,
         /// Of which sections; of all, if there is none.
         sections: Vec<SectionId>,
@@ -52,11 +49,10 @@ pub enum Key {
     ParkedOn(Resource),
     /// The first task of each of the first few locks and semaphores that tasks wait for.
     Parked {
-        /// How many of them.
         limit: u32,
     },
-    /// Whether somebody waits for a task, and whether many do.
-    HasDependents(TaskId),
+    /// How many tasks wait for a task: none, some, or so many that they learn of its end a page at a time.
+    DependentCount(TaskId),
     /// The first ended task whose dependents have not all learned of it.
     FanOut,
     /// The tasks that time alone may change, the most urgent first, up to a thousand.
@@ -67,9 +63,7 @@ pub enum Key {
     LimitedRoots,
     /// The first locks and semaphores with a grant that time has ended by now.
     Expired {
-        /// Now.
         now: Lease,
-        /// How many of each.
         limit: u32,
     },
     /// Loops that wait for their next attempt.
@@ -85,7 +79,6 @@ pub enum Key {
     Counts,
     /// The decisions that wait for an answer.
     OpenDecisions,
-    /// One decision.
     Decision(DecisionId),
     /// What people who work on a task or its descendants may hold: their locks, those of their sections, and the other tasks
     /// in these sections that are worked on by hand.
@@ -102,13 +95,10 @@ pub enum Key {
     LiveOf(RunnerId),
     /// How many live runs there are.
     LiveCount,
-    /// One run.
     Run(RunId),
     /// All runs of a task.
     RunsOf(TaskId),
-    /// All runners.
     Runners,
-    /// One runner.
     Runner(RunnerId),
     /// The runner that has duty, and the first of those that wait for tasks. Loaded with every lock and semaphore.
     Idle,
@@ -143,9 +133,7 @@ pub enum Key {
     BegunPipelines,
     /// The first few pipelines that are to be looked at by now, when the next one is, and since when others listen.
     DuePipelines {
-        /// Now.
         now: Lease,
-        /// How many.
         limit: u32,
     },
     /// The first few pipelines that listen to what has happened in a part of the log.
@@ -154,17 +142,14 @@ pub enum Key {
         after: Seq,
         /// Up to this one.
         through: Seq,
-        /// How many.
         limit: u32,
     },
     /// The first few locks, and semaphores, that pipelines wait for.
     Awaited {
-        /// How many of each.
         limit: u32,
     },
     /// The workspace of a task or a pipeline.
     Workspace(TaskId),
-    /// All workspaces.
     Workspaces,
     /// All queues, without their items.
     Queues,
@@ -176,7 +161,6 @@ pub enum Key {
     Dedupe(Name, DedupeKey),
     /// The items that the next takes of a queue look at. Within a batch they add up.
     Head {
-        /// Which queue.
         queue: Name,
         /// How many takes there are.
         takes: u32,
@@ -187,11 +171,9 @@ pub enum Key {
     },
     /// The first items of one kind in a queue.
     Part {
-        /// Which queue.
         queue: Name,
         /// Of which kind.
         part: Part,
-        /// How many.
         limit: u32,
     },
     /// The first who waits for an item of a queue.
@@ -222,14 +204,22 @@ pub enum Key {
     Mailbox(TaskId),
     /// The first deliveries that a dispatch holds a lock for, and the first targets that are over or gone and have messages left.
     UnsettledDeliveries {
-        /// How many of each.
         limit: u32,
     },
     /// Events.
     Log {
-        /// Those after this one.
         after: Seq,
         /// How many at most.
         limit: u32,
     },
+}
+
+impl Key {
+    /// A lock or a semaphore.
+    pub fn resource(resource: &Resource) -> Key {
+        match resource.kind {
+            Kind::Lock => Key::Lock(resource.name.clone()),
+            Kind::Semaphore => Key::Semaphore(resource.name.clone()),
+        }
+    }
 }

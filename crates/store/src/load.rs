@@ -25,6 +25,14 @@ const DUE_LIMIT: u32 = 1_000;
 /// How many tasks that wait for one semaphore, or for one limit of an account, are returned to their lanes at once.
 pub const PARKED_LIMIT: u32 = 16;
 
+/// How many tasks that wait for one lock are read: the first one returns to its lane, or the next if that has changed meanwhile.
+const PARKED_ON_LOCK: u32 = 2;
+
+/// How many tasks are read that are parked on something.
+pub fn parked_page(resource: &Resource) -> u32 {
+    if resource.kind == Kind::Lock && !resource.name.is_account_limit() { PARKED_ON_LOCK } else { PARKED_LIMIT }
+}
+
 /// The semaphore of the run slots.
 const RUNS: &str = "runs";
 
@@ -56,6 +64,8 @@ pub(crate) fn gathered(all: impl Iterator<Item = Key>) -> BTreeSet<Key> {
 /// The statements of a load, in their order.
 struct Plan<'a> {
     project: i64,
+    /// Whether the locks of ready tasks are read with them, and not by their names afterwards.
+    joins_locks: bool,
     queries: Vec<Query<'a>>,
 }
 
@@ -181,15 +191,16 @@ impl<'a> Plan<'a> {
                     .then(|| sections.iter().fold("|".to_owned(), |all, section| all + section.as_str() + "|"));
                 self.add(tasks::Statement::Ready, [number(of_each), sections.clone().into()]);
                 self.add(tasks::Statement::ReadyRoots, [number(of_each), sections.into()]);
-                self.add(locks::Statement::OfReady, [number(of_each)]);
+                if self.joins_locks {
+                    self.add(locks::Statement::OfReady, [number(of_each)]);
+                }
             }
             Key::ParkedOn(resource) => {
-                self.add(tasks::Statement::ParkedOn, [tasks::parked_on(resource).into(), number(&PARKED_LIMIT)]);
+                self.add(tasks::Statement::ParkedOn, [tasks::parked_on(resource).into(), number(&parked_page(resource))]);
             }
             Key::Parked { limit } => self.add(tasks::Statement::Parked, [number(limit)]),
-            Key::HasDependents(id) => {
-                self.add(edges::Statement::OneOnTask, [id.as_str().into()]);
-                self.add(edges::Statement::ManyOnTask, [id.as_str().into(), (fan_outs::FAN_OUT as i64).into()]);
+            Key::DependentCount(id) => {
+                self.add(edges::Statement::CountOnTask, [id.as_str().into(), (fan_outs::FAN_OUT as i64 + 1).into()]);
             }
             Key::FanOut => self.add(fan_outs::Statement::First, []),
             Key::Due => self.add(tasks::Statement::Due, [number(&DUE_LIMIT)]),
@@ -308,9 +319,10 @@ pub(crate) fn loads_idle(keys: &BTreeSet<Key>) -> bool {
     keys.iter().any(|key| *key == Key::Idle || Plan::needs_idle(key))
 }
 
-/// The queries that load these keys.
-pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
-    let mut plan = Plan { project, queries: Vec::with_capacity(keys.len() + 4) };
+/// The queries that load these keys. Joining the locks of ready tasks costs more than reading each by its name, unless that is another message to
+/// a server.
+pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>, joins_locks: bool) -> Vec<Query<'_>> {
+    let mut plan = Plan { project, joins_locks, queries: Vec::with_capacity(keys.len() + 4) };
     plan.waiters(&BTreeSet::new(), keys);
     keys.iter().for_each(|key| plan.load(key));
     plan.queries
@@ -318,7 +330,7 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
 
 /// The queries that load these keys after those of a plan were loaded.
 pub(crate) fn plan_more<'a>(project: i64, loaded: &BTreeSet<Key>, more: &'a BTreeSet<Key>) -> Vec<Query<'a>> {
-    let mut plan = Plan { project, queries: Vec::with_capacity(more.len() + 4) };
+    let mut plan = Plan { project, joins_locks: true, queries: Vec::with_capacity(more.len() + 4) };
     plan.waiters(loaded, more);
     more.iter().for_each(|key| plan.load(key));
     plan.queries
@@ -406,8 +418,7 @@ impl Loaded {
             ready,
             parked,
             parked_on,
-            has_dependents,
-            has_many_dependents,
+            dependents,
             fan_out,
             messages,
             deliveries,
@@ -457,8 +468,7 @@ impl Loaded {
                 }
                 backlog.tasks.insert(task.id.clone(), task);
             }
-            Statement::Edges(edges::Statement::OneOnTask) => drop(has_dependents.insert(Text::read(row)?)),
-            Statement::Edges(edges::Statement::ManyOnTask) => drop(has_many_dependents.insert(Text::read(row)?)),
+            Statement::Edges(edges::Statement::CountOnTask) => drop(dependents.insert(Text::read(row)?, Int::read(row)?)),
             Statement::FanOuts(_) => *fan_out = Some(Text::read(row)?),
             Statement::Edges(_) => {
                 let (task, edge) = edges::Edges::read(row)?;

@@ -110,7 +110,6 @@ pub struct Snapshot {
 pub struct EventRow {
     /// Its number.
     pub id: Seq,
-    /// Its kind.
     pub kind: String,
     /// When it happened.
     pub wall: Wall,
@@ -161,7 +160,7 @@ impl View<'_> {
 
     /// The rows that these keys name.
     pub fn load(&mut self, keys: &BTreeSet<Key>) -> Result<Snapshot, StoreError> {
-        self.at_once(load::plan(self.project, keys))
+        self.at_once(load::plan(self.project, keys, true))
     }
 
     fn at_once(&mut self, rows: Vec<Query<'_>>) -> Result<Snapshot, StoreError> {

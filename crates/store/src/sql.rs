@@ -90,16 +90,16 @@ fn part(name: &str) -> Option<&'static str> {
         "top_level" => "@.part IS NULL",
         // What the partial index `tasks_ready` holds.
         "ready" => "@.project = $1 AND @.state = 'pending' AND @.unmet = 0 AND @.lane IS NOT NULL AND @.parked IS NULL",
-        // The first $2 ready tasks of every lane, by the index.
+        // The first $2 ready tasks of every lane, by the index: SQLite finds their numbers in it without reading them.
         "first_of_lanes" => {
-            "lanes l CROSS JOIN /* sqlite */ tasks t WHERE t.project = $1 AND t.id IN (SELECT i.id FROM {first_of_lane}) AND \
+            "lanes l CROSS JOIN /* sqlite */ tasks t WHERE t.rowid IN (SELECT i.rowid FROM {first_of_lane}) AND \
              /* postgres */ LATERAL (SELECT i.* FROM {first_of_lane}) t WHERE /* end */ {visible_lane}"
         }
         "first_of_lane" => "tasks i WHERE {ready i} AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT $2",
         // The first $2 ready roots of every lane, in the order of their arrival, where roots are limited.
         "first_roots" => {
             "projects p CROSS JOIN lanes l CROSS JOIN \
-             /* sqlite */ tasks t WHERE t.project = $1 AND t.id IN (SELECT i.id FROM {first_root}) AND \
+             /* sqlite */ tasks t WHERE t.rowid IN (SELECT i.rowid FROM {first_root}) AND \
              /* postgres */ LATERAL (SELECT i.* FROM {first_root}) t WHERE /* end */ p.project = $1 AND p.max_roots > 0 AND {visible_lane}"
         }
         "first_root" => "tasks i WHERE {ready i} AND i.parent IS NULL AND i.lane = l.lane ORDER BY i.position LIMIT $2",

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use banksman_core::backlog::Backlog;
 use banksman_core::event::{Actor, Kind, Resource};
 use banksman_core::resource::coordination::Coordination;
 use banksman_core::resource::grant::Address;
@@ -186,7 +185,7 @@ impl Store {
             queries.push(Query::new(Statement::Boots, [self.project.into(), self.machine.host().into()]));
         }
         let heads = queries.len();
-        queries.extend(load::plan(self.project, &keys));
+        queries.extend(load::plan(self.project, &keys, self.backend.is_remote()));
         let mut answers = self.backend.begin(&queries)?;
         let mut begun = Begun { store: Some(self) };
         let mut loaded = Loaded::default();
@@ -202,18 +201,27 @@ impl Store {
         &mut self,
         calls: &[C],
         mut known: BTreeSet<Key>,
-        parks: bool,
+        counters: &Counters,
         loaded: &mut Loaded,
     ) -> Result<BTreeSet<Key>, StoreError> {
+        // A server has read the locks of the first tasks of each lane together with them.
+        let has_own_locks = self.backend.is_remote() && counters.limits.is_none_or(|limits| limits.roots == 0);
         for _ in 0..FOLLOWS {
             let rows = loaded.so_far();
             let mut more: BTreeSet<Key> = calls.iter().flat_map(|call| call.follow(rows)).collect();
-            if parks {
+            let own_locks = rows.ready.iter().map(|id| Key::Lock(id.lock()));
+            if has_own_locks {
+                known.extend(own_locks);
+            } else {
+                more.extend(own_locks);
+            }
+            if counters.parks {
                 // Also of what is only about to be there.
-                let asked = known.iter().filter_map(resource);
+                let asked = known.iter().chain(&more).filter_map(resource);
                 let limits = rows.backlog.account_limits.keys().map(|name| Resource { kind: Kind::Lock, name: name.clone() });
-                let all = resources(&rows.coordination).chain(asked).filter(|resource| parks_tasks(resource, &rows.backlog));
-                more.extend(all.chain(limits).map(Key::ParkedOn));
+                let all = resources(&rows.coordination).chain(asked).filter(|resource| parks_tasks(resource, rows));
+                let all: Vec<Resource> = all.collect();
+                more.extend(all.into_iter().chain(limits).map(Key::ParkedOn));
                 if !more.is_empty() && !load::loads_idle(&known) {
                     more.insert(Key::Idle);
                 }
@@ -247,7 +255,7 @@ impl Store {
             new_boot = new;
             self.earlier_boots = Some(earlier);
         }
-        let loaded = self.follow(calls, keys, counters.parks, &mut rows)?;
+        let loaded = self.follow(calls, keys, &counters, &mut rows)?;
         let mut before = rows.finish()?;
         before.backlog.limits = counters.limits;
         before.backlog.pause = counters.pause.clone();
@@ -389,9 +397,11 @@ fn resource(key: &Key) -> Option<Resource> {
 }
 
 /// Whether tasks may be parked on it. Those that wait for a run slot or an exclusive section stay in their lanes, and for the lock of a
-/// task only that task waits.
-fn parks_tasks(resource: &Resource, backlog: &Backlog) -> bool {
-    let waits = |task: &TaskId| backlog.tasks.get(task).is_none_or(|task| task.state == State::Pending);
+/// task only that task waits: not if it is in its lane, or waits for something else.
+fn parks_tasks(resource: &Resource, rows: &Tables) -> bool {
+    let is_elsewhere = |task: &TaskId| rows.ready.contains(task) || rows.parked_on.values().any(|tasks| tasks.contains(task));
+    let waits =
+        |task: &TaskId| rows.backlog.tasks.get(task).is_none_or(|task| task.state == State::Pending) && !is_elsewhere(task);
     !resource.name.is_section() && resource.name != Name::runs() && resource.name.task().is_none_or(|task| waits(&task))
 }
 

@@ -123,6 +123,10 @@ impl Backend for Counted {
         Ok(rows)
     }
 
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
     fn notifies(&self) -> bool {
         self.inner.notifies()
     }

@@ -59,7 +59,7 @@ impl Git {
                 done => return done,
             }
         }
-        remove_half_made(&self.directory.join(self.path_line(&["rev-parse", "--git-common-dir"])?));
+        remove_half_made(&self.common()?);
         list()
     }
 
@@ -69,8 +69,7 @@ impl Git {
         if listed.join(".git").exists() {
             return Ok(listed);
         }
-        let dir = |which| self.path_line(&["rev-parse", "--path-format=absolute", which]);
-        let is_here = dir("--git-dir")? == dir("--git-common-dir")?;
+        let is_here = self.place("--git-dir")? == self.common()?;
         let git = if is_here { self.clone() } else { self.at(&listed) };
         let top = git.ask(&["rev-parse", "--show-toplevel"])?;
         // One without any, or one that nobody knows from here: then git says so when it is asked about it.
@@ -79,7 +78,7 @@ impl Git {
 
     /// Where a rebase of a branch is under way. Git lists such a worktree as one without a branch.
     fn rebasing(&self, name: &str, main: &Path) -> Result<Vec<PathBuf>, GitError> {
-        let common = self.directory.join(self.path_line(&["rev-parse", "--git-common-dir"])?);
+        let common = self.common()?;
         let is_rebasing = |dir: &Path| {
             let head = |kind: &str| fs::read_to_string(dir.join(kind).join("head-name")).unwrap_or_default();
             head("rebase-merge").trim_end() == name || head("rebase-apply").trim_end() == name
@@ -126,15 +125,29 @@ impl Git {
         if checkout.is_rebasing {
             return Ok(Some("rebase"));
         }
+        let names = ["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD"].into_iter();
+        let mut kinds = names.zip(["merge", "cherry-pick", "revert"]);
+        if let Some(own) = own_dir(&checkout.path) {
+            return Ok(kinds.find(|(name, _)| own.join(name).exists()).map(|(_, what)| what));
+        }
         let asked = b"MERGE_HEAD\nCHERRY_PICK_HEAD\nREVERT_HEAD\n";
         let answer = self.at(&checkout.path).ask_with(&["cat-file", "--batch-check"], asked)?;
         if answer.status != 0 {
             return Err(answer.failed());
         }
         let heads = String::from_utf8_lossy(&answer.stdout);
-        let mut all = heads.lines().zip(["merge", "cherry-pick", "revert"]);
-        Ok(all.find(|(line, _)| !line.ends_with(" missing")).map(|(_, what)| what))
+        Ok(heads.lines().zip(kinds).find(|(line, _)| !line.ends_with(" missing")).map(|(_, (_, what))| what))
     }
+}
+
+/// Where git keeps what belongs to a checkout, if that is a directory in which heads are files.
+fn own_dir(checkout: &Path) -> Option<PathBuf> {
+    let link = checkout.join(".git");
+    let own = match fs::read(&link) {
+        Ok(text) => checkout.join(OsStr::from_bytes(text.strip_prefix(b"gitdir: ")?.trim_ascii_end())),
+        Err(_) => link,
+    };
+    (own.join("HEAD").exists() && !own.join("reftable").exists()).then_some(own)
 }
 
 /// Whether a path belongs to the folder of a project, wherever in the repository that is.

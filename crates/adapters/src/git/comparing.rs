@@ -19,7 +19,27 @@ pub struct Diff {
     pub patch: Vec<u8>,
 }
 
+/// How many lines were added and removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DiffSize {
+    pub added: u64,
+    pub removed: u64,
+}
+
 impl Repository {
+    /// How much the files of a worktree differ from its base. New files count once they are added. Nothing is written.
+    pub fn size(&self, path: &Path, base: &str) -> Result<DiffSize, GitError> {
+        let lines = self.git.at(path).get(&["diff", "--numstat", "--no-ext-diff", base, "--"])?;
+        let mut size = DiffSize::default();
+        for line in String::from_utf8_lossy(&lines).lines() {
+            // A binary file has no lines.
+            let mut numbers = line.split('\t').map(|number| number.parse::<u64>().unwrap_or(0));
+            size.added += numbers.next().unwrap_or(0);
+            size.removed += numbers.next().unwrap_or(0);
+        }
+        Ok(size)
+    }
+
     /// What the files of a worktree have that its base has not, committed or not, new files included.
     pub fn diff(&self, path: &Path, base: &str) -> Result<Diff, GitError> {
         let tree = self.tree_of_files(path)?;

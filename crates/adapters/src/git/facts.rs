@@ -1,6 +1,7 @@
 //! What is known of branches.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use super::{Git, GitError, Id, check, journal};
 
@@ -32,7 +33,7 @@ impl Git {
         self.seen(branch)?.ok_or_else(|| GitError::NoBranch(branch.into()))?;
         match self.unclean(branch)? {
             // A merge that moves the checkout looks like changes until it is done.
-            Some(_) if journal::await_moves(&self.place("--git-common-dir")?, self.limit) => self.unclean(branch),
+            Some(_) if journal::await_moves(&self.common()?, self.limit) => self.unclean(branch),
             changes => Ok(changes),
         }
     }
@@ -74,6 +75,21 @@ impl Git {
     /// The tip of a local branch.
     pub(super) fn tip(&self, branch: &str) -> Result<Option<Id>, GitError> {
         self.find(branch, &["refs/heads/"])
+    }
+
+    /// The tip of a local branch, and the branch that it is another name of.
+    pub(super) fn branch(&self, branch: &str) -> Result<Option<(Id, Option<String>)>, GitError> {
+        check(branch)?;
+        let name = format!("refs/heads/{branch}");
+        if let Some(tip) = self.common.as_ref().filter(|_| is_plain(branch)).and_then(|common| loose(&common.join(&name))) {
+            return Ok(Some((tip, None)));
+        }
+        let list = self.line(&["for-each-ref", "--format=%(objectname) %(refname) %(symref)", "--", &name])?;
+        let found = list.lines().map(|line| line.split(' ').collect::<Vec<_>>()).find(|words| words.get(1) == Some(&&*name));
+        Ok(found.map(|words| {
+            let other = words.get(2).filter(|other| !other.is_empty());
+            (words[0].to_owned(), other.map(|other| other.trim_start_matches("refs/heads/").to_owned()))
+        }))
     }
 
     /// The branch that a branch is another name of.
@@ -136,5 +152,54 @@ impl Git {
         }
         let squashed = String::from_utf8_lossy(&answer.stdout).trim().to_owned();
         Ok(self.line(&["cherry", into, &squashed])?.starts_with("- "))
+    }
+}
+
+/// Whether a name is surely one of a branch, and its file no other file of git's.
+fn is_plain(branch: &str) -> bool {
+    branch.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock"))
+}
+
+/// The commit that a file of a ref has. There is no such file if the ref is packed, or kept in another way: then git knows.
+fn loose(file: &Path) -> Option<Id> {
+    if !fs::symlink_metadata(file).ok()?.is_file() {
+        return None;
+    }
+    let text = fs::read_to_string(file).ok()?;
+    let id = text.trim_end();
+    ([40, 64].contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| id.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_tip_is_found_wherever_git_keeps_it() {
+        for format in ["files", "reftable"] {
+            let directory = tempfile::tempdir().unwrap();
+            let git =
+                Git::new(directory.path(), Duration::from_secs(60)).with("user.name=t").with("user.email=t@example.invalid");
+            if git.ask(&["init", "-q", "-b", "main", &format!("--ref-format={format}")]).unwrap().status != 0 {
+                continue;
+            }
+            git.get(&["commit", "-q", "--allow-empty", "-m", "c"]).unwrap();
+            git.get(&["symbolic-ref", "refs/heads/alias", "refs/heads/main"]).unwrap();
+            let tip = git.line(&["rev-parse", "HEAD"]).unwrap();
+            let git = Git { common: Some(git.place("--git-common-dir").unwrap()), ..git };
+            for _ in 0..2 {
+                assert_eq!(git.branch("main").unwrap(), Some((tip.clone(), None)), "{format}");
+                assert_eq!(git.branch("alias").unwrap(), Some((tip.clone(), Some("main".into()))), "{format}");
+                assert_eq!(git.branch("other").unwrap(), None, "{format}");
+                git.get(&["pack-refs", "--all"]).unwrap();
+            }
+            if format == "files" {
+                fs::write(directory.path().join(".git/refs/heads/main.lock"), format!("{tip}\n")).unwrap();
+                fs::write(directory.path().join(".git/stray"), format!("{tip}\n")).unwrap();
+                assert_eq!((git.branch("main.lock").unwrap(), git.branch("../../stray").unwrap()), (None, None));
+            }
+        }
     }
 }

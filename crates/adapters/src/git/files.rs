@@ -11,9 +11,12 @@ use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RenameFlags, linkat, mkdirat, open, openat, renameat, renameat_with, statat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, RenameFlags, linkat, mkdirat, open, openat, readlinkat, renameat, renameat_with, statat,
+    unlinkat,
 };
 use rustix::io::Errno;
+
+use super::blob::is_blob;
 
 /// Copies an index of git. Its age is kept: a file that was changed in the second in which the index was written looks unchanged to git unless the
 /// index is as old as the file.
@@ -92,6 +95,28 @@ impl Root {
         }))
     }
 
+    /// Whether a file is, byte by byte, what an index says (`MODE ID`). If not, git may still take it for the same.
+    pub(super) fn is_exactly(&self, path: &Path, entry: &str) -> io::Result<bool> {
+        let Some((mode, id)) = entry.split_once(' ') else { return Ok(false) };
+        let (parent, name) = self.place(path, false)?;
+        let stat = statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+        match (mode, FileType::from_raw_mode(stat.st_mode)) {
+            ("120000", FileType::Symlink) => {
+                let target = readlinkat(&parent, &name, Vec::new())?.into_bytes();
+                is_blob(id, target.len() as u64, &target[..])
+            }
+            ("100644" | "100755", FileType::RegularFile) => {
+                if (stat.st_mode & 0o100 != 0) != (mode == "100755") {
+                    return Ok(false);
+                }
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                let file = File::from(openat(&parent, &name, flags, Mode::empty())?);
+                is_blob(id, file.metadata()?.len(), file)
+            }
+            _ => Ok(false),
+        }
+    }
+
     /// Exchanges a file with the one of the same path below another directory.
     pub(super) fn exchange(&self, path: &Path, with: &Root) -> io::Result<()> {
         let ((there, from), (here, to)) = (with.place(path, false)?, self.place(path, false)?);
@@ -149,21 +174,6 @@ impl Root {
         }
     }
 
-    /// Whether the file system can exchange files.
-    pub(super) fn can_exchange(&self) -> bool {
-        let names = ["exchange-a", "exchange-b"];
-        let create = |name: &&str| {
-            let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
-            openat(&self.directory, *name, flags, Mode::from_raw_mode(0o600)).is_ok()
-        };
-        let can = names.iter().all(create)
-            && renameat_with(&self.directory, names[0], &self.directory, names[1], RenameFlags::EXCHANGE).is_ok();
-        for name in names {
-            unlinkat(&self.directory, name, AtFlags::empty()).ok();
-        }
-        can
-    }
-
     /// The directory that a path is in, and its name there.
     fn place(&self, path: &Path, create: bool) -> io::Result<(OwnedFd, OsString)> {
         let mut names: Vec<&OsStr> = Vec::new();
@@ -188,6 +198,11 @@ impl Root {
         }
         Ok((directory, name))
     }
+}
+
+/// Whether the file system can exchange two things, tried with two empty directories.
+pub(super) fn can_exchange(one: &Path, other: &Path) -> bool {
+    renameat_with(rustix::fs::CWD, one, rustix::fs::CWD, other, RenameFlags::EXCHANGE).is_ok()
 }
 
 /// Whether an error says that there is no such file, because of a directory on the way if need be.

@@ -1,8 +1,10 @@
 //! The commits of a merge queue: made without a work tree, and landed by moving the target from exactly the tip that they were made on.
 
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::journal::Journal;
@@ -20,6 +22,9 @@ const ATTEMPTS: u32 = 5;
 /// How long one command of git may take.
 const LIMIT: Duration = Duration::from_secs(600);
 
+/// How many branches git is asked about at once.
+const AT_ONCE: usize = 500;
+
 /// How many commits are named in the message of the one that lands.
 const NAMED: usize = 100;
 
@@ -36,6 +41,8 @@ pub struct Lander {
     scratch: PathBuf,
     /// Whether the user wants all commits signed.
     signs: bool,
+    /// The last commit that was made, and its tree: the tip of the next one, usually.
+    last: Arc<Mutex<Option<(Id, Id)>>>,
 }
 
 /// What the commit that lands says.
@@ -101,13 +108,11 @@ struct Commits {
 impl Lander {
     /// The repository that `repo` belongs to. Moves with the same `scratch` wait for each other.
     pub fn open(repo: &Path, scratch: &Path) -> Result<Lander, GitError> {
-        let git = Git::new(repo, LIMIT);
-        git.check_version()?;
-        let places = git.get(&["rev-parse", "--path-format=absolute", "--git-common-dir", "--git-dir"])?;
-        let mut places = places.split(|byte| *byte == b'\n').map(|line| PathBuf::from(OsStr::from_bytes(line)));
-        let (common, git_dir) = (places.next().unwrap_or_default(), places.next().unwrap_or_default());
+        let mut git = Git::new(repo, LIMIT).check_version()?;
+        let [common, git_dir] = git.places([&["--git-common-dir"], &["--git-dir"]])?;
+        git.common = Some(common.clone());
         let signs = git.ask(&["config", "--type=bool", "commit.gpgSign"])?.stdout.starts_with(b"true");
-        Ok(Lander { git, common, git_dir, scratch: scratch.into(), signs })
+        Ok(Lander { git, common, git_dir, scratch: scratch.into(), signs, last: Arc::default() })
     }
 
     /// The branch that is checked out where the repository was opened. A detached HEAD has none.
@@ -127,14 +132,47 @@ impl Lander {
         self.git.alias_of(branch)
     }
 
-    /// The first line of a commit's message.
-    pub fn subject(&self, commit: &str) -> Result<String, GitError> {
-        self.git.line(&["log", "--no-show-signature", "-1", "--format=%s", commit, "--"])
+    /// The tips of those of these names that local branches have.
+    pub fn branch_tips(&self, names: &[String]) -> Result<HashMap<String, String>, GitError> {
+        let mut tips = HashMap::new();
+        // No name is too long for the system, and nobody types so many.
+        let names: Vec<String> =
+            names.iter().filter(|name| check(name).is_ok()).map(|name| format!("refs/heads/{name}")).collect();
+        for names in names.chunks(AT_ONCE) {
+            let mut args = vec!["for-each-ref", "--format=%(objectname) %(refname)", "--"];
+            args.extend(names.iter().map(String::as_str));
+            let list = self.git.line(&args)?;
+            let refs = list.lines().filter_map(|line| line.split_once(' '));
+            let refs = refs.filter(|(_, name)| names.iter().any(|wanted| wanted == name));
+            let branches = refs.filter_map(|(tip, name)| Some((name.strip_prefix("refs/heads/")?.to_owned(), tip.to_owned())));
+            tips.extend(branches);
+        }
+        Ok(tips)
     }
 
-    /// Holds a commit that waits in the queue of a branch, whatever becomes of its own branch.
-    pub fn hold(&self, target: &str, commit: &str) -> Result<(), GitError> {
-        self.git.set_own_ref(&self.common, &["update-ref", &format!("{QUEUED}{target}/{commit}"), commit])
+    /// The first lines of the messages of commits.
+    pub fn subjects(&self, commits: &[&str]) -> Result<HashMap<String, String>, GitError> {
+        if commits.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let args = ["log", "--no-walk", "--no-show-signature", "-z", "--format=%H %s", "--stdin"];
+        let answer = self.git.ask_with(&args, commits.join("\n").as_bytes())?;
+        if answer.status != 0 {
+            return Err(answer.failed());
+        }
+        let lines = zero_separated(&answer.stdout).map(|line| String::from_utf8_lossy(line).into_owned());
+        Ok(lines.filter_map(|line| line.split_once(' ').map(|(id, subject)| (id.to_owned(), subject.to_owned()))).collect())
+    }
+
+    /// Holds commits that wait in the queue of a branch, whatever becomes of their own branches.
+    pub fn hold(&self, target: &str, commits: &[&str]) -> Result<(), GitError> {
+        // Two branches may be at one commit, and git refuses to change a ref twice in a transaction.
+        let commits: BTreeSet<&str> = commits.iter().copied().collect();
+        if commits.is_empty() {
+            return Ok(());
+        }
+        let lines: String = commits.iter().map(|commit| format!("update {QUEUED}{target}/{commit}\0{commit}\0\0")).collect();
+        self.git.set_own_refs(&self.common, &["update-ref", "--stdin", "-z"], lines.as_bytes())
     }
 
     /// Makes the commit that is to land: all changes of `source` on top of the target's tip, by the author of the last of them.
@@ -154,6 +192,7 @@ impl Lander {
         }
         let commits = self.commits(&tip, source)?;
         let commit = self.commit(&tree, &tip, &commits, message)?;
+        *self.last() = Some((commit.clone(), tree));
         // Whoever clears away unused objects must not take it before it has landed.
         self.git.set_own_ref(&self.common, &["update-ref", &format!("{CANDIDATES}{target}"), &commit])?;
         let range = [commit.as_str(), &format!("^{tip}")].map(str::to_owned);
@@ -165,14 +204,17 @@ impl Lander {
     }
 
     fn tip_and_tree(&self, target: &str) -> Result<(Id, Id), GitError> {
-        check(target)?;
-        let name = format!("refs/heads/{target}");
-        let list = self.git.line(&["for-each-ref", "--format=%(objectname) %(tree) %(refname)", "--", &name])?;
-        let mut refs = list.lines().map(|line| line.splitn(3, ' ').collect::<Vec<_>>());
-        match refs.find(|fields| fields.get(2) == Some(&name.as_str())).as_deref() {
-            Some([tip, tree, _]) => Ok(((*tip).into(), (*tree).into())),
-            _ => Err(GitError::NoBranch(target.into())),
-        }
+        let (tip, _) = self.git.branch(target)?.ok_or_else(|| GitError::NoBranch(target.into()))?;
+        let known = self.last().as_ref().filter(|(commit, _)| *commit == tip).map(|(_, tree)| tree.clone());
+        let tree = match known {
+            Some(tree) => tree,
+            None => self.git.line(&["rev-parse", "--verify", &format!("{tip}^{{tree}}")])?,
+        };
+        Ok((tip, tree))
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<(Id, Id)>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The commits that `source` has and the tip has not, the newest first.
@@ -233,15 +275,18 @@ impl Lander {
         Ok(own.into_iter().filter(|path| changed.contains(path)).collect())
     }
 
+    /// Settles what killed landings and merges have left in the repository.
+    pub fn settle(&self) -> Result<(), MergeError> {
+        let merge_lock = MergeLock::take(&self.git, &self.scratch, &self.common)?;
+        settle_all(&self.git, &self.common, Some(merge_lock.scratch())).map(drop)
+    }
+
     /// Moves the target from a tip to a commit, and its checkout with it. If it is at the commit already, or was, nothing is done:
     /// whoever was killed after the move finds it so.
     pub fn move_to(&self, target: &str, source: &str, from: &str, to: &str) -> Result<Moved, MergeError> {
         let (from, to) = (from.to_owned(), to.to_owned());
         let merge_lock = MergeLock::take(&self.git, &self.scratch, &self.common)?;
         settle_all(&self.git, &self.common, Some(merge_lock.scratch()))?;
-        if let Some(other) = self.git.alias_of(target)? {
-            return Err(MergeError::Alias { into: target.into(), other });
-        }
         let journal = Journal::begin(&self.common, merge_lock.scratch())?;
         journal.keep_collection_away()?;
         let note = format!("banksman: land {}", source.get(..12).unwrap_or(source));
@@ -257,7 +302,7 @@ impl Lander {
     fn try_to_move(&self, branch: &Target<'_>, source: &str, from: &Id, to: &Id) -> Result<Moved, MergeError> {
         let mut attempt = 1;
         loop {
-            let tip = branch.tip()?;
+            let tip = branch.own_tip()?;
             if tip == *to || (tip != *from && self.git.contains(&tip, to)?) {
                 return Ok(Moved::Moved { saved: None });
             }

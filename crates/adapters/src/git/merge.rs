@@ -145,10 +145,9 @@ impl<E: Into<MergeError>> From<E> for Halt {
 pub fn merge(repo: &Path, scratch: &Path, branch: &str, into: &str, how: MergeHow) -> Result<Merged, MergeError> {
     check(branch)?;
     check(into)?;
-    let git = Git::new(repo, LIMIT);
-    git.check_version()?;
-    let git = known(git)?;
-    let (common, git_dir) = (git.place("--git-common-dir")?, git.place("--git-dir")?);
+    let mut git = known(Git::new(repo, LIMIT).check_version()?)?;
+    let [common, git_dir] = git.places([&["--git-common-dir"], &["--git-dir"]])?;
+    git.common = Some(common.clone());
     let merge_lock = MergeLock::take(&git, scratch, &common)?;
     // Nothing is known of a checkout before it is at one of its two commits.
     settle_all(&git, &common, Some(merge_lock.scratch()))?;

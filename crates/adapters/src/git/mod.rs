@@ -7,12 +7,13 @@
 //! `land` the commits of a merge queue. `target` the branch that both move.
 //! The move of the target and its checkout: `journal` what is under way, for whoever finds it after a crash; `transaction` the
 //! refs, `ref_locks` what is left of a killed one; `moving` the checkout, made of `staging` (the new files), `files` (single files)
-//! and `steps` (one for each path); `collection` keeps `git gc` away; `settling` what a killed merge has left; `landed` the record
+//! and `steps` (one for each path); `blob` tells whether a file is that of a commit; `collection` keeps `git gc` away; `settling` what a killed merge has left; `landed` the record
 //! of what was merged.
 //!
 //! The worktrees of tasks: `worktree` makes and finds them, `saving` keeps all that is in them, `removal` removes them after that, or puts
 //! them onto another commit, `collecting` makes a commit of what is to land, and `comparing` tells what was done in them.
 
+mod blob;
 mod checkouts;
 mod collecting;
 mod collection;
@@ -52,7 +53,7 @@ use thiserror::Error;
 use crate::program::{self, Kept};
 
 pub use collecting::{Collected, Collecting, Leftovers};
-pub use comparing::Diff;
+pub use comparing::{Diff, DiffSize};
 pub use land::{Built, Lander, Message, Moved};
 pub use merge::{MergeError, Merged, merge};
 pub use removal::Removal;
@@ -86,6 +87,9 @@ pub const LOCAL_VARIABLES: [&str; 17] = [
 
 /// The first version that knows all options which a merge uses: `rebase --no-update-refs` came last.
 const NEEDED: (u32, u32) = (2, 38);
+
+/// No version before this one takes hooks from its settings.
+const HOOKS_BY_SETTINGS: (u32, u32) = (2, 54);
 
 /// Settings that would leave a process behind.
 const SETTINGS: [&str; 3] = ["gc.auto=0", "maintenance.auto=false", "core.fsmonitor=false"];
@@ -135,6 +139,10 @@ pub struct Git {
     settings: Vec<String>,
     /// Variables beside those of the process.
     variables: Vec<(&'static str, OsString)>,
+    /// What all checkouts of the repository share, if it is known: it stays where it is.
+    common: Option<PathBuf>,
+    /// The version, if it is known.
+    version: Option<(u32, u32)>,
 }
 
 /// The id of a commit.
@@ -151,17 +159,37 @@ struct Answer {
 impl Git {
     /// The repository that `directory` belongs to. One command may take `limit`.
     pub fn new(directory: &Path, limit: Duration) -> Git {
-        Git { directory: directory.into(), limit, settings: SETTINGS.map(Into::into).into(), variables: Vec::new() }
+        Git {
+            directory: directory.into(),
+            limit,
+            settings: SETTINGS.map(Into::into).into(),
+            variables: Vec::new(),
+            common: None,
+            version: None,
+        }
     }
 
     /// Refuses a git that cannot merge. One that does not say its version in the usual way is taken for a new one.
-    fn check_version(&self) -> Result<(), GitError> {
+    fn check_version(mut self) -> Result<Git, GitError> {
         let line = self.line(&["version"])?;
         let version = line.split(' ').nth(2).unwrap_or_default();
         let mut numbers = version.split('.').map(str::parse);
-        match (numbers.next(), numbers.next()) {
-            (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < NEEDED => Err(GitError::TooOld(version.into())),
-            _ => Ok(()),
+        if let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) {
+            self.version = Some((major, minor));
+        }
+        if self.version.is_some_and(|version| version < NEEDED) { Err(GitError::TooOld(version.into())) } else { Ok(self) }
+    }
+
+    /// Whether there may be hooks that are no files.
+    fn knows_hooks_by_settings(&self) -> bool {
+        self.version.is_none_or(|version| version >= HOOKS_BY_SETTINGS)
+    }
+
+    /// The directory that all checkouts of the repository share.
+    fn common(&self) -> Result<PathBuf, GitError> {
+        match &self.common {
+            Some(common) => Ok(common.clone()),
+            None => self.place("--git-common-dir"),
         }
     }
 
@@ -190,6 +218,21 @@ impl Git {
     /// A directory that `rev-parse` names, such as `--git-common-dir`.
     fn place(&self, option: &str) -> Result<PathBuf, GitError> {
         self.path_line(&["rev-parse", "--path-format=absolute", option])
+    }
+
+    /// Several of them at once.
+    fn places<const N: usize>(&self, options: [&[&str]; N]) -> Result<[PathBuf; N], GitError> {
+        let args = [&["rev-parse", "--path-format=absolute"], &options.concat()[..]].concat();
+        let list = self.get(&args)?;
+        let lines = list.strip_suffix(b"\n").unwrap_or(&list).split(|byte| *byte == b'\n');
+        let all: Vec<PathBuf> = lines.map(|line| PathBuf::from(OsStr::from_bytes(line))).collect();
+        if let Ok(all) = all.try_into() {
+            return Ok(all);
+        }
+        // There is a line end in one of them.
+        let one = |option: &[&str]| self.path_line(&[&["rev-parse", "--path-format=absolute"], option].concat());
+        let all = options.into_iter().map(one).collect::<Result<Vec<_>, _>>()?;
+        Ok(all.try_into().expect("there are as many paths as options"))
     }
 
     fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {

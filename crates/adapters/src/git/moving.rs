@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use super::journal::{Journal, Record, is_same_file, remove_tree};
 use super::merge::{Halt, MergeError};
-use super::staging::Staged;
+use super::staging::{Staged, changes, feed};
 use super::steps::{Kind, Slots, Step, is_occupied};
 use super::{Git, GitError, system, zero_separated};
 
@@ -75,14 +75,32 @@ impl<'a> Move<'a> {
         self.git.clone().with_index(&self.journal.path(name))
     }
 
-    /// Which of the files below a directory are not as the first commit has them, and how.
+    /// Which of the files below a directory are not as the first commit has them, and how, by the judgement of git and its filters.
     pub(super) fn differing(&self, directory: &Path) -> Result<HashMap<PathBuf, u8>, GitError> {
+        self.make_check()?;
         let git = self.with_index("check").with("diff.autoRefreshIndex=true").with_variable("GIT_WORK_TREE", directory);
         let args = ["diff", "--no-ext-diff", "--no-renames", "--name-status", "--ignore-submodules=all", "-z"];
         let list = git.at(directory).get(&args)?;
         let fields: Vec<&[u8]> = zero_separated(&list).collect();
         let pairs = fields.chunks_exact(2).map(|pair| (PathBuf::from(OsStr::from_bytes(pair[1])), pair[0][0]));
         Ok(pairs.collect())
+    }
+
+    /// An index with the files that leave or change, as they were, and with whatever says how they are to be compared.
+    fn make_check(&self) -> Result<(), GitError> {
+        if self.journal.path("check").exists() {
+            return Ok(());
+        }
+        let before = self.journal.path("index.before");
+        // It has been put back if the move was undone.
+        let before = if before.exists() { before } else { self.record.git_dir.join("index") };
+        let attributes = ["ls-files", "-s", "-z", "--", ":(glob)**/.gitattributes"];
+        let mut lines = self.git.clone().with_index(&before).get(&attributes)?;
+        for change in changes(&self.git, &self.record.from, &self.record.to)?.iter().filter(|change| change.is_file(0)) {
+            let entry = change.sides[0].as_deref().unwrap_or_default();
+            lines.extend([entry.as_bytes(), b"\t", change.path.as_os_str().as_bytes(), b"\0"].concat());
+        }
+        feed(&self.with_index("check"), &["update-index", "-z", "--index-info"], &lines)
     }
 
     /// Locks the index, unless some other git has.
@@ -116,6 +134,14 @@ impl<'a> Move<'a> {
         Ok(self.install_index()?)
     }
 
+    /// Whether the checkout is on the branch that moves.
+    fn is_at_target(&self) -> bool {
+        let name = &self.record.target;
+        // Git is asked where HEAD is no file of this form: a link, or refs that are kept in another way.
+        fs::read(self.record.git_dir.join("HEAD")).is_ok_and(|head| head == format!("ref: {name}\n").as_bytes())
+            || self.git.line(&["symbolic-ref", "--quiet", "HEAD"]).is_ok_and(|head| head == *name)
+    }
+
     fn refusal(&self, step: &Step, error: io::Error) -> Halt {
         let directory = self.git.directory.clone();
         match step.kind {
@@ -129,7 +155,9 @@ impl<'a> Move<'a> {
     fn wrongly_taken(&self) -> Result<Vec<PathBuf>, GitError> {
         let mut wrong = Vec::new();
         for slot in [&self.slots.new, &self.slots.old] {
-            let is_here = |step: &&Step| self.slots.taken(step).is_some_and(|root| root.path() == slot.path());
+            let is_here = |step: &&Step| {
+                self.slots.taken(step).is_some_and(|root| root.path() == slot.path()) && !self.slots.is_committed(slot, step)
+            };
             let taken: Vec<&Step> = self.record.steps.iter().filter(is_here).collect();
             if taken.is_empty() {
                 continue;
@@ -235,8 +263,7 @@ impl Staged<'_> {
     pub(super) fn verify(&self) -> Result<(), Halt> {
         let (moving, record) = (&self.moving, self.moving.record());
         let again = |what: &str| Err(Halt::Again(what.into()));
-        let head = moving.git().line(&["symbolic-ref", "--quiet", "HEAD"]).unwrap_or_default();
-        if head != record.target {
+        if !moving.is_at_target() {
             return again("its checkout has switched to another branch");
         }
         if UNDER_WAY.iter().any(|name| record.git_dir.join(name).exists()) {

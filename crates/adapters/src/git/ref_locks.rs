@@ -170,13 +170,22 @@ pub(super) fn remove_own_ref_locks(common: &Path) {
 impl Git {
     /// Changes a ref below `refs/banksman`, by one command. A lock that a killed git has left there is not in its way.
     pub(super) fn set_own_ref(&self, common: &Path, args: &[&str]) -> Result<(), GitError> {
-        match self.get(args) {
+        self.set_own_refs(common, args, &[])
+    }
+
+    /// The same for several, which git reads.
+    pub(super) fn set_own_refs(&self, common: &Path, args: &[&str], input: &[u8]) -> Result<(), GitError> {
+        let set = || {
+            let answer = self.ask_with(args, input)?;
+            if answer.status == 0 { Ok(()) } else { Err(answer.failed()) }
+        };
+        match set() {
             Err(error) if locks_below(&common.join("refs/banksman")).is_empty() => Err(error),
             Err(_) => {
                 remove_own_ref_locks(common);
-                self.get(args).map(drop)
+                set()
             }
-            Ok(_) => Ok(()),
+            Ok(()) => Ok(()),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::files::{Stamp, copy_index};
+use super::files::{Stamp, can_exchange, copy_index};
 use super::journal::{Journal, Record, remove_tree};
 use super::merge::{Halt, MergeError};
 use super::moving::Move;
@@ -22,13 +22,15 @@ pub(super) struct Staged<'a> {
     /// The files that leave or change.
     pub(super) seen: Vec<(PathBuf, Option<Stamp>)>,
     changes: Vec<Change>,
+    /// Where the hook would be that people have for merges.
+    pub(super) hook: PathBuf,
 }
 
 /// A path that two commits have in different ways.
-struct Change {
-    path: PathBuf,
+pub(super) struct Change {
+    pub(super) path: PathBuf,
     /// What an index says of it, for the first and for the second: nothing, if that one does not have the path.
-    sides: [Option<String>; 2],
+    pub(super) sides: [Option<String>; 2],
 }
 
 impl Change {
@@ -36,7 +38,7 @@ impl Change {
         self.sides[side].as_ref().is_some_and(|entry| entry.starts_with("160000 "))
     }
 
-    fn is_file(&self, side: usize) -> bool {
+    pub(super) fn is_file(&self, side: usize) -> bool {
         self.sides[side].is_some() && !self.is_submodule(side)
     }
 }
@@ -59,8 +61,8 @@ impl Staged<'_> {
 
 /// Makes a move of the checkout that `git` is in. Nothing of the checkout is touched.
 pub(super) fn stage<'a>(git: &Git, journal: &'a Journal, target: &str, from: &Id, to: &Id) -> Result<Staged<'a>, Halt> {
-    let (root, git_dir) = (git.place("--show-toplevel")?, git.place("--git-dir")?);
-    let slots = slots(journal, &root)?;
+    let [root, git_dir, hook] = git.places([&["--show-toplevel"], &["--git-dir"], &["--git-path", "hooks/post-merge"]])?;
+    let (slots, can_exchange) = slots(journal, &root)?;
     let record = Record { target: target.into(), from: from.clone(), to: to.clone(), git_dir, root, slots, steps: Vec::new() };
     let changes = changes(git, from, to)?;
     let open = || Slots::open(&record.root, &record.slots);
@@ -73,26 +75,24 @@ pub(super) fn stage<'a>(git: &Git, journal: &'a Journal, target: &str, from: &Id
         return Err(Halt::Refused(MergeError::Dirty(git.directory.clone())));
     }
     let seen = staging.look()?;
-    staging.make_check()?;
-    let differing = moving.differing(&moving.record().root)?;
-    if changes.iter().any(|change| differing.get(&change.path).is_some_and(|how| *how != b'D')) {
+    if staging.is_dirty(&seen)? {
         return Err(Halt::Refused(MergeError::Dirty(git.directory.clone())));
     }
     let present: HashSet<&Path> = seen.iter().filter(|(_, stamp)| stamp.is_some()).map(|(path, _)| &**path).collect();
     let is_sparse = staging.is_sparse()?;
     staging.make_index(is_sparse)?;
     let staged = staging.make_files(&present, is_sparse)?;
-    let steps = staging.steps(&present, &staged)?;
+    let steps = staging.steps(&present, &staged, can_exchange)?;
     let moving = moving.with_steps(steps);
-    let staged = Staged { moving, seen, changes };
+    let staged = Staged { moving, seen, changes, hook };
     if staged.is_in_the_way()? {
         return Err(Halt::Refused(MergeError::InTheWay(git.directory.clone())));
     }
     Ok(staged)
 }
 
-/// The place for the files, on the file system of the checkout, empty.
-fn slots(journal: &Journal, root: &Path) -> Result<PathBuf, GitError> {
+/// The place for the files, on the file system of the checkout, empty; and whether files can be exchanged there.
+fn slots(journal: &Journal, root: &Path) -> Result<(PathBuf, bool), GitError> {
     let device = |path: &Path| fs::metadata(path).map(|meta| meta.dev()).map_err(system(path));
     let slots = if device(root)? == device(journal.folder())? {
         journal.path("files")
@@ -101,11 +101,12 @@ fn slots(journal: &Journal, root: &Path) -> Result<PathBuf, GitError> {
         root.join([OsStr::new(".banksman-move-"), name].join(OsStr::new("")))
     };
     remove_tree(&slots)?;
-    for name in ["new", "old"] {
-        let path = slots.join(name);
-        fs::create_dir_all(&path).map_err(system(&path))?;
+    let both = ["new", "old"].map(|name| slots.join(name));
+    for path in &both {
+        fs::create_dir_all(path).map_err(system(path))?;
     }
-    Ok(slots)
+    let can_exchange = can_exchange(&both[0], &both[1]);
+    Ok((slots, can_exchange))
 }
 
 struct Staging<'a, 'j> {
@@ -138,18 +139,19 @@ impl Staging<'_, '_> {
         files.map(|change| Ok((change.path.clone(), root.stamp(&change.path).map_err(system(&change.path))?))).collect()
     }
 
-    /// An index with the files that leave or change, as they were, and with whatever says how they are to be compared.
-    fn make_check(&self) -> Result<(), GitError> {
-        let git = self.moving.with_index("index.before");
-        let mut lines = Vec::new();
-        for attributes in zero_separated(&git.get(&["ls-files", "-s", "-z", "--", ":(glob)**/.gitattributes"])?) {
-            lines.extend([attributes, b"\0"].concat());
+    /// Whether any of the files that leave or change is not as the first commit has it.
+    fn is_dirty(&self, seen: &[(PathBuf, Option<Stamp>)]) -> Result<bool, GitError> {
+        let root = &self.moving.slots().root;
+        let files = self.changes.iter().filter(|change| change.is_file(0)).zip(seen);
+        // One that is missing will not be missed.
+        let mut present = files.filter(|(_, (_, stamp))| stamp.is_some()).map(|(change, _)| change);
+        let is_exact =
+            |change: &Change| change.sides[0].as_ref().is_some_and(|entry| root.is_exactly(&change.path, entry).unwrap_or(false));
+        if present.all(is_exact) {
+            return Ok(false);
         }
-        for change in self.changes.iter().filter(|change| change.is_file(0)) {
-            let entry = change.sides[0].clone().unwrap_or_default();
-            lines.extend([entry.as_bytes(), b"\t", change.path.as_os_str().as_bytes(), b"\0"].concat());
-        }
-        feed(&self.moving.with_index("check"), &["update-index", "-z", "--index-info"], &lines)
+        let differing = self.moving.differing(root.path())?;
+        Ok(self.changes.iter().any(|change| differing.get(&change.path).is_some_and(|how| *how != b'D')))
     }
 
     /// The index after the move. Of a checkout that has only some of the files, it has the same ones.
@@ -167,7 +169,9 @@ impl Staging<'_, '_> {
     }
 
     fn is_sparse(&self) -> Result<bool, GitError> {
-        Ok(self.moving.git().ask(&["config", "--type=bool", "core.sparseCheckout"])?.stdout.starts_with(b"true"))
+        // Without a list of the files git takes all of them.
+        Ok(self.moving.record().git_dir.join("info/sparse-checkout").exists()
+            && self.moving.git().ask(&["config", "--type=bool", "core.sparseCheckout"])?.stdout.starts_with(b"true"))
     }
 
     fn void(&self) -> PathBuf {
@@ -201,12 +205,12 @@ impl Staging<'_, '_> {
         wanted.into_iter().map(made).collect()
     }
 
-    fn steps(&self, present: &HashSet<&Path>, staged: &[(PathBuf, Stamp)]) -> Result<Vec<Step>, GitError> {
+    fn steps(&self, present: &HashSet<&Path>, staged: &[(PathBuf, Stamp)], can_exchange: bool) -> Result<Vec<Step>, GitError> {
         let slots = self.moving.slots();
-        let can_exchange = slots.old.can_exchange();
         let mut steps = Vec::new();
         for change in self.changes {
-            let mut add = |kind, ours| steps.push(Step { kind, path: change.path.clone(), ours });
+            let leaves = change.sides[0].clone().filter(|_| change.is_file(0));
+            let mut add = |kind, ours| steps.push(Step { kind, path: change.path.clone(), ours, leaves: leaves.clone() });
             let ours = staged.binary_search_by(|(path, _)| path.cmp(&change.path)).ok().map(|at| staged[at].1);
             match (present.contains(&*change.path), ours) {
                 (true, Some(_)) if can_exchange => add(Kind::Replace, ours),
@@ -231,7 +235,7 @@ impl Staging<'_, '_> {
 }
 
 /// The paths that two commits have in different ways, in their order.
-fn changes(git: &Git, from: &Id, to: &Id) -> Result<Vec<Change>, GitError> {
+pub(super) fn changes(git: &Git, from: &Id, to: &Id) -> Result<Vec<Change>, GitError> {
     let list = git.get(&["diff-tree", "-r", "-z", "--no-renames", from, to])?;
     let fields: Vec<&[u8]> = list.split(|byte| *byte == 0).collect();
     let change = |pair: &[&[u8]]| {
@@ -274,7 +278,7 @@ fn has_others(root: &Path, directory: &Path, leaving: &HashSet<&Path>) -> Result
 }
 
 /// Runs git with something to read, which must succeed.
-fn feed<S: AsRef<OsStr>>(git: &Git, args: &[S], input: &[u8]) -> Result<(), GitError> {
+pub(super) fn feed<S: AsRef<OsStr>>(git: &Git, args: &[S], input: &[u8]) -> Result<(), GitError> {
     let answer = git.ask_with(args, input)?;
     if answer.status == 0 { Ok(()) } else { Err(answer.failed()) }
 }

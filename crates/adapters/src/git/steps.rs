@@ -12,6 +12,8 @@ pub(super) struct Step {
     pub(super) path: PathBuf,
     /// The file that comes, as it was made.
     pub(super) ours: Option<Stamp>,
+    /// The file that leaves, as an index says it (`MODE ID`).
+    pub(super) leaves: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,13 +42,18 @@ const KINDS: [(Kind, &str); 5] = [
 impl Step {
     pub(super) fn encode(&self) -> String {
         let kind = KINDS.iter().find(|(kind, _)| *kind == self.kind).map_or("", |(_, word)| word);
-        format!("{kind} {}", self.ours.map(|ours| ours.encode()).unwrap_or_default())
+        let ours = self.ours.map(|ours| ours.encode()).unwrap_or_default();
+        let leaves = self.leaves.iter().map(|entry| format!(" {entry}")).collect::<String>();
+        format!("{kind} {ours}{leaves}")
     }
 
     pub(super) fn decode(text: &str, path: &Path) -> Option<Step> {
-        let (word, stamp) = text.split_once(' ')?;
+        let (word, rest) = text.split_once(' ')?;
         let (kind, _) = KINDS.iter().find(|(_, name)| *name == word)?;
-        Some(Step { kind: *kind, path: path.into(), ours: Stamp::decode(stamp) })
+        let words: Vec<&str> = rest.split(' ').collect();
+        // The stamp is five words, or nothing.
+        let leaves = words.len().checked_sub(2).filter(|at| [1, 5].contains(at)).map(|at| words[at..].join(" "));
+        Some(Step { kind: *kind, path: path.into(), ours: Stamp::decode(rest), leaves })
     }
 
     /// What leaves comes first, so that a directory can take the place of a file and the other way round.
@@ -136,6 +143,11 @@ impl Slots {
         }
     }
 
+    /// Whether what was taken away is, byte by byte, what the first commit has there.
+    pub(super) fn is_committed(&self, slot: &Root, step: &Step) -> bool {
+        step.leaves.as_ref().is_some_and(|entry| slot.is_exactly(&step.path, entry).unwrap_or(false))
+    }
+
     /// Where that is which was taken away, if it was.
     pub(super) fn taken(&self, step: &Step) -> Option<&Root> {
         let is_file = |slot: &Root| std::fs::symlink_metadata(slot.path().join(&step.path)).is_ok();
@@ -161,4 +173,25 @@ impl Slots {
 /// Whether an error says that something is in the place, or a file in the place of a directory on the way.
 pub(super) fn is_occupied(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_read_as_they_and_earlier_versions_write_them() {
+        let path = Path::new("a b");
+        let stamp = Stamp::decode("1 2 3 4 5");
+        for (kind, ours) in [(Kind::Remove, None), (Kind::Replace, stamp)] {
+            for leaves in [None, Some("100644 78981922613b2afb6025042ff6bd878ac1994e85".to_owned())] {
+                let step = Step { kind, path: path.into(), ours, leaves };
+                assert_eq!(Step::decode(&step.encode(), path), Some(step));
+            }
+        }
+        for (text, ours) in [("remove ", None), ("replace 1 2 3 4 5", stamp)] {
+            let step = Step::decode(text, path).unwrap();
+            assert_eq!((step.ours, step.leaves), (ours, None), "{text}");
+        }
+    }
 }

@@ -26,6 +26,14 @@ impl Target<'_> {
         self.git.tip(self.name)?.ok_or_else(|| GitError::NoBranch(self.name.into()))
     }
 
+    /// The tip of a branch that is not another name of some other.
+    pub(super) fn own_tip(&self) -> Result<Id, MergeError> {
+        match self.git.branch(self.name)?.ok_or_else(|| GitError::NoBranch(self.name.into()))? {
+            (tip, None) => Ok(tip),
+            (_, Some(other)) => Err(MergeError::Alias { into: self.name.into(), other }),
+        }
+    }
+
     pub(super) fn full_name(&self) -> String {
         format!("refs/heads/{}", self.name)
     }
@@ -87,8 +95,10 @@ impl Target<'_> {
         moving.unlock_index()?;
         let saved = moving.dispose()?;
         end?;
-        // Whatever it says: the merge is over.
-        there.ask(&["hook", "run", "--ignore-missing", "post-merge", "--", "0"])?;
+        if staged.hook.exists() || there.knows_hooks_by_settings() {
+            // Whatever it says: the merge is over.
+            there.ask(&["hook", "run", "--ignore-missing", "post-merge", "--", "0"])?;
+        }
         Ok(saved)
     }
 

@@ -57,13 +57,14 @@ pub enum Found {
 impl Repository {
     /// The repository that a directory belongs to, if there is one.
     pub fn of(directory: &Path) -> Result<Option<Repository>, GitError> {
-        let git = Git::new(directory, LIMIT);
+        let mut git = Git::new(directory, LIMIT);
         let args = ["rev-parse", "--path-format=absolute", "--git-common-dir"];
         let answer = git.ask(&args)?;
         if answer.status != 0 {
             return Ok(None);
         }
-        let common = OsStr::from_bytes(answer.stdout.strip_suffix(b"\n").unwrap_or(&answer.stdout)).into();
+        let common: PathBuf = OsStr::from_bytes(answer.stdout.strip_suffix(b"\n").unwrap_or(&answer.stdout)).into();
+        git.common = Some(common.clone());
         let top = git.path_line(&["rev-parse", "--path-format=absolute", "--show-toplevel"]).ok();
         let prefix = match &top {
             Some(_) => git.path_line(&["rev-parse", "--show-prefix"])?,

@@ -122,6 +122,18 @@ impl AgentWatch {
         self.reader.close();
     }
 
+    /// It has given the result of a turn, and another one begins.
+    pub(super) fn begin_turn(&mut self) {
+        self.result = None;
+        self.heard = Instant::now();
+        self.reader.begin_turn();
+    }
+
+    /// Whether it works in turns: it tells when one is over.
+    pub(super) fn has_turns(&self) -> bool {
+        self.spec.family != Family::Text
+    }
+
     /// For how long it made no progress.
     pub(super) fn quiet(&self) -> Duration {
         self.heard.elapsed()

@@ -11,7 +11,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use super::protocol::{InputKind, InputRefusal};
 
 /// How much a program that does not read may leave unread, in bytes, beside what its pipe or terminal holds.
-const PENDING_LIMIT: usize = 1024 * 1024;
+pub(super) const PENDING_LIMIT: usize = 1024 * 1024;
 
 /// How many messages are remembered, so that none is written twice.
 const REMEMBERED: usize = 10_000;
@@ -72,7 +72,7 @@ impl Input {
 
     /// Takes a message in. Says whether it is new; one that was taken before is not written again.
     pub(super) fn take(&mut self, client: u64, id: &str, text: &str) -> Result<bool, InputRefusal> {
-        if self.taken.iter().any(|taken| taken == id) {
+        if self.has_taken(id) {
             return Ok(false);
         }
         let bytes = match self.kind {
@@ -87,6 +87,11 @@ impl Input {
         }
         self.taken.push_back(id.to_owned());
         Ok(true)
+    }
+
+    /// Whether a message was taken.
+    pub(super) fn has_taken(&self, id: &str) -> bool {
+        self.taken.iter().any(|taken| taken == id)
     }
 
     /// Takes in what the program reads before anything else, such as its prompt, whatever its size.

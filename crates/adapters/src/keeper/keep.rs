@@ -6,6 +6,7 @@
 //!    +--kill, or its limit--------------------------------> Stopping --ECHILD--+
 //! ```
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -24,7 +25,7 @@ use super::activity::Sampler;
 use super::agent::{AgentWatch, Stream};
 use super::child::{self, NotStarted, Started};
 use super::control::{Ask, Control};
-use super::input::{Input, Progress, Recent};
+use super::input::{Input, PENDING_LIMIT, Progress, Recent};
 use super::log::Log;
 use super::protocol::{Activity, InputRefusal, Notice, SessionEnd, Spec, Status};
 use super::record::Own;
@@ -44,6 +45,9 @@ const READS: usize = 16;
 
 /// How many nudges are remembered.
 const NUDGES: usize = 1_000;
+
+/// How many messages are named that were written late.
+const WRITTEN: usize = 200;
 
 /// The smallest limit of a log.
 const LOG_LIMIT: u64 = 4 * 1024;
@@ -73,6 +77,14 @@ pub(super) struct Keeper {
     is_answer_told: bool,
     /// The way into the session, if it has one.
     input: Option<Input>,
+    /// The messages for the next turns of its agent: who sent them, their ids and texts.
+    follow_ups: VecDeque<(u64, String, String)>,
+    /// Its agent has asked something: it waits for a message at the end of its turn.
+    expects: bool,
+    /// It has ended its turn, and waits.
+    rests: bool,
+    /// The messages that were not written at once, and are now.
+    written_late: VecDeque<String>,
     recent: Recent,
     output_at_ms: Option<i64>,
     heard: Instant,
@@ -131,6 +143,10 @@ impl Keeper {
             agent,
             is_answer_told: false,
             input,
+            follow_ups: VecDeque::new(),
+            expects: false,
+            rests: false,
+            written_late: VecDeque::new(),
             recent: Recent::default(),
             output_at_ms,
             heard: Instant::now(),
@@ -231,13 +247,31 @@ impl Keeper {
         }
     }
 
-    /// Ends an agent program that has no more time. One that has given its result finds the end of its input.
+    /// Ends an agent program that has no more time. One that has given its result is given what waited for its next turn, or finds the
+    /// end of its input.
     fn heed_agent(&mut self) {
-        if self.agent.as_ref().is_some_and(AgentWatch::has_result)
+        while let Some(agent) = self.agent.as_mut().filter(|agent| agent.has_result() || self.rests)
             && let Some(input) = self.input.as_mut().filter(|input| input.is_open())
         {
-            input.close();
-            self.write_input();
+            match self.follow_ups.pop_front() {
+                // If it is refused, the session has not got it, and nobody is told that it has.
+                Some((client, id, text)) => {
+                    if input.take(client, &id, &text).is_ok_and(|is_new| is_new) {
+                        agent.begin_turn();
+                        (self.expects, self.rests) = (false, false);
+                    }
+                }
+                None if self.expects => {
+                    // The turn is over, and not the run.
+                    if !self.rests {
+                        agent.begin_turn();
+                    }
+                    self.rests = true;
+                    return;
+                }
+                None => input.close(),
+            }
+            self.write_late();
         }
         let due = self.agent.as_ref().and_then(AgentWatch::deadline).filter(|(at, _)| *at <= Instant::now());
         if let Some((_, reason)) = due.filter(|_| self.exit.is_none() && matches!(self.stage, Stage::Running)) {
@@ -262,7 +296,9 @@ impl Keeper {
             Box::new(agent.finish())
         });
         if let Some(mut input) = self.input.take() {
-            self.tell_senders(input.end());
+            let mut progress = input.end();
+            progress.lost.extend(self.follow_ups.drain(..).map(|(client, id, _)| (client, id)));
+            self.tell_senders(progress);
         }
         self.control.tell_watchers(&TalkReply::Ended);
         for dir in &self.spec.spare_dirs {
@@ -280,6 +316,7 @@ impl Keeper {
             log: self.log.report().clone(),
             ended_at_ms: host::wall_ms(),
             stragglers: u32::try_from(self.stragglers).unwrap_or(u32::MAX),
+            written: self.written_late.drain(..).collect(),
             agent,
         };
         // If it cannot be written, the owner is told all the same, and it is tried once more.
@@ -337,7 +374,7 @@ impl Keeper {
             self.tell_answer();
         }
         if has_input && own.last() == Some(&true) {
-            self.write_input();
+            self.write_late();
         }
         for ask in self.control.receive(clients) {
             self.answer(ask);
@@ -354,7 +391,7 @@ impl Keeper {
             Ask::Sample { client } => {
                 let activity = match &self.agent {
                     // Its processes may be busy with waiting: only what it tells counts.
-                    Some(agent) if agent.is_calling() => Activity::Busy,
+                    Some(agent) if agent.is_calling() || self.rests => Activity::Busy,
                     Some(_) => Activity::Idle,
                     None => self.sampler.sample(self.heard, self.spec.own_workspace.as_deref()),
                 };
@@ -390,7 +427,7 @@ impl Keeper {
         let has_typist = self.control.typist().is_some_and(|typist| typist != client);
         let Some(input) = &mut self.input else {
             let reply = match request {
-                TalkRequest::Ping => TalkReply::Pong { input: None, has_typist: false },
+                TalkRequest::Ping => TalkReply::Pong { input: None, has_typist: false, has_turns: false },
                 _ => TalkReply::Refused(InputRefusal::NoInput),
             };
             return self.control.reply(client, &reply);
@@ -400,12 +437,32 @@ impl Keeper {
             TalkRequest::Ping => Some(TalkReply::Pong {
                 input: input.is_open().then_some(input.kind()),
                 has_typist: self.control.typist().is_some(),
+                has_turns: self.agent.as_ref().is_some_and(AgentWatch::has_turns),
             }),
-            TalkRequest::Send { .. } | TalkRequest::Close if has_typist => Some(TalkReply::Refused(InputRefusal::Typing)),
+            TalkRequest::Send { .. } | TalkRequest::FollowUp { .. } | TalkRequest::Close if has_typist => {
+                Some(TalkReply::Refused(InputRefusal::Typing))
+            }
             TalkRequest::Send { id, text } => Some(match input.take(client, &id, &text) {
                 Ok(is_new) => TalkReply::Taken { id, again: !is_new },
                 Err(refusal) => TalkReply::Refused(refusal),
             }),
+            TalkRequest::FollowUp { id, text } => {
+                let pending: usize = self.follow_ups.iter().map(|(_, _, text)| text.len()).sum();
+                let again = input.has_taken(&id) || self.follow_ups.iter().any(|(_, waiting, _)| *waiting == id);
+                Some(match again {
+                    true => TalkReply::Taken { id, again },
+                    false if !input.is_open() => TalkReply::Refused(InputRefusal::Closed),
+                    false if pending + text.len() > PENDING_LIMIT => TalkReply::Refused(InputRefusal::Full { pending }),
+                    false => {
+                        self.follow_ups.push_back((client, id.clone(), text));
+                        TalkReply::Taken { id, again }
+                    }
+                })
+            }
+            TalkRequest::Expect => {
+                self.expects = true;
+                None
+            }
             TalkRequest::Nudge => None,
             TalkRequest::Close => {
                 input.close();
@@ -449,9 +506,19 @@ impl Keeper {
         }
     }
 
-    fn write_input(&mut self) {
+    fn write_input(&mut self) -> Vec<String> {
         let progress = self.input.as_mut().map(Input::write).unwrap_or_default();
+        let written = progress.written.iter().map(|(_, id)| id.clone()).collect();
         self.tell_senders(progress);
+        written
+    }
+
+    /// Writes what was not written when it was sent. Whoever sent it may not have waited, so the end of the session tells of it.
+    fn write_late(&mut self) {
+        let written = self.write_input();
+        self.written_late.extend(written);
+        let excess = self.written_late.len().saturating_sub(WRITTEN);
+        self.written_late.drain(..excess);
     }
 
     fn tell_senders(&mut self, progress: Progress) {

@@ -67,7 +67,7 @@ pub(crate) use silent::is_process_stopped;
 pub use silent::{Silence, await_end, is_stopped, kill, silence};
 pub use sweep::{Swept, sweep};
 pub use talk::{TalkReply, Typist};
-pub use talker::{Delivery, Presence, TalkError, Talker, close_input, nudge, ping, send as send_message};
+pub use talker::{Delivery, Presence, TalkError, Talker, When, close_input, expect_answer, nudge, ping, send as send_message};
 
 /// The hidden first argument of a keeper.
 const MARK: &str = "__keeper";

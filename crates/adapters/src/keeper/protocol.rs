@@ -236,6 +236,9 @@ pub struct SessionEnd {
     pub ended_at_ms: i64,
     /// How many descendants outlived the first process and had to be ended.
     pub stragglers: u32,
+    /// The messages that were written into it after whoever sent them may have gone, the last of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub written: Vec<String>,
     /// What its agent program has told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Box<AgentReport>>,

@@ -23,6 +23,10 @@ pub(super) enum TalkRequest {
     Ping,
     /// Write a message into the session, once for each id.
     Send { id: String, text: String },
+    /// Write a message into the session when its agent has given the result of its turn: the next turn begins with it.
+    FollowUp { id: String, text: String },
+    /// The agent has asked something: at the end of its turn it waits for a message, and its input stays open.
+    Expect,
     /// The input ends.
     Close,
     /// Wake the session up, as a runner does with one that is silent.
@@ -65,6 +69,9 @@ pub enum TalkReply {
         input: Option<InputKind>,
         /// Whether a person types.
         has_typist: bool,
+        /// Whether it works in turns, so that a message can wait for the next one.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        has_turns: bool,
     },
     /// A message was taken.
     Taken {

@@ -24,6 +24,17 @@ pub struct Presence {
     pub input: Option<InputKind>,
     /// Whether a person types.
     pub has_typist: bool,
+    /// Whether it works in turns, so that a message can wait for the next one.
+    pub has_turns: bool,
+}
+
+/// When a message is written into a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// As soon as the session reads.
+    Now,
+    /// At the end of the turn of its agent. The keeper has it until then, and tells at the end of the session what it has written.
+    NextTurn,
 }
 
 /// How far a message has come.
@@ -73,14 +84,7 @@ impl From<io::Error> for TalkError {
 
 /// Asks what a session takes, and waits so long for the answer.
 pub fn ping(record: &Path, patience: Duration) -> Result<Presence, TalkError> {
-    let until = Instant::now() + patience;
-    let mut talker = Talker::connect(record, until)?;
-    talker.say(&TalkRequest::Ping, until)?;
-    match talker.hear(until)? {
-        Some(TalkReply::Pong { input, has_typist }) => Ok(Presence { input, has_typist }),
-        Some(_) => Err(TalkError::Cannot),
-        None => Err(TalkError::Silent),
-    }
+    Talker::open(record, patience)?.ping(patience)
 }
 
 /// Wakes a session up: what was stopped goes on, and whoever has a handler for SIGUSR1 hears of it.
@@ -93,6 +97,14 @@ pub fn nudge(record: &Path, patience: Duration) -> Result<(), TalkError> {
         Some(_) => Err(TalkError::Cannot),
         None => Err(TalkError::Silent),
     }
+}
+
+/// Tells the keeper of an agent that a message is to be waited for when it has given the result of its turn.
+pub fn expect_answer(record: &Path, patience: Duration) -> Result<(), TalkError> {
+    let mut talker = Talker::open(record, patience)?;
+    talker.say(&TalkRequest::Expect, Instant::now() + patience)?;
+    // It is done in the order of the requests, so the answer to the next one tells.
+    talker.ping(patience).map(drop)
 }
 
 /// Ends the input of a session behind what it was sent before.
@@ -110,27 +122,9 @@ pub fn close_input(record: &Path, patience: Duration) -> Result<(), TalkError> {
     }
 }
 
-/// Writes a message into a session, once however often it is sent. Waits until the session has it in its input, at most so long.
-/// After an error other than `Unknown` it is not there and will not be.
+/// Writes a message into a session: [`Talker::send`].
 pub fn send(record: &Path, id: &str, text: &str, patience: Duration) -> Result<Delivery, TalkError> {
-    let until = Instant::now() + patience;
-    let mut talker = Talker::connect(record, until)?;
-    talker.say(&TalkRequest::Send { id: id.to_owned(), text: text.to_owned() }, until).map_err(|_| TalkError::Unknown)?;
-    let mut taken = false;
-    loop {
-        match talker.hear(until) {
-            // It was written before, as far as it was.
-            Ok(Some(TalkReply::Taken { again: true, .. })) => return Ok(Delivery::Taken),
-            Ok(Some(TalkReply::Taken { .. })) => taken = true,
-            Ok(Some(TalkReply::Written { id: written })) if written == id => return Ok(Delivery::Written),
-            Ok(Some(TalkReply::Lost { id: lost })) if lost == id => return Err(TalkError::Refused(InputRefusal::Closed)),
-            Ok(Some(TalkReply::Refused(refusal))) => return Err(TalkError::Refused(refusal)),
-            Ok(Some(_)) => {}
-            Ok(None) if taken => return Ok(Delivery::Taken),
-            Err(TalkError::Cannot) => return Err(TalkError::Cannot),
-            Ok(None) | Err(_) => return Err(TalkError::Unknown),
-        }
-    }
+    Talker::open(record, patience)?.send(id, text, When::Now, patience)
 }
 
 /// A connection to the keeper of a live session.
@@ -145,6 +139,54 @@ impl Talker {
     fn connect(record: &Path, until: Instant) -> Result<Talker, TalkError> {
         let stream = connect(record, until)?;
         Ok(Talker { stream, inbox: Inbox::new(TALK_LIMIT), outbox: Vec::new() })
+    }
+
+    /// Connects to the keeper of a session, for several questions.
+    pub fn open(record: &Path, patience: Duration) -> Result<Talker, TalkError> {
+        Talker::connect(record, Instant::now() + patience)
+    }
+
+    /// Asks what the session takes, and waits so long for the answer.
+    pub fn ping(&mut self, patience: Duration) -> Result<Presence, TalkError> {
+        let until = Instant::now() + patience;
+        self.say(&TalkRequest::Ping, until)?;
+        loop {
+            match self.hear(until)? {
+                Some(TalkReply::Pong { input, has_typist, has_turns }) => return Ok(Presence { input, has_typist, has_turns }),
+                // What became of a message that was not waited for.
+                Some(TalkReply::Written { .. } | TalkReply::Lost { .. }) => {}
+                Some(_) => return Err(TalkError::Cannot),
+                None => return Err(TalkError::Silent),
+            }
+        }
+    }
+
+    /// Writes a message into the session, once however often it is sent. Waits until the session has it in its input, at most so long; a
+    /// message for the next turn is not waited for. After an error other than `Unknown` it is not there and will not be.
+    pub fn send(&mut self, id: &str, text: &str, when: When, patience: Duration) -> Result<Delivery, TalkError> {
+        let until = Instant::now() + patience;
+        let (own, text) = (id.to_owned(), text.to_owned());
+        let request = match when {
+            When::Now => TalkRequest::Send { id: own, text },
+            When::NextTurn => TalkRequest::FollowUp { id: own, text },
+        };
+        self.say(&request, until).map_err(|_| TalkError::Unknown)?;
+        let mut taken = false;
+        loop {
+            match self.hear(until) {
+                // It was written before, as far as it was.
+                Ok(Some(TalkReply::Taken { again: true, .. })) => return Ok(Delivery::Taken),
+                Ok(Some(TalkReply::Taken { .. })) if when == When::NextTurn => return Ok(Delivery::Taken),
+                Ok(Some(TalkReply::Taken { .. })) => taken = true,
+                Ok(Some(TalkReply::Written { id: written })) if written == id => return Ok(Delivery::Written),
+                Ok(Some(TalkReply::Lost { id: lost })) if lost == id => return Err(TalkError::Refused(InputRefusal::Closed)),
+                Ok(Some(TalkReply::Refused(refusal))) => return Err(TalkError::Refused(refusal)),
+                Ok(Some(_)) => {}
+                Ok(None) if taken => return Ok(Delivery::Taken),
+                Err(TalkError::Cannot) => return Err(TalkError::Cannot),
+                Ok(None) | Err(_) => return Err(TalkError::Unknown),
+            }
+        }
     }
 
     /// Sees the output of a session from now on, and the last of what came before. Says whether this connection may type.

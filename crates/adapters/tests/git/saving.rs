@@ -3,9 +3,11 @@
 use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
 
-use banksman_adapters::git::{Repository, Saving};
+use banksman_adapters::git::{Removal, Repository, Saving};
 
 use crate::world::World;
+
+const SAVING: Saving<'_> = Saving { id: "t-1", reason: "before it was removed", ignored: &[] };
 
 #[test]
 fn a_change_in_the_second_in_which_the_index_was_written_is_saved() {
@@ -24,7 +26,31 @@ fn a_change_in_the_second_in_which_the_index_was_written_is_saved() {
     fs::write(&file, "BASE\n").unwrap();
     set_age(&file);
 
-    let saving = Saving { id: "t-1", reason: "before it was removed", ignored: &[] };
-    let saved = repository.save(&path, saving).unwrap().saved.expect("there is a change");
+    let saved = repository.save(&path, SAVING).unwrap().saved.expect("there is a change");
     assert_eq!(world.show(&saved.commit, "base"), "BASE");
+}
+
+/// As `git gc --prune=now` does to a commit that is being made beside it.
+#[test]
+fn a_worktree_whose_commit_is_gone_does_not_keep_others_from_being_saved_and_removed() {
+    let world = World::new();
+    let repository = Repository::of(&world.repo()).unwrap().unwrap();
+    let (broken, fine) = (world.path("broken"), world.path("fine"));
+    for (path, branch) in [(&broken, "banksman/t-broken"), (&fine, "banksman/t-fine")] {
+        repository.make(path, branch, &world.tip("main")).unwrap();
+        fs::write(path.join("a"), branch).unwrap();
+        world.git_in(path, &["add", "-A"]);
+        world.git_in(path, &["commit", "-q", "-m", "a"]);
+    }
+    let lost = world.tip("banksman/t-broken");
+    let later = world.git_in(&broken, &["commit-tree", "-p", "HEAD", "-m", "b", "HEAD^{tree}"]);
+    world.git(&["branch", "of-a-person", &later]);
+    fs::remove_file(world.repo().join(".git/objects").join(&lost[..2]).join(&lost[2..])).unwrap();
+    let own = world.tip("banksman/t-fine");
+    let removed = repository.remove(&fine, "banksman/t-fine", true, SAVING).unwrap();
+    assert!(matches!(removed, Removal::Removed(Some(_))), "{removed:?}");
+    world.git(&["merge-base", "--is-ancestor", &own, "refs/banksman/saved/t-1/1"]);
+    assert!(!fine.exists() && world.git(&["branch", "--list", "banksman/t-fine"]).is_empty());
+    assert!(repository.remove(&broken, "banksman/t-broken", true, SAVING).is_err(), "its own work cannot be saved");
+    assert!(broken.join("a").exists());
 }

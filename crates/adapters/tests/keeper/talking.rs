@@ -54,7 +54,10 @@ fn a_message_is_written_into_a_pipe_once() {
     let world = World::new();
     let mut talk = session(&world, Some(InputKind::Pipe), "while read -r line; do echo \"got $line\"; done; echo end");
     let record = world.record();
-    assert_eq!(keeper::ping(&record, DEADLINE).unwrap(), Presence { input: Some(InputKind::Pipe), has_typist: false });
+    assert_eq!(
+        keeper::ping(&record, DEADLINE).unwrap(),
+        Presence { input: Some(InputKind::Pipe), has_typist: false, has_turns: false }
+    );
     assert_eq!(keeper::send_message(&record, "m-1", "one", DEADLINE).unwrap(), Delivery::Written);
     assert_eq!(keeper::send_message(&record, "m-1", "one", DEADLINE).unwrap(), Delivery::Taken, "it was there before");
     assert_eq!(keeper::send_message(&record, "m-2", "two\nthree", DEADLINE).unwrap(), Delivery::Written);
@@ -67,7 +70,7 @@ fn a_message_is_written_into_a_pipe_once() {
 fn a_session_without_input_says_so() {
     let world = World::new();
     let _talk = session(&world, None, "sleep 60");
-    assert_eq!(keeper::ping(&world.record(), DEADLINE).unwrap(), Presence { input: None, has_typist: false });
+    assert_eq!(keeper::ping(&world.record(), DEADLINE).unwrap(), Presence { input: None, has_typist: false, has_turns: false });
     let refused = keeper::send_message(&world.record(), "m-1", "one", DEADLINE);
     assert!(matches!(refused, Err(TalkError::Refused(InputRefusal::NoInput))), "{refused:?}");
 }

@@ -82,6 +82,43 @@ fn a_tool_call_longer_than_the_silence_limit_is_no_silence() {
     assert_eq!((world.verdicts("Slow"), world.status("Slow")), (vec!["ok".into()], "completed".into()), "{}", world.log("Slow"));
 }
 
+/// Two agents change one line. Who resolves the conflict is a fresh session, or that of the author.
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
+fn a_conflict_goes_to_the_session_of_the_author_or_to_a_fresh_agent() {
+    let world = World::new();
+    world.ok(&["config", "set", "landing.check", "true"]);
+    world.ok(&["trust"]);
+    for (agent, on_conflict) in [("claude", "agent"), ("codex", "author"), ("claude", "author")] {
+        world.ok(&["config", "set", "landing.on_conflict", on_conflict]);
+        let (file, title) = (format!("{agent}-{on_conflict}.txt"), format!("Conflict {agent} {on_conflict}"));
+        // In the same session the second run goes on after the first turn; in a new one it begins anew.
+        let script = format!(
+            "@run if [ $BANKSMAN_ATTEMPT = 0 ]; then echo mine > {file}; git add {file}; git commit -qm mine; \
+             touch $BANKSMAN_PROJECT/.banksman/begun; while [ ! -e $BANKSMAN_PROJECT/.banksman/go ]; do sleep 0.1; done; \
+             else echo both > {file}; fi\n@say The first turn is over.\n@run if [ $BANKSMAN_ATTEMPT = 1 ]; then echo both > {file}; fi\n"
+        );
+        world.add_with(&title, agent, &script, &["--land"]);
+        let mut runner = world.start(&["run", "--until-idle"]);
+        let (begun, go) = (world.root().join(".banksman/begun"), world.root().join(".banksman/go"));
+        banksman_agent_tests::world::until("it has begun", || begun.exists());
+        world.write(&file, "theirs\n");
+        world.git(&["add", &file]);
+        world.git(&["commit", "-qm", "theirs"]);
+        std::fs::write(&go, "").unwrap();
+        runner.wait().unwrap();
+        let task = world.task(&title);
+        let found = (world.verdicts(&title), world.status(&title), world.git(&["show", &format!("main:{file}")]));
+        assert_eq!(found, (vec!["ok".into(); 2], "completed".into(), "both".into()), "{}", world.log(&title));
+        let session = |number: usize| task["runs"][number]["agent"]["session"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(session(0) == session(1), on_conflict == "author", "{agent} {on_conflict}: {task}");
+        let told = world.model.told(&title);
+        assert!(told.iter().any(|said| said.contains("The work did not land: conflict in ")), "{told:?}");
+        std::fs::remove_file(begun).unwrap();
+        std::fs::remove_file(go).unwrap();
+    }
+}
+
 #[test]
 #[ignore = "needs the real programs: make test-agents"]
 fn a_hostile_repository_executes_nothing_before_it_is_trusted() {

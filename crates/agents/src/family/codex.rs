@@ -3,7 +3,7 @@
 use banksman_core::agent::{Limit, Usage};
 use serde::Deserialize;
 
-use super::fields::{Raw, any_text, object, read, text};
+use super::fields::{Nested, Raw, any_text, object, read, text};
 use crate::event::Event;
 use crate::trouble::Trouble;
 
@@ -13,8 +13,8 @@ struct Line<'a> {
     kind: Raw<'a>,
     #[serde(borrow)]
     thread_id: Raw<'a>,
-    #[serde(borrow)]
-    item: Raw<'a>,
+    #[serde(borrow, default)]
+    item: Nested<Item<'a>>,
     #[serde(borrow)]
     usage: Raw<'a>,
     #[serde(borrow)]
@@ -70,7 +70,7 @@ pub(super) fn parse<'a>(line: &'a [u8], take: &mut dyn FnMut(Event<'a>)) -> bool
                 take(Event::Session { id, model: None, key_source: None });
             }
         }
-        "item.started" | "item.completed" | "item.updated" => item(&kind, line.item, take),
+        "item.started" | "item.completed" | "item.updated" => item(&kind, line.item.0, take),
         "turn.completed" => {
             if let Some(tokens) = object::<Tokens<'_>>(line.usage) {
                 let number = |raw| read::<u64>(raw).unwrap_or(0);
@@ -111,8 +111,8 @@ fn limited<'a>(said: &str, take: &mut dyn FnMut(Event<'a>)) {
     }
 }
 
-fn item<'a>(line: &str, raw: Raw<'a>, take: &mut dyn FnMut(Event<'a>)) {
-    let Some(item) = object::<Item<'a>>(raw) else { return };
+fn item<'a>(line: &str, item: Option<Item<'a>>, take: &mut dyn FnMut(Event<'a>)) {
+    let Some(item) = item else { return };
     let kind = text(item.kind).unwrap_or_default();
     let id = text(item.id).unwrap_or_default();
     match (&*kind, line) {

@@ -1,10 +1,13 @@
 //! Fields that may be missing, or be something else one day: each is read for itself, and what does not fit is not there.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
 
 use banksman_core::Wall;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 /// A field that is looked at later.
@@ -20,10 +23,73 @@ pub(super) fn object<'a, T: Deserialize<'a>>(raw: Raw<'a>) -> Option<T> {
     serde_json::from_str(raw?.get()).ok()
 }
 
+/// A field with fields of its own that nearly every line has: it is read together with the line, not once more.
+pub(super) struct Nested<T>(pub(super) Option<T>);
+
+impl<T> Default for Nested<T> {
+    fn default() -> Nested<T> {
+        Nested(None)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Nested<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Nested<T>, D::Error> {
+        deserializer.deserialize_any(OnlyObjects(PhantomData))
+    }
+}
+
+struct OnlyObjects<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for OnlyObjects<T> {
+    type Value = Nested<T>;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("anything")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Nested<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(|object| Nested(Some(object)))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Nested<T>, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Nested(None))
+    }
+
+    fn visit_unit<E>(self) -> Result<Nested<T>, E> {
+        Ok(Nested(None))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Nested<T>, E> {
+        Ok(Nested(None))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Nested<T>, E> {
+        Ok(Nested(None))
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Nested<T>, E> {
+        Ok(Nested(None))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Nested<T>, E> {
+        Ok(Nested(None))
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Nested<T>, E> {
+        Ok(Nested(None))
+    }
+}
+
 /// A text.
 pub(super) fn text(raw: Raw<'_>) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+    // It is JSON already: without an escape it says what stands there.
+    let plain = raw?.get().strip_prefix('"')?.strip_suffix('"')?;
+    if !plain.contains('\\') {
+        return Some(plain.into());
+    }
     object::<Text<'_>>(raw).map(|Text(text)| text)
 }
 

@@ -123,3 +123,18 @@ fn what_gemini_says_on_standard_error_is_a_retry() {
     let retry = reader.report().retry.clone().unwrap();
     assert_eq!((retry.trouble, retry.since_ms), (crate::Trouble::Quota, 9));
 }
+
+#[test]
+fn a_field_that_is_something_else_one_day_takes_nothing_else_of_its_line_along() {
+    for item in
+        ["null", "true", "-1", "1", "0.5", r#""a text""#, r#"["a", {"b": 1}]"#, r#"{"type": [1], "id": {"a": "b"}, "new": null}"#]
+    {
+        let lines = format!(
+            "{{\"item\":{item},\"type\":\"thread.started\",\"thread_id\":\"s-1\"}}\n{{\"type\":\"item.completed\",\"item\":{item}}}\n\
+             {{\"type\":\"turn.completed\",\"item\":{item},\"usage\":{{\"input_tokens\":7,\"output_tokens\":1}}}}\n"
+        );
+        let report = read(Family::Codex, lines.as_bytes());
+        assert_eq!((report.session.as_deref(), report.usage.input), (Some("s-1"), 7), "{item}");
+        assert_eq!(verdict(Family::Codex, lines.as_bytes(), 0), AgentVerdict::Ok, "{item}");
+    }
+}

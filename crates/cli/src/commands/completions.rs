@@ -66,25 +66,35 @@ impl Completions {
 /// Answers a shell that asks for candidates, and ends this process then.
 pub(crate) fn enter() {
     if std::env::var_os(VARIABLE).is_some() {
-        CompleteEnv::with_factory(|| with_candidates(crate::Cli::command())).var(VARIABLE).complete();
+        CompleteEnv::with_factory(|| with_candidates(crate::Cli::command(), &[])).var(VARIABLE).complete();
     }
 }
 
-/// Every argument offers what its value name stands for.
-fn with_candidates(command: Command) -> Command {
-    let command = command.mut_args(|argument| match candidates(&argument) {
+/// Every argument offers what its value name stands for in its command, which the words before it name.
+fn with_candidates(command: Command, words: &[&str]) -> Command {
+    let command = command.mut_args(|argument| match candidates(&argument, words) {
         Some(candidates) => argument.add(ArgValueCandidates::new(candidates)),
         None => argument,
     });
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
-    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_candidates))
+    names.into_iter().fold(command, |command, name| {
+        let words: Vec<&str> = words.iter().copied().chain([name.as_str()]).collect();
+        command.mut_subcommand(&name, |sub| with_candidates(sub, &words))
+    })
 }
 
-fn candidates(argument: &Arg) -> Option<fn() -> Vec<CompletionCandidate>> {
+fn candidates(argument: &Arg, words: &[&str]) -> Option<fn() -> Vec<CompletionCandidate>> {
     let named = argument.get_value_names().and_then(|names| names.first()).map(|name| name.as_str().to_uppercase());
     let name = named.unwrap_or_else(|| argument.get_id().as_str().to_uppercase());
+    match (words, name.as_str()) {
+        (["locks", ..], "NAME") => return Some(locks),
+        (["semaphores", ..], "NAME") => return Some(semaphores),
+        (["runbooks", "new", ..], _) => return None,
+        (["runbooks", ..], "NAME" | "NAME|FILE" | "FILE") | (["pipelines", "start"], "PIPELINE") => return Some(runbooks),
+        _ => {}
+    }
     Some(match name.as_str() {
-        "TASK" | "TASKS" => tasks,
+        "TASK" | "TASKS" | "TASK|BRANCH" => tasks,
         "PIPELINE" => pipelines,
         "SECTION" => sections,
         "QUEUE" => queues,
@@ -141,6 +151,13 @@ fn locks() -> Vec<CompletionCandidate> {
     read(|reader| {
         let locks = reader.view().snapshot().ok()?.coordination.locks;
         Some(locks.into_keys().map(|name| name.to_string()).filter(|name| !name.contains(':')).collect())
+    })
+}
+
+fn semaphores() -> Vec<CompletionCandidate> {
+    read(|reader| {
+        let semaphores = reader.view().snapshot().ok()?.coordination.semaphores;
+        Some(semaphores.into_keys().map(|name| name.to_string()).filter(|name| !name.contains(':')).collect())
     })
 }
 

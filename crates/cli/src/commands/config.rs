@@ -1,11 +1,10 @@
 use std::path::{Path, PathBuf};
 
 use banksman_adapters::host;
-use banksman_core::agent::spend::day_of;
 use banksman_core::{LimitsChange, Wall};
 use banksman_engine::{AccountRequest, Reply, Request};
 use banksman_runtime::config::{self, KEYS, Key, Layer, Settings, Source};
-use banksman_runtime::{Client, Project, ProjectError};
+use banksman_runtime::{Client, Project, ProjectError, local_day};
 use banksman_store::Key as Rows;
 use clap::Args;
 use serde::Serialize;
@@ -237,7 +236,7 @@ fn tell_project(context: &Context, key: &str) -> Result<(), Failure> {
 
 /// Agents start again if what was spent today is less than the budget, as it is now.
 fn lift_budget(client: &Client) -> Result<(), Failure> {
-    let today = day_of(Wall(host::wall_ms()));
+    let today = local_day(Wall(host::wall_ms())).date;
     let rows = client.reader()?.view().load(&[Rows::Spend { since: today }].into())?.backlog;
     let paid: u64 = rows.spend.values().filter(|spend| spend.day == today).map(|spend| spend.paid_micros).sum();
     if client.config().budget_micros().is_none_or(|budget| paid < budget) {

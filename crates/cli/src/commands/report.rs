@@ -1,7 +1,8 @@
 use std::fmt::Write;
 
 use banksman_core::{Decision, Span, TaskId, Wall};
-use banksman_runtime::inspect;
+use banksman_runtime::Project;
+use banksman_runtime::inspect::{self, Overview};
 use banksman_store::{Key, Reader};
 use clap::Args;
 use serde::Serialize;
@@ -51,7 +52,7 @@ pub(crate) struct ReportView<'a> {
     /// What agents have cost, in millionths of a dollar, as far as they tell.
     spend_micros: u64,
     /// The same by agent.
-    agents: Vec<SpendView>,
+    agents: &'a [SpendView],
     running: usize,
     pending: u64,
     blocked: u64,
@@ -79,15 +80,42 @@ impl Report {
         let project = context.project()?;
         let mut reader = project.reader()?;
         record_ended(context, &project, &mut reader)?;
-        let timeline = timeline::read(&mut reader, since)?;
-        let overview = inspect::overview(&mut reader, &project)?;
-        let decisions = reader.view().load(&[Key::OpenDecisions].into())?.backlog.decisions;
-        let decisions: Vec<&Decision> = decisions.values().collect();
+        let found = Found::read(&mut reader, &project, since)?;
+        let view = found.view();
+        let human = if self.markdown { markdown(&view) } else { text(&view) };
+        context.printer.result(&view, human)
+    }
+}
+
+/// The report for those who are told that nothing is left to do.
+pub(crate) fn notice(project: &Project) -> Option<String> {
+    let found = project.reader().ok().and_then(|mut reader| Found::read(&mut reader, project, None).ok())?;
+    Some(markdown(&found.view()))
+}
+
+/// What a report is made from.
+struct Found {
+    timeline: Timeline,
+    overview: Overview,
+    decisions: Vec<Decision>,
+    agents: Vec<SpendView>,
+}
+
+impl Found {
+    fn read(reader: &mut Reader, project: &Project, since: Option<Wall>) -> Result<Found, Failure> {
+        let timeline = timeline::read(reader, since)?;
+        let overview = inspect::overview(reader, project)?;
+        let decisions = reader.view().load(&[Key::OpenDecisions].into())?.backlog.decisions.into_values().collect();
+        let agents = spend(reader, &timeline)?;
+        Ok(Found { timeline, overview, decisions, agents })
+    }
+
+    fn view(&self) -> ReportView<'_> {
+        let Found { timeline, overview, decisions, agents } = self;
         let count = |status| overview.counts.by_status.get(&status).copied().unwrap_or_default();
-        let lines = |is: fn(&End) -> bool| lines(&timeline, is);
+        let lines = |is: fn(&End) -> bool| lines(timeline, is);
         let rows = || timeline.all_rows();
-        let agents = spend(&mut reader, &timeline)?;
-        let view = ReportView {
+        ReportView {
             from: Time(timeline.begin),
             to: Time(Wall(timeline.begin.0 + timeline.length)),
             completed: lines(|end| *end == End::Completed),
@@ -97,7 +125,8 @@ impl Report {
                 .iter()
                 .map(|decision| Asked { decision: decision.id.as_str(), question: &decision.question.text })
                 .collect(),
-            retries: rows().map(|row| row.retries).sum(),
+            // One that was not followed by another yet is no retry.
+            retries: rows().map(|row| row.retries.min(row.runs.saturating_sub(1))).sum(),
             runs: rows().map(|row| row.runs).sum(),
             worked_ms: rows().map(Row::worked).sum(),
             most_at_once: timeline.capacity,
@@ -106,9 +135,7 @@ impl Report {
             running: overview.runs.len(),
             pending: count(banksman_core::Status::Pending),
             blocked: count(banksman_core::Status::Blocked),
-        };
-        let human = if self.markdown { markdown(&view) } else { text(&view) };
-        context.printer.result(&view, human)
+        }
     }
 }
 
@@ -194,7 +221,7 @@ fn text(view: &ReportView<'_>) -> String {
     let asked = view.needs_you.iter().map(|asked| vec![String::new(), asked.decision.into(), asked.question.into()]);
     part(format!("{YELLOW}Needs you {}{YELLOW:#}", view.needs_you.len()), &["", "", "~"], asked.collect());
     text.push_str(&format!("\n\n{}", view.totals()));
-    for agent in &view.agents {
+    for agent in view.agents {
         text.push_str(&format!("\n{DIM}{}{DIM:#}", spend::words(agent)));
     }
     if let Some(rest) = view.rest() {

@@ -10,7 +10,7 @@ use banksman_core::mailbox::{Delivery, Receipt};
 use banksman_core::{HolderId, MessageId, Seq, Task, TaskId};
 use banksman_engine::PostOutcome;
 use banksman_runtime::{Client, SendError, caller};
-use banksman_store::Key;
+use banksman_store::{Key, Reader};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -46,7 +46,7 @@ pub(crate) struct Send {
 pub(crate) struct Body {
     /// What it says; - reads it from stdin
     text: String,
-    /// When it is to be seen: as soon as the session can take it, or with the next run
+    /// When it is to be seen: as soon as the session can take it, or with the next turn of an agent that takes messages, else the next run
     #[arg(long, value_enum, default_value = "steer")]
     mode: ModeFlag,
     /// Wait for a message that answers it: banksman bus post ANSWER … --reply-to ID
@@ -95,23 +95,24 @@ impl Send {
             true => find::task_id(&mut reader, &self.target)?,
             false => return self.message.send_to_run(context, &client, &self.target),
         };
-        self.message.send(context, &client, &target)
+        self.message.send(context, &client, &mut reader, &target)
     }
 }
 
 impl Body {
     /// Sends it to a run: to its task, as long as the run lives.
     pub(crate) fn send_to_run(self, context: &Context, client: &Client, name: &str) -> ExitResult {
-        let run = find::run(&mut client.reader()?, name)?;
+        let mut reader = client.reader()?;
+        let run = find::run(&mut reader, name)?;
         if !run.is_live() {
             let failure =
                 Failure::new(exit::NOT_FOUND, "SESSION_ENDED", format!("run {} has ended", run.id)).detail("run", &run.id);
             return Err(failure.hint(format!("send it to the task: banksman send {} …", run.task)));
         }
-        self.send(context, client, &run.task)
+        self.send(context, client, &mut reader, &run.task)
     }
 
-    fn send(self, context: &Context, client: &Client, target: &TaskId) -> ExitResult {
+    fn send(self, context: &Context, client: &Client, reader: &mut Reader, target: &TaskId) -> ExitResult {
         let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
         let until = Instant::now() + self.timeout.map_or(REPLY, |timeout| timeout.0);
         let (wants_reply, mode) = (self.wants_reply, self.mode);
@@ -127,7 +128,7 @@ impl Body {
             PostOutcome::AlreadyPosted(seq) => (seq, false),
             refused => return Err(post_refused(refused, &id)),
         };
-        let (receipt, delivery, task) = receipt(client, &id, target)?;
+        let (receipt, delivery, task) = receipt(reader, &id, target)?;
         let mut human = said(receipt, &id, delivery.as_ref(), task.as_ref());
         let mut reply: Option<Message> = None;
         if wants_reply {
@@ -175,8 +176,7 @@ impl Body {
 }
 
 /// How far a message has come.
-fn receipt(client: &Client, id: &MessageId, target: &TaskId) -> Result<(Receipt, Option<Delivery>, Option<Task>), Failure> {
-    let mut reader = client.reader()?;
+fn receipt(reader: &mut Reader, id: &MessageId, target: &TaskId) -> Result<(Receipt, Option<Delivery>, Option<Task>), Failure> {
     let mut tasks = reader.view().load(&[Key::Task(target.clone())].into())?.backlog.tasks;
     let task = tasks.remove(target);
     let delivery = reader.view().delivery(id)?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -253,27 +253,39 @@ struct Writer {
 }
 
 impl Writer {
-    /// Posts the messages that are not acknowledged yet, until it has done so or is killed after so many of them.
-    fn post(&mut self, world: &World, messages: usize, die_after: usize) {
+    /// Posts all messages, those that are there already once more, until it has done so or is killed after this time.
+    fn post(&mut self, world: &World, messages: usize, die_after: Duration) {
         let mut command = world.command(&["bus", "post", "INFO", "--lines", "--author", &self.name, "--id", &self.name]);
         let mut child = Running(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
         let mut stdin = child.0.stdin.take().unwrap();
         let name = self.name.clone();
-        let feeder = std::thread::spawn(move || {
-            // It may be killed meanwhile.
-            for number in 1..=messages {
-                if writeln!(stdin, "{name} {number}").is_err() {
-                    return;
+        let mut out = BufReader::new(child.0.stdout.take().unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                // It may be killed meanwhile.
+                for number in 1..=messages {
+                    if writeln!(stdin, "{name} {number}").is_err() {
+                        return;
+                    }
                 }
+            });
+            let (ended, end) = std::sync::mpsc::channel::<()>();
+            let killer = scope.spawn(move || {
+                // Whatever it does at that moment.
+                end.recv_timeout(die_after).ok();
+                child.signal(Signal::KILL);
+            });
+            for number in 1.. {
+                let mut line = String::new();
+                // Half a line is none.
+                if out.read_line(&mut line).unwrap() == 0 || !line.ends_with('\n') {
+                    break;
+                }
+                self.acknowledged.insert(line.trim_end().parse().unwrap(), format!("{} {number}", self.name));
             }
+            drop(ended);
+            killer.join().unwrap();
         });
-        let lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map_while(Result::ok);
-        for (seq, number) in lines.take(die_after).zip(1..) {
-            self.acknowledged.insert(seq.parse().unwrap(), format!("{} {number}", self.name));
-        }
-        child.signal(Signal::KILL);
-        drop(child);
-        feeder.join().unwrap();
     }
 }
 
@@ -284,10 +296,12 @@ fn many_writers_and_kills(processes: usize, messages: usize) {
         let write = |number: usize| {
             let mut writer = Writer { name: format!("w{number}"), acknowledged: BTreeMap::new() };
             let mut random = 0x9e37_79b9_u64.wrapping_mul(number as u64 + 1);
+            // Ever later, so that all of them are posted some day.
+            let mut at_most = 20;
             while writer.acknowledged.len() < messages {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                let more = usize::try_from((random >> 33) % (messages as u64 / 2 + 1)).unwrap();
-                writer.post(&world, messages, writer.acknowledged.len() + more + 1);
+                writer.post(&world, messages, Duration::from_millis((random >> 33) % at_most));
+                at_most = at_most * 3 / 2;
             }
             writer
         };

@@ -1,5 +1,9 @@
 //! Changing what the runs of a task do, and cancelling many tasks at once.
 
+use banksman_core::task::Spec;
+use banksman_core::{TaskId, Title};
+use banksman_engine::{TaskOutcome, TaskRequest};
+
 use crate::screen::Screen;
 use crate::world::{BANKSMAN, World, until};
 
@@ -70,6 +74,39 @@ fn tasks_are_cancelled_by_label_section_and_all() {
     assert_eq!(cancelled(&["--label", "old"]), ["B"]);
     assert_eq!(cancelled(&["--all"]), ["C", "D"]);
     assert_eq!(world.run(&["tasks", "cancel"]).code, 2);
+    world.check();
+}
+
+#[test]
+fn many_tasks_are_cancelled_in_one_transaction() {
+    let world = World::new();
+    let parent = TaskId::new(world.data(&["tasks", "add", "Parent"])["id"].as_str().unwrap()).unwrap();
+    let child = Spec { parent: Some(parent), ..Spec::new(Title::new("Child").unwrap()) };
+    let client = world.project().open().unwrap();
+    let add =
+        TaskRequest::Add { id: TaskId::new("t-11111111").unwrap(), spec: Box::new(child), depends_on: Vec::new(), by: None };
+    client.request(add).unwrap();
+    for title in ["A", "B", "C", "D"] {
+        world.ok(&["tasks", "add", title, "--run", "true"]);
+    }
+    // One that is not there refuses for all of them.
+    let id = |name: &str| TaskId::new(world.data(&["tasks", "show", name])["id"].as_str().unwrap()).unwrap();
+    let nobody = TaskId::new("t-00000000").unwrap();
+    let request = TaskRequest::CancelAll { ids: vec![id("A"), id("B"), nobody.clone()] };
+    assert_eq!(client.request(request).unwrap(), TaskOutcome::RefusedBy(nobody, Box::new(TaskOutcome::Unknown)));
+    assert!(statuses(&world).iter().all(|(_, status)| status == "pending"), "{:?}", statuses(&world));
+    let before = world.events().len();
+    drop(client);
+
+    let data = world.data(&["tasks", "cancel", "--all"]);
+    let outcomes: Vec<&str> = data["tasks"].as_array().unwrap().iter().map(|task| task["outcome"].as_str().unwrap()).collect();
+    assert_eq!(outcomes, ["cancelled"; 6], "a child that goes with its parent was not over before");
+    assert!(statuses(&world).iter().all(|(_, status)| status == "cancelled"));
+    let events = world.events();
+    let times: Vec<_> = events[before..].iter().map(|event| event.wall).collect();
+    assert!(times.len() >= 6 && times.iter().all(|at| *at == times[0]), "one transaction has one time: {times:?}");
+    let again = world.data(&["tasks", "cancel", "A", "B"]);
+    assert_eq!((&again["tasks"][0]["outcome"], &again["tasks"][1]["outcome"]), (&"already_over".into(), &"already_over".into()));
     world.check();
 }
 

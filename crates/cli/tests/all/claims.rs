@@ -359,3 +359,43 @@ fn a_claim_that_would_wait_for_ever_is_refused() {
     assert_eq!((bob.end().code, waiting(&world)), (130, 0));
     world.check();
 }
+
+/// What a wait costs: a person's claim of a task with a section, a lock and slots commits at most twice more than a plain lock.
+#[test]
+fn a_claim_that_waits_commits_at_most_twice_more_than_a_plain_lock() {
+    let world = World::on_sqlite();
+    // Only wake-ups let anybody ask again.
+    world.ok(&["config", "set", "locking.poll_interval", "10m"]);
+    world.ok(&["semaphores", "define", "gpu", "--capacity", "2"]);
+    section(&world, "db");
+    add(&world, "T", &["--section", "db", "--lock", "deploy", "--semaphore", "gpu=2"]);
+    let hold = ["locks", "acquire", "plain", "--holder", "ann", "--ttl", "60s"];
+    let epoch = world.data(&hold)["epoch"].to_string();
+    take(&world, "T", "ann");
+    // The last process that closes the store would remove the counter.
+    let open = world.project().reader().unwrap();
+    let before = commits(&world);
+    let bob = world.start(&["locks", "acquire", "plain", "--holder", "bob", "--ttl", "60s"]);
+    world.until_line("plain", 1);
+    world.ok(&["locks", "release", "plain", "--holder", "ann", "--epoch", &epoch]);
+    assert_eq!(bob.end().code, 0);
+    let of_lock = commits(&world) - before;
+    let before = commits(&world);
+    let bob = taking(&world, "T", "bob");
+    until_waiting(&world, 1);
+    world.ok(&["tasks", "release", "T", "--holder", "ann"]);
+    assert_eq!(bob.end().code, 0);
+    let of_claim = commits(&world) - before;
+    assert_eq!(of_lock, 3, "to join the waiters, to release, to take up the offer");
+    assert!((of_lock..=of_lock + 2).contains(&of_claim), "{of_claim} commits of the claim, {of_lock} of the lock");
+    drop(open);
+    world.check();
+}
+
+/// How many commits the store has seen: the third word of SQLite's WAL index is a counter. It is read by another process, because closing
+/// the file would drop the locks that this one's connections hold on it.
+fn commits(world: &World) -> u64 {
+    let index = world.path().join(".banksman/store.db-shm");
+    let read = std::process::Command::new("od").args(["-A", "n", "-t", "u4", "-j", "8", "-N", "4"]).arg(index).output().unwrap();
+    String::from_utf8(read.stdout).unwrap().trim().parse().unwrap()
+}

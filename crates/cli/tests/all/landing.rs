@@ -6,6 +6,10 @@ use serde_json::Value;
 use crate::merging::{branch, commit, git, repository};
 use crate::world::{World, until};
 
+/// How many processes of git the landing of a branch that changes a file starts, and how many there are for all that land together.
+const EACH_LANDS: usize = 13;
+const ALL_TOGETHER: usize = 14;
+
 /// A project in a repository. What Banksman makes beside it goes with it.
 pub(crate) struct Yard(pub(crate) World);
 
@@ -89,6 +93,55 @@ fn a_branch_lands_as_one_commit_and_the_checkout_moves_along() {
     let again = yard.land(&["topic", "--unchecked"]);
     assert_eq!(again["state"], "no_change", "{again}");
     yard.0.check();
+}
+
+#[test]
+fn branches_that_are_named_together_land_in_their_order() {
+    let yard = Yard::new();
+    for name in ["one", "two", "three"] {
+        yard.branch(name, name, "1\n");
+    }
+    yard.git(&["branch", "same", "two"]);
+    let landed = yard.0.data(&["land", "three", "two", "same", "two", "one", "--unchecked"]);
+    let states: Vec<&str> = landed["landings"].as_array().unwrap().iter().map(|entry| entry["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["landed"; 5], "a commit that is in the queue already is not added again: {landed}");
+    assert_eq!(yard.log(3), ["one", "two", "three"]);
+    assert!(yard.is_clean());
+    let said = yard.0.run(&["land", "one", "no-such-branch", "--unchecked"]);
+    assert!(said.code != 0 && said.stderr.contains("no-such-branch"), "{said:?}");
+    yard.0.check();
+}
+
+/// The processes of git that a command starts, one per line.
+fn gits_of(yard: &Yard, args: &[&str]) -> String {
+    let (path, tools) = (std::env::var("PATH").unwrap(), yard.0.path().join(".git/tools"));
+    std::fs::create_dir_all(&tools).unwrap();
+    let (count, git) = (tools.join("count"), tools.join("git"));
+    std::fs::write(&count, "").unwrap();
+    let script = format!("#!/bin/sh\nPATH='{path}'\necho \"$*\" >> '{}'\nexec git \"$@\"\n", count.display());
+    std::fs::write(&git, script).unwrap();
+    std::fs::set_permissions(&git, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let done = yard.0.command(args).env("PATH", format!("{}:{path}", tools.display())).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    std::fs::read_to_string(&count).unwrap()
+}
+
+/// Nearly all of the time of a landing is that of its processes of git.
+#[test]
+fn a_landing_starts_no_more_processes_of_git_than_it_needs() {
+    let yard = Yard::new();
+    for number in 0..6 {
+        yard.commit(&format!("f{number}"), "0\n");
+    }
+    for number in 0..6 {
+        yard.branch(&format!("b{number}"), &format!("f{number}"), "1\n");
+    }
+    // A git that takes hooks from its settings is asked about them each time.
+    let count = |list: &str| list.lines().filter(|line| !line.contains(" hook run ")).count();
+    let two = count(&gits_of(&yard, &["land", "--unchecked", "b0", "b1"]));
+    let list = gits_of(&yard, &["land", "--unchecked", "b2", "b3", "b4", "b5"]);
+    let four = count(&list);
+    assert_eq!((four - two, four), (2 * EACH_LANDS, 4 * EACH_LANDS + ALL_TOGETHER), "{list}");
 }
 
 #[test]
@@ -258,6 +311,8 @@ fn a_runner_that_is_killed_during_a_check_leaves_nothing_half_landed() {
     runner.end();
     assert_eq!(yard.git(&["rev-parse", "main"]), before);
     assert_eq!(yard.last()["state"], "checking");
+    let shown = yard.0.ok(&["landing", "show", yard.last()["id"].as_str().unwrap()]);
+    assert!(shown.contains("for main (lock landing:main)"), "{shown}");
     std::fs::remove_file(&wait).unwrap();
     yard.0.ok(&["run", "--until-idle"]);
     assert_eq!((yard.last()["state"].as_str(), yard.log(1)), (Some("landed"), vec!["a".to_owned()]));

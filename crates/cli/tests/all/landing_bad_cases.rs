@@ -263,6 +263,34 @@ fn a_worktree_that_was_deleted_by_hand_lands_what_was_committed() {
     assert_eq!(yard.file("a"), "1\n");
 }
 
+/// As `git gc --prune=now` does to a commit that is being made beside it.
+#[test]
+fn a_commit_that_is_cleared_away_stops_only_its_own_task() {
+    let yard = Yard::new();
+    yard.check("true");
+    let script = "echo 1 > a; git add a; git commit -qm a; c=$(git rev-parse HEAD); \
+                  rm -f $(git rev-parse --git-common-dir)/objects/$(echo $c | cut -c1-2)/$(echo $c | cut -c3-)";
+    let broken = yard.task("Broken", script, &[]);
+    let nothing = std::process::Stdio::null;
+    let runner = yard.0.command(&["run"]).stdout(nothing()).stderr(nothing()).spawn().unwrap();
+    let runner = crate::world::Running(runner);
+    crate::world::until("it waits", || yard.show(&broken)["landing"]["state"] == "waiting");
+    let fine = yard.task("Fine", "echo 1 > b; git add b; git commit -qm b; git commit -q --amend -m c; echo 2 > d", &[]);
+    crate::world::until("another one is completed", || yard.status(&fine) == "completed");
+    // All that it had is saved, so it is removed.
+    let paths = || yard.0.data(&["workspaces", "list"])["workspaces"].as_array().unwrap().len();
+    crate::world::until("its worktree is removed", || paths() == 1);
+    assert!(yard.0.ok(&["recover", "list", &fine]).contains("before it was removed"));
+    assert_eq!((yard.file("b").as_str(), yard.file("d").as_str()), ("1\n", "2\n"));
+    let why = yard.0.ok(&["why", &broken]);
+    assert!(why.contains("a commit is gone"), "{why}");
+    drop(runner);
+    let place = yard.show(&broken)["workspacePath"].as_str().unwrap().to_owned();
+    git(place.as_ref(), &["reset", "-q", "--soft", "main"]);
+    assert_eq!(yard.land(&[&broken])["state"], "landed");
+    assert_eq!(yard.file("a"), "1\n");
+}
+
 #[test]
 fn a_rename_that_conflicts_goes_back_with_all_its_names() {
     let yard = Yard::new();

@@ -13,7 +13,7 @@ use crate::world::World;
 const KILLS: usize = 4;
 
 /// The longest that a landing lives before it is killed; one that is not takes a little less.
-const LIFE_MS: u64 = 400;
+const LIFE_MS: u64 = 250;
 
 /// Kills `4 * count` landings.
 pub(crate) fn kill_landings(count: usize, seed: u64) {

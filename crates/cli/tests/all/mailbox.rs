@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -145,6 +146,104 @@ fn a_message_is_written_into_a_live_session_once() {
     world.check();
 }
 
+/// An agent whose turns begin with a line of its input. The first one does `first`; all are recorded in `lines`.
+fn turns(world: &World, first: &str) {
+    let program = world.path().join("turns.sh");
+    let script = format!(
+        "#!/bin/sh\necho \"$@\" >> args\n{INIT}\nwhile read -r line; do printf '%s\\n' \"$line\" >> lines; \
+         if [ ! -e begun ]; then touch begun; {first}; fi; {RESULT}; done\n"
+    );
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let section = format!(
+        "\n[agent.turns]\nextends = \"claude\"\nprogram = \"{}\"\naccount = \"turns\"\nreads = []\ncheck_login = []\ninput = true\n",
+        program.display()
+    );
+    let config = world.path().join(".banksman/config.toml");
+    fs::write(&config, fs::read_to_string(&config).unwrap_or_default() + &section).unwrap();
+    world.ok(&["trust", "--agent", "turns"]);
+    world.ok(&["tasks", "add", "Job", "--agent", "turns", "--prompt", "begin"]);
+}
+
+fn lines(world: &World) -> Vec<String> {
+    fs::read_to_string(world.path().join("lines")).unwrap().lines().map(str::to_owned).collect()
+}
+
+fn runs(world: &World) -> usize {
+    world.data(&["tasks", "show", "Job"])["runs"].as_array().unwrap().len()
+}
+
+#[test]
+fn follow_ups_are_the_next_turns_of_a_live_agent() {
+    let world = World::new();
+    turns(&world, "while [ ! -e go ]; do sleep 0.01; done");
+    let runner = world.start(&["run", "--until-idle"]);
+    until("it works", || exists(&world, "begun"));
+    let ids = ["second", "third"].map(|text| {
+        let sent = world.data(&["send", "Job", text, "--author", "ada", "--mode", "follow-up"]);
+        assert_eq!((&sent["plan"], &sent["receipt"]), (&"control_socket".into(), &"sent".into()), "{sent}");
+        sent["id"].as_str().unwrap().to_owned()
+    });
+    fs::write(world.path().join("go"), "").unwrap();
+    assert_eq!(runner.end().code, 0);
+    let lines = lines(&world);
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(lines[0].contains("begin") && lines[1].contains("second") && lines[2].contains("third"), "{lines:?}");
+    assert_eq!(ids.map(|id| receipt(&world, &id)), ["read", "read"]);
+    assert_eq!(runs(&world), 1);
+}
+
+/// The question that is open, once one is.
+fn question(world: &World) -> String {
+    let open = || world.data(&["decisions", "list"])["decisions"].clone();
+    until("a question is open", || !open().as_array().unwrap().is_empty());
+    open()[0]["id"].as_str().unwrap().to_owned()
+}
+
+const ASK: &str = "tasks ask 'Which port?' --option 80 --option 8080";
+
+#[test]
+fn an_answer_is_the_next_turn_of_the_live_agent_that_has_asked() {
+    let world = World::new();
+    turns(&world, &format!("{BANKSMAN} {ASK} > asked"));
+    let runner = world.start(&["run", "--until-idle"]);
+    let decision = question(&world);
+    until("it was told so", || fs::read_to_string(world.path().join("asked")).is_ok_and(|said| said.contains("end your turn")));
+    assert_eq!(world.data(&["tasks", "show", "Job"])["status"], "in_progress", "its session waits");
+    world.ok(&["decisions", "resolve", &decision, "2", "--note", "as before"]);
+    assert_eq!(runner.end().code, 0);
+    let lines = lines(&world);
+    assert!(lines.len() == 2 && lines[1].contains("8080: as before"), "{lines:?}");
+    assert_eq!((runs(&world), receipt(&world, &format!("answer-{decision}"))), (1, "read".into()));
+    let bus = world.data(&["bus", "read", "--task", "Job"])["messages"].clone();
+    let said: Vec<_> =
+        bus.as_array().unwrap().iter().map(|m| (m["type"].as_str().unwrap(), m["body"].as_str().unwrap())).collect();
+    assert!(said.contains(&("QUESTION", "Which port?\n1. 80\n2. 8080")), "{said:?}");
+    assert_eq!(said.iter().filter(|said| said.0 == "ANSWER").count(), 1, "{said:?}");
+    world.check();
+}
+
+#[test]
+fn a_question_outlives_the_session_that_has_asked() {
+    let world = World::new();
+    turns(&world, &format!("{BANKSMAN} {ASK} > asked"));
+    let runner = world.start(&["run", "--until-idle"]);
+    let live = question(&world);
+    until("it was told so", || fs::read_to_string(world.path().join("asked")).is_ok_and(|said| said.contains("end your turn")));
+    let sessions = world.data(&["sessions", "list"])["sessions"].clone();
+    let child = i32::try_from(sessions[0]["childPid"].as_i64().unwrap()).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(child).unwrap(), Signal::KILL).unwrap();
+    runner.end();
+    assert_eq!(world.data(&["tasks", "show", "Job"])["status"], "blocked");
+    let decision = question(&world);
+    assert_ne!(decision, live, "it is a question of the task now");
+    world.ok(&["decisions", "resolve", &decision, "1"]);
+    world.run(&["run", "--until-idle"]);
+    let lines = lines(&world);
+    assert!(lines.len() == 2 && lines[1].contains("You asked: Which port?") && lines[1].contains("The answer: 80"), "{lines:?}");
+    world.check();
+}
+
 #[test]
 fn senders_at_the_same_time_are_all_heard() {
     let world = World::new();
@@ -193,6 +292,28 @@ fn a_dispatcher_that_dies_leaves_an_unknown_and_no_lock() {
     world.ok(&["sessions", "kill", &pid]);
     runner.signal(Signal::TERM);
     runner.end();
+    world.check();
+}
+
+#[test]
+fn what_was_not_written_into_a_session_does_not_count_as_read() {
+    let world = World::new();
+    let script = format!("touch begun; while [ ! -e go ]; do sleep 0.05; done; {BANKSMAN} tasks done $BANKSMAN_TASK");
+    world.ok(&["tasks", "add", "Job", "--run", &script, "--input"]);
+    let runner = world.start(&["run", "--until-idle"]);
+    until("it has begun", || exists(&world, "begun"));
+    let small = send(&world, "Job", "fits into the pipe")["id"].as_str().unwrap().to_owned();
+    // More than a pipe holds, for a session that never reads.
+    let file = world.path().join("large");
+    fs::write(&file, "x".repeat(200_000)).unwrap();
+    let mut command = world.command(&["send", "Job", "-", "--id", "m-large"]);
+    assert!(command.stdin(fs::File::open(&file).unwrap()).status().unwrap().success());
+    assert_eq!((receipt(&world, &small), receipt(&world, "m-large")), ("delivered".into(), "sent".into()));
+    fs::write(world.path().join("go"), "").unwrap();
+    assert_eq!(runner.end().code, 0);
+    assert_eq!((receipt(&world, &small), receipt(&world, "m-large")), ("read".into(), "undelivered".into()));
+    let returned = world.data(&["bus", "read", "--type", "ERROR"])["messages"].clone();
+    assert_eq!(returned[0]["replyTo"], "m-large", "{returned}");
     world.check();
 }
 
@@ -263,6 +384,12 @@ fn seen(world: &World) -> BTreeMap<String, Vec<String>> {
     seen
 }
 
+/// A sender that was not killed has put its message into the mailbox, whatever happens to sessions and runners.
+fn succeed(sender: Running) {
+    let said = sender.end();
+    assert_eq!(said.code, 0, "{said:?}");
+}
+
 /// Senders, sessions and runners are killed at random moments: no run sees a message twice, and what counts as read was seen.
 fn random_dispatches(count: u32) {
     let world = World::new();
@@ -286,8 +413,10 @@ fn random_dispatches(count: u32) {
         for (sender, is_killed) in senders.drain(..) {
             if is_killed {
                 sender.signal(Signal::KILL);
+                sender.end();
+            } else {
+                succeed(sender);
             }
-            sender.end();
         }
         if below(4) == 0 {
             let sessions = world.data(&["sessions", "list"])["sessions"].clone();
@@ -302,12 +431,14 @@ fn random_dispatches(count: u32) {
             runner = world.start(&["run", "--until-idle"]);
         }
     }
-    senders.into_iter().for_each(|(sender, _)| drop(sender.end()));
+    senders.into_iter().for_each(|(sender, _)| succeed(sender));
     until("it is done", || {
         world.run(&["send", "Job", "end"]);
         world.data(&["tasks", "show", "Job"])["status"] == "completed"
     });
     runner.end();
+    let held = world.data(&["locks", "list", "--held"])["locks"].clone();
+    assert_eq!(held, serde_json::json!([]), "locks are left over");
     let seen = seen(&world);
     for (run, texts) in &seen {
         let mut texts: Vec<&String> = texts.iter().filter(|text| *text != "end").collect();

@@ -23,28 +23,50 @@ pub(crate) type Step = (&'static str, u32);
 const STAGES: Step = ("checkout-index", 1);
 /// The refs are about to be locked.
 const PREPARES: Step = ("update-ref -m", 1);
-/// Refs and index are locked.
+/// Refs and index are locked. Git is asked only where HEAD is a link.
 pub(crate) const VERIFIES: Step = ("symbolic-ref --quiet HEAD", 1);
-/// The files have moved, and are compared.
+/// The files have moved, and are compared. Git is asked only about a file that it filters.
 pub(crate) const COMPARES: Step = ("diff --no-ext-diff", 2);
 /// The files have moved; the index has not.
 pub(crate) const REFRESHES: Step = ("update-index -q --refresh", 1);
 /// All is done but for removing what was taken away.
-const DISPOSES: Step = ("diff --no-ext-diff", 4);
+const DISPOSES: Step = ("diff --no-ext-diff", 3);
 
 impl Steps {
     pub(crate) const MERGE: [&str; 6] = ["merge-branch", "--how", "fast_forward", "--", "topic", "main"];
 
     pub(crate) fn new() -> Steps {
+        Steps::with(&[])
+    }
+
+    /// One in which git comes to a step.
+    pub(crate) fn at(step: Step) -> Steps {
+        let filtered = [COMPARES, DISPOSES].contains(&step);
+        let steps = Steps::with(if filtered { &["filtered"] } else { &[] });
+        if step == VERIFIES {
+            let head = steps.path(".git/HEAD");
+            std::fs::remove_file(&head).unwrap();
+            std::os::unix::fs::symlink("refs/heads/main", head).unwrap();
+        }
+        steps
+    }
+
+    /// With more files that change, which git filters.
+    fn with(filtered: &[&str]) -> Steps {
         let world = World::on_sqlite();
         repository(&world);
+        for (key, command) in [("clean", "tr a-z A-Z"), ("smudge", "tr A-Z a-z")] {
+            git(world.path(), &["config", &format!("filter.case.{key}"), command]);
+        }
         let write = |name: &str, text: &str| std::fs::write(world.path().join(name), text).unwrap();
-        for name in ["changed", "other", "gone"] {
+        let attributes: String = filtered.iter().map(|name| format!("{name} filter=case\n")).collect();
+        write(".gitattributes", &attributes);
+        for name in ["changed", "other", "gone"].iter().chain(filtered) {
             write(name, "before\n");
         }
         commit(&world, "zz", "before\n");
         git(world.path(), &["switch", "-q", "-c", "topic"]);
-        for name in ["changed", "other"] {
+        for name in ["changed", "other"].iter().chain(filtered) {
             write(name, "after\n");
         }
         std::fs::create_dir(world.path().join("dir")).unwrap();
@@ -157,7 +179,7 @@ fn a_merge_that_is_killed_at_any_step_is_settled_by_the_next() {
     let all = [STAGES, PREPARES, VERIFIES, COMPARES, REFRESHES, DISPOSES].map(|step| (step, true));
     // If its git lives on, that unlocks the refs by itself.
     for (step, with_children) in all.into_iter().chain([(REFRESHES, false)]) {
-        let steps = Steps::new();
+        let steps = Steps::at(step);
         steps.kill(step, with_children);
         let has_moved = git(steps.world.path(), &["rev-parse", "main"]) != steps.before;
         assert_eq!(has_moved, step == DISPOSES, "{step:?}");
@@ -217,7 +239,7 @@ fn check(steps: &Steps, args: &[&str]) -> serde_json::Value {
 
 #[test]
 fn locks_of_others_are_left_alone() {
-    let steps = Steps::new();
+    let steps = Steps::at(VERIFIES);
     let lock = steps.path(".git/index.lock");
     for text in ["", "DIRC", "somebody else"] {
         std::fs::write(&lock, text).unwrap();

@@ -6,7 +6,7 @@ use crate::merging_killed::{COMPARES, REFRESHES, Steps, VERIFIES};
 #[test]
 fn an_edit_of_an_affected_file_stays_whenever_it_is_made() {
     // Before anything is touched: it is in the way.
-    let steps = Steps::new();
+    let steps = Steps::at(VERIFIES);
     let said = steps.merge_with(VERIFIES, "echo mine > changed");
     assert!(said.code == 1 && said.stderr.contains(" has changes\n"), "{said:?}");
     assert_eq!((steps.status(), std::fs::read_to_string(steps.path("changed")).unwrap()), (" M changed".into(), "mine\n".into()));
@@ -14,7 +14,7 @@ fn an_edit_of_an_affected_file_stays_whenever_it_is_made() {
     steps.assert_tidy();
     // After the files have moved: it is a change of what was merged.
     for step in [COMPARES, REFRESHES] {
-        let steps = Steps::new();
+        let steps = Steps::at(step);
         let said = steps.merge_with(step, "echo mine >> changed; echo mine > gone");
         assert_eq!(said.code, 0, "{said:?}");
         assert_eq!(std::fs::read_to_string(steps.path("changed")).unwrap(), "after\nmine\n");
@@ -25,7 +25,7 @@ fn an_edit_of_an_affected_file_stays_whenever_it_is_made() {
 
 #[test]
 fn a_new_file_in_the_place_of_one_that_comes_stays() {
-    let steps = Steps::new();
+    let steps = Steps::at(VERIFIES);
     let said = steps.merge_with(VERIFIES, "mkdir dir; echo mine > dir/new");
     assert!(said.code == 1 && said.stderr.contains("new files are in the way"), "{said:?}");
     assert_eq!((steps.status(), std::fs::read_to_string(steps.path("dir/new")).unwrap()), ("?? dir/".into(), "mine\n".into()));

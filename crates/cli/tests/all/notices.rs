@@ -97,6 +97,25 @@ fn that_nothing_is_left_is_told_once_by_all_runners_together() {
 }
 
 #[test]
+fn the_report_comes_with_the_notice_that_all_is_done_if_it_is_wanted() {
+    let world = world(KEEP);
+    world.add(&["works", "--run", "true"]);
+    world.add(&["breaks, sometimes", "--run", "exit 3"]);
+    let finished = || notices(&world).into_iter().filter(|notice| notice.starts_with("backlog_finished ")).collect::<Vec<_>>();
+    world.run_all();
+    assert_eq!(finished(), ["backlog_finished nothing is left to do: Tasks: 1 completed, 1 failed."]);
+    world.ok(&["config", "set", "report.notify", "on"]);
+    world.add(&["more", "--run", "true"]);
+    world.run_all();
+    let told = finished();
+    let report = told.iter().find(|notice| notice.contains("Tasks: 2 completed, 1 failed.\n\n## Report, ")).unwrap();
+    for line in ["### Completed (2)", "- works (", "- more (", "### Failed (1)", "- breaks, sometimes ("] {
+        assert!(report.contains(line), "{report}");
+    }
+    assert!(report.ends_with("): exit status 3"), "{report}");
+}
+
+#[test]
 fn what_was_told_and_what_is_to_be_told_moves_with_the_project() {
     let world = World::on_sqlite();
     world.ok(&["config", "set", "--user", "notify.command", KEEP]);

@@ -203,7 +203,9 @@ fn ctrl_c_names_what_goes_on_and_a_second_one_stops_it() {
     two_tasks(&world);
     let mut screen = Screen::start(&world, &["run"], 20, 100);
     until("the sessions have begun", || begun(&world).len() == 2);
-    until("the last line tells how things stand", || screen.text().lines().last().unwrap().contains("2 running: Build, Login"));
+    until("the last line tells how things stand", || {
+        screen.text().lines().last().unwrap().contains("2 running · now: Build, Login")
+    });
     screen.press("\x03");
     until("it says what goes on", || screen.text().contains("2 sessions continue: Build, Login. Stop them: banksman stop."));
     assert!(screen.text().contains("Press Ctrl-C again to stop them now."), "{}", screen.text());

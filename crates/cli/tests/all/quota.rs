@@ -171,6 +171,24 @@ fn a_budget_that_is_spent_stops_agents_until_it_is_raised() {
 }
 
 #[test]
+fn the_day_of_a_budget_is_that_of_the_machine() {
+    let world = World::new();
+    trusted(&world, "mine", &format!("{INIT}; {}", RESULT.replace("0.25", "1.5")));
+    world.ok(&["config", "set", "budget.day", "1"]);
+    for title in ["a", "b"] {
+        world.ok(&["tasks", "add", title, "--agent", "mine"]);
+    }
+    // Fourteen hours before UTC: its midnight is at ten.
+    let mut runner = world.command(&["run", "--max-runs", "1"]).env("TZ", "<+14>-14").spawn().unwrap();
+    until("the budget is spent", || limit(&world)["kind"] == "budget");
+    runner.kill().and_then(|()| runner.wait()).unwrap();
+    let resets = limit(&world)["resetsAt"].as_str().unwrap().to_owned();
+    assert!(resets.contains("T10:00:00"), "{resets}");
+    let here = world.command(&["status", "--json"]).env("TZ", "<+14>-14").output().unwrap();
+    assert!(String::from_utf8_lossy(&here.stdout).contains("\"paidMicros\":1500000"), "{here:?}");
+}
+
+#[test]
 fn a_run_asks_and_its_session_goes_on_with_the_answer() {
     let world = World::new();
     let ask = format!("{BANKSMAN} tasks ask 'Which database?' --option SQLite --option PostgreSQL");

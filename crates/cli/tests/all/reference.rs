@@ -90,6 +90,12 @@ fn completion_knows_verbs_flags_and_the_names_in_the_project() {
     world.ok(&["sections", "add", "backend"]);
     world.ok(&["tasks", "add", "Build it"]);
     world.ok(&["queues", "define", "triage"]);
+    world.ok(&["locks", "acquire", "deploy", "--holder", "ada", "--ttl", "1h"]);
+    world.ok(&["semaphores", "define", "gpu", "--capacity", "2"]);
+    world.ok(&["runbooks", "new", "feature"]);
+    world.ok(&["tasks", "add", "Asks", "--run", &format!("{} tasks ask 'Which one?'", crate::world::BANKSMAN)]);
+    world.run(&["run", "--until-idle"]);
+    let decision = world.data(&["decisions", "list"])["decisions"][0]["id"].as_str().unwrap().to_owned();
     let offered = |words: &[&str]| {
         let index = words.len().to_string();
         let mut command = world.command(&[&["--", "banksman"], words].concat());
@@ -107,6 +113,12 @@ fn completion_knows_verbs_flags_and_the_names_in_the_project() {
         (&["queues", "show", ""], "triage"),
         (&["config", "get", "lim"], "limits.max_concurrent_runs"),
         (&["tasks", "list", "--status", "com"], "completed"),
+        (&["locks", "show", ""], "deploy"),
+        (&["locks", "run", "dep"], "deploy"),
+        (&["semaphores", "show", ""], "gpu"),
+        (&["runbooks", "show", ""], "feature"),
+        (&["pipelines", "start", ""], "feature"),
+        (&["decisions", "show", ""], &decision),
     ] {
         assert!(offered(words).contains(&name.to_owned()), "{words:?}: {:?}", offered(words));
     }

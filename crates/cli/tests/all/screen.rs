@@ -22,6 +22,47 @@ pub(crate) struct Screen {
     reader: Option<JoinHandle<()>>,
 }
 
+/// Draws emoji that are joined as one, as wide as the first: terminals of today do so, and the emulator draws each.
+#[derive(Default)]
+struct Joiner {
+    /// How much of a joiner was read.
+    seen: usize,
+    /// Whether what follows is joined to what was before it, and how much of that is left.
+    is_joined: bool,
+    left: usize,
+}
+
+impl Joiner {
+    const BYTES: [u8; 3] = [0xe2, 0x80, 0x8d];
+
+    fn pass(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(bytes.len());
+        for byte in bytes.iter().copied() {
+            if self.left > 0 {
+                self.left -= 1;
+            } else if self.is_joined {
+                self.is_joined = false;
+                self.left = match byte {
+                    0xf0.. => 3,
+                    0xe0.. => 2,
+                    0xc0.. => 1,
+                    _ => 0,
+                };
+            } else if byte == Joiner::BYTES[self.seen] {
+                self.seen = (self.seen + 1) % Joiner::BYTES.len();
+                self.is_joined = self.seen == 0;
+            } else {
+                out.extend_from_slice(&Joiner::BYTES[..self.seen]);
+                self.seen = usize::from(byte == Joiner::BYTES[0]);
+                if self.seen == 0 {
+                    out.push(byte);
+                }
+            }
+        }
+        out
+    }
+}
+
 fn not_zero(number: u16) -> NonZero<u16> {
     NonZero::new(number).unwrap()
 }
@@ -53,8 +94,11 @@ impl Screen {
                 None => inside.env_remove(name),
             };
         }
+        if command.get_envs().all(|(name, _)| name != "TZ") {
+            inside.env("TZ", "UTC");
+        }
         command = inside;
-        command.env("TERM", "xterm-256color").env("TZ", "UTC").env_remove("COLUMNS").env_remove("LINES");
+        command.env("TERM", "xterm-256color").env_remove("COLUMNS").env_remove("LINES");
         command.stdin(Stdio::from(side.try_clone().unwrap())).stdout(Stdio::from(side.try_clone().unwrap())).stderr(side);
         let child = command.spawn().unwrap();
         // The command is the only one that has its side open: reading ends when it does.
@@ -62,9 +106,9 @@ impl Screen {
         let seen = Arc::new(Mutex::new(vt100::Parser::new(not_zero(rows), not_zero(columns), 0)));
         let (mut terminal, parser) = (File::from(controller.try_clone().unwrap()), Arc::clone(&seen));
         let reader = std::thread::spawn(move || {
-            let mut buffer = [0; 4_096];
+            let (mut buffer, mut joiner) = ([0; 4_096], Joiner::default());
             while let Ok(read @ 1..) = terminal.read(&mut buffer) {
-                parser.lock().unwrap().process(&buffer[..read]);
+                parser.lock().unwrap().process(&joiner.pass(&buffer[..read]));
             }
         });
         Screen { child, terminal: File::from(controller), seen, reader: Some(reader) }
@@ -108,11 +152,18 @@ impl Screen {
         tcsetwinsize(self.terminal.as_fd(), size(rows, columns)).unwrap();
     }
 
+    /// Waits for the end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let status = self.child.wait().unwrap();
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
+        status
+    }
+
     /// Waits for the end; returns how it ended and what is on the screen.
     pub(crate) fn end(mut self) -> (ExitStatus, String) {
-        let status = self.child.wait().unwrap();
-        self.reader.take().unwrap().join().unwrap();
-        (status, self.text())
+        (self.wait(), self.text())
     }
 }
 
@@ -123,37 +174,55 @@ impl Drop for Screen {
     }
 }
 
-/// A screen as a picture for the documentation.
+/// A screen as a picture for the documentation. Empty lines at its end are left out.
 pub(crate) fn picture(screen: &vt100::Screen) -> String {
     const WIDE: u32 = 8;
     const HIGH: u32 = 17;
     let (rows, columns) = screen.size();
-    let (width, height) = (u32::from(columns.get()) * WIDE + 24, u32::from(rows.get()) * HIGH + 24);
+    let is_empty = |row: u16| (0..columns.get()).all(|column| text_of(screen, row, column).is_none());
+    let rows = (0..rows.get()).rev().find(|row| !is_empty(*row)).map_or(1, |last| last + 1);
+    let (width, height) = (u32::from(columns.get()) * WIDE + 24, u32::from(rows) * HIGH + 24);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" \
-         font-family=\"ui-monospace, monospace\" font-size=\"13\">\n<rect width=\"{width}\" height=\"{height}\" rx=\"8\" fill=\"#0d1117\"/>\n"
+         font-family=\"ui-monospace, monospace\" font-size=\"13\" xml:space=\"preserve\">\n\
+         <rect width=\"{width}\" height=\"{height}\" rx=\"8\" fill=\"#0d1117\"/>\n"
     );
-    for row in 0..rows.get() {
+    for row in 0..rows {
+        // What stands together in one style is one element; every one begins in its column, whatever the font.
+        let mut parts: Vec<(u16, String, String)> = Vec::new();
+        let mut next = 0;
         for column in 0..columns.get() {
-            let Some(cell) = screen.cell(row, column).filter(|cell| !cell.contents().trim().is_empty()) else { continue };
-            let colour = match (cell.fgcolor(), cell.dim()) {
-                (vt100::Color::Idx(1 | 9), _) => "#ff7b72",
-                (vt100::Color::Idx(2), _) => "#3fb950",
-                (vt100::Color::Idx(3), _) => "#d29922",
-                (vt100::Color::Idx(6), _) => "#39c5cf",
-                (_, true) => "#8b949e",
-                _ => "#e6edf3",
-            };
-            let weight = if cell.bold() { " font-weight=\"bold\"" } else { "" };
+            let Some((text, style)) = text_of(screen, row, column) else { continue };
+            match parts.last_mut() {
+                Some((_, last, known)) if next == column && *known == style && text.is_ascii() && last.is_ascii() => {
+                    last.push_str(&text)
+                }
+                _ => parts.push((column, text.clone(), style)),
+            }
+            next = column + 1;
+        }
+        for (column, text, style) in parts {
             let (x, y) = (12 + u32::from(column) * WIDE, 12 + (u32::from(row) + 1) * HIGH - 4);
-            let text = cell.contents().replace('&', "&amp;").replace('<', "&lt;");
-            svg.push_str(&format!("<text x=\"{x}\" y=\"{y}\" fill=\"{colour}\"{weight}>{text}</text>\n"));
+            let length = u32::try_from(text.len()).unwrap() * WIDE;
+            let length = if text.is_ascii() { format!(" textLength=\"{length}\"") } else { String::new() };
+            let text = text.replace('&', "&amp;").replace('<', "&lt;");
+            svg.push_str(&format!("<text x=\"{x}\" y=\"{y}\"{length} {style}>{text}</text>\n"));
         }
     }
     svg + "</svg>\n"
 }
 
-/// What `banksman ARGS` leaves on a screen of so many columns.
-pub(crate) fn shown<S: AsRef<OsStr>>(world: &World, args: &[S], columns: u16) -> String {
-    Screen::start(world, args, 60, columns).end().1
+/// What is in a cell, and how it is drawn.
+fn text_of(screen: &vt100::Screen, row: u16, column: u16) -> Option<(String, String)> {
+    let cell = screen.cell(row, column).filter(|cell| !cell.contents().trim().is_empty())?;
+    let colour = match (cell.fgcolor(), cell.dim()) {
+        (vt100::Color::Idx(1 | 9), _) => "#ff7b72",
+        (vt100::Color::Idx(2), _) => "#3fb950",
+        (vt100::Color::Idx(3), _) => "#d29922",
+        (vt100::Color::Idx(6), _) => "#39c5cf",
+        (_, true) => "#8b949e",
+        _ => "#e6edf3",
+    };
+    let weight = if cell.bold() { " font-weight=\"bold\"" } else { "" };
+    Some((cell.contents().to_owned(), format!("fill=\"{colour}\"{weight}")))
 }

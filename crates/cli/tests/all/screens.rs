@@ -1,150 +1,130 @@
-//! What people see in terminals of several widths. Nothing wraps, and every screen was looked at.
+//! What people see in terminals of several widths. Nothing wraps where it should not, and every screen was looked at.
 
 use insta::{Settings, assert_snapshot};
-use rustix::process::Signal;
+use regex::Regex;
 
-use crate::screen::shown;
-use crate::world::{Running, World, until};
+use crate::screen::{Screen, picture};
+use crate::shop::{MIGRATE, Shop, TRANSLATE};
+use crate::world::{World, until};
 
 /// The widths that people have: half a laptop, the classic, a desktop, and a whole wide screen.
 pub(crate) const WIDTHS: [u16; 4] = [60, 80, 120, 200];
 
-const RUNBOOK: &str = r#"
-[pipeline.release]
-[[pipeline.release.phase]]
-name = "build"
-run = "true"
-[[pipeline.release.phase]]
-name = "nightly-tests"
-run = "cat gate"
-[[pipeline.release.phase]]
-name = "publish"
-run = "true"
-"#;
+/// What differs from run to run, in the same width. Nothing of the shop takes a minute to make.
+const FILTERS: [(&str, &str); 8] = [
+    (r"\b(t|s|r|n|p|d)-[0-9a-hjkmnp-tv-z]{8}\b", "$1-xxxxxxxx"),
+    (r"\b(\d+m)\d\ds\b", "${1}00s"),
+    (r"\b14:00:\d\d\b", "14:00:00"),
+    (r"STATE +PID", "STATE     PID"),
+    (r"(alive|short) +\d+  here", "$1   99999  here"),
+    (r"8d23h|9d00h", "8d23h"),
+    (r"\b[0-9a-f]{12}\b", "0123456789ab"),
+    (r"\bd-\d\d\b", "d-55"),
+];
 
-/// A project in the middle of its work, some minutes old. Ends when the runner is dropped.
-pub(crate) fn project() -> (World, Running) {
-    let world = World::on_sqlite();
-    let ok = |args: &[&str]| drop(world.ok(args));
-    assert!(std::process::Command::new("mkfifo").arg(world.path().join("gate")).status().unwrap().success());
-    ok(&["config", "set", "limits.max_concurrent_runs", "3"]);
-    ok(&["sections", "add", "backend"]);
-    ok(&["sections", "add", "documentation"]);
-    ok(&["tasks", "add", "Build", "--run", "true", "--section", "backend"]);
-    ok(&[
-        "tasks",
-        "add",
-        "Migrate the customer database to the new schema of the invoices",
-        "--run",
-        "echo 'column \"total\" is ambiguous, and the transaction was rolled back' >&2; exit 3",
-        "--section",
-        "backend",
-        // So that the order in which the two end is always the same.
-        "--depends-on",
-        "Build",
-    ]);
-    ok(&[
-        "tasks",
-        "add",
-        "Import invoices",
-        "--run",
-        "true",
-        "--depends-on",
-        "Migrate the customer database to the new schema of the invoices",
-        "--section",
-        "backend",
-    ]);
-    ok(&[
-        "tasks",
-        "add",
-        "Translate the 漢字 titles of the welcome page 🎉 for Japan",
-        "--run",
-        "cat gate",
-        "--section",
-        "documentation",
-    ]);
-    ok(&["tasks", "add", "Login", "--run", "cat gate", "--priority", "5", "--label", "auth"]);
-    ok(&["tasks", "add", "Review the pricing page with the people from sales", "--section", "documentation"]);
-    ok(&["tasks", "add", "Deploy", "--run", "true", "--lock", "production"]);
-    ok(&["locks", "acquire", "production", "--holder", "ada", "--ttl", "9d"]);
-    std::fs::write(world.path().join(".banksman/runbooks/release.toml"), RUNBOOK).unwrap();
-    ok(&["pipelines", "start", "release", "--title", "Release 2.0"]);
-    let runner = world.start(&["run"]);
-    until("all that can begin has begun", || {
-        let runs = world.data(&["status"])["runs"].as_array().unwrap().clone();
-        runs.len() == 3 && runs.iter().any(|run| run["task"].as_str().unwrap().ends_with(".2"))
-    });
-    until("what can fail has failed", || world.data(&["status"])["byStatus"]["failed"] == 1);
-    // Everything is eleven minutes old, so that every age is as wide as every other: the lease clock goes on, and what happened at a
-    // time of the wall clock happened before. Readings of the lease clock are small on a machine that has just been started, so they stay.
-    let store = rusqlite::Connection::open(world.path().join(".banksman/store.db")).unwrap();
-    store.execute("UPDATE projects SET lease = lease + 660000, lease_base = lease_base + 660000", []).unwrap();
-    let walls = "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c \
-                 WHERE m.type = 'table' AND (c.name LIKE '%\\_wall' ESCAPE '\\' OR c.name = 'wall')";
-    let columns: Vec<(String, String)> =
-        store.prepare(walls).unwrap().query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect();
-    for (table, column) in columns {
-        store.execute(&format!("UPDATE {table} SET {column} = {column} - 660000"), []).unwrap();
-    }
-    (world, runner)
-}
-
-/// What differs from run to run, in the same width.
-pub(crate) fn fixed(world: &World, check: impl FnOnce()) {
+/// A snapshot of what the shop shows.
+pub(crate) fn check(name: &str, text: &str) {
     let mut settings = Settings::clone_current();
-    settings.add_filter(&world.path().canonicalize().unwrap().display().to_string(), "[DIR]");
-    settings.add_filter(r"\b(t|s|r|n|p)-[0-9a-hjkmnp-tv-z]{8}\b", "$1-xxxxxxxx");
-    settings.add_filter(r"\b11m\d\ds\b", "11m00s");
-    // How long the first phase took: its column is as wide as the age of the second one.
-    settings.add_filter(r"completed +\d+m?s\b", "completed      45ms");
-    settings.add_filter(r"(alive|short) +\d+  here", "$1  99999  here");
-    settings.add_filter(r"\d\d:\d\d:\d\d", "22:14:07");
-    settings.bind(check);
+    FILTERS.iter().for_each(|(pattern, by)| settings.add_filter(pattern, *by));
+    settings.bind(|| assert_snapshot!(name, text));
 }
 
-fn snapshots(world: &World, commands: &[&[&str]]) {
-    for args in commands {
-        let mut text = String::new();
-        for width in WIDTHS {
-            let screen = shown(world, args, width);
-            text.push_str(&format!("--- {width} columns\n{screen}\n"));
-        }
-        let name =
-            args.iter().take(3).map(|word| word.replace(|c: char| !c.is_alphanumeric(), "_")).collect::<Vec<_>>().join("_");
-        fixed(world, || assert_snapshot!(name, text));
-    }
+fn at_all_widths(shown: impl Fn(u16) -> String) -> String {
+    WIDTHS.iter().map(|width| format!("--- {width} columns\n{}\n", shown(*width))).collect()
+}
+
+/// The screens of commands that end: a name, and what is called.
+fn screens() -> Vec<(&'static str, Vec<Vec<&'static str>>)> {
+    vec![
+        ("tasks_list", vec![vec!["tasks", "list"]]),
+        ("pipelines_list", vec![vec!["pipelines", "list"]]),
+        ("pipelines_show", vec![vec!["pipelines", "show", "release"]]),
+        ("sections_list", vec![vec!["sections", "list"]]),
+        ("status", vec![vec!["status"]]),
+        (
+            "why",
+            vec![
+                vec!["why", "import the"],
+                vec!["why", "deploy"],
+                vec!["why", TRANSLATE],
+                vec!["why", MIGRATE],
+                vec!["why", "payment"],
+                vec!["why", "Release 2.0"],
+            ],
+        ),
+        ("timeline", vec![vec!["timeline"]]),
+        ("report", vec![vec!["report"]]),
+        ("events", vec![vec!["events"]]),
+        ("decisions_list", vec![vec!["decisions", "list"]]),
+    ]
+}
+
+/// What a review shows first.
+fn review(shop: &Shop, width: u16) -> String {
+    let mut screen = Screen::of(shop.command(&["decisions", "review"]), 30, width);
+    let shown = screen.until_shows("q to stop:");
+    screen.press("q\r");
+    assert!(screen.end().0.success());
+    shown
 }
 
 #[test]
 fn every_screen_fits() {
-    let (world, runner) = project();
-    snapshots(
-        &world,
-        &[
-            &["tasks", "list"],
-            &["pipelines", "list"],
-            &["pipelines", "show", "Release 2.0"],
-            &["locks", "list"],
-            &["sections", "list"],
-        ],
-    );
-    // Ids, times and the order of runs differ from run to run, and with them where a line is cut.
-    let words: [(&[&str], &str); 6] = [
-        (&["status"], "3 of 3 run slots are taken"),
-        (&["sessions", "list", "--columns", "task,state,for"], "Login"),
-        (&["why", "Import invoices"], "Migrate"),
-        (&["why", "Deploy"], "lock production is held by ada"),
-        (&["report", "--since", "30m"], "Migrate"),
-        (&["timeline", "--since", "30m"], "Login"),
-    ];
-    for (args, word) in words {
-        for width in WIDTHS {
-            let screen = shown(&world, args, width);
-            assert!(screen.contains(word), "{screen}");
-        }
+    let shop = Shop::new();
+    for (name, calls) in screens() {
+        let text = at_all_widths(|width| calls.iter().map(|args| shop.shown(args, width)).collect::<Vec<_>>().join("\n\n"));
+        check(name, &text);
     }
-    runner.signal(Signal::TERM);
-    drop(runner.end());
+    check("decisions_review", &at_all_widths(|width| review(&shop, width)));
+}
+
+/// However long it takes to fail, its line breaks between the same words.
+const LONG: &str = "Migrate the customer database, and all invoices of 2025-26";
+
+/// A runner on a terminal: its last line says how things stand, Ctrl-C names what goes on, and at the end it says what is left.
+fn watched(width: u16) -> String {
+    let world = World::named_on_sqlite("shop");
+    let gates = ["gate-a", "gate-b"].map(|name| world.path().join(name));
+    assert!(std::process::Command::new("mkfifo").args(&gates).status().unwrap().success());
+    let add = |title: &str, more: &[&str]| drop(world.ok(&[&["tasks", "add", title], more].concat()));
+    world.ok(&["config", "set", "limits.max_concurrent_runs", "2"]);
+    add(LONG, &["--run", "exit 3", "--priority", "9"]);
+    add("Import the invoices", &["--run", "true", "--depends-on", LONG]);
+    add("Build", &["--run", "true", "--priority", "8", "--depends-on", LONG, "--allow-failed"]);
+    add(TRANSLATE, &["--run", "cat gate-a", "--priority", "7", "--depends-on", "Build"]);
+    add("Review the prices", &[]);
+    let mut screen = Screen::start(&world, &["run"], 30, width);
+    screen.until_shows("started    Translate");
+    // Not before, so that the two are always in this order.
+    add("Fix the cart", &["--run", "cat gate-b"]);
+    let live = screen.until("how things stand", |screen| {
+        let is_whole = |line: &str| line.contains("2 running") && (line.ends_with('…') || line.ends_with("Fix the cart"));
+        screen.contains("started    Fix the cart") && screen.lines().last().is_some_and(is_whole)
+    });
+    screen.press("\x03");
+    let left = screen.until_shows("Press Ctrl-C again");
+    screen.press("\x03");
+    let stopped = screen.end().1;
+    assert!(stopped.contains("stopped Fix the cart") && stopped.contains("stopped Translate"), "{stopped}");
+    let again = Screen::start(&world, &["run", "--until-idle"], 30, width);
+    until("both run again", || world.data(&["status"])["runs"].as_array().unwrap().len() == 2);
+    // Each has one who waits at it.
+    std::fs::write(&gates[0], "").unwrap();
+    until("one has ended", || world.data(&["status"])["byStatus"]["completed"] == 2);
+    std::fs::write(&gates[1], "").unwrap();
+    // The two start in either order.
+    let ended: Vec<String> = again.end().1.lines().filter(|line| !line.contains("  started  ")).map(str::to_owned).collect();
+    let ended = ended.join("\n");
+    [live, left, ended].join("\n\n")
+}
+
+#[test]
+fn a_runner_on_a_terminal_says_how_things_stand_and_what_is_left() {
+    let mut settings = Settings::clone_current();
+    settings.add_filter(r"\b\d\d:\d\d:\d\d\b", "22:14:07");
+    settings.add_filter(r"after \d+m?s", "after 20ms");
+    settings.add_filter(r"it \d+m?s ago", "it 20ms ago");
+    settings.bind(|| check("run", &at_all_widths(watched)));
 }
 
 #[test]
@@ -158,4 +138,74 @@ fn lists_are_cut_to_the_columns_that_are_wanted() {
     assert_eq!(list(&["--columns", "title", "--sort=-priority", "--limit", "2"]), "TITLE\nalpha\nGamma\n");
     let said = world.run(&["tasks", "list", "--columns", "titel"]);
     assert!(said.code == 2 && said.stderr.contains("the columns are id, status, title"), "{said:?}");
+}
+
+/// The pictures of the guide are the screens above, in colours. `UPDATE_DOCS=1` writes those anew that have changed.
+#[test]
+fn the_guide_has_pictures_of_the_screens() {
+    const WIDTH: u16 = 100;
+    let shop = Shop::new();
+    let colourful = |args: &[&str]| {
+        let mut command = shop.command(args);
+        command.env_remove("NO_COLOR");
+        command
+    };
+    let drawn = |screen: &Screen| {
+        screen.with(|screen| {
+            // The letter at the end of a sequence is no part of the word behind it.
+            let text =
+                Regex::new("(\x1b\\[[0-9;]*m)").unwrap().replace_all(&screen.contents_formatted(), "$1\u{2060}").into_owned();
+            let text = FILTERS
+                .iter()
+                .fold(text, |text, (pattern, by)| Regex::new(pattern).unwrap().replace_all(&text, *by).into_owned());
+            // Ids as they look.
+            let text = ["t", "r", "n", "p", "d", "s"]
+                .iter()
+                .fold(text, |text, kind| text.replace(&format!("{kind}-xxxxxxxx"), &format!("{kind}-7k2m9q1a")));
+            let mut same = vt100::Parser::new(screen.size().0, screen.size().1, 0);
+            same.process(text.replace('\u{2060}', "").as_bytes());
+            picture(same.screen())
+        })
+    };
+    let mut pictures: Vec<(String, String)> = Vec::new();
+    let ending: [(&str, &[&str]); 5] = [
+        ("status", &["status"]),
+        ("tasks", &["tasks", "list"]),
+        ("why", &["why", "import the"]),
+        ("pipeline", &["pipelines", "show", "release"]),
+        ("report", &["report"]),
+    ];
+    for (name, args) in ending {
+        let mut screen = Screen::of(colourful(args), 40, WIDTH);
+        screen.wait();
+        pictures.push((format!("{name}.svg"), drawn(&screen)));
+    }
+    let staying: [(&str, &[&str], &str, &str); 2] =
+        [("top", &["top"], "JUST ENDED", "q"), ("review", &["decisions", "review"], "q to stop:", "q\r")];
+    for (name, args, shows, leave) in staying {
+        let mut screen = Screen::of(colourful(args), 30, WIDTH);
+        screen.until_shows(shows);
+        pictures.push((format!("{name}.svg"), drawn(&screen)));
+        screen.press(leave);
+        screen.end();
+    }
+    let file = shop.world.path().join("timeline.svg");
+    assert!(shop.command(&["timeline", "--svg", file.to_str().unwrap()]).output().unwrap().status.success());
+    pictures.push(("timeline.svg".into(), std::fs::read_to_string(file).unwrap()));
+
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures");
+    let digits = Regex::new(r"\d+").unwrap();
+    let shape = |text: &str| digits.replace_all(text, "0").into_owned();
+    for (name, new) in pictures {
+        let old = std::fs::read_to_string(folder.join(&name)).unwrap_or_default();
+        // A moment later everything is a little further to the left.
+        if shape(&old) == shape(&new) {
+            continue;
+        }
+        assert!(
+            std::env::var_os("UPDATE_DOCS").is_some(),
+            "docs/pictures/{name} is not what the screen shows: UPDATE_DOCS=1 writes it anew"
+        );
+        std::fs::write(folder.join(&name), new).unwrap();
+    }
 }

@@ -68,6 +68,29 @@ fn kill_ends_all_processes_and_the_runner_goes_on() {
     world.check();
 }
 
+/// Whoever waits for the end hears of it from the runner that records it, and does not look only now and then.
+#[test]
+fn kill_returns_when_the_runner_has_recorded_the_end() {
+    let world = World::new();
+    // A slow look that never comes within the test.
+    world.ok(&["config", "set", "locking.poll_interval", "10m"]);
+    world.ok(&["config", "set", "task.kill_grace", "1h"]);
+    let (runner, run) = live(&world, &format!("trap '' TERM; {UNTIL_OPEN}"), &[]);
+    // The runner goes on, so that its own end is not what is heard.
+    world.ok(&["tasks", "add", "Other", "--run", "while [ ! -e close ]; do sleep 0.01; done"]);
+    until("the other runs", || world.data(&["sessions", "list"])["sessions"].as_array().unwrap().len() == 2);
+    let killer = world.start(&["sessions", "kill", &run]);
+    let rows = || world.project().reader().unwrap().view().everything().unwrap().backlog;
+    until("the killer waits", || rows().runners.values().any(|runner| runner.max_runs == Some(0)));
+    until("it is being stopped", || world.data(&["sessions", "show", &run])["state"] == "stopping");
+    std::fs::write(world.path().join("open"), "").unwrap();
+    let said = killer.end();
+    assert_eq!(said.code, 0, "{said:?}");
+    std::fs::write(world.path().join("close"), "").unwrap();
+    assert_eq!(runner.end().code, 7);
+    world.check();
+}
+
 #[test]
 fn kill_does_it_itself_if_the_runner_is_gone() {
     let world = World::new();

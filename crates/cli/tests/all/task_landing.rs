@@ -4,6 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
+use crate::agents::{INIT, RESULT, trusted};
 use crate::landing::Yard;
 use crate::world::BANKSMAN;
 
@@ -119,6 +120,59 @@ fn a_conflict_goes_back_to_its_author_with_the_conflict_in_the_worktree() {
     assert!(log.contains("AA a") && log.contains("\"reason\": \"conflict\"") && log.contains("\"files\": [\n"), "{log}");
     assert_eq!((yard.file("a").as_str(), yard.log(1)), ("both\n", vec!["Mine".to_owned()]));
     yard.0.check();
+}
+
+/// An agent whose work conflicts with a commit made meanwhile: how it was started again, and what it was told.
+fn after_a_conflict(on_conflict: &str) -> (String, String) {
+    let yard = Yard::new();
+    yard.check("true");
+    yard.0.ok(&["config", "set", "landing.on_conflict", on_conflict]);
+    let work = "if [ $BANKSMAN_ATTEMPT = 0 ]; then echo mine > a; git add -A; git commit -qm mine; \
+                touch $BANKSMAN_PROJECT/.banksman/ready; while [ ! -e $BANKSMAN_PROJECT/.banksman/go ]; do sleep 0.01; done; \
+                else echo both > a; fi";
+    trusted(&yard.0, "mine", &format!("{INIT}; {work}; {RESULT}"));
+    yard.0.ok(&["tasks", "add", "Mine", "--agent", "mine", "--prompt", "write a"]);
+    let mut runner = yard.0.start(&["run", "--until-idle"]);
+    crate::world::until("it has begun", || yard.0.path().join(".banksman/ready").exists());
+    yard.commit("a", "theirs\n");
+    fs::write(yard.0.path().join(".banksman/go"), "").unwrap();
+    assert!(runner.0.wait().unwrap().success());
+    assert_eq!(yard.file("a"), "both\n");
+    let read = |suffix: &str| fs::read_to_string(yard.0.path().join(format!("mine.sh.{suffix}"))).unwrap();
+    let args = read("args").lines().nth(1).unwrap().to_owned();
+    (args, read("prompt"))
+}
+
+#[test]
+fn the_author_of_a_conflict_goes_on_in_its_session() {
+    let (args, prompt) = after_a_conflict("author");
+    assert!(args.contains("--resume s-1"), "{args}");
+    assert!(
+        prompt.starts_with("Go on with your task: Mine\n\nThe work did not land: conflict in a. main has changed"),
+        "{prompt}"
+    );
+    assert!(!prompt.contains("interrupted") && !prompt.contains("write a"), "{prompt}");
+}
+
+#[test]
+fn a_conflict_can_go_to_a_fresh_agent() {
+    let (args, prompt) = after_a_conflict("agent");
+    assert!(args.contains("--session-id") && !args.contains("--resume"), "{args}");
+    assert!(prompt.starts_with("Mine\n\nwrite a\n\nThe work did not land: conflict in a. main has changed"), "{prompt}");
+    assert!(prompt.contains("How to finish"), "{prompt}");
+}
+
+#[test]
+fn an_agent_is_told_what_the_check_has_said() {
+    let yard = Yard::new();
+    yard.check("echo no bad files; test ! -e bad");
+    let work = "if [ $BANKSMAN_ATTEMPT = 0 ]; then touch bad good; git add -A; git commit -qm 1; else git rm -q bad; fi";
+    trusted(&yard.0, "mine", &format!("{INIT}; {work}; {RESULT}"));
+    yard.0.ok(&["tasks", "add", "Mine", "--agent", "mine", "--prompt", "write a"]);
+    assert!(yard.work());
+    let prompt = fs::read_to_string(yard.0.path().join("mine.sh.prompt")).unwrap();
+    assert!(prompt.contains("The work did not land: the check fails on "), "{prompt}");
+    assert!(prompt.contains("no bad files\n\nbanksman: failed with status 1\n```"), "{prompt}");
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use insta::assert_snapshot;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::screen::Screen;
-use crate::screens::{WIDTHS, fixed, project};
+use crate::screens::{WIDTHS, check};
+use crate::shop::Shop;
 use crate::world::{World, until};
 
 const HEIGHT: u16 = 26;
@@ -25,26 +25,25 @@ fn unicode_width(line: &str) -> usize {
 
 #[test]
 fn the_board_fits_every_terminal() {
-    let (world, runner) = project();
+    let shop = Shop::new();
     let mut text = String::new();
     for width in WIDTHS {
-        let mut screen = Screen::start(&world, &["top"], HEIGHT, width);
+        let mut screen = Screen::of(shop.command(&["top"]), HEIGHT, width);
         let shown = screen.until_shows("JUST ENDED");
         fits(&shown, width);
-        let shown = shown.replace(world.path().file_name().unwrap().to_str().unwrap(), "shop");
         text.push_str(&format!("--- {width} columns\n{shown}\n"));
         screen.press("q");
         assert!(screen.end().0.success());
     }
-    fixed(&world, || assert_snapshot!("top", text));
-    drop(runner);
+    check("top", &text);
 }
 
 #[test]
 fn keys_act_on_the_selected_line() {
-    let (world, runner) = project();
-    let mut screen = Screen::start(&world, &["top"], HEIGHT, 100);
-    screen.until_shows("▸ Login");
+    let shop = Shop::new();
+    let world = &shop.world;
+    let mut screen = Screen::of(shop.command(&["top"]), HEIGHT, 100);
+    screen.until_shows("▸ Translate");
     screen.press("w");
     screen.until_shows("has been running for");
     screen.press("\x1b");
@@ -64,18 +63,17 @@ fn keys_act_on_the_selected_line() {
     until("it is cancelled", || world.data(&["tasks", "show", "Translate"])["status"] == "cancelled");
     screen.press("\x1b");
     // What changes elsewhere is seen without a key.
-    world.ok(&["tasks", "done", "Review the pricing page with the people from sales"]);
-    screen.until_shows("✓ Review the pricing page");
+    world.ok(&["tasks", "done", "Review the prices with the people from sales"]);
+    screen.until_shows("✓ Review the prices");
     // The size changes.
     screen.resize(20, 60);
-    let shown = screen.until("a line of keys that is cut", |screen| {
-        screen.lines().any(|line| line.contains("Enter log") && line.ends_with('…'))
+    let shown = screen.until("a line with fewer keys", |screen| {
+        screen.lines().any(|line| line.starts_with("Enter log") && line.ends_with("q leave") && !line.contains("o open"))
     });
     fits(&shown, 60);
     screen.press("q");
     let (status, left) = screen.end();
     assert!(status.success() && left.is_empty(), "{left}");
-    drop(runner);
 }
 
 #[test]
@@ -134,35 +132,4 @@ fn a_runner_comes_and_goes_with_the_screen() {
     let (status, left) = screen.end();
     assert!(status.success() && left.contains("the runner has left"), "{left}");
     assert_eq!(world.data(&["status"])["runners"].as_array().unwrap().len(), 0);
-}
-
-/// The pictures of the guide are made with `UPDATE_DOCS=1`, from screens like those that the tests compare.
-#[test]
-fn the_guide_has_its_pictures() {
-    let pictures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures");
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        let (world, runner) = project();
-        let mut command = world.command(&["top"]);
-        command.env_remove("NO_COLOR");
-        let mut screen = Screen::of(command, 20, 100);
-        screen.until_shows("JUST ENDED");
-        let name = world.path().file_name().unwrap().to_str().unwrap();
-        let drawn = screen.with(|screen| {
-            let mut renamed = vt100::Parser::new(screen.size().0, screen.size().1, 0);
-            renamed.process(screen.contents_formatted().replace(name, "shop").as_bytes());
-            crate::screen::picture(renamed.screen())
-        });
-        std::fs::create_dir_all(&pictures).unwrap();
-        std::fs::write(pictures.join("top.svg"), drawn).unwrap();
-        screen.press("q");
-        screen.end();
-        world.ok(&["timeline", "--svg", pictures.join("timeline.svg").to_str().unwrap()]);
-        let timeline = std::fs::read_to_string(pictures.join("timeline.svg")).unwrap();
-        std::fs::write(pictures.join("timeline.svg"), timeline.replace(name, "shop")).unwrap();
-        drop(runner);
-    }
-    for name in ["top.svg", "timeline.svg"] {
-        let picture = std::fs::read_to_string(pictures.join(name)).unwrap();
-        assert!(picture.starts_with("<svg") && picture.contains("Login") | picture.contains(">L<"), "{name}");
-    }
 }

@@ -25,6 +25,8 @@ pub(crate) const BANKSMAN: &str = env!("CARGO_BIN_EXE_banksman");
 /// A project of its own, on SQLite or, if `BANKSMAN_TEST_STORE=postgres`, in a database of its own.
 pub(crate) struct World {
     dir: Dir,
+    /// What it is in, if that is its own too.
+    _above: Option<tempfile::TempDir>,
     /// The store's URL, if it is not the file in the project.
     store: Option<String>,
     /// Where the random part of the host id is kept, so that no test touches the user's.
@@ -84,9 +86,21 @@ impl World {
 
     /// A directory whose name begins in this way, that is no project yet.
     pub(crate) fn empty_in(prefix: &OsStr) -> World {
-        let dir = tempfile::Builder::new().prefix(prefix).tempdir().unwrap();
+        World::of(tempfile::Builder::new().prefix(prefix).tempdir().unwrap(), None)
+    }
+
+    fn of(dir: tempfile::TempDir, above: Option<tempfile::TempDir>) -> World {
         let state = dir.path().join("state");
-        World { dir: Dir(dir), store: None, state }
+        World { dir: Dir(dir), _above: above, store: None, state }
+    }
+
+    /// A project on SQLite in a directory of this very name.
+    pub(crate) fn named_on_sqlite(name: &str) -> World {
+        let above = tempfile::Builder::new().prefix("banksman-test-").tempdir().unwrap();
+        let dir = tempfile::Builder::new().prefix(name).rand_bytes(0).tempdir_in(&above).unwrap();
+        let world = World::of(dir, Some(above));
+        world.ok(&["init"]);
+        world
     }
 
     /// A project on SQLite, for tests of its files.

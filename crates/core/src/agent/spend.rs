@@ -4,8 +4,17 @@ use super::{AgentEnd, Usage};
 use crate::ids::Name;
 use crate::time::Wall;
 
-/// Milliseconds of a day. Days are those of UTC, so that all machines agree when one is over.
+/// Milliseconds of a day.
 const DAY_MS: i64 = 86_400_000;
+
+/// A day as people count it on the machine where a run has ended: machines in other time zones begin theirs at other times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Day {
+    /// Its date, in days since 1970.
+    pub date: i64,
+    /// When it is over.
+    pub ends: Wall,
+}
 
 /// What an agent has used and cost in a day.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,14 +52,12 @@ impl AgentEnd {
     }
 }
 
-/// The day of a moment.
-pub fn day_of(wall: Wall) -> i64 {
-    wall.0.div_euclid(DAY_MS)
-}
-
-/// The moment at which a day is over.
-pub fn end_of_day(day: i64) -> Wall {
-    Wall(day.saturating_add(1).saturating_mul(DAY_MS))
+impl Day {
+    /// The day of a moment where the time is UTC.
+    pub fn utc(at: Wall) -> Day {
+        let date = at.0.div_euclid(DAY_MS);
+        Day { date, ends: Wall(date.saturating_add(1).saturating_mul(DAY_MS)) }
+    }
 }
 
 #[cfg(test)]
@@ -72,11 +79,11 @@ mod tests {
             usage: Usage { input: 10, output: 2, ..Usage::default() },
             cost_micros: Some(500),
         };
-        let mut spend = DaySpend::new(day_of(Wall(DAY_MS + 1)), Name::new("claude").unwrap());
+        let mut spend = DaySpend::new(Day::utc(Wall(DAY_MS + 1)).date, Name::new("claude").unwrap());
         spend.add(&end("none"));
         spend.add(&end("ANTHROPIC_API_KEY"));
         assert_eq!((spend.day, spend.runs, spend.usage.input), (1, 2, 20));
         assert_eq!((spend.cost_micros, spend.paid_micros), (1_000, 500));
-        assert_eq!(end_of_day(1), Wall(2 * DAY_MS));
+        assert_eq!(Day::utc(Wall(DAY_MS)).ends, Wall(2 * DAY_MS));
     }
 }

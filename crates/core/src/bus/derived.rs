@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::backlog::Edge;
 use crate::bus::{Contention, Draft, Message, MessageType};
-use crate::decision::{About, Act, OPEN_ANSWER, Question};
+use crate::decision::{About, Question};
 use crate::event::{DecisionFact, Event, ImportFact, TaskFact};
 use crate::ids::{DecisionId, ImportId, MessageId, RunId, Seq, TaskId};
 use crate::task::Status;
@@ -87,7 +87,7 @@ impl DerivedMessages {
         tasks: impl IntoIterator<Item = (TaskId, Known)>,
         questions: impl IntoIterator<Item = (DecisionId, Question)>,
     ) -> DerivedMessages {
-        let questions = questions.into_iter().filter(|(_, question)| is_of_run(question)).collect();
+        let questions = questions.into_iter().filter(|(_, question)| question.is_of_run()).collect();
         let mut derived = DerivedMessages { questions, ..DerivedMessages::default() };
         for (id, known) in tasks {
             derived.insert(id, known);
@@ -135,15 +135,21 @@ impl DerivedMessages {
             },
             Event::Decision { id, fact } => match fact {
                 DecisionFact::Raised(question) => {
-                    if is_of_run(question) {
-                        self.questions.insert(id.clone(), (**question).clone());
+                    match &question.about {
+                        // A live run has asked: its answer is a message of its own.
+                        About::Run { run, task } if question.is_of_run() => {
+                            let text = format!("{}{}", question.text, answers(question));
+                            return vec![asked(at(task, MessageType::question(), text), run, id)];
+                        }
+                        _ if question.is_of_run() => drop(self.questions.insert(id.clone(), (**question).clone())),
+                        _ => {}
                     }
                     Vec::new()
                 }
                 DecisionFact::Resolved { option, by, note } => {
                     let Some(question) = self.questions.remove(id) else { return Vec::new() };
                     let About::Task(task) = &question.about else { return Vec::new() };
-                    let message = at(task, MessageType::answer(), answer_text(&question, *option, note.as_deref()));
+                    let message = at(task, MessageType::answer(), question.answer(*option, note.as_deref()));
                     vec![answered(message, id, by)]
                 }
                 DecisionFact::Withdrawn {} => {
@@ -290,25 +296,9 @@ fn message(seq: Seq, wall: Wall, task: &TaskId, kind: MessageType, body: String)
     Message { seq, wall, draft, contention: Contention { attempts: 1, ..Contention::default() } }
 }
 
-/// Whether a run asks, and not Banksman itself.
-fn is_of_run(question: &Question) -> bool {
-    question.options.iter().any(|option| option.act == Act::Answer)
-}
-
 /// The answers that a question offers, a line each.
 fn answers(question: &Question) -> String {
-    let offered = question.options.iter().filter(|option| option.act == Act::Answer && &*option.text != OPEN_ANSWER);
-    offered.zip(1..).map(|(option, number)| format!("\n{number}. {}", option.text)).collect()
-}
-
-/// What a person has said to a question.
-fn answer_text(question: &Question, option: u32, note: Option<&str>) -> String {
-    let chosen = question.option(option).map(|choice| &*choice.text).filter(|text| *text != OPEN_ANSWER);
-    match (chosen, note) {
-        (Some(chosen), Some(note)) => format!("{chosen}: {note}"),
-        (Some(text), None) | (None, Some(text)) => text.to_owned(),
-        (None, None) => OPEN_ANSWER.to_owned(),
-    }
+    question.offered().zip(1..).map(|(option, number)| format!("\n{number}. {option}")).collect()
 }
 
 fn asked(mut message: Message, run: &RunId, decision: &DecisionId) -> Message {

@@ -19,24 +19,18 @@ use crate::time::{Span, Wall};
 /// The answer to a question that has no given ones: what is said beside it.
 pub const OPEN_ANSWER: &str = "go on, with what --note says";
 
-/// A decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// Which one.
     pub id: DecisionId,
-    /// What is asked.
     pub question: Question,
-    /// Since when.
     pub raised: Wall,
     /// What came of it.
     pub state: State,
 }
 
-/// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Question {
-    /// What it is about.
     pub about: About,
     /// The question.
     pub text: Box<str>,
@@ -55,20 +49,14 @@ pub enum About {
     /// Something that could not be done, by its number in the outbox.
     #[serde(rename = "errand")]
     OutboxCommand(Seq),
-    /// A live run whose keeper is dead, while it cannot be proven that its processes are.
-    Run {
-        /// Which one.
-        run: RunId,
-        /// Of which task.
-        task: TaskId,
-    },
+    /// A live run: its keeper is dead, while it cannot be proven that its processes are; or it has asked something and takes the answer.
+    Run { run: RunId, task: TaskId },
     /// A route that was stopped, because too many routes led to what it reacts to.
     Route(Box<str>),
     /// An entry of a merge queue that cannot land by itself; without one, the queue, whose target fails the check.
     Landing {
         /// The branch.
         target: Name,
-        /// The entry.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         entry: Option<LandingId>,
         /// The task whose work it is.
@@ -82,7 +70,6 @@ pub enum About {
 pub struct Choice {
     /// What people read.
     pub text: Box<str>,
-    /// What is done.
     pub act: Act,
 }
 
@@ -127,13 +114,9 @@ pub enum State {
     /// It was answered.
     Resolved(Answer),
     /// It has become pointless.
-    Withdrawn {
-        /// When.
-        at: Wall,
-    },
+    Withdrawn { at: Wall },
 }
 
-/// An answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
@@ -144,7 +127,6 @@ pub struct Answer {
     /// What was said beside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<Box<str>>,
-    /// When.
     pub at: Wall,
 }
 
@@ -153,9 +135,7 @@ pub struct Answer {
 pub enum Input {
     /// A person answers.
     Resolve {
-        /// With which option.
         option: u32,
-        /// Who.
         by: Box<str>,
         /// What is said beside.
         note: Option<Box<str>>,
@@ -174,10 +154,7 @@ pub enum Outcome {
     /// It was answered or withdrawn before.
     Over(State),
     /// It has no such option, but only so many.
-    NoSuchOption {
-        /// How many.
-        options: u32,
-    },
+    NoSuchOption { options: u32 },
 }
 
 impl Decision {
@@ -186,7 +163,6 @@ impl Decision {
         Decision { id, question, raised, state: State::Open }
     }
 
-    /// Decides one input.
     pub fn step(mut self, input: Input, now: &Now) -> Step<Decision, Outcome> {
         let mut buffer = EffectBuffer::new(now);
         let outcome = match (&self.state, input) {
@@ -212,7 +188,6 @@ impl Decision {
         self.state == State::Open
     }
 
-    /// Who has answered it.
     pub fn answered_by(&self) -> Option<&str> {
         match &self.state {
             State::Resolved(answer) => Some(&answer.by),
@@ -314,6 +289,35 @@ impl Question {
     }
 
     /// Whether a run may be ended that nobody can see the end of.
+    fn of_live_run(run: &RunId, task: &TaskId, question: &str, options: &[Box<str>]) -> Question {
+        let mut asked = Question::of_run(task, question, options);
+        asked.about = About::Run { run: run.clone(), task: task.clone() };
+        // The rest is what can be done with a task that waits. This one works.
+        asked.options.retain(|option| option.act == Act::Answer);
+        asked
+    }
+
+    /// Whether a run has asked it, and goes on with the answer.
+    pub fn is_of_run(&self) -> bool {
+        self.options.iter().any(|option| option.act == Act::Answer)
+    }
+
+    /// The answers that it offers.
+    pub fn offered(&self) -> impl Iterator<Item = &str> {
+        let offered = self.options.iter().filter(|option| option.act == Act::Answer && &*option.text != OPEN_ANSWER);
+        offered.map(|option| &*option.text)
+    }
+
+    /// What a person has said to it.
+    pub fn answer(&self, option: u32, note: Option<&str>) -> String {
+        let chosen = self.option(option).map(|choice| &*choice.text).filter(|text| *text != OPEN_ANSWER);
+        match (chosen, note) {
+            (Some(chosen), Some(note)) => format!("{chosen}: {note}"),
+            (Some(text), None) | (None, Some(text)) => text.to_owned(),
+            (None, None) => OPEN_ANSWER.to_owned(),
+        }
+    }
+
     fn of_unproven(run: &RunId, task: &TaskId, title: &Title, why: &str) -> Question {
         let choice = |text: &str, act| Choice { text: text.into(), act };
         Question {
@@ -429,6 +433,13 @@ pub fn ask_about(seq: Seq, command: &OutboxCommand, attempts: u32, error: &str, 
 pub fn ask_about_run(run: &RunId, task: &TaskId, title: &Title, why: &str, now: &Now) -> Step<DecisionId, ()> {
     let mut buffer = EffectBuffer::new(now);
     let id = Question::of_unproven(run, task, title, why).raise(Some(NoticeKind::Decision), &mut buffer);
+    Step { state: id, outcome: (), effects: buffer.effects }
+}
+
+/// Asks what a live run wants to know.
+pub fn ask_for_run(run: &RunId, task: &TaskId, question: &str, options: &[Box<str>], now: &Now) -> Step<DecisionId, ()> {
+    let mut buffer = EffectBuffer::new(now);
+    let id = Question::of_live_run(run, task, question, options).raise(Some(NoticeKind::Decision), &mut buffer);
     Step { state: id, outcome: (), effects: buffer.effects }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! | the target | plan |
 //! |---|---|
-//! | is alive and takes input | over its control socket |
+//! | is alive and takes input | over its control socket; a follow-up only to an agent that works in turns |
 //! | is dormant and may start | by starting it, with the message in its prompt |
 //! | is known, but neither | into its mailbox |
 //! | is unknown, over, or a person types | refused |
@@ -58,6 +58,8 @@ pub enum SessionInput {
     Nothing,
     /// What is written into a pipe.
     Pipe,
+    /// What is written into a pipe, at once or when its agent has ended a turn.
+    Turns,
     /// What is typed into a terminal.
     Terminal {
         /// Whether a person has the right to type.
@@ -110,9 +112,8 @@ pub fn decide(presence: &Presence, mode: Mode) -> Result<Plan, Refused> {
         (Presence::Unknown, _) => Err(Refused::UnknownTarget),
         (Presence::Over, _) => Err(Refused::Over),
         (Presence::Live { input: Some(SessionInput::Terminal { has_typist: true }), .. }, Mode::Steer) => Err(Refused::Typing),
-        (Presence::Live { run, input: Some(SessionInput::Pipe | SessionInput::Terminal { .. }) }, Mode::Steer) => {
-            Ok(Plan::ControlSocket { run: run.clone() })
-        }
+        (Presence::Live { run, input: Some(SessionInput::Pipe | SessionInput::Terminal { .. }) }, Mode::Steer)
+        | (Presence::Live { run, input: Some(SessionInput::Turns) }, _) => Ok(Plan::ControlSocket { run: run.clone() }),
         (Presence::Live { input: None | Some(SessionInput::Nothing), .. }, Mode::Steer)
         | (Presence::Live { .. }, Mode::FollowUp)
         | (Presence::Dormant { may_start: false }, _) => Ok(Plan::Mailbox),

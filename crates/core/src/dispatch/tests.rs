@@ -23,6 +23,7 @@ fn the_facts_give_the_plan() {
         (live(None), Ok(Plan::Mailbox), Ok(Plan::Mailbox)),
         (live(Some(SessionInput::Nothing)), Ok(Plan::Mailbox), Ok(Plan::Mailbox)),
         (live(Some(SessionInput::Pipe)), socket(), Ok(Plan::Mailbox)),
+        (live(Some(SessionInput::Turns)), socket(), socket()),
         (live(terminal(false)), socket(), Ok(Plan::Mailbox)),
         (live(terminal(true)), Err(Refused::Typing), Ok(Plan::Mailbox)),
         (Presence::Dormant { may_start: true }, Ok(Plan::Spawn), Ok(Plan::Spawn)),

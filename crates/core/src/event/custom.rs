@@ -15,7 +15,6 @@ pub enum KindError {
     /// The category belongs to Banksman; a forged event would break the log's fold.
     #[error("events of the category {0:?} are written by banksman itself")]
     Reserved(Box<str>),
-    /// Too long.
     #[error("an event kind may have at most {limit} bytes, this one has {bytes}", limit = crate::ids::NAME_LIMIT)]
     TooLong {
         /// How long it is.

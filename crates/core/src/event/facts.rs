@@ -185,10 +185,7 @@ pub enum TaskFact {
         warning: Option<Box<str>>,
     },
     /// Its work came back from the merge queue: it is tried again.
-    SentBack {
-        /// Why.
-        reason: Box<str>,
-    },
+    SentBack { reason: Box<str> },
     /// A person wants it tried again.
     Retried {},
     /// A person has stopped it: no run of it is started.

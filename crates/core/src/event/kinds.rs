@@ -18,7 +18,6 @@ use crate::{landing, pipeline, queue, worker, workspace};
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("there are no events {kind:?}")]
 pub struct UnknownKind {
-    /// The kind.
     pub kind: Box<str>,
     /// The kind that was most likely meant.
     pub meant: Option<String>,

@@ -4,165 +4,68 @@ mod actor;
 mod custom;
 mod facts;
 mod kinds;
+mod resource;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::agent::limit::LimitFact;
-use crate::ids::{DecisionId, Epoch, HolderId, ImportId, LandingId, Name, SectionId, TaskId};
+use crate::ids::{DecisionId, ImportId, LandingId, Name, SectionId, TaskId};
 use crate::landing::{EntryFact, TargetFact};
 use crate::pause::Pause;
 use crate::pipeline;
 use crate::queue;
-use crate::resource::grant::{GrantRequest, Reason};
 use crate::route::RouteFact;
 use crate::task::limits::Limits;
-use crate::time::Span;
 use crate::worker;
 use crate::workspace;
 
 pub use self::actor::{Actor, ActorKind};
 pub use self::custom::{CustomKind, KindError};
 pub use self::kinds::{UnknownKind, check_kind, kinds};
+pub use self::resource::{Defined, Fact, Forced, GrantEnd, Increased, Kind, Resource};
 pub use facts::{DecisionFact, Finished, ImportFact, Resumed, SectionFact, TaskFact};
-
-/// The two kinds of resource that can be held and waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// One holder.
-    Lock,
-    /// Weighted slots.
-    Semaphore,
-}
-
-impl Kind {
-    /// The word in events, rows and messages.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Kind::Lock => "lock",
-            Kind::Semaphore => "semaphore",
-        }
-    }
-
-    /// The kind that a word stands for.
-    pub fn parse(word: &str) -> Option<Kind> {
-        [Kind::Lock, Kind::Semaphore].into_iter().find(|kind| kind.as_str() == word)
-    }
-}
-
-/// One lock or semaphore.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Resource {
-    /// Which of the two.
-    pub kind: Kind,
-    /// Its name.
-    pub name: Name,
-}
-
-impl std::fmt::Display for Resource {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.kind.as_str(), self.name)
-    }
-}
 
 /// A fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Something happened to a lock or a semaphore.
-    Resource {
-        /// To which one.
-        resource: Resource,
-        /// What happened.
-        fact: Fact,
-    },
+    Resource { resource: Resource, fact: Fact },
     /// Something happened to a task.
-    Task {
-        /// To which one.
-        id: TaskId,
-        /// What happened.
-        fact: TaskFact,
-    },
+    Task { id: TaskId, fact: TaskFact },
     /// Something happened to a section.
-    Section {
-        /// To which one.
-        id: SectionId,
-        /// What happened.
-        fact: SectionFact,
-    },
+    Section { id: SectionId, fact: SectionFact },
     /// Something happened to a decision.
-    Decision {
-        /// To which one.
-        id: DecisionId,
-        /// What happened.
-        fact: DecisionFact,
-    },
+    Decision { id: DecisionId, fact: DecisionFact },
     /// There is nothing left that a runner could do.
     Finished(Finished),
     /// Something happened to an import.
-    Import {
-        /// To which one.
-        id: ImportId,
-        /// What happened.
-        fact: ImportFact,
-    },
+    Import { id: ImportId, fact: ImportFact },
     /// Something happened to a queue or one of its items.
     Queue {
         /// To which queue.
         name: Name,
-        /// What happened.
         fact: queue::Fact,
     },
     /// Something happened to a worker.
-    Worker {
-        /// To which one.
-        name: Name,
-        /// What happened.
-        fact: worker::Fact,
-    },
+    Worker { name: Name, fact: worker::Fact },
     /// Something happened to a route.
-    Route {
-        /// To which one.
-        id: Box<str>,
-        /// What happened.
-        fact: RouteFact,
-    },
+    Route { id: Box<str>, fact: RouteFact },
     /// Something happened to a pipeline.
-    Pipeline {
-        /// To which one.
-        id: TaskId,
-        /// What happened.
-        fact: pipeline::Fact,
-    },
+    Pipeline { id: TaskId, fact: pipeline::Fact },
     /// Something happened to the workspace of a task or a pipeline.
-    Workspace {
-        /// Of which one.
-        id: TaskId,
-        /// What happened.
-        fact: workspace::Fact,
-    },
+    Workspace { id: TaskId, fact: workspace::Fact },
     /// Something happened to an entry of a merge queue.
-    Landing {
-        /// To which one.
-        id: LandingId,
-        /// What happened.
-        fact: EntryFact,
-    },
+    Landing { id: LandingId, fact: EntryFact },
     /// Something happened to the merge queue of a branch.
     LandingTarget {
         /// Of which branch.
         name: Name,
-        /// What happened.
         fact: TargetFact,
     },
     /// Something happened to a limit of an account.
-    AccountLimit {
-        /// To which one.
-        name: Name,
-        /// What happened.
-        fact: LimitFact,
-    },
+    AccountLimit { name: Name, fact: LimitFact },
     /// The limits of the project were set.
     Limits(Limits),
     /// Nothing is started from now on.
@@ -188,76 +91,6 @@ pub struct Source {
     /// Which one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Box<str>>,
-}
-
-/// What can happen to a lock or a semaphore.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fact {
-    /// Its defaults, or its capacity, were set.
-    Defined(Defined),
-    /// It was granted. The event's number is the epoch.
-    Acquired(GrantRequest),
-    /// A holder of slots got more of them, under the same epoch.
-    Increased(Increased),
-    /// A grant ended because its holder died, fell silent or held it too long.
-    Reclaimed(GrantEnd),
-    /// A grant was given back, or taken by force.
-    Released(GrantEnd),
-    /// An offer was not taken up.
-    OfferLapsed(GrantEnd),
-}
-
-/// The definition of a lock or a semaphore.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Defined {
-    /// The slots of a semaphore.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub capacity: Option<u32>,
-    /// The default time to live of a grant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ttl: Option<Span>,
-    /// The default longest hold.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_hold: Option<Span>,
-}
-
-/// A holder's new weight.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Increased {
-    /// Who.
-    pub holder: HolderId,
-    /// The weight from now on.
-    pub weight: u32,
-}
-
-/// The end of a grant.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GrantEnd {
-    /// Who held it.
-    pub holder: HolderId,
-    /// Which grant.
-    pub epoch: Epoch,
-    /// Why, if not by the holder itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<Reason>,
-    /// Who took it away by force.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub forced: Option<Forced>,
-    /// The weight that the holder keeps, when only an increase lapsed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keeps: Option<u32>,
-}
-
-/// The person or program that used force.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Forced {
-    /// The user's name or number.
-    pub user: Box<str>,
-    /// The machine's name.
-    pub host: Box<str>,
-    /// The process.
-    pub pid: i32,
 }
 
 /// The kind of the event that tells of a task which cannot go on by itself.

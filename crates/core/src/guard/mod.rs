@@ -83,7 +83,6 @@ pub enum Condition {
         /// In which other.
         into: Text,
     },
-    /// There is a file.
     FileExists {
         /// Where, seen from the project.
         path: Text,
@@ -139,13 +138,11 @@ pub struct IssueFilter {
     /// Those of this section, by its name or id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub section: Option<Text>,
-    /// Those with this label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<Text>,
     /// Those that stand so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
-    /// These.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ids: Vec<Text>,
     /// Those that this command prints, as a JSON list of objects with `id`, `status` and `labels`; the tasks of the project
@@ -158,13 +155,10 @@ pub struct IssueFilter {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PipelineFilter {
-    /// Those of this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Text>,
-    /// Those of this runbook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runbook: Option<Text>,
-    /// Those that are in this phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Name>,
 }

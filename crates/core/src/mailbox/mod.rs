@@ -3,7 +3,7 @@
 //! ```text
 //!      +---- not sent ---- Dispatched ---- the dispatcher died ----> Unknown
 //!      |                   ^        |
-//!      v      a dispatcher |        | sent
+//!      v      a dispatcher |        | sent, or its keeper says that it has written it
 //!   Unread ----------------+        v
 //!      +------------ fetch ------> Fetched (run, epoch) -- the next read of that run, or its verdict --> Acknowledged
 //!      |                           ^      |        |
@@ -157,6 +157,11 @@ pub enum Input {
         /// Whether the session has all of it.
         is_written: bool,
     },
+    /// The keeper of this run had written it into the session when that ended.
+    Written {
+        /// The number of the run.
+        epoch: Epoch,
+    },
     /// Something was seen of a session that was started with it.
     Observe(ReleaseEvent),
     /// The target is over.
@@ -179,6 +184,8 @@ pub enum Outcome {
     InDispatch,
     /// Another run, or another dispatcher, has it, or had it later.
     NotYours,
+    /// The keeper of the run has taken it, and nobody knows whether it was written into the session.
+    NotWritten,
     /// It has come to its end.
     Final,
 }
@@ -228,6 +235,7 @@ impl Delivery {
             Input::Acknowledge { run, epoch } => self.acknowledge(run, epoch),
             Input::Dispatch(dispatch) => self.begin(*dispatch),
             Input::Settle { epoch, outcome, is_written } => self.settle(epoch, outcome, is_written),
+            Input::Written { epoch } => self.written(epoch),
             Input::Observe(event) => self.observe(&event),
             Input::Return { is_completed } => self.give_back(is_completed),
         };
@@ -249,6 +257,8 @@ impl Delivery {
 
     fn acknowledge(&mut self, run: RunId, by: Epoch) -> Outcome {
         match &self.state {
+            // The run cannot have read what was not written into its session.
+            State::Fetched { epoch, way: Way::Taken, .. } if *epoch == by => return Outcome::NotWritten,
             State::Fetched { epoch, .. } if *epoch == by => self.state = State::Acknowledged { run },
             State::Unread { .. } | State::Fetched { .. } => return Outcome::NotYours,
             State::Dispatched { .. } => return Outcome::InDispatch,
@@ -283,22 +293,46 @@ impl Delivery {
     }
 
     fn settle(&mut self, epoch: Epoch, outcome: SendOutcome, is_written: bool) -> Outcome {
-        let State::Dispatched { redelivered } = self.state else { return Outcome::NotYours };
-        let Some(dispatch) =
-            self.dispatch.as_mut().filter(|dispatch| dispatch.release.claim().is_some_and(|claim| claim.epoch == epoch))
-        else {
-            return Outcome::NotYours;
+        let is_its = |dispatch: &&Dispatch| {
+            matches!(dispatch.plan, Plan::ControlSocket { .. })
+                && dispatch.release.claim().is_some_and(|claim| claim.epoch == epoch)
         };
-        let (run, number) = (dispatch.run.clone(), dispatch.epoch);
-        self.state = match outcome {
-            SendOutcome::Sent => {
-                let way = if is_written { Way::Written } else { Way::Taken };
-                State::Fetched { run, epoch: number, way, redelivered }
-            }
-            SendOutcome::FallbackSent | SendOutcome::Rejected | SendOutcome::Failed => State::Unread { redelivered },
-            SendOutcome::Unknown => State::Unknown { run },
-        };
+        let Some(dispatch) = self.dispatch.as_ref().filter(is_its) else { return Outcome::NotYours };
+        // If the keeper has told of it before, that is what became of it, and only the lock is left.
+        if let State::Dispatched { redelivered } = self.state {
+            let (run, number) = (dispatch.run.clone(), dispatch.epoch);
+            self.state = match outcome {
+                SendOutcome::Sent => {
+                    let way = if is_written { Way::Written } else { Way::Taken };
+                    State::Fetched { run, epoch: number, way, redelivered }
+                }
+                SendOutcome::FallbackSent | SendOutcome::Rejected | SendOutcome::Failed => State::Unread { redelivered },
+                SendOutcome::Unknown => State::Unknown { run },
+            };
+        }
         self.observe(&ReleaseEvent::SendFinal(outcome))
+    }
+
+    fn written(&mut self, by: Epoch) -> Outcome {
+        match &mut self.state {
+            State::Fetched { epoch, way, .. } if *epoch == by => {
+                if *way == Way::Taken {
+                    *way = Way::Written;
+                }
+                Outcome::Done
+            }
+            // The session has ended before its dispatcher has said what became of the send.
+            State::Dispatched { redelivered } => {
+                let redelivered = *redelivered;
+                let Some(dispatch) = self.dispatch.as_ref().filter(|dispatch| dispatch.epoch == by) else {
+                    return Outcome::InDispatch;
+                };
+                self.state = State::Fetched { run: dispatch.run.clone(), epoch: by, way: Way::Written, redelivered };
+                Outcome::Done
+            }
+            State::Unread { .. } | State::Fetched { .. } => Outcome::NotYours,
+            State::Acknowledged { .. } | State::Undelivered { .. } | State::Unknown { .. } => Outcome::Final,
+        }
     }
 
     fn observe(&mut self, event: &ReleaseEvent) -> Outcome {
@@ -314,8 +348,10 @@ impl Delivery {
     fn give_back(&mut self, is_completed: bool) -> Outcome {
         self.state = match &self.state {
             State::Unread { .. } => State::Undelivered { run: None },
-            // A run that ends its task well has had what it fetched.
-            State::Fetched { run, .. } if is_completed => State::Acknowledged { run: run.clone() },
+            // A run that ends its task well has had what it fetched, unless its keeper has not written it.
+            State::Fetched { run, way: Way::Prompt | Way::Read | Way::Written, .. } if is_completed => {
+                State::Acknowledged { run: run.clone() }
+            }
             State::Fetched { run, .. } => State::Undelivered { run: Some(run.clone()) },
             State::Dispatched { .. } => return Outcome::InDispatch,
             State::Acknowledged { .. } | State::Undelivered { .. } | State::Unknown { .. } => return Outcome::Final,
@@ -369,7 +405,9 @@ impl Delivery {
         match &self.state {
             State::Unread { .. } if is_over => Receipt::Undelivered,
             State::Unread { .. } | State::Dispatched { .. } => Receipt::Queued,
-            State::Fetched { .. } if target == Some(Status::Completed) => Receipt::Read,
+            State::Fetched { way: Way::Prompt | Way::Read | Way::Written, .. } if target == Some(Status::Completed) => {
+                Receipt::Read
+            }
             State::Fetched { .. } if is_over => Receipt::Undelivered,
             State::Fetched { way: Way::Written, .. } => Receipt::Delivered,
             State::Fetched { .. } => Receipt::Sent,
@@ -386,8 +424,9 @@ impl Delivery {
         }
         let is_sending = matches!(self.state, State::Dispatched { .. });
         assert!(!is_sending || self.claim().is_some(), "{} is being sent without a lock", self.id);
-        let is_spawn = self.dispatch.as_ref().is_some_and(|dispatch| dispatch.plan == Plan::Spawn);
-        assert!(is_sending || is_spawn || self.claim().is_none(), "{} is not being sent and holds a lock", self.id);
+        // A start holds it until its session was observed, and a dispatcher until it has settled what the keeper told of before.
+        let is_waiting = matches!(self.state, State::Unread { .. } | State::Unknown { .. });
+        assert!(!is_waiting || self.claim().is_none(), "{} is not being sent and holds a lock", self.id);
     }
 }
 

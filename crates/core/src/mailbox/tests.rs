@@ -51,6 +51,11 @@ fn settle(grant: i64, outcome: SendOutcome) -> Input {
     Input::Settle { epoch: Epoch(grant), outcome, is_written: true }
 }
 
+/// The keeper has taken it, and has not written it in time.
+fn settle_taken(grant: i64) -> Input {
+    Input::Settle { epoch: Epoch(grant), outcome: SendOutcome::Sent, is_written: false }
+}
+
 fn inputs() -> Vec<Input> {
     let back = |is_completed| Input::Return { is_completed };
     vec![
@@ -67,24 +72,27 @@ fn inputs() -> Vec<Input> {
         Input::Observe(ReleaseEvent::SocketAlive),
         back(true),
         back(false),
+        Input::Written { epoch: Epoch(5) },
     ]
 }
 
-/// What every input makes of every state: `d` done, `r` done and a lock released, `y` yours, `i` in dispatch, `n` not yours, `f` final.
+/// What every input makes of every state: `d` done, `r` done and a lock released, `y` yours, `i` in dispatch, `n` not yours, `w` not written, `f` final.
 #[test]
 fn every_input_has_an_outcome_in_every_state() {
     let after = |inputs: &[Input]| inputs.iter().cloned().fold(delivery(), |state, input| state.step(input).state);
     let table = [
-        ("unread", after(&[]), "ddnndddnnnddd"),
-        ("dispatched to 5", after(&[socket(5, 6)]), "iiiiiiirrndii"),
-        ("fetched by 5", after(&[fetch(5)]), "yddnyddnnnddd"),
-        ("fetched by 8", after(&[fetch(8)]), "nyndnyynnnddd"),
-        ("started with 8", after(&[dispatch(Plan::Spawn, 8, 9)]), "nyndiiinnnrdd"),
-        ("sent to 5", after(&[socket(5, 6), settle(6, SendOutcome::Sent)]), "yddnyddnnnddd"),
-        ("rejected", after(&[socket(5, 6), settle(6, SendOutcome::Rejected)]), "ddnndddnnnddd"),
-        ("acknowledged", after(&[fetch(5), acknowledge(5)]), "fffffffnnndff"),
-        ("undelivered", after(&[Input::Return { is_completed: false }]), "fffffffnnndff"),
-        ("unknown", after(&[socket(8, 9), settle(9, SendOutcome::Unknown)]), "fffffffnnndff"),
+        ("unread", after(&[]), "ddnndddnnndddn"),
+        ("dispatched to 5", after(&[socket(5, 6)]), "iiiiiiirrndiid"),
+        ("dispatched to 5, written", after(&[socket(5, 6), Input::Written { epoch: Epoch(5) }]), "yddniiirrndddd"),
+        ("fetched by 5", after(&[fetch(5)]), "yddnyddnnndddd"),
+        ("fetched by 8", after(&[fetch(8)]), "nyndnyynnndddn"),
+        ("started with 8", after(&[dispatch(Plan::Spawn, 8, 9)]), "nyndiiinnnrddn"),
+        ("sent to 5", after(&[socket(5, 6), settle(6, SendOutcome::Sent)]), "yddnyddnnndddd"),
+        ("taken by 5", after(&[socket(5, 6), settle_taken(6)]), "ydwnyddnnndddd"),
+        ("rejected", after(&[socket(5, 6), settle(6, SendOutcome::Rejected)]), "ddnndddnnndddn"),
+        ("acknowledged", after(&[fetch(5), acknowledge(5)]), "fffffffnnndfff"),
+        ("undelivered", after(&[Input::Return { is_completed: false }]), "fffffffnnndfff"),
+        ("unknown", after(&[socket(8, 9), settle(9, SendOutcome::Unknown)]), "fffffffnnndfff"),
     ];
     for (name, state, wanted) in table {
         let outcome = |input: Input| match state.clone().step(input).outcome {
@@ -93,6 +101,7 @@ fn every_input_has_an_outcome_in_every_state() {
             Outcome::Yours => 'y',
             Outcome::InDispatch => 'i',
             Outcome::NotYours => 'n',
+            Outcome::NotWritten => 'w',
             Outcome::Final => 'f',
         };
         assert_eq!(inputs().into_iter().map(outcome).collect::<String>(), wanted, "{name}");
@@ -148,14 +157,13 @@ fn no_order_of_inputs_shows_a_message_twice_or_loses_it() {
                         _ => model.sending = Some((dispatch.epoch.0, grant)),
                     }
                 }
-                Input::Settle { outcome, .. } if is_done => {
-                    let (run, _) = model.sending.take().unwrap();
-                    match outcome {
-                        SendOutcome::Sent => model.seen.push(run),
-                        SendOutcome::Unknown => model.given_up = true,
-                        _ => {}
-                    }
-                }
+                Input::Settle { outcome, .. } if is_done => match (model.sending.take(), outcome) {
+                    (Some((run, _)), SendOutcome::Sent) => model.seen.push(run),
+                    (Some(_), SendOutcome::Unknown) => model.given_up = true,
+                    _ => {}
+                },
+                // Its keeper is asked before its dispatcher.
+                Input::Written { .. } if is_done => model.seen.extend(model.sending.take().map(|(run, _)| run)),
                 Input::Return { .. } if is_done => model.given_up = true,
                 _ => {}
             }
@@ -174,6 +182,8 @@ fn a_receipt_says_no_more_than_is_known() {
         (after(&[socket(5, 6)]), Receipt::Queued, Receipt::Queued, Receipt::Queued),
         (after(&[fetch(5)]), Receipt::Sent, Receipt::Undelivered, Receipt::Read),
         (after(&[socket(5, 6), sent]), Receipt::Delivered, Receipt::Undelivered, Receipt::Read),
+        (after(&[socket(5, 6), settle_taken(6)]), Receipt::Sent, Receipt::Undelivered, Receipt::Undelivered),
+        (after(&[socket(5, 6), settle_taken(6), acknowledge(5)]), Receipt::Sent, Receipt::Undelivered, Receipt::Undelivered),
         (after(&[fetch(5), acknowledge(5)]), Receipt::Read, Receipt::Read, Receipt::Read),
         (after(&[socket(5, 6), settle(6, SendOutcome::Unknown)]), Receipt::Unknown, Receipt::Unknown, Receipt::Unknown),
     ];
@@ -182,6 +192,28 @@ fn a_receipt_says_no_more_than_is_known() {
         assert_eq!(state.receipt(Some(Status::Failed)), failed, "{state:?}");
         assert_eq!(state.receipt(Some(Status::Completed)), completed, "{state:?}");
         assert_eq!(state.receipt(None), failed, "{state:?}");
+    }
+}
+
+#[test]
+fn what_the_keeper_has_written_by_the_end_of_the_run_counts_as_read() {
+    let taken = [socket(5, 6), settle_taken(6)].into_iter().fold(delivery(), |state, input| state.step(input).state);
+    let written = taken.step(Input::Written { epoch: Epoch(5) }).state;
+    assert_eq!(written.receipt(Some(Status::InProgress)), Receipt::Delivered);
+    assert_eq!(written.step(acknowledge(5)).state.receipt(None), Receipt::Read);
+}
+
+#[test]
+fn what_the_keeper_has_written_counts_before_its_dispatcher_says_so() {
+    let of = |outcome: SendOutcome, is_completed: bool| {
+        let written = delivery().step(socket(5, 6)).state.step(Input::Written { epoch: Epoch(5) }).state;
+        let over = written.step(Input::Return { is_completed }).state;
+        let settled = over.step(settle(6, outcome));
+        assert!(matches!(settled.outcome, Outcome::Release(_)), "{outcome:?}");
+        settled.state.receipt(Some(if is_completed { Status::Completed } else { Status::Failed }))
+    };
+    for outcome in [SendOutcome::Sent, SendOutcome::Unknown, SendOutcome::Failed] {
+        assert_eq!((of(outcome, true), of(outcome, false)), (Receipt::Read, Receipt::Undelivered), "{outcome:?}");
     }
 }
 

@@ -124,7 +124,6 @@ pub enum After {
     /// The phase that is written below it, or the end.
     #[default]
     Next,
-    /// This one.
     Phase(Name),
     /// The end.
     Done,
@@ -150,11 +149,7 @@ pub enum Action {
     /// One thing.
     Do(RunCommand),
     /// One approach after the other, until one succeeds.
-    Strategy {
-        /// What it is called.
-        name: Name,
-        approaches: Vec<Approach>,
-    },
+    Strategy { name: Name, approaches: Vec<Approach> },
     /// An item is put into a queue.
     Push(Push),
 }

@@ -44,7 +44,6 @@ pub struct Item {
     /// Which one: the number of the event that pushed it.
     #[serde(skip_serializing)]
     pub id: ItemId,
-    /// Where it is.
     pub queue: Name,
     /// What it carries.
     pub data: Data,

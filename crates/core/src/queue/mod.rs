@@ -173,7 +173,6 @@ pub struct Hold {
 pub enum Outcome {
     /// Its terms are set.
     Defined,
-    /// There are too many queues.
     TooManyQueues,
     /// There is no such queue.
     Unknown,
@@ -259,7 +258,6 @@ pub enum Outcome {
 /// What became of an item that was pushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
-    /// It is there.
     Added(ItemId),
     /// One with its key is there already, and is not over.
     Duplicate(ItemId),

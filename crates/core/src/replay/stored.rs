@@ -23,7 +23,6 @@ const ITEM: &str = "item";
 pub struct Entity {
     /// The kind of thing.
     pub component: Box<str>,
-    /// Which one.
     pub id: Box<str>,
 }
 

@@ -49,15 +49,13 @@ pub use crate::task::run::{
     After, ERROR_LIMIT, Live, OUTPUT_LIMIT, OnExhausted, Pulse, Refused, RetryReason, RunEnd, Stuck, Verdict, Watch,
 };
 pub use crate::task::spec::{
-    COMMAND_LIMIT, LABEL_LIMIT, LandSpec, LiveInput, NEED_LIMIT, Need, OfItem, PHASE_ENV, PIPELINE_ENV, Spec, SpecError, Work,
-    WorkspaceSpec, WorktreeSpec, labels, needs,
+    COMMAND_LIMIT, LABEL_LIMIT, LandSpec, LiveInput, NEED_LIMIT, Need, OfItem, PHASE_ENV, PIPELINE_ENV, SourceEntry, Spec,
+    SpecError, Work, WorkspaceSpec, WorktreeSpec, labels, needs,
 };
 pub use crate::task::status::{Status, TaskEnd};
 
-/// A task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
-    /// Which one.
     pub id: TaskId,
     /// What is to be done, and under which conditions.
     pub spec: Spec,
@@ -86,10 +84,7 @@ pub enum State {
     Pending,
     /// It waits for its next attempt.
     #[serde(rename = "resting")]
-    Backoff {
-        /// Until when.
-        until: Lease,
-    },
+    Backoff { until: Lease },
     /// It is a phase that waits for a guard: its pipeline is blocked, and lets it go when the guard holds.
     Held,
     /// A run is at it.
@@ -98,7 +93,6 @@ pub enum State {
     Stuck {
         /// The run.
         live: Live,
-        /// Since when.
         detected: Stamp,
         /// What makes it look so.
         reason: Stuck,
@@ -107,9 +101,7 @@ pub enum State {
     Stopping {
         /// The run.
         live: Live,
-        /// Since when.
         since: Stamp,
-        /// What then.
         then: After,
     },
     /// It is done, as far as it depends on itself. Its children are not.
@@ -180,16 +172,13 @@ pub enum Input {
     },
     /// Its run was looked at, or spoke up.
     Heartbeat {
-        /// Which run.
         epoch: Epoch,
         /// What was seen.
         pulse: Pulse,
-        /// How it is watched.
         watch: Watch,
     },
     /// Its run is at work; this was seen of it.
     Checkpoint {
-        /// Which run.
         epoch: Epoch,
         /// How much output it has made, in bytes.
         output_bytes: u64,
@@ -198,7 +187,6 @@ pub enum Input {
     },
     /// Its run may have taken too long.
     Overtime {
-        /// Which run.
         run: RunId,
         /// How long it may take.
         max: Span,
@@ -214,9 +202,7 @@ pub enum Input {
     Stop(After),
     /// The tree of a run was seen dead.
     End {
-        /// Which run.
         run: RunId,
-        /// How it ended.
         ending: RunEnd,
         /// How long it ran, if it ended by itself and was not asked to.
         ran: Option<Span>,
@@ -224,7 +210,6 @@ pub enum Input {
         marker: Marker,
         /// How many of its children have not ended.
         children: u32,
-        /// How it was watched.
         watch: Watch,
     },
     /// Its rest may be over.
@@ -246,7 +231,6 @@ pub enum Input {
     Set(Mark),
     /// A person works on it from now on.
     Take {
-        /// Who.
         holder: HolderId,
         /// The grant of its lock.
         epoch: Epoch,
@@ -271,7 +255,6 @@ pub enum PipelineStatus {
         /// Whether it cannot go on.
         is_blocked: bool,
     },
-    /// It is over.
     Over(TaskEnd),
 }
 
@@ -327,7 +310,6 @@ pub enum Outcome {
     Fenced(Option<Epoch>),
     /// A run is at it, and only that run may say so.
     Busy(Epoch),
-    /// It is marked.
     Marked(Status),
     /// It stands as its pipeline says.
     Followed(Status),
@@ -355,7 +337,6 @@ impl Task {
         }
     }
 
-    /// Decides one input.
     pub fn step(mut self, input: Input, now: &Now) -> Step<Task, Outcome> {
         let mut buffer = EffectBuffer::new(now);
         let outcome = match input {

@@ -34,7 +34,6 @@ pub const PHASE_ENV: &str = "BANKSMAN_PHASE";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {
-    /// What people call it.
     pub title: Title,
     /// The section it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,6 +95,18 @@ pub struct Spec {
     /// Why no run of it is started, if a person wants that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Box<Pause>>,
+    /// The entry of the file that it was imported from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Box<SourceEntry>>,
+}
+
+/// An entry of a file with tasks, by which a later import knows its task again.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SourceEntry {
+    /// The path of the file in the project, or another name for where the entries come from.
+    pub file: Box<str>,
+    /// The key of the entry, or its title if it has none.
+    pub key: Box<str>,
 }
 
 /// How a run can be talked to while it lives.
@@ -104,14 +115,12 @@ pub struct Spec {
 pub enum LiveInput {
     /// Through a pipe to its stdin.
     Pipe,
-    /// As its terminal.
     Terminal,
 }
 
 /// An attempt at an item of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfItem {
-    /// Whose.
     pub worker: Name,
     /// At which item.
     #[serde(flatten)]
@@ -182,6 +191,7 @@ impl Spec {
             item: None,
             input: None,
             paused: None,
+            source: None,
         }
     }
 }
@@ -203,14 +213,7 @@ pub enum Work {
     /// Lets an agent program work.
     Agent(Arc<AgentWork>),
     /// Merges a branch.
-    Merge {
-        /// Which one.
-        branch: Box<str>,
-        /// Into which.
-        into: Box<str>,
-        /// How.
-        how: MergeHow,
-    },
+    Merge { branch: Box<str>, into: Box<str>, how: MergeHow },
     /// Goes through the phases of a pipeline. Each of them is a task of its own; this one has no runs.
     Pipeline(Arc<Plan>),
 }
@@ -224,10 +227,8 @@ pub enum SpecError {
     /// No system could run it.
     #[error("a command must not contain a NUL character")]
     Nul,
-    /// The command is too long.
     #[error("a command may have at most {COMMAND_LIMIT} bytes, this one has {0}")]
     CommandTooLong(usize),
-    /// There are too many labels.
     #[error("a task may have at most {LABEL_LIMIT} labels, not {0}")]
     TooManyLabels(usize),
     /// The weight of a semaphore is zero.
@@ -281,10 +282,7 @@ pub enum WorkspaceSpec {
     /// In a worktree of the task's own.
     Worktree(Box<WorktreeSpec>),
     /// In the workspace of another task, one after the other.
-    Shared {
-        /// Whose.
-        owner: TaskId,
-    },
+    Shared { owner: TaskId },
     /// In this directory, which is somebody else's business.
     Cwd(Box<str>),
 }
@@ -314,7 +312,6 @@ pub struct WorktreeSpec {
 }
 
 impl WorkspaceSpec {
-    /// The word for it.
     pub fn as_str(&self) -> &'static str {
         match self {
             WorkspaceSpec::Checkout => "checkout",
@@ -348,20 +345,15 @@ impl WorkspaceSpec {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Need {
-    /// A lock.
     Lock(Name),
     /// Slots of a semaphore.
     Slots {
-        /// Of which one.
         name: Name,
-        /// How many.
         weight: u32,
     },
     /// A lock or slots that a pipeline holds beyond the run: until its end, or until the guards behind the phase have passed.
     Kept {
-        /// Which one.
         name: Name,
-        /// Which pipeline.
         pipeline: TaskId,
         /// How many slots; none of a lock.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -105,14 +105,12 @@ pub struct Worker {
     pub removed: bool,
     /// The event that defined it so, or since which it is asleep: only what happens after that wakes it.
     pub since: Seq,
-    /// What it is at.
     pub jobs: BTreeMap<TaskId, Taken>,
 }
 
 /// An item that became a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
-    /// From which queue.
     pub queue: Name,
     pub item: ItemId,
     /// In which take.
@@ -186,14 +184,15 @@ pub enum Input {
 /// What a worker can answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is there.
     Created,
     /// It was another one, and is this one.
     Changed,
     /// It is so, as it was.
     Same,
     /// Another runbook has one of this name.
-    Foreign { runbook: Box<str> },
+    Foreign {
+        runbook: Box<str>,
+    },
     /// There are too many workers.
     TooMany,
     /// Its name is too long for the name of a holder.

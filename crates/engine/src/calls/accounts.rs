@@ -1,13 +1,13 @@
 //! The limits of accounts: which agent a run is started with, and what its end, or its first answer, tells of its account.
 
 use banksman_core::agent::limit::{self, AccountLimit, BUDGET, Input, LOGIN, Outcome, Scope};
-use banksman_core::agent::spend::{self, DaySpend};
+use banksman_core::agent::spend::{Day, DaySpend};
 use banksman_core::agent::{AgentChoice, AgentEnd, AgentVerdict, RunAgent};
 use banksman_core::backlog::{Run, RunEndRecord};
 use banksman_core::event::Resource;
 use banksman_core::task::Work as What;
 use banksman_core::{Epoch, Name, RunId, Task};
-use banksman_store::{Key, PARKED_LIMIT, Tx};
+use banksman_store::{Key, Tx, parked_page};
 
 /// What can be asked of the limits of accounts.
 #[derive(Debug, Clone)]
@@ -109,14 +109,14 @@ pub(crate) fn note_end(task: &Task, run: &Run, ending: &RunEndRecord, tx: &mut T
 
 /// Adds what a run has used and cost to its day. When what is paid reaches the budget, no agent starts before the day is over.
 fn note_spend(end: &AgentEnd, ending: &RunEndRecord, tx: &mut Tx) {
-    let day = spend::day_of(ending.at);
+    let Day { date: day, ends } = ending.day();
     let key = (day, end.agent.clone());
     tx.tables.backlog.spend.entry(key).or_insert_with(|| DaySpend::new(day, end.agent.clone())).add(end);
     let paid: u64 = tx.tables.backlog.spend.values().filter(|spend| spend.day == day).map(|spend| spend.paid_micros).sum();
     if let Some(budget) = ending.budget_micros.filter(|budget| paid >= *budget && end.cost_micros.is_some()) {
         let dollars = |micros: u64| format!("${}.{:02}", micros / 1_000_000, micros % 1_000_000 / 10_000);
         let text = format!("{} of {}", dollars(paid), dollars(budget)).into();
-        let resets = Some(spend::end_of_day(day));
+        let resets = Some(ends);
         reach(budget_scope(), Input::Reach { run: None, agent: None, resets, text, unnamed: false }, tx);
     }
 }
@@ -179,7 +179,7 @@ pub(crate) fn remove_open(tx: &mut Tx) {
     let Tx { tables, changed, .. } = tx;
     let waits = |name: &Name| {
         let is_meant = |resource: &Resource| resource.name == *name;
-        let is_page_full = tables.parked_on.iter().any(|(on, tasks)| is_meant(on) && tasks.len() >= PARKED_LIMIT as usize);
+        let is_page_full = tables.parked_on.iter().any(|(on, tasks)| is_meant(on) && tasks.len() >= parked_page(on) as usize);
         is_page_full || changed.parked.values().flatten().any(is_meant)
     };
     let over: Vec<Name> = tables

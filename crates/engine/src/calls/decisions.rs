@@ -6,6 +6,7 @@ use banksman_core::{Decision, DecisionId, landing, pipeline};
 use banksman_store::{Key, Tables, Tx};
 
 use crate::calls::landings::step_queue;
+use crate::calls::mailbox;
 use crate::calls::pipelines::step_pipeline;
 use crate::calls::routes;
 use crate::calls::runs::end::end_unproven;
@@ -13,10 +14,8 @@ use crate::calls::runs::{Work, end_keys};
 use crate::calls::steps::{any_runner, descendants, step_task, wake_runners};
 use crate::calls::tasks;
 
-/// What can be asked.
 #[derive(Debug, Clone)]
 pub struct DecisionRequest {
-    /// Which one.
     pub id: DecisionId,
     /// What it is about, as it was read: the rows to load follow from it.
     pub about: About,
@@ -30,7 +29,6 @@ pub struct DecisionRequest {
     pub note: Option<Box<str>>,
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecisionOutcome {
     /// The machine's answer, with the decision as it stands now.
@@ -47,7 +45,9 @@ impl DecisionRequest {
         let about = match &self.about {
             About::Task(task) => vec![Key::Family(task.clone()), Key::Manual(task.clone()), Key::Pipeline(task.clone())],
             About::OutboxCommand(_) => Vec::new(),
-            About::Run { run, task } => vec![Key::Run(run.clone()), Key::Family(task.clone()), Key::Pipeline(task.clone())],
+            About::Run { run, task } => {
+                vec![Key::Run(run.clone()), Key::Family(task.clone()), Key::Pipeline(task.clone()), Key::Mailbox(task.clone())]
+            }
             About::Route(route) => vec![Key::Route(route.clone())],
             About::Landing { target, task, .. } => {
                 let task = task.iter().flat_map(|task| [Key::Task(task.clone()), Key::Pipeline(task.clone())]);
@@ -81,6 +81,10 @@ impl DecisionRequest {
     /// Whether the run that a decision is about is what it was when it was read: what must be freed follows from that.
     fn is_current(&self, decision: &Decision, tables: &Tables) -> bool {
         let About::Run { run, .. } = &decision.question.about else { return true };
+        // It works, and nothing of it is freed.
+        if decision.question.is_of_run() {
+            return true;
+        }
         let (Some(now), Some(then)) = (tables.backlog.runs.get(run), &self.run) else { return false };
         now.is_live() && then.run.id == *run && (now.owner_epoch, &now.holds) == (then.run.owner_epoch, &then.run.holds)
     }
@@ -134,6 +138,7 @@ fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tx: &mut Tx) {
             step_queue(target, landing::Input::Resume { by }, tx);
         }
         (About::OutboxCommand(seq), Act::Drop) => drop(tx.tables.backlog.outbox.remove(seq)),
+        (About::Run { run, task }, Act::Answer) => mailbox::answer(decision, run, task, tx),
         (About::Run { task, .. }, Act::End | Act::Fail | Act::Cancel) => {
             let then = match act {
                 Act::Fail => Some(After::Fail { error: format!("marked as failed by decision {}", decision.id).into() }),
@@ -163,16 +168,7 @@ fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tx: &mut Tx) {
         )
         | (
             About::Run { .. },
-            Act::Retry
-            | Act::Skip
-            | Act::Resend
-            | Act::Drop
-            | Act::Wait
-            | Act::Pass
-            | Act::Remove
-            | Act::Return
-            | Act::Resume
-            | Act::Answer,
+            Act::Retry | Act::Skip | Act::Resend | Act::Drop | Act::Wait | Act::Pass | Act::Remove | Act::Return | Act::Resume,
         )
         | (
             About::Route(_),

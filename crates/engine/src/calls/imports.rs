@@ -16,19 +16,18 @@ use banksman_core::event::{Event, ImportFact, SectionFact, TaskFact};
 use banksman_core::import::{Import, NewSection};
 use banksman_core::task::Spec;
 use banksman_core::task::dependencies::{self, DagError};
-use banksman_core::{ImportId, ProcessId, SectionId, Span, Task, TaskId, Title};
+use banksman_core::{ImportId, ProcessId, SectionId, Span, Status, Task, TaskId, Title};
 use banksman_store::{IMPORTED, Key, Tables, Tx};
 
 use crate::calls::sections::SECTION_LIMIT;
 use crate::calls::steps::{emit, wake_runners};
+use crate::calls::tasks::{self, Edit, TaskOutcome};
 use crate::request::Seen;
 
-/// What can be asked.
 #[derive(Debug, Clone)]
 pub enum ImportRequest {
     /// Begin.
     Open {
-        /// Its id.
         id: ImportId,
         /// Who imports.
         process: ProcessId,
@@ -39,7 +38,6 @@ pub enum ImportRequest {
     },
     /// Add the next tasks.
     Chunk {
-        /// To which one.
         id: ImportId,
         /// The number of the first of them: so many are there already.
         first: u32,
@@ -48,13 +46,18 @@ pub enum ImportRequest {
         tasks: Vec<(Spec, Vec<Edge>)>,
     },
     /// Let its tasks appear.
-    Finish {
-        /// Which one.
-        id: ImportId,
+    Finish { id: ImportId },
+    /// Add and change tasks so that they are as a file says: all of it, or nothing.
+    Sync {
+        /// The sections that it makes.
+        sections: Vec<NewSection>,
+        /// New tasks; each comes after those that it depends on.
+        add: Vec<(TaskId, Spec, Vec<Edge>)>,
+        /// What is different about tasks that are there.
+        edit: Vec<(TaskId, Edit)>,
     },
     /// Remove the next tasks of one that is given up.
     Drop {
-        /// Which one.
         id: ImportId,
         /// Who does that: the importer, or anybody if that is dead.
         by: ProcessId,
@@ -63,14 +66,10 @@ pub enum ImportRequest {
     },
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImportOutcome {
     /// It is open, and has so many tasks.
-    Open {
-        /// How many.
-        added: u32,
-    },
+    Open { added: u32 },
     /// Its tasks are there.
     Finished(Import),
     /// It never was.
@@ -96,6 +95,18 @@ pub enum ImportOutcome {
     Dependencies(TaskId, DagError),
     /// Its importer may be alive.
     InUse,
+    /// The tasks are as the file says.
+    Synced,
+    /// The task is not as it was read: a run may have started, or it is over. Nothing was changed.
+    Overtaken(TaskId),
+}
+
+/// The most rows that one sync writes: tasks with their dependencies.
+pub const SYNC_ROWS: usize = 1_000;
+
+/// Whether a sync may change a task: nobody works on it, and it is not over.
+pub fn can_sync(task: &Task) -> bool {
+    task.live().is_none() && matches!(task.status(), Status::Pending | Status::Blocked | Status::Stuck | Status::Review)
 }
 
 impl ImportRequest {
@@ -111,6 +122,16 @@ impl ImportRequest {
             }
             ImportRequest::Finish { .. } => keys.extend([Key::Sections, Key::Runners]),
             ImportRequest::Drop { id, .. } => keys.push(Key::Imported(id.clone())),
+            ImportRequest::Sync { add, edit, .. } => {
+                // Through a new task a changed one may come to wait for itself.
+                let upstream = add.iter().flat_map(|(_, _, edges)| edges).map(|edge| Key::Upstream(edge.on.clone()));
+                let added = add.iter().flat_map(|(id, spec, edges)| tasks::add_keys(id, spec, edges));
+                let edited =
+                    edit.iter().flat_map(|(id, edit)| tasks::edit_keys(id, edit).into_iter().chain([Key::Task(id.clone())]));
+                let all: BTreeSet<Key> =
+                    [Key::Sections, Key::Runners].into_iter().chain(upstream).chain(added).chain(edited).collect();
+                return all.into_iter().collect();
+            }
         }
         keys
     }
@@ -140,6 +161,7 @@ impl ImportRequest {
             ImportRequest::Chunk { id, first, tasks } => chunk(id, *first, tasks, tx),
             ImportRequest::Finish { id } => finish(id, tx),
             ImportRequest::Drop { id, by, seen } => give_up(id, by, seen, tx),
+            ImportRequest::Sync { sections, add, edit } => sync(sections, add, edit, tx),
         }
     }
 }
@@ -196,15 +218,53 @@ fn finish(id: &ImportId, tx: &mut Tx) -> ImportOutcome {
     if let Some(refusal) = refuse_sections(&import.sections, &tx.tables) {
         return refusal;
     }
-    for NewSection { id, name } in import.sections.clone() {
-        let section = Section { id: id.clone(), name: name.clone(), exclusive: false, position: tx.seq };
-        emit(tx, Event::Section { id: id.clone(), fact: SectionFact::Added { name, exclusive: false } });
-        tx.tables.backlog.sections.insert(id, section);
-    }
+    make_sections(&import.sections, tx);
     tx.tables.backlog.imports.remove(id);
     emit(tx, Event::Import { id: id.clone(), fact: ImportFact::Finished { tasks: import.total } });
     wake_runners(tx);
     ImportOutcome::Finished(import)
+}
+
+fn make_sections(sections: &[NewSection], tx: &mut Tx) {
+    for NewSection { id, name } in sections.iter().cloned() {
+        let section = Section { id: id.clone(), name: name.clone(), exclusive: false, position: tx.seq };
+        emit(tx, Event::Section { id: id.clone(), fact: SectionFact::Added { name, exclusive: false } });
+        tx.tables.backlog.sections.insert(id, section);
+    }
+}
+
+fn sync(sections: &[NewSection], add: &[(TaskId, Spec, Vec<Edge>)], edit: &[(TaskId, Edit)], tx: &mut Tx) -> ImportOutcome {
+    if let Some(refusal) = refuse_sections(sections, &tx.tables) {
+        return refusal;
+    }
+    let refused = |id: &TaskId, outcome: TaskOutcome| match outcome {
+        TaskOutcome::UnknownSection(section) => ImportOutcome::UnknownSection(section),
+        TaskOutcome::Dependencies(error) => ImportOutcome::Dependencies(id.clone(), error),
+        _ => ImportOutcome::Overtaken(id.clone()),
+    };
+    let mut draft = tx.clone();
+    make_sections(sections, &mut draft);
+    for (id, spec, edges) in add {
+        match tasks::add(id, spec, edges, None, &mut draft) {
+            TaskOutcome::Kept(_) => {}
+            outcome => return refused(id, outcome),
+        }
+    }
+    // Two tasks may change places: what they depended on before must not look like a cycle with what they will.
+    for (id, _) in edit.iter().filter(|(_, edit)| edit.depends_on.is_some()) {
+        draft.tables.backlog.edges.insert(id.clone(), Vec::new());
+    }
+    for (id, edit) in edit {
+        if !draft.tables.backlog.tasks.get(id).is_some_and(can_sync) {
+            return ImportOutcome::Overtaken(id.clone());
+        }
+        match tasks::update(id, edit, &mut draft) {
+            TaskOutcome::Kept(_) => {}
+            outcome => return refused(id, outcome),
+        }
+    }
+    *tx = draft;
+    ImportOutcome::Synced
 }
 
 fn give_up(id: &ImportId, by: &ProcessId, seen: &Seen, tx: &mut Tx) -> ImportOutcome {

@@ -10,7 +10,7 @@ use banksman_core::{Epoch, HolderId, LandingId, Name, Span, Task, TaskId, pipeli
 use banksman_store::{Key, Tables, Tx};
 
 use crate::calls::pipelines::step_pipeline;
-use crate::calls::steps::{carry_out, grant_of, step_task, wake_runners, withdraw};
+use crate::calls::steps::{carry_out, step_task, wake_runners, withdraw};
 
 /// What can be asked.
 #[derive(Debug, Clone)]
@@ -115,7 +115,7 @@ impl LandingRequest {
 
 fn is_at_work(target: &Name, worker: &Worker, tables: &Tables) -> bool {
     let Some(name) = Target::lock(target) else { return false };
-    let grant = grant_of(&Resource { kind: Kind::Lock, name }, &worker.holder, &tables.coordination);
+    let grant = tables.coordination.grant_of(&Resource { kind: Kind::Lock, name }, &worker.holder);
     grant.is_some_and(|grant| grant.epoch == worker.epoch)
 }
 

@@ -8,14 +8,15 @@ use banksman_core::bus::{Contention, Draft as MessageDraft, MessageType};
 use banksman_core::decision;
 use banksman_core::dispatch::{self, LockClaim, Mode, Plan, Release, ReleaseEvent, SendOutcome};
 use banksman_core::mailbox::{Delivery, Dispatch, FETCH_LIMIT, Input, Outcome, State, Way};
+use banksman_core::resource::coordination::Command;
 use banksman_core::task::{Need, RunEnd, Work as Kind};
-use banksman_core::{Epoch, HolderId, MessageId, ProcessId, RunId, Span, Status, Task, TaskId};
+use banksman_core::{Decision, Epoch, HolderId, MessageId, ProcessId, RunId, Span, Status, Task, TaskId};
 use banksman_store::{Key, Tables, Tx};
 
 use crate::calls::bus::post;
-use crate::calls::runs::end::open_question;
+use crate::calls::runs::end::{open_question, unanswered};
 use crate::calls::runs::{RunOutcome, standing};
-use crate::calls::steps::{Draft, carry_out, give_back, granted, take};
+use crate::calls::steps::{Draft, carry_out, take, withdraw};
 use crate::request::Seen;
 
 /// How many messages are put into one prompt.
@@ -41,6 +42,8 @@ pub enum MailboxRequest {
         target: TaskId,
         /// Its run, whose keeper has just said that it takes input.
         run: RunId,
+        /// Whether the session takes messages for its next turn, too.
+        follow_ups: bool,
         /// The process that sends it.
         dispatcher: ProcessId,
     },
@@ -74,6 +77,19 @@ pub enum MailboxRequest {
         target: TaskId,
         /// The run.
         run: RunId,
+    },
+    /// A live run asks a person. Its session waits, and the answer comes into its mailbox.
+    Ask {
+        /// Its task.
+        task: TaskId,
+        /// The run.
+        run: RunId,
+        /// Its number.
+        epoch: Epoch,
+        /// The question.
+        question: Box<str>,
+        /// The answers that it offers; without one, any.
+        options: Vec<Box<str>>,
     },
     /// A target is over: what is left is returned to the senders.
     Return {
@@ -113,6 +129,9 @@ impl MailboxRequest {
                 let own = [Key::Delivery(id.clone()), Key::Task(target.clone()), Key::Run(run.clone())];
                 own.into_iter().chain([Key::OpenDecisions, Key::Runners]).collect()
             }
+            MailboxRequest::Ask { task, run, .. } => {
+                vec![Key::Task(task.clone()), Key::Run(run.clone()), Key::OpenDecisions, Key::Runners]
+            }
             MailboxRequest::Return { target } => return_keys(target),
         }
     }
@@ -120,12 +139,13 @@ impl MailboxRequest {
     pub(crate) fn decide(&self, tx: &mut Tx) -> MailboxOutcome {
         match self {
             MailboxRequest::Fetch { task, run, epoch, again } => fetch(task, run, *epoch, *again, tx),
-            MailboxRequest::Begin { target, run, dispatcher } => begin(target, run, dispatcher, tx),
+            MailboxRequest::Begin { target, run, follow_ups, dispatcher } => begin(target, run, *follow_ups, dispatcher, tx),
             MailboxRequest::Settle { id, epoch, outcome, is_written, .. } => {
                 settle(id, Input::Settle { epoch: *epoch, outcome: *outcome, is_written: *is_written }, tx)
             }
             MailboxRequest::Abandon { id, seen, .. } => abandon(id, seen, tx),
             MailboxRequest::Unobserved { id, target, run } => ask(id, target, run, tx),
+            MailboxRequest::Ask { task, run, epoch, question, options } => ask_for_run(task, run, *epoch, question, options, tx),
             MailboxRequest::Return { target } => {
                 return_rest(target, tx);
                 MailboxOutcome::Done
@@ -177,18 +197,19 @@ fn step(id: &MessageId, input: Input, tx: &mut Tx) -> Option<Outcome> {
     if let Outcome::Release(claim) = &step.outcome {
         let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Span::ZERO));
         // One that was taken away by force is refused, and that is as good.
-        draft.handle(give_back(&Need::Lock(claim.lock.clone()), claim.holder.clone(), claim.epoch));
+        draft.handle(Command::release(Need::Lock(claim.lock.clone()).resource(), claim.holder.clone(), claim.epoch));
         draft.keep(tx);
     }
     Some(step.outcome)
 }
 
-fn begin(target: &TaskId, run: &RunId, dispatcher: &ProcessId, tx: &mut Tx) -> MailboxOutcome {
+fn begin(target: &TaskId, run: &RunId, follow_ups: bool, dispatcher: &ProcessId, tx: &mut Tx) -> MailboxOutcome {
     let Some(row) = tx.tables.backlog.runs.get(run).filter(|row| row.is_live() && row.task == *target) else {
         return MailboxOutcome::Late;
     };
     let epoch = row.epoch;
-    let first = in_order(target, |delivery| delivery.mode == Mode::Steer && delivery.is_for(epoch), tx).into_iter().next();
+    let may_go = |delivery: &Delivery| (follow_ups || delivery.mode == Mode::Steer) && delivery.is_for(epoch);
+    let first = in_order(target, may_go, tx).into_iter().next();
     let Some(delivery) = first else { return MailboxOutcome::Nothing };
     let plan = Plan::ControlSocket { run: run.clone() };
     let Some(release) = lock(target, &delivery, &plan, tx) else {
@@ -206,7 +227,7 @@ fn lock(target: &TaskId, delivery: &Delivery, plan: &Plan, tx: &mut Tx) -> Optio
     let need = Need::Lock(target.dispatch_lock());
     let holder = HolderId::new(&format!("dispatch:{}", delivery.seq)).expect("a number is short");
     let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Span::ZERO));
-    let epoch = granted(&draft.handle(take(&need, holder.clone(), Vec::new())))?;
+    let epoch = draft.handle(take(&need, holder.clone(), Vec::new())).granted()?.epoch;
     let claim = LockClaim { lock: target.dispatch_lock(), holder, epoch };
     // A plan and a lock that do not belong together are found before anything is kept.
     let policy = dispatch::release_policy(plan, target, Some(&claim)).ok()?;
@@ -217,7 +238,9 @@ fn lock(target: &TaskId, delivery: &Delivery, plan: &Plan, tx: &mut Tx) -> Optio
 fn settle(id: &MessageId, input: Input, tx: &mut Tx) -> MailboxOutcome {
     match step(id, input, tx) {
         Some(Outcome::Done | Outcome::Release(_)) => MailboxOutcome::Done,
-        Some(Outcome::Yours | Outcome::InDispatch | Outcome::NotYours | Outcome::Final) | None => MailboxOutcome::Late,
+        Some(Outcome::Yours | Outcome::InDispatch | Outcome::NotYours | Outcome::NotWritten | Outcome::Final) | None => {
+            MailboxOutcome::Late
+        }
     }
 }
 
@@ -251,6 +274,42 @@ fn ask(id: &MessageId, target: &TaskId, run: &RunId, tx: &mut Tx) -> MailboxOutc
     let step = decision::ask_about_start(run, target, &task.spec.title, waited, &now);
     carry_out(tx, step.effects, None);
     MailboxOutcome::Done
+}
+
+/// A live run asks. What it has asked before and nobody has answered does not matter any more.
+fn ask_for_run(task: &TaskId, run: &RunId, epoch: Epoch, question: &str, options: &[Box<str>], tx: &mut Tx) -> MailboxOutcome {
+    let is_of_task = tx.tables.backlog.runs.get(run).is_some_and(|row| row.task == *task);
+    if !is_of_task || standing(run, epoch, &tx.tables) != RunOutcome::Done {
+        return MailboxOutcome::Late;
+    }
+    if let Some(before) = unanswered(run, &tx.tables.backlog).map(|decision| decision.id.clone()) {
+        withdraw(tx, &before);
+    }
+    let step = decision::ask_for_run(run, task, question, options, &tx.now(Vec::new(), Span::ZERO));
+    carry_out(tx, step.effects, None);
+    MailboxOutcome::Done
+}
+
+/// Puts the answer to what a live run has asked into the mailbox of its task: its session gets it as its next turn, or else the next run.
+pub(crate) fn answer(decision: &Decision, run: &RunId, task: &TaskId, tx: &mut Tx) {
+    let decision::State::Resolved(answer) = &decision.state else { return };
+    if !tx.tables.backlog.runs.get(run).is_some_and(|row| row.is_live() && row.task == *task) {
+        return;
+    }
+    let id = |word: &str| MessageId::new(&format!("{word}-{}", decision.id)).expect("an id is short and plain");
+    let draft = MessageDraft {
+        id: id("answer"),
+        kind: MessageType::answer(),
+        task: Some(task.clone()),
+        run: None,
+        author: answer.by.clone(),
+        parent: Some(id("question")),
+        body: decision.question.answer(answer.option, answer.note.as_deref()).into(),
+        attachments: Vec::new(),
+    };
+    let delivery = Delivery::new(draft.id.clone(), tx.seq, task.clone(), Mode::FollowUp);
+    tx.tables.deliveries.insert(draft.id.clone(), delivery);
+    post(draft, Contention { attempts: 1, ..Contention::default() }, tx);
 }
 
 /// Whether the runs of a task are told their messages by the prompt.
@@ -304,10 +363,17 @@ pub(crate) fn seen_end(ending: &RunEnd) -> ReleaseEvent {
     }
 }
 
-/// A run has told its result: it has read what it has fetched.
+/// A run has told its result: it has read what it has fetched. What its keeper has not written is not acknowledged.
 pub(crate) fn acknowledge(task: &TaskId, run: &RunId, epoch: Epoch, tx: &mut Tx) {
     for delivery in in_order(task, |delivery| matches!(&delivery.state, State::Fetched { epoch: by, .. } if *by == epoch), tx) {
         step(&delivery.id, Input::Acknowledge { run: run.clone(), epoch }, tx);
+    }
+}
+
+/// A run has ended whose keeper had these messages: it has written them into the session.
+pub(crate) fn note_written(epoch: Epoch, written: &[MessageId], tx: &mut Tx) {
+    for id in written {
+        step(id, Input::Written { epoch }, tx);
     }
 }
 

@@ -11,7 +11,6 @@ use banksman_store::{Key, Tx};
 use crate::calls::steps::{descendants, emit, wake_runners};
 use crate::calls::tasks::{TaskOutcome, stop};
 
-/// What can be asked.
 #[derive(Debug, Clone)]
 pub enum PauseRequest {
     /// Start nothing until somebody resumes the project. Runs that live go on.
@@ -35,7 +34,6 @@ pub enum PauseRequest {
     ResumeTasks { by: Box<str>, tasks: Vec<TaskId> },
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PauseOutcome {
     /// The project is paused: as it was before, if it was.

@@ -28,7 +28,6 @@ pub struct RouteRequest {
     pub reactions: Vec<Reaction>,
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteOutcome {
     /// It is done.
@@ -65,7 +64,7 @@ impl RouteRequest {
             if reaction.is_too_deep() {
                 stop(reaction, tx);
             } else if let Err(error) = react(reaction, tx) {
-                tell(reaction, |event| RouteFact::Failed { event, error: error.into() }, tx);
+                emit_fact(reaction, |event| RouteFact::Failed { event, error: error.into() }, tx);
             }
         }
         if !self.reactions.is_empty() {
@@ -86,7 +85,7 @@ fn is_wanted(reaction: &Reaction, automation: &Automation) -> bool {
 }
 
 /// Writes down what became of a reaction, if a route wanted it.
-fn tell(reaction: &Reaction, fact: impl FnOnce(Seq) -> RouteFact, tx: &mut Tx) {
+fn emit_fact(reaction: &Reaction, fact: impl FnOnce(Seq) -> RouteFact, tx: &mut Tx) {
     if let Some(id) = &reaction.route {
         emit(tx, Event::Route { id: id.clone(), fact: fact(reaction.event) });
     }
@@ -96,7 +95,7 @@ fn tell(reaction: &Reaction, fact: impl FnOnce(Seq) -> RouteFact, tx: &mut Tx) {
 fn stop(reaction: &Reaction, tx: &mut Tx) {
     let Reaction { event, depth, route, .. } = reaction;
     let error = format!("{depth} routes led to this event, one after the other: the chain was stopped");
-    tell(reaction, |event| RouteFact::Failed { event, error: error.into() }, tx);
+    emit_fact(reaction, |event| RouteFact::Failed { event, error: error.into() }, tx);
     let Some(route) = route else { return };
     if open_question(route, &tx.tables.backlog).is_none() {
         let step = decision::ask_about_route(route, *event, *depth, &tx.now(Vec::new(), Span::ZERO));
@@ -138,7 +137,7 @@ fn react(reaction: &Reaction, tx: &mut Tx) -> Result<(), String> {
         Does::Push(queue, item) => push(queue, item, tx),
         Does::Notify { subject, text } => {
             // The event before it is what an outbox command is known by.
-            tell(reaction, |event| RouteFact::Notified { event }, tx);
+            emit_fact(reaction, |event| RouteFact::Notified { event }, tx);
             let notice = Notice { kind: NoticeKind::Route, subject: subject.clone(), text: text.clone() };
             carry_out(tx, vec![Effect::Send(OutboxCommand::Notify(Box::new(notice)))], None);
             Ok(())

@@ -22,21 +22,14 @@ use crate::calls::steps::{wake_runners, wake_watchers};
 /// and queues stay, because others may use them.
 #[derive(Debug, Clone, Default)]
 pub struct ApplyRequest {
-    /// The runbook.
     pub runbook: Box<str>,
-    /// Its locks.
     pub locks: BTreeMap<Name, lock::Config>,
-    /// Its semaphores.
     pub semaphores: BTreeMap<Name, semaphore::Config>,
-    /// Its queues.
     pub queues: BTreeMap<Name, queue::Config>,
-    /// Its workers.
     pub workers: BTreeMap<Name, Arc<Definition>>,
-    /// Its routes.
     pub routes: Vec<Arc<Route>>,
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApplyOutcome {
     /// It is in force; this is what it took.
@@ -68,10 +61,7 @@ pub enum How {
     /// It is gone.
     Removed,
     /// It takes nothing more, and is gone when so many jobs are.
-    Finishing {
-        /// How many.
-        jobs: usize,
-    },
+    Finishing { jobs: usize },
 }
 
 /// Why a runbook cannot be in force.
@@ -79,21 +69,17 @@ pub enum How {
 pub enum Incompatible {
     /// A worker or a route uses a queue that is not there.
     NoQueue {
-        /// Who.
         user: Box<str>,
-        /// Which queue.
         queue: Name,
     },
     /// A route wakes a worker that is not there.
     NoWorker {
         /// The pattern of the route.
         route: Box<str>,
-        /// Which worker.
         worker: Name,
     },
     /// A pipeline that a worker or a route starts would wait for slots that are not there.
     Lacks {
-        /// Who.
         user: Box<str>,
         /// Which slots.
         lack: Lack,
@@ -104,12 +90,10 @@ pub enum Incompatible {
     Queue(Name, queue::Outcome),
     /// A route acts on what it listens to.
     Feeds(FeedsItself),
-    /// There are too many routes.
     TooManyRoutes,
 }
 
 impl How {
-    /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
             How::Created => "created",

@@ -2,32 +2,28 @@
 
 use banksman_core::backlog::{Backlog, Section};
 use banksman_core::event::{Event, Kind, Resource, SectionFact};
-use banksman_core::resource::coordination::Coordination;
+use banksman_core::resource::coordination::{Command, Coordination};
 use banksman_core::resource::lock::{self, Lock};
 use banksman_core::task::Need;
 use banksman_core::{HolderId, RunId, SectionId, Title};
 use banksman_store::{Key, Tx};
 
-use crate::calls::steps::{Draft, emit, give_back, take, wake_for, wake_runners};
+use crate::calls::steps::{Draft, emit, take, wake_for, wake_runners};
 
 /// The most sections of a project.
 pub(crate) const SECTION_LIMIT: usize = 1_000;
 
-/// What can be asked.
 #[derive(Debug, Clone)]
 pub enum SectionRequest {
     /// Make one.
     Add {
-        /// Its id.
         id: SectionId,
-        /// What people call it.
         name: Title,
         /// Whether one runner at a time works in it.
         exclusive: bool,
     },
     /// Change one.
     Update {
-        /// Which one.
         id: SectionId,
         /// The new name.
         name: Option<Title>,
@@ -36,14 +32,12 @@ pub enum SectionRequest {
     },
     /// Delete an empty one.
     Delete {
-        /// Which one.
         id: SectionId,
         /// Also if its lock is held.
         force: bool,
     },
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SectionOutcome {
     /// It is so now.
@@ -54,7 +48,6 @@ pub enum SectionOutcome {
     Unknown,
     /// Another one has this name.
     NameTaken(SectionId),
-    /// There are too many.
     TooMany,
     /// Tasks belong to it.
     NotEmpty(usize),
@@ -151,7 +144,7 @@ pub(crate) fn leave(section: &SectionId, run: &RunId, tx: &mut Tx) {
         // An earlier version left it with the runner.
         let is_left = holder == run.holder() || (heir.is_none() && holder.as_str().starts_with("runner:"));
         if is_left {
-            let command = give_back(&Need::Lock(name.clone()), holder, grant.epoch);
+            let command = Command::release(Need::Lock(name.clone()).resource(), holder, grant.epoch);
             // What goes from one run to the next is never free, so that it is kept for nobody who waits.
             let claims = heir.as_ref().map(|_| std::mem::take(&mut tx.tables.coordination.claims));
             let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Default::default()));

@@ -2,15 +2,11 @@
 
 use banksman_core::backlog::{Backlog, OutboxEntry};
 use banksman_core::decision::About;
-use banksman_core::event::{DecisionFact, Event, Fact, Kind, Resource};
+use banksman_core::event::{DecisionFact, Event, Fact, Resource};
 use banksman_core::resource::coordination::{Command, Coordination, Outcome as Held};
 use banksman_core::resource::grant::{Ask, GrantRequest, Term};
-use banksman_core::resource::lock;
-use banksman_core::resource::semaphore;
 use banksman_core::task::{self, LandSpec, Need};
-use banksman_core::{
-    Decision, DecisionId, Effect, Epoch, Grant, HolderId, Now, ProcessId, RunnerId, TaskId, WorkClaim, decision,
-};
+use banksman_core::{Decision, DecisionId, Effect, Epoch, HolderId, Now, ProcessId, RunnerId, TaskId, WorkClaim, decision};
 use banksman_store::{Tables, Tx};
 
 use crate::calls::landings::{dequeue_work, enqueue_work, leave_author, try_parent};
@@ -167,41 +163,7 @@ pub(crate) fn take(need: &Need, holder: HolderId, processes: Vec<ProcessId>) -> 
         metadata: None,
         request: None,
     };
-    let ask = Box::new(Ask { term: Term::Open, ..Ask::new(claim) });
-    match need.resource() {
-        Resource { kind: Kind::Lock, name } => Command::Lock(name, lock::Input::Acquire(ask)),
-        Resource { kind: Kind::Semaphore, name } => Command::Semaphore(name, semaphore::Input::Acquire(ask)),
-    }
-}
-
-/// The same given back.
-pub(crate) fn give_back(need: &Need, holder: HolderId, epoch: Epoch) -> Command {
-    match need.resource() {
-        Resource { kind: Kind::Lock, name } => Command::Lock(name, lock::Input::Release { holder, epoch }),
-        Resource { kind: Kind::Semaphore, name } => {
-            Command::Semaphore(name, semaphore::Input::Release { holder, epoch: Some(epoch) })
-        }
-    }
-}
-
-/// The epoch of a grant, if the answer is one.
-pub(crate) fn granted(outcome: &Held) -> Option<Epoch> {
-    match outcome {
-        Held::Lock(lock::Outcome::Acquired(grant) | lock::Outcome::Reclaimed { grant, .. })
-        | Held::Semaphore(semaphore::Outcome::Acquired(grant)) => Some(grant.epoch),
-        _ => None,
-    }
-}
-
-/// The grant of a lock, or of slots, that a holder has.
-pub(crate) fn grant_of<'a>(resource: &Resource, holder: &HolderId, coordination: &'a Coordination) -> Option<&'a Grant> {
-    match resource.kind {
-        Kind::Lock => match &coordination.locks.get(&resource.name)?.state {
-            lock::State::Held(grant) if grant.claim.holder == *holder => Some(grant),
-            lock::State::Held(_) | lock::State::Free => None,
-        },
-        Kind::Semaphore => coordination.semaphores.get(&resource.name)?.holders.get(holder),
-    }
+    Command::acquire(need.resource(), Box::new(Ask { term: Term::Open, ..Ask::new(claim) }))
 }
 
 /// Several commands that are all carried out, or none of them.
@@ -286,7 +248,6 @@ pub(crate) fn wake_runners(tx: &mut Tx) {
     tx.changed.ready_anywhere = tx.changed.ready_anywhere.max(1);
 }
 
-/// Wakes one runner.
 pub(crate) fn wake_runner(tx: &mut Tx, id: &RunnerId) {
     if let Some(runner) = tx.tables.backlog.runners.get(id) {
         tx.carry_out(vec![Effect::Wake(runner.address.clone())], false);

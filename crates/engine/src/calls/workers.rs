@@ -16,61 +16,33 @@ use crate::calls::tasks;
 /// How long an item is left to a worker: its task's end decides, not time.
 const KEPT: Span = Span::from_secs(100 * 365 * 86_400);
 
-/// What can be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerRequest {
     /// Let it take items until its queue is empty.
-    Wake {
-        /// Which one.
-        worker: Name,
-    },
+    Wake { worker: Name },
     /// Let it take nothing.
-    Pause {
-        /// Which one.
-        worker: Name,
-    },
+    Pause { worker: Name },
     /// Let it take items again.
-    Resume {
-        /// Which one.
-        worker: Name,
-    },
+    Resume { worker: Name },
     /// Let the next item of its queue become a task.
-    Take {
-        /// Which one.
-        worker: Name,
-        /// Its queue.
-        queue: Name,
-    },
+    Take { worker: Name, queue: Name },
     /// The task of one of its items is over: so is the item, or the attempt at it.
     Settle {
-        /// Which one.
         worker: Name,
-        /// Which task.
         task: TaskId,
         /// What it was made of.
         taken: Taken,
     },
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerOutcome {
     /// The machine's answer.
     Stepped(worker::Outcome),
     /// An item became this task.
-    Took {
-        /// Which task.
-        task: TaskId,
-        /// Which item.
-        item: ItemId,
-    },
+    Took { task: TaskId, item: ItemId },
     /// Nothing can be made of the item: it is dead.
-    Unfit {
-        /// Which item.
-        item: ItemId,
-        /// Why.
-        error: Box<str>,
-    },
+    Unfit { item: ItemId, error: Box<str> },
     /// There is nothing to take.
     Empty {
         /// When that may change by itself.

@@ -5,8 +5,6 @@ use banksman_core::workspace::{self, Input, Outcome};
 use banksman_core::{HolderId, TaskId, Workspace};
 use banksman_store::{Key, Tx};
 
-use crate::calls::steps::grant_of;
-
 /// What can be asked.
 #[derive(Debug, Clone)]
 pub struct WorkspaceRequest {
@@ -35,7 +33,7 @@ impl WorkspaceRequest {
 
     pub(crate) fn decide(&self, tx: &mut Tx) -> WorkspaceOutcome {
         let lock = Resource { kind: Kind::Lock, name: self.owner.workspace_lock() };
-        if grant_of(&lock, &self.holder, &tx.tables.coordination).is_none() {
+        if tx.tables.coordination.grant_of(&lock, &self.holder).is_none() {
             return WorkspaceOutcome::Fenced;
         }
         let now = tx.now(Vec::new(), Default::default());

@@ -8,14 +8,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::GuardInputs;
 use banksman_core::pipeline::plan::Action as PhaseAction;
 use banksman_core::pipeline::{Outcome, Pipeline, Reason, State, When};
 use banksman_core::resource::coordination::{Command, Coordination};
 use banksman_core::resource::grant;
 use banksman_core::resource::lock;
-use banksman_core::resource::semaphore;
 use banksman_core::{Grant, Lease, Name, Now, Seq, TaskId};
 use banksman_store::{Key, Snapshot};
 
@@ -225,21 +223,8 @@ impl GuardChecks {
 fn reaps(snapshot: &Snapshot, now: &Now, context: &Context) -> Vec<Request> {
     let rows = &snapshot.coordination;
     let is_dead = |grant: &Grant| matches!(grant.over(now), Some(grant::Reason::Dead | grant::Reason::Lapsed));
-    let reap = |resource: &Resource| {
-        let name = || resource.name.clone();
-        match resource.kind {
-            Kind::Lock => match &rows.locks.get(&resource.name)?.state {
-                lock::State::Held(grant) if is_dead(grant) => Some(Command::Lock(name(), lock::Input::Reap)),
-                _ => None,
-            },
-            Kind::Semaphore => {
-                let is_found = rows.semaphores.get(&resource.name)?.holders.values().any(is_dead);
-                is_found.then(|| Command::Semaphore(name(), semaphore::Input::Reap))
-            }
-        }
-    };
-    let commands = snapshot.listening.awaited.iter().filter_map(reap);
-    commands.map(|command| Request::Coordinate { command, seen: context.seen() }).collect()
+    let over = snapshot.listening.awaited.iter().filter(|resource| rows.holders_of(resource).into_iter().any(is_dead));
+    over.map(|resource| Request::Coordinate { command: Command::reap(resource.clone()), seen: context.seen() }).collect()
 }
 
 /// The next moment at which time alone makes something of these pipelines due.

@@ -24,8 +24,6 @@
 //! | [`context`] | which runner it is, and which processes are alive |
 
 mod context;
-#[cfg(test)]
-mod fleet_tests;
 mod guard_checks;
 mod landings;
 mod lease;
@@ -33,26 +31,14 @@ mod loops;
 mod mail;
 mod outbox;
 mod pass;
-#[cfg(test)]
-mod pipeline_tests;
 mod protocol;
-#[cfg(test)]
-mod quota_tests;
 mod replies;
 mod routing;
 mod selection;
 mod sessions;
 mod shortage;
 #[cfg(test)]
-mod shortage_tests;
-#[cfg(test)]
-mod stage;
-#[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod unproven_tests;
-#[cfg(test)]
-mod worker_tests;
 
 pub use protocol::{Action, Input, Options, RunnerEvent};
 pub use sessions::{Activity, Vitals};
@@ -168,9 +154,10 @@ impl Dispatcher {
         self.sessions.session_dead(run, self.context.options.watch)
     }
 
-    /// Whether it wants to hear of every event, because something may follow from it.
+    /// Whether it wants to hear of every event: something may follow from it, or it is the end of the run that is waited for, which
+    /// another runner records.
     pub fn listens(&self) -> bool {
-        self.routing.listens
+        self.routing.listens || self.context.only.is_some()
     }
 
     /// What has happened since the last time, for people.

@@ -129,8 +129,8 @@ impl Dispatcher {
 
     /// Takes in what a claim has found. Says whether the rows are to be read again, to know what to wait for.
     fn on_claimed(&mut self, room: usize, claimed: Claimed) -> bool {
-        self.selection.on_claimed(&claimed, &mut self.out);
         let (count, is_full) = (claimed.started.len(), claimed.started.len() == room);
+        self.selection.on_claimed(&claimed, is_full, &mut self.out);
         if count == 0 && !claimed.again {
             self.shortage.nothing_to_start(&self.context, &mut self.out);
         }

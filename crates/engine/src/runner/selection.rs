@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::agent::limit;
 use banksman_core::backlog::{Backlog, Run, Runner};
-use banksman_core::event::{Kind, Resource};
+use banksman_core::event::Resource;
 use banksman_core::resource::coordination::{Command, Coordination};
-use banksman_core::resource::{lock, semaphore};
 use banksman_core::task::admission::{Admission, Reason};
 use banksman_core::task::retry::Marker;
 use banksman_core::task::{Need, State};
@@ -29,10 +28,17 @@ const PARKED: u32 = 100;
 /// After which silence a runner that was woken is taken for stalled, and another one is woken.
 const ANSWER_WITHIN: Span = Span::from_secs(2);
 
+/// How many ready tasks of a lane a claim reads at least, unless the one before has filled its runner: then the first ones can be taken, and
+/// twice the room is enough. One that could take none of those that it read is followed by one that reads twice as many.
+const HEAD: usize = 8;
+const MAX_HEAD: usize = 64;
+
 #[derive(Debug)]
 pub(super) struct Selection {
     /// The ids of the next runs.
     fresh_runs: Vec<RunId>,
+    /// How many ready tasks of a lane the next claim reads at least.
+    head: usize,
     /// Whether there may be something to take that the last claim did not see.
     is_due: bool,
     /// The loops that the next claim may take: nothing says that they are done.
@@ -55,6 +61,7 @@ impl Default for Selection {
     fn default() -> Selection {
         Selection {
             fresh_runs: Vec::new(),
+            head: HEAD,
             is_due: true,
             checked: Vec::new(),
             found: Vec::new(),
@@ -106,14 +113,20 @@ impl Selection {
             let runs = self.fresh_runs.split_off(self.fresh_runs.len().saturating_sub(room));
             let (runner, sections) = (context.id(), context.options.sections.clone());
             let (checked, seen) = (self.checked.clone(), context.seen());
-            requests.push(RunRequest::Claim(Box::new(Claim { runner, room: runs.len(), runs, sections, checked, seen })).into());
+            let (room, head) = (runs.len(), self.head);
+            requests.push(RunRequest::Claim(Box::new(Claim { runner, room, head, runs, sections, checked, seen })).into());
         }
         requests
     }
 
     /// Takes in what a claim has found, without what it has started.
-    pub(super) fn on_claimed(&mut self, claimed: &Claimed, out: &mut Output) {
+    pub(super) fn on_claimed(&mut self, claimed: &Claimed, is_full: bool, out: &mut Output) {
         self.is_due = claimed.again;
+        self.head = match is_full {
+            true => 0,
+            false if claimed.again => (2 * self.head).clamp(HEAD, MAX_HEAD),
+            false => HEAD,
+        };
         // What was found out counts until the claim that asked for it is through, and for one attempt.
         if claimed.unchecked.is_empty() {
             self.checked.clear();
@@ -181,11 +194,8 @@ impl Selection {
         };
         let others = parked(snapshot).filter(|(resource, _)| !resource.name.is_account_limit());
         let free = others.filter(|(resource, task)| !returned.contains(&task.id) && is_free(resource, task));
-        let reap = |(resource, _): (&Resource, &Task)| match resource.kind {
-            Kind::Lock => Command::Lock(resource.name.clone(), lock::Input::Reap),
-            Kind::Semaphore => Command::Semaphore(resource.name.clone(), semaphore::Input::Reap),
-        };
-        let reaps = free.map(|free| Request::Coordinate { command: reap(free), seen: context.seen() });
+        let reaps =
+            free.map(|(resource, _)| Request::Coordinate { command: Command::reap(resource.clone()), seen: context.seen() });
         reaps.chain((!returned.is_empty()).then(|| AccountRequest::Return.into())).collect()
     }
 

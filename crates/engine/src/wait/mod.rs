@@ -11,7 +11,7 @@
 
 pub(crate) mod take;
 
-use banksman_core::event::{Kind, Resource};
+use banksman_core::event::Resource;
 use banksman_core::resource::coordination::{Command, Outcome};
 use banksman_core::resource::deadlock::Link;
 use banksman_core::resource::grant::{Ask, Blocked, Waiting};
@@ -59,7 +59,7 @@ struct Probe {
     process: ProcessId,
     liveness: Liveness,
     /// The store has heard of it. If the process still stands in the way then, it was not believed.
-    told: bool,
+    is_reported: bool,
 }
 
 /// What the driver does next.
@@ -108,12 +108,9 @@ impl Wait {
                 return Request::Task(TaskRequest::Take { id: id.clone(), taking });
             }
         };
-        let name = resource.name.clone();
-        let command = match (resource.kind, self.ticket) {
-            (Kind::Lock, None) => Command::Lock(name, lock::Input::Acquire(ask.clone())),
-            (Kind::Lock, Some(ticket)) => Command::Lock(name, lock::Input::Poll { ticket }),
-            (Kind::Semaphore, None) => Command::Semaphore(name, semaphore::Input::Acquire(ask.clone())),
-            (Kind::Semaphore, Some(ticket)) => Command::Semaphore(name, semaphore::Input::Poll { ticket }),
+        let command = match self.ticket {
+            None => Command::acquire(resource.clone(), ask.clone()),
+            Some(ticket) => Command::poll(resource.clone(), ticket),
         };
         Request::Coordinate { command, seen }
     }
@@ -122,12 +119,7 @@ impl Wait {
     pub fn leave(&self) -> Option<Request> {
         let ticket = self.ticket?;
         Some(match &self.what {
-            What::Resource(Resource { kind: Kind::Lock, name }, _) => {
-                Request::plain(Command::Lock(name.clone(), lock::Input::Leave { ticket }))
-            }
-            What::Resource(Resource { kind: Kind::Semaphore, name }, _) => {
-                Request::plain(Command::Semaphore(name.clone(), semaphore::Input::Leave { ticket }))
-            }
+            What::Resource(resource, _) => Request::plain(Command::leave(resource.clone(), ticket)),
             What::Task(id, taking) => {
                 let parts = manual::parts(id, taking.section.as_ref(), &taking.needs);
                 let resources = parts.into_iter().map(|part| part.resource).collect();
@@ -137,9 +129,9 @@ impl Wait {
     }
 
     /// Who is in the way of a task, as far as is known.
-    pub fn lockouts(&self) -> &[LockedBy] {
+    pub fn locked_by(&self) -> &[LockedBy] {
         match &self.last {
-            Some((Reply::Task(TaskOutcome::Waiting(waiting)), _)) => &waiting.lockouts,
+            Some((Reply::Task(TaskOutcome::Waiting(waiting)), _)) => &waiting.locked_by,
             _ => &[],
         }
     }
@@ -147,7 +139,7 @@ impl Wait {
     /// Takes in the store's answer to [`Wait::request`].
     pub fn answer(&mut self, reply: Reply) -> WaitAction {
         for probe in self.probes.iter_mut().filter(|probe| probe.says_dead()) {
-            probe.told = true;
+            probe.is_reported = true;
         }
         let (Outcome::Lock(lock::Outcome::Gone) | Outcome::Semaphore(semaphore::Outcome::Gone)) = outcome(&reply) else {
             return self.stands(reply);
@@ -173,7 +165,7 @@ impl Wait {
     pub fn probed(&mut self, found: impl IntoIterator<Item = (ProcessId, Liveness)>) -> WaitAction {
         for (process, liveness) in found {
             self.probes.retain(|probe| probe.process != process);
-            self.probes.push(Probe { process, liveness, told: false });
+            self.probes.push(Probe { process, liveness, is_reported: false });
         }
         match self.last.take() {
             Some((reply, at)) => self.on_answer(reply, at),
@@ -189,7 +181,9 @@ impl Wait {
     /// Decides over the last reply, with what is known of those who stand in the way.
     fn on_answer(&mut self, reply: Reply, at: Stamp) -> WaitAction {
         let Some(Stand { groups, waiting, .. }) = stand(&reply) else { return WaitAction::Done(reply) };
-        self.probes.retain(|probe| groups.iter().flatten().any(|process| *process == probe.process));
+        let is_in_the_way = |probe: &Probe| groups.iter().flatten().any(|process| *process == probe.process);
+        // A claim that one part blocks leaves nothing in the store, not even that the holder of another part is dead.
+        self.probes.retain(|probe| probe.says_dead() || is_in_the_way(probe));
         let unknown: Vec<ProcessId> = groups.iter().flatten().filter(|process| self.probe(process).is_none()).cloned().collect();
         if !unknown.is_empty() {
             self.last = Some((reply, at));
@@ -202,6 +196,7 @@ impl Wait {
         let alive = |process: &&ProcessId| self.probe(process).is_some_and(|probe| probe.liveness == Liveness::Alive);
         let watch = groups.iter().flatten().filter(alive).cloned().collect();
         let due = waiting.blocked.deadline.map(|deadline| (deadline + self.patience) - at.lease);
+        self.probes.retain(is_in_the_way);
         self.last = Some((reply, at));
         WaitAction::Sleep { watch, at_most: due.map_or(self.poll, |due| due.min(self.poll)), waiting }
     }
@@ -209,7 +204,7 @@ impl Wait {
     /// Whether the whole group is dead and the store has not heard of it yet.
     fn has_run_since(&self, group: &[ProcessId]) -> bool {
         let probes: Vec<&Probe> = group.iter().filter_map(|process| self.probe(process)).collect();
-        !group.is_empty() && probes.iter().all(|probe| probe.says_dead()) && probes.iter().any(|probe| !probe.told)
+        !group.is_empty() && probes.iter().all(|probe| probe.says_dead()) && probes.iter().any(|probe| !probe.is_reported)
     }
 
     fn probe(&self, process: &ProcessId) -> Option<&Probe> {
@@ -240,7 +235,7 @@ fn stand(reply: &Reply) -> Option<Stand> {
             _ => return None,
         },
         Reply::Task(TaskOutcome::Waiting(claim)) => (claim.waiting.blocked.watch.clone(), Some(claim.waiting.clone()), claim.at),
-        Reply::Task(TaskOutcome::Locked(lockout)) => (lockout.watch.clone(), None, Stamp::default()),
+        Reply::Task(TaskOutcome::Locked(locked_by)) => (locked_by.watch.clone(), None, Stamp::default()),
         Reply::Task(TaskOutcome::Deadlock(cycle)) => (circle(cycle), None, Stamp::default()),
         _ => return None,
     };

@@ -130,8 +130,8 @@ mod tests {
         Reply::Queue { outcome: Outcome::Waiting(waiting), at: Stamp { lease: Lease(1_000), wall: Wall(0) } }
     }
 
-    fn sleeps(counsel: &TakeAction) -> (Option<i32>, i64) {
-        match counsel {
+    fn sleeps(action: &TakeAction) -> (Option<i32>, i64) {
+        match action {
             TakeAction::Sleep { watch, at_most, .. } => (watch.as_ref().map(|process| process.pid), at_most.as_ms()),
             other => panic!("{other:?}"),
         }

@@ -1,3 +1,4 @@
+use banksman_core::event::Kind;
 use banksman_core::resource::grant::{GrantRequest, WaitingProcess};
 use banksman_core::task::{Need, Spec};
 use banksman_core::{Epoch, HolderId, Name, SectionId};
@@ -97,4 +98,42 @@ fn a_wait_for_a_claim_takes_as_many_transactions_as_one_for_a_lock() {
     let (claim, reply) = world.wait(Wait::for_task(id, taking, poll), "need", epoch);
     assert!(matches!(reply, Reply::Task(TaskOutcome::Stepped(banksman_core::task::Outcome::Taken, _))), "{reply:?}");
     assert!(claim <= plain, "{claim} against {plain}");
+}
+
+/// What is proven of one holder is not forgotten when the other one is asked about: a claim that is blocked writes nothing down.
+#[test]
+fn a_claim_passes_two_holders_who_died_one_after_the_other() {
+    let mut world = World(sqlite::memory(Box::new(Still)).unwrap(), 0);
+    let process = |pid| ProcessId { pid, ..standing().process };
+    for (lock, who, pid) in [("a", "x", 11), ("b", "y", 12)] {
+        let request = GrantRequest { processes: vec![process(pid)], ..GrantRequest::new(holder(who)) };
+        world.ask(Request::plain(Command::Lock(name(lock), lock::Input::Acquire(Box::new(Ask::new(request))))));
+    }
+    let (id, needs) = (TaskId::new("t-1").unwrap(), vec![Need::Lock(name("a")), Need::Lock(name("b"))]);
+    let spec = Spec { needs: needs.clone(), ..Spec::new("T".parse().unwrap()) };
+    world.ask(Request::Task(TaskRequest::Add { id: id.clone(), spec: Box::new(spec), depends_on: Vec::new(), by: None }));
+    let wait = Some((standing(), Span::from_secs(30)));
+    let mut wait =
+        Wait::for_task(id, Taking { needs, wait, ..Taking::new(holder("ann"), Span::from_secs(60)) }, Span::from_secs(5));
+    let mut dead = vec![11];
+    let mut action = WaitAction::Ask;
+    for _ in 0..20 {
+        action = match action {
+            WaitAction::Ask => wait.answer(world.ask(wait.request())),
+            WaitAction::Probe(processes) => wait.probed(processes.into_iter().map(|process| {
+                let liveness = if dead.contains(&process.pid) { Liveness::Dead } else { Liveness::Alive };
+                (process, liveness)
+            })),
+            WaitAction::Sleep { watch, .. } => {
+                assert_eq!(watch, [process(12)], "the other one is dead already");
+                dead.push(12);
+                wait.probed([(process(12), Liveness::Dead)])
+            }
+            WaitAction::Done(reply) => {
+                let is_taken = matches!(reply, Reply::Task(TaskOutcome::Stepped(banksman_core::task::Outcome::Taken, _)));
+                return assert!(is_taken && dead.len() == 2, "{reply:?}");
+            }
+        };
+    }
+    panic!("it asks about one and the other by turns");
 }

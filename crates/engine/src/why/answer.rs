@@ -19,7 +19,6 @@ pub struct Why {
     pub status: Status,
     /// The moment of which all this is true.
     pub at: Stamp,
-    /// Why it is where it is.
     pub answer: Answer,
     /// What becomes of the item that it is an attempt at, if it is one.
     pub fate: Option<ItemFuture>,
@@ -79,7 +78,6 @@ pub enum Answer {
     /// It cannot go on by itself: a person decides.
     AwaitingDecision {
         decision: DecisionId,
-        /// What is asked.
         question: Option<Question>,
     },
     /// A person works on it.
@@ -106,7 +104,6 @@ pub enum Answer {
 /// How far the work of a task has come in a merge queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LandingPlace {
-    /// Its entry.
     pub entry: Option<Entry>,
     /// Why nothing lands on the target, if so.
     pub paused: Option<Pause>,
@@ -165,7 +162,6 @@ pub enum Cause {
     Taken {
         /// What is missing.
         reason: Reason,
-        /// Who has it.
         holders: Vec<Holder>,
         /// Who stands in line for it, then the claims that it is kept for when it is free.
         line: Vec<(HolderId, Stamp)>,
@@ -231,7 +227,6 @@ pub enum ChainEnd {
     More,
     /// The tasks wait for each other. The first is named again as the last.
     Cycle(Vec<TaskId>),
-    /// This.
     Because(Box<Answer>),
 }
 

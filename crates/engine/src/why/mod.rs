@@ -254,8 +254,8 @@ impl<'a> Situation<'a> {
             }
             // What keeps it keeps its pipeline.
             State::Held => {
-                let host = task.spec.parent.as_ref().and_then(|host| self.backlog.pipelines.get(host));
-                let pipeline = host.expect("it is loaded with the task of its phase");
+                let parent = task.spec.parent.as_ref().and_then(|parent| self.backlog.pipelines.get(parent));
+                let pipeline = parent.expect("it is loaded with the task of its phase");
                 let (guard, has_runner) = (self.guard(pipeline), self.workers().next().is_some());
                 Answer::InPhases(Box::new(Phases { pipeline: pipeline.clone(), phase: None, guard, has_runner }))
             }

@@ -66,7 +66,7 @@ fn standing_keys(task: &Task, known: &Backlog, keys: &mut BTreeSet<Key>) {
         }
         State::Held => {
             keys.extend([Key::Pipeline(task.id.clone()), Key::Live, Key::Runners]);
-            let pipeline = task.spec.parent.as_ref().and_then(|host| known.pipelines.get(host));
+            let pipeline = task.spec.parent.as_ref().and_then(|parent| known.pipelines.get(parent));
             keys.extend(pipeline.and_then(asked).map(|(guard, vars)| store_keys(&guard.wants(vars))).unwrap_or_default());
         }
         State::Awaiting { .. } => drop(keys.insert(Key::Family(task.id.clone()))),

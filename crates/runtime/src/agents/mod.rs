@@ -14,14 +14,17 @@ use banksman_agents::profile::{Call, PromptBy, SessionBy};
 use banksman_agents::prompt::{self, Last, Mail, Parts};
 use banksman_agents::{Exit, Family, Profile, Reader, judge};
 use banksman_core::agent::{AgentChoice, AgentEnd, AgentWork};
-use banksman_core::backlog::Run;
+use banksman_core::backlog::{Run, RunEndRecord};
 use banksman_core::decision::{Decision, OPEN_ANSWER, State};
+use banksman_core::landing::{self, End, Entry, Return};
 use banksman_core::task::{RetryReason, Work as What, WorkspaceSpec};
-use banksman_core::{RunId, Status, Task};
+use banksman_core::{RunId, Seq, Status, Task, TaskId};
 use banksman_engine::Work;
+use banksman_store::{Key, Reader as StoreReader, StoreError};
 use serde::Serialize;
 use thiserror::Error;
 
+use crate::config::OnConflict;
 use crate::dispatch::Letter;
 use crate::project::Project;
 
@@ -74,21 +77,63 @@ fn choice_of(work: &Work) -> Option<&AgentChoice> {
     work_of(&work.task)?.choice(work.run.agent.as_ref().map(|agent| &agent.agent))
 }
 
-/// Plans how the agent of a run is started, after these runs of the task and the answer to what the last one has asked.
-pub(crate) fn plan(
-    project: &Project,
-    work: &Work,
-    before: &[Run],
-    answer: Option<&Decision>,
-    letters: &[Letter],
-) -> Result<Option<AgentCall>, AgentError> {
+/// What has happened to a task before a run of it.
+#[derive(Debug, Clone, Default)]
+pub struct Past {
+    /// The runs that are over.
+    pub runs: Vec<Run>,
+    /// The decision that the last of them has asked for.
+    pub answer: Option<Decision>,
+    /// The last entry of its work in a merge queue.
+    pub landing: Option<Entry>,
+}
+
+impl Past {
+    /// Reads it.
+    pub fn load(reader: &mut StoreReader, task: &TaskId) -> Result<Past, StoreError> {
+        let rows = reader.view().load(&[Key::RunsOf(task.clone()), Key::LandingOf(task.clone())].into())?.backlog;
+        let runs = rows.runs.into_values().filter(|run| !run.is_live()).collect();
+        let landing = rows.landings.into_values().max_by_key(|entry| entry.id.seq());
+        let mut past = Past { runs, answer: None, landing };
+        if let Some(asked) = past.last().and_then(|run| run.ended.as_ref()).and_then(|ended| ended.asked.clone()) {
+            past.answer = reader.view().load(&[Key::Decision(asked.clone())].into())?.backlog.decisions.remove(&asked);
+        }
+        Ok(past)
+    }
+
+    /// The last run that is over.
+    pub(crate) fn last(&self) -> Option<&Run> {
+        self.runs.iter().max_by_key(|run| run.epoch)
+    }
+
+    /// Why the work came back from the merge queue, if that was the last that became of it.
+    fn returned(&self) -> Option<(&Entry, &Return)> {
+        self.landing.as_ref().and_then(|entry| Some((entry, returned(entry)?)))
+    }
+}
+
+/// Why the work of an entry came back, if it did.
+pub(crate) fn returned(entry: &Entry) -> Option<&Return> {
+    match &entry.state {
+        landing::State::Over(End::Returned(why)) => Some(why),
+        _ => None,
+    }
+}
+
+/// Whether an entry is what became of the work of a run: the transaction that ends a run adds it.
+pub(crate) fn is_after(entry: &Entry, run: &Run) -> bool {
+    entry.id.seq() > Seq(run.epoch.0)
+}
+
+/// Plans how the agent of a run is started.
+pub(crate) fn plan(project: &Project, work: &Work, past: &Past, letters: &[Letter]) -> Result<Option<AgentCall>, AgentError> {
     let Some(agent_work) = work_of(&work.task) else { return Ok(None) };
     let Some(choice) = choice_of(work) else { return Ok(None) };
     let (name, profile) = profile(project, choice.agent.as_str())?;
     if let Some(exposure) = project.untrusted_exposures(name).into_iter().next() {
         return Err(AgentError::Untrusted { name: name.into(), what: exposure.label });
     }
-    let prompt = Prompt::of(project, &work.task, agent_work, choice, profile, before, answer);
+    let prompt = Prompt::of(project, &work.task, agent_work, choice, profile, past);
     let session = prompt.resumes.clone().unwrap_or_else(|| session_of(&work.run.id));
     let text = prompt.text(letters);
     let has_workspace = work.task.spec.workspace.owner(&work.task.id).is_some();
@@ -145,16 +190,11 @@ fn profile<'a>(project: &'a Project, name: &'a str) -> Result<(&'a str, &'a Prof
 }
 
 /// What the next run of a task is told.
-pub fn next_prompt(
-    project: &Project,
-    task: &Task,
-    before: &[Run],
-    answer: Option<&Decision>,
-) -> Result<Option<String>, AgentError> {
+pub fn next_prompt(project: &Project, task: &Task, past: &Past) -> Result<Option<String>, AgentError> {
     let Some(work) = work_of(task) else { return Ok(None) };
     let Some(choice) = work.agents.first() else { return Ok(None) };
     let (_, profile) = profile(project, choice.agent.as_str())?;
-    Ok(Some(Prompt::of(project, task, work, choice, profile, before, answer).text(&[])))
+    Ok(Some(Prompt::of(project, task, work, choice, profile, past).text(&[])))
 }
 
 /// What goes into the prompt of a run.
@@ -165,6 +205,8 @@ struct Prompt<'a> {
     resumes: Option<String>,
     /// Why the last run did not count, and the end of its log.
     last: Option<(String, String)>,
+    /// Why the work came back from the merge queue, and the end of the log of its check.
+    returned: Option<(String, String)>,
     /// What a person has answered to the question of the last run.
     answer: Option<Answered>,
     in_git: bool,
@@ -177,32 +219,33 @@ impl<'a> Prompt<'a> {
         work: &'a AgentWork,
         choice: &AgentChoice,
         profile: &Profile,
-        before: &[Run],
-        answer: Option<&Decision>,
+        past: &Past,
     ) -> Prompt<'a> {
         // One that counted leaves nothing to be told, nor does a person's wish to have it done again.
-        let is_over = task.status() == Status::Completed;
-        let last = before.iter().max_by_key(|run| run.epoch).filter(|run| run.ended.is_some() && !is_over);
+        let last = past.last().filter(|run| run.ended.is_some() && task.status() != Status::Completed);
         let ended = last.and_then(|run| run.ended.as_ref());
-        let answer = answer.and_then(Answered::of);
-        let is_interrupted = ended.is_some_and(|ended| {
-            ended.asked.is_some()
-                || ended.setback.is_some_and(|why| {
-                    matches!(why, RetryReason::Lost | RetryReason::Stuck | RetryReason::Overtime | RetryReason::Stopped)
-                })
-                || ended.agent.as_ref().is_some_and(|agent| agent.verdict.resumes())
-        });
+        let answer = past.answer.as_ref().and_then(Answered::of);
+        let came_back = last.and(past.returned());
+        // Nobody has looked yet at why it came back.
+        let is_news = came_back.zip(last).is_some_and(|((entry, _), last)| is_after(entry, last));
+        let goes_on = match came_back {
+            Some((_, Return::Conflict { .. })) if is_news => project.config().landing.on_conflict != OnConflict::Agent,
+            Some(_) if is_news => true,
+            _ => ended.is_some_and(was_interrupted),
+        };
         let agent = ended.and_then(|ended| ended.agent.as_ref());
         let is_same = agent.is_some_and(|agent| agent.agent == choice.agent);
-        let session = agent.filter(|_| is_interrupted && is_same && profile.can_resume()).and_then(|agent| agent.session.clone());
-        let why = ended.filter(|_| answer.is_none()).map(|ended| {
+        let session = agent.filter(|_| goes_on && is_same && profile.can_resume()).and_then(|agent| agent.session.clone());
+        let why = ended.filter(|_| answer.is_none() && !is_news).map(|ended| {
             let why = ended.error.as_deref().map(str::to_owned);
             why.unwrap_or_else(|| ended.setback.map_or_else(|| ended.ending.to_string(), |why| why.words(&ended.ending).into()))
         });
-        let log = last.filter(|_| session.is_none()).map(|run| {
+        let log = last.filter(|_| session.is_none() && why.is_some()).map(|run| {
             let family = family(project, task, run).unwrap_or(profile.output);
             rendered_tail(project, family, &run.id)
         });
+        // A session that was only interrupted knows.
+        let returned = came_back.filter(|_| is_news || session.is_none()).map(|(entry, why)| did_not_land(entry, why));
         let in_git = matches!(task.spec.workspace, WorkspaceSpec::Worktree(_) | WorkspaceSpec::Shared { .. })
             || project.root().join(".git").exists();
         Prompt {
@@ -210,6 +253,7 @@ impl<'a> Prompt<'a> {
             work,
             resumes: session.map(Into::into),
             last: why.map(|why| (why, log.unwrap_or_default())),
+            returned,
             answer,
             in_git,
         }
@@ -230,10 +274,43 @@ impl<'a> Prompt<'a> {
             section: None,
             resumes: self.resumes.is_some(),
             last: self.last.as_ref().map(|(why, log)| Last { why, log }),
+            returned: self.returned.as_ref().map(|(why, log)| Last { why, log }),
             answer: self.answer.as_ref().map(|answer| (&*answer.question, &*answer.text)),
             in_git: self.in_git,
             is_loop: self.task.spec.restart.is_some(),
         })
+    }
+}
+
+/// Whether a run ended before the agent was done, so that its session goes on.
+fn was_interrupted(ended: &RunEndRecord) -> bool {
+    let by_us = |why| matches!(why, RetryReason::Lost | RetryReason::Stuck | RetryReason::Overtime | RetryReason::Stopped);
+    ended.asked.is_some() || ended.setback.is_some_and(by_us) || ended.agent.as_ref().is_some_and(|agent| agent.verdict.resumes())
+}
+
+/// Why work did not land and how its worktree shows it, with the end of the log of a check.
+fn did_not_land(entry: &Entry, why: &Return) -> (String, String) {
+    match why {
+        Return::Conflict { tip, .. } => {
+            let text = format!(
+                "{why}. {target} has changed since you began; {tip} of it is merged into this worktree, with the conflict in these \
+                 files. Resolve it so that both changes keep their meaning, and commit.",
+                target = entry.target,
+                tip = tip.short()
+            );
+            (text, String::new())
+        }
+        Return::CheckFailed { commit, log } => {
+            let text = format!(
+                "the check fails on {}, which is your work on top of {}, and is checked out here. Repair it, and commit.",
+                commit.short(),
+                entry.target
+            );
+            (text, crate::sessions::tail(Path::new(&**log), LOG_TAIL))
+        }
+        Return::NoChange | Return::Unfinished { .. } | Return::TargetMoves | Return::Failure { .. } => {
+            (why.to_string(), String::new())
+        }
     }
 }
 

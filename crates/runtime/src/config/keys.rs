@@ -5,7 +5,7 @@ use banksman_core::agent::OnQuota;
 use banksman_core::task::OnExhausted;
 use banksman_core::task::retry::OnTimeout;
 
-use super::{Home, Key, Kind, WorkspaceDefault};
+use super::{Home, Key, Kind, OnConflict, WorkspaceDefault};
 
 /// Former names, each with the one that took its place. They keep working.
 pub static FORMER: &[(&str, &str)] =
@@ -280,10 +280,12 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: "landing.on_conflict",
-        kind: Kind::Word(&["author", "decision"], |config, at| config.landing.ask_on_conflict = at == 1),
+        kind: Kind::Word(&["author", "agent", "decision"], |config, at| {
+            config.landing.on_conflict = [OnConflict::Author, OnConflict::Agent, OnConflict::Decision][at];
+        }),
         home: Home::Everywhere,
         default: Some("author"),
-        description: "who resolves a conflict: the author in another attempt, or a person",
+        description: "who resolves a conflict: the author in another attempt (an agent in its session), the agent in a new session, or a person",
     },
     Key {
         name: "landing.leftovers",
@@ -313,7 +315,7 @@ pub static KEYS: &[Key] = &[
         kind: Kind::Count(|config| &mut config.budget_day),
         home: Home::Everywhere,
         default: Some("0"),
-        description: "how many dollars the agents of the project may cost in a day (UTC) before no more are started; 0 for any amount",
+        description: "how many dollars the agents of the project may cost in a day before no more are started; 0 for any amount",
     },
     Key {
         name: "agents.retry_patience",
@@ -391,5 +393,12 @@ pub static KEYS: &[Key] = &[
         home: Home::Trusted,
         default: None,
         description: "a file that only its owner can read, with the secret that posted notices are signed with",
+    },
+    Key {
+        name: "report.notify",
+        kind: Kind::Switch(|config| &mut config.report_notify),
+        home: Home::Everywhere,
+        default: Some("off"),
+        description: "whether the notice backlog_finished has the text of `banksman report` in it, as Markdown",
     },
 ];

@@ -43,7 +43,6 @@ pub enum Layer {
     User,
     /// The project's file.
     Project,
-    /// The environment.
     Environment,
 }
 
@@ -63,7 +62,6 @@ pub enum Source {
 /// One key with what applies.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// The key.
     pub key: &'static Key,
     /// Its value as it was written, without a password.
     pub value: Option<String>,
@@ -74,7 +72,6 @@ pub struct Setting {
 /// A value that applies, comes with the project, and may only be used if the user trusts it.
 #[derive(Clone)]
 pub struct Foreign {
-    /// The key.
     pub key: &'static Key,
     /// Its value as it is in the file.
     pub value: String,
@@ -111,7 +108,6 @@ impl Environment {
         }
     }
 
-    /// One of the variables.
     pub fn variable(&self, name: &str) -> Option<String> {
         self.variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
     }

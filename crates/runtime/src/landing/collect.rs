@@ -9,6 +9,7 @@ use banksman_core::{Task, TaskId, Workspace};
 use banksman_store::Key;
 
 use super::{Job, LandingError, failure, words};
+use crate::config::OnConflict;
 use crate::workspaces::{self, WorkspaceError};
 
 impl Job<'_> {
@@ -24,7 +25,7 @@ impl Job<'_> {
             return Ok(Report::Obstructed(Obstacle::Children { tasks }));
         }
         let settings = &self.client.config().landing;
-        let terms = Terms { rounds: settings.retries, ask_on_conflict: settings.ask_on_conflict };
+        let terms = Terms { rounds: settings.retries, ask_on_conflict: settings.on_conflict == OnConflict::Decision };
         let found = |found: Found| Ok(Report::Collected { found, terms });
         let Some(task) = rows.tasks.remove(owner) else { return found(review("its task was deleted".into())) };
         if !entry.spec.unchecked && matches!(self.client.project().landing_check(), Ok(None)) {
@@ -65,7 +66,7 @@ impl Job<'_> {
         });
         let found = match collected {
             Ok(Collected::Commit { commit, branch }) => {
-                if let Err(error) = self.lander.hold(self.target.as_str(), &commit) {
+                if let Err(error) = self.lander.hold(self.target.as_str(), &[&commit]) {
                     return Ok(Err(words(&error)));
                 }
                 match CommitId::new(&commit) {

@@ -16,8 +16,8 @@ use banksman_core::resource::coordination::{self, Command};
 use banksman_core::resource::grant::{Ask, GrantRequest, Term};
 use banksman_core::resource::lock;
 use banksman_core::{HolderId, LandingId, Lease, Name};
-use banksman_engine::{LandingOutcome, LandingRequest, LandingVerb, LandingWorker, landing_queue};
-use banksman_store::Key;
+use banksman_engine::{LandingOutcome, LandingRequest, LandingVerb, LandingWorker, Reply, TypedRequest, landing_queue};
+use banksman_store::{Key, StoreError};
 use thiserror::Error;
 
 use crate::client::{Cancel, Client};
@@ -60,8 +60,8 @@ impl From<banksman_store::StoreError> for LandingError {
 pub enum WorkEnd {
     /// There is nothing to do now; perhaps from then on.
     Idle(Option<Lease>),
-    /// The entry that was worked for has come as far as it can.
-    Settled(Box<Entry>),
+    /// The entries that were worked for have come as far as they can.
+    Settled(Vec<Entry>),
     /// Nobody wants it any more, or the time was up.
     Cancelled,
 }
@@ -69,8 +69,8 @@ pub enum WorkEnd {
 /// What to work for.
 #[derive(Default)]
 pub struct WorkOptions<'a> {
-    /// Ends when this entry cannot come any further; without it, when nothing is left to do.
-    pub goal: Option<LandingId>,
+    /// Ends when none of these entries can come any further; without any, when nothing is left to do.
+    pub goals: Vec<LandingId>,
     /// How long to wait for another worker.
     pub wait: Duration,
     /// Ends the work when it becomes readable.
@@ -84,15 +84,17 @@ pub fn lander(project: &Project) -> Result<Lander, GitError> {
     Lander::open(project.root(), &project.folder().join("workspaces"))
 }
 
-/// Puts a commit into the queue of a branch. It is held before the row is there, so that no row names a commit that is gone.
-pub fn enqueue(client: &Client, lander: &Lander, target: &Name, spec: EntrySpec) -> Result<Outcome, LandingError> {
-    if let Some(source) = &spec.source {
-        lander.hold(target.as_str(), source.as_str())?;
-    }
-    match client.request(LandingRequest { target: target.clone(), verb: LandingVerb::Add(Box::new(spec)) })? {
-        LandingOutcome::Stepped(outcome) => Ok(outcome),
-        LandingOutcome::Fenced => unreachable!("nobody needs a lock to add an entry"),
-    }
+/// Puts commits into the queue of a branch, in one transaction if possible. They are held before the rows are there, so that no row names a
+/// commit that is gone.
+pub fn enqueue(client: &Client, lander: &Lander, target: &Name, specs: Vec<EntrySpec>) -> Result<Vec<Outcome>, LandingError> {
+    let sources: Vec<&str> = specs.iter().filter_map(|spec| Some(spec.source.as_ref()?.as_str())).collect();
+    lander.hold(target.as_str(), &sources)?;
+    let request = |spec| LandingRequest { target: target.clone(), verb: LandingVerb::Add(Box::new(spec)) };
+    let outcome = |reply: Result<Reply, StoreError>| match LandingRequest::reply(reply?) {
+        Some(LandingOutcome::Stepped(outcome)) => Ok(outcome),
+        reply => unreachable!("nobody needs a lock to add an entry, and the answer is {reply:?}"),
+    };
+    client.call_all(specs.into_iter().map(request).map(Into::into).collect()).into_iter().map(outcome).collect()
 }
 
 /// The queue of a branch, and the moment at which it was read.
@@ -107,19 +109,22 @@ pub fn work(client: &Client, lander: &Lander, target: &Name, options: &WorkOptio
     let host = if client.project().is_shared() { client.this_process().host.clone() } else { Default::default() };
     let (queue, now) = load_queue(client, target)?;
     if let Some(end) = idle(&queue.next(&host, now)) {
-        return settled(client, options.goal.as_ref(), end);
+        return settled(client, &options.goals, end);
     }
     let Some(worker) = Grant::acquire(client, target, options)? else { return Ok(WorkEnd::Cancelled) };
+    // The worker before may have been killed right after a move, and then nothing is left to move. If it cannot be settled now, the next
+    // move tries again and says why not.
+    lander.settle().ok();
     let job = Job { client, lander, target, worker: &worker, options };
     let mut has_landed = false;
     let end = loop {
         let (queue, now) = load_queue(client, target)?;
-        if let Some(goal) = options.goal.as_ref().filter(|goal| is_settled(&queue, goal)) {
-            break settled(client, Some(goal), WorkEnd::Idle(None))?;
+        if !options.goals.is_empty() && options.goals.iter().all(|goal| is_settled(&queue, goal)) {
+            break settled(client, &options.goals, WorkEnd::Idle(None))?;
         }
         let work = queue.next(&host, now);
         if let Some(end) = idle(&work) {
-            break settled(client, options.goal.as_ref(), end)?;
+            break settled(client, &options.goals, end)?;
         }
         let Some((entry, report)) = job.step(work)? else { break WorkEnd::Cancelled };
         has_landed |= matches!(report, Report::Moved { .. });
@@ -155,11 +160,15 @@ fn is_settled(queue: &LandingQueue, id: &LandingId) -> bool {
     })
 }
 
-/// The end, with the entry that was worked for as it stands.
-fn settled(client: &Client, goal: Option<&LandingId>, end: WorkEnd) -> Result<WorkEnd, LandingError> {
-    let Some(goal) = goal else { return Ok(end) };
-    let mut rows = client.load(&[Key::Landing(goal.clone())].into())?.backlog;
-    Ok(rows.landings.remove(goal).map_or(end, |entry| WorkEnd::Settled(Box::new(entry))))
+/// The end, with the entries that were worked for as they stand.
+fn settled(client: &Client, goals: &[LandingId], end: WorkEnd) -> Result<WorkEnd, LandingError> {
+    if goals.is_empty() {
+        return Ok(end);
+    }
+    let rows = client.load(&goals.iter().cloned().map(Key::Landing).collect())?.backlog;
+    // A branch that was named twice is one entry.
+    let entries: Option<Vec<Entry>> = goals.iter().map(|goal| rows.landings.get(goal).cloned()).collect();
+    Ok(entries.map_or(end, WorkEnd::Settled))
 }
 
 /// The lock of a queue. It is given back when it is dropped.
@@ -338,6 +347,9 @@ fn words(error: &GitError) -> String {
         "; free some space, and it goes on by itself"
     } else if is(&["unrelated histories", "shallow"]) {
         "; if the clone is shallow: git fetch --unshallow"
+    } else if is(&["bad object", "invalid object", "not a valid object"]) {
+        "; a commit is gone, as after git gc --prune=now beside a git commit: git reset --soft, in the worktree, to one that is there (git reflog), \
+         and it goes on by itself"
     } else {
         ""
     };

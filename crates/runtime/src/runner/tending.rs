@@ -7,12 +7,11 @@ use banksman_adapters::keeper::{self, Limit, Notice, Record, Refusal, Session};
 use banksman_adapters::shortage::Shortage;
 use banksman_core::backlog::{self, RunEndRecord};
 use banksman_core::task::RunEnd;
-use banksman_core::{Decision, Lease, RunId, Seq, Wall};
+use banksman_core::{Lease, RunId, Seq, Wall};
 use banksman_engine::{RunnerInput, Work};
-use banksman_store::Key;
 
 use super::{Runner, RunnerReport};
-use crate::agents::{self, AgentCall};
+use crate::agents::{self, AgentCall, Past};
 use crate::sessions;
 
 impl Runner<'_> {
@@ -50,35 +49,20 @@ impl Runner<'_> {
         if agents::work_of(&work.task).is_none() {
             return Ok(None);
         }
-        let rows = self.client.load(&[Key::RunsOf(work.task.id.clone())].into()).map_err(|error| error.to_string())?;
-        let before: Vec<backlog::Run> = rows.backlog.runs.into_values().filter(|run| run.id != work.run.id).collect();
-        let answer = self.answer(&before)?;
         let text = |error: &dyn std::fmt::Display| error.to_string();
-        // The claim has fetched them for this run.
         let mut reader = self.client.reader().map_err(|error| text(&error))?;
+        let past = Past::load(&mut reader, &work.task.id).map_err(|error| text(&error))?;
+        // The claim has fetched them for this run.
         let fetched = reader.view().fetched_by(&work.task.id, &work.run.id).map_err(|error| text(&error))?;
         let letters = self.client.letters(fetched).map_err(|error| text(&error))?;
-        agents::plan(self.client.project(), work, &before, answer.as_ref(), &letters).map_err(|error| text(&error))
-    }
-
-    /// The decision that the last of these runs has asked for.
-    fn answer(&self, before: &[backlog::Run]) -> Result<Option<Decision>, String> {
-        let last = before.iter().max_by_key(|run| run.epoch).and_then(|run| run.ended.as_ref());
-        let Some(asked) = last.and_then(|ended| ended.asked.clone()) else { return Ok(None) };
-        let rows = self.client.load(&[Key::Decision(asked.clone())].into()).map_err(|error| error.to_string())?;
-        Ok(rows.backlog.decisions.get(&asked).cloned())
+        agents::plan(self.client.project(), work, &past, &letters).map_err(|error| text(&error))
     }
 
     /// Writes down for a run how the one before it ended.
     fn write_last_result(&self, work: &Work) -> Result<(), String> {
-        let keys = [Key::RunsOf(work.task.id.clone()), Key::LandingOf(work.task.id.clone())];
-        let rows = self.client.load(&keys.into()).map_err(|error| error.to_string())?;
-        let last =
-            rows.backlog.runs.values().filter(|run| run.attempt < work.run.attempt).max_by_key(|run| (run.attempt, run.epoch));
-        let landing = rows.backlog.landings.values().next();
-        let Some(last) = last else { return Ok(()) };
-        let answer = self.answer(std::slice::from_ref(last))?;
-        self.files.write_last_result(last, landing, answer.as_ref()).map_err(|error| error.to_string())
+        let mut reader = self.client.reader().map_err(|error| error.to_string())?;
+        let past = Past::load(&mut reader, &work.task.id).map_err(|error| error.to_string())?;
+        self.files.write_last_result(&past).map_err(|error| error.to_string())
     }
 
     /// The session of a run has ended.

@@ -74,7 +74,6 @@ pub(crate) enum TaskState {
     Over(Status),
 }
 
-/// A run.
 #[derive(Debug)]
 pub(crate) struct RunModel {
     pub(crate) task: TaskId,
@@ -161,7 +160,7 @@ impl TaskModel {
 impl BacklogModel {
     /// Whether it is a phase that a guard does not let begin.
     pub(crate) fn is_held(&self, job: &TaskModel) -> bool {
-        let pipeline = job.spec.parent.as_ref().and_then(|host| self.pipelines.get(host));
+        let pipeline = job.spec.parent.as_ref().and_then(|parent| self.pipelines.get(parent));
         let held = pipeline.and_then(|pipeline| pipeline.blocked.as_ref()?.held());
         held.is_some_and(|held| self.jobs.get(&held.task).is_some_and(|other| std::ptr::eq(other, job)))
     }

@@ -341,7 +341,7 @@ impl World<'_> {
     }
 
     fn fault_of(&self, id: &TaskId, pipeline: &PipelineModel) -> Option<String> {
-        let host = self.model.jobs.get(id).map(|job| &job.state);
+        let parent = self.model.jobs.get(id).map(|job| &job.state);
         let should = match &pipeline.stand {
             PipelineState::Owes(owes) => return Some(format!("{id} is left hanging: {owes:?}")),
             PipelineState::Init => TaskState::Pending,
@@ -352,8 +352,8 @@ impl World<'_> {
             PipelineState::Failed { .. } => TaskState::Over(Status::Failed),
             PipelineState::Cancelled => TaskState::Over(Status::Cancelled),
         };
-        if host != Some(&should) {
-            return Some(format!("{id} stands at {:?}, and its task is {host:?}", pipeline.stand));
+        if parent != Some(&should) {
+            return Some(format!("{id} stands at {:?}, and its task is {parent:?}", pipeline.stand));
         }
         let parked = pipeline.task().and_then(|task| self.model.jobs.get(task)).map(|job| &job.state);
         let is_asked = matches!(pipeline.blocked, Some(Reason::Decision { .. }));

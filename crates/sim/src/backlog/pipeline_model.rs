@@ -11,7 +11,6 @@ use banksman_core::pipeline::strategy::Fallback;
 use banksman_core::pipeline::{Reason, When};
 use banksman_core::{Lease, Name, RunnerId, TaskId};
 
-/// A pipeline.
 #[derive(Debug)]
 pub(crate) struct PipelineModel {
     pub(crate) plan: Arc<Plan>,
@@ -42,7 +41,6 @@ pub(crate) struct PipelineModel {
     pub(crate) is_keeping: bool,
 }
 
-/// Where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PipelineState {
     Init,
@@ -112,7 +110,6 @@ impl PipelineModel {
         matches!(self.stand, PipelineState::Done | PipelineState::Failed { .. } | PipelineState::Cancelled)
     }
 
-    /// The task that is at it.
     pub(crate) fn task(&self) -> Option<&TaskId> {
         match &self.stand {
             PipelineState::In { task, .. } => task.as_ref(),
@@ -130,7 +127,6 @@ impl PipelineModel {
         }
     }
 
-    /// The guard that blocks it.
     pub(crate) fn blocking_guard(&self) -> Option<&Name> {
         match &self.blocked {
             Some(Reason::Guard { guard, .. }) => Some(guard),

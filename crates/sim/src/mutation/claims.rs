@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use banksman_core::resource::coordination::{Command, Coordination};
 use banksman_core::resource::lock;
-use banksman_core::resource::work_claim::WorkClaim;
+use banksman_core::resource::work_claim::{State, WorkClaim};
 use banksman_core::{HolderId, Ticket};
 use banksman_engine::{Reply, Request, RunOutcome, RunRequest, TaskRequest};
 use banksman_store::{Call as _, Tx};
@@ -60,6 +60,19 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
             let waiting: BTreeMap<Ticket, WorkClaim> = tx.tables.coordination.claims.extract_if(.., is_hidden).collect();
             let reply = request.decide(tx);
             tx.tables.coordination.claims.extend(waiting);
+            reply
+        }
+        (Mutation::NextNotKept, Request::Task(TaskRequest::Take { .. })) => {
+            let reply = request.decide(tx);
+            let claims = &mut tx.tables.coordination.claims;
+            let waited = |ticket: &Ticket| before.claims.get(ticket).is_some_and(|claim| claim.waits().is_some());
+            if claims.iter().any(|(ticket, claim)| claim.waits().is_none() && waited(ticket)) {
+                for claim in claims.values_mut() {
+                    if let State::Waiting(terms) = &mut claim.state {
+                        terms.overtake = None;
+                    }
+                }
+            }
             reply
         }
         (Mutation::DeadlockUnseen, Request::Task(TaskRequest::Take { .. }))

@@ -73,6 +73,8 @@ pub enum Mutation {
     AdoptionNeedsLock,
     /// Nothing is reserved for claims that wait.
     OvertakeOff,
+    /// Once a claim is taken, nothing is kept for the others until they try again.
+    NextNotKept,
     /// The search for deadlocks does not see who holds a single lock.
     DeadlockUnseen,
     /// A claim that gives up stays.
@@ -207,8 +209,12 @@ pub enum Mutation {
     WakeLost,
     /// Whenever a runner is woken, all are.
     WakesAll,
+    /// Nobody is woken in the place of a runner that died when it was woken.
+    WakesTheDead,
     /// Whoever came last is woken first.
     NewestFirst,
+    /// Whoever ends when nothing is left is woken before all others.
+    EndersFirst,
     /// A task stays parked when what it waits for is free.
     StaysParked,
 }
@@ -244,7 +250,7 @@ impl Mutation {
             DoneUnseen | RestartsOff | RestOff => Checker::Loops,
             LostHeartbeat | SilentTask => Checker::Model,
             FenceFalls => Checker::Order,
-            OvertakeOff => Checker::Overtaken,
+            OvertakeOff | NextNotKept => Checker::Overtaken,
             SectionStays => Checker::Owners,
             EndForgotten | PhaseSkipped | SecondTask | HostForgotten | RetriedForGood | KeptStays | GoesOnCancelled => {
                 Checker::Phases
@@ -259,8 +265,8 @@ impl Mutation {
             ForgetWaiter | DeadlockOff | QueueSilent | DeadlockUnseen => Checker::Waiters,
             WhyIgnoresClaims => Checker::Why,
             WakeLost => Checker::Idle,
-            WakesAll => Checker::Wakeups,
-            NewestFirst => Checker::Turns,
+            WakesAll | WakesTheDead => Checker::Wakeups,
+            NewestFirst | EndersFirst => Checker::Turns,
             StaysParked => Checker::Parked,
         }
     }

@@ -104,7 +104,7 @@ impl World<'_> {
         let (seen, run) = (self.seen(rows), RunId::new("r0").expect("a plain word"));
         let claim = |runner: &RunnerId| {
             let (runner, runs, seen) = (runner.clone(), vec![run.clone()], seen.clone());
-            let claim = Claim { runner, room: 1, runs, sections: Vec::new(), checked: vec![id.clone()], seen };
+            let claim = Claim { runner, room: 1, head: 8, runs, sections: Vec::new(), checked: vec![id.clone()], seen };
             Request::Run(RunRequest::Claim(Box::new(claim)))
         };
         let refused = RefCell::new(Some(Vec::new()));

@@ -3,13 +3,20 @@
 //! A claim that has waited for its bound is owed what is free of all that it wants: whoever gets some of it nevertheless came earlier
 //! and waited for the bound as well, or holds something that the claim waits for, so that the claim could not have it anyway. This is
 //! computed from rows and events alone, in other terms than those of the engine.
+//!
+//! Only the oldest of these claims is owed anything, and a transaction may end the wait of several. So the claim that counts is the oldest at
+//! the moment of the grant, not the oldest that still waits after the commit: a run that leaves enough slots for the oldest may take the
+//! others, although the oldest takes its own later in the same transaction and the next one then finds too few.
+//!
+//! The claim of a dead process counts until the one that decides knows of the death: what is owed to the next claim follows from that.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::event::{Event, Fact, Kind, Resource};
 use banksman_core::resource::coordination::Coordination;
 use banksman_core::resource::grant::GrantRequest;
-use banksman_core::{HolderId, Lease, Span, WorkClaim};
+use banksman_core::{HolderId, Lease, Liveness, ProcessId, Span, WorkClaim};
+use banksman_engine::{Request, RunRequest, TaskRequest};
 use banksman_store::Snapshot;
 
 use super::checks::grants;
@@ -44,44 +51,133 @@ fn needed(claim: &WorkClaim, rows: &Coordination, at: Lease) -> BTreeSet<HolderI
     holders.chain([claim.holder.clone()]).collect()
 }
 
+/// A committed transaction.
+struct Commit<'a> {
+    before: &'a Snapshot,
+    after: &'a Snapshot,
+    /// Its events, in their order.
+    events: Vec<&'a Event>,
+    at: Lease,
+}
+
+/// A grant of a transaction: the event with this index.
+struct NewGrant<'a> {
+    resource: &'a Resource,
+    request: &'a GrantRequest,
+    index: usize,
+    /// Who is dead as far as the one knows who asked for it.
+    dead: &'a BTreeSet<&'a ProcessId>,
+}
+
+impl Commit<'_> {
+    /// Whether a claim got a resource by one of these events.
+    fn gets(&self, claim: &WorkClaim, resource: &Resource, events: std::ops::Range<usize>) -> bool {
+        self.events[events].iter().any(|event| match event {
+            Event::Resource { resource: other, fact: Fact::Acquired(request) } => other == resource && is_of(claim, request),
+            _ => false,
+        })
+    }
+
+    /// How many slots are free right after a grant.
+    fn free_after(&self, grant: &NewGrant<'_>) -> u32 {
+        let before = grants(&self.before.coordination, grant.resource).into_iter();
+        let mut held: BTreeMap<&HolderId, u32> = before.map(|grant| (&grant.claim.holder, grant.claim.weight)).collect();
+        for event in &self.events[..=grant.index] {
+            let Event::Resource { resource, fact } = event else { continue };
+            if resource != grant.resource {
+                continue;
+            }
+            match fact {
+                Fact::Acquired(request) => held.insert(&request.holder, request.weight),
+                Fact::Increased(increased) => held.insert(&increased.holder, increased.weight),
+                Fact::Reclaimed(end) | Fact::Released(end) | Fact::OfferLapsed(end) => held.remove(&end.holder),
+                Fact::Defined(_) => None,
+            };
+        }
+        let semaphore = self.after.coordination.semaphores.get(&grant.resource.name);
+        semaphore.map_or(0, |semaphore| semaphore.config.capacity.saturating_sub(held.values().sum()))
+    }
+
+    /// Whether a grant takes nothing away from a claim that waits and is due.
+    fn is_owed_nothing(&self, first: &WorkClaim, grant: &NewGrant<'_>) -> bool {
+        let (rows, NewGrant { resource, request, .. }) = (&self.before.coordination, grant);
+        // What goes from one run of a runner to the next was never free.
+        let is_handed =
+            resource.name.is_section() && request.holder.as_str().starts_with("run:") && was_live(self.before, &request.holder);
+        let needed = needed(first, rows, self.at);
+        let is_needed = request.ancestors.iter().chain([&request.holder]).any(|party| needed.contains(party));
+        // A claim that came earlier gets it first.
+        let mut own = rows.claims.values().filter(|claim| claim.waits().is_some() && is_of(claim, request));
+        let came_earlier = own.any(|claim| claim.ticket <= first.ticket && claim.wants(resource));
+        let leaves_enough = resource.kind == Kind::Semaphore && self.free_after(grant) >= weight(first, resource);
+        is_handed || is_needed || came_earlier || leaves_enough
+    }
+}
+
+/// Whether this is asked for by a claim. Slots are held in the name of a person and a task.
+fn is_of(claim: &WorkClaim, request: &GrantRequest) -> bool {
+    let person = request.holder.as_str().split_once('/').map(|(person, _)| person);
+    claim.holder == request.holder || person == Some(claim.holder.as_str())
+}
+
 impl World<'_> {
     pub(super) fn check_overtaking(&mut self, before: &Snapshot, after: &Snapshot, calls: &[CommittedCall<'_>], at: Lease) {
-        for logged in calls.iter().flat_map(|call| call.events) {
-            if let Event::Resource { resource, fact: Fact::Acquired(claim) } = &logged.event {
-                self.check_acquired(resource, claim, before, after, at);
+        let events = calls.iter().flat_map(|call| call.events).map(|logged| &logged.event).collect();
+        let commit = Commit { before, after, events, at };
+        let mut index = 0;
+        for call in calls {
+            let dead = &known_dead(call.request);
+            for logged in call.events {
+                if let Event::Resource { resource, fact: Fact::Acquired(request) } = &logged.event {
+                    self.check_acquired(&NewGrant { resource, request, index, dead }, &commit);
+                }
+                index += 1;
             }
         }
     }
 
-    fn check_acquired(&mut self, resource: &Resource, acquired: &GrantRequest, before: &Snapshot, after: &Snapshot, at: Lease) {
-        let rows = &before.coordination;
-        let still_waits =
-            |claim: &&WorkClaim| after.coordination.claims.get(&claim.ticket).is_some_and(|claim| claim.waits().is_some());
-        let waits = |claim: &&WorkClaim| {
-            let is_alive = claim.waits().is_some_and(|terms| self.machine.lives(&terms.standing.process));
-            is_alive && claim.wants(resource) && is_due(claim, resource, at)
+    fn check_acquired(&mut self, grant: &NewGrant<'_>, commit: &Commit<'_>) {
+        let NewGrant { resource, request, index, dead } = *grant;
+        let is_due = |claim: &&WorkClaim| {
+            let is_over = claim.waits().is_none_or(|terms| dead.contains(&terms.standing.process));
+            !is_over && claim.wants(resource) && is_due(claim, resource, commit.at)
         };
-        // What is kept is kept for the first one: if that has ended in the same transaction, nothing was kept for the next.
-        let Some(first) = rows.claims.values().find(waits).filter(still_waits) else { return };
-        self.tally.count("acquired beside a due claim");
-        // What goes from one run of a runner to the next was never free.
-        let is_handed =
-            resource.name.is_section() && acquired.holder.as_str().starts_with("run:") && was_live(before, &acquired.holder);
-        let needed = needed(first, rows, at);
-        let parties = acquired.ancestors.iter().chain([&acquired.holder]);
-        // Slots are held in the name of a person and a task.
-        let person = acquired.holder.as_str().split_once('/').map(|(person, _)| person);
-        let is_needed = parties.clone().any(|party| needed.contains(party) || person == Some(first.holder.as_str()));
-        // A claim that came earlier gets it first.
-        let is_own = |claim: &&WorkClaim| claim.holder == acquired.holder || person == Some(claim.holder.as_str());
-        let mut own = rows.claims.values().filter(is_own).filter(|claim| claim.waits().is_some());
-        let came_earlier = own.any(|claim| claim.ticket < first.ticket && claim.wants(resource));
-        let leaves_enough = resource.kind == Kind::Semaphore && free(&after.coordination, resource) >= weight(first, resource);
-        self.verdict.expect(Checker::Overtaken, is_handed || is_needed || came_earlier || leaves_enough, || {
-            let since = first.waits().map(|terms| terms.since.lease);
-            format!("{} gets {resource}, for which {} waits since {since:?}; now {at:?}", acquired.holder, first.holder)
-        });
+        let after = &commit.after.coordination.claims;
+        let still_waits = |claim: &WorkClaim| after.get(&claim.ticket).is_some_and(|claim| claim.waits().is_some());
+        for first in commit.before.coordination.claims.values().filter(is_due) {
+            if still_waits(first) {
+                self.tally.count("acquired beside a due claim");
+                let what = || {
+                    let (since, at) = (first.waits().map(|terms| terms.since.lease), commit.at);
+                    format!("{} gets {resource}, for which {} waits since {since:?}; now {at:?}", request.holder, first.holder)
+                };
+                return self.verdict.expect(Checker::Overtaken, commit.is_owed_nothing(first, grant), what);
+            }
+            // One that got it before waits no longer, and the next one is the oldest.
+            if commit.gets(first, resource, 0..index) {
+                continue;
+            }
+            // One that gets it in the same transaction was the oldest, and loses nothing. One that leaves may have left before the grant or after
+            // it: then the grant must be right for it, or for the next one.
+            if commit.gets(first, resource, index..commit.events.len()) || commit.is_owed_nothing(first, grant) {
+                return;
+            }
+        }
     }
+}
+
+/// Whom the caller of a request knows to be dead. All others count as alive in the decision, and so do their claims.
+fn known_dead(request: &Request) -> BTreeSet<&ProcessId> {
+    let seen = match request {
+        Request::Coordinate { seen, .. } => Some(seen),
+        Request::Task(TaskRequest::Take { taking, .. }) => Some(&taking.seen),
+        Request::Task(TaskRequest::Leave { seen, .. }) => seen.as_ref(),
+        Request::Run(RunRequest::Claim(claim)) => Some(&claim.seen),
+        _ => None,
+    };
+    let probes = seen.into_iter().flat_map(|seen| &seen.probes);
+    let is_dead = |liveness: &Liveness| matches!(liveness, Liveness::Dead | Liveness::OtherBoot);
+    probes.filter(|(_, liveness)| is_dead(liveness)).map(|(process, _)| process).collect()
 }
 
 fn was_live(before: &Snapshot, holder: &HolderId) -> bool {
@@ -90,9 +186,4 @@ fn was_live(before: &Snapshot, holder: &HolderId) -> bool {
 
 fn weight(claim: &WorkClaim, resource: &Resource) -> u32 {
     claim.parts.iter().filter(|part| part.resource == *resource).map(|part| part.weight).sum()
-}
-
-fn free(rows: &Coordination, resource: &Resource) -> u32 {
-    let used: u32 = grants(rows, resource).iter().map(|grant| grant.claim.weight).sum();
-    rows.semaphores.get(&resource.name).map_or(0, |semaphore| semaphore.config.capacity.saturating_sub(used))
 }

@@ -18,7 +18,6 @@ pub(crate) struct Ledger {
     epoch: Epoch,
     /// What somebody was told is in the queue.
     pub(crate) acknowledged: BTreeSet<ItemId>,
-    /// What is done.
     pub(crate) completed: BTreeSet<ItemId>,
     /// The same inputs, decided by the pure core alone.
     pub(crate) model: Queues,

@@ -33,6 +33,8 @@ fn every_mistake_is_found() {
         (ForgetsPrompt, "is lost"),
         (ReportsTooSoon, "reported as delivered"),
         (LeavesLock, "nobody releases the lock"),
+        (ClaimsFollowUps, "has not got it"),
+        (ForgetsWritten, "counts as undelivered"),
     ] {
         let found = (0..60).find_map(|seed| mail_history(seed, Some(mutation)).err());
         let found = found.unwrap_or_else(|| panic!("{mutation:?} is not found"));

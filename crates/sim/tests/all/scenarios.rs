@@ -99,8 +99,13 @@ fn people_keep_every_promise() {
         "waits",
         "fault: wake-up lost",
     ];
-    // In the last one a lock that a task waits for goes to a waiter that is dead.
-    let seeds: Vec<u64> = (0..25).chain([77110263]).collect();
+    // In these a lock that a task waits for goes to a waiter that is dead, and a claim hears of two deaths one after the other.
+    let found = [77110263, 1320];
+    // In these nobody is scheduled for half a minute or a whole one, while the time of a claim is up.
+    let late = [1795035028014580, 1795035028001423];
+    // In these somebody gets slots that the claim of a dead process leaves, of whose death it has not heard.
+    let unheard = [1795035028005519, 1795035028012419];
+    let seeds: Vec<u64> = (0..25).chain(found).chain(late).chain(unheard).collect();
     assert_all_hold(Scenario::People, &seeds, &happens);
 }
 

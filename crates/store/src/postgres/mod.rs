@@ -177,6 +177,10 @@ impl Backend for Postgres {
         Err(broken.unwrap_or(StoreError::Stalled))
     }
 
+    fn is_remote(&self) -> bool {
+        true
+    }
+
     fn notifies(&self) -> bool {
         true
     }

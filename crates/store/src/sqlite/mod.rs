@@ -234,6 +234,10 @@ impl Backend for Sqlite {
         answers.and_then(|answers| Ok(ended.map(|()| answers)?)).map_err(|error| self.explain(error))
     }
 
+    fn is_remote(&self) -> bool {
+        false
+    }
+
     fn notifies(&self) -> bool {
         false
     }

@@ -7,7 +7,6 @@ use crate::columns::{NeededJson, Text};
 use crate::table::table;
 
 table! {
-    /// The limits.
     AccountLimits "account_limits" of &'a Name => AccountLimit, |_name, limit|
     by ["name"] = [Text &limit.name]; saves
     fixed { name: Text }

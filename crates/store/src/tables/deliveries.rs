@@ -12,7 +12,6 @@ use crate::table::table;
 use crate::value::Query;
 
 table! {
-    /// Deliveries.
     Deliveries "deliveries" of &'a MessageId => Delivery, |_id, delivery|
     by ["seq"] = [Int &delivery.seq]; inserts
     fixed { seq: Int, id: Text, target: Text, mode: NeededJson }

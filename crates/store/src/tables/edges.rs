@@ -19,10 +19,9 @@ table! {
         All => "SELECT {edges e} FROM edges e WHERE e.project = $1 ORDER BY e.task, e.on_task",
         /// Who waits for the task, visible or not: what an import needs stays.
         OnTask => "SELECT {edges e} FROM edges e WHERE e.project = $1 AND e.on_task = $2 ORDER BY e.task",
-        /// Whether somebody waits for the task.
-        OneOnTask => "SELECT e.on_task FROM edges e WHERE e.on_task = $2 AND e.project = $1 LIMIT 1",
-        /// Whether more than $3 do. Read in the index alone.
-        ManyOnTask => "SELECT e.on_task FROM edges e WHERE e.on_task = $2 AND e.project = $1 ORDER BY e.task LIMIT 1 OFFSET $3",
+        /// How many wait for the task, up to $3. Counted in the index alone.
+        CountOnTask => "SELECT CAST($2 AS TEXT), (SELECT count(*) FROM (SELECT e.task FROM edges e WHERE e.on_task = $2 \
+            AND e.project = $1 ORDER BY e.task LIMIT $3) d)",
         OnFamily => "{family} SELECT {edges e} FROM edges e WHERE e.project = $1 AND e.on_task IN (SELECT id FROM family) ORDER BY e.task",
         /// Everything that can be reached from the task along its dependencies.
         Upstream => "WITH RECURSIVE up(task) AS (SELECT CAST($2 AS TEXT) \

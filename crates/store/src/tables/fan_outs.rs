@@ -7,7 +7,7 @@ use crate::tables::tasks;
 use crate::value::Query;
 
 /// How many dependents learn in one transaction that the task has ended.
-pub(crate) const FAN_OUT: usize = 500;
+pub const FAN_OUT: usize = 500;
 
 statements! {
     /// Those that are not finished: the first one.

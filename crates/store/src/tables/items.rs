@@ -142,7 +142,6 @@ pub struct QueueCounts {
     pub resting: u64,
     /// Those that are worked on.
     pub processing: u64,
-    /// Those that are dead.
     pub dead: u64,
 }
 
@@ -160,9 +159,7 @@ pub struct WorkItems {
 /// The dead items of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct DeadItems {
-    /// How many there are.
     pub count: u64,
-    /// The first of them.
     pub first: ItemId,
 }
 

@@ -41,7 +41,6 @@ impl Codec<State> for OfState {
 }
 
 table! {
-    /// The locks.
     Locks "locks" of &'a Name => Lock, |_name, lock|
     by ["name"] = [Text &lock.name]; saves
     fixed { name: Text }

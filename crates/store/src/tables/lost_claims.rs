@@ -7,7 +7,6 @@ use crate::columns::{Int, Text};
 use crate::table::table;
 
 table! {
-    /// The claims that were lost.
     LostClaims "lost_claims" of &'a (TaskId, HolderId) => LostClaim, |_key, lost|
     by ["task", "holder"] = [Text &lost.task, Text &lost.holder]; upserts
     fixed { task: Text, holder: Text }

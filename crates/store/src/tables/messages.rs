@@ -14,7 +14,6 @@ use crate::tables::{deliveries, events, projects};
 use crate::value::{Query, Value};
 
 table! {
-    /// Messages.
     Messages "messages" of &'a MessageId => Message, |_id, message|
     by ["seq"] = [Int &message.seq]; inserts
     fixed {
@@ -101,9 +100,7 @@ pub struct TaskEvents {
 /// The messages of one type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TypeCount {
-    /// The type.
     pub kind: MessageType,
-    /// How many there are.
     pub messages: u64,
     /// How often it was tried to post them.
     pub attempts: u64,

@@ -127,7 +127,6 @@ impl Statement {
 pub struct Tables {
     /// Locks and semaphores.
     pub coordination: Coordination,
-    /// What requests were granted.
     pub requests: BTreeMap<RequestId, Granted>,
     /// Tasks and what belongs to them.
     pub backlog: Backlog,
@@ -143,10 +142,8 @@ pub struct Tables {
     pub parked: Vec<(Resource, TaskId)>,
     /// The first tasks that wait for each of the loaded resources.
     pub parked_on: BTreeMap<Resource, Vec<TaskId>>,
-    /// The tasks that somebody waits for.
-    pub has_dependents: BTreeSet<TaskId>,
-    /// The tasks that so many wait for that these learn of its end a page at a time.
-    pub has_many_dependents: BTreeSet<TaskId>,
+    /// How many tasks wait for a task, counted up to one more than a transaction tells of its end.
+    pub dependents: BTreeMap<TaskId, u32>,
     /// An ended task whose dependents have not all learned of it.
     pub fan_out: Option<TaskId>,
     /// Messages: those with an id that was asked for, and those that were posted.
@@ -162,7 +159,6 @@ pub struct Tables {
 /// What a request was granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granted {
-    /// Of what.
     pub resource: Resource,
     /// To whom.
     pub holder: HolderId,

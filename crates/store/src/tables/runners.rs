@@ -31,7 +31,6 @@ impl Codec<Option<Idle>> for OfIdle {
 }
 
 table! {
-    /// The runners.
     Runners "runners" of &'a RunnerId => Runner, |_id, runner|
     by ["id"] = [Text &runner.id]; upserts
     fixed { id: Text, process: NeededJson, address: Text, sections: Json, max_runs: Int, started: Moment, until_idle: Int }

@@ -10,7 +10,6 @@ use crate::table::table;
 use crate::value::{Query, Value};
 
 table! {
-    /// The runs.
     Runs "runs" of &'a RunId => Run, |_id, run|
     by ["epoch"] = [Int &run.epoch]; inserts
     fixed { id: Text, task: Text, attempt: Int, epoch: Int, host: Text, boot: Text, started: Moment, agent: Json }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use banksman_core::event::Resource;
 use banksman_core::ids::{SectionId, TaskId};
 use banksman_core::{Label, Seq, Status, Task};
 
@@ -11,7 +12,7 @@ use crate::reader::View;
 use crate::table::Table;
 use crate::tables::items::{self, WorkItems};
 use crate::tables::task_counts::{self, TaskCounts};
-use crate::tables::tasks::{Statement, Tasks};
+use crate::tables::tasks::{Statement, Tasks, parked_resource};
 use crate::value::{Query, Value};
 
 /// How many tasks one read returns at most.
@@ -211,6 +212,18 @@ impl View<'_> {
         let mut rows = self.rows(Query::new(Statement::HeldByEnded, [self.project.into()]))?;
         let Some(mut row) = rows.pop() else { return Ok((0, None)) };
         Ok((Int::read(&mut row)?, Text::read(&mut row)?))
+    }
+
+    /// The first of these, each with one that it waits for.
+    pub fn first_held_by_ended(&mut self, limit: i64) -> Result<Vec<(TaskId, TaskId)>, StoreError> {
+        let rows = self.rows(Query::new(Statement::HeldFirst, [self.project.into(), limit.into()]))?;
+        rows.into_iter().map(|mut row| Ok((Text::read(&mut row)?, Text::read(&mut row)?))).collect()
+    }
+
+    /// The first ready tasks that wait for a lock or a semaphore, each with what it waits for.
+    pub fn first_parked(&mut self, limit: i64) -> Result<Vec<(TaskId, Resource)>, StoreError> {
+        let rows = self.rows(Query::new(Statement::ParkedFirst, [self.project.into(), limit.into()]))?;
+        rows.into_iter().map(|mut row| Ok((Text::read(&mut row)?, parked_resource(&row.text()?)?))).collect()
     }
 }
 

@@ -4,7 +4,7 @@
 //! semaphore that a ready task waits for; it is out of its lane until then, like one that a person has stopped. `unmet` counts the dependencies that
 //! hold the task back; the database keeps it, as it follows from `edges`.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use banksman_core::Name;
 use banksman_core::backlog::{Backlog, Edge};
@@ -72,7 +72,6 @@ pub(crate) struct Origin<'a> {
 }
 
 table! {
-    /// The tasks.
     Tasks "tasks" of Origin<'a> => Task, |origin, task|
     by ["id"] = [Text &task.id]; inserts
     fixed { id: Text, position: Int, created("created_wall"): Int, spec: NeededJson } + {
@@ -146,6 +145,14 @@ table! {
             AND d.state IN ('failed', 'cancelled', 'skipped') AND d.changed_lease > -1 \
             AND e.project = $1 AND e.on_task = d.id AND e.allow_failed = 0 \
             AND t.project = $1 AND t.id = e.task AND t.state = 'pending' AND {visible t}",
+        /// A few of them, each with what it waits for.
+        HeldFirst => "SELECT t.id, d.id FROM tasks d CROSS JOIN edges e CROSS JOIN tasks t WHERE d.project = $1 \
+            AND d.state IN ('failed', 'cancelled', 'skipped') AND d.changed_lease > -1 \
+            AND e.project = $1 AND e.on_task = d.id AND e.allow_failed = 0 \
+            AND t.project = $1 AND t.id = e.task AND t.state = 'pending' AND {visible t} LIMIT $2",
+        /// The first that wait for a lock or a semaphore, each with its name.
+        ParkedFirst => "SELECT t.id, t.parked FROM tasks t WHERE t.project = $1 AND t.parked IS NOT NULL AND t.parked <> 'person' \
+            AND t.state = 'pending' AND t.unmet = 0 AND {visible t} ORDER BY t.parked, t.priority DESC, t.position LIMIT $2",
         /// Those in the sections of a task and its descendants that somebody works on by hand.
         Manual => "{family} SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.due IS NOT NULL AND t.state = 'by_hand' \
             AND t.section IN (SELECT s.section FROM tasks s WHERE s.project = $1 AND s.id IN (SELECT id FROM family))",
@@ -259,7 +266,7 @@ pub(crate) fn changes<'a>(
     project: i64,
     before: &'a Backlog,
     after: &'a Backlog,
-    has_many_dependents: &BTreeSet<TaskId>,
+    dependents: &BTreeMap<TaskId, u32>,
     queries: &mut Vec<Query<'a>>,
 ) {
     let id = |id: &'a TaskId| -> [Value<'a>; 2] { [project.into(), id.as_str().into()] };
@@ -283,10 +290,13 @@ pub(crate) fn changes<'a>(
         }
         // Only what is over holds nobody back, or holds back for ever. What holds back again must do so at once.
         if was.status() != task.status() && (was.status().is_over() || task.status().is_over()) {
-            if !was.status().is_over() && has_many_dependents.contains(key) {
-                counts.extend(fan_outs::begin(project, key));
-            } else {
-                counts.push(Query::new(Statement::CountUnmetOfDependents, id(key)));
+            match dependents.get(key) {
+                // Those that this batch adds are counted by themselves.
+                Some(0) => {}
+                Some(many) if !was.status().is_over() && *many as usize > fan_outs::FAN_OUT => {
+                    counts.extend(fan_outs::begin(project, key));
+                }
+                Some(_) | None => counts.push(Query::new(Statement::CountUnmetOfDependents, id(key))),
             }
         }
     }

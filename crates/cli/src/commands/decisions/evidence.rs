@@ -5,7 +5,7 @@ use std::path::Path;
 use banksman_core::backlog::Run;
 use banksman_core::decision::About;
 use banksman_core::workspace::Place;
-use banksman_core::{Decision, TaskId};
+use banksman_core::{Decision, TaskId, Title};
 use banksman_runtime::Client;
 use banksman_runtime::workspaces;
 use banksman_store::{Key, Reader};
@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::format;
 use crate::printer::DIM;
+use crate::terminal;
 
 /// How many attempts and how many lines of the log are shown.
 const ATTEMPTS: usize = 5;
@@ -26,6 +27,12 @@ pub(super) fn task(decision: &Decision) -> Option<&TaskId> {
         About::Task(task) | About::Run { task, .. } => Some(task),
         About::OutboxCommand(_) | About::Route(_) | About::Landing { .. } => None,
     }
+}
+
+/// What it is called, if it is still there.
+pub(super) fn title(reader: &mut Reader, task: &TaskId) -> Result<Option<Title>, Failure> {
+    let mut tasks = reader.view().load(&[Key::Task(task.clone())].into())?.backlog.tasks;
+    Ok(tasks.remove(task).map(|task| task.spec.title))
 }
 
 /// What is known of it, in lines.
@@ -45,8 +52,11 @@ pub(super) fn of(context: &Context, client: &Client, reader: &mut Reader, task: 
         text.push_str(&format!("\n  {DIM}attempt {}:{DIM:#} {how}, {}", run.attempt + 1, format::ago(run.started.wall)));
     }
     let log = runs.last().map(|run| tail::last_lines(&context.sessions(client.project()).log(&run.id), LINES));
-    for line in log.into_iter().flatten() {
-        text.push_str(&format!("\n  {DIM}|{DIM:#} {line}"));
+    let width = terminal::stderr_width().map_or(usize::MAX, |width| width.saturating_sub(4));
+    // What Banksman itself has written there is no word of the program.
+    let is_telling = |line: &String| !line.trim().is_empty() && !line.starts_with("banksman: ");
+    for line in log.into_iter().flatten().filter(is_telling) {
+        text.push_str(&format!("\n  {DIM}|{DIM:#} {}", terminal::cut(&terminal::one_line(&line), width)));
     }
     if let Some(changes) = changes(client, task) {
         text.push_str(&format!("\n  {DIM}changes:{DIM:#} {changes}"));

@@ -58,7 +58,9 @@ impl Review {
         'questions: for (at, question) in questions.into_iter().enumerate() {
             let task = evidence::task(&question);
             let evidence = task.map(|task| evidence::of(context, &client, &mut reader, task)).transpose()?.unwrap_or_default();
-            context.printer.note(&format!("{DIM}{} of {total}{DIM:#}\n{}{evidence}", at + 1, view::page(&question)));
+            let title = task.map(|task| evidence::title(&mut reader, task)).transpose()?.flatten();
+            let page = view::question(&question, title.as_ref());
+            context.printer.note(&format!("{DIM}{} of {total}{DIM:#}\n{page}{evidence}", at + 1));
             let mut note: Option<String> = None;
             loop {
                 let numbers = question.question.options.len();
@@ -107,7 +109,9 @@ impl Review {
         }
         let left = open(&mut reader)?.len();
         let view = Reviewed { resolved: done.iter().map(DecisionView::from).collect(), left };
-        context.printer.result(&view, format!("{} answered, {left} left", done.len()))
+        let human =
+            if total == 0 { "nothing waits for a decision".into() } else { format!("{} answered, {left} left", done.len()) };
+        context.printer.result(&view, human)
     }
 }
 

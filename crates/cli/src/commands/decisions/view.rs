@@ -1,7 +1,7 @@
 //! Decisions for people and for programs.
 
-use banksman_core::Decision;
 use banksman_core::decision::{About, State};
+use banksman_core::{Decision, Title};
 
 use crate::commands::tasks::brief;
 use crate::format;
@@ -19,16 +19,10 @@ pub(super) fn row(decision: &Decision) -> Vec<String> {
     vec![decision.id.to_string(), state, format::ago(decision.raised), brief(&decision.question.text, 90)]
 }
 
-/// The question with its options.
+/// The question with its options, and the commands that go on from there.
 pub(super) fn page(decision: &Decision) -> String {
-    let question = &decision.question;
-    let mut text =
-        format!("{BOLD}{}{BOLD:#} {DIM}raised {}{DIM:#}\n{}", decision.id, format::ago(decision.raised), question.text);
-    for (number, choice) in (1u32..).zip(&question.options) {
-        let hint = if number == question.recommended { format!(" {DIM}(recommended){DIM:#}") } else { String::new() };
-        text.push_str(&format!("\n  {BOLD}{number}{BOLD:#}  {}{hint}", choice.text));
-    }
-    if let About::Task(task) | About::Run { task, .. } = &question.about {
+    let mut text = question(decision, None);
+    if let About::Task(task) | About::Run { task, .. } = &decision.question.about {
         text.push_str(&format!("\n{DIM}what happened: banksman tasks show {task}{DIM:#}"));
     }
     match &decision.state {
@@ -39,6 +33,19 @@ pub(super) fn page(decision: &Decision) -> String {
             text.push_str(&format!("\n{GREEN}answered with {}{GREEN:#} by {} {at}{note}", answer.option, answer.by));
         }
         State::Withdrawn { at } => text.push_str(&format!("\n{DIM}withdrawn {}{DIM:#}", format::ago(*at))),
+    }
+    text
+}
+
+/// The question with its options, and the task that it is about if that is to be named.
+pub(super) fn question(decision: &Decision, task: Option<&Title>) -> String {
+    let question = &decision.question;
+    let about = task.map(|title| format!(" {DIM}about{DIM:#} {}", format::one_line(title.as_str()))).unwrap_or_default();
+    let mut text =
+        format!("{BOLD}{}{BOLD:#}{about} {DIM}raised {}{DIM:#}\n{}", decision.id, format::ago(decision.raised), question.text);
+    for (number, choice) in (1u32..).zip(&question.options) {
+        let hint = if number == question.recommended { format!(" {DIM}(recommended){DIM:#}") } else { String::new() };
+        text.push_str(&format!("\n  {BOLD}{number}{BOLD:#}  {}{hint}", choice.text));
     }
     text
 }

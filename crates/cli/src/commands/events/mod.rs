@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::format;
 use crate::printer::{CYAN, DIM};
 use crate::signals::Signals;
+use crate::terminal;
 use crate::views::events::EventView;
 pub(crate) use sentence::Titles;
 
@@ -234,7 +235,9 @@ fn show_each(context: &Context, reader: &mut Reader, events: &[EventRow], shape:
     if context.printer.json {
         events.iter().for_each(|event| context.printer.view(&EventView::from(event)));
     } else {
-        lines(reader, events, shape)?.iter().for_each(|line| context.printer.line(line));
+        let width = terminal::stdout_width();
+        let fitting = |line: String| width.map_or_else(|| line.clone(), |width| terminal::wrap(&line, width));
+        lines(reader, events, shape)?.into_iter().for_each(|line| context.printer.line(&fitting(line)));
     }
     Ok(())
 }

@@ -7,7 +7,8 @@ use banksman_core::event::{DecisionFact, Event, Fact, Resource, SectionFact, Tas
 use banksman_core::pipeline::Fact as PipelineFact;
 use banksman_core::queue::Fact as QueueFact;
 use banksman_core::task::RetryReason;
-use banksman_core::{TaskId, Title};
+use banksman_core::workspace::Fact as WorkspaceFact;
+use banksman_core::{Name, TaskId, Title};
 use banksman_store::{EventRow, Key, Reader};
 
 use crate::commands::pausing;
@@ -36,8 +37,16 @@ fn task(event: &EventRow) -> Option<TaskId> {
 /// Whether people care: the locks and slots of tasks follow from what becomes of the tasks.
 pub(crate) fn is_telling(event: &EventRow) -> bool {
     let is_resource = matches!(&*event.source.component, "lock" | "semaphore");
-    let is_own = |name: &str| name == "runs" || name.starts_with("task:") || name.starts_with("section:");
-    let is_mirror = matches!(&*event.kind, "task:in_phases" | "task:checkpoint" | "pipeline:created" | "pipeline:checking");
+    let is_own = |name: &str| Name::new(name).is_ok_and(|name| name.is_reserved());
+    let is_mirror = matches!(
+        &*event.kind,
+        "task:in_phases"
+            | "task:checkpoint"
+            | "pipeline:created"
+            | "pipeline:checking"
+            | "workspace:begun"
+            | "workspace:removing"
+    );
     let is_part = is_resource && event.source.id.as_deref().is_some_and(is_own);
     !is_part && !is_mirror
 }
@@ -62,6 +71,8 @@ fn sentence(event: &EventRow, titles: &Titles) -> String {
         Ok(Event::Section { fact: SectionFact::Added { name, .. }, .. }) => {
             return format!("section {BOLD}{name}{BOLD:#} was added");
         }
+        Ok(Event::Workspace { fact: WorkspaceFact::Made {}, .. }) => return format!("the workspace of {name} was made"),
+        Ok(Event::Workspace { fact: WorkspaceFact::Removed {}, .. }) => return format!("the workspace of {name} was removed"),
         Ok(Event::Decision { id, fact }) => return of_decision(id.as_str(), &fact),
         Ok(Event::Finished(_)) => return format!("{GREEN}nothing is left to do{GREEN:#}"),
         Ok(Event::Paused(pause)) => return format!("{YELLOW}the project was paused{YELLOW:#} ({})", pausing::verb(pause.verb)),
@@ -106,6 +117,7 @@ fn of_task(fact: &TaskFact) -> (Style, String) {
         TaskFact::Restarting { ending, .. } => (YELLOW, format!("is queued for retry: {ending}")),
         TaskFact::Awaiting { children: 1, .. } => plain("waits for 1 child"),
         TaskFact::Awaiting { children, .. } => plain(&format!("waits for {children} children")),
+        TaskFact::Asked { .. } => (YELLOW, "asks a person, and waits for the answer".into()),
         TaskFact::Escalated { error, decision, .. } => (RED, format!("needs you: {error} (decision {decision})")),
         TaskFact::Taken { holder, .. } => plain(&format!("was taken by {holder}")),
         TaskFact::Returned {} => plain("was released"),
@@ -122,6 +134,7 @@ fn of_task(fact: &TaskFact) -> (Style, String) {
 
 fn of_pipeline(fact: &PipelineFact) -> (Style, String) {
     match fact {
+        PipelineFact::Created { .. } => (Style::PLAIN, "was created".into()),
         PipelineFact::Started {} => (Style::PLAIN, "began".into()),
         PipelineFact::Phase { phase, .. } => (Style::PLAIN, format!("entered phase {phase}")),
         PipelineFact::Blocked { phase, when, .. } => (YELLOW, format!("is blocked {}", side(*when, phase))),

@@ -1,5 +1,6 @@
 //! `land`: work lands on a branch by a person's hand.
 
+use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -65,19 +66,12 @@ impl Land {
         }
         let client = context.client()?;
         let lander = landing::lander(client.project()).map_err(git_failure)?;
+        let tips = lander.branch_tips(&self.work).map_err(git_failure)?;
         let mut found = Vec::new();
         for name in &self.work {
-            found.push(Source::find(name, &client, &lander)?);
+            found.push(Source::find(name, &client, &tips)?);
         }
-        let mut ids = Vec::new();
-        for source in found {
-            let target = self.target(&client, &lander, &source)?;
-            let id = match &source {
-                Source::Branch(branch) => self.enqueue(&client, &lander, &target, branch)?,
-                Source::Task(task) => self.enqueue_task(&client, &lander, &target, task)?,
-            };
-            ids.push((target, id));
-        }
+        let ids = self.enqueue_all(&client, &lander, found)?;
         let entries = if self.no_wait {
             ids.iter().map(|(_, id)| load(&client, id)).collect::<Result<Vec<_>, _>>()?
         } else {
@@ -91,11 +85,52 @@ impl Land {
         context.printer.result(&Named("landings", views), human)
     }
 
+    /// Puts everything into the queue, in the order in which it was named. Branches that follow each other are put there together.
+    fn enqueue_all(&self, client: &Client, lander: &Lander, found: Vec<Source>) -> Result<Vec<(Name, LandingId)>, Failure> {
+        let tips: Vec<&str> = found.iter().filter_map(Source::tip).collect();
+        let titles = if self.title.is_none() { lander.subjects(&tips).map_err(git_failure)? } else { HashMap::new() };
+        let mut target_of_branches = None;
+        let mut ids = Vec::new();
+        let mut branches: Vec<EntrySpec> = Vec::new();
+        for source in &found {
+            match source {
+                Source::Branch { name, tip } => {
+                    if target_of_branches.is_none() {
+                        target_of_branches = Some(self.target(client, lander, source)?);
+                    }
+                    branches.push(self.branch_spec(client, name, tip, titles.get(tip).map_or("", String::as_str))?);
+                }
+                Source::Task(task) => {
+                    self.flush(client, lander, target_of_branches.as_ref(), &mut branches, &mut ids)?;
+                    let target = self.target(client, lander, source)?;
+                    let id = self.enqueue_task(client, lander, &target, task)?;
+                    ids.push((target, id));
+                }
+            }
+        }
+        self.flush(client, lander, target_of_branches.as_ref(), &mut branches, &mut ids)?;
+        Ok(ids)
+    }
+
+    fn flush(
+        &self,
+        client: &Client,
+        lander: &Lander,
+        target: Option<&Name>,
+        branches: &mut Vec<EntrySpec>,
+        ids: &mut Vec<(Name, LandingId)>,
+    ) -> Result<(), Failure> {
+        let Some(target) = target else { return Ok(()) };
+        let added = self.add(client, lander, target, std::mem::take(branches))?;
+        ids.extend(added.into_iter().map(|id| (target.clone(), id)));
+        Ok(())
+    }
+
     /// Where it lands: as was said, as the task says, or as the settings say.
     fn target(&self, client: &Client, lander: &Lander, source: &Source) -> Result<Name, Failure> {
         let of_task = match source {
             Source::Task(task) => task.spec.land.as_ref().filter(|_| self.into.is_none()),
-            Source::Branch(_) => None,
+            Source::Branch { .. } => None,
         };
         match of_task {
             // The landing of the parent is the check.
@@ -136,7 +171,8 @@ impl Land {
                     host: workspace.host.clone(),
                     ..self.spec()
                 };
-                self.add(client, lander, target, spec)
+                let added = self.add(client, lander, target, vec![spec])?;
+                added.into_iter().next().ok_or_else(|| super::unknown(task.id.as_str()))
             }
             outcome => Err(refused(&task.id, &outcome)),
         }
@@ -153,20 +189,11 @@ impl Land {
         }
     }
 
-    fn enqueue(&self, client: &Client, lander: &Lander, target: &Name, branch: &str) -> Result<LandingId, Failure> {
-        let Some(tip) = lander.branch_tip(branch).map_err(git_failure)? else {
-            return Err(Failure::new(exit::NOT_FOUND, "BRANCH_NOT_FOUND", format!("there is no branch {branch:?}"))
-                .detail("branch", &branch)
-                .hint("git branch lists them"));
-        };
-        let title = match &self.title {
-            Some(title) => title.clone(),
-            None => lander.subject(&tip).map_err(git_failure)?,
-        };
-        let source = CommitId::new(&tip).map_err(|error| Failure::system("read the tip of the branch", error))?;
+    fn branch_spec(&self, client: &Client, branch: &str, tip: &str, subject: &str) -> Result<EntrySpec, Failure> {
+        let title = self.title.as_deref().unwrap_or(subject);
+        let source = CommitId::new(tip).map_err(|error| Failure::system("read the tip of the branch", error))?;
         let host = client.this_process().host.clone();
-        let spec = EntrySpec { source: Some(source), title: title.into(), branch: Some(branch.into()), host, ..self.spec() };
-        self.add(client, lander, target, spec)
+        Ok(EntrySpec { source: Some(source), title: title.into(), branch: Some(branch.into()), host, ..self.spec() })
     }
 
     /// What was said of all that lands.
@@ -186,26 +213,33 @@ impl Land {
         }
     }
 
-    fn add(&self, client: &Client, lander: &Lander, target: &Name, spec: EntrySpec) -> Result<LandingId, Failure> {
-        match landing::enqueue(client, lander, target, spec).map_err(landing_failure)? {
+    fn add(&self, client: &Client, lander: &Lander, target: &Name, specs: Vec<EntrySpec>) -> Result<Vec<LandingId>, Failure> {
+        let id = |outcome| match outcome {
             Outcome::Added(id) | Outcome::Duplicate(id) => Ok(id),
             Outcome::Full => Err(Failure::new(exit::LOCKED, "LANDING_FULL", format!("the merge queue of {target} is full"))
                 .hint("banksman landing list shows what is in it")),
             other => Err(Failure::unexpected(&other)),
-        }
+        };
+        landing::enqueue(client, lander, target, specs).map_err(landing_failure)?.into_iter().map(id).collect()
     }
 
-    /// Works for the queue until each of these cannot come any further. If another process does so, it is waited for.
+    /// Works for the queues until none of these can come any further. If another process does so, it is waited for.
     fn see_through(&self, client: &Client, lander: &Lander, ids: &[(Name, LandingId)]) -> Result<Vec<Entry>, Failure> {
         let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
         let wait = self.timeout.map_or(client.config().wait_timeout, |timeout| timeout.0);
         let mut entries = Vec::new();
-        for (target, id) in ids {
-            let options = WorkOptions { goal: Some(id.clone()), wait, cancel: Some(signals.as_fd()), tell: None };
+        for ids in ids.chunk_by(|(one, _), (other, _)| one == other) {
+            let Some((target, _)) = ids.first() else { continue };
+            let goals: Vec<LandingId> = ids.iter().map(|(_, id)| id.clone()).collect();
+            let options = WorkOptions { goals, wait, cancel: Some(signals.as_fd()), tell: None };
             match landing::work(client, lander, target, &options).map_err(landing_failure)? {
-                WorkEnd::Settled(entry) => entries.push(*entry),
+                WorkEnd::Settled(settled) => entries.extend(settled),
                 WorkEnd::Cancelled if wait > Duration::ZERO && is_readable(&signals) => return Err(Failure::interrupted()),
-                WorkEnd::Cancelled | WorkEnd::Idle(_) => entries.push(load(client, id)?),
+                WorkEnd::Cancelled | WorkEnd::Idle(_) => {
+                    for (_, id) in ids {
+                        entries.push(load(client, id)?);
+                    }
+                }
             }
         }
         Ok(entries)
@@ -224,22 +258,21 @@ impl Land {
 
 /// What is to land.
 enum Source {
-    Branch(String),
+    Branch { name: String, tip: String },
     Task(Box<Task>),
 }
 
 impl Source {
     /// A task by its id, a branch, or a task by whatever else names it.
-    fn find(name: &str, client: &Client, lander: &Lander) -> Result<Source, Failure> {
+    fn find(name: &str, client: &Client, tips: &HashMap<String, String>) -> Result<Source, Failure> {
         let mut reader = client.reader()?;
         if let Ok(id) = TaskId::new(name)
             && let Some(task) = reader.view().load(&[Key::Task(id.clone())].into())?.backlog.tasks.remove(&id)
         {
             return Ok(Source::Task(Box::new(task)));
         }
-        // What git refuses as a name is none.
-        if lander.branch_tip(name).ok().flatten().is_some() {
-            return Ok(Source::Branch(name.into()));
+        if let Some(tip) = tips.get(name) {
+            return Ok(Source::Branch { name: name.into(), tip: tip.clone() });
         }
         let Ok(id) = find::task_id(&mut reader, name) else {
             return Err(Failure::new(exit::NOT_FOUND, "BRANCH_NOT_FOUND", format!("there is no branch and no task {name:?}"))
@@ -248,6 +281,13 @@ impl Source {
         };
         let task = reader.view().load(&[Key::Task(id.clone())].into())?.backlog.tasks.remove(&id);
         task.map(|task| Source::Task(Box::new(task))).ok_or_else(|| super::unknown(name))
+    }
+
+    fn tip(&self) -> Option<&str> {
+        match self {
+            Source::Branch { tip, .. } => Some(tip),
+            Source::Task(_) => None,
+        }
     }
 }
 

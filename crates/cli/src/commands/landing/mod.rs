@@ -263,8 +263,10 @@ pub(crate) fn sentence(entry: &Entry) -> String {
     match &entry.state {
         State::Queued if entry.is_uncollected() => format!("queued to land on {target}, to be collected: {name}"),
         State::Queued => format!("queued to land on {target}: {name}"),
-        State::Candidate { commit, .. } => format!("checking {} for {target}: {name}", commit.short()),
-        State::Suspect { tip, .. } => format!("the check failed; checking {target} itself at {}: {name}", tip.short()),
+        State::Candidate { commit, .. } => format!("checking {} for {target} (lock landing:{target}): {name}", commit.short()),
+        State::Suspect { tip, .. } => {
+            format!("the check failed; checking {target} itself at {} (lock landing:{target}): {name}", tip.short())
+        }
         State::Passed { commit, .. } => format!("moving {target} to {}: {name}", commit.short()),
         State::Waiting { obstacle } => format!("{YELLOW}waiting{YELLOW:#} to land on {target}: {name}: {obstacle}"),
         State::Asking { decision, because } => format!("{YELLOW}needs you{YELLOW:#} ({decision}): {name}: {because}"),

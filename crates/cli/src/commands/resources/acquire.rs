@@ -103,10 +103,7 @@ pub(crate) fn acquire(
 /// Nobody has learned of the grant, so nobody could release it: a new one is given back.
 fn unprinted(client: &Client, resource: &Resource, won: &Won, error: &std::io::Error) -> Failure {
     let (name, holder, epoch) = (resource.name.clone(), won.grant.claim.holder.clone(), won.grant.epoch);
-    let release = match resource.kind {
-        Kind::Lock => Command::Lock(name.clone(), lock::Input::Release { holder, epoch }),
-        Kind::Semaphore => Command::Semaphore(name.clone(), semaphore::Input::Release { holder, epoch: Some(epoch) }),
-    };
+    let release = Command::release(resource.clone(), holder, epoch);
     let is_new = matches!(won.outcome, "acquired" | "reclaimed");
     let released = is_new && client.ask(release, Vec::new()).is_ok();
     let state = if released { "was released again" } else { "is still held" };
@@ -199,7 +196,7 @@ fn waiting_line(resource: &Resource, waiting: &Waiting, elapsed: Duration) -> St
 pub(crate) fn granted(resource: &Resource, acquisition: Acquisition) -> Result<Won, Failure> {
     let name = &resource.name;
     let (outcome, at) = match acquisition {
-        Acquisition::Answered { outcome, at } => (outcome, at),
+        Acquisition::Answered { outcome, at, .. } => (outcome, at),
         Acquisition::RequestReused => {
             return Err(Failure::usage("this request id was used before, for something else")
                 .hint("a request id marks one request for ever"));

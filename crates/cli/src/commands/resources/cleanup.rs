@@ -4,7 +4,6 @@ use banksman_adapters::host::Host;
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::coordination::{Command, Coordination};
 use banksman_core::resource::lock;
-use banksman_core::resource::semaphore;
 use banksman_core::{Epoch, Grant, HolderId, Liveness, Name, Now, Stamp, TaskId, Ticket, WorkClaim};
 use banksman_engine::{Seen, TaskRequest};
 use banksman_runtime::Client;
@@ -217,12 +216,7 @@ fn grants(coordination: &Coordination) -> impl Iterator<Item = (Resource, &Grant
 pub(crate) fn reap(client: &Client, entry: &Stale) -> Result<bool, Failure> {
     let probes = entry.grant.watch().into_iter().map(|process| (client.host().probe(&process), process));
     let probes = probes.map(|(liveness, process)| (process, liveness)).collect();
-    let name = entry.resource.name.clone();
-    let command = match entry.resource.kind {
-        Kind::Lock => Command::Lock(name, lock::Input::Reap),
-        Kind::Semaphore => Command::Semaphore(name, semaphore::Input::Reap),
-    };
-    client.ask(command, probes)?;
+    client.ask(Command::reap(entry.resource.clone()), probes)?;
     // The dead are cleared away before the machine is asked, so its answer does not tell; the rows do.
     let snapshot = client.reader()?.view().snapshot()?;
     Ok(!grants(&snapshot.coordination).any(|(resource, grant)| resource == entry.resource && grant.epoch == entry.grant.epoch))

@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 use banksman_adapters::tree;
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::coordination::{Command, Outcome};
-use banksman_core::resource::lock;
-use banksman_core::resource::semaphore;
 use banksman_core::{Epoch, Grant, HolderId, Name};
 use banksman_runtime::Client;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -112,15 +110,8 @@ impl Held<'_> {
     /// Shows a sign of life. Returns after how long to do so again.
     fn heartbeat(&self, beat: Duration) -> Result<Duration, Failure> {
         let (name, holder, epoch) = self.key();
-        let outcome = match self.resource.kind {
-            Kind::Lock => self.client.ask(Command::Lock(name.clone(), lock::Input::Heartbeat { holder, epoch }), Vec::new()),
-            Kind::Semaphore => {
-                let input = semaphore::Input::Heartbeat { holder, epoch: Some(epoch) };
-                self.client.ask(Command::Semaphore(name.clone(), input), Vec::new())
-            }
-        };
-        match outcome {
-            Ok((Outcome::Lock(lock::Outcome::Extended(_)) | Outcome::Semaphore(semaphore::Outcome::Extended(_)), _)) => Ok(beat),
+        match self.client.ask(Command::heartbeat(self.resource.clone(), holder, epoch), Vec::new()) {
+            Ok((outcome, _)) if outcome.extended().is_some() => Ok(beat),
             Ok((outcome, _)) => Err(refusal(&name, outcome)),
             // A lease that ran out is revived as long as nobody took it, so there is no reason to give up.
             Err(_) => Ok(RETRY.min(beat)),
@@ -129,18 +120,8 @@ impl Held<'_> {
 
     fn release(&self) -> Result<(), Failure> {
         let (name, holder, epoch) = self.key();
-        let (outcome, _) = match self.resource.kind {
-            Kind::Lock => self.client.ask(Command::Lock(name.clone(), lock::Input::Release { holder, epoch }), Vec::new())?,
-            Kind::Semaphore => {
-                let input = semaphore::Input::Release { holder, epoch: Some(epoch) };
-                self.client.ask(Command::Semaphore(name.clone(), input), Vec::new())?
-            }
-        };
-        match outcome {
-            Outcome::Lock(lock::Outcome::Released | lock::Outcome::AlreadyFree)
-            | Outcome::Semaphore(semaphore::Outcome::Released) => Ok(()),
-            outcome => Err(refusal(&name, outcome)),
-        }
+        let (outcome, _) = self.client.ask(Command::release(self.resource.clone(), holder, epoch), Vec::new())?;
+        if outcome.is_released() { Ok(()) } else { Err(refusal(&name, outcome)) }
     }
 
     /// The command has ended by itself: gives the lock back and passes the status on.

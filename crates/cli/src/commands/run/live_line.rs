@@ -62,7 +62,7 @@ fn keep(reader: &mut Reader, mut follower: Follower, cancelled: &UnixStream, lin
     }
 }
 
-/// `2 running: Build, Login · 3 pending · 5 of 12 done · 1 failed · 1 needs you`.
+/// `5 of 12 done · 2 running · 3 pending · 1 failed · 1 needs you · now: Build, Login`. What does not fit is cut: the titles first.
 fn summary(reader: &mut Reader) -> Result<String, Failure> {
     let counts = reader.view().counts()?.by_status;
     let rows = reader.view().load(&[Key::Live, Key::OpenDecisions].into())?.backlog;
@@ -72,12 +72,9 @@ fn summary(reader: &mut Reader) -> Result<String, Failure> {
     let titles: Vec<&str> =
         live.iter().filter_map(|run| rows.tasks.get(&run.task)).map(|task| task.spec.title.as_str()).collect();
     let more = if titles.len() > NAMED { ", …" } else { "" };
-    let mut parts = vec![match titles.len() {
-        0 => "nothing is running".to_owned(),
-        number => format!("{number} running: {}{more}", titles[..number.min(NAMED)].join(", ")),
-    }];
     let all: u64 = counts.values().sum();
-    parts.push(format!("{GREEN}{} of {all} done{GREEN:#}", count(Status::Completed)));
+    let mut parts = vec![format!("{GREEN}{} of {all} done{GREEN:#}", count(Status::Completed))];
+    parts.push(if titles.is_empty() { "nothing is running".to_owned() } else { format!("{} running", titles.len()) });
     for (status, style) in [(Status::Pending, DIM), (Status::Blocked, YELLOW), (Status::Landing, DIM), (Status::Failed, RED)] {
         let number = count(status);
         parts.extend((number > 0).then(|| format!("{style}{number} {status}{style:#}")));
@@ -85,5 +82,6 @@ fn summary(reader: &mut Reader) -> Result<String, Failure> {
     let asked = rows.decisions.len();
     parts.extend((asked > 0).then(|| format!("{RED}{asked} {} you{RED:#}", if asked == 1 { "needs" } else { "need" })));
     parts.extend(rows.pause.map(|_| format!("{YELLOW}paused{YELLOW:#}")));
+    parts.extend((!titles.is_empty()).then(|| format!("now: {}{more}", titles[..titles.len().min(NAMED)].join(", "))));
     Ok(parts.join(" · "))
 }

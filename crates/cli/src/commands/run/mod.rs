@@ -19,6 +19,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::doctor::limit_differences;
+use super::report::notice as report_of;
 use super::{ExitResult, find, pausing, status, top};
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -106,7 +107,7 @@ impl Run {
         let client = context.client_of_nobody()?;
         let sections = self.section_ids(&client)?;
         let files = context.sessions(client.project());
-        let options = RunOptions { max_runs: self.max_runs, sections, until_idle: self.until_idle };
+        let options = RunOptions { max_runs: self.max_runs, sections, until_idle: self.until_idle, report: Some(report_of) };
         let runner = match Runner::new(&client, files, options) {
             Err(refusal @ Error::Untrusted { .. }) => return adopt_only(context, &client, &mut signals, refusal),
             runner => runner?,

@@ -100,7 +100,7 @@ pub(super) fn line(report: RunnerReport) -> Option<String> {
             let why = match outcome {
                 Outcome::Ended(Status::Completed) | Outcome::Landing => String::new(),
                 Outcome::Awaiting(children) => format!(": it is done, {children} of its children are not"),
-                Outcome::AwaitingDecision(decision) => format!(": what now? banksman decisions show {decision}"),
+                Outcome::AwaitingDecision(decision) => format!(": banksman decisions show {decision}"),
                 Outcome::Again(RetryReason::Stopped) => ": it is pending again".into(),
                 Outcome::Again(setback) => format!(": {}", setback.words(&ended.ending)),
                 Outcome::Ended(_) if tasks::error(&work.task).is_some() => {

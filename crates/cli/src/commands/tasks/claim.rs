@@ -119,8 +119,8 @@ impl ClaimFlags {
                 TaskOutcome::Stepped(Outcome::Taken, task) => return Ok(Taken { task: *task, is_old: false }),
                 TaskOutcome::AlreadyYours(task) => return Ok(Taken { task: *task, is_old: true }),
                 TaskOutcome::Changed => {}
-                TaskOutcome::Locked(lockout) if self.no_wait => {
-                    return Err(locked(id, &lockout).hint("leave out --no-wait to wait for it"));
+                TaskOutcome::Locked(locked_by) if self.no_wait => {
+                    return Err(locked(id, &locked_by).hint("leave out --no-wait to wait for it"));
                 }
                 outcome => return Err(refused(id, &outcome)),
             }
@@ -138,8 +138,8 @@ impl ClaimFlags {
     ) -> Result<TaskOutcome, Failure> {
         let watched = context.printer.is_watched();
         let mut told = false;
-        let mut progress = |lockouts: &[LockedBy], elapsed: Duration| {
-            let text = waiting_line(names, lockouts, elapsed);
+        let mut progress = |locked_by: &[LockedBy], elapsed: Duration| {
+            let text = waiting_line(names, locked_by, elapsed);
             if watched {
                 context.printer.rewrite(&text);
             } else if !told {
@@ -156,7 +156,7 @@ impl ClaimFlags {
         match claim? {
             TaskClaim::Answered(outcome) => Ok(outcome),
             TaskClaim::Cancelled => Err(Failure::interrupted()),
-            TaskClaim::TimedOut(lockouts) => Err(timed_out(id, names, &lockouts)),
+            TaskClaim::TimedOut(locked_by) => Err(timed_out(id, names, &locked_by)),
         }
     }
 }
@@ -272,12 +272,12 @@ fn on_terminal() -> Option<HolderId> {
 }
 
 /// Somebody else has what a task needs.
-pub(super) fn locked(task: &TaskId, lockout: &LockedBy) -> Failure {
-    let expires = lockout.until.map(|until| format!("; that expires {}", format::away(until))).unwrap_or_default();
-    let (lock, by) = (&lockout.lock, format!("{}{expires}", held_by(lockout)));
+pub(super) fn locked(task: &TaskId, locked_by: &LockedBy) -> Failure {
+    let expires = locked_by.until.map(|until| format!("; that expires {}", format::away(until))).unwrap_or_default();
+    let (lock, by) = (&locked_by.lock, format!("{}{expires}", held_by(locked_by)));
     let failure = match lock {
-        _ if lockout.is_reserved => {
-            let message = format!("{task} needs {lock}, which is reserved for {}, who waits", format::holder(&lockout.holder));
+        _ if locked_by.is_reserved => {
+            let message = format!("{task} needs {lock}, which is reserved for {}, who waits", format::holder(&locked_by.holder));
             Failure::new(exit::LOCKED, "RESERVED", message)
         }
         _ if lock.task().is_some() => Failure::new(exit::LOCKED, "TASK_LOCKED", format!("{task} is locked by {by}")),
@@ -288,20 +288,20 @@ pub(super) fn locked(task: &TaskId, lockout: &LockedBy) -> Failure {
     };
     failure
         .detail("taskId", &task)
-        .detail("lockedBy", &lockout.holder)
-        .detail("expiresAt", &lockout.until.map(Time))
-        .detail("lock", &lockout.lock)
+        .detail("lockedBy", &locked_by.holder)
+        .detail("expiresAt", &locked_by.until.map(Time))
+        .detail("lock", &locked_by.lock)
 }
 
 /// The time was up; nothing is held.
-fn timed_out(task: &TaskId, names: &Names<'_>, lockouts: &[LockedBy]) -> Failure {
-    let first = lockouts.first();
-    let held = first.map_or_else(String::new, |lockout| format!(": {}", names.describe(lockout)));
+fn timed_out(task: &TaskId, names: &Names<'_>, locked_by: &[LockedBy]) -> Failure {
+    let first = locked_by.first();
+    let held = first.map_or_else(String::new, |locked_by| format!(": {}", names.describe(locked_by)));
     Failure::new(exit::LOCKED, "WAIT_TIMEOUT", format!("waited too long for {task}{held}"))
         .detail("taskId", task)
-        .detail("lockedBy", &first.map(|lockout| &lockout.holder))
-        .detail("expiresAt", &first.and_then(|lockout| lockout.until).map(Time))
-        .detail("lock", &first.map(|lockout| &lockout.lock))
+        .detail("lockedBy", &first.map(|locked_by| &locked_by.holder))
+        .detail("expiresAt", &first.and_then(|locked_by| locked_by.until).map(Time))
+        .detail("lock", &first.map(|locked_by| &locked_by.lock))
         .hint("nothing was taken, and nothing is held")
 }
 
@@ -313,27 +313,27 @@ struct Names<'a> {
 
 impl Names<'_> {
     /// `section Backend is held by run r-7k2m9q1a for 3m12s`.
-    fn describe(&self, lockout: &LockedBy) -> String {
-        let section = self.sections.values().find(|section| section.id.lock() == lockout.lock);
+    fn describe(&self, locked_by: &LockedBy) -> String {
+        let section = self.sections.values().find(|section| section.id.lock() == locked_by.lock);
         let what = match section {
             Some(section) => format!("section {}", section.name),
-            None if lockout.lock.task().is_some() => "it".into(),
-            None => lockout.lock.to_string(),
+            None if locked_by.lock.task().is_some() => "it".into(),
+            None => locked_by.lock.to_string(),
         };
-        let verb = if lockout.is_reserved { "is reserved for" } else { "is held by" };
-        format!("{what} {verb} {}", held_by(lockout))
+        let verb = if locked_by.is_reserved { "is reserved for" } else { "is held by" };
+        format!("{what} {verb} {}", held_by(locked_by))
     }
 }
 
 /// `ann for 3m12s`.
-fn held_by(lockout: &LockedBy) -> String {
-    let since = lockout.since.map(|since| format!(" for {}", format::since(since))).unwrap_or_default();
-    format!("{}{since}", format::holder(&lockout.holder))
+fn held_by(locked_by: &LockedBy) -> String {
+    let since = locked_by.since.map(|since| format!(" for {}", format::since(since))).unwrap_or_default();
+    format!("{}{since}", format::holder(&locked_by.holder))
 }
 
 /// `waiting for Fix the login: section Backend is held by run r-7k2m9q1a for 3m12s (3s; Ctrl-C to cancel)`.
-fn waiting_line(names: &Names<'_>, lockouts: &[LockedBy], elapsed: Duration) -> String {
-    let said: Vec<String> = lockouts.iter().take(3).map(|lockout| names.describe(lockout)).collect();
+fn waiting_line(names: &Names<'_>, locked_by: &[LockedBy], elapsed: Duration) -> String {
+    let said: Vec<String> = locked_by.iter().take(3).map(|locked_by| names.describe(locked_by)).collect();
     let why = if said.is_empty() { String::new() } else { format!(": {}", said.join(", ")) };
     let (title, waited) = (names.title, format::span(Dur(elapsed).span()));
     format!("waiting for {BOLD}{title}{BOLD:#}{why} {DIM}({waited}; Ctrl-C to cancel){DIM:#}")

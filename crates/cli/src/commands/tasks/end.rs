@@ -28,14 +28,18 @@ use crate::signals::Signals;
 use crate::views::Named;
 use crate::views::tasks::{Changed, Deleted};
 
+/// The most tasks, with their children, that one transaction cancels.
+const CANCEL_ROWS: usize = 1_000;
+
 /// How many tasks are named before they are cancelled.
 const NAMED: usize = 3;
 
 /// Cancel tasks and their children.
 ///
 /// All processes of their runs are asked to end, and killed if they do not within task.kill_grace. This returns when they
-/// were seen dead. --label, --section and --running may be combined; in a terminal they ask first. To have tasks back later, use
-/// banksman stop.
+/// were seen dead. --label, --section and --running may be combined; in a terminal they ask first. All of the tasks are cancelled
+/// in one transaction, or none if one of them refuses; more than 1,000, with their children, in several. To have tasks back later,
+/// use banksman stop.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman tasks cancel 'Run the tests'\n  banksman tasks cancel t-7k2m9q1a --no-wait\n  banksman tasks cancel --section backend --running"
@@ -153,11 +157,12 @@ pub(crate) fn cancel_all(context: &Context, names: &[String], no_wait: bool, tim
     let ids = find::task_ids(&mut reader, names.iter().map(String::as_str))?;
     // A run that has ended by itself is recorded as it ended: it was not cancelled.
     record_ended(context, client.project(), &mut reader)?;
-    let mut cancelled = Vec::new();
+    let mut families = Vec::with_capacity(ids.len());
     for id in &ids {
-        let children = family(&mut reader, id)?.iter().filter(|task| task.id != *id && !task.status().is_over()).count();
-        cancelled.push((cancel(&client, id)?, children));
+        let living = family(&mut reader, id)?.iter().filter(|task| task.id != *id && !task.status().is_over()).count();
+        families.push(living);
     }
+    let cancelled: Vec<(bool, usize)> = cancel_together(&client, &ids, &families)?.into_iter().zip(families).collect();
     if !no_wait {
         wait_for_end(context, &client, &signals, &ids, timeout)?;
     }
@@ -188,6 +193,37 @@ fn cancelled_line(task: &Task, outcome: &str, children: usize) -> String {
         "stopping" => format!("{YELLOW}stopping{YELLOW:#} {name}{with}"),
         _ => format!("{} {name}{with}", view::coloured(task.status())),
     }
+}
+
+/// Cancels tasks with their families in one transaction, or in several if they are too many rows for one. Says of each whether
+/// it was over before.
+fn cancel_together(client: &Client, ids: &[TaskId], children: &[usize]) -> Result<Vec<bool>, Failure> {
+    let mut were_over = Vec::with_capacity(ids.len());
+    while were_over.len() < ids.len() {
+        let begin = were_over.len();
+        let mut rows = 0;
+        let fits = children[begin..].iter().take_while(|children| {
+            rows += 1 + **children;
+            rows <= CANCEL_ROWS
+        });
+        let end = begin + fits.count().max(1);
+        match client.request(TaskRequest::CancelAll { ids: ids[begin..end].to_vec() })? {
+            TaskOutcome::Several(outcomes) => {
+                were_over.extend(outcomes.iter().map(|outcome| matches!(outcome, TaskOutcome::Stepped(Outcome::Over(_), _))))
+            }
+            outcome => {
+                let failure = refused(&ids[begin], &outcome);
+                let so_far = if begin == 0 {
+                    "nothing was cancelled".into()
+                } else {
+                    format!("{} cancelled before", format::tasks(begin))
+                };
+                let hint = failure.hint.as_ref().map_or(so_far.clone(), |hint| format!("{so_far}; {hint}"));
+                return Err(if ids.len() > 1 { failure.hint(hint) } else { failure });
+            }
+        }
+    }
+    Ok(were_over)
 }
 
 /// Cancels one task with its family. Says whether it was over before.

@@ -20,12 +20,12 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
         TaskOutcome::Fenced => fenced(task),
         TaskOutcome::Dependencies(error) => dependencies(task, error),
         TaskOutcome::InProgress(run) => {
-            let lockout = LockedBy::new(task.lock(), run.holder(), None);
-            locked(task, &lockout).hint(format!("to stop its run: banksman tasks cancel {task}"))
+            let locked_by = LockedBy::new(task.lock(), run.holder(), None);
+            locked(task, &locked_by).hint(format!("to stop its run: banksman tasks cancel {task}"))
         }
-        TaskOutcome::Locked(lockout) => {
-            let (lock, holder) = (format::quoted(&lockout.lock), format::quoted(&lockout.holder));
-            locked(task, lockout)
+        TaskOutcome::Locked(locked_by) => {
+            let (lock, holder) = (format::quoted(&locked_by.lock), format::quoted(&locked_by.holder));
+            locked(task, locked_by)
                 .hint(format!("say who you are with --holder {holder}, or take it away: banksman locks release {lock} --force"))
         }
         TaskOutcome::Changed => {
@@ -85,7 +85,9 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
                 .detail("capacity", &capacity)
                 .hint(format!("make it larger with: banksman semaphores define {} --capacity N", format::quoted(name)))
         }
+        TaskOutcome::RefusedBy(task, outcome) => refused(task, outcome),
         TaskOutcome::Kept(_)
+        | TaskOutcome::Several(_)
         | TaskOutcome::Deleted
         | TaskOutcome::Waiting(_)
         | TaskOutcome::Left
@@ -146,7 +148,7 @@ fn fenced(task: &TaskId) -> Failure {
         .hint("the run that says so is over; stop what is left of it")
 }
 
-fn dependencies(task: &TaskId, error: &DagError) -> Failure {
+pub(super) fn dependencies(task: &TaskId, error: &DagError) -> Failure {
     match error {
         DagError::Cycle(cycle) => {
             Failure::new(exit::USAGE, "DEPENDENCY_CYCLE", error.to_string()).detail("cycle", &cycle).hint("nothing was changed")

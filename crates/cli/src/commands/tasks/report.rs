@@ -3,8 +3,9 @@
 use std::io::Read;
 
 use banksman_core::task::{ERROR_LIMIT, OUTPUT_LIMIT, Outcome, Pulse, Task, Verdict};
-use banksman_core::{Epoch, HolderId, TaskId};
+use banksman_core::{Epoch, HolderId, Status, TaskId};
 use banksman_engine::{TaskOutcome, TaskRequest};
+use banksman_runtime::caller;
 use banksman_store::Reader;
 use clap::Args;
 use serde_json::Value;
@@ -68,7 +69,8 @@ pub(super) struct Fail {
 /// Ask a person, as a run of a task.
 ///
 /// It counts when the run ends, so end it then: the task waits for the answer without a slot, and none of its retries is used. The answer is
-/// in the prompt of the next run, whose agent goes on with its session, and in the file that BANKSMAN_LAST_RESULT names.
+/// in the prompt of the next run, whose agent goes on with its session, and in the file that BANKSMAN_LAST_RESULT names. An agent that takes
+/// messages while it works ends its turn only: its session waits, and the answer begins its next turn.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman tasks ask 'Which database?' --option SQLite --option PostgreSQL\n  banksman tasks ask 'What is the new address of the service?'"
@@ -178,12 +180,20 @@ impl Ask {
             return Err(Failure::usage(format!("a question may offer at most {OPTIONS_LIMIT} answers")));
         }
         let of = Of { task: self.task, epoch: self.epoch, holder: None };
-        let (id, epoch) = of.find(&mut context.client()?.reader()?)?;
-        if epoch.is_none() {
+        let client = context.client()?;
+        let (id, epoch) = of.find(&mut client.reader()?)?;
+        let Some(number) = epoch else {
             return Err(Failure::usage(format!("only a run of {id} asks"))
                 .hint("inside of a run the task and the number of the run are in its environment"));
+        };
+        let options: Vec<Box<str>> = self.options.iter().map(|option| option.as_str().into()).collect();
+        let run = caller::run()?.and_then(|calling| calling.run);
+        if let Some(run) = run
+            && client.ask_live(&id, &run, number, &self.question, options.clone())?
+        {
+            let human = "asked: end your turn, the answer comes as your next message";
+            return context.printer.result(&views::Concluded { id: &id, outcome: "noted", status: Status::InProgress }, human);
         }
-        let options = self.options.iter().map(|option| option.as_str().into()).collect();
         conclude(context, &of, true, Verdict::Ask { question: self.question.as_str().into(), options })
     }
 }

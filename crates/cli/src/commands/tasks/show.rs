@@ -5,7 +5,8 @@ use banksman_core::backlog::{Edge, Run, Section};
 use banksman_core::landing::Entry;
 use banksman_core::task::{RetryReason, State, TaskEnd, Work, WorkspaceSpec};
 use banksman_core::{Seq, Stamp, Task, TaskId, Workspace};
-use banksman_runtime::{Project, Sessions, agents};
+use banksman_runtime::agents::{self, Past};
+use banksman_runtime::{Project, Sessions};
 use banksman_store::{EventRow, Key, Listed, Reader, TaskFilter};
 use clap::Args;
 use serde::Serialize;
@@ -80,14 +81,9 @@ impl Show {
 }
 
 fn print_prompt(context: &Context, project: &Project, reader: &mut Reader, id: &TaskId) -> ExitResult {
-    let rows = reader.view().load(&[Key::Task(id.clone()), Key::RunsOf(id.clone())].into())?.backlog;
+    let rows = reader.view().load(&[Key::Task(id.clone())].into())?.backlog;
     let task = rows.tasks.get(id).ok_or_else(|| find::no_task(id.as_str()))?;
-    let before: Vec<Run> = rows.runs.values().filter(|run| !run.is_live()).cloned().collect();
-    let last = before.iter().max_by_key(|run| run.epoch).and_then(|run| run.ended.as_ref());
-    let asked = last.and_then(|ended| ended.asked.clone());
-    let keys = asked.iter().cloned().map(Key::Decision).collect();
-    let answer = reader.view().load(&keys)?.backlog.decisions.into_values().next();
-    let prompt = agents::next_prompt(project, task, &before, answer.as_ref()).map_err(Failure::usage)?;
+    let prompt = agents::next_prompt(project, task, &Past::load(reader, id)?).map_err(Failure::usage)?;
     let prompt = prompt.ok_or_else(|| Failure::usage(format!("{id} is not done by an agent, so it has no prompt")))?;
     context.printer.result(&PromptView { task_id: id, prompt: &prompt }, prompt.trim_end())
 }

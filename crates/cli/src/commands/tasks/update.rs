@@ -161,10 +161,11 @@ impl Update {
             priority: self.priority,
             labels,
             depends_on,
-            work: self.run.as_deref().map(|run| spec::work(run).map_err(|error| error.at("--run"))).transpose()?,
+            work: self.run.as_deref().map(|run| spec::work(run).map(Some).map_err(|error| error.at("--run"))).transpose()?,
             needs: self.needs()?,
             retries: self.retries,
             restart: self.restart(config),
+            ..Edit::default()
         };
         Ok((edit != Edit::default()).then_some(edit))
     }
@@ -207,9 +208,9 @@ fn is_loop(reader: &mut Reader, id: &TaskId) -> Result<bool, Failure> {
 fn change(client: &Client, id: &TaskId, edit: Edit) -> Result<(), Failure> {
     match client.request(TaskRequest::Update { id: id.clone(), edit: Box::new(edit) })? {
         TaskOutcome::Kept(_) => Ok(()),
-        TaskOutcome::Locked(lockout) => {
+        TaskOutcome::Locked(locked_by) => {
             let hint = format!("its section and its needs can change when it is given back: banksman tasks release {id}");
-            Err(claim::locked(id, &lockout).hint(hint))
+            Err(claim::locked(id, &locked_by).hint(hint))
         }
         outcome => Err(refused(id, &outcome)),
     }

@@ -80,7 +80,7 @@ pub(super) fn remark(listed: &Listed, at: Stamp) -> String {
             format!("done; its children have {}", format::span(*until - at.lease))
         }
         State::Awaiting { until: None, .. } => "done; its children are being ended".into(),
-        State::AwaitingDecision { decision } => format!("waits for decision {decision}"),
+        State::AwaitingDecision { decision } => format!("needs you: {decision}"),
         State::Manual { holder, .. } => format!("by hand: {holder}"),
         State::InPhases { is_blocked: true } => "its pipeline is blocked".into(),
         State::InPhases { is_blocked: false } => "in its phases".into(),

@@ -1,6 +1,8 @@
 //! A timeline as text: one row per task, as wide as it may be, readable without colours too.
 
-use banksman_core::Span;
+use std::collections::BTreeSet;
+
+use banksman_core::{Span, TaskId};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
@@ -35,15 +37,18 @@ const STEPS: [i64; 18] =
 
 struct Picture<'a> {
     timeline: &'a Timeline,
+    /// The tasks that are in it.
+    shown: BTreeSet<TaskId>,
     names: usize,
     bars: usize,
 }
 
 /// The whole picture, in so many columns.
 pub(crate) fn draw(timeline: &Timeline, axis: Axis, width: usize) -> String {
-    let longest = timeline.all_rows().map(|row| terminal::width(&name(row)) + 4).max().unwrap_or(0);
+    let shown = timeline.ids();
+    let longest = timeline.all_rows().map(|row| terminal::width(&name(row, &shown)) + 4).max().unwrap_or(0);
     let names = longest.clamp(NAMES, (width / 3).max(NAMES));
-    let picture = Picture { timeline, names, bars: width.saturating_sub(2 + names + RESULT).max(10) };
+    let picture = Picture { timeline, shown, names, bars: width.saturating_sub(2 + names + RESULT).max(10) };
     picture.draw(axis, width)
 }
 
@@ -113,7 +118,7 @@ impl Picture<'_> {
             Some(End::Cancelled) => format!("{DIM}-{DIM:#}"),
             None => format!("{CYAN}…{CYAN:#}"),
         };
-        self.line(&format!("  {}", name(row)), &cells, &format!("{result} {DIM}{}{DIM:#}", took(row.worked())))
+        self.line(&format!("  {}", name(row, &self.shown)), &cells, &format!("{result} {DIM}{}{DIM:#}", took(row.worked())))
     }
 
     /// What lasted longest in each column, with the line of the kill through all.
@@ -197,14 +202,15 @@ fn elapsed(ms: i64) -> String {
     }
 }
 
-/// `0.6 s`, and from a minute on `3m12s`.
+/// `42ms`, `0.6 s`, and from a minute on `3m12s`.
 pub(crate) fn took(ms: i64) -> String {
-    if ms < 60_000 { format!("{:.1} s", seconds(ms)) } else { format::span(Span::from_ms(ms)) }
+    if (100..60_000).contains(&ms) { format!("{:.1} s", seconds(ms)) } else { format::span(Span::from_ms(ms)) }
 }
 
-pub(crate) fn name(row: &Row) -> String {
+/// The title of a row, which stands below that of its parent if that is in the picture.
+pub(crate) fn name(row: &Row, shown: &BTreeSet<TaskId>) -> String {
     let title = terminal::one_line(&row.title);
-    if row.parent.is_some() { format!("└ {title}") } else { title }
+    if row.parent.as_ref().is_some_and(|parent| shown.contains(parent)) { format!("└ {title}") } else { title }
 }
 
 fn look(state: State) -> Cell {
@@ -246,7 +252,7 @@ fn legend(timeline: &Timeline, width: usize) -> String {
         (State::Lands, "lands"),
     ];
     let marks = [
-        (Mark::Crashed, ('✗', RED), "crashes"),
+        (Mark::Crashed, ('✗', RED), "fails"),
         (Mark::Adopted, ('◆', YELLOW), "is adopted by a runner"),
         (Mark::Again, ('↻', YELLOW), "is restarted"),
     ];

@@ -176,6 +176,11 @@ impl Timeline {
         self.sections.iter().flat_map(|section| &section.rows)
     }
 
+    /// The tasks that have a row.
+    pub(crate) fn ids(&self) -> BTreeSet<TaskId> {
+        self.all_rows().map(|row| row.id.clone()).collect()
+    }
+
     /// The only runner is killed: its runs go on alone.
     fn orphan(&mut self) {
         let kill = self.kill.unwrap_or_default();
@@ -251,7 +256,7 @@ impl Timeline {
                 row.marks.push((end, Mark::Again));
                 row.turn(end, State::Ready);
             }
-            TaskFact::Escalated { .. } => {
+            TaskFact::Asked { .. } | TaskFact::Escalated { .. } => {
                 row.finish(end);
                 row.run = None;
                 row.turn(end, State::AwaitingDecision);

@@ -32,6 +32,7 @@ pub(crate) fn draw(timeline: &Timeline, title: &str) -> String {
         );
         add(&mut svg, format_args!("<text x=\"{x}\" y=\"{}\" fill=\"#656d76\" font-size=\"11\">{label}</text>", TOP - 16));
     }
+    let shown = timeline.ids();
     let mut y = TOP;
     for section in sections {
         if !section.name.is_empty() {
@@ -40,7 +41,7 @@ pub(crate) fn draw(timeline: &Timeline, title: &str) -> String {
             y += LINE;
         }
         for row in &section.rows {
-            task(&mut svg, timeline, row, y);
+            task(&mut svg, timeline, row, &name(row, &shown), y);
             y += LINE;
         }
     }
@@ -49,8 +50,8 @@ pub(crate) fn draw(timeline: &Timeline, title: &str) -> String {
     svg
 }
 
-fn task(svg: &mut String, timeline: &Timeline, row: &Row, y: usize) {
-    let label = escaped(&terminal::cut(&name(row), 34));
+fn task(svg: &mut String, timeline: &Timeline, row: &Row, name: &str, y: usize) {
+    let label = escaped(&terminal::cut(name, 34));
     add(svg, format_args!("<text x=\"24\" y=\"{}\" fill=\"#1f2328\">{label}</text>", y + 15));
     for (from, to, state) in row.segments() {
         let Some(colour) = colour(state) else { continue };
@@ -90,7 +91,7 @@ fn task(svg: &mut String, timeline: &Timeline, row: &Row, y: usize) {
 fn legend(svg: &mut String, y: usize) {
     let states = [
         (State::Runs, "runs"),
-        (State::Crashes, "crashes"),
+        (State::Crashes, "fails"),
         (State::Stuck, "no activity"),
         (State::AwaitingDecision, "waits for a decision"),
         (State::Lands, "lands"),

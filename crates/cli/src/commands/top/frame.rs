@@ -52,7 +52,7 @@ pub(super) fn draw(top: &mut Top, frame: &mut Frame<'_>) {
     let body = height.saturating_sub(3);
     let mut lines = vec![header(&top.board, top.is_running, width)];
     lines.push(String::new());
-    match &top.pane {
+    match &mut top.pane {
         Some(pane) => lines.extend(pane.lines(width, body)),
         None => lines.extend(list(top, width, body)),
     }
@@ -67,7 +67,7 @@ pub(super) fn help() -> String {
     HELP.to_owned()
 }
 
-/// `shop  3/4 slots  12 of 40 done  1 needs you  2 failed`.
+/// `shop  3/4 slots  12 of 40 done  1 needs you  2 failed  $1.20 today  up 3h12m`.
 fn header(board: &Board, is_running: bool, width: usize) -> String {
     let overview = &board.overview;
     let count = |status: Status| overview.counts.by_status.get(&status).copied().unwrap_or_default();
@@ -82,6 +82,8 @@ fn header(board: &Board, is_running: bool, width: usize) -> String {
     parts.extend((asked > 0).then(|| format!("{RED}{asked} {} you{RED:#}", if asked == 1 { "needs" } else { "need" })));
     let failed = count(Status::Failed);
     parts.extend((failed > 0).then(|| format!("{RED}{failed} failed{RED:#}")));
+    let spent: u64 = overview.spend.iter().map(|spend| spend.cost_micros).sum();
+    parts.extend((spent > 0).then(|| format!("{} today", format::dollars(spent))));
     let paused = overview.pause.as_ref();
     parts.extend(paused.map(|pause| format!("{YELLOW}paused by {}{YELLOW:#}", terminal::one_line(&pause.by))));
     let runner = overview
@@ -95,6 +97,10 @@ fn header(board: &Board, is_running: bool, width: usize) -> String {
         None if is_running => format!("{DIM}starting{DIM:#}"),
         None => format!("{YELLOW}no runner: banksman run{YELLOW:#}"),
     });
+    // How long it has been at work matters least.
+    if runner.is_some() && terminal::width(&parts.join("  ")) > width {
+        parts.pop();
+    }
     terminal::cut(&parts.join("  "), width)
 }
 
@@ -107,9 +113,17 @@ fn footer(top: &Top, width: usize) -> String {
         (_, _, Some(text), _) => format!("/{}", terminal::one_line(text)),
         (_, Some(message), ..) => terminal::one_line(message),
         (_, _, _, Some(_)) => format!("{DIM}Esc back  ↑↓ scroll  q leave{DIM:#}"),
-        _ => format!("{DIM}Enter log  w why  d decide  r retry  c cancel  o open  / filter  ? help  q leave{DIM:#}"),
+        _ => format!("{DIM}{}{DIM:#}", keys(width)),
     };
     terminal::cut(&text, width)
+}
+
+/// The keys that have room, and always those that lead to the others.
+fn keys(width: usize) -> String {
+    const LAST: [&str; 2] = ["? help", "q leave"];
+    let all = ["Enter log", "w why", "d decide", "r retry", "c cancel", "o open", "t take", "n nudge", "/ filter"];
+    let line = |number: usize| all[..number].iter().chain(&LAST).copied().collect::<Vec<_>>().join("  ");
+    (0..=all.len()).rev().map(line).find(|line| terminal::width(line) <= width).unwrap_or_default()
 }
 
 /// The part of the list around what is selected.
@@ -139,8 +153,14 @@ fn list(top: &mut Top, width: usize, height: usize) -> Vec<String> {
 /// All lines, in parts.
 fn items(top: &Top, width: usize) -> Vec<Item> {
     let board = &top.board;
-    let parts =
-        [running(board, width), needs_you(board, width), landing(board, width), blocked(board, width), ended(board, width)];
+    let parts = [
+        running(top, width),
+        needs_you(board, width),
+        landing(board, width),
+        blocked(board, width),
+        waiting(board, width),
+        ended(board, width),
+    ];
     let filter = top.filter.as_ref().map(|text| text.to_lowercase());
     let mut items = Vec::new();
     for part in parts {
@@ -167,7 +187,8 @@ fn part(columns: &[&str], rows: Vec<(Subject, Vec<String>)>, width: usize) -> Ve
     lines.into_iter().zip(subjects).map(|(text, subject)| Item { text, subject }).collect()
 }
 
-fn running(board: &Board, width: usize) -> Vec<Item> {
+fn running(top: &Top, width: usize) -> Vec<Item> {
+    let board = &top.board;
     let now = board.now();
     let row = |live: &crate::board::Live| {
         let title = live.run.title.as_str();
@@ -181,6 +202,7 @@ fn running(board: &Board, width: usize) -> Vec<Item> {
         let cells = vec![
             format!("{CYAN}{}{CYAN:#}", terminal::one_line(title)),
             live.agent.clone().or_else(|| live.phase.clone()).unwrap_or_default(),
+            top.changes.of(&live.run.run.task).unwrap_or_default().to_owned(),
             format::span(now.lease - live.run.run.started.lease),
             if live.run.run.attempt > 0 { format!("attempt {}", live.run.run.attempt + 1) } else { String::new() },
             activity,
@@ -188,7 +210,7 @@ fn running(board: &Board, width: usize) -> Vec<Item> {
         (Subject::task(&live.run.run.task, title), cells)
     };
     let title = format!("RUNNING {}~", board.live.len());
-    part(&[&title, "AGENT OR PHASE~?", "FOR>", "??", "ACTIVITY~"], board.live.iter().map(row).collect(), width)
+    part(&[&title, "AGENT OR PHASE~?", "CHANGES?", "FOR>", "??", "ACTIVITY~"], board.live.iter().map(row).collect(), width)
 }
 
 fn needs_you(board: &Board, width: usize) -> Vec<Item> {
@@ -223,6 +245,13 @@ fn blocked(board: &Board, width: usize) -> Vec<Item> {
     part(&[&title, "BY~"], board.blocked.iter().map(row).collect(), width)
 }
 
+fn waiting(board: &Board, width: usize) -> Vec<Item> {
+    let row = |waiting: &crate::board::Blocked| {
+        (Subject::task(&waiting.task, &waiting.title), vec![terminal::one_line(&waiting.title), terminal::one_line(&waiting.by)])
+    };
+    part(&["WAITING~", "FOR~"], board.waiting.iter().map(row).collect(), width)
+}
+
 fn ended(board: &Board, width: usize) -> Vec<Item> {
     let row = |ended: &Ended| {
         let style = match ended.status {
@@ -230,7 +259,11 @@ fn ended(board: &Board, width: usize) -> Vec<Item> {
             Status::Failed => RED,
             _ => Style::PLAIN,
         };
-        let sign = if ended.status == Status::Completed { '✓' } else { '✗' };
+        let sign = match ended.status {
+            Status::Completed => '✓',
+            Status::Cancelled | Status::Skipped => '-',
+            _ => '✗',
+        };
         let title = format!("{style}{sign}{style:#} {}", terminal::one_line(&ended.title));
         let how = ended.error.clone().unwrap_or_else(|| ended.status.to_string());
         (Subject::task(&ended.task, &ended.title), vec![title, format::ago(ended.at), format!("{DIM}{how}{DIM:#}")])

@@ -1,6 +1,7 @@
 //! The screen that people leave open.
 
 mod ansi;
+mod changes;
 mod frame;
 mod keys;
 
@@ -19,7 +20,7 @@ use signal_hook::consts::SIGWINCH;
 
 use super::ExitResult;
 use super::recording::record_ended;
-use crate::board::Board;
+use crate::board::{Board, Live};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -27,6 +28,7 @@ use crate::printer::RED;
 use crate::signals::Signals;
 use crate::terminal;
 use ansi::{Ansi, RawScreen};
+use changes::Changes;
 use frame::Subject;
 use keys::Key;
 
@@ -55,6 +57,7 @@ pub(super) struct Pane {
 
 pub(super) struct Top {
     board: Board,
+    changes: Changes,
     pane: Option<Pane>,
     selected: usize,
     /// What the lines of the list are about, as they were drawn last.
@@ -106,6 +109,7 @@ pub(crate) fn show(context: &Context, runner: Option<Command>) -> ExitResult {
     let mut runner = runner.transpose().map_err(system("start a runner"))?.map(OwnRunner);
     let mut top = Top {
         board: Board::read(&mut reader, &project)?,
+        changes: Changes::default(),
         pane: None,
         selected: 0,
         subjects: Vec::new(),
@@ -120,6 +124,8 @@ pub(crate) fn show(context: &Context, runner: Option<Command>) -> ExitResult {
     let mut terminal = Terminal::new(Ansi::new(has_colours)).map_err(system("set up the terminal"))?;
     let (mut last_read, mut is_stale) = (Instant::now(), false);
     loop {
+        let worktree = |live: &Live| live.worktree.clone().map(|(path, base)| (live.run.run.task.clone(), path, base));
+        top.changes.update(&project, top.board.live.iter().filter_map(worktree));
         terminal.draw(|frame| frame::draw(&mut top, frame)).map_err(system("draw"))?;
         let wait = if is_stale { READ_EVERY.saturating_sub(last_read.elapsed()) } else { TICK };
         if !follower.wait_for(signals.as_fd(), &[std::io::stdin().as_fd(), resized.as_fd()], wait) {
@@ -253,15 +259,14 @@ impl Top {
 
     fn press_in_pane(&mut self, key: Key) -> Option<Wish> {
         let pane = self.pane.as_mut()?;
-        let last = pane.text.len().saturating_sub(1);
-        let from = pane.from.unwrap_or(last);
+        let from = pane.from.unwrap_or(usize::MAX);
         match key {
             Key::Letter('q') | Key::Interrupt => return Some(Wish::Leave),
             Key::Escape | Key::Enter | Key::Backspace => self.pane = None,
             Key::Up | Key::Letter('k') => pane.from = Some(from.saturating_sub(1)),
-            Key::Down | Key::Letter('j') => pane.from = Some((from + 1).min(last)),
+            Key::Down | Key::Letter('j') => pane.from = Some(from.saturating_add(1)),
             Key::PageUp => pane.from = Some(from.saturating_sub(20)),
-            Key::PageDown => pane.from = Some((from + 20).min(last)),
+            Key::PageDown => pane.from = Some(from.saturating_add(20)),
             Key::Home => pane.from = Some(0),
             Key::End => pane.from = None,
             Key::Letter(_) => {}
@@ -271,11 +276,19 @@ impl Top {
 }
 
 impl Pane {
-    /// The lines that are shown in so much room.
-    pub(super) fn lines(&self, width: usize, height: usize) -> Vec<String> {
-        let end = self.text.len().saturating_sub(height);
-        let from = self.from.map_or(end, |from| from.min(end));
-        self.text.iter().skip(from).take(height).map(|line| terminal::cut(&terminal::one_line(line), width)).collect()
+    /// The lines that are shown in so much room. What is too long is broken, and the lines of a log are cut.
+    pub(super) fn lines(&mut self, width: usize, height: usize) -> Vec<String> {
+        let lines = self.text.iter().map(|line| terminal::one_line(line));
+        let lines: Vec<String> = match self.command {
+            Some(_) => lines.collect(),
+            None => {
+                lines.flat_map(|line| terminal::wrap(&line, width).split('\n').map(str::to_owned).collect::<Vec<_>>()).collect()
+            }
+        };
+        let end = lines.len().saturating_sub(height);
+        // Nobody scrolls beyond the last page.
+        self.from = self.from.map(|from| from.min(end));
+        lines.iter().skip(self.from.unwrap_or(end)).take(height).map(|line| terminal::cut(line, width)).collect()
     }
 }
 

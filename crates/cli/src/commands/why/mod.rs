@@ -101,8 +101,8 @@ fn human(why: &Found, failed: Option<&TaskId>) -> String {
             text.push_str(&format!("{style}{}{style:#}", sentence::over(done, task.changed, at)));
             if let Some((run, ended)) = last.as_ref().and_then(|run| Some((run, run.ended.as_ref()?))) {
                 let took = format::span(ended.at - run.started.wall);
-                let attempt = format::ordinal(run.attempt as usize + 1);
-                text.push_str(&format!("\n  {DIM}run{DIM:#}   {}, the {attempt}: {} after {took}", run.id, ended.ending));
+                let attempt = run.attempt + 1;
+                text.push_str(&format!("\n  {DIM}run{DIM:#}   {} (attempt {attempt}): {} after {took}", run.id, ended.ending));
                 if let Some(note) = &ended.note {
                     text.push_str(&format!("\n  {DIM}note{DIM:#}  {note}"));
                 }

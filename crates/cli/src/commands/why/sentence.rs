@@ -90,9 +90,16 @@ fn landing(place: &LandingPlace, since: String) -> String {
     match &entry.state {
         State::Queued => format!("has been in the merge queue of {target} for {since}{ahead}{runner}"),
         State::Candidate { commit, .. } => {
-            format!("is landing on {target}: {} is being checked, for {since} by now{runner}", commit.short())
+            format!(
+                "is landing on {target}: {} is being checked, for {since} by now (one check at a time: lock landing:{target}){runner}",
+                commit.short()
+            )
         }
-        State::Suspect { .. } => format!("is landing on {target}: the check failed, so {target} itself is being checked{runner}"),
+        State::Suspect { .. } => {
+            format!(
+                "is landing on {target}: the check failed, so {target} itself is being checked (lock landing:{target}){runner}"
+            )
+        }
         State::Passed { .. } => format!("is landing on {target}: the check passed{runner}"),
         State::Waiting { obstacle: Obstacle::Author { files } } => {
             let files = files.join(", ");
@@ -136,7 +143,7 @@ pub(super) fn over(done: &TaskEnd, changed: Stamp, at: Stamp) -> String {
 
 /// A run, and who looks after it.
 pub(super) fn attended(run: &Attended) -> String {
-    let text = format!("run {}, the {}, of runner {}", run.id, format::ordinal(run.attempt as usize + 1), run.owner);
+    let text = format!("run {} (attempt {}), of runner {}", run.id, run.attempt + 1, run.owner);
     match attention(run) {
         None => text,
         Some(attention) => format!("{text}; {attention}"),

@@ -136,13 +136,16 @@ impl Taken<'_> {
             1 => "the only run slot is taken".into(),
             _ => format!("all {capacity} run slots are taken"),
         };
-        let holders: Vec<String> = self.holders.iter().take(NAMED).map(holder_words).collect();
+        let name = |holder: &Holder| holder.run.as_ref().map_or_else(|| holder_words(holder), |(.., title)| title.to_string());
+        let mut oldest: Vec<&Holder> = self.holders.iter().collect();
+        oldest.sort_by_key(|holder| holder.holding.since.lease);
+        let holders: Vec<String> = oldest.into_iter().take(NAMED).map(name).collect();
         let more = self.holders.len().saturating_sub(NAMED);
         match (self.holders.is_empty(), self.first) {
             (true, Some(first)) => format!("{} are ahead of it for a run slot, first {first}", self.waiters),
             (true, None) => "there is no run slot".into(),
-            (false, _) if more > 0 => format!("{taken}, by {} and {more} more", holders.join(", ")),
-            (false, _) => format!("{taken}, by {}", holders.join(", ")),
+            (false, _) if more > 0 => format!("{taken}: by {} and {more} more", holders.join(", ")),
+            (false, _) => format!("{taken}: by {}", holders.join(", ")),
         }
     }
 

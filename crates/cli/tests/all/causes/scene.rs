@@ -268,7 +268,7 @@ impl Scene {
     fn claim_only(&mut self, runner: &RunnerId, task: Option<&TaskId>, room: usize) -> Claimed {
         let runs = (0..room).map(|_| RunId::new(&self.fresh("r")).unwrap()).collect();
         let (runner, seen, sections, checked) = (runner.clone(), self.seen(), Vec::new(), Vec::new());
-        let claim = Box::new(Claim { runner, room, runs, sections, checked, seen });
+        let claim = Box::new(Claim { runner, room, head: 8, runs, sections, checked, seen });
         let only = Only { request: Request::Run(RunRequest::Claim(claim)), task: task.cloned() };
         match self.store.begin(&[only]).unwrap().commit().unwrap().replies.remove(0) {
             Reply::Run(RunOutcome::Claimed(claimed)) => *claimed,

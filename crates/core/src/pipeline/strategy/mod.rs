@@ -24,7 +24,6 @@ pub const APPROACH_LIMIT: usize = 100;
 #[serde(rename_all = "camelCase")]
 pub struct Approach {
     pub name: Name,
-    /// What is done.
     #[serde(rename = "deed")]
     pub run_command: RunCommand,
     /// When the next approach is tried instead.

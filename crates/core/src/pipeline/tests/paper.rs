@@ -31,7 +31,6 @@ pub(super) enum Then {
     End,
 }
 
-/// Where the finger is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Finger {
     Not,

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use crate::event::{Kind, Resource};
-use crate::ids::{Name, Ticket};
+use crate::ids::{Epoch, HolderId, Name, Ticket};
 use crate::resource::deadlock::{self, ClaimWait, Held, Link};
-use crate::resource::grant::Waiters;
+use crate::resource::grant::{Ask, Grant, Waiters};
 use crate::resource::lock::{self, Lock};
 use crate::resource::semaphore::{self, Semaphore};
 use crate::resource::work_claim::WorkClaim;
@@ -48,6 +48,54 @@ pub enum Outcome {
 }
 
 impl Command {
+    /// Asks for a lock or slots.
+    pub fn acquire(resource: Resource, ask: Box<Ask>) -> Command {
+        match resource.kind {
+            Kind::Lock => Command::Lock(resource.name, lock::Input::Acquire(ask)),
+            Kind::Semaphore => Command::Semaphore(resource.name, semaphore::Input::Acquire(ask)),
+        }
+    }
+
+    /// Asks, as a waiter, how things stand.
+    pub fn poll(resource: Resource, ticket: Ticket) -> Command {
+        match resource.kind {
+            Kind::Lock => Command::Lock(resource.name, lock::Input::Poll { ticket }),
+            Kind::Semaphore => Command::Semaphore(resource.name, semaphore::Input::Poll { ticket }),
+        }
+    }
+
+    /// Gives up waiting.
+    pub fn leave(resource: Resource, ticket: Ticket) -> Command {
+        match resource.kind {
+            Kind::Lock => Command::Lock(resource.name, lock::Input::Leave { ticket }),
+            Kind::Semaphore => Command::Semaphore(resource.name, semaphore::Input::Leave { ticket }),
+        }
+    }
+
+    /// Shows a sign of life for a grant.
+    pub fn heartbeat(resource: Resource, holder: HolderId, epoch: Epoch) -> Command {
+        match resource.kind {
+            Kind::Lock => Command::Lock(resource.name, lock::Input::Heartbeat { holder, epoch }),
+            Kind::Semaphore => Command::Semaphore(resource.name, semaphore::Input::Heartbeat { holder, epoch: Some(epoch) }),
+        }
+    }
+
+    /// Gives a grant back.
+    pub fn release(resource: Resource, holder: HolderId, epoch: Epoch) -> Command {
+        match resource.kind {
+            Kind::Lock => Command::Lock(resource.name, lock::Input::Release { holder, epoch }),
+            Kind::Semaphore => Command::Semaphore(resource.name, semaphore::Input::Release { holder, epoch: Some(epoch) }),
+        }
+    }
+
+    /// Ends what is over.
+    pub fn reap(resource: Resource) -> Command {
+        match resource.kind {
+            Kind::Lock => Command::Lock(resource.name, lock::Input::Reap),
+            Kind::Semaphore => Command::Semaphore(resource.name, semaphore::Input::Reap),
+        }
+    }
+
     /// The resource it is about.
     pub fn resource(&self) -> Resource {
         match self {
@@ -57,7 +105,48 @@ impl Command {
     }
 }
 
+impl Outcome {
+    /// The grant, if it was just given.
+    pub fn granted(&self) -> Option<&Grant> {
+        match self {
+            Outcome::Lock(lock::Outcome::Acquired(grant) | lock::Outcome::Reclaimed { grant, .. })
+            | Outcome::Semaphore(semaphore::Outcome::Acquired(grant)) => Some(grant),
+            _ => None,
+        }
+    }
+
+    /// The grant, if a sign of life was recorded for it.
+    pub fn extended(&self) -> Option<&Grant> {
+        match self {
+            Outcome::Lock(lock::Outcome::Extended(grant)) | Outcome::Semaphore(semaphore::Outcome::Extended(grant)) => {
+                Some(grant)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it is given back, by this command or an earlier one.
+    pub fn is_released(&self) -> bool {
+        matches!(
+            self,
+            Outcome::Lock(lock::Outcome::Released | lock::Outcome::AlreadyFree)
+                | Outcome::Semaphore(semaphore::Outcome::Released)
+        )
+    }
+}
+
 impl Coordination {
+    /// The grant of a lock, or of slots, that a holder has.
+    pub fn grant_of(&self, resource: &Resource, holder: &HolderId) -> Option<&Grant> {
+        match resource.kind {
+            Kind::Lock => match &self.locks.get(&resource.name)?.state {
+                lock::State::Held(grant) if grant.claim.holder == *holder => Some(grant),
+                lock::State::Held(_) | lock::State::Free => None,
+            },
+            Kind::Semaphore => self.semaphores.get(&resource.name)?.holders.get(holder),
+        }
+    }
+
     /// Decides one command. Parties that the caller has proven dead are cleared away first: from the resource it is
     /// about, and from everything that somebody waits for.
     pub fn handle(mut self, command: Command, now: &Now) -> Step<Coordination, Outcome> {

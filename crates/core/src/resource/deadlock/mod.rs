@@ -32,7 +32,6 @@ pub struct Link {
     pub party: HolderId,
     /// The ticket it, or a descendant on its behalf, waits with.
     pub ticket: Ticket,
-    /// For what.
     pub resource: Resource,
     /// The process that stands in line: if it is dead, there is no deadlock.
     pub process: ProcessId,

@@ -74,16 +74,9 @@ pub enum Input {
         epoch: Epoch,
     },
     /// Give it back.
-    Release {
-        holder: HolderId,
-        /// Which grant.
-        epoch: Epoch,
-    },
+    Release { holder: HolderId, epoch: Epoch },
     /// Take it away from its holder.
-    Force {
-        /// Who does so.
-        by: Forced,
-    },
+    Force { by: Forced },
     /// Take it away if its grant is over.
     Reap,
 }

@@ -30,7 +30,6 @@ pub const HOLDER_LIMIT: usize = 10_000;
 /// A semaphore with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Semaphore {
-    /// Its name.
     pub name: Name,
     /// What was defined.
     pub config: Config,
@@ -72,25 +71,18 @@ pub enum Input {
     },
     /// Show a sign of life.
     Heartbeat {
-        /// Who.
         holder: HolderId,
         /// Of which grant, if the caller knows.
         epoch: Option<Epoch>,
     },
     /// Give all slots back.
     Release {
-        /// Who.
         holder: HolderId,
         /// Which grant, if the caller knows.
         epoch: Option<Epoch>,
     },
     /// Take the slots of one holder away.
-    Force {
-        /// Whose.
-        holder: HolderId,
-        /// Who does so.
-        by: Forced,
-    },
+    Force { holder: HolderId, by: Forced },
     /// Take away every grant that is over.
     Reap,
 }
@@ -98,7 +90,6 @@ pub enum Input {
 /// What a semaphore can answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is defined.
     Defined,
     /// The slots are yours.
     Acquired(Grant),
@@ -175,7 +166,6 @@ impl Semaphore {
         u32::try_from(free).expect("at most the capacity, which is a u32")
     }
 
-    /// Decides one input.
     pub fn step(mut self, input: Input, now: &Now) -> Step<Semaphore, Outcome> {
         let mut buffer = EffectBuffer::new(now);
         let outcome = match input {

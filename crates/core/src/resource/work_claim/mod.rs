@@ -353,15 +353,15 @@ impl Coordination {
         }
         let claim = self.claims.remove(&ticket).expect("it was just seen");
         for part in &claim.parts {
-            let name = part.resource.name.clone();
+            let name = &part.resource.name;
             // Who works on a task, or in a section, is seen to by those who ask about it.
-            let command = match part.resource.kind {
-                Kind::Lock if name.is_work() || !self.locks.contains_key(&name) => continue,
-                Kind::Semaphore if !self.semaphores.contains_key(&name) => continue,
-                Kind::Lock => Command::Lock(name, lock::Input::Reap),
-                Kind::Semaphore => Command::Semaphore(name, semaphore::Input::Reap),
+            let is_served = match part.resource.kind {
+                Kind::Lock => !name.is_work() && self.locks.contains_key(name),
+                Kind::Semaphore => self.semaphores.contains_key(name),
             };
-            self.act(command, now, effects);
+            if is_served {
+                self.act(Command::reap(part.resource.clone()), now, effects);
+            }
         }
         Outcome::Left
     }
@@ -372,17 +372,10 @@ impl Coordination {
         };
         let mut deadline = None;
         for part in &claim.parts {
-            let (name, holder, epoch) = (part.resource.name.clone(), claim.holder_of(part), part.epoch.unwrap_or_default());
-            let command = match part.resource.kind {
-                Kind::Lock => Command::Lock(name, lock::Input::Heartbeat { holder, epoch }),
-                Kind::Semaphore => Command::Semaphore(name, semaphore::Input::Heartbeat { holder, epoch: Some(epoch) }),
-            };
-            match self.act(command, now, effects) {
-                coordination::Outcome::Lock(lock::Outcome::Extended(grant))
-                | coordination::Outcome::Semaphore(semaphore::Outcome::Extended(grant)) => {
-                    deadline = [deadline, grant.deadline()].into_iter().flatten().min();
-                }
-                _ => return Outcome::Lost(part.resource.clone()),
+            let (holder, epoch) = (claim.holder_of(part), part.epoch.unwrap_or_default());
+            match self.act(Command::heartbeat(part.resource.clone(), holder, epoch), now, effects).extended() {
+                Some(grant) => deadline = [deadline, grant.deadline()].into_iter().flatten().min(),
+                None => return Outcome::Lost(part.resource.clone()),
             }
         }
         Outcome::Renewed(deadline)
@@ -402,16 +395,8 @@ impl Coordination {
             if self.claims.values().any(is_shared) {
                 continue;
             }
-            let (name, holder) = (part.resource.name.clone(), claim.holder_of(part));
             // What was lost or taken away is refused, and that is as good.
-            self.act(
-                match part.resource.kind {
-                    Kind::Lock => Command::Lock(name, lock::Input::Release { holder, epoch }),
-                    Kind::Semaphore => Command::Semaphore(name, semaphore::Input::Release { holder, epoch: Some(epoch) }),
-                },
-                now,
-                effects,
-            );
+            self.act(Command::release(part.resource.clone(), claim.holder_of(part), epoch), now, effects);
         }
         Outcome::Left
     }
@@ -419,9 +404,8 @@ impl Coordination {
     /// The first part of a claim that it does not hold any more.
     pub fn lost_part(&self, claim: &WorkClaim) -> Option<Resource> {
         let is_held = |part: &&Part| {
-            let holder = claim.holder_of(part);
-            let mut grants = self.holders_of(&part.resource).into_iter();
-            grants.any(|grant| grant.claim.holder == holder && Some(grant.epoch) == part.epoch)
+            let grant = self.grant_of(&part.resource, &claim.holder_of(part));
+            grant.is_some_and(|grant| Some(grant.epoch) == part.epoch)
         };
         claim.parts.iter().find(|part| !is_held(part)).map(|part| part.resource.clone())
     }
@@ -456,17 +440,14 @@ fn acquire(take: &Take, part: &Part) -> Command {
     let claim =
         GrantRequest { ancestors, weight: part.weight, ttl: (!is_section).then_some(take.ttl), ..GrantRequest::new(holder) };
     let term = if is_section { Term::Open } else { Term::Usual(None) };
-    let ask = Box::new(Ask { term, anew: true, ..Ask::new(claim) });
-    match part.resource.kind {
-        Kind::Lock => Command::Lock(part.resource.name.clone(), lock::Input::Acquire(ask)),
-        Kind::Semaphore => Command::Semaphore(part.resource.name.clone(), semaphore::Input::Acquire(ask)),
-    }
+    Command::acquire(part.resource.clone(), Box::new(Ask { term, anew: true, ..Ask::new(claim) }))
 }
 
 fn granted(outcome: &coordination::Outcome) -> Result<Epoch, Blocked> {
+    if let Some(grant) = outcome.granted() {
+        return Ok(grant.epoch);
+    }
     match outcome {
-        coordination::Outcome::Lock(lock::Outcome::Acquired(grant) | lock::Outcome::Reclaimed { grant, .. })
-        | coordination::Outcome::Semaphore(semaphore::Outcome::Acquired(grant)) => Ok(grant.epoch),
         coordination::Outcome::Lock(lock::Outcome::Busy(blocked))
         | coordination::Outcome::Semaphore(semaphore::Outcome::Full { blocked, .. }) => Err(blocked.clone()),
         // A crowd, or a namesake that has slots for the same task: it is tried again when something is given back.

@@ -45,13 +45,11 @@ pub struct Facts<'a> {
 /// A task that must come first.
 #[derive(Debug, Clone, Copy)]
 pub struct Dependency<'a> {
-    /// Which one.
     pub task: &'a TaskId,
     /// What people call it; unknown if it is gone.
     pub title: Option<&'a Title>,
     /// How it stands; `None` if it is gone.
     pub status: Option<Status>,
-    /// Since when.
     pub since: Option<Stamp>,
     /// Whether it is enough that it is over.
     pub allow_failed: bool,
@@ -60,7 +58,6 @@ pub struct Dependency<'a> {
 /// An exclusive section.
 #[derive(Debug, Clone, Copy)]
 pub struct Exclusive<'a> {
-    /// Which one.
     pub section: &'a Section,
     /// Its lock, if it is not held for runs of the section: those are looked at themselves.
     pub lock: Option<&'a Lock>,
@@ -97,13 +94,11 @@ pub enum Admission {
 /// Something that stands in the way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// It is not pending.
     NotPending(Status),
     /// It has nothing for a runner to do: it is for people.
     NoWork,
     /// It rests between two attempts.
     Backoff {
-        /// Until when.
         until: Lease,
     },
     /// A person wants that it is not started.
@@ -123,13 +118,10 @@ pub enum Reason {
     },
     /// A task that must come first is not completed.
     Dependency {
-        /// Which one.
         task: TaskId,
-        /// What people call it.
         title: Option<Title>,
         /// How it stands; `None` if it is gone.
         status: Option<Status>,
-        /// Since when.
         since: Option<Stamp>,
     },
     /// Another runner works in its exclusive section.
@@ -145,7 +137,6 @@ pub enum Reason {
     SectionBusy {
         /// Which section.
         name: Title,
-        /// The run.
         run: RunId,
         /// Who looks after it.
         owner: RunnerId,
@@ -156,25 +147,20 @@ pub enum Reason {
     TaskLock {
         /// Its lock.
         resource: Resource,
-        /// Who.
         holder: Holding,
     },
     /// A lock that it needs is held.
     Lock {
-        /// Which one.
         resource: Resource,
-        /// Who has it.
         holder: Holding,
     },
     /// A semaphore that it needs has too few free slots, or others stand in line for them.
     Slots {
-        /// Which one.
         resource: Resource,
         /// How many it needs.
         wanted: u32,
         /// How many are free.
         available: u32,
-        /// How many there are.
         capacity: u32,
         /// How many stand in line.
         waiters: usize,
@@ -183,33 +169,27 @@ pub enum Reason {
     },
     /// A semaphore that it needs was never defined.
     Undefined {
-        /// Which one.
         resource: Resource,
     },
     /// Something that it needs is free, and kept for somebody who has waited for it.
     Reserved {
-        /// What.
         resource: Resource,
         /// Who waits.
         holder: HolderId,
         /// To work on this task.
         task: Option<TaskId>,
-        /// Since when.
         since: Stamp,
     },
     /// The account of its agent is limited, or not logged in, or the budget of the day is spent.
     AccountLimit {
-        /// The agent.
         agent: Name,
         limit: Box<AccountLimit>,
     },
     /// All run slots are taken, or others stand in line for them.
     NoSlot {
-        /// How many there are.
         capacity: u32,
         /// How many stand in line.
         waiters: usize,
-        /// Who has them.
         holders: Vec<Holding>,
     },
 }
@@ -217,9 +197,7 @@ pub enum Reason {
 /// Who holds something, and since when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
-    /// Who.
     pub holder: HolderId,
-    /// Since when.
     pub since: Stamp,
     /// When time alone will end it.
     pub until: Option<Lease>,

@@ -23,7 +23,6 @@ pub enum DagError {
     /// The tasks would wait for each other.
     #[error("dependency cycle detected: {}", .0.iter().map(TaskId::as_str).collect::<Vec<_>>().join(" -> "))]
     Cycle(Vec<TaskId>),
-    /// There are too many.
     #[error("a task may depend on at most {EDGE_LIMIT} others, not {0}")]
     TooMany(usize),
 }

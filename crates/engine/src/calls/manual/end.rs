@@ -1,15 +1,15 @@
 //! How a claim ends: by its holder, by time, by force, or with the run that made it.
 
 use banksman_core::backlog::LostClaim;
-use banksman_core::event::{Kind, Resource};
+use banksman_core::event::Resource;
 use banksman_core::resource::coordination::Command;
+use banksman_core::resource::lock;
 use banksman_core::resource::work_claim::{Input, WorkClaim};
-use banksman_core::resource::{lock, semaphore};
 use banksman_core::task::{self, State, Verdict};
 use banksman_core::{Epoch, HolderId, Name, Now, Span, Task, TaskId};
 use banksman_store::{Tables, Tx};
 
-use super::{adopt_claim, lockout, renew, unmet, work};
+use super::{adopt_claim, locked_by, renew, unmet, work};
 use crate::calls::steps::{Draft, step_task, wake_runners};
 use crate::calls::tasks::{self, TaskOutcome};
 
@@ -56,7 +56,7 @@ pub(super) fn not_the_holder(task: &Task, by: Option<&HolderId>, epoch: Option<E
     match epoch {
         Some(epoch) if epoch == *current => None,
         Some(_) => Some(TaskOutcome::Fenced),
-        None => lockout(task, by, tx).map(TaskOutcome::Locked),
+        None => locked_by(task, by, tx).map(TaskOutcome::Locked),
     }
 }
 
@@ -112,10 +112,7 @@ pub(crate) fn end_if_over(id: &TaskId, now: &Now, tx: &mut Tx) {
     let parts = tx.tables.coordination.claim_of(id).map(|claim| claim.parts.clone()).unwrap_or_default();
     let mut draft = Draft::new(&tx.tables.coordination, Now { seq: tx.seq, ticket: tx.ticket, ..now.clone() });
     for part in parts.into_iter().filter(|part| !part.resource.name.is_section()) {
-        draft.handle(match part.resource.kind {
-            Kind::Lock => Command::Lock(part.resource.name, lock::Input::Reap),
-            Kind::Semaphore => Command::Semaphore(part.resource.name, semaphore::Input::Reap),
-        });
+        draft.handle(Command::reap(part.resource));
     }
     draft.keep(tx);
     lose(id, &reason, tx);

@@ -85,7 +85,7 @@ pub struct ClaimWaiting {
     /// Its ticket, its place, and whom to watch.
     pub waiting: Waiting,
     /// What stands in the way.
-    pub lockouts: Vec<LockedBy>,
+    pub locked_by: Vec<LockedBy>,
     /// When this was so.
     pub at: Stamp,
 }
@@ -218,7 +218,7 @@ fn adopt_claim(id: &TaskId, holder: &HolderId, epoch: Epoch, tx: &mut Tx) -> Tic
 }
 
 /// Who works on a task by hand, if that is somebody else.
-pub(crate) fn lockout(task: &Task, by: Option<&HolderId>, tx: &Tx) -> Option<LockedBy> {
+pub(crate) fn locked_by(task: &Task, by: Option<&HolderId>, tx: &Tx) -> Option<LockedBy> {
     match &task.state {
         State::Manual { holder, until, .. } if by != Some(holder) => {
             let until = until.map(|until| Wall(tx.wall.0 + (until - tx.lease).as_ms()));

@@ -9,7 +9,7 @@ use banksman_core::{HolderId, Now, SectionId, Span, TaskId};
 use banksman_store::{Tables, Tx};
 
 use super::{ClaimWaiting, LockedBy, Renewed, Taking, deadline, end_if_over, grant, leave, part, parts, renew, unmet, work};
-use crate::calls::steps::{Draft, grant_of, granted, step_task, wake_runners};
+use crate::calls::steps::{Draft, step_task, wake_runners};
 use crate::calls::tasks::{self, TaskOutcome};
 
 /// Takes a task with all that it needs, or waits for it, or is refused. An edit counts only if the task is taken.
@@ -95,9 +95,9 @@ fn attempt(id: &TaskId, taking: &Taking, now: &Now, tx: &mut Tx) -> Result<TaskO
     match work(Input::Take(Box::new(wanted(id, taking, &tx.tables, None))), now, tx) {
         Outcome::Held(claim) => Ok(begin(id, taking, &claim, tx)),
         Outcome::Busy(obstacles) => {
-            let lockout = lockouts(&obstacles, taking, &tx.tables).into_iter().next();
-            let lockout = lockout.unwrap_or_else(|| LockedBy::new(id.lock(), taking.holder.clone(), None));
-            Err(Refused::Busy(Box::new(TaskOutcome::Locked(lockout))))
+            let locked_by = locked_by(&obstacles, taking, &tx.tables).into_iter().next();
+            let locked_by = locked_by.unwrap_or_else(|| LockedBy::new(id.lock(), taking.holder.clone(), None));
+            Err(Refused::Busy(Box::new(TaskOutcome::Locked(locked_by))))
         }
         Outcome::Never { name, capacity } => Err(for_good(TaskOutcome::NeverFits { name, capacity })),
         other => unreachable!("who does not wait is granted or refused: {other:?}"),
@@ -111,7 +111,7 @@ fn keep_for_pipeline(taking: &Taking, now: &Now, tx: &mut Tx) -> Option<LockedBy
     let mut draft = Draft::new(&tx.tables.coordination, Now { seq: tx.seq, ticket: tx.ticket, ..now.clone() });
     let taken = pipeline_parts(taking, &tx.tables).into_iter().find_map(|(need, holder)| {
         let outcome = draft.handle(crate::calls::steps::take(&need, holder.clone(), Vec::new()));
-        granted(&outcome).is_none().then(|| rival_of(&need, holder, &tx.tables))
+        outcome.granted().is_none().then(|| rival_of(&need, holder, &tx.tables))
     });
     if taken.is_none() {
         draft.keep(tx);
@@ -126,7 +126,7 @@ fn pipeline_parts(taking: &Taking, tables: &Tables) -> Vec<(Need, HolderId)> {
         Need::Kept { pipeline, .. } => Some((need.clone(), pipeline.pipeline_holder())),
         Need::Lock(_) | Need::Slots { .. } => None,
     });
-    kept.filter(|(need, holder)| grant_of(&need.resource(), holder, &tables.coordination).is_none()).collect()
+    kept.filter(|(need, holder)| tables.coordination.grant_of(&need.resource(), holder).is_none()).collect()
 }
 
 /// Who has what a pipeline is to keep; the pipeline itself if nobody does who could be named.
@@ -184,8 +184,8 @@ fn wait(id: &TaskId, taking: &Taking, tx: &mut Tx) -> TaskOutcome {
             let rivals = rivals(id, taking, &tx.tables);
             let ends = rivals.iter().filter(|rival| *rival != id).filter_map(|rival| deadline(rival, &tx.tables));
             waiting.blocked.deadline = ends.chain(waiting.blocked.deadline).min();
-            let lockouts = lockouts(&obstacles, taking, &tx.tables);
-            TaskOutcome::Waiting(Box::new(ClaimWaiting { waiting, lockouts, at: now.stamp() }))
+            let locked_by = locked_by(&obstacles, taking, &tx.tables);
+            TaskOutcome::Waiting(Box::new(ClaimWaiting { waiting, locked_by, at: now.stamp() }))
         }
         Outcome::Deadlock(cycle) => {
             taking.ticket.into_iter().for_each(|ticket| drop(leave(ticket, &now, tx)));
@@ -205,8 +205,8 @@ fn unlocked_run(section: &SectionId, tables: &Tables) -> Option<LockedBy> {
 }
 
 /// Who is in the way, for people: the task itself first.
-fn lockouts(obstacles: &[Obstacle], taking: &Taking, tables: &Tables) -> Vec<LockedBy> {
-    let lockout = |obstacle: &Obstacle| {
+fn locked_by(obstacles: &[Obstacle], taking: &Taking, tables: &Tables) -> Vec<LockedBy> {
+    let locked_by = |obstacle: &Obstacle| {
         let (holder, since, is_reserved) = match (&obstacle.blocked.holders.first(), &obstacle.blocked.reserved) {
             (Some(grant), None) => (grant.claim.holder.clone(), Some(grant.acquired.wall), false),
             (_, Some(reserved)) => (reserved.holder.clone(), Some(reserved.since.wall), true),
@@ -220,8 +220,8 @@ fn lockouts(obstacles: &[Obstacle], taking: &Taking, tables: &Tables) -> Vec<Loc
         let until = obstacle.blocked.holders.iter().filter_map(Grant::expires).min().or(ends.filter(|_| lock.is_section()));
         LockedBy { since, is_reserved, watch: obstacle.blocked.watch.clone(), ..LockedBy::new(lock, holder, until) }
     };
-    let mut all: Vec<LockedBy> = obstacles.iter().map(lockout).collect();
-    all.sort_by_key(|lockout| (lockout.lock.task().is_none(), !lockout.lock.is_section()));
+    let mut all: Vec<LockedBy> = obstacles.iter().map(locked_by).collect();
+    all.sort_by_key(|locked_by| (locked_by.lock.task().is_none(), !locked_by.lock.is_section()));
     all
 }
 

@@ -199,9 +199,9 @@ impl NotNow {
 pub(crate) fn check_at_claim(id: &TaskId, asked: &Wants, now: &Now, tx: &mut Tx) -> Result<bool, NotNow> {
     let task = tx.tables.backlog.tasks.get(id).filter(|task| task.spec.guarded);
     let Some(task) = task else { return Ok(false) };
-    let host = task.spec.parent.as_ref().and_then(|host| tx.tables.backlog.pipelines.get(host));
+    let parent = task.spec.parent.as_ref().and_then(|parent| tx.tables.backlog.pipelines.get(parent));
     let is_at_it = |pipeline: &&Pipeline| matches!(&pipeline.state, State::Running { task: Some(task), .. } if task == id);
-    let Some(pipeline) = host.filter(is_at_it) else { return Err(NotNow::Changed) };
+    let Some(pipeline) = parent.filter(is_at_it) else { return Err(NotNow::Changed) };
     let Some(recheck) = &pipeline.recheck else { return Ok(false) };
     if asked_at_claim(pipeline) != *asked {
         return Err(NotNow::Changed);
@@ -211,9 +211,9 @@ pub(crate) fn check_at_claim(id: &TaskId, asked: &Wants, now: &Now, tx: &mut Tx)
         let is_later = matches!(pipeline.state, State::Running { approach, .. } if approach > 0);
         return Ok(task.attempts > 0 || is_later || recheck.fresh_until < now.lease);
     }
-    let (host, at) = (pipeline.id.clone(), Seq(now.seq.0 - 1));
-    step_pipeline(&host, pipeline::Input::Refuted { task: id.clone(), verdict: result, at }, tx);
-    Err(NotNow::Refuted(Box::new(tx.tables.backlog.pipelines[&host].clone())))
+    let (parent, at) = (pipeline.id.clone(), Seq(now.seq.0 - 1));
+    step_pipeline(&parent, pipeline::Input::Refuted { task: id.clone(), verdict: result, at }, tx);
+    Err(NotNow::Refuted(Box::new(tx.tables.backlog.pipelines[&parent].clone())))
 }
 
 /// Whether what the guards of a phase have left still holds when its item is put into a queue.

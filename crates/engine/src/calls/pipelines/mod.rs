@@ -9,6 +9,7 @@ use banksman_core::guard::Wants;
 use banksman_core::pipeline::plan::{BindError, Context};
 use banksman_core::pipeline::{Fact, GuardsResult, Input, Outcome, Pipeline, Reason, Refusal, State};
 use banksman_core::queue::{self, Data, New, Pushed};
+use banksman_core::resource::coordination::Command;
 use banksman_core::task::admission::Admission;
 use banksman_core::task::dependencies;
 use banksman_core::task::{self, Need, PipelineStatus, Spec, TaskEnd, Work};
@@ -17,28 +18,24 @@ use banksman_store::{Key, Tx};
 
 use crate::calls::pipelines::guards::GuardCheck;
 use crate::calls::queues::step_queue;
-use crate::calls::steps::{Draft, carry_out, emit, follow_landing, give_back, grant_of, step_task, wake_runners, withdraw};
+use crate::calls::steps::{Draft, carry_out, emit, follow_landing, step_task, wake_runners, withdraw};
 use crate::calls::tasks::{self, TaskOutcome};
 use crate::facts;
 use crate::request::Seen;
 
-/// What can be asked.
 #[derive(Debug, Clone)]
 pub enum PipelineRequest {
     /// Hand one over.
     Start(Box<Start>),
     /// Begin with the first phase, if nothing blocks it. The claim of a runner does so by itself.
     Begin {
-        /// Which one.
         id: TaskId,
         /// What must be free.
         needs: Vec<Need>,
     },
     /// Begin to check its guards: only one runner at a time does.
     BeginCheck {
-        /// Which one.
         id: TaskId,
-        /// Who.
         by: RunnerId,
         /// The last event that it knows of.
         at: Seq,
@@ -51,11 +48,8 @@ pub enum PipelineRequest {
     CheckGuards(Box<GuardCheck>),
     /// Put the item of a phase into its queue.
     Push {
-        /// Of which one.
         id: TaskId,
-        /// The phase.
         phase: Name,
-        /// The queue.
         queue: Name,
         /// The item, or why there cannot be one.
         item: Result<Box<New>, Box<str>>,
@@ -64,7 +58,6 @@ pub enum PipelineRequest {
     },
     /// Set variables.
     Set {
-        /// Of which one.
         id: TaskId,
         /// Their values.
         vars: Context,
@@ -73,25 +66,19 @@ pub enum PipelineRequest {
     },
     /// Say something on the way.
     Checkpoint {
-        /// Of which one.
         id: TaskId,
-        /// What.
         message: Box<str>,
         /// The run that does so, if one does.
         by: Option<(TaskId, Epoch)>,
     },
     /// Go on where it is blocked.
     Unblock {
-        /// Which one.
         id: TaskId,
         /// Who wants that.
         by: Option<Box<str>>,
     },
     /// Try the phase that failed again.
-    Retry {
-        /// Which one.
-        id: TaskId,
-    },
+    Retry { id: TaskId },
 }
 
 /// A pipeline to be started.
@@ -109,7 +96,6 @@ pub struct Start {
     pub by: Option<Epoch>,
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PipelineOutcome {
     /// The machine's answer, with the pipeline as it stands now.
@@ -311,7 +297,7 @@ fn free_kept(id: &TaskId, tx: &mut Tx) {
     let locks = coordination.locks.keys().map(|name| Resource { kind: Kind::Lock, name: name.clone() });
     let semaphores = coordination.semaphores.keys().map(|name| Resource { kind: Kind::Semaphore, name: name.clone() });
     let held = locks.chain(semaphores).filter_map(|Resource { kind, name }| {
-        let grant = grant_of(&Resource { kind, name: name.clone() }, &holder, coordination)?;
+        let grant = coordination.grant_of(&Resource { kind, name: name.clone() }, &holder)?;
         let need = match kind {
             Kind::Lock => Need::Lock(name),
             Kind::Semaphore => Need::Slots { name, weight: grant.claim.weight },
@@ -324,7 +310,7 @@ fn free_kept(id: &TaskId, tx: &mut Tx) {
     }
     let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Span::ZERO));
     for (need, epoch) in held {
-        draft.handle(give_back(&need, holder.clone(), epoch));
+        draft.handle(Command::release(need.resource(), holder.clone(), epoch));
     }
     draft.keep(tx);
 }
@@ -370,9 +356,9 @@ fn mirror_status(id: &TaskId, tx: &mut Tx) {
         }
         State::Cancelled { .. } => PipelineStatus::Over(TaskEnd::Cancelled),
     };
-    let Some(host) = tx.tables.backlog.tasks.remove(id) else { return };
-    let (before, to) = (host.state.clone(), host.spec.land.clone());
-    let step = host.step(task::Input::MirrorStatus(status), &tx.now(Vec::new(), Span::ZERO));
+    let Some(parent) = tx.tables.backlog.tasks.remove(id) else { return };
+    let (before, to) = (parent.state.clone(), parent.spec.land.clone());
+    let step = parent.step(task::Input::MirrorStatus(status), &tx.now(Vec::new(), Span::ZERO));
     tx.tables.backlog.tasks.insert(id.clone(), step.state);
     carry_out(tx, step.effects, None);
     follow_landing(id, &before, to.as_deref(), tx);
@@ -392,11 +378,11 @@ pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tx: &mut Tx)
         }
         return;
     }
-    let Some(host) = task.spec.parent.clone() else { return };
-    if tx.tables.backlog.pipelines.get(&host).and_then(Pipeline::task) != Some(id) {
+    let Some(parent) = task.spec.parent.clone() else { return };
+    if tx.tables.backlog.pipelines.get(&parent).and_then(Pipeline::task) != Some(id) {
         // It was cancelled, and this run had to end first.
-        if tx.tables.backlog.pipelines.contains_key(&host) {
-            free_kept(&host, tx);
+        if tx.tables.backlog.pipelines.contains_key(&parent) {
+            free_kept(&parent, tx);
         }
         return;
     }
@@ -416,12 +402,12 @@ pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tx: &mut Tx)
             Input::Refuted { task, verdict, at }
         }
         // Who gives it back gives it back to its pipeline.
-        (task::State::Manual { .. }, task::State::Pending) => return lead_phase(&host, None, tx),
+        (task::State::Manual { .. }, task::State::Pending) => return lead_phase(&parent, None, tx),
         (_, task::State::AwaitingDecision { decision }) => Input::AwaitingDecision { task, decision: Some(decision.clone()) },
         (task::State::AwaitingDecision { .. }, _) => Input::AwaitingDecision { task, decision: None },
         _ => return,
     };
-    step_pipeline(&host, input, tx);
+    step_pipeline(&parent, input, tx);
 }
 
 /// A task is gone: its pipeline with it, or the phase that it was at has failed.
@@ -430,10 +416,10 @@ pub(crate) fn forget(task: &Task, tx: &mut Tx) {
         emit(tx, Event::Pipeline { id: task.id.clone(), fact: Fact::Deleted {} });
         free_kept(&task.id, tx);
     }
-    if let Some(host) = &task.spec.parent
-        && tx.tables.backlog.pipelines.get(host).and_then(Pipeline::task) == Some(&task.id)
+    if let Some(parent) = &task.spec.parent
+        && tx.tables.backlog.pipelines.get(parent).and_then(Pipeline::task) == Some(&task.id)
     {
         let end = banksman_core::pipeline::PhaseEnd::Dropped { how: "deleted".into() };
-        step_pipeline(host, Input::Ended { task: task.id.clone(), end, runs: task.attempts }, tx);
+        step_pipeline(parent, Input::Ended { task: task.id.clone(), end, runs: task.attempts }, tx);
     }
 }

@@ -25,9 +25,7 @@ const LAST_LINE: usize = 200;
 pub struct Lack {
     /// Which phase: the first that needs them.
     pub phase: Name,
-    /// Of which semaphore.
     pub semaphore: Name,
-    /// How many.
     pub wanted: u32,
     /// How many there are; `None` if there is no such semaphore.
     pub capacity: Option<u32>,
@@ -72,8 +70,8 @@ fn slots(plan: &Plan) -> impl Iterator<Item = (&Name, &Name, u32)> {
 
 /// Adds the task that a pipeline has named for its phase. Says why what is to be done cannot be put into words.
 pub(crate) fn add(id: &TaskId, task: &TaskId, tx: &mut Tx) -> Result<(), String> {
-    let (pipeline, host) = (&tx.tables.backlog.pipelines[id], &tx.tables.backlog.tasks[id]);
-    let spec = spec(pipeline, host)?.with_workspace(task);
+    let (pipeline, parent) = (&tx.tables.backlog.pipelines[id], &tx.tables.backlog.tasks[id]);
+    let spec = spec(pipeline, parent)?.with_workspace(task);
     let row = Task::new(task.clone(), spec.clone(), &tx.now(Vec::new(), Span::ZERO));
     tx.tables.backlog.tasks.insert(task.clone(), row);
     let fact = TaskFact::Added { spec: Box::new(spec), depends_on: Vec::new(), import: None };
@@ -81,7 +79,7 @@ pub(crate) fn add(id: &TaskId, task: &TaskId, tx: &mut Tx) -> Result<(), String>
     Ok(())
 }
 
-fn spec(pipeline: &Pipeline, host: &Task) -> Result<Spec, String> {
+fn spec(pipeline: &Pipeline, parent: &Task) -> Result<Spec, String> {
     let State::Running { phase, approach, .. } = &pipeline.state else { unreachable!("only who runs has a task") };
     let phase = pipeline.plan.phase(phase).expect("it is in a phase of its plan");
     let (run_command, name, timeout, fallback_on) = match &phase.action {
@@ -93,11 +91,11 @@ fn spec(pipeline: &Pipeline, host: &Task) -> Result<Spec, String> {
         Action::Push(_) => unreachable!("a push has no task"),
     };
     let context = known(pipeline, phase);
-    let title: String = format!("{}: {name}", host.spec.title).chars().take(100).collect();
+    let title: String = format!("{}: {name}", parent.spec.title).chars().take(100).collect();
     Ok(Spec {
-        section: host.spec.section.clone(),
+        section: parent.spec.section.clone(),
         parent: Some(pipeline.id.clone()),
-        priority: host.spec.priority,
+        priority: parent.spec.priority,
         work: Some(work(run_command, &context)?),
         needs: pipeline.plan.needs(phase, pipeline.is_keeping, &pipeline.id),
         retries: phase.retries,
@@ -107,9 +105,9 @@ fn spec(pipeline: &Pipeline, host: &Task) -> Result<Spec, String> {
         timeout: timeout.or(phase.timeout),
         // A hang is an error like any other.
         fails_when_stuck: fallback_on.contains(&Fallback::Any),
-        workspace: host.spec.workspace.of_part(&pipeline.id),
-        depth: host.spec.depth,
-        paused: host.spec.paused.clone(),
+        workspace: parent.spec.workspace.of_part(&pipeline.id),
+        depth: parent.spec.depth,
+        paused: parent.spec.paused.clone(),
         ..Spec::new(Title::new(title.trim()).map_err(|error| error.to_string())?)
     })
 }

@@ -9,7 +9,7 @@ use banksman_core::resource::semaphore;
 use banksman_core::task::retry::Marker;
 use banksman_core::task::{self, Need, RunEnd, State, Watch};
 use banksman_core::{Decision, DecisionId, Name, Pipeline, RunId, RunnerId, Span, Task, TaskId};
-use banksman_store::{Tables, Tx};
+use banksman_store::{FAN_OUT, Tables, Tx};
 
 use crate::calls::accounts;
 use crate::calls::mailbox;
@@ -17,9 +17,7 @@ use crate::calls::manual::end_claims;
 use crate::calls::pipelines::phases::printed;
 use crate::calls::runs::{RunOutcome, Work, ended};
 use crate::calls::sections;
-use crate::calls::steps::{
-    Draft, carry_out, drop_commands, emit, give_back, grant_of, inherit, open_children, step_task, step_task_after, withdraw,
-};
+use crate::calls::steps::{Draft, carry_out, drop_commands, emit, inherit, open_children, step_task, step_task_after, withdraw};
 use crate::request::Seen;
 use crate::wakeups;
 
@@ -69,7 +67,7 @@ pub(crate) fn end(
                 Some(command) => command,
                 None => continue,
             },
-            need => give_back(&need, id.holder(), hold.epoch),
+            need => Command::release(need.resource(), id.holder(), hold.epoch),
         });
     }
     draft.keep(tx);
@@ -78,9 +76,11 @@ pub(crate) fn end(
     if let Some(section) = &what.task.spec.section {
         sections::leave(section, id, tx);
     }
+    wait_for_answer(what, tx);
     note_agent(what, &ending, tx);
     accounts::note_end(&what.task, &what.run, &ending, tx);
     let said = tx.tables.backlog.tasks.get(&what.task.id).and_then(|task| task.live()?.verdict.clone());
+    mailbox::note_written(what.run.epoch, &ending.written, tx);
     if said.as_ref().is_some_and(has_read_prompt) {
         mailbox::acknowledge(&what.task.id, id, what.run.epoch, tx);
     }
@@ -115,7 +115,8 @@ pub(crate) fn end(
         task::Verdict::Agent(end) => Some(end.text).filter(|text| !text.is_empty()),
     });
     let run = tx.tables.backlog.runs.get_mut(id).expect("it was just there");
-    run.ended = Some(RunEndRecord { setback, error, asked, budget_micros: None, tail: None, ..ending });
+    run.ended =
+        Some(RunEndRecord { setback, error, asked, budget_micros: None, day: None, written: Vec::new(), tail: None, ..ending });
     // Nobody needs to say any more whether it may be ended.
     if let Some(asked) = open_question(id, &tx.tables.backlog) {
         withdraw(tx, &asked);
@@ -144,9 +145,10 @@ fn note_end(id: &TaskId, tx: &mut Tx) {
     tx.changed.has_ended_run = true;
     let Some(task) = tx.tables.backlog.tasks.get(id) else { return };
     let (is_over, is_ready) = (task.status().is_over(), task.state == task::State::Pending);
-    tx.changed.frees_dependents |= is_over && tx.tables.has_dependents.contains(id);
+    let dependents = tx.tables.dependents.get(id).map_or(0, |count| *count as usize);
+    tx.changed.frees_dependents |= is_over && dependents > 0;
     // Whoever has duty sees to the rest of them.
-    tx.changed.duty |= is_over && tx.tables.has_many_dependents.contains(id);
+    tx.changed.duty |= is_over && dependents > FAN_OUT;
     tx.changed.duty |= !(is_over || is_ready) || task.spec.parent.is_some() || task.spec.item.is_some();
     if is_ready {
         tx.changed.takeable.insert(id.clone());
@@ -156,8 +158,31 @@ fn note_end(id: &TaskId, tx: &mut Tx) {
 
 /// The open question whether a run may be ended, if there is one.
 pub(crate) fn open_question(run: &RunId, backlog: &Backlog) -> Option<DecisionId> {
-    let is_about = |decision: &&Decision| matches!(&decision.question.about, About::Run { run: about, .. } if about == run);
-    backlog.decisions.values().filter(|decision| decision.is_open()).find(is_about).map(|decision| decision.id.clone())
+    questions(run, backlog).find(|decision| !decision.question.is_of_run()).map(|decision| decision.id.clone())
+}
+
+/// What a live run has asked and nobody has answered.
+pub(crate) fn unanswered<'a>(run: &RunId, backlog: &'a Backlog) -> Option<&'a Decision> {
+    questions(run, backlog).find(|decision| decision.question.is_of_run())
+}
+
+/// The open questions about a run.
+fn questions<'a>(run: &RunId, backlog: &'a Backlog) -> impl Iterator<Item = &'a Decision> {
+    let is_about = move |decision: &&Decision| matches!(&decision.question.about, About::Run { run: about, .. } if about == run);
+    backlog.decisions.values().filter(|decision| decision.is_open()).filter(is_about)
+}
+
+/// A run that ends before its question was answered has asked as any other: its task waits for the answer.
+fn wait_for_answer(what: &Work, tx: &mut Tx) {
+    let Some(asked) = unanswered(&what.run.id, &tx.tables.backlog) else { return };
+    let (id, question) = (asked.id.clone(), asked.question.text.clone());
+    let options = asked.question.offered().map(Into::into).collect();
+    if let Some(State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. }) =
+        tx.tables.backlog.tasks.get_mut(&what.task.id).map(|task| &mut task.state)
+    {
+        live.verdict.get_or_insert(task::Verdict::Ask { question, options });
+    }
+    withdraw(tx, &id);
 }
 
 /// A person is asked once whether a run may be ended that cannot be proven dead.
@@ -303,8 +328,8 @@ pub(crate) fn free_workspace(run: &RunId, owner: &TaskId, tx: &mut Tx) {
 
 fn workspace_back(lock: &Name, run: &RunId, coordination: &Coordination) -> Option<Command> {
     let need = Need::Lock(lock.clone());
-    let epoch = grant_of(&need.resource(), &run.holder(), coordination)?.epoch;
-    Some(give_back(&need, run.holder(), epoch))
+    let epoch = coordination.grant_of(&need.resource(), &run.holder())?.epoch;
+    Some(Command::release(need.resource(), run.holder(), epoch))
 }
 
 fn slot_back(run: &RunId) -> Command {

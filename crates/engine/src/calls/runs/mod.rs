@@ -6,10 +6,8 @@ pub(crate) mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use banksman_core::agent::spend;
 use banksman_core::backlog::{Run, RunEndRecord, Runner, Session, Shortage};
 use banksman_core::dispatch::ReleaseEvent;
-use banksman_core::event::Kind;
 use banksman_core::resource::deadlock::Link;
 use banksman_core::resource::grant::WaitingProcess;
 use banksman_core::resource::work_claim::{Part, Take};
@@ -37,14 +35,12 @@ use crate::wakeups;
 pub enum RunRequest {
     /// Make itself known.
     Enlist {
-        /// Itself.
         runner: Box<Runner>,
         /// The limits of a project that has none yet.
         limits: Limits,
     },
     /// Tell that its machine has not enough of something to start runs, or has again.
     Short {
-        /// Itself.
         runner: RunnerId,
         /// What, and for how long it waits before it tries again.
         shortage: Option<(Box<str>, Span)>,
@@ -53,19 +49,14 @@ pub enum RunRequest {
     Retire {
         /// Who is gone.
         runner: RunnerId,
-        /// What was seen of it.
         seen: Seen,
     },
     /// Tell that it lives, and that its sessions have not long to live should it fall silent.
-    Renew {
-        /// Itself.
-        runner: RunnerId,
-    },
+    Renew { runner: RunnerId },
     /// Clear away another runner that is proven dead, or has been silent for longer than it promised.
     Dismiss {
         /// Who is gone.
         runner: RunnerId,
-        /// What was seen of it.
         seen: Seen,
     },
     /// Take tasks, with all that they need.
@@ -76,17 +67,10 @@ pub enum RunRequest {
         task: TaskId,
     },
     /// Wake another runner in the place of one that was woken and has not called since.
-    PassOn {
-        /// Which one.
-        runner: RunnerId,
-        /// When it was woken.
-        woken: Lease,
-    },
+    PassOn { runner: RunnerId, woken: Lease },
     /// Tell that a session has begun.
     Started {
-        /// Of which run.
         run: RunId,
-        /// As whose owner.
         owner_epoch: Epoch,
         /// Its processes.
         session: Session,
@@ -95,27 +79,18 @@ pub enum RunRequest {
     },
     /// Tell that the tree of a run was seen dead.
     Finish {
-        /// Itself.
         runner: RunnerId,
         /// The run with its task.
         what: Box<Work>,
-        /// How it ended.
         ending: RunEndRecord,
         /// What was found in the place of the file DONE, if it is a loop.
         marker: Marker,
-        /// How it was watched.
         watch: Watch,
     },
     /// Tell that the file DONE of a loop, or something in its place, was found before its next attempt.
-    Found {
-        /// Of which task.
-        task: TaskId,
-        /// What.
-        marker: Marker,
-    },
+    Found { task: TaskId, marker: Marker },
     /// Make tasks ready whose rest is over, or on which nobody works any more.
     MakeReady {
-        /// Those that have rested.
         rested: Vec<TaskId>,
         /// Those that were worked on by hand.
         left: Vec<TaskId>,
@@ -123,13 +98,9 @@ pub enum RunRequest {
         seen: Seen,
     },
     /// Look whether a task is over with its children.
-    Settle {
-        /// Which one.
-        task: TaskId,
-    },
+    Settle { task: TaskId },
     /// Tell that there is nothing left that a runner could do.
     Rest {
-        /// Itself.
         runner: RunnerId,
         /// How many tasks stand how.
         counts: BTreeMap<Status, u64>,
@@ -138,9 +109,7 @@ pub enum RunRequest {
     },
     /// Tell what came of an outbox command.
     Tried {
-        /// Itself.
         runner: RunnerId,
-        /// Which one.
         command: Seq,
         /// Why it could not be done, if it could not.
         error: Option<Box<str>>,
@@ -149,7 +118,6 @@ pub enum RunRequest {
     },
     /// Look after a run whose owner is gone.
     Adopt {
-        /// Itself.
         runner: RunnerId,
         /// The run with its task, as it was seen.
         what: Box<Work>,
@@ -158,7 +126,6 @@ pub enum RunRequest {
     },
     /// End a run whose machine has been silent for longer than was promised: its keeper has ended it.
     Lose {
-        /// Itself.
         runner: RunnerId,
         /// The run with its task, as it was seen.
         what: Box<Work>,
@@ -169,7 +136,6 @@ pub enum RunRequest {
     },
     /// Tell that the keeper of a run is dead, and that it cannot be proven that its processes are: a person is asked.
     Unproven {
-        /// Itself.
         runner: RunnerId,
         /// The run with its task, as it was seen.
         what: Box<Work>,
@@ -178,7 +144,6 @@ pub enum RunRequest {
     },
     /// Wait until tasks are over, as a run: refused if they wait for that run.
     Await {
-        /// Which run.
         run: RunId,
         /// Its number.
         epoch: Epoch,
@@ -186,7 +151,6 @@ pub enum RunRequest {
         ancestors: Vec<HolderId>,
         /// What must be free for the tasks to end, as they were read.
         parts: Vec<Part>,
-        /// The process that waits.
         standing: WaitingProcess,
         /// What was seen of others who wait.
         seen: Seen,
@@ -198,7 +162,6 @@ pub enum RunRequest {
     },
     /// Give the slot of a run back, because it only waits for others.
     Pause {
-        /// Which run.
         run: RunId,
         /// Its number.
         epoch: Epoch,
@@ -207,7 +170,6 @@ pub enum RunRequest {
     },
     /// Make sure that a slot which a run has taken again belongs to a live run.
     Resume {
-        /// Which run.
         run: RunId,
         /// Its number.
         epoch: Epoch,
@@ -219,13 +181,10 @@ pub enum RunRequest {
 /// A run with its task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Work {
-    /// The run.
     pub run: Run,
-    /// The task.
     pub task: Task,
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunOutcome {
     /// It is so now.
@@ -287,8 +246,9 @@ impl RunRequest {
             }
             RunRequest::Finish { runner, what, ending, .. } => {
                 let others = [Key::Runner(runner.clone()), Key::Idle, Key::OutboxOfRun(what.run.id.clone()), Key::OpenDecisions];
-                let spend = ending.agent.as_ref().map(|_| Key::Spend { since: spend::day_of(ending.at) });
-                end_keys(what).into_iter().chain(others).chain(spend).collect()
+                let spend = ending.agent.as_ref().map(|_| Key::Spend { since: ending.day().date });
+                let written = ending.written.iter().cloned().map(Key::Delivery);
+                end_keys(what).into_iter().chain(others).chain(spend).chain(written).collect()
             }
             RunRequest::Adopt { what, .. } => {
                 let Work { run, task } = &**what;
@@ -305,10 +265,7 @@ impl RunRequest {
                 Key::OpenDecisions,
             ],
             RunRequest::Await { run, parts, .. } => {
-                let parts = parts.iter().map(|part| match part.resource.kind {
-                    Kind::Lock => Key::Lock(part.resource.name.clone()),
-                    Kind::Semaphore => Key::Semaphore(part.resource.name.clone()),
-                });
+                let parts = parts.iter().map(|part| Key::resource(&part.resource));
                 parts.chain([Key::Run(run.clone()), Key::Waits]).collect()
             }
             RunRequest::EndAwait { .. } => vec![Key::Waits],
@@ -460,7 +417,7 @@ pub(crate) fn end_keys(Work { run, task }: &Work) -> Vec<Key> {
     let is_slot = |need: &Need| matches!(need, Need::Slots { name, .. } if *name == Name::runs());
     let holds = run.holds.iter().map(|hold| &hold.need).filter(|need| !is_slot(need)).map(facts::need_key);
     let slot = [Key::RunSlots, Key::RunSlot(run.id.clone())];
-    let own = [Key::Run(run.id.clone()), own_key(task), Key::HasDependents(task.id.clone()), Key::ClaimsBy(run.id.holder())];
+    let own = [Key::Run(run.id.clone()), own_key(task), Key::DependentCount(task.id.clone()), Key::ClaimsBy(run.id.holder())];
     let limits = matches!(task.spec.work, Some(task::Work::Agent(_))).then_some(Key::AccountLimits);
     let own = own.into_iter().chain(limits).chain(mailbox::prompt_keys(task)).chain([Key::LiveCount]);
     holds.chain(slot).chain(own).chain(pipeline_key(task)).chain(section_keys(task)).collect()

@@ -103,9 +103,9 @@ pub(crate) fn update(id: &TaskId, edit: &Edit, tx: &mut Tx) -> TaskOutcome {
     // Who works on it by hand holds the lock of an exclusive section, and gives back that of the section which it is in then.
     let moves = edit.section.as_ref().is_some_and(|section| *section != task.spec.section);
     if (moves || edit.needs.is_some())
-        && let Some(lockout) = manual::lockout(&task, None, tx)
+        && let Some(locked_by) = manual::locked_by(&task, None, tx)
     {
-        return TaskOutcome::Locked(lockout);
+        return TaskOutcome::Locked(locked_by);
     }
     let backlog = &mut tx.tables.backlog;
     // What comes before a phase is for its plan to say: after anything that waits for its pipeline, it would wait for itself.
@@ -126,15 +126,24 @@ pub(crate) fn update(id: &TaskId, edit: &Edit, tx: &mut Tx) -> TaskOutcome {
         backlog.edges.insert(id.clone(), edges);
     }
     let mut task = task;
-    let Edit { title, section, priority, labels, depends_on: _, work, needs, retries, restart } = edit.clone();
+    let Edit { title, section, priority, labels, depends_on: _, work, needs, retries, restart, timeout, silence, workspace } =
+        edit.clone();
     task.spec.title = title.unwrap_or(task.spec.title);
     task.spec.section = section.unwrap_or(task.spec.section);
     task.spec.priority = priority.unwrap_or(task.spec.priority);
     task.spec.labels = labels.unwrap_or(task.spec.labels);
-    task.spec.work = work.or(task.spec.work);
+    task.spec.work = work.unwrap_or(task.spec.work);
     task.spec.needs = needs.unwrap_or(task.spec.needs);
     task.spec.retries = retries.unwrap_or(task.spec.retries);
     task.spec.restart = restart.unwrap_or(task.spec.restart);
+    task.spec.timeout = timeout.unwrap_or(task.spec.timeout);
+    task.spec.silence = silence.unwrap_or(task.spec.silence);
+    if let Some(workspace) = workspace {
+        // The lock of the workspace that it had is no need of its own.
+        let lock = task.spec.workspace.owner(id).map(|owner| task::Need::Lock(owner.workspace_lock()));
+        task.spec.needs.retain(|need| Some(need) != lock.as_ref());
+        task.spec.workspace = workspace;
+    }
     if let Some(policy) = &mut task.spec.restart {
         // A loop has no retries beside, and what was tried before counts.
         task.spec.retries = 0;

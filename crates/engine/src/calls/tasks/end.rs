@@ -21,6 +21,27 @@ pub(super) fn cancel(id: &TaskId, tx: &mut Tx) -> TaskOutcome {
     outcome
 }
 
+/// Stops several with all that they have created, or none of them if one cannot be stopped now.
+pub(super) fn cancel_all(ids: &[TaskId], tx: &mut Tx) -> TaskOutcome {
+    let mut draft = tx.clone();
+    let mut outcomes = Vec::with_capacity(ids.len());
+    for id in ids {
+        let was_over = tx.tables.backlog.tasks.get(id).is_some_and(|task| task.status().is_over());
+        match cancel(id, &mut draft) {
+            // It was cancelled as a child of one before it.
+            TaskOutcome::Stepped(task::Outcome::Over(status), task) if !was_over => {
+                outcomes.push(TaskOutcome::Stepped(task::Outcome::Ended(status), task));
+            }
+            outcome @ TaskOutcome::Stepped(task::Outcome::Ended(_) | task::Outcome::Stopping | task::Outcome::Over(_), _) => {
+                outcomes.push(outcome);
+            }
+            refused => return TaskOutcome::RefusedBy(id.clone(), Box::new(refused)),
+        }
+    }
+    *tx = draft;
+    TaskOutcome::Several(outcomes)
+}
+
 pub(super) fn delete(id: &TaskId, force: bool, tx: &mut Tx) -> TaskOutcome {
     let Some(task) = tx.tables.backlog.tasks.get(id) else { return TaskOutcome::Unknown };
     if let Some(live) = task.live() {

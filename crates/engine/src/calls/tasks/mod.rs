@@ -5,14 +5,16 @@ mod end;
 
 use change::edited;
 pub(crate) use change::{add, add_keys, edit_keys, update};
-use end::{cancel, delete};
+use end::{cancel, cancel_all, delete};
+
+use std::collections::BTreeSet;
 
 use banksman_core::backlog::{Edge, LostClaim};
-use banksman_core::event::{Kind, Resource};
+use banksman_core::event::Resource;
 use banksman_core::resource::deadlock::Link;
 use banksman_core::task::dependencies::DagError;
 use banksman_core::task::retry::Policy;
-use banksman_core::task::{self, After, LandSpec, Mark, Need, Pulse, Spec, Verdict, Watch, Work};
+use banksman_core::task::{self, After, LandSpec, Mark, Need, Pulse, Spec, Verdict, Watch, Work, WorkspaceSpec};
 use banksman_core::{Epoch, HolderId, Label, Name, RunId, RunnerId, SectionId, Span, Status, Task, TaskId, Ticket, Title};
 use banksman_store::{Key, Tables, Tx};
 
@@ -22,12 +24,10 @@ use crate::calls::manual::{self, ClaimWaiting, LockedBy, Taking, Unmet};
 use crate::calls::steps::{step_task, wake_runner, wake_runners};
 use crate::request::Seen;
 
-/// What can be asked.
 #[derive(Debug, Clone)]
 pub enum TaskRequest {
     /// Hand one over.
     Add {
-        /// Its id.
         id: TaskId,
         /// What is to be done.
         spec: Box<Spec>,
@@ -38,14 +38,12 @@ pub enum TaskRequest {
     },
     /// Change what is to be done.
     Update {
-        /// Which one.
         id: TaskId,
         /// What is different.
         edit: Box<Edit>,
     },
     /// Tell the result.
     Conclude {
-        /// Of which one.
         id: TaskId,
         /// The run that says so.
         epoch: Option<Epoch>,
@@ -56,7 +54,6 @@ pub enum TaskRequest {
     },
     /// Work on it by hand.
     Take {
-        /// Which one.
         id: TaskId,
         /// Who, and for how long.
         taking: Box<Taking>,
@@ -72,27 +69,21 @@ pub enum TaskRequest {
     },
     /// Show a sign of life of somebody who works on it by hand.
     Renew {
-        /// Which one.
         id: TaskId,
-        /// Who.
         by: Option<HolderId>,
         /// Under which claim.
         epoch: Option<Epoch>,
     },
     /// Work on it no longer, without saying how it ended.
     GiveBack {
-        /// Which one.
         id: TaskId,
-        /// Who.
         by: Option<HolderId>,
         /// Under which claim.
         epoch: Option<Epoch>,
     },
     /// Tell the result, as a person or as the run that is at it.
     Finish {
-        /// Of which one.
         id: TaskId,
-        /// Who.
         by: Option<HolderId>,
         /// Under which claim, or as which run.
         epoch: Option<Epoch>,
@@ -112,20 +103,15 @@ pub enum TaskRequest {
     },
     /// Show a sign of life.
     Heartbeat {
-        /// Of which one.
         id: TaskId,
-        /// Of which run.
         epoch: Epoch,
         /// What was seen.
         pulse: Pulse,
-        /// How it is watched.
         watch: Watch,
     },
     /// Tell what was seen of a run that is at work.
     Checkpoint {
-        /// Of which one.
         id: TaskId,
-        /// Of which run.
         epoch: Epoch,
         /// How much output it has made.
         output_bytes: u64,
@@ -134,53 +120,33 @@ pub enum TaskRequest {
     },
     /// Stop a run that takes too long.
     Overtime {
-        /// Of which one.
         id: TaskId,
-        /// Which run.
         run: RunId,
         /// How long it may take.
         max: Span,
     },
     /// Stop it and its children for good.
-    Cancel {
-        /// Which one.
-        id: TaskId,
+    Cancel { id: TaskId },
+    /// Stop several and their children for good: all of them, or none if one refuses.
+    CancelAll {
+        /// Which ones.
+        ids: Vec<TaskId>,
     },
     /// Stop its run, so that it fails.
-    Kill {
-        /// Which one.
-        id: TaskId,
-        /// Which run.
-        run: RunId,
-        /// Why.
-        error: Box<str>,
-    },
+    Kill { id: TaskId, run: RunId, error: Box<str> },
     /// Land its work as it is.
     Land {
-        /// Which one.
         id: TaskId,
         /// The person who says so.
         by: Option<HolderId>,
-        /// Where to.
         to: LandSpec,
     },
     /// Try it again.
-    Retry {
-        /// Which one.
-        id: TaskId,
-    },
+    Retry { id: TaskId },
     /// Pass it over, or look at it.
-    Set {
-        /// Which one.
-        id: TaskId,
-        /// Who says so.
-        by: Option<HolderId>,
-        /// What it is.
-        mark: Mark,
-    },
+    Set { id: TaskId, by: Option<HolderId>, mark: Mark },
     /// Forget it.
     Delete {
-        /// Which one.
         id: TaskId,
         /// Also if its lock is held.
         force: bool,
@@ -190,40 +156,52 @@ pub enum TaskRequest {
 /// What is different. `None` leaves it as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Edit {
-    /// The title.
     pub title: Option<Title>,
     /// The section, or none.
     pub section: Option<Option<SectionId>>,
-    /// The priority.
     pub priority: Option<i32>,
-    /// All its labels.
     pub labels: Option<Vec<Label>>,
     /// All that must come first.
     pub depends_on: Option<Vec<Edge>>,
-    /// What a runner does for it.
-    pub work: Option<Work>,
+    /// What a runner does for it, or that it is for people.
+    pub work: Option<Option<Work>>,
     /// All that its runs hold.
     pub needs: Option<Vec<Need>>,
     /// How often a run that failed is followed by another.
     pub retries: Option<u32>,
     /// How it is tried again until it is done, or that it is not.
     pub restart: Option<Option<Policy>>,
+    /// How long a run may take, or that the settings say so.
+    pub timeout: Option<Option<Span>>,
+    /// How long a run may be silent, or that the settings say so.
+    pub silence: Option<Option<Span>>,
+    /// Where it works.
+    pub workspace: Option<WorkspaceSpec>,
 }
 
 impl Edit {
     /// Whether it changes what runs do, or how often they are tried.
     fn is_of_runs(&self) -> bool {
-        self.work.is_some() || self.needs.is_some() || self.retries.is_some() || self.restart.is_some()
+        self.work.is_some()
+            || self.needs.is_some()
+            || self.retries.is_some()
+            || self.restart.is_some()
+            || self.timeout.is_some()
+            || self.silence.is_some()
+            || self.workspace.is_some()
     }
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskOutcome {
     /// It is so now.
     Kept(Box<Task>),
     /// The machine's answer, with the task as it stands now.
     Stepped(task::Outcome, Box<Task>),
+    /// The answers about several, in their order.
+    Several(Vec<TaskOutcome>),
+    /// One of several refuses, so nothing has changed.
+    RefusedBy(TaskId, Box<TaskOutcome>),
     /// It is gone.
     Deleted,
     /// There is no such task.
@@ -240,7 +218,6 @@ pub enum TaskOutcome {
     InProgress(RunId),
     /// Others wait for it.
     HasDependents(Vec<TaskId>),
-    /// It has children.
     HasChildren(Vec<TaskId>),
     /// It is a pipeline that is not over.
     NotOver,
@@ -276,7 +253,7 @@ pub enum TaskOutcome {
 impl TaskRequest {
     fn id(&self) -> Option<&TaskId> {
         Some(match self {
-            TaskRequest::Leave { .. } => return None,
+            TaskRequest::Leave { .. } | TaskRequest::CancelAll { .. } => return None,
             TaskRequest::Edited { then, .. } => return then.id(),
             TaskRequest::Add { id, .. }
             | TaskRequest::Update { id, .. }
@@ -307,12 +284,15 @@ impl TaskRequest {
 
     pub(crate) fn keys(&self) -> Vec<Key> {
         let Some(id) = self.id().cloned() else {
-            let TaskRequest::Leave { resources, .. } = self else { return Vec::new() };
-            let lock_or_slots = |resource: &Resource| match resource.kind {
-                Kind::Lock => Key::Lock(resource.name.clone()),
-                Kind::Semaphore => Key::Semaphore(resource.name.clone()),
+            let resources = match self {
+                TaskRequest::Leave { resources, .. } => resources,
+                TaskRequest::CancelAll { ids } => {
+                    let all: BTreeSet<Key> = ids.iter().flat_map(|id| TaskRequest::Cancel { id: id.clone() }.keys()).collect();
+                    return all.into_iter().collect();
+                }
+                _ => return Vec::new(),
             };
-            return resources.iter().map(lock_or_slots).collect();
+            return resources.iter().map(Key::resource).collect();
         };
         let mut keys = vec![Key::Task(id.clone()), Key::Runners];
         match self {
@@ -349,7 +329,7 @@ impl TaskRequest {
                 keys.extend([Key::OpenDecisions, Key::Manual(id.clone()), Key::Pipeline(id)]);
             }
             TaskRequest::Conclude { .. } => keys.push(Key::Mailbox(id)),
-            TaskRequest::Checkpoint { .. } | TaskRequest::Leave { .. } => {}
+            TaskRequest::Checkpoint { .. } | TaskRequest::Leave { .. } | TaskRequest::CancelAll { .. } => {}
         }
         keys
     }
@@ -387,6 +367,7 @@ impl TaskRequest {
             }
             TaskRequest::Overtime { id, run, max } => stepped(id, task::Input::Overtime { run: run.clone(), max: *max }, tx),
             TaskRequest::Cancel { id } => cancel(id, tx),
+            TaskRequest::CancelAll { ids } => cancel_all(ids, tx),
             TaskRequest::Kill { id, run, error } => match tx.tables.backlog.tasks.get(id).map(|task| task.live().cloned()) {
                 None => TaskOutcome::Unknown,
                 Some(Some(live)) if live.run == *run => stop(id, After::Fail { error: error.clone() }, tx),
@@ -402,8 +383,8 @@ impl TaskRequest {
 
 /// Only who works on a task by hand says what becomes of it.
 fn unless_locked(id: &TaskId, by: Option<&HolderId>, input: task::Input, tx: &mut Tx) -> TaskOutcome {
-    match tx.tables.backlog.tasks.get(id).and_then(|task| manual::lockout(task, by, tx)) {
-        Some(lockout) => TaskOutcome::Locked(lockout),
+    match tx.tables.backlog.tasks.get(id).and_then(|task| manual::locked_by(task, by, tx)) {
+        Some(locked_by) => TaskOutcome::Locked(locked_by),
         None => stepped(id, input, tx),
     }
 }

@@ -7,6 +7,7 @@ mod plan;
 mod problem;
 mod record;
 mod source;
+mod sync;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use banksman_adapters::ids;
+use banksman_core::task::dependencies::DagError;
 use banksman_core::{ImportId, TaskId};
 use banksman_engine::ImportOutcome;
 use banksman_runtime::{Client, ImportError};
@@ -23,6 +25,7 @@ use serde::Serialize;
 use self::plan::Plan;
 use self::problem::Problems;
 use self::source::{Format, Parsed};
+use self::sync::Sync;
 use crate::commands::{ExitResult, tasks};
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -40,9 +43,13 @@ const BAR: usize = 30;
 /// added, or none: if something is wrong with it, every mistake is reported with its line. Nobody sees a task of it, and no
 /// runner starts one, before the last is in place. Fields: key, title, run, section, labels, priority, retries, loop,
 /// maxAttempts, maxDuration, silenceTimeout, workspace, locks, semaphores, dependsOn, allowFailed.
+///
+/// With --sync the tasks that were imported from the same file before are found by their key, or else by their title: what is new is
+/// added and what is different is changed, in one transaction. Tasks that somebody works on, tasks that are over, and tasks that are not
+/// in the file any more are left alone, and named.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  banksman tasks import backlog.jsonl\n  banksman tasks import plan.md --create-sections --run './agent.sh \"$BANKSMAN_TITLE\"'\n  banksman tasks import tasks.csv --dry-run\n  jq -c '.[]' issues.json | banksman tasks import - --format jsonl"
+    after_help = "Examples:\n  banksman tasks import backlog.jsonl\n  banksman tasks import plan.md --create-sections --run './agent.sh \"$BANKSMAN_TITLE\"'\n  banksman tasks import tasks.csv --dry-run\n  banksman tasks import plan.md --sync\n  jq -c '.[]' issues.json | banksman tasks import - --format jsonl"
 )]
 pub(super) struct Import {
     /// The file; - is stdin
@@ -60,6 +67,12 @@ pub(super) struct Import {
     /// Make the sections that are not there
     #[arg(long)]
     create_sections: bool,
+    /// Add what is new in a file that was imported before, and change what is different
+    #[arg(long, conflicts_with = "ids")]
+    sync: bool,
+    /// The name by which a later --sync knows the tasks of this file [default: its path in the project]
+    #[arg(long, value_name = "NAME")]
+    source: Option<String>,
     /// Only look whether all is right
     #[arg(long)]
     dry_run: bool,
@@ -83,14 +96,33 @@ impl Import {
             record.run = record.run.take().or_else(|| self.run.clone());
             record.looped |= self.looped && record.run.is_some() && record.retries == 0;
         }
+        let client = context.client()?;
+        if !self.sync || self.dry_run {
+            return self.apply(context, &client, &parsed, problems, began);
+        }
+        client.sync_alone(|| self.apply(context, &client, &parsed, problems, began))?.unwrap_or_else(|| {
+            Err(Failure::new(exit::LOCKED, "LOCKED", "another process compares a file with the tasks of this project")
+                .hint("nothing was imported; try again"))
+        })
+    }
+
+    fn apply(&self, context: &Context, client: &Client, parsed: &Parsed, mut problems: Problems, began: Instant) -> ExitResult {
         let id = ImportId::new(&ids::short("i")).expect("a short id is valid");
         let file = if source::is_stdin(&self.file) { "stdin".into() } else { self.file.display().to_string() };
-        let client = context.client()?;
-        let plan =
-            plan::plan(&parsed, &id, self.create_sections, &client.config().restart, &mut client.reader()?, &mut problems)?;
+        let source = sync::source_name(&self.file, self.source.as_deref(), client.project().root());
+        let policy = &client.config().restart;
+        let mut reader = client.reader()?;
+        let plan = plan::plan(parsed, &id, &source, self.create_sections, policy, &mut reader, &mut problems)?;
+        let compared = match plan.as_ref().filter(|_| self.sync) {
+            Some(plan) => Some(sync::compare(plan, parsed, &id, &source, &mut reader, &mut problems)?),
+            None => None,
+        };
         problems.check(&file)?;
         let plan = plan.expect("without problems there is a plan");
-        let mut summary = ImportSummary::of(&plan, &parsed);
+        if let Some(sync) = compared {
+            return self.sync(context, client, &id, plan, sync);
+        }
+        let mut summary = ImportSummary::of(&plan, parsed);
         if self.dry_run {
             return context.printer.result(&summary, format!("{} could be imported{}", summary.words(), summary.left_out()));
         }
@@ -100,7 +132,7 @@ impl Import {
         }
         let ids = || (0..).zip(&plan.keys).map(|(number, key)| (key.clone(), id.task(number))).collect();
         summary.ids = self.ids.then(ids);
-        hand_over(context, &client, &id, plan)?;
+        hand_over(context, client, &id, plan)?;
         let seconds = began.elapsed().as_secs_f64();
         let human = format!(
             "imported {BOLD}{}{BOLD:#} in {seconds:.1} s {DIM}(import {id}){DIM:#}{}",
@@ -109,6 +141,21 @@ impl Import {
         );
         summary.import = Some(id);
         context.printer.result(&summary, human)
+    }
+}
+
+impl Import {
+    fn sync(&self, context: &Context, client: &Client, id: &ImportId, plan: Plan, sync: Sync) -> ExitResult {
+        let summary = if self.dry_run {
+            sync.summary.of_dry_run()
+        } else if sync.is_first() && !plan.tasks.is_empty() {
+            client.clear_imports()?;
+            hand_over(context, client, id, plan)?;
+            sync.summary.with_ids(id)
+        } else {
+            sync.carry_out(client, plan)?
+        };
+        context.printer.result(&summary, summary.words())
     }
 }
 
@@ -145,7 +192,10 @@ fn refused(outcome: &ImportOutcome) -> Failure {
     match outcome {
         ImportOutcome::SectionTaken(name) => changed(format!("a section {:?} has been made meanwhile", name.as_str())),
         ImportOutcome::UnknownSection(section) => changed(format!("the section {section} has been deleted meanwhile")),
+        // An import has no cycles. Those of a sync lead through tasks that are not in the file.
+        ImportOutcome::Dependencies(task, error @ DagError::Cycle(_)) => tasks::refused::dependencies(task, error),
         ImportOutcome::Dependencies(_, error) => changed(error.to_string()),
+        ImportOutcome::Overtaken(task) => changed(format!("{task} has been changed meanwhile")),
         ImportOutcome::Unknown => changed("the import was cleared away meanwhile".into()),
         ImportOutcome::TooManySections => Failure::usage("there would be too many sections: a project may have at most 1000")
             .hint("labels are for finer distinctions"),
@@ -155,6 +205,7 @@ fn refused(outcome: &ImportOutcome) -> Failure {
         | ImportOutcome::Dropping
         | ImportOutcome::Taken
         | ImportOutcome::OutOfStep { .. }
+        | ImportOutcome::Synced
         | ImportOutcome::InUse => Failure::unexpected(outcome),
     }
 }

@@ -14,6 +14,7 @@ use banksman_store::{Key, Reader};
 use super::problem::{Problem, Problems};
 use super::record::{Record, spec};
 use super::source::Parsed;
+use super::sync;
 use crate::failure::Failure;
 use crate::format;
 
@@ -52,6 +53,7 @@ struct Names<'a> {
 pub(super) fn plan(
     parsed: &Parsed,
     id: &ImportId,
+    source: &str,
     create_sections: bool,
     policy: &Policy,
     reader: &mut Reader,
@@ -85,8 +87,15 @@ pub(super) fn plan(
     if let Some(cycle) = dependencies::cycle(&graph) {
         problems.push(of_cycle(&cycle, &keys, records));
     }
-    let plan = Plan { tasks: specs.into_iter().zip(edges).collect(), sections: sections.new, keys };
-    Ok(problems.is_empty().then_some(plan))
+    if !problems.is_empty() {
+        return Ok(None);
+    }
+    for ((spec, record), key) in specs.iter_mut().zip(records).zip(&keys) {
+        // A line is no name: the entry is in another one when the file is read again.
+        let is_name = record.key.is_some() || record.title == *key;
+        spec.source = is_name.then(|| sync::entry(source, key));
+    }
+    Ok(Some(Plan { tasks: specs.into_iter().zip(edges).collect(), sections: sections.new, keys }))
 }
 
 /// Keys, and the titles of those that have none.

@@ -14,7 +14,7 @@ use crate::commands::tasks::spec;
 use crate::failure::Failure;
 
 /// The fields, as they are written in JSON and in the header of a CSV file.
-pub(super) const FIELDS: [&str; 16] = [
+pub(super) const FIELDS: [&str; 17] = [
     "key",
     "title",
     "run",
@@ -31,6 +31,7 @@ pub(super) const FIELDS: [&str; 16] = [
     "semaphores",
     "dependsOn",
     "allowFailed",
+    "id",
 ];
 
 /// What stands between the items of a list in a CSV field.
@@ -82,6 +83,14 @@ impl Raw<'_> {
             Raw::Text(text) => Ok(text.into()),
             Raw::Json(Value::String(text)) => Ok(text.clone()),
             Raw::Json(other) => Err(format!("must be a text, not {}", kind(other))),
+        }
+    }
+
+    /// A text, or a number such as that of an issue in a tracker.
+    fn name(self) -> Result<String, String> {
+        match self {
+            Raw::Json(Value::Number(number)) if number.is_u64() => Ok(number.to_string()),
+            other => other.text(),
         }
     }
 
@@ -151,7 +160,7 @@ impl Record {
             return Ok(());
         }
         let taken = match field {
-            "key" => value.text().map(|text| self.key = Some(text)),
+            "key" | "id" => value.name().map(|text| self.key = Some(text)),
             "title" => value.text().map(|text| self.title = text),
             "run" => value.text().map(|text| self.run = Some(text)),
             "section" => value.text().map(|text| self.section = Some(text)),

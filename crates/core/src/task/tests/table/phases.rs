@@ -7,14 +7,14 @@ use super::*;
 use crate::ids::Name;
 use crate::pipeline::plan::Plan;
 
-const HOSTS: [&str; 7] = [
-    "host: pending",
-    "host: in phases",
-    "host: in phases, blocked",
-    "host: completed",
-    "host: failed",
-    "host: failed, again",
-    "host: cancelled",
+const PARENTS: [&str; 7] = [
+    "parent: pending",
+    "parent: in phases",
+    "parent: in phases, blocked",
+    "parent: completed",
+    "parent: failed",
+    "parent: failed, again",
+    "parent: cancelled",
 ];
 
 pub(super) fn scene(state: &str) -> World<Task> {
@@ -47,20 +47,20 @@ fn follow(world: &mut World<Task>, input: &str) -> Outcome {
     }))
 }
 
-const COURSES: [&str; 5] = ["goes on", "is blocked", "is done", "has failed", "is cancelled"];
+const STATUSES: [&str; 5] = ["goes on", "is blocked", "is done", "has failed", "is cancelled"];
 
 #[test]
 fn the_task_of_a_pipeline_does_as_its_pipeline_does() {
-    let found = table(&HOSTS, &COURSES, follow);
+    let found = table(&PARENTS, &STATUSES, follow);
     let expected = "
-                          goes on                         is blocked                               is done                     has failed                   is cancelled
-host: pending             followed: in phases +in_phases  followed: in phases, blocked +in_phases  ended: completed +complete  ended: failed +failed !tell  ended: cancelled +cancelled
-host: in phases           followed: in phases             followed: in phases, blocked +in_phases  ended: completed +complete  ended: failed +failed !tell  ended: cancelled +cancelled
-host: in phases, blocked  followed: in phases +in_phases  followed: in phases, blocked             ended: completed +complete  ended: failed +failed !tell  ended: cancelled +cancelled
-host: completed           not pending                     not pending                              not pending                 not pending                  not pending
-host: failed              followed: in phases +in_phases  followed: in phases, blocked +in_phases  not pending                 not pending                  not pending
-host: failed, again       followed: in phases             followed: in phases, blocked +in_phases  ended: completed +complete  ended: failed +failed !tell  ended: cancelled +cancelled
-host: cancelled           not pending                     not pending                              not pending                 not pending                  not pending
+                            goes on                         is blocked                               is done                     has failed                   is cancelled
+parent: pending             followed: in phases +in_phases  followed: in phases, blocked +in_phases  ended: completed +complete  ended: failed +failed !tell  ended: cancelled +cancelled
+parent: in phases           followed: in phases             followed: in phases, blocked +in_phases  ended: completed +complete  ended: failed +failed !tell  ended: cancelled +cancelled
+parent: in phases, blocked  followed: in phases +in_phases  followed: in phases, blocked             ended: completed +complete  ended: failed +failed !tell  ended: cancelled +cancelled
+parent: completed           not pending                     not pending                              not pending                 not pending                  not pending
+parent: failed              followed: in phases +in_phases  followed: in phases, blocked +in_phases  not pending                 not pending                  not pending
+parent: failed, again       followed: in phases             followed: in phases, blocked +in_phases  ended: completed +complete  ended: failed +failed !tell  ended: cancelled +cancelled
+parent: cancelled           not pending                     not pending                              not pending                 not pending                  not pending
 ";
     assert_eq!(found, expected, "{found}");
 }
@@ -68,7 +68,7 @@ host: cancelled           not pending                     not pending           
 #[test]
 fn any_other_task_follows_nobody() {
     for state in STATES.iter().chain(&LOOPS) {
-        for status in COURSES {
+        for status in STATUSES {
             assert_eq!(cell(state, |world| follow(world, status)), "not pending", "{state}, {status}");
         }
     }
@@ -77,61 +77,63 @@ fn any_other_task_follows_nobody() {
 #[test]
 fn nobody_else_says_what_becomes_of_the_task_of_a_pipeline() {
     let inputs = ["start", "never began", "ready"];
-    let found = table(&HOSTS, &inputs, run_it);
+    let found = table(&PARENTS, &inputs, run_it);
     let expected = "
-                          start       never began  ready
-host: pending             has phases  late         not pending
-host: in phases           has phases  late         not pending
-host: in phases, blocked  has phases  late         not pending
-host: completed           has phases  late         not pending
-host: failed              has phases  late         not pending
-host: failed, again       has phases  late         not pending
-host: cancelled           has phases  late         not pending
+                            start       never began  ready
+parent: pending             has phases  late         not pending
+parent: in phases           has phases  late         not pending
+parent: in phases, blocked  has phases  late         not pending
+parent: completed           has phases  late         not pending
+parent: failed              has phases  late         not pending
+parent: failed, again       has phases  late         not pending
+parent: cancelled           has phases  late         not pending
 ";
     assert_eq!(found, expected, "{found}");
-    let found = table(&HOSTS, &["done", "done, by hand", "failed, by hand"], know_the_result);
+    let found = table(&PARENTS, &["done", "done, by hand", "failed, by hand"], know_the_result);
     let expected = "
-                          done    done, by hand  failed, by hand
-host: pending             fenced  has phases     has phases
-host: in phases           fenced  has phases     has phases
-host: in phases, blocked  fenced  has phases     has phases
-host: completed           fenced  has phases     has phases
-host: failed              fenced  has phases     has phases
-host: failed, again       fenced  has phases     has phases
-host: cancelled           fenced  has phases     has phases
+                            done    done, by hand  failed, by hand
+parent: pending             fenced  has phases     has phases
+parent: in phases           fenced  has phases     has phases
+parent: in phases, blocked  fenced  has phases     has phases
+parent: completed           fenced  has phases     has phases
+parent: failed              fenced  has phases     has phases
+parent: failed, again       fenced  has phases     has phases
+parent: cancelled           fenced  has phases     has phases
 ";
     assert_eq!(found, expected, "{found}");
-    let found = table(&HOSTS, &["cancel", "fail", "escalate", "overtime", "restart"], stop_it);
+    let found = table(&PARENTS, &["cancel", "fail", "escalate", "overtime", "restart"], stop_it);
     let expected = "
-                          cancel                       fail                         escalate     overtime     restart
-host: pending             ended: cancelled +cancelled  ended: failed +failed !tell  not pending  not pending  not pending
-host: in phases           ended: cancelled +cancelled  ended: failed +failed !tell  not pending  not pending  not pending
-host: in phases, blocked  ended: cancelled +cancelled  ended: failed +failed !tell  not pending  not pending  not pending
-host: completed           over                         over                         over         over         over
-host: failed              over                         over                         over         over         over
-host: failed, again       ended: cancelled +cancelled  ended: failed +failed !tell  not pending  not pending  not pending
-host: cancelled           over                         over                         over         over         over
+                            cancel                       fail                         escalate     overtime     restart
+parent: pending             ended: cancelled +cancelled  ended: failed +failed !tell  not pending  not pending  not pending
+parent: in phases           ended: cancelled +cancelled  ended: failed +failed !tell  not pending  not pending  not pending
+parent: in phases, blocked  ended: cancelled +cancelled  ended: failed +failed !tell  not pending  not pending  not pending
+parent: completed           over                         over                         over         over         over
+parent: failed              over                         over                         over         over         over
+parent: failed, again       ended: cancelled +cancelled  ended: failed +failed !tell  not pending  not pending  not pending
+parent: cancelled           over                         over                         over         over         over
 ";
     assert_eq!(found, expected, "{found}");
-    let found = table(&HOSTS, &["retry", "skip", "review", "take", "return"], decide_by_hand);
+    let found = table(&PARENTS, &["retry", "skip", "review", "take", "return"], decide_by_hand);
     let expected = "
-                          retry       skip        review      take        return
-host: pending             has phases  has phases  has phases  has phases  not pending
-host: in phases           has phases  has phases  has phases  has phases  not pending
-host: in phases, blocked  has phases  has phases  has phases  has phases  not pending
-host: completed           has phases  has phases  has phases  has phases  not pending
-host: failed              has phases  has phases  has phases  has phases  not pending
-host: failed, again       has phases  has phases  has phases  has phases  not pending
-host: cancelled           has phases  has phases  has phases  has phases  not pending
+                            retry       skip        review      take        return
+parent: pending             has phases  has phases  has phases  has phases  not pending
+parent: in phases           has phases  has phases  has phases  has phases  not pending
+parent: in phases, blocked  has phases  has phases  has phases  has phases  not pending
+parent: completed           has phases  has phases  has phases  has phases  not pending
+parent: failed              has phases  has phases  has phases  has phases  not pending
+parent: failed, again       has phases  has phases  has phases  has phases  not pending
+parent: cancelled           has phases  has phases  has phases  has phases  not pending
 ";
     assert_eq!(found, expected, "{found}");
     for input in ["active", "dead", "checkpoint", "overtime"] {
-        for host in HOSTS {
-            let found = cell(host, |world| look_at_it(world, input));
-            assert!(["late", "fenced"].contains(&found.as_str()), "{host}, {input}: {found}");
+        for parent in PARENTS {
+            let found = cell(parent, |world| look_at_it(world, input));
+            assert!(["late", "fenced"].contains(&found.as_str()), "{parent}, {input}: {found}");
         }
     }
     for input in ["DONE", "children ended"] {
-        HOSTS.iter().for_each(|host| assert_eq!(cell(host, |world| look_for_done(world, input)), "not pending", "{host}"));
+        PARENTS
+            .iter()
+            .for_each(|parent| assert_eq!(cell(parent, |world| look_for_done(world, input)), "not pending", "{parent}"));
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 /// A task in that state. One that is a loop has its name from the second list.
 pub(super) fn scene(state: &str) -> World<Task> {
     let (state, said) = state.split_once(", said ").unwrap_or((state, ""));
-    if let Some(state) = state.strip_prefix("host: ") {
+    if let Some(state) = state.strip_prefix("parent: ") {
         return phases::scene(state);
     }
     let mut world = match state.strip_prefix("loop: ") {

@@ -17,7 +17,7 @@ struct Machine {
     room: usize,
     live: BTreeSet<RunId>,
     refused: usize,
-    news: Vec<RunnerEvent>,
+    events: Vec<RunnerEvent>,
 }
 
 fn short() -> RunEndRecord {
@@ -29,8 +29,8 @@ impl Machine {
         let mut stage = Stage::new();
         (0..tasks).for_each(|number| stage.add(&format!("t{number}"), |_| {}));
         let actor = stage.runner("m", options);
-        let (live, news) = (BTreeSet::new(), Vec::new());
-        let mut machine = Machine { stage, actor, room, live, refused: 0, news };
+        let (live, events) = (BTreeSet::new(), Vec::new());
+        let mut machine = Machine { stage, actor, room, live, refused: 0, events };
         machine.go_on();
         machine
     }
@@ -44,7 +44,7 @@ impl Machine {
                 .filter_map(|advice| if let Action::Spawn(work) = advice { Some(work.run.id) } else { None })
                 .collect();
             if spawns.is_empty() {
-                self.news.extend(self.actor.dispatcher.events());
+                self.events.extend(self.actor.dispatcher.events());
                 return slept;
             }
             for run in spawns {
@@ -72,16 +72,16 @@ impl Machine {
         self.stage.rows().tasks.values().filter(|task| is_done(&task.state)).count()
     }
 
-    fn told(&self) -> (usize, usize) {
-        let count = |kind: fn(&RunnerEvent) -> bool| self.news.iter().filter(|news| kind(news)).count();
-        (count(|news| matches!(news, RunnerEvent::Short(_))), count(|news| matches!(news, RunnerEvent::Enough)))
+    fn reports(&self) -> (usize, usize) {
+        let count = |kind: fn(&RunnerEvent) -> bool| self.events.iter().filter(|event| kind(event)).count();
+        (count(|event| matches!(event, RunnerEvent::Short(_))), count(|event| matches!(event, RunnerEvent::Enough)))
     }
 }
 
 #[test]
 fn what_cannot_be_started_stays_pending_and_uses_no_attempt() {
     let mut machine = Machine::new(5, 0, options());
-    assert_eq!((machine.live.len(), machine.told()), (0, (1, 0)));
+    assert_eq!((machine.live.len(), machine.reports()), (0, (1, 0)));
     for name in ["t0", "t4"] {
         let row = machine.stage.rows().tasks[&task(name)].clone();
         assert_eq!((row.state, row.attempts, row.failures, row.recoveries), (State::Pending, 0, 0, 0));
@@ -104,7 +104,7 @@ fn it_tries_again_with_one_and_later_and_later() {
     }
     assert!(pauses.is_sorted() && pauses[0] <= 500 && *pauses.last().unwrap() > 10_000, "{pauses:?}");
     assert!(pauses.iter().all(|pause| *pause <= 30_000), "{pauses:?}");
-    assert_eq!(machine.told(), (1, 0), "it is told once");
+    assert_eq!(machine.reports(), (1, 0), "it is told once");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn it_goes_on_with_all_of_them_once_there_is_enough() {
     let slept = machine.go_on().expect("it waits").as_ms();
     machine.stage.pass(slept);
     machine.go_on();
-    assert_eq!((machine.live.len(), machine.told()), (40, (1, 1)));
+    assert_eq!((machine.live.len(), machine.reports()), (40, (1, 1)));
     assert!(machine.stage.rows().runners.into_values().all(|row| row.shortage.is_none()));
 }
 
@@ -128,7 +128,7 @@ fn under_a_lasting_shortage_what_has_ended_makes_room_for_the_next() {
         assert!(machine.live.len() <= 3);
     }
     assert_eq!(machine.refused, refused, "nothing is tried in vain meanwhile");
-    assert_eq!(machine.told().0, 1);
+    assert_eq!(machine.reports().0, 1);
 }
 
 #[test]

@@ -209,6 +209,7 @@ impl Stage {
         let claim = Claim {
             runner: runner.id.clone(),
             room: 0,
+            head: 8,
             runs: Vec::new(),
             sections: Vec::new(),
             checked: Vec::new(),
@@ -247,7 +248,7 @@ impl Stage {
     }
 
     /// How many events of this kind there were.
-    pub(super) fn told(&mut self, kind: &str) -> usize {
+    pub(super) fn count_events(&mut self, kind: &str) -> usize {
         let page = self.store.view().events(banksman_core::Seq(0), &Default::default()).unwrap();
         page.events.iter().filter(|event| &*event.kind == kind).count()
     }
@@ -288,14 +289,14 @@ impl Stage {
                     actor.dispatcher.on(Input::CommandDone(command, Ok(())), self.now());
                 }
                 Action::Call(requests) => {
-                    let is_told = |request: &Request| match request {
+                    let is_left_out = |request: &Request| match request {
                         Request::Run(RunRequest::Tried { command, .. }) => actor.finishes.contains(command),
                         _ => false,
                     };
                     between(self, &requests);
                     let replies = self.ask_all(&requests);
-                    let told = requests.iter().zip(&replies).filter(|(request, _)| !is_told(request));
-                    let words: Vec<&str> = told.flat_map(|(request, reply)| words(request, reply)).collect();
+                    let named = requests.iter().zip(&replies).filter(|(request, _)| !is_left_out(request));
+                    let words: Vec<&str> = named.flat_map(|(request, reply)| words(request, reply)).collect();
                     actor.trace.extend(words.into_iter().map(str::to_owned));
                     actor.dispatcher.on(Input::Replies(replies), self.now());
                 }

@@ -9,7 +9,7 @@ use banksman_store::Tallied;
 
 use super::stage::{Actor, Stage, exited, options, task};
 use super::{Action, Input, Options};
-use crate::calls::steps::{give_back, grant_of, take};
+use crate::calls::steps::take;
 use crate::calls::tasks::{Edit, TaskRequest};
 use crate::request::{Request, Seen};
 
@@ -188,8 +188,8 @@ fn hold(stage: &mut Stage, name: &str) {
 /// And gives it back.
 fn free(stage: &mut Stage, name: &str) {
     let holder = HolderId::new("alice").unwrap();
-    let epoch = grant_of(&lock(name).resource(), &holder, &stage.everything().coordination).unwrap().epoch;
-    stage.ask(Request::Coordinate { command: give_back(&lock(name), holder, epoch), seen: Seen::default() });
+    let epoch = stage.everything().coordination.grant_of(&lock(name).resource(), &holder).unwrap().epoch;
+    stage.ask(Request::Coordinate { command: Command::release(lock(name).resource(), holder, epoch), seen: Seen::default() });
 }
 
 #[test]

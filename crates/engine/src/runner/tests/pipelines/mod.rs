@@ -181,7 +181,7 @@ fn several_pipelines_go_side_by_side() {
         assert!((1..=2).contains(&runs.len()), "{order:?}");
         runs.iter().for_each(|run| actor.dispatcher.on(RunnerInput::Ended(run.clone(), exited(0)), stage.now()));
     }
-    assert_eq!((order.len(), stage.told("pipeline:complete"), stage.told("task:started")), (10, 5, 10));
+    assert_eq!((order.len(), stage.count_events("pipeline:complete"), stage.count_events("task:started")), (10, 5, 10));
 }
 
 #[test]
@@ -499,7 +499,7 @@ fn a_run_that_is_lost_is_tried_again_in_its_phase() {
     second.dispatcher.on(RunnerInput::Ended(run.clone(), exited(0)), stage.now());
     stage.play(&mut second);
     assert_eq!((spawned(&mut second), stage.stands("p-1")), (vec!["p-1.2".into()], "running two".into()));
-    assert_eq!(stage.told("task:started"), 2, "nothing was run twice");
+    assert_eq!(stage.count_events("task:started"), 2, "nothing was run twice");
     // As when the answer to the report was lost: it is told again.
     let work = stage.rows().tasks[&task("p-1.1")].clone();
     assert!(work.live().is_none());

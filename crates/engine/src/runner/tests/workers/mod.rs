@@ -194,7 +194,7 @@ fn items_become_tasks_a_few_at_a_time() {
         assert!(stage.standing().1 <= 2);
     }
     assert_eq!((done.len(), stage.states("q")), (5, vec![]), "each once");
-    assert_eq!((stage.told("queue:complete"), stage.told("worker:end")), (5, 5));
+    assert_eq!((stage.count_events("queue:complete"), stage.count_events("worker:end")), (5, 5));
 }
 
 #[test]
@@ -228,12 +228,12 @@ fn what_fails_is_tried_again_and_dies_with_the_error_of_its_task() {
     assert_eq!(errors, ["exit status 3", "exit status 4"]);
     assert_eq!(item.history[0].holder.as_str(), "worker:w");
     // People are told of the item, once, and not of its tasks.
-    let told = stage.everything().backlog.outbox.into_values().filter_map(|entry| match entry.command {
+    let notices = stage.everything().backlog.outbox.into_values().filter_map(|entry| match entry.command {
         OutboxCommand::Notify(notice) if notice.kind == NoticeKind::TaskFailed => Some((notice.subject, notice.text)),
         _ => None,
     });
     let subject = format!("dead: item {} of queue q", item.id).into();
-    assert_eq!(told.collect::<Vec<_>>(), [(subject, "exit status 4".into())]);
+    assert_eq!(notices.collect::<Vec<_>>(), [(subject, "exit status 4".into())]);
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn an_event_that_came_while_it_was_awake_does_not_wake_it_later() {
     stage.kill(actor);
     let mut heir = stage.runner("n", options());
     stage.play(&mut heir);
-    assert_eq!((stage.standing(), stage.told("worker:woken")), (("asleep", 0), 1), "it is day");
+    assert_eq!((stage.standing(), stage.count_events("worker:woken")), (("asleep", 0), 1), "it is day");
 }
 
 #[test]
@@ -374,7 +374,7 @@ fn the_items_of_a_runner_that_was_killed_are_settled_by_the_next() {
     assert_eq!(adopted.len(), 3);
     adopted.iter().for_each(|run| heir.dispatcher.on(RunnerInput::Ended(run.clone(), exited(0)), stage.now()));
     stage.play(&mut heir);
-    assert_eq!((stage.standing(), stage.told("queue:complete")), (("awake", 0), 3));
+    assert_eq!((stage.standing(), stage.count_events("queue:complete")), (("awake", 0), 3));
 }
 
 #[test]
@@ -440,7 +440,7 @@ fn an_item_becomes_a_pipeline_and_is_done_with_it() {
     let spec = stage.rows().tasks[&phases[1]].spec.clone();
     assert_eq!(spec.work, Some(Work::Exec { argv: vec!["echo".into(), "a b".into()], input: None }));
     assert_eq!(spec.title.as_str(), "a b: say");
-    assert_eq!((stage.standing(), stage.told("queue:complete")), (("awake", 0), 1));
+    assert_eq!((stage.standing(), stage.count_events("queue:complete")), (("awake", 0), 1));
     // One without the variable cannot begin, is dead at once, and says so.
     stage.push("q", &json!({ "other": 1 }), Span::ZERO);
     stage.play(&mut actor);
@@ -476,9 +476,9 @@ fn a_runbook_comes_into_force_as_a_whole_or_not_at_all() {
         ApplyOutcome::Refused(misfits) => panic!("{misfits:?}"),
     };
     assert_eq!(how(stage.apply(first())), [How::Created; 4]);
-    let before = stage.told("worker:defined");
+    let before = stage.count_events("worker:defined");
     assert_eq!(how(stage.apply(first())), [How::Same; 4]);
-    assert_eq!(stage.told("worker:defined"), before, "nothing is written");
+    assert_eq!(stage.count_events("worker:defined"), before, "nothing is written");
     stage.push("q", &json!(1), Span::ZERO);
     stage.worker(WorkerRequest::Take { worker: name("w"), queue: name("q") });
     let second = runbook(vec![definition("v", "q", 1, &[])], vec![route("x:y", vec![push("graves")])]);

@@ -53,7 +53,7 @@ fn a_person_is_asked_once_however_often_it_is_looked_at() {
     let mut stage = Stage::new();
     let (mut actor, run) = unproven(&mut stage);
     ask(&mut stage, &mut actor, &run);
-    assert_eq!(stage.told("decision:raised"), 1);
+    assert_eq!(stage.count_events("decision:raised"), 1);
     assert_eq!(open(&mut stage)[0].question.about, About::Run { run, task: task("t") });
     assert_eq!(stage.rows().runs.values().filter(|run| run.is_live()).count(), 1, "it lives as far as anybody knows");
 }
@@ -69,7 +69,7 @@ fn the_answer_ends_the_run_and_its_task_goes_on_as_it_says() {
             answer(&mut stage, work.clone(), option);
             stage.play(&mut actor);
         }
-        assert_eq!((stage.status("t").as_str(), stage.told("decision:resolved")), (status, 1), "option {option}");
+        assert_eq!((stage.status("t").as_str(), stage.count_events("decision:resolved")), (status, 1), "option {option}");
         assert_eq!(stage.rows().tasks[&task("t")].attempts, attempts);
         assert!(!stage.rows().runs[&run].is_live());
         assert_eq!(stage.status("c") == "cancelled", option == 3, "option {option}");
@@ -116,5 +116,5 @@ fn the_question_is_withdrawn_when_the_proof_turns_up() {
     let ended = crate::calls::runs::ended(banksman_core::task::RunEnd::Lost, banksman_core::Wall(0), None);
     actor.dispatcher.on(Input::Ended(run.clone(), ended), stage.now());
     stage.play(&mut actor);
-    assert_eq!((stage.told("decision:withdrawn"), open(&mut stage).len()), (1, 0));
+    assert_eq!((stage.count_events("decision:withdrawn"), open(&mut stage).len()), (1, 0));
 }

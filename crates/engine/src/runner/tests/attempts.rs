@@ -78,7 +78,7 @@ fn one_that_is_done_before_it_begins_is_not_begun() {
         stage.add_loop("t");
         stage.play(&mut actor);
         assert_eq!(actor.did()[..2], ["check t", "found"]);
-        assert_eq!((stage.status("t"), stage.told("task:started")), (status.into(), 0));
+        assert_eq!((stage.status("t"), stage.count_events("task:started")), (status.into(), 0));
     }
 }
 
@@ -94,7 +94,7 @@ fn a_rest_ends_at_its_time_and_not_a_millisecond_earlier() {
     // Whoever is woken meanwhile does not take it either.
     actor.dispatcher.on(Input::Woken, stage.now());
     assert_eq!(stage.play(&mut actor), Some(Span::from_ms(1)));
-    assert_eq!((actor.did(), stage.told("task:started")), (Vec::new(), 1));
+    assert_eq!((actor.did(), stage.count_events("task:started")), (Vec::new(), 1));
     stage.pass(1);
     stage.play(&mut actor);
     assert!(actor.did().ends_with(&["check t", "claim", "spawn t"].map(String::from)));
@@ -111,7 +111,7 @@ fn a_loop_is_tried_so_often_and_not_once_more() {
     }
     end(&mut stage, &mut actor, 0);
     stage.sleep(&mut actor);
-    assert_eq!((stage.status("t"), stage.told("task:started")), ("failed".into(), 3));
+    assert_eq!((stage.status("t"), stage.count_events("task:started")), ("failed".into(), 3));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn a_run_that_takes_too_long_is_killed_once() {
     assert_eq!(Span::from_ms(stage.sleep(&mut actor)), max);
     assert_eq!(actor.did(), ["overtime", "kill"]);
     end(&mut stage, &mut actor, 143);
-    assert_eq!((stage.status("t"), stage.told("task:stopping")), ("failed".into(), 1));
+    assert_eq!((stage.status("t"), stage.count_events("task:stopping")), ("failed".into(), 1));
 }
 
 /// A runner that was asked to tell people that a task has failed.
@@ -213,7 +213,7 @@ fn a_command_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_aske
         assert_eq!(actor.did(), ["notify"]);
         assert_eq!(notice(&mut actor), (command, first.clone()));
     }
-    assert_eq!(stage.told("decision:raised"), 0);
+    assert_eq!(stage.count_events("decision:raised"), 0);
     actor.dispatcher.on(Input::CommandDone(command, Err("no network".into())), stage.now());
     stage.play(&mut actor);
     for _ in 0..3 {
@@ -224,7 +224,7 @@ fn a_command_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_aske
     let again =
         RunRequest::Tried { runner: actor.dispatcher.id().clone(), command, error: Some("no network".into()), is_final: false };
     assert_eq!(stage.ask(Request::Run(again)), Reply::Run(RunOutcome::Late));
-    assert_eq!(stage.told("decision:raised"), 1);
+    assert_eq!(stage.count_events("decision:raised"), 1);
 
     let decision = stage.rows().decisions.into_values().next().unwrap();
     let request = |option| {
@@ -255,7 +255,7 @@ fn an_outbox_command_without_an_answer_is_given_up_after_a_while() {
 #[test]
 fn what_a_dead_runner_was_to_tell_is_told_by_the_next_with_its_count() {
     let mut stage = Stage::new();
-    let (mut first, command, told) = notifying(&mut stage);
+    let (mut first, command, expected) = notifying(&mut stage);
     first.dispatcher.on(Input::CommandDone(command, Err("no network".into())), stage.now());
     stage.play(&mut first);
     let mut second = stage.runner("n", options());
@@ -275,7 +275,7 @@ fn what_a_dead_runner_was_to_tell_is_told_by_the_next_with_its_count() {
         })
         .collect();
     assert!(
-        matches!(&heirs[..], [Action::Notify(seq, notice)] if *seq == command && **notice == told),
+        matches!(&heirs[..], [Action::Notify(seq, notice)] if *seq == command && **notice == expected),
         "by one of them: {heirs:?}"
     );
     assert_eq!(stage.rows().outbox[&command].attempts, 1);
@@ -346,7 +346,7 @@ fn limits_that_change_apply_to_a_live_runner_at_once() {
     set(&mut stage, 0);
     stage.play(&mut actor);
     assert_eq!(begun(&mut actor), ["d", "e"]);
-    assert_eq!(stage.told("limits:set"), 4);
+    assert_eq!(stage.count_events("limits:set"), 4);
 }
 
 #[test]
@@ -361,7 +361,7 @@ fn what_has_expired_is_swept_with_the_slow_look() {
     stage.ask(acquire("short", 5_000));
     stage.ask(acquire("long", 50_000_000));
     stage.sleep(&mut actor);
-    assert_eq!(stage.told("lock:reclaimed"), 1);
+    assert_eq!(stage.count_events("lock:reclaimed"), 1);
     assert!(matches!(stage.everything().coordination.locks[&Name::new("short").unwrap()].state, lock::State::Free));
 }
 
@@ -379,7 +379,7 @@ fn a_run_at_work_is_recorded_on_the_beat() {
     }
     let beats = 3 * interval.as_ms();
     assert_eq!(stage.now().0, 1_000 + beats, "one that came late does not move the others");
-    assert_eq!(stage.told("task:checkpoint"), 3);
+    assert_eq!(stage.count_events("task:checkpoint"), 3);
 }
 
 /// A task that was helped as often as allowed, and its runner.
@@ -392,7 +392,7 @@ fn parked(stage: &mut Stage) -> (Actor, Decision) {
     end(stage, &mut actor, 143);
     let open: Vec<_> = stage.rows().decisions.into_values().filter(Decision::is_open).collect();
     let [decision] = &open[..] else { panic!("{open:?}") };
-    assert_eq!((stage.status("t"), stage.told("escalate")), ("blocked".into(), 1));
+    assert_eq!((stage.status("t"), stage.count_events("escalate")), ("blocked".into(), 1));
     actor.did();
     (actor, decision.clone())
 }
@@ -410,7 +410,7 @@ fn an_answer_is_carried_out_at_once_and_once() {
             stage.ask(request.clone());
             stage.play(&mut actor);
         }
-        assert_eq!((stage.status("t").as_str(), stage.told("decision:resolved")), (status, 1));
+        assert_eq!((stage.status("t").as_str(), stage.count_events("decision:resolved")), (status, 1));
         let did = actor.did().into_iter().filter(|word| word != "claim").collect::<Vec<_>>();
         assert_eq!(did.concat(), does, "option {option}");
     }
@@ -424,12 +424,12 @@ fn an_answer_that_cancels_gives_back_what_people_hold_who_work_on_children() {
     let (holder, minute) = (HolderId::new("ann").unwrap(), Span::from_secs(60));
     let taking = Taking::new(holder, minute);
     stage.ask(Request::Task(TaskRequest::Take { id: task("c"), taking: Box::new(taking) }));
-    let told = stage.told("lock:released");
+    let before = stage.count_events("lock:released");
     let lock = |stage: &mut Stage| stage.everything().coordination.locks[&task("c").lock()].clone();
     let fence = lock(&mut stage).fence;
     let (id, about) = (decision.id.clone(), decision.question.about.clone());
     stage.ask(Request::Decision(DecisionRequest { id, about, run: None, option: 4, by: "bob".into(), note: None }));
-    assert_eq!((stage.status("c"), stage.told("lock:released")), ("cancelled".into(), told + 1));
+    assert_eq!((stage.status("c"), stage.count_events("lock:released")), ("cancelled".into(), before + 1));
     let lock = lock(&mut stage);
     assert_eq!((lock.state, lock.fence), (banksman_core::resource::lock::State::Free, fence));
 }
@@ -449,7 +449,7 @@ fn a_question_is_withdrawn_when_its_task_goes_on_without_an_answer() {
         let (_, decision) = parked(&mut stage);
         stage.ask(Request::Task(request.clone()));
         assert!(!stage.rows().decisions[&decision.id].is_open(), "{request:?}");
-        assert_eq!(stage.told("decision:withdrawn"), 1);
+        assert_eq!(stage.count_events("decision:withdrawn"), 1);
         let (id, about) = (decision.id.clone(), decision.question.about.clone());
         let late = Request::Decision(DecisionRequest { id, about, run: None, option: 1, by: "ann".into(), note: None });
         let before = stage.rows().tasks;
@@ -464,5 +464,5 @@ fn a_runner_with_room_for_many_starts_them_all() {
     (0..50).for_each(|number| stage.add(&format!("t{number:02}"), |_| {}));
     let mut actor = stage.runner("m", Options { max_runs: Some(60), ..options() });
     stage.play(&mut actor);
-    assert_eq!(stage.told("task:started"), 50);
+    assert_eq!(stage.count_events("task:started"), 50);
 }

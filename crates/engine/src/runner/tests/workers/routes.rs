@@ -17,7 +17,7 @@ fn routes_push_wake_and_tell_once_however_many_runners_there_are() {
         for actor in &mut actors {
             stage.play(actor);
         }
-        assert_eq!((stage.told("queue:push"), stage.told("route:notified")), (round, round));
+        assert_eq!((stage.count_events("queue:push"), stage.count_events("route:notified")), (round, round));
     }
     assert_eq!(stage.standing(), ("busy", 3));
     assert!(stage.everything().queues.items.values().all(|item| item.data.value() == &json!({ "stage": "prod" })));
@@ -36,7 +36,7 @@ fn of_two_runners_that_have_read_the_same_events_one_is_late() {
     let request = || Request::Route(RouteRequest { from: Seq(0), to: Seq(3), reactions: vec![reaction.clone()] });
     assert_eq!(stage.ask(request()), Reply::Route(RouteOutcome::Routed));
     assert_eq!(stage.ask(request()), Reply::Route(RouteOutcome::Late));
-    assert_eq!(stage.told("queue:push"), 1);
+    assert_eq!(stage.count_events("queue:push"), 1);
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_route_that_comes_while_events_are_read_hears_of_what_follows_it() {
         }
     }
     stage.play(&mut actor);
-    assert_eq!(stage.told("queue:push"), 1);
+    assert_eq!(stage.count_events("queue:push"), 1);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn what_was_dropped_or_changed_since_events_were_read_hears_of_none_of_them() {
         }
     });
     assert!(is_changed);
-    assert_eq!((stage.standing(), stage.told("route:notified")), (("asleep", 0), 1), "one route has stayed as it was");
+    assert_eq!((stage.standing(), stage.count_events("route:notified")), (("asleep", 0), 1), "one route has stayed as it was");
 }
 
 #[test]
@@ -102,9 +102,9 @@ fn what_a_route_cannot_do_is_written_down() {
     stage.play(&mut actor);
     stage.emit("deploy:done", json!({}));
     stage.play(&mut actor);
-    assert_eq!(stage.told("route:failed"), 1);
+    assert_eq!(stage.count_events("route:failed"), 1);
     stage.play(&mut actor);
-    assert_eq!(stage.told("route:failed"), 1);
+    assert_eq!(stage.count_events("route:failed"), 1);
 }
 
 #[test]
@@ -140,11 +140,11 @@ fn a_route_starts_a_pipeline_with_what_the_event_says_and_not_for_its_own_events
     assert!(started.pipelines.keys().all(|id| started.tasks[id].spec.title.as_str() == "a"));
     end_all(&mut stage, &mut actor, 0);
     end_all(&mut stage, &mut actor, 0);
-    assert_eq!((stage.rows().pipelines.len(), stage.told("pipeline:complete")), (1, 1), "it does not feed itself");
-    assert_eq!(stage.told("route:failed"), 0);
+    assert_eq!((stage.rows().pipelines.len(), stage.count_events("pipeline:complete")), (1, 1), "it does not feed itself");
+    assert_eq!(stage.count_events("route:failed"), 0);
     stage.emit("deploy:done", json!({}));
     stage.play(&mut actor);
-    assert_eq!((stage.rows().pipelines.len(), stage.told("route:failed")), (1, 1), "the title is missing");
+    assert_eq!((stage.rows().pipelines.len(), stage.count_events("route:failed")), (1, 1), "the title is missing");
 }
 
 /// Of two runners that end when nothing is left, one says so, and what follows from that is done before the last of them has left,
@@ -171,6 +171,10 @@ fn what_follows_from_the_end_of_the_backlog_is_done_by_the_last_who_leaves() {
         });
         let others = stage.play(&mut second);
         assert_eq!((left.or_else(|| stage.play(&mut first)), others.or_else(|| stage.play(&mut second))), (None, None));
-        assert_eq!((stage.told("backlog:finished"), stage.told("queue:push")), (1, 1), "the other played at call {moment}");
+        assert_eq!(
+            (stage.count_events("backlog:finished"), stage.count_events("queue:push")),
+            (1, 1),
+            "the other played at call {moment}"
+        );
     }
 }

@@ -1,0 +1,149 @@
+//! Models that do not answer, and agents that are ended or killed in a turn.
+
+use banksman_agent_tests::world::{World, until};
+use serde_json::Value;
+
+/// Waits in its first tool call until there is a file `go`, then commits a line.
+const WAITS: &str = "@run touch $BANKSMAN_PROJECT/.banksman/begun; while [ ! -e $BANKSMAN_PROJECT/.banksman/go ]; do sleep 0.1; done\n\
+                     @run echo line >> lines.txt && git add lines.txt && git commit -qm line\n";
+
+fn has_begun(world: &World) -> bool {
+    world.root().join(".banksman/begun").exists()
+}
+
+fn attempts(world: &World, title: &str) -> Value {
+    world.task(title)["attempts"].clone()
+}
+
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
+fn a_model_that_sends_no_byte_is_silence_and_the_run_is_ended() {
+    let world = World::new();
+    world.ok(&["config", "set", "task.max_recovery_attempts", "1"]);
+    world.ok(&["config", "set", "task.kill_grace", "1s"]);
+    for agent in ["claude", "codex"] {
+        world.add_with(&format!("Hang {agent}"), agent, "@hang\n", &["--silence-timeout", "3s"]);
+    }
+    let mut runner = world.start(&["run"]);
+    for agent in ["claude", "codex"] {
+        let title = format!("Hang {agent}");
+        until("a person is asked", || world.ok(&["why", &title]).contains("banksman decisions resolve"));
+        let verdicts = world.verdicts(&title);
+        assert!(!verdicts.is_empty() && verdicts.iter().all(|verdict| verdict == "hung"), "{agent}: {verdicts:?}");
+    }
+    runner.kill().and_then(|()| runner.wait()).unwrap();
+}
+
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
+fn a_connection_that_is_cut_is_tried_again() {
+    let world = World::new();
+    for agent in ["claude", "codex"] {
+        world.add(&format!("Cut {agent}"), agent, "@cut\n@run echo cut > cut.txt && git add . && git commit -qm cut\n");
+    }
+    world.run_until_idle();
+    for agent in ["claude", "codex"] {
+        let title = format!("Cut {agent}");
+        let found = (world.verdicts(&title), world.status(&title), world.commits(&title));
+        assert_eq!(found, (vec!["ok".into()], "completed".into(), vec!["cut".into()]), "{}", world.log(&title));
+    }
+}
+
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
+fn no_change_gets_one_more_attempt_and_leftovers_are_committed() {
+    let world = World::new();
+    world.ok(&["config", "set", "landing.check", "true"]);
+    world.ok(&["trust"]);
+    world.add_with("Nothing", "claude", "@say I have done everything.\n", &["--land"]);
+    world.add_with("Leftover", "codex", "@run echo left > left.txt\n", &["--land"]);
+    world.run_until_idle();
+    assert_eq!((world.verdicts("Nothing"), world.status("Nothing")), (vec!["ok".into(); 2], "review".into()));
+    let told = world.model.told("Nothing");
+    let reason = "did not land: nothing was changed";
+    assert!(!told[0].contains(reason) && told.iter().any(|said| said.contains(reason)), "{told:?}");
+    assert_eq!((world.verdicts("Leftover"), world.status("Leftover")), (vec!["ok".into()], "completed".into()));
+    assert_eq!(world.git(&["show", "main:left.txt"]), "left");
+    assert_eq!(world.git(&["log", "--format=%s", "main"]).lines().count(), 2, "nothing else landed");
+}
+
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
+fn an_agent_that_is_cancelled_in_a_tool_call_was_ended_and_has_not_crashed() {
+    for agent in ["claude", "gemini"] {
+        let world = World::new();
+        world.ok(&["config", "set", "task.kill_grace", "2s"]);
+        world.add("Cancelled", agent, WAITS);
+        let mut runner = world.start(&["run", "--until-idle"]);
+        until("the tool is called", || has_begun(&world));
+        world.ok(&["tasks", "cancel", "Cancelled", "--no-wait"]);
+        // The tool ends well: the program could go on. How it exits does not decide.
+        world.write(".banksman/go", "");
+        runner.wait().unwrap();
+        assert_eq!(world.status("Cancelled"), "cancelled", "{agent}: {}", world.log("Cancelled"));
+        assert_eq!(world.verdicts("Cancelled"), ["hung"], "{agent}: {}", world.log("Cancelled"));
+    }
+}
+
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
+fn a_session_whose_runner_and_keeper_were_killed_is_resumed_and_lands_once() {
+    let world = World::new();
+    world.ok(&["config", "set", "landing.check", "true"]);
+    world.ok(&["trust"]);
+    world.add_with("Killed", "claude", WAITS, &["--land"]);
+    let mut runner = world.start(&["run"]);
+    until("the tool is called", || has_begun(&world));
+    let keeper = world.pid("keeperPid");
+    runner.kill().and_then(|()| runner.wait()).unwrap();
+    world.signal("-9", keeper);
+    world.write(".banksman/go", "");
+    let output = world.run_until_idle();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(world.status("Killed"), "completed", "{said}{}", world.log("Killed"));
+    assert_eq!(world.verdicts("Killed"), ["crashed", "ok"], "{}", attempts(&world, "Killed"));
+    let task = world.task("Killed");
+    let session = |number: usize| task["runs"][number]["agent"]["session"].as_str().unwrap_or_default().to_owned();
+    assert!(!session(0).is_empty() && session(0) == session(1), "the same session: {task}");
+    assert_eq!(world.git(&["show", "main:lines.txt"]), "line");
+    assert_eq!(world.git(&["log", "--format=%s", "main"]).lines().count(), 2, "it landed once");
+}
+
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
+fn an_agent_that_gets_sigterm_in_a_turn_has_crashed() {
+    // Gemini goes on with its tool call.
+    for agent in ["claude", "codex", "opencode"] {
+        let world = World::new();
+        world.add_with("Ended", agent, WAITS, &["--retries", "0"]);
+        let mut runner = world.start(&["run", "--until-idle"]);
+        until("the tool is called", || has_begun(&world));
+        world.signal("-TERM", world.pid("childPid"));
+        runner.wait().unwrap();
+        let found = (world.verdicts("Ended"), world.status("Ended"), world.commits("Ended"));
+        assert_eq!(found, (vec!["crashed".into()], "failed".into(), vec![]), "{agent}: {}", world.log("Ended"));
+        let task = world.task("Ended");
+        let reason = task["runs"][0]["error"].as_str().unwrap_or_default();
+        assert!(["exit status 143", "killed by signal 15"].contains(&reason), "{agent}: {reason}");
+    }
+}
+
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
+fn a_session_whose_runner_got_sigterm_goes_on_and_lands_once() {
+    let world = World::new();
+    world.ok(&["config", "set", "landing.check", "true"]);
+    world.ok(&["trust"]);
+    world.add_with("Stopped", "claude", WAITS, &["--land"]);
+    let mut runner = world.start(&["run"]);
+    until("the tool is called", || has_begun(&world));
+    world.signal("-TERM", runner.id().into());
+    assert!(runner.wait().unwrap().success());
+    assert_eq!(world.json(&["sessions", "list"])["data"]["sessions"][0]["state"], "live");
+    world.write(".banksman/go", "");
+    world.run_until_idle();
+    let found = (world.verdicts("Stopped"), world.status("Stopped"), attempts(&world, "Stopped"));
+    assert_eq!(found, (vec!["ok".into()], "completed".into(), 1.into()), "{}", world.log("Stopped"));
+    assert_eq!(world.git(&["show", "main:lines.txt"]), "line");
+    assert_eq!(world.git(&["log", "--format=%s", "main"]).lines().count(), 2, "it landed once");
+}

@@ -1,0 +1,178 @@
+//! A project in the middle of its work, in which everything is as old as it was planned to be: every screen is taken of it.
+
+use std::process::Command;
+
+use banksman_adapters::host;
+use rusqlite::Connection;
+
+use crate::merging;
+use crate::screen::Screen;
+use crate::world::{BANKSMAN, Running, World, until};
+
+/// What its tasks wait for: each opens one.
+const GATES: [&str; 5] = ["build", "migrate", "payment", "cart", "release"];
+
+const RUNBOOK: &str = r#"
+[pipeline.release]
+[[pipeline.release.phase]]
+name = "build"
+run = "cat gate-release"
+[[pipeline.release.phase]]
+name = "nightly-tests"
+run = "echo '214 of 390 tests passed'; cat gate-never"
+[[pipeline.release.phase]]
+name = "publish"
+run = "./publish.sh"
+"#;
+
+pub(crate) const MIGRATE: &str = "Migrate the customer database, and all invoices of 2025";
+pub(crate) const TRANSLATE: &str = "Translate the 漢字 titles of the page for families 👩‍👩‍👧‍👦 in Japan";
+
+/// It is 14:00 there.
+pub(crate) struct Shop {
+    /// It ends before the sessions of the world are ended: else it would start them again.
+    _runner: Running,
+    pub(crate) world: World,
+    /// What makes it 14:00.
+    zone: String,
+}
+
+/// Its clock, while it is made.
+struct Clock {
+    store: Connection,
+    /// The columns that have times of the wall clock.
+    columns: Vec<(String, String)>,
+    /// When the last step was, as it is written now, and when its minutes had gone by.
+    last: i64,
+    passed: i64,
+}
+
+impl Clock {
+    fn of(world: &World) -> Clock {
+        let store = Connection::open(world.path().join(".banksman/store.db")).unwrap();
+        store.busy_timeout(std::time::Duration::from_secs(30)).unwrap();
+        let walls = "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c \
+                     WHERE m.type = 'table' AND (c.name LIKE '%\\_wall' ESCAPE '\\' OR c.name = 'wall')";
+        let mut statement = store.prepare(walls).unwrap();
+        let columns = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        let columns = columns.map(Result::unwrap).collect();
+        drop(statement);
+        Clock { store, columns, last: 0, passed: 0 }
+    }
+
+    /// So many minutes go by. Everything that has happened since the last time happened in one moment, so that it does not matter how fast
+    /// the machine is. Readings of the lease clock stay as they are, because they are small on a machine that has just been started; that
+    /// clock is moved instead.
+    fn pass(&mut self, minutes: i64) {
+        let (now, span) = (host::wall_ms(), minutes * 60_000);
+        self.store.execute("BEGIN IMMEDIATE", []).unwrap();
+        self.store.execute("UPDATE projects SET lease = lease + ?1, lease_base = lease_base + ?1", [span]).unwrap();
+        let moved = |column: &str| format!("CASE WHEN {column} > ?1 THEN ?2 ELSE {column} + ?2 - ?3 END");
+        let times = [self.last, now - span, self.passed];
+        for (table, column) in &self.columns {
+            self.store.execute(&format!("UPDATE {table} SET {column} = {}", moved(column)), times).unwrap();
+        }
+        let ended = moved("json_extract(ended, '$.at')");
+        let ended = format!("UPDATE runs SET ended = json_set(ended, '$.at', {ended}) WHERE ended IS NOT NULL");
+        self.store.execute(&ended, times).unwrap();
+        self.store.execute("COMMIT", []).unwrap();
+        (self.last, self.passed) = (now - span, now);
+    }
+}
+
+impl Shop {
+    pub(crate) fn new() -> Shop {
+        let world = World::named_on_sqlite("shop");
+        merging::repository(&world);
+        let ok = |args: &[&str]| drop(world.ok(args));
+        let gate = |name: &str| world.path().join(format!("gate-{name}"));
+        for name in GATES.iter().chain(&["never"]) {
+            assert!(Command::new("mkfifo").arg(gate(name)).status().unwrap().success());
+        }
+        // Whoever waits at a gate goes on.
+        let open = |name: &str| std::fs::write(gate(name), "").unwrap();
+        let runs = |number: usize| world.data(&["status"])["runs"].as_array().unwrap().len() == number;
+        let stands = |title: &str, status: &str| world.data(&["tasks", "show", title])["status"] == status;
+
+        ok(&["config", "set", "limits.max_concurrent_runs", "3"]);
+        ok(&["config", "set", "task.silence_timeout", "9h"]);
+        ok(&["sections", "add", "backend"]);
+        ok(&["sections", "add", "documentation"]);
+        let add =
+            |title: &str, priority: &str, more: &[&str]| ok(&[&["tasks", "add", title, "--priority", priority], more].concat());
+        add("Build", "9", &["--run", "cat gate-build", "--section", "backend"]);
+        let titles = ["--run", "echo 'page 12 of 40: 家族'; cat gate-never", "--section", "documentation"];
+        add(TRANSLATE, "8", &titles);
+        let question = format!(
+            "echo change >> base; git commit -qam 'Use version 4'; echo 'version 4 has no PayPal: 3 of 118 tests fail'; cat {}; \
+             {BANKSMAN} tasks ask 'Version 4 drops PayPal. Upgrade anyway?' --option 'Upgrade, and drop PayPal' --option 'Stay with version 3'",
+            gate("payment").display()
+        );
+        add("Upgrade the payment library", "7", &["--run", &question, "--workspace", "worktree", "--label", "payment"]);
+        let migrate = "cat gate-migrate; echo 'column \"total\" is ambiguous, and the transaction was rolled back' >&2; exit 3";
+        add(MIGRATE, "6", &["--run", migrate, "--section", "backend", "--depends-on", "Build"]);
+        add("Import the invoices", "6", &["--run", "./import.sh", "--section", "backend", "--depends-on", MIGRATE]);
+        let cart = "if [ $BANKSMAN_ATTEMPT = 0 ]; then cat gate-cart; exit 1; fi; echo 'cart::empty ... ok'; cat gate-never";
+        add("Fix the flaky test of the cart", "5", &["--run", cart, "--loop", "--restart-delay", "0s", "--depends-on", "Build"]);
+        add("Review the prices with the people from sales", "0", &["--section", "documentation"]);
+        ok(&["locks", "acquire", "production", "--holder", "ada", "--ttl", "9d"]);
+        add("Deploy", "4", &["--run", "./deploy.sh", "--lock", "production", "--depends-on", "Build"]);
+        add("Remove the old theme", "0", &["--run", "true", "--depends-on", "Deploy"]);
+        ok(&["tasks", "cancel", "Remove the old theme"]);
+        let runner = world.start(&["run"]);
+        until("three tasks run", || runs(3));
+        let has_printed = |title: &str, words: &str| world.run(&["tasks", "logs", title]).stdout.contains(words);
+        until("the worktree is made", || has_printed("Upgrade the payment library", "3 of 118"));
+        let mut clock = Clock::of(&world);
+        clock.pass(9);
+
+        open("build");
+        until("the database is migrated", || stands(MIGRATE, "in_progress"));
+        clock.pass(12);
+
+        open("migrate");
+        until("the migration has failed", || stands(MIGRATE, "failed"));
+        until("the cart is tested", || stands("Fix the flaky test of the cart", "in_progress"));
+        clock.pass(6);
+
+        open("cart");
+        until("the cart is tested again", || {
+            world.data(&["tasks", "show", "Fix the flaky test of the cart"])["runs"][1]["id"].is_string()
+        });
+        clock.pass(4);
+
+        std::fs::write(world.path().join(".banksman/runbooks/release.toml"), RUNBOOK).unwrap();
+        ok(&["pipelines", "start", "release", "--title", "Release 2.0"]);
+        until("the release has begun", || world.run(&["tasks", "show", "Release 2.0: build"]).code == 0);
+        open("payment");
+        until("a person is asked", || world.data(&["status"])["decisions"] == 1);
+        until("the release is built", || stands("Release 2.0: build", "in_progress"));
+        clock.pass(5);
+
+        open("release");
+        until("the release is tested", || stands("Release 2.0: build", "completed") && runs(3));
+        for (title, words) in
+            [(TRANSLATE, "page 12"), ("Fix the flaky test of the cart", "ok"), ("Release 2.0: nightly-tests", "214 of 390")]
+        {
+            until(words, || has_printed(title, words));
+        }
+        clock.pass(11);
+
+        // Seconds since midnight of UTC, and how far that is from 14:00.
+        let offset = host::wall_ms().div_euclid(1_000).rem_euclid(86_400) - 14 * 3_600;
+        let (sign, offset) = (if offset < 0 { '-' } else { '+' }, offset.abs());
+        let zone = format!("<SHOP>{sign}{:02}:{:02}:{:02}", offset / 3_600, offset / 60 % 60, offset % 60);
+        Shop { _runner: runner, world, zone }
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.world.command(args);
+        command.env("TZ", &self.zone);
+        command
+    }
+
+    /// What a command leaves on a screen of so many columns.
+    pub(crate) fn shown(&self, args: &[&str], columns: u16) -> String {
+        Screen::of(self.command(args), 60, columns).end().1
+    }
+}

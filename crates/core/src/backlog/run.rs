@@ -1,0 +1,166 @@
+//! A run: one attempt at a task, who looks after it, what it holds, and how it ended.
+
+use serde::{Deserialize, Serialize};
+
+use super::runner::{Runner, Terms};
+use crate::agent::spend::Day;
+use crate::agent::{AgentEnd, RunAgent};
+use crate::ids::{DecisionId, Epoch, MessageId, RunId, RunnerId, TaskId};
+use crate::step::Now;
+use crate::task::{Need, RetryReason, RunEnd};
+use crate::time::{Lease, Span, Stamp, Wall};
+
+/// One attempt at a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    pub id: RunId,
+    pub task: TaskId,
+    /// Counted from 0.
+    pub attempt: u32,
+    /// Its fencing number, fixed for the run.
+    pub epoch: Epoch,
+    /// The runner that looks after it.
+    pub owner: RunnerId,
+    /// Rises with every change of the owner.
+    pub owner_epoch: Epoch,
+    pub holds: Vec<Hold>,
+    /// The agent that does it, if its task is for one.
+    pub agent: Option<RunAgent>,
+    /// Its processes, once it is known that they were started.
+    pub session: Option<Session>,
+    /// The machine that it runs on.
+    pub host: Box<str>,
+    /// The boot of that machine: none of its processes outlives it.
+    pub boot: Box<str>,
+    pub started: Stamp,
+    /// Until when nobody else may take it for lost, while it lives.
+    pub lease: Option<RunLease>,
+    pub ended: Option<RunEndRecord>,
+}
+
+/// How long a live run is safe from being taken for lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunLease {
+    /// When its runner was last heard of.
+    pub renewed: Lease,
+    /// What was promised then.
+    pub terms: Terms,
+}
+
+/// What a run holds while it lives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// A lock or slots.
+    pub need: Need,
+    /// The grant.
+    pub epoch: Epoch,
+}
+
+/// The processes of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// The process that keeps it.
+    pub keeper: i32,
+    /// The first process of the tree.
+    pub child: i32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunEndRecord {
+    pub ending: RunEnd,
+    /// When, for people.
+    pub at: Wall,
+    /// What is to be said beside it, such as output that could not be kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<Box<str>>,
+    /// Why another run followed, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setback: Option<RetryReason>,
+    /// What the run said of its failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Box<str>>,
+    /// How long its command ran, by the clock of its keeper, if it ended by itself before anybody asked it to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ran: Option<Span>,
+    /// What its agent program came to, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Box<AgentEnd>>,
+    /// What it has asked a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<DecisionId>,
+    /// How much agents may cost in a day, in millionths of a dollar, as the runner that reports the end knows it.
+    #[serde(skip)]
+    pub budget_micros: Option<u64>,
+    /// The day to which its cost counts, as the runner that reports the end knows it.
+    #[serde(skip)]
+    pub day: Option<Day>,
+    /// The messages that were written into its session after whoever sent them may have gone. It is not kept: the mailbox has it.
+    #[serde(skip)]
+    pub written: Vec<MessageId>,
+    /// The last that it has printed, if it is a phase of a pipeline. It is not kept: the log has it.
+    #[serde(skip)]
+    pub tail: Option<Box<str>>,
+}
+
+impl Run {
+    /// Whether it may have live processes.
+    pub fn is_live(&self) -> bool {
+        self.ended.is_none()
+    }
+
+    /// Whether this runner could find out what became of it, and look after it: it is on the same machine, and keeps its
+    /// records in the same folder. Without leases there is one machine only, whatever id its users give it.
+    pub fn is_within_reach_of(&self, runner: &Runner) -> bool {
+        match (&self.lease, &runner.terms) {
+            (None, None) => true,
+            (None, Some(_)) => self.host == runner.process.host,
+            (Some(lease), Some(own)) => self.host == runner.process.host && own.folder == lease.terms.folder,
+            (Some(_), None) => false,
+        }
+    }
+
+    /// Whether its runner has been silent for so long that its session must have been ended by its keeper.
+    pub fn is_lost(&self, now: &Now) -> bool {
+        self.is_live() && self.lease.as_ref().is_some_and(|lease| now.is_past(lease.end()))
+    }
+
+    /// It is heard of. The end of a lease never moves back: a keeper may still go by an earlier, longer promise.
+    pub fn renew(&mut self, by: &Runner, now: Lease) {
+        let renewed = by.terms.clone().map(|terms| RunLease { renewed: now, terms });
+        if renewed.as_ref().is_some_and(|renewed| self.lease.as_ref().is_none_or(|lease| lease.end() <= renewed.end())) {
+            self.lease = renewed;
+        }
+    }
+}
+
+impl RunLease {
+    /// Until when it lasts.
+    pub fn end(&self) -> Lease {
+        self.renewed + self.terms.ttl
+    }
+}
+
+impl RunEndRecord {
+    /// How it ended, and when, with nothing to be said beside.
+    pub fn new(ending: RunEnd, at: Wall, note: Option<Box<str>>) -> RunEndRecord {
+        RunEndRecord {
+            ending,
+            at,
+            note,
+            setback: None,
+            error: None,
+            ran: None,
+            agent: None,
+            asked: None,
+            budget_micros: None,
+            day: None,
+            written: Vec::new(),
+            tail: None,
+        }
+    }
+
+    /// The day to which its cost counts.
+    pub fn day(&self) -> Day {
+        self.day.unwrap_or_else(|| Day::utc(self.at))
+    }
+}

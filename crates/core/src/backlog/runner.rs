@@ -1,0 +1,76 @@
+//! A runner: a process that claims tasks, and what it has promised where its death cannot be seen from everywhere.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{RunnerId, SectionId, Ticket};
+use crate::process::ProcessId;
+use crate::resource::grant::Address;
+use crate::step::Now;
+use crate::time::{Lease, Span, Stamp};
+
+/// A process that claims tasks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Runner {
+    pub id: RunnerId,
+    pub process: ProcessId,
+    /// Where to wake it.
+    pub address: Address,
+    /// The sections it works in; all if empty.
+    pub sections: Vec<SectionId>,
+    /// How many runs it starts at most.
+    pub max_runs: Option<u32>,
+    /// Whether it ends when there is nothing left to do.
+    pub until_idle: bool,
+    /// What it waits for while it sleeps, if it could take tasks.
+    pub idle: Option<Idle>,
+    /// When it was woken, if it has not called since.
+    pub woken: Option<Lease>,
+    /// Whether it is the one that is woken for whatever is not a task to take.
+    pub has_duty: bool,
+    /// Since when it runs.
+    pub started: Stamp,
+    /// When it was last heard of. Only kept up where it has a lease.
+    pub seen: Lease,
+    /// Its promise, where its death cannot be seen from everywhere.
+    pub terms: Option<Terms>,
+    /// What its machine has not enough of to start runs.
+    pub shortage: Option<Shortage>,
+}
+
+/// A runner that found nothing more to take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Idle {
+    /// How many tasks it could take.
+    pub wants: u32,
+    /// Who waits for longest is woken first.
+    pub ticket: Ticket,
+    /// It has seen tasks that only a limit of the project keeps from starting.
+    pub is_limited: bool,
+}
+
+/// A runner cannot start as many runs as it could have, because its machine has not enough of something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shortage {
+    /// What there is not enough of.
+    pub error: Box<str>,
+    pub since: Stamp,
+    /// When it is tried again.
+    pub until: Lease,
+}
+
+/// What a runner has promised where others may not be able to see whether it lives, as on another machine: it renews,
+/// and a session that was not renewed for two thirds of `ttl` is ended by its own keeper, before `ttl` is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// After such a silence its runs are lost.
+    pub ttl: Span,
+    /// The folder on its machine where the records of its runs are. Only who has the same can adopt them.
+    pub folder: Box<str>,
+}
+
+impl Runner {
+    /// Whether it has a lease and was silent for longer. It may live, but none of its sessions does.
+    pub fn is_silent(&self, now: &Now) -> bool {
+        self.terms.as_ref().is_some_and(|terms| now.is_past(self.seen + terms.ttl))
+    }
+}

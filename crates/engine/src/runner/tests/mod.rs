@@ -1,0 +1,12 @@
+//! The runner beside others, over a store in memory, without a process: `stage` plays the driver.
+
+mod attempts;
+mod fleet;
+mod pipelines;
+mod quota;
+mod shortage;
+mod stage;
+mod unproven;
+mod workers;
+
+use super::{Action, Activity, Dispatcher, Input, Options, RunnerEvent, Vitals};
