@@ -17,6 +17,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::blob::is_blob;
+use super::writers::has_writer;
 
 /// Copies an index of git. Its age is kept: a file that was changed in the second in which the index was written looks unchanged to git unless the
 /// index is as old as the file.
@@ -109,12 +110,19 @@ impl Root {
                 if (stat.st_mode & 0o100 != 0) != (mode == "100755") {
                     return Ok(false);
                 }
-                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                let file = File::from(openat(&parent, &name, flags, Mode::empty())?);
+                let file = open_file(&parent, &name)?;
                 is_blob(id, file.metadata()?.len(), file)
             }
             _ => Ok(false),
         }
+    }
+
+    /// Whether a program has a file open for writing.
+    pub(super) fn has_writer(&self, path: &Path) -> io::Result<bool> {
+        let (parent, name) = self.place(path, false)?;
+        let is_file =
+            FileType::from_raw_mode(statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode) == FileType::RegularFile;
+        Ok(is_file && has_writer(&open_file(&parent, &name)?))
     }
 
     /// Exchanges a file with the one of the same path below another directory.
@@ -198,6 +206,11 @@ impl Root {
         }
         Ok((directory, name))
     }
+}
+
+fn open_file(parent: &OwnedFd, name: &OsStr) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(File::from(openat(parent, name, flags, Mode::empty())?))
 }
 
 /// Whether the file system can exchange two things, tried with two empty directories.

@@ -37,6 +37,7 @@ mod steps;
 mod target;
 mod transaction;
 mod worktree;
+mod writers;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

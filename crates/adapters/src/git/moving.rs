@@ -2,9 +2,10 @@
 //!
 //! Everything is ready before anything is locked (`staging`). Then the ref is locked by a transaction that has compared it, and
 //! the index by `index.lock`; then it is verified that HEAD, index and every affected file are as they were; and only then do
-//! files move, each in one step. What was taken away is compared once more, when nobody can change it any more. At last the
-//! index is put into its place, and the transaction is committed. If anything is not as it should be, every path goes back on
-//! which there is exactly what we have put there. What was taken away and is not what the commit has is never removed.
+//! files move, each in one step. What was taken away is compared once more, when nobody can change it any more: nobody finds it, and no
+//! program has it open for writing (`writers`). At last the index is put into its place, and the transaction is committed. If
+//! anything is not as it should be, every path goes back on which there is exactly what we have put there. What was taken away and is
+//! not what the commit has is never removed.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -129,7 +130,7 @@ impl<'a> Move<'a> {
             self.slots.forward(step).map_err(|error| self.refusal(step, error))?;
         }
         if let Some(path) = self.wrongly_taken()?.first() {
-            return Err(Halt::Again(format!("{} was changed", path.display())));
+            return Err(Halt::Again(format!("{} was changed, or is open for writing", path.display())));
         }
         Ok(self.install_index()?)
     }
@@ -151,14 +152,16 @@ impl<'a> Move<'a> {
         }
     }
 
-    /// What was taken away and is not what the first commit has.
+    /// What was taken away and is not what the first commit has, or may not be in a moment: a program has it open for writing. Nobody can
+    /// open it any more.
     fn wrongly_taken(&self) -> Result<Vec<PathBuf>, GitError> {
         let mut wrong = Vec::new();
         for slot in [&self.slots.new, &self.slots.old] {
-            let is_here = |step: &&Step| {
-                self.slots.taken(step).is_some_and(|root| root.path() == slot.path()) && !self.slots.is_committed(slot, step)
-            };
-            let taken: Vec<&Step> = self.record.steps.iter().filter(is_here).collect();
+            let is_here = |step: &&Step| self.slots.taken(step).is_some_and(|root| root.path() == slot.path());
+            let has_writer = |step: &&Step| slot.has_writer(&step.path).unwrap_or(false);
+            let (written, taken): (Vec<&Step>, Vec<&Step>) = self.record.steps.iter().filter(is_here).partition(has_writer);
+            wrong.extend(written.into_iter().map(|step| step.path.clone()));
+            let taken: Vec<&Step> = taken.into_iter().filter(|step| !self.slots.is_committed(slot, step)).collect();
             if taken.is_empty() {
                 continue;
             }

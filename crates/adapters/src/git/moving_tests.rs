@@ -1,6 +1,7 @@
 //! A move that ends after any number of its steps, as if the process were killed there, with and without a person who writes.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -180,14 +181,27 @@ fn an_edit_between_the_comparison_and_the_move_goes_back_to_its_place() {
 }
 
 #[test]
-fn what_is_written_into_a_file_that_was_taken_away_is_kept() {
-    use std::io::Write;
+fn a_file_that_is_open_for_writing_goes_back_to_its_place() {
     let repo = Repo::new();
     let journal = Journal::begin(&repo.common(), Path::new("/scratch")).unwrap();
     let staged = repo.staged(&journal);
     let mut open = fs::File::options().append(true).open(repo.path("changed")).unwrap();
-    assert!(staged.moving.forward().is_ok());
+    assert!(matches!(staged.moving.forward(), Err(Halt::Again(_))));
+    staged.moving.undo().unwrap();
     open.write_all(b"late\n").unwrap();
+    assert_eq!(fs::read_to_string(repo.path("changed")).unwrap(), "before\nlate\n");
+    assert_eq!(repo.git(&["status", "--porcelain"]), " M changed");
+}
+
+#[test]
+fn what_is_written_into_a_file_that_was_taken_away_is_kept() {
+    let repo = Repo::new();
+    let journal = Journal::begin(&repo.common(), Path::new("/scratch")).unwrap();
+    let staged = repo.staged(&journal);
+    let mut open = fs::File::options().append(true).open(repo.path("changed")).unwrap();
+    // As far as a move comes that is killed right before it compares.
+    staged.moving.record().steps.iter().for_each(|step| staged.moving.slots().forward(step).unwrap());
     let saved = staged.moving.dispose().unwrap().unwrap();
+    open.write_all(b"late\n").unwrap();
     assert_eq!(fs::read_to_string(saved.join("changed")).unwrap(), "before\nlate\n");
 }
