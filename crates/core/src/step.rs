@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::event::Event;
-use crate::ids::{Epoch, RunId, Seq, Ticket};
+use crate::ids::{Epoch, MessageId, RunId, Seq, Ticket};
 use crate::process::ProcessId;
 use crate::resource::grant::Address;
 use crate::time::{Lease, Span, Stamp, Wall};
@@ -81,6 +81,8 @@ pub enum OutboxCommand {
     },
     /// Wake a run up that shows no sign of life. Its keeper knows the outbox command by its number, and does it once.
     Nudge { run: RunId },
+    /// Send a message into the session of a run, as its next turn. What is not known to have arrived is not sent again.
+    Deliver { run: RunId, message: MessageId },
     /// Tell people.
     Notify(Box<Notice>),
 }
@@ -145,7 +147,10 @@ impl OutboxCommand {
     /// The run that it is about: outbox commands of one run are done one after the other.
     pub fn run(&self) -> Option<&RunId> {
         match self {
-            OutboxCommand::Spawn { run } | OutboxCommand::Kill { run, .. } | OutboxCommand::Nudge { run } => Some(run),
+            OutboxCommand::Spawn { run }
+            | OutboxCommand::Kill { run, .. }
+            | OutboxCommand::Nudge { run }
+            | OutboxCommand::Deliver { run, .. } => Some(run),
             OutboxCommand::Notify(_) => None,
         }
     }

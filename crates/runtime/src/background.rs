@@ -20,11 +20,13 @@ use banksman_adapters::notify::{self, Channel, Delivery};
 use banksman_core::backlog::{Run, RunEndRecord};
 use banksman_core::guard::GuardInputs;
 use banksman_core::landing::Entry;
+use banksman_core::mailbox::Receipt;
 use banksman_core::task::RunEnd;
-use banksman_core::{Name, Notice, NoticeKind, Pipeline, RunId, Seq, Span, TaskId};
+use banksman_core::{MessageId, Name, Notice, NoticeKind, Pipeline, RunId, Seq, Span, TaskId};
 use banksman_engine::{Activity, Vitals};
 use banksman_store::Key;
 
+use crate::client::Client;
 use crate::guards::{self, Answers};
 use crate::landing::{self, LandingError, WorkOptions};
 use crate::project::Project;
@@ -59,6 +61,8 @@ pub(crate) enum JobResult {
     Done,
     /// What the guards of a pipeline ask about was looked at, and until when that is fresh.
     Gathered(Box<Pipeline>, Box<GuardInputs>, Option<Instant>),
+    /// The session of a task has a message for its next turn, or not.
+    Delivered(Seq, Result<(), Box<str>>),
     /// People were told, or not.
     Notified(Seq, Result<(), NotNotified>),
 }
@@ -263,6 +267,21 @@ impl Background {
         }
     }
 
+    /// Sends a message that waits for a task into its live session, as its next turn.
+    pub(crate) fn deliver(&self, project: &Project, target: TaskId, message: MessageId, entry: Seq) {
+        let project = project.clone();
+        let undone = move |undone: Undone| JobResult::Delivered(entry, Err(undone.why.into()));
+        self.start(Builder::new(), undone, move || {
+            let result = match Client::open(&project).and_then(|client| client.deliver(&target, &message)) {
+                Ok(Receipt::Queued) => Err("its session does not take it".into()),
+                Ok(Receipt::Unknown) => Err("nobody knows whether its session has it".into()),
+                Ok(Receipt::Sent | Receipt::Delivered | Receipt::Read | Receipt::Undelivered) => Ok(()),
+                Err(error) => Err(error.to_string().into()),
+            };
+            (JobResult::Delivered(entry, result), Vec::new())
+        });
+    }
+
     /// Tells people in all ways that the settings name and that were not taken before.
     pub(crate) fn notify(&self, project: &Project, entry: Seq, notice: &Notice) -> Notifying {
         let outlets = project.outlets();
@@ -368,7 +387,8 @@ impl Background {
                 JobResult::Gathered(pipeline, ..) => drop(self.looks.remove(&pipeline.id)),
                 JobResult::Landed(target, _) => drop(self.landings.remove(target)),
                 JobResult::Swept(..) | JobResult::Unproven(..) | JobResult::Recovered(..) | JobResult::Unclear(..) => {}
-                JobResult::Pulse(..) | JobResult::Silent(..) | JobResult::LandingStands(_) | JobResult::Done => {}
+                JobResult::Pulse(..) | JobResult::Silent(..) | JobResult::LandingStands(_) => {}
+                JobResult::Delivered(..) | JobResult::Done => {}
             }
             results.push(result);
         }

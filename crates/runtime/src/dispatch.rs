@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use banksman_adapters::keeper::{self, InputKind, TalkError, Talker, When};
 use banksman_core::bus::{Draft, Message};
 use banksman_core::dispatch::{self, Confirmation, Mode, Plan, Presence, ROUNDS, Refused, SendOutcome, SessionInput};
-use banksman_core::mailbox::Delivery;
+use banksman_core::mailbox::{Delivery, Receipt};
 use banksman_core::task::State;
-use banksman_core::{Epoch, Liveness, RunId, Seq, TaskId};
+use banksman_core::{Epoch, Liveness, MessageId, RunId, Seq, Task, TaskId};
 use banksman_engine::{MailboxOutcome, MailboxRequest, PostOutcome, Reply, Seen, TypedRequest, Work};
 use banksman_store::{Key, MessageFilter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -89,13 +89,16 @@ impl Client {
         Ok(Sent { post, plan })
     }
 
-    /// Sends what waits for a task into its live session, if that takes messages for its next turn.
-    pub fn deliver(&self, target: &TaskId) -> Result<(), Error> {
+    /// Sends what waits for a task into its live session, if that takes messages for its next turn. Says how far one of them has come.
+    pub(crate) fn deliver(&self, target: &TaskId, message: &MessageId) -> Result<Receipt, Error> {
         let facts = self.facts(target, None)?;
-        let Ok(plan @ Plan::ControlSocket { .. }) = dispatch::decide(&facts.presence, Mode::FollowUp) else { return Ok(()) };
-        let Plan::ControlSocket { run } = &plan else { return Ok(()) };
-        let began = self.request(self.begin(target, run, &facts))?;
-        self.dispatch(target, facts, plan, began, None)
+        if let Ok(Plan::ControlSocket { run }) = dispatch::decide(&facts.presence, Mode::FollowUp) {
+            let began = self.request(self.begin(target, &run, &facts))?;
+            self.dispatch(target, facts, Plan::ControlSocket { run }, began, None)?;
+        }
+        let rows = self.load(&[Key::Delivery(message.clone()), Key::Task(target.clone())].into())?;
+        let status = rows.backlog.tasks.get(target).map(Task::status);
+        Ok(rows.deliveries.get(message).map_or(Receipt::Undelivered, |delivery| delivery.receipt(status)))
     }
 
     /// Asks a person, as a live run whose session takes the answer as its next turn. Says whether that is so; otherwise nothing was asked.

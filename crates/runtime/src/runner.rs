@@ -239,6 +239,9 @@ impl<'a> Runner<'a> {
                         session.nudge(entry.0);
                     }
                 }
+                RunnerAction::Deliver(task, message, entry) => {
+                    self.background.deliver(self.client.project(), task, message, entry);
+                }
                 RunnerAction::Notify(entry, notice) => match self.background.notify(self.client.project(), entry, &notice) {
                     Notifying::Begun { refused } if refused.is_empty() => {}
                     Notifying::Begun { refused } => report(RunnerReport::NoticeTrouble(notice, refused.join("; "))),

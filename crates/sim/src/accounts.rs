@@ -324,7 +324,7 @@ impl World {
                     played.end = RunEndRecord::new(RunEnd::Signalled(15), Wall(0), None);
                 }
             }
-            RunnerAction::Notify(command, _) | RunnerAction::Nudge(_, command) => {
+            RunnerAction::Notify(command, _) | RunnerAction::Nudge(_, command) | RunnerAction::Deliver(.., command) => {
                 actor.dispatcher.on(RunnerInput::CommandDone(command, Ok(())), lease);
             }
             RunnerAction::Check(tasks) => {

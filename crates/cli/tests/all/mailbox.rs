@@ -214,12 +214,34 @@ fn an_answer_is_the_next_turn_of_the_live_agent_that_has_asked() {
     assert_eq!(runner.end().code, 0);
     let lines = lines(&world);
     assert!(lines.len() == 2 && lines[1].contains("8080: as before"), "{lines:?}");
-    assert_eq!((runs(&world), receipt(&world, &format!("answer-{decision}"))), (1, "read".into()));
+    let answer = world.data(&["mailbox", "show", &format!("answer-{decision}")]);
+    assert_eq!((runs(&world), &answer["receipt"]), (1, &"read".into()), "{answer}");
     let bus = world.data(&["bus", "read", "--task", "Job"])["messages"].clone();
     let said: Vec<_> =
         bus.as_array().unwrap().iter().map(|m| (m["type"].as_str().unwrap(), m["body"].as_str().unwrap())).collect();
     assert!(said.contains(&("QUESTION", "Which port?\n1. 80\n2. 8080")), "{said:?}");
     assert_eq!(said.iter().filter(|said| said.0 == "ANSWER").count(), 1, "{said:?}");
+    world.check();
+}
+
+/// Whoever answers need not live until the session has the answer: its runner sends it, until the keeper takes it.
+#[test]
+fn an_answer_reaches_a_session_whose_keeper_was_stopped_meanwhile() {
+    let world = World::new();
+    turns(&world, &format!("{BANKSMAN} {ASK} > asked"));
+    let runner = world.start(&["run", "--until-idle"]);
+    let decision = question(&world);
+    until("it was told so", || fs::read_to_string(world.path().join("asked")).is_ok_and(|said| said.contains("end your turn")));
+    let sessions = world.data(&["sessions", "list"])["sessions"].clone();
+    let keeper = i32::try_from(sessions[0]["keeperPid"].as_i64().unwrap()).unwrap();
+    let keeper = rustix::process::Pid::from_raw(keeper).unwrap();
+    rustix::process::kill_process(keeper, Signal::STOP).unwrap();
+    world.ok(&["decisions", "resolve", &decision, "1"]);
+    rustix::process::kill_process(keeper, Signal::CONT).unwrap();
+    assert_eq!(runner.end().code, 0);
+    let lines = lines(&world);
+    assert!(lines.len() == 2 && lines[1].contains("80"), "{lines:?}");
+    assert_eq!(runs(&world), 1);
     world.check();
 }
 

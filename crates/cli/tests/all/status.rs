@@ -133,6 +133,7 @@ impl Puppet<'_> {
                 | RunnerAction::Pulse(..)
                 | RunnerAction::Kill(..)
                 | RunnerAction::Nudge(..)
+                | RunnerAction::Deliver(..)
                 | RunnerAction::Acknowledge(_)
                 | RunnerAction::Forget(_) => {}
             }

@@ -278,6 +278,7 @@ impl Question {
             OutboxCommand::Spawn { run } => format!("start run {run}"),
             OutboxCommand::Kill { run, .. } => format!("end run {run}"),
             OutboxCommand::Nudge { run } => format!("nudge run {run}"),
+            OutboxCommand::Deliver { run, message } => format!("send {message} to run {run}"),
             OutboxCommand::Notify(notice) => format!("tell people: {}", notice.subject),
         };
         Question {
@@ -423,7 +424,10 @@ pub fn ask_about(seq: Seq, command: &OutboxCommand, attempts: u32, error: &str, 
     // Nobody can be told that telling them has failed.
     let notice = match command {
         OutboxCommand::Notify(_) => None,
-        OutboxCommand::Spawn { .. } | OutboxCommand::Kill { .. } | OutboxCommand::Nudge { .. } => Some(NoticeKind::Decision),
+        OutboxCommand::Spawn { .. }
+        | OutboxCommand::Kill { .. }
+        | OutboxCommand::Nudge { .. }
+        | OutboxCommand::Deliver { .. } => Some(NoticeKind::Decision),
     };
     let id = Question::of_command(seq, command, attempts, error).raise(notice, &mut buffer);
     Step { state: id, outcome: (), effects: buffer.effects }

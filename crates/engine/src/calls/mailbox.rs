@@ -10,7 +10,7 @@ use banksman_core::dispatch::{self, LockClaim, Mode, Plan, Release, ReleaseEvent
 use banksman_core::mailbox::{Delivery, Dispatch, FETCH_LIMIT, Input, Outcome, State, Way};
 use banksman_core::resource::coordination::Command;
 use banksman_core::task::{Need, RunEnd, Work as Kind};
-use banksman_core::{Decision, Epoch, HolderId, MessageId, ProcessId, RunId, Span, Status, Task, TaskId};
+use banksman_core::{Decision, Effect, Epoch, HolderId, MessageId, OutboxCommand, ProcessId, RunId, Span, Status, Task, TaskId};
 use banksman_store::{Key, Tables, Tx};
 
 use crate::calls::bus::post;
@@ -290,12 +290,12 @@ fn ask_for_run(task: &TaskId, run: &RunId, epoch: Epoch, question: &str, options
     MailboxOutcome::Done
 }
 
-/// Puts the answer to what a live run has asked into the mailbox of its task: its session gets it as its next turn, or else the next run.
+/// Puts the answer to what a live run has asked into the mailbox of its task: the runner gives it to its session as
+/// the next turn; or else the next run gets it.
 pub(crate) fn answer(decision: &Decision, run: &RunId, task: &TaskId, tx: &mut Tx) {
     let decision::State::Resolved(answer) = &decision.state else { return };
-    if !tx.tables.backlog.runs.get(run).is_some_and(|row| row.is_live() && row.task == *task) {
-        return;
-    }
+    let live = tx.tables.backlog.runs.get(run).filter(|row| row.is_live() && row.task == *task);
+    let Some(owner) = live.map(|row| row.owner.clone()) else { return };
     let id = |word: &str| MessageId::new(&format!("{word}-{}", decision.id)).expect("an id is short and plain");
     let draft = MessageDraft {
         id: id("answer"),
@@ -307,9 +307,11 @@ pub(crate) fn answer(decision: &Decision, run: &RunId, task: &TaskId, tx: &mut T
         body: decision.question.answer(answer.option, answer.note.as_deref()).into(),
         attachments: Vec::new(),
     };
-    let delivery = Delivery::new(draft.id.clone(), tx.seq, task.clone(), Mode::FollowUp);
-    tx.tables.deliveries.insert(draft.id.clone(), delivery);
+    let message = draft.id.clone();
+    let delivery = Delivery::new(message.clone(), tx.seq, task.clone(), Mode::FollowUp);
+    tx.tables.deliveries.insert(message.clone(), delivery);
     post(draft, Contention { attempts: 1, ..Contention::default() }, tx);
+    carry_out(tx, vec![Effect::Send(OutboxCommand::Deliver { run: run.clone(), message })], Some(&owner));
 }
 
 /// Whether the runs of a task are told their messages by the prompt.

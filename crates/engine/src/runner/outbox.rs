@@ -45,6 +45,10 @@ impl Outbox {
                     (Action::Kill(run.clone(), *at_once), context.options.kill_patience)
                 }
                 OutboxCommand::Nudge { run } if sessions.is_live(run) => (Action::Nudge(run.clone(), entry.seq), REPLY_WITHIN),
+                OutboxCommand::Deliver { run, message } => match sessions.live_task(run) {
+                    Some(task) => (Action::Deliver(task.clone(), message.clone(), entry.seq), REPLY_WITHIN),
+                    None => continue,
+                },
                 OutboxCommand::Notify(notice) => (Action::Notify(entry.seq, notice.clone()), NOTIFY_WITHIN),
                 // A spawn was given to the driver when the run was claimed, or is part of the recovery.
                 OutboxCommand::Kill { .. } | OutboxCommand::Nudge { .. } | OutboxCommand::Spawn { .. } => continue,

@@ -8,7 +8,7 @@ use banksman_core::landing::Entry;
 use banksman_core::task::retry::Marker;
 use banksman_core::task::{self, Watch};
 use banksman_core::{
-    ItemId, Limits, Liveness, Name, Notice, Pause, Pipeline, ProcessId, RunId, SectionId, Seq, Span, Task, TaskId,
+    ItemId, Limits, Liveness, MessageId, Name, Notice, Pause, Pipeline, ProcessId, RunId, SectionId, Seq, Span, Task, TaskId,
 };
 use banksman_store::{Key, Snapshot};
 
@@ -115,6 +115,8 @@ pub enum Action {
     Kill(RunId, bool),
     /// Wake the session of a run up, once for this number.
     Nudge(RunId, Seq),
+    /// Send a message that waits for a task into its live session, and tell under this number whether that was done.
+    Deliver(TaskId, MessageId, Seq),
     /// Notify people.
     Notify(Seq, Box<Notice>),
     /// Find out what the guards of a pipeline ask about.

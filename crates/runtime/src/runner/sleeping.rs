@@ -114,6 +114,9 @@ impl Runner<'_> {
                         inputs.fresh_until = fresh_until.map(|until| self.lease_of(until));
                         self.dispatcher.on(RunnerInput::GuardsChecked(pipeline, inputs), self.now());
                     }
+                    JobResult::Delivered(entry, result) => {
+                        self.dispatcher.on(RunnerInput::CommandDone(entry, result), self.now());
+                    }
                     JobResult::Notified(entry, Ok(())) => self.dispatcher.on(RunnerInput::CommandDone(entry, Ok(())), self.now()),
                     JobResult::Notified(entry, Err(untold)) if untold.is_final => {
                         self.dispatcher.on(RunnerInput::CommandFailed(entry, untold.error), self.now())

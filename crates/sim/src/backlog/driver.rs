@@ -48,6 +48,7 @@ impl World<'_> {
             RunnerAction::Pulse(run, _) => self.feel_pulse(slot, &run),
             RunnerAction::Kill(run, _) => self.kill_run(slot, &run),
             RunnerAction::Nudge(run, command) => self.nudge_run(slot, &run, command),
+            RunnerAction::Deliver(task, ..) => unreachable!("no agent of {task} asks anybody in this world"),
             RunnerAction::Notify(command, _) => self.notify_people(slot, command),
             RunnerAction::CheckGuards(pipeline) => self.check_guards(slot, pipeline),
             RunnerAction::StopGuards(pipeline) => self.stop_looking(slot, &pipeline),

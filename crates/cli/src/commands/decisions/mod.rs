@@ -134,12 +134,7 @@ fn resolve(
         }
     }
     match reply {
-        DecisionOutcome::Stepped(Outcome::Resolved(_), decision) => {
-            if let (About::Run { task, .. }, true) = (&decision.question.about, decision.question.is_of_run()) {
-                client.deliver(task)?;
-            }
-            Ok(*decision)
-        }
+        DecisionOutcome::Stepped(Outcome::Resolved(_), decision) => Ok(*decision),
         DecisionOutcome::Stepped(Outcome::NoSuchOption { options }, _) => {
             Err(Failure::usage(format!("decision {} has options 1 to {options}, not {option}", decision.id))
                 .hint(format!("banksman decisions show {}", decision.id)))

@@ -10,6 +10,7 @@ fn commands(world: &World<Task>) -> Vec<&'static str> {
         OutboxCommand::Spawn { .. } => "spawn",
         OutboxCommand::Kill { .. } => "kill",
         OutboxCommand::Nudge { .. } => "nudge",
+        OutboxCommand::Deliver { .. } => "deliver",
         OutboxCommand::Notify(_) => "tell",
     };
     world.entry.iter().map(word).collect()

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use banksman_core::backlog::{Backlog, RunEndRecord, Session};
 use banksman_core::task::retry::Marker;
 use banksman_core::task::{self, After, Pulse, Watch};
-use banksman_core::{Lease, Name, RunId, Span, Status, Task};
+use banksman_core::{Lease, Name, RunId, Span, Status, Task, TaskId};
 use banksman_store::Snapshot;
 
 use super::RETRY_AFTER;
@@ -103,6 +103,11 @@ impl Sessions {
 
     pub(super) fn is_live(&self, run: &RunId) -> bool {
         self.owned.get(run).is_some_and(|owned| owned.phase == Phase::Live)
+    }
+
+    /// The task of a run whose session lives.
+    pub(super) fn live_task(&self, run: &RunId) -> Option<&TaskId> {
+        self.owned.get(run).filter(|owned| owned.phase == Phase::Live).map(|owned| &owned.work.task.id)
     }
 
     /// Marks the session of a run as one to be ended, unless it has ended or nobody is there to be asked for it.

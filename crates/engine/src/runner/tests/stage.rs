@@ -323,6 +323,7 @@ impl Stage {
                         Action::Recover(work) => format!("recover {}", work.task.id),
                         Action::Kill(..) => "kill".into(),
                         Action::Nudge(..) => "nudge".into(),
+                        Action::Deliver(..) => "deliver".into(),
                         Action::Notify(..) => "notify".into(),
                         Action::Acknowledge(_) => "acknowledge".into(),
                         Action::CheckGuards(pipeline) => format!("gather {}", pipeline.id),

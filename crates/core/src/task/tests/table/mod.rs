@@ -126,6 +126,7 @@ fn cell(name: &str, act: impl FnOnce(&mut World<Task>) -> Outcome) -> String {
             OutboxCommand::Spawn { .. } => " !spawn",
             OutboxCommand::Kill { .. } => " !kill",
             OutboxCommand::Nudge { .. } => " !nudge",
+            OutboxCommand::Deliver { .. } => " !deliver",
             OutboxCommand::Notify(_) => " !tell",
         };
     }
