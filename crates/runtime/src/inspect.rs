@@ -9,7 +9,9 @@ use banksman_adapters::keeper::{self, Found, Record, Silence};
 use banksman_core::agent::limit::{AccountLimit, State};
 use banksman_core::agent::spend::DaySpend;
 use banksman_core::backlog::{Backlog, Run, Runner};
+use banksman_core::landing::LandingQueue;
 use banksman_core::{Limits, Liveness, Name, Pause, ProcessId, RunId, Stamp, Task, TaskId, Title, Wall};
+use banksman_engine::landing_queue;
 use banksman_engine::why::{self, Answer, Attended, Life, Situation, Why};
 use banksman_store::{Counts, Hosted, Key, Reader, Snapshot, StoreError};
 
@@ -51,6 +53,8 @@ pub struct Overview {
     pub roots: usize,
     /// How many decisions wait for an answer.
     pub decisions: usize,
+    /// What is in the merge queues.
+    pub landings: Vec<LandingQueue>,
     /// The limits of accounts that keep tasks from starting.
     pub account_limits: Vec<AccountLimit>,
     /// What agents have used and cost today.
@@ -151,7 +155,7 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
     let (pipelines, pipeline_counts) = (reader.view().open_pipelines(PIPELINES)?, reader.view().pipeline_counts()?);
     let mut keys: BTreeSet<Key> = why::lane_keys(&counts.ready, &Backlog::default());
     let today = local_day(Wall(banksman_adapters::host::wall_ms())).date;
-    keys.extend([Key::OpenDecisions, Key::DueRoots, Key::Spend { since: today }]);
+    keys.extend([Key::OpenDecisions, Key::OpenLandings, Key::DueRoots, Key::Spend { since: today }]);
     let snapshot = loop {
         let snapshot = load(reader, project, &keys)?;
         let wanted = why::lane_keys(&counts.ready, &snapshot.backlog);
@@ -181,6 +185,7 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
         queued,
         roots: situation.roots().count(),
         decisions: snapshot.backlog.decisions.len(),
+        landings: landing_queues(&snapshot.backlog),
         account_limits: closed_limits(&snapshot.backlog),
         spend: snapshot.backlog.spend.values().filter(|spend| spend.day == today).cloned().collect(),
         pipelines,
@@ -191,6 +196,13 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
         stopped,
         counts,
     })
+}
+
+/// All merge queues that have entries or are paused.
+pub fn landing_queues(backlog: &Backlog) -> Vec<LandingQueue> {
+    let paused = backlog.landing_targets.values().filter(|target| target.paused.is_some()).map(|target| &target.name);
+    let targets: BTreeSet<&Name> = backlog.landings.values().map(|entry| &entry.target).chain(paused).collect();
+    targets.into_iter().map(|target| landing_queue(target, backlog)).collect()
 }
 
 /// The limits of accounts that are not over.

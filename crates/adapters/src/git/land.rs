@@ -1,6 +1,6 @@
 //! The commits of a merge queue: made without a work tree, and landed by moving the target from exactly the tip that they were made on.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -267,12 +267,18 @@ impl Lander {
         Ok(None)
     }
 
-    /// The files of a checkout that differ from its commit, and in two commits.
+    /// The files of a checkout that differ from its commit, and in two commits; and those in the place of new ones, which git may
+    /// ignore.
     fn files_in_the_way(&self, checkout: &Path, from: &str, to: &str) -> Result<Vec<String>, GitError> {
-        let changed = self.git.get(&["diff-tree", "-r", "-z", "--no-renames", "--name-only", from, to])?;
-        let changed: Vec<String> = zero_separated(&changed).map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+        let differ = ["diff-tree", "-r", "-z", "--no-renames", "--name-only"];
+        let changed = self.git.get(&[&differ[..], &[from, to]].concat())?;
+        let changed: HashSet<String> = zero_separated(&changed).map(|path| String::from_utf8_lossy(path).into_owned()).collect();
         let own = self.git.at(checkout).every_change()?;
-        Ok(own.into_iter().filter(|path| changed.contains(path)).collect())
+        let mut files: BTreeSet<String> = own.into_iter().filter(|path| changed.contains(path)).collect();
+        let added = self.git.get(&[&differ[..], &["--diff-filter=A", from, to]].concat())?;
+        let taken = zero_separated(&added).filter_map(|path| occupant(checkout, Path::new(OsStr::from_bytes(path))));
+        files.extend(taken.map(|path| path.to_string_lossy().into_owned()));
+        Ok(files.into_iter().collect())
     }
 
     /// Settles what killed landings and merges have left in the repository.
@@ -405,6 +411,15 @@ impl Lander {
         self.git.prune_records(&journal, target, released)?;
         journal.end()
     }
+}
+
+/// What is in the place of a new file: itself, or a file where it needs a directory.
+fn occupant<'a>(checkout: &Path, path: &'a Path) -> Option<&'a Path> {
+    let is_taken = |part: &&Path| {
+        let found = checkout.join(part).symlink_metadata();
+        found.is_ok_and(|found| *part == path || !found.is_dir())
+    };
+    path.ancestors().filter(|part| !part.as_os_str().is_empty()).find(is_taken)
 }
 
 fn in_the_way(checkout: PathBuf, reason: String, files: Vec<String>) -> Moved {

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use banksman_core::backlog::{Runner, Shortage};
+use banksman_core::landing::{Entry, Obstacle, State as Landing};
 use banksman_core::{Name, Status as Word, Task, TaskId};
 use banksman_engine::why::Life;
 use banksman_runtime::inspect::{self, LiveRun, Manned, Overview};
@@ -98,6 +99,8 @@ fn goes_on(overview: &Overview) -> String {
     let stuck = overview.counts.by_status.get(&Word::Stuck).copied().unwrap_or_default();
     let items = &overview.counts.items;
     let needs_runner = || overview.pipelines.iter().any(|hosted| why::needs_runner(&hosted.pipeline));
+    let landings = Landings::of(overview);
+    let needs_runner = || needs_runner() || landings.go_on;
     if !alive && (ready > 0 || !overview.runs.is_empty() || items.waiting + items.processing > 0 || needs_runner()) {
         return "no runner is alive; banksman run starts one".into();
     }
@@ -117,6 +120,9 @@ fn goes_on(overview: &Overview) -> String {
     if stuck > 0 {
         return format!("no activity of {}: banksman tasks list --status stuck", tasks(stuck));
     }
+    if let Some(said) = landings.wait_for_person() {
+        return said;
+    }
     if let Some(example) = example {
         let verb = waits(*held);
         return format!("{} {verb} for what failed, was cancelled or skipped: banksman why {example}", tasks(*held));
@@ -133,7 +139,7 @@ fn goes_on(overview: &Overview) -> String {
         let failures = count(overview, Word::Failed);
         return format!("{} failed: banksman why {}", tasks(failures), failed.id);
     }
-    if !overview.runs.is_empty() || ready > 0 || items.processing > 0 {
+    if !overview.runs.is_empty() || ready > 0 || items.processing > 0 || landings.go_on {
         return FOLLOW.into();
     }
     match overview.counts.by_hand {
@@ -156,6 +162,45 @@ fn goes_on(overview: &Overview) -> String {
         0 if in_phases > 0 => FOLLOW.into(),
         0 => DONE.into(),
         claimed => format!("{} in progress, taken manually: banksman tasks list --status in_progress", tasks(claimed)),
+    }
+}
+
+/// What is in the merge queues, and is not part of a decision.
+struct Landings<'a> {
+    /// Whether something lands as soon as a runner works for it.
+    go_on: bool,
+    /// What waits for whoever works in the checkout of its target.
+    obstructed: Vec<&'a Entry>,
+    /// A queue that a person has paused, with work in it.
+    paused: Option<&'a Name>,
+}
+
+impl Landings<'_> {
+    fn of(overview: &Overview) -> Landings<'_> {
+        let (paused, open): (Vec<_>, Vec<_>) = overview.landings.iter().partition(|queue| queue.target.paused.is_some());
+        let entries = || open.iter().flat_map(|queue| queue.entries.values());
+        let waits = |entry: &Entry| matches!(&entry.state, Landing::Waiting { obstacle: Obstacle::Checkout { .. } });
+        let asks = |entry: &Entry| matches!(&entry.state, Landing::Asking { .. });
+        Landings {
+            go_on: entries().any(|entry| !waits(entry) && !asks(entry)),
+            obstructed: entries().filter(|entry| waits(entry)).collect(),
+            paused: paused.iter().find(|queue| !queue.entries.is_empty()).map(|queue| &queue.target.name),
+        }
+    }
+
+    fn wait_for_person(&self) -> Option<String> {
+        if let Some(target) = self.paused {
+            return Some(format!("the merge queue of {target} is paused: banksman landing resume {}", format::quoted(target)));
+        }
+        let entry = self.obstructed.first()?;
+        let which = match &entry.spec.task {
+            Some(task) => format!("banksman why {task}"),
+            None => format!("banksman landing show {}", entry.id),
+        };
+        Some(match self.obstructed.len() {
+            1 => format!("a checkout is in the way of 1 landing: {which}"),
+            several => format!("a checkout is in the way of {several} landings: {which}"),
+        })
     }
 }
 

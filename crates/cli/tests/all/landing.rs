@@ -259,6 +259,31 @@ fn a_checkout_with_changes_in_the_way_is_waited_for_and_others_pass() {
 }
 
 #[test]
+fn a_runner_that_begins_tries_at_once_what_waits_for_a_checkout() {
+    let yard = Yard::new();
+    yard.check("true");
+    yard.git(&["config", "core.excludesFile", yard.0.path().join("state/excludes").to_str().unwrap()]);
+    yard.write("state/excludes", "/secret\n/state\n/config\n");
+    yard.write("base", "mine\n");
+    yard.write("secret", "mine\n");
+    let edit = yard.task("Edit", "echo theirs > base", &[]);
+    let add = yard.task("Add", "echo theirs > secret; git add -f secret", &[]);
+    assert!(!yard.work());
+    // Also files that git ignores are named.
+    let why = |id: &str| yard.0.ok(&["why", id]);
+    assert!(why(&edit).contains("files that would change: base;"), "{}", why(&edit));
+    assert!(why(&add).contains("new files are in the way: secret;"), "{}", why(&add));
+    let next = yard.0.data(&["status"])["next"].as_str().unwrap().to_owned();
+    assert!(next.starts_with("a checkout is in the way of 2 landings: banksman why t-"), "{next}");
+    assert!(yard.0.ok(&["report"]).contains("left: 2 landing"), "{}", yard.0.ok(&["report"]));
+    yard.git(&["checkout", "-q", "--", "base"]);
+    std::fs::remove_file(yard.0.path().join("secret")).unwrap();
+    assert!(yard.work(), "{}{}", why(&edit), why(&add));
+    assert_eq!((yard.file("base").as_str(), yard.file("secret").as_str()), ("theirs\n", "theirs\n"));
+    assert_eq!(yard.0.data(&["status"])["next"], "nothing: everything is done");
+}
+
+#[test]
 fn a_paused_queue_lands_nothing_and_an_entry_can_be_removed() {
     let yard = Yard::new();
     yard.branch("topic", "a", "1\n");
@@ -266,6 +291,8 @@ fn a_paused_queue_lands_nothing_and_an_entry_can_be_removed() {
     let refused = yard.0.run(&["land", "topic", "--unchecked"]);
     assert_eq!(refused.code, 6, "{refused:?}");
     let id = yard.last()["id"].as_str().unwrap().to_owned();
+    assert_eq!(yard.0.data(&["landing", "show", "topic"])["id"], *id, "it is known by its branch");
+    assert_eq!(yard.0.data(&["status"])["next"], "the merge queue of main is paused: banksman landing resume main");
     yard.0.ok(&["landing", "remove", &id]);
     assert_eq!(yard.last()["state"], "removed");
     assert_eq!(yard.0.run(&["landing", "remove", &id]).code, 2);

@@ -7,7 +7,7 @@ use banksman_core::landing::{Entry, Obstacle, State, Work};
 use banksman_core::{Lease, Name, Span};
 
 use super::protocol::{Action, Output};
-use crate::calls::landings::landing_queue;
+use crate::calls::landings::{LandingRequest, LandingVerb, landing_queue};
 
 /// How long a queue is left alone after its job has failed, such as for a check that is not trusted.
 const RETRY_AFTER: Span = Span::from_secs(30);
@@ -18,9 +18,25 @@ pub(super) struct Landings {
     running: BTreeSet<Name>,
     /// When a target may be tried again.
     not_before: BTreeMap<Name, Lease>,
+    /// Whether what waits for a checkout was tried since the runner began.
+    has_tried: bool,
 }
 
 impl Landings {
+    /// Has tried at once what waits for a checkout when the runner begins: whoever has put the checkout in order starts one.
+    pub(super) fn try_now(&mut self, backlog: &Backlog, host: &str) -> Vec<LandingRequest> {
+        if std::mem::replace(&mut self.has_tried, true) {
+            return Vec::new();
+        }
+        let waits = |entry: &&Entry| {
+            let is_for_checkout = matches!(entry.state, State::Waiting { obstacle: Obstacle::Checkout { .. } });
+            is_for_checkout && entry.again.is_some() && entry.is_for(host)
+        };
+        let request =
+            |entry: &Entry| LandingRequest { target: entry.target.clone(), verb: LandingVerb::TryNow(entry.id.clone()) };
+        backlog.landings.values().filter(waits).map(request).collect()
+    }
+
     /// Begins a job for every queue that has something to do and none.
     pub(super) fn begin(&mut self, backlog: &Backlog, host: &str, now: Lease, out: &mut Output) {
         self.not_before.retain(|_, until| *until > now);

@@ -237,6 +237,7 @@ impl Dispatcher {
             requests.extend(Selection::passed_on(&snapshot.backlog, room, &now, context));
             requests.extend(self.guard_checks.advance(snapshot, &now, context, out));
             requests.extend(self.loops.take_sweeps());
+            requests.extend(self.landings.try_now(&snapshot.backlog, context.landing_host()).into_iter().map(Request::from));
             requests.extend(mail::requests(snapshot, context));
             if let Some(task) = snapshot.fan_out.clone().filter(|_| context.has_duty) {
                 requests.push(RunRequest::FanOut { task }.into());

@@ -31,7 +31,8 @@ impl Place {
             return Ok(Place::Here);
         }
         let lander = landing::lander(client.project()).map_err(git_failure)?;
-        Ok(Place::Worktrees { target: target_of(client, &lander, None)? })
+        let named = |failure: Failure| failure.hint("git switch BRANCH, or banksman config set landing.target BRANCH");
+        Ok(Place::Worktrees { target: target_of(client, &lander, None).map_err(named)? })
     }
 
     fn land(&self) -> Option<LandSpec> {

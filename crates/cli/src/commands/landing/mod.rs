@@ -2,13 +2,12 @@
 
 mod land;
 
-use std::collections::BTreeSet;
-
 use banksman_adapters::git::{GitError, Lander};
 use banksman_core::landing::{End, Entry, LandingQueue, Outcome, State};
 use banksman_core::{LandingId, Name};
-use banksman_engine::{LandingOutcome, LandingRequest, LandingVerb, landing_queue};
+use banksman_engine::{LandingOutcome, LandingRequest, LandingVerb};
 use banksman_runtime::Client;
+use banksman_runtime::inspect;
 use banksman_runtime::landing::{self as driver, LandingError};
 use banksman_store::{Key, Reader};
 use clap::Args;
@@ -58,7 +57,7 @@ struct List {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman landing show l-120")]
 struct Show {
-    /// The entry
+    /// The entry, or its task or branch
     landing: String,
 }
 
@@ -82,7 +81,7 @@ struct Resume {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman landing remove l-120")]
 struct Remove {
-    /// The entry
+    /// The entry, or its task or branch
     landing: String,
 }
 
@@ -164,11 +163,8 @@ fn ask(client: &Client, target: &Name, verb: LandingVerb) -> Result<Outcome, Fai
 }
 
 /// All queues that have entries or are paused.
-pub(crate) fn queues(reader: &mut Reader) -> Result<Vec<LandingQueue>, Failure> {
-    let rows = reader.view().load(&[Key::OpenLandings].into())?.backlog;
-    let paused = rows.landing_targets.values().filter(|target| target.paused.is_some()).map(|target| &target.name);
-    let targets: BTreeSet<&Name> = rows.landings.values().map(|entry| &entry.target).chain(paused).collect();
-    Ok(targets.into_iter().map(|target| landing_queue(target, &rows)).collect())
+fn queues(reader: &mut Reader) -> Result<Vec<LandingQueue>, Failure> {
+    Ok(inspect::landing_queues(&reader.view().load(&[Key::OpenLandings].into())?.backlog))
 }
 
 /// The entries of all merge queues, in their order.
@@ -306,11 +302,24 @@ pub(crate) fn target_of(client: &Client, lander: &Lander, given: Option<&str>) -
     Name::new(&branch).map_err(Failure::usage)
 }
 
-/// The entry with this id.
+/// The entry with this id, or the last one of a branch or a task.
 fn find(reader: &mut Reader, name: &str) -> Result<Entry, Failure> {
-    let id = LandingId::new(name).map_err(|_| unknown(name))?;
-    let mut rows = reader.view().load(&[Key::Landing(id.clone())].into())?.backlog;
-    rows.landings.remove(&id).ok_or_else(|| unknown(name))
+    if let Ok(id) = LandingId::new(name)
+        && let Some(entry) = reader.view().load(&[Key::Landing(id.clone())].into())?.backlog.landings.remove(&id)
+    {
+        return Ok(entry);
+    }
+    let open = reader.view().load(&[Key::OpenLandings].into())?.backlog.landings.into_values();
+    let of_branch = open.filter(|entry| entry.spec.task.is_none() && entry.spec.branch.as_deref() == Some(name));
+    if let Some(entry) = of_branch.max_by_key(|entry| entry.id.seq()) {
+        return Ok(entry);
+    }
+    let task = match &super::find::tasks_named(reader, name)?[..] {
+        [] => return Err(unknown(name)),
+        _ => super::find::task_id(reader, name)?,
+    };
+    let entries = reader.view().load(&[Key::LandingOf(task)].into())?.backlog.landings.into_values();
+    entries.max_by_key(|entry| entry.id.seq()).ok_or_else(|| unknown(name))
 }
 
 fn unknown(name: &str) -> Failure {

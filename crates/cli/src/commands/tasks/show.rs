@@ -239,7 +239,15 @@ impl Page {
             (None, WorkspaceSpec::Dir) => fields.push(("workspace", sessions.workspace(&task.id).display().to_string())),
             (None, WorkspaceSpec::Cwd(directory)) => fields.push(("works in", directory.to_string())),
             (None, WorkspaceSpec::Shared { owner }) => fields.push(("workspace", format!("that of {owner}"))),
-            (None, WorkspaceSpec::Worktree(_)) => fields.push(("workspace", "a worktree of its own, not made yet".into())),
+            (None, WorkspaceSpec::Worktree(_)) if self.runs.is_empty() => {
+                fields.push(("workspace", "a worktree of its own, not made yet".into()));
+            }
+            (None, WorkspaceSpec::Worktree(_)) => {
+                fields.push((
+                    "workspace",
+                    format!("its worktree was removed, what it had is saved: banksman recover list {}", task.id),
+                ));
+            }
         }
         fields.extend(
             self.workspace.as_ref().and_then(|workspace| workspace.place.branch()).map(|name| ("branch", name.to_owned())),
@@ -291,7 +299,7 @@ impl Page {
 /// What an agent came to, in a line.
 fn agent_end(end: &AgentEnd) -> String {
     let verdict = end.verdict.as_str().replace('_', " ");
-    let cost = end.cost_micros.map(|micros| format!(", {}", format::dollars(micros))).unwrap_or_default();
+    let cost = spend::price(&spend::of_ends([end].into_iter())).map(|price| format!(", {price}")).unwrap_or_default();
     let turns = if end.turns == 1 { "1 turn".into() } else { format!("{} turns", end.turns) };
     let text = match end.verdict {
         AgentVerdict::Ok => String::new(),
