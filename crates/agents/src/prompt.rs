@@ -22,6 +22,8 @@ pub struct Parts<'a> {
     pub in_git: bool,
     /// Whether the task is only over when the agent says so.
     pub is_loop: bool,
+    /// Whether its work lands, so that changing nothing does not count unless the agent says so.
+    pub lands: bool,
 }
 
 /// A message for a run.
@@ -45,6 +47,9 @@ pub struct Last<'a> {
     /// The last lines of a log that tell more, such as that of a check.
     pub log: &'a str,
 }
+
+/// How an agent says that its task is done without a change.
+pub const NO_CHANGE: &str = "If nothing has to be changed, say so: banksman tasks done \"$BANKSMAN_TASK\" --no-change.";
 
 /// Puts the prompt together.
 pub fn compose(parts: &Parts<'_>) -> String {
@@ -104,6 +109,9 @@ pub fn compose(parts: &Parts<'_>) -> String {
         "- If a person has to decide something: banksman tasks ask \"the question\" --option \"one answer\" --option \"another\", then stop. \
          You go on with the answer.\n"
     ));
+    if parts.lands {
+        add(format_args!("- {NO_CHANGE}\n"));
+    }
     if parts.is_loop {
         add(format_args!("- When everything is done, and only then: banksman tasks done \"$BANKSMAN_TASK\".\n"));
     } else {
@@ -153,6 +161,7 @@ mod tests {
         let text = compose(&parts);
         assert!(text.starts_with("Add login\n\nWith OAuth.\n\nHow to finish:\n- Commit"), "{text}");
         assert!(text.contains("git stash") && text.ends_with("When you are done, stop.\n"));
+        assert!(!text.contains(NO_CHANGE) && compose(&Parts { lands: true, ..parts }).contains(NO_CHANGE));
     }
 
     #[test]

@@ -181,9 +181,8 @@ impl Sessions {
 
     /// What the agent of a run came to, beside how its session ended.
     pub(crate) fn with_agent(&self, work: Option<&Work>, end: &keeper::SessionEnd, ended: RunEndRecord) -> RunEndRecord {
-        let family = work.and_then(|work| agents::family(&self.project, &work.task, &work.run));
-        let agent = work.zip(family).zip(end.agent.as_ref());
-        let agent = agent.and_then(|((work, family), agent)| agents::end_of(work, family, agent, end));
+        let agent = work.zip(end.agent.as_ref());
+        let agent = agent.and_then(|(work, agent)| agents::end_of(&self.project, work, agent, end));
         RunEndRecord {
             agent: agent.map(Box::new),
             budget_micros: self.project.config().budget_micros(),

@@ -254,7 +254,7 @@ impl Check {
 fn checked<'a>(agent: &'a Name, profile: &'a Profile, found: Checkup, project: Option<&Project>) -> CheckedView<'a> {
     let untrusted = project.map(|project| !project.untrusted_exposures(agent.as_str()).is_empty());
     let mut fix = Vec::new();
-    if found.path.is_none() {
+    if found.path.is_none() || !found.unknown_options.is_empty() {
         fix.extend(profile.install.clone());
     }
     if found.login == Login::No {

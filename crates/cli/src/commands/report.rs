@@ -56,6 +56,8 @@ pub(crate) struct ReportView<'a> {
     running: usize,
     pending: u64,
     blocked: u64,
+    landing: u64,
+    review: u64,
 }
 
 #[derive(Serialize)]
@@ -135,6 +137,8 @@ impl Found {
             running: overview.runs.len(),
             pending: count(banksman_core::Status::Pending),
             blocked: count(banksman_core::Status::Blocked),
+            landing: count(banksman_core::Status::Landing),
+            review: count(banksman_core::Status::Review),
         }
     }
 }
@@ -183,13 +187,19 @@ impl ReportView<'_> {
             1 => ", 1 of them a retry".into(),
             several => format!(", {several} of them retries"),
         };
-        let spend = if self.spend_micros > 0 { format!("; {} spent", format::dollars(self.spend_micros)) } else { String::new() };
+        let spend = spend::price(self.agents).map(|price| format!("; {price}")).unwrap_or_default();
         format!("{runs}{retries}; {} of work, at most {} at a time{spend}", span(self.worked_ms), self.most_at_once)
     }
 
-    /// `3 running, 2 pending, 1 blocked`, if something is left.
+    /// `3 running, 2 pending, 1 blocked, 1 in review`, if something is left.
     fn rest(&self) -> Option<String> {
-        let parts = [(self.running as u64, "running"), (self.pending, "pending"), (self.blocked, "blocked")];
+        let parts = [
+            (self.running as u64, "running"),
+            (self.pending, "pending"),
+            (self.blocked, "blocked"),
+            (self.landing, "landing"),
+            (self.review, "in review"),
+        ];
         let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
         (!parts.is_empty()).then(|| parts.join(", "))
     }

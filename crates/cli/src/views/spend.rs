@@ -52,11 +52,17 @@ pub(crate) fn of_ends<'a>(ends: impl Iterator<Item = &'a AgentEnd>) -> Vec<Spend
 /// `claude: 3 runs, 12400 tokens, $1.25 (list price)`.
 pub(crate) fn words(spend: &SpendView) -> String {
     let runs = if spend.runs == 1 { "1 run".into() } else { format!("{} runs", spend.runs) };
-    let cost = match (spend.cost_micros, spend.paid_micros) {
-        (0, _) => String::new(),
-        (cost, 0) => format!(", {} (list price)", format::dollars(cost)),
-        (cost, paid) if cost == paid => format!(", {}", format::dollars(cost)),
-        (cost, paid) => format!(", {} paid of {} (list price)", format::dollars(paid), format::dollars(cost)),
-    };
+    let cost = price(std::slice::from_ref(spend)).map(|cost| format!(", {cost}")).unwrap_or_default();
     format!("{}: {runs}, {} tokens{cost}", spend.agent, spend.tokens.total())
+}
+
+/// What all of it costs, `$1.25`, and whether that is paid; nothing if no program has told a price.
+pub(crate) fn price(spends: &[SpendView]) -> Option<String> {
+    let sum = |of: fn(&SpendView) -> u64| spends.iter().map(of).fold(0, u64::saturating_add);
+    Some(match (sum(|spend| spend.cost_micros), sum(|spend| spend.paid_micros)) {
+        (0, _) => return None,
+        (cost, 0) => format!("{} (list price)", format::dollars(cost)),
+        (cost, paid) if cost == paid => format::dollars(cost),
+        (cost, paid) => format!("{} paid of {} (list price)", format::dollars(paid), format::dollars(cost)),
+    })
 }

@@ -220,3 +220,52 @@ fn agents_are_listed_shown_and_checked() {
         "{checked:?}"
     );
 }
+
+#[test]
+fn what_a_subscription_covers_is_a_list_price_everywhere() {
+    let at = checkout();
+    let init = INIT.replace("\"model\"", "\"apiKeySource\":\"none\",\"model\"");
+    trusted(&at.world, "covered", &format!("{init}; {RESULT}"));
+    at.world.ok(&["tasks", "add", "Covered", "--agent", "covered"]);
+    run(&at.world);
+    let today = |world: &World| world.data(&["status"])["spendToday"][0]["paidMicros"].clone();
+    assert_eq!(today(&at.world), 0);
+    for said in [
+        at.world.ok(&["report"]),
+        at.world.ok(&["tasks", "show", "Covered"]),
+        at.world.ok(&["do", "Covered", "--agent", "covered"]),
+    ] {
+        assert!(said.contains("$0.2500 (list price)"), "{said}");
+        assert!(!said.contains("spent"), "{said}");
+    }
+    // Somebody else pays, and the program says just the same.
+    let config = at.world.path().join(".banksman/config.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{text}env = {{ CLAUDE_CODE_USE_BEDROCK = \"1\" }}\n")).unwrap();
+    at.world.ok(&["trust", "--agent", "covered"]);
+    at.world.ok(&["tasks", "add", "Paid", "--agent", "covered"]);
+    run(&at.world);
+    assert_eq!(today(&at.world), 250_000);
+    let said = at.world.ok(&["tasks", "show", "Paid"]);
+    assert!(said.contains(", $0.2500)"), "{said}");
+}
+
+#[test]
+fn an_agent_whose_work_lands_knows_how_to_say_that_nothing_has_to_be_changed() {
+    let at = checkout();
+    at.world.ok(&["config", "set", "--user", "landing.check", "true"]);
+    let says = format!("{BANKSMAN} tasks done $BANKSMAN_TASK --no-change");
+    trusted(
+        &at.world,
+        "mine",
+        &format!("{INIT}; cp $0.prompt $0.prompt$BANKSMAN_ATTEMPT; [ $BANKSMAN_ATTEMPT = 0 ] || {says}; {RESULT}"),
+    );
+    at.world.ok(&["tasks", "add", "Look", "--agent", "mine"]);
+    run(&at.world);
+    assert_eq!(verdict(&at.world, "Look"), ("completed".into(), "ok".into()));
+    for attempt in 0..2 {
+        let prompt = fs::read_to_string(at.world.path().join(format!("mine.sh.prompt{attempt}"))).unwrap();
+        assert_eq!(prompt.contains("did not land: nothing was changed."), attempt == 1, "{prompt}");
+        assert!(prompt.contains("banksman tasks done \"$BANKSMAN_TASK\" --no-change"), "{prompt}");
+    }
+}

@@ -50,11 +50,68 @@ pub fn check(profile: &Profile, directory: &Path) -> Checkup {
 
 /// Asks a program whether it is logged in, and who pays.
 pub fn login(profile: &Profile, directory: &Path) -> (Login, Option<String>) {
-    match (profile.check_login.as_slice(), profile.output) {
-        ([], Family::Gemini) => key_in_environment("GEMINI_API_KEY"),
-        ([], _) => (Login::Unknown, None),
-        (words, family) => ask(profile, directory, words).map_or((Login::Unknown, None), |answer| understood(family, &answer)),
+    let by_variable = paying_variable(profile).map(payer);
+    let (login, pays) = match profile.check_login.as_slice() {
+        [] => (Login::Unknown, None),
+        words => ask(profile, directory, words).map_or((Login::Unknown, None), |answer| understood(profile.output, &answer)),
+    };
+    match by_variable {
+        Some(pays) => (Login::Yes, Some(pays)),
+        // Its word is about its own provider only.
+        None if login == Login::No && has_other_provider(profile) => (Login::Unknown, None),
+        None => (login, pays),
     }
+}
+
+/// The variable by which the program has its cost charged to somebody, and not to a login, if one is set.
+pub(super) fn paying_variable(profile: &Profile) -> Option<&'static str> {
+    let names: &[&'static str] = match profile.output {
+        // The first of them counts, and the program does not say which.
+        Family::Claude => &[
+            "CLAUDE_CODE_USE_BEDROCK",
+            "CLAUDE_CODE_USE_VERTEX",
+            "CLAUDE_CODE_USE_FOUNDRY",
+            "ANTHROPIC_AUTH_TOKEN",
+            "ANTHROPIC_API_KEY",
+        ],
+        Family::Codex => &["CODEX_API_KEY"],
+        Family::Gemini => &["GEMINI_API_KEY"],
+        Family::Opencode | Family::Text => &[],
+    };
+    let is_set = |name: &&&str| variable(profile, name).is_some_and(|value| !matches!(value.as_str(), "" | "0" | "false"));
+    names.iter().find(is_set).copied()
+}
+
+fn payer(variable: &str) -> String {
+    match variable {
+        "CLAUDE_CODE_USE_BEDROCK" => "Amazon Bedrock".into(),
+        "CLAUDE_CODE_USE_VERTEX" => "Google Vertex AI".into(),
+        "CLAUDE_CODE_USE_FOUNDRY" => "Microsoft Foundry".into(),
+        token if token.ends_with("_TOKEN") => format!("the token in {token}"),
+        key => format!("the key in {key}"),
+    }
+}
+
+/// A variable as the program has it.
+fn variable(profile: &Profile, name: &str) -> Option<String> {
+    profile.env.get(name).cloned().or_else(|| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+}
+
+/// Whether the settings of codex name a provider that has a key of its own.
+fn has_other_provider(profile: &Profile) -> bool {
+    if profile.output != Family::Codex {
+        return false;
+    }
+    let home = variable(profile, "CODEX_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(variable(profile, "HOME")?).join(".codex")));
+    let text = home.and_then(|home| std::fs::read_to_string(home.join("config.toml")).ok()).unwrap_or_default();
+    names_other_provider(&text)
+}
+
+fn names_other_provider(settings: &str) -> bool {
+    let top = settings.lines().map(str::trim).take_while(|line| !line.starts_with('['));
+    let provider = top.filter_map(|line| line.strip_prefix("model_provider")?.trim_start().strip_prefix('=')).next();
+    provider.is_some_and(|name| !name.trim_start().trim_start_matches(['"', '\'']).starts_with("openai"))
 }
 
 /// An answer of a program: whether it ended well, and what it printed.
@@ -82,21 +139,16 @@ fn version(text: &str) -> Option<String> {
     text.split_whitespace().find(is_version).map(str::to_owned)
 }
 
-fn key_in_environment(name: &str) -> (Login, Option<String>) {
-    match std::env::var_os(name).filter(|value| !value.is_empty()) {
-        Some(_) => (Login::Yes, Some(format!("the key in {name}"))),
-        None => (Login::Unknown, None),
-    }
-}
-
 fn understood(family: Family, answer: &Answer) -> (Login, Option<String>) {
     let text = answer.text.to_lowercase();
     match family {
         Family::Claude => {
-            // With both, the program uses the key and does not say so.
-            let (by_key, pays) = key_in_environment("ANTHROPIC_API_KEY");
-            let is_in = by_key == Login::Yes || text.replace(' ', "").contains("\"loggedin\":true");
-            (if is_in { Login::Yes } else { Login::No }, pays.or_else(|| is_in.then(|| "a subscription".into())))
+            let text = text.replace(' ', "");
+            if !text.contains("\"loggedin\":true") {
+                return (Login::No, None);
+            }
+            let by_key = text.contains("\"authmethod\":\"api_key");
+            (Login::Yes, Some(if by_key { "a key" } else { "a subscription" }.into()))
         }
         Family::Codex => {
             let pays = match text.contains("chatgpt") {
@@ -156,9 +208,32 @@ mod tests {
     fn what_programs_say_about_their_login_is_understood() {
         let answer = |is_success, text: &str| Answer { is_success, text: text.into() };
         let claude = answer(true, "{\n  \"loggedIn\": true,\n  \"authMethod\": \"oauth_token\"\n}");
-        assert_eq!(understood(Family::Claude, &claude).0, Login::Yes);
+        assert_eq!(understood(Family::Claude, &claude), (Login::Yes, Some("a subscription".into())));
+        let helper = answer(true, "{\"loggedIn\": true, \"authMethod\": \"api_key_helper\"}");
+        assert_eq!(understood(Family::Claude, &helper), (Login::Yes, Some("a key".into())));
+        assert_eq!(understood(Family::Claude, &answer(true, "{\"loggedIn\": false}")), (Login::No, None));
         assert_eq!(understood(Family::Codex, &answer(false, "Not logged in")), (Login::No, None));
         assert_eq!(understood(Family::Codex, &answer(true, "Logged in using ChatGPT")).1.as_deref(), Some("a subscription"));
         assert_eq!(understood(Family::Opencode, &answer(true, "0 credentials")).0, Login::Unknown);
+    }
+
+    #[test]
+    fn who_pays_is_told_by_the_variables_of_the_program() {
+        let profiles = banksman_agents::Profiles::default();
+        let with = |agent: &str, name: &str, value: &str| {
+            let (_, profile) = profiles.get(agent).unwrap();
+            let profile = Profile { env: [(name.to_owned(), value.to_owned())].into(), ..profile.clone() };
+            paying_variable(&profile).map(payer)
+        };
+        assert_eq!(with("claude", "CLAUDE_CODE_USE_BEDROCK", "1").as_deref(), Some("Amazon Bedrock"));
+        assert_ne!(with("claude", "CLAUDE_CODE_USE_BEDROCK", "0").as_deref(), Some("Amazon Bedrock"));
+        assert_eq!(with("codex", "CODEX_API_KEY", "x").as_deref(), Some("the key in CODEX_API_KEY"));
+    }
+
+    #[test]
+    fn a_provider_of_its_own_is_found_in_the_settings_of_codex() {
+        assert!(names_other_provider("model = \"m\"\nmodel_provider = \"azure\"\n[model_providers.azure]\n"));
+        assert!(!names_other_provider("model_provider = \"openai\"\n"));
+        assert!(!names_other_provider("model = \"m\"\n[profiles.x]\nmodel_provider = \"azure\"\n"));
     }
 }

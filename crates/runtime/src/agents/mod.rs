@@ -278,6 +278,7 @@ impl<'a> Prompt<'a> {
             answer: self.answer.as_ref().map(|answer| (&*answer.question, &*answer.text)),
             in_git: self.in_git,
             is_loop: self.task.spec.restart.is_some(),
+            lands: self.task.spec.land.is_some(),
         })
     }
 }
@@ -308,9 +309,8 @@ fn did_not_land(entry: &Entry, why: &Return) -> (String, String) {
             );
             (text, crate::sessions::tail(Path::new(&**log), LOG_TAIL))
         }
-        Return::NoChange | Return::Unfinished { .. } | Return::TargetMoves | Return::Failure { .. } => {
-            (why.to_string(), String::new())
-        }
+        Return::NoChange => (format!("{why}. Do what the task asks for, and commit it. {}", prompt::NO_CHANGE), String::new()),
+        Return::Unfinished { .. } | Return::TargetMoves | Return::Failure { .. } => (why.to_string(), String::new()),
     }
 }
 
@@ -373,10 +373,17 @@ pub(crate) fn git_dirs(checkout: &Path) -> String {
 }
 
 /// What a session of an agent came to.
-pub(crate) fn end_of(work: &Work, family: Family, agent: &AgentReport, ended: &SessionEnd) -> Option<AgentEnd> {
+pub(crate) fn end_of(project: &Project, work: &Work, agent: &AgentReport, ended: &SessionEnd) -> Option<AgentEnd> {
     let choice = choice_of(work)?;
+    let (_, profile) = profile(project, choice.agent.as_str()).ok()?;
     let exit = Exit { code: ended.code, signal: ended.signal };
-    Some(judge(&choice.agent, family, &agent.report, exit, agent.stop))
+    Some(paid_by(profile, judge(&choice.agent, profile.output, &agent.report, exit, agent.stop)))
+}
+
+/// Claude says that it has no key, also where no subscription covers the cost.
+fn paid_by(profile: &Profile, end: AgentEnd) -> AgentEnd {
+    let key_source = if end.is_paid() { None } else { check::paying_variable(profile) };
+    AgentEnd { key_source: key_source.map(Into::into).or(end.key_source), ..end }
 }
 
 /// What is known of a session whose keeper was killed: what its log tells.
@@ -393,7 +400,7 @@ pub(crate) fn end_of_lost(project: &Project, work: &Work, log: &Path) -> Option<
     reader.close();
     let mut report = reader.finish(0);
     report.ending = None;
-    let judged = judge(&choice.agent, profile.output, &report, Exit::default(), None);
+    let judged = paid_by(profile, judge(&choice.agent, profile.output, &report, Exit::default(), None));
     // A session that was given is known even if the program said nothing.
     let given = (profile.session == SessionBy::Given && report.answers > 0).then(|| session_of(&work.run.id).into());
     Some(AgentEnd { session: judged.session.clone().or(given), ..judged })

@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::views::landing::EntryView;
+use crate::views::spend;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -31,6 +32,8 @@ struct Reported<'a> {
     landing: Option<EntryView<'a>>,
     /// The command to give next.
     next: Option<String>,
+    #[serde(skip)]
+    price: Option<String>,
     #[serde(skip)]
     words: String,
 }
@@ -54,6 +57,7 @@ pub(super) fn print(context: &Context, client: &Client, ids: &[TaskId]) -> Resul
             runs: runs().count(),
             landing: entry.map(EntryView::from),
             next: next(task, is_checked),
+            price: spend::price(&spend::of_runs(runs())),
             words: words(task, entry),
         })
     });
@@ -95,10 +99,9 @@ fn line(task: &Reported<'_>) -> String {
         Status::Failed => RED,
         _ => YELLOW,
     };
-    let cost = (task.cost_micros > 0).then(|| format::dollars(task.cost_micros));
     let runs = (task.runs > 1).then(|| format!("{} runs", task.runs));
     let words = (!task.words.is_empty()).then(|| format::one_line(&task.words));
-    let more: Vec<String> = [words, runs, cost].into_iter().flatten().collect();
+    let more: Vec<String> = [words, runs, task.price.clone()].into_iter().flatten().collect();
     let more = if more.is_empty() { String::new() } else { format!("  {DIM}{}{DIM:#}", more.join(", ")) };
     let next = task.next.as_ref().map(|next| format!("\n            {next}")).unwrap_or_default();
     format!("{style}{:<11}{style:#} {BOLD}{}{BOLD:#}{more}{next}", task.status.to_string(), format::one_line(task.title))

@@ -13,6 +13,7 @@ use crate::format;
 use crate::printer::{BOLD, CYAN, DIM, GREEN, RED, YELLOW};
 use crate::table;
 use crate::terminal::{self, Style};
+use crate::views::spend::{self, SpendView};
 
 /// A line of the list; one without a subject is a headline.
 pub(super) struct Item {
@@ -82,8 +83,8 @@ fn header(board: &Board, is_running: bool, width: usize) -> String {
     parts.extend((asked > 0).then(|| format!("{RED}{asked} {} you{RED:#}", if asked == 1 { "needs" } else { "need" })));
     let failed = count(Status::Failed);
     parts.extend((failed > 0).then(|| format!("{RED}{failed} failed{RED:#}")));
-    let spent: u64 = overview.spend.iter().map(|spend| spend.cost_micros).sum();
-    parts.extend((spent > 0).then(|| format!("{} today", format::dollars(spent))));
+    let spent: Vec<SpendView> = overview.spend.iter().map(Into::into).collect();
+    parts.extend(spend::price(&spent).map(|price| format!("{price} today")));
     let paused = overview.pause.as_ref();
     parts.extend(paused.map(|pause| format!("{YELLOW}paused by {}{YELLOW:#}", terminal::one_line(&pause.by))));
     let runner = overview
