@@ -6,6 +6,9 @@ use super::saving::Saved;
 use super::worktree::Repository;
 use super::{GitError, Id, zero_separated};
 
+/// How many commits that no branch has are named.
+const COMMITS: usize = 100;
+
 /// The difference between two states.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diff {
@@ -51,8 +54,14 @@ impl Repository {
         let parents = self.git.line(&["rev-parse", &format!("{}^@", saved.commit)])?;
         let mut parents = parents.lines().map(str::to_owned);
         let base = parents.next().unwrap_or_else(|| saved.commit.clone());
-        let commits = parents.map(|commit| self.git.line(&["log", "--max-count=1", "--format=%h %s", &commit]));
-        let commits = commits.collect::<Result<_, _>>()?;
+        // No branch may have the commits that it was made on any more.
+        let lost =
+            ["log", &format!("--max-count={COMMITS}"), "--format=%h %s", &base, "--not", "--branches", "--tags", "--remotes"];
+        let lost = self.git.line(&lost)?;
+        let mut commits: Vec<String> = lost.lines().map(str::to_owned).collect();
+        for commit in parents {
+            commits.push(self.git.line(&["log", "--max-count=1", "--format=%h %s", &commit])?);
+        }
         self.between(&base, &saved.commit, commits)
     }
 

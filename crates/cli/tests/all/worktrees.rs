@@ -140,7 +140,8 @@ fn a_removed_worktree_can_be_recovered_whole() {
     assert_eq!(branches, "", "its branch is saved and gone");
     let list = at.world.data(&["recover", "list", &id]);
     let state = list["saved"].as_array().unwrap().last().unwrap()["id"].as_str().unwrap().to_owned();
-    assert!(at.world.ok(&["recover", "show", &state]).contains("+new"));
+    let shown = at.world.ok(&["recover", "show", &state]);
+    assert!(shown.contains("+new") && shown.contains(" second\n") && shown.contains(" first\n"), "{shown}");
     at.world.ok(&["recover", "restore", &state, "--branch", "rescued"]);
     assert_eq!(git(at.world.path(), &["show", "rescued:new"]), "new");
     assert_eq!(at.world.error(&["recover", "restore", &state, "--branch", "rescued"]).1["code"], "BRANCH_EXISTS");
@@ -186,6 +187,11 @@ fn a_folder_that_was_deleted_by_hand_is_made_again() {
     let id = at.add("Gone", &format!("test -e kept && exit 0; echo x > kept; {COMMIT}; exit 1"), &[]);
     at.run();
     fs::remove_dir_all(at.path(&id)).unwrap();
+    for verb in ["diff", "open"] {
+        let (code, error) = at.world.error(&["tasks", verb, &id]);
+        assert_eq!((code, &error["code"]), (4, &"WORKSPACE_MISSING".into()), "{error}");
+        assert!(error["hint"].as_str().unwrap().contains("git diff "), "{error}");
+    }
     at.world.ok(&["tasks", "retry", &id]);
     at.run();
     let log = at.log(&id);

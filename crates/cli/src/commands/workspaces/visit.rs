@@ -18,7 +18,7 @@ use crate::views::workspaces::DiffView;
 
 /// Starts the user's shell in a workspace, and passes on its status.
 pub(crate) fn open(kept: &Kept) -> ExitResult {
-    let path = Path::new(kept.workspace.place.path());
+    let path = directory(kept)?;
     let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into());
     let mut command = Command::new(shell);
     command.current_dir(path).env("BANKSMAN_WORKSPACE", path);
@@ -28,13 +28,30 @@ pub(crate) fn open(kept: &Kept) -> ExitResult {
     Ok(u8::try_from(code).unwrap_or(exit::ERROR))
 }
 
+/// Where the workspace is, unless somebody has deleted it.
+fn directory(kept: &Kept) -> Result<&Path, Failure> {
+    let path = Path::new(kept.workspace.place.path());
+    if path.is_dir() {
+        return Ok(path);
+    }
+    let failure = Failure::new(exit::NOT_FOUND, "WORKSPACE_MISSING", format!("{} is missing: it was deleted", path.display()));
+    Err(match &kept.workspace.place {
+        Place::Worktree { base, branch, .. } => failure.hint(format!(
+            "the next run makes it again; what was committed: git diff {} {branch}",
+            base.get(..12).unwrap_or(base)
+        )),
+        Place::Dir { .. } => failure,
+    })
+}
+
 /// Shows what a worktree has that its base has not.
 pub(crate) fn diff(context: &Context, client: &Client, kept: &Kept) -> ExitResult {
-    let Place::Worktree { path, base, .. } = &kept.workspace.place else {
+    let Place::Worktree { base, .. } = &kept.workspace.place else {
         return Err(Failure::usage(format!("the workspace of {} is a plain directory, which has no base", kept.workspace.owner)));
     };
+    let directory = directory(kept)?;
     let repository = workspaces::repository(client.project())?;
-    let diff = repository.diff(Path::new(&**path), base).map_err(git_failed)?;
+    let diff = repository.diff(directory, base).map_err(git_failed)?;
     if !context.printer.json {
         match diff.patch.is_empty() {
             true => context.printer.line(&format!("{DIM}no changes{DIM:#}")),
