@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use banksman_agent_tests::world::{World, until};
+use banksman_agent_tests::world::{AGENTS, World, until};
 
 const COMMIT: &str = "@run echo hello > hello.txt && git add . && git commit -qm hello\n";
 
@@ -29,11 +29,11 @@ fn a_limit_is_waited_for_and_the_same_session_goes_on() {
 #[ignore = "needs the real programs: make test-agents"]
 fn a_login_that_is_refused_is_told_at_once_and_is_no_attempt() {
     let world = World::new();
-    for agent in ["claude", "codex"] {
+    for agent in AGENTS {
         world.add(&format!("Login {agent}"), agent, "@unauthorized\n");
     }
     let mut runner = world.start(&["run"]);
-    for agent in ["claude", "codex"] {
+    for agent in AGENTS {
         let title = format!("Login {agent}");
         until("the login is refused", || world.ok(&["why", &title]).contains(&format!("{agent}: not logged in")));
         assert_eq!((world.verdicts(&title), world.task(&title)["attempts"].clone()), (vec!["auth".into()], 0.into()));

@@ -1,6 +1,6 @@
 //! Models that do not answer, and agents that are ended or killed in a turn.
 
-use banksman_agent_tests::world::{World, until};
+use banksman_agent_tests::world::{AGENTS, World, until};
 use serde_json::Value;
 
 /// Waits in its first tool call until there is a file `go`, then commits a line.
@@ -21,11 +21,11 @@ fn a_model_that_sends_no_byte_is_silence_and_the_run_is_ended() {
     let world = World::new();
     world.ok(&["config", "set", "task.max_recovery_attempts", "1"]);
     world.ok(&["config", "set", "task.kill_grace", "1s"]);
-    for agent in ["claude", "codex"] {
-        world.add_with(&format!("Hang {agent}"), agent, "@hang\n", &["--silence-timeout", "3s"]);
+    for agent in AGENTS {
+        world.add_with(&format!("Hang {agent}"), agent, "@hang\n", &["--silence-timeout", "8s"]);
     }
     let mut runner = world.start(&["run"]);
-    for agent in ["claude", "codex"] {
+    for agent in AGENTS {
         let title = format!("Hang {agent}");
         until("a person is asked", || world.ok(&["why", &title]).contains("banksman decisions resolve"));
         let verdicts = world.verdicts(&title);
@@ -38,11 +38,11 @@ fn a_model_that_sends_no_byte_is_silence_and_the_run_is_ended() {
 #[ignore = "needs the real programs: make test-agents"]
 fn a_connection_that_is_cut_is_tried_again() {
     let world = World::new();
-    for agent in ["claude", "codex"] {
+    for agent in AGENTS {
         world.add(&format!("Cut {agent}"), agent, "@cut\n@run echo cut > cut.txt && git add . && git commit -qm cut\n");
     }
     world.run_until_idle();
-    for agent in ["claude", "codex"] {
+    for agent in AGENTS {
         let title = format!("Cut {agent}");
         let found = (world.verdicts(&title), world.status(&title), world.commits(&title));
         assert_eq!(found, (vec!["ok".into()], "completed".into(), vec!["cut".into()]), "{}", world.log(&title));
@@ -55,16 +55,21 @@ fn no_change_gets_one_more_attempt_and_leftovers_are_committed() {
     let world = World::new();
     world.ok(&["config", "set", "landing.check", "true"]);
     world.ok(&["trust"]);
-    world.add_with("Nothing", "claude", "@say I have done everything.\n", &["--land"]);
-    world.add_with("Leftover", "codex", "@run echo left > left.txt\n", &["--land"]);
+    for agent in AGENTS {
+        world.add_with(&format!("Nothing {agent}"), agent, "@say I have done everything.\n", &["--land"]);
+        world.add_with(&format!("Leftover {agent}"), agent, &format!("@run echo left > {agent}.txt\n"), &["--land"]);
+    }
     world.run_until_idle();
-    assert_eq!((world.verdicts("Nothing"), world.status("Nothing")), (vec!["ok".into(); 2], "review".into()));
-    let told = world.model.told("Nothing");
-    let reason = "did not land: nothing was changed";
-    assert!(!told[0].contains(reason) && told.iter().any(|said| said.contains(reason)), "{told:?}");
-    assert_eq!((world.verdicts("Leftover"), world.status("Leftover")), (vec!["ok".into()], "completed".into()));
-    assert_eq!(world.git(&["show", "main:left.txt"]), "left");
-    assert_eq!(world.git(&["log", "--format=%s", "main"]).lines().count(), 2, "nothing else landed");
+    for agent in AGENTS {
+        let (nothing, leftover) = (format!("Nothing {agent}"), format!("Leftover {agent}"));
+        assert_eq!((world.verdicts(&nothing), world.status(&nothing)), (vec!["ok".into(); 2], "review".into()), "{agent}");
+        let told = world.model.told(&nothing);
+        let reason = "did not land: nothing was changed";
+        assert!(!told[0].contains(reason) && told.iter().any(|said| said.contains(reason)), "{told:?}");
+        assert_eq!((world.verdicts(&leftover), world.status(&leftover)), (vec!["ok".into()], "completed".into()), "{agent}");
+        assert_eq!(world.git(&["show", &format!("main:{agent}.txt")]), "left");
+    }
+    assert_eq!(world.git(&["log", "--format=%s", "main"]).lines().count(), 1 + AGENTS.len(), "nothing else landed");
 }
 
 #[test]
@@ -88,25 +93,27 @@ fn an_agent_that_is_cancelled_in_a_tool_call_was_ended_and_has_not_crashed() {
 #[test]
 #[ignore = "needs the real programs: make test-agents"]
 fn a_session_whose_runner_and_keeper_were_killed_is_resumed_and_lands_once() {
-    let world = World::new();
-    world.ok(&["config", "set", "landing.check", "true"]);
-    world.ok(&["trust"]);
-    world.add_with("Killed", "claude", WAITS, &["--land"]);
-    let mut runner = world.start(&["run"]);
-    until("the tool is called", || has_begun(&world));
-    let keeper = world.pid("keeperPid");
-    runner.kill().and_then(|()| runner.wait()).unwrap();
-    world.signal("-9", keeper);
-    world.write(".banksman/go", "");
-    let output = world.run_until_idle();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(world.status("Killed"), "completed", "{said}{}", world.log("Killed"));
-    assert_eq!(world.verdicts("Killed"), ["crashed", "ok"], "{}", attempts(&world, "Killed"));
-    let task = world.task("Killed");
-    let session = |number: usize| task["runs"][number]["agent"]["session"].as_str().unwrap_or_default().to_owned();
-    assert!(!session(0).is_empty() && session(0) == session(1), "the same session: {task}");
-    assert_eq!(world.git(&["show", "main:lines.txt"]), "line");
-    assert_eq!(world.git(&["log", "--format=%s", "main"]).lines().count(), 2, "it landed once");
+    for agent in AGENTS {
+        let world = World::new();
+        world.ok(&["config", "set", "landing.check", "true"]);
+        world.ok(&["trust"]);
+        world.add_with("Killed", agent, WAITS, &["--land"]);
+        let mut runner = world.start(&["run"]);
+        until("the tool is called", || has_begun(&world));
+        let keeper = world.pid("keeperPid");
+        runner.kill().and_then(|()| runner.wait()).unwrap();
+        world.signal("-9", keeper);
+        world.write(".banksman/go", "");
+        let output = world.run_until_idle();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(world.status("Killed"), "completed", "{agent}: {said}{}", world.log("Killed"));
+        assert_eq!(world.verdicts("Killed"), ["crashed", "ok"], "{agent}: {}", attempts(&world, "Killed"));
+        let task = world.task("Killed");
+        let session = |number: usize| task["runs"][number]["agent"]["session"].as_str().unwrap_or_default().to_owned();
+        assert!(!session(0).is_empty() && session(0) == session(1), "the same session: {task}");
+        assert_eq!(world.git(&["show", "main:lines.txt"]), "line", "{agent}");
+        assert_eq!(world.git(&["log", "--format=%s", "main"]).lines().count(), 2, "{agent}: it landed once");
+    }
 }
 
 #[test]

@@ -61,15 +61,17 @@ fn one_command_lands_a_change_of_every_agent() {
 #[ignore = "needs the real programs: make test-agents"]
 fn a_huge_answer_a_failing_command_and_an_overload_end_well() {
     let world = World::new();
-    world.add("Huge", "claude", "@run exit 3\n@huge 200000\n");
-    world.add("Overloaded", "claude", "@overload 1\n@run echo ok\n");
-    world.run_until_idle();
-    for title in ["Huge", "Overloaded"] {
-        let log = world.log(title);
-        let end: String = log.chars().rev().take(2_000).collect::<Vec<_>>().into_iter().rev().collect();
-        assert_eq!((world.verdicts(title), world.status(title)), (vec!["ok".into()], "completed".into()), "{title}: …{end}");
+    for agent in AGENTS {
+        world.add(&format!("Huge {agent}"), agent, "@run exit 3\n@huge 200000\n");
+        world.add(&format!("Overloaded {agent}"), agent, "@overload 1\n@run echo ok\n");
     }
-    let log = world.ok(&["tasks", "logs", "Overloaded"]);
+    world.run_until_idle();
+    for title in AGENTS.iter().flat_map(|agent| [format!("Huge {agent}"), format!("Overloaded {agent}")]) {
+        let log = world.log(&title);
+        let end: String = log.chars().rev().take(2_000).collect::<Vec<_>>().into_iter().rev().collect();
+        assert_eq!((world.verdicts(&title), world.status(&title)), (vec!["ok".into()], "completed".into()), "{title}: …{end}");
+    }
+    let log = world.ok(&["tasks", "logs", "Overloaded claude"]);
     assert!(log.contains("retrying: overloaded") && log.contains("> Bash: echo ok"), "{log}");
 }
 
@@ -77,9 +79,18 @@ fn a_huge_answer_a_failing_command_and_an_overload_end_well() {
 #[ignore = "needs the real programs: make test-agents"]
 fn a_tool_call_longer_than_the_silence_limit_is_no_silence() {
     let world = World::new();
-    world.add_with("Slow", "claude", "@run sleep 6\n", &["--silence-timeout", "2s"]);
+    for agent in AGENTS {
+        world.add_with(&format!("Slow {agent}"), agent, "@run sleep 24\n", &["--silence-timeout", "8s"]);
+    }
     world.run_until_idle();
-    assert_eq!((world.verdicts("Slow"), world.status("Slow")), (vec!["ok".into()], "completed".into()), "{}", world.log("Slow"));
+    for title in AGENTS.map(|agent| format!("Slow {agent}")) {
+        assert_eq!(
+            (world.verdicts(&title), world.status(&title)),
+            (vec!["ok".into()], "completed".into()),
+            "{}",
+            world.log(&title)
+        );
+    }
 }
 
 /// Two agents change one line. Who resolves the conflict is a fresh session, or that of the author.
@@ -123,9 +134,11 @@ fn a_conflict_goes_to_the_session_of_the_author_or_to_a_fresh_agent() {
 #[ignore = "needs the real programs: make test-agents"]
 fn a_hostile_repository_executes_nothing_before_it_is_trusted() {
     let world = World::untrusted();
-    let hook = serde_json::json!({"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "touch /tmp/banksman-hostile-$PPID"}]}]}});
+    let executed = world.root().join(".banksman/executed");
+    let hook = format!("touch {}", executed.display());
+    let hook = serde_json::json!({"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": hook}]}]}});
     world.write(".claude/settings.json", &hook.to_string());
-    world.git(&["add", "."]);
+    world.git(&["add", "-f", ".claude"]);
     world.git(&["commit", "-qm", "hostile"]);
     let shown = world.ok(&["trust", "--show", "--agent", "claude"]);
     assert!(shown.contains("hooks SessionStart") && shown.contains("permission level full"), "{shown}");
@@ -134,4 +147,16 @@ fn a_hostile_repository_executes_nothing_before_it_is_trusted() {
     banksman_agent_tests::world::until("the run is refused", || world.ok(&["why", "Hello"]).contains("not trusted"));
     runner.kill().and_then(|()| runner.wait()).unwrap();
     assert_eq!(world.model.asked("Hello"), [""; 0], "no agent was started");
+    assert!(!executed.exists());
+    // Trusted without what the repository has set for it.
+    world.write(".banksman/config.toml", "[agent.claude]\nisolated = true\n");
+    world.ok(&["trust", "--agent", "claude"]);
+    world.run_until_idle();
+    assert_eq!((world.verdicts("Hello"), executed.exists()), (vec!["ok".into()], false), "{}", world.log("Hello"));
+    // And with it.
+    world.write(".banksman/config.toml", "[agent.claude]\nisolated = false\n");
+    world.ok(&["trust", "--agent", "claude"]);
+    world.add("Again", "claude", COMMIT);
+    world.run_until_idle();
+    assert_eq!((world.verdicts("Again"), executed.exists()), (vec!["ok".into()], true), "{}", world.log("Again"));
 }
