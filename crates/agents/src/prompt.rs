@@ -7,7 +7,8 @@ use std::fmt::{self, Write as _};
 pub struct Parts<'a> {
     pub title: &'a str,
     pub prompt: &'a str,
-    pub section: Option<&'a str>,
+    /// The section of the task, and the rules for it.
+    pub rules: Option<(&'a str, &'a str)>,
     /// Whether the session goes on that has read the task before.
     pub resumes: bool,
     /// Why the last run did not count, and the end of what it has put out.
@@ -62,8 +63,8 @@ pub fn compose(parts: &Parts<'_>) -> String {
         if !parts.prompt.trim().is_empty() {
             add(format_args!("\n{}\n", parts.prompt.trim_end()));
         }
-        if let Some(section) = parts.section {
-            add(format_args!("\nThis task belongs to: {section}\n"));
+        if let Some((section, rules)) = parts.rules {
+            add(format_args!("\nRules for {section}:\n{}\n", rules.trim()));
         }
     }
     if let Some(last) = &parts.last {
@@ -160,6 +161,9 @@ mod tests {
         let parts = Parts { title: "Add login", prompt: "With OAuth.\n", in_git: true, ..Parts::default() };
         let text = compose(&parts);
         assert!(text.starts_with("Add login\n\nWith OAuth.\n\nHow to finish:\n- Commit"), "{text}");
+        let text = compose(&Parts { rules: Some(("db", "No locks.\n")), ..parts });
+        assert!(text.starts_with("Add login\n\nWith OAuth.\n\nRules for db:\nNo locks.\n\nHow to finish:\n"), "{text}");
+        let text = compose(&parts);
         assert!(text.contains("git stash") && text.ends_with("When you are done, stop.\n"));
         assert!(!text.contains(NO_CHANGE) && compose(&Parts { lands: true, ..parts }).contains(NO_CHANGE));
     }

@@ -11,6 +11,7 @@ mod notify;
 mod problem;
 mod workspace;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -106,6 +107,8 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentSettings {
     pub profiles: Profiles,
+    /// What agents are told that work on tasks of a section, by its name in lower case.
+    pub rules: BTreeMap<String, String>,
     /// The agent of `do`, if none is named.
     pub default: Option<String>,
     /// What becomes of a task while the account of its first agent is limited.

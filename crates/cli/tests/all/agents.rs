@@ -269,3 +269,23 @@ fn an_agent_whose_work_lands_knows_how_to_say_that_nothing_has_to_be_changed() {
         assert!(prompt.contains("banksman tasks done \"$BANKSMAN_TASK\" --no-change"), "{prompt}");
     }
 }
+
+#[test]
+fn an_agent_is_told_the_rules_of_the_section() {
+    let world = World::new();
+    trusted(&world, "mine", &format!("{INIT}; {RESULT}"));
+    let config = world.path().join(".banksman/config.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{text}\n[section.database]\nrules = \"No locks.\"\n")).unwrap();
+    for section in ["Database", "web"] {
+        world.ok(&["sections", "add", section]);
+        world.ok(&["tasks", "add", &format!("In {section}"), "--agent", "mine", "--section", section]);
+    }
+    let told = |task: &str| world.ok(&["tasks", "show", task, "--prompt"]);
+    assert!(told("In Database").contains("Rules for Database:\nNo locks.\n"), "{}", told("In Database"));
+    assert!(!told("In web").contains("Rules"), "{}", told("In web"));
+    // It is no command, so there is nothing to trust.
+    run(&world);
+    assert!(fs::read_to_string(world.path().join("mine.sh.prompt")).is_ok());
+    assert_eq!(verdict(&world, "In Database").1, "ok");
+}

@@ -3,6 +3,7 @@
 mod check;
 mod trust;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
@@ -14,11 +15,11 @@ use banksman_agents::profile::{Call, PromptBy, SessionBy};
 use banksman_agents::prompt::{self, Last, Mail, Parts};
 use banksman_agents::{Exit, Family, Profile, Reader, judge};
 use banksman_core::agent::{AgentChoice, AgentEnd, AgentWork};
-use banksman_core::backlog::{Run, RunEndRecord};
+use banksman_core::backlog::{Run, RunEndRecord, Section};
 use banksman_core::decision::{Decision, OPEN_ANSWER, State};
 use banksman_core::landing::{self, End, Entry, Return};
 use banksman_core::task::{RetryReason, Work as What, WorkspaceSpec};
-use banksman_core::{RunId, Seq, Status, Task, TaskId};
+use banksman_core::{RunId, SectionId, Seq, Status, Task, TaskId, Title};
 use banksman_engine::Work;
 use banksman_store::{Key, Reader as StoreReader, StoreError};
 use serde::Serialize;
@@ -86,15 +87,17 @@ pub struct Past {
     pub answer: Option<Decision>,
     /// The last entry of its work in a merge queue.
     pub landing: Option<Entry>,
+    /// The sections of the project.
+    pub sections: BTreeMap<SectionId, Section>,
 }
 
 impl Past {
     /// Reads it.
     pub fn load(reader: &mut StoreReader, task: &TaskId) -> Result<Past, StoreError> {
-        let rows = reader.view().load(&[Key::RunsOf(task.clone()), Key::LandingOf(task.clone())].into())?.backlog;
+        let rows = reader.view().load(&[Key::RunsOf(task.clone()), Key::LandingOf(task.clone()), Key::Sections].into())?.backlog;
         let runs = rows.runs.into_values().filter(|run| !run.is_live()).collect();
         let landing = rows.landings.into_values().max_by_key(|entry| entry.id.seq());
-        let mut past = Past { runs, answer: None, landing };
+        let mut past = Past { runs, answer: None, landing, sections: rows.sections };
         if let Some(asked) = past.last().and_then(|run| run.ended.as_ref()).and_then(|ended| ended.asked.clone()) {
             past.answer = reader.view().load(&[Key::Decision(asked.clone())].into())?.backlog.decisions.remove(&asked);
         }
@@ -209,12 +212,14 @@ struct Prompt<'a> {
     returned: Option<(String, String)>,
     /// What a person has answered to the question of the last run.
     answer: Option<Answered>,
+    /// Its section, and the rules for it.
+    rules: Option<(Title, &'a str)>,
     in_git: bool,
 }
 
 impl<'a> Prompt<'a> {
     fn of(
-        project: &Project,
+        project: &'a Project,
         task: &'a Task,
         work: &'a AgentWork,
         choice: &AgentChoice,
@@ -246,6 +251,11 @@ impl<'a> Prompt<'a> {
         });
         // A session that was only interrupted knows.
         let returned = came_back.filter(|_| is_news || session.is_none()).map(|(entry, why)| did_not_land(entry, why));
+        let section = task.spec.section.as_ref().and_then(|id| past.sections.get(id));
+        let rules = section.and_then(|section| {
+            let rules = project.config().agents.rules.get(&section.name.as_str().to_lowercase())?;
+            Some((section.name.clone(), rules.as_str()))
+        });
         let in_git = matches!(task.spec.workspace, WorkspaceSpec::Worktree(_) | WorkspaceSpec::Shared { .. })
             || project.root().join(".git").exists();
         Prompt {
@@ -255,6 +265,7 @@ impl<'a> Prompt<'a> {
             last: why.map(|why| (why, log.unwrap_or_default())),
             returned,
             answer,
+            rules,
             in_git,
         }
     }
@@ -271,7 +282,7 @@ impl<'a> Prompt<'a> {
             messages: &mail.collect::<Vec<_>>(),
             title: self.task.spec.title.as_str(),
             prompt: &self.work.prompt,
-            section: None,
+            rules: self.rules.as_ref().map(|(section, rules)| (section.as_str(), *rules)),
             resumes: self.resumes.is_some(),
             last: self.last.as_ref().map(|(why, log)| Last { why, log }),
             returned: self.returned.as_ref().map(|(why, log)| Last { why, log }),

@@ -218,6 +218,7 @@ impl Reading {
             }
         };
         self.agents(&document, &text, source);
+        self.sections(&document, &text, source);
         let mut leaves = Vec::new();
         collect(document.as_table(), "", &mut leaves);
         for Leaf { name, at, item } in leaves {
@@ -238,6 +239,30 @@ impl Reading {
                     self.problems.push(Problem { source: Some(source.clone()), line, key, what: error.to_string() });
                 }
             }
+        }
+    }
+
+    /// The sections `[section.NAME]`: what agents are told that work there. Nothing of it is executed, so it needs no trust.
+    fn sections(&mut self, document: &Document<&String>, text: &str, source: &Source) {
+        let Some(item) = document.as_table().get("section") else { return };
+        let Some(sections) = item.as_table_like() else {
+            let what = "this is a section: [section.NAME]".into();
+            return self.problems.push(Problem { source: Some(source.clone()), line: None, key: Some("section".into()), what });
+        };
+        for (name, section) in sections.iter() {
+            let keys = || section.as_table_like().into_iter().flat_map(TableLike::iter);
+            let (key, what) = match keys().find(|(key, _)| *key != "rules") {
+                Some((key, _)) => (format!("section.{name}.{key}"), "there is no such key; a section has rules"),
+                None => match keys().next().and_then(|(_, rules)| rules.as_str()) {
+                    Some(rules) => {
+                        self.settings.config.agents.rules.insert(name.to_lowercase(), rules.to_owned());
+                        continue;
+                    }
+                    None => (format!("section.{name}.rules"), "it must be text in quotes"),
+                },
+            };
+            let at = sections.get_key_value(name).and_then(|(key, _)| key.span()).map(|at| line_of(text, at.start));
+            self.problems.push(Problem { source: Some(source.clone()), line: at, key: Some(key), what: what.into() });
         }
     }
 
@@ -307,8 +332,8 @@ struct Leaf<'a> {
 
 /// Everything in a file that is not a section. A section without anything in it counts if it is none of ours.
 fn collect<'a>(table: &'a dyn TableLike, prefix: &str, leaves: &mut Vec<Leaf<'a>>) {
-    // Agents are read apart.
-    for (name, item) in table.iter().filter(|(name, _)| !(prefix.is_empty() && *name == "agent")) {
+    // Agents and sections are read apart.
+    for (name, item) in table.iter().filter(|(name, _)| !(prefix.is_empty() && matches!(*name, "agent" | "section"))) {
         let at = table.get_key_value(name).and_then(|(key, _)| key.span()).map(|span| span.start);
         let name = format!("{prefix}{name}");
         let ours = KEYS.iter().any(|key| key.name.strip_prefix(&name).is_some_and(|rest| rest.starts_with('.')));
@@ -397,6 +422,22 @@ mod tests {
         assert!(!format!("{settings:?}").contains("secret\""), "{settings:?}");
         let settings = load("", text, &[("BANKSMAN_CONFIG_NOTIFY__COMMAND", "x")]).unwrap();
         assert_eq!(names(&settings), ["notify.webhook"]);
+    }
+
+    #[test]
+    fn sections_have_rules_and_the_project_has_the_last_word() {
+        let settings =
+            load("[section.Web]\nrules = 'a'\n", "[section.web]\nrules = 'b'\n[section.\"the db\"]\nrules = 'c'\n", &[]);
+        let rules = settings.unwrap().config().agents.rules.clone();
+        assert_eq!(rules.into_iter().collect::<Vec<_>>(), [("the db".into(), "c".into()), ("web".into(), "b".into())]);
+        for (text, expected) in [
+            ("[section.db]\nrule = 'x'", "project:1: section.db.rule: there is no such key"),
+            ("[section.db]\nrules = 5", "project:1: section.db.rules: it must be text"),
+            ("section = 5", "project: section: this is a section"),
+        ] {
+            let problems = load("", text, &[]).unwrap_err();
+            assert!(problems.len() == 1 && problems[0].starts_with(expected), "{text:?}: {problems:?}");
+        }
     }
 
     #[test]
