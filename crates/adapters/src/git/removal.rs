@@ -35,8 +35,8 @@ impl Repository {
                 let _lock = self.lock()?;
                 self.drop_half_added(path);
             }
-            found @ (Found::Worktree | Found::Deleted) => {
-                let embedded = if found == Found::Worktree { self.embedded(path)? } else { Vec::new() };
+            Found::Worktree | Found::Deleted => {
+                let embedded = self.embedded_work(path)?;
                 if !embedded.is_empty() {
                     return Ok(Removal::Embedded(embedded));
                 }
@@ -97,8 +97,11 @@ impl Repository {
     }
 
     /// The repositories inside of a worktree that have something that is nowhere else.
-    fn embedded(&self, path: &Path) -> Result<Vec<PathBuf>, GitError> {
+    pub fn embedded_work(&self, path: &Path) -> Result<Vec<PathBuf>, GitError> {
         let mut found = Vec::new();
+        if self.find(path)? != Found::Worktree {
+            return Ok(found);
+        }
         let mut open = vec![path.to_owned()];
         while let Some(directory) = open.pop() {
             let Ok(entries) = fs::read_dir(&directory) else { continue };

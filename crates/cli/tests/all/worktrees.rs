@@ -162,6 +162,23 @@ fn a_repository_inside_of_a_worktree_with_work_of_its_own_is_not_removed() {
     assert_eq!((code, &error["code"]), (1, &"NOT_REMOVED".into()), "{error}");
     assert!(error["message"].as_str().unwrap().ends_with("/inner"), "{error}");
     assert!(at.path(&id).join("inner/.git").exists());
+    at.world.ok(&["config", "set", "workspace.keep_for", "1ms"]);
+    let [said, done] = [&["workspaces", "prune", "--dry-run"][..], &["workspaces", "prune"]].map(|args| at.world.run(args));
+    assert_eq!((said.code, &said.stdout), (1, &done.stdout), "{said:?} {done:?}");
+    assert!(said.stdout.starts_with("not done remove "), "{said:?}");
+    // It can be worked in as before.
+    let again = at.add("Again", "test -e inner", &["--retries", "0"]);
+    at.run();
+    git(&at.path(&again), &["init", "-q", "inner"]);
+    git(
+        &at.path(&again).join("inner"),
+        &["-c", "user.name=t", "-c", "user.email=t@x", "commit", "-q", "--allow-empty", "-m", "x"],
+    );
+    assert_eq!(at.world.error(&["tasks", "retry", &again, "--fresh"]).1["code"], "NOT_REMOVED");
+    assert_eq!(at.world.data(&["workspaces", "show", &again])["state"], "kept");
+    at.world.ok(&["tasks", "retry", &again]);
+    at.run();
+    assert_eq!(at.show(&again)["status"], "completed", "{}", at.log(&again));
 }
 
 #[test]

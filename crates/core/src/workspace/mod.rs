@@ -117,6 +117,8 @@ pub enum Input {
     Made,
     /// It is about to be removed.
     Remove,
+    /// It is not removed after all, and nothing of it is gone.
+    Keep,
     /// It is gone.
     Removed,
 }
@@ -158,6 +160,8 @@ pub enum Fact {
     Made {},
     /// It is about to be removed.
     Removing {},
+    /// It was not removed: it has something that could not be saved.
+    Kept {},
     /// It is gone.
     Removed {},
 }
@@ -169,6 +173,7 @@ impl Fact {
             Fact::Begun { .. } => "workspace:begun",
             Fact::Made {} => "workspace:made",
             Fact::Removing {} => "workspace:removing",
+            Fact::Kept {} => "workspace:kept",
             Fact::Removed {} => "workspace:removed",
         }
     }
@@ -184,10 +189,11 @@ pub fn step(owner: &TaskId, workspace: Option<Workspace>, input: Input, now: &No
         (Some(State::Creating), Input::Made) => (Some(Fact::Made {}), Outcome::Noted),
         (Some(State::Ready), Input::Made) | (Some(State::Removing), Input::Remove) => (None, Outcome::Noted),
         (Some(State::Creating | State::Ready), Input::Remove) => (Some(Fact::Removing {}), Outcome::Noted),
+        (Some(State::Removing), Input::Keep) => (Some(Fact::Kept {}), Outcome::Noted),
         (Some(State::Removing), Input::Removed) => (Some(Fact::Removed {}), Outcome::Noted),
         (None | Some(State::Removing), Input::Made)
-        | (None, Input::Remove | Input::Removed)
-        | (Some(State::Creating | State::Ready), Input::Removed) => (None, Outcome::Refused),
+        | (None, Input::Remove | Input::Keep | Input::Removed)
+        | (Some(State::Creating | State::Ready), Input::Keep | Input::Removed) => (None, Outcome::Refused),
     };
     let workspace = match fact {
         None => workspace,
@@ -220,7 +226,7 @@ pub fn apply(owner: &TaskId, workspace: Option<Workspace>, fact: &Fact, wall: Wa
             created: wall,
             state: State::Creating,
         }),
-        Fact::Made {} => at(State::Ready),
+        Fact::Made {} | Fact::Kept {} => at(State::Ready),
         Fact::Removing {} => at(State::Removing),
         Fact::Removed {} => None,
     }

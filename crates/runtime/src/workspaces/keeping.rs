@@ -10,7 +10,7 @@ use banksman_core::landing::{self, End};
 use banksman_core::resource::coordination::{Command, Outcome as Answer};
 use banksman_core::resource::grant::{Ask, GrantRequest, Term};
 use banksman_core::resource::lock;
-use banksman_core::workspace::{Input, Place};
+use banksman_core::workspace::{Input, Place, State};
 use banksman_core::{HolderId, Status, Task, TaskId, Wall, Workspace};
 use banksman_engine::{Request, WorkspaceOutcome, WorkspaceRequest};
 use banksman_store::Key;
@@ -59,8 +59,8 @@ impl Kept {
     /// How it is, in one word: creating, ready, in use, kept or removing.
     pub fn state(&self) -> &'static str {
         match self.workspace.state {
-            banksman_core::workspace::State::Ready if self.holder.is_some() => "in_use",
-            banksman_core::workspace::State::Ready if self.is_over() => "kept",
+            State::Ready if self.holder.is_some() => "in_use",
+            State::Ready if self.is_over() => "kept",
             state => state.as_str(),
         }
     }
@@ -74,7 +74,7 @@ impl Kept {
         if self.holder.is_some() || !matches!(self.workspace.place, Place::Worktree { .. }) {
             return None;
         }
-        if self.workspace.state == banksman_core::workspace::State::Removing {
+        if self.workspace.state == State::Removing {
             return Some("its removal was not finished");
         }
         let Some(task) = &self.task else { return Some("its task was deleted") };
@@ -136,6 +136,13 @@ pub fn removals(client: &Client) -> Result<Vec<PruneStep>, WorkspaceError> {
         }
     }
     Ok(steps)
+}
+
+/// Why a workspace would not be removed, as far as that can be told without saving it.
+pub fn removal_refusal(client: &Client, kept: &Kept) -> Result<Option<WorkspaceError>, WorkspaceError> {
+    let path = Path::new(kept.workspace.place.path());
+    let embedded = repository(client.project())?.embedded_work(path)?;
+    Ok((!embedded.is_empty()).then(|| refused(path, Removal::Embedded(embedded))))
 }
 
 /// Does what [`prune_steps`] found. Each result is told as it comes.
@@ -213,7 +220,13 @@ fn remove_locked(client: &Client, owner: &TaskId, with_branch: bool, holder: &Ho
             let drops_branch = with_branch || branch.starts_with("banksman/");
             match repository(client.project())?.remove(&path, branch, drops_branch, saving)? {
                 Removal::Removed(saved) => saved,
-                removal => return Err(refused(&path, removal)),
+                removal => {
+                    // Nothing of it is gone, unless a removal before this one was killed.
+                    if row.state == State::Ready {
+                        tell(Input::Keep)?;
+                    }
+                    return Err(refused(&path, removal));
+                }
             }
         }
         Place::Dir { .. } => {

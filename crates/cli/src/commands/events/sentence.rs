@@ -72,6 +72,7 @@ fn sentence(event: &EventRow, titles: &Titles) -> String {
             return format!("section {BOLD}{name}{BOLD:#} was added");
         }
         Ok(Event::Workspace { fact: WorkspaceFact::Made {}, .. }) => return format!("the workspace of {name} was made"),
+        Ok(Event::Workspace { fact: WorkspaceFact::Kept {}, .. }) => return format!("the workspace of {name} was not removed"),
         Ok(Event::Workspace { fact: WorkspaceFact::Removed {}, .. }) => return format!("the workspace of {name} was removed"),
         Ok(Event::Decision { id, fact }) => return of_decision(id.as_str(), &fact),
         Ok(Event::Finished(_)) => return format!("{GREEN}nothing is left to do{GREEN:#}"),

@@ -1,4 +1,4 @@
-use banksman_runtime::workspaces::{PruneStep, Removed, WorkspaceError, prune, prune_steps};
+use banksman_runtime::workspaces::{PruneStep, Removed, WorkspaceError, prune, prune_steps, removal_refusal};
 use clap::Args;
 
 use crate::commands::ExitResult;
@@ -25,7 +25,13 @@ impl Prune {
         let steps = prune_steps(&client)?;
         let mut views: Vec<PruneView> = Vec::new();
         if self.dry_run {
-            views.extend(steps.iter().map(|step| view(step, None)));
+            for step in &steps {
+                let refusal = match step {
+                    PruneStep::Remove { kept, .. } => removal_refusal(&client, kept)?,
+                    PruneStep::Forget(_) => None,
+                };
+                views.push(view(step, refusal.map(Err)));
+            }
         } else {
             prune(&client, steps, |step, result| views.push(view(step, Some(result))));
         }
