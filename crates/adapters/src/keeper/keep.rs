@@ -7,7 +7,7 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
@@ -599,8 +599,8 @@ impl Keeper {
         }
     }
 
-    /// Makes itself felt, once per effect: what was stopped goes on, and whoever has a handler for SIGUSR1 hears of it. Others
-    /// would be ended by it, so that is looked at first.
+    /// Makes itself felt, once per effect: what was stopped goes on, and a process of a command that has a handler for SIGUSR1 gets it.
+    /// Others would be ended by it, so that is looked at first. No agent program does anything with it.
     fn nudge(&mut self, effect_id: i64) {
         if self.nudged.contains(&effect_id) {
             return;
@@ -615,7 +615,7 @@ impl Keeper {
             let Some(process) = Pid::from_raw(pid) else { continue };
             // Its pid is its own until this process has reaped it; if it has just died, there is nobody to nudge.
             kill_process(process, Signal::CONT).ok();
-            if catches(pid, Signal::USR1) {
+            if self.spec.agent.is_none() && catches(pid, Signal::USR1) && !opens_debugger(pid) {
                 kill_process(process, Signal::USR1).ok();
             }
         }
@@ -651,6 +651,12 @@ fn catches(pid: i32, signal: Signal) -> bool {
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     caught >> (signal.as_raw() - 1) & 1 == 1
+}
+
+/// Whether SIGUSR1 makes a program open its debugger, to which every user of the machine could connect: Node and Bun do so.
+fn opens_debugger(pid: i32) -> bool {
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    program.file_name().and_then(OsStr::to_str).is_some_and(|name| ["node", "nodejs", "bun"].contains(&name))
 }
 
 /// Shows output to those who watch.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use banksman_adapters::keeper::{self, Notice, Spec};
+use banksman_adapters::keeper::{self, AgentSpec, Notice, Spec};
+use banksman_agents::Family;
 use rustix::process::Signal;
 
 use crate::world::{World, alive, signal, start, until};
@@ -47,6 +48,24 @@ fn a_nudge_reaches_a_grandchild_that_listens_and_does_not_end_one_that_does_not(
     std::fs::write(world.path("go"), "").unwrap();
     assert_eq!(talk.settled().code, Some(0));
     assert!(world.log().ends_with("unharmed\n"), "{:?}", world.log());
+}
+
+#[test]
+fn a_nudge_makes_no_program_open_its_debugger() {
+    let listens = r#"trap "echo heard; exit 0" USR1; echo $$ >> pids; while [ ! -e go ]; do sleep 0.01; done; echo left alone"#;
+    let of_agent = AgentSpec { family: Family::Codex, after_result_ms: 0, patience_ms: 60_000 };
+    for (script, agent) in [(format!("./node -c '{listens}'; true"), None), (listens.to_owned(), Some(of_agent))] {
+        let world = World::new();
+        std::fs::copy(std::fs::canonicalize("/bin/sh").unwrap(), world.path("node")).unwrap();
+        let mut talk = start(&Spec { agent, ..world.spec(&script) });
+        talk.started();
+        world.pids(1);
+        talk.session.nudge(1);
+        assert_eq!(talk.next(), Notice::Nudged { effect_id: 1 });
+        std::fs::write(world.path("go"), "").unwrap();
+        assert_eq!(talk.settled().code, Some(0));
+        assert!(world.log().ends_with("left alone\n"), "{:?}", world.log());
+    }
 }
 
 #[test]

@@ -30,6 +30,9 @@ fn a_model_that_sends_no_byte_is_silence_and_the_run_is_ended() {
         until("a person is asked", || world.ok(&["why", &title]).contains("banksman decisions resolve"));
         let verdicts = world.verdicts(&title);
         assert!(!verdicts.is_empty() && verdicts.iter().all(|verdict| verdict == "hung"), "{agent}: {verdicts:?}");
+        let log = world.log(&title);
+        assert!(log.contains("banksman: nudged"), "{log}");
+        assert!(!log.contains("Debugger") && !log.contains("inspector"), "{log}");
     }
     runner.kill().and_then(|()| runner.wait()).unwrap();
 }
@@ -103,10 +106,12 @@ fn a_session_whose_runner_and_keeper_were_killed_is_resumed_and_lands_once() {
         let keeper = world.pid("keeperPid");
         runner.kill().and_then(|()| runner.wait()).unwrap();
         world.signal("-9", keeper);
+        let mut runner = world.start(&["run", "--until-idle"]);
+        // What is left of the first one has been ended by then.
+        until("it goes on", || world.task("Killed")["runs"].as_array().is_some_and(|runs| runs.len() == 2));
         world.write(".banksman/go", "");
-        let output = world.run_until_idle();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(world.status("Killed"), "completed", "{agent}: {said}{}", world.log("Killed"));
+        runner.wait().unwrap();
+        assert_eq!(world.status("Killed"), "completed", "{agent}: {}", world.log("Killed"));
         assert_eq!(world.verdicts("Killed"), ["crashed", "ok"], "{agent}: {}", attempts(&world, "Killed"));
         let task = world.task("Killed");
         let session = |number: usize| task["runs"][number]["agent"]["session"].as_str().unwrap_or_default().to_owned();

@@ -25,6 +25,23 @@ fn every_agent_edits_and_commits_in_a_worktree_of_its_own() {
 
 #[test]
 #[ignore = "needs the real programs: make test-agents"]
+fn every_agent_commits_in_a_worktree_at_the_level_edit() {
+    let world = World::untrusted();
+    let sections: Vec<String> = AGENTS.iter().map(|agent| format!("[agent.{agent}]\nlevel = \"edit\"\n")).collect();
+    world.write(".banksman/config.toml", &sections.concat());
+    world.ok(&["trust", "--agent", &AGENTS.join(",")]);
+    for agent in AGENTS {
+        world.add(&format!("Hello {agent}"), agent, "@run git commit -q --allow-empty -m hello\n");
+    }
+    world.run_until_idle();
+    for title in AGENTS.map(|agent| format!("Hello {agent}")) {
+        let found = (world.verdicts(&title), world.commits(&title));
+        assert_eq!(found, (vec!["ok".into()], vec!["hello".to_owned()]), "{}", world.log(&title));
+    }
+}
+
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
 fn one_command_lands_a_change_of_every_agent() {
     let world = World::new();
     let work = |agent: &str| {
@@ -80,7 +97,7 @@ fn a_huge_answer_a_failing_command_and_an_overload_end_well() {
 fn a_tool_call_longer_than_the_silence_limit_is_no_silence() {
     let world = World::new();
     for agent in AGENTS {
-        world.add_with(&format!("Slow {agent}"), agent, "@run sleep 24\n", &["--silence-timeout", "8s"]);
+        world.add_with(&format!("Slow {agent}"), agent, "@run sleep 30\n", &["--silence-timeout", "12s"]);
     }
     world.run_until_idle();
     for title in AGENTS.map(|agent| format!("Slow {agent}")) {

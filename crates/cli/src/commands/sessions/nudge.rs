@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Wake up a session that seems to hang.
 ///
-/// What is stopped goes on, and a process that has a handler for SIGUSR1 gets that signal. A runner does the same with a session that is
+/// What is stopped goes on, and a process that has a handler for SIGUSR1 gets that signal, except for agents, Node and Bun. A runner does the same with a session that is
 /// silent for task.silence_timeout.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman sessions nudge r-7k2m9q1a")]
