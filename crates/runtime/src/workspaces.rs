@@ -22,7 +22,7 @@ use crate::project::{Project, ProjectError};
 
 pub(crate) use fitting::{Copies, fit};
 pub(crate) use keeping::with_lock;
-pub use keeping::{Kept, PruneStep, Removed, prune, prune_steps, removals, remove};
+pub use keeping::{Kept, PruneStep, Removed, prune, prune_steps, removal_refusal, removals, remove};
 pub(crate) use preparing::{argv, enter, say};
 
 /// Why something cannot be done with a workspace.

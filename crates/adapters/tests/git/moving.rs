@@ -164,6 +164,7 @@ fn a_file_that_was_only_touched_has_not_changed() {
     fs::write(world.repo().join("base"), "base\n").unwrap();
     let file = fs::File::options().write(true).open(world.repo().join("base")).unwrap();
     file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    drop(file);
     assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved());
     assert_eq!(world.git(&["status", "--porcelain"]), "");
 }

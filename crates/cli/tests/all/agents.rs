@@ -235,7 +235,7 @@ fn what_a_subscription_covers_is_a_list_price_everywhere() {
         at.world.ok(&["tasks", "show", "Covered"]),
         at.world.ok(&["do", "Covered", "--agent", "covered"]),
     ] {
-        assert!(said.contains("$0.2500 (list price)"), "{said}");
+        assert!(said.contains("$0.25 (list price)"), "{said}");
         assert!(!said.contains("spent"), "{said}");
     }
     // Somebody else pays, and the program says just the same.
@@ -247,7 +247,7 @@ fn what_a_subscription_covers_is_a_list_price_everywhere() {
     run(&at.world);
     assert_eq!(today(&at.world), 250_000);
     let said = at.world.ok(&["tasks", "show", "Paid"]);
-    assert!(said.contains(", $0.2500)"), "{said}");
+    assert!(said.contains(", $0.25)"), "{said}");
 }
 
 #[test]

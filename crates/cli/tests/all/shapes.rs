@@ -266,7 +266,7 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
             vec!["report"],
             json!({
                 "from": "time", "to": "time", "completed": "any", "failed": "any", "cancelled": "any", "needsYou": "any",
-                "blocked": "number", "pending": "number", "running": "number", "runs": "number", "retries": "number",
+                "blocked": "number", "pending": "number", "running": "number", "landing": "number", "review": "number", "runs": "number", "retries": "number",
                 "mostAtOnce": "number", "workedMs": "number", "spendMicros": "number", "agents": [],
             }),
         ),
