@@ -9,13 +9,14 @@ use banksman_adapters::keeper::{self, Found, Record, Silence};
 use banksman_core::agent::limit::{AccountLimit, State};
 use banksman_core::agent::spend::DaySpend;
 use banksman_core::backlog::{Backlog, Run, Runner};
-use banksman_core::landing::LandingQueue;
+use banksman_core::landing::{Entry, LandingQueue};
 use banksman_core::{Limits, Liveness, Name, Pause, ProcessId, RunId, Stamp, Task, TaskId, Title, Wall};
 use banksman_engine::landing_queue;
 use banksman_engine::why::{self, Answer, Attended, Life, Situation, Why};
 use banksman_store::{Counts, Hosted, Key, Reader, Snapshot, StoreError};
 
 use crate::guards;
+use crate::landing;
 use crate::project::Project;
 use crate::sessions::{Sessions, ended, local_day};
 
@@ -55,6 +56,8 @@ pub struct Overview {
     pub decisions: usize,
     /// What is in the merge queues.
     pub landings: Vec<LandingQueue>,
+    /// Why what is in them cannot be checked here, if so.
+    pub uncheckable: Option<Box<str>>,
     /// The limits of accounts that keep tasks from starting.
     pub account_limits: Vec<AccountLimit>,
     /// What agents have used and cost today.
@@ -102,6 +105,9 @@ pub fn why(reader: &mut Reader, project: &Project, task: &TaskId) -> Result<Opti
     let mut why = Situation::new(&snapshot, &probes).issues(issues).why(task, &before);
     if let Some(why) = &mut why {
         ask_keeper(&mut why.answer, &Sessions::new(project));
+        if let Answer::Landing(place) = &mut why.answer {
+            place.uncheckable = place.entry.as_ref().and_then(|entry| uncheckable(project, entry));
+        }
     }
     Ok(why)
 }
@@ -176,6 +182,8 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
         live.attended.ended = ended_alone(&live.attended, &files);
     }
     let queued = situation.queued(&counts.ready);
+    let landings = landing_queues(&snapshot.backlog);
+    let uncheckable = landings.iter().flat_map(|queue| queue.entries.values()).find_map(|entry| uncheckable(project, entry));
     Ok(Overview {
         at: Stamp { lease: snapshot.lease, wall: snapshot.wall },
         runs,
@@ -185,7 +193,8 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
         queued,
         roots: situation.roots().count(),
         decisions: snapshot.backlog.decisions.len(),
-        landings: landing_queues(&snapshot.backlog),
+        landings,
+        uncheckable,
         account_limits: closed_limits(&snapshot.backlog),
         spend: snapshot.backlog.spend.values().filter(|spend| spend.day == today).cloned().collect(),
         pipelines,
@@ -196,6 +205,12 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
         stopped,
         counts,
     })
+}
+
+/// Why the commit of an entry cannot be checked here, if that is what it waits for.
+fn uncheckable(project: &Project, entry: &Entry) -> Option<Box<str>> {
+    let waits = !entry.spec.unchecked && entry.state.is_before_check();
+    waits.then(|| landing::uncheckable(project)).flatten().map(|error| error.to_string().into())
 }
 
 /// All merge queues that have entries or are paused.

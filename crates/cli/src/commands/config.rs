@@ -10,6 +10,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::ExitResult;
+use super::trust::trust_also;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -188,6 +189,9 @@ impl Set {
                 .printer
                 .note("note: it has no effect: an exclusive section is held exactly as long as a run or a claim is in it");
         }
+        if layer == Layer::Project && trust_own(context, key.name)? {
+            context.printer.note(&format!("{DIM}trusted: you have set it yourself{DIM:#}"));
+        }
         applies.iter().for_each(|note| context.printer.note(note));
         Ok(exit::OK)
     }
@@ -209,6 +213,19 @@ impl Set {
             Err(failure) => Some(format!("note: something else is wrong still: {}", failure.message)),
         }
     }
+}
+
+/// Whoever sets a command or a URL trusts it. Says whether it is one, in a project that can be used.
+fn trust_own(context: &Context, key: &str) -> Result<bool, Failure> {
+    let Ok(project) = context.project() else { return Ok(false) };
+    let file = project.folder().join("config.toml");
+    // What is wrong with them is said elsewhere.
+    let Ok(settings) = Settings::load(&context.surroundings(), Some(&file)) else { return Ok(false) };
+    let is_foreign = settings.foreign().iter().any(|foreign| foreign.key.name == key);
+    if is_foreign {
+        trust_also(context, &project, |foreign| foreign.key.name == key, Vec::new())?;
+    }
+    Ok(is_foreign)
 }
 
 /// The limits are a row of the project, by which all its runners go: they change at once.

@@ -80,10 +80,10 @@ pub(super) fn dead_items(items: &WorkItems) -> Option<String> {
     }
 }
 
-/// The one thing to do next; nothing if there never was a task, and no item waits.
+/// The one thing to do next; nothing if there never was a task, and neither an item nor a landing waits.
 fn next(overview: &Overview) -> Option<String> {
     let is_empty = all(overview) == 0 && overview.runs.is_empty() && overview.counts.items.is_empty();
-    (!is_empty).then(|| goes_on(overview))
+    (!is_empty || !overview.landings.is_empty()).then(|| goes_on(overview))
 }
 
 /// The one thing to do next where there is something.
@@ -101,6 +101,9 @@ fn goes_on(overview: &Overview) -> String {
     let needs_runner = || overview.pipelines.iter().any(|hosted| why::needs_runner(&hosted.pipeline));
     let landings = Landings::of(overview);
     let needs_runner = || needs_runner() || landings.go_on;
+    if let Some(why) = &overview.uncheckable {
+        return format!("nothing lands: {why}");
+    }
     if !alive && (ready > 0 || !overview.runs.is_empty() || items.waiting + items.processing > 0 || needs_runner()) {
         return "no runner is alive; banksman run starts one".into();
     }

@@ -64,6 +64,22 @@ struct KeyView<'a> {
     trusted: bool,
 }
 
+/// Trusts these beside what is trusted already.
+pub(crate) fn trust_also(
+    context: &Context,
+    project: &Project,
+    also: impl Fn(&Foreign) -> bool,
+    exposures: Vec<Exposure>,
+) -> Result<(), Failure> {
+    let trust = Trusted::of_user().ok_or(ProjectError::Homeless)?;
+    let settings = Settings::load(&context.surroundings(), Some(&project.folder().join("config.toml")))?;
+    let foreign = settings.foreign().iter().filter(|foreign| also(foreign) || trust.covers(project.root(), foreign));
+    let foreign: Vec<Foreign> = foreign.cloned().collect();
+    let known = project.config().agents.profiles.names().flat_map(|name| project.exposures(name));
+    let known = known.filter(|exposure| trust.covers_exposure(project.root(), exposure));
+    Ok(trust.grant(project.root(), &foreign, &known.chain(exposures).collect::<Vec<_>>())?)
+}
+
 impl Trust {
     pub(crate) fn run(self, context: &Context) -> ExitResult {
         let missing = || Failure::from(ProjectError::NotFound { from: context.directory() });

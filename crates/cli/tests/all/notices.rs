@@ -181,7 +181,7 @@ fn only_what_is_wanted_is_told() {
 #[test]
 fn what_the_project_wants_told_and_nobody_trusts_is_said_where_it_runs() {
     let world = World::new();
-    world.ok(&["config", "set", "notify.command", "touch theirs"]);
+    world.committed("notify.command", "touch theirs");
     world.add(&["breaks", "--run", "exit 3"]);
     let said = world.start(&["run", "--until-idle"]).end();
     assert_eq!((said.code, world.has("theirs")), (7, false), "{said:?}");

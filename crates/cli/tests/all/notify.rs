@@ -149,7 +149,7 @@ fn settings_of_notices_are_checked() {
 fn what_comes_with_a_project_does_nothing_before_it_is_trusted() {
     let world = World::on_sqlite();
     let line = "echo ran >> ran";
-    world.ok(&["config", "set", "notify.command", line]);
+    world.committed("notify.command", line);
     let ran = || fs::read_to_string(world.path().join("ran")).unwrap_or_default().lines().count();
     let is_refused = || {
         let (code, data) = test(&world, &[], None);
@@ -172,7 +172,7 @@ fn what_comes_with_a_project_does_nothing_before_it_is_trusted() {
     }
     let said = world.run(&["-C", copy.to_str().unwrap(), "notify", "test"]);
     assert_eq!((said.code, said.stdout.contains("refused: notify.command comes with the project")), (1, true), "{said:?}");
-    world.ok(&["config", "set", "notify.command", "echo ran >> ran; true"]);
+    world.committed("notify.command", "echo ran >> ran; true");
     is_refused();
     world.ok(&["trust"]);
     assert_eq!((test(&world, &[], None).0, ran()), (0, 2));
@@ -184,7 +184,7 @@ fn what_comes_with_a_project_does_nothing_before_it_is_trusted() {
 #[test]
 fn what_the_user_sets_needs_no_trust() {
     let world = World::on_sqlite();
-    world.ok(&["config", "set", "notify.command", "touch theirs"]);
+    world.committed("notify.command", "touch theirs");
     let run = |command: &mut Command| -> Said { command.output().unwrap().into() };
     let said = run(world.command(&["notify", "test"]).env("BANKSMAN_CONFIG_NOTIFY__COMMAND", "touch mine"));
     assert_eq!((said.code, world.path().join("mine").exists()), (0, true), "{said:?}");

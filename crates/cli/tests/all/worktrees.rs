@@ -376,8 +376,8 @@ fn a_new_worktree_gets_copies_and_its_setup() {
     fs::write(at.world.path().join(".env"), "secret\n").unwrap();
     fs::write(at.world.path().join("untracked"), "mine\n").unwrap();
     at.world.ok(&["config", "set", "workspace.copy", ".env,untracked"]);
-    at.world.ok(&["config", "set", "workspace.setup", "echo made >> ready"]);
     at.world.ok(&["config", "set", "workspace.setup_inputs", "base"]);
+    at.world.committed("workspace.setup", "echo made >> ready");
     let id = at.add("Set up", "cat .env ready; echo changed > base; test $BANKSMAN_ATTEMPT = 2", &["--retries", "2"]);
     at.run();
     assert_eq!(at.show(&id)["status"], "failed");

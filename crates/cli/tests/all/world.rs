@@ -156,6 +156,14 @@ impl World {
         self.command(args).output().unwrap().into()
     }
 
+    /// Gives the project a setting that nobody here has typed, as if it came with the repository.
+    pub(crate) fn committed(&self, key: &str, value: &str) {
+        self.ok(&["config", "set", key, "placeholder"]);
+        let file = self.path().join(".banksman/config.toml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, text.replace("\"placeholder\"", &format!("{value:?}"))).unwrap();
+    }
+
     /// Runs a command that must succeed, and returns its stdout.
     pub(crate) fn ok<S: AsRef<OsStr> + std::fmt::Debug>(&self, args: &[S]) -> String {
         let said = self.run(args);

@@ -307,6 +307,11 @@ impl Entry {
 }
 
 impl State {
+    /// Whether its commit is still to be checked, and nothing else is in the way.
+    pub fn is_before_check(&self) -> bool {
+        matches!(self, State::Queued | State::Candidate { .. } | State::Suspect { .. })
+    }
+
     /// One word for it.
     pub fn as_str(&self) -> &'static str {
         match self {

@@ -111,6 +111,8 @@ pub struct LandingPlace {
     pub ahead: usize,
     /// The task whose author resolves a conflict in the same files first.
     pub author_before: Option<TaskId>,
+    /// Why its commit cannot be checked here, if so.
+    pub uncheckable: Option<Box<str>>,
     /// Whether a runner is alive that can go on with it.
     pub has_runner: bool,
 }

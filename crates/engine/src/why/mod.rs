@@ -381,12 +381,13 @@ impl<'a> Situation<'a> {
     fn landing_place(&self, id: &TaskId) -> LandingPlace {
         let has_runner = self.workers().next().is_some();
         let Some(entry) = self.last_landing(id) else {
-            return LandingPlace { entry: None, paused: None, ahead: 0, author_before: None, has_runner };
+            return LandingPlace { entry: None, paused: None, ahead: 0, author_before: None, uncheckable: None, has_runner };
         };
         let queue = landing_queue(&entry.target, self.backlog);
         let ahead = queue.ahead_of(&entry.id).unwrap_or(0);
         let author_before = queue.target.author_before(entry).cloned();
-        LandingPlace { entry: Some(entry.clone()), paused: queue.target.paused, ahead, author_before, has_runner }
+        let (entry, paused) = (Some(entry.clone()), queue.target.paused);
+        LandingPlace { entry, paused, ahead, author_before, uncheckable: None, has_runner }
     }
 
     /// Why the last session of a task could not begin, if it could not.

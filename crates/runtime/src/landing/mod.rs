@@ -26,6 +26,7 @@ use crate::outlets::Refusal;
 use crate::project::Project;
 use crate::waiting::{Acquisition, WaitOptions};
 use crate::workspaces;
+use banksman_adapters::notify::Program;
 
 pub(crate) use check::enter;
 
@@ -42,7 +43,7 @@ pub enum LandingError {
     #[error("landing.check is not set, and nothing lands unchecked unless a person says so")]
     NoCheck,
     /// The command that checks what lands comes with the repository.
-    #[error("landing.check comes with the project and is not trusted")]
+    #[error("landing.check comes with the project and is not trusted (trust it with: banksman trust)")]
     Untrusted,
     /// The branch has a name that no lock can have.
     #[error("the name of the branch {0} is too long")]
@@ -53,6 +54,19 @@ impl From<banksman_store::StoreError> for LandingError {
     fn from(error: banksman_store::StoreError) -> LandingError {
         LandingError::Shell(error.into())
     }
+}
+
+/// The command that checks what lands.
+fn check_command(project: &Project) -> Result<Program, LandingError> {
+    match project.landing_check() {
+        Ok(program) => program.ok_or(LandingError::NoCheck),
+        Err(Refusal::Untrusted { .. } | Refusal::Secret(_) | Refusal::Url { .. }) => Err(LandingError::Untrusted),
+    }
+}
+
+/// Why nothing can be checked here, if so.
+pub fn uncheckable(project: &Project) -> Option<LandingError> {
+    check_command(project).err()
 }
 
 /// How the work for a queue ended.
@@ -312,11 +326,7 @@ impl Job<'_> {
     /// Runs the check on a commit.
     fn check(&self, entry: &LandingId, commit: &CommitId) -> Result<check::Checked, LandingError> {
         let project = self.client.project();
-        let program = match project.landing_check() {
-            Ok(Some(program)) => program,
-            Ok(None) => return Err(LandingError::NoCheck),
-            Err(Refusal::Untrusted { .. } | Refusal::Secret(_) | Refusal::Url { .. }) => return Err(LandingError::Untrusted),
-        };
+        let program = check_command(project)?;
         Ok(check::run(project, self.lander, self.target, entry, commit, &program, self.options.cancel))
     }
 }

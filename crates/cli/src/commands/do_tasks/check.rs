@@ -6,7 +6,8 @@ use std::path::Path;
 use banksman_runtime::config::{self, Layer};
 use banksman_runtime::{Project, landing};
 
-use super::setup::{asks, is_on_terminal, trust_also};
+use super::setup::{asks, is_on_terminal};
+use crate::commands::trust::trust_also;
 use crate::context::Context;
 use crate::failure::Failure;
 

@@ -11,6 +11,7 @@ use banksman_runtime::config::{Foreign, Settings};
 use banksman_runtime::{Project, ProjectError, Trust};
 
 use super::adding::Place;
+use crate::commands::trust::trust_also;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -50,22 +51,6 @@ pub(super) fn project(context: &Context) -> Result<Project, Failure> {
 
 fn settings(context: &Context, project: &Project) -> Result<Settings, Failure> {
     Ok(Settings::load(&context.surroundings(), Some(&project.folder().join("config.toml")))?)
-}
-
-/// Trusts these beside what is trusted already.
-pub(super) fn trust_also(
-    context: &Context,
-    project: &Project,
-    also: impl Fn(&Foreign) -> bool,
-    exposures: Vec<Exposure>,
-) -> Result<(), Failure> {
-    let trust = Trust::of_user().ok_or(ProjectError::Homeless)?;
-    let settings = settings(context, project)?;
-    let foreign = settings.foreign().iter().filter(|foreign| also(foreign) || trust.covers(project.root(), foreign));
-    let foreign: Vec<Foreign> = foreign.cloned().collect();
-    let known = project.config().agents.profiles.names().flat_map(|name| project.exposures(name));
-    let known = known.filter(|exposure| trust.covers_exposure(project.root(), exposure));
-    Ok(trust.grant(project.root(), &foreign, &known.chain(exposures).collect::<Vec<_>>())?)
 }
 
 /// Asks once whether the agents may do, and execute, what they would.

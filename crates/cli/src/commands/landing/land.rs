@@ -182,11 +182,7 @@ impl Land {
         if self.unchecked {
             return Ok(());
         }
-        match client.project().landing_check() {
-            Ok(Some(_)) => Ok(()),
-            Ok(None) => Err(landing_failure(landing::LandingError::NoCheck)),
-            Err(_) => Err(landing_failure(landing::LandingError::Untrusted)),
-        }
+        landing::uncheckable(client.project()).map_or(Ok(()), |error| Err(landing_failure(error)))
     }
 
     fn branch_spec(&self, client: &Client, branch: &str, tip: &str, subject: &str) -> Result<EntrySpec, Failure> {

@@ -82,6 +82,9 @@ fn landing(place: &LandingPlace, since: String) -> String {
         };
         return format!("has been waiting to land for {since}: the merge queue of {target} is paused ({why})");
     }
+    if let Some(why) = &place.uncheckable {
+        return format!("has been waiting to land on {target} for {since}: it cannot be checked, because {why}");
+    }
     let runner = if place.has_runner { "" } else { "; no runner is running (start one: banksman run)" };
     let ahead = match place.ahead {
         0 => String::new(),
