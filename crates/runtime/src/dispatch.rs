@@ -374,7 +374,6 @@ impl Client {
 /// A message as its receiver gets it.
 #[derive(Debug, Clone)]
 pub struct Letter {
-    /// The message.
     pub message: Message,
     /// Whether an earlier run had it.
     pub is_redelivered: bool,

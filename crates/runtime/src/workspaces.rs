@@ -39,12 +39,7 @@ pub enum WorkspaceError {
     NoBase(String),
     /// The branch is in use.
     #[error("the branch {branch} is checked out at {}: name another one with --branch, or switch that checkout", .path.display())]
-    CheckedOut {
-        /// The branch.
-        branch: String,
-        /// Where.
-        path: PathBuf,
-    },
+    CheckedOut { branch: String, path: PathBuf },
     /// Something of somebody else's is where it would be.
     #[error("{} is in the way: it is no worktree of this repository", .0.display())]
     InTheWay(PathBuf),
@@ -53,23 +48,16 @@ pub enum WorkspaceError {
         "the workspace of {owner} is on the machine {host}; only runners there can go on in it (or start afresh with: banksman tasks retry --fresh)"
     )]
     Elsewhere {
-        /// Whose.
         owner: TaskId,
         /// Which machine.
         host: String,
     },
     /// Not everything in it could be saved, so nothing was removed.
     #[error("{} was not removed: {reason}", .path.display())]
-    NotSaved {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
+    NotSaved { path: PathBuf, reason: String },
     /// It is in use, or its task is.
     #[error("the workspace of {owner} is in use by {holder}")]
     InUse {
-        /// Whose.
         owner: TaskId,
         /// By whom.
         holder: String,

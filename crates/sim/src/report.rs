@@ -91,7 +91,6 @@ impl fmt::Display for Checker {
 /// A property that did not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which one.
     pub checker: Checker,
     /// What was found.
     pub what: String,

@@ -47,7 +47,6 @@ pub struct Collecting<'a> {
 pub enum Collected {
     /// This commit.
     Commit {
-        /// The commit.
         commit: String,
         /// The branch that it is on.
         branch: Option<String>,

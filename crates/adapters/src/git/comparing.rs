@@ -18,7 +18,6 @@ pub struct Diff {
     pub files: Vec<String>,
     /// The commits in between, or beside it, one line each.
     pub commits: Vec<String>,
-    /// The patch.
     pub patch: Vec<u8>,
 }
 

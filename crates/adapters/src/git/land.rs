@@ -58,24 +58,11 @@ pub struct Message {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Built {
     /// This one was made on the tip.
-    Commit {
-        /// The tip.
-        tip: String,
-        /// The commit.
-        commit: String,
-    },
+    Commit { tip: String, commit: String },
     /// The tip has all of it already.
-    NoChange {
-        /// The tip.
-        tip: String,
-    },
+    NoChange { tip: String },
     /// Both have changed the same lines of these files.
-    Conflict {
-        /// The tip.
-        tip: String,
-        /// The files.
-        files: Vec<String>,
-    },
+    Conflict { tip: String, files: Vec<String> },
 }
 
 /// What came of moving a branch.

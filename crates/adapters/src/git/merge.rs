@@ -74,12 +74,7 @@ pub enum MergeError {
     InTheWay(PathBuf),
     /// A rebase of the target, or a merge into it, is under way.
     #[error("the checkout at {} has changes: a {what} is under way", path.display())]
-    UnderWay {
-        /// Where.
-        path: PathBuf,
-        /// What.
-        what: &'static str,
-    },
+    UnderWay { path: PathBuf, what: &'static str },
     /// Some other git has the checkout of the target locked.
     #[error("the checkout at {} is locked: another git is at work there, or was killed and has left its index.lock", .0.display())]
     Locked(PathBuf),
@@ -110,7 +105,6 @@ pub enum MergeError {
     /// The checkout of the target has begun to move and could not be put back.
     #[error("the checkout at {} is between two commits, and the next merge, or banksman doctor --fix, tries to put it back: {source}", path.display())]
     Halfway {
-        /// Where.
         path: PathBuf,
         /// What went wrong.
         source: GitError,

@@ -44,7 +44,6 @@ pub struct Saved {
     pub commit: String,
     /// When, in seconds since 1970.
     pub at: i64,
-    /// Why.
     pub reason: String,
 }
 

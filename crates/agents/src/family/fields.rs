@@ -81,7 +81,6 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for OnlyObjects<T> {
     }
 }
 
-/// A text.
 pub(super) fn text(raw: Raw<'_>) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Text<'a>(#[serde(borrow)] Cow<'a, str>);

@@ -38,7 +38,6 @@ pub enum Presence {
     Over,
     /// It has a run. `input` is what its keeper has answered in time; nothing if the keeper was silent or is of a version without input.
     Live {
-        /// The run.
         run: RunId,
         /// What its session takes.
         input: Option<SessionInput>,
@@ -82,10 +81,7 @@ pub enum Mode {
 #[serde(rename_all = "snake_case")]
 pub enum Plan {
     /// Through the control socket of a live session.
-    ControlSocket {
-        /// Its run.
-        run: RunId,
-    },
+    ControlSocket { run: RunId },
     /// By starting it.
     Spawn,
     /// It waits until the target reads it.
@@ -145,7 +141,6 @@ pub fn confirm(plan: &Plan, again: &Result<Plan, Refused>, round: u32) -> Confir
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LockClaim {
-    /// The lock.
     pub lock: Name,
     /// The dispatch that holds it.
     pub holder: HolderId,
@@ -158,26 +153,13 @@ pub struct LockClaim {
 pub enum PlanError {
     /// The plan needs the lock of its target.
     #[error("the dispatch to {target} has no lock")]
-    WithoutLock {
-        /// The target.
-        target: TaskId,
-    },
+    WithoutLock { target: TaskId },
     /// A mailbox needs no lock, so that nobody would release it.
     #[error("the dispatch to the mailbox of {target} holds the lock {lock}")]
-    UnwantedLock {
-        /// The target.
-        target: TaskId,
-        /// The lock.
-        lock: Name,
-    },
+    UnwantedLock { target: TaskId, lock: Name },
     /// The lock is that of another target.
     #[error("the dispatch to {target} holds the lock {lock}")]
-    LockOfAnother {
-        /// The target.
-        target: TaskId,
-        /// The lock.
-        lock: Name,
-    },
+    LockOfAnother { target: TaskId, lock: Name },
 }
 
 /// When the lock of a plan is to be released; or why the two do not belong together.

@@ -51,10 +51,7 @@ pub enum ReleaseEvent {
         pid: i32,
     },
     /// It could not be started.
-    SpawnStartFailed {
-        /// Why.
-        error: Box<str>,
-    },
+    SpawnStartFailed { error: Box<str> },
     /// The session has answered.
     SocketAlive,
     /// The session's process has ended.

@@ -88,7 +88,6 @@ pub enum Event {
 pub struct Source {
     /// The kind of thing.
     pub component: Box<str>,
-    /// Which one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Box<str>>,
 }

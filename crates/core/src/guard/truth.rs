@@ -63,7 +63,6 @@ impl Condition {
         }
     }
 
-    /// The answer of a condition that has no parts; `None` if it is not known.
     fn known(&self, inputs: &GuardInputs) -> Option<bool> {
         let get = |text: &Text| text.name(&inputs.vars);
         match self {

@@ -23,7 +23,6 @@ pub struct CommitIdError(Box<str>);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// Which one.
     pub id: LandingId,
     /// The branch that the commit is to land on.
     pub target: Name,
@@ -101,7 +100,6 @@ pub enum State {
     Candidate {
         /// The target's tip that it was made on.
         tip: CommitId,
-        /// The commit.
         commit: CommitId,
         /// How often the check has failed on this commit.
         failures: u32,
@@ -110,7 +108,6 @@ pub enum State {
     Suspect {
         /// The target's tip that it was made on.
         tip: CommitId,
-        /// The commit.
         commit: CommitId,
         /// Where the output of the check is.
         log: Box<str>,
@@ -119,21 +116,16 @@ pub enum State {
     Passed {
         /// The target's tip that it was made on.
         tip: CommitId,
-        /// The commit.
         commit: CommitId,
         /// Whether the check failed before it passed.
         flaky: bool,
     },
     /// Something outside of the queue is in the way; later entries pass.
-    Waiting {
-        /// What.
-        obstacle: Obstacle,
-    },
+    Waiting { obstacle: Obstacle },
     /// It waits for a person.
     Asking {
         /// The question.
         decision: DecisionId,
-        /// Why.
         because: Return,
     },
     /// It has left the queue.
@@ -159,10 +151,7 @@ pub enum Obstacle {
         error: Box<str>,
     },
     /// Children of the task are not over: what they do is part of its work.
-    Children {
-        /// Which.
-        tasks: Vec<TaskId>,
-    },
+    Children { tasks: Vec<TaskId> },
     /// The author of another task resolves a conflict in one of these files. Two that resolve at the same time would only conflict with
     /// each other next.
     Author {
@@ -179,12 +168,10 @@ pub enum Return {
     Conflict {
         /// The target's tip.
         tip: CommitId,
-        /// The files.
         files: Vec<Box<str>>,
     },
     /// The check fails on the commit and passes on the bare tip.
     CheckFailed {
-        /// The commit.
         commit: CommitId,
         /// Where the output of the check is.
         log: Box<str>,
@@ -222,22 +209,13 @@ pub enum End {
         flaky: bool,
     },
     /// The target had all of it already.
-    NoChange {
-        /// The tip.
-        tip: CommitId,
-    },
+    NoChange { tip: CommitId },
     /// It went back to its author.
     Returned(Return),
     /// It cannot land without a person who looks at it.
-    Shelved {
-        /// Why.
-        reason: Box<str>,
-    },
+    Shelved { reason: Box<str> },
     /// A person has removed it.
-    Removed {
-        /// Who.
-        by: Box<str>,
-    },
+    Removed { by: Box<str> },
 }
 
 impl Entry {

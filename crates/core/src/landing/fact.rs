@@ -32,7 +32,6 @@ pub enum EntryFact {
     Built {
         /// On this tip of the target.
         tip: CommitId,
-        /// The commit.
         commit: CommitId,
     },
     /// The check has failed.
@@ -62,7 +61,6 @@ pub enum EntryFact {
     },
     /// Something outside of the queue is in the way.
     Waiting {
-        /// What.
         obstacle: Obstacle,
         /// How often it was found in the way.
         tries: u32,
@@ -71,7 +69,6 @@ pub enum EntryFact {
     Asked {
         /// The question.
         decision: DecisionId,
-        /// Why.
         because: Return,
     },
     /// The target has moved to its commit.
@@ -87,22 +84,13 @@ pub enum EntryFact {
         flaky: bool,
     },
     /// The target had all of it already.
-    NoChange {
-        /// The tip.
-        tip: CommitId,
-    },
+    NoChange { tip: CommitId },
     /// It went back to its author.
     Returned(Return),
     /// It cannot land without a person who looks at it.
-    Shelved {
-        /// Why.
-        reason: Box<str>,
-    },
+    Shelved { reason: Box<str> },
     /// A person has removed it.
-    Removed {
-        /// Who.
-        by: Box<str>,
-    },
+    Removed { by: Box<str> },
 }
 
 /// What can happen to the queue of a target.
@@ -124,17 +112,11 @@ pub enum TargetFact {
         by: Box<str>,
     },
     /// The check has passed on a commit that is the target's tip.
-    Green {
-        /// The commit.
-        commit: CommitId,
-    },
+    Green { commit: CommitId },
     /// The author of a task resolves a conflict.
     Resolving(Resolving),
     /// The work of that task has landed or left the queue, or it waits for something else.
-    Resolved {
-        /// The task.
-        task: TaskId,
-    },
+    Resolved { task: TaskId },
 }
 
 /// A tip that fails the check.

@@ -86,7 +86,6 @@ pub struct Target {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Resolving {
-    /// The task.
     pub task: TaskId,
     /// The files with the conflict.
     pub files: Vec<Box<str>>,

@@ -23,7 +23,6 @@ pub enum Input {
     },
     /// An entry leaves the queue.
     Remove {
-        /// Which one.
         entry: LandingId,
         /// Who says so.
         by: Box<str>,
@@ -52,27 +51,13 @@ pub enum Report {
         terms: Terms,
     },
     /// The commit was made on this tip.
-    Built {
-        /// The tip.
-        tip: CommitId,
-        /// The commit.
-        commit: CommitId,
-    },
+    Built { tip: CommitId, commit: CommitId },
     /// The tip has all of it already.
-    NoChange {
-        /// The tip.
-        tip: CommitId,
-    },
+    NoChange { tip: CommitId },
     /// The two have changed the same lines.
-    Conflict {
-        /// The tip.
-        tip: CommitId,
-        /// The files.
-        files: Vec<Box<str>>,
-    },
+    Conflict { tip: CommitId, files: Vec<Box<str>> },
     /// The check has ended on this commit.
     Checked {
-        /// The commit.
         commit: CommitId,
         /// Whether it has passed.
         passed: bool,
@@ -81,7 +66,6 @@ pub enum Report {
     },
     /// The check has ended on the bare tip.
     TipChecked {
-        /// The tip.
         tip: CommitId,
         /// Whether it has passed.
         passed: bool,
@@ -89,10 +73,7 @@ pub enum Report {
         log: Box<str>,
     },
     /// The target is, or was, at the commit.
-    Moved {
-        /// The commit.
-        commit: CommitId,
-    },
+    Moved { commit: CommitId },
     /// The target is not at the tip any more that the commit was made on.
     TipMoved,
     /// Something is in the way.
@@ -112,15 +93,9 @@ pub enum Found {
     /// Nothing that the target has not.
     Nothing,
     /// Something that cannot be committed as it is. The author repairs it.
-    Unfinished {
-        /// What.
-        reason: Box<str>,
-    },
+    Unfinished { reason: Box<str> },
     /// Something that only a person lets land.
-    ForReview {
-        /// Why.
-        reason: Box<str>,
-    },
+    ForReview { reason: Box<str> },
 }
 
 /// What a queue can answer.
@@ -156,22 +131,11 @@ pub enum Work {
     /// Make the commit of an entry.
     Build(Box<Entry>),
     /// Check the commit of an entry.
-    Check {
-        /// The entry.
-        entry: Box<Entry>,
-        /// The commit.
-        commit: CommitId,
-    },
+    Check { entry: Box<Entry>, commit: CommitId },
     /// Check the bare tip, because the check fails on an entry's commit.
-    CheckTip {
-        /// The entry.
-        entry: Box<Entry>,
-        /// The tip.
-        tip: CommitId,
-    },
+    CheckTip { entry: Box<Entry>, tip: CommitId },
     /// Move the target.
     Move {
-        /// The entry.
         entry: Box<Entry>,
         /// From this tip.
         tip: CommitId,

@@ -67,7 +67,6 @@ pub enum State {
     },
     /// A run has it.
     Fetched {
-        /// The run.
         run: RunId,
         /// Its number.
         epoch: Epoch,
@@ -77,10 +76,7 @@ pub enum State {
         redelivered: bool,
     },
     /// The run has acknowledged it.
-    Acknowledged {
-        /// The run.
-        run: RunId,
-    },
+    Acknowledged { run: RunId },
     /// The target is over and nobody has acknowledged it.
     Undelivered {
         /// The run that had it last.
@@ -114,7 +110,6 @@ pub enum Way {
 pub struct Dispatch {
     /// The way.
     pub plan: Plan,
-    /// The run.
     pub run: RunId,
     /// Its number.
     pub epoch: Epoch,
@@ -132,16 +127,13 @@ pub struct Dispatch {
 pub enum Input {
     /// A live run takes it.
     Fetch {
-        /// The run.
         run: RunId,
         /// Its number.
         epoch: Epoch,
-        /// How.
         way: Way,
     },
     /// A run has acknowledged what it has.
     Acknowledge {
-        /// The run.
         run: RunId,
         /// Its number.
         epoch: Epoch,

@@ -43,16 +43,12 @@ pub enum Place {
     Worktree {
         /// Its directory.
         path: Box<str>,
-        /// Its branch.
         branch: Box<str>,
         /// The commit that the branch began with.
         base: Box<str>,
     },
     /// A plain directory.
-    Dir {
-        /// Which one.
-        path: Box<str>,
-    },
+    Dir { path: Box<str> },
 }
 
 impl Place {
@@ -153,7 +149,6 @@ pub enum Fact {
     Begun {
         /// On which machine.
         host: Box<str>,
-        /// Where.
         place: Place,
     },
     /// It is made.

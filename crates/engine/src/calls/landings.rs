@@ -28,11 +28,9 @@ pub enum LandingVerb {
     Add(Box<EntrySpec>),
     /// A worker has done something.
     Report {
-        /// Who.
         worker: Worker,
         /// For which entry.
         entry: LandingId,
-        /// What.
         report: Report,
     },
     /// An entry that waits is tried now.
@@ -49,7 +47,6 @@ pub enum LandingVerb {
     },
     /// An entry leaves the queue.
     Remove {
-        /// Which one.
         entry: LandingId,
         /// Who says so.
         by: Box<str>,
@@ -59,7 +56,6 @@ pub enum LandingVerb {
 /// Whoever holds the lock of a merge queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worker {
-    /// The holder.
     pub holder: HolderId,
     /// The grant.
     pub epoch: Epoch,

@@ -27,9 +27,7 @@ const PROMPT_LIMIT: usize = 20;
 pub enum MailboxRequest {
     /// A run reads its mailbox, and acknowledges what it has read before.
     Fetch {
-        /// Its task.
         task: TaskId,
-        /// The run.
         run: RunId,
         /// Its number.
         epoch: Epoch,
@@ -38,7 +36,6 @@ pub enum MailboxRequest {
     },
     /// Begin to send the first message for a target that its run may have.
     Begin {
-        /// The target.
         target: TaskId,
         /// Its run, whose keeper has just said that it takes input.
         run: RunId,
@@ -51,7 +48,6 @@ pub enum MailboxRequest {
     Settle {
         /// The message.
         id: MessageId,
-        /// Its target.
         target: TaskId,
         /// The grant of the lock.
         epoch: Epoch,
@@ -64,7 +60,6 @@ pub enum MailboxRequest {
     Abandon {
         /// The message.
         id: MessageId,
-        /// Its target.
         target: TaskId,
         /// What was seen of its process.
         seen: Seen,
@@ -73,29 +68,21 @@ pub enum MailboxRequest {
     Unobserved {
         /// The message.
         id: MessageId,
-        /// Its target.
         target: TaskId,
-        /// The run.
         run: RunId,
     },
     /// A live run asks a person. Its session waits, and the answer comes into its mailbox.
     Ask {
-        /// Its task.
         task: TaskId,
-        /// The run.
         run: RunId,
         /// Its number.
         epoch: Epoch,
-        /// The question.
         question: Box<str>,
         /// The answers that it offers; without one, any.
         options: Vec<Box<str>>,
     },
     /// A target is over: what is left is returned to the senders.
-    Return {
-        /// The target.
-        target: TaskId,
-    },
+    Return { target: TaskId },
 }
 
 /// What can be answered.

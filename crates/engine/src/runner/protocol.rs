@@ -194,7 +194,6 @@ pub enum RunnerEvent {
         queue: Name,
         /// Which item.
         item: ItemId,
-        /// Why.
         error: Box<str>,
     },
     /// An entry of a merge queue stands so.

@@ -25,7 +25,6 @@ const SAVED_FOR: Duration = Duration::from_secs(90 * 86_400);
 /// A workspace, with the task that it belongs to.
 #[derive(Debug, Clone)]
 pub struct Kept {
-    /// The workspace.
     pub workspace: Workspace,
     /// The task, unless it was deleted.
     pub task: Option<Task>,
@@ -91,7 +90,6 @@ impl Kept {
 /// A workspace that was removed.
 #[derive(Debug, Clone)]
 pub struct Removed {
-    /// Whose.
     pub owner: TaskId,
     /// Where it was.
     pub path: PathBuf,
@@ -103,12 +101,7 @@ pub struct Removed {
 #[derive(Debug, Clone)]
 pub enum PruneStep {
     /// It saves and removes a workspace.
-    Remove {
-        /// Which one.
-        kept: Box<Kept>,
-        /// Why.
-        reason: &'static str,
-    },
+    Remove { kept: Box<Kept>, reason: &'static str },
     /// It gives up a state that was saved long ago.
     Forget(Saved),
 }

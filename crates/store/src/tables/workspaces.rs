@@ -7,7 +7,6 @@ use crate::columns::{Int, NeededJson, Text};
 use crate::table::table;
 
 table! {
-    /// The workspaces.
     Workspaces "workspaces" of &'a TaskId => Workspace, |_id, workspace|
     by ["owner"] = [Text &workspace.owner]; inserts
     fixed { owner: Text, host: Text, place: NeededJson, created("created_wall"): Int }
