@@ -1,6 +1,6 @@
 //! Why a condition does not hold, in words: the smallest part of it that explains it, with the fact.
 
-use super::{Cmd, CommandResult, Condition, GuardInputs, Issue, IssueFilter, PipelineFilter, Topic, Truth};
+use super::{Cmd, CommandResult, Condition, GuardInputs, Issue, IssueFilter, PipelineFilter, Predicate, Topic, Truth};
 use crate::pipeline::plan::Text;
 use crate::task::Status;
 
@@ -25,23 +25,12 @@ impl Condition {
             Condition::Any(parts) if wanted == Truth::False => spoiler(parts, inputs, wanted, "an empty `any` does not hold"),
             Condition::All(parts) => everyone(parts, inputs, wanted, "an empty `all` holds"),
             Condition::Any(parts) => everyone(parts, inputs, wanted, "an empty `any` does not hold"),
-            Condition::LockFree { .. }
-            | Condition::LockHeld { .. }
-            | Condition::SemaphoreAvailable { .. }
-            | Condition::IssuesComplete { .. }
-            | Condition::NoBlockedIssues { .. }
-            | Condition::BranchExists { .. }
-            | Condition::BranchClean { .. }
-            | Condition::BranchMerged { .. }
-            | Condition::FileExists { .. }
-            | Condition::FileContains { .. }
-            | Condition::PipelineInPhase { .. }
-            | Condition::PipelineComplete { .. }
-            | Condition::PipelineRunning { .. }
-            | Condition::Command { .. } => self.fact(inputs),
+            Condition::Predicate(predicate) => predicate.fact(inputs),
         }
     }
+}
 
+impl Predicate {
     /// What is the case, whether it was wanted or not.
     fn fact(&self, inputs: &GuardInputs) -> String {
         let facts = match self.topic(inputs) {
@@ -53,26 +42,25 @@ impl Condition {
             known => known == Truth::True,
         };
         match self {
-            Condition::LockFree { .. } | Condition::LockHeld { .. } => facts.lock(),
-            Condition::SemaphoreAvailable { slots, .. } => facts.semaphore(*slots),
-            Condition::IssuesComplete { filter } => completed(filter.noun(), inputs.found(filter).unwrap_or_default()),
-            Condition::NoBlockedIssues { filter } => blocked(filter.noun(), inputs.found(filter).unwrap_or_default()),
-            Condition::BranchExists { .. } | Condition::FileExists { .. } => {
+            Predicate::LockFree { .. } | Predicate::LockHeld { .. } => facts.lock(),
+            Predicate::SemaphoreAvailable { slots, .. } => facts.semaphore(*slots),
+            Predicate::IssuesComplete { filter } => completed(filter.noun(), inputs.found(filter).unwrap_or_default()),
+            Predicate::NoBlockedIssues { filter } => blocked(filter.noun(), inputs.found(filter).unwrap_or_default()),
+            Predicate::BranchExists { .. } | Predicate::FileExists { .. } => {
                 facts.say(if yes { "is there" } else { "is not there" })
             }
-            Condition::BranchClean { .. } if yes => facts.say("is clean"),
-            Condition::BranchClean { .. } => facts.say(&format!("has changes in its checkout{}", facts.reason())),
-            Condition::BranchMerged { .. } => facts.merged(yes),
-            Condition::FileContains { pattern, .. } => facts.file(pattern, yes),
-            Condition::PipelineInPhase { .. } => facts.phase(),
-            Condition::PipelineComplete { .. } => facts.say(if yes { "is done" } else { "is not done" }),
-            Condition::PipelineRunning { .. } => facts.running(),
-            Condition::Command { cmd, .. } => facts.command(cmd),
-            Condition::All(_) | Condition::Any(_) | Condition::Not(_) => String::new(),
+            Predicate::BranchClean { .. } if yes => facts.say("is clean"),
+            Predicate::BranchClean { .. } => facts.say(&format!("has changes in its checkout{}", facts.reason())),
+            Predicate::BranchMerged { .. } => facts.merged(yes),
+            Predicate::FileContains { pattern, .. } => facts.file(pattern, yes),
+            Predicate::PipelineInPhase { .. } => facts.phase(),
+            Predicate::PipelineComplete { .. } => facts.say(if yes { "is done" } else { "is not done" }),
+            Predicate::PipelineRunning { .. } => facts.running(),
+            Predicate::Command { cmd, .. } => facts.command(cmd),
         }
     }
 
-    /// What a condition without parts is about, or the variable that has no value.
+    /// What it is about, or the variable that has no value.
     fn topic(&self, inputs: &GuardInputs) -> Result<Topic, Box<str>> {
         let get = |text: &Text| match text {
             Text::Literal(text) => Ok(text.clone()),
@@ -80,32 +68,30 @@ impl Condition {
         };
         let given = |text: &Text| text.get(&inputs.vars).map_or_else(|| get(text).map(drop), |_| Ok(()));
         Ok(match self {
-            Condition::LockFree { lock } => Topic::Lock(get(lock)?),
-            Condition::LockHeld { lock, by } => {
+            Predicate::LockFree { lock } => Topic::Lock(get(lock)?),
+            Predicate::LockHeld { lock, by } => {
                 by.as_ref().map(get).transpose()?;
                 Topic::Lock(get(lock)?)
             }
-            Condition::SemaphoreAvailable { semaphore, .. } => Topic::Semaphore(get(semaphore)?),
-            Condition::IssuesComplete { filter } | Condition::NoBlockedIssues { filter } => {
+            Predicate::SemaphoreAvailable { semaphore, .. } => Topic::Semaphore(get(semaphore)?),
+            Predicate::IssuesComplete { filter } | Predicate::NoBlockedIssues { filter } => {
                 filter.texts().try_for_each(|text| get(text).map(drop))?;
                 Topic::Issues(filter.with(&inputs.vars).unwrap_or_default())
             }
-            Condition::BranchExists { branch } | Condition::BranchClean { branch } => Topic::Branch(get(branch)?),
-            Condition::BranchMerged { branch, into } => Topic::Merged(get(branch)?, get(into)?),
-            Condition::FileExists { path } | Condition::FileContains { path, .. } => Topic::File(get(path)?),
-            Condition::PipelineInPhase { pipeline, .. } | Condition::PipelineComplete { pipeline } => {
+            Predicate::BranchExists { branch } | Predicate::BranchClean { branch } => Topic::Branch(get(branch)?),
+            Predicate::BranchMerged { branch, into } => Topic::Merged(get(branch)?, get(into)?),
+            Predicate::FileExists { path } | Predicate::FileContains { path, .. } => Topic::File(get(path)?),
+            Predicate::PipelineInPhase { pipeline, .. } | Predicate::PipelineComplete { pipeline } => {
                 Topic::Pipeline(get(pipeline)?)
             }
-            Condition::PipelineRunning { filter } => {
+            Predicate::PipelineRunning { filter } => {
                 filter.texts().try_for_each(|text| get(text).map(drop))?;
                 Topic::Running(filter.with(&inputs.vars).unwrap_or_default())
             }
-            Condition::Command { cmd, .. } => {
+            Predicate::Command { cmd, .. } => {
                 cmd.texts().iter().try_for_each(given)?;
                 Topic::Command(cmd.with(&inputs.vars).unwrap_or_else(|| cmd.clone()))
             }
-            // They have parts, and no topic of their own.
-            Condition::All(_) | Condition::Any(_) | Condition::Not(_) => Topic::Lock("".into()),
         })
     }
 }

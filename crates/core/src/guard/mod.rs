@@ -58,6 +58,21 @@ pub struct Guard {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Condition {
+    /// All of them hold. That is true of none.
+    All(Vec<Condition>),
+    /// One of them holds. That is not true of none.
+    Any(Vec<Condition>),
+    /// It does not hold.
+    Not(Box<Condition>),
+    /// One question. It is stored without a word for this variant.
+    #[serde(untagged)]
+    Predicate(Predicate),
+}
+
+/// A condition without parts.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Predicate {
     /// Nobody holds the lock. One that is not there is free.
     LockFree { lock: Text },
     /// Somebody holds the lock.
@@ -106,12 +121,6 @@ pub enum Condition {
     },
     /// One of these pipelines runs, other than the one that asks.
     PipelineRunning { filter: PipelineFilter },
-    /// All of them hold. That is true of none.
-    All(Vec<Condition>),
-    /// One of them holds. That is not true of none.
-    Any(Vec<Condition>),
-    /// It does not hold.
-    Not(Box<Condition>),
     /// A command exits with 0, or does not.
     Command {
         /// The command.

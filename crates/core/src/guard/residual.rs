@@ -1,6 +1,6 @@
 //! What is left of a guard when all that the store cannot answer is known: it is small, and can be evaluated inside a transaction.
 
-use super::{Condition, Guard, GuardInputs, Truth};
+use super::{Condition, Guard, GuardInputs, Predicate, Truth};
 use crate::pipeline::plan::Text;
 
 const TRUE: Condition = Condition::All(Vec::new());
@@ -39,20 +39,8 @@ impl Condition {
                     Condition::Not(Box::new(part))
                 }
             }
-            Condition::LockFree { .. }
-            | Condition::LockHeld { .. }
-            | Condition::SemaphoreAvailable { .. }
-            | Condition::PipelineInPhase { .. }
-            | Condition::PipelineComplete { .. }
-            | Condition::PipelineRunning { .. } => self.clone(),
-            Condition::IssuesComplete { .. }
-            | Condition::NoBlockedIssues { .. }
-            | Condition::BranchExists { .. }
-            | Condition::BranchClean { .. }
-            | Condition::BranchMerged { .. }
-            | Condition::FileExists { .. }
-            | Condition::FileContains { .. }
-            | Condition::Command { .. } => match self.truth(inputs) {
+            Condition::Predicate(predicate) if predicate.is_internal() => self.clone(),
+            Condition::Predicate(predicate) => match predicate.truth(inputs) {
                 Truth::True => TRUE,
                 Truth::False => FALSE,
                 Truth::Unknown if is_wanted => FALSE,
@@ -82,23 +70,10 @@ impl Condition {
                 let (yes, no) = part.possible(capacity);
                 (no, yes)
             }
-            Condition::SemaphoreAvailable { semaphore: Text::Literal(name), slots } => {
+            Condition::Predicate(Predicate::SemaphoreAvailable { semaphore: Text::Literal(name), slots }) => {
                 (capacity(name).is_none_or(|capacity| *slots <= capacity), true)
             }
-            Condition::SemaphoreAvailable { .. }
-            | Condition::LockFree { .. }
-            | Condition::LockHeld { .. }
-            | Condition::PipelineInPhase { .. }
-            | Condition::PipelineComplete { .. }
-            | Condition::PipelineRunning { .. }
-            | Condition::IssuesComplete { .. }
-            | Condition::NoBlockedIssues { .. }
-            | Condition::BranchExists { .. }
-            | Condition::BranchClean { .. }
-            | Condition::BranchMerged { .. }
-            | Condition::FileExists { .. }
-            | Condition::FileContains { .. }
-            | Condition::Command { .. } => (true, true),
+            Condition::Predicate(_) => (true, true),
         }
     }
 
@@ -106,8 +81,33 @@ impl Condition {
     fn excludes(&self, other: &Condition) -> bool {
         match (self, other) {
             (Condition::Not(part), other) => **part == *other,
-            (Condition::LockFree { lock }, Condition::LockHeld { lock: held, .. }) => lock == held,
+            (
+                Condition::Predicate(Predicate::LockFree { lock }),
+                Condition::Predicate(Predicate::LockHeld { lock: held, .. }),
+            ) => lock == held,
             _ => false,
+        }
+    }
+}
+
+impl Predicate {
+    /// Whether the store has the answer in a few rows, so that the transaction that decides can load it.
+    fn is_internal(&self) -> bool {
+        match self {
+            Predicate::LockFree { .. }
+            | Predicate::LockHeld { .. }
+            | Predicate::SemaphoreAvailable { .. }
+            | Predicate::PipelineInPhase { .. }
+            | Predicate::PipelineComplete { .. }
+            | Predicate::PipelineRunning { .. } => true,
+            Predicate::IssuesComplete { .. }
+            | Predicate::NoBlockedIssues { .. }
+            | Predicate::BranchExists { .. }
+            | Predicate::BranchClean { .. }
+            | Predicate::BranchMerged { .. }
+            | Predicate::FileExists { .. }
+            | Predicate::FileContains { .. }
+            | Predicate::Command { .. } => false,
         }
     }
 }
@@ -125,11 +125,11 @@ mod tests {
     use crate::time::Span;
 
     fn file(path: &str) -> Condition {
-        Condition::FileExists { path: Text::Literal(path.into()) }
+        Condition::Predicate(Predicate::FileExists { path: Text::Literal(path.into()) })
     }
 
     fn free(lock: &str) -> Condition {
-        Condition::LockFree { lock: Text::Literal(lock.into()) }
+        Condition::Predicate(Predicate::LockFree { lock: Text::Literal(lock.into()) })
     }
 
     fn not(condition: Condition) -> Condition {
@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn what_can_never_be_true_is_found() {
-        let held = Condition::LockHeld { lock: Text::Literal("l".into()), by: None };
-        let slots = |slots| Condition::SemaphoreAvailable { semaphore: Text::Literal("s".into()), slots };
+        let held = Condition::Predicate(Predicate::LockHeld { lock: Text::Literal("l".into()), by: None });
+        let slots = |slots| Condition::Predicate(Predicate::SemaphoreAvailable { semaphore: Text::Literal("s".into()), slots });
         let never =
             [FALSE, not(TRUE), slots(3), Condition::All(vec![free("l"), held]), Condition::All(vec![free("l"), not(free("l"))])];
         let some = [TRUE, not(FALSE), slots(2), not(slots(3)), Condition::Any(vec![slots(3), free("l")])];

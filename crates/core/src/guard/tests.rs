@@ -75,68 +75,72 @@ fn inputs() -> GuardInputs {
 }
 
 fn lock_free(lock: &str) -> Condition {
-    Condition::LockFree { lock: text(lock) }
+    Condition::Predicate(Predicate::LockFree { lock: text(lock) })
 }
 
 fn held(lock: &str, by: Option<Text>) -> Condition {
-    Condition::LockHeld { lock: text(lock), by }
+    Condition::Predicate(Predicate::LockHeld { lock: text(lock), by })
 }
 
 fn slots(semaphore: &str, slots: u32) -> Condition {
-    Condition::SemaphoreAvailable { semaphore: text(semaphore), slots }
+    Condition::Predicate(Predicate::SemaphoreAvailable { semaphore: text(semaphore), slots })
 }
 
 fn complete(label: &str) -> Condition {
-    Condition::IssuesComplete { filter: labelled(label) }
+    Condition::Predicate(Predicate::IssuesComplete { filter: labelled(label) })
 }
 
 fn unblocked(label: &str) -> Condition {
-    Condition::NoBlockedIssues { filter: labelled(label) }
+    Condition::Predicate(Predicate::NoBlockedIssues { filter: labelled(label) })
 }
 
 fn exists(branch: &str) -> Condition {
-    Condition::BranchExists { branch: text(branch) }
+    Condition::Predicate(Predicate::BranchExists { branch: text(branch) })
 }
 
 fn clean(branch: &str) -> Condition {
-    Condition::BranchClean { branch: text(branch) }
+    Condition::Predicate(Predicate::BranchClean { branch: text(branch) })
 }
 
 fn merged(branch: Text, into: &str) -> Condition {
-    Condition::BranchMerged { branch, into: text(into) }
+    Condition::Predicate(Predicate::BranchMerged { branch, into: text(into) })
 }
 
 fn file(path: &str) -> Condition {
-    Condition::FileExists { path: text(path) }
+    Condition::Predicate(Predicate::FileExists { path: text(path) })
 }
 
 fn contains(path: &str, pattern: &str) -> Condition {
-    Condition::FileContains { path: text(path), pattern: pattern.into() }
+    Condition::Predicate(Predicate::FileContains { path: text(path), pattern: pattern.into() })
 }
 
 fn phase(pipeline: &str, phase: &str) -> Condition {
-    Condition::PipelineInPhase { pipeline: text(pipeline), phase: name(phase) }
+    Condition::Predicate(Predicate::PipelineInPhase { pipeline: text(pipeline), phase: name(phase) })
 }
 
 fn done(pipeline: &str) -> Condition {
-    Condition::PipelineComplete { pipeline: text(pipeline) }
+    Condition::Predicate(Predicate::PipelineComplete { pipeline: text(pipeline) })
 }
 
 fn command(line: &str, expect_success: bool) -> Condition {
-    Condition::Command { cmd: run(line), expect_success }
+    Condition::Predicate(Predicate::Command { cmd: run(line), expect_success })
 }
 
 #[test]
 fn every_condition_with_every_sort_of_answer() {
     use Truth::{False, True, Unknown};
     let inputs = inputs();
-    let argv = |args: Vec<Text>| Condition::Command { cmd: Cmd::Argv(args), expect_success: true };
+    let argv = |args: Vec<Text>| Condition::Predicate(Predicate::Command { cmd: Cmd::Argv(args), expect_success: true });
     let table = [
         (lock_free("idle"), True, "lock idle is free"),
         (lock_free("dark"), True, "lock dark is free"),
         (lock_free("deploy"), False, "lock deploy is held by run:r-1"),
         (lock_free("walled"), Unknown, "not known: lock walled cannot be looked at"),
-        (Condition::LockFree { lock: var("nobody") }, Unknown, "not known: the variable nobody has no value"),
+        (
+            Condition::Predicate(Predicate::LockFree { lock: var("nobody") }),
+            Unknown,
+            "not known: the variable nobody has no value",
+        ),
         (held("deploy", None), True, "lock deploy is held by run:r-1"),
         (held("deploy", Some(text("run:r-1"))), True, "lock deploy is held by run:r-1"),
         (held("deploy", Some(text("run:r-2"))), False, "lock deploy is held by run:r-1"),
@@ -206,14 +210,14 @@ fn what_is_empty_names_nothing() {
     inputs.vars.insert("none".into(), "".into());
     let none = || var("none");
     let all = [
-        Condition::LockFree { lock: none() },
+        Condition::Predicate(Predicate::LockFree { lock: none() }),
         held("deploy", Some(none())),
-        Condition::SemaphoreAvailable { semaphore: none(), slots: 1 },
-        Condition::IssuesComplete { filter: IssueFilter { label: Some(none()), ..IssueFilter::default() } },
-        Condition::BranchExists { branch: none() },
+        Condition::Predicate(Predicate::SemaphoreAvailable { semaphore: none(), slots: 1 }),
+        Condition::Predicate(Predicate::IssuesComplete { filter: IssueFilter { label: Some(none()), ..IssueFilter::default() } }),
+        Condition::Predicate(Predicate::BranchExists { branch: none() }),
         merged(none(), "main"),
-        Condition::FileExists { path: none() },
-        Condition::PipelineComplete { pipeline: none() },
+        Condition::Predicate(Predicate::FileExists { path: none() }),
+        Condition::Predicate(Predicate::PipelineComplete { pipeline: none() }),
     ];
     // Whatever may have been found for it.
     inputs.files.insert("".into(), FileInfo { exists: true, ..FileInfo::default() });
@@ -251,8 +255,12 @@ fn what_nobody_knows_fails_nothing_for_good() {
             GuardResult::Failed { action, part, .. } => Some((action, part.starts_with("not known"))),
         };
     assert_eq!(action(exists("gone"), &fail), Some((fail.clone(), false)));
-    for unknown in [exists("dark"), not(exists("dark")), command("make test", true), Condition::LockFree { lock: var("nobody") }]
-    {
+    for unknown in [
+        exists("dark"),
+        not(exists("dark")),
+        command("make test", true),
+        Condition::Predicate(Predicate::LockFree { lock: var("nobody") }),
+    ] {
         assert_eq!(action(unknown, &fail), Some((GuardAction::Block, true)));
     }
     // One part that is known to be wrong is enough.
@@ -297,7 +305,7 @@ fn a_guard_wants_what_its_variables_stand_for() {
     let guard = guard(Condition::All(vec![
         lock_free("a"),
         held("b", Some(var("nobody"))),
-        Condition::LockFree { lock: var("nobody") },
+        Condition::Predicate(Predicate::LockFree { lock: var("nobody") }),
         not(Condition::Any(vec![slots("s", 1), merged(var("branch"), "main"), merged(var("nobody"), "main")])),
         clean("x"),
         contains("f", "1"),
@@ -305,11 +313,13 @@ fn a_guard_wants_what_its_variables_stand_for() {
         file("f"),
         file("g"),
         done("p-1"),
-        Condition::PipelineInPhase { pipeline: var("number"), phase: name("x") },
-        Condition::Command { cmd: Cmd::Argv(vec![var("branch")]), expect_success: true },
-        Condition::Command { cmd: Cmd::Argv(vec![var("nobody")]), expect_success: true },
+        Condition::Predicate(Predicate::PipelineInPhase { pipeline: var("number"), phase: name("x") }),
+        Condition::Predicate(Predicate::Command { cmd: Cmd::Argv(vec![var("branch")]), expect_success: true }),
+        Condition::Predicate(Predicate::Command { cmd: Cmd::Argv(vec![var("nobody")]), expect_success: true }),
         complete("l"),
-        Condition::IssuesComplete { filter: IssueFilter { ids: vec![var("nobody")], ..IssueFilter::default() } },
+        Condition::Predicate(Predicate::IssuesComplete {
+            filter: IssueFilter { ids: vec![var("nobody")], ..IssueFilter::default() },
+        }),
     ]));
     assert_eq!(guard.vars(), BTreeSet::from(["branch", "nobody", "number"]));
     let wants = guard.wants(&inputs.vars);
@@ -340,7 +350,7 @@ fn what_the_store_has_is_internal_and_issues_of_ours_are_not_outside() {
     }
     assert_eq!(asks(complete("l")), (false, false));
     let foreign = IssueFilter { from: Some(run("tracker list")), ..IssueFilter::default() };
-    assert_eq!(asks(Condition::NoBlockedIssues { filter: foreign }), (false, true));
+    assert_eq!(asks(Condition::Predicate(Predicate::NoBlockedIssues { filter: foreign })), (false, true));
     for condition in [exists("b"), clean("b"), merged(text("b"), "m"), file("f"), contains("f", "x"), command("true", true)] {
         assert_eq!(asks(Condition::Any(vec![lock_free("a"), condition.clone()])), (false, true), "{condition:?}");
     }
@@ -356,10 +366,13 @@ fn a_guard_is_told_of_the_events_that_could_change_it() {
     assert_eq!(told(all), ["lock deploy", "semaphore builds", "pipeline p-1"]);
     assert_eq!(told(complete("l")), ["task *", "import *"]);
     let filter = IssueFilter { section: Some(text("backend")), ..IssueFilter::default() };
-    assert_eq!(told(Condition::IssuesComplete { filter: filter.clone() }), ["task *", "import *", "section *"]);
+    assert_eq!(
+        told(Condition::Predicate(Predicate::IssuesComplete { filter: filter.clone() })),
+        ["task *", "import *", "section *"]
+    );
     let foreign = IssueFilter { from: Some(run("tracker")), ..filter };
-    assert_eq!(told(Condition::IssuesComplete { filter: foreign }), [""; 0]);
-    assert_eq!(told(Condition::LockFree { lock: var("branch") }), ["lock topic"]);
+    assert_eq!(told(Condition::Predicate(Predicate::IssuesComplete { filter: foreign })), [""; 0]);
+    assert_eq!(told(Condition::Predicate(Predicate::LockFree { lock: var("branch") })), ["lock topic"]);
 }
 
 #[test]
@@ -370,8 +383,8 @@ fn who_waits_for_certain_tasks_to_be_completed_listens_to_them_alone() {
     };
     let named = |ids: Vec<Text>| IssueFilter { ids, ..IssueFilter::default() };
     let both = || named(vec![text("t-2"), var("branch")]);
-    let complete = |filter: IssueFilter| Condition::IssuesComplete { filter };
-    let blocked = |filter: IssueFilter| Condition::NoBlockedIssues { filter };
+    let complete = |filter: IssueFilter| Condition::Predicate(Predicate::IssuesComplete { filter });
+    let blocked = |filter: IssueFilter| Condition::Predicate(Predicate::NoBlockedIssues { filter });
     assert_eq!(told(complete(both())), ["task t-2", "task topic", "import *"]);
     let more = Condition::Any(vec![complete(both()), not(complete(named(vec![text("t-1"), text("t-2")])))]);
     assert_eq!(told(more), ["task t-1", "task t-2", "task topic", "import *"]);
@@ -403,8 +416,11 @@ fn what_several_guards_want_is_added_up() {
 #[test]
 fn the_stored_form_stays() {
     let condition = Condition::All(vec![
-        Condition::LockHeld { lock: text("deploy"), by: Some(var("who")) },
-        not(Condition::Command { cmd: Cmd::Argv(vec![text("check"), var("branch")]), expect_success: false }),
+        Condition::Predicate(Predicate::LockHeld { lock: text("deploy"), by: Some(var("who")) }),
+        not(Condition::Predicate(Predicate::Command {
+            cmd: Cmd::Argv(vec![text("check"), var("branch")]),
+            expect_success: false,
+        })),
     ]);
     let mut stored = guard(condition);
     stored.on_failure = GuardAction::Retry { delay: Span::from_secs(5) };

@@ -2,7 +2,7 @@
 
 use std::ops::Not;
 
-use super::{Cmd, CommandResult, Condition, GuardInputs, Issue, IssueFilter, PipelineFilter, PipelineInfo, Topic};
+use super::{Cmd, CommandResult, Condition, GuardInputs, Issue, IssueFilter, PipelineFilter, PipelineInfo, Predicate, Topic};
 use crate::pipeline::plan::{Context, Text};
 use crate::task::Status;
 
@@ -46,60 +46,53 @@ impl Condition {
             Condition::All(parts) => parts.iter().map(|part| part.truth(inputs)).min().unwrap_or(Truth::True),
             Condition::Any(parts) => parts.iter().map(|part| part.truth(inputs)).max().unwrap_or(Truth::False),
             Condition::Not(part) => !part.truth(inputs),
-            Condition::LockFree { .. }
-            | Condition::LockHeld { .. }
-            | Condition::SemaphoreAvailable { .. }
-            | Condition::IssuesComplete { .. }
-            | Condition::NoBlockedIssues { .. }
-            | Condition::BranchExists { .. }
-            | Condition::BranchClean { .. }
-            | Condition::BranchMerged { .. }
-            | Condition::FileExists { .. }
-            | Condition::FileContains { .. }
-            | Condition::PipelineInPhase { .. }
-            | Condition::PipelineComplete { .. }
-            | Condition::PipelineRunning { .. }
-            | Condition::Command { .. } => Truth::from(self.known(inputs)),
+            Condition::Predicate(predicate) => predicate.truth(inputs),
         }
+    }
+}
+
+impl Predicate {
+    /// Whether it holds. A variable without a value makes it unknown.
+    pub(super) fn truth(&self, inputs: &GuardInputs) -> Truth {
+        Truth::from(self.known(inputs))
     }
 
     fn known(&self, inputs: &GuardInputs) -> Option<bool> {
         let get = |text: &Text| text.name(&inputs.vars);
         match self {
-            Condition::LockFree { lock } => inputs.is_free(get(lock)?),
-            Condition::LockHeld { lock, by } => {
+            Predicate::LockFree { lock } => inputs.is_free(get(lock)?),
+            Predicate::LockHeld { lock, by } => {
                 let by = by.as_ref().map(|by| get(by).ok_or(())).transpose().ok()?;
                 let holder = inputs.locks.get(&get(lock)?)?.as_ref();
                 Some(holder.is_some_and(|holder| by.is_none_or(|by| *by == *holder.as_str())))
             }
-            Condition::SemaphoreAvailable { semaphore, slots } => Some(inputs.semaphores.get(&get(semaphore)?)? >= slots),
-            Condition::IssuesComplete { filter } => {
+            Predicate::SemaphoreAvailable { semaphore, slots } => Some(inputs.semaphores.get(&get(semaphore)?)? >= slots),
+            Predicate::IssuesComplete { filter } => {
                 Some(inputs.found(filter)?.iter().all(|issue| issue.status == Status::Completed))
             }
-            Condition::NoBlockedIssues { filter } => {
+            Predicate::NoBlockedIssues { filter } => {
                 Some(inputs.found(filter)?.iter().all(|issue| issue.status != Status::Blocked))
             }
-            Condition::BranchExists { branch } => Some(inputs.branches.get(&get(branch)?)?.exists),
+            Predicate::BranchExists { branch } => Some(inputs.branches.get(&get(branch)?)?.exists),
             // A branch that is not there has no checkout, with changes or without.
-            Condition::BranchClean { branch } => inputs.branches.get(&get(branch)?).filter(|info| info.exists)?.clean,
-            Condition::BranchMerged { branch, into } => inputs.merged.get(&(get(branch)?, get(into)?)).copied(),
-            Condition::FileExists { path } => Some(inputs.files.get(&get(path)?)?.exists),
-            Condition::FileContains { path, pattern } => {
+            Predicate::BranchClean { branch } => inputs.branches.get(&get(branch)?).filter(|info| info.exists)?.clean,
+            Predicate::BranchMerged { branch, into } => inputs.merged.get(&(get(branch)?, get(into)?)).copied(),
+            Predicate::FileExists { path } => Some(inputs.files.get(&get(path)?)?.exists),
+            Predicate::FileContains { path, pattern } => {
                 let info = inputs.files.get(&get(path)?)?;
                 if info.exists { info.matches.get(pattern).copied() } else { Some(false) }
             }
-            Condition::PipelineInPhase { pipeline, phase } => {
+            Predicate::PipelineInPhase { pipeline, phase } => {
                 let PipelineInfo { phase: at, .. } = inputs.pipelines.get(&get(pipeline)?)?;
                 Some(at.as_ref() == Some(phase))
             }
-            Condition::PipelineComplete { pipeline } => Some(inputs.pipelines.get(&get(pipeline)?)?.is_complete),
-            Condition::PipelineRunning { filter } => Some(!inputs.running.get(&filter.with(&inputs.vars)?)?.is_empty()),
-            Condition::Command { cmd, expect_success } => match inputs.command_results.get(&cmd.with(&inputs.vars)?)? {
+            Predicate::PipelineComplete { pipeline } => Some(inputs.pipelines.get(&get(pipeline)?)?.is_complete),
+            Predicate::PipelineRunning { filter } => Some(!inputs.running.get(&filter.with(&inputs.vars)?)?.is_empty()),
+            Predicate::Command { cmd, expect_success } => match inputs.command_results.get(&cmd.with(&inputs.vars)?)? {
                 CommandResult::Success => Some(*expect_success),
                 CommandResult::Failure => Some(!expect_success),
                 CommandResult::Unknown => None,
             },
-            Condition::All(_) | Condition::Any(_) | Condition::Not(_) => None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Cmd, Condition, Guard, IssueFilter, PipelineFilter};
+use super::{Cmd, Condition, Guard, IssueFilter, PipelineFilter, Predicate};
 use crate::event::Source;
 use crate::pipeline::plan::{Context, Text, env_name};
 
@@ -94,27 +94,33 @@ impl Wants {
     }
 
     fn collect(&mut self, condition: &Condition, vars: &Context) {
-        // An option with nothing in it adds nothing.
-        let get = |text: &Text| text.name(vars);
         match condition {
             Condition::All(parts) | Condition::Any(parts) => parts.iter().for_each(|part| self.collect(part, vars)),
             Condition::Not(part) => self.collect(part, vars),
-            Condition::LockFree { lock } | Condition::LockHeld { lock, .. } => self.locks.extend(get(lock)),
-            Condition::SemaphoreAvailable { semaphore, .. } => self.semaphores.extend(get(semaphore)),
-            Condition::IssuesComplete { filter } => self.issues.extend(filter.with(vars)),
-            Condition::NoBlockedIssues { filter } => {
+            Condition::Predicate(predicate) => self.add(predicate, vars),
+        }
+    }
+
+    fn add(&mut self, predicate: &Predicate, vars: &Context) {
+        // An option with nothing in it adds nothing.
+        let get = |text: &Text| text.name(vars);
+        match predicate {
+            Predicate::LockFree { lock } | Predicate::LockHeld { lock, .. } => self.locks.extend(get(lock)),
+            Predicate::SemaphoreAvailable { semaphore, .. } => self.semaphores.extend(get(semaphore)),
+            Predicate::IssuesComplete { filter } => self.issues.extend(filter.with(vars)),
+            Predicate::NoBlockedIssues { filter } => {
                 self.issues.extend(filter.with(vars));
                 self.blocked.extend(filter.with(vars));
             }
-            Condition::BranchExists { branch } | Condition::BranchClean { branch } => self.branches.extend(get(branch)),
-            Condition::BranchMerged { branch, into } => self.merged.extend(get(branch).zip(get(into))),
-            Condition::FileExists { path } => self.file(get(path), None),
-            Condition::FileContains { path, pattern } => self.file(get(path), Some(pattern)),
-            Condition::PipelineInPhase { pipeline, .. } | Condition::PipelineComplete { pipeline } => {
+            Predicate::BranchExists { branch } | Predicate::BranchClean { branch } => self.branches.extend(get(branch)),
+            Predicate::BranchMerged { branch, into } => self.merged.extend(get(branch).zip(get(into))),
+            Predicate::FileExists { path } => self.file(get(path), None),
+            Predicate::FileContains { path, pattern } => self.file(get(path), Some(pattern)),
+            Predicate::PipelineInPhase { pipeline, .. } | Predicate::PipelineComplete { pipeline } => {
                 self.pipelines.extend(get(pipeline))
             }
-            Condition::PipelineRunning { filter } => self.running.extend(filter.with(vars)),
-            Condition::Command { cmd, .. } => self.commands.extend(cmd.with(vars)),
+            Predicate::PipelineRunning { filter } => self.running.extend(filter.with(vars)),
+            Predicate::Command { cmd, .. } => self.commands.extend(cmd.with(vars)),
         }
     }
 
@@ -161,21 +167,11 @@ impl Condition {
         match self {
             Condition::All(parts) | Condition::Any(parts) => parts.iter().any(|part| part.mentions(env_name)),
             Condition::Not(part) => part.mentions(env_name),
-            Condition::Command { cmd, .. } => line(cmd),
-            Condition::IssuesComplete { filter } | Condition::NoBlockedIssues { filter } => {
+            Condition::Predicate(Predicate::Command { cmd, .. }) => line(cmd),
+            Condition::Predicate(Predicate::IssuesComplete { filter } | Predicate::NoBlockedIssues { filter }) => {
                 filter.from.as_ref().is_some_and(line)
             }
-            Condition::LockFree { .. }
-            | Condition::LockHeld { .. }
-            | Condition::SemaphoreAvailable { .. }
-            | Condition::BranchExists { .. }
-            | Condition::BranchClean { .. }
-            | Condition::BranchMerged { .. }
-            | Condition::FileExists { .. }
-            | Condition::FileContains { .. }
-            | Condition::PipelineInPhase { .. }
-            | Condition::PipelineComplete { .. }
-            | Condition::PipelineRunning { .. } => false,
+            Condition::Predicate(_) => false,
         }
     }
 
@@ -184,19 +180,27 @@ impl Condition {
         match self {
             Condition::All(parts) | Condition::Any(parts) => parts.iter().for_each(|part| part.texts(all)),
             Condition::Not(part) => part.texts(all),
-            Condition::LockHeld { lock, by } => all.extend(std::iter::once(lock).chain(by)),
-            Condition::BranchMerged { branch, into } => all.extend([branch, into]),
-            Condition::IssuesComplete { filter } | Condition::NoBlockedIssues { filter } => all.extend(filter.texts()),
-            Condition::Command { cmd, .. } => all.extend(cmd.texts()),
-            Condition::PipelineRunning { filter } => all.extend(filter.texts()),
-            Condition::LockFree { lock: text }
-            | Condition::SemaphoreAvailable { semaphore: text, .. }
-            | Condition::BranchExists { branch: text }
-            | Condition::BranchClean { branch: text }
-            | Condition::FileExists { path: text }
-            | Condition::FileContains { path: text, .. }
-            | Condition::PipelineInPhase { pipeline: text, .. }
-            | Condition::PipelineComplete { pipeline: text } => all.push(text),
+            Condition::Predicate(predicate) => predicate.texts(all),
+        }
+    }
+}
+
+impl Predicate {
+    fn texts<'a>(&'a self, all: &mut Vec<&'a Text>) {
+        match self {
+            Predicate::LockHeld { lock, by } => all.extend(std::iter::once(lock).chain(by)),
+            Predicate::BranchMerged { branch, into } => all.extend([branch, into]),
+            Predicate::IssuesComplete { filter } | Predicate::NoBlockedIssues { filter } => all.extend(filter.texts()),
+            Predicate::Command { cmd, .. } => all.extend(cmd.texts()),
+            Predicate::PipelineRunning { filter } => all.extend(filter.texts()),
+            Predicate::LockFree { lock: text }
+            | Predicate::SemaphoreAvailable { semaphore: text, .. }
+            | Predicate::BranchExists { branch: text }
+            | Predicate::BranchClean { branch: text }
+            | Predicate::FileExists { path: text }
+            | Predicate::FileContains { path: text, .. }
+            | Predicate::PipelineInPhase { pipeline: text, .. }
+            | Predicate::PipelineComplete { pipeline: text } => all.push(text),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use banksman_core::guard::{
     COMMAND_TIMEOUT, CONDITION_LIMIT, Cmd, Condition, DEPTH_LIMIT, FRESH_FOR, Guard, GuardAction, IssueFilter, PipelineFilter,
+    Predicate,
 };
 use banksman_core::pipeline::plan::Text;
 use banksman_core::task::Status;
@@ -65,36 +66,42 @@ impl Reader {
         }
         let (key, _, value) = view.entries().into_iter().next()?;
         match key {
-            "command" => self.command(value),
-            "lock_free" => self.text(value).map(|lock| Condition::LockFree { lock }),
-            "lock_held" => self.lock_held(value),
-            "semaphore_available" => self.semaphore(value),
-            "tasks_complete" | "issues_complete" => self.issues(value).map(|filter| Condition::IssuesComplete { filter }),
-            "no_blocked_tasks" | "no_blocked_issues" => self.issues(value).map(|filter| Condition::NoBlockedIssues { filter }),
-            "branch_exists" => self.text(value).map(|branch| Condition::BranchExists { branch }),
-            "branch_clean" => self.text(value).map(|branch| Condition::BranchClean { branch }),
-            "file_exists" => self.text(value).map(|path| Condition::FileExists { path }),
-            "pipeline_complete" => self.text(value).map(|pipeline| Condition::PipelineComplete { pipeline }),
-            "pipeline_running" => self.running(value).map(|filter| Condition::PipelineRunning { filter }),
             "all" => self.list(value, depth).map(Condition::All),
             "any" => self.list(value, depth).map(Condition::Any),
             "not" => self.condition(View::of(value)?, depth + 1).map(|inner| Condition::Not(Box::new(inner))),
+            _ => self.predicate(key, value).map(Condition::Predicate),
+        }
+    }
+
+    fn predicate(&mut self, key: &str, value: Spot<'_>) -> Option<Predicate> {
+        match key {
+            "command" => self.command(value),
+            "lock_free" => self.text(value).map(|lock| Predicate::LockFree { lock }),
+            "lock_held" => self.lock_held(value),
+            "semaphore_available" => self.semaphore(value),
+            "tasks_complete" | "issues_complete" => self.issues(value).map(|filter| Predicate::IssuesComplete { filter }),
+            "no_blocked_tasks" | "no_blocked_issues" => self.issues(value).map(|filter| Predicate::NoBlockedIssues { filter }),
+            "branch_exists" => self.text(value).map(|branch| Predicate::BranchExists { branch }),
+            "branch_clean" => self.text(value).map(|branch| Predicate::BranchClean { branch }),
+            "file_exists" => self.text(value).map(|path| Predicate::FileExists { path }),
+            "pipeline_complete" => self.text(value).map(|pipeline| Predicate::PipelineComplete { pipeline }),
+            "pipeline_running" => self.running(value).map(|filter| Predicate::PipelineRunning { filter }),
             _ => self.of_two(key, View::of(value)?),
         }
     }
 
     /// Those that ask about two things.
-    fn of_two(&mut self, key: &str, view: View<'_>) -> Option<Condition> {
+    fn of_two(&mut self, key: &str, view: View<'_>) -> Option<Predicate> {
         let uses = &mut self.uses;
         match key {
             "branch_merged" => {
-                Some(Condition::BranchMerged { branch: text_of(view, "branch", uses)?, into: text_of(view, "into", uses)? })
+                Some(Predicate::BranchMerged { branch: text_of(view, "branch", uses)?, into: text_of(view, "into", uses)? })
             }
             "file_contains" => {
-                Some(Condition::FileContains { path: text_of(view, "path", uses)?, pattern: view.words("pattern")? })
+                Some(Predicate::FileContains { path: text_of(view, "path", uses)?, pattern: view.words("pattern")? })
             }
             "pipeline_in_phase" => {
-                Some(Condition::PipelineInPhase { pipeline: text_of(view, "pipeline", uses)?, phase: view.name("phase")? })
+                Some(Predicate::PipelineInPhase { pipeline: text_of(view, "pipeline", uses)?, phase: view.name("phase")? })
             }
             _ => None,
         }
@@ -111,13 +118,13 @@ impl Reader {
         read.into_iter().collect()
     }
 
-    fn lock_held(&mut self, value: Spot<'_>) -> Option<Condition> {
+    fn lock_held(&mut self, value: Spot<'_>) -> Option<Predicate> {
         match View::of(value) {
             Some(view) => {
                 let by = text_of(view, "by", &mut self.uses);
-                Some(Condition::LockHeld { lock: text_of(view, "lock", &mut self.uses)?, by })
+                Some(Predicate::LockHeld { lock: text_of(view, "lock", &mut self.uses)?, by })
             }
-            None => self.text(value).map(|lock| Condition::LockHeld { lock, by: None }),
+            None => self.text(value).map(|lock| Predicate::LockHeld { lock, by: None }),
         }
     }
 
@@ -132,13 +139,13 @@ impl Reader {
         }
     }
 
-    fn semaphore(&mut self, value: Spot<'_>) -> Option<Condition> {
+    fn semaphore(&mut self, value: Spot<'_>) -> Option<Predicate> {
         match View::of(value) {
             Some(view) => {
                 let slots = view.number("slots").unwrap_or(1);
-                Some(Condition::SemaphoreAvailable { semaphore: text_of(view, "semaphore", &mut self.uses)?, slots })
+                Some(Predicate::SemaphoreAvailable { semaphore: text_of(view, "semaphore", &mut self.uses)?, slots })
             }
-            None => self.text(value).map(|semaphore| Condition::SemaphoreAvailable { semaphore, slots: 1 }),
+            None => self.text(value).map(|semaphore| Predicate::SemaphoreAvailable { semaphore, slots: 1 }),
         }
     }
 
@@ -161,9 +168,9 @@ impl Reader {
         })
     }
 
-    fn command(&mut self, value: Spot<'_>) -> Option<Condition> {
+    fn command(&mut self, value: Spot<'_>) -> Option<Predicate> {
         let expect_success = View::of(value).and_then(|view| view.flag("expect_success")).unwrap_or(true);
-        self.cmd(value).map(|cmd| Condition::Command { cmd, expect_success })
+        self.cmd(value).map(|cmd| Predicate::Command { cmd, expect_success })
     }
 
     fn cmd(&mut self, value: Spot<'_>) -> Option<Cmd> {

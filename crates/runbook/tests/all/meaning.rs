@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use banksman_core::guard::{Cmd, Condition, FRESH_FOR, GuardAction, PipelineFilter};
+use banksman_core::guard::{Cmd, Condition, FRESH_FOR, GuardAction, PipelineFilter, Predicate};
 use banksman_core::pipeline::plan::{Action, After, MergeHow, OnFail, Push, RunCommand, Text};
 use banksman_core::pipeline::strategy::Fallback;
 use banksman_core::route::Then;
@@ -97,19 +97,25 @@ fn conditions_ask_what_they_say() {
     assert_eq!(built.on_failure, GuardAction::Fail { message: "nothing was built".into() });
     let Condition::Not(inner) = &quiet.condition else { panic!() };
     let Condition::Any(parts) = &**inner else { panic!() };
-    assert_eq!(parts[0], Condition::LockHeld { lock: Text::Literal("deploy".into()), by: None });
-    assert_eq!(parts[1], Condition::LockHeld { lock: Text::Literal("deploy".into()), by: Some(var("title")) });
-    assert_eq!(parts[4], Condition::SemaphoreAvailable { semaphore: Text::Literal("builders".into()), slots: 2 });
+    assert_eq!(parts[0], Condition::Predicate(Predicate::LockHeld { lock: Text::Literal("deploy".into()), by: None }));
+    assert_eq!(
+        parts[1],
+        Condition::Predicate(Predicate::LockHeld { lock: Text::Literal("deploy".into()), by: Some(var("title")) })
+    );
+    assert_eq!(
+        parts[4],
+        Condition::Predicate(Predicate::SemaphoreAvailable { semaphore: Text::Literal("builders".into()), slots: 2 })
+    );
     let (name, runbook) = (Some(Text::Literal("deploy".into())), Some(var("branch")));
     let phase = Some(Name::new("ship").unwrap());
-    assert_eq!(parts[6], Condition::PipelineRunning { filter: PipelineFilter { name, runbook, phase } });
-    assert_eq!(parts[9], Condition::Command { cmd: Cmd::Run("false".into()), expect_success: false });
+    assert_eq!(parts[6], Condition::Predicate(Predicate::PipelineRunning { filter: PipelineFilter { name, runbook, phase } }));
+    assert_eq!(parts[9], Condition::Predicate(Predicate::Command { cmd: Cmd::Run("false".into()), expect_success: false }));
     let argv = vec![Text::Literal("test".into()), Text::Literal("-n".into()), var("title")];
-    assert_eq!(parts[10], Condition::Command { cmd: Cmd::Argv(argv), expect_success: true });
+    assert_eq!(parts[10], Condition::Predicate(Predicate::Command { cmd: Cmd::Argv(argv), expect_success: true }));
     let Condition::All(parts) = &built.condition else { panic!() };
-    let Condition::IssuesComplete { filter } = &parts[2] else { panic!() };
+    let Condition::Predicate(Predicate::IssuesComplete { filter }) = &parts[2] else { panic!() };
     assert_eq!((filter.status, filter.ids.len(), &filter.from), (Some(Status::Review), 2, &None));
-    let Condition::NoBlockedIssues { filter } = &parts[4] else { panic!() };
+    let Condition::Predicate(Predicate::NoBlockedIssues { filter }) = &parts[4] else { panic!() };
     assert!(matches!(&filter.from, Some(Cmd::Argv(argv)) if argv.len() == 3));
 }
 

@@ -1,7 +1,7 @@
 //! What guards should say, told by the model and by what runners have found outside.
 
 use banksman_core::event::{Kind, Resource};
-use banksman_core::guard::{Cmd, Condition, Guard, GuardAction};
+use banksman_core::guard::{Cmd, Condition, Guard, GuardAction, Predicate};
 use banksman_core::pipeline::plan::{Context, Text};
 use banksman_core::{Lease, Name, TaskId};
 
@@ -113,9 +113,9 @@ impl World<'_> {
         match condition {
             Condition::All(parts) | Condition::Any(parts) => parts.iter().any(|part| self.asks_about_held(part, pipeline)),
             Condition::Not(part) => self.asks_about_held(part, pipeline),
-            Condition::LockFree { lock } | Condition::LockHeld { lock, .. } => is_held(Kind::Lock, lock),
-            Condition::SemaphoreAvailable { semaphore, .. } => is_held(Kind::Semaphore, semaphore),
-            _ => false,
+            Condition::Predicate(Predicate::LockFree { lock } | Predicate::LockHeld { lock, .. }) => is_held(Kind::Lock, lock),
+            Condition::Predicate(Predicate::SemaphoreAvailable { semaphore, .. }) => is_held(Kind::Semaphore, semaphore),
+            Condition::Predicate(_) => false,
         }
     }
 
@@ -178,18 +178,24 @@ impl World<'_> {
             Condition::All(parts) => weigh(&all(parts), [Known::No, Known::Unsure, Known::Unknown], Known::Yes),
             Condition::Any(parts) => weigh(&all(parts), [Known::Yes, Known::Unsure, Known::Unknown], Known::No),
             Condition::Not(part) => opposite(self.known(part, vars, found, at)),
-            Condition::LockFree { lock } => text(lock, vars).map_or(Known::Unknown, |lock| opposite(self.is_locked(&lock, at))),
-            Condition::LockHeld { lock, .. } => text(lock, vars).map_or(Known::Unknown, |lock| self.is_locked(&lock, at)),
-            Condition::SemaphoreAvailable { semaphore, slots } => match text(semaphore, vars) {
+            Condition::Predicate(predicate) => self.known_of(predicate, vars, found, at),
+        }
+    }
+
+    fn known_of(&self, predicate: &Predicate, vars: &Context, found: Option<&Outside>, at: Moment) -> Known {
+        match predicate {
+            Predicate::LockFree { lock } => text(lock, vars).map_or(Known::Unknown, |lock| opposite(self.is_locked(&lock, at))),
+            Predicate::LockHeld { lock, .. } => text(lock, vars).map_or(Known::Unknown, |lock| self.is_locked(&lock, at)),
+            Predicate::SemaphoreAvailable { semaphore, slots } => match text(semaphore, vars) {
                 Some(semaphore) => self.has_slots(&semaphore, *slots, at),
                 None => Known::Unknown,
             },
-            Condition::FileExists { path: Text::Literal(path) } => plain(found.and_then(|found| found.files.get(path)).copied()),
-            Condition::Command { cmd: Cmd::Run(line), expect_success } => {
+            Predicate::FileExists { path: Text::Literal(path) } => plain(found.and_then(|found| found.files.get(path)).copied()),
+            Predicate::Command { cmd: Cmd::Run(line), expect_success } => {
                 let result = found.and_then(|found| found.commands.get(line)).copied().flatten();
                 plain(result.map(|result| result == *expect_success))
             }
-            Condition::PipelineComplete { pipeline: Text::Literal(id) } => {
+            Predicate::PipelineComplete { pipeline: Text::Literal(id) } => {
                 let pipeline = TaskId::new(id).ok().and_then(|id| self.model.pipelines.get(&id));
                 plain(pipeline.map(|pipeline| pipeline.stand == PipelineState::Done))
             }
@@ -272,7 +278,6 @@ pub(crate) fn asks_outside(condition: &Condition) -> bool {
     match condition {
         Condition::All(parts) | Condition::Any(parts) => parts.iter().any(asks_outside),
         Condition::Not(part) => asks_outside(part),
-        Condition::FileExists { .. } | Condition::Command { .. } => true,
-        _ => false,
+        Condition::Predicate(predicate) => matches!(predicate, Predicate::FileExists { .. } | Predicate::Command { .. }),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use banksman_core::event::{Kind, Resource};
-use banksman_core::guard::{Cmd, Condition, Guard, GuardAction};
+use banksman_core::guard::{Cmd, Condition, Guard, GuardAction, Predicate};
 use banksman_core::pipeline::plan::{Action, After, Context, OnFail, Phase, Plan, Push, RunCommand, Text};
 use banksman_core::pipeline::strategy::{Approach, Fallback};
 use banksman_core::queue::{Config, Input};
@@ -197,19 +197,19 @@ fn condition(depth: usize, others: &[TaskId], random: &mut Random) -> Condition 
         _ => Text::Var { var: "lock".into() },
     };
     match random.below(if depth < 2 { 100 } else { 75 }) {
-        0..20 => Condition::LockFree { lock: some_lock(random) },
-        20..26 => Condition::LockHeld { lock: some_lock(random), by: None },
+        0..20 => Condition::Predicate(Predicate::LockFree { lock: some_lock(random) }),
+        20..26 => Condition::Predicate(Predicate::LockHeld { lock: some_lock(random), by: None }),
         26..38 => {
             let semaphore = Text::Literal((*random.pick(&["sa", "sb", "nowhere"])).into());
-            Condition::SemaphoreAvailable { semaphore, slots: 1 + u32::from(random.in_thousand(500)) }
+            Condition::Predicate(Predicate::SemaphoreAvailable { semaphore, slots: 1 + u32::from(random.in_thousand(500)) })
         }
-        38..55 => Condition::FileExists { path: Text::Literal((*random.pick(&FILES)).into()) },
+        38..55 => Condition::Predicate(Predicate::FileExists { path: Text::Literal((*random.pick(&FILES)).into()) }),
         55..72 => {
             let cmd = Cmd::Run((*random.pick(&COMMANDS)).into());
-            Condition::Command { cmd, expect_success: random.in_thousand(800) }
+            Condition::Predicate(Predicate::Command { cmd, expect_success: random.in_thousand(800) })
         }
         72..75 if !others.is_empty() => {
-            Condition::PipelineComplete { pipeline: Text::Literal(random.pick(others).as_str().into()) }
+            Condition::Predicate(Predicate::PipelineComplete { pipeline: Text::Literal(random.pick(others).as_str().into()) })
         }
         72..75 => Condition::All(Vec::new()),
         75..83 => Condition::All(parts(depth, others, random)),

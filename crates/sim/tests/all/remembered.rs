@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use banksman_core::backlog::{Edge, RunEndRecord, Runner};
-use banksman_core::guard::{Condition, Guard, GuardAction};
+use banksman_core::guard::{Condition, Guard, GuardAction, Predicate};
 use banksman_core::pipeline::plan::{Action, Context, Phase, Plan, RunCommand, Text};
 use banksman_core::resource::coordination::{Command, Outcome};
 use banksman_core::resource::grant::{Address, Ask, GrantRequest, WaitingProcess};
@@ -480,7 +480,7 @@ fn a_guard_is_looked_at_when_a_lock_ends_by_time() {
     let (clock, mut one) = (Manual::default(), runner("one", 1));
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     hold(&mut store, Some(Span::from_secs(5)));
-    start_pipeline(&mut store, "p", Some(Condition::LockFree { lock: Text::Literal("a".into()) }));
+    start_pipeline(&mut store, "p", Some(Condition::Predicate(Predicate::LockFree { lock: Text::Literal("a".into()) })));
     let begun = drive(&mut store, &mut one);
     one.on(RunnerInput::Ended(begun[0].clone(), exited(0)), Lease(0));
     let advice = drive_at(&mut store, &mut one, Lease(0));
@@ -496,7 +496,7 @@ fn a_guard_is_looked_at_when_a_lock_ends_by_time() {
 fn a_guard_is_looked_at_when_a_variable_is_set() {
     let (mut store, mut one) = (sqlite::memory(Box::new(Manual::default())).expect("a store in memory"), runner("one", 1));
     hold(&mut store, None);
-    start_pipeline(&mut store, "p", Some(Condition::LockFree { lock: Text::Var { var: "lock".into() } }));
+    start_pipeline(&mut store, "p", Some(Condition::Predicate(Predicate::LockFree { lock: Text::Var { var: "lock".into() } })));
     let begun = drive(&mut store, &mut one);
     one.on(RunnerInput::Ended(begun[0].clone(), exited(0)), Lease(0));
     drive(&mut store, &mut one);

@@ -66,7 +66,7 @@ mod tests {
     use std::sync::Arc;
 
     use banksman_core::backlog::Backlog;
-    use banksman_core::guard::{Condition, Guard, GuardAction};
+    use banksman_core::guard::{Condition, Guard, GuardAction, Predicate};
     use banksman_core::pipeline::{Reason, State, When};
     use banksman_core::pipeline::plan::{Action, Context, RunCommand, Phase, Plan, Text};
     use banksman_core::{Lease, Name, Now, Span};
@@ -81,7 +81,7 @@ mod tests {
 
     /// A pipeline that a lock holds up, and whose answer knows of so much.
     fn held_up(at: i64) -> Backlog {
-        let condition = Condition::LockFree { lock: Text::Literal("l".into()) };
+        let condition = Condition::Predicate(Predicate::LockFree { lock: Text::Literal("l".into()) });
         let (fresh_for, timeout) = (Span::ZERO, Span::ZERO);
         let phase = Phase {
             pre: vec![Guard { name: name("g"), condition, on_failure: GuardAction::Block, fresh_for, timeout }],

@@ -1,6 +1,6 @@
 //! Guards in words.
 
-use banksman_core::guard::{Condition, FRESH_FOR, Guard, GuardAction};
+use banksman_core::guard::{Condition, FRESH_FOR, Guard, GuardAction, Predicate};
 
 use crate::printer::{BOLD, DIM};
 
@@ -21,25 +21,31 @@ pub(crate) fn action(action: &GuardAction) -> String {
 
 pub(crate) fn words(condition: &Condition) -> String {
     match condition {
-        Condition::LockFree { lock } => format!("lock {lock} is free"),
-        Condition::LockHeld { lock, by: None } => format!("lock {lock} is held"),
-        Condition::LockHeld { lock, by: Some(by) } => format!("lock {lock} is held by {by}"),
-        Condition::SemaphoreAvailable { semaphore, slots } => format!("{} of {semaphore} free", crate::format::slots(*slots)),
-        Condition::IssuesComplete { filter } => format!("{}s{filter} are completed", filter.noun()),
-        Condition::NoBlockedIssues { filter } => format!("no {}s{filter} are blocked", filter.noun()),
-        Condition::BranchExists { branch } => format!("branch {branch} exists"),
-        Condition::BranchClean { branch } => format!("branch {branch} is clean"),
-        Condition::BranchMerged { branch, into } => format!("branch {branch} is merged into {into}"),
-        Condition::FileExists { path } => format!("file {path} exists"),
-        Condition::FileContains { path, pattern } => format!("file {path} contains /{pattern}/"),
-        Condition::PipelineInPhase { pipeline, phase } => format!("pipeline {pipeline} is in phase {phase}"),
-        Condition::PipelineComplete { pipeline } => format!("pipeline {pipeline} is complete"),
-        Condition::PipelineRunning { filter } => format!("another pipeline{filter} is running"),
         Condition::All(parts) => joined(parts, " and ", "always"),
         Condition::Any(parts) => joined(parts, " or ", "never"),
         Condition::Not(part) => format!("not ({})", words(part)),
-        Condition::Command { cmd, expect_success: true } => format!("`{cmd}` succeeds"),
-        Condition::Command { cmd, expect_success: false } => format!("`{cmd}` fails"),
+        Condition::Predicate(predicate) => assertion(predicate),
+    }
+}
+
+fn assertion(predicate: &Predicate) -> String {
+    match predicate {
+        Predicate::LockFree { lock } => format!("lock {lock} is free"),
+        Predicate::LockHeld { lock, by: None } => format!("lock {lock} is held"),
+        Predicate::LockHeld { lock, by: Some(by) } => format!("lock {lock} is held by {by}"),
+        Predicate::SemaphoreAvailable { semaphore, slots } => format!("{} of {semaphore} free", crate::format::slots(*slots)),
+        Predicate::IssuesComplete { filter } => format!("{}s{filter} are completed", filter.noun()),
+        Predicate::NoBlockedIssues { filter } => format!("no {}s{filter} are blocked", filter.noun()),
+        Predicate::BranchExists { branch } => format!("branch {branch} exists"),
+        Predicate::BranchClean { branch } => format!("branch {branch} is clean"),
+        Predicate::BranchMerged { branch, into } => format!("branch {branch} is merged into {into}"),
+        Predicate::FileExists { path } => format!("file {path} exists"),
+        Predicate::FileContains { path, pattern } => format!("file {path} contains /{pattern}/"),
+        Predicate::PipelineInPhase { pipeline, phase } => format!("pipeline {pipeline} is in phase {phase}"),
+        Predicate::PipelineComplete { pipeline } => format!("pipeline {pipeline} is complete"),
+        Predicate::PipelineRunning { filter } => format!("another pipeline{filter} is running"),
+        Predicate::Command { cmd, expect_success: true } => format!("`{cmd}` succeeds"),
+        Predicate::Command { cmd, expect_success: false } => format!("`{cmd}` fails"),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use banksman_core::event::{Kind, Resource};
-use banksman_core::guard::{Condition, FileInfo, Guard, GuardAction, GuardInputs, GuardResult};
+use banksman_core::guard::{Condition, FileInfo, Guard, GuardAction, GuardInputs, GuardResult, Predicate};
 use banksman_core::pipeline::plan::{Action, After, Context, OnFail, Phase, Plan, RunCommand, Text};
 use banksman_core::pipeline::{Pipeline, Reason, State};
 use banksman_core::resource::coordination::Command;
@@ -41,10 +41,13 @@ fn literal(text: &str) -> Text {
 fn condition(dice: &mut Dice, depth: u32, outside: bool) -> Condition {
     let parts = |dice: &mut Dice| (0..1 + dice.roll(2)).map(|_| condition(dice, depth + 1, outside)).collect();
     match dice.roll(if depth < 2 { 8 } else { 5 }) {
-        0 | 1 => Condition::LockFree { lock: literal(LOCKS[dice.index(2)]) },
-        2 => Condition::LockHeld { lock: literal(LOCKS[dice.index(2)]), by: None },
-        3 if outside => Condition::FileExists { path: literal(FILES[dice.index(2)]) },
-        3 | 4 => Condition::SemaphoreAvailable { semaphore: literal("gpu"), slots: 1 + u32::try_from(dice.roll(2)).unwrap() },
+        0 | 1 => Condition::Predicate(Predicate::LockFree { lock: literal(LOCKS[dice.index(2)]) }),
+        2 => Condition::Predicate(Predicate::LockHeld { lock: literal(LOCKS[dice.index(2)]), by: None }),
+        3 if outside => Condition::Predicate(Predicate::FileExists { path: literal(FILES[dice.index(2)]) }),
+        3 | 4 => Condition::Predicate(Predicate::SemaphoreAvailable {
+            semaphore: literal("gpu"),
+            slots: 1 + u32::try_from(dice.roll(2)).unwrap(),
+        }),
         5 => Condition::All(parts(dice)),
         6 => Condition::Any(parts(dice)),
         _ => Condition::Not(Box::new(condition(dice, depth + 1, outside))),
@@ -158,12 +161,12 @@ impl Gate {
     /// Whether a condition holds, in the words of an outsider.
     fn holds(&mut self, condition: &Condition) -> bool {
         match condition {
-            Condition::LockFree { lock } => self.holders(Kind::Lock, text(lock)) == 0,
-            Condition::LockHeld { lock, .. } => self.holders(Kind::Lock, text(lock)) > 0,
-            Condition::SemaphoreAvailable { slots, .. } => {
+            Condition::Predicate(Predicate::LockFree { lock }) => self.holders(Kind::Lock, text(lock)) == 0,
+            Condition::Predicate(Predicate::LockHeld { lock, .. }) => self.holders(Kind::Lock, text(lock)) > 0,
+            Condition::Predicate(Predicate::SemaphoreAvailable { slots, .. }) => {
                 self.holders(Kind::Semaphore, "gpu") + *slots as usize <= SLOTS as usize
             }
-            Condition::FileExists { path } => self.files.contains(text(path)),
+            Condition::Predicate(Predicate::FileExists { path }) => self.files.contains(text(path)),
             Condition::All(parts) => parts.iter().all(|part| self.holds(part)),
             Condition::Any(parts) => parts.iter().any(|part| self.holds(part)),
             Condition::Not(part) => !self.holds(part),
@@ -174,10 +177,12 @@ impl Gate {
     /// Changes the world so that a condition holds, or does not.
     fn make(&mut self, condition: &Condition, wanted: bool) {
         match condition {
-            Condition::LockFree { lock } => self.set_lock(text(lock), !wanted),
-            Condition::LockHeld { lock, .. } => self.set_lock(text(lock), wanted),
-            Condition::SemaphoreAvailable { slots, .. } => self.set_used(if wanted { SLOTS - slots } else { SLOTS }),
-            Condition::FileExists { path } => {
+            Condition::Predicate(Predicate::LockFree { lock }) => self.set_lock(text(lock), !wanted),
+            Condition::Predicate(Predicate::LockHeld { lock, .. }) => self.set_lock(text(lock), wanted),
+            Condition::Predicate(Predicate::SemaphoreAvailable { slots, .. }) => {
+                self.set_used(if wanted { SLOTS - slots } else { SLOTS })
+            }
+            Condition::Predicate(Predicate::FileExists { path }) => {
                 let file = FILES.into_iter().find(|file| *file == text(path)).unwrap();
                 if wanted {
                     self.files.insert(file)

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::backlog::Backlog;
-use crate::guard::{Condition, Guard, GuardAction};
+use crate::guard::{Condition, Guard, GuardAction, Predicate};
 use crate::ids::Seq;
 use crate::pipeline::plan::{Push, RunCommand};
 use crate::pipeline::strategy::{Approach, Fallback};
@@ -364,7 +364,9 @@ fn one_runner_at_a_time_looks_at_guards() {
 
 #[test]
 fn events_make_the_world_be_asked_once_a_second_at_most() {
-    let ask = Condition::Any(vec![Condition::LockFree { lock: crate::pipeline::plan::Text::Literal("l".into()) }]);
+    let ask = Condition::Any(vec![Condition::Predicate(Predicate::LockFree {
+        lock: crate::pipeline::plan::Text::Literal("l".into()),
+    })]);
     let held = Guard { condition: ask, ..guard("g") };
     let mut site = Site::begun(vec![Phase { pre: vec![held], ..phase("one") }]);
     let block = || GuardsResult::Block { guard: name("g"), part: "p".into(), again: Lease(9_000), asks_outside: false };

@@ -1,6 +1,6 @@
 //! Guards of pipelines under runners: those about the store, and those that ask the world outside.
 
-use banksman_core::guard::{Issue, IssueFilter};
+use banksman_core::guard::{Issue, IssueFilter, Predicate};
 use banksman_core::{SectionId, Seq, Status};
 use banksman_store::Key;
 
@@ -43,8 +43,8 @@ fn a_guard_about_the_store_is_judged_inside_of_the_transaction() {
 #[test]
 fn one_pipeline_waits_for_the_phase_of_another() {
     let mut stage = Stage::new();
-    let in_two = Condition::PipelineInPhase { pipeline: text("p-1"), phase: name("two") };
-    let done = Condition::PipelineComplete { pipeline: text("p-1") };
+    let in_two = Condition::Predicate(Predicate::PipelineInPhase { pipeline: text("p-1"), phase: name("two") });
+    let done = Condition::Predicate(Predicate::PipelineComplete { pipeline: text("p-1") });
     stage.pipeline("p-2", vec![Phase { pre: guard(in_two), post: guard(done), ..phase("one") }]);
     stage.pipeline("p-1", two());
     let mut actor = stage.runner("m", options());
@@ -259,7 +259,7 @@ fn what_was_not_found_out_because_nobody_waited_says_nothing() {
 #[test]
 fn an_answer_about_other_variables_does_not_count() {
     let mut stage = Stage::new();
-    let held = Condition::FileExists { path: Text::Var { var: "file".into() } };
+    let held = Condition::Predicate(Predicate::FileExists { path: Text::Var { var: "file".into() } });
     stage.pipeline_after("p-1", vec![Phase { pre: guard(held), ..phase("one") }], json!({ "file": "go" }), &[]);
     let mut actor = stage.runner("m", options());
     stage.play(&mut actor);
@@ -279,7 +279,7 @@ fn who_waits_for_certain_tasks_does_not_hear_of_others() {
     let mut stage = Stage::new();
     stage.add("t-1", |spec| spec.work = None);
     let filter = IssueFilter { ids: vec![text("t-1")], ..IssueFilter::default() };
-    let completed = Condition::IssuesComplete { filter: filter.clone() };
+    let completed = Condition::Predicate(Predicate::IssuesComplete { filter: filter.clone() });
     stage.pipeline("p-1", vec![Phase { pre: guard(completed), ..phase("one") }]);
     let mut actor = stage.runner("m", options());
     stage.play(&mut actor);
@@ -407,7 +407,10 @@ fn what_the_dead_hold_is_taken_from_them_for_all_who_wait_for_it() {
 #[test]
 fn what_happens_while_the_world_is_asked_is_not_overlooked() {
     let mut stage = Stage::new();
-    let both = Condition::All(vec![Condition::LockFree { lock: text("l") }, Condition::FileExists { path: text("go") }]);
+    let both = Condition::All(vec![
+        Condition::Predicate(Predicate::LockFree { lock: text("l") }),
+        Condition::Predicate(Predicate::FileExists { path: text("go") }),
+    ]);
     stage.pipeline("p-1", vec![Phase { pre: guard(both), ..phase("one") }]);
     let epoch = stage.lock("l", "ann");
     let mut actor = stage.runner("m", options());
@@ -449,7 +452,7 @@ fn what_happens_while_the_world_is_asked_is_not_overlooked() {
 #[test]
 fn a_guard_about_the_store_is_heard_of_though_the_checker_of_an_earlier_phase_has_died() {
     let mut stage = Stage::new();
-    let second = Phase { pre: guard(Condition::LockFree { lock: text("l") }), ..phase("two") };
+    let second = Phase { pre: guard(Condition::Predicate(Predicate::LockFree { lock: text("l") })), ..phase("two") };
     stage.pipeline("p-1", after_file().into_iter().chain([second]).collect());
     let epoch = stage.lock("l", "ann");
     let mut first = stage.runner("m", options());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use banksman_core::backlog::{Edge, RunEndRecord};
 use banksman_core::decision::About;
-use banksman_core::guard::{Condition, FileInfo, Guard, GuardAction, GuardInputs};
+use banksman_core::guard::{Condition, FileInfo, Guard, GuardAction, GuardInputs, Predicate};
 use banksman_core::pipeline::plan::{Action, After, Context, OnFail, Phase, Plan, Push, RunCommand, Text};
 use banksman_core::pipeline::strategy::{Approach, Fallback};
 use banksman_core::pipeline::{Outcome, Pipeline, Reason, State, When};
@@ -55,12 +55,12 @@ fn text(literal: &str) -> Text {
 
 /// Guarded by a lock that must be free.
 fn behind(lock: &str) -> Vec<Phase> {
-    vec![Phase { pre: guard(Condition::LockFree { lock: text(lock) }), ..phase("one") }, phase("two")]
+    vec![Phase { pre: guard(Condition::Predicate(Predicate::LockFree { lock: text(lock) })), ..phase("one") }, phase("two")]
 }
 
 /// Guarded by a file that must be there.
 fn after_file() -> Vec<Phase> {
-    vec![Phase { pre: guard(Condition::FileExists { path: text("go") }), ..phase("one") }]
+    vec![Phase { pre: guard(Condition::Predicate(Predicate::FileExists { path: text("go") })), ..phase("one") }]
 }
 
 fn found(exists: bool) -> GuardInputs {
