@@ -79,33 +79,11 @@ struct Site<'a> {
 
 impl Site<'_> {
     fn new(project: &Project) -> Result<Site<'_>> {
-        let runner = Runner {
-            id: RunnerId::new(&ids::short("n"))?,
-            process: project.host().current()?,
-            address: Address("nobody".into()),
-            sections: Vec::new(),
-            max_runs: Some(1),
-            until_idle: false,
-            idle: None,
-            woken: None,
-            has_duty: false,
-            started: Stamp { lease: Lease(0), wall: Wall(host::wall_ms()) },
-            seen: Lease(0),
-            terms: None,
-            shortage: None,
-        };
-        let options = Options {
-            max_runs: Some(1),
-            limits: project.config().limits(),
-            sections: Vec::new(),
-            until_idle: false,
-            watch: project.config().watch(),
-            max_duration: None,
-            checkpoint_interval: None,
-            kill_patience: Span::from_secs(60),
-            poll: Span::from_secs(5),
-            lease: None,
-        };
+        let (id, process) = (RunnerId::new(&ids::short("n"))?, project.host().current()?);
+        let started = Stamp { lease: Lease(0), wall: Wall(host::wall_ms()) };
+        let runner = Runner { max_runs: Some(1), ..Runner::new(id, process, Address("nobody".into()), started) };
+        let limits = project.config().limits();
+        let options = Options { max_runs: Some(1), limits, poll: Span::from_secs(5), ..Options::new(project.config().watch()) };
         Ok(Site { project, store: project.open_store()?, dispatcher: Dispatcher::new(runner, options), now: Lease(0) })
     }
 

@@ -129,20 +129,13 @@ impl<'a> Runner<'a> {
         let folder = client.project().folder();
         let folder = folder.canonicalize().map_err(Error::system("the project's folder cannot be found"))?;
         let report = options.report;
+        let started = Stamp { lease: Lease(0), wall: Wall(host::wall_ms()) };
         let row = Row {
-            id,
-            process: client.this_process().clone(),
-            address: mailbox.address().clone(),
             sections: options.sections.clone(),
             max_runs: options.max_runs,
             until_idle: options.until_idle,
-            idle: None,
-            woken: None,
-            has_duty: false,
-            started: Stamp { lease: Lease(0), wall: Wall(host::wall_ms()) },
-            seen: Lease(0),
             terms: ttl.map(|ttl| Terms { ttl: span(ttl), folder: os_bytes::as_text(&folder).into() }),
-            shortage: None,
+            ..Row::new(id, client.this_process().clone(), mailbox.address().clone(), started)
         };
         let options = Options {
             max_runs: options.max_runs,

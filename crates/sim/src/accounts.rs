@@ -11,7 +11,7 @@ use banksman_core::agent::{AgentChoice, AgentEnd, AgentVerdict, AgentWork, Limit
 use banksman_core::backlog::{RunEndRecord, Runner, Session};
 use banksman_core::resource::grant::Address;
 use banksman_core::task::{OnExhausted, RunEnd, Spec, Watch, Work as What};
-use banksman_core::{Lease, Limits, Liveness, Name, ProcessId, RunId, RunnerId, Span, Stamp, TaskId, Title, Wall};
+use banksman_core::{Lease, Liveness, Name, ProcessId, RunId, RunnerId, Span, Stamp, TaskId, Title, Wall};
 use banksman_engine::{
     AccountOutcome, AccountRequest, Dispatcher, Options, Reply, Request, RunOutcome, RunRequest, RunnerAction, RunnerInput,
     TaskRequest, Work,
@@ -210,33 +210,10 @@ impl World {
         let pid = i32::try_from(self.born).expect("few runners");
         let process = ProcessId { host: HOST.into(), boot: self.clock.boot().into(), pid_ns: 1, pid, start: 1 };
         let max_runs = Some(1 + u32::try_from(self.random.below(3)).expect("small"));
-        let row = Runner {
-            id: id.clone(),
-            process: process.clone(),
-            address: Address(id.as_str().into()),
-            sections: Vec::new(),
-            max_runs,
-            until_idle: false,
-            idle: None,
-            woken: None,
-            has_duty: false,
-            started: Stamp::default(),
-            seen: Lease(0),
-            terms: None,
-            shortage: None,
-        };
-        let options = Options {
-            max_runs,
-            limits: Limits::NONE,
-            sections: Vec::new(),
-            until_idle: false,
-            watch: Watch { timeout: Span::from_secs(3_600), max_recoveries: 1_000, on_exhausted: OnExhausted::Escalate },
-            max_duration: None,
-            checkpoint_interval: None,
-            kill_patience: Span::from_secs(3),
-            poll: Span::from_secs(60),
-            lease: None,
-        };
+        let address = Address(id.as_str().into());
+        let row = Runner { max_runs, ..Runner::new(id.clone(), process.clone(), address, Stamp::default()) };
+        let watch = Watch { timeout: Span::from_secs(3_600), max_recoveries: 1_000, on_exhausted: OnExhausted::Escalate };
+        let options = Options { max_runs, kill_patience: Span::from_secs(3), ..Options::new(watch) };
         Actor { dispatcher: Dispatcher::new(row, options), id, process, sleeps_until: None, is_woken: false }
     }
 

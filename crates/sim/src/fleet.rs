@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::grant::Address;
 use banksman_core::task::{Need, OnExhausted, Spec, Watch, Work};
-use banksman_core::{Lease, Limits, RunnerId, Span, TaskId};
-use banksman_engine::{Edit, Request, TaskRequest};
+use banksman_core::{Lease, RunnerId, Span, TaskId};
+use banksman_engine::{Edit, Options, Request, TaskRequest};
 use banksman_store::{Key, Snapshot};
 
 use crate::Scenario;
 use crate::backlog::model::{TaskModel, TaskState};
-use crate::backlog::runner::{Doing, RunnerOptions};
+use crate::backlog::runner::{Doing, POLL};
 use crate::backlog::users::{TOP_CAPACITY, define, resources};
 use crate::clock::Ms;
 use crate::mutation::Mutation;
@@ -55,17 +55,10 @@ impl World<'_> {
         }
     }
 
-    pub(crate) fn fleet_options(&mut self) -> RunnerOptions {
-        RunnerOptions {
-            max_runs: Some(1 + u32::from(self.random.in_thousand(300))),
-            sections: Vec::new(),
-            until_idle: false,
-            limits: Limits { runs: 0, roots: 0 },
-            watch: Watch { timeout: Span::from_secs(600), max_recoveries: 2, on_exhausted: OnExhausted::Escalate },
-            max_duration: None,
-            kill_patience: Span::from_secs(3),
-            checkpoint_interval: None,
-        }
+    pub(crate) fn fleet_options(&mut self) -> Options {
+        let watch = Watch { timeout: Span::from_secs(600), max_recoveries: 2, on_exhausted: OnExhausted::Escalate };
+        let max_runs = Some(1 + u32::from(self.random.in_thousand(300)));
+        Options { max_runs, kill_patience: Span::from_secs(3), poll: POLL, ..Options::new(watch) }
     }
 
     fn fleet_task(&mut self) -> Request {

@@ -18,7 +18,7 @@ use banksman_core::resource::lock;
 use banksman_core::task::retry::Marker;
 use banksman_core::task::{OnExhausted, RunEnd, Spec, Verdict, Watch, Work as What};
 use banksman_core::{
-    Epoch, Lease, Limits, Liveness, MessageId, Name, ProcessId, RunId, RunnerId, Span, Stamp, Status, TaskId, Title, Wall,
+    Epoch, Limits, Liveness, MessageId, Name, ProcessId, RunId, RunnerId, Span, Stamp, Status, TaskId, Title, Wall,
 };
 use banksman_engine::{
     Claim, MailboxOutcome, MailboxRequest, PostOutcome, PostRequest, Reply, Request, RunOutcome, RunRequest, Seen, TaskRequest,
@@ -150,21 +150,8 @@ fn process(number: u64) -> ProcessId {
 }
 
 fn runner() -> Runner {
-    Runner {
-        id: RunnerId::new("n-1").expect("a valid id"),
-        process: process(1),
-        address: Address("runner".into()),
-        sections: Vec::new(),
-        max_runs: None,
-        until_idle: false,
-        idle: None,
-        woken: None,
-        has_duty: true,
-        started: Stamp::default(),
-        seen: Lease(0),
-        terms: None,
-        shortage: None,
-    }
+    let id = RunnerId::new("n-1").expect("a valid id");
+    Runner { has_duty: true, ..Runner::new(id, process(1), Address("runner".into()), Stamp::default()) }
 }
 
 impl World {

@@ -3,12 +3,13 @@
 use banksman_core::event::Kind;
 use banksman_core::task::{OnExhausted, Watch};
 use banksman_core::{Limits, Span};
+use banksman_engine::Options;
 use banksman_store::Key;
 
 use crate::Scenario;
 use crate::backlog::idleness;
 use crate::backlog::model::TaskState;
-use crate::backlog::runner::{POLL, RunnerOptions};
+use crate::backlog::runner::POLL;
 use crate::backlog::users::{TOP_CAPACITY, define, resources};
 use crate::clock::Ms;
 use crate::machine::Record;
@@ -102,15 +103,13 @@ impl World<'_> {
             let options = self.options_beside_people();
             return self.start_runner(self.runners.len(), options);
         }
-        let options = RunnerOptions {
-            max_runs: None,
-            sections: Vec::new(),
+        let watch = Watch { timeout: Span::from_secs(2), max_recoveries: 2, on_exhausted: OnExhausted::Escalate };
+        let options = Options {
             until_idle: true,
             limits: Limits { runs: self.limit, roots: self.root_limit },
-            watch: Watch { timeout: Span::from_secs(2), max_recoveries: 2, on_exhausted: OnExhausted::Escalate },
-            max_duration: None,
             kill_patience: Span::from_secs(3),
-            checkpoint_interval: None,
+            poll: POLL,
+            ..Options::new(watch)
         };
         self.start_runner(self.runners.len(), options);
     }

@@ -31,6 +31,7 @@ mod store;
 mod table;
 mod tables;
 mod tally;
+pub mod test_support;
 mod value;
 
 pub use call::{Call, Changed, Tx};

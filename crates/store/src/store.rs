@@ -430,23 +430,7 @@ impl<R> Drop for Open<'_, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Reading;
-
-    struct At(i64);
-
-    impl Machine for At {
-        fn host(&self) -> String {
-            "host".into()
-        }
-
-        fn boot(&self) -> String {
-            "boot".into()
-        }
-
-        fn read(&self) -> Reading {
-            Reading { monotonic_ms: self.0, wall_ms: 0 }
-        }
-    }
+    use crate::test_support::ManualMachine;
 
     /// Sets a name aside as an event, or panics.
     struct Note(&'static str);
@@ -468,7 +452,7 @@ mod tests {
 
     #[test]
     fn a_decision_that_panics_is_undone_and_leaves_the_others_alone() {
-        let mut store = crate::sqlite::memory(Box::new(At(1))).unwrap();
+        let mut store = crate::sqlite::memory(Box::new(ManualMachine::at(1))).unwrap();
         let answers = store.batch(&[Note("one"), Note("bad"), Note("two")]);
         let words: Vec<_> = answers.into_iter().map(|answer| answer.map(|committed| committed.replies)).collect();
         assert!(

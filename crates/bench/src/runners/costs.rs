@@ -204,34 +204,12 @@ struct Member<'a> {
 impl<'a> Member<'a> {
     fn open(site: &Site, address: Address, crew: &'a Crew, directory: &'a Directory) -> Result<Member<'a>> {
         let config = site.project.config();
-        let runner = Runner {
-            id: RunnerId::new(&ids::short("n"))?,
-            process: site.project.host().current()?,
-            address: address.clone(),
-            sections: Vec::new(),
-            max_runs: Some(u32::try_from(SLOTS)?),
-            until_idle: false,
-            idle: None,
-            woken: None,
-            has_duty: false,
-            started: Stamp { lease: Lease(0), wall: Wall(host::wall_ms()) },
-            seen: Lease(0),
-            terms: None,
-            shortage: None,
-        };
-        let options = Options {
-            max_runs: runner.max_runs,
-            limits: config.limits(),
-            sections: Vec::new(),
-            until_idle: false,
-            watch: config.watch(),
-            max_duration: None,
-            checkpoint_interval: None,
-            kill_patience: Span::from_secs(60),
-            poll: Span::from_secs(5),
-            lease: None,
-        };
-        let mut store = site.project.open_store()?.counted(&crew.tally);
+        let (id, process) = (RunnerId::new(&ids::short("n"))?, site.project.host().current()?);
+        let started = Stamp { lease: Lease(0), wall: Wall(host::wall_ms()) };
+        let max_runs = Some(u32::try_from(SLOTS)?);
+        let runner = Runner { max_runs, ..Runner::new(id, process, address.clone(), started) };
+        let options = Options { max_runs, limits: config.limits(), poll: Span::from_secs(5), ..Options::new(config.watch()) };
+        let mut store = site.project.open_store()?.counted(&fleet.tally);
         store.wakes_here("");
         let random = address.0.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte));
         let dispatcher = Dispatcher::new(runner, options);

@@ -68,32 +68,13 @@ struct Puppet<'a> {
 impl Puppet<'_> {
     fn new(client: &Client, limit: u32) -> Puppet<'_> {
         let id = RunnerId::new(&adapters::ids::short("n")).unwrap();
-        let row = Runner {
-            address: Address(id.as_str().into()),
-            id,
-            process: client.this_process().clone(),
-            sections: Vec::new(),
-            max_runs: None,
-            until_idle: false,
-            idle: None,
-            woken: None,
-            has_duty: false,
-            started: Stamp { lease: Lease(0), wall: Wall(0) },
-            seen: Lease(0),
-            terms: None,
-            shortage: None,
-        };
+        let address = Address(id.as_str().into());
+        let row = Runner::new(id, client.this_process().clone(), address, Stamp { lease: Lease(0), wall: Wall(0) });
         let options = Options {
-            max_runs: None,
             limits: Limits { runs: limit, roots: 0 },
-            sections: Vec::new(),
             until_idle: true,
-            watch: client.config().watch(),
-            max_duration: None,
-            checkpoint_interval: None,
-            kill_patience: Span::from_secs(60),
             poll: Span::from_secs(3_600),
-            lease: None,
+            ..Options::new(client.config().watch())
         };
         Puppet { client, dispatcher: Dispatcher::new(row, options), live: Vec::new(), news: Vec::new() }
     }

@@ -69,6 +69,25 @@ pub struct Terms {
 }
 
 impl Runner {
+    /// A runner that takes any task and has not called yet.
+    pub fn new(id: RunnerId, process: ProcessId, address: Address, started: Stamp) -> Runner {
+        Runner {
+            id,
+            process,
+            address,
+            sections: Vec::new(),
+            max_runs: None,
+            until_idle: false,
+            idle: None,
+            woken: None,
+            has_duty: false,
+            started,
+            seen: Lease(0),
+            terms: None,
+            shortage: None,
+        }
+    }
+
     /// Whether it has a lease and was silent for longer. It may live, but none of its sessions does.
     pub fn is_silent(&self, now: &Now) -> bool {
         self.terms.as_ref().is_some_and(|terms| now.is_past(self.seen + terms.ttl))

@@ -6,20 +6,11 @@ use crate::task::RunEnd;
 use crate::time::Stamp;
 
 fn runner(host: &str, terms: Option<(i64, &str)>) -> Runner {
+    let process = ProcessId { host: host.into(), boot: "boot".into(), pid_ns: 1, pid: 1, start: 1 };
     Runner {
-        id: RunnerId::new("n-1").unwrap(),
-        process: ProcessId { host: host.into(), boot: "boot".into(), pid_ns: 1, pid: 1, start: 1 },
-        address: Address("nowhere".into()),
-        sections: Vec::new(),
-        max_runs: None,
-        until_idle: false,
-        idle: None,
-        woken: None,
-        has_duty: false,
-        started: Stamp::default(),
         seen: Lease(1_000),
         terms: terms.map(|(ttl, folder)| Terms { ttl: Span::from_ms(ttl), folder: folder.into() }),
-        shortage: None,
+        ..Runner::new(RunnerId::new("n-1").unwrap(), process, Address("nowhere".into()), Stamp::default())
     }
 }
 

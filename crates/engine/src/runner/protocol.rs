@@ -42,6 +42,24 @@ pub struct Options {
     pub lease: Option<Span>,
 }
 
+impl Options {
+    /// Takes any task, without limits, until it is stopped.
+    pub fn new(watch: Watch) -> Options {
+        Options {
+            max_runs: None,
+            limits: Limits::NONE,
+            sections: Vec::new(),
+            until_idle: false,
+            watch,
+            max_duration: None,
+            checkpoint_interval: None,
+            kill_patience: Span::from_secs(60),
+            poll: Span::from_secs(60),
+            lease: None,
+        }
+    }
+}
+
 /// What the driver tells the runner.
 #[derive(Debug)]
 pub enum Input {

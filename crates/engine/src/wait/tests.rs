@@ -2,26 +2,11 @@ use banksman_core::event::Kind;
 use banksman_core::resource::grant::{GrantRequest, WaitingProcess};
 use banksman_core::task::{Need, Spec};
 use banksman_core::{Epoch, HolderId, Name, SectionId};
-use banksman_store::{Machine, Reading, Store, sqlite};
+use banksman_store::test_support::ManualMachine;
+use banksman_store::{Store, sqlite};
 
 use super::*;
 use crate::calls::sections::SectionRequest;
-
-struct Still;
-
-impl Machine for Still {
-    fn host(&self) -> String {
-        "host".into()
-    }
-
-    fn boot(&self) -> String {
-        "boot".into()
-    }
-
-    fn read(&self) -> Reading {
-        Reading { monotonic_ms: 1_000, wall_ms: 1_000 }
-    }
-}
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -79,7 +64,7 @@ impl World {
 /// The budget is two more than for a plain lock; it needs none.
 #[test]
 fn a_wait_for_a_claim_takes_as_many_transactions_as_one_for_a_lock() {
-    let mut world = World(sqlite::memory(Box::new(Still)).unwrap(), 0);
+    let mut world = World(sqlite::memory(Box::new(ManualMachine::at(1_000))).unwrap(), 0);
     let poll = Span::from_secs(5);
     let epoch = world.hold("plain");
     let ask = Ask { wait: Some(standing()), ..Ask::new(GrantRequest::new(holder("ann"))) };
@@ -103,7 +88,7 @@ fn a_wait_for_a_claim_takes_as_many_transactions_as_one_for_a_lock() {
 /// What is proven of one holder is not forgotten when the other one is asked about: a claim that is blocked writes nothing down.
 #[test]
 fn a_claim_passes_two_holders_who_died_one_after_the_other() {
-    let mut world = World(sqlite::memory(Box::new(Still)).unwrap(), 0);
+    let mut world = World(sqlite::memory(Box::new(ManualMachine::at(1_000))).unwrap(), 0);
     let process = |pid| ProcessId { pid, ..standing().process };
     for (lock, who, pid) in [("a", "x", 11), ("b", "y", 12)] {
         let request = GrantRequest { processes: vec![process(pid)], ..GrantRequest::new(holder(who)) };

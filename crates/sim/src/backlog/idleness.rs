@@ -3,10 +3,11 @@
 use banksman_core::event::{Kind, Resource};
 use banksman_core::task::{Need, State};
 use banksman_core::{Lease, Name, RunId, Seq, Status, TaskId};
+use banksman_engine::Options;
 use banksman_store::TaskFilter;
 
 use super::model::{Holding, TaskModel, TaskState};
-use super::runner::{POLL, RunnerOptions};
+use super::runner::POLL;
 use crate::clock::Ms;
 use crate::report::Checker;
 use crate::world::World;
@@ -19,7 +20,7 @@ const FILE_LIMIT: Ms = 2 * POLL.as_ms();
 
 impl World<'_> {
     /// Whether a runner with these orders has nothing to wait for.
-    pub(crate) fn is_idle_for(&self, options: &RunnerOptions) -> bool {
+    pub(crate) fn is_idle_for(&self, options: &Options) -> bool {
         let waits = |job: &TaskModel| {
             is_for(options, job)
                 && self.model.unmet(job).next().is_none()
@@ -222,7 +223,7 @@ impl World<'_> {
 }
 
 /// Whether a runner with these orders would take the task.
-fn is_for(options: &RunnerOptions, job: &TaskModel) -> bool {
+fn is_for(options: &Options, job: &TaskModel) -> bool {
     let in_section = || job.spec.section.as_ref().is_some_and(|section| options.sections.contains(section));
     job.state == TaskState::Pending && job.spec.work.is_some() && (options.sections.is_empty() || in_section())
 }

@@ -3,9 +3,9 @@
 use banksman_core::event::Kind;
 use banksman_core::task::Spec;
 use banksman_core::{Name, RunnerId, Seq, TaskId};
+use banksman_engine::Options;
 
 use super::model::{TaskModel, TaskState};
-use super::runner::RunnerOptions;
 use crate::report::Checker;
 use crate::world::World;
 
@@ -19,7 +19,7 @@ pub(crate) struct Roots {
 }
 
 impl World<'_> {
-    pub(crate) fn roots_for(&self, options: &RunnerOptions) -> Roots {
+    pub(crate) fn roots_for(&self, options: &Options) -> Roots {
         if self.model.root_limit() == 0 || !options.sections.is_empty() || !self.is_free(Kind::Semaphore, &Name::runs(), 1) {
             return Roots::default();
         }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use banksman_core::backlog::Runner as Row;
 use banksman_core::resource::grant::Address;
 use banksman_core::task::{OnExhausted, Watch};
-use banksman_core::{Lease, Limits, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, TaskId, Wall};
-use banksman_engine::{Dispatcher, RunnerInput};
+use banksman_core::{Lease, Limits, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, TaskId};
+use banksman_engine::{Dispatcher, Options, RunnerInput};
 
 use super::keeper::Notice;
 use super::notify::Notification;
@@ -43,7 +43,7 @@ pub(crate) struct Runner {
     pub(crate) guard_checks: Vec<GuardCheck>,
     /// What leads from the machine's clock to the store's.
     pub(crate) offset: i64,
-    pub(crate) options: RunnerOptions,
+    pub(crate) options: Options,
     /// Whether the last looks at the backlog showed that there was nothing to wait for.
     pub(crate) may_leave: bool,
     pub(crate) roots: Roots,
@@ -52,21 +52,6 @@ pub(crate) struct Runner {
     /// Its machine has not enough of something to start runs.
     pub(crate) is_short: bool,
     pub(crate) unread: Option<Heard>,
-}
-
-/// How it was started.
-#[derive(Debug, Clone)]
-pub(crate) struct RunnerOptions {
-    pub(crate) max_runs: Option<u32>,
-    pub(crate) sections: Vec<SectionId>,
-    pub(crate) until_idle: bool,
-    /// The limits that it sets if there are none.
-    pub(crate) limits: Limits,
-    pub(crate) watch: Watch,
-    pub(crate) max_duration: Option<Span>,
-    /// How long a keeper has to end its session. Some need longer.
-    pub(crate) kill_patience: Span,
-    pub(crate) checkpoint_interval: Option<Span>,
 }
 
 pub(crate) enum Doing {
@@ -114,38 +99,19 @@ impl World<'_> {
     }
 
     /// Starts a runner in a slot that is free.
-    pub(crate) fn start_runner(&mut self, slot: usize, options: RunnerOptions) {
+    pub(crate) fn start_runner(&mut self, slot: usize, options: Options) {
         self.clear_away();
         self.counts.runners += 1;
         let id = RunnerId::new(&format!("n{}", self.counts.runners)).expect("a good id");
         let process = self.machine.fork();
         let row = Row {
-            id: id.clone(),
-            process: process.clone(),
-            address: Address(id.as_str().into()),
             sections: options.sections.clone(),
             max_runs: options.max_runs,
             until_idle: options.until_idle,
-            idle: None,
-            woken: None,
-            has_duty: false,
-            started: Stamp { lease: Lease(0), wall: Wall(0) },
-            seen: Lease(0),
-            terms: None,
-            shortage: None,
+            ..Row::new(id.clone(), process.clone(), Address(id.as_str().into()), Stamp::default())
         };
-        let engine_options = banksman_engine::Options {
-            max_runs: options.max_runs.filter(|_| self.mutation() != Some(Mutation::RoomOff)),
-            limits: options.limits,
-            sections: options.sections.clone(),
-            until_idle: options.until_idle,
-            watch: options.watch,
-            max_duration: options.max_duration,
-            checkpoint_interval: options.checkpoint_interval,
-            kill_patience: options.kill_patience,
-            poll: POLL,
-            lease: None,
-        };
+        let mut engine_options = options.clone();
+        engine_options.max_runs.take_if(|_| self.mutation() == Some(Mutation::RoomOff));
         self.say(format_args!("runner {id} starts, pid {}, {options:?}", process.pid));
         self.tally.count("runners");
         self.model.enlist(&id, &process, options.max_runs);
@@ -176,7 +142,7 @@ impl World<'_> {
     }
 
     /// How the next runner is started.
-    pub(crate) fn runner_options(&mut self) -> RunnerOptions {
+    pub(crate) fn runner_options(&mut self) -> Options {
         match self.scenario {
             Scenario::People => return self.options_beside_people(),
             Scenario::Runners => return self.fleet_options(),
@@ -195,15 +161,16 @@ impl World<'_> {
             max_recoveries: [0, 1, 2, 3][random.below(4)],
             on_exhausted: if random.in_thousand(650) { OnExhausted::Escalate } else { OnExhausted::Fail },
         };
-        RunnerOptions {
+        Options {
             max_runs,
             sections: if some { vec![random.pick(&sections).clone()] } else { Vec::new() },
             until_idle: random.in_thousand(400),
             limits: Limits { runs: limit, roots: root_limit },
-            watch,
             kill_patience: Span::from_ms(random.between(200, 3_000)),
             max_duration: random.in_thousand(300).then(|| Span::from_ms(random.between(1_000, 15_000))),
             checkpoint_interval: random.in_thousand(300).then(|| Span::from_ms(random.between(300, 3_000))),
+            poll: POLL,
+            ..Options::new(watch)
         }
     }
 

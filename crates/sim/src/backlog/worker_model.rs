@@ -7,10 +7,11 @@ use banksman_core::queue::{Config, Fact};
 use banksman_core::route::Route;
 use banksman_core::worker::{self, Definition, JobEnd, Taken};
 use banksman_core::{Epoch, ItemId, Name, Seq, Status, TaskId, queue};
+use banksman_engine::Options;
 use banksman_store::Snapshot;
 
 use super::model::{BacklogModel, TaskState};
-use super::runner::{Runner, RunnerOptions};
+use super::runner::Runner;
 use crate::queues::is_of_takers;
 use crate::report::Checker;
 use crate::world::World;
@@ -267,7 +268,7 @@ impl World<'_> {
     }
 
     /// Whether a runner with these orders has to wait for items.
-    pub(crate) fn waits_for_items(&self, options: &RunnerOptions) -> bool {
+    pub(crate) fn waits_for_items(&self, options: &Options) -> bool {
         options.sections.is_empty() && self.model.automation.waits()
     }
 

@@ -13,12 +13,11 @@ use banksman_core::resource::semaphore;
 use banksman_core::task::admission::Reason;
 use banksman_core::task::retry::Marker;
 use banksman_core::task::{OnExhausted, RunEnd, State, Watch};
-use banksman_core::{LimitsChange, Liveness, ProcessId, RunId, RunnerId, SectionId, Span, TaskId, Wall, WorkClaim};
+use banksman_core::{Limits, LimitsChange, Liveness, ProcessId, RunId, RunnerId, SectionId, Span, TaskId, Wall, WorkClaim};
 use banksman_engine::why::{self, Answer, Cause, Obstacle, Situation};
 use banksman_engine::{Claim, Reply, Request, RunOutcome, RunRequest, Seen, TaskRequest, Work};
 use banksman_store::{Call, Key, Snapshot, StoreError, Tx};
 
-use super::NO_LIMITS;
 use crate::mutation::Mutation;
 use crate::report::Checker;
 use crate::world::World;
@@ -82,7 +81,7 @@ impl World<'_> {
 
     /// What `why` says, from the rows that it reads.
     fn explain(&mut self, id: &TaskId) -> Result<Option<Answer>, StoreError> {
-        let rows = why::read(&mut self.store.view(), id, NO_LIMITS)?;
+        let rows = why::read(&mut self.store.view(), id, Limits::NONE)?;
         let Some(why::Rows { snapshot: mut rows, before }) = rows else { return Ok(None) };
         if self.mutation() == Some(Mutation::WhyIgnoresClaims) {
             rows.coordination.claims.retain(|_, claim| claim.waits().is_none());
@@ -178,7 +177,7 @@ fn remove(cause: &Cause, seen: &Seen, tx: &mut Tx) {
         }
         Cause::Taken { reason: Reason::NoSlot { .. }, .. } => {
             let change = LimitsChange { runs: Some(0), ..LimitsChange::default() };
-            Request::SetLimits { change, seed: NO_LIMITS }.decide(tx);
+            Request::SetLimits { change, seed: Limits::NONE }.decide(tx);
         }
         Cause::Taken { reason: Reason::Lock { resource, .. } | Reason::Slots { resource, .. }, line, .. } => {
             vacate(resource, seen, tx);

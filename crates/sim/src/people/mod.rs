@@ -19,12 +19,12 @@ use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
 use banksman_core::task::{Need, OnExhausted, Spec, Watch, Work};
 use banksman_core::{HolderId, Limits, LimitsChange, Liveness, Name, ProcessId, RunId, RunnerId, SectionId, Span, TaskId};
-use banksman_engine::{Request, SectionRequest, Seen, TaskRequest};
+use banksman_engine::{Options, Request, SectionRequest, Seen, TaskRequest};
 use banksman_store::Snapshot;
 
 use self::checks::grants;
 pub(crate) use self::person::Person;
-use crate::backlog::runner::RunnerOptions;
+use crate::backlog::runner::POLL;
 use crate::clock::{HOST, Ms};
 use crate::commit::{CommittedCall, InFlight, Sender};
 use crate::world::World;
@@ -36,9 +36,6 @@ const TASKS: usize = 7;
 /// The locks and the semaphore that tasks need.
 const LOCKS: [&str; 2] = ["la", "lb"];
 const SEMAPHORE: &str = "sa";
-
-/// The limits of a project that nobody has set.
-const NO_LIMITS: Limits = Limits { runs: 0, roots: 0 };
 
 /// The people of a history, and what is known of their claims.
 #[derive(Default)]
@@ -97,17 +94,9 @@ impl World<'_> {
     }
 
     /// Runners beside people are patient, and take whatever there is.
-    pub(crate) fn options_beside_people(&self) -> RunnerOptions {
-        RunnerOptions {
-            max_runs: None,
-            sections: Vec::new(),
-            until_idle: false,
-            limits: NO_LIMITS,
-            watch: Watch { timeout: Span::from_secs(60), max_recoveries: 3, on_exhausted: OnExhausted::Fail },
-            max_duration: None,
-            kill_patience: Span::from_secs(3),
-            checkpoint_interval: None,
-        }
+    pub(crate) fn options_beside_people(&self) -> Options {
+        let watch = Watch { timeout: Span::from_secs(60), max_recoveries: 3, on_exhausted: OnExhausted::Fail };
+        Options { kill_patience: Span::from_secs(3), poll: POLL, ..Options::new(watch) }
     }
 
     fn add_claimed_task(&mut self) -> (TaskId, Spec) {
@@ -153,7 +142,7 @@ impl World<'_> {
     fn some_limits(&mut self) -> Request {
         self.tally.count("limits changed");
         let runs = *self.random.pick(&[0, 1, 1, 2, 3]);
-        Request::SetLimits { change: LimitsChange { runs: Some(runs), ..LimitsChange::default() }, seed: NO_LIMITS }
+        Request::SetLimits { change: LimitsChange { runs: Some(runs), ..LimitsChange::default() }, seed: Limits::NONE }
     }
 
     /// A person takes a lock or slots away from whoever has them. A run keeps what it has.

@@ -1,7 +1,6 @@
 //! What a history found once, told again in a few lines: a seed means something else after the next change here.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use banksman_core::backlog::{Edge, RunEndRecord, Runner};
 use banksman_core::guard::{Condition, Guard, GuardAction, Predicate};
@@ -12,32 +11,15 @@ use banksman_core::resource::lock;
 use banksman_core::task::retry::{Marker, OnTimeout, Policy};
 use banksman_core::task::{OnExhausted, Outcome as Refused, RunEnd, Spec, Watch, Work};
 use banksman_core::{
-    Epoch, HolderId, Lease, Limits, Liveness, Name, NoticeKind, ProcessId, RequestId, RunId, RunnerId, SectionId, Span, Stamp,
-    TaskId, Ticket, Title, Wall,
+    Epoch, HolderId, Lease, Liveness, Name, NoticeKind, ProcessId, RequestId, RunId, RunnerId, SectionId, Span, Stamp, TaskId,
+    Ticket, Title, Wall,
 };
 use banksman_engine::{
     Dispatcher, Options, PipelineRequest, Reply, Request, RunnerAction, RunnerInput, SectionRequest, Start, TaskOutcome,
     TaskRequest,
 };
-use banksman_store::{Machine, Reading, Store, sqlite};
-
-/// A machine whose clock is set by hand.
-#[derive(Clone, Default)]
-struct Manual(Arc<AtomicI64>);
-
-impl Machine for Manual {
-    fn host(&self) -> String {
-        "host".into()
-    }
-
-    fn boot(&self) -> String {
-        "boot".into()
-    }
-
-    fn read(&self) -> Reading {
-        Reading { monotonic_ms: self.0.load(Ordering::Relaxed), wall_ms: 0 }
-    }
-}
+use banksman_store::test_support::ManualMachine;
+use banksman_store::{Store, sqlite};
 
 fn ask(store: &mut Store, input: lock::Input) -> lock::Outcome {
     let request = Request::plain(Command::Lock(Name::new("a").expect("a good name"), input));
@@ -67,7 +49,7 @@ fn acquire(holder: &str, request: &str, pid: i32) -> lock::Input {
 /// but the row was still bound to the dead one, so that the next in line would have taken the lock from the living.
 #[test]
 fn a_place_taken_over_is_bound_to_the_process_that_took_it_over() {
-    let mut store = sqlite::memory(Box::new(Manual::default())).expect("a store in memory");
+    let mut store = sqlite::memory(Box::new(ManualMachine::default())).expect("a store in memory");
     let first = ask(&mut store, acquire("first", "r1", 1));
     let epoch = if let lock::Outcome::Acquired(grant) = first { grant.epoch } else { Epoch(0) };
     ask(&mut store, acquire("second", "r2", 2));
@@ -85,12 +67,12 @@ fn a_place_taken_over_is_bound_to_the_process_that_took_it_over() {
 /// place was gone as soon as the lease was over, however often it had looked.
 #[test]
 fn a_place_lasts_for_as_long_as_its_waiter_looks() {
-    let clock = Manual::default();
+    let clock = ManualMachine::default();
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     ask(&mut store, acquire("first", "r1", 1));
     ask(&mut store, acquire("second", "r2", 2));
     for _ in 0..5 {
-        clock.0.fetch_add(PLACE.as_ms() / 2, Ordering::Relaxed);
+        clock.advance(PLACE.as_ms() / 2);
         let outcome = ask(&mut store, lock::Input::Poll { ticket: Ticket(1) });
         assert!(matches!(outcome, lock::Outcome::Waiting(_)), "{outcome:?}");
     }
@@ -113,33 +95,10 @@ fn runner(name: &str, pid: i32) -> Dispatcher {
 }
 
 fn runner_with(name: &str, pid: i32, change: impl FnOnce(&mut Options)) -> Dispatcher {
-    let row = Runner {
-        id: RunnerId::new(name).expect("a good id"),
-        process: process(pid),
-        address: Address(name.into()),
-        sections: Vec::new(),
-        max_runs: Some(1),
-        until_idle: false,
-        idle: None,
-        woken: None,
-        has_duty: false,
-        started: Stamp::default(),
-        seen: Lease(0),
-        terms: None,
-        shortage: None,
-    };
-    let mut options = Options {
-        max_runs: Some(1),
-        limits: Limits::NONE,
-        sections: Vec::new(),
-        until_idle: false,
-        watch: WATCH,
-        max_duration: None,
-        checkpoint_interval: None,
-        kill_patience: Span::from_secs(3),
-        poll: Span::from_secs(30),
-        lease: None,
-    };
+    let id = RunnerId::new(name).expect("a good id");
+    let row = Runner { max_runs: Some(1), ..Runner::new(id, process(pid), Address(name.into()), Stamp::default()) };
+    let mut options =
+        Options { max_runs: Some(1), kill_patience: Span::from_secs(3), poll: Span::from_secs(30), ..Options::new(WATCH) };
     change(&mut options);
     Dispatcher::new(row, options)
 }
@@ -231,7 +190,7 @@ fn exited(code: i32) -> RunEndRecord {
 
 /// A store with an exclusive section and two tasks in it.
 fn store_with_section() -> Store {
-    let mut store = sqlite::memory(Box::new(Manual::default())).expect("a store in memory");
+    let mut store = sqlite::memory(Box::new(ManualMachine::default())).expect("a store in memory");
     let (id, name) = (SectionId::new("s").expect("a good id"), Title::new("s").expect("a good title"));
     commit(&mut store, &[Request::Section(SectionRequest::Add { id, name, exclusive: true })]);
     add_task(&mut store, "first", Some("s"), 0);
@@ -304,13 +263,14 @@ fn who_shall_leave_does_not_sleep() {
 /// A runner that found a run to take too long asked the store to end it, again and again, and never came to ending it.
 #[test]
 fn a_run_that_takes_too_long_is_ended() {
-    let (clock, mut one) = (Manual::default(), runner_with("one", 1, |options| options.max_duration = Some(Span::from_secs(5))));
+    let (clock, mut one) =
+        (ManualMachine::default(), runner_with("one", 1, |options| options.max_duration = Some(Span::from_secs(5))));
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     add_task(&mut store, "long", None, 0);
     let begun = drive(&mut store, &mut one);
-    clock.0.fetch_add(5_000, Ordering::Relaxed);
-    let advice = drive_at(&mut store, &mut one, Lease(5_000));
-    assert!(advice.iter().any(|action| is_kill(action, &begun[0])), "{advice:?}");
+    clock.advance(5_000);
+    let actions = drive_at(&mut store, &mut one, Lease(5_000));
+    assert!(actions.iter().any(|action| is_kill(action, &begun[0])), "{actions:?}");
     one.on(RunnerInput::KeeperGone(begun[0].clone()), Lease(0));
     assert_eq!(drive_at(&mut store, &mut one, Lease(5_000)).len(), 2, "its keeper was killed: it is found out what became of it");
 }
@@ -319,7 +279,7 @@ fn a_run_that_takes_too_long_is_ended() {
 /// slow look; and one that shall end when it is idle ended meanwhile, with nobody told.
 #[test]
 fn what_could_not_be_told_is_told_later() {
-    let (clock, mut one) = (Manual::default(), runner_with("one", 1, |options| options.until_idle = true));
+    let (clock, mut one) = (ManualMachine::default(), runner_with("one", 1, |options| options.until_idle = true));
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     add_task(&mut store, "bad", None, 0);
     let begun = drive(&mut store, &mut one);
@@ -333,11 +293,11 @@ fn what_could_not_be_told_is_told_later() {
     // That nothing is left to do is told, too, and without any trouble.
     notices.for_each(|(other, _)| one.on(RunnerInput::CommandDone(other, Ok(())), Lease(0)));
     one.on(RunnerInput::CommandDone(command, Err("nobody answers".into())), Lease(0));
-    let advice = drive_at(&mut store, &mut one, Lease(0));
-    assert!(matches!(advice.last(), Some(RunnerAction::Sleep { .. })), "it waits: {advice:?}");
-    clock.0.fetch_add(1_000, Ordering::Relaxed);
-    let advice = drive_at(&mut store, &mut one, Lease(1_000));
-    assert!(matches!(advice.first(), Some(RunnerAction::Notify(again, _)) if *again == command), "{advice:?}");
+    let actions = drive_at(&mut store, &mut one, Lease(0));
+    assert!(matches!(actions.last(), Some(RunnerAction::Sleep { .. })), "it waits: {actions:?}");
+    clock.advance(1_000);
+    let actions = drive_at(&mut store, &mut one, Lease(1_000));
+    assert!(matches!(actions.first(), Some(RunnerAction::Notify(again, _)) if *again == command), "{actions:?}");
     one.on(RunnerInput::CommandDone(command, Ok(())), Lease(0));
     assert!(matches!(drive_at(&mut store, &mut one, Lease(1_000))[..], [RunnerAction::Done]));
 }
@@ -356,15 +316,15 @@ fn policy() -> Policy {
 /// again never comes to.
 #[test]
 fn files_are_looked_for_however_busy_a_runner_is() {
-    let (clock, mut one) = (Manual::default(), runner("one", 1));
+    let (clock, mut one) = (ManualMachine::default(), runner("one", 1));
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     add(&mut store, "first", Spec { work: None, ..spec("first", None, 0) }, &[]);
     add(&mut store, "loop", Spec { restart: Some(policy()), ..spec("loop", None, 0) }, &["first"]);
     let mut looks = 0;
     for second in 0..60 {
-        clock.0.store(second * 1_000, Ordering::Relaxed);
         one.on(RunnerInput::Woken, Lease(0));
         looks += drive_at(&mut store, &mut one, Lease(second * 1_000)).len() - 1;
+        clock.advance(1_000);
     }
     assert_eq!(looks, 2, "once when it begins, and once after half a minute");
 }
@@ -372,7 +332,7 @@ fn files_are_looked_for_however_busy_a_runner_is() {
 /// A session could not be ended and a person was asked what to do. When it had ended after all, the question stayed.
 #[test]
 fn nobody_is_asked_about_a_run_that_is_over() {
-    let clock = Manual::default();
+    let clock = ManualMachine::default();
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     let mut one = runner("one", 1);
     add_task(&mut store, "stubborn", None, 0);
@@ -381,9 +341,9 @@ fn nobody_is_asked_about_a_run_that_is_over() {
     one.on(RunnerInput::Woken, Lease(0));
     let mut kills = 0;
     for second in 0..120 {
-        clock.0.store(second * 1_000, Ordering::Relaxed);
-        let advice = drive_at(&mut store, &mut one, Lease(second * 1_000));
-        kills += advice.iter().filter(|action| is_kill(action, &begun[0])).count();
+        let actions = drive_at(&mut store, &mut one, Lease(second * 1_000));
+        kills += actions.iter().filter(|action| is_kill(action, &begun[0])).count();
+        clock.advance(1_000);
     }
     let open = |store: &mut Store| {
         let decisions = store.view().everything().expect("the store works").backlog.decisions;
@@ -399,7 +359,7 @@ fn nobody_is_asked_about_a_run_that_is_over() {
 /// root was not thought of, and one that came later was taken before it.
 #[test]
 fn a_root_that_was_refused_keeps_its_turn() {
-    let mut store = sqlite::memory(Box::new(Manual::default())).expect("a store in memory");
+    let mut store = sqlite::memory(Box::new(ManualMachine::default())).expect("a store in memory");
     let mut one = runner_with("one", 1, |options| (options.max_runs, options.limits.roots) = (Some(2), 2));
     add_task(&mut store, "first", None, 0);
     add(&mut store, "loop", Spec { restart: Some(policy()), ..spec("loop", None, 0) }, &[]);
@@ -454,7 +414,7 @@ fn hold(store: &mut Store, ttl: Option<Span>) {
 /// A phase that was over was tried again by itself, beside the one that its pipeline had gone on to.
 #[test]
 fn a_phase_that_is_over_stays_so() {
-    let (mut store, mut one) = (sqlite::memory(Box::new(Manual::default())).expect("a store in memory"), runner("one", 1));
+    let (mut store, mut one) = (sqlite::memory(Box::new(ManualMachine::default())).expect("a store in memory"), runner("one", 1));
     start_pipeline(&mut store, "p", None);
     let begun = drive(&mut store, &mut one);
     one.on(RunnerInput::Ended(begun[0].clone(), exited(0)), Lease(0));
@@ -466,7 +426,7 @@ fn a_phase_that_is_over_stays_so() {
 /// A pipeline needs no slot to begin, and was not seen behind tasks that waited for one.
 #[test]
 fn a_pipeline_does_not_wait_behind_those_who_wait_for_a_slot() {
-    let mut store = sqlite::memory(Box::new(Manual::default())).expect("a store in memory");
+    let mut store = sqlite::memory(Box::new(ManualMachine::default())).expect("a store in memory");
     let mut one = runner_with("one", 1, |options| (options.max_runs, options.limits.runs) = (Some(2), 1));
     ["first", "second", "third", "fourth"].into_iter().for_each(|id| add_task(&mut store, id, None, 0));
     start_pipeline(&mut store, "p", None);
@@ -477,7 +437,7 @@ fn a_pipeline_does_not_wait_behind_those_who_wait_for_a_slot() {
 /// A guard waited for a lock whose time was over: no event tells of that, so that nobody looked.
 #[test]
 fn a_guard_is_looked_at_when_a_lock_ends_by_time() {
-    let (clock, mut one) = (Manual::default(), runner("one", 1));
+    let (clock, mut one) = (ManualMachine::default(), runner("one", 1));
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     hold(&mut store, Some(Span::from_secs(5)));
     start_pipeline(&mut store, "p", Some(Condition::Predicate(Predicate::LockFree { lock: Text::Literal("a".into()) })));
@@ -486,7 +446,7 @@ fn a_guard_is_looked_at_when_a_lock_ends_by_time() {
     let advice = drive_at(&mut store, &mut one, Lease(0));
     let Some(RunnerAction::Sleep { at_most, .. }) = advice.last() else { unreachable!("it sleeps") };
     assert_eq!((pipeline(&mut store, "p"), *at_most), ("blocked", Span::from_secs(5)));
-    clock.0.store(5_000, Ordering::Relaxed);
+    clock.advance(5_000);
     drive_at(&mut store, &mut one, Lease(5_000));
     assert_eq!(pipeline(&mut store, "p"), "running");
 }
@@ -494,7 +454,7 @@ fn a_guard_is_looked_at_when_a_lock_ends_by_time() {
 /// A guard asked about the lock that a variable names. When that was set to another, nobody looked.
 #[test]
 fn a_guard_is_looked_at_when_a_variable_is_set() {
-    let (mut store, mut one) = (sqlite::memory(Box::new(Manual::default())).expect("a store in memory"), runner("one", 1));
+    let (mut store, mut one) = (sqlite::memory(Box::new(ManualMachine::default())).expect("a store in memory"), runner("one", 1));
     hold(&mut store, None);
     start_pipeline(&mut store, "p", Some(Condition::Predicate(Predicate::LockFree { lock: Text::Var { var: "lock".into() } })));
     let begun = drive(&mut store, &mut one);

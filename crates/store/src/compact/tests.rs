@@ -5,24 +5,8 @@ use banksman_core::{Effect, Name};
 use super::*;
 use crate::call::{Call, Tx};
 use crate::key::Key;
-use crate::machine::{Machine, Reading};
 use crate::sqlite;
-
-struct Still;
-
-impl Machine for Still {
-    fn host(&self) -> String {
-        "h".into()
-    }
-
-    fn boot(&self) -> String {
-        "b".into()
-    }
-
-    fn read(&self) -> Reading {
-        Reading { monotonic_ms: 1_000, wall_ms: 1_000 }
-    }
-}
+use crate::test_support::ManualMachine;
 
 /// Writes events as they are.
 struct Tell(Vec<Event>);
@@ -56,7 +40,7 @@ fn said(bytes: usize) -> Event {
 /// Of two that compact at the same time, the slower one does nothing: its rows are of the past.
 #[test]
 fn a_step_that_was_overtaken_changes_nothing() {
-    let mut store = sqlite::memory(Box::new(Still)).unwrap();
+    let mut store = sqlite::memory(Box::new(ManualMachine::at(1_000))).unwrap();
     tell(&mut store, vec![defined(1), defined(2), defined(3), said(1)]);
     let limit = Limit { through: Seq(1), before: Wall(i64::MAX), unheard: None };
     let part = store.view().part(Mark::default(), &limit).unwrap().unwrap();
@@ -71,7 +55,7 @@ fn a_step_that_was_overtaken_changes_nothing() {
 
 #[test]
 fn a_step_takes_little_even_if_events_are_large() {
-    let mut store = sqlite::memory(Box::new(Still)).unwrap();
+    let mut store = sqlite::memory(Box::new(ManualMachine::at(1_000))).unwrap();
     tell(&mut store, (0..10).map(|_| said(STEP_BYTES / 2 - 100)).chain([said(2 * STEP_BYTES), said(1)]).collect());
     let mut steps = Vec::new();
     store.compact(Keep::Last(1), |so_far| steps.push(so_far.mark.through.0)).unwrap();
@@ -80,7 +64,7 @@ fn a_step_takes_little_even_if_events_are_large() {
 
 #[test]
 fn nothing_and_a_single_event_are_left_alone() {
-    let mut store = sqlite::memory(Box::new(Still)).unwrap();
+    let mut store = sqlite::memory(Box::new(ManualMachine::at(1_000))).unwrap();
     for keep in [Keep::Last(1), Keep::Last(0), Keep::Last(i64::MAX), Keep::For(Span::ZERO)] {
         assert_eq!(store.compact(keep, |_| {}).unwrap(), Compacted::default());
     }

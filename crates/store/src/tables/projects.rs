@@ -107,22 +107,7 @@ impl Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct At(i64);
-
-    impl Machine for At {
-        fn host(&self) -> String {
-            "host".into()
-        }
-
-        fn boot(&self) -> String {
-            "boot".into()
-        }
-
-        fn read(&self) -> Reading {
-            Reading { monotonic_ms: self.0, wall_ms: 0 }
-        }
-    }
+    use crate::test_support::ManualMachine;
 
     fn counters(boot: &str, lease: i64, lease_base: i64) -> Counters {
         Counters { seq: 0, ticket: 0, lease, lease_base, boot: boot.into(), server_ms: None, limits: None, parks: false, pause: None }
@@ -130,17 +115,17 @@ mod tests {
 
     #[test]
     fn lease_time_is_the_monotonic_clock_of_one_boot_and_goes_on_in_the_next() {
-        assert_eq!(counters("boot", 1_000, 500).clocks(&At(600)).0, Lease(1_100));
-        assert_eq!(counters("before", 1_000, 500).clocks(&At(7)).0, Lease(1_000), "it stood still while the machine was off");
-        assert_eq!(counters("before", 1_000, 500).base("boot", 1_000, At(7).read()), 993);
+        assert_eq!(counters("boot", 1_000, 500).clocks(&ManualMachine::at(600)).0, Lease(1_100));
+        assert_eq!(counters("before", 1_000, 500).clocks(&ManualMachine::at(7)).0, Lease(1_000), "it stood still while the machine was off");
+        assert_eq!(counters("before", 1_000, 500).base("boot", 1_000, ManualMachine::at(7).read()), 993);
     }
 
     #[test]
     fn lease_time_goes_on_after_somebody_has_written_with_a_clock_that_is_ahead() {
         let ahead = counters("boot", 864_000_000, 0);
-        assert_eq!(ahead.clocks(&At(5_000)).0, Lease(864_000_000), "it never goes back");
-        let base = ahead.base("boot", 864_000_000, At(5_000).read());
+        assert_eq!(ahead.clocks(&ManualMachine::at(5_000)).0, Lease(864_000_000), "it never goes back");
+        let base = ahead.base("boot", 864_000_000, ManualMachine::at(5_000).read());
         let next = counters("boot", 864_000_000, base);
-        assert_eq!(next.clocks(&At(5_300)).0, Lease(864_000_300), "nor does it stand still");
+        assert_eq!(next.clocks(&ManualMachine::at(5_300)).0, Lease(864_000_300), "nor does it stand still");
     }
 }

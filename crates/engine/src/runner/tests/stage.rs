@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use banksman_core::backlog::{Backlog, RunEndRecord, Runner};
 use banksman_core::pipeline::{Pipeline, Reason, State as Stand};
@@ -12,7 +11,8 @@ use banksman_core::resource::grant::Address;
 use banksman_core::task::retry::{Marker, OnTimeout, Policy};
 use banksman_core::task::{OnExhausted, RunEnd, Spec, State, TaskEnd, Watch, Work as Command};
 use banksman_core::{Lease, Limits, Liveness, NoticeKind, ProcessId, RunId, RunnerId, Seq, Span, Stamp, TaskId, Wall};
-use banksman_store::{Key, Machine, Reading, Snapshot, Store, Tally, sqlite};
+use banksman_store::test_support::ManualMachine;
+use banksman_store::{Key, Snapshot, Store, Tally, sqlite};
 
 use super::{Action, Dispatcher, Input, Options};
 use crate::calls::pipelines::PipelineRequest;
@@ -28,27 +28,10 @@ const STEPS: usize = 1_000;
 /// How long a run may be silent here.
 pub(super) const TIMEOUT: Span = Span::from_secs(60);
 
-struct Clock(Arc<AtomicI64>);
-
-impl Machine for Clock {
-    fn host(&self) -> String {
-        "host".into()
-    }
-
-    fn boot(&self) -> String {
-        "boot".into()
-    }
-
-    fn read(&self) -> Reading {
-        let monotonic_ms = self.0.load(Ordering::Relaxed);
-        Reading { monotonic_ms, wall_ms: 1_000_000 + monotonic_ms }
-    }
-}
-
 /// The world around the dispatchers.
 pub(super) struct Stage {
     store: Store,
-    clock: Arc<AtomicI64>,
+    clock: ManualMachine,
     /// The files DONE.
     pub(super) files: BTreeMap<TaskId, Marker>,
     /// The processes that are dead.
@@ -85,18 +68,8 @@ pub(super) fn task(name: &str) -> TaskId {
 }
 
 pub(super) fn options() -> Options {
-    Options {
-        max_runs: None,
-        limits: Limits::NONE,
-        sections: Vec::new(),
-        until_idle: false,
-        watch: Watch { timeout: TIMEOUT, max_recoveries: 2, on_exhausted: OnExhausted::Escalate },
-        max_duration: None,
-        checkpoint_interval: None,
-        kill_patience: Span::from_secs(15),
-        poll: Span::from_secs(3_600),
-        lease: None,
-    }
+    let watch = Watch { timeout: TIMEOUT, max_recoveries: 2, on_exhausted: OnExhausted::Escalate };
+    Options { kill_patience: Span::from_secs(15), poll: Span::from_secs(3_600), ..Options::new(watch) }
 }
 
 /// A loop that rests for a second, and whose children have half a minute.
@@ -115,38 +88,26 @@ pub(super) fn exited(code: i32) -> RunEndRecord {
 
 impl Stage {
     pub(super) fn new() -> Stage {
-        let clock = Arc::new(AtomicI64::new(1_000));
+        let clock = ManualMachine::at(1_000);
         let tally = Arc::new(Tally::default());
-        let store = sqlite::memory(Box::new(Clock(Arc::clone(&clock)))).unwrap().counted(&tally);
+        let store = sqlite::memory(Box::new(clock.clone())).unwrap().counted(&tally);
         let (files, dead, woken) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         Stage { store, clock, files, dead, woken, last: Seq(0), tally, wakes: 0, is_checked: true }
     }
 
     pub(super) fn now(&self) -> Lease {
-        Lease(self.clock.load(Ordering::Relaxed))
+        Lease(self.clock.now())
     }
 
     pub(super) fn pass(&self, ms: i64) {
-        self.clock.fetch_add(ms, Ordering::Relaxed);
+        self.clock.advance(ms);
     }
 
     pub(super) fn runner(&self, name: &str, options: Options) -> Actor {
         let pid = i32::from(name.as_bytes()[0]);
-        let row = Runner {
-            id: RunnerId::new(name).unwrap(),
-            process: ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid, start: 1 },
-            address: Address(name.into()),
-            sections: Vec::new(),
-            max_runs: options.max_runs,
-            until_idle: false,
-            idle: None,
-            woken: None,
-            has_duty: false,
-            started: Stamp::default(),
-            seen: Lease(0),
-            terms: None,
-            shortage: None,
-        };
+        let process = ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid, start: 1 };
+        let id = RunnerId::new(name).unwrap();
+        let row = Runner { max_runs: options.max_runs, ..Runner::new(id, process, Address(name.into()), Stamp::default()) };
         let dispatcher = Dispatcher::new(row.clone(), options);
         Actor { dispatcher, row, runs: 0, trace: Vec::new(), wants: VecDeque::new(), finishes: BTreeSet::new(), heard: Seq(0) }
     }

@@ -11,26 +11,9 @@ use banksman_core::{Decision, Lease, Notice, NoticeKind, Now, OutboxCommand, Seq
 
 use crate::call::{Call, Tx};
 use crate::key::Key;
-use crate::machine::{Machine, Reading};
 use crate::sqlite::memory;
 use crate::store::Store;
-
-/// A machine whose clocks stand still.
-pub(super) struct Still;
-
-impl Machine for Still {
-    fn host(&self) -> String {
-        "host".into()
-    }
-
-    fn boot(&self) -> String {
-        "boot".into()
-    }
-
-    fn read(&self) -> Reading {
-        Reading { monotonic_ms: 1_000, wall_ms: 2_000 }
-    }
-}
+use crate::test_support::ManualMachine;
 
 /// Changes what it has loaded by hand.
 struct Edit<F>(Vec<Key>, F);
@@ -107,7 +90,7 @@ fn found(store: &mut Store, key: Key) -> Vec<String> {
 }
 
 fn filled() -> Store {
-    let mut store = memory(Box::new(Still)).unwrap();
+    let mut store = memory(Box::new(ManualMachine::at(1_000))).unwrap();
     edit(&mut store, &[], |rows| rows.tasks.extend(waiting().into_iter().map(|task| (task.id.clone(), task))));
     store
 }
@@ -158,7 +141,7 @@ fn question(about: About) -> Question {
 
 #[test]
 fn decisions_are_read_as_they_were_written_and_found_while_they_are_open() {
-    let mut store = memory(Box::new(Still)).unwrap();
+    let mut store = memory(Box::new(ManualMachine::at(1_000))).unwrap();
     let key = |seq| DecisionId::from(Seq(seq));
     // Ten comes after nine, though not as a text.
     let first = Decision::new(key(9), question(About::Task(id(1))), Wall(5));
@@ -184,7 +167,7 @@ fn decisions_are_read_as_they_were_written_and_found_while_they_are_open() {
 
 #[test]
 fn outbox_commands_keep_how_often_and_when_they_are_tried_and_who_does_it() {
-    let mut store = memory(Box::new(Still)).unwrap();
+    let mut store = memory(Box::new(ManualMachine::at(1_000))).unwrap();
     let (run, runner) = (RunId::new("r-1").unwrap(), RunnerId::new("n-1").unwrap());
     let notice = Notice { kind: NoticeKind::BacklogFinished, subject: "x".into(), text: "y".into() };
     let commands = [

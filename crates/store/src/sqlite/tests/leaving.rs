@@ -4,12 +4,12 @@ use std::path::Path;
 
 use banksman_core::{Effect, Event};
 
-use super::backlog::Still;
 use crate::call::{Call, Tx};
 use crate::identity::StoreId;
 use crate::key::Key;
 use crate::sqlite::writer_lock::recorded;
 use crate::sqlite::{CHECKPOINT_WHEN_LEAVING, create, open};
+use crate::test_support::ManualMachine;
 
 /// Writes an event of so many bytes.
 struct Write(usize);
@@ -36,21 +36,21 @@ fn log_length(store: &Path) -> u64 {
 fn the_last_one_who_leaves_copies_a_long_log_and_nobody_else_does() {
     let dir = tempfile::tempdir().unwrap();
     let (path, turn) = (dir.path().join("store.db"), dir.path().join("turn"));
-    create(&path, "p", &StoreId::new("s-1"), &Still).unwrap();
-    let mut first = open(&path, &turn, Box::new(Still)).unwrap();
+    create(&path, "p", &StoreId::new("s-1"), &ManualMachine::at(1_000)).unwrap();
+    let mut first = open(&path, &turn, Box::new(ManualMachine::at(1_000))).unwrap();
     first.batch(&[Write(1)]).pop().unwrap().unwrap();
     drop(first);
     let short = log_length(&path);
     assert!(short > 0, "a short log is left to the next one");
 
-    let mut first = open(&path, &turn, Box::new(Still)).unwrap();
-    let second = open(&path, &turn, Box::new(Still)).unwrap();
+    let mut first = open(&path, &turn, Box::new(ManualMachine::at(1_000))).unwrap();
+    let second = open(&path, &turn, Box::new(ManualMachine::at(1_000))).unwrap();
     first.batch(&[Write(2 * CHECKPOINT_WHEN_LEAVING as usize)]).pop().unwrap().unwrap();
     drop(first);
     assert!(log_length(&path) > CHECKPOINT_WHEN_LEAVING, "somebody is still there");
     drop(second);
     assert_eq!(log_length(&path), 0);
-    let last = open(&path, &turn, Box::new(Still)).unwrap().batch(&[Write(1)]).pop().unwrap().unwrap().seq;
+    let last = open(&path, &turn, Box::new(ManualMachine::at(1_000))).unwrap().batch(&[Write(1)]).pop().unwrap().unwrap().seq;
     assert_eq!(last.0, 3, "nothing is lost");
 }
 
@@ -58,9 +58,9 @@ fn the_last_one_who_leaves_copies_a_long_log_and_nobody_else_does() {
 fn the_last_event_is_written_down_by_whoever_leaves() {
     let dir = tempfile::tempdir().unwrap();
     let (path, turn) = (dir.path().join("store.db"), dir.path().join("turn"));
-    create(&path, "p", &StoreId::new("s-1"), &Still).unwrap();
-    let mut first = open(&path, &turn, Box::new(Still)).unwrap();
-    let mut second = open(&path, &turn, Box::new(Still)).unwrap();
+    create(&path, "p", &StoreId::new("s-1"), &ManualMachine::at(1_000)).unwrap();
+    let mut first = open(&path, &turn, Box::new(ManualMachine::at(1_000))).unwrap();
+    let mut second = open(&path, &turn, Box::new(ManualMachine::at(1_000))).unwrap();
     (0..3).for_each(|_| drop(first.batch(&[Write(1)]).pop().unwrap().unwrap()));
     second.batch(&[Write(1)]).pop().unwrap().unwrap();
     assert_eq!(recorded(&turn, "s-1"), Some(4), "the first event of a connection is written down at once");

@@ -6,7 +6,6 @@ use banksman_core::ids::TaskId;
 use banksman_core::{Lease, Seq};
 use rusqlite::Connection;
 
-use super::backlog::Still;
 use crate::dialect;
 use crate::identity::{Identity, StoreId};
 use crate::key::Key;
@@ -14,6 +13,7 @@ use crate::machine::Machine;
 use crate::schema::MIGRATIONS;
 use crate::sqlite::open;
 use crate::tables::projects::Statement;
+use crate::test_support::ManualMachine;
 
 /// A backlog as version 2 left it: three pending tasks, one of them a child, one without work and one that failed once;
 /// and a run that is to be ended.
@@ -49,7 +49,7 @@ fn make(path: &Path, version: usize, rows: &str) {
         connection.execute_batch(&dialect::sqlite_schema(migration)).unwrap();
     }
     let insert = dialect::sqlite(Statement::Insert.whole().text());
-    connection.execute(&insert, (1, "p", 1_000, Still.boot())).unwrap();
+    connection.execute(&insert, (1, "p", 1_000, ManualMachine::at(1_000).boot())).unwrap();
     connection.execute_batch(rows).unwrap();
 }
 
@@ -58,7 +58,7 @@ fn a_backlog_of_version_2_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let (path, tx) = (dir.path().join("store.db"), dir.path().join("turn"));
     make(&path, 2, VERSION_2);
-    let mut store = open(&path, &tx, Box::new(Still)).unwrap();
+    let mut store = open(&path, &tx, Box::new(ManualMachine::at(1_000))).unwrap();
     let rows = store.view().everything().unwrap().backlog;
     let first = &rows.tasks[&TaskId::new("t-1").unwrap()];
     assert_eq!((rows.tasks.len(), first.failures, &first.spec.restart), (3, 1, &None));
@@ -85,7 +85,7 @@ fn the_tasks_of_version_4_are_no_parts_of_anything() {
     let dir = tempfile::tempdir().unwrap();
     let (path, tx) = (dir.path().join("store.db"), dir.path().join("turn"));
     make(&path, 4, VERSION_4);
-    let counts = open(&path, &tx, Box::new(Still)).unwrap().view().counts().unwrap();
+    let counts = open(&path, &tx, Box::new(ManualMachine::at(1_000))).unwrap().view().counts().unwrap();
     let words: Vec<(&str, u64)> = counts.by_status.iter().map(|(status, number)| (status.as_str(), *number)).collect();
     assert_eq!(words, [("failed", 2)]);
 }
@@ -95,10 +95,10 @@ fn a_store_of_version_5_has_no_id_until_it_is_given_one() {
     let dir = tempfile::tempdir().unwrap();
     let (path, tx) = (dir.path().join("store.db"), dir.path().join("turn"));
     make(&path, 5, "");
-    let mut store = open(&path, &tx, Box::new(Still)).unwrap();
+    let mut store = open(&path, &tx, Box::new(ManualMachine::at(1_000))).unwrap();
     assert_eq!(store.view().identity().unwrap(), Identity { store: None, moved_to: None });
     let id = store.identify(&StoreId::new("first")).unwrap();
     assert_eq!(store.identify(&StoreId::new("second")).unwrap(), id, "an id is never changed");
-    let again = open(&path, &tx, Box::new(Still)).unwrap().view().identity().unwrap();
+    let again = open(&path, &tx, Box::new(ManualMachine::at(1_000))).unwrap().view().identity().unwrap();
     assert_eq!(again.store.as_ref().map(StoreId::as_str), Some("first"));
 }
