@@ -6,9 +6,10 @@ mod facts;
 mod kinds;
 mod resource;
 
+use std::error::Error;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use thiserror::Error;
 
 use crate::agent::limit::LimitFact;
 use crate::ids::{DecisionId, ImportId, LandingId, Name, SectionId, TaskId};
@@ -129,12 +130,11 @@ const ACCOUNT_LIMIT: &str = "account_limit";
 const PIPELINE: &str = "pipeline";
 
 /// Why a stored event cannot be read.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 #[error("event of kind {kind:?} cannot be read")]
 pub struct ParseError {
     kind: String,
-    #[source]
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    source: Box<dyn Error + Send + Sync>,
 }
 
 impl Event {
@@ -258,91 +258,47 @@ impl Event {
 
     /// Reads an event back from its stored parts.
     pub fn parse(kind: &str, component: &str, id: Option<&str>, data: &str) -> Result<Event, ParseError> {
-        let fail = |source| ParseError { kind: kind.to_owned(), source };
+        Event::read(kind, component, id, data).map_err(|source| ParseError { kind: kind.to_owned(), source })
+    }
+
+    fn read(kind: &str, component: &str, id: Option<&str>, data: &str) -> Result<Event, Box<dyn Error + Send + Sync>> {
         // The one kind of a single word.
-        let (category, action) =
-            if kind == ESCALATE { Some(("task", "escalated")) } else { kind.split_once(':') }.ok_or_else(|| fail(None))?;
-        if category == "task" {
-            let id = TaskId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
-            return Ok(Event::Task { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
-        }
-        // Before there were sections and imports, users could write events of these categories.
-        if category == "section" && component == "section" {
-            let id = SectionId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
-            return Ok(Event::Section { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
-        }
-        if category == "decision" && component == "decision" {
-            let id = DecisionId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
-            return Ok(Event::Decision { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
-        }
-        if kind == FINISHED && component == BACKLOG {
-            return Ok(Event::Finished(serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?));
-        }
-        if category == "import" && component == "import" {
-            let id = ImportId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
-            return Ok(Event::Import { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
-        }
-        if category == QUEUE && component == QUEUE {
-            let name = Name::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
-            return Ok(Event::Queue { name, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
-        }
-        if category == WORKER && component == WORKER {
-            let name = Name::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
-            return Ok(Event::Worker { name, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
-        }
-        if category == ROUTE && component == ROUTE {
-            let fact = outer(action, data).map_err(|e| fail(Some(e.into())))?;
-            return Ok(Event::Route { id: id.unwrap_or_default().into(), fact });
-        }
-        if component == PIPELINE && matches!(category, PIPELINE | "strategy") {
-            let id = TaskId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
-            return Ok(Event::Pipeline { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
-        }
-        // Before there were workspaces, users could write events of this category.
-        if category == WORKSPACE
-            && component == WORKSPACE
-            && let (Ok(id), Ok(fact)) = (TaskId::new(id.unwrap_or_default()), outer(action, data))
-        {
-            return Ok(Event::Workspace { id, fact });
-        }
-        if category == LANDING && component == LANDING {
-            let id = LandingId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
-            return Ok(Event::Landing { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
-        }
-        if category == LANDING_TARGET && component == LANDING_TARGET {
-            let name = Name::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
-            return Ok(Event::LandingTarget { name, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
-        }
-        if category == ACCOUNT_LIMIT && component == ACCOUNT_LIMIT {
-            let name = Name::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
-            return Ok(Event::AccountLimit { name, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
-        }
-        if kind == PAUSED && component == BACKLOG {
-            return Ok(Event::Paused(serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?));
-        }
-        if kind == RESUMED && component == BACKLOG {
-            return Ok(Event::Resumed(serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?));
-        }
-        if kind == LIMITS_SET && component == LIMITS {
-            return Ok(Event::Limits(serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?));
-        }
-        let Some(resource_kind) = Kind::parse(category) else {
+        let parts = if kind == ESCALATE { Some(("task", "escalated")) } else { kind.split_once(':') };
+        let (category, action) = parts.ok_or("it has no category")?;
+        let custom = || {
             let source = Source { component: component.into(), id: id.map(Into::into) };
-            let data = serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?;
-            return Ok(Event::Custom { kind: CustomKind::stored(kind), source, data });
+            serde_json::from_str(data).map(|data| Event::Custom { kind: CustomKind::stored(kind), source, data })
         };
-        let name = Name::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
-        let fact = match action {
-            "defined" => serde_json::from_str(data).map(Fact::Defined),
-            "acquired" => serde_json::from_str(data).map(Fact::Acquired),
-            "increased" => serde_json::from_str(data).map(Fact::Increased),
-            "reclaimed" => serde_json::from_str(data).map(Fact::Reclaimed),
-            "released" => serde_json::from_str(data).map(Fact::Released),
-            "offer_lapsed" => serde_json::from_str(data).map(Fact::OfferLapsed),
-            _ => return Err(fail(None)),
-        };
-        let fact = fact.map_err(|e| fail(Some(e.into())))?;
-        Ok(Event::Resource { resource: Resource { kind: resource_kind, name }, fact })
+        let text = id.unwrap_or_default();
+        // Before Banksman had a component, users could write events of its category: those keep another component.
+        Ok(match (category, component) {
+            ("task", _) => Event::Task { id: TaskId::new(text)?, fact: outer(action, data)? },
+            ("section", "section") => Event::Section { id: SectionId::new(text)?, fact: outer(action, data)? },
+            ("decision", "decision") => Event::Decision { id: DecisionId::new(text)?, fact: outer(action, data)? },
+            ("import", "import") => Event::Import { id: ImportId::new(text)?, fact: outer(action, data)? },
+            (QUEUE, QUEUE) => Event::Queue { name: Name::new(text)?, fact: outer(action, data)? },
+            (WORKER, WORKER) => Event::Worker { name: Name::new(text)?, fact: outer(action, data)? },
+            (ROUTE, ROUTE) => Event::Route { id: text.into(), fact: outer(action, data)? },
+            (PIPELINE | "strategy", PIPELINE) => Event::Pipeline { id: TaskId::new(text)?, fact: outer(action, data)? },
+            (LANDING, LANDING) => Event::Landing { id: LandingId::new(text)?, fact: outer(action, data)? },
+            (LANDING_TARGET, LANDING_TARGET) => Event::LandingTarget { name: Name::new(text)?, fact: outer(action, data)? },
+            (ACCOUNT_LIMIT, ACCOUNT_LIMIT) => Event::AccountLimit { name: Name::new(text)?, fact: outer(action, data)? },
+            (WORKSPACE, WORKSPACE) => match (TaskId::new(text), outer(action, data)) {
+                (Ok(id), Ok(fact)) => Event::Workspace { id, fact },
+                // A user could write it with this component, too.
+                _ => custom()?,
+            },
+            (_, BACKLOG) if kind == FINISHED => Event::Finished(serde_json::from_str(data)?),
+            (_, BACKLOG) if kind == PAUSED => Event::Paused(serde_json::from_str(data)?),
+            (_, BACKLOG) if kind == RESUMED => Event::Resumed(serde_json::from_str(data)?),
+            (_, LIMITS) if kind == LIMITS_SET => Event::Limits(serde_json::from_str(data)?),
+            (category, _) => match Kind::parse(category) {
+                Some(kind) => {
+                    Event::Resource { resource: Resource { kind, name: Name::new(text)? }, fact: Fact::read(action, data)? }
+                }
+                None => custom()?,
+            },
+        })
     }
 }
 

@@ -1,5 +1,7 @@
 //! What can happen to locks and semaphores, as the event log keeps it.
 
+use std::error::Error;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Epoch, HolderId, Name};
@@ -60,6 +62,21 @@ pub enum Fact {
     Released(GrantEnd),
     /// An offer was not taken up.
     OfferLapsed(GrantEnd),
+}
+
+impl Fact {
+    /// The fact that the second word of a kind stands for.
+    pub(super) fn read(action: &str, data: &str) -> Result<Fact, Box<dyn Error + Send + Sync>> {
+        Ok(match action {
+            "defined" => Fact::Defined(serde_json::from_str(data)?),
+            "acquired" => Fact::Acquired(serde_json::from_str(data)?),
+            "increased" => Fact::Increased(serde_json::from_str(data)?),
+            "reclaimed" => Fact::Reclaimed(serde_json::from_str(data)?),
+            "released" => Fact::Released(serde_json::from_str(data)?),
+            "offer_lapsed" => Fact::OfferLapsed(serde_json::from_str(data)?),
+            _ => return Err("nothing of this name happens to locks and semaphores".into()),
+        })
+    }
 }
 
 /// The definition of a lock or a semaphore.
