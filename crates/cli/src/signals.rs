@@ -14,6 +14,8 @@ use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
 
+use crate::failure::Failure;
+
 /// What asks a command to end.
 const ENDING: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
 
@@ -32,16 +34,18 @@ pub(crate) enum Arrived {
 
 impl Signals {
     /// Starts to take note of whatever asks the command to end.
-    pub(crate) fn install() -> io::Result<Signals> {
-        let (read, write) = UnixStream::pair()?;
-        read.set_nonblocking(true)?;
-        Ok(Signals(SignalDelivery::with_pipe(read, write, WithOrigin::default(), ENDING)?))
+    pub(crate) fn install() -> Result<Signals, Failure> {
+        let delivery = UnixStream::pair().and_then(|(read, write)| {
+            read.set_nonblocking(true)?;
+            SignalDelivery::with_pipe(read, write, WithOrigin::default(), ENDING)
+        });
+        delivery.map(Signals).map_err(not_noted)
     }
 
     /// Takes note of all that a wrapper must act on or pass on.
-    pub(crate) fn extend_for_child(&self) -> io::Result<()> {
+    pub(crate) fn extend_for_child(&self) -> Result<(), Failure> {
         let handle = self.0.handle();
-        [SIGCHLD, SIGUSR1, SIGUSR2].into_iter().try_for_each(|signal| handle.add_signal(signal))
+        [SIGCHLD, SIGUSR1, SIGUSR2].into_iter().try_for_each(|signal| handle.add_signal(signal)).map_err(not_noted)
     }
 
     /// What has arrived since the last look.
@@ -59,6 +63,10 @@ impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.get_read().as_fd()
     }
+}
+
+fn not_noted(error: io::Error) -> Failure {
+    Failure::system("take note of signals", error)
 }
 
 /// Ctrl-Z as a wish that this process grants when it holds nobody up.

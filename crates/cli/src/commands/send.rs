@@ -113,7 +113,7 @@ impl Body {
     }
 
     fn send(self, context: &Context, client: &Client, reader: &mut Reader, target: &TaskId) -> ExitResult {
-        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let signals = Signals::install()?;
         let until = Instant::now() + self.timeout.map_or(REPLY, |timeout| timeout.0);
         let (wants_reply, mode) = (self.wants_reply, self.mode);
         let draft = self.draft(target)?;

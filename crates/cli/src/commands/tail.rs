@@ -120,7 +120,7 @@ impl<W: Write> Write for Rendering<W> {
 
 /// Prints what there is and what comes, until the run ends.
 fn follow(context: &Context, project: &Project, run: &RunId, mut tail: Tail, is_raw: bool, family: Option<Family>) -> ExitResult {
-    let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+    let signals = Signals::install()?;
     let mut reader = project.reader()?;
     let mut follower = project.follow(reader.view().last_event()?)?;
     let path = tail.path.clone();

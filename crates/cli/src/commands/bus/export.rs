@@ -61,7 +61,7 @@ impl Export {
             }
         };
         if self.follow {
-            let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+            let signals = Signals::install()?;
             let mut follower = BusFollower::open(&project, bus)?;
             loop {
                 let messages = follower.next(signals.as_fd())?.ok_or_else(Failure::interrupted)?;

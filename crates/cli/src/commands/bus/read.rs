@@ -74,7 +74,7 @@ impl Read {
             None => Vec::new(),
         };
         if self.follow {
-            let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+            let signals = Signals::install()?;
             let mut follower = BusFollower::open(&project, bus)?;
             loop {
                 for message in &messages {

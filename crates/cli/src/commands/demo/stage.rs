@@ -47,7 +47,7 @@ pub(super) struct Actor(Child);
 impl Stage {
     /// With git, the project is below the temporary directory, because worktrees are made beside it.
     pub(super) fn set(context: &Context, with_git: bool) -> Result<Stage, Failure> {
-        let signals = Signals::install().map_err(system)?;
+        let signals = Signals::install()?;
         let dir = tempfile::Builder::new().prefix("banksman-demo-").tempdir().map_err(system)?;
         let root = if with_git { dir.path().join("project") } else { dir.path().to_owned() };
         fs::create_dir_all(&root).map_err(system)?;

@@ -208,7 +208,7 @@ struct Emitted<'a> {
 
 /// Prints the last events and then whatever happens, one line per event, until interrupted.
 fn follow(context: &Context, filter: &EventFilter, shape: Shape, limit: usize) -> ExitResult {
-    let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+    let signals = Signals::install()?;
     let project = context.project()?;
     let mut reader = project.reader()?;
     let begin = if limit == usize::MAX { Seq(0) } else { reader.view().last_event()? };

@@ -221,7 +221,7 @@ impl Land {
 
     /// Works for the queues until none of these can come any further. If another process does so, it is waited for.
     fn see_through(&self, client: &Client, lander: &Lander, ids: &[(Name, LandingId)]) -> Result<Vec<Entry>, Failure> {
-        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let signals = Signals::install()?;
         let wait = self.timeout.map_or(client.config().wait_timeout, |timeout| timeout.0);
         let mut entries = Vec::new();
         for ids in ids.chunk_by(|(one, _), (other, _)| one == other) {

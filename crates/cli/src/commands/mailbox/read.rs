@@ -53,7 +53,7 @@ impl Read {
             Failure::new(exit::FENCED, "FENCED", format!("run {run} is over: its mailbox is for the next one"))
                 .detail("run", &run)
         };
-        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let signals = Signals::install()?;
         let client = context.client()?;
         let until = self.timeout.map(|timeout| Instant::now() + timeout.0);
         let mut letters = client.read_mailbox(&task, &run, epoch, self.again)?.ok_or_else(fenced)?;

@@ -57,7 +57,7 @@ struct Asked {
 
 impl Stop {
     pub(crate) fn run(self, context: &Context) -> ExitResult {
-        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let signals = Signals::install()?;
         let client = context.client()?;
         let mut reader = client.reader()?;
         let ids = find::task_ids(&mut reader, self.tasks.iter().map(String::as_str))?;

@@ -113,8 +113,8 @@ impl Take {
         let client = context.client()?;
         let holder = Actor::new(self.holder.as_ref(), None)?.holder;
         let wait = self.wait.then(|| self.timeout.map_or(client.config().wait_timeout, |timeout| timeout.0));
-        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
-        let mut told = false;
+        let signals = Signals::install()?;
+        let mut reported = false;
         let mut tell = |waiting: &Waiting| {
             if !told {
                 context.printer.note(&waiting_line(&self.queue, waiting));

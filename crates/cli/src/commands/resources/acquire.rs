@@ -93,7 +93,7 @@ pub(crate) fn acquire(
     let epoch = flags.epoch.map(Epoch).or(inherited_epoch(kind.as_str(), name.as_str())?);
     let max_hold = max_hold.map(|dur| dur.positive("--max-hold")).transpose()?;
     let wanted = Wanted { resource, actor, weight, max_hold, processes: Vec::new(), leased: flags.pid.is_none(), epoch };
-    let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+    let signals = Signals::install()?;
     let won = win(printer, client, wanted, flags, Some(&signals))?;
     let (view, human) = describe(kind, name, &won);
     printer.try_result(&view, human).map_err(|error| unprinted(client, &asked, &won, &error))?;

@@ -39,10 +39,9 @@ pub(crate) fn run(
     command: &[OsString],
 ) -> ExitResult {
     let resource = own_name(kind, name)?;
-    let noting = |error| Failure::system("take note of signals", error);
     let starting = |error| Failure::system("start the command", error);
     let client = context.client()?;
-    let mut signals = Signals::install().map_err(noting)?;
+    let mut signals = Signals::install()?;
     let actor = Actor::fresh(flags.holder.as_ref(), flags.request_id.as_ref())?;
     let max_hold = max_hold.map(|dur| dur.positive("--max-hold")).transpose()?;
     let mut gate = gate::start(command).map_err(starting)?;
@@ -61,7 +60,7 @@ pub(crate) fn run(
     };
     let held = Held { client: &client, resource, grant: won.grant };
     let variables = held.variables(&actor, context)?;
-    signals.extend_for_child().map_err(noting)?;
+    signals.extend_for_child()?;
     let ended = held.supervise(&mut gate, &variables, &mut signals);
     match ended {
         Ok(status) => held.finish(context, status),

@@ -103,7 +103,7 @@ impl Run {
         if self.top {
             return top::show(context, Some(self.as_command(context)?));
         }
-        let mut signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let mut signals = Signals::install()?;
         let client = context.client_of_nobody()?;
         let sections = self.section_ids(&client)?;
         let files = context.sessions(client.project());

@@ -101,9 +101,8 @@ struct View<'a> {
 
 impl View<'_> {
     fn follow(mut self, has_keyboard: bool) -> Result<End, Failure> {
-        let cannot = |error| Failure::system("take note of signals", error);
-        let signals = Signals::install().map_err(cannot)?;
-        let resized = resized().map_err(cannot)?;
+        let signals = Signals::install()?;
+        let resized = resized().map_err(|error| Failure::system("take note of signals", error))?;
         let stdin = std::io::stdin();
         let mut keys = has_keyboard.then(|| stdin.as_fd());
         // What came together with the answer to the request is read already: nothing tells of it again.

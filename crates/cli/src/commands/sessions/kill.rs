@@ -38,7 +38,7 @@ pub(super) struct Kill {
 
 impl Kill {
     pub(super) fn run(self, context: &Context) -> ExitResult {
-        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let signals = Signals::install()?;
         let client = context.client()?;
         let mut reader = client.reader()?;
         let run = find::run(&mut reader, &self.run)?;

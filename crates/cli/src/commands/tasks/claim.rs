@@ -93,7 +93,7 @@ impl ClaimFlags {
         edit: Option<&Edit>,
     ) -> Result<Taken, Failure> {
         let actor = claimant(self.holder.as_ref())?;
-        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let signals = Signals::install()?;
         let start = Instant::now();
         let limit = (!self.no_wait).then(|| self.timeout.map_or(client.config().wait_timeout, |timeout| timeout.0));
         loop {

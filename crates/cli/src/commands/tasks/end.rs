@@ -151,7 +151,7 @@ impl Cancel {
 
 /// Cancels tasks with their families, and waits until their processes are dead if that is wanted.
 pub(crate) fn cancel_all(context: &Context, names: &[String], no_wait: bool, timeout: Option<Dur>) -> ExitResult {
-    let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+    let signals = Signals::install()?;
     let client = context.client()?;
     let mut reader = client.reader()?;
     let ids = find::task_ids(&mut reader, names.iter().map(String::as_str))?;
@@ -337,7 +337,7 @@ impl Delete {
 
 /// Deletes tasks; with `force` also those that somebody works on.
 pub(crate) fn delete_all(context: &Context, names: &[String], force: bool) -> ExitResult {
-    let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+    let signals = Signals::install()?;
     let client = context.client()?;
     let mut reader = client.reader()?;
     let mut left = find::task_ids(&mut reader, names.iter().map(String::as_str))?;

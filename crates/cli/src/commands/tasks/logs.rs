@@ -69,7 +69,7 @@ impl Logs {
             let run = runs(&mut reader, &id)?.pop().ok_or_else(|| no_run(&id, None))?;
             return tail::print(context, &project, &run, &self.flags);
         }
-        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let signals = Signals::install()?;
         let mut shown: Option<Run> = None;
         loop {
             let options = UntilOptions { cancel: signals.as_fd(), timeout: None, tick: None };

@@ -130,7 +130,7 @@ fn named(reader: &mut Reader, keys: &BTreeSet<Key>, ids: Option<&[TaskId]>) -> R
 
 /// Prints what these tasks, or all that run, print from now on, attempt after attempt; until all of them are over, if some are named.
 pub(super) fn follow(context: &Context, project: &Project, ids: Option<&[TaskId]>, flags: &LogFlags) -> ExitResult {
-    let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+    let signals = Signals::install()?;
     let mut reader = project.reader()?;
     let mut follower = project.follow(reader.view().last_event()?)?;
     let recent = LogFlags { follow: true, tail: Some(flags.tail.unwrap_or(RECENT)), raw: flags.raw };

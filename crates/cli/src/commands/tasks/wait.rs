@@ -40,7 +40,7 @@ pub(super) struct Wait {
 
 impl Wait {
     pub(super) fn run(self, context: &Context) -> ExitResult {
-        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let signals = Signals::install()?;
         let client = context.client()?;
         let ids = find::task_ids(&mut client.reader()?, self.tasks.iter().map(String::as_str))?;
         let watched = context.printer.is_watched();

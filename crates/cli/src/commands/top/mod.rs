@@ -97,7 +97,7 @@ pub(crate) fn show(context: &Context, runner: Option<Command>) -> ExitResult {
         );
     }
     let system = |what: &'static str| move |error| Failure::system(what, error);
-    let signals = Signals::install().map_err(system("take note of signals"))?;
+    let signals = Signals::install()?;
     let (resized, notify) = UnixStream::pair().map_err(system("make a pipe"))?;
     resized.set_nonblocking(true).map_err(system("make a pipe"))?;
     signal_hook::low_level::pipe::register(SIGWINCH, notify).map_err(system("take note of signals"))?;

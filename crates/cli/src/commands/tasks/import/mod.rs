@@ -161,7 +161,7 @@ impl Import {
 
 /// Hands the tasks over, chunk by chunk. Ctrl-C leaves nothing behind.
 fn hand_over(context: &Context, client: &Client, id: &ImportId, plan: Plan) -> Result<(), Failure> {
-    let mut signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+    let mut signals = Signals::install()?;
     let total = plan.tasks.len();
     let watched = context.printer.is_watched();
     let mut progress = |added: usize| {
