@@ -13,8 +13,8 @@ use banksman_runtime::{Acquisition, WaitOptions, caller};
 use crate::cancel::CancelToken;
 use crate::client::Client;
 use crate::error::{Error, OrPublic, Resource, Result};
+use crate::fresh_holder;
 use crate::guard::Guard;
-use crate::{fresh_holder, span};
 
 /// A request for a lock or for slots of a semaphore.
 ///
@@ -144,7 +144,7 @@ impl Acquire {
         let request = self.request()?;
         let holder = request.holder.clone();
         let client = self.client.inner();
-        let lease = client.project().is_shared().then(|| span(client.config().heartbeat_timeout));
+        let lease = client.project().is_shared().then(|| Span::from(client.config().heartbeat_timeout));
         let ask = Ask { anew: true, term: Term::Usual(lease), ..Ask::new(request) };
         let options = WaitOptions { wait, cancel: self.cancel.as_ref().map(CancelToken::fd), ..WaitOptions::default() };
         let Granted { grant, at, asked } =
@@ -158,7 +158,7 @@ impl Acquire {
 
     /// What is asked for, checked.
     fn request(&self) -> Result<GrantRequest> {
-        let (ttl, max_hold) = (self.ttl.map(span), self.max_hold.map(span));
+        let (ttl, max_hold) = (self.ttl.map(Span::from), self.max_hold.map(Span::from));
         match self.kind {
             Kind::Lock if self.weight != 1 => return Err(Error::invalid("a lock has one slot")),
             Kind::Semaphore if self.weight == 0 => return Err(Error::invalid("at least one slot must be asked for")),

@@ -8,8 +8,8 @@ use banksman_core::{Name, Span};
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, OrPublic, Result};
+use crate::json;
 use crate::queue::Queue;
-use crate::{json, span};
 
 /// An item that this process works on, until its visibility timeout is over. Dropping it gives it back, which counts as an attempt that
 /// failed: an item whose work panics does not come back for ever.
@@ -84,7 +84,7 @@ impl Item {
 
     /// Keeps the item for so long from now on.
     pub fn extend_for(&self, time: Duration) -> Result<()> {
-        match span(time) {
+        match Span::from(time) {
             Span::ZERO => Err(Error::invalid("an item must be kept for at least one millisecond")),
             time => self.extend_by(Some(time)),
         }
@@ -99,7 +99,7 @@ impl Item {
 
     fn end_failed(&mut self, error: &str, retry_after: Duration) -> Result<()> {
         let error = &error[..error.floor_char_boundary(ERROR_LIMIT)];
-        let (hold, retry_after) = (self.hold.clone(), Some(span(retry_after)));
+        let (hold, retry_after) = (self.hold.clone(), Some(Span::from(retry_after)));
         match self.end(Input::Fail { hold, error: error.into(), retry_after })? {
             Outcome::Failed { .. } | Outcome::Dead { .. } => Ok(()),
             other => Err(self.lost(&other)),

@@ -45,7 +45,7 @@ mod tasks;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use banksman_core::{HolderId, Span, Wall};
+use banksman_core::{HolderId, Wall};
 
 pub use acquire::Acquire;
 pub use cancel::CancelToken;
@@ -76,10 +76,6 @@ pub fn enter() {
 /// first: a test, or an extension of another language. The first of all calls to [`enter`] and `use_program` decides.
 pub fn use_program(program: impl AsRef<Path>) -> Result<()> {
     banksman_runtime::use_program(program.as_ref()).or_public()
-}
-
-fn span(duration: Duration) -> Span {
-    Span::from_ms(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
 }
 
 fn time_of(wall: Wall) -> SystemTime {

@@ -11,7 +11,6 @@ use banksman_runtime::caller;
 use banksman_store::{Key, Reader};
 
 use crate::error::{Error, OrPublic, Result};
-use crate::span;
 
 /// A task to be added: a title, and what it needs. A title alone makes a manual task.
 #[derive(Debug, Clone)]
@@ -216,7 +215,7 @@ impl From<String> for NewTask {
 }
 
 fn positive(time: Option<Duration>) -> Result<Option<Span>> {
-    match time.map(span) {
+    match time.map(Span::from) {
         Some(Span::ZERO) => Err(Error::invalid("a timeout must be at least one millisecond")),
         time => Ok(time),
     }

@@ -12,7 +12,7 @@ use crate::cancel::CancelToken;
 use crate::client::Client;
 use crate::error::{Error, OrPublic, Result};
 use crate::item::Item;
-use crate::{fresh_holder, json, span};
+use crate::{fresh_holder, json};
 
 /// A queue. Its items are delivered at least once, the highest priority first.
 ///
@@ -133,11 +133,11 @@ impl QueueOptions {
         if self.max_length.is_some_and(|max| !(1..=core_queue::LENGTH_LIMIT).contains(&max)) {
             return Err(Error::invalid(format!("a queue has 1 to {} items", core_queue::LENGTH_LIMIT)));
         }
-        if self.visibility_timeout.map(span) == Some(Span::ZERO) {
+        if self.visibility_timeout.map(Span::from) == Some(Span::ZERO) {
             return Err(Error::invalid("a visibility timeout must be at least one millisecond"));
         }
         Ok(QueueTerms {
-            visibility_timeout: self.visibility_timeout.map(span),
+            visibility_timeout: self.visibility_timeout.map(Span::from),
             max_attempts: self.max_attempts,
             dead_letter: self.dead_letter.as_deref().map(Name::new).transpose().or_public()?,
             max_length: self.max_length,
@@ -210,7 +210,7 @@ impl Queue {
         let new = New {
             data: Data::new(json::value(data)?).map_err(Error::invalid)?,
             priority: options.priority,
-            delay: span(options.delay),
+            delay: Span::from(options.delay),
             dedupe: options.dedupe_key.as_deref().map(DedupeKey::new).transpose().or_public()?,
         };
         match self.ask(Input::Push(vec![new]))? {

@@ -56,6 +56,12 @@ impl Span {
     }
 }
 
+impl From<std::time::Duration> for Span {
+    fn from(duration: std::time::Duration) -> Span {
+        Span(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
+    }
+}
+
 /// Reads a duration such as `500ms`, `90s`, `1h30m` or `2d`.
 impl std::str::FromStr for Span {
     type Err = String;

@@ -185,7 +185,7 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
     let landings = landing_queues(&snapshot.backlog);
     let uncheckable = landings.iter().flat_map(|queue| queue.entries.values()).find_map(|entry| uncheckable(project, entry));
     Ok(Overview {
-        at: Stamp { lease: snapshot.lease, wall: snapshot.wall },
+        at: snapshot.at(),
         runs,
         runners,
         used: slots.map_or(0, |slots| slots.used(situation.now())),
@@ -243,7 +243,7 @@ pub fn sessions(reader: &mut Reader, project: &Project) -> Result<(Stamp, Vec<Li
     let mut runs = live_runs(&snapshot, &Situation::new(&snapshot, &probes));
     let files = Sessions::new(project);
     runs.iter_mut().for_each(|live| live.attended.ended = ended_alone(&live.attended, &files));
-    Ok((Stamp { lease: snapshot.lease, wall: snapshot.wall }, runs))
+    Ok((snapshot.at(), runs))
 }
 
 /// The runs whose session has ended while nobody looked after them, and that no living runner will record.

@@ -269,7 +269,7 @@ pub(crate) fn sleep(
 }
 
 pub(crate) fn span(duration: Duration) -> Span {
-    Span::from_ms(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
+    duration.into()
 }
 
 /// Rounded up, so that what is due has come when the sleeper looks.

@@ -8,7 +8,7 @@ use banksman_core::mailbox::Delivery;
 use banksman_core::queue::Queues;
 use banksman_core::replay::Replay;
 use banksman_core::resource::coordination::Coordination;
-use banksman_core::{Lease, MessageId, Seq, TaskId, Wall};
+use banksman_core::{Lease, MessageId, Seq, Stamp, TaskId, Wall};
 use serde_json::Value as Json;
 
 use crate::backend::Backend;
@@ -103,6 +103,13 @@ pub struct Snapshot {
     pub wall: Wall,
     /// The last event that is part of it.
     pub seq: Seq,
+}
+
+impl Snapshot {
+    /// When it was read.
+    pub fn at(&self) -> Stamp {
+        Stamp { lease: self.lease, wall: self.wall }
+    }
 }
 
 /// An event as the log has it.

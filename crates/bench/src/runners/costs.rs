@@ -217,7 +217,7 @@ impl<'a> Member<'a> {
     }
 
     fn now(&self) -> Lease {
-        self.lease + Span::from_ms(i64::try_from(self.read_at.elapsed().as_millis()).unwrap_or(i64::MAX))
+        self.lease + Span::from(self.read_at.elapsed())
     }
 
     /// Does what the dispatcher says until it is done.

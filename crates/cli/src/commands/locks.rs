@@ -195,7 +195,7 @@ impl List {
     fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let snapshot = project.reader()?.view().snapshot()?;
-        let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
+        let at = snapshot.at();
         let mut locks: Vec<(Lock, &str)> = snapshot
             .coordination
             .locks
@@ -260,7 +260,7 @@ impl Show {
         let mut reader = project.reader()?;
         let name = lock_name(&mut reader, &self.name)?;
         let mut snapshot = reader.view().snapshot()?;
-        let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
+        let at = snapshot.at();
         let lock = snapshot.coordination.locks.remove(&name).unwrap_or_else(|| Lock::new(name.clone()));
         let events = reader.view().recent("lock", name.as_str(), 5)?;
         let state = state(&lock, at, project.host());

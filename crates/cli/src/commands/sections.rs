@@ -185,7 +185,7 @@ fn refused(name: &str, outcome: &SectionOutcome) -> Failure {
 fn pages(project: &Project, reader: &mut Reader, sections: Vec<Section>) -> Result<(Vec<Page>, Stamp), Failure> {
     let keys = sections.iter().map(|section| Key::Lock(section.id.lock())).collect();
     let rows = reader.view().load(&keys)?;
-    let at = Stamp { lease: rows.lease, wall: rows.wall };
+    let at = rows.at();
     let mut counts = reader.view().section_counts()?;
     let mut page = |section: Section| {
         let holder = rows.coordination.locks.get(&section.id.lock()).and_then(|lock| match &lock.state {

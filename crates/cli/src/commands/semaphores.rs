@@ -187,7 +187,7 @@ impl List {
     fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let snapshot = project.reader()?.view().snapshot()?;
-        let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
+        let at = snapshot.at();
         let semaphores = snapshot.coordination.semaphores.into_values();
         let semaphores: Vec<Usage> = semaphores.map(|semaphore| Usage::of(semaphore, at, project.host())).collect();
         let views: Vec<_> = semaphores.iter().map(|usage| usage.view(usage.live().count())).collect();
@@ -267,7 +267,7 @@ impl Show {
     fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let mut snapshot = project.reader()?.view().snapshot()?;
-        let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
+        let at = snapshot.at();
         let semaphore = snapshot.coordination.semaphores.remove(&self.name).ok_or_else(|| resources::undefined(&self.name))?;
         let usage = Usage::of(semaphore, at, project.host());
         let (semaphore, holders): (_, Vec<_>) = (&usage.semaphore, usage.grants().collect());

@@ -9,9 +9,9 @@ use crate::failure::Failure;
 
 /// A moment: so long ago (`1h`), the last time the clock showed this (`22:00`), or a date with a time.
 pub(crate) fn parse(text: &str) -> Result<Wall, Failure> {
-    if let Ok(Dur(ago)) = text.parse() {
+    if let Ok(ago) = text.parse::<Dur>() {
         let now = banksman_adapters::host::wall_ms();
-        return Ok(Wall(now.saturating_sub(i64::try_from(ago.as_millis()).unwrap_or(i64::MAX))));
+        return Ok(Wall(now.saturating_sub(ago.span().as_ms())));
     }
     let is_clock = text.contains(':') && text.len() <= "22:00:00".len();
     let clock = is_clock.then(|| text.parse().ok()).flatten();

@@ -161,7 +161,7 @@ fn ids(context: &Context, names: &[String]) -> Result<Vec<String>, Failure> {
 fn told(context: &Context, client: &banksman_runtime::Client, pipeline: &Pipeline) -> ExitResult {
     let mut reader = client.reader()?;
     let rows = reader.view().load(&pipeline.task().cloned().map(Key::Task).into_iter().collect())?;
-    let at = Stamp { lease: rows.lease, wall: rows.wall };
+    let at = rows.at();
     let task = pipeline.task().and_then(|task| rows.backlog.tasks.get(task));
     let human = format!("{BOLD}{}{BOLD:#} {}", pipeline.id, why::standing(pipeline, task, false, at));
     context.printer.print(&Stepped::from(pipeline), human);

@@ -50,7 +50,7 @@ impl List {
     pub(super) fn run(self, context: &Context) -> ExitResult {
         let mut reader = context.reader()?;
         let now = reader.view().load(&Default::default())?;
-        let at = Stamp { lease: now.lease, wall: now.wall };
+        let at = now.at();
         let mut found = Vec::new();
         let mut next = Some(Seq(0));
         while let Some(after) = next {
@@ -123,7 +123,7 @@ impl Show {
         let pipeline = find_pipeline(&mut reader, &self.pipeline)?;
         let children = phases(&mut reader, &pipeline.id)?;
         let now = reader.view().load(&[Key::Task(pipeline.id.clone())].into())?;
-        let at = Stamp { lease: now.lease, wall: now.wall };
+        let at = now.at();
         let host = now.backlog.tasks.get(&pipeline.id).ok_or_else(|| find::no_task(pipeline.id.as_str()))?;
         let recent = reader.view().recent("pipeline", pipeline.id.as_str(), 5)?;
         let phases = pipeline.plan.phases.iter().map(|phase| {

@@ -153,7 +153,7 @@ impl Checked {
 /// Looks at every lock and every slot that is held.
 pub(crate) fn stale_grants(reader: &mut Reader, host: &Host) -> Result<Grants, Failure> {
     let snapshot = reader.view().snapshot()?;
-    let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
+    let at = snapshot.at();
     let states = grants(&snapshot.coordination).map(|(resource, grant)| {
         let state = holder_state(grant, at, host);
         Stale { resource, grant: grant.clone(), state }

@@ -35,7 +35,7 @@ impl std::str::FromStr for Dur {
 
 impl Dur {
     pub(crate) fn span(self) -> Span {
-        Span::from_ms(i64::try_from(self.0.as_millis()).unwrap_or(i64::MAX))
+        self.0.into()
     }
 
     /// A span that must last: a lease of no length would be over before it begins.

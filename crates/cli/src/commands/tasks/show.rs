@@ -99,7 +99,7 @@ impl Page {
             Key::Sections,
         ];
         let rows = reader.view().load(&keys.into())?;
-        let (at, mut backlog) = (Stamp { lease: rows.lease, wall: rows.wall }, rows.backlog);
+        let (at, mut backlog) = (rows.at(), rows.backlog);
         let unmet = backlog.unmet(id);
         let task = backlog.tasks.remove(id).ok_or_else(|| find::no_task(id.as_str()))?;
         let edges = backlog.edges.remove(id).unwrap_or_default();
