@@ -1,18 +1,26 @@
 //! How long a command waits for the end of a session, and what it says when that does not come.
 
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use banksman_core::RunId;
 use banksman_core::backlog::Run;
 use banksman_engine::why::Life;
-use banksman_runtime::{Client, inspect};
-use banksman_store::Reader;
+use banksman_runtime::{Client, RunnerReport, inspect, recover_run};
+use banksman_store::{EventFilter, Key, Reader};
 
+use super::find;
 use super::resources::Dur;
-use super::sessions::not_ended;
 use super::why::attention;
+use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::format;
+use crate::printer::RED;
+use crate::signals::Signals;
 
 /// How much longer than the grace of a session its end may take.
 const MARGIN: Duration = Duration::from_secs(60);
@@ -35,8 +43,66 @@ impl EndWait {
         self.until.saturating_duration_since(Instant::now())
     }
 
+    /// Waits until none of these runs lives. Those whose runner is gone are looked after from here, all at the same time.
+    pub(crate) fn end_all(&self, context: &Context, client: &Client, signals: &Signals, runs: &[RunId]) -> Result<(), Failure> {
+        if runs.is_empty() {
+            return Ok(());
+        }
+        let pair = || UnixStream::pair().map_err(|error| Failure::system("make a pipe", error));
+        let ((over, cancel), (finished, done)) = (pair()?, pair()?);
+        let failed = Mutex::new(None);
+        let mut reader = client.reader()?;
+        let mut follower = client.project().follow(reader.view().last_event()?)?;
+        std::thread::scope(|scope| {
+            for run in runs {
+                let (failed, cancel, mut done) = (&failed, cancel.as_fd(), &done);
+                scope.spawn(move || {
+                    let mut tell = |report: RunnerReport| {
+                        if let RunnerReport::RunTrouble(run, what) = report {
+                            context.printer.note(&format!("{RED}run {run}{RED:#}: {what}"));
+                        }
+                    };
+                    let (files, left) = (context.sessions(client.project()), self.left());
+                    if let Err(error) = recover_run(client, files, run.clone(), cancel, left, &mut tell) {
+                        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    }
+                    // If it cannot be reported, the end of the run is seen in the log.
+                    done.write_all(b".").ok();
+                });
+            }
+            // A run is over when its runner says so: nobody tells those who only wait for it.
+            let mut left = runs.len();
+            let waited = loop {
+                match living(&mut reader, runs) {
+                    Ok(0) => break Ok(()),
+                    Err(failure) => break Err(failure),
+                    Ok(_) => {}
+                }
+                if left == 0 || !follower.wait_for(signals.as_fd(), &[finished.as_fd()], self.left()) {
+                    break Ok(());
+                }
+                if let Err(error) = follower.next(&EventFilter::default()) {
+                    break Err(error.into());
+                }
+                left -= read_all(&finished).min(left);
+            };
+            drop(over);
+            waited
+        })?;
+        if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error.into());
+        }
+        for run in runs {
+            let run = find::run(&mut reader, run.as_str())?;
+            if run.is_live() {
+                return Err(self.failure(client, &mut reader, &run)?);
+            }
+        }
+        Ok(())
+    }
+
     /// Why a run that was to be ended still lives.
-    pub(crate) fn failure(&self, client: &Client, reader: &mut Reader, run: &Run) -> Result<Failure, Failure> {
+    fn failure(&self, client: &Client, reader: &mut Reader, run: &Run) -> Result<Failure, Failure> {
         let failure = not_ended(client, reader, run)?;
         let is_late = failure.exit == exit::INTERRUPTED && self.left().is_zero();
         if is_late { self.over(client, reader, run) } else { Ok(failure) }
@@ -64,4 +130,28 @@ impl EndWait {
                 run.task
             )))
     }
+}
+
+/// How many of these runs live.
+fn living(reader: &mut Reader, runs: &[RunId]) -> Result<usize, Failure> {
+    let rows = reader.view().load(&runs.iter().cloned().map(Key::Run).collect())?.backlog.runs;
+    Ok(rows.values().filter(|run| run.is_live()).count())
+}
+
+/// How many bytes can be read now.
+fn read_all(mut from: &UnixStream) -> usize {
+    let mut buffer = [0; 64];
+    from.set_nonblocking(true).ok();
+    std::iter::from_fn(|| from.read(&mut buffer).ok().filter(|read| *read > 0)).sum()
+}
+
+/// Why a run still lives, apart from the time that has passed.
+fn not_ended(client: &Client, reader: &mut Reader, run: &Run) -> Result<Failure, Failure> {
+    let (_, live) = inspect::sessions(reader, client.project())?;
+    let asked = live.into_iter().find(|live| live.run.id == run.id).and_then(|live| live.attended.asked);
+    Ok(match asked {
+        Some(decision) => Failure::unproven(run, &decision),
+        None if client.host().one_kernel || *run.host == *client.host().id => Failure::interrupted(),
+        None => Failure::elsewhere(run),
+    })
 }

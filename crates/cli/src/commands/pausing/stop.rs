@@ -1,15 +1,11 @@
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, PoisonError};
 
 use banksman_core::backlog::Run;
 use banksman_core::task::RetryReason;
 use banksman_core::{Pause as Pausing, PauseVerb, RunId, Task, TaskId};
 use banksman_engine::{PauseOutcome, PauseRequest, Stopped, TaskOutcome};
-use banksman_runtime::{Client, RunnerReport, recover_run};
-use banksman_store::{EventFilter, Key, Reader};
+use banksman_runtime::Client;
+use banksman_store::Key;
 use clap::Args;
 
 use super::user;
@@ -20,7 +16,7 @@ use crate::commands::tasks::refused;
 use crate::commands::{ExitResult, find};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::printer::{BOLD, DIM, RED, YELLOW};
+use crate::printer::{BOLD, DIM, YELLOW};
 use crate::signals::Signals;
 use crate::views::pausing::{StopView, StoppedSession, StoppedTask};
 
@@ -71,7 +67,7 @@ impl Stop {
         let asked = ask(&client, request)?;
         let left = match self.no_wait {
             true => None,
-            false => end_all(context, &client, &signals, &asked.stopping, &EndWait::new(&client, self.timeout)).err(),
+            false => EndWait::new(&client, self.timeout).end_all(context, &client, &signals, &asked.stopping).err(),
         };
         print(context, &client, &asked)?;
         left.map_or(Ok(crate::exit_codes::OK), Err)
@@ -83,7 +79,7 @@ pub(crate) fn stop_all(context: &Context, signals: &Signals) -> Result<Vec<Strin
     let client = context.client()?;
     record_ended(context, client.project(), &mut client.reader()?)?;
     let asked = ask(&client, PauseRequest::Stop { by: user(), verb: PauseVerb::Interrupt, now: false })?;
-    end_all(context, &client, signals, &asked.stopping, &EndWait::new(&client, None))?;
+    EndWait::new(&client, None).end_all(context, &client, signals, &asked.stopping)?;
     Ok(described(&client, &asked)?.1)
 }
 
@@ -94,77 +90,6 @@ fn ask(client: &Client, request: PauseRequest) -> Result<Asked, Failure> {
         PauseOutcome::Unknown(id) => return Err(refused(&id, &TaskOutcome::Unknown)),
         outcome => return Err(Failure::unexpected(&outcome)),
     })
-}
-
-/// Waits until none of these runs lives. Those whose runner is gone are looked after from here, all at the same time.
-fn end_all(context: &Context, client: &Client, signals: &Signals, runs: &[RunId], wait: &EndWait) -> Result<(), Failure> {
-    let pair = || UnixStream::pair().map_err(|error| Failure::system("make a pipe", error));
-    let ((over, cancel), (news, done)) = (pair()?, pair()?);
-    let failed = Mutex::new(None);
-    let mut reader = client.reader()?;
-    let mut follower = client.project().follow(reader.view().last_event()?)?;
-    std::thread::scope(|scope| {
-        for run in runs {
-            let (failed, cancel, mut done) = (&failed, cancel.as_fd(), &done);
-            scope.spawn(move || {
-                let mut tell = |told: RunnerReport| {
-                    if let RunnerReport::RunTrouble(run, what) = told {
-                        context.printer.note(&format!("{RED}run {run}{RED:#}: {what}"));
-                    }
-                };
-                let (files, left) = (context.sessions(client.project()), wait.left());
-                if let Err(error) = recover_run(client, files, run.clone(), cancel, left, &mut tell) {
-                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                }
-                // If it cannot be told, the end of the run is seen in the log.
-                done.write_all(b".").ok();
-            });
-        }
-        // A run is over when its runner says so: nobody tells those who only wait for it.
-        let mut left = runs.len();
-        let waited = loop {
-            match living(&mut reader, runs) {
-                Ok(0) => break Ok(()),
-                Err(failure) => break Err(failure),
-                Ok(_) => {}
-            }
-            if left == 0 || !follower.wait_for(signals.as_fd(), &[news.as_fd()], wait.left()) {
-                break Ok(());
-            }
-            if let Err(error) = follower.next(&EventFilter::default()) {
-                break Err(error.into());
-            }
-            left -= read_all(&news).min(left);
-        };
-        drop(over);
-        waited
-    })?;
-    if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(error.into());
-    }
-    for run in runs {
-        let run = find::run(&mut reader, run.as_str())?;
-        if run.is_live() {
-            return Err(wait.failure(client, &mut reader, &run)?);
-        }
-    }
-    Ok(())
-}
-
-/// How many of these runs live.
-fn living(reader: &mut Reader, runs: &[RunId]) -> Result<usize, Failure> {
-    if runs.is_empty() {
-        return Ok(0);
-    }
-    let rows = reader.view().load(&runs.iter().cloned().map(Key::Run).collect())?.backlog.runs;
-    Ok(rows.values().filter(|run| run.is_live()).count())
-}
-
-/// How many bytes can be read now.
-fn read_all(mut from: &UnixStream) -> usize {
-    let mut buffer = [0; 64];
-    from.set_nonblocking(true).ok();
-    std::iter::from_fn(|| from.read(&mut buffer).ok().filter(|read| *read > 0)).sum()
 }
 
 /// What became of a run that was to be stopped.

@@ -5,8 +5,7 @@ use banksman_core::backlog::Run;
 use banksman_core::task::Outcome;
 use banksman_engine::why::Life;
 use banksman_engine::{TaskOutcome, TaskRequest};
-use banksman_runtime::{Client, RunnerReport, inspect, recover_run};
-use banksman_store::Reader;
+use banksman_runtime::{inspect, recover_run};
 use clap::Args;
 
 use crate::commands::end_wait::EndWait;
@@ -65,30 +64,9 @@ impl Kill {
             let note = gone.map(|_| "its runner is gone; it ends when the next one looks after it: banksman run");
             return said(context, &run, "stopping", note);
         }
-        let files = context.sessions(client.project());
-        let mut tell = |told: RunnerReport| {
-            if let RunnerReport::RunTrouble(run, what) = told {
-                context.printer.note(&format!("{RED}run {run}{RED:#}: {what}"));
-            }
-        };
-        recover_run(&client, files, run.id.clone(), signals.as_fd(), wait.left(), &mut tell)?;
-        let run = find::run(&mut reader, run.id.as_str())?;
-        if !run.is_live() {
-            return said(context, &run, outcome, None);
-        }
-        Err(wait.failure(&client, &mut reader, &run)?)
+        wait.end_all(context, &client, &signals, std::slice::from_ref(&run.id))?;
+        said(context, &find::run(&mut reader, run.id.as_str())?, outcome, None)
     }
-}
-
-/// Why a run that was to be ended still lives.
-pub(crate) fn not_ended(client: &Client, reader: &mut Reader, run: &Run) -> Result<Failure, Failure> {
-    let (_, live) = inspect::sessions(reader, client.project())?;
-    let asked = live.into_iter().find(|live| live.run.id == run.id).and_then(|live| live.attended.asked);
-    Ok(match asked {
-        Some(decision) => Failure::unproven(run, &decision),
-        None if client.host().one_kernel || *run.host == *client.host().id => Failure::interrupted(),
-        None => Failure::elsewhere(run),
-    })
 }
 
 fn said(context: &Context, run: &Run, outcome: &str, note: Option<&str>) -> ExitResult {

@@ -5,8 +5,6 @@ mod kill;
 mod nudge;
 mod view;
 
-pub(crate) use kill::not_ended;
-
 use std::io::ErrorKind;
 
 use banksman_adapters::keeper::{self, Found, InputRefusal, Silence, Status, TalkError};

@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::io::{ErrorKind, IsTerminal};
-use std::os::fd::AsFd;
 
 use banksman_core::task::{Outcome, State, WorkspaceSpec};
 use banksman_core::{Label, RunId, Seq, Status, Task, TaskId};
 use banksman_engine::{TaskOutcome, TaskRequest};
 use banksman_runtime::workspaces::{self, WorkspaceError};
-use banksman_runtime::{Client, RunnerReport, Sessions, recover_run};
+use banksman_runtime::{Client, Sessions};
 use banksman_store::{Key, Reader, TaskFilter};
 use clap::Args;
 
@@ -23,7 +22,7 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::format;
-use crate::printer::{BOLD, DIM, RED, YELLOW};
+use crate::printer::{BOLD, DIM, YELLOW};
 use crate::signals::Signals;
 use crate::views::Named;
 use crate::views::tasks::{Changed, Deleted};
@@ -164,7 +163,7 @@ pub(crate) fn cancel_all(context: &Context, names: &[String], no_wait: bool, tim
     }
     let cancelled: Vec<(bool, usize)> = cancel_together(&client, &ids, &families)?.into_iter().zip(families).collect();
     if !no_wait {
-        wait_for_end(context, &client, &signals, &ids, timeout)?;
+        EndWait::new(&client, timeout).end_all(context, &client, &signals, &living(&mut reader, &ids)?)?;
     }
     let (mut views, mut lines) = (Vec::new(), Vec::new());
     for (id, (over_before, children)) in ids.iter().zip(cancelled) {
@@ -240,36 +239,11 @@ fn family(reader: &mut Reader, id: &TaskId) -> Result<Vec<Task>, Failure> {
     Ok(reader.view().load(&[Key::Family(id.clone())].into())?.backlog.tasks.into_values().collect())
 }
 
-/// Waits until no run of these families lives. A run whose runner is gone is looked after from here.
-fn wait_for_end(
-    context: &Context,
-    client: &Client,
-    signals: &Signals,
-    ids: &[TaskId],
-    timeout: Option<Dur>,
-) -> Result<(), Failure> {
-    let wait = EndWait::new(client, timeout);
-    let mut reader = client.reader()?;
-    let mut tell = |told: RunnerReport| {
-        if let RunnerReport::RunTrouble(run, what) = told {
-            context.printer.note(&format!("{RED}run {run}{RED:#}: {what}"));
-        }
-    };
-    let living = |reader: &mut Reader| -> Result<Vec<RunId>, Failure> {
-        let keys = ids.iter().cloned().map(Key::Family).collect();
-        let tasks = reader.view().load(&keys)?.backlog.tasks;
-        Ok(tasks.values().filter_map(|task| task.live()).map(|live| live.run.clone()).collect())
-    };
-    for run in living(&mut reader)? {
-        recover_run(client, context.sessions(client.project()), run, signals.as_fd(), wait.left(), &mut tell)?;
-    }
-    match living(&mut reader)?.as_slice() {
-        [] => Ok(()),
-        left => {
-            let run = find::run(&mut reader, left[0].as_str())?;
-            Err(wait.failure(client, &mut reader, &run)?)
-        }
-    }
+/// The live runs of these families.
+fn living(reader: &mut Reader, ids: &[TaskId]) -> Result<Vec<RunId>, Failure> {
+    let keys = ids.iter().cloned().map(Key::Family).collect();
+    let tasks = reader.view().load(&keys)?.backlog.tasks;
+    Ok(tasks.values().filter_map(|task| task.live()).map(|live| live.run.clone()).collect())
 }
 
 impl Retry {
@@ -316,7 +290,7 @@ fn remove_workspace(client: &Client, task: &Task) -> Result<(), Failure> {
     }
 }
 
-/// Removes what told that a task is done, and would end it again at once, before it is tried again. What a run has told that
+/// Removes what says that a task is done, and would end it again at once, before it is tried again. What a run has reported that
 /// is at it stays: the retry will be refused.
 pub(crate) fn remove_done(files: &Sessions, task: &Task) -> Result<(), Failure> {
     if !matches!(task.state, State::AwaitingDecision { .. } | State::Review | State::Done(_)) {
@@ -348,7 +322,7 @@ pub(crate) fn delete_all(context: &Context, names: &[String], force: bool) -> Ex
                 cancel(&client, id)?;
             }
         }
-        wait_for_end(context, &client, &signals, &left, None)?;
+        EndWait::new(&client, None).end_all(context, &client, &signals, &living(&mut reader, &left)?)?;
     }
     let (mut views, mut lines) = (Vec::new(), Vec::new());
     // One that others wait for goes after them, if they are to go too.
