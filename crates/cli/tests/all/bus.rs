@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::dice::Dice;
 use crate::world::{BANKSMAN, Running, World, until};
 
 /// All messages that are not derived from events.
@@ -295,12 +296,11 @@ fn many_writers_and_kills(processes: usize, messages: usize) {
     let writers: Vec<Writer> = std::thread::scope(|scope| {
         let write = |number: usize| {
             let mut writer = Writer { name: format!("w{number}"), acknowledged: BTreeMap::new() };
-            let mut random = 0x9e37_79b9_u64.wrapping_mul(number as u64 + 1);
+            let mut dice = Dice::new(number as u64 + 1);
             // Ever later, so that all of them are posted some day.
             let mut at_most = 20;
             while writer.acknowledged.len() < messages {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                writer.post(&world, messages, Duration::from_millis((random >> 33) % at_most));
+                writer.post(&world, messages, Duration::from_millis(dice.roll(at_most)));
                 at_most = at_most * 3 / 2;
             }
             writer

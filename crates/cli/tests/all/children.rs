@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::tasks::{Backlog, wait_for};
+use crate::tasks::wait_for;
 use crate::world::{BANKSMAN, World, is_alive, until};
 
 #[test]

@@ -3,14 +3,12 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::tasks::Backlog as _;
 use crate::world::{BANKSMAN, Running, World, until};
 
 const UNTIL_GO: &str = "touch begun; until test -e go; do sleep 0.02; done";
 
 fn add(world: &World, title: &str, more: &[&str]) -> String {
-    let args = [&["tasks", "add", title], more].concat();
-    world.data(&args)["id"].as_str().unwrap().to_owned()
+    world.add(&[&[title], more].concat())
 }
 
 fn section(world: &World, name: &str) -> String {
@@ -24,11 +22,6 @@ fn take(world: &World, task: &str, holder: &str) -> Value {
 /// Takes a task in the background.
 fn taking(world: &World, task: &str, holder: &str) -> Running {
     world.start(&["tasks", "take", task, "--holder", holder])
-}
-
-fn refused(world: &World, args: &[&str]) -> (i32, String) {
-    let (code, error) = world.error(args);
-    (code, error["code"].as_str().unwrap().to_owned())
 }
 
 /// How many claims wait.
@@ -67,7 +60,7 @@ fn a_runner_that_is_stopped_leaves_its_section_to_its_run_and_then_to_the_person
     runner.end();
     // Nobody waits too long either: who gives up leaves nothing behind.
     let late = ["tasks", "take", "Review", "--holder", "bob", "--timeout", "50ms"];
-    assert_eq!(refused(&world, &late), (6, "WAIT_TIMEOUT".into()));
+    assert_eq!(world.refused(&late), (6, "WAIT_TIMEOUT".into()));
     assert_eq!((world.holder(&db), waiting(&world)), (Some(run.clone()), 1), "the run lives, so the section is its own");
     let next = world.start(&["run", "--quiet"]);
     until("it is adopted", || world.events().iter().any(|event| event.kind == "task:adopted"));
@@ -162,7 +155,7 @@ fn needs_are_part_of_the_claim_and_live_and_end_with_it() {
         world.snapshot().coordination.semaphores["gpu"].holders.values().map(|grant| grant.claim.weight).sum::<u32>()
     };
     assert_eq!(slots(&world), 2);
-    assert_eq!(refused(&world, &["tasks", "take", "again", "--holder", "bob", "--no-wait"]), (6, "NEED_LOCKED".into()));
+    assert_eq!(world.refused(&["tasks", "take", "again", "--holder", "bob", "--no-wait"]), (6, "NEED_LOCKED".into()));
     // One heartbeat renews every part by the same moment.
     let beats = |world: &World| {
         let rows = world.snapshot().coordination;
@@ -185,10 +178,10 @@ fn needs_are_part_of_the_claim_and_live_and_end_with_it() {
     take(&world, "deploy", "ann");
     world.ok(&["semaphores", "release", "gpu", "--holder", &format!("ann/{id}"), "--force"]);
     assert_eq!((world.status("deploy"), world.holder("deploy")), ("pending".into(), None));
-    assert_eq!(refused(&world, &["tasks", "done", "deploy", "--holder", "ann"]), (8, "CLAIM_LOST".into()));
+    assert_eq!(world.refused(&["tasks", "done", "deploy", "--holder", "ann"]), (8, "CLAIM_LOST".into()));
     take(&world, "deploy", "ann");
     world.ok(&["locks", "release", &db, "--force"]);
-    assert_eq!(refused(&world, &["tasks", "release", "deploy", "--holder", "ann"]), (8, "CLAIM_LOST".into()));
+    assert_eq!(world.refused(&["tasks", "release", "deploy", "--holder", "ann"]), (8, "CLAIM_LOST".into()));
     nothing_is_held(&world);
     world.check();
 }
@@ -201,9 +194,9 @@ fn a_refused_update_changes_nothing_and_an_accepted_one_everything() {
     take(&world, "T", "ann");
     let both =
         ["tasks", "update", "T", "--status", "in_progress", "--priority", "7", "--title", "X", "--holder", "bob", "--no-wait"];
-    assert_eq!(refused(&world, &both), (6, "TASK_LOCKED".into()));
+    assert_eq!(world.refused(&both), (6, "TASK_LOCKED".into()));
     let done = ["tasks", "update", "T", "--status", "completed", "--priority", "7", "--title", "X", "--holder", "bob"];
-    assert_eq!(refused(&world, &done), (6, "TASK_LOCKED".into()));
+    assert_eq!(world.refused(&done), (6, "TASK_LOCKED".into()));
     assert_eq!(world.data(&["tasks", "show", "T"])["priority"], 0);
     world.ok(&["tasks", "release", "T", "--holder", "ann"]);
     let task = world.data(&both);
@@ -216,7 +209,7 @@ fn a_refused_update_changes_nothing_and_an_accepted_one_everything() {
 fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
     let world = World::new();
     let id = add(&world, "T", &[]);
-    assert_eq!(refused(&world, &["tasks", "take", "T", "--no-wait"]), (2, "USAGE".into()), "nobody can tell who that is");
+    assert_eq!(world.refused(&["tasks", "take", "T", "--no-wait"]), (2, "USAGE".into()), "nobody can tell who that is");
     let first = take(&world, "T", "ann");
     let again = take(&world, "T", "ann");
     assert_eq!((&first["outcome"], &again["outcome"]), (&"taken".into(), &"already_yours".into()));
@@ -227,8 +220,8 @@ fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
     until("it has expired", || world.data(&["locks", "show", &id])["state"] == "expired");
     take(&world, "T", "bob");
     world.ok(&["tasks", "release", "T", "--holder", "bob"]);
-    assert_eq!(refused(&world, &["tasks", "done", "T", "--holder", "ann", "--epoch", &epoch]), (8, "CLAIM_LOST".into()));
-    assert_eq!(refused(&world, &["tasks", "done", "T", "--epoch", &epoch]), (8, "FENCED".into()));
+    assert_eq!(world.refused(&["tasks", "done", "T", "--holder", "ann", "--epoch", &epoch]), (8, "CLAIM_LOST".into()));
+    assert_eq!(world.refused(&["tasks", "done", "T", "--epoch", &epoch]), (8, "FENCED".into()));
     // It was told once; who says so now knows that nobody has claimed it.
     assert_eq!(world.status("T"), "pending");
     world.ok(&["tasks", "done", "T", "--holder", "ann"]);
@@ -236,7 +229,7 @@ fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
     add(&world, "first", &[]);
     add(&world, "then", &["--depends-on", "first"]);
     for verb in ["take", "done"] {
-        assert_eq!(refused(&world, &["tasks", verb, "then", "--holder", "ann"]), (2, "TASK_BLOCKED".into()));
+        assert_eq!(world.refused(&["tasks", verb, "then", "--holder", "ann"]), (2, "TASK_BLOCKED".into()));
     }
     world.ok(&["tasks", "take", "then", "--holder", "ann", "--anyway"]);
     world.ok(&["tasks", "fail", "then", "--holder", "ann", "--error", "no"]);

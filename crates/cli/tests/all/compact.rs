@@ -31,7 +31,7 @@ fn mark(world: &World) -> Mark {
 }
 
 fn rows(world: &World) -> (Coordination, Backlog) {
-    let everything = world.project().reader().unwrap().view().everything().unwrap();
+    let everything = world.everything();
     (everything.coordination, everything.backlog)
 }
 

@@ -9,25 +9,8 @@ use banksman_core::{Effect, Epoch, HolderId, Liveness, Name, Now, ProcessId, Req
 use banksman_engine::{Reply, Request, Seen};
 use banksman_store::{Keep, Store};
 
+use crate::dice::Dice;
 use crate::world::World;
-
-/// A small generator of our own: the same seed, the same history.
-pub(crate) struct Dice(pub(crate) u64);
-
-impl Dice {
-    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-
-    pub(crate) fn chance(&mut self, one_in: u64) -> bool {
-        self.roll(one_in) == 0
-    }
-
-    pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
-        from[usize::try_from(self.roll(from.len() as u64)).unwrap()].clone()
-    }
-}
 
 /// The same commands, decided by the pure core alone.
 struct Model {

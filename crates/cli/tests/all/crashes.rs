@@ -9,9 +9,9 @@ use banksman_core::task::{Spec, Work};
 use banksman_core::{Status, TaskId, Title};
 use banksman_engine::{Reply, Request, TaskOutcome, TaskRequest};
 use banksman_runtime::Client;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
-use crate::world::{Running, World, is_alive, until};
+use crate::world::{Running, World, is_alive, kill, until};
 
 /// A task that says when it begins and ends, and notes if another run of it is alive. It ends when the file `open` is there.
 pub(crate) const WATCHED: &str = r#"
@@ -38,25 +38,11 @@ pub(crate) fn add(client: &Client, title: &str, command: &str, change: impl FnOn
     }
 }
 
-fn lines(world: &World, file: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(world.path().join(file)).unwrap_or_default();
-    text.lines().map(Into::into).collect()
-}
-
-fn everything(world: &World) -> banksman_store::Snapshot {
-    world.project().reader().unwrap().view().everything().unwrap()
-}
-
 /// The children of a process, as the kernel has them.
 fn children(pid: i32) -> Vec<i32> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let lists = threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
     lists.flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>()).collect()
-}
-
-fn kill(pid: i32) {
-    // It may have ended by itself, or not begun; both are among the cases that are wanted.
-    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).ok();
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -78,9 +64,9 @@ fn kill_at(moment: Moment, whom: u8) {
     let task = add(&client, "watched", WATCHED, |spec| spec.retries = 3);
     let mut runner = world.start(&["run", "--until-idle"]);
     let open = || std::fs::write(world.path().join("open"), "").unwrap();
-    until("the claim", || everything(&world).backlog.tasks[&task].attempts > 0);
+    until("the claim", || world.everything().backlog.tasks[&task].attempts > 0);
     if moment != Moment::Start {
-        until("the beginning", || !lines(&world, "begun").is_empty());
+        until("the beginning", || !world.lines("begun").is_empty());
     }
     let keepers = children(runner.pid());
     let kept: Vec<i32> = keepers.iter().flat_map(|keeper| children(*keeper)).collect();
@@ -90,7 +76,7 @@ fn kill_at(moment: Moment, whom: u8) {
         Moment::Report => {
             runner.signal(Signal::STOP);
             open();
-            until("the end", || !lines(&world, "ended").is_empty());
+            until("the end", || !world.lines("ended").is_empty());
             until("the record of the end", || keepers.iter().all(|keeper| !is_alive(*keeper)));
         }
     }
@@ -118,9 +104,9 @@ fn kill_at(moment: Moment, whom: u8) {
 
 /// The task is completed, every run has ended once, and nothing of it is left.
 fn check_one(world: &World, task: &TaskId, what: &str) {
-    let rows = everything(world).backlog;
+    let rows = world.everything().backlog;
     assert_eq!(rows.tasks[task].status(), Status::Completed, "{what}");
-    assert_eq!(lines(world, "doubled"), Vec::<String>::new(), "two runs at a time: {what}");
+    assert_eq!(world.lines("doubled"), Vec::<String>::new(), "two runs at a time: {what}");
     assert!(rows.outbox.is_empty(), "{what}");
     let runs: Vec<&Run> = rows.runs.values().filter(|run| run.task == *task).collect();
     let events = world.events();
@@ -130,7 +116,7 @@ fn check_one(world: &World, task: &TaskId, what: &str) {
         let told = events.iter().filter(|event| ends.contains(&event.kind.as_str()) && event.data["run"] == run.id.as_str());
         assert_eq!(told.count(), 1, "the end of {} is told once: {what}", run.id);
     }
-    let begun = lines(world, "begun");
+    let begun = world.lines("begun");
     assert!(begun.iter().all(|run| begun.iter().filter(|other| *other == run).count() == 1), "no run begins twice: {what}");
     let held = world.snapshot().coordination.semaphores.into_values().find(|row| row.name.as_str() == "runs").unwrap();
     assert!(held.holders.is_empty(), "{what}");
@@ -178,7 +164,7 @@ fn two_runners_and_five_hundred_tasks_none_twice() {
         let said = runner.end();
         assert_eq!(said.code, 0, "{said:?}");
     }
-    let mut done = lines(&world, "done");
+    let mut done = world.lines("done");
     done.sort();
     let mut wanted: Vec<String> = tasks.iter().map(ToString::to_string).collect();
     wanted.sort();
@@ -192,9 +178,9 @@ fn a_live_session_is_adopted_by_one_of_two_that_both_try() {
     let client = world.project().open().unwrap();
     let task = add(&client, "watched", WATCHED, |_| {});
     let first = world.start(&["run"]);
-    until("the beginning", || !lines(&world, "begun").is_empty());
+    until("the beginning", || !world.lines("begun").is_empty());
     let others = [world.start(&["run", "--until-idle"]), world.start(&["run", "--until-idle"])];
-    until("three runners", || everything(&world).backlog.runners.len() == 3);
+    until("three runners", || world.everything().backlog.runners.len() == 3);
     first.signal(Signal::KILL);
     until("the adoption", || world.events().iter().any(|event| event.kind == "task:adopted"));
     std::fs::write(world.path().join("open"), "").unwrap();
@@ -204,7 +190,7 @@ fn a_live_session_is_adopted_by_one_of_two_that_both_try() {
     }
     let adopted = world.events().into_iter().filter(|event| event.kind == "task:adopted").count();
     assert_eq!(adopted, 1);
-    assert_eq!(lines(&world, "begun").len(), 1, "it went on, it was not started again");
+    assert_eq!(world.lines("begun").len(), 1, "it went on, it was not started again");
     check_one(&world, &task, "adopted");
 }
 
@@ -227,10 +213,10 @@ fn processes_that_hide_are_gone_after_cancel_and_only_then_is_the_slot_free() {
     world.ok(&["config", "set", "task.kill_grace", "300ms"]);
     let runner = world.start(&["run"]);
     until("four hidden processes", || world.path().join("hidden").exists());
-    let pids: Vec<i32> = lines(&world, "pids").iter().map(|pid| pid.parse().unwrap()).collect();
+    let pids: Vec<i32> = world.lines("pids").iter().map(|pid| pid.parse().unwrap()).collect();
     assert!(pids.len() == 4 && pids.iter().all(|pid| is_alive(*pid)));
     client.call(Request::Task(TaskRequest::Cancel { id: task.clone() })).unwrap();
-    until("the end", || everything(&world).backlog.tasks[&task].status() == Status::Cancelled);
+    until("the end", || world.everything().backlog.tasks[&task].status() == Status::Cancelled);
     assert!(pids.iter().all(|pid| !is_alive(*pid)), "freed while processes live");
     let events = world.events();
     let at = |kind: &str| events.iter().find(|event| event.kind == kind).map(|event| event.id).unwrap();
@@ -252,7 +238,7 @@ fn the_limit_of_the_project_holds_across_runners() {
         let said = runner.end();
         assert_eq!(said.code, 0, "{said:?}");
     }
-    let counts: Vec<u32> = lines(&world, "counts").iter().map(|count| count.trim().parse().unwrap()).collect();
+    let counts: Vec<u32> = world.lines("counts").iter().map(|count| count.trim().parse().unwrap()).collect();
     assert_eq!(counts.len(), 24);
     assert!(counts.iter().all(|count| *count <= 2), "{counts:?}");
     world.check();
@@ -266,7 +252,7 @@ fn a_silent_run_is_stuck_until_it_speaks_up() {
     let silent = "until [ -e speak ]; do sleep 0.02; done; until [ -e open ]; do echo hello; sleep 0.02; done";
     let task = add(&client, "silent", silent, |_| {});
     let runner = world.start(&["run", "--until-idle"]);
-    let status = || everything(&world).backlog.tasks[&task].status();
+    let status = || world.everything().backlog.tasks[&task].status();
     until("it is stuck", || status() == Status::Stuck);
     std::fs::write(world.path().join("speak"), "").unwrap();
     until("it is running again", || status() == Status::InProgress);
@@ -285,15 +271,15 @@ fn a_runner_that_is_asked_to_leave_leaves_its_sessions_running() {
     let client = world.project().open().unwrap();
     let task = add(&client, "watched", WATCHED, |_| {});
     let first = world.start(&["run"]);
-    until("the beginning", || !lines(&world, "begun").is_empty());
+    until("the beginning", || !world.lines("begun").is_empty());
     first.signal(Signal::TERM);
     assert_eq!(first.end().code, 0);
-    assert!(everything(&world).backlog.runners.is_empty());
+    assert!(world.everything().backlog.runners.is_empty());
     let second = world.start(&["run", "--until-idle"]);
     until("the adoption", || world.events().iter().any(|event| event.kind == "task:adopted"));
     std::fs::write(world.path().join("open"), "").unwrap();
     let said = second.end();
     assert_eq!(said.code, 0, "{said:?}");
-    assert_eq!(lines(&world, "begun").len(), 1);
+    assert_eq!(world.lines("begun").len(), 1);
     check_one(&world, &task, "left");
 }

@@ -8,8 +8,7 @@ use banksman_core::task::State;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::loops::{everything, row, told};
-use crate::tasks::Backlog;
+use crate::loops::{row, told};
 use crate::world::{BANKSMAN, Running, Said, World, is_alive, until};
 
 /// A run that is silent unless the file `mended` is there.
@@ -42,10 +41,6 @@ fn decision(world: &World, id: &str) -> String {
 fn open(world: &World) -> Vec<String> {
     let list = world.data(&["decisions", "list"]);
     list["decisions"].as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap().to_owned()).collect()
-}
-
-fn count(world: &World, kind: &str) -> usize {
-    world.events().iter().filter(|event| event.kind == kind).count()
 }
 
 fn keys(value: &Value) -> Vec<&str> {
@@ -97,7 +92,7 @@ fn each_option_does_what_it_says_once() {
     let status = [&retry, &fail, &skip, &cancel].map(|(task, _)| world.status(task));
     assert_eq!(status, ["pending", "failed", "skipped", "cancelled"]);
     assert_eq!(world.task(&fail.0)["error"], format!("marked as failed by decision {}", fail.1));
-    assert_eq!((open(&world).len(), count(&world, "decision:resolved")), (0, 4));
+    assert_eq!((open(&world).len(), world.count("decision:resolved")), (0, 4));
     // Once: whoever comes late changes nothing.
     for (task, decision) in [&retry, &fail, &skip, &cancel] {
         let before = world.task(task);
@@ -108,7 +103,7 @@ fn each_option_does_what_it_says_once() {
     world.ok(&["config", "set", "task.silence_timeout", "10m"]);
     assert_eq!(world.run_all(), 7, "one has failed");
     assert_eq!(world.status(&retry.0), "completed");
-    assert_eq!((count(&world, "decision:raised"), count(&world, "decision:withdrawn")), (4, 0));
+    assert_eq!((world.count("decision:raised"), world.count("decision:withdrawn")), (4, 0));
     assert_eq!(world.data(&["decisions", "list", "--all"])["decisions"].as_array().unwrap().len(), 4);
     world.check();
 }
@@ -151,7 +146,7 @@ fn of_many_who_answer_at_once_one_wins() {
         "3" => "skipped",
         _ => "cancelled",
     };
-    assert_eq!((&*world.status(&task), count(&world, "decision:resolved")), (expected, 1));
+    assert_eq!((&*world.status(&task), world.count("decision:resolved")), (expected, 1));
     world.check();
 }
 
@@ -183,7 +178,7 @@ fn what_people_do_without_the_question_withdraws_it() {
     world.ok(&["tasks", "done", "done"]);
     world.ok(&["tasks", "fail", "fail", "--error", "no"]);
     world.ok(&["tasks", "update", "skip", "--status", "skipped"]);
-    assert_eq!((open(&world).len(), count(&world, "decision:withdrawn"), count(&world, "decision:resolved")), (0, 6, 0));
+    assert_eq!((open(&world).len(), world.count("decision:withdrawn"), world.count("decision:resolved")), (0, 6, 0));
     for (_, decision) in &tasks {
         assert_eq!(world.data(&["decisions", "show", decision])["state"], "withdrawn");
         let (code, error) = world.error(&["decisions", "resolve", decision, "4"]);
@@ -256,8 +251,8 @@ fn what_could_not_be_done_five_times_is_asked_about_once() {
     let id = world.add(&["stubborn", "--run", "echo up; sleep 600"]);
     let runner = world.runner(&[]);
     until("it is up", || world.run(&["tasks", "logs", &id]).stdout.contains("up"));
-    until("its processes are known", || everything(&world).backlog.runs.values().any(|run| run.session.is_some()));
-    let session = everything(&world).backlog.runs.values().find_map(|run| run.session.clone()).unwrap();
+    until("its processes are known", || world.everything().backlog.runs.values().any(|run| run.session.is_some()));
+    let session = world.everything().backlog.runs.values().find_map(|run| run.session.clone()).unwrap();
     let keeper = Pid::from_raw(session.keeper).unwrap();
     kill_process(keeper, Signal::STOP).unwrap();
     world.ok(&["tasks", "cancel", &id, "--no-wait"]);
@@ -277,7 +272,7 @@ fn what_could_not_be_done_five_times_is_asked_about_once() {
     kill_process(keeper, Signal::CONT).unwrap();
     world.until_status(&id, "cancelled");
     assert_eq!(world.data(&["decisions", "show", &decision])["state"], "withdrawn");
-    assert!(!is_alive(session.child) && count(&world, "decision:raised") == 1);
+    assert!(!is_alive(session.child) && world.count("decision:raised") == 1);
     drop(runner);
     world.check();
 }

@@ -1,16 +1,20 @@
-//! Runs that take too long or show no sign of life: what is done for them, rung by rung, and how often.
+//! Runs that take too long or show no sign of life: what is done for them, step by step, and how often.
 
 use banksman_core::Name;
 use banksman_core::task::State;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::loops::{add_loop, everything, pid_in, row, told};
-use crate::tasks::{Backlog, wait_for};
+use crate::loops::{add_loop, pid_in, row, told};
+use crate::tasks::wait_for;
 use crate::world::{BANKSMAN, World, is_alive, until};
 
 /// A run that prints something all the time.
 const TALKS: &str = "while [ ! -e go ]; do echo hello; sleep 0.02; done";
+
+/// What is done for a run that stays silent, up to the last step.
+const STEPS: [&str; 10] =
+    ["added", "started", "stuck", "nudged 1", "stopping", "restarting 2", "started", "stuck", "nudged 3", "stopping"];
 
 /// A world in which nothing may be silent for longer than this.
 fn world(timeout: &str, settings: &[(&str, &str)]) -> World {
@@ -54,7 +58,7 @@ fn times(world: &World, id: &str, kind: &str) -> Vec<i64> {
 fn check_parked(world: &World, id: &str, pids: &[i32]) -> String {
     let State::AwaitingDecision { decision } = row(world, id).state else { panic!("{:?}", row(world, id)) };
     assert!(pids.iter().all(|pid| !is_alive(*pid)), "{pids:?}");
-    let rows = everything(world);
+    let rows = world.everything();
     assert!(rows.coordination.semaphores[&Name::runs()].holders.is_empty());
     assert!(rows.coordination.locks.values().all(|lock| lock.state == banksman_core::resource::lock::State::Free));
     assert!(rows.backlog.outbox.is_empty(), "{:?}", rows.backlog.outbox);
@@ -150,20 +154,7 @@ fn one_that_stays_silent_is_escalated_until_a_person_decides() {
     let id = world.add(&["silent", "--run", script, "--lock", "deploy"]);
     let said = world.runner(&["--until-idle"]).end();
     assert_eq!(said.code, 7, "what waits for a person is not well: {said:?}");
-    let expected = [
-        "added",
-        "started",
-        "stuck",
-        "nudged 1",
-        "stopping",
-        "restarting 2",
-        "started",
-        "stuck",
-        "nudged 3",
-        "stopping",
-        "escalate",
-    ];
-    assert_eq!(words(&world, &id), expected);
+    assert_eq!(words(&world, &id), [&STEPS[..], &["escalate"]].concat());
     assert_eq!(told(&world, &id, "restarting")[0]["why"], "stuck");
     let pids: Vec<i32> = world.read("pids").lines().map(|pid| pid.parse().unwrap()).collect();
     assert_eq!(pids.len(), 4);
@@ -174,7 +165,7 @@ fn one_that_stays_silent_is_escalated_until_a_person_decides() {
     assert_eq!(escalate["error"], error);
     let shown = world.data(&["decisions", "show", &decision]);
     assert!(shown["question"].as_str().unwrap().contains(error), "{shown}");
-    // Each rung comes one timeout after the one before: not earlier, and by itself not two timeouts later.
+    // Each step comes one timeout after the one before: not earlier, and by itself not two timeouts later.
     let (started, stuck) = (times(&world, &id, "task:started"), times(&world, &id, "task:stuck"));
     let stopping = times(&world, &id, "task:stopping");
     let gaps = || started.iter().zip(&stuck).chain(stuck.iter().zip(&stopping)).map(|(before, after)| after - before);
@@ -201,20 +192,7 @@ fn in_a_loop_a_silent_attempt_counts_as_one_and_as_help() {
     let world = world("300ms", &[("task.max_recovery_attempts", "10")]);
     let id = add_loop(&world, "silent", "sleep 600", &["--max-attempts", "2"]);
     assert_eq!(world.run_all(), 7);
-    let expected = [
-        "added",
-        "started",
-        "stuck",
-        "nudged 1",
-        "stopping",
-        "restarting 2",
-        "started",
-        "stuck",
-        "nudged 3",
-        "stopping",
-        "failed",
-    ];
-    assert_eq!(words(&world, &id), expected);
+    assert_eq!(words(&world, &id), [&STEPS[..], &["failed"]].concat());
     let restarting = &told(&world, &id, "restarting")[0];
     assert_eq!((&restarting["why"], &restarting["failures"]), (&"stuck".into(), &1.into()));
     let error = "not done after 2 attempts, and max_attempts is 2; the last one: no activity";
@@ -226,34 +204,21 @@ fn in_a_loop_a_silent_attempt_counts_as_one_and_as_help() {
 fn no_step_is_taken_twice_though_the_runner_is_killed_on_each() {
     let world = world("500ms", &[("task.max_recovery_attempts", "3")]);
     let id = world.add(&["silent", "--run", "echo $$ >> pids; sleep 600"]);
-    let rungs =
+    let steps =
         [("started", 1), ("stuck", 1), ("stopping", 1), ("restarting", 1), ("started", 2), ("nudged", 2), ("stopping", 2)];
-    for (rung, number) in rungs {
+    for (step, number) in steps {
         let runner = world.runner(&[]);
-        until(&format!("{rung} {number}"), || count(&world, &id, rung) >= number);
-        until("the run", || rung == "restarting" || world.read("pids").lines().count() == number);
+        until(&format!("{step} {number}"), || count(&world, &id, step) >= number);
+        until("the run", || step == "restarting" || world.read("pids").lines().count() == number);
         runner.signal(Signal::KILL);
         drop(runner);
     }
     assert_eq!(world.run_all(), 7);
-    // A run that never began because its runner was killed is followed by another, and is no rung.
+    // A run that never began because its runner was killed is followed by another, and is no step.
     let restarting = told(&world, &id, "restarting");
     let never: Vec<&Value> = restarting.iter().filter(|told| told["why"] == "never").map(|told| &told["run"]).collect();
     let words = words_but(&world, &id, &never);
-    let expected = [
-        "added",
-        "started",
-        "stuck",
-        "nudged 1",
-        "stopping",
-        "restarting 2",
-        "started",
-        "stuck",
-        "nudged 3",
-        "stopping",
-        "escalate",
-    ];
-    assert_eq!(words, expected);
+    assert_eq!(words, [&STEPS[..], &["escalate"]].concat());
     let pids: Vec<i32> = world.read("pids").lines().map(|pid| pid.parse().unwrap()).collect();
     assert_eq!(pids.len(), 2);
     check_parked(&world, &id, &pids);

@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::tasks::{Backlog, wait_for};
+use crate::tasks::wait_for;
 use crate::world::{Running, World, until};
 
 /// The number of live runs.
@@ -158,7 +158,7 @@ fn a_session_that_ended_with_nobody_there_is_recorded_by_whoever_looks() {
         let said = world.run(look);
         assert_eq!(said.code, 0, "{look:?}: {said:?}");
         assert_eq!(world.data(&["tasks", "list"])["tasks"][0]["status"], "completed", "{look:?}");
-        let rows = world.project().reader().unwrap().view().everything().unwrap().backlog;
+        let rows = world.everything().backlog;
         assert!(rows.runners.is_empty() && rows.outbox.is_empty(), "{look:?} leaves nothing behind: {rows:?}");
         world.check();
     }

@@ -22,10 +22,6 @@ fn until_idle(world: &World, count: usize) {
     until("the runners are idle", || runners(world).iter().filter(|runner| runner.idle.is_some()).count() == count);
 }
 
-fn lines(world: &World, file: &str) -> Vec<String> {
-    std::fs::read_to_string(world.path().join(file)).unwrap_or_default().lines().map(Into::into).collect()
-}
-
 fn status(world: &World, task: &TaskId) -> Status {
     world.project().reader().unwrap().view().load(&[Key::Task(task.clone())].into()).unwrap().backlog.tasks[task].status()
 }
@@ -99,7 +95,7 @@ fn runners_are_gone_a_tenth_of_a_second_after_the_last_task() {
         until_idle(&world, 2);
         std::fs::write(world.path().join("open"), "").unwrap();
         all.into_iter().for_each(|runner| assert_eq!(runner.end().code, 0));
-        let ended = Duration::from_nanos(lines(&world, "ended")[0].parse().unwrap());
+        let ended = Duration::from_nanos(world.lines("ended")[0].parse().unwrap());
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap().saturating_sub(ended)
     };
     let times: Vec<Duration> = std::iter::repeat_with(took).take(10).take_while(|took| took.as_millis() > 100).collect();
@@ -113,12 +109,12 @@ fn a_backup_can_be_made_while_runners_claim() {
     let client = world.project().open().unwrap();
     let tasks: Vec<TaskId> = (0..60).map(|n| add(&client, &format!("n {n}"), "echo $BANKSMAN_TASK >> done", |_| {})).collect();
     let all: Vec<Running> = (0..4).map(|_| world.start(&["run", "--until-idle", "--max-runs", "2"])).collect();
-    until("something was done", || !lines(&world, "done").is_empty());
+    until("something was done", || !world.lines("done").is_empty());
     for number in 0..3 {
         world.ok(&["store", "backup", &format!("{number}.db")]);
     }
     all.into_iter().for_each(|runner| assert_eq!(runner.end().code, 0));
-    let done = lines(&world, "done");
+    let done = world.lines("done");
     assert_eq!(done.len(), tasks.len());
     assert_eq!(done.iter().collect::<BTreeSet<_>>().len(), tasks.len(), "none twice");
     world.check();
@@ -134,9 +130,9 @@ pub(crate) fn kill_runners(tasks: usize, kills: usize) {
     let start = || world.start(&["run", "--until-idle", "--max-runs", "2"]);
     let mut all: Vec<Running> = (0..8).map(|_| start()).collect();
     for number in 0..kills {
-        let so_far = lines(&world, "done").len();
+        let so_far = world.lines("done").len();
         // The next one dies when something more was done; or when all is.
-        until("something was done", || lines(&world, "done").len() > so_far.min(tasks.len() - 1));
+        until("something was done", || world.lines("done").len() > so_far.min(tasks.len() - 1));
         let victim = number * 5 % 8;
         all[victim].signal(Signal::KILL);
         all[victim] = start();
@@ -146,7 +142,7 @@ pub(crate) fn kill_runners(tasks: usize, kills: usize) {
         assert_eq!(said.code, 0, "{said:?}");
     });
     let mut times: BTreeMap<String, usize> = tasks.iter().map(|task| (task.to_string(), 0)).collect();
-    lines(&world, "done").into_iter().for_each(|task| *times.entry(task).or_default() += 1);
+    world.lines("done").into_iter().for_each(|task| *times.entry(task).or_default() += 1);
     let wrong: Vec<_> = times.into_iter().filter(|(_, times)| *times != 1).collect();
     assert_eq!(wrong, Vec::new(), "every task runs once");
     assert!(tasks.iter().all(|task| status(&world, task) == Status::Completed));

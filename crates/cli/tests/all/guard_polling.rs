@@ -5,17 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 
 use rustix::process::Signal;
 
+use crate::held_up::state;
 use crate::runbooks;
-use crate::tasks::Backlog;
 use crate::world::{World, is_alive, until};
-
-fn state(world: &World) -> String {
-    world.data(&["pipelines", "list"])["pipelines"][0]["state"].as_str().unwrap().to_owned()
-}
-
-fn lines(world: &World, file: &str) -> usize {
-    fs::read_to_string(world.path().join(file)).unwrap_or_default().lines().count()
-}
 
 /// Starts a pipeline of one phase, with these lines, and a guard with those.
 fn begin(world: &World, phase: &str, guard: &str) {
@@ -37,7 +29,7 @@ on_failure = { fail = "it left junk" }
 fresh_for = "1h""#,
     );
     assert_eq!(world.run_all(), 7);
-    assert_eq!((state(&world).as_str(), lines(&world, "asked")), ("failed", 2));
+    assert_eq!((state(&world).as_str(), world.lines("asked").len()), ("failed", 2));
 }
 
 #[test]
@@ -56,7 +48,7 @@ fresh_for = "1h""#,
     until("it is held up", || state(&world) == "blocked");
     world.add(&["another"]);
     // The issues are read long before the command is given up.
-    until("the guard is looked at again", || lines(&world, "asked") == 2);
+    until("the guard is looked at again", || world.lines("asked").len() == 2);
     world.ok(&["tasks", "done", &issue]);
     until("it is done", || state(&world) == "done");
     world.check();
@@ -74,7 +66,7 @@ pre = "guard""#,
             r#"condition = { command = "sleep 600 & echo $! >> pids; echo $$ >> pids; wait" }
 timeout = "1h""#,
         );
-        until("the guard is looked at", || lines(&world, "pids") == 2 * pipelines);
+        until("the guard is looked at", || world.lines("pids").len() == 2 * pipelines);
         let id = world.data(&["pipelines", "list"])["pipelines"][pipelines - 1]["id"].as_str().unwrap().to_owned();
         let pids = world.read("pids").lines().skip(2 * (pipelines - 1)).map(|pid| pid.parse().unwrap()).collect();
         (id, pids)
@@ -135,5 +127,5 @@ on_failure = { retry = "1s" }
 fresh_for = "1h""#,
     );
     assert_eq!(world.run_all(), 0);
-    assert_eq!((state(&world).as_str(), lines(&world, "asked")), ("done", 3));
+    assert_eq!((state(&world).as_str(), world.lines("asked").len()), ("done", 3));
 }

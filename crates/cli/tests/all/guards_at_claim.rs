@@ -2,15 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::pipelines::{Pipelines, way};
-use crate::tasks::Backlog;
+use crate::pipelines::way;
 use crate::world::{World, until};
 
-fn hold(world: &World, lock: &str) -> String {
+pub(crate) fn hold(world: &World, lock: &str) -> String {
     world.data(&["locks", "acquire", lock, "--holder", "bob", "--ttl", "1h"])["epoch"].to_string()
 }
 
-fn release(world: &World, lock: &str, epoch: &str) {
+pub(crate) fn release(world: &World, lock: &str, epoch: &str) {
     world.ok(&["locks", "release", lock, "--holder", "bob", "--epoch", epoch]);
 }
 

@@ -19,7 +19,7 @@ condition = { lock_free = "deploy" }
 /// How soon is soon: long before anything is looked at by time alone.
 const SOON: Duration = Duration::from_secs(30);
 
-fn state(world: &World) -> String {
+pub(crate) fn state(world: &World) -> String {
     world.data(&["pipelines", "list"])["pipelines"][0]["state"].as_str().unwrap().to_owned()
 }
 

@@ -26,11 +26,6 @@ fn listed(world: &World) -> Vec<(String, String)> {
     list["tasks"].as_array().unwrap().iter().map(|task| (word(&task["title"]), word(&task["status"]))).collect()
 }
 
-fn lines(world: &World, file: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(world.path().join(file)).unwrap_or_default();
-    text.lines().map(Into::into).collect()
-}
-
 /// What is wrong with a file: line, field and reason of each mistake.
 fn mistakes(world: &World, args: &[&str]) -> Vec<(u64, Option<String>, String)> {
     let (code, error) = world.error(&[&["tasks", "import"], args].concat());
@@ -66,7 +61,7 @@ fn json_lines_become_tasks_that_run_in_order() {
     let test = world.data(&["tasks", "show", ids["Test it"].as_str().unwrap()]);
     assert_eq!((&test["title"], &test["section"]), (&"Test it".into(), &"back end".into()));
     world.ok(&["run", "--until-idle", "--max-runs", "1"]);
-    assert_eq!(lines(&world, "order"), ["build", "old", "test", "ship", "Ship it"], "the highest priority first");
+    assert_eq!(world.lines("order"), ["build", "old", "test", "ship", "Ship it"], "the highest priority first");
     world.check();
 }
 
@@ -79,7 +74,7 @@ fn a_csv_file_has_the_same_fields() {
     assert_eq!(world.run(&["run", "--until-idle"]).code, 7, "one has failed");
     let wanted = [("first", "failed"), ("second", "completed"), ("third, last", "blocked")];
     assert_eq!(listed(&world), wanted.map(|(title, status)| (title.into(), status.into())));
-    assert_eq!(lines(&world, "order"), ["second"]);
+    assert_eq!(world.lines("order"), ["second"]);
     world.check();
 }
 
@@ -111,7 +106,7 @@ fn a_checklist_becomes_sections_and_tasks() {
     assert_eq!((&data["tasks"], &data["skipped"]), (&5.into(), &1.into()));
     assert!(data.get("ids").is_none());
     world.ok(&["run", "--until-idle", "--max-runs", "1"]);
-    let mut order = lines(&world, "order");
+    let mut order = world.lines("order");
     order.retain(|line| line != "Look");
     assert_eq!(order, ["Build", "test", "release", "Announce"]);
     // What was made by the first is there for the next.
@@ -292,7 +287,7 @@ fn nobody_sees_an_import_before_it_is_finished() {
     assert_eq!(page["tasks"], 0);
     let said = world.run(&["run", "--until-idle"]);
     assert!(said.stdout.contains("0 of 1 tasks"), "{said:?}");
-    assert_eq!(lines(&world, "order"), Vec::<String>::new());
+    assert_eq!(world.lines("order"), Vec::<String>::new());
     world.check();
 
     // What it refers to stays.
@@ -303,7 +298,7 @@ fn nobody_sees_an_import_before_it_is_finished() {
     until("a runner is there", || !world.data(&["status"])["runners"].as_array().unwrap().is_empty());
     assert_eq!(steps.chunk(3, vec![task("four", None, &[])]), ImportOutcome::Open { added: 4 });
     assert!(matches!(steps.finish(), ImportOutcome::Finished(_)));
-    until("the runner has heard of it", || lines(&world, "order").len() == 3);
+    until("the runner has heard of it", || world.lines("order").len() == 3);
     runner.signal(Signal::TERM);
     runner.end();
     let titles: Vec<String> = listed(&world).into_iter().map(|(title, _)| title).collect();
@@ -545,7 +540,7 @@ fn a_sync_adds_what_is_new_and_edits_what_is_different() {
     );
     world.ok(&["tasks", "cancel", "Mine", "Gone"]);
     assert_eq!(world.run(&["run", "--until-idle"]).code, 7, "two were cancelled");
-    assert_eq!(lines(&world, "order"), ["test", "new", "build"]);
+    assert_eq!(world.lines("order"), ["test", "new", "build"]);
     world.check();
 }
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use banksman_adapters::tree::descendants;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::dice::Dice;
 use crate::landing::Yard;
-use crate::merging_chaos::Random;
 use crate::world::{Running, World};
 
 /// How many tasks work at the same time.
@@ -125,7 +125,7 @@ pub(crate) fn chaos(tasks: usize, kills: usize, seed: u64) {
     for n in 1..=tasks {
         yard.task(&format!("task {n}"), SCRIPT, &[]);
     }
-    let mut random = Random(seed);
+    let mut dice = Dice::new(seed);
     let mut runner = Runner { yard: &yard, running: None };
     let (mut person, mut killed) = (Vec::new(), 0);
     let until = Instant::now() + Duration::from_secs(60 + 12 * tasks as u64);
@@ -140,13 +140,13 @@ pub(crate) fn chaos(tasks: usize, kills: usize, seed: u64) {
                 yard.0.run(&["tasks", "retry", task["id"].as_str().unwrap()]);
             }
         }
-        std::thread::sleep(Duration::from_millis(random.below(150)));
-        match random.below(6) {
+        std::thread::sleep(Duration::from_millis(dice.roll(150)));
+        match dice.roll(6) {
             0 | 1 if killed < kills => {
                 // A process of a landing, or of git, in the middle of something; then the runner itself.
                 let below = runner.pid().map(descendants).unwrap_or_default();
-                if !below.is_empty() && random.below(2) == 0 {
-                    kill(below[usize::try_from(random.below(below.len() as u64)).unwrap()]);
+                if !below.is_empty() && dice.roll(2) == 0 {
+                    kill(below[usize::try_from(dice.roll(below.len() as u64)).unwrap()]);
                 }
                 runner.kill();
                 killed += 1;
@@ -154,7 +154,7 @@ pub(crate) fn chaos(tasks: usize, kills: usize, seed: u64) {
             2 | 3 if killed < kills => {
                 let all = sessions(&yard);
                 if !all.is_empty() {
-                    kill(all[usize::try_from(random.below(all.len() as u64)).unwrap()]);
+                    kill(all[usize::try_from(dice.roll(all.len() as u64)).unwrap()]);
                     killed += 1;
                 }
             }

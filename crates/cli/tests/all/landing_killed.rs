@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use banksman_adapters::tree::descendants;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::dice::Dice;
 use crate::landing::Yard;
-use crate::merging_chaos::{Random, branches};
+use crate::merging_chaos::branches;
 use crate::world::World;
 
 /// How many landings of one branch are killed before one may finish.
@@ -20,21 +21,21 @@ pub(crate) fn kill_landings(count: usize, seed: u64) {
     let world = World::on_sqlite();
     branches(&world, count);
     let yard = Yard(world);
-    let mut random = Random(seed);
+    let mut dice = Dice::new(seed);
     for n in 0..count {
         let (branch, title) = (format!("b{n}"), format!("land {n}"));
         let args = ["land", &branch, "--unchecked", "--title", &title];
         for _ in 0..KILLS {
             let mut landing =
                 yard.0.command(&args).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
-            let life = Duration::from_millis(random.below(LIFE_MS));
+            let life = Duration::from_millis(dice.roll(LIFE_MS));
             let until = Instant::now() + life;
             while Instant::now() < until && landing.try_wait().unwrap().is_none() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             let pid = i32::try_from(landing.id()).unwrap();
             // Its git may die with it, or live on for a moment.
-            let below = if random.below(2) == 0 { descendants(pid) } else { Vec::new() };
+            let below = if dice.roll(2) == 0 { descendants(pid) } else { Vec::new() };
             for pid in below.into_iter().chain([pid]) {
                 kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).ok();
             }

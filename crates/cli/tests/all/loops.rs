@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use banksman_core::task::State;
 use banksman_core::{Lease, Task, TaskId};
-use banksman_store::Snapshot;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::tasks::{Backlog, wait_for};
+use crate::tasks::wait_for;
 use crate::world::{BANKSMAN, World, is_alive, until};
 
 /// The command with which a run says that its task is done.
@@ -27,14 +26,9 @@ pub(crate) fn told(world: &World, id: &str, word: &str) -> Vec<Value> {
     world.events().into_iter().filter(of_it).map(|event| event.data).collect()
 }
 
-/// All rows.
-pub(crate) fn everything(world: &World) -> Snapshot {
-    world.project().reader().unwrap().view().everything().unwrap()
-}
-
 /// The row of a task.
 pub(crate) fn row(world: &World, id: &str) -> Task {
-    everything(world).backlog.tasks.remove(&TaskId::new(id).unwrap()).unwrap()
+    world.everything().backlog.tasks.remove(&TaskId::new(id).unwrap()).unwrap()
 }
 
 /// The file, or whatever a test wants, that tells that a task is done.
@@ -182,7 +176,7 @@ fn the_rest_between_two_attempts_is_kept() {
     let why = world.data(&["why", &id]);
     assert_eq!((&why["status"], &why["reasons"][0]["kind"]), (&"pending".into(), &"resting".into()), "{why}");
     assert_eq!(runner.end().code, 7);
-    let mut runs: Vec<_> = everything(&world).backlog.runs.into_values().collect();
+    let mut runs: Vec<_> = world.everything().backlog.runs.into_values().collect();
     runs.sort_by_key(|run| run.attempt);
     let late = runs[1].started.lease - due;
     assert!(late.as_ms() >= 0 && late.as_ms() < 5_000, "{late} after the due time");
@@ -316,7 +310,7 @@ fn children_that_take_too_long_are_a_warning_a_failure_or_ended() {
             }
         }
         world.touch("go");
-        until("all is over", || everything(&world).backlog.tasks.values().all(|task| task.status().is_over()));
+        until("all is over", || world.everything().backlog.tasks.values().all(|task| task.status().is_over()));
         world.check();
     }
 }
@@ -425,8 +419,8 @@ fn an_attempt_that_is_lost_with_its_runner_counts_once() {
     let id = add_loop(&world, "lost", &script, &["--max-attempts", "2"]);
     let runner = world.runner(&[]);
     let child = pid_in(&world, "pid");
-    until("its processes are known", || everything(&world).backlog.runs.values().any(|run| run.session.is_some()));
-    let keeper = everything(&world).backlog.runs.values().find_map(|run| run.session.clone()).unwrap().keeper;
+    until("its processes are known", || world.everything().backlog.runs.values().any(|run| run.session.is_some()));
+    let keeper = world.everything().backlog.runs.values().find_map(|run| run.session.clone()).unwrap().keeper;
     runner.signal(Signal::KILL);
     kill_process(Pid::from_raw(keeper).unwrap(), Signal::KILL).unwrap();
     drop(runner);

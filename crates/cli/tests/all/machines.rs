@@ -63,7 +63,7 @@ impl Site {
     }
 
     fn rows(&self) -> Snapshot {
-        self.world.project().reader().unwrap().view().everything().unwrap()
+        self.world.everything()
     }
 
     fn runs(&self) -> Vec<Run> {
@@ -319,7 +319,7 @@ fn on_one_machine_an_idle_runner_writes_nothing() {
         world.ok(&["config", "set", key, value]);
     }
     let runner = world.start(&["run"]);
-    let rows = || world.project().reader().unwrap().view().everything().unwrap();
+    let rows = || world.everything();
     until("the runner is there", || rows().backlog.runners.len() == 1);
     assert!(rows().backlog.runners.values().all(|runner| runner.terms.is_none()));
     let wal = world.path().join(".banksman/store.db-wal");

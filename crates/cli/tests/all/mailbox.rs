@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::agents::{INIT, RESULT, trusted};
+use crate::dice::Dice;
 use crate::world::{BANKSMAN, Running, World, until};
 
 fn receipt(world: &World, id: &str) -> String {
@@ -419,19 +420,15 @@ fn random_dispatches(count: u32) {
         ["tasks", "add", "Job", "--run", &recorder(), "--input", "--loop", "--restart-delay", "0s", "--max-attempts", "100000"];
     world.ok(&task);
     let mut runner = world.start(&["run", "--until-idle"]);
-    let mut random = 0x2545_f491_4f6c_dd1d_u64;
-    let mut below = |limit: u64| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (random >> 33) % limit
-    };
+    let mut dice = Dice::new(1);
     let mut senders: Vec<(Running, bool)> = Vec::new();
     for number in 0..count {
         let (text, id) = (format!("m{number}"), format!("m-{number}"));
-        senders.push((world.start(&["send", "Job", &text, "--id", &id]), below(5) == 0));
+        senders.push((world.start(&["send", "Job", &text, "--id", &id]), dice.roll(5) == 0));
         if senders.len() < 6 {
             continue;
         }
-        std::thread::park_timeout(std::time::Duration::from_millis(below(60)));
+        std::thread::park_timeout(std::time::Duration::from_millis(dice.roll(60)));
         for (sender, is_killed) in senders.drain(..) {
             if is_killed {
                 sender.signal(Signal::KILL);
@@ -440,7 +437,7 @@ fn random_dispatches(count: u32) {
                 succeed(sender);
             }
         }
-        if below(4) == 0 {
+        if dice.roll(4) == 0 {
             let sessions = world.data(&["sessions", "list"])["sessions"].clone();
             if let Some(pid) = sessions[0]["childPid"].as_i64() {
                 // It may have ended since.
@@ -448,7 +445,7 @@ fn random_dispatches(count: u32) {
                     .ok();
             }
         }
-        if below(10) == 0 {
+        if dice.roll(10) == 0 {
             runner.signal(Signal::KILL);
             runner = world.start(&["run", "--until-idle"]);
         }

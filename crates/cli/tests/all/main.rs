@@ -19,6 +19,7 @@ mod copy;
 mod crashes;
 mod decisions;
 mod demo;
+mod dice;
 mod docs;
 mod doctor;
 mod escalation;

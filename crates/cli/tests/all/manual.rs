@@ -10,17 +10,11 @@ use crate::claims::until_waiting;
 use crate::world::{World, until};
 
 fn add(world: &World, title: &str, more: &[&str]) -> String {
-    let args = [&["tasks", "add", title, "--run", "true"], more].concat();
-    world.data(&args)["id"].as_str().unwrap().to_owned()
+    world.add(&[&[title, "--run", "true"], more].concat())
 }
 
 fn set(world: &World, task: &str, status: &str, holder: &str) -> Value {
     world.data(&["tasks", "update", task, "--status", status, "--holder", holder])
-}
-
-fn refused(world: &World, args: &[&str]) -> (i32, String) {
-    let (code, error) = world.error(args);
-    (code, error["code"].as_str().unwrap().to_owned())
 }
 
 #[test]
@@ -51,18 +45,12 @@ fn others_are_told_who_has_it_and_until_when() {
     assert_eq!((&details["taskId"], &details["lockedBy"]), (&task.as_str().into(), &"ann".into()));
     assert!(details["expiresAt"].is_string(), "{details}");
     for status in ["completed", "failed", "review", "skipped"] {
-        assert_eq!(
-            refused(&world, &["tasks", "update", "fix", "--status", status, "--holder", "bob"]),
-            (6, "TASK_LOCKED".into())
-        );
+        assert_eq!(world.refused(&["tasks", "update", "fix", "--status", status, "--holder", "bob"]), (6, "TASK_LOCKED".into()));
     }
-    assert_eq!(refused(&world, &["tasks", "done", "fix", "--holder", "bob"]), (6, "TASK_LOCKED".into()));
+    assert_eq!(world.refused(&["tasks", "done", "fix", "--holder", "bob"]), (6, "TASK_LOCKED".into()));
     assert_eq!(world.data(&["why", "fix"])["holder"], "ann");
     world.ok(&["tasks", "done", "fix", "--holder", "ann"]);
-    assert_eq!(
-        refused(&world, &["tasks", "update", "fix", "--status", "in_progress", "--holder", "bob"]),
-        (2, "TASK_OVER".into())
-    );
+    assert_eq!(world.refused(&["tasks", "update", "fix", "--status", "in_progress", "--holder", "bob"]), (2, "TASK_OVER".into()));
     world.check();
 }
 
@@ -131,7 +119,7 @@ fn a_lock_that_has_expired_can_be_had_by_hand_and_by_a_runner() {
     set(&world, "first", "in_progress", "bob");
     assert_eq!(world.data(&["why", "first"])["holder"], "bob");
     // Who has lost it cannot end it.
-    assert_eq!(refused(&world, &["tasks", "done", "first", "--holder", "ann"]), (6, "TASK_LOCKED".into()));
+    assert_eq!(world.refused(&["tasks", "done", "first", "--holder", "ann"]), (6, "TASK_LOCKED".into()));
     world.ok(&["tasks", "done", "first", "--holder", "bob"]);
     let runner = world.start(&["run"]);
     until("the runner has it", || world.data(&["tasks", "show", "second"])["status"] == "completed");
@@ -177,14 +165,14 @@ fn the_lock_of_a_task_is_shown_and_released_by_its_id_or_title() {
     }
     let epoch = world.data(&["locks", "show", "fix"])["epoch"].to_string();
     let later = (epoch.parse::<i64>().unwrap() - 1).to_string();
-    assert_eq!(refused(&world, &["locks", "release", "fix", "--holder", "ann", "--epoch", &later]), (8, "FENCED".into()));
-    assert_eq!(refused(&world, &["locks", "release", "fix", "--holder", "bob", "--epoch", &epoch]), (5, "NOT_OWNER".into()));
+    assert_eq!(world.refused(&["locks", "release", "fix", "--holder", "ann", "--epoch", &later]), (8, "FENCED".into()));
+    assert_eq!(world.refused(&["locks", "release", "fix", "--holder", "bob", "--epoch", &epoch]), (5, "NOT_OWNER".into()));
     world.ok(&["locks", "release", "fix", "--holder", "ann", "--epoch", &epoch]);
     assert_eq!(world.data(&["tasks", "show", "fix"])["status"], "pending");
     set(&world, "fix", "in_progress", "ann");
     world.ok(&["locks", "release", "fix", "--force"]);
     assert_eq!(world.data(&["tasks", "show", "fix"])["status"], "pending");
-    assert_eq!(refused(&world, &["locks", "acquire", &format!("task:{task}")]), (2, "RESERVED_NAME".into()));
+    assert_eq!(world.refused(&["locks", "acquire", &format!("task:{task}")]), (2, "RESERVED_NAME".into()));
     world.check();
 }
 
@@ -198,11 +186,11 @@ fn an_exclusive_section_is_one_persons_and_no_runners() {
     set(&world, "one", "in_progress", "ann");
     set(&world, "two", "in_progress", "ann");
     // She would give back the lock of another section.
-    assert_eq!(refused(&world, &["tasks", "update", "two", "--no-section", "--holder", "ann"]), (6, "TASK_LOCKED".into()));
+    assert_eq!(world.refused(&["tasks", "update", "two", "--no-section", "--holder", "ann"]), (6, "TASK_LOCKED".into()));
     let args = ["tasks", "update", "three", "--status", "in_progress", "--holder", "bob", "--no-wait"];
-    assert_eq!(refused(&world, &args), (6, "SECTION_LOCKED".into()));
+    assert_eq!(world.refused(&args), (6, "SECTION_LOCKED".into()));
     let runner = world.start(&["run"]);
-    until("a runner", || !world.project().reader().unwrap().view().everything().unwrap().backlog.runners.is_empty());
+    until("a runner", || !world.everything().backlog.runners.is_empty());
     set(&world, "one", "completed", "ann");
     assert_eq!(world.data(&["why", "three"])["status"], "pending", "she still works on the other");
     set(&world, "two", "completed", "ann");

@@ -14,28 +14,16 @@ use banksman_core::pipeline::plan::MergeHow;
 use banksman_core::task::{Spec, Work};
 use banksman_core::{TaskId, Title};
 use banksman_engine::{Request, TaskRequest};
-use rustix::process::{Pid, Signal, kill_process};
 
+use crate::dice::Dice;
 use crate::merging::{git, repository};
-use crate::world::{Running, World};
+use crate::world::{Running, World, kill};
 
 /// How often a merge is started until it is left at what it says.
 const TRIES: u32 = 8;
 
 /// How a merge that does not land begins to say why.
 const REASONS: [&str; 3] = ["the checkout at ", "conflict in ", "the branch main was moved by others meanwhile"];
-
-/// A small generator, so that a seed tells all that is not a matter of time.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % limit
-    }
-}
 
 /// Makes branches that each change, add and remove a file, which no other does.
 pub(crate) fn branches(world: &World, count: usize) {
@@ -63,7 +51,7 @@ pub(crate) fn branches(world: &World, count: usize) {
 /// Who works in the checkout, and what must be found there.
 struct Person<'a> {
     root: &'a Path,
-    random: Random,
+    dice: Dice,
     /// The merge that is under way, whose files are the interesting ones.
     merge: &'a AtomicUsize,
     actions: u64,
@@ -104,7 +92,7 @@ impl Person<'_> {
     fn write(&mut self, path: &str) {
         let (word, whole) = (self.word(), self.root.join(path));
         let Ok(()) = fs::create_dir_all(whole.parent().unwrap()) else { return };
-        match self.random.below(3) {
+        match self.dice.roll(3) {
             0 => fs::write(&whole, format!("{word}\n")).unwrap(),
             1 => {
                 let mut file = fs::File::options().append(true).create(true).open(&whole).unwrap();
@@ -134,8 +122,8 @@ impl Person<'_> {
     fn act(&mut self) {
         self.look();
         let merge = self.merge.load(Ordering::SeqCst);
-        let near = merge.saturating_sub(1) + usize::try_from(self.random.below(3)).unwrap();
-        match self.random.below(10) {
+        let near = merge.saturating_sub(1) + usize::try_from(self.dice.roll(3)).unwrap();
+        match self.dice.roll(10) {
             0 | 1 => self.write(&format!("mine/{}", self.actions)),
             2 if self.root.join(format!("changed/{near}")).exists() => self.write(&format!("changed/{near}")),
             3 => self.write(&format!("new/{near}")),
@@ -146,9 +134,9 @@ impl Person<'_> {
         }
         // People rest now and then, and then there is nothing unfinished.
         if self.loose.is_empty() {
-            std::thread::sleep(Duration::from_millis(self.random.below(400)));
+            std::thread::sleep(Duration::from_millis(self.dice.roll(400)));
         }
-        std::thread::sleep(Duration::from_millis(self.random.below(30)));
+        std::thread::sleep(Duration::from_millis(self.dice.roll(30)));
     }
 
     fn stage(&mut self) {
@@ -234,33 +222,28 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn kill(pid: i32) {
-    // Who is gone already needs no end.
-    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).ok();
-}
-
 /// Kills a process, with some or all of its descendants, or only one of those.
-fn kill_some(random: &mut Random, pid: i32) {
+fn kill_some(dice: &mut Dice, pid: i32) {
     let children = descendants(pid);
-    match random.below(3) {
+    match dice.roll(3) {
         0 => kill(pid),
         1 => [&[pid], &children[..]].concat().into_iter().for_each(kill),
         _ => {
-            let chosen = usize::try_from(random.below(children.len() as u64 + 1)).unwrap();
+            let chosen = usize::try_from(dice.roll(children.len() as u64 + 1)).unwrap();
             children.get(chosen).into_iter().for_each(|child| kill(*child));
         }
     }
 }
 
 /// One merge, by hand. Returns whether it has landed.
-fn merge(world: &World, random: &mut Random, n: usize) -> bool {
+fn merge(world: &World, dice: &mut Dice, n: usize) -> bool {
     let how = ["rebase", "merge_commit"][n % 2];
     for attempt in 1..=TRIES {
         let running = world.start(&["merge-branch", "--how", how, "--", &format!("b{n}"), "main"]);
-        let is_killed = attempt < TRIES && random.below(2) == 0;
+        let is_killed = attempt < TRIES && dice.roll(2) == 0;
         if is_killed {
-            std::thread::sleep(Duration::from_millis(random.below(400)));
-            kill_some(random, running.pid());
+            std::thread::sleep(Duration::from_millis(dice.roll(400)));
+            kill_some(dice, running.pid());
         }
         let said = running.end();
         if said.code == 0 {
@@ -282,7 +265,7 @@ fn merge(world: &World, random: &mut Random, n: usize) -> bool {
 }
 
 /// One merge as a task, whose runner is killed too. Returns whether it has landed.
-fn merge_by_runner(world: &World, random: &mut Random, n: usize) -> bool {
+fn merge_by_runner(world: &World, dice: &mut Dice, n: usize) -> bool {
     let id = format!("t-{n}");
     let work = Work::Merge { branch: format!("b{n}").as_str().into(), into: "main".into(), how: MergeHow::MergeCommit };
     let spec = Box::new(Spec { work: Some(work), ..Spec::new(Title::new("Merge it").unwrap()) });
@@ -291,9 +274,9 @@ fn merge_by_runner(world: &World, random: &mut Random, n: usize) -> bool {
     for attempt in 1..=TRIES {
         let runner: Running = world.start(&["run", "--until-idle"]);
         if attempt < TRIES {
-            std::thread::sleep(Duration::from_millis(random.below(600)));
+            std::thread::sleep(Duration::from_millis(dice.roll(600)));
             // The keeper is its own process: it goes on, or dies as well.
-            kill_some(random, runner.pid());
+            kill_some(dice, runner.pid());
             kill(runner.pid());
         }
         runner.end();
@@ -334,19 +317,19 @@ fn chaos(seed: u64, merges: usize) -> (usize, u64) {
     let person = std::thread::scope(|scope| {
         let (current, is_over, root) = (&current, &is_over, world.path());
         let person = scope.spawn(move || {
-            let (random, loose) = (Random(seed + 1), BTreeMap::new());
+            let (dice, loose) = (Dice::new(seed + 1), BTreeMap::new());
             let (commits, kept, stashed) = (Vec::new(), BTreeMap::new(), Vec::new());
-            let mut person = Person { root, random, merge: current, actions: 0, commits, kept, loose, stashed };
+            let mut person = Person { root, dice, merge: current, actions: 0, commits, kept, loose, stashed };
             while !is_over.load(Ordering::SeqCst) {
                 person.act();
             }
             person
         });
-        let mut random = Random(seed);
+        let mut dice = Dice::new(seed);
         let over = Over(is_over);
         for n in 0..merges {
             current.store(n, Ordering::SeqCst);
-            let has_landed = if n % 10 == 4 { merge_by_runner(&world, &mut random, n) } else { merge(&world, &mut random, n) };
+            let has_landed = if n % 10 == 4 { merge_by_runner(&world, &mut dice, n) } else { merge(&world, &mut dice, n) };
             landed.extend(has_landed.then_some(n));
             if person.is_finished() {
                 break;

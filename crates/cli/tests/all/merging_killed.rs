@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use banksman_adapters::tree::descendants;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::merging::{commit, git, repository};
-use crate::world::{Running, Said, World, until};
+use crate::world::{Running, Said, World, kill, until};
 
 /// A branch `topic` that changes, adds and removes files, and a git of ours that runs a script at one step of a merge.
 pub(crate) struct Steps {
@@ -168,11 +168,6 @@ impl Steps {
 
 /// Says where it is, and waits until it is killed or may go on.
 const WAIT: &str = "touch state/here; while [ ! -e state/go ]; do sleep 0.01; done";
-
-fn kill(pid: i32) {
-    // Who is gone already needs no end.
-    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).ok();
-}
 
 #[test]
 fn a_merge_that_is_killed_at_any_step_is_settled_by_the_next() {

@@ -6,9 +6,8 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::loops::add_loop;
-use crate::pipelines::{Pipelines, way};
+use crate::pipelines::way;
 use crate::runbooks;
-use crate::tasks::Backlog;
 use crate::world::{Said, World, until};
 
 #[test]

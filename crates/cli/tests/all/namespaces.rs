@@ -38,10 +38,6 @@ fn start(mut command: Command) -> Running {
     Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
 }
 
-fn lines(world: &World, file: &str) -> usize {
-    std::fs::read_to_string(world.path().join(file)).unwrap_or_default().lines().count()
-}
-
 #[test]
 fn a_runner_with_another_home_adopts_what_the_first_one_left() {
     if postgres::wanted() {
@@ -57,13 +53,13 @@ fn a_runner_with_another_home_adopts_what_the_first_one_left() {
         start(command)
     };
     let first = runner("h1");
-    until("the task has begun", || lines(&world, "begun") == 1);
+    until("the task has begun", || world.lines("begun").len() == 1);
     first.signal(Signal::KILL);
     let second = runner("h2");
     until("the run is adopted", || world.events().iter().any(|event| event.kind == "task:adopted"));
     std::fs::write(world.path().join("open"), "").unwrap();
     assert_eq!(second.end().code, 0);
-    assert_eq!((lines(&world, "begun"), lines(&world, "done")), (1, 1), "it was not started again");
+    assert_eq!((world.lines("begun").len(), world.lines("done").len()), (1, 1), "it was not started again");
     world.check();
 }
 
@@ -150,13 +146,13 @@ fn without_cgroups(world: &World, options: &[&str], args: &[&str]) -> Command {
 fn begun_in_a_container(world: &World) -> Running {
     world.ok(&["tasks", "add", "Long", "--run", UNTIL_OPEN]);
     let runner = start(contained(world, &["run"]));
-    until("the task has begun", || lines(world, "begun") == 1);
+    until("the task has begun", || world.lines("begun").len() == 1);
     runner
 }
 
 /// The processes of the one run, once the store knows them.
 fn session_of_the_run(world: &World) -> banksman_core::backlog::Session {
-    let everything = || world.project().reader().unwrap().view().everything().unwrap();
+    let everything = || world.everything();
     let session = || everything().backlog.runs.values().find_map(|run| run.session.clone());
     until("its processes are known", || session().is_some());
     session().unwrap()
@@ -176,7 +172,7 @@ fn a_runner_that_sees_that_a_container_is_gone_takes_over_what_was_in_it() {
     let container = begun_in_a_container(&world);
     container.signal(Signal::KILL);
     let runner = world.start(&["run", "--until-idle"]);
-    until("it is tried again", || lines(&world, "begun") == 2);
+    until("it is tried again", || world.lines("begun").len() == 2);
     std::fs::write(world.path().join("open"), "").unwrap();
     assert_eq!(runner.end().code, 0);
     assert_eq!(world.data(&["tasks", "show", "Long"])["status"], "completed");
@@ -207,7 +203,7 @@ fn what_no_runner_can_see_the_end_of_is_ended_by_a_person() {
     assert!(cancel.stderr.contains(&format!("banksman decisions resolve {decision}")), "{cancel:?}");
     world.ok(&["decisions", "resolve", &decision, "--recommended"]);
     assert_eq!(world.data(&["tasks", "show", "Long"])["status"], "cancelled", "that was wanted before");
-    assert_eq!(lines(&world, "begun"), 1);
+    assert_eq!(world.lines("begun").len(), 1);
     until("the record is removed", || std::fs::read_dir(world.path().join(".banksman/runs")).unwrap().count() == 0);
     drop(runner);
     world.check();
@@ -221,7 +217,7 @@ fn a_container_asks_about_what_was_outside_of_it_and_goes_on_with_the_answer() {
     let world = World::on_sqlite();
     world.ok(&["tasks", "add", "Long", "--run", UNTIL_OPEN]);
     let outside = start(without_cgroups(&world, &["-m"], &["run"]));
-    until("the task has begun", || lines(&world, "begun") == 1);
+    until("the task has begun", || world.lines("begun").len() == 1);
     let session = session_of_the_run(&world);
     outside.signal(Signal::KILL);
     rustix::process::kill_process(rustix::process::Pid::from_raw(session.keeper).unwrap(), Signal::KILL).unwrap();
@@ -234,7 +230,7 @@ fn a_container_asks_about_what_was_outside_of_it_and_goes_on_with_the_answer() {
     let again: Said = contained(&world, &["run", "--until-idle"]).output().unwrap().into();
     assert_eq!(again.code, 0, "{again:?}");
     assert_eq!(world.data(&["tasks", "show", "Long"])["status"], "completed");
-    assert_eq!(lines(&world, "begun"), 2);
+    assert_eq!(world.lines("begun").len(), 2);
 }
 
 /// At first it leaves a process behind that has neither the environment nor the session of its run; the next attempt looks for it.
@@ -269,12 +265,12 @@ fn a_run_with_a_cgroup_is_ended_from_another_container_without_a_question() {
     let world = World::on_sqlite();
     world.ok(&["tasks", "add", "Long", "--run", UNTIL_OPEN]);
     let outside = world.start(&["run"]);
-    until("the task has begun", || lines(&world, "begun") == 1);
+    until("the task has begun", || world.lines("begun").len() == 1);
     let session = session_of_the_run(&world);
     outside.signal(Signal::KILL);
     rustix::process::kill_process(rustix::process::Pid::from_raw(session.keeper).unwrap(), Signal::KILL).unwrap();
     let inside = start(unshared(&world, &CONTAINER, &["run", "--until-idle"]));
-    until("it is tried again", || lines(&world, "begun") == 2);
+    until("it is tried again", || world.lines("begun").len() == 2);
     std::fs::write(world.path().join("open"), "").unwrap();
     assert_eq!(inside.end().code, 0);
     assert!(!world.events().iter().any(|event| event.kind == "decision:raised"), "the group is the proof");
@@ -288,7 +284,7 @@ fn nothing_of_a_run_with_a_cgroup_survives_its_keeper() {
     let world = World::on_sqlite();
     world.ok(&["tasks", "add", "Hides", "--run", HIDES]);
     let runner = world.start(&["run", "--until-idle"]);
-    until("the task has begun", || lines(&world, "begun") == 1);
+    until("the task has begun", || world.lines("begun").len() == 1);
     let hidden: i32 = std::fs::read_to_string(world.path().join("hidden")).unwrap().trim().parse().unwrap();
     let of_run = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     assert!(of_run(hidden).contains("/banksman-"), "{}", of_run(hidden));

@@ -15,8 +15,6 @@ use banksman_store::EventRow;
 use rustix::process::Signal;
 
 use crate::crashes::add;
-use crate::loops::everything;
-use crate::tasks::Backlog;
 use crate::world::{BANKSMAN, World, is_alive};
 
 /// What an agent does in its attempts, one after the other; the last of it for ever. It notes each attempt under a name that
@@ -110,7 +108,7 @@ fn is_settled(task: &Task) -> bool {
 
 /// How far things are: who is settled, and whether something runs.
 fn is_morning(world: &World) -> bool {
-    let rows = everything(world).backlog;
+    let rows = world.everything().backlog;
     rows.tasks.values().all(is_settled) && rows.runs.values().all(|run| !run.is_live()) && rows.outbox.is_empty()
 }
 
@@ -183,7 +181,7 @@ fn night(tasks: u64) {
     }
     assert_eq!(world.run_all(), 7, "some have failed");
 
-    let rows = everything(&world);
+    let rows = world.everything();
     let events = world.events();
     let mut counts = BTreeMap::new();
     for (number, id) in (0..).zip(&ids) {
@@ -285,7 +283,7 @@ fn leftovers(world: &World) -> Vec<i32> {
 
 /// What is not settled, for whoever has to find out why.
 fn picture(world: &World) -> String {
-    let rows = everything(world).backlog;
+    let rows = world.everything().backlog;
     let mut text = String::from("the night does not end:\n");
     for task in rows.tasks.values().filter(|task| !is_settled(task)) {
         writeln!(text, "{task:?}").unwrap();

@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use banksman_adapters::digest;
 use serde_json::Value;
 
-use crate::loops::{everything, row};
-use crate::tasks::{Backlog, wait_for};
+use crate::loops::row;
+use crate::tasks::wait_for;
 use crate::world::{World, until};
 
 /// Keeps each notice in a file of its own.
@@ -60,7 +60,7 @@ fn each_thing_is_told_once() {
         "task_failed failed: breaks: exit status 3".into(),
     ];
     assert_eq!(told, expected);
-    assert!(everything(&world).backlog.outbox.is_empty());
+    assert!(world.everything().backlog.outbox.is_empty());
     // A person who decides knows what came of it, but that it has failed is told all who listen.
     world.ok(&["decisions", "resolve", decision.as_str(), "2"]);
     assert_eq!(world.run_all(), 7);
@@ -81,13 +81,13 @@ fn that_nothing_is_left_is_told_once_by_all_runners_together() {
     }
     let runners = [world.runner(&[]), world.runner(&[])];
     until("it is told", || finished() == 1);
-    until("nothing is left to tell", || everything(&world).backlog.outbox.is_empty());
+    until("nothing is left to tell", || world.everything().backlog.outbox.is_empty());
     drop(runners);
     for _ in 0..2 {
         assert_eq!(world.run_all(), 0);
     }
     assert_eq!(finished(), 1, "not again for the same");
-    assert_eq!(world.events().iter().filter(|event| event.kind == "backlog:finished").count(), 1);
+    assert_eq!(world.count("backlog:finished"), 1);
     // What waits for a person is no reason to wait with it, and more work is a reason to tell again.
     world.add(&["for people"]);
     world.add(&["more", "--run", "true"]);
@@ -154,11 +154,11 @@ fn what_happens_while_no_runner_is_there_is_told_by_the_next() {
     let world = world(KEEP);
     world.add(&["by hand"]);
     world.ok(&["tasks", "fail", "by hand", "--error", "nobody answers"]);
-    assert_eq!((notices(&world).len(), everything(&world).backlog.outbox.len()), (0, 1));
+    assert_eq!((notices(&world).len(), world.everything().backlog.outbox.len()), (0, 1));
     assert_eq!(world.run_all(), 7);
     let told = notices(&world);
     assert_eq!(told.iter().filter(|notice| *notice == "task_failed failed: by hand: nobody answers").count(), 1, "{told:?}");
-    assert!(everything(&world).backlog.outbox.is_empty());
+    assert!(world.everything().backlog.outbox.is_empty());
     world.check();
 }
 
@@ -173,7 +173,7 @@ fn only_what_is_wanted_is_told() {
         let told = notices(&world);
         let kinds: Vec<&str> = told.iter().map(|notice| notice.split(' ').next().unwrap()).collect();
         assert_eq!(kinds, expected);
-        assert!(everything(&world).backlog.outbox.is_empty());
+        assert!(world.everything().backlog.outbox.is_empty());
         world.check();
     }
 }
@@ -188,7 +188,7 @@ fn what_the_project_wants_told_and_nobody_trusts_is_said_where_it_runs() {
     let words =
         "cannot send the notification \"failed: breaks\": command: notify.command comes with the project and is not trusted";
     assert!(said.stderr.contains(words), "{said:?}");
-    assert!(everything(&world).backlog.outbox.is_empty());
+    assert!(world.everything().backlog.outbox.is_empty());
     world.check();
 }
 
@@ -243,7 +243,7 @@ fn a_webhook_that_is_busy_hears_the_same_again() {
         assert_eq!(header(heard, "x-banksman-signature: "), signature);
     }
     assert_eq!(notices(&world).len(), 1);
-    assert!(everything(&world).backlog.outbox.is_empty() && open(&world).is_empty());
+    assert!(world.everything().backlog.outbox.is_empty() && open(&world).is_empty());
     world.check();
 }
 
@@ -255,7 +255,7 @@ fn what_cannot_be_told_is_asked_about_once() {
     world.add(&["one", "--run", "exit 3"]);
     world.add(&["two", "--run", "exit 4"]);
     let _runner = world.runner(&[]);
-    until("both are asked about", || everything(&world).backlog.decisions.len() == 2);
+    until("both are asked about", || world.everything().backlog.decisions.len() == 2);
     assert_eq!((world.read("tries").lines().count(), notices(&world).len()), (2, 0), "nobody is told that nobody can be told");
     let decision = |title: &str| {
         let of_it = |it: &Value| it["question"].as_str().unwrap().contains(&format!("tell people: failed: {title} ("));
@@ -267,7 +267,7 @@ fn what_cannot_be_told_is_asked_about_once() {
     world.touch("mended");
     world.ok(&["decisions", "resolve", one["id"].as_str().unwrap(), "1"]);
     world.ok(&["decisions", "resolve", two["id"].as_str().unwrap(), "2"]);
-    until("nothing is left to tell", || everything(&world).backlog.outbox.is_empty());
+    until("nothing is left to tell", || world.everything().backlog.outbox.is_empty());
     assert_eq!(notices(&world), ["task_failed failed: one: exit status 3"]);
     assert!(open(&world).is_empty());
     world.check();

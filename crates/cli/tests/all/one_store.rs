@@ -55,9 +55,8 @@ fn a_clone_of_a_shared_project_knows_that_its_store_is_elsewhere() {
     assert_eq!(world.error(&["-C", &clone, "init"]).1["code"], "PROJECT_EXISTS");
 
     // The library finds what the command finds.
-    let surroundings =
-        Environment { user_file: Some(world.path().join("config/banksman/config.toml")), ..Environment::default() };
-    let found = Project::discover(Path::new(&clone), &surroundings).unwrap();
+    let environment = Environment { user_file: Some(world.path().join("config/banksman/config.toml")), ..Environment::default() };
+    let found = Project::discover(Path::new(&clone), &environment).unwrap();
     assert!(found.store().contains(&id), "{}", found.store());
     let alone = Project::discover(Path::new(&clone), &Environment::default());
     assert!(matches!(alone, Err(ProjectError::Elsewhere { .. })), "{alone:?}");

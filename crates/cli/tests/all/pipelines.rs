@@ -1,66 +1,47 @@
 //! Pipelines with real processes: phases, variables, what happens when one fails, and runners that die.
 
-use std::fs;
-
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::conformance::Dice;
+use crate::dice::Dice;
 use crate::runbooks;
-use crate::tasks::Backlog;
 use crate::world::{Said, World, is_alive, until};
 
 /// What tests of pipelines need of the world.
-pub(crate) trait Pipelines {
-    fn book(&self, text: &str);
-    /// Starts the pipeline `way` of the runbook and returns its id.
-    fn begin(&self, args: &[&str]) -> String;
-    fn pipeline(&self, id: &str) -> Value;
-    /// Its state and phase.
-    fn stands(&self, id: &str) -> String;
-    fn until_stands(&self, id: &str, words: &str);
-    /// The statuses of the tasks of a phase, in order.
-    fn tasks_of(&self, id: &str, phase: &str) -> Vec<String>;
-    fn lines(&self, file: &str) -> Vec<String>;
-    /// A command with the environment that a phase has written to the file `env`.
-    fn as_phase(&self, args: &[&str]) -> Said;
-}
-
-impl Pipelines for World {
-    fn book(&self, text: &str) {
+impl World {
+    pub(crate) fn book(&self, text: &str) {
         runbooks::write(self, "book", text);
     }
 
-    fn begin(&self, args: &[&str]) -> String {
+    /// Starts the pipeline `way` of the runbook and returns its id.
+    pub(crate) fn begin(&self, args: &[&str]) -> String {
         self.data(&[&["pipelines", "start", "way"], args].concat())["id"].as_str().unwrap().to_owned()
     }
 
-    fn pipeline(&self, id: &str) -> Value {
+    pub(crate) fn pipeline(&self, id: &str) -> Value {
         self.data(&["pipelines", "show", id])
     }
 
-    fn stands(&self, id: &str) -> String {
+    /// Its state and phase.
+    pub(crate) fn stands(&self, id: &str) -> String {
         let pipeline = self.pipeline(id);
         format!("{} {}", pipeline["state"].as_str().unwrap(), pipeline["phase"].as_str().unwrap_or_default()).trim_end().into()
     }
 
-    fn until_stands(&self, id: &str, words: &str) {
+    pub(crate) fn until_stands(&self, id: &str, words: &str) {
         until(&format!("{id} is {words}"), || self.stands(id) == words);
     }
 
-    fn tasks_of(&self, id: &str, phase: &str) -> Vec<String> {
+    /// The statuses of the tasks of a phase, in order.
+    pub(crate) fn tasks_of(&self, id: &str, phase: &str) -> Vec<String> {
         let page = self.pipeline(id);
         let own = page["phases"].as_array().unwrap().iter().find(|entry| entry["name"] == phase).unwrap();
         let tasks = own["tasks"].as_array().unwrap().iter();
         tasks.map(|task| task["status"].as_str().unwrap().to_owned()).collect()
     }
 
-    fn lines(&self, file: &str) -> Vec<String> {
-        let text = fs::read_to_string(self.path().join(file)).unwrap_or_default();
-        text.lines().map(Into::into).collect()
-    }
-
-    fn as_phase(&self, args: &[&str]) -> Said {
+    /// A command with the environment that a phase has written to the file `env`.
+    pub(crate) fn as_phase(&self, args: &[&str]) -> Said {
         let mut command = self.command(args);
         for line in self.lines("env") {
             let (name, value) = line.split_once('=').unwrap();

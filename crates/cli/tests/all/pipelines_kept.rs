@@ -1,7 +1,5 @@
 //! Pipelines among others: locks that are held across phases, one at a time, and pipelines that are deleted.
 
-use crate::pipelines::Pipelines;
-use crate::tasks::Backlog;
 use crate::world::{World, is_alive, until};
 
 /// Waits for the file `go-NAME`, which the test makes, after it has made `at-NAME`.

@@ -3,13 +3,11 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::pipelines::{Pipelines, way};
-use crate::tasks::{Backlog, wait_for};
+use crate::guards_at_claim::{hold, release};
+use crate::pipelines::way;
+use crate::tasks::wait_for;
+use crate::why::kinds;
 use crate::world::{BANKSMAN, Said, World, until};
-
-fn kinds(why: &Value) -> Vec<&str> {
-    why["reasons"].as_array().unwrap().iter().map(|reason| reason["kind"].as_str().unwrap()).collect()
-}
 
 /// What is said on this line of a list or page, the one with these words.
 fn line<'a>(text: &'a str, words: &str) -> &'a str {
@@ -22,14 +20,6 @@ fn paste(world: &World, command: &str) -> Said {
     let mut shell = std::process::Command::new("sh");
     shell.arg("-c");
     world.clean(shell, &[format!("{BANKSMAN} {words}")]).output().unwrap().into()
-}
-
-fn hold(world: &World, lock: &str) -> String {
-    world.data(&["locks", "acquire", lock, "--holder", "bob", "--ttl", "1h"])["epoch"].to_string()
-}
-
-fn release(world: &World, lock: &str, epoch: &str) {
-    world.ok(&["locks", "release", lock, "--holder", "bob", "--epoch", epoch]);
 }
 
 /// A runner that comes, and goes when something is so.

@@ -11,7 +11,7 @@ use banksman_runtime::{Client, Project, StoreUrl};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::conformance::Dice;
+use crate::dice::Dice;
 use crate::postgres::sized;
 use crate::world::{Running, World, until};
 
@@ -571,7 +571,7 @@ pub(crate) fn kill_takers(processes: usize, items: usize, kills: usize) {
 
 fn holds_items(world: &World, worker: usize) -> bool {
     let name = format!("worker-{worker}");
-    let items = world.project().reader().unwrap().view().everything().unwrap().queues.items;
+    let items = world.everything().queues.items;
     items.values().any(|item| matches!(&item.state, State::Processing(taken) if taken.holder.as_str() == name))
 }
 

@@ -7,8 +7,8 @@ use banksman_store::EventRow;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::loops::{add_loop, everything, row, told};
-use crate::tasks::{Backlog, wait_for};
+use crate::loops::{add_loop, row, told};
+use crate::tasks::wait_for;
 use crate::world::{BANKSMAN, World, until};
 
 fn world(limit: &str) -> World {
@@ -44,7 +44,7 @@ fn most_under_way(events: &[EventRow]) -> usize {
 
 /// Those that keep a place now.
 fn under_way(world: &World) -> usize {
-    everything(world).backlog.tasks.values().filter(|task| roots::is_under_way(task)).count()
+    world.everything().backlog.tasks.values().filter(|task| roots::is_under_way(task)).count()
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_limit_that_is_set_later_counts_those_that_run_already() {
     first.signal(Signal::TERM);
     assert_eq!(first.end().code, 0);
     let runner = world.runner(&["--until-idle"]);
-    until("the runs are adopted", || world.events().iter().filter(|event| event.kind == "task:adopted").count() == 3);
+    until("the runs are adopted", || world.count("task:adopted") == 3);
     let added = world.data(&["tasks", "add", "new", "--run", "true"]);
     assert_eq!((&added["admission"], &added["queuePosition"]), (&"queued".into(), &1.into()), "{added}");
     let why = world.data(&["why", "new"]);

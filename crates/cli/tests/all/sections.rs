@@ -4,11 +4,6 @@ use rustix::process::Signal;
 
 use crate::world::{World, until};
 
-fn code(world: &World, args: &[&str]) -> (i32, String) {
-    let (code, error) = world.error(args);
-    (code, error["code"].as_str().unwrap().to_owned())
-}
-
 #[test]
 fn sections_are_made_changed_shown_and_deleted() {
     let world = World::new();
@@ -30,7 +25,7 @@ fn sections_are_made_changed_shown_and_deleted() {
     assert_eq!(world.data(&["sections", "update", "server", "--exclusive"])["exclusive"], true);
     assert_eq!(world.data(&["sections", "update", "server", "--exclusive", "false"])["exclusive"], false);
     assert_eq!(world.data(&["sections", "show", "server"])["recentEvents"].as_array().unwrap().len(), 4);
-    assert_eq!(code(&world, &["sections", "delete", "server"]), (2, "SECTION_NOT_EMPTY".into()));
+    assert_eq!(world.refused(&["sections", "delete", "server"]), (2, "SECTION_NOT_EMPTY".into()));
     world.ok(&["tasks", "update", "one", "--section", "database"]);
     world.ok(&["tasks", "update", "two", "--no-section"]);
     world.ok(&["sections", "delete", "server"]);
@@ -43,16 +38,16 @@ fn wrong_use_is_told_in_words() {
     let world = World::new();
     world.ok(&["sections", "add", "a"]);
     world.ok(&["sections", "add", "b"]);
-    assert_eq!(code(&world, &["sections", "add", "a"]), (2, "SECTION_EXISTS".into()));
-    assert_eq!(code(&world, &["sections", "add", ""]), (2, "USAGE".into()));
-    assert_eq!(code(&world, &["sections", "add", &"x".repeat(501)]), (2, "USAGE".into()));
-    assert_eq!(code(&world, &["sections", "update", "a", "--name", "b"]), (2, "SECTION_EXISTS".into()));
-    assert_eq!(code(&world, &["sections", "update", "a"]), (2, "USAGE".into()));
-    assert_eq!(code(&world, &["sections", "update", "a", "--exclusive", "maybe"]), (2, "USAGE".into()));
-    assert_eq!(code(&world, &["sections", "show", "c"]), (4, "SECTION_NOT_FOUND".into()));
-    assert_eq!(code(&world, &["sections", "show", ""]), (4, "SECTION_NOT_FOUND".into()));
-    assert_eq!(code(&world, &["sections", "show", "s-"]), (2, "AMBIGUOUS_NAME".into()));
-    assert_eq!(code(&world, &["sections", "delete", "c"]), (4, "SECTION_NOT_FOUND".into()));
+    assert_eq!(world.refused(&["sections", "add", "a"]), (2, "SECTION_EXISTS".into()));
+    assert_eq!(world.refused(&["sections", "add", ""]), (2, "USAGE".into()));
+    assert_eq!(world.refused(&["sections", "add", &"x".repeat(501)]), (2, "USAGE".into()));
+    assert_eq!(world.refused(&["sections", "update", "a", "--name", "b"]), (2, "SECTION_EXISTS".into()));
+    assert_eq!(world.refused(&["sections", "update", "a"]), (2, "USAGE".into()));
+    assert_eq!(world.refused(&["sections", "update", "a", "--exclusive", "maybe"]), (2, "USAGE".into()));
+    assert_eq!(world.refused(&["sections", "show", "c"]), (4, "SECTION_NOT_FOUND".into()));
+    assert_eq!(world.refused(&["sections", "show", ""]), (4, "SECTION_NOT_FOUND".into()));
+    assert_eq!(world.refused(&["sections", "show", "s-"]), (2, "AMBIGUOUS_NAME".into()));
+    assert_eq!(world.refused(&["sections", "delete", "c"]), (4, "SECTION_NOT_FOUND".into()));
     world.check();
 }
 
@@ -73,7 +68,7 @@ fn one_runner_at_a_time_works_in_an_exclusive_section() {
     until("the second runner works elsewhere", || world.data(&["tasks", "show", "free"])["status"] == "completed");
     assert_eq!((running(&world), holder()), (1, Some(owner.clone())), "but not in the section");
     // The tasks can go elsewhere, but the section stays as long as somebody works in it.
-    assert_eq!(code(&world, &["sections", "delete", "db"]), (2, "SECTION_NOT_EMPTY".into()));
+    assert_eq!(world.refused(&["sections", "delete", "db"]), (2, "SECTION_NOT_EMPTY".into()));
     std::fs::write(world.path().join("go"), "").unwrap();
     until("both are done", || world.data(&["tasks", "list", "--status", "completed"])["tasks"].as_array().unwrap().len() == 3);
     until("nobody works there any more", || holder().is_none());

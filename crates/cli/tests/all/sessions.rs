@@ -80,7 +80,7 @@ fn kill_returns_when_the_runner_has_recorded_the_end() {
     world.ok(&["tasks", "add", "Other", "--run", "while [ ! -e close ]; do sleep 0.01; done"]);
     until("the other runs", || world.data(&["sessions", "list"])["sessions"].as_array().unwrap().len() == 2);
     let killer = world.start(&["sessions", "kill", &run]);
-    let rows = || world.project().reader().unwrap().view().everything().unwrap().backlog;
+    let rows = || world.everything().backlog;
     until("the killer waits", || rows().runners.values().any(|runner| runner.max_runs == Some(0)));
     until("it is being stopped", || world.data(&["sessions", "show", &run])["state"] == "stopping");
     std::fs::write(world.path().join("open"), "").unwrap();
@@ -109,7 +109,7 @@ fn kill_does_it_itself_if_the_runner_is_gone() {
     assert_eq!(task(&world)["status"], "failed");
     assert_eq!(world.data(&["sections", "show", "db"])["holder"], Value::Null);
     // It was a runner for that time, and nothing is left of that. The one that was killed is cleared away by the next.
-    let rows = world.project().reader().unwrap().view().everything().unwrap();
+    let rows = world.everything();
     assert!(rows.backlog.runners.values().all(|runner| runner.max_runs.is_none()), "{:?}", rows.backlog.runners);
     assert!(rows.backlog.outbox.is_empty(), "{:?}", rows.backlog.outbox);
     assert_eq!(world.run(&["run", "--until-idle"]).code, 7);

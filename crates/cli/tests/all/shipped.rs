@@ -4,7 +4,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::pipelines::Pipelines;
 use crate::world::{BANKSMAN, Running, World, until};
 
 /// What the script that stands for an agent does with its prompt. Whoever builds wants the first line of the same file, and resolves what

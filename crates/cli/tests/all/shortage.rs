@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::postgres;
-use crate::tasks::{Backlog, wait_for};
+use crate::tasks::wait_for;
 use crate::world::{BANKSMAN, Running, World, until};
 
 const TASKS: usize = 20;
@@ -54,7 +54,7 @@ fn tasks_wait_for_a_shortage_to_pass_and_use_no_attempt() {
     let doctor = world.run(&["doctor"]);
     assert!(doctor.code == 0 && doctor.stdout.contains("cannot start more runs"), "{doctor:?}");
     // It tries again, but not all the time.
-    let tries = || world.events().iter().filter(|event| event.kind == "task:restarting").count();
+    let tries = || world.count("task:restarting");
     until("it has tried again", || tries() > 17);
     assert!(tries() < 30, "{}", tries());
     limit_files(&runner, 4_096);

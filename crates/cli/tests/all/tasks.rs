@@ -1,68 +1,11 @@
 //! The verbs of tasks, and a backlog that runs itself.
 
-use std::fs;
 use std::io::Read;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::world::{BANKSMAN, Running, World, is_alive, until};
-
-/// What tests of the backlog need of the world.
-pub(crate) trait Backlog {
-    /// Adds a task and returns its id.
-    fn add(&self, args: &[&str]) -> String;
-    fn task(&self, name: &str) -> Value;
-    fn status(&self, name: &str) -> String;
-    fn until_status(&self, name: &str, status: &str);
-    /// A runner in the background.
-    fn runner(&self, args: &[&str]) -> Running;
-    /// Runs everything there is to run. Returns the exit status.
-    fn run_all(&self) -> i32;
-    fn touch(&self, file: &str);
-    fn has(&self, file: &str) -> bool;
-    fn read(&self, file: &str) -> String;
-}
-
-impl Backlog for World {
-    fn add(&self, args: &[&str]) -> String {
-        self.data(&[&["tasks", "add"], args].concat())["id"].as_str().unwrap().to_owned()
-    }
-
-    fn task(&self, name: &str) -> Value {
-        self.data(&["tasks", "show", name])
-    }
-
-    fn status(&self, name: &str) -> String {
-        self.task(name)["status"].as_str().unwrap().to_owned()
-    }
-
-    fn until_status(&self, name: &str, status: &str) {
-        until(&format!("{name} is {status}"), || self.status(name) == status);
-    }
-
-    fn runner(&self, args: &[&str]) -> Running {
-        self.start(&[&["run", "--quiet"], args].concat())
-    }
-
-    fn run_all(&self) -> i32 {
-        let said = self.runner(&["--until-idle"]).end();
-        assert!([0, 7].contains(&said.code), "{said:?}");
-        said.code
-    }
-
-    fn touch(&self, file: &str) {
-        fs::write(self.path().join(file), "").unwrap();
-    }
-
-    fn has(&self, file: &str) -> bool {
-        self.path().join(file).exists()
-    }
-
-    fn read(&self, file: &str) -> String {
-        fs::read_to_string(self.path().join(file)).unwrap_or_default()
-    }
-}
+use crate::world::{BANKSMAN, World, is_alive, until};
 
 /// A command that goes on when a file is there. A named pipe would hang if the test fails before it opens it.
 pub(crate) fn wait_for(file: &str) -> String {

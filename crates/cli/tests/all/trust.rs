@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::merging::git;
 use crate::postgres;
-use crate::tasks::{Backlog, wait_for};
+use crate::tasks::wait_for;
 use crate::world::{BANKSMAN, Said, World, until};
 
 /// A command in another directory, as the user of another state.

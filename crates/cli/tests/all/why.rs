@@ -12,7 +12,7 @@ fn why(world: &World, task: &str) -> Value {
     world.data(&["why", task])
 }
 
-fn kinds(why: &Value) -> Vec<&str> {
+pub(crate) fn kinds(why: &Value) -> Vec<&str> {
     why["reasons"].as_array().unwrap().iter().map(|reason| reason["kind"].as_str().unwrap()).collect()
 }
 
@@ -26,8 +26,7 @@ fn until_answer(world: &World, task: &str, answer: &str) -> Value {
 }
 
 fn add(world: &World, title: &str, more: &[&str]) -> String {
-    let data = world.data(&[&["tasks", "add", title], more].concat());
-    data["id"].as_str().unwrap().into()
+    world.add(&[&[title], more].concat())
 }
 
 #[test]

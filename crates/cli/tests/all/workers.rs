@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::conformance::Dice;
+use crate::dice::Dice;
 use crate::world::{BANKSMAN, Running, World, until};
 
 /// Puts this text into force as the runbook `ops`.
@@ -47,10 +47,6 @@ fn state(world: &World, worker: &str) -> String {
 
 fn until_state(world: &World, worker: &str, wanted: &str) {
     until(&format!("{worker} is {wanted}"), || state(world, worker) == wanted);
-}
-
-fn count(world: &World, kind: &str) -> usize {
-    world.events().iter().filter(|event| event.kind == kind).count()
 }
 
 /// How the jobs of a worker came and went never leads to more than so many.
@@ -106,7 +102,7 @@ fn items_become_tasks_once_though_runners_are_killed_at_random_moments() {
     let ran = std::fs::read_to_string(world.path().join("ran")).unwrap();
     let numbers: Vec<&str> = ran.lines().map(|line| line.split(' ').next().unwrap()).collect();
     assert_eq!((numbers.len(), numbers.iter().collect::<BTreeSet<_>>().len()), (ITEMS, ITEMS), "each once");
-    assert_eq!((count(&world, "queue:complete"), count(&world, "queue:fail")), (ITEMS, 0));
+    assert_eq!((world.count("queue:complete"), world.count("queue:fail")), (ITEMS, 0));
     assert!(kills > 5, "{kills} kills");
     assert_at_most(&world, 3);
     world.check();
@@ -207,7 +203,7 @@ fn a_push_is_worked_on_at_once_and_a_pause_outlives_the_runner() {
     apply(&world, DIGEST);
     let mut first = runner(&world);
     world.ok(&["queues", "push", "q", r#"{"number": 1}"#]);
-    until("it is done", || count(&world, "queue:complete") == 1);
+    until("it is done", || world.count("queue:complete") == 1);
     world.ok(&["workers", "pause", "w"]);
     world.ok(&["queues", "push", "q", r#"{"number": 2}"#]);
     first.signal(Signal::TERM);
@@ -217,7 +213,7 @@ fn a_push_is_worked_on_at_once_and_a_pause_outlives_the_runner() {
     let list = world.data(&["workers", "list"])["workers"][0].take();
     assert_eq!((&list["waiting"], &list["busy"]), (&json!(1), &json!(0)));
     world.ok(&["workers", "resume", "w"]);
-    until("it is done", || count(&world, "queue:complete") == 2);
+    until("it is done", || world.count("queue:complete") == 2);
     drop(second);
     world.check();
 }
@@ -241,14 +237,14 @@ fn an_event_or_a_person_wakes_a_worker_and_it_sleeps_again() {
     for stage in ["test", "prod"] {
         world.ok(&["events", "emit", "deploy:done", "--about", stage]);
     }
-    until("it is done", || count(&world, "queue:complete") == 1);
+    until("it is done", || world.count("queue:complete") == 1);
     until_state(&world, "w", "asleep");
     world.ok(&["queues", "push", "q", "2"]);
     assert_eq!(state(&world, "w"), "asleep");
     assert_eq!(world.data(&["workers", "wake", "w"])["outcome"], "woken");
-    until("it is done", || count(&world, "queue:complete") == 2);
+    until("it is done", || world.count("queue:complete") == 2);
     until_state(&world, "w", "asleep");
-    assert_eq!((count(&world, "worker:woken"), count(&world, "worker:asleep")), (2, 2));
+    assert_eq!((world.count("worker:woken"), world.count("worker:asleep")), (2, 2));
     drop(runner);
     world.check();
 }
@@ -282,8 +278,8 @@ fn routes_push_tell_wake_and_start_once_with_several_runners() {
     let runners = [runner(&world), runner(&world)];
     world.ok(&["events", "emit", "deploy:done", "--data", r#"{"stage": "prod"}"#]);
     world.ok(&["events", "emit", "deploy:done", "--data", r#"{"stage": "test"}"#]);
-    until("all pipelines are done", || count(&world, "pipeline:complete") == 4);
-    until("the items are done", || count(&world, "queue:complete") == 2);
+    until("all pipelines are done", || world.count("pipeline:complete") == 4);
+    until("the items are done", || world.count("queue:complete") == 2);
     until("people are told", || {
         std::fs::read_to_string(&told).is_ok_and(|told| told.matches("something was deployed").count() == 2)
     });
@@ -291,9 +287,9 @@ fn routes_push_tell_wake_and_start_once_with_several_runners() {
     assert_eq!((smoked.matches("prod").count(), smoked.matches("test").count()), (2, 2));
     // What cannot be done is written down.
     world.ok(&["events", "emit", "deploy:done", "--data", "{}"]);
-    until("the failures are written down", || count(&world, "route:failed") == 1);
+    until("the failures are written down", || world.count("route:failed") == 1);
     drop(runners);
-    assert_eq!(count(&world, "queue:push"), 3);
+    assert_eq!(world.count("queue:push"), 3);
     world.check();
 }
 
@@ -351,7 +347,7 @@ fn a_worker_that_was_removed_finishes_what_it_is_at() {
     world.ok(&["queues", "push", "q", "2"]);
     std::fs::write(world.path().join("go"), "").unwrap();
     until("it is gone", || world.data(&["workers", "list"])["workers"] == json!([]));
-    assert_eq!(count(&world, "queue:complete"), 1, "it has taken nothing more");
+    assert_eq!(world.count("queue:complete"), 1, "it has taken nothing more");
     drop(runner);
     world.check();
 }
@@ -376,7 +372,7 @@ fn what_no_runner_has_routed_stays_in_the_log() {
         assert!(said.contains(&format!("event {done} and what came after it stay: a worker or a route has yet to hear of it")));
         assert_eq!(world.data(&["events", "compact", "--keep-events", "3"])["unheard"], Value::Null, "it would stay anyway");
         world.ok(&["run", "--until-idle"]);
-        assert_eq!(count(&world, then), 1, "it was heard of");
+        assert_eq!(world.count(then), 1, "it was heard of");
         let compacted = world.data(&["events", "compact", "--keep-events", "1"]);
         assert_eq!((&compacted["unheard"], &compacted["kept"]), (&Value::Null, &json!(1)), "nothing keeps it any more");
         world.check();
@@ -492,7 +488,7 @@ fn an_item_of_a_worker_is_shown_with_its_task() {
     let page = world.ok(&["queues", "show", "q"]);
     assert!(page.contains(&format!(", as {}", job.as_str().unwrap())) && !page.contains("left"), "{page}");
     std::fs::write(world.path().join("end"), "\n").unwrap();
-    until("it is done", || count(&world, "queue:complete") == 1);
+    until("it is done", || world.count("queue:complete") == 1);
     drop(runner);
 }
 
@@ -552,7 +548,7 @@ fn an_item_that_cannot_fit_its_worker_is_dead_at_once_with_the_reason() {
     let said = world.run(&["run", "--until-idle", "--quiet"]);
     assert_eq!(said.code, 7, "{said:?}");
     let item = &world.data(&["queues", "list", "--dead"])["items"][0];
-    assert_eq!((item["state"].as_str(), count(&world, "queue:take")), (Some("dead"), 1), "{item}");
+    assert_eq!((item["state"].as_str(), world.count("queue:take")), (Some("dead"), 1), "{item}");
     assert!(item.to_string().contains("title"), "{item}");
 }
 
@@ -569,7 +565,7 @@ fn a_chain_of_routes_that_goes_round_in_circles_is_stopped_with_a_decision() {
     let said = world.run(&["run", "--until-idle", "--quiet"]);
     assert!([0, 7].contains(&said.code), "{said:?}");
     let pipelines = || world.data(&["pipelines", "list"])["pipelines"].as_array().unwrap().len();
-    assert_eq!((pipelines(), count(&world, "route:failed")), (10, 1));
+    assert_eq!((pipelines(), world.count("route:failed")), (10, 1));
     let open = world.data(&["decisions", "list"]);
     let decision = &open["decisions"][0];
     assert_eq!(
@@ -580,7 +576,7 @@ fn a_chain_of_routes_that_goes_round_in_circles_is_stopped_with_a_decision() {
     // Another chain that ends in the same way asks nothing more.
     world.data(&["tasks", "add", "Second", "--run", "true"]);
     world.run(&["run", "--until-idle", "--quiet"]);
-    assert_eq!((pipelines(), count(&world, "decision:raised")), (20, 1));
+    assert_eq!((pipelines(), world.count("decision:raised")), (20, 1));
     // What a run of such a chain adds is as deep as the run.
     let id = decision["id"].as_str().unwrap().to_owned();
     world.ok(&["decisions", "resolve", &id, "2"]);
@@ -594,6 +590,6 @@ fn a_chain_of_routes_that_goes_round_in_circles_is_stopped_with_a_decision() {
     );
     world.data(&["tasks", "add", "Third", "--run", "true"]);
     world.run(&["run", "--until-idle", "--quiet"]);
-    assert_eq!((pipelines(), count(&world, "decision:raised")), (30, 2));
+    assert_eq!((pipelines(), world.count("decision:raised")), (30, 2));
     world.ok(&["doctor"]);
 }

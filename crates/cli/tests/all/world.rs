@@ -269,6 +269,68 @@ impl World {
         self.grant(lock).unwrap().epoch
     }
 
+    /// Runs a command that must fail, and returns the exit code and the code of the error.
+    pub(crate) fn refused(&self, args: &[&str]) -> (i32, String) {
+        let (code, error) = self.error(args);
+        (code, error["code"].as_str().unwrap().to_owned())
+    }
+
+    /// Adds a task and returns its id.
+    pub(crate) fn add(&self, args: &[&str]) -> String {
+        self.data(&[&["tasks", "add"], args].concat())["id"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn task(&self, name: &str) -> Value {
+        self.data(&["tasks", "show", name])
+    }
+
+    pub(crate) fn status(&self, name: &str) -> String {
+        self.task(name)["status"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn until_status(&self, name: &str, status: &str) {
+        until(&format!("{name} is {status}"), || self.status(name) == status);
+    }
+
+    /// A runner in the background.
+    pub(crate) fn runner(&self, args: &[&str]) -> Running {
+        self.start(&[&["run", "--quiet"], args].concat())
+    }
+
+    /// Runs everything there is to run. Returns the exit status.
+    pub(crate) fn run_all(&self) -> i32 {
+        let said = self.runner(&["--until-idle"]).end();
+        assert!([0, 7].contains(&said.code), "{said:?}");
+        said.code
+    }
+
+    pub(crate) fn touch(&self, file: &str) {
+        std::fs::write(self.path().join(file), "").unwrap();
+    }
+
+    pub(crate) fn has(&self, file: &str) -> bool {
+        self.path().join(file).exists()
+    }
+
+    /// The text of a file; nothing if it is not there.
+    pub(crate) fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(self.path().join(file)).unwrap_or_default()
+    }
+
+    pub(crate) fn lines(&self, file: &str) -> Vec<String> {
+        self.read(file).lines().map(Into::into).collect()
+    }
+
+    /// All rows.
+    pub(crate) fn everything(&self) -> Snapshot {
+        self.project().reader().unwrap().view().everything().unwrap()
+    }
+
+    /// How many events of a kind there are.
+    pub(crate) fn count(&self, kind: &str) -> usize {
+        self.events().iter().filter(|event| event.kind == kind).count()
+    }
+
     /// The store must be sound after everything that a test did.
     pub(crate) fn check(&self) {
         let said = self.run(&["doctor"]);
@@ -328,6 +390,11 @@ impl Drop for Running {
         self.0.kill().ok();
         self.0.wait().ok();
     }
+}
+
+/// Kills a process, unless it has ended by itself.
+pub(crate) fn kill(pid: i32) {
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).ok();
 }
 
 /// Whether a process is there and not a zombie.

@@ -15,7 +15,8 @@ use banksman_engine::why::Answer;
 use banksman_engine::{GuardCheck, PipelineRequest, Request, Start};
 use banksman_store::Key;
 
-use super::scene::{Dice, Scene, name};
+use super::scene::{Scene, name};
+use crate::dice::Dice;
 
 const LOCKS: [&str; 2] = ["db", "deploy"];
 const FILES: [&str; 2] = ["built", "tested"];

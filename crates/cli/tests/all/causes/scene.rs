@@ -1,8 +1,6 @@
 //! A project in memory, and what the test knows of it because it has made it so.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use banksman_core::backlog::{Edge, Runner};
 use banksman_core::event::{Forced, Kind, Resource};
@@ -20,7 +18,10 @@ use banksman_engine::why::{self, Answer, Situation};
 use banksman_engine::{
     Claim, Claimed, Reply, Request, RunOutcome, RunRequest, SectionRequest, Seen, Taking, TaskOutcome, TaskRequest, ended,
 };
-use banksman_store::{Call, Key, Machine, Reading, Snapshot, Store, Tables, Tx, sqlite};
+use banksman_store::test_support::ManualMachine;
+use banksman_store::{Call, Key, Snapshot, Store, Tables, Tx, sqlite};
+
+use crate::dice::Dice;
 
 /// A claim of one task, whatever comes before it.
 struct Only {
@@ -61,51 +62,10 @@ impl Only {
     }
 }
 
-/// A small generator of our own: the same seed, the same situation.
-pub(super) struct Dice(u64);
-
-impl Dice {
-    pub(super) fn new(seed: u64) -> Dice {
-        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
-
-    pub(super) fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-
-    pub(super) fn chance(&mut self, one_in: u64) -> bool {
-        self.roll(one_in) == 0
-    }
-
-    pub(super) fn index(&mut self, length: usize) -> usize {
-        usize::try_from(self.roll(length as u64)).unwrap()
-    }
-}
-
-/// The time of the store.
-#[derive(Clone, Default)]
-struct Clock(Arc<AtomicI64>);
-
-impl Machine for Clock {
-    fn host(&self) -> String {
-        "host".into()
-    }
-
-    fn boot(&self) -> String {
-        "boot".into()
-    }
-
-    fn read(&self) -> Reading {
-        let now = self.0.load(Ordering::Relaxed);
-        Reading { monotonic_ms: now, wall_ms: now + 1_800_000_000_000 }
-    }
-}
-
 /// A project, and what the test knows of it because it has made it so.
 pub(super) struct Scene {
     pub(super) store: Store,
-    clock: Clock,
+    clock: ManualMachine,
     pub(super) dice: Dice,
     /// Processes that are dead, each another one: what is known of one says nothing of the next. All others live.
     dead: BTreeSet<ProcessId>,
@@ -127,7 +87,7 @@ pub(super) fn name(text: &str) -> Name {
 
 impl Scene {
     pub(super) fn new(seed: u64) -> Scene {
-        let clock = Clock::default();
+        let clock = ManualMachine::default();
         let store = sqlite::memory(Box::new(clock.clone())).unwrap();
         let (mut dice, mut places) = (Dice::new(seed), Dice::new(seed ^ 0x2545_f491_4f6c_dd1d));
         let (limit, roots) = ([0, 0, 1, 2, 3][dice.index(5)], [0, 0, 0, 1, 2, 3][places.index(6)]);
@@ -191,7 +151,7 @@ impl Scene {
     }
 
     pub(super) fn advance(&self, ms: i64) {
-        self.clock.0.fetch_add(ms, Ordering::Relaxed);
+        self.clock.advance(ms);
     }
 
     pub(super) fn process(&mut self, lives: bool) -> ProcessId {
