@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::signals;
 
-/// The surroundings of one command.
+/// The environment of one command.
 pub(crate) struct Context {
     pub(crate) printer: Printer,
     pub(crate) directory: Option<PathBuf>,
@@ -24,7 +24,7 @@ pub(crate) struct Context {
 impl Context {
     /// The project: named by `--store`, by `-C`, by the environment, or found from the current directory.
     pub(crate) fn project(&self) -> Result<Project, Failure> {
-        Ok(Project::discover(&self.directory(), &self.surroundings())?)
+        Ok(Project::discover(&self.directory(), &self.environment())?)
     }
 
     /// Acts from now on as if started in the directory that was named: files are looked for there, too.
@@ -41,12 +41,12 @@ impl Context {
     }
 
     /// The store, if it was named: by a flag, by its variable, or by the user's settings.
-    pub(crate) fn place(&self) -> Result<Option<StoreUrl>, Failure> {
-        Ok(Project::named_store(&self.directory(), &self.surroundings())?)
+    pub(crate) fn store_url(&self) -> Result<Option<StoreUrl>, Failure> {
+        Ok(Project::named_store(&self.directory(), &self.environment())?)
     }
 
     /// What applies beside the project's own settings. The flag and the variable of the store are one to the parser.
-    pub(crate) fn surroundings(&self) -> Environment {
+    pub(crate) fn environment(&self) -> Environment {
         Environment { store: self.store.clone(), ..Environment::from_process() }
     }
 

@@ -106,16 +106,16 @@ impl Printer {
         if !std::io::stdout().is_terminal() {
             return self.raw(bytes);
         }
-        self.shown(&filter.pass(bytes));
+        self.write_log(&filter.pass(bytes));
     }
 
     /// Ends the output of a run.
     pub(crate) fn end_log(&self, filter: &mut LogFilter) {
-        self.shown(filter.finish());
+        self.write_log(filter.finish());
     }
 
     /// What a filter has let pass.
-    fn shown(&self, text: &str) {
+    fn write_log(&self, text: &str) {
         let mut out = anstream::stdout().lock();
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).unwrap_or_else(|error| self.lost(&error));
     }

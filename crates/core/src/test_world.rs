@@ -93,7 +93,7 @@ impl<M: Machine> World<M> {
     }
 
     /// The kinds of all events so far, without their category.
-    pub(crate) fn told(&self) -> Vec<&str> {
+    pub(crate) fn kinds(&self) -> Vec<&str> {
         self.log.iter().map(|(_, _, event)| event.kind().rsplit(':').next().unwrap()).collect()
     }
 

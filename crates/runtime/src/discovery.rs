@@ -35,31 +35,31 @@ impl Project {
         Project::discover(from, &Environment::from_process())
     }
 
-    /// The same, with the surroundings given.
-    pub fn discover(from: &Path, surroundings: &Environment) -> Result<Project, ProjectError> {
-        if surroundings.store.is_some() {
-            return Project::find_with(from, Project::named_store(from, surroundings)?, surroundings);
+    /// The same, with the environment given.
+    pub fn discover(from: &Path, environment: &Environment) -> Result<Project, ProjectError> {
+        if environment.store.is_some() {
+            return Project::find_with(from, Project::named_store(from, environment)?, environment);
         }
-        match Project::named_store(from, surroundings)? {
-            None => Project::find_with(from, None, surroundings),
-            Some(place) => Project::find_in_users_store(from, place, surroundings),
+        match Project::named_store(from, environment)? {
+            None => Project::find_with(from, None, environment),
+            Some(place) => Project::find_in_users_store(from, place, environment),
         }
     }
 
     /// The store that was named: by a flag or its variable, or by the user's settings. If these are wrong, what is wrong with the
     /// settings of the project at `from` is reported as well.
-    pub fn named_store(from: &Path, surroundings: &Environment) -> Result<Option<StoreUrl>, ProjectError> {
-        let url = match &surroundings.store {
+    pub fn named_store(from: &Path, environment: &Environment) -> Result<Option<StoreUrl>, ProjectError> {
+        let url = match &environment.store {
             Some(url) => Some(url.clone()),
             None => {
-                let settings = Settings::load(surroundings, None).or_else(|error| {
+                let settings = Settings::load(environment, None).or_else(|error| {
                     let project_file = Project::config_file(from, None).map_err(|_| error)?;
-                    Settings::load(surroundings, Some(&project_file))
+                    Settings::load(environment, Some(&project_file))
                 })?;
                 settings.config().store.clone()
             }
         };
-        url.map(|url| StoreUrl::parse(&url, |name| surroundings.variable(name))).transpose()
+        url.map(|url| StoreUrl::parse(&url, |name| environment.variable(name))).transpose()
     }
 
     /// Finds the project that `from` belongs to, in the store at `place`, whatever the environment says; without a place, in its
@@ -69,7 +69,7 @@ impl Project {
     }
 
     /// The same, with the settings of the user and of the environment.
-    pub fn find_with(from: &Path, place: Option<StoreUrl>, surroundings: &Environment) -> Result<Project, ProjectError> {
+    pub fn find_with(from: &Path, place: Option<StoreUrl>, environment: &Environment) -> Result<Project, ProjectError> {
         let (root, folder) = match &place {
             Some(StoreUrl::Sqlite(path)) => around(path),
             Some(StoreUrl::Postgres(_)) => {
@@ -83,11 +83,11 @@ impl Project {
                 (located.root().into(), located.root().join(FOLDER))
             }
         };
-        Project::with_folder(&root, &folder, place, surroundings)
+        Project::with_folder(&root, &folder, place, environment)
     }
 
     /// A setting of the user applies to every project, also to one that has a store of its own: that must not be hidden by it.
-    fn find_in_users_store(from: &Path, place: StoreUrl, surroundings: &Environment) -> Result<Project, ProjectError> {
+    fn find_in_users_store(from: &Path, place: StoreUrl, environment: &Environment) -> Result<Project, ProjectError> {
         let located = locate(from)?;
         let (root, folder) = (located.root(), located.root().join(FOLDER));
         let local = folder.join(STORE_FILE);
@@ -95,7 +95,7 @@ impl Project {
         if matches!(located, Located::WithStore(_)) && sqlite::moved_to(&local)?.is_none() {
             return Err(ProjectError::TwoStores { local, other: place.url() });
         }
-        Project::with_folder(root, &folder, Some(place), surroundings)
+        Project::with_folder(root, &folder, Some(place), environment)
     }
 
     /// The file with the settings of the project that `from` belongs to, also when its content is wrong or its store is missing.

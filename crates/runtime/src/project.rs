@@ -55,9 +55,9 @@ impl Project {
         root: &Path,
         folder: &Path,
         place: Option<StoreUrl>,
-        surroundings: &Environment,
+        environment: &Environment,
     ) -> Result<Project, ProjectError> {
-        let settings = Settings::load(surroundings, Some(&folder.join(CONFIG_FILE)))?;
+        let settings = Settings::load(environment, Some(&folder.join(CONFIG_FILE)))?;
         let store = match place {
             Some(StoreUrl::Postgres(server)) => Location::Postgres { server, id: id_of(settings.config(), folder)? },
             Some(StoreUrl::Sqlite(path)) => Location::Sqlite(path),

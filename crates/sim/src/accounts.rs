@@ -71,12 +71,12 @@ struct Played {
     answers_at: Option<Ms>,
     ends_at: Ms,
     end: RunEndRecord,
-    is_answer_told: bool,
-    is_end_told: bool,
+    is_answer_reported: bool,
+    is_end_reported: bool,
 }
 
 /// What is known of the limit of an account, from what was committed.
-struct Told {
+struct KnownLimit {
     until: Ms,
     /// The run that has tried it since.
     probe: Option<RunId>,
@@ -90,7 +90,7 @@ struct World {
     actors: Vec<Actor>,
     dead: BTreeSet<ProcessId>,
     sessions: BTreeMap<RunId, Played>,
-    told: BTreeMap<Name, Told>,
+    limits: BTreeMap<Name, KnownLimit>,
     born: u64,
     runs: u64,
     is_calm: bool,
@@ -109,7 +109,7 @@ pub fn quota_history(seed: u64, mutation: Option<QuotaMutation>) -> Result<Quota
         actors: Vec::new(),
         dead: BTreeSet::new(),
         sessions: BTreeMap::new(),
-        told: BTreeMap::new(),
+        limits: BTreeMap::new(),
         born: 0,
         runs: 0,
         is_calm: false,
@@ -238,8 +238,8 @@ impl World {
         let now = self.clock.now();
         let sleeps = self.actors.iter().filter_map(|actor| actor.sleeps_until);
         let sessions = self.sessions.values().flat_map(|played| {
-            let answer = played.answers_at.filter(|_| !played.is_answer_told);
-            answer.into_iter().chain((!played.is_end_told).then_some(played.ends_at))
+            let answer = played.answers_at.filter(|_| !played.is_answer_reported);
+            answer.into_iter().chain((!played.is_end_reported).then_some(played.ends_at))
         });
         let next = sleeps.chain(sessions).filter(|at| *at > now).min();
         next.inspect(|at| self.clock.advance(at - now)).is_some()
@@ -251,13 +251,13 @@ impl World {
         let lease = Lease(clock.monotonic());
         for (run, played) in sessions.iter_mut() {
             let Some(actor) = actors.iter_mut().find(|actor| actor.id == played.owner) else { continue };
-            if !played.is_answer_told && played.answers_at.is_some_and(|at| at <= now) {
-                played.is_answer_told = true;
+            if !played.is_answer_reported && played.answers_at.is_some_and(|at| at <= now) {
+                played.is_answer_reported = true;
                 actor.dispatcher.on(RunnerInput::Answered(run.clone()), lease);
                 actor.is_woken = true;
             }
-            if !played.is_end_told && played.ends_at <= now {
-                played.is_end_told = true;
+            if !played.is_end_reported && played.ends_at <= now {
+                played.is_end_reported = true;
                 actor.dispatcher.on(RunnerInput::Ended(run.clone(), played.end.clone()), lease);
                 actor.is_woken = true;
             }
@@ -346,8 +346,8 @@ impl World {
         };
         let end = RunEndRecord { agent: Some(Box::new(end)), ..RunEndRecord::new(RunEnd::Exited(1), Wall(wall), None) };
         let owner = self.actors[slot].id.clone();
-        let (is_answer_told, is_end_told) = (false, false);
-        let played = Played { account, owner, answers_at, ends_at, end, is_answer_told, is_end_told };
+        let (is_answer_reported, is_end_reported) = (false, false);
+        let played = Played { account, owner, answers_at, ends_at, end, is_answer_reported, is_end_reported };
         self.sessions.insert(work.run.id.clone(), played);
         let session = Session { keeper: 1, child: 2 };
         self.actors[slot].dispatcher.on(RunnerInput::Started(work.run.id.clone(), session), lease);
@@ -357,7 +357,7 @@ impl World {
     fn recover(&mut self, slot: usize, work: &Work, lease: Lease) {
         let id = self.actors[slot].id.clone();
         match self.sessions.get_mut(&work.run.id) {
-            Some(played) => (played.owner, played.is_answer_told, played.is_end_told) = (id, false, false),
+            Some(played) => (played.owner, played.is_answer_reported, played.is_end_reported) = (id, false, false),
             None => {
                 let lost = RunEndRecord::new(RunEnd::Lost, Wall(0), None);
                 self.actors[slot].dispatcher.on(RunnerInput::Ended(work.run.id.clone(), lost), lease);
@@ -399,14 +399,14 @@ impl World {
                     let Some(What::Agent(agents)) = &work.task.spec.work else { continue };
                     let account = &agents.agents[0].account;
                     self.tally.runs += 1;
-                    let Some(told) = self.told.get_mut(account) else { continue };
-                    if now < told.until {
-                        return Err(format!("{} starts while {account} is limited for {} ms", work.run.id, told.until - now));
+                    let Some(limit) = self.limits.get_mut(account) else { continue };
+                    if now < limit.until {
+                        return Err(format!("{} starts while {account} is limited for {} ms", work.run.id, limit.until - now));
                     }
-                    if let Some(other) = &told.probe {
+                    if let Some(other) = &limit.probe {
                         return Err(format!("{} starts while {other} tries the limit of {account}", work.run.id));
                     }
-                    told.probe = Some(work.run.id.clone());
+                    limit.probe = Some(work.run.id.clone());
                     self.tally.probes += 1;
                 }
             }
@@ -421,7 +421,7 @@ impl World {
 
     /// The model has answered a run.
     fn over(&mut self, run: &RunId) {
-        self.told.retain(|_, told| told.probe.as_ref() != Some(run));
+        self.limits.retain(|_, limit| limit.probe.as_ref() != Some(run));
     }
 
     fn ended(&mut self, run: &RunId, ending: &RunEndRecord, now: Ms) {
@@ -430,16 +430,16 @@ impl World {
         match ending.agent.as_deref().map(|end| (&end.verdict, end.is_answered())) {
             Some((AgentVerdict::Quota(Limit { resets: Some(resets), .. }), _)) if resets.0 > wall => {
                 let until = now + resets.0 - wall;
-                let told = self.told.entry(account).or_insert(Told { until, probe: None });
+                let limit = self.limits.entry(account).or_insert(KnownLimit { until, probe: None });
                 // While one tries it, only that one says when it ends.
-                if told.probe.as_ref().is_none_or(|probe| probe == run) {
-                    *told = Told { until: until.max(told.until), probe: None };
+                if limit.probe.as_ref().is_none_or(|probe| probe == run) {
+                    *limit = KnownLimit { until: until.max(limit.until), probe: None };
                 }
             }
             Some((_, true)) => self.over(run),
             _ => {
-                let tried = self.told.values_mut().filter(|told| told.probe.as_ref() == Some(run));
-                tried.for_each(|told| told.probe = None);
+                let tried = self.limits.values_mut().filter(|limit| limit.probe.as_ref() == Some(run));
+                tried.for_each(|limit| limit.probe = None);
             }
         }
     }

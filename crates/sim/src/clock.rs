@@ -16,10 +16,10 @@ const BOOT_TAKES: Ms = 700;
 
 /// The clocks of the simulated machine, shared with the store.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Clock(Arc<Hands>);
+pub(crate) struct Clock(Arc<Times>);
 
 #[derive(Debug, Default)]
-struct Hands {
+struct Times {
     now: AtomicI64,
     booted_at: AtomicI64,
     boot: AtomicI64,

@@ -109,7 +109,7 @@ pub enum InputRefusal {
     #[error("a person types into the session")]
     Typing,
     /// Only the typist may do this.
-    #[error("somebody else types into the session")]
+    #[error("another client types into the session")]
     NotTypist,
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     on_both(bench, |bench, database| {
         let site = database.site(bench, "costs", RUNNERS * SLOTS)?;
         tasks::fill(&site.project, vec![tasks::command("true")?; TASKS])?;
-        let crew = Crew::default();
+        let fleet = Fleet::default();
         let (mut inboxes, mut stops) = (Vec::new(), Vec::new());
         let mut directory = BTreeMap::new();
         for number in 0..RUNNERS {
@@ -54,11 +54,11 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
             let members: Vec<_> = inboxes
                 .into_iter()
                 .map(|(address, inbox)| {
-                    let (site, crew) = (&site, &crew);
-                    scope.spawn(move || Member::open(site, address, crew, directory)?.work(&inbox))
+                    let (site, fleet) = (&site, &fleet);
+                    scope.spawn(move || Member::open(site, address, fleet, directory)?.work(&inbox))
                 })
                 .collect();
-            let measured = crew.measure(&site, database, directory);
+            let measured = fleet.measure(&site, database, directory);
             stops.iter().for_each(|stop| drop(stop.send(Message::Leave)));
             for member in members {
                 member.join().map_err(|_| "a thread panicked")??;
@@ -68,9 +68,9 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     })
 }
 
-/// What all members of a crew share.
+/// What all members of a fleet share.
 #[derive(Default)]
-struct Crew {
+struct Fleet {
     tally: Arc<Tally>,
     wakes: AtomicU64,
 }
@@ -83,7 +83,7 @@ enum Message {
     Leave,
 }
 
-impl Crew {
+impl Fleet {
     fn measure(&self, site: &Site, database: &Database, directory: &Directory) -> Result<Vec<Row>> {
         let name = database.name();
         // The first and the last runs are not those of a backlog.
@@ -187,11 +187,11 @@ fn wait_for(reader: &mut Reader, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// One runner of a crew.
+/// One runner of a fleet.
 struct Member<'a> {
     store: Store,
     dispatcher: Dispatcher,
-    crew: &'a Crew,
+    fleet: &'a Fleet,
     directory: &'a Directory,
     /// What happens to its sessions, and when.
     due: BTreeSet<(Instant, RunId, bool)>,
@@ -202,7 +202,7 @@ struct Member<'a> {
 }
 
 impl<'a> Member<'a> {
-    fn open(site: &Site, address: Address, crew: &'a Crew, directory: &'a Directory) -> Result<Member<'a>> {
+    fn open(site: &Site, address: Address, fleet: &'a Fleet, directory: &'a Directory) -> Result<Member<'a>> {
         let config = site.project.config();
         let (id, process) = (RunnerId::new(&ids::short("n"))?, site.project.host().current()?);
         let started = Stamp { lease: Lease(0), wall: Wall(host::wall_ms()) };
@@ -213,7 +213,7 @@ impl<'a> Member<'a> {
         store.wakes_here("");
         let random = address.0.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte));
         let dispatcher = Dispatcher::new(runner, options);
-        Ok(Member { store, dispatcher, crew, directory, due: BTreeSet::new(), lease: Lease(0), read_at: Instant::now(), random })
+        Ok(Member { store, dispatcher, fleet, directory, due: BTreeSet::new(), lease: Lease(0), read_at: Instant::now(), random })
     }
 
     fn now(&self) -> Lease {
@@ -255,7 +255,7 @@ impl<'a> Member<'a> {
         let mut replies = Vec::new();
         for committed in self.store.batch(requests) {
             let committed = committed?;
-            self.crew.wake(&committed.wakes, self.directory);
+            self.fleet.wake(&committed.wakes, self.directory);
             replies.extend(committed.replies);
         }
         self.dispatcher.on(RunnerInput::Replies(replies), self.now());

@@ -134,7 +134,7 @@ struct CheckedView<'a> {
 fn config(context: &Context) -> Result<(Config, Option<Project>), Failure> {
     match context.project() {
         Ok(project) => Ok((project.config().clone(), Some(project))),
-        Err(_) => Ok((Settings::load(&context.surroundings(), None)?.config().clone(), None)),
+        Err(_) => Ok((Settings::load(&context.environment(), None)?.config().clone(), None)),
     }
 }
 

@@ -128,8 +128,8 @@ struct Changed<'a> {
 impl List {
     fn run(self, context: &Context) -> ExitResult {
         let project_file = if self.user { None } else { project_file(context)? };
-        let user_file = context.surroundings().user_file;
-        let settings = shown(context, project_file.as_deref())?;
+        let user_file = context.environment().user_file;
+        let settings = all_settings(context, project_file.as_deref())?;
         let view = Listed {
             settings: &settings,
             user_file: user_file.as_deref().map(|path| Text(path.display())),
@@ -151,7 +151,7 @@ impl List {
 impl Get {
     fn run(self, context: &Context) -> ExitResult {
         let project_file = if self.user { None } else { project_file(context)? };
-        let settings = shown(context, project_file.as_deref())?;
+        let settings = all_settings(context, project_file.as_deref())?;
         note_former(context, &self.key);
         let name = Key::find(&self.key).map_or(self.key.as_str(), |key| key.name);
         let setting = settings.iter().find(|setting| setting.key == name);
@@ -198,7 +198,7 @@ impl Set {
 
     /// Why what was set does not apply: a later layer has it too, or something else is wrong.
     fn applies(&self, context: &Context, layer: Layer) -> Option<String> {
-        let applying = project_file(context).and_then(|file| Ok(Settings::load(&context.surroundings(), file.as_deref())?));
+        let applying = project_file(context).and_then(|file| Ok(Settings::load(&context.environment(), file.as_deref())?));
         match applying {
             Ok(settings) => {
                 let winner = settings.get(&self.key).map(|setting| &setting.source);
@@ -266,7 +266,7 @@ fn lift_budget(client: &Client) -> Result<(), Failure> {
 fn place(context: &Context, is_user: bool) -> Result<(Layer, PathBuf), Failure> {
     if is_user {
         let missing = || Failure::new(exit::CONFIG, "CONFIG", "the user's file has no place: HOME is not set");
-        return Ok((Layer::User, context.surroundings().user_file.ok_or_else(missing)?));
+        return Ok((Layer::User, context.environment().user_file.ok_or_else(missing)?));
     }
     let missing = |from: PathBuf| {
         let failure = Failure::from(ProjectError::NotFound { from });
@@ -280,7 +280,7 @@ impl Unset {
         note_former(context, &self.key);
         let (layer, file) = place(context, self.user)?;
         let key = config::unset(layer, &file, &self.key)?;
-        let settings = shown(context, project_file(context)?.as_deref())?;
+        let settings = all_settings(context, project_file(context)?.as_deref())?;
         let setting = settings.iter().find(|setting| setting.key == key.name).expect("the settings have every key");
         let value = setting.value.as_deref();
         let view = Removed { key: key.name, value, source: setting.source, file: Text(file.display()) };
@@ -302,8 +302,8 @@ impl Setting {
 }
 
 /// All settings, with the store that a flag or its variable names.
-fn shown(context: &Context, project_file: Option<&Path>) -> Result<Vec<Setting>, Failure> {
-    let settings = Settings::load(&context.surroundings(), project_file)?;
+fn all_settings(context: &Context, project_file: Option<&Path>) -> Result<Vec<Setting>, Failure> {
+    let settings = Settings::load(&context.environment(), project_file)?;
     let from_variable = std::env::var("BANKSMAN_STORE").ok();
     let show = |key: &'static Key| {
         let setting = settings.get(key.name).expect("the settings have every key");
@@ -327,7 +327,7 @@ fn url_source(url: &str, variable: Option<&str>) -> (&'static str, &'static str)
 /// The file of the project, if there is one, even if its content is wrong: this command is how to mend it.
 pub(super) fn project_file(context: &Context) -> Result<Option<PathBuf>, Failure> {
     // A store that cannot be understood is mended by this command too.
-    let place = context.place().ok().flatten();
+    let place = context.store_url().ok().flatten();
     match Project::config_file(&context.directory(), place.as_ref()) {
         Ok(file) => Ok(Some(file)),
         Err(ProjectError::NotFound { .. }) => Ok(None),

@@ -31,7 +31,7 @@ struct Made<'a> {
 
 impl Init {
     pub(crate) fn run(self, context: &Context) -> ExitResult {
-        let (directory, place) = (context.directory(), context.place()?);
+        let (directory, place) = (context.directory(), context.store_url()?);
         let own_store = !self.new_id && !matches!(place, Some(StoreUrl::Postgres(_)));
         let committed = Project::committed_id(&directory).filter(|_| own_store);
         let project = match self.new_id {

@@ -83,7 +83,7 @@ struct Tested<'a> {
 impl Test {
     fn run(self, context: &Context) -> ExitResult {
         let project_file = config::project_file(context)?;
-        let settings = Settings::load(&context.surroundings(), project_file.as_deref())?;
+        let settings = Settings::load(&context.environment(), project_file.as_deref())?;
         let directory = context.directory();
         let root = project_file.as_deref().and_then(Path::parent).and_then(Path::parent).unwrap_or(&directory);
         let root = root.canonicalize().unwrap_or_else(|_| root.into());

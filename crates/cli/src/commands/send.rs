@@ -137,7 +137,7 @@ impl Body {
                 if Instant::now() < until {
                     return Err(Failure::interrupted());
                 }
-                let failure = Failure::new(exit::LOCKED, "NO_REPLY", format!("nobody has answered {id} in time"));
+                let failure = Failure::new(exit::LOCKED, "NO_REPLY", format!("message {id} was not answered in time"));
                 let failure = failure.detail("message", &id).detail("receipt", &receipt);
                 return Err(failure.hint(format!("see how far it has come: banksman mailbox show {id}")));
             };
@@ -210,7 +210,7 @@ fn failure(error: SendError, target: &TaskId, id: &MessageId) -> Failure {
                 .hint(format!("let it run again first: banksman tasks retry {target}"))
         }
         SendError::Refused(Refused::Typing) => {
-            refused(exit::LOCKED, "SESSION_BUSY", format!("somebody types into the session of task {target}"))
+            refused(exit::LOCKED, "SESSION_BUSY", format!("a person types into the session of task {target}"))
                 .hint("leave it for the next run: --mode follow-up")
         }
         SendError::Post(error) => post_failure(error, id),

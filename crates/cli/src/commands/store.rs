@@ -96,10 +96,10 @@ impl Backup {
         let project = context.project()?;
         let printer = context.printer.clone();
         let watched = printer.is_watched();
-        let mut told = Instant::now();
+        let mut printed = Instant::now();
         let progress = move |bytes: u64| {
-            if watched && told.elapsed() > Duration::from_secs(1) {
-                told = Instant::now();
+            if watched && printed.elapsed() > Duration::from_secs(1) {
+                printed = Instant::now();
                 printer.rewrite(&format!("{} written", format::bytes(bytes)));
             }
         };

@@ -84,7 +84,7 @@ impl Trust {
     pub(crate) fn run(self, context: &Context) -> ExitResult {
         let missing = || Failure::from(ProjectError::NotFound { from: context.directory() });
         let project_file = config::project_file(context)?.ok_or_else(missing)?;
-        let settings = Settings::load(&context.surroundings(), Some(&project_file))?;
+        let settings = Settings::load(&context.environment(), Some(&project_file))?;
         let root = project_file.parent().and_then(Path::parent).unwrap_or(Path::new("."));
         let root = root.canonicalize().unwrap_or_else(|_| root.into());
         let trust = Trusted::of_user().ok_or(ProjectError::Homeless)?;
@@ -165,7 +165,7 @@ fn unfinished() -> TaskFilter {
 
 /// The project, if it has a store: a clone may have nothing but the settings.
 fn with_store(context: &Context) -> Result<Option<Project>, Failure> {
-    let project = match Project::discover(&context.directory(), &context.surroundings()) {
+    let project = match Project::discover(&context.directory(), &context.environment()) {
         Ok(project) => project,
         Err(ProjectError::NotFound { .. } | ProjectError::NoStore { .. } | ProjectError::Elsewhere { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),

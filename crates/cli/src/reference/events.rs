@@ -62,7 +62,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("task:landing", "The work of the task is done and in the merge queue."),
     ("task:sent_back", "The work of the task came back from the merge queue: it is tried again."),
     ("task:retried", "A person retries the task."),
-    ("task:paused", "A person has stopped the task: it is not started until somebody resumes it."),
+    ("task:paused", "A person has stopped the task: it is not started until it is resumed."),
     ("task:resumed", "The task may be started again."),
     ("task:marked", "The task is skipped, or for a person to look at."),
     ("task:deleted", "The task was deleted."),
@@ -150,7 +150,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ),
     ("workspace:removed", "The workspace is gone."),
     ("backlog:finished", "Nothing is left that a runner could do."),
-    ("backlog:paused", "Nothing is started until somebody resumes the project; `verb` says whether its sessions were stopped."),
+    ("backlog:paused", "Nothing is started until the project is resumed; `verb` says whether its sessions were stopped."),
     ("backlog:resumed", "Tasks are started again."),
     ("limits:set", "The limits of the project were changed."),
 ];

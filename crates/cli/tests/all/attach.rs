@@ -94,7 +94,7 @@ fn people_attach_type_watch_and_detach() {
     typist.type_in(b"size\r");
     typist.until_seen("33 111");
     let mut watcher = Terminal::start(&world, &["sessions", "attach", &run], (20, 60));
-    watcher.until_seen("somebody else types");
+    watcher.until_seen("another client types");
     typist.type_in(b"one\r");
     typist.until_seen("got one");
     watcher.until_seen("got one");

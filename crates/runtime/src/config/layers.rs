@@ -149,19 +149,19 @@ impl Source {
 }
 
 impl Settings {
-    /// Reads the surroundings, and the file of a project if there is one. Files that are not there say nothing.
-    pub fn load(surroundings: &Environment, project_file: Option<&Path>) -> Result<Settings, ConfigError> {
+    /// Reads the environment, and the file of a project if there is one. Files that are not there say nothing.
+    pub fn load(environment: &Environment, project_file: Option<&Path>) -> Result<Settings, ConfigError> {
         let nothing = |key| Setting { key, value: key.default.map(str::to_owned), source: Source::Default };
         let list = KEYS.iter().map(nothing).collect();
         let settings = Settings { config: Config::default(), list, foreign: Vec::new(), project_agents: Vec::new() };
         let mut reading = Reading { settings, problems: Vec::new() };
-        if let Some(path) = &surroundings.user_file {
+        if let Some(path) = &environment.user_file {
             reading.file(path, &Source::User(path.clone()));
         }
         if let Some(path) = project_file {
             reading.file(path, &Source::Project(path.into()));
         }
-        for (variable, value) in &surroundings.variables {
+        for (variable, value) in &environment.variables {
             reading.variable(variable, value);
         }
         match reading.problems.is_empty() {
@@ -356,9 +356,9 @@ mod tests {
         fs::write(&user_file, user).unwrap();
         fs::write(&project_file, project).unwrap();
         let variables = variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let surroundings = Environment { user_file: Some(user_file), variables, store: None };
+        let environment = Environment { user_file: Some(user_file), variables, store: None };
         let prefix = format!("{}/", dir.path().display());
-        Settings::load(&surroundings, Some(&project_file))
+        Settings::load(&environment, Some(&project_file))
             .map_err(|error| error.problems.iter().map(|problem| problem.to_string().replace(&prefix, "")).collect())
     }
 

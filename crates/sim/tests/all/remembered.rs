@@ -112,8 +112,8 @@ const STEPS: usize = 100;
 
 /// Drives a runner until it sleeps. Says which runs it was told to start, or to find again. All processes live.
 fn drive(store: &mut Store, runner: &mut Dispatcher) -> Vec<RunId> {
-    let advice = drive_at(store, runner, Lease(0));
-    let started = advice.into_iter().filter_map(|advice| match advice {
+    let actions = drive_at(store, runner, Lease(0));
+    let started = actions.into_iter().filter_map(|actions| match actions {
         RunnerAction::Spawn(work) | RunnerAction::Recover(work) => Some(work.run.id),
         _ => None,
     });
@@ -122,7 +122,7 @@ fn drive(store: &mut Store, runner: &mut Dispatcher) -> Vec<RunId> {
 
 /// Drives a runner until it sleeps, at this moment. Says what it was told to do, the sleep included.
 fn drive_at(store: &mut Store, runner: &mut Dispatcher, now: Lease) -> Vec<RunnerAction> {
-    let mut advice = Vec::new();
+    let mut actions = Vec::new();
     for _ in 0..STEPS {
         let (mut count, id) = (0, runner.id().to_string());
         let at = store.view().last_event().expect("the store works");
@@ -138,7 +138,7 @@ fn drive_at(store: &mut Store, runner: &mut Dispatcher, now: Lease) -> Vec<Runne
                 runner.on(RunnerInput::Probed(who.into_iter().map(|process| (process, Liveness::Alive)).collect()), now)
             }
             RunnerAction::Check(tasks) => {
-                advice.push(RunnerAction::Check(tasks.clone()));
+                actions.push(RunnerAction::Check(tasks.clone()));
                 runner.on(RunnerInput::Checked(tasks.into_iter().map(|task| (task, Marker::Absent)).collect()), now);
             }
             RunnerAction::Call(requests) => {
@@ -146,14 +146,14 @@ fn drive_at(store: &mut Store, runner: &mut Dispatcher, now: Lease) -> Vec<Runne
                 runner.on(RunnerInput::Replies(replies), now);
             }
             other => {
-                advice.push(other);
-                if let Some(RunnerAction::Sleep { .. } | RunnerAction::Done) = advice.last() {
-                    return advice;
+                actions.push(other);
+                if let Some(RunnerAction::Sleep { .. } | RunnerAction::Done) = actions.last() {
+                    return actions;
                 }
             }
         }
     }
-    unreachable!("it never comes to rest: {advice:?}")
+    unreachable!("it never comes to rest: {actions:?}")
 }
 
 fn add_task(store: &mut Store, id: &str, section: Option<&str>, priority: i32) {
@@ -284,8 +284,8 @@ fn what_could_not_be_told_is_told_later() {
     add_task(&mut store, "bad", None, 0);
     let begun = drive(&mut store, &mut one);
     one.on(RunnerInput::Ended(begun[0].clone(), exited(1)), Lease(0));
-    let advice = drive_at(&mut store, &mut one, Lease(0));
-    let mut notices = advice.into_iter().filter_map(|advice| match advice {
+    let actions = drive_at(&mut store, &mut one, Lease(0));
+    let mut notices = actions.into_iter().filter_map(|actions| match actions {
         RunnerAction::Notify(command, notice) => Some((command, notice.kind)),
         _ => None,
     });
@@ -443,8 +443,8 @@ fn a_guard_is_looked_at_when_a_lock_ends_by_time() {
     start_pipeline(&mut store, "p", Some(Condition::Predicate(Predicate::LockFree { lock: Text::Literal("a".into()) })));
     let begun = drive(&mut store, &mut one);
     one.on(RunnerInput::Ended(begun[0].clone(), exited(0)), Lease(0));
-    let advice = drive_at(&mut store, &mut one, Lease(0));
-    let Some(RunnerAction::Sleep { at_most, .. }) = advice.last() else { unreachable!("it sleeps") };
+    let actions = drive_at(&mut store, &mut one, Lease(0));
+    let Some(RunnerAction::Sleep { at_most, .. }) = actions.last() else { unreachable!("it sleeps") };
     assert_eq!((pipeline(&mut store, "p"), *at_most), ("blocked", Span::from_secs(5)));
     clock.advance(5_000);
     drive_at(&mut store, &mut one, Lease(5_000));

@@ -102,15 +102,15 @@ fn post_lines(context: &Context, client: &Client, rest: &Draft) -> ExitResult {
         let body = if line.is_empty() { " ".into() } else { line.into() };
         let draft = Draft { id: id.clone(), body, ..rest.clone() };
         match client.post(draft).map_err(|error| failure(error, &id))? {
-            PostOutcome::Posted(seq) => told(context, seq, &id, true),
-            PostOutcome::AlreadyPosted(seq) => told(context, seq, &id, false),
+            PostOutcome::Posted(seq) => print_posted(context, seq, &id, true),
+            PostOutcome::AlreadyPosted(seq) => print_posted(context, seq, &id, false),
             refused => return Err(self::refused(refused, &id)),
         }
     }
     Ok(exit::OK)
 }
 
-fn told(context: &Context, seq: banksman_core::Seq, id: &MessageId, is_new: bool) {
+fn print_posted(context: &Context, seq: banksman_core::Seq, id: &MessageId, is_new: bool) {
     match context.printer.json {
         true => context.printer.view(&Posted { seq, id, is_new }),
         false => context.printer.line(&seq.to_string()),

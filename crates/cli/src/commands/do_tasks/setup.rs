@@ -37,11 +37,11 @@ pub(crate) fn asks(question: &str) -> bool {
 
 /// The project, made here if there is none.
 pub(super) fn project(context: &Context) -> Result<Project, Failure> {
-    match Project::discover(&context.directory(), &context.surroundings()) {
+    match Project::discover(&context.directory(), &context.environment()) {
         Err(ProjectError::NotFound { .. }) => {
             let here = context.directory();
             let top = Repository::of(&here).ok().flatten().and_then(|repository| repository.top().map(Path::to_owned));
-            let project = Project::init_at(&top.unwrap_or(here), context.place()?)?;
+            let project = Project::init_at(&top.unwrap_or(here), context.store_url()?)?;
             context.printer.note(&format!("{DIM}made a project in {}{DIM:#}", project.root().display()));
             Ok(context.project()?)
         }
@@ -50,7 +50,7 @@ pub(super) fn project(context: &Context) -> Result<Project, Failure> {
 }
 
 fn settings(context: &Context, project: &Project) -> Result<Settings, Failure> {
-    Ok(Settings::load(&context.surroundings(), Some(&project.folder().join("config.toml")))?)
+    Ok(Settings::load(&context.environment(), Some(&project.folder().join("config.toml")))?)
 }
 
 /// Asks once whether the agents may do, and execute, what they would.
@@ -102,7 +102,7 @@ pub(super) fn announce(context: &Context, project: &Project, agents: &str, place
     };
     note(format!("target  {BOLD}{target}{BOLD:#}"));
     note(match &config.landing.check {
-        Some(check) => format!("check   {BOLD}{}{BOLD:#}", format::one_line(&shown(check))),
+        Some(check) => format!("check   {BOLD}{}{BOLD:#}", format::one_line(&display(check))),
         None => "check   none: work waits in review until you land it (--check CMD sets one)".into(),
     });
     let git = Git::new(project.root(), GIT_WITHIN);
@@ -117,7 +117,7 @@ pub(super) fn announce(context: &Context, project: &Project, agents: &str, place
     }
 }
 
-fn shown(program: &Program) -> String {
+fn display(program: &Program) -> String {
     match program {
         Program::Shell(line) => line.clone(),
         Program::Argv(words) => words.join(" "),

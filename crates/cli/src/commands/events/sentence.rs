@@ -112,7 +112,7 @@ fn of_task(fact: &TaskFact) -> (Style, String) {
         TaskFact::Recovered { .. } => (GREEN, "shows activity again".into()),
         TaskFact::Stopping { then, .. } => (YELLOW, format!("is being stopped: {}", after(then))),
         TaskFact::Restarting { why: Some(RetryReason::Stopped), .. } => (YELLOW, "was stopped, and is pending again".into()),
-        TaskFact::Paused(_) => (YELLOW, "is not started until somebody resumes it".into()),
+        TaskFact::Paused(_) => (YELLOW, "is not started until it is resumed".into()),
         TaskFact::Resumed(_) => (GREEN, "may be started again".into()),
         TaskFact::Restarting { ending, why: Some(why), .. } => (YELLOW, format!("is queued for retry: {}", why.words(ending))),
         TaskFact::Restarting { ending, .. } => (YELLOW, format!("is queued for retry: {ending}")),

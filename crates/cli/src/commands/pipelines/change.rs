@@ -1,7 +1,7 @@
 //! What people and phases do with a pipeline under way.
 
+use banksman_core::Pipeline;
 use banksman_core::pipeline::MESSAGE_LIMIT;
-use banksman_core::{Pipeline, Stamp};
 use banksman_engine::PipelineRequest;
 use banksman_store::Key;
 use clap::Args;
@@ -124,7 +124,7 @@ impl Retry {
         let client = context.client()?;
         let id = find_pipeline(&mut client.reader()?, &self.pipeline)?.id;
         let pipeline = stepped(&id, client.request(PipelineRequest::Retry { id: id.clone() })?)?;
-        told(context, &client, &pipeline)
+        print_state(context, &client, &pipeline)
     }
 }
 
@@ -136,7 +136,7 @@ impl Unblock {
             &id,
             client.request(PipelineRequest::Unblock { id: id.clone(), by: Some(resources::forced(&client).user) })?,
         )?;
-        told(context, &client, &pipeline)
+        print_state(context, &client, &pipeline)
     }
 }
 
@@ -158,7 +158,7 @@ fn ids(context: &Context, names: &[String]) -> Result<Vec<String>, Failure> {
     names.iter().map(|name| Ok(find_pipeline(&mut reader, name)?.id.to_string())).collect()
 }
 
-fn told(context: &Context, client: &banksman_runtime::Client, pipeline: &Pipeline) -> ExitResult {
+fn print_state(context: &Context, client: &banksman_runtime::Client, pipeline: &Pipeline) -> ExitResult {
     let mut reader = client.reader()?;
     let rows = reader.view().load(&pipeline.task().cloned().map(Key::Task).into_iter().collect())?;
     let at = rows.at();

@@ -116,10 +116,10 @@ impl Take {
         let signals = Signals::install()?;
         let mut reported = false;
         let mut tell = |waiting: &Waiting| {
-            if !told {
+            if !reported {
                 context.printer.note(&waiting_line(&self.queue, waiting));
             }
-            told = true;
+            reported = true;
         };
         let mut ask = |wait| client.take(&self.queue, holder.clone(), wait, Some(signals.as_fd()), &mut tell);
         let end = match ask(None)? {

@@ -137,16 +137,16 @@ pub(crate) fn win(
     let ask = Ask { term, epoch, ..Ask::new(claim) };
     let wait = (!flags.no_wait).then(|| flags.timeout.map_or(client.config().wait_timeout, |timeout| timeout.0));
     let watched = printer.is_watched();
-    let mut told = false;
+    let mut reported = false;
     let name = resource.clone();
     let mut progress = |waiting: &Waiting, elapsed: Duration| {
         let text = waiting_line(&name, waiting, elapsed);
         if watched {
             printer.rewrite(&text);
-        } else if !told {
+        } else if !reported {
             printer.note(&text);
         }
-        told = true;
+        reported = true;
     };
     let patience = WaitOptions {
         wait,
@@ -155,7 +155,7 @@ pub(crate) fn win(
         tick: watched.then_some(Duration::from_secs(1)),
     };
     let acquisition = client.acquire_any(resource.clone(), ask, patience);
-    if watched && told {
+    if watched && reported {
         printer.rewrite("");
     }
     granted(&resource, acquisition?)

@@ -39,9 +39,9 @@ pub(crate) fn line_rows(line: &Waiters, at: Stamp, weights: bool) -> String {
         row
     });
     let columns: &[&str] = if weights {
-        &["LINE", "HOLDER~", "WEIGHT>", "WAITS FOR>", "PID>?"]
+        &["POSITION", "HOLDER~", "WEIGHT>", "WAITS FOR>", "PID>?"]
     } else {
-        &["LINE", "HOLDER~", "WAITS FOR>", "PID>?"]
+        &["POSITION", "HOLDER~", "WAITS FOR>", "PID>?"]
     };
     format!("\n\n{}", table::render(columns, rows.collect()))
 }

@@ -130,8 +130,8 @@ impl Run {
         let is_watched = context.printer.is_watched();
         let live = if is_watched { LiveLine::start(client.project(), &output) } else { None };
         let mut trouble = Trouble::default();
-        let ended = runner.run(signals.as_fd(), &mut |told| {
-            let lines = trouble.filter(told).into_iter().filter_map(line);
+        let ended = runner.run(signals.as_fd(), &mut |report| {
+            let lines = trouble.filter(report).into_iter().filter_map(line);
             lines.for_each(|line| output.note(if is_watched { format!("{DIM}{}{DIM:#}  {line}", now()) } else { line }))
         });
         drop(live);
@@ -210,7 +210,7 @@ fn adopt_only(context: &Context, client: &Client, signals: &mut Signals, refusal
             // The receiver lives longer than the threads.
             let note = move |text: String| drop(lines.send(text));
             scope.spawn(move || {
-                let mut tell = |told| line(told).into_iter().for_each(&note);
+                let mut tell = |report| line(report).into_iter().for_each(&note);
                 if let Err(error) = recover_run(client, files, run.clone(), cancel, Duration::MAX, &mut tell) {
                     note(format!("{RED}run {run}{RED:#}: {error}"));
                 }

@@ -21,14 +21,14 @@ pub(crate) fn after(then: &After) -> String {
     }
 }
 
-/// The last error of the store: it is told once, and so is that it is over.
+/// The last error of the store: it is reported once, and so is its end.
 #[derive(Default)]
 pub(super) struct Trouble(Option<String>);
 
 impl Trouble {
     /// What of this people have not heard yet.
-    pub(super) fn filter(&mut self, told: RunnerReport) -> Vec<RunnerReport> {
-        match told {
+    pub(super) fn filter(&mut self, report: RunnerReport) -> Vec<RunnerReport> {
+        match report {
             RunnerReport::Trouble(error) => {
                 let is_known = self.0.replace(error.to_string()).is_some_and(|before| before == error.to_string());
                 if is_known { Vec::new() } else { vec![RunnerReport::Trouble(error)] }
@@ -76,7 +76,7 @@ pub(super) fn line(report: RunnerReport) -> Option<String> {
                 _ => return None,
             }
         }
-        // That its pipeline is blocked is told of the pipeline.
+        // That its pipeline is blocked is reported of the pipeline.
         RunnerReport::Event(RunnerEvent::Ended(_, _, Outcome::Again(RetryReason::Shortage | RetryReason::Guard))) => return None,
         RunnerReport::Event(RunnerEvent::Short(error)) => {
             format!("{YELLOW}waiting{YELLOW:#}    {error}; tasks stay pending, and are tried again")

@@ -68,7 +68,7 @@ impl Attach {
         let how = match (is_typist, typist) {
             (true, _) => "Ctrl-] detaches",
             (false, Typist::Never) => "watching; Ctrl-] detaches",
-            (false, _) => "somebody else types: watching; --take takes over; Ctrl-] detaches",
+            (false, _) => "another client types: watching; --take takes over; Ctrl-] detaches",
         };
         context.printer.note(&format!("{DIM}attached to {}: {how}{DIM:#}", run.id));
         let raw =

@@ -40,13 +40,13 @@ impl Seen {
     }
 
     fn keeper(&self) -> Option<i32> {
-        let told = self.run.session.as_ref().map(|session| session.keeper);
-        self.status.as_ref().map(|status| status.keeper_pid).or(told)
+        let recorded = self.run.session.as_ref().map(|session| session.keeper);
+        self.status.as_ref().map(|status| status.keeper_pid).or(recorded)
     }
 
     fn child(&self) -> Option<i32> {
-        let told = self.run.session.as_ref().map(|session| session.child);
-        self.status.as_ref().and_then(|status| status.child_pid).or(told)
+        let recorded = self.run.session.as_ref().map(|session| session.child);
+        self.status.as_ref().and_then(|status| status.child_pid).or(recorded)
     }
 }
 

@@ -137,20 +137,20 @@ impl ClaimFlags {
         signals: &Signals,
     ) -> Result<TaskOutcome, Failure> {
         let watched = context.printer.is_watched();
-        let mut told = false;
+        let mut reported = false;
         let mut progress = |locked_by: &[LockedBy], elapsed: Duration| {
             let text = waiting_line(names, locked_by, elapsed);
             if watched {
                 context.printer.rewrite(&text);
-            } else if !told {
+            } else if !reported {
                 context.printer.note(&text);
             }
-            told = true;
+            reported = true;
         };
         let patience =
             WaitOptions { wait, cancel: Some(signals.as_fd()), progress: None, tick: watched.then_some(Duration::from_secs(1)) };
         let claim = client.take_task(id.clone(), taking, &patience, Some(&mut progress));
-        if watched && told {
+        if watched && reported {
             context.printer.rewrite("");
         }
         match claim? {
@@ -167,13 +167,13 @@ impl Take {
         let mut reader = client.reader()?;
         let id = find::task_id(&mut reader, &self.task)?;
         let taken = self.terms.take(context, &client, &mut reader, &id, self.anyway, None)?;
-        let (view, human) = taken.told(&client)?;
+        let (view, human) = taken.view(&client)?;
         context.printer.result(&view, human)
     }
 }
 
 impl Taken {
-    fn told(&self, client: &Client) -> Result<(views::Taken<'_>, String), Failure> {
+    fn view(&self, client: &Client) -> Result<(views::Taken<'_>, String), Failure> {
         let Task { id, spec, changed, .. } = &self.task;
         let State::Manual { holder, epoch, .. } = &self.task.state else { return Err(refused(id, &TaskOutcome::NotClaimed)) };
         let ttl = format::span(Dur(client.config().task_timeout).span());

@@ -147,7 +147,7 @@ fn an_increase_that_lapsed_is_known_from_the_log() {
     world.at_semaphore("gpu", semaphore::Input::Release { holder: holder("b"), epoch: None });
     world.pass(15);
     world.at_semaphore("gpu", semaphore::Input::Reap);
-    assert_eq!(world.told()[3..], ["released", "increased", "offer_lapsed"]);
+    assert_eq!(world.kinds()[3..], ["released", "increased", "offer_lapsed"]);
     let mut replay = Replay::default();
     world.log.iter().for_each(|entry| apply(&mut replay, entry));
     assert_eq!(replay, Replay::of(&world.machine));

@@ -196,7 +196,7 @@ fn a_dead_holder_is_cleared_away_before_a_deadlock_is_looked_for() {
     assert_waits(world.ask_lock("M", ask("a").waits(1)));
     world.kill(1);
     assert_granted(world.ask_lock("L", ask("b").waits(2)));
-    assert_eq!((world.told(), world.waiters()), (vec!["acquired", "acquired", "reclaimed", "acquired"], 0));
+    assert_eq!((world.kinds(), world.waiters()), (vec!["acquired", "acquired", "reclaimed", "acquired"], 0));
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn what_was_cleared_away_stays_so_when_the_wait_itself_is_refused() {
     assert_granted(world.ask_lock("L", ask("a")));
     world.kill(1);
     assert_eq!(cycle(&world.ask_lock("L", ask("child").under(&["a"]).waits(2))), ["a -> lock L"]);
-    assert_eq!(world.told(), ["acquired", "acquired", "reclaimed", "acquired"]);
+    assert_eq!(world.kinds(), ["acquired", "acquired", "reclaimed", "acquired"]);
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn maintenance_ends_what_is_over_everywhere_and_nothing_else() {
     let step = world.machine.clone().maintain(&world.now);
     world.machine = step.state;
     world.record(step.effects);
-    assert_eq!(world.told()[4..], ["reclaimed", "reclaimed"]);
+    assert_eq!(world.kinds()[4..], ["reclaimed", "reclaimed"]);
     assert_eq!((world.holder("L").is_some(), world.holder("M")), (true, None));
 }
 

@@ -38,9 +38,9 @@ fn a_silent_run_is_nudged_then_restarted_and_then_a_person_decides() {
         let Outcome::AwaitingDecision(decision) = world.end_last(RunEnd::Signalled(15)) else { panic!("{:?}", world.machine) };
         assert_eq!(world.machine.state, State::AwaitingDecision { decision: decision.clone() });
         assert_eq!(world.machine.status(), Status::Blocked);
-        let told = ["added", "started", "stuck", "nudged", "stopping", "restarting"];
-        assert_eq!(world.told()[..6], told);
-        assert_eq!(world.told()[6..], ["started", "stuck", "stopping", "raised", "escalate"]);
+        let before = ["added", "started", "stuck", "nudged", "stopping", "restarting"];
+        assert_eq!(world.kinds()[..6], before);
+        assert_eq!(world.kinds()[6..], ["started", "stuck", "stopping", "raised", "escalate"]);
         assert_eq!(commands(&world)[3..], ["spawn", "kill", "tell"]);
 
         let raised = world.log.iter().find_map(|(seq, _, event)| match event {

@@ -56,11 +56,11 @@ fn assert_step_is_sound(before: &World<Task>, after: &World<Task>, outcome: &Out
     let limit = if new.spec.restart.is_some() { MAX_ATTEMPTS - 1 } else { RETRIES };
     assert!(new.failures <= limit && new.recoveries <= MAX_RECOVERIES, "{new:?}");
     let is_retry =
-        after.log.len() > before.log.len() && ["retried", "taken"].iter().any(|word| after.told().last() == Some(word));
+        after.log.len() > before.log.len() && ["retried", "taken"].iter().any(|word| after.kinds().last() == Some(word));
     match is_retry {
         true => assert_eq!((new.failures, new.recoveries), (0, 0)),
         false => {
-            let is_well = after.log.len() > before.log.len() && after.told().last() == Some(&"recovered");
+            let is_well = after.log.len() > before.log.len() && after.kinds().last() == Some(&"recovered");
             let is_helped = new.recoveries >= old.recoveries || (is_well && new.recoveries == 0);
             assert!(new.failures >= old.failures && is_helped, "{old:?} became {new:?}");
         }
@@ -203,7 +203,7 @@ fn assert_log_is_sound(world: &World<Task>) {
         let is_one = |command: &&OutboxCommand| matches!(command, OutboxCommand::Notify(notice) if notice.kind == kind);
         world.entry.iter().filter(is_one).count()
     };
-    let failed = world.told().iter().filter(|kind| **kind == "failed").count();
+    let failed = world.kinds().iter().filter(|kind| **kind == "failed").count();
     assert_eq!((told(NoticeKind::Escalate), told(NoticeKind::TaskFailed)), (parked, failed), "people are told once");
 }
 

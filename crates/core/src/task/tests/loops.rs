@@ -86,7 +86,7 @@ fn done_ends_it_while_it_waits_and_while_it_rests() {
     let found = || Input::Found { marker: Marker::Done, children: 0 };
     let mut world = World::looping();
     assert_eq!(world.act(found()), Outcome::Ended(Status::Completed));
-    assert_eq!(world.told(), ["added", "complete"]);
+    assert_eq!(world.kinds(), ["added", "complete"]);
 
     let mut world = World::looping();
     world.start();
@@ -126,7 +126,7 @@ fn children_have_their_time_to_the_millisecond_and_then_the_policy_decides() {
         assert_eq!(world.act(Input::Settle { children: 2 }), Outcome::Awaiting(2));
         world.now.lease = until;
         assert_eq!(world.act(Input::Settle { children: 2 }), outcome);
-        assert_eq!(world.told().last(), Some(&last));
+        assert_eq!(world.kinds().last(), Some(&last));
     }
     let mut world = awaiting(OnTimeout::Kill);
     world.pass(REST);

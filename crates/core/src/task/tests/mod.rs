@@ -203,7 +203,7 @@ fn a_stuck_run_that_speaks_is_watched_again() {
     let epoch = world.epoch();
     world.pulse(epoch, Pulse::SessionDead);
     assert_eq!(world.say(Some(epoch), true), Outcome::Noted);
-    assert_eq!(world.told(), ["added", "started", "stuck", "recovered"]);
+    assert_eq!(world.kinds(), ["added", "started", "stuck", "recovered"]);
     assert_eq!(world.machine.next_deadline(Span::from_secs(TIMEOUT)), Some(world.now.lease + Span::from_secs(TIMEOUT)));
     assert_eq!(world.end_last(RunEnd::Lost), Outcome::Ended(Status::Completed), "what the run has said counts");
 }

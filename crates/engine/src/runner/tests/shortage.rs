@@ -41,7 +41,7 @@ impl Machine {
             let slept = self.stage.play(&mut self.actor);
             let spawns: Vec<RunId> = std::mem::take(&mut self.actor.wants)
                 .into_iter()
-                .filter_map(|advice| if let Action::Spawn(work) = advice { Some(work.run.id) } else { None })
+                .filter_map(|action| if let Action::Spawn(work) = action { Some(work.run.id) } else { None })
                 .collect();
             if spawns.is_empty() {
                 self.events.extend(self.actor.dispatcher.events());

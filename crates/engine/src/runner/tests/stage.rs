@@ -278,8 +278,8 @@ impl Stage {
                     return Some(Span::ZERO);
                 }
                 Action::Done => return None,
-                advice => {
-                    let word = match &advice {
+                action => {
+                    let word = match &action {
                         Action::Spawn(work) => format!("spawn {}", work.task.id),
                         Action::Recover(work) => format!("recover {}", work.task.id),
                         Action::Kill(..) => "kill".into(),
@@ -293,7 +293,7 @@ impl Stage {
                         other => format!("{other:?}"),
                     };
                     actor.trace.push(word);
-                    actor.wants.push_back(advice);
+                    actor.wants.push_back(action);
                 }
             }
         }
@@ -317,7 +317,7 @@ impl Actor {
 
     /// The last run that it was to start.
     pub(super) fn run(&self) -> RunId {
-        let spawned = self.wants.iter().rev().find_map(|advice| match advice {
+        let spawned = self.wants.iter().rev().find_map(|action| match action {
             Action::Spawn(work) => Some(work.run.id.clone()),
             _ => None,
         });

@@ -174,8 +174,8 @@ mod tests {
             "title,run,labels,priority,allowFailed\r\nplain, make a ,x; y,,\r\n\r\n\"a, \"\"b\"\"\nc\",,,7,yes\nlast,\"\",,,";
         let (records, problems) = parsed(text);
         assert_eq!(problems, Vec::<String>::new());
-        let told: Vec<_> = records.iter().map(|record| (record.line, record.title.as_str(), record.priority)).collect();
-        assert_eq!(told, [(2, "plain", 0), (4, "a, \"b\"\nc", 7), (6, "last", 0)]);
+        let found: Vec<_> = records.iter().map(|record| (record.line, record.title.as_str(), record.priority)).collect();
+        assert_eq!(found, [(2, "plain", 0), (4, "a, \"b\"\nc", 7), (6, "last", 0)]);
         assert_eq!((records[0].run.as_deref(), &records[0].labels[..]), (Some("make a"), &["x".into(), "y".into()][..]));
         assert_eq!((records[2].run.as_deref(), records[1].allow_failed), (None, true));
     }

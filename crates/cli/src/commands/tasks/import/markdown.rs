@@ -174,10 +174,13 @@ mod tests {
     fn headings_are_sections_and_boxes_are_tasks() {
         let text = "# Plan\n\n- [ ] loose\n\n## Back end ##\nSome words.\n- [ ] one\n* [x] two\n+ [X] three\n- plain\n1. [ ] four\n\n### Detail\n- [ ] five\n# Rest\n- [ ] six\n```\n- [ ] code\n```\n- [ ]seven\n";
         let parsed = parsed(text);
-        let told: Vec<_> =
+        let found: Vec<_> =
             parsed.records.iter().map(|record| (record.line, record.title.as_str(), record.section.as_deref())).collect();
         let inside = Some("Back end");
-        assert_eq!(told, [(3, "loose", None), (7, "one", inside), (11, "four", inside), (14, "five", inside), (16, "six", None)]);
+        assert_eq!(
+            found,
+            [(3, "loose", None), (7, "one", inside), (11, "four", inside), (14, "five", inside), (16, "six", None)]
+        );
         assert_eq!(parsed.done, ["two", "three"]);
     }
 
@@ -194,16 +197,16 @@ mod tests {
 
     #[test]
     fn a_title_may_end_with_a_command_and_dependencies() {
-        let told = |title: &str, run: Option<&str>, after: &[&str]| {
+        let record = |title: &str, run: Option<&str>, after: &[&str]| {
             (title.to_owned(), run.map(str::to_owned), after.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
         };
-        assert_eq!(one("Run the tests: `make test`"), told("Run the tests", Some("make test"), &[]));
-        assert_eq!(one("Ship `it` now"), told("Ship `it` now", None, &[]));
-        assert_eq!(one("`make all`"), told("make all", Some("make all"), &[]));
-        assert_eq!(one("Echo: `` echo `date` ``"), told("Echo", Some("echo `date`"), &[]));
-        assert_eq!(one("A `b` (after: C; D e)"), told("A", Some("b"), &["C", "D e"]));
-        assert_eq!(one("A (after: C): `b`"), told("A", Some("b"), &["C"]));
-        assert_eq!(one("Look (at it)"), told("Look (at it)", None, &[]));
-        assert_eq!(one("Odd ` tick"), told("Odd ` tick", None, &[]));
+        assert_eq!(one("Run the tests: `make test`"), record("Run the tests", Some("make test"), &[]));
+        assert_eq!(one("Ship `it` now"), record("Ship `it` now", None, &[]));
+        assert_eq!(one("`make all`"), record("make all", Some("make all"), &[]));
+        assert_eq!(one("Echo: `` echo `date` ``"), record("Echo", Some("echo `date`"), &[]));
+        assert_eq!(one("A `b` (after: C; D e)"), record("A", Some("b"), &["C", "D e"]));
+        assert_eq!(one("A (after: C): `b`"), record("A", Some("b"), &["C"]));
+        assert_eq!(one("Look (at it)"), record("Look (at it)", None, &[]));
+        assert_eq!(one("Odd ` tick"), record("Odd ` tick", None, &[]));
     }
 }

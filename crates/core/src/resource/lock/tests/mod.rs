@@ -337,7 +337,7 @@ fn what_was_held_too_long_is_lost_and_goes_to_the_next() {
     world.stand(ask("b").waits(2));
     world.pass(100);
     assert_eq!(world.heartbeat("a", a), Outcome::Lost);
-    assert_eq!((world.held_by(), world.woken(), world.told()), ("b", vec!["2"], vec!["acquired", "reclaimed", "acquired"]));
+    assert_eq!((world.held_by(), world.woken(), world.kinds()), ("b", vec!["2"], vec!["acquired", "reclaimed", "acquired"]));
     assert!(matches!(world.heartbeat("a", a), Outcome::Fenced { .. }));
 }
 
@@ -376,7 +376,7 @@ fn an_offer_lapses_after_fifteen_seconds_and_the_next_is_woken() {
     world.pass(1);
     assert_eq!(world.reap(), Outcome::Reaped { holder: holder("a"), reason: Reason::Lapsed });
     assert_eq!((world.held_by(), world.woken()), ("b", vec!["1", "2"]));
-    assert_eq!(world.told()[2..], ["acquired", "offer_lapsed", "acquired"]);
+    assert_eq!(world.kinds()[2..], ["acquired", "offer_lapsed", "acquired"]);
     assert_eq!(world.poll(ticket), Outcome::Gone);
     assert!(matches!(world.heartbeat("a", own), Outcome::Fenced { .. }));
 }
@@ -425,7 +425,7 @@ fn a_repeated_request_gets_the_same_grant_and_never_a_second_one() {
     assert_eq!(granted(world.ask(ask("a").request("r").granted_before(first))).epoch, first);
     world.release("a", first);
     assert_eq!(world.ask(ask("a").request("r").granted_before(first)), Outcome::Spent { epoch: first });
-    assert_eq!((world.held_by(), world.told()), ("-", vec!["acquired", "released"]));
+    assert_eq!((world.held_by(), world.kinds()), ("-", vec!["acquired", "released"]));
 }
 
 #[test]

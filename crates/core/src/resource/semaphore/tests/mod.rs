@@ -150,7 +150,7 @@ fn asking_again_for_no_more_renews_the_lease_and_changes_nothing_else() {
     }
     world.pass(50);
     assert_eq!(world.reap(), []);
-    assert_eq!(world.told(), ["acquired"]);
+    assert_eq!(world.kinds(), ["acquired"]);
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn an_increase_keeps_its_epoch() {
     let mut world = World::semaphore(4);
     let epoch = world.get(ask("a"));
     let Outcome::Increased(grant) = world.ask(ask("a").weight(4)) else { panic!("not increased") };
-    assert_eq!((grant.epoch, world.held().as_str(), world.told()), (epoch, "a4", vec!["acquired", "increased"]));
+    assert_eq!((grant.epoch, world.held().as_str(), world.kinds()), (epoch, "a4", vec!["acquired", "increased"]));
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn an_increase_that_is_not_taken_up_goes_back_to_the_old_weight() {
         }
         world.reap();
         assert_eq!((world.held().as_str(), world.waiters().as_str()), ("a2 b2?", ""), "{end}");
-        assert_eq!(world.told()[3..], ["increased", "offer_lapsed", "acquired"]);
+        assert_eq!(world.kinds()[3..], ["increased", "offer_lapsed", "acquired"]);
         assert_eq!(granted(world.heartbeat("a", Some(own))).claim.weight, 2);
         assert_eq!(world.poll(ticket), Outcome::Gone);
     }
@@ -315,7 +315,7 @@ fn a_repeated_request_never_gets_a_second_grant() {
     assert_eq!(world.ask(again()), Outcome::Spent { epoch: first });
     world.get(ask("a").request("another"));
     assert_eq!(world.ask(again()), Outcome::Spent { epoch: first }, "what the name holds now is another grant");
-    assert_eq!(world.told(), ["acquired", "released", "acquired"]);
+    assert_eq!(world.kinds(), ["acquired", "released", "acquired"]);
 }
 
 #[test]

@@ -120,7 +120,7 @@ fn cell(name: &str, act: impl FnOnce(&mut World<Task>) -> Outcome) -> String {
     if said(&world.machine) != said(&before.machine) && world.machine.live().is_some() {
         cell += &format!(", said {}", said(&world.machine));
     }
-    world.told()[before.log.len()..].iter().for_each(|kind| cell += &format!(" +{kind}"));
+    world.kinds()[before.log.len()..].iter().for_each(|kind| cell += &format!(" +{kind}"));
     for command in &world.entry[before.entry.len()..] {
         cell += match command {
             OutboxCommand::Spawn { .. } => " !spawn",

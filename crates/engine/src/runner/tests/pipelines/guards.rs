@@ -58,8 +58,8 @@ fn one_pipeline_waits_for_the_phase_of_another() {
         actor
             .wants
             .iter()
-            .filter_map(|advice| {
-                if let RunnerAction::Spawn(work) = advice { Some((work.task.id.clone(), work.run.id.clone())) } else { None }
+            .filter_map(|action| {
+                if let RunnerAction::Spawn(work) = action { Some((work.task.id.clone(), work.run.id.clone())) } else { None }
             })
             .collect();
     let run = |id: &str| runs.iter().find(|(of, _)| of.as_str() == id).unwrap().1.clone();

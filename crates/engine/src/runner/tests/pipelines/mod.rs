@@ -176,7 +176,7 @@ fn several_pipelines_go_side_by_side() {
         let runs: Vec<_> = actor
             .wants
             .drain(..)
-            .filter_map(|advice| if let RunnerAction::Spawn(work) = advice { Some(work.run.id) } else { None })
+            .filter_map(|action| if let RunnerAction::Spawn(work) = action { Some(work.run.id) } else { None })
             .collect();
         assert!((1..=2).contains(&runs.len()), "{order:?}");
         runs.iter().for_each(|run| actor.dispatcher.on(RunnerInput::Ended(run.clone(), exited(0)), stage.now()));

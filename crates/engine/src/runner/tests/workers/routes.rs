@@ -21,8 +21,8 @@ fn routes_push_wake_and_tell_once_however_many_runners_there_are() {
     }
     assert_eq!(stage.standing(), ("busy", 3));
     assert!(stage.everything().queues.items.values().all(|item| item.data.value() == &json!({ "stage": "prod" })));
-    let notices = actors.iter().flat_map(|actor| &actor.wants).filter(|advice| {
-        matches!(advice, RunnerAction::Notify(_, notice) if notice.kind == NoticeKind::Route && &*notice.text == "it is there")
+    let notices = actors.iter().flat_map(|actor| &actor.wants).filter(|action| {
+        matches!(action, RunnerAction::Notify(_, notice) if notice.kind == NoticeKind::Route && &*notice.text == "it is there")
     });
     assert_eq!(notices.count(), 3);
 }
