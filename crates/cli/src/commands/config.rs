@@ -220,7 +220,7 @@ fn trust_own(context: &Context, key: &str) -> Result<bool, Failure> {
     let Ok(project) = context.project() else { return Ok(false) };
     let file = project.folder().join("config.toml");
     // What is wrong with them is said elsewhere.
-    let Ok(settings) = Settings::load(&context.surroundings(), Some(&file)) else { return Ok(false) };
+    let Ok(settings) = Settings::load(&context.environment(), Some(&file)) else { return Ok(false) };
     let is_foreign = settings.foreign().iter().any(|foreign| foreign.key.name == key);
     if is_foreign {
         trust_also(context, &project, |foreign| foreign.key.name == key, Vec::new())?;

@@ -72,7 +72,7 @@ pub(crate) fn trust_also(
     exposures: Vec<Exposure>,
 ) -> Result<(), Failure> {
     let trust = Trusted::of_user().ok_or(ProjectError::Homeless)?;
-    let settings = Settings::load(&context.surroundings(), Some(&project.folder().join("config.toml")))?;
+    let settings = Settings::load(&context.environment(), Some(&project.folder().join("config.toml")))?;
     let foreign = settings.foreign().iter().filter(|foreign| also(foreign) || trust.covers(project.root(), foreign));
     let foreign: Vec<Foreign> = foreign.cloned().collect();
     let known = project.config().agents.profiles.names().flat_map(|name| project.exposures(name));
