@@ -62,6 +62,10 @@ const WORDS: &[(&str, Trouble)] = &[
     ("waiting for network", Trouble::Network),
     ("fetch failed", Trouble::Network),
     ("unable to connect", Trouble::Network),
+    // A connection that is cut in the middle of an answer, as Node says it.
+    ("api error: terminated", Trouble::Network),
+    ("other side closed", Trouble::Network),
+    ("socket hang up", Trouble::Network),
     ("network", Trouble::Network),
 ];
 
@@ -98,6 +102,7 @@ mod tests {
             ("Not logged in · Please run /login", Some(Trouble::Auth)),
             ("Prompt is too long", Some(Trouble::ContextFull)),
             ("stream disconnected before completion: error sending request", Some(Trouble::Network)),
+            ("[API Error: terminated]", Some(Trouble::Network)),
             ("the tests fail", None),
         ] {
             assert_eq!(Trouble::of_words(text), expected, "{text}");

@@ -169,11 +169,12 @@ fn a_hostile_repository_executes_nothing_before_it_is_trusted() {
     world.write(".banksman/config.toml", "[agent.claude]\nisolated = true\n");
     world.ok(&["trust", "--agent", "claude"]);
     world.run_until_idle();
-    assert_eq!((world.verdicts("Hello"), executed.exists()), (vec!["ok".into()], false), "{}", world.log("Hello"));
+    let last = |title: &str| world.verdicts(title).pop();
+    assert_eq!((last("Hello").as_deref(), executed.exists()), (Some("ok"), false), "{}", world.log("Hello"));
     // And with it.
     world.write(".banksman/config.toml", "[agent.claude]\nisolated = false\n");
     world.ok(&["trust", "--agent", "claude"]);
     world.add("Again", "claude", COMMIT);
     world.run_until_idle();
-    assert_eq!((world.verdicts("Again"), executed.exists()), (vec!["ok".into()], true), "{}", world.log("Again"));
+    assert_eq!((last("Again").as_deref(), executed.exists()), (Some("ok"), true), "{}", world.log("Again"));
 }
