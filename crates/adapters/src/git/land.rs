@@ -257,14 +257,15 @@ impl Lander {
     /// The files of a checkout that differ from its commit, and in two commits; and those in the place of new ones, which git may
     /// ignore.
     fn files_in_the_way(&self, checkout: &Path, from: &str, to: &str) -> Result<Vec<String>, GitError> {
-        let differ = ["diff-tree", "-r", "-z", "--no-renames", "--name-only"];
-        let changed = self.git.get(&[&differ[..], &[from, to]].concat())?;
-        let changed: HashSet<String> = zero_separated(&changed).map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+        let differ = self.git.get(&["diff-tree", "-r", "-z", "--no-renames", "--name-status", from, to])?;
+        let (mut changed, mut files, mut words) = (HashSet::new(), BTreeSet::new(), zero_separated(&differ));
+        while let (Some(status), Some(path)) = (words.next(), words.next()) {
+            changed.insert(String::from_utf8_lossy(path).into_owned());
+            let taken = occupant(checkout, Path::new(OsStr::from_bytes(path))).filter(|_| status == b"A");
+            files.extend(taken.map(|path| path.to_string_lossy().into_owned()));
+        }
         let own = self.git.at(checkout).every_change()?;
-        let mut files: BTreeSet<String> = own.into_iter().filter(|path| changed.contains(path)).collect();
-        let added = self.git.get(&[&differ[..], &["--diff-filter=A", from, to]].concat())?;
-        let taken = zero_separated(&added).filter_map(|path| occupant(checkout, Path::new(OsStr::from_bytes(path))));
-        files.extend(taken.map(|path| path.to_string_lossy().into_owned()));
+        files.extend(own.into_iter().filter(|path| changed.contains(path)));
         Ok(files.into_iter().collect())
     }
 

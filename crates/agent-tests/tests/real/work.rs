@@ -178,3 +178,25 @@ fn a_hostile_repository_executes_nothing_before_it_is_trusted() {
     world.run_until_idle();
     assert_eq!((last("Again").as_deref(), executed.exists()), (Some("ok"), true), "{}", world.log("Again"));
 }
+
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
+fn a_plugin_that_a_repository_adds_is_not_executed_before_it_is_trusted() {
+    let world = World::new();
+    let executed = world.root().join(".banksman/executed");
+    let plugin = format!(
+        "import {{ writeFileSync }} from \"fs\"\nexport const P = async () => {{ writeFileSync({:?}, \"x\"); return {{}} }}\n",
+        executed.display().to_string()
+    );
+    world.write(".opencode/plugin/hostile.js", &plugin);
+    world.git(&["add", "-f", ".opencode"]);
+    world.git(&["commit", "-qm", "hostile"]);
+    world.add("Hello", "opencode", COMMIT);
+    let mut runner = world.start(&["run"]);
+    banksman_agent_tests::world::until("the run is refused", || world.ok(&["why", "Hello"]).contains("reads .opencode/plugin"));
+    runner.kill().and_then(|()| runner.wait()).unwrap();
+    assert!(!executed.exists() && world.model.asked("Hello").is_empty());
+    world.ok(&["trust", "--agent", "opencode"]);
+    world.run_until_idle();
+    assert_eq!((world.verdicts("Hello").pop().as_deref(), executed.exists()), (Some("ok"), true), "{}", world.log("Hello"));
+}

@@ -1,7 +1,10 @@
 //! What starting an agent executes: an agent reads settings of the repository that start programs, and acts with the permission of its
 //! profile. So it starts only after its user has trusted these very things.
 
-use std::fs;
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::{fs, io};
 
 use banksman_adapters::digest;
 
@@ -10,6 +13,9 @@ use crate::trust::Trust;
 
 /// The longest file of a repository that is looked at.
 const FILE_LIMIT: u64 = 1 << 20;
+
+/// The most files of a directory that are looked at.
+const FILES_LIMIT: usize = 1_000;
 
 /// Something that an agent is given or executes, which its user trusts by its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,15 +41,15 @@ impl Project {
         }
         for file in &profile.reads {
             let path = self.root().join(file);
-            let is_small = fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() <= FILE_LIMIT);
-            // A file that cannot be read is not the same as none.
-            let value = match fs::read(&path) {
-                Ok(bytes) if is_small => digest::sha256(&[&bytes]),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                Ok(_) | Err(_) => "cannot be read".into(),
+            // What cannot be read is not the same as nothing.
+            let value = match value(&path) {
+                Ok(value) => value,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(_) => "cannot be read".into(),
             };
             let text = fs::read_to_string(&path).unwrap_or_default();
-            let what = executes(&text).map(|what| format!(" ({what})")).unwrap_or_default();
+            let what = if path.is_dir() { Some("programs".into()) } else { executes(&text) };
+            let what = what.map(|what| format!(" ({what})")).unwrap_or_default();
             found.push(Exposure { label: format!("agent {agent}: reads {file}{what}"), value });
         }
         found
@@ -55,6 +61,34 @@ impl Project {
         let covers = |exposure: &Exposure| trust.as_ref().is_some_and(|trust| trust.covers_exposure(self.root(), exposure));
         self.exposures(agent).into_iter().filter(|exposure| !covers(exposure)).collect()
     }
+}
+
+/// The digest of a file, or of the names and contents of all that is in a directory.
+fn value(path: &Path) -> io::Result<String> {
+    let found = fs::metadata(path)?;
+    if !found.is_dir() {
+        let is_small = found.is_file() && found.len() <= FILE_LIMIT;
+        return if is_small { Ok(digest::sha256(&[&fs::read(path)?])) } else { Err(io::ErrorKind::FileTooLarge.into()) };
+    }
+    let (mut entries, mut open) = (BTreeMap::new(), vec![path.to_owned()]);
+    while let Some(directory) = open.pop() {
+        // Only a directory that is not there is none: what is in it and cannot be read is something.
+        for entry in fs::read_dir(&directory).map_err(io::Error::other)? {
+            let entry = entry.map_err(io::Error::other)?.path();
+            // Whoever links to a directory from within it could go on for ever.
+            if entries.len() >= FILES_LIMIT {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            let digest = if entry.is_dir() { String::new() } else { value(&entry).map_err(io::Error::other)? };
+            open.extend(entry.is_dir().then(|| entry.clone()));
+            entries.insert(entry, digest);
+        }
+    }
+    let parts = entries.iter().flat_map(|(entry, digest)| {
+        let name = entry.strip_prefix(path).unwrap_or(entry).as_os_str().as_bytes();
+        [name, b"\0", digest.as_bytes(), b"\0"]
+    });
+    Ok(digest::sha256(&parts.collect::<Vec<_>>()))
 }
 
 /// What a settings file of an agent starts, in a few words.
@@ -78,5 +112,27 @@ mod tests {
         assert_eq!(executes(text).as_deref(), Some("hooks SessionStart; MCP servers db"));
         assert_eq!(executes("{}"), None);
         assert_eq!(executes("not JSON"), None);
+    }
+
+    #[test]
+    fn every_file_of_a_directory_is_part_of_its_value() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join("plugin").join(name);
+        assert_eq!(value(&at("")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        fs::create_dir_all(at("deep")).unwrap();
+        let mut seen = vec![value(&at("")).unwrap()];
+        for (name, text) in [("a.js", "1"), ("a.js", "2"), ("deep/b.js", "1"), ("deep/c.js", "1")] {
+            fs::write(at(name), text).unwrap();
+            let now = value(&at("")).unwrap();
+            assert!(!seen.contains(&now), "{name} {text}");
+            seen.push(now);
+        }
+        fs::rename(at("deep/c.js"), at("c.js")).unwrap();
+        assert!(!seen.contains(&value(&at("")).unwrap()));
+        for target in [dir.path().join("plugin"), dir.path().join("nowhere")] {
+            std::os::unix::fs::symlink(target, at("link")).unwrap();
+            assert_ne!(value(&at("")).unwrap_err().kind(), io::ErrorKind::NotFound, "it is not nothing");
+            fs::remove_file(at("link")).unwrap();
+        }
     }
 }
