@@ -168,8 +168,11 @@ impl Printer {
     }
 
     fn write_stderr(&self, rendered: &str) {
+        // Stripped of its colours first, so that it is written at once and not word by word.
+        let mut whole =
+            anstream::AutoStream::new(Vec::with_capacity(rendered.len()), anstream::AutoStream::choice(&io::stderr()));
         // There is nowhere left to complain to.
-        anstream::stderr().write_all(rendered.as_bytes()).ok();
+        whole.write_all(rendered.as_bytes()).and_then(|()| io::stderr().write_all(&whole.into_inner())).ok();
     }
 
     fn render(&self, text: &str) -> String {
