@@ -20,7 +20,7 @@ use super::talk::{TALK_LIMIT, TALK_VERSION, TalkReply, TalkRequest};
 use crate::private;
 
 /// The socket is opened when a session is this old. A short one never needs it.
-const BIND_AFTER: Duration = Duration::from_millis(20);
+const BIND_AFTER: Duration = Duration::from_millis(100);
 
 /// The pause after the socket could not be opened.
 const BIND_AGAIN: Duration = Duration::from_secs(1);

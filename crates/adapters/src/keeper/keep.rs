@@ -1,7 +1,7 @@
 //! The life of a keeper.
 //!
 //! ```text
-//! Running --exit--> Draining --no more output, or 1 s--> [no child left?] --> Ended --acknowledged, or 100 ms--> Over
+//! Running --exit--> Draining --no more output, or 1 s--> [no child left?] --> Ended --acknowledged, or 2 s--> Over
 //!    |                                                         | no            ^
 //!    +--kill, or its limit--------------------------------> Stopping --ECHILD--+
 //! ```
@@ -39,6 +39,9 @@ const DRAIN: Duration = Duration::from_secs(1);
 
 /// How long the owner may take to acknowledge before the record is flushed.
 const ACKNOWLEDGE: Duration = Duration::from_millis(100);
+
+/// How long it is waited for after that. An owner that is busy needs its keeper again, and another one costs more than to wait.
+const STAY: Duration = Duration::from_secs(2);
 
 /// How often output is read before the rest of the world is looked at again.
 const READS: usize = 16;
@@ -329,13 +332,13 @@ impl Keeper {
     /// Nobody has acknowledged in time. Makes the ending survive a power cut, and looks once more, as who does or
     /// adopts meanwhile would not be heard.
     fn flush(&mut self) {
-        if let Stage::Ended { ending, recorded, flushed, .. } = &mut self.stage {
+        if let Stage::Ended { ending, until, recorded, flushed } = &mut self.stage {
             // There is nobody to tell if this fails; without an ending the run counts as lost.
             if !*recorded {
                 self.record.end(ending).ok();
             }
             self.record.sync().ok();
-            *flushed = true;
+            (*flushed, *until) = (true, Instant::now() + STAY);
         }
         self.wait(Some(Instant::now()));
     }

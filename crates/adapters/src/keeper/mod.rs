@@ -12,7 +12,8 @@
 //!   its stragglers are ended, and only when there is no child left to reap the session has [ended](Notice::Ended).
 //!   A [kill](Session::kill) does the same to the whole tree.
 //! * **An ending is not lost.** It is written into the record. If the owner [acknowledges](Session::acknowledge) it, the
-//!   keeper removes its files; if not within 100 ms, the record is flushed and stays. The keeper exits in any case.
+//!   keeper removes its files; if not within 100 ms, the record is flushed, and if not within 2 s more, it stays. The keeper of an owner
+//!   that is gone exits at once.
 //! * **One owner.** Requests carry an owner epoch. Who [adopts](adopt) with a higher one becomes the owner, and
 //!   whoever was it before is told so and cut off.
 //! * **A session may have a [limit](Limit)**, where other machines count on its end. Its owner renews it; if not, the
@@ -23,7 +24,7 @@
 //! found by [`sweep`], by its cgroup where it has one, by its marker in the environment and by its session id. Without a cgroup, what has
 //! got rid of both is not found.
 //!
-//! A keeper whose session was acknowledged says that it is [ready](Notice::Ready) and waits a few seconds for another one:
+//! A keeper whose session was acknowledged says that it is [ready](Notice::Ready) and waits for another one, or for the end of its stream:
 //! [`Keepers`] are such a supply.
 //!
 //! A keeper that is stopped, or does not answer for another reason, holds nobody up: [`silence`] finds it, and [`kill`] ends it

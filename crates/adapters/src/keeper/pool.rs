@@ -9,8 +9,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::client::{Session, start_idle, start_to_stay};
 use super::protocol::{Notice, Spec};
-use super::server::IDLE;
 use crate::{host, reentry};
+
+/// How long keepers wait for another session. One of them stays, so that the next session begins soon however long nothing was to do.
+const SPARE: Duration = Duration::from_secs(2);
 
 /// The keepers of one runner that have no session to keep.
 #[derive(Debug, Default)]
@@ -56,7 +58,7 @@ impl Keepers {
         self.leaving.push(session);
     }
 
-    /// Takes in what keepers have said. Those that have waited for long are let go.
+    /// Takes in what keepers have said. Those that have waited for long are let go, but for the last one.
     pub fn tend(&mut self) {
         for mut session in std::mem::take(&mut self.leaving) {
             let notices = session.notices();
@@ -73,8 +75,16 @@ impl Keepers {
                 self.leaving.push(session);
             }
         }
-        // Whoever is asked later than this may be about to end by itself.
-        self.idle.retain_mut(|(session, since)| since.elapsed() < IDLE / 2 && session.notices().is_empty());
+        self.idle.retain_mut(|(session, _)| session.notices().is_empty());
+        let last = self.idle.pop();
+        self.idle.retain(|(_, since)| since.elapsed() < SPARE);
+        self.idle.extend(last);
+    }
+
+    /// When the next one is to be let go.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let (_, others) = self.idle.split_last()?;
+        others.iter().map(|(_, since)| *since + SPARE).min()
     }
 
     /// What becomes readable when there is something to [tend](Keepers::tend) to.

@@ -7,7 +7,6 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use rustix::process::{chdir, getpid, set_child_subreaper, setsid};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
@@ -24,9 +23,6 @@ use super::record::{Own, Record};
 use super::timer::Timer;
 use crate::shortage::Shortage;
 use crate::{host, ids, process};
-
-/// How long a keeper without a session waits for the next one. Who orders does so within half of it.
-pub(super) const IDLE: Duration = Duration::from_secs(4);
 
 /// Becomes a keeper if the arguments say so, and returns when its work is done. Returns `None` if this process is none.
 /// See [`reentry::enter`](crate::reentry::enter).
@@ -58,7 +54,7 @@ fn begin() -> io::Result<()> {
     chdir("/")?;
     // Before anything is started: what is, is in the same group.
     let cgroup = Cgroup::join();
-    owner.set_read_timeout(Some(IDLE))?;
+    // Without a session it waits for as long as its owner has a use for it: whoever has none ends the stream.
     loop {
         let mut inbox = Inbox::new(SPEC_LIMIT);
         let order = match receive(&owner, &mut inbox) {
@@ -78,7 +74,6 @@ fn begin() -> io::Result<()> {
             Some(_) | None => return Ok(()),
         }
         owner.set_nonblocking(false)?;
-        owner.set_read_timeout(Some(IDLE))?;
         send(&owner, &encode(&Notice::Ready))?;
     }
 }

@@ -44,6 +44,31 @@ fn one_keeper_keeps_one_session_after_the_other() {
 }
 
 #[test]
+fn one_keeper_stays_however_long_there_is_nothing_to_do() {
+    let world = World::new();
+    let mut keepers = Keepers::of(PROGRAM.into());
+    let sessions = [1, 2].map(|n| keepers.start(&spec(&world, n, "true")).unwrap());
+    let both = sessions.map(|session| {
+        let mut talk = Talk::new(session);
+        let (keeper, _) = talk.started();
+        talk.ended();
+        keepers.acknowledge(talk.session);
+        keeper
+    });
+    until("both wait for another session", || {
+        keepers.tend();
+        keepers.next_deadline()
+    });
+    until("one of them is let go", || {
+        keepers.tend();
+        keepers.next_deadline().is_none().then_some(())
+    });
+    let stays = run(&world, &mut keepers, 3);
+    assert!(both.contains(&stays));
+    until("the other one ends", || both.iter().any(|keeper| !alive(*keeper)).then_some(()));
+}
+
+#[test]
 fn a_keeper_that_was_killed_or_asked_to_end_is_not_given_another_session() {
     for how in [Signal::KILL, Signal::TERM] {
         let world = World::new();

@@ -41,6 +41,9 @@ impl Runner<'_> {
                 Err(Liveness::Dead | Liveness::OtherBoot) => return Woken::Died(process.clone()),
                 // It cannot be watched, which proves nothing. The slow look is for such.
                 Err(Liveness::Alive | Liveness::Unknown) => {}
+        let spare =
+            self.keepers.next_deadline().map(|due| span(due.saturating_duration_since(Instant::now())) + Span::from_ms(1));
+        let at_most = spare.map_or(at_most, |spare| at_most.min(spare));
             }
         }
         let runs: Vec<RunId> = self.sessions.keys().cloned().collect();
