@@ -207,11 +207,17 @@ impl Session {
 }
 
 /// The locks of a batch are asked for all at once, and its events are written all at once: a message for each would be
-/// most of a round trip.
+/// most of a round trip. Each lock is found by its key: for `= ANY` a plan that was made for a small table reads all locks of the project.
 fn text(statement: Statement) -> String {
     let text = dialect::postgres(statement.text());
     match statement {
-        LOCK => text.replace("name = $2", "name = ANY($2)"),
+        LOCK => {
+            let one = text.replace("SELECT", "").replace("name = $2", "name = wanted.key");
+            let (columns, from) = one.split_once(" FROM ").expect("a statement that reads a table");
+            format!(
+                "SELECT {columns} FROM unnest($2::text[]) AS wanted (key) CROSS JOIN LATERAL (SELECT * FROM {from} OFFSET 0) AS found"
+            )
+        }
         EVENT => {
             let arrays = events::COLUMNS.iter().zip(2..).map(|((_, of), number)| match of {
                 ColumnType::Int => format!("${number}::bigint[]"),
