@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::project::Project;
 use crate::waiting::{self, Acquisition, ClaimProgress, TaskClaim, WaitOptions};
 use crate::wakeups::Wakeups;
-use crate::writer::Writer;
+use crate::writer::{Answers, Bell, Pending, Writer};
 
 /// How long a call waits for the store unless told otherwise.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -139,12 +139,27 @@ impl Client {
     }
 
     /// Sends several requests, in one transaction if possible.
-    pub(crate) fn call_all(&self, requests: Vec<Request>) -> Vec<Result<Reply, StoreError>> {
+    pub(crate) fn call_all(&self, requests: Vec<Request>) -> Answers {
         self.writer.call_all(requests, CALL_TIMEOUT)
     }
 
+    /// Sends several requests without waiting for others that write: then the bell tells when to look.
+    pub(crate) fn begin_call(&self, requests: Vec<Request>, bell: &Arc<Bell>) -> Result<Answers, Pending> {
+        self.writer.begin(requests, CALL_TIMEOUT, bell)
+    }
+
+    /// Changes the requests of a call that was begun, unless they are being written.
+    pub(crate) fn amend_call(&self, call: &mut Pending, change: impl FnOnce(&mut Vec<Request>)) {
+        self.writer.amend(call, change);
+    }
+
+    /// The answers to a call that was begun, once they are there.
+    pub(crate) fn look_at_call(&self, call: &mut Pending) -> Option<Answers> {
+        self.writer.look(call)
+    }
+
     /// The same, waiting for their turn no longer than this: then they have not happened and will not happen.
-    pub(crate) fn call_all_within(&self, requests: Vec<Request>, deadline: Duration) -> Vec<Result<Reply, StoreError>> {
+    pub(crate) fn call_all_within(&self, requests: Vec<Request>, deadline: Duration) -> Answers {
         self.writer.call_all(requests, deadline)
     }
 

@@ -1,5 +1,6 @@
 //! The real driver of a runner: reads, calls, starts and watches sessions, and sleeps on descriptors.
 
+mod calling;
 mod recovery;
 mod sleeping;
 mod tending;
@@ -28,6 +29,7 @@ use crate::project::Project;
 use crate::sessions::Sessions;
 use crate::waiting::span;
 use crate::wakeups::{EventListener, Mailbox};
+use crate::writer::Bell;
 
 /// How much longer than the grace of its session a keeper may take to end it.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
@@ -73,6 +75,8 @@ pub struct Runner<'a> {
     client: &'a Client,
     files: Sessions,
     mailbox: Mailbox,
+    /// Tells that a call was answered.
+    answered: Arc<Bell>,
     /// Hears of new events, while something may follow from them.
     listener: Option<EventListener>,
     dispatcher: Dispatcher,
@@ -156,6 +160,7 @@ impl<'a> Runner<'a> {
             client,
             files,
             mailbox,
+            answered: Arc::new(Bell::new().map_err(Error::system("a descriptor for answers cannot be made"))?),
             listener: None,
             dispatcher: match only {
                 Some(run) => dispatcher.only(run),
@@ -215,7 +220,7 @@ impl<'a> Runner<'a> {
                 }
                 RunnerAction::Call(requests) => {
                     let sent_ms = host::boot_ms();
-                    let answers = self.client.call_all(requests);
+                    let answers = self.call(requests);
                     match answers.into_iter().collect::<Result<Vec<_>, _>>() {
                         Ok(replies) => self.dispatcher.on(RunnerInput::Replies(replies), self.now()),
                         Err(error @ StoreError::Moved { .. }) => return Err(error.into()),

@@ -4,8 +4,12 @@
 //! The thread waits for the writer lock first and then decides everything that has arrived meanwhile in one transaction. It
 //! keeps the writer lock for a short slice while more keeps coming, because handing it over costs more than a transaction.
 //! A caller that is alone does not pay for two thread switches: it takes a free turn, writes, and gives it back.
+//!
+//! One that has other things to do than to wait [begins](Writer::begin) a call. As long as others write, it may still change what it asks for,
+//! so that a busy store makes its transactions larger and not its line longer.
 
 use std::collections::BTreeSet;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -14,17 +18,18 @@ use std::time::{Duration, Instant};
 
 use banksman_core::event::Actor;
 use banksman_engine::{Reply, Request};
-use banksman_store::{Committed, Identity, Key, Snapshot, Store, StoreError};
+use banksman_store::{Committed, Identity, Key, Snapshot, Store, StoreError, View};
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::wakeups::Wakeups;
 
-/// The most calls in one transaction.
+/// The most requests in one transaction.
 const BATCH: usize = 256;
 
 /// How long the writer lock goes on while calls keep coming.
 const SLICE: Duration = Duration::from_millis(4);
 
-/// How long to look for the next call before the writer lock is given up.
+/// How long to look for the next call before the writer lock is given up, if the calls of this process come one upon the other.
 const LINGER: Duration = Duration::from_micros(150);
 
 /// How long to leave the writer lock to others, in their order, after one of them was met at the writer lock.
@@ -50,7 +55,7 @@ pub(crate) struct Writer {
 /// What the callers and the thread share.
 struct Shared {
     state: Mutex<WriterState>,
-    /// How many calls are on their way to the thread.
+    /// How many jobs are on their way to the thread.
     queued: AtomicUsize,
     /// Held while this process holds the writer lock.
     inside: Mutex<()>,
@@ -65,21 +70,60 @@ enum Message {
     Ring,
 }
 
-/// One call on its way.
+/// The requests of one call on their way.
 struct Job {
-    request: Request,
     state: Mutex<State>,
     answered: Condvar,
+    /// For a caller that does not wait for the condition alone.
+    bell: Option<Arc<Bell>>,
 }
 
 enum State {
-    /// Not looked at yet: the caller may still withdraw it.
-    Queued,
+    /// Not looked at yet: the caller may still withdraw or change it.
+    Queued(Vec<Request>),
     /// Part of a batch.
     Taken,
     /// The caller has given up: before it was taken it must not happen any more, after that nobody listens.
     Abandoned,
-    Answered(Result<Reply, StoreError>, Option<Relay>),
+    Answered(Answers, Option<Relay>),
+}
+
+/// The answers to the requests of one call, in their order.
+pub(crate) type Answers = Vec<Result<Reply, StoreError>>;
+
+/// Becomes readable when a call is answered.
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    pub(crate) fn new() -> std::io::Result<Bell> {
+        Ok(Bell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    fn ring(&self) {
+        // It cannot overflow: it is silenced before the next call.
+        rustix::io::write(&self.0, &1u64.to_ne_bytes()).ok();
+    }
+
+    fn silence(&self) {
+        // Nothing to read is as well.
+        rustix::io::read(&self.0, &mut [0; 8]).ok();
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A call that others stand before.
+pub(crate) struct Pending {
+    job: Arc<Job>,
+    /// How many requests it has.
+    count: usize,
+    since: Instant,
+    deadline: Duration,
+    is_named: bool,
 }
 
 /// Those who are answered together wake each other, each one two more. Waking a thread costs more than deciding its
@@ -100,7 +144,7 @@ impl Writer {
     pub(crate) fn start(store: Store, wakeups: Arc<Wakeups>, on_stall: OnStall) -> std::io::Result<Writer> {
         let (jobs, inbox) = mpsc::channel();
         let shared = Arc::new(Shared {
-            state: Mutex::new(WriterState { store, wakeups, rung: None, ring_due: false, met: None }),
+            state: Mutex::new(WriterState { store, wakeups, rung: None, ring_due: false, met: None, answered: None }),
             queued: AtomicUsize::new(0),
             inside: Mutex::new(()),
             outside: AtomicBool::new(false),
@@ -116,18 +160,37 @@ impl Writer {
     }
 
     /// Carries out several calls in their order, in one transaction if they are not too many.
-    pub(crate) fn call_all(&self, requests: Vec<Request>, deadline: Duration) -> Vec<Result<Reply, StoreError>> {
-        match self.write_alone(&requests) {
-            Some(answers) => answers,
-            None => {
-                let jobs: Vec<_> = requests.into_iter().map(|request| self.submit(request)).collect();
-                jobs.into_iter().map(|job| self.await_answer(&job?, deadline)).collect()
-            }
+    pub(crate) fn call_all(&self, mut requests: Vec<Request>, deadline: Duration) -> Answers {
+        if let Some(answers) = self.write_alone(&requests) {
+            return answers;
+        }
+        let mut calls = Vec::with_capacity(1);
+        while !requests.is_empty() {
+            let rest = requests.split_off(BATCH.min(requests.len()));
+            calls.push(self.submit(std::mem::replace(&mut requests, rest), deadline, None));
+        }
+        calls.into_iter().flat_map(|call| call.map_or_else(|refused| refused, |mut call| self.await_answers(&mut call))).collect()
+    }
+
+    /// Carries out the requests at once if nobody is in the way. Else the bell tells when the call is to be [looked at](Writer::look).
+    pub(crate) fn begin(&self, requests: Vec<Request>, deadline: Duration, bell: &Arc<Bell>) -> Result<Answers, Pending> {
+        if let Some(answers) = self.write_alone(&requests) {
+            return Ok(answers);
+        }
+        bell.silence();
+        self.submit(requests, deadline, Some(bell)).map_or_else(Ok, Err)
+    }
+
+    /// Changes what a call asks for, unless it is a part of a batch already.
+    pub(crate) fn amend(&self, call: &mut Pending, change: impl FnOnce(&mut Vec<Request>)) {
+        if let State::Queued(requests) = &mut *lock(&call.job.state) {
+            change(requests);
+            call.count = requests.len();
         }
     }
 
     /// Writes at once if nobody else, in this process or another, wants to.
-    fn write_alone(&self, requests: &[Request]) -> Option<Vec<Result<Reply, StoreError>>> {
+    fn write_alone(&self, requests: &[Request]) -> Option<Answers> {
         if self.shared.queued.load(Ordering::Relaxed) > 0 {
             return None;
         }
@@ -143,6 +206,7 @@ impl Writer {
             (self.on_stall)();
             return None;
         }
+        state.note_others();
         let mut answers = Vec::with_capacity(requests.len());
         for result in results {
             match result {
@@ -160,47 +224,57 @@ impl Writer {
         Some(answers)
     }
 
-    fn submit(&self, request: Request) -> Result<Arc<Job>, StoreError> {
-        let job = Arc::new(Job { request, state: Mutex::new(State::Queued), answered: Condvar::new() });
+    /// Sends a call to the thread. Fails with the answers if that has ended.
+    fn submit(&self, requests: Vec<Request>, deadline: Duration, bell: Option<&Arc<Bell>>) -> Result<Pending, Answers> {
+        let count = requests.len();
+        let (state, answered) = (Mutex::new(State::Queued(requests)), Condvar::new());
+        let job = Arc::new(Job { state, answered, bell: bell.map(Arc::clone) });
         self.shared.queued.fetch_add(1, Ordering::Relaxed);
-        if self.send(Message::Write(Arc::clone(&job))) { Ok(job) } else { Err(gone()) }
+        if self.send(Message::Write(Arc::clone(&job))) {
+            Ok(Pending { job, count, since: Instant::now(), deadline, is_named: false })
+        } else {
+            Err(failed(&gone(), count))
+        }
     }
 
-    fn await_answer(&self, job: &Arc<Job>, deadline: Duration) -> Result<Reply, StoreError> {
-        let start = Instant::now();
-        let mut named = false;
-        let mut state = lock(&job.state);
+    fn await_answers(&self, call: &mut Pending) -> Answers {
         loop {
-            let waited = start.elapsed();
-            match &mut *state {
-                State::Answered(..) => break,
-                State::Queued if waited >= deadline => {
-                    *state = State::Abandoned;
-                    return Err(StoreError::Stalled);
-                }
-                // The disk does not answer. Whether it will have happened is open.
-                State::Taken if waited >= deadline * 2 => {
-                    *state = State::Abandoned;
-                    return Err(StoreError::Unknown { source: Arc::new(StoreError::Stalled) });
-                }
-                State::Queued | State::Taken if waited >= NAME_AFTER && !named => {
-                    named = true;
-                    drop(state);
-                    (self.on_stall)();
-                    state = lock(&job.state);
-                    continue;
-                }
-                State::Queued | State::Taken | State::Abandoned => {}
+            if let Some(answers) = self.look(call) {
+                return answers;
             }
-            let steps = [NAME_AFTER, deadline, deadline * 2];
-            let next = steps.into_iter().find(|step| *step > waited).unwrap_or(deadline * 2);
-            let left = next.saturating_sub(waited).max(Duration::from_millis(1));
-            state = job.answered.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            let state = lock(&call.job.state);
+            if matches!(*state, State::Queued(_) | State::Taken) {
+                drop(call.job.answered.wait_timeout(state, call.patience()));
+            }
         }
-        let State::Answered(answer, relay) = std::mem::replace(&mut *state, State::Abandoned) else { unreachable!("just seen") };
-        drop(state);
-        relay.iter().for_each(Relay::pass_on);
-        answer
+    }
+
+    /// The answers to a call, once they are there. At its deadline it is withdrawn: then it has not happened and will not happen.
+    pub(crate) fn look(&self, call: &mut Pending) -> Option<Answers> {
+        let waited = call.since.elapsed();
+        let mut state = lock(&call.job.state);
+        let error = match &*state {
+            State::Answered(..) => {
+                let State::Answered(answers, relay) = std::mem::replace(&mut *state, State::Abandoned) else {
+                    unreachable!("just seen")
+                };
+                drop(state);
+                relay.iter().for_each(Relay::pass_on);
+                return Some(answers);
+            }
+            State::Queued(_) if waited >= call.deadline => StoreError::Stalled,
+            // The disk does not answer. Whether it will have happened is open.
+            State::Taken if waited >= call.deadline * 2 => StoreError::Unknown { source: Arc::new(StoreError::Stalled) },
+            State::Queued(_) | State::Taken | State::Abandoned => {
+                drop(state);
+                if waited >= NAME_AFTER && !std::mem::replace(&mut call.is_named, true) {
+                    (self.on_stall)();
+                }
+                return None;
+            }
+        };
+        *state = State::Abandoned;
+        Some(failed(&error, call.count))
     }
 
     /// Notes with every event from now on whose command caused it.
@@ -220,7 +294,12 @@ impl Writer {
 
     /// Reads rows over the connection that writes, whose pages are in memory already.
     pub(crate) fn load(&self, keys: &BTreeSet<Key>) -> Result<Snapshot, StoreError> {
-        lock(&self.shared.state).store.view().load(keys)
+        self.view(|view| view.load(keys))
+    }
+
+    /// The same for whatever can be read.
+    pub(crate) fn view<T>(&self, read: impl FnOnce(&mut View<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        read(&mut lock(&self.shared.state).store.view())
     }
 
     fn send(&self, message: Message) -> bool {
@@ -231,6 +310,16 @@ impl Writer {
     pub(crate) fn outside_turn(&self, f: impl FnOnce()) {
         let _outside = lock(&self.shared.inside);
         f();
+    }
+}
+
+impl Pending {
+    /// How long to wait before the call is looked at again, answered or not.
+    pub(crate) fn patience(&self) -> Duration {
+        let waited = self.since.elapsed();
+        let steps = [NAME_AFTER, self.deadline, self.deadline * 2];
+        let next = steps.into_iter().find(|step| *step > waited).unwrap_or(self.deadline * 2);
+        next.saturating_sub(waited).max(Duration::from_millis(1))
     }
 }
 
@@ -270,32 +359,43 @@ impl Shared {
     /// still to be rung.
     fn turn(&self, first: Arc<Job>, inbox: &Receiver<Message>) -> bool {
         let mut state = lock(&self.state);
+        // A caller that has come back at once is likely to do so again; for the others the spinning would hold everybody up.
+        let lingers = state.answered.is_some_and(|answered| answered.elapsed() < LINGER);
         self.outside.store(true, Ordering::Release);
         let entered = state.enter();
         self.outside.store(false, Ordering::Release);
         let inside = lock(&self.inside);
         if let Err(error) = entered {
             self.queued.fetch_sub(1, Ordering::Relaxed);
-            first.answer(Err(error));
+            if let Some(requests) = first.take() {
+                first.answer(failed(&error, requests.len()), None);
+                first.answered.notify_one();
+            }
             return false;
         }
         let began = Instant::now();
         let mut ring_due = false;
         let mut next = Some(first);
         while let Some(first) = next {
-            let mut arrived = vec![first];
-            for message in inbox.try_iter().take(BATCH - 1) {
+            let mut batch = Batch::default();
+            batch.add(first);
+            let mut arrived = 1;
+            while batch.requests.len() < BATCH
+                && let Ok(message) = inbox.try_recv()
+            {
                 match message {
-                    Message::Write(job) => arrived.push(job),
+                    Message::Write(job) => {
+                        batch.add(job);
+                        arrived += 1;
+                    }
                     Message::Ring => ring_due = true,
                 }
             }
-            self.queued.fetch_sub(arrived.len(), Ordering::Relaxed);
-            arrived.retain(|job| job.take());
-            let Wrote { events, woke } = state.write(&arrived);
+            self.queued.fetch_sub(arrived, Ordering::Relaxed);
+            let Wrote { events, woke } = state.write(batch);
             ring_due |= events;
             // Whoever was woken comes for the writer lock now, so it is not kept for those who might come.
-            next = if woke || began.elapsed() >= SLICE { None } else { self.linger(inbox, &mut ring_due) };
+            next = if woke || !lingers || began.elapsed() >= SLICE { None } else { self.linger(inbox, &mut ring_due) };
         }
         state.store.unlock_writer();
         drop(inside);
@@ -318,6 +418,24 @@ impl Shared {
     }
 }
 
+/// The calls that are written together.
+#[derive(Default)]
+struct Batch {
+    requests: Vec<Request>,
+    /// Whose requests they are, and how many of each.
+    jobs: Vec<(Arc<Job>, usize)>,
+}
+
+impl Batch {
+    /// Takes a call in, unless its caller has withdrawn it.
+    fn add(&mut self, job: Arc<Job>) {
+        if let Some(requests) = job.take() {
+            self.jobs.push((job, requests.len()));
+            self.requests.extend(requests);
+        }
+    }
+}
+
 /// What a batch has brought about.
 #[derive(Default)]
 struct Wrote {
@@ -335,14 +453,20 @@ struct WriterState {
     ring_due: bool,
     /// When another process was last met at the writer lock.
     met: Option<Instant>,
+    /// When the thread last answered calls.
+    answered: Option<Instant>,
 }
 
 impl WriterState {
     /// Takes the writer lock, and notes whether others wanted it.
     fn enter(&mut self) -> Result<(), StoreError> {
-        if self.has_just_met() || !self.store.try_lock_writer()? {
+        let has_met = match self.has_just_met() {
+            true => self.store.lock_writer()?,
+            false if self.store.try_lock_writer()? => false,
+            false => self.store.lock_writer().map(|_| true)?,
+        };
+        if has_met {
             self.met = Some(Instant::now());
-            self.store.lock_writer()?;
         }
         Ok(())
     }
@@ -363,35 +487,41 @@ impl WriterState {
         entered
     }
 
+    /// Notes whether others wanted to write, where only the transaction itself finds out.
+    fn note_others(&mut self) {
+        if self.store.has_waited() {
+            self.met = Some(Instant::now());
+        }
+    }
+
     /// Writes a batch and answers it.
-    fn write(&mut self, jobs: &[Arc<Job>]) -> Wrote {
+    fn write(&mut self, batch: Batch) -> Wrote {
         let mut wrote = Wrote::default();
-        if jobs.is_empty() {
+        let Batch { requests, jobs } = batch;
+        if requests.is_empty() {
             return wrote;
         }
-        let requests: Vec<&Request> = jobs.iter().map(|job| &job.request).collect();
         let mut results = self.store.batch(&requests);
         if results.iter().all(|result| matches!(result, Err(StoreError::Stalled))) && self.store.lock_writer().is_ok() {
             // Others are in the way for longer than one waits without a reason.
             self.met = Some(Instant::now());
             results = self.store.batch(&requests);
         }
-        let mut jobs = jobs.iter();
+        self.note_others();
+        let mut answers = Vec::with_capacity(requests.len());
         for result in results {
             match result {
                 Ok(Committed { replies, wakes, events, .. }) => {
                     wakes.iter().for_each(|address| self.wakeups.wake(address));
-                    answer_all(jobs.by_ref().take(replies.len()).cloned().collect(), replies);
+                    answers.extend(replies.into_iter().map(Ok));
                     wrote.events |= events > 0;
                     wrote.woke |= !wakes.is_empty();
                 }
-                Err(error) => {
-                    if let Some(job) = jobs.next() {
-                        job.answer(Err(error));
-                    }
-                }
+                Err(error) => answers.push(Err(error)),
             }
         }
+        answer_all(jobs, answers);
+        self.answered = Some(Instant::now());
         wrote
     }
 
@@ -419,25 +549,21 @@ impl WriterState {
 
 impl Job {
     /// Takes the call into a batch, unless its caller has withdrawn it.
-    fn take(&self) -> bool {
+    fn take(&self) -> Option<Vec<Request>> {
         let mut state = lock(&self.state);
-        let queued = matches!(*state, State::Queued);
-        if queued {
-            *state = State::Taken;
-        }
-        queued
+        let State::Queued(requests) = &mut *state else { return None };
+        let requests = std::mem::take(requests);
+        *state = State::Taken;
+        Some(requests)
     }
 
-    fn answer(&self, answer: Result<Reply, StoreError>) {
-        self.put(answer, None);
-        self.answered.notify_one();
-    }
-
-    fn put(&self, answer: Result<Reply, StoreError>, relay: Option<Relay>) {
+    fn answer(&self, answers: Answers, relay: Option<Relay>) {
         let mut state = lock(&self.state);
         if !matches!(*state, State::Abandoned) {
-            *state = State::Answered(answer, relay);
+            *state = State::Answered(answers, relay);
         }
+        drop(state);
+        self.bell.iter().for_each(|bell| bell.ring());
     }
 
     fn is_abandoned(&self) -> bool {
@@ -447,15 +573,22 @@ impl Job {
 
 /// Answers the calls of one batch. The first caller wakes the next two, and so on. One that has given up would break
 /// the relay, so it is left out; one that is in it sees its answer at the latest when its time is up.
-fn answer_all(jobs: Vec<Arc<Job>>, replies: Vec<Reply>) {
-    let (jobs, replies): (Vec<_>, Vec<_>) = jobs.into_iter().zip(replies).filter(|(job, _)| !job.is_abandoned()).unzip();
+fn answer_all(jobs: Vec<(Arc<Job>, usize)>, answers: Answers) {
+    let mut rest = answers.into_iter();
+    let own = jobs.into_iter().map(|(job, count)| (job, rest.by_ref().take(count).collect::<Answers>()));
+    let (jobs, answers): (Vec<_>, Vec<_>) = own.filter(|(job, _)| !job.is_abandoned()).unzip();
     let jobs: Arc<[Arc<Job>]> = jobs.into();
-    for (index, (job, reply)) in jobs.iter().zip(replies).enumerate() {
-        job.put(Ok(reply), Some(Relay { jobs: Arc::clone(&jobs), index }));
+    for (index, (job, answers)) in jobs.iter().zip(answers).enumerate() {
+        job.answer(answers, Some(Relay { jobs: Arc::clone(&jobs), index }));
     }
     if let Some(first) = jobs.first() {
         first.answered.notify_one();
     }
+}
+
+/// The answers to so many requests that have failed together.
+fn failed(error: &StoreError, count: usize) -> Answers {
+    (0..count).map(|_| Err(error.clone())).collect()
 }
 
 fn gone() -> StoreError {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use banksman_core::event::Event;
 use banksman_core::resource::grant::Address;
-use banksman_core::{ProcessId, Seq, Wall};
+use banksman_core::{ProcessId, RunId, Seq, Wall};
 use banksman_engine::{Reply, Request, RunRequest};
 use banksman_store::{EventFilter, StoreError};
 
@@ -124,6 +124,7 @@ impl World<'_> {
             if taken { batch.push(call) } else { rest.push(call) }
         }
         self.calls = rest;
+        batch.iter_mut().for_each(|call| self.amend(call));
         self.random.shuffle(&mut batch);
         let odds = if self.is_quiescing { 0 } else { self.harsh };
         let outcome = match self.random.below(1_000) {
@@ -135,6 +136,24 @@ impl World<'_> {
         self.decide_batch(batch, outcome);
         let takes = if self.random.in_thousand(30) { self.random.between(4, 400) } else { self.random.between(0, 4) };
         self.clock.advance(takes);
+    }
+
+    /// A runner hears its sessions while others write, and reports with its call what has ended meanwhile.
+    fn amend(&mut self, call: &mut InFlight) {
+        let Sender::Runner(slot) = call.from else { return };
+        if !self.runners[slot].dispatcher.may_amend() || !self.random.in_thousand(500) {
+            return;
+        }
+        let runs: Vec<RunId> = self.runners[slot].sessions.keys().cloned().collect();
+        runs.iter().for_each(|run| self.listen(slot, run));
+        // It may also hear of an end too late for that.
+        if self.random.in_thousand(800) {
+            let count = call.requests.len();
+            self.runners[slot].dispatcher.amend(&mut call.requests);
+            if call.requests.len() > count {
+                self.tally.count("calls amended");
+            }
+        }
     }
 
     /// One transaction, and what the callers hear of it.

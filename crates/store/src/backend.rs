@@ -7,9 +7,8 @@ use crate::value::{Query, Rows};
 
 /// One connection to one database. Writers of a project are served one after the other.
 pub(crate) trait Backend: Send {
-    /// Waits for the writer lock, if that can be waited for apart from the transaction. It lasts for any number of
-    /// transactions, until it is given back.
-    fn lock_writer(&mut self) -> Result<(), StoreError>;
+    /// Waits for the writer lock, and says whether somebody had it. It lasts for one transaction at least, and at most until it is given back.
+    fn lock_writer(&mut self) -> Result<bool, StoreError>;
 
     /// Takes the writer lock if nobody has it, and says whether it did. Where the lock is part of transactions, the next ones wait
     /// only briefly, and then fail with `Stalled`.
@@ -17,6 +16,9 @@ pub(crate) trait Backend: Send {
 
     /// Lets others write.
     fn unlock_writer(&mut self);
+
+    /// Whether the last transaction has waited for others, where [`Backend::try_lock_writer`] cannot tell.
+    fn has_waited(&self) -> bool;
 
     /// Starts a write transaction, waiting for the writer lock if it was not taken before, and answers the queries in it.
     fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError>;

@@ -119,9 +119,9 @@ impl Store {
         self.here = Some(end.to_owned());
     }
 
-    /// Waits until it is this process's turn to write, however long that takes. The turn lasts for any number of
-    /// batches, until it is given back. A batch without the writer lock takes one for itself.
-    pub fn lock_writer(&mut self) -> Result<(), StoreError> {
+    /// Waits until it is this process's turn to write, and says whether others had it before. The turn lasts for one batch at least, and at most until it is given back: where the
+    /// writer lock is a part of transactions, the next batch is that transaction. A batch without the writer lock takes one for itself.
+    pub fn lock_writer(&mut self) -> Result<bool, StoreError> {
         self.backend.lock_writer()
     }
 
@@ -134,6 +134,11 @@ impl Store {
     /// Lets others write.
     pub fn unlock_writer(&mut self) {
         self.backend.unlock_writer();
+    }
+
+    /// Whether the last batch has waited for others, where [`Store::try_lock_writer`] cannot tell.
+    pub fn has_waited(&self) -> bool {
+        self.backend.has_waited()
     }
 
     /// Decides and commits a batch. If it fails before the commit, the calls are tried one by one, so that one

@@ -71,7 +71,7 @@ impl Counted {
 }
 
 impl Backend for Counted {
-    fn lock_writer(&mut self) -> Result<(), StoreError> {
+    fn lock_writer(&mut self) -> Result<bool, StoreError> {
         self.inner.lock_writer()
     }
 
@@ -81,6 +81,10 @@ impl Backend for Counted {
 
     fn unlock_writer(&mut self) {
         self.inner.unlock_writer();
+    }
+
+    fn has_waited(&self) -> bool {
+        self.inner.has_waited()
     }
 
     fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {

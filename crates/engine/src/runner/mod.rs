@@ -47,7 +47,7 @@ use std::collections::BTreeSet;
 
 use banksman_core::backlog::{RunEndRecord, Runner};
 use banksman_core::task::retry::Marker;
-use banksman_core::{Lease, Liveness, Pause, RunId, RunnerId, Span};
+use banksman_core::{Lease, Liveness, Pause, RunId, RunnerId, Span, Task};
 
 use context::Context;
 use guard_checks::GuardChecks;
@@ -237,6 +237,38 @@ impl Dispatcher {
             }
             Input::GuardsChecked(pipeline, inputs) => self.guard_checks.checked(&pipeline, *inputs, context),
         }
+    }
+
+    /// Whether the call that was just made is one to [amend](Dispatcher::amend).
+    pub fn may_amend(&self) -> bool {
+        let is_plain = |request: &Request| {
+            matches!(request, Request::Run(RunRequest::Started { .. } | RunRequest::Finish { .. } | RunRequest::Claim(_)))
+        };
+        matches!(self.pass, Pass::Done(_)) && self.context.only.is_none() && self.sent.iter().all(is_plain)
+    }
+
+    /// Puts the runs that have ended since a call was made to those that it reports, with a claim in the place of all of them. To be called as long
+    /// as nobody has begun to carry it out: while others write, more runs end.
+    pub fn amend(&mut self, requests: &mut Vec<Request>) {
+        let is_reported = |run: &RunId| {
+            requests.iter().any(|request| matches!(request, Request::Run(RunRequest::Finish { what, .. }) if what.run.id == *run))
+        };
+        // Whether a loop is done must be looked for first.
+        let marker = |task: &Task| task.spec.restart.is_none().then_some(Marker::Absent);
+        let mut ended = self.sessions.finishes(&self.context, marker);
+        ended.retain(|request| !matches!(request, Request::Run(RunRequest::Finish { what, .. }) if is_reported(&what.run.id)));
+        if ended.is_empty() || !self.may_amend() {
+            return;
+        }
+        if let Some(Request::Run(RunRequest::Claim(claim))) =
+            requests.pop_if(|last| matches!(last, Request::Run(RunRequest::Claim(_))))
+        {
+            self.selection.take_back(*claim);
+        }
+        requests.extend(ended);
+        let room = self.room();
+        requests.extend(self.selection.requests(room, &self.context));
+        self.sent.clone_from(requests);
     }
 
     /// What to do now.

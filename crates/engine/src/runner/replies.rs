@@ -15,10 +15,15 @@ impl Dispatcher {
     /// Takes in the replies to the requests of the last call, in their order.
     pub(super) fn on_replies(&mut self, replies: Vec<Reply>) {
         let requests = std::mem::take(&mut self.sent);
+        // A run that has ended since then leaves room that the claim knew nothing of.
+        let is_freed = self.selection.is_freed();
         for (request, reply) in requests.into_iter().zip(replies) {
             if self.on_reply(request, reply) {
                 self.pass = Pass::Due;
             }
+        }
+        if is_freed {
+            self.selection.stays_freed();
         }
     }
 

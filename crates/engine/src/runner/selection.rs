@@ -119,6 +119,22 @@ impl Selection {
         requests
     }
 
+    /// A claim is not sent, or not yet.
+    pub(super) fn take_back(&mut self, claim: Claim) {
+        self.fresh_runs.extend(claim.runs);
+        self.is_due = true;
+    }
+
+    /// Whether something was freed since the last claim was made.
+    pub(super) fn is_freed(&self) -> bool {
+        self.is_due
+    }
+
+    /// The last claim knew nothing of what was freed.
+    pub(super) fn stays_freed(&mut self) {
+        self.is_due = true;
+    }
+
     /// Takes in what a claim has found, without what it has started.
     pub(super) fn on_claimed(&mut self, claimed: &Claimed, is_full: bool, out: &mut Output) {
         self.is_due = claimed.again;

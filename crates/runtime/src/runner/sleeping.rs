@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use banksman_adapters::host;
+use banksman_adapters::keeper::Session;
 use banksman_core::{Liveness, ProcessId, RunId, Span};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -18,6 +19,12 @@ pub(super) enum Woken {
     Cancelled,
     Died(ProcessId),
     Other,
+}
+
+/// What a session is to be watched for.
+pub(super) fn poll_session(session: &Session) -> PollFd<'_> {
+    let flags = if session.has_unsent() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+    PollFd::from_borrowed_fd(session.as_fd(), flags)
 }
 
 impl Runner<'_> {
@@ -34,6 +41,9 @@ impl Runner<'_> {
             Some(left) => at_most.min(span(left)),
             None => at_most,
         };
+        let spare =
+            self.keepers.next_deadline().map(|due| span(due.saturating_duration_since(Instant::now())) + Span::from_ms(1));
+        let at_most = spare.map_or(at_most, |spare| at_most.min(spare));
         let mut pidfds: Vec<(&ProcessId, OwnedFd)> = Vec::with_capacity(watch.len());
         for process in watch {
             match self.client.host().watch(process) {
@@ -41,9 +51,6 @@ impl Runner<'_> {
                 Err(Liveness::Dead | Liveness::OtherBoot) => return Woken::Died(process.clone()),
                 // It cannot be watched, which proves nothing. The slow look is for such.
                 Err(Liveness::Alive | Liveness::Unknown) => {}
-        let spare =
-            self.keepers.next_deadline().map(|due| span(due.saturating_duration_since(Instant::now())) + Span::from_ms(1));
-        let at_most = spare.map_or(at_most, |spare| at_most.min(spare));
             }
         }
         let runs: Vec<RunId> = self.sessions.keys().cloned().collect();
@@ -54,10 +61,7 @@ impl Runner<'_> {
         ];
         fds.extend(self.listener.as_ref().map(|listener| PollFd::new(listener, PollFlags::IN)));
         let fixed = fds.len();
-        fds.extend(self.sessions.values().map(|session| {
-            let flags = if session.has_unsent() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-            PollFd::from_borrowed_fd(session.as_fd(), flags)
-        }));
+        fds.extend(self.sessions.values().map(poll_session));
         fds.extend(pidfds.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)));
         // A runner that is busy looks after them by the way.
         if runs.is_empty() {

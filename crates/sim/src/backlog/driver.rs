@@ -328,7 +328,7 @@ impl World<'_> {
     }
 
     /// Takes in what a session tells.
-    fn listen(&mut self, slot: usize, run: &RunId) {
+    pub(crate) fn listen(&mut self, slot: usize, run: &RunId) {
         while let Some(stream) = self.runners[slot].sessions.get_mut(run) {
             let notice = stream.notices.pop_front();
             let closed = stream.closed;

@@ -25,7 +25,7 @@ use crate::error::StoreError;
 use crate::reader::ServerUsage;
 use crate::tables::projects::Statement;
 use crate::value::{Query, Rows};
-use session::Session;
+use session::{Begun, Session};
 
 /// How long to go on asking how a transaction ended whose connection broke.
 const RESOLVE: Duration = Duration::from_secs(20);
@@ -41,13 +41,15 @@ pub(crate) struct Postgres {
     session: Option<Session>,
     /// The id of the open transaction, to ask for when the connection breaks.
     transaction: Option<String>,
-    /// Whether to wait long for the writer lock, or only until somebody should be told who is in the way.
-    patient: bool,
+    /// Whether the open transaction has the writer lock and nothing else yet.
+    is_fresh: bool,
+    /// Whether the last transaction has waited for the writer lock.
+    has_waited: bool,
 }
 
 impl Postgres {
     fn new(runtime: Runtime, server: Server, project: i64, session: Session) -> Postgres {
-        Postgres { runtime, server, project, session: Some(session), transaction: None, patient: false }
+        Postgres { runtime, server, project, session: Some(session), transaction: None, is_fresh: false, has_waited: false }
     }
 
     /// The session, connected if need be, with some patience: a server that restarts is back in a moment.
@@ -65,6 +67,24 @@ impl Postgres {
             };
         }
         Ok((&self.runtime, self.session.as_mut().expect("just connected")))
+    }
+
+    /// Begins a transaction with the writer lock. It waits for that for long, or only until somebody should be told who is in the way.
+    fn begin_transaction(&mut self, is_patient: bool, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
+        let project = self.project;
+        let (runtime, session) = self.session()?;
+        match runtime.block_on(session.begin(project, is_patient, queries)) {
+            Ok(Begun { transaction, has_waited, answers }) => {
+                (self.transaction, self.has_waited) = (Some(transaction), has_waited);
+                answers.into_iter().map(session::decode).collect()
+            }
+            Err(error) => {
+                let error = classify(error);
+                self.transaction = Some(String::new());
+                self.roll_back();
+                Err(error)
+            }
+        }
     }
 
     /// Whether a transaction whose connection broke has been committed.
@@ -86,39 +106,42 @@ impl Postgres {
 }
 
 impl Backend for Postgres {
-    /// The turn is part of the transaction here; this only says how long that may wait for it.
-    fn lock_writer(&mut self) -> Result<(), StoreError> {
-        self.patient = true;
-        Ok(())
+    /// Begins the transaction of the next batch, with more patience than that has by itself: what arrives meanwhile comes along.
+    fn lock_writer(&mut self) -> Result<bool, StoreError> {
+        if self.is_fresh {
+            return Ok(false);
+        }
+        match self.begin_transaction(true, &[]) {
+            Ok(_) => self.is_fresh = true,
+            // The batch connects again, and waits by itself.
+            Err(StoreError::Disconnected { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        Ok(self.has_waited)
     }
 
+    /// The lock is a part of the transaction, which tells whether anybody was in the way.
     fn try_lock_writer(&mut self) -> Result<bool, StoreError> {
-        self.patient = false;
         Ok(true)
     }
 
-    fn unlock_writer(&mut self) {}
+    fn unlock_writer(&mut self) {
+        if std::mem::take(&mut self.is_fresh) {
+            self.roll_back();
+        }
+    }
+
+    fn has_waited(&self) -> bool {
+        self.has_waited
+    }
 
     fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
-        let (project, patient) = (self.project, self.patient);
-        let (runtime, session) = self.session()?;
-        match runtime.block_on(session.begin(project, patient, queries)) {
-            Ok((transaction, answers)) => {
-                self.transaction = Some(transaction);
-                let decoded: Result<Vec<Rows>, StoreError> = answers.into_iter().map(session::decode).collect();
-                // Nobody goes on with a transaction whose rows cannot be read.
-                if decoded.is_err() {
-                    self.roll_back();
-                }
-                decoded
-            }
-            Err(error) => {
-                let error = classify(error);
-                self.transaction = Some(String::new());
-                self.roll_back();
-                Err(error)
-            }
-        }
+        let answers = match std::mem::take(&mut self.is_fresh) {
+            true => self.query(queries),
+            false => self.begin_transaction(false, queries),
+        };
+        // Nobody goes on with a transaction whose rows cannot be read.
+        answers.inspect_err(|_| self.roll_back())
     }
 
     fn query(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {

@@ -35,12 +35,21 @@ pub(super) struct Session {
     prepared: Vec<Option<tokio_postgres::Statement>>,
 }
 
+/// A transaction that has begun.
+pub(super) struct Begun {
+    /// Its id.
+    pub(super) transaction: String,
+    /// Whether another one had the writer lock.
+    pub(super) has_waited: bool,
+    pub(super) answers: Vec<Vec<tokio_postgres::Row>>,
+}
+
 impl Session {
     pub(super) async fn connect(server: &Server) -> Result<Session, StoreError> {
         let (client, mut messages) = server.connect().await?;
         // The connection is driven whenever this thread waits for an answer. Its end is seen by the next request.
         tokio::spawn(async move { while let Some(Ok(_)) = messages.next().await {} });
-        let tx = client.prepare("SELECT pg_advisory_xact_lock($1), pg_current_xact_id()::text");
+        let tx = client.prepare("SELECT pg_try_advisory_xact_lock($1), pg_advisory_xact_lock($1), pg_current_xact_id()::text");
         let (settings, tx) = futures_util::future::join(client.batch_execute(SETTINGS), tx).await;
         settings.map_err(super::classify)?;
         let tx = tx.map_err(super::classify)?;
@@ -55,13 +64,8 @@ impl Session {
         &self.client
     }
 
-    /// Begins, waits for the writer lock, and loads, in one round trip. Returns the transaction's id and the rows.
-    pub(super) async fn begin(
-        &mut self,
-        project: i64,
-        patient: bool,
-        queries: &[Query<'_>],
-    ) -> Result<(String, Vec<Vec<tokio_postgres::Row>>), Error> {
+    /// Begins, waits for the writer lock, and loads, in one round trip.
+    pub(super) async fn begin(&mut self, project: i64, patient: bool, queries: &[Query<'_>]) -> Result<Begun, Error> {
         self.prepare(queries).await?;
         let begin = self.client.batch_execute(if patient { "BEGIN; SET LOCAL lock_timeout = '7s'" } else { "BEGIN" });
         // The lock waits before the next statement, which reads, takes its snapshot.
@@ -71,8 +75,10 @@ impl Session {
         // Polled in this order, so sent in this order.
         let (begin, tx, loads) = futures_util::future::join3(begin, tx, loads).await;
         begin?;
-        let id = tx?.first().map(|row| row.try_get(1)).transpose()?;
-        Ok((id.unwrap_or_default(), loads?))
+        let tx = tx?;
+        let row = tx.first().map(|row| Ok::<_, Error>((row.try_get::<_, bool>(0)?, row.try_get(2)?))).transpose()?;
+        let (was_free, transaction) = row.unwrap_or_default();
+        Ok(Begun { transaction, has_waited: !was_free, answers: loads? })
     }
 
     /// Answers in the open transaction.

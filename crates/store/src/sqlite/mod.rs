@@ -126,7 +126,7 @@ impl Sqlite {
     }
 
     fn enter(&mut self) -> Result<(), StoreError> {
-        self.writer_lock.as_mut().map_or(Ok(()), |writer_lock| writer_lock.enter(Stay::OneTransaction))
+        self.writer_lock.as_mut().map_or(Ok(()), |writer_lock| writer_lock.enter(Stay::OneTransaction).map(drop))
     }
 
     fn end_transaction(&mut self) {
@@ -159,8 +159,8 @@ impl Drop for Sqlite {
 }
 
 impl Backend for Sqlite {
-    fn lock_writer(&mut self) -> Result<(), StoreError> {
-        self.writer_lock.as_mut().map_or(Ok(()), |writer_lock| writer_lock.enter(Stay::UntilGivenBack))
+    fn lock_writer(&mut self) -> Result<bool, StoreError> {
+        self.writer_lock.as_mut().map_or(Ok(false), |writer_lock| writer_lock.enter(Stay::UntilGivenBack))
     }
 
     fn try_lock_writer(&mut self) -> Result<bool, StoreError> {
@@ -169,6 +169,10 @@ impl Backend for Sqlite {
 
     fn unlock_writer(&mut self) {
         self.writer_lock.iter_mut().for_each(WriterLock::leave);
+    }
+
+    fn has_waited(&self) -> bool {
+        false
     }
 
     fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {

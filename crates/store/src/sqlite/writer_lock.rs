@@ -61,16 +61,18 @@ impl WriterLock {
         Ok(WriterLock { gate: open(&path.with_extension("gate"))?, file: open(path)?, inside: None })
     }
 
-    /// Waits for the writer lock, however long it takes. A turn that was taken already goes on as it was taken.
-    pub(crate) fn enter(&mut self, stay: Stay) -> Result<(), StoreError> {
-        if self.inside.is_none() {
-            lock(&self.gate)?;
-            let entered = lock(&self.file);
-            unlock(&self.gate);
-            entered?;
-            self.inside = Some(stay);
+    /// Waits for the writer lock, however long it takes, and says whether others had it or waited for it. A turn that was taken already goes
+    /// on as it was taken.
+    pub(crate) fn enter(&mut self, stay: Stay) -> Result<bool, StoreError> {
+        if self.inside.is_some() {
+            return Ok(false);
         }
-        Ok(())
+        let has_queued = wait_for(&self.gate)?;
+        let entered = wait_for(&self.file);
+        unlock(&self.gate);
+        let has_waited = entered?;
+        self.inside = Some(stay);
+        Ok(has_queued || has_waited)
     }
 
     /// Takes the writer lock if nobody has it.
@@ -111,6 +113,11 @@ impl WriterLock {
             unlock(&self.file);
         }
     }
+}
+
+/// Locks a file, and says whether that took waiting.
+fn wait_for(file: &File) -> Result<bool, StoreError> {
+    Ok(if try_lock(file)? { false } else { lock(file).map(|()| true)? })
 }
 
 fn lock(file: &File) -> Result<(), StoreError> {

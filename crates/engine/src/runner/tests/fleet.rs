@@ -175,6 +175,37 @@ fn a_chain_goes_on_with_one_runner_and_without_a_wake_up() {
     assert_eq!(stage.wakes, wakes, "the runner that ends it claims by itself");
 }
 
+/// While others write, more runs may end: all of them are reported in one transaction, or the late ones in the next.
+#[test]
+fn a_run_that_ends_while_others_write_is_reported_with_the_one_before() {
+    for is_in_time in [true, false] {
+        let mut stage = Stage::new();
+        (0..4).for_each(|number| stage.add(&format!("t-{number}"), |_| {}));
+        let mut actor = stage.runner("m", Options { max_runs: Some(2), ..options() });
+        stage.play(&mut actor);
+        let spawned = |action| if let Action::Spawn(work) = action { Some(work.run.id) } else { None };
+        let runs: Vec<RunId> = actor.wants.drain(..).filter_map(spawned).collect();
+        let now = stage.now();
+        actor.did();
+        actor.dispatcher.on(Input::Ended(runs[0].clone(), exited(0)), now);
+        let Action::Call(mut requests) = actor.dispatcher.next(now) else { panic!("it reports the end") };
+        assert!(actor.dispatcher.may_amend());
+        actor.dispatcher.on(Input::Ended(runs[1].clone(), exited(0)), now);
+        if is_in_time {
+            actor.dispatcher.amend(&mut requests);
+        }
+        assert_eq!(requests.len(), if is_in_time { 3 } else { 2 }, "the ends, and one claim for all of them");
+        let replies = stage.ask_all(&requests);
+        actor.dispatcher.on(Input::Replies(replies), now);
+        stage.play(&mut actor);
+        let did = actor.did();
+        let calls = did.iter().filter(|did| *did == "claim").count();
+        assert_eq!(calls, usize::from(!is_in_time), "{did:?}");
+        assert!(["spawn t-2", "spawn t-3"].iter().all(|spawn| did.iter().any(|did| did == spawn)), "{did:?}");
+        assert_eq!(stage.rows().runs.values().filter(|run| run.is_live()).count(), 2);
+    }
+}
+
 fn lock(name: &str) -> Need {
     Need::Lock(Name::new(name).unwrap())
 }
