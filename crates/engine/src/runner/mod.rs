@@ -335,7 +335,7 @@ impl Dispatcher {
     }
 
     fn rest(&mut self, rest: Rest, now: Lease) -> Action {
-        let requests = self.due_requests(now);
+        let requests = self.due_requests(false, now);
         if !requests.is_empty() {
             return Action::Call(requests);
         }
@@ -381,14 +381,14 @@ impl Dispatcher {
             return None;
         }
         let mut requests = self.sessions.finishes(&self.context, |_| Some(Marker::Absent));
-        requests.extend(self.due_requests(now));
+        requests.extend(self.due_requests(true, now));
         requests.extend(self.selection.requests(room, &self.context));
         Some(requests)
     }
 
-    /// What the parts have to say to the store now.
-    fn due_requests(&mut self, now: Lease) -> Vec<Request> {
-        let mut requests = self.sessions.requests(&self.context, now);
+    /// What the parts have to say to the store now; `is_written_anyway` if there is something else to say.
+    fn due_requests(&mut self, is_written_anyway: bool, now: Lease) -> Vec<Request> {
+        let mut requests = self.sessions.requests(is_written_anyway, &self.context, now);
         requests.extend(self.outbox.requests(&self.context, now));
         requests.extend(self.shortage.requests());
         requests.extend(self.guard_checks.requests());

@@ -261,7 +261,8 @@ impl Dispatcher {
             };
             requests.push(clear.into());
         }
-        requests.extend(self.due_requests(snapshot.lease));
+        let is_written_anyway = !requests.is_empty();
+        requests.extend(self.due_requests(is_written_anyway, snapshot.lease));
         // Orphans may fill the room that there is.
         if orphans.is_empty() {
             let room = self.room();

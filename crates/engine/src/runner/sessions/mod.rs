@@ -21,8 +21,11 @@ use crate::calls::runs::{RunRequest, Work};
 use crate::calls::tasks::TaskRequest;
 use crate::request::Request;
 
-/// How long the report of a start may wait for others, or for the end that makes it unnecessary.
-const REPORT_AFTER: Span = Span::from_ms(100);
+/// When the start of a session is reported with what is written anyway. Before that its end may make the report unnecessary.
+const REPORT_ALONG: Span = Span::from_ms(250);
+
+/// When it is reported in any case.
+const REPORT_AFTER: Span = Span::from_ms(500);
 
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
@@ -37,7 +40,7 @@ pub(super) struct Sessions {
 struct OwnedRun {
     work: Work,
     phase: Phase,
-    /// The processes, and when they are reported to the store.
+    /// The processes, and when they began, until that is reported to the store.
     report: Option<(Session, Lease)>,
     /// Its last sign of life, as far as it was looked for.
     seen: Lease,
@@ -135,7 +138,7 @@ impl Sessions {
 
     pub(super) fn started(&mut self, run: &RunId, session: Session, now: Lease) {
         if let Some(owned) = self.owned.get_mut(run).filter(|owned| owned.work.run.session.is_none()) {
-            owned.report = Some((session, now + REPORT_AFTER));
+            owned.report = Some((session, now));
         }
     }
 
@@ -271,13 +274,15 @@ impl Sessions {
         out.act(Action::Acknowledge(run));
     }
 
-    /// What is to be told about its runs now: starts, signs of life, and runs that take too long.
-    pub(super) fn requests(&mut self, context: &Context, now: Lease) -> Vec<Request> {
+    /// What is to be told about its runs now: signs of life, runs that take too long, and starts, which wait for something else to be
+    /// written for a while.
+    pub(super) fn requests(&mut self, is_written_anyway: bool, context: &Context, now: Lease) -> Vec<Request> {
         let mut requests = std::mem::take(&mut self.pending);
-        if self.report_due().is_some_and(|due| due <= now) {
-            requests.extend(self.owned.values_mut().filter_map(OwnedRun::report_start));
-        }
         requests.extend(self.overtime(context, now));
+        let is_due = self.report_due().is_some_and(|due| due <= now);
+        if is_written_anyway || !requests.is_empty() || is_due {
+            requests.extend(self.owned.values_mut().filter_map(|owned| owned.report_start(is_due, now)));
+        }
         requests
     }
 
@@ -289,7 +294,7 @@ impl Sessions {
     }
 
     fn report_due(&self) -> Option<Lease> {
-        self.owned.values().filter_map(|owned| owned.report.as_ref()).map(|(_, due)| *due).min()
+        self.owned.values().filter_map(|owned| owned.report.as_ref()).map(|(_, began)| *began + REPORT_AFTER).min()
     }
 
     pub(super) fn next_deadline(&self, context: &Context) -> Option<Lease> {
@@ -299,8 +304,8 @@ impl Sessions {
 }
 
 impl OwnedRun {
-    fn report_start(&mut self) -> Option<Request> {
-        let (session, _) = self.report.take()?;
+    fn report_start(&mut self, is_due: bool, now: Lease) -> Option<Request> {
+        let (session, _) = self.report.take_if(|(_, began)| is_due || *began + REPORT_ALONG <= now)?;
         let (run, owner_epoch) = (self.work.run.id.clone(), self.work.run.owner_epoch);
         self.work.run.session = Some(session.clone());
         let prompted = has_prompt(&self.work.task).then(|| self.work.task.id.clone());
