@@ -14,7 +14,7 @@ use banksman_core::resource::semaphore;
 use banksman_core::{Liveness, Name, ProcessId, Seq, Stamp, TaskId};
 use banksman_engine::{Reply, Request, Seen, Taking, TypedRequest};
 use banksman_store::sqlite::Occupant;
-use banksman_store::{Key, Reader, Snapshot, StoreError, StoreId};
+use banksman_store::{Key, Reader, Snapshot, StoreError, StoreId, View};
 
 use crate::config::Config;
 use crate::error::Error;
@@ -166,6 +166,11 @@ impl Client {
     /// The rows that these keys name, as they are now.
     pub fn load(&self, keys: &BTreeSet<Key>) -> Result<Snapshot, StoreError> {
         self.writer.load(keys)
+    }
+
+    /// Reads over the connection that writes.
+    pub(crate) fn view<T>(&self, read: impl FnOnce(&mut View<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.writer.view(read)
     }
 
     /// To be called when much has been added at once.

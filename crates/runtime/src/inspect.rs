@@ -10,11 +10,12 @@ use banksman_core::agent::limit::{AccountLimit, State};
 use banksman_core::agent::spend::DaySpend;
 use banksman_core::backlog::{Backlog, Run, Runner};
 use banksman_core::landing::{Entry, LandingQueue};
-use banksman_core::{Limits, Liveness, Name, Pause, ProcessId, RunId, Stamp, Task, TaskId, Title, Wall};
+use banksman_core::{Limits, Liveness, Name, Pause, ProcessId, RunId, Stamp, Status, Task, TaskId, Title, Wall};
 use banksman_engine::landing_queue;
 use banksman_engine::why::{self, Answer, Attended, Life, Situation, Why};
 use banksman_store::{Counts, Hosted, Key, Reader, Snapshot, StoreError};
 
+use crate::client::Client;
 use crate::guards;
 use crate::landing;
 use crate::project::Project;
@@ -32,6 +33,9 @@ const ASKED_AT_ONCE: usize = 16;
 
 /// How many pipelines are shown.
 const PIPELINES: i64 = 10;
+
+/// How many pipelines are looked at of those that are left.
+const LEFT: i64 = 100;
 
 /// How things stand with the backlog.
 #[derive(Debug, Clone)]
@@ -149,6 +153,39 @@ pub fn silent_keepers(reader: &mut Reader, project: &Project) -> Result<(usize, 
             .collect()
     });
     Ok((runs.len(), found))
+}
+
+/// What is left when nothing goes on by itself any more.
+#[derive(Debug)]
+pub struct Leftovers {
+    /// How many tasks stand how.
+    pub counts: Counts,
+    /// The tasks that failed last, newest first.
+    pub failures: Vec<Task>,
+    /// How many decisions wait for a person.
+    pub decisions: usize,
+    /// The pipelines that are not over, the first few of them.
+    pub pipelines: Vec<Hosted>,
+    /// A pending task that waits for one that will not complete by itself.
+    pub held: Option<TaskId>,
+    /// The first tasks that a person has stopped.
+    pub stopped: Vec<Task>,
+    /// Why nothing is started.
+    pub pause: Option<Pause>,
+}
+
+/// What is left to do, read over the connection of a client that ends: many may end at the same moment.
+pub fn leftovers(client: &Client) -> Result<Leftovers, StoreError> {
+    client.view(|view| {
+        let counts = view.counts()?;
+        let has = |status| counts.by_status.get(&status).is_some_and(|count| *count > 0);
+        let failures = if has(Status::Failed) { view.last_failed(FAILURES)? } else { Vec::new() };
+        let held = if has(Status::Blocked) { view.held_by_ended()?.1 } else { None };
+        let (stopped, pipelines) = (view.stopped(STOPPED)?, view.open_pipelines(LEFT)?);
+        let backlog = view.load(&[Key::OpenDecisions].into())?.backlog;
+        let (decisions, pause) = (backlog.decisions.len(), backlog.pause);
+        Ok(Leftovers { counts, failures, decisions, pipelines, held, stopped, pause })
+    })
 }
 
 /// How things stand with the backlog.

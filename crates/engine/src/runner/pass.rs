@@ -116,6 +116,10 @@ impl Dispatcher {
                 self.pass = Pass::Done(rest);
                 if snapshot.backlog.totals.has_run_since() {
                     let BacklogTotals { counts, dead, .. } = snapshot.backlog.totals;
+                    // One that was about to leave stays until people are told, and waits for tasks meanwhile.
+                    if self.context.options.until_idle && self.sessions.is_empty() {
+                        self.selection.freed();
+                    }
                     self.call(vec![RunRequest::Rest { runner: self.context.id(), counts, dead }.into()]);
                 }
             }
@@ -263,12 +267,25 @@ impl Dispatcher {
         }
         let is_written_anyway = !requests.is_empty();
         requests.extend(self.due_requests(is_written_anyway, snapshot.lease));
+        if requests.is_empty() && self.leaves_at_once(snapshot, &blocked) {
+            self.selection.nothing_left();
+        }
         // Orphans may fill the room that there is.
         if orphans.is_empty() {
             let room = self.room();
             requests.extend(self.selection.requests(room, &self.context));
         }
         (requests, blocked)
+    }
+
+    /// Whether it ends when nothing is left, and that is so: then it need not look for tasks in a transaction, nor say that it waits for some.
+    fn leaves_at_once(&self, snapshot: &Snapshot, blocked: &[Vec<Reason>]) -> bool {
+        self.context.options.until_idle
+            && self.context.only.is_none()
+            && self.sessions.is_empty()
+            && self.outbox.is_empty()
+            && snapshot.ready.is_empty()
+            && self.is_idle(snapshot, blocked)
     }
 
     /// The pass is over. If nothing is left to do, the tasks are counted, once.

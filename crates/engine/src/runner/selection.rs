@@ -125,6 +125,11 @@ impl Selection {
         self.is_due = true;
     }
 
+    /// There is nothing to take, and the runner does not wait for anything.
+    pub(super) fn nothing_left(&mut self) {
+        self.is_due = false;
+    }
+
     /// Whether something was freed since the last claim was made.
     pub(super) fn is_freed(&self) -> bool {
         self.is_due

@@ -1,10 +1,9 @@
 //! What is left when a runner has nothing to do any more: in groups, each with the command that helps.
 
 use banksman_core::{Status, Task};
-use banksman_runtime::{Client, inspect};
+use banksman_runtime::inspect::Leftovers;
 
 use crate::commands::{pausing, pipelines};
-use crate::failure::Failure;
 use crate::format;
 use crate::printer::{BOLD, DIM, RED, YELLOW};
 use crate::terminal::Style;
@@ -13,40 +12,38 @@ use crate::terminal::Style;
 const NAMED: usize = 3;
 
 /// One line for each group that has a task.
-pub(super) fn lines(client: &Client) -> Result<Vec<String>, Failure> {
-    let mut reader = client.reader()?;
-    let overview = inspect::overview(&mut reader, client.project())?;
-    let count = |status: Status| overview.counts.by_status.get(&status).copied().unwrap_or_default();
+pub(super) fn lines(left: &Leftovers) -> Vec<String> {
+    let count = |status: Status| left.counts.by_status.get(&status).copied().unwrap_or_default();
     let mut lines = Vec::new();
-    if let (number @ 1.., Some(first)) = (count(Status::Failed), overview.failures.first()) {
+    if let (number @ 1.., Some(first)) = (count(Status::Failed), left.failures.first()) {
         let retry = format!("banksman why {}; banksman tasks retry {}", first.id, first.id);
-        lines.push(group(RED, "failed", number, &titles(&overview.failures), &retry));
+        lines.push(group(RED, "failed", number, &titles(&left.failures), &retry));
     }
-    if overview.decisions > 0 {
-        lines.push(group(RED, "needs you", overview.decisions as u64, &[], "banksman decisions review"));
+    if left.decisions > 0 {
+        lines.push(group(RED, "needs you", left.decisions as u64, &[], "banksman decisions review"));
     }
     let held: Vec<&Task> =
-        overview.pipelines.iter().filter(|hosted| pipelines::is_held_up(&hosted.pipeline)).map(|hosted| &hosted.task).collect();
-    let example = overview.held.1.as_ref().or(held.first().map(|task| &task.id));
+        left.pipelines.iter().filter(|hosted| pipelines::is_held_up(&hosted.pipeline)).map(|hosted| &hosted.task).collect();
+    let example = left.held.as_ref().or(held.first().map(|task| &task.id));
     if let (number @ 1.., Some(example)) = (count(Status::Blocked), example) {
         let named: Vec<&str> = held.iter().map(|task| task.spec.title.as_str()).collect();
         lines.push(group(YELLOW, "blocked", number, &named, &format!("banksman why {example}")));
     }
-    if overview.counts.by_hand > 0 {
-        lines.push(group(YELLOW, "manual", overview.counts.by_hand, &[], "banksman tasks list --status pending"));
+    if left.counts.by_hand > 0 {
+        lines.push(group(YELLOW, "manual", left.counts.by_hand, &[], "banksman tasks list --status pending"));
     }
     if count(Status::Review) > 0 {
         lines.push(group(YELLOW, "review", count(Status::Review), &[], "banksman tasks list --status review"));
     }
-    if let Some(first) = overview.stopped.first() {
-        let (number, resume) = (overview.stopped.len() as u64, format!("banksman resume {}", first.id));
-        lines.push(group(YELLOW, "stopped", number, &titles(&overview.stopped), &resume));
+    if let Some(first) = left.stopped.first() {
+        let (number, resume) = (left.stopped.len() as u64, format!("banksman resume {}", first.id));
+        lines.push(group(YELLOW, "stopped", number, &titles(&left.stopped), &resume));
     }
-    if let Some(pause) = &overview.pause {
+    if let Some(pause) = &left.pause {
         let why = pausing::because(pause);
         lines.push(format!("{YELLOW}paused{YELLOW:#}     {why}  {DIM}banksman resume{DIM:#}"));
     }
-    Ok(lines)
+    lines
 }
 
 fn titles(tasks: &[Task]) -> Vec<&str> {

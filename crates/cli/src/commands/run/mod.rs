@@ -12,7 +12,7 @@ use std::time::Duration;
 use banksman_core::pipeline::{Reason as Blocked, State as Stand};
 use banksman_core::{Limits, Pipeline, RunId, RunnerId, SectionId, Status, TaskId, Wall};
 use banksman_engine::why::{Attended, Life};
-use banksman_runtime::inspect::{self, LiveRun};
+use banksman_runtime::inspect::{self, Leftovers, LiveRun};
 use banksman_runtime::workspaces::{prune, removals};
 use banksman_runtime::{Client, Error, RunOptions, Runner, recover_run};
 use clap::Args;
@@ -33,9 +33,6 @@ use crate::views::status::ItemsView;
 use live_line::LiveLine;
 pub(crate) use report::after;
 use report::{Trouble, line};
-
-/// How many pipelines are looked at when those that cannot go on are named.
-const NAMED: i64 = 100;
 
 /// Claim tasks and run them.
 ///
@@ -154,10 +151,11 @@ impl Run {
             output.finish();
             return Ok(exit::OK);
         }
-        let counts = client.reader()?.view().counts()?;
+        let left = inspect::leftovers(&client)?;
+        let counts = &left.counts;
         let completed = counts.by_status.get(&Status::Completed).copied().unwrap_or_default();
         let all: u64 = counts.by_status.values().sum();
-        let blocked = blocked(&client)?;
+        let blocked = blocked(&left);
         let view = Finished {
             runner: &id,
             completed,
@@ -175,7 +173,7 @@ impl Run {
         });
         let said: Vec<String> = [tasks, dead, waiting].into_iter().flatten().chain(needs_you).collect();
         let human = if said.is_empty() { "nothing is left to do".into() } else { said.join("; ") };
-        ending::lines(&client)?.into_iter().for_each(|line| output.note(line));
+        ending::lines(&left).into_iter().for_each(|line| output.note(line));
         output.result(&view, human);
         output.finish();
         Ok(if completed == all && counts.items.dead.is_empty() { exit::OK } else { exit::UNHEALTHY })
@@ -225,14 +223,13 @@ fn adopt_only(context: &Context, client: &Client, signals: &mut Signals, refusal
     if is_interrupted { Err(Failure::interrupted()) } else { Ok(exit::OK) }
 }
 
-/// The pipelines that cannot go on without a person.
-fn blocked(client: &Client) -> Result<Vec<Pipeline>, Failure> {
-    let open = client.reader()?.view().open_pipelines(NAMED)?;
-    let is_blocked = |pipeline: &Pipeline| match &pipeline.state {
+/// The first pipelines that cannot go on without a person.
+fn blocked(left: &Leftovers) -> Vec<&Pipeline> {
+    let is_blocked = |pipeline: &&Pipeline| match &pipeline.state {
         Stand::Blocked { reason, .. } => *reason != Blocked::Dependencies,
         _ => false,
     };
-    Ok(open.into_iter().map(|hosted| hosted.pipeline).filter(is_blocked).collect())
+    left.pipelines.iter().map(|hosted| &hosted.pipeline).filter(is_blocked).collect()
 }
 
 impl Run {
