@@ -122,13 +122,17 @@ impl Pipeline {
         }
     }
 
+    /// Whether a runner checks its guards. Guards that ask the store alone have no checker: one that is noted belongs to an earlier phase,
+    /// and has perhaps died before it could report.
+    pub fn is_being_checked(&self) -> bool {
+        self.checker.is_some() && !self.guards().iter().all(|guard| guard.wants(&self.context).is_internal())
+    }
+
     /// What may change the answer of the guard that holds it up, when something happens to it. Who is looked at, or will be soon,
-    /// listens to nothing: the answer will know. Guards that ask the store alone have no checker: one that is noted belongs to
-    /// an earlier phase, and has perhaps died before it could report.
+    /// listens to nothing: the answer will know.
     pub fn listens(&self) -> Vec<Source> {
         let State::Blocked { reason: Reason::Guard { guard, again, rest, .. }, .. } = &self.state else { return Vec::new() };
-        let is_internal = self.guards().iter().all(|guard| guard.wants(&self.context).is_internal());
-        if (self.checker.is_some() && !is_internal) || again <= rest {
+        if self.is_being_checked() || again <= rest {
             return Vec::new();
         }
         let asked = self.guards().iter().find(|asked| asked.name == *guard);

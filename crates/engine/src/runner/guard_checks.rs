@@ -126,7 +126,7 @@ impl GuardChecks {
             let PhaseAction::Push(push) = &pipeline.plan.phase(phase)?.action else { return None };
             let item = item(pipeline, push);
             let (phase, queue, asks) = (phase.clone(), push.queue.clone(), guards::asked_at_claim(pipeline));
-            return Some(PipelineRequest::Push { id, phase, queue, item, asks });
+            return Some(PipelineRequest::Push { id, phase, queue, item, asks, seen: context.seen() });
         }
         if guards::wants(pipeline.guards(), &pipeline.context).is_internal() {
             let inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
@@ -243,11 +243,12 @@ pub(super) fn is_waiting(snapshot: &Snapshot) -> bool {
 
 /// Whether a pipeline that has no task may go on without a person. A guard that asks the world outside, or stands behind a phase, ends
 /// by time, and what is held may be released; tasks and other pipelines that it asks about go on by themselves, or need a person too.
-/// Only the guard that blocks counts: the others are not in the way.
+/// Only the guard that blocks counts: the others are not in the way. While the guards are being checked, their answer is to be waited for.
 fn goes_on(pipeline: &Pipeline, rows: &Coordination) -> bool {
     match &pipeline.state {
         State::Checking { .. } | State::Running { task: None, .. } => true,
         State::Blocked { when: When::Post, reason: Reason::Guard { .. }, .. } => true,
+        State::Blocked { reason: Reason::Guard { .. }, .. } if pipeline.is_being_checked() => true,
         State::Blocked { reason: Reason::Guard { guard, .. }, .. } => {
             let blocking = pipeline.guards().iter().filter(|each| each.name == *guard);
             let wants = guards::wants(blocking, &pipeline.context);

@@ -69,14 +69,7 @@ impl GuardCheck {
         let wants = wants(&self.guards, &self.inputs.vars);
         let mut inputs = self.inputs.clone();
         know(Some(&self.id), &wants, &tx.tables.coordination, &tx.tables.backlog, &now, &mut inputs);
-        let verdict = match verdict(&self.guards, &inputs, &now) {
-            GuardsResult::Block { guard, part, again, asks_outside } => {
-                // No event tells of a grant that ends by time.
-                let lapse = wants.next_deadline(&tx.tables.coordination, &now);
-                GuardsResult::Block { guard, part, again: lapse.map_or(again, |lapse| lapse.min(again)), asks_outside }
-            }
-            verdict @ (GuardsResult::Pass { .. } | GuardsResult::Fail { .. }) => verdict,
-        };
+        let verdict = verdict_until_a_lapse(&self.guards, &wants, &inputs, &tx.tables.coordination, &now);
         // What asks the store alone is asked here and now.
         let at = if self.by.is_some() { self.at } else { Seq(now.seq.0 - 1) };
         let input = pipeline::Input::Checked { phase: self.phase.clone(), when: self.when, verdict, at };
@@ -156,6 +149,21 @@ pub fn verdict(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> GuardsResul
     block.unwrap_or_else(|| GuardsResult::Pass { warnings, recheck: Some(recheck(guards, inputs, now)) })
 }
 
+/// The same, to be asked for again when something that is held ends by time: no event tells of that.
+fn verdict_until_a_lapse(
+    guards: &[Guard],
+    wants: &Wants,
+    inputs: &GuardInputs,
+    coordination: &Coordination,
+    now: &Now,
+) -> GuardsResult {
+    let mut result = verdict(guards, inputs, now);
+    if let GuardsResult::Block { again, .. } = &mut result {
+        *again = wants.next_deadline(coordination, now).map_or(*again, |lapse| lapse.min(*again));
+    }
+    result
+}
+
 /// What must still hold when the phase begins. A guard that only warns has done so.
 fn recheck(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> Recheck {
     let binding = guards.iter().filter(|guard| guard.on_failure != GuardAction::Warn);
@@ -216,12 +224,12 @@ pub(crate) fn check_at_claim(id: &TaskId, asked: &Wants, now: &Now, tx: &mut Tx)
     Err(NotNow::Refuted(Box::new(tx.tables.backlog.pipelines[&parent].clone())))
 }
 
-/// Whether what the guards of a phase have left still holds when its item is put into a queue.
-pub(crate) fn may_push(id: &TaskId, asked: &Wants, tx: &Tx) -> bool {
+/// Whether what the guards of a phase have left still holds when its item is put into a queue. It must know of the deaths that the check
+/// knew of, or the two would contradict each other for ever.
+pub(crate) fn may_push(id: &TaskId, asked: &Wants, now: &Now, tx: &Tx) -> bool {
     let Some(pipeline) = tx.tables.backlog.pipelines.get(id) else { return true };
     let Some(recheck) = &pipeline.recheck else { return true };
-    let now = tx.now(Vec::new(), Span::ZERO);
-    let passes = || matches!(evaluate_again(pipeline, recheck, asked, &now, &tx.tables), GuardsResult::Pass { .. });
+    let passes = || matches!(evaluate_again(pipeline, recheck, asked, now, &tx.tables), GuardsResult::Pass { .. });
     asked_at_claim(pipeline) == *asked && passes()
 }
 
@@ -229,7 +237,7 @@ pub(crate) fn may_push(id: &TaskId, asked: &Wants, tx: &Tx) -> bool {
 fn evaluate_again(pipeline: &Pipeline, recheck: &Recheck, asked: &Wants, now: &Now, tables: &Tables) -> GuardsResult {
     let mut inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
     know(Some(&pipeline.id), asked, &tables.coordination, &tables.backlog, now, &mut inputs);
-    verdict(&recheck.guards, &inputs, now)
+    verdict_until_a_lapse(&recheck.guards, asked, &inputs, &tables.coordination, now)
 }
 
 /// Whether a pipeline still waits for the answer that it was asked for: about the same guards, with the same variables.

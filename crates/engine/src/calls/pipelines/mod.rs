@@ -55,6 +55,8 @@ pub enum PipelineRequest {
         item: Result<Box<New>, Box<str>>,
         /// What the guards of the phase ask the store.
         asks: Wants,
+        /// What was seen of those who hold it.
+        seen: Seen,
     },
     /// Set variables.
     Set {
@@ -150,8 +152,8 @@ impl PipelineRequest {
     pub(crate) fn decide(&self, tx: &mut Tx) -> PipelineOutcome {
         match self {
             PipelineRequest::Start(start) => begin_life(start, tx),
-            PipelineRequest::Push { id, phase, queue, item, asks } => {
-                if !guards::may_push(id, asks, tx) {
+            PipelineRequest::Push { id, phase, queue, item, asks, seen } => {
+                if !guards::may_push(id, asks, &seen.now(tx), tx) {
                     return stepped(id, Input::CheckAgain { phase: phase.clone() }, tx);
                 }
                 push(id, phase, queue, item, tx)

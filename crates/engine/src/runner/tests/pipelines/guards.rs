@@ -471,3 +471,78 @@ fn a_guard_about_the_store_is_heard_of_though_the_checker_of_an_earlier_phase_ha
     stage.play(&mut actor);
     assert_eq!((stage.stands("p-1"), spawned(&mut actor)), ("running two".into(), vec!["p-1.2".into()]));
 }
+
+/// One guard asks about a lock, the other one about a file. The lock was released while both were checked: no guard was known to block any more
+/// that somebody could wait for, so that runners which end when nothing is left ended.
+#[test]
+fn who_ends_when_nothing_is_left_waits_for_the_answer_of_a_check() {
+    let mut stage = Stage::new();
+    let file = Guard { name: name("h"), ..guard(Condition::FileExists { path: text("go") }).remove(0) };
+    let pre = guard(Condition::LockFree { lock: text("l") }).into_iter().chain([file]).collect();
+    stage.pipeline("p-1", vec![Phase { pre, ..phase("one") }]);
+    let epoch = stage.lock("l", "ann");
+    let idle = || Options { until_idle: true, ..options() };
+    let (mut first, mut second) = (stage.runner("m", idle()), stage.runner("n", idle()));
+    let answer = |stage: &mut Stage, actor: &mut Actor| {
+        let Some(RunnerAction::CheckGuards(pipeline)) = actor.wants.pop_back() else { panic!("nothing is checked") };
+        actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::new(found(true))), stage.now());
+        stage.play(actor);
+    };
+    stage.play(&mut first);
+    answer(&mut stage, &mut first);
+    assert_eq!(stage.stands("p-1"), "blocked one");
+    stage.sleep(&mut first);
+    assert_eq!(first.did(), ["begin", "examine", "gather p-1", "check guards", "examine", "gather p-1"]);
+    stage.unlock("l", "ann", epoch);
+    for actor in [&mut first, &mut second] {
+        actor.dispatcher.on(RunnerInput::Woken, stage.now());
+        stage.play(actor);
+        assert_eq!(actor.did(), Vec::<String>::new());
+    }
+    answer(&mut stage, &mut first);
+    assert_eq!(spawned(&mut first), ["p-1.1"]);
+}
+
+/// The check knew that the holder of the lock is dead, and what puts the item into its queue did not: each undid what the other had done.
+#[test]
+fn a_push_behind_a_lock_of_the_dead_happens() {
+    let mut stage = Stage::new();
+    let terms = queue::Config { visibility_timeout: Span::from_secs(10), max_attempts: 1, dead_letter: None, max_length: 1 };
+    stage.ask(Request::Queue(QueueRequest::new(name("q"), Input::Define(terms))));
+    let process = ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid: 7, start: 1 };
+    stage.lock_of("l", "ann", vec![process.clone()]);
+    let action = Action::Push(Push { queue: name("q"), priority: 0, vars: Vec::new() });
+    stage
+        .pipeline("p-1", vec![Phase { pre: guard(Condition::LockFree { lock: text("l") }), ..Phase::new(name("send"), action) }]);
+    stage.dead.insert(process);
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    assert_eq!(
+        (actor.did(), stage.stands("p-1")),
+        (vec!["begin", "check guards", "push"].into_iter().map(Into::into).collect::<Vec<String>>(), "done".into())
+    );
+}
+
+/// Its guard was true when it was checked, and false when its run was claimed, because of a lock with a time to live. It was looked at only after
+/// five minutes.
+#[test]
+fn a_phase_that_is_refused_at_the_claim_goes_on_when_the_time_of_a_lock_is_up() {
+    let mut stage = Stage::new();
+    let two = Phase { pre: guard(Condition::LockFree { lock: text("l") }), needs: vec![Need::Lock(name("m"))], ..phase("two") };
+    stage.pipeline("p-1", vec![phase("one"), two]);
+    let epoch = stage.lock("m", "ann");
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    end(&mut stage, &mut actor, 0, "");
+    assert_eq!(stage.stands("p-1"), "running two");
+    let request = GrantRequest { ttl: Some(Span::from_secs(20)), ..GrantRequest::new(HolderId::new("bob").unwrap()) };
+    stage.ask(Request::plain(Command::Lock(name("l"), lock::Input::Acquire(Box::new(Ask::new(request))))));
+    stage.unlock("m", "ann", epoch);
+    stage.play(&mut actor);
+    assert_eq!(stage.stands("p-1"), "blocked two");
+    let mut slept = 0;
+    while slept < 20_000 {
+        slept += stage.sleep(&mut actor);
+    }
+    assert_eq!((slept, stage.stands("p-1")), (20_000, "running two".into()));
+}
