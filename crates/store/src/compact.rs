@@ -22,7 +22,7 @@ use crate::key::Key;
 use crate::reader::{EventFilter, EventRow, View};
 use crate::store::Store;
 use crate::tables::projects::Counters;
-use crate::tables::{baseline, events, projects};
+use crate::tables::{baseline, events, listeners, projects};
 use crate::value::{Query, Rows, Value};
 
 /// How much data one step takes out, in bytes; but one event at least. The number of events is that of a page.
@@ -31,7 +31,7 @@ const STEP_BYTES: usize = 1_024 * 1_024;
 /// How many events are read at a time to see what follows from them.
 const HEARD_PAGE: u32 = 500;
 
-/// Which events stay in the log. The newest one always does, and what workers and routes have yet to hear of.
+/// Which events stay in the log. The newest one always does, and what workers, routes and blocked pipelines have yet to hear of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
     /// Those of the last so long.
@@ -56,7 +56,7 @@ pub struct Compacted {
     pub events: u64,
     /// How far the log is compacted now.
     pub mark: Mark,
-    /// The event that a worker or a route has yet to hear of, if more would have been taken out but for that.
+    /// The event that a worker, a route or a blocked pipeline has yet to hear of, if more would have been taken out but for that.
     pub unheard: Option<Seq>,
 }
 
@@ -192,10 +192,16 @@ impl View<'_> {
         Ok(Limit { through, before: Wall(before), unheard })
     }
 
-    /// The first of these events from which something follows that was not carried out yet. Who subscribes later hears of
-    /// none of them, so the answer stays true while they are taken out. Pipelines that a guard holds up are looked at again by
-    /// time, too.
+    /// The first of these events from which something follows that was not carried out yet: a route, or a look at the guard that blocks a
+    /// pipeline. Who subscribes later hears of none of them, so the answer stays true while they are taken out.
     fn unheard(&mut self, through: Seq, before: Wall) -> Result<Option<Seq>, StoreError> {
+        let query = Query::new(listeners::Statement::Unheard, [self.project.into(), through.0.into(), before.0.into()]);
+        let listened = self.rows(query)?.pop().map_or(Ok(None), |mut row| row.maybe_int())?.map(Seq);
+        let routed = self.unrouted(through, before)?;
+        Ok(listened.into_iter().chain(routed).min())
+    }
+
+    fn unrouted(&mut self, through: Seq, before: Wall) -> Result<Option<Seq>, StoreError> {
         let automation = self.load(&BTreeSet::from([Key::Automation]))?.automation;
         let subscriptions: Vec<Subscription> = automation.subscriptions().collect();
         let Some(first) = subscriptions.iter().map(|one| one.since).min() else { return Ok(None) };

@@ -11,7 +11,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::crashes::add;
+use crate::pipelines::Pipelines;
 use crate::postgres;
+use crate::tasks::Backlog as _;
 use crate::world::{World, until};
 
 /// Puts so many events of a user into the log.
@@ -238,5 +240,29 @@ fn projects_of_one_database_are_compacted_apart() {
     assert_eq!(reader.view().mark().unwrap().through, Seq(0));
     assert_eq!(reader.view().events(Seq(0), &EventFilter::default()).unwrap().events.len(), 2);
     assert_eq!(reader.view().compare_with_log().unwrap(), Vec::<String>::new());
+    world.check();
+}
+
+/// A lock was released while no runner lived, and the event left the log: nobody heard for five minutes that the guard holds.
+#[test]
+fn what_a_blocked_pipeline_has_yet_to_hear_of_stays() {
+    let world = World::new();
+    world.book(
+        "[guard.free]\ncondition = { lock_free = \"l\" }\n\
+         [pipeline.way]\n[[pipeline.way.phase]]\nname = \"one\"\nrun = \"true\"\npre = \"free\"\n",
+    );
+    let epoch = world.data(&["locks", "acquire", "l", "--holder", "ann", "--ttl", "1h"])["epoch"].to_string();
+    let id = world.begin(&[]);
+    let runner = world.runner(&[]);
+    world.until_stands(&id, "blocked one");
+    drop(runner);
+    world.ok(&["locks", "release", "l", "--holder", "ann", "--epoch", &epoch]);
+    let released = world.events().last().unwrap().id;
+    world.ok(&["events", "emit", "noise:made"]);
+    let compacted = world.data(&["events", "compact", "--keep-events", "1"]);
+    assert_eq!((&compacted["unheard"], &compacted["kept"]), (&json!(released), &json!(2)));
+    assert_eq!(world.run(&["run", "--until-idle"]).code, 0);
+    assert_eq!(world.stands(&id), "done");
+    assert_eq!(world.data(&["events", "compact", "--keep-events", "1"])["unheard"], Value::Null);
     world.check();
 }

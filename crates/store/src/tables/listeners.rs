@@ -17,6 +17,10 @@ statements! {
     /// When the next pipeline is to be looked at, and since when somebody listens.
     Next => "SELECT (SELECT min(p.due) FROM pipelines p WHERE p.project = $1 AND p.due > $2), \
              (SELECT min(l.since) FROM listeners l WHERE l.project = $1)".to_owned(),
+    /// The first event, up to one and before a time, of which a listener has yet to hear.
+    Unheard => "SELECT min(e.seq) FROM listeners l JOIN events e ON e.project = l.project AND e.seq > l.since \
+                AND e.component = l.component AND (l.about = '' OR e.id = l.about) \
+                WHERE l.project = $1 AND e.seq <= $2 AND e.wall < $3".to_owned(),
     All => "SELECT pipeline, component, about, since FROM listeners WHERE project = $1 ORDER BY pipeline, component, about".to_owned(),
     Upsert => "INSERT INTO listeners (project, pipeline, component, about, since) VALUES ($1, $2, $3, $4, $5) \
                ON CONFLICT (project, component, about, pipeline) DO UPDATE SET since = $5".to_owned(),

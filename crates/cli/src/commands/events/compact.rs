@@ -15,8 +15,8 @@ use crate::views::Time;
 /// Remove old events from the log, and keep the state that they led to.
 ///
 /// What is held, the tasks and the sections stay as they are, and `doctor` still checks them against the log. What is lost
-/// is the history before: `events` no longer shows it, and request ids of that time are forgotten. What workers and routes
-/// have yet to hear of stays, with all that came after it. Others may work meanwhile. It may be interrupted at any moment; the next one goes on from there.
+/// is the history before: `events` no longer shows it, and request ids of that time are forgotten. What workers, routes and
+/// blocked pipelines have yet to hear of stays, with all that came after it. Others may work meanwhile. It may be interrupted at any moment; the next one goes on from there.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman events compact\n  banksman events compact --keep 30d --dry-run\n  banksman events compact --keep-events 10000"
@@ -90,7 +90,7 @@ impl Compact {
         }
         if let Some(unheard) = done.unheard {
             human.push_str(&format!(
-                "\nevent {unheard} and what came after it stay: a worker or a route has yet to hear of it, by way of banksman run"
+                "\nevent {unheard} and what came after it stay: a worker, a route or a blocked pipeline has yet to hear of it, by way of banksman run"
             ));
         }
         human.push_str(&format!("\n{DIM}{}{DIM:#}", size(after)));
