@@ -278,8 +278,9 @@ fn waits_for(reasons: &[Reason]) -> Option<Resource> {
                 | Reason::AccountLimit { .. }
         )
     };
-    // One that a person has stopped is out of its lane already, whatever else it waits for.
-    if reasons.iter().any(|reason| matches!(reason, Reason::Paused { .. })) {
+    // One that a person has stopped, or that an earlier call of the batch lets wait for another task, is out of its lane already, whatever
+    // else it waits for. Nobody would return it.
+    if reasons.iter().any(|reason| matches!(reason, Reason::Paused { .. } | Reason::Dependency { .. })) {
         return None;
     }
     // The lock of a section is for several tasks of one runner at a time.

@@ -59,9 +59,11 @@ pub(crate) fn settle(tx: &mut Tx) {
     (tx.changed.parked, tx.changed.fan_out) = (changed.parked, changed.fan_out);
 }
 
-/// Returns tasks to their lanes that wait for something which has room: for a lock the first one, for a semaphore those that fit.
+/// Returns tasks to their lanes that wait for something which has room: for a lock the first one, for a semaphore those that fit. Also those that need
+/// it no longer, because roots are not limited any more.
 pub(crate) fn unpark(tx: &mut Tx) {
     let waiting = tx.tables.parked_on.clone();
+    let is_limited = facts::root_limit(&tx.tables.backlog) > 0;
     for (resource, tasks) in waiting {
         let is_page_full = tasks.len() >= parked_page(&resource) as usize;
         // There are more than were read, and nothing is freed again that would return them.
@@ -76,9 +78,12 @@ pub(crate) fn unpark(tx: &mut Tx) {
                 continue;
             }
             is_read_waiting = true;
-            let weight = weight_of(task, &resource);
+            let is_needed = |need: &Need| need.resource() == resource;
+            let needs = |is_limited| task.spec.needs_to_begin(is_limited).iter().any(is_needed);
+            let waits_in_vain = needs(true) && !needs(is_limited);
+            let weight = if waits_in_vain { 0 } else { weight_of(task, &resource) };
             wanted += weight;
-            if !has_room(&resource, wanted, tx) {
+            if !waits_in_vain && !has_room(&resource, wanted, tx) {
                 wanted -= weight;
                 // It went to somebody of whose death nobody would hear: the runner with duty watches him, or takes it away.
                 tx.changed.duty |= tx.changed.freed.contains(&resource) && !is_left_to_runs(&resource, tx);
@@ -91,7 +96,7 @@ pub(crate) fn unpark(tx: &mut Tx) {
                 tx.changed.ready.insert(id);
             }
             let is_one = !resource.name.is_account_limit() || accounts::room(&resource, tx) == Room::One;
-            if resource.kind == Kind::Lock && is_one {
+            if resource.kind == Kind::Lock && is_one && !waits_in_vain {
                 break;
             }
         }

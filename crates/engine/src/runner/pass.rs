@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use banksman_core::agent::limit::AccountLimit;
 use banksman_core::backlog::BacklogTotals;
 use banksman_core::task::admission::Reason;
-use banksman_core::{Lease, ProcessId, RunId, Seq, Span};
+use banksman_core::task::{State, roots};
+use banksman_core::{Lease, ProcessId, RunId, Seq, Span, Task};
 use banksman_store::{Key, Snapshot};
 
 use super::loops::{self, Loops};
@@ -339,19 +340,23 @@ impl Dispatcher {
 
     /// Whether nothing goes on without a person.
     fn is_idle(&self, snapshot: &Snapshot, blocked: &[Vec<Reason>]) -> bool {
-        // A task that waits for slots that do not exist waits for a person. So does one that waits for the place of pipelines
-        // whose phases do: they are among the blocked.
-        let phases = self.selection.waiting(snapshot).filter(|task| task.spec.phase().is_some());
-        let waiting: BTreeSet<_> = phases.filter_map(|task| task.spec.parent.as_ref()).collect();
+        // A task that waits for nothing but the end of a root needs a person if that does: a root that runs, rests or waits for its children
+        // keeps the runner by itself, and of what its phase waits for the first task that waits for it tells.
+        let under_way: Vec<&Task> = snapshot.backlog.tasks.values().filter(|task| roots::is_under_way(task)).collect();
+        let has_manual = under_way.iter().any(|task| matches!(task.state, State::Manual { .. }));
         let never = |reason: &Reason| match reason {
+            // Slots that do not exist are for a person to define.
             Reason::Undefined { .. } | Reason::Paused { .. } => true,
             // A pipeline that holds something is one of those that go on, or waits for a person.
             Reason::Lock { holder, .. } => holder.holder.is_pipeline(),
             Reason::Slots { wanted, capacity, holders, .. } => {
                 wanted > capacity || (!holders.is_empty() && holders.iter().all(|holding| holding.holder.is_pipeline()))
             }
-            Reason::NoRoot { roots, .. } => roots.iter().all(|(id, ..)| waiting.contains(id)),
             _ => false,
+        };
+        let is_never = |reasons: &Vec<Reason>| match &reasons[..] {
+            [Reason::NoRoot { limit, .. }] => under_way.len() >= *limit as usize && !has_manual,
+            reasons => reasons.iter().any(never),
         };
         let is_waiting =
             loops::is_waiting(snapshot) || guard_checks::is_waiting(snapshot) || routing::is_waiting(snapshot, &self.context);
@@ -359,7 +364,7 @@ impl Dispatcher {
             is_waiting || self.landings.is_waiting(&snapshot.backlog, self.context.landing_host()) || snapshot.fan_out.is_some();
         let is_unproven = |run: &RunId| self.sessions.is_unproven(run);
         snapshot.backlog.runs.keys().all(is_unproven)
-            && blocked.iter().all(|reasons| reasons.iter().any(never))
+            && blocked.iter().all(is_never)
             && !is_waiting
             // What it cannot start now it did not even look at.
             && self.shortage.is_over()

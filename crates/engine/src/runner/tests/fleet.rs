@@ -352,6 +352,25 @@ fn a_parked_task_does_not_wait_for_one_that_will_not_start() {
     }
 }
 
+/// In one transaction a task was told to wait for another one, and a claim found that it waits for a lock as well. It was parked on the lock,
+/// from where nobody returns it, and every runner tried to without a pause.
+#[test]
+fn a_task_that_waits_for_another_one_is_not_parked() {
+    let mut stage = Stage::new();
+    stage.add("never", |spec| spec.work = None);
+    stage.add("x", |spec| spec.needs = vec![lock("a")]);
+    let edit = Box::new(Edit { depends_on: Some(vec![Edge { on: task("never"), allow_failed: false }]), ..Edit::default() });
+    let command = take(&lock("a"), HolderId::new("alice").unwrap(), Vec::new());
+    stage.claim_after(vec![
+        Request::Task(TaskRequest::Update { id: task("x"), edit }),
+        Request::Coordinate { command, seen: Seen::default() },
+    ]);
+    free(&mut stage, "a");
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    assert_eq!(actor.did(), Vec::<String>::new());
+}
+
 #[test]
 fn a_parked_task_that_was_held_back_for_a_time_is_not_forgotten() {
     let mut stage = Stage::new();

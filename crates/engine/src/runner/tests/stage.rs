@@ -166,6 +166,11 @@ impl Stage {
 
     /// Lets pipelines begin, though nobody has room for a run.
     pub(super) fn begin_pipelines(&mut self) {
+        self.claim_after(Vec::new());
+    }
+
+    /// Lets a runner without room for a run claim what is ready, in the transaction of these requests, and after them.
+    pub(super) fn claim_after(&mut self, first: Vec<Request>) {
         let runner = Box::new(self.runner("full", options()).row);
         let claim = Claim {
             runner: runner.id.clone(),
@@ -178,7 +183,8 @@ impl Stage {
         };
         let leave = RunRequest::Retire { runner: runner.id.clone(), seen: Seen::default() };
         let enlist = RunRequest::Enlist { runner, limits: Limits::NONE };
-        self.ask_all(&[enlist, RunRequest::Claim(Box::new(claim)), leave].map(Request::from));
+        let claim = [enlist, RunRequest::Claim(Box::new(claim)), leave].map(Request::from);
+        self.ask_all(&[&first[..], &claim].concat());
     }
 
     pub(super) fn rows(&mut self) -> Backlog {

@@ -15,7 +15,7 @@ use banksman_core::resource::grant::{Ask, GrantRequest, WaitingProcess};
 use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
 use banksman_core::task::{self, Mark, Need, Spec, Verdict, Watch, Work};
-use banksman_core::{Epoch, HolderId, Limits, Name, ProcessId, Span, TaskId};
+use banksman_core::{Epoch, HolderId, Limits, LimitsChange, Name, ProcessId, Span, TaskId};
 use serde_json::{Value, json};
 
 use super::stage::{Actor, Stage, TIMEOUT, exited, options, task};
@@ -203,6 +203,45 @@ fn nobody_waits_for_the_place_of_a_pipeline_whose_phase_can_never_run() {
         assert_eq!(stage.stands("p-1"), "running two");
         assert_eq!(stage.play(&mut actor).is_none(), is_over, "{weight} of 1 slot, behind {behind:?}");
     }
+}
+
+/// It needs the lock of its first phase only where roots are limited. Nobody returned it to its lane when they were not any more, and every runner
+/// tried to without a pause.
+#[test]
+fn a_pipeline_that_waits_for_its_first_phase_begins_when_roots_are_not_limited_any_more() {
+    let mut stage = Stage::new();
+    stage.lock("l", "ann");
+    stage.pipeline("p-1", vec![Phase { needs: vec![Need::Lock(name("l"))], ..phase("one") }]);
+    let mut actor = stage.runner("m", Options { limits: Limits { runs: 0, roots: 1 }, ..options() });
+    stage.play(&mut actor);
+    assert_eq!(stage.status("p-1"), "pending");
+    let change = LimitsChange { roots: Some(0), ..LimitsChange::default() };
+    stage.ask(Request::SetLimits { change, seed: Limits::NONE });
+    actor.dispatcher.on(RunnerInput::Woken, stage.now());
+    stage.play(&mut actor);
+    assert_eq!(stage.stands("p-1"), "running one");
+}
+
+/// Of several phases that wait for one thing a runner reads the first alone.
+#[test]
+fn nobody_waits_for_the_places_of_several_pipelines_whose_phases_can_never_run() {
+    let mut stage = Stage::new();
+    let config = semaphore::Config { capacity: 1, ttl: None };
+    stage.ask(Request::plain(Command::Semaphore(name("s"), semaphore::Input::Define(config))));
+    let limits = Limits { runs: 0, roots: 2 };
+    let mut actor = stage.runner("m", Options { limits, ..options() });
+    for id in ["p-1", "p-2"] {
+        let needs = vec![Need::Slots { name: name("s"), weight: 2 }];
+        stage.pipeline(id, vec![phase("one"), Phase { needs, ..phase("two") }]);
+        actor.dispatcher.on(RunnerInput::Woken, stage.now());
+        stage.play(&mut actor);
+        end(&mut stage, &mut actor, 0, "");
+        assert_eq!(stage.stands(id), "running two");
+    }
+    stage.add("t", |_| {});
+    let mut idle = stage.runner("n", Options { until_idle: true, limits, ..options() });
+    assert_eq!(stage.play(&mut idle), None);
+    assert_eq!(stage.status("t"), "pending");
 }
 
 #[test]
