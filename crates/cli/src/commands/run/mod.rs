@@ -39,7 +39,7 @@ use report::{Trouble, line};
 /// Any number of runners may work on one project. A runner that is stopped leaves its sessions running; the next one
 /// looks after them. In a terminal, a second Ctrl-C within five seconds stops them, too. A runner resumes a project that was stopped, but
 /// not one that was paused. In a store that is not trusted, a runner starts nothing: it looks after sessions that live already until they
-/// end, and exits with 5 if there are none.
+/// end, and exits with 5 if something is left to do.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman run\n  banksman run --until-idle --max-runs 4")]
 pub(crate) struct Run {
@@ -218,9 +218,15 @@ fn adopt_only(context: &Context, client: &Client, signals: &mut Signals, refusal
         said.into_iter().for_each(|line| output.note(line));
     });
     let is_interrupted = !signals.take().is_empty();
+    let counts = client.reader()?.view().counts()?.by_status;
     output.result(&Adopted { runner: None, adopted: &left }, "nothing was started: to trust the store: banksman trust".into());
     output.finish();
-    if is_interrupted { Err(Failure::interrupted()) } else { Ok(exit::OK) }
+    let left: Vec<Status> = counts.into_iter().filter_map(|(status, count)| (count > 0).then_some(status)).collect();
+    match left[..] {
+        _ if is_interrupted => Err(Failure::interrupted()),
+        [] | [Status::Completed] => Ok(exit::OK),
+        _ => Ok(exit::NOT_PERMITTED),
+    }
 }
 
 /// The first pipelines that cannot go on without a person.

@@ -241,7 +241,7 @@ pub(super) fn heartbeat(
             };
             let lasts = until.map_or_else(String::new, |until| format!(", for {} more", format::span(until - at)));
             let view = views::Heartbeat { id, outcome: "seen", epoch: *epoch, expires_at };
-            context.printer.print(&view, format!("{id} is still yours{lasts}"));
+            context.printer.print(&view, format!("{} {id} is still yours{lasts}", task.spec.title));
             Ok(Some(exit::OK))
         }
         outcome => Err(refused(id, &outcome)),

@@ -3,7 +3,7 @@
 use banksman_core::task::Outcome;
 use banksman_core::task::dependencies::DagError;
 use banksman_core::{Status, Task, TaskId};
-use banksman_engine::{LockedBy, TaskOutcome, Unmet};
+use banksman_engine::{LockedBy, TaskOutcome};
 
 use super::claim::{self, locked};
 use crate::commands::find;
@@ -67,9 +67,7 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
             .hint(format!("to work on it: banksman tasks take {task}")),
         TaskOutcome::DependsOn(unmet) => {
             let ids: Vec<TaskId> = unmet.iter().map(|unmet| unmet.task.clone()).collect();
-            let name =
-                |unmet: &Unmet| unmet.title.as_ref().map_or(unmet.task.to_string(), |title| format!("{title} ({})", unmet.task));
-            let names: Vec<String> = unmet.iter().take(5).map(name).collect();
+            let names: Vec<String> = ids.iter().take(5).map(TaskId::to_string).collect();
             let message = format!("{task} depends on what is not completed: {}", names.join(", "));
             Failure::new(exit::USAGE, "TASK_BLOCKED", message)
                 .detail("taskId", &task)

@@ -5,8 +5,8 @@ use std::io::Read;
 use banksman_core::task::{ERROR_LIMIT, OUTPUT_LIMIT, Outcome, Pulse, Task, Verdict};
 use banksman_core::{Epoch, HolderId, Status, TaskId};
 use banksman_engine::{TaskOutcome, TaskRequest};
-use banksman_runtime::caller;
-use banksman_store::Reader;
+use banksman_runtime::{Client, caller};
+use banksman_store::{Key, Reader};
 use clap::Args;
 use serde_json::Value;
 
@@ -127,8 +127,7 @@ impl Heartbeat {
         if let Some(done) = claim::heartbeat(context, &client, &id, self.of.holder.as_ref(), given)? {
             return Ok(done);
         }
-        let epoch = epoch
-            .ok_or_else(|| Failure::usage("which run? --epoch is missing").hint(format!("banksman tasks show {id} shows it")))?;
+        let epoch = epoch.map_or_else(|| Err(no_epoch(&client, &id)?), Ok::<_, Failure>)?;
         let watch = client.config().watch();
         let timeout = watch.timeout;
         let request = TaskRequest::Heartbeat { id: id.clone(), epoch, pulse: Pulse::Active, watch };
@@ -141,6 +140,16 @@ impl Heartbeat {
         let view = views::Heartbeat { id: &id, outcome, epoch, expires_at };
         context.printer.result(&view, format!("{} is alive: the next sign is due in {}", name(&task), format::span(timeout)))
     }
+}
+
+/// Nobody says which run a sign of life is for: there may be none.
+fn no_epoch(client: &Client, id: &TaskId) -> Result<Failure, Failure> {
+    let rows = client.reader()?.view().load(&[Key::Task(id.clone())].into())?;
+    let is_live = rows.backlog.tasks.get(id).is_some_and(|task| task.live().is_some());
+    Ok(match is_live {
+        true => Failure::usage("which run? --epoch is missing").hint(format!("banksman tasks show {id} shows it")),
+        false => Failure::usage(format!("nobody works on {id}")).hint(format!("to work on it: banksman tasks take {id}")),
+    })
 }
 
 impl Done {
