@@ -6,7 +6,7 @@ use banksman_core::event::Event;
 use banksman_core::resource::grant::Address;
 use banksman_core::{ProcessId, RunId, Seq, Wall};
 use banksman_engine::{Reply, Request, RunRequest};
-use banksman_store::{EventFilter, StoreError};
+use banksman_store::{Committed, EventFilter, StoreError};
 
 use crate::clock::Ms;
 use crate::mutation::Mutation;
@@ -222,7 +222,7 @@ impl World<'_> {
         self.tally.count("batches");
         self.wake_too_many(&mut committed.wakes);
         let events = if committed.events > 0 { self.new_events()? } else { Vec::new() };
-        self.observe_commit(batch, &committed.replies, &notes.into_inner(), &events, &committed.wakes);
+        self.observe_commit(batch, &committed, &notes.into_inner(), &events);
         if !events.is_empty() {
             self.notify_listeners();
         }
@@ -245,7 +245,8 @@ impl World<'_> {
     }
 
     /// Shows a committed batch to every checker.
-    fn observe_commit(&mut self, batch: &[InFlight], replies: &[Reply], notes: &[Note], events: &[Logged], wakes: &[Address]) {
+    fn observe_commit(&mut self, batch: &[InFlight], committed: &Committed<Reply>, notes: &[Note], events: &[Logged]) {
+        let Committed { replies, wakes, .. } = committed;
         self.check_clock(notes, events);
         let requests = batch.iter().flat_map(|call| call.requests.iter().map(move |request| (call.from, request)));
         let calls = requests.zip(replies).zip(notes).map(|(((from, request), reply), note)| {
@@ -265,7 +266,7 @@ impl World<'_> {
         self.follow_with_locks(&calls, wakes);
         let count = calls.len();
         self.check_backlog();
-        self.check_people(&calls);
+        self.check_people(&calls, committed.has_written);
         let last = events.last().map_or(self.model.last, |logged| logged.seq);
         let expected = Seq(self.model.last.0 + i64::try_from(events.len()).expect("few"));
         self.verdict.expect(Checker::Order, last == expected, || format!("the log goes from {:?} to {last:?}", self.model.last));

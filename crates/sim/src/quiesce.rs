@@ -9,7 +9,7 @@ use banksman_store::Key;
 use crate::Scenario;
 use crate::backlog::idleness;
 use crate::backlog::model::TaskState;
-use crate::backlog::runner::POLL;
+use crate::backlog::runner::{Doing, POLL};
 use crate::backlog::users::{TOP_CAPACITY, define, resources};
 use crate::clock::Ms;
 use crate::machine::Record;
@@ -83,6 +83,7 @@ impl World<'_> {
         }
         self.check_rest();
         self.check_crew_at_the_end();
+        self.is_closing = true;
         for runner in self.runners.iter_mut().filter(|runner| runner.alive) {
             runner.cancelled = true;
         }
@@ -116,15 +117,21 @@ impl World<'_> {
 
     pub(crate) fn go_to_the_end(&mut self, is_there: impl Fn(&mut World<'_>) -> bool) {
         let (end, mut steps) = (self.clock.now() + PATIENCE, 0);
-        while !self.verdict.is_guilty() && !is_there(self) {
+        let mut is_answered = false;
+        loop {
+            // Who was about to leave when a person answered does not see what follows from that: the next one does.
+            if steps % PEOPLE_LOOK == 0 {
+                is_answered |= self.try_again();
+            }
+            if is_answered && !self.is_closing && self.runners.iter().all(|runner| !runner.alive) {
+                self.start_last_runner();
+                is_answered = false;
+            }
+            if self.verdict.is_guilty() || is_there(self) {
+                return;
+            }
             if self.clock.now() > end || steps > STEPS {
                 return self.never_done();
-            }
-            if steps % PEOPLE_LOOK == 0 {
-                let tried = self.try_again();
-                if tried && self.runners.iter().all(|runner| !runner.alive) {
-                    self.start_last_runner();
-                }
             }
             self.step();
             steps += 1;
@@ -133,7 +140,13 @@ impl World<'_> {
 
     fn is_settled(&mut self) -> bool {
         let over = |state: &TaskState| !matches!(state, TaskState::Live(_) | TaskState::Awaiting(_) | TaskState::Manual);
+        // One that is about to say something may cause more.
+        let rests = |slot: usize| {
+            let runner = &self.runners[slot];
+            !runner.alive || (matches!(runner.doing, Doing::Sleeping { .. }) && !self.has_reason(slot))
+        };
         let quiet = self.calls.is_empty()
+            && (0..self.runners.len()).all(rests)
             && !self.people_are_busy()
             && self.late.is_empty()
             && self.keepers.values().all(|keeper| !keeper.alive && !keeper.tree_lives());

@@ -85,6 +85,8 @@ pub(crate) struct World<'a> {
     pub(crate) unreachable: bool,
     /// No more faults; everybody finishes.
     pub(crate) is_quiescing: bool,
+    /// All is done, and the runners are told to leave.
+    pub(crate) is_closing: bool,
     pub(crate) model: BacklogModel,
     /// What guards ask about.
     pub(crate) outside: Outside,
@@ -219,6 +221,7 @@ impl<'a> World<'a> {
             shortage: Shortage::new(seed),
             unreachable,
             is_quiescing: false,
+            is_closing: false,
             model: BacklogModel::default(),
             outside: Outside::default(),
             examined: BTreeMap::new(),
@@ -316,7 +319,10 @@ impl<'a> World<'a> {
     fn compact(&mut self) {
         let keep = Keep::Last(self.compactions.between(0, 7));
         match self.store.compact(keep, |_| {}) {
-            Ok(_) => self.tally.count("compactions"),
+            Ok(done) => {
+                self.tally.count("compactions");
+                self.say(format_args!("the log is compacted: {keep:?}, {done:?}"));
+            }
             Err(error) => self.store_failed(&error),
         }
     }

@@ -95,6 +95,8 @@ pub struct Committed<R> {
     pub seq: Seq,
     /// How many events and messages were written.
     pub events: usize,
+    /// Whether anything was written: a heartbeat changes rows without an event, and who only looked changes nothing.
+    pub has_written: bool,
 }
 
 impl Store {
@@ -346,7 +348,8 @@ impl<R> Open<'_, R> {
         let notifies = self.store.backend.notifies() && !self.store.machine.is_simulated();
         let (notified, wakes) = if notifies { wakes.into_iter().partition(is_notified) } else { (Vec::new(), wakes) };
         let writes = self.decided.writes(self.store.project, &*self.store.machine, self.store.actor.as_deref(), &notified);
-        if !writes.is_empty() {
+        let has_written = !writes.is_empty();
+        if has_written {
             // If it fails, dropping `self` forgets what is undone with it.
             self.store.backend.commit(&writes)?;
         }
@@ -354,7 +357,7 @@ impl<R> Open<'_, R> {
         let Decided { replies, tx, new_boot, before, .. } = &mut self.decided;
         *new_boot = None;
         let events = tx.events.len() + tx.tables.messages.len() - before.messages.len();
-        Ok(Committed { replies: std::mem::take(replies), wakes, seq: Seq(tx.seq.0 - 1), events })
+        Ok(Committed { replies: std::mem::take(replies), wakes, seq: Seq(tx.seq.0 - 1), events, has_written })
     }
 }
 

@@ -28,7 +28,7 @@ impl World<'_> {
             Sender::Runner(slot) | Sender::Thread(slot) => Some(self.runners[slot].id.clone()),
             _ => None,
         };
-        self.call = CallContext { lease: call.note.lease, by, ..CallContext::of(call.request) };
+        self.call = CallContext { lease: call.note.lease, by, ..CallContext::of(call.request, call.reply) };
         self.before(call);
         for logged in call.events {
             self.say(format_args!("    {} at {}", Line(logged), logged.wall.0));

@@ -76,10 +76,10 @@ impl World<'_> {
             Err(error) => return self.store_failed(&error),
         };
         if keys.contains(&Key::Runners) {
-            let options = self.runners[slot].options.clone();
             let own = |entry: &OutboxEntry| entry.executor.as_ref() == Some(&self.runners[slot].id) && !entry.is_dead();
             let busy = snapshot.backlog.outbox.values().any(own);
-            self.runners[slot].may_leave = !busy && self.is_idle_for(&options);
+            let command = busy.then(|| "an outbox command".to_owned());
+            self.runners[slot].awaits = Some(self.awaited_by(&self.runners[slot]).into_iter().chain(command).collect());
         }
         if let Some(mutation) = self.mutation() {
             crate::mutation::misread(mutation, &mut snapshot);
@@ -355,10 +355,14 @@ impl World<'_> {
     /// The runner has nothing left to do, and its process ends.
     fn say_goodbye(&mut self, slot: usize) {
         let runner = &self.runners[slot];
-        let (id, early) = (runner.id.clone(), runner.options.until_idle && !runner.cancelled && !runner.may_leave);
+        let id = runner.id.clone();
+        // What it has done itself since it looked, such as asking about a run, may have left nothing; and there may be something new.
+        let is_bound = runner.options.until_idle && !runner.cancelled;
+        let awaits: Option<BTreeSet<String>> = runner.awaits.as_ref().map(|awaits| awaits & &self.awaited_by(runner));
+        let is_early = is_bound && awaits.as_ref().is_none_or(|awaits| !awaits.is_empty());
         self.say(format_args!("runner {id} ends by itself"));
         self.tally.count("runners done");
-        self.verdict.expect(Checker::Idle, !early, || format!("{id} ends as if idle, but there is something to wait for"));
+        self.verdict.expect(Checker::Idle, !is_early, || format!("{id} ends as if idle, and could wait for {awaits:?}"));
         self.end_runner(slot);
     }
 }

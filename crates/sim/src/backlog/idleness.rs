@@ -1,13 +1,15 @@
 //! What could be done right now, told by the model and the processes alone; and the comparison of all rows.
 
+use std::collections::BTreeSet;
+
 use banksman_core::event::{Kind, Resource};
 use banksman_core::task::{Need, State};
 use banksman_core::{Lease, Name, RunId, Seq, Status, TaskId};
 use banksman_engine::Options;
-use banksman_store::TaskFilter;
+use banksman_store::{Key, TaskFilter};
 
 use super::model::{Holding, TaskModel, TaskState};
-use super::runner::POLL;
+use super::runner::{POLL, Runner};
 use crate::clock::Ms;
 use crate::report::Checker;
 use crate::world::World;
@@ -19,20 +21,26 @@ const IDLE_LIMIT: Ms = 6_000;
 const FILE_LIMIT: Ms = 2 * POLL.as_ms();
 
 impl World<'_> {
-    /// Whether a runner with these orders has nothing to wait for.
-    pub(crate) fn is_idle_for(&self, options: &Options) -> bool {
+    /// What a runner has to wait for. One whose room is taken by runs that only a person can end starts nothing.
+    pub(crate) fn awaited_by(&self, runner: &Runner) -> BTreeSet<String> {
+        let options = &runner.options;
+        let has_room = options.max_runs.is_none_or(|max| self.model.at_work(&runner.id) < max as usize);
         let waits = |job: &TaskModel| {
-            is_for(options, job)
+            has_room
+                && is_for(options, job)
                 && self.model.unmet(job).next().is_none()
                 && !self.is_hopeless(job)
+                && !self.waits_for_a_root(job)
                 && !self.model.is_held(job)
                 && !self.model.is_paused(job)
         };
         let goes_on = |job: &TaskModel| matches!(job.state, TaskState::Awaiting(_)) || waits(job);
-        let waits =
-            self.model.jobs.values().any(goes_on) || self.model.pipelines.values().any(|pipeline| self.is_awaited(pipeline));
+        let jobs = self.model.jobs.iter().filter(|(_, job)| goes_on(job)).map(|(id, _)| id);
+        let pipelines = self.model.pipelines.iter().filter(|(_, pipeline)| self.is_awaited(pipeline)).map(|(id, _)| id);
         // Whether a run may be ended that cannot be seen only a person can tell.
-        self.model.live_runs().all(|run| self.is_asked_about(run)) && !waits && !self.waits_for_items(options)
+        let runs = self.model.live_runs().filter(|run| !self.is_asked_about(run)).map(ToString::to_string);
+        let items = self.waits_for_items(options).then(|| "items".to_owned());
+        jobs.chain(pipelines).map(ToString::to_string).chain(runs).chain(items).collect()
     }
 
     /// Notes for how long there has been work that somebody could start.
@@ -55,6 +63,12 @@ impl World<'_> {
         }
         let reliable = self.harsh == 0 || self.reliable_from.is_some_and(|from| from <= now);
         if let Some((id, since)) = idle.iter().find(|(_, since)| reliable && now - **since > IDLE_LIMIT) {
+            // What the rows say that tasks wait for.
+            if let Ok(rows) =
+                self.store.view().load(&[Key::Parked { limit: 16 }, Key::Ready { of_each: 16, sections: Vec::new() }].into())
+            {
+                self.say(format_args!("parked: {:?}, ready: {:?}, tasks: {:?}", rows.parked, rows.ready, rows.backlog.tasks));
+            }
             self.verdict.report(Checker::Idle, || format!("{id} could have gone on {} ms ago", now - since));
         }
         self.idle = idle;
@@ -64,7 +78,7 @@ impl World<'_> {
 
     /// Notes for how long a loop that waits for something else has been done without anybody having looked.
     fn watch_files(&mut self, now: Ms, reliable: bool) {
-        let able = |runner: &super::runner::Runner| runner.is_awake() && !runner.cancelled;
+        let able = |runner: &Runner| runner.is_awake() && !runner.cancelled;
         let able = reliable && self.runners.iter().any(able);
         let (model, files) = (&self.model, &self.machine.files);
         let waits = |id: &TaskId| model.jobs.get(id).is_some_and(|job| job.state == TaskState::Pending);
@@ -81,7 +95,7 @@ impl World<'_> {
     fn could_start(&self, id: &TaskId, job: &TaskModel) -> bool {
         // The phases of a pipeline need what it does not.
         let has_phases = job.plan().is_some();
-        let able = |runner: &&super::runner::Runner| {
+        let able = |runner: &&Runner| {
             runner.is_awake()
                 && !runner.cancelled
                 // It tries again later and later.
@@ -114,13 +128,13 @@ impl World<'_> {
     fn could_settle(&self, id: &TaskId, job: &TaskModel) -> bool {
         let TaskState::Awaiting(until) = job.state else { return false };
         let late = until.is_some_and(|until| self.lease().is_some_and(|lease| lease >= until));
-        let able = |runner: &super::runner::Runner| runner.is_awake() && !runner.cancelled;
+        let able = |runner: &Runner| runner.is_awake() && !runner.cancelled;
         (late || self.model.open_children(id) == 0) && self.runners.iter().any(able)
     }
 
     /// Whether the section of a task is free for a runner, or its own. A runner that has no run in a section does not
     /// stand in the way of others there.
-    fn may_enter(&self, runner: &super::runner::Runner, job: &TaskModel) -> bool {
+    fn may_enter(&self, runner: &Runner, job: &TaskModel) -> bool {
         let exclusive = job.spec.section.as_ref().filter(|section| self.model.sections.get(*section) == Some(&true));
         exclusive.is_none_or(|section| self.model.owners_in(section).all(|owner| *owner == runner.id))
     }
@@ -208,15 +222,17 @@ impl World<'_> {
     /// Why a task that is pending when nothing moves any more may be so, in the words of an outsider.
     pub(crate) fn is_rightly_blocked(&self, job: &TaskModel) -> bool {
         let unmet = self.model.unmet(job).next().is_some();
-        unmet || self.is_hopeless(job) || job.spec.work.is_none() || self.model.is_held(job) || self.waits_for_kept(job)
+        let is_blocked = unmet || self.is_hopeless(job) || job.spec.work.is_none() || self.model.is_held(job);
+        is_blocked || self.waits_for_kept(job) || self.waits_for_a_root(job)
     }
 
     /// Whether it wants more slots than there are.
     fn is_hopeless(&self, job: &TaskModel) -> bool {
         job.spec.needs_to_begin(self.model.root_limit() > 0).iter().any(|need| match need {
-            Need::Lock(_) | Need::Kept { .. } => self.is_kept_by_another(need),
-            Need::Slots { name, weight } => {
-                self.model.capacity.get(name).is_none_or(|capacity| weight > capacity) || self.are_kept_by_others(need)
+            Need::Lock(_) | Need::Kept { slots: None, .. } => self.is_kept_by_another(need),
+            Need::Kept { pipeline, .. } if self.is_kept_by(&need.resource(), pipeline) => false,
+            Need::Slots { name, .. } | Need::Kept { name, .. } => {
+                self.model.capacity.get(name).is_none_or(|capacity| need.weight() > *capacity) || self.are_kept_by_others(need)
             }
         })
     }

@@ -1,6 +1,6 @@
 //! Loops as an outsider sees them: the file DONE, how often they are tried, when they rest, and whom they wait for.
 
-use banksman_core::decision::About;
+use banksman_core::decision::{self, About, Act};
 use banksman_core::event::TaskFact;
 use banksman_core::resource::coordination::Command;
 use banksman_core::resource::lock;
@@ -8,7 +8,7 @@ use banksman_core::resource::semaphore;
 use banksman_core::task::retry::{Marker, OnTimeout};
 use banksman_core::task::{After, OnExhausted, Spec, Watch};
 use banksman_core::{HolderId, Lease, RunId, RunnerId, Seq, Span, Status, TaskId};
-use banksman_engine::{DecisionRequest, PipelineRequest, Request, RunRequest, TaskRequest};
+use banksman_engine::{DecisionOutcome, DecisionRequest, PipelineRequest, Reply, Request, RunRequest, TaskRequest};
 
 use super::model::TaskState;
 use super::run_end_checks::Made;
@@ -70,7 +70,7 @@ impl Default for CallContext {
 }
 
 impl CallContext {
-    pub(crate) fn of(request: &Request) -> CallContext {
+    pub(crate) fn of(request: &Request, reply: &Reply) -> CallContext {
         let blank = CallContext::default();
         match request {
             Request::Run(RunRequest::Finish { runner, marker, watch, .. }) => {
@@ -86,6 +86,11 @@ impl CallContext {
                 CallContext { about: Basis::Push, pushes: Some(id.clone()), ..blank }
             }
             Request::Pipeline(PipelineRequest::Unblock { .. }) => CallContext { about: Basis::Unblock, ..blank },
+            Request::Decision(_)
+                if matches!(reply, Reply::Decision(DecisionOutcome::Stepped(decision::Outcome::Resolved(Act::Pass), _))) =>
+            {
+                CallContext { about: Basis::Unblock, ..blank }
+            }
             Request::Coordinate {
                 command: Command::Lock(_, lock::Input::Acquire(ask)) | Command::Semaphore(_, semaphore::Input::Acquire(ask)),
                 ..
@@ -163,6 +168,11 @@ impl World<'_> {
         let in_time = |until: &Option<Lease>| until.is_none_or(|until| self.call.lease < until);
         let right = match (&self.call.about, &job.state, job.spec.restart.as_ref(), made) {
             (Basis::Other, _, _, Made::Over(_)) => true,
+            // A guard did not let it begin, and now fails its phase.
+            (Basis::Guards(pipeline), TaskState::Pending, None, Made::Over(Status::Failed)) => {
+                job.is_phase_of(pipeline)
+                    && self.model.pipelines.get(pipeline).is_some_and(|pipeline| pipeline.task() != Some(id))
+            }
             // They took too long.
             (Basis::Children, _, _, Made::Over(Status::Cancelled)) => true,
             (Basis::File, TaskState::Pending, Some(_), Made::Over(Status::Completed)) => {

@@ -80,6 +80,12 @@ impl World<'_> {
         }
     }
 
+    /// Whether a task waits for one of the roots that are under way to end, each of which is seen to by itself.
+    pub(crate) fn waits_for_a_root(&self, job: &TaskModel) -> bool {
+        let limit = self.model.root_limit() as usize;
+        limit > 0 && job.spec.parent.is_none() && !job.is_under_way() && self.model.under_way().count() >= limit
+    }
+
     /// Whether a task would find its place among the roots, if a runner took it.
     pub(crate) fn has_place(&self, job: &TaskModel) -> bool {
         let limit = self.model.root_limit() as usize;

@@ -44,8 +44,8 @@ pub(crate) struct Runner {
     /// What leads from the machine's clock to the store's.
     pub(crate) offset: i64,
     pub(crate) options: Options,
-    /// Whether the last looks at the backlog showed that there was nothing to wait for.
-    pub(crate) may_leave: bool,
+    /// What the last look at the backlog showed that there is to wait for.
+    pub(crate) awaits: Option<BTreeSet<String>>,
     pub(crate) roots: Roots,
     /// What claims have refused since the last wake-up.
     pub(crate) passed_over: BTreeSet<TaskId>,
@@ -132,7 +132,7 @@ impl World<'_> {
             guard_checks: Vec::new(),
             offset: 0,
             options,
-            may_leave: false,
+            awaits: None,
             roots: Roots::default(),
             passed_over: BTreeSet::new(),
             is_short: false,

@@ -220,13 +220,15 @@ impl World<'_> {
         self.people.rows.clone()
     }
 
-    /// After every commit: the rows before it and after it.
-    pub(crate) fn check_people(&mut self, calls: &[CommittedCall<'_>]) {
+    /// After every commit: the rows before it and after it, which are the same if nothing was written.
+    pub(crate) fn check_people(&mut self, calls: &[CommittedCall<'_>], has_written: bool) {
         if !self.has_people() {
             return;
         }
-        let Some(before) = self.people.rows.take().or_else(|| self.claim_rows()) else { return };
-        self.people.rows = None;
+        let Some(before) = self.claim_rows() else { return };
+        if has_written {
+            self.people.rows = None;
+        }
         let Some(after) = self.claim_rows() else { return };
         self.check_rows(&before, &after, calls);
     }

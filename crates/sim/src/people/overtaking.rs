@@ -173,6 +173,8 @@ fn known_dead(request: &Request) -> BTreeSet<&ProcessId> {
         Request::Task(TaskRequest::Take { taking, .. }) => Some(&taking.seen),
         Request::Task(TaskRequest::Leave { seen, .. }) => seen.as_ref(),
         Request::Run(RunRequest::Claim(claim)) => Some(&claim.seen),
+        // It ends claims whose time is up, and whoever waits for what they held is served.
+        Request::Run(RunRequest::MakeReady { seen, .. }) => Some(seen),
         _ => None,
     };
     let probes = seen.into_iter().flat_map(|seen| &seen.probes);

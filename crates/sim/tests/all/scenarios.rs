@@ -105,7 +105,9 @@ fn people_keep_every_promise() {
     let late = [1795035028014580, 1795035028001423];
     // In these somebody gets slots that the claim of a dead process leaves, of whose death it has not heard.
     let unheard = [1795035028005519, 1795035028012419];
-    let seeds: Vec<u64> = (0..25).chain(found).chain(late).chain(unheard).collect();
+    // In this one a runner that knows of such a death serves a line when it ends a claim whose time is up.
+    let served = [1795060000016365];
+    let seeds: Vec<u64> = (0..25).chain(found).chain(late).chain(unheard).chain(served).collect();
     assert_all_hold(Scenario::People, &seeds, &happens);
 }
 
@@ -214,8 +216,9 @@ const RARE_IN_BACKLOGS: [&str; 38] = [
 
 #[test]
 fn backlogs_keep_every_promise() {
-    // In the last one a guard blocks a phase, and the runner that checked an earlier phase has died.
-    let seeds: Vec<u64> = (0..24).chain([114]).collect();
+    // In the last ones a guard blocks a phase, and the runner that checked an earlier phase has died; and a lock is released while a guard
+    // about it is checked.
+    let seeds: Vec<u64> = (0..24).chain([114, 2060]).collect();
     assert_all_hold(Scenario::Backlog, &seeds, &COMMON_IN_BACKLOGS);
 }
 
