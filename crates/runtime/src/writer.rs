@@ -3,7 +3,8 @@
 //!
 //! The thread waits for the writer lock first and then decides everything that has arrived meanwhile in one transaction. It
 //! keeps the writer lock for a short slice while more keeps coming, because handing it over costs more than a transaction.
-//! A caller that is alone does not pay for two thread switches: it takes a free turn, writes, and gives it back.
+//! A caller that is alone does not pay for two thread switches: it takes a free writer lock, writes, and gives it back; and if other
+//! processes want it too, the thread waits for it and lends it to the caller for the rest of the slice.
 //!
 //! One that has other things to do than to wait [begins](Writer::begin) a call. As long as others write, it may still change what it asks for,
 //! so that a busy store makes its transactions larger and not its line longer.
@@ -144,7 +145,7 @@ impl Writer {
     pub(crate) fn start(store: Store, wakeups: Arc<Wakeups>, on_stall: OnStall) -> std::io::Result<Writer> {
         let (jobs, inbox) = mpsc::channel();
         let shared = Arc::new(Shared {
-            state: Mutex::new(WriterState { store, wakeups, rung: None, ring_due: false, met: None, answered: None }),
+            state: Mutex::new(WriterState { store, wakeups, rung: None, ring_due: false, met: None, answered: None, loan: None }),
             queued: AtomicUsize::new(0),
             inside: Mutex::new(()),
             outside: AtomicBool::new(false),
@@ -189,19 +190,23 @@ impl Writer {
         }
     }
 
-    /// Writes at once if nobody else, in this process or another, wants to.
+    /// Writes at once if nobody else, in this process or another, wants to, or with the writer lock that the thread has lent.
     fn write_alone(&self, requests: &[Request]) -> Option<Answers> {
         if self.shared.queued.load(Ordering::Relaxed) > 0 {
             return None;
         }
         let mut state = try_lock(&self.shared.state)?;
-        let _inside = try_lock(&self.shared.inside)?;
-        if !state.enter_if_free() {
+        let is_borrowed = state.loan.is_some();
+        // The thread that lends the writer lock is inside for its borrower.
+        let _inside = if is_borrowed { None } else { Some(try_lock(&self.shared.inside)?) };
+        if !is_borrowed && !state.enter_if_free() {
             return None;
         }
         let results = state.store.batch(requests);
-        state.store.unlock_writer();
-        if results.iter().all(|result| matches!(result, Err(StoreError::Stalled))) {
+        let is_stalled = results.iter().all(|result| matches!(result, Err(StoreError::Stalled)));
+        let woke = results.iter().flatten().any(|committed| !committed.wakes.is_empty());
+        state.keep_or_unlock(woke || is_stalled);
+        if is_stalled {
             state.met = Some(Instant::now());
             (self.on_stall)();
             return None;
@@ -220,7 +225,12 @@ impl Writer {
                 Err(error) => answers.push(Err(error)),
             }
         }
-        state.tidy(true);
+        if is_borrowed {
+            // Who lends the writer lock tidies up afterwards.
+            state.answered = Some(Instant::now());
+        } else {
+            state.tidy(true);
+        }
         Some(answers)
     }
 
@@ -318,7 +328,7 @@ impl Pending {
     pub(crate) fn patience(&self) -> Duration {
         let waited = self.since.elapsed();
         let steps = [NAME_AFTER, self.deadline, self.deadline * 2];
-        let next = steps.into_iter().find(|step| *step > waited).unwrap_or(self.deadline * 2);
+        let next = steps.into_iter().filter(|step| *step > waited).min().unwrap_or(self.deadline * 2);
         next.saturating_sub(waited).max(Duration::from_millis(1))
     }
 }
@@ -337,11 +347,15 @@ impl Drop for Writer {
 impl Shared {
     fn serve(&self, inbox: &Receiver<Message>) {
         let mut ring_due = false;
+        let mut next = None;
         loop {
-            let first =
-                if ring_due { inbox.recv_timeout(BELL_EVERY) } else { inbox.recv().map_err(|_| RecvTimeoutError::Disconnected) };
+            let first = match next.take() {
+                Some(job) => Ok(Message::Write(job)),
+                None if ring_due => inbox.recv_timeout(BELL_EVERY),
+                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
             match first {
-                Ok(Message::Write(job)) => ring_due |= self.turn(job, inbox),
+                Ok(Message::Write(job)) => next = self.turn(job, inbox, &mut ring_due),
                 Ok(Message::Ring) => ring_due = true,
                 Err(RecvTimeoutError::Timeout) => {
                     ring_due = false;
@@ -355,9 +369,9 @@ impl Shared {
         }
     }
 
-    /// One turn: waits for it first, so that everything that arrives meanwhile comes along. Says whether the change notifier is
-    /// still to be rung.
-    fn turn(&self, first: Arc<Job>, inbox: &Receiver<Message>) -> bool {
+    /// One turn: waits for it first, so that everything that arrives meanwhile comes along. Notes if the change notifier is still to be
+    /// rung, and returns a call that came when the writer lock had been given back.
+    fn turn(&self, first: Arc<Job>, inbox: &Receiver<Message>, ring_due: &mut bool) -> Option<Arc<Job>> {
         let mut state = lock(&self.state);
         // A caller that has come back at once is likely to do so again; for the others the spinning would hold everybody up.
         let lingers = state.answered.is_some_and(|answered| answered.elapsed() < LINGER);
@@ -371,11 +385,12 @@ impl Shared {
                 first.answer(failed(&error, requests.len()), None);
                 first.answered.notify_one();
             }
-            return false;
+            return None;
         }
-        let began = Instant::now();
-        let mut ring_due = false;
+        let ends = Instant::now() + SLICE;
+        let mut has_events = false;
         let mut next = Some(first);
+        let mut late = None;
         while let Some(first) = next {
             let mut batch = Batch::default();
             batch.add(first);
@@ -388,20 +403,63 @@ impl Shared {
                         batch.add(job);
                         arrived += 1;
                     }
-                    Message::Ring => ring_due = true,
+                    Message::Ring => *ring_due = true,
                 }
             }
             self.queued.fetch_sub(arrived, Ordering::Relaxed);
+            let is_alone = batch.jobs.len() == 1;
             let Wrote { events, woke } = state.write(batch);
-            ring_due |= events;
+            has_events |= events;
             // Whoever was woken comes for the writer lock now, so it is not kept for those who might come.
-            next = if woke || !lingers || began.elapsed() >= SLICE { None } else { self.linger(inbox, &mut ring_due) };
+            next = if woke || !lingers || Instant::now() >= ends {
+                None
+            } else if is_alone && state.store.keeps_writer_lock() {
+                let came;
+                (state, came) = self.lend(state, ends, inbox, ring_due);
+                if state.loan.take().is_some() {
+                    came
+                } else {
+                    late = came;
+                    None
+                }
+            } else {
+                self.linger(inbox, ring_due)
+            };
         }
         state.store.unlock_writer();
         drop(inside);
         let quiet = self.queued.load(Ordering::Relaxed) == 0;
         state.tidy(quiet);
-        ring_due && !state.ring_if_time()
+        if has_events && !state.ring_if_time() {
+            *ring_due = true;
+        }
+        late
+    }
+
+    /// Lends the writer lock to the only caller, which then writes without a switch of threads, until the slice is over or it has stopped
+    /// calling. Returns the next call that was handed over instead. The loan is gone if the borrower has given the writer lock back.
+    fn lend<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, WriterState>,
+        ends: Instant,
+        inbox: &Receiver<Message>,
+        ring_due: &mut bool,
+    ) -> (MutexGuard<'s, WriterState>, Option<Arc<Job>>) {
+        state.loan = Some(Loan { ends, used: Instant::now() });
+        loop {
+            drop(state);
+            let message = inbox.recv_timeout(LINGER);
+            state = lock(&self.state);
+            match message {
+                Ok(Message::Write(job)) => return (state, Some(job)),
+                Ok(Message::Ring) => *ring_due = true,
+                Err(RecvTimeoutError::Disconnected) => return (state, None),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if state.loan.as_ref().is_none_or(|loan| loan.used.elapsed() >= LINGER) {
+                return (state, None);
+            }
+        }
     }
 
     /// Looks for the next call for a moment: its caller has just been answered and is likely to have one.
@@ -453,8 +511,18 @@ struct WriterState {
     ring_due: bool,
     /// When another process was last met at the writer lock.
     met: Option<Instant>,
-    /// When the thread last answered calls.
+    /// When calls were last answered, by the thread or with the writer lock that it has lent.
     answered: Option<Instant>,
+    /// Set while the thread has the writer lock and a caller may write with it.
+    loan: Option<Loan>,
+}
+
+/// The writer lock in the hands of a caller.
+struct Loan {
+    /// When it goes to other processes.
+    ends: Instant,
+    /// When the caller last wrote.
+    used: Instant,
 }
 
 impl WriterState {
@@ -491,6 +559,18 @@ impl WriterState {
     fn note_others(&mut self) {
         if self.store.has_waited() {
             self.met = Some(Instant::now());
+        }
+    }
+
+    /// After a write of a caller: keeps a writer lock that is lent for longer, and gives back any other.
+    fn keep_or_unlock(&mut self, is_wanted: bool) {
+        let now = Instant::now();
+        match &mut self.loan {
+            Some(loan) if !is_wanted && now < loan.ends => loan.used = now,
+            loan => {
+                *loan = None;
+                self.store.unlock_writer();
+            }
         }
     }
 

@@ -17,6 +17,9 @@ pub(crate) trait Backend: Send {
     /// Lets others write.
     fn unlock_writer(&mut self);
 
+    /// Whether the writer lock lasts from one transaction to the next.
+    fn keeps_writer_lock(&self) -> bool;
+
     /// Whether the last transaction has waited for others, where [`Backend::try_lock_writer`] cannot tell.
     fn has_waited(&self) -> bool;
 
@@ -26,10 +29,10 @@ pub(crate) trait Backend: Send {
     /// Answers more queries in the open transaction.
     fn query(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError>;
 
-    /// Carries out statements of the open transaction, for one that is too large to be kept in memory.
     /// Lets the open transaction last for as long as it takes, though nothing is asked of it meanwhile.
     fn stay(&mut self) -> Result<(), StoreError>;
 
+    /// Carries out statements of the open transaction, for one that is too large to be kept in memory.
     fn write(&mut self, writes: &[Query<'_>]) -> Result<(), StoreError>;
 
     /// Carries out the statements of the open transaction and commits it. Unless the error is

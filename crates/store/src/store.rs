@@ -138,6 +138,11 @@ impl Store {
         self.backend.unlock_writer();
     }
 
+    /// Whether the writer lock lasts from one batch to the next. Elsewhere each batch takes it anew.
+    pub fn keeps_writer_lock(&self) -> bool {
+        self.backend.keeps_writer_lock()
+    }
+
     /// Whether the last batch has waited for others, where [`Store::try_lock_writer`] cannot tell.
     pub fn has_waited(&self) -> bool {
         self.backend.has_waited()

@@ -83,6 +83,10 @@ impl Backend for Counted {
         self.inner.unlock_writer();
     }
 
+    fn keeps_writer_lock(&self) -> bool {
+        self.inner.keeps_writer_lock()
+    }
+
     fn has_waited(&self) -> bool {
         self.inner.has_waited()
     }

@@ -135,6 +135,10 @@ impl Backend for Postgres {
         self.has_waited
     }
 
+    fn keeps_writer_lock(&self) -> bool {
+        false
+    }
+
     fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
         let answers = match std::mem::take(&mut self.is_fresh) {
             true => self.query(queries),

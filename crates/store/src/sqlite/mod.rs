@@ -171,6 +171,10 @@ impl Backend for Sqlite {
         self.writer_lock.iter_mut().for_each(WriterLock::leave);
     }
 
+    fn keeps_writer_lock(&self) -> bool {
+        true
+    }
+
     fn has_waited(&self) -> bool {
         false
     }
