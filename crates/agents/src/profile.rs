@@ -64,6 +64,8 @@ pub struct Profile {
     pub resume: Vec<String>,
     pub output: Family,
     pub prompt: PromptBy,
+    /// Whether it works in a terminal, which `sessions attach` shows.
+    pub pty: bool,
     /// Whether its stdin stays open, so that messages reach it while it works.
     pub input: bool,
     /// The arguments that let it read messages from its stdin.
@@ -103,6 +105,7 @@ struct Section {
     resume: Option<Vec<String>>,
     output: Option<Family>,
     prompt: Option<PromptBy>,
+    pty: Option<bool>,
     input: Option<bool>,
     input_args: Option<Vec<String>>,
     session: Option<SessionBy>,
@@ -134,6 +137,10 @@ pub enum ProfileError {
     Extends(String),
     #[error("it names no program")]
     NoProgram,
+    #[error("an agent in a terminal (pty = true) gets its prompt as an argument: prompt = \"argument\", and {{prompt}} in start")]
+    TerminalPrompt,
+    #[error("pty and input exclude each other: messages to an agent in a terminal are typed")]
+    TerminalInput,
 }
 
 /// All profiles, by their names.
@@ -199,8 +206,15 @@ impl Profiles {
             (None, Some(program)) => Profile::new(program, &name),
             (None, None) => return Err(ProfileError::NoProgram),
         };
-        self.0.insert(name, base.with(section));
-        Ok(())
+        let profile = base.with(section);
+        match &profile {
+            Profile { pty: true, prompt: PromptBy::Stdin, .. } => Err(ProfileError::TerminalPrompt),
+            Profile { pty: true, input: true, .. } => Err(ProfileError::TerminalInput),
+            _ => {
+                self.0.insert(name, profile);
+                Ok(())
+            }
+        }
     }
 }
 
@@ -213,6 +227,7 @@ impl Profile {
             resume: Vec::new(),
             output: Family::Text,
             prompt: PromptBy::Stdin,
+            pty: false,
             input: false,
             input_args: Vec::new(),
             session: SessionBy::Reported,
@@ -245,6 +260,7 @@ impl Profile {
             resume: resume.unwrap_or(self.resume),
             output: output.unwrap_or(self.output),
             prompt: prompt.unwrap_or(self.prompt),
+            pty: section.pty.unwrap_or(self.pty),
             input: section.input.unwrap_or(self.input),
             input_args: section.input_args.unwrap_or(self.input_args),
             session: session.unwrap_or(self.session),
@@ -371,6 +387,8 @@ mod tests {
         assert_eq!(error("new", "extends = 'cloud'"), "it extends \"cloud\", and there is no agent of that name");
         assert!(error("claude", "modell = 'x'").contains("unknown field `modell`"));
         assert!(error("claude", "level = 'all'").contains("unknown variant `all`"));
+        assert!(error("claude", "pty = true").contains("prompt = \"argument\""));
+        assert!(error("new", "program = 'x'\nprompt = 'argument'\npty = true\ninput = true").contains("exclude each other"));
     }
 
     #[test]

@@ -41,6 +41,9 @@ pub struct Mail<'a> {
 /// The longest part of a message that is put into a prompt, in bytes.
 const MAIL_LIMIT: usize = 16 * 1024;
 
+/// The longest part of all messages together: the arguments of a program have a limit.
+const MAILS_LIMIT: usize = 64 * 1024;
+
 /// How the run before has ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Last<'a> {
@@ -84,10 +87,12 @@ pub fn compose(parts: &Parts<'_>) -> String {
     if !parts.messages.is_empty() {
         add(format_args!("\nMessages for you:\n"));
     }
+    let mut left = MAILS_LIMIT;
     for mail in parts.messages {
         let again = if mail.is_redelivered { ", an earlier attempt may have seen it" } else { "" };
-        let cut = (0..=mail.body.len().min(MAIL_LIMIT)).rev().find(|at| mail.body.is_char_boundary(*at)).unwrap_or(0);
+        let cut = (0..=mail.body.len().min(MAIL_LIMIT).min(left)).rev().find(|at| mail.body.is_char_boundary(*at)).unwrap_or(0);
         add(format_args!("\n{} from {} ({}{again}):\n{}\n", mail.kind, mail.author, mail.id, mail.body[..cut].trim_end()));
+        left -= cut;
         if cut < mail.body.len() {
             add(format_args!("[cut: the whole of it is in `banksman bus read`]\n"));
         }
@@ -154,6 +159,8 @@ mod tests {
         let long = "ä".repeat(MAIL_LIMIT);
         let text = compose(&Parts { resumes: true, messages: &[Mail { body: &long, kind: "INFO", ..mail }], ..Parts::default() });
         assert!(text.contains("[cut") && !text.contains("To answer") && text.len() < MAIL_LIMIT + 500, "{}", text.len());
+        let text = compose(&Parts { messages: &[Mail { body: &long, ..mail }; 20], ..Parts::default() });
+        assert!(text.matches("[cut").count() == 20 && text.len() < MAILS_LIMIT + 5_000, "{}", text.len());
     }
 
     #[test]

@@ -303,11 +303,10 @@ impl Sessions {
             stdin: (reads(work).is_some() || agent.is_some_and(|agent| agent.reads_prompt)).then(|| self.input(&task.id)),
             grace_ms: u64::try_from(config.kill_grace.as_millis()).unwrap_or(u64::MAX),
             limit,
-            input: match task.spec.input {
-                Some(LiveInput::Pipe) => Some(InputKind::Pipe),
-                Some(LiveInput::Terminal) => Some(InputKind::Terminal),
-                None => agent.filter(|agent| agent.takes_input).map(|_| InputKind::Pipe),
-            },
+            input: task.spec.input.or_else(|| agent?.input).map(|input| match input {
+                LiveInput::Pipe => InputKind::Pipe,
+                LiveInput::Terminal => InputKind::Terminal,
+            }),
             own_workspace: (task.spec.workspace == WorkspaceSpec::Dir).then(|| self.workspace(&task.id)),
             agent: agent.map(|agent| agent.spec),
         }

@@ -18,7 +18,7 @@ use banksman_core::agent::{AgentChoice, AgentEnd, AgentWork};
 use banksman_core::backlog::{Run, RunEndRecord, Section};
 use banksman_core::decision::{Decision, OPEN_ANSWER, State};
 use banksman_core::landing::{self, End, Entry, Return};
-use banksman_core::task::{RetryReason, Work as What, WorkspaceSpec};
+use banksman_core::task::{LiveInput, RetryReason, Work as What, WorkspaceSpec};
 use banksman_core::{RunId, SectionId, Seq, Status, Task, TaskId, Title};
 use banksman_engine::Work;
 use banksman_store::{Key, Reader as StoreReader, StoreError};
@@ -60,8 +60,8 @@ pub(crate) struct AgentCall {
     pub(crate) prompt: String,
     /// Whether the program reads the prompt.
     pub(crate) reads_prompt: bool,
-    /// Whether its stdin stays open behind the prompt.
-    pub(crate) takes_input: bool,
+    /// What it takes behind the prompt.
+    pub(crate) input: Option<LiveInput>,
     pub(crate) spec: AgentSpec,
 }
 
@@ -158,13 +158,18 @@ pub(crate) fn plan(project: &Project, work: &Work, past: &Past, letters: &[Lette
         patience_ms: u64::try_from(patience.as_millis()).unwrap_or(u64::MAX),
     };
     let env_remove = OUTER_AGENT.map(String::from).into();
-    let (reads_prompt, takes_input) = (profile.prompt == PromptBy::Stdin, profile.input);
+    let reads_prompt = profile.prompt == PromptBy::Stdin;
+    let input = match profile {
+        Profile { pty: true, .. } => Some(LiveInput::Terminal),
+        Profile { input: true, .. } => Some(LiveInput::Pipe),
+        _ => None,
+    };
     // Where messages follow, the prompt is the first of them.
     let text = match encoding(profile) {
         Some(encode) if reads_prompt => encode(&text) + "\n",
         _ => text,
     };
-    Ok(Some(AgentCall { argv, env, env_remove, prompt: text, reads_prompt, takes_input, spec }))
+    Ok(Some(AgentCall { argv, env, env_remove, prompt: text, reads_prompt, input, spec }))
 }
 
 /// How a message is written for the agent of a run while it lives; nothing for programs that take a message as it is.

@@ -77,10 +77,10 @@ pub(super) struct Add {
     #[arg(long, value_name = "DUR", requires = "work")]
     silence_timeout: Option<Dur>,
     /// Give its runs a terminal, which `sessions attach` shows
-    #[arg(long, requires = "run", conflicts_with = "input")]
+    #[arg(long, requires = "run", conflicts_with_all = ["input", "agent"])]
     pty: bool,
     /// Give its runs a pipe as stdin, which `send` writes to; otherwise stdin is empty
-    #[arg(long, requires = "run")]
+    #[arg(long, requires = "run", conflicts_with = "agent")]
     input: bool,
     /// A lock that its runs hold while they live; may be given more than once
     #[arg(long = "lock", value_name = "NAME")]
