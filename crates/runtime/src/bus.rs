@@ -29,7 +29,11 @@ pub enum PostError {
     #[error(transparent)]
     Draft(#[from] DraftError),
     /// Others kept the store for too long. The message is not on the bus and will not be.
-    #[error("the store was busy: the message was not posted after {attempts} {}", if *attempts == 1 { "attempt" } else { "attempts" })]
+    #[error(
+        "the store was busy: the message was not posted after {attempts} {} in {} ms",
+        if *attempts == 1 { "attempt" } else { "attempts" },
+        waited.as_millis()
+    )]
     LockTimeout {
         /// How often it was tried.
         attempts: u32,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use banksman_core::agent::{AgentChoice, AgentEnd, AgentVerdict, AgentWork};
-use banksman_core::backlog::{RunEndRecord, Runner, Session as Processes};
+use banksman_core::backlog::{Run, RunEndRecord, Runner, Session as Processes};
 use banksman_core::bus::{Contention, Draft, MessageType};
 use banksman_core::decision::About;
 use banksman_core::dispatch::{Confirmation, Mode, OBSERVE_WITHIN, Plan, Presence, SendOutcome, SessionInput, confirm, decide};
@@ -77,6 +77,10 @@ struct Session {
     /// Whether the runner has reported its start.
     is_reported: bool,
     seen: Vec<MessageId>,
+    /// What it has acknowledged, by reading its mailbox again.
+    acknowledged: Vec<MessageId>,
+    /// Whether it has said its result, or ended well.
+    has_result: bool,
     /// What its keeper has for the next turns of its agent, and what it has written of that.
     held: Vec<MessageId>,
     written: Vec<MessageId>,
@@ -411,8 +415,11 @@ impl World {
             let not_begun = || (RunEnd::NotBegun { error: "no".into(), is_shortage: false }, false);
             let (seen, ended) = if begins { (seen, None) } else { (Vec::new(), Some(not_begun())) };
             let id = work.run.id.clone();
-            let (held, written) = (Vec::new(), Vec::new());
-            self.sessions.insert(id, Session { work, input, is_reported: false, seen, held, written, ended });
+            let (acknowledged, held, written) = (Vec::new(), Vec::new(), Vec::new());
+            self.sessions.insert(
+                id,
+                Session { work, input, is_reported: false, seen, acknowledged, has_result: false, held, written, ended },
+            );
         }
         Ok(())
     }
@@ -469,12 +476,14 @@ impl World {
                 let request = MailboxRequest::Fetch { task, run: run.clone(), epoch, again: false };
                 if let MailboxOutcome::Fetched(fetched) = self.mailbox(request)? {
                     let session = self.sessions.get_mut(&run).expect("it was just there");
+                    session.acknowledged.clone_from(&session.seen);
                     session.seen.extend(fetched.into_iter().map(|delivery| delivery.id));
                 }
             }
             5 => {
                 let verdict = Verdict::Failed { error: "no".into() };
                 self.call(TaskRequest::Conclude { id: task, epoch: Some(epoch), by: None, verdict }.into())?;
+                self.sessions.get_mut(&run).expect("it lives").has_result = true;
             }
             6 if !self.is_calm && self.random.in_thousand(400) => self.end(&run, RunEnd::Signalled(9), false),
             7 if !self.is_calm && self.random.in_thousand(400) => self.end(&run, RunEnd::Exited(1), false),
@@ -497,7 +506,9 @@ impl World {
     }
 
     fn end(&mut self, run: &RunId, ending: RunEnd, is_ok: bool) {
-        self.sessions.get_mut(run).expect("it lives").ended = Some((ending, is_ok));
+        let session = self.sessions.get_mut(run).expect("it lives");
+        session.ended = Some((ending, is_ok));
+        session.has_result |= is_ok;
     }
 
     /// What a runner does about senders that are dead, and about targets that are over.
@@ -623,7 +634,13 @@ impl World {
                 .run()
                 .and_then(|run| self.sessions.get(run))
                 .is_some_and(|session| session.written.contains(&delivery.id));
-            match delivery.receipt(Some(status)) {
+            let is_acknowledged = delivery.run().and_then(|run| self.sessions.get(run)).is_some_and(|session| {
+                session.acknowledged.contains(&delivery.id) || session.has_result && session.seen.contains(&delivery.id)
+            });
+            let run = delivery.run().map(|run| Key::Run(run.clone())).into_iter().collect();
+            let rows = self.store.view().load(&run).map_err(|error| error.to_string())?;
+            let has_ended_well = rows.backlog.runs.values().any(Run::has_ended_well);
+            match delivery.receipt(Some(status), has_ended_well) {
                 Receipt::Undelivered if is_told && status == Status::Completed => {
                     return Err(format!(
                         "{} was written into the session that completed its task, and counts as undelivered",
@@ -632,6 +649,9 @@ impl World {
                 }
                 Receipt::Read if seen == 0 => {
                     return Err(format!("{} is lost: nobody has seen it, and it counts as read", delivery.id));
+                }
+                Receipt::Read if !is_acknowledged => {
+                    return Err(format!("{} counts as read, and the run that had it has not said so", delivery.id));
                 }
                 Receipt::Read => self.tally.read += 1,
                 Receipt::Undelivered => self.tally.undelivered += 1,

@@ -28,8 +28,8 @@ const BIND_AGAIN: Duration = Duration::from_secs(1);
 /// How many may be connected at a time. One more, and the oldest of those who only look is cut off.
 const CLIENTS: usize = 16;
 
-/// How far one who watches may be behind, in bytes.
-const BEHIND: usize = 1024 * 1024;
+/// How far one who watches may be behind, in bytes of the lines to it: 1 MB of output, each byte of which takes up to four.
+const BEHIND: usize = 4 * 1024 * 1024;
 
 /// Something to be done for a client. Whether it may ask for it is settled.
 #[derive(Debug, Clone, PartialEq, Eq)]

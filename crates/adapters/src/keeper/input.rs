@@ -10,7 +10,8 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::protocol::{InputKind, InputRefusal};
 
-/// How much a program that does not read may leave unread, in bytes, beside what its pipe or terminal holds.
+/// How much a program that does not read may leave unread, in bytes, beside what its pipe or terminal holds. A single message may be larger:
+/// one that is never taken would keep all later ones waiting.
 pub(super) const PENDING_LIMIT: usize = 1024 * 1024;
 
 /// How many messages are remembered, so that none is written twice.
@@ -109,7 +110,7 @@ impl Input {
         if !self.is_open() {
             return Err(InputRefusal::Closed);
         }
-        if self.pending + bytes.len() > PENDING_LIMIT {
+        if self.pending > 0 && self.pending + bytes.len() > PENDING_LIMIT {
             return Err(InputRefusal::Full { pending: self.pending });
         }
         self.pending += bytes.len();
@@ -234,8 +235,8 @@ mod tests {
     #[test]
     fn what_is_not_read_is_bounded_and_refused_beyond() {
         let (from, mut input) = pipe();
-        let large = "x".repeat(PENDING_LIMIT - 1);
-        assert_eq!(input.take(1, "m-1", &large), Ok(true));
+        let large = "x".repeat(PENDING_LIMIT);
+        assert_eq!(input.take(1, "m-1", &large), Ok(true), "the largest body of a message, with the end of its line");
         assert_eq!(input.write(), Progress::default(), "a pipe holds less");
         let refused = input.take(1, "m-2", &large);
         assert!(matches!(refused, Err(InputRefusal::Full { pending }) if pending < PENDING_LIMIT), "{refused:?}");

@@ -455,7 +455,9 @@ impl Keeper {
                 Some(match again {
                     true => TalkReply::Taken { id, again },
                     false if !input.is_open() => TalkReply::Refused(InputRefusal::Closed),
-                    false if pending + text.len() > PENDING_LIMIT => TalkReply::Refused(InputRefusal::Full { pending }),
+                    false if pending > 0 && pending + text.len() > PENDING_LIMIT => {
+                        TalkReply::Refused(InputRefusal::Full { pending })
+                    }
                     false => {
                         self.follow_ups.push_back((client, id.clone(), text));
                         TalkReply::Taken { id, again }

@@ -4,7 +4,8 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use banksman_adapters::ids;
-use banksman_core::bus::{Draft, Message, MessageType};
+use banksman_core::backlog::Run;
+use banksman_core::bus::{Draft, Message, MessageType, derived};
 use banksman_core::dispatch::{Mode, Plan, Refused};
 use banksman_core::mailbox::{Delivery, Receipt};
 use banksman_core::{HolderId, MessageId, Seq, Task, TaskId};
@@ -133,14 +134,20 @@ impl Body {
         let mut reply: Option<Message> = None;
         if wants_reply {
             reply = client.wait_for_reply(&draft, seq, Some(until), Some(signals.as_fd()))?;
+            let no_reply = |message: String, receipt: Receipt| {
+                let failure = Failure::new(exit::LOCKED, "NO_REPLY", message).detail("message", &id).detail("receipt", &receipt);
+                failure.hint(format!("see how far it has come: banksman mailbox show {id}"))
+            };
             let Some(reply) = &reply else {
                 if Instant::now() < until {
                     return Err(Failure::interrupted());
                 }
-                let failure = Failure::new(exit::LOCKED, "NO_REPLY", format!("message {id} was not answered in time"));
-                let failure = failure.detail("message", &id).detail("receipt", &receipt);
-                return Err(failure.hint(format!("see how far it has come: banksman mailbox show {id}")));
+                return Err(no_reply(format!("message {id} was not answered in time"), receipt));
             };
+            // That it came back is said on the bus as an answer to it.
+            if is_returned(reply) {
+                return Err(no_reply(format!("nobody will answer {id}: {}", reply.draft.body), Receipt::Undelivered));
+            }
             human.push_str(&format!("\n{}", message_line(reply)));
         }
         let plan = match sent.plan {
@@ -181,8 +188,22 @@ fn receipt(reader: &mut Reader, id: &MessageId, target: &TaskId) -> Result<(Rece
     let task = tasks.remove(target);
     let delivery = reader.view().delivery(id)?;
     let status = task.as_ref().map(Task::status);
-    let receipt = delivery.as_ref().map_or(Receipt::Queued, |delivery| delivery.receipt(status));
+    let receipt = match &delivery {
+        Some(delivery) => delivery.receipt(status, has_ended_well(reader, delivery)?),
+        None => Receipt::Queued,
+    };
     Ok((receipt, delivery, task))
+}
+
+/// Whether the run that has a message has ended well.
+pub(crate) fn has_ended_well(reader: &mut Reader, delivery: &Delivery) -> Result<bool, Failure> {
+    let Some(run) = delivery.run() else { return Ok(false) };
+    Ok(reader.view().load(&[Key::Run(run.clone())].into())?.backlog.runs.get(run).is_some_and(Run::has_ended_well))
+}
+
+/// Whether it says that a message has come back.
+fn is_returned(reply: &Message) -> bool {
+    reply.draft.id.as_str().starts_with("undelivered-") && &*reply.draft.author == derived::AUTHOR
 }
 
 fn said(receipt: Receipt, id: &MessageId, delivery: Option<&Delivery>, task: Option<&Task>) -> String {

@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use std::time::Instant;
 
 use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
@@ -47,6 +47,12 @@ impl Terminal {
             assert!(start.elapsed() < DEADLINE, "{text:?} is not in {:?}", self.look());
             std::thread::park_timeout(std::time::Duration::from_millis(2));
         }
+    }
+
+    /// Gives the window another size. It is nobody's controlling terminal, so the signal is sent from here.
+    fn resize(&self, rows: u16, columns: u16) {
+        tcsetwinsize(&self.ours, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        kill_process(Pid::from_child(&self.child), Signal::WINCH).unwrap();
     }
 
     fn type_in(&self, keys: &[u8]) {
@@ -93,6 +99,15 @@ fn people_attach_type_watch_and_detach() {
     // The size follows the typist.
     typist.type_in(b"size\r");
     typist.until_seen("33 111");
+    typist.resize(40, 100);
+    until("the session has the new size", || {
+        typist.type_in(b"size\r");
+        typist.look().contains("40 100")
+    });
+    // A message does not get between what a person types.
+    let (code, error) = world.error(&["send", "Shell", "x"]);
+    assert_eq!((code, &error["code"]), (6, &"SESSION_BUSY".into()));
+    assert_eq!(world.data(&["send", "Shell", "x", "--mode", "follow-up"])["receipt"], "queued");
     let mut watcher = Terminal::start(&world, &["sessions", "attach", &run], (20, 60));
     watcher.until_seen("another client types");
     typist.type_in(b"one\r");

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -65,18 +66,30 @@ fn a_message_is_posted_once_however_often_it_is_sent() {
 #[test]
 fn a_body_has_a_limit() {
     let world = World::new();
-    let post = |bytes: usize| {
-        let mut child =
-            world.command(&["bus", "post", "INFO", "-", "--json"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let post = |args: &[&str], text: &[u8]| {
+        let mut command = world.command(&[&["bus", "post", "INFO", "--json"], args].concat());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         // It stops to read behind the limit.
-        stdin.write_all(&vec![b'x'; bytes]).ok();
+        stdin.write_all(text).ok();
         drop(stdin);
-        child.wait_with_output().unwrap().status.code()
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
     };
-    assert_eq!(post(1024 * 1024), Some(0));
-    assert_eq!(post(1024 * 1024 + 1), Some(2));
-    assert_eq!(posted(&world)[0]["body"].as_str().unwrap().len(), 1024 * 1024);
+    let limit = 1024 * 1024;
+    assert_eq!(post(&["-"], &vec![b'x'; limit]).0, Some(0));
+    let refused = |(code, said): (Option<i32>, String), why: &str| {
+        assert!(code == Some(2) && said.contains(why), "{code:?} {said}");
+    };
+    refused(post(&["-"], &vec![b'x'; limit + 1]), "at most 1048576 bytes");
+    refused(post(&["-"], "ä".repeat(limit).as_bytes()), "at most 1048576 bytes");
+    refused(post(&["-"], b"text \xff"), "byte 5 is not");
+    assert_eq!(posted(&world)[0]["body"].as_str().unwrap().len(), limit);
+    // Of lines, those before one that is refused are posted.
+    let lines = [b"one\r\n\n".as_slice(), &vec![b'y'; limit], b"\n", &vec![b'z'; limit + 1], b"\nlast\n"].concat();
+    refused(post(&["--lines"], &lines), "at most 1048576 bytes");
+    let lengths: Vec<usize> = posted(&world).iter().map(|message| message["body"].as_str().unwrap().len()).collect();
+    assert_eq!(lengths, [limit, 3, 1, limit]);
 }
 
 #[test]
@@ -191,10 +204,12 @@ fn who_cannot_write_gives_up_and_nothing_is_written_later() {
     let (code, error) = world.error(&["bus", "post", "INFO", "never"]);
     assert_eq!((code, &error["code"], &error["details"]["attempts"]), (6, &"BUS_LOCK_TIMEOUT".into(), &3.into()), "{error}");
     let waited = error["details"]["waitedMs"].as_u64().unwrap();
+    assert!(error["message"].as_str().unwrap().ends_with(&format!("after 3 attempts in {waited} ms")), "{error}");
     assert!(
         (180..=u64::try_from(began.elapsed().as_millis()).unwrap()).contains(&waited),
         "3 x 50 ms, 10 ms and 20 ms: {waited}"
     );
+    assert!(waited < 1_500, "a time-out of less than the time after which the process in the way is named: {waited} ms");
     // The second attempt of another one is successful, and tells of the first.
     world.ok(&["config", "set", "bus.lock_timeout", "300ms"]);
     let late = world.start(&["bus", "post", "INFO", "late", "--json"]);
@@ -250,31 +265,37 @@ fn a_run_posts_for_its_task_and_not_after_its_end() {
 /// A writer that is killed and goes on where it was, until it has posted all.
 struct Writer {
     name: String,
+    dice: Dice,
     acknowledged: BTreeMap<i64, String>,
+    /// How often it was killed, and how many messages were on the bus by then and not acknowledged.
+    kills: usize,
+    late: usize,
 }
 
 impl Writer {
-    /// Posts all messages, those that are there already once more, until it has done so or is killed after this time.
-    fn post(&mut self, world: &World, messages: usize, die_after: Duration) {
-        let mut command = world.command(&["bus", "post", "INFO", "--lines", "--author", &self.name, "--id", &self.name]);
-        let mut child = Running(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    /// Posts all messages, those that are there already once more, until it is killed: a random time after a random number of them is new.
+    fn post(&mut self, world: &World, messages: usize) {
+        let mut command =
+            world.command(&["bus", "post", "INFO", "--lines", "--json", "--author", &self.name, "--id", &self.name]);
+        let mut child = Running(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
         let mut stdin = child.0.stdin.take().unwrap();
-        let name = self.name.clone();
         let mut out = BufReader::new(child.0.stdout.take().unwrap());
+        let name = self.name.clone();
+        let left = messages - self.acknowledged.len();
+        let after = usize::try_from(self.dice.roll(1 + left.min(messages / 4) as u64)).unwrap();
+        let then = self.dice.moment();
         std::thread::scope(|scope| {
-            scope.spawn(move || {
+            let feeder = scope.spawn(move || {
                 // It may be killed meanwhile.
-                for number in 1..=messages {
-                    if writeln!(stdin, "{name} {number}").is_err() {
-                        return;
-                    }
-                }
+                (1..=messages).try_for_each(|number| writeln!(stdin, "{name} {number}")).ok();
+                // Its input has no end: it ends by the kill alone.
+                stdin
             });
-            let (ended, end) = std::sync::mpsc::channel::<()>();
+            let (progress, new) = std::sync::mpsc::channel::<()>();
             let killer = scope.spawn(move || {
-                // Whatever it does at that moment.
-                end.recv_timeout(die_after).ok();
+                let is_alive = new.iter().take(after).count() == after && goes_on_for(&new, then);
                 child.signal(Signal::KILL);
+                is_alive
             });
             for number in 1.. {
                 let mut line = String::new();
@@ -282,32 +303,58 @@ impl Writer {
                 if out.read_line(&mut line).unwrap() == 0 || !line.ends_with('\n') {
                     break;
                 }
-                self.acknowledged.insert(line.trim_end().parse().unwrap(), format!("{} {number}", self.name));
+                let posted: Value = serde_json::from_str(&line).unwrap();
+                let seq = posted["seq"].as_i64().unwrap_or_else(|| panic!("{line}"));
+                if self.acknowledged.insert(seq, format!("{} {number}", self.name)).is_none() {
+                    self.late += usize::from(posted["isNew"] == false);
+                    // Nobody listens once it was killed.
+                    progress.send(()).ok();
+                }
             }
-            drop(ended);
-            killer.join().unwrap();
+            drop(progress);
+            assert!(killer.join().unwrap(), "{} has ended by itself", self.name);
+            drop(feeder.join().unwrap());
         });
+        self.kills += 1;
+    }
+}
+
+/// Waits for so long, unless what is watched ends before. Says whether it goes on.
+fn goes_on_for(progress: &Receiver<()>, time: Duration) -> bool {
+    let until = Instant::now() + time;
+    loop {
+        match progress.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(()) => {}
+            Err(RecvTimeoutError::Timeout) => return true,
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
     }
 }
 
 /// Many processes post, and are killed at random moments: every acknowledged message is there once, in order for each writer.
+#[expect(clippy::print_stderr, reason = "the figures of a long run are wanted")]
 fn many_writers_and_kills(processes: usize, messages: usize) {
     let world = World::new();
+    let began = Instant::now();
     let writers: Vec<Writer> = std::thread::scope(|scope| {
         let write = |number: usize| {
-            let mut writer = Writer { name: format!("w{number}"), acknowledged: BTreeMap::new() };
-            let mut dice = Dice::new(number as u64 + 1);
-            // Ever later, so that all of them are posted some day.
-            let mut at_most = 20;
+            let (name, dice) = (format!("w{number}"), Dice::new(1 + number as u64));
+            let mut writer = Writer { name, dice, acknowledged: BTreeMap::new(), kills: 0, late: 0 };
             while writer.acknowledged.len() < messages {
-                writer.post(&world, messages, Duration::from_millis(dice.roll(at_most)));
-                at_most = at_most * 3 / 2;
+                writer.post(&world, messages);
             }
             writer
         };
         let threads: Vec<_> = (0..processes).map(|number| scope.spawn(move || write(number))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
+    let sum = |of: fn(&Writer) -> usize| writers.iter().map(of).sum::<usize>();
+    eprintln!(
+        "{processes} x {messages} messages in {:?}; {} kills, {} of them between a commit and its acknowledgement",
+        began.elapsed(),
+        sum(|writer| writer.kills),
+        sum(|writer| writer.late)
+    );
     let read = posted(&world);
     let ids: BTreeSet<&str> = read.iter().map(|message| message["id"].as_str().unwrap()).collect();
     assert_eq!((ids.len(), read.len()), (processes * messages, processes * messages), "each is there once");
@@ -316,7 +363,7 @@ fn many_writers_and_kills(processes: usize, messages: usize) {
         let own: BTreeMap<i64, String> =
             own.map(|message| (message["seq"].as_i64().unwrap(), message["body"].as_str().unwrap().to_owned())).collect();
         assert!(own.values().zip(1..).all(|(body, number)| *body == format!("{} {number}", writer.name)), "in order");
-        assert!(writer.acknowledged.iter().all(|(seq, body)| own.get(seq) == Some(body)), "as acknowledged");
+        assert_eq!(own, writer.acknowledged, "as acknowledged");
     }
     world.check();
 }

@@ -1,5 +1,7 @@
 //! A small generator of our own: the same seed, the same history.
 
+use std::time::Duration;
+
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -15,6 +17,12 @@ impl Dice {
 
     pub(crate) fn chance(&mut self, one_in: u64) -> bool {
         self.roll(one_in) == 0
+    }
+
+    /// A time of microseconds, milliseconds, or some ten milliseconds.
+    pub(crate) fn moment(&mut self) -> Duration {
+        let bits = self.roll(17);
+        Duration::from_micros(1 + self.roll(1 << bits))
     }
 
     pub(crate) fn index(&mut self, length: usize) -> usize {

@@ -206,3 +206,26 @@ fn manual_work_is_named_with_titles_and_relative_times() {
     world.ok(&["tasks", "done", "Decide", "--holder", "ann"]);
     assert_eq!(next(), "nothing: everything is done");
 }
+
+#[test]
+fn a_session_that_was_not_seen_yet_is_said_to_hold_the_dispatch_lock() {
+    let world = World::new();
+    crate::agents::trusted(&world, "first", "exit 1");
+    let task = world.data(&["tasks", "add", "Job", "--agent", "first"])["id"].as_str().unwrap().to_owned();
+    world.ok(&["send", "Job", "use port 8080", "--id", "m-port"]);
+    let client = world.project().open().unwrap();
+    let mut puppet = Puppet::new(&client, 2);
+    assert!(!puppet.settle());
+    let run = puppet.live[0].clone();
+    assert!(world.grant(&format!("dispatch:{task}")).is_some());
+    let why = world.ok(&["why", "Job"]);
+    assert!(why.contains("its session was not seen yet, and message m-port in its prompt holds the dispatch lock"), "{why}");
+    let doctor = world.ok(&["doctor"]);
+    let said = format!("message m-port is in the prompt of run {run}, which was claimed ");
+    assert!(doctor.contains(&said) && doctor.contains(&format!("it holds dispatch:{task}")), "{doctor}");
+    // Another message waits in the mailbox meanwhile.
+    assert_eq!(world.data(&["send", "Job", "and TLS"])["receipt"], "queued");
+    puppet.end_one();
+    puppet.settle();
+    assert!(world.grant(&format!("dispatch:{task}")).is_none());
+}

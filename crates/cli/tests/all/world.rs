@@ -12,7 +12,8 @@ use banksman_core::resource::lock::State;
 use banksman_core::{Epoch, Grant, HolderId, Name};
 use banksman_runtime::{Client, Project, WaitOptions};
 use banksman_store::{EventFilter, EventRow, Snapshot};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
 
 use crate::postgres;
@@ -370,6 +371,15 @@ impl Running {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_raw(self.pid()).unwrap(), signal).unwrap();
+    }
+
+    /// Kills it after this time, unless it ends before. Returns its exit code, if it has ended by itself.
+    pub(crate) fn kill_after(mut self, time: Duration) -> Option<i32> {
+        let process = pidfd_open(Pid::from_raw(self.pid()).unwrap(), PidfdFlags::empty()).unwrap();
+        let timeout = Timespec::try_from(time).unwrap();
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&timeout)).unwrap();
+        self.signal(Signal::KILL);
+        self.0.wait().unwrap().code()
     }
 
     pub(crate) fn end(mut self) -> Said {

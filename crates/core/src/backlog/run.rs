@@ -108,6 +108,11 @@ impl Run {
         self.ended.is_none()
     }
 
+    /// Whether it has ended by itself, with success, and no other run had to follow.
+    pub fn has_ended_well(&self) -> bool {
+        self.ended.as_ref().is_some_and(|ended| ended.ending == RunEnd::Exited(0) && ended.setback.is_none())
+    }
+
     /// Whether this runner could find out what became of it, and look after it: it is on the same machine, and keeps its
     /// records in the same folder. Without leases there is one machine only, whatever id its users give it.
     pub fn is_within_reach_of(&self, runner: &Runner) -> bool {

@@ -158,8 +158,8 @@ pub enum Input {
     Observe(ReleaseEvent),
     /// The target is over.
     Return {
-        /// Whether it has ended well.
-        is_completed: bool,
+        /// Whether the run that has it has ended well: its end says that it has had what it fetched.
+        has_ended_well: bool,
     },
 }
 
@@ -229,7 +229,7 @@ impl Delivery {
             Input::Settle { epoch, outcome, is_written } => self.settle(epoch, outcome, is_written),
             Input::Written { epoch } => self.written(epoch),
             Input::Observe(event) => self.observe(&event),
-            Input::Return { is_completed } => self.give_back(is_completed),
+            Input::Return { has_ended_well } => self.give_back(has_ended_well),
         };
         Step { state: self, outcome, effects: Vec::new() }
     }
@@ -337,11 +337,11 @@ impl Delivery {
         }
     }
 
-    fn give_back(&mut self, is_completed: bool) -> Outcome {
+    fn give_back(&mut self, has_ended_well: bool) -> Outcome {
         self.state = match &self.state {
             State::Unread { .. } => State::Undelivered { run: None },
-            // A run that ends its task well has had what it fetched, unless its keeper has not written it.
-            State::Fetched { run, way: Way::Prompt | Way::Read | Way::Written, .. } if is_completed => {
+            // What the keeper of the run has not written, the run has not had.
+            State::Fetched { run, way: Way::Prompt | Way::Read | Way::Written, .. } if has_ended_well => {
                 State::Acknowledged { run: run.clone() }
             }
             State::Fetched { run, .. } => State::Undelivered { run: Some(run.clone()) },
@@ -360,6 +360,12 @@ impl Delivery {
     /// The lock that its dispatch holds.
     pub fn claim(&self) -> Option<&LockClaim> {
         self.dispatch.as_ref().and_then(|dispatch| dispatch.release.claim())
+    }
+
+    /// Whether it holds the lock of its target until the session of this run, which has it in its prompt, is seen.
+    pub fn is_in_prompt_of(&self, run: &RunId) -> bool {
+        let dispatch = self.dispatch.as_ref().filter(|_| self.claim().is_some());
+        dispatch.is_some_and(|dispatch| dispatch.plan == Plan::Spawn && dispatch.run == *run)
     }
 
     /// Whether a run with this number may fetch it.
@@ -391,15 +397,13 @@ impl Delivery {
         }
     }
 
-    /// What its sender is told, given how the target stands; nothing if the target is gone.
-    pub fn receipt(&self, target: Option<Status>) -> Receipt {
+    /// What its sender is told, given how the target stands, nothing if it is gone, and whether the run that has it has ended well.
+    pub fn receipt(&self, target: Option<Status>, has_ended_well: bool) -> Receipt {
         let is_over = target.is_none_or(Status::is_over);
         match &self.state {
             State::Unread { .. } if is_over => Receipt::Undelivered,
             State::Unread { .. } | State::Dispatched { .. } => Receipt::Queued,
-            State::Fetched { way: Way::Prompt | Way::Read | Way::Written, .. } if target == Some(Status::Completed) => {
-                Receipt::Read
-            }
+            State::Fetched { way: Way::Prompt | Way::Read | Way::Written, .. } if is_over && has_ended_well => Receipt::Read,
             State::Fetched { .. } if is_over => Receipt::Undelivered,
             State::Fetched { way: Way::Written, .. } => Receipt::Delivered,
             State::Fetched { .. } => Receipt::Sent,

@@ -57,7 +57,7 @@ fn settle_taken(grant: i64) -> Input {
 }
 
 fn inputs() -> Vec<Input> {
-    let back = |is_completed| Input::Return { is_completed };
+    let back = |has_ended_well| Input::Return { has_ended_well };
     vec![
         fetch(5),
         fetch(8),
@@ -91,7 +91,7 @@ fn every_input_has_an_outcome_in_every_state() {
         ("taken by 5", after(&[socket(5, 6), settle_taken(6)]), "ydwnyddnnndddd"),
         ("rejected", after(&[socket(5, 6), settle(6, SendOutcome::Rejected)]), "ddnndddnnndddn"),
         ("acknowledged", after(&[fetch(5), acknowledge(5)]), "fffffffnnndfff"),
-        ("undelivered", after(&[Input::Return { is_completed: false }]), "fffffffnnndfff"),
+        ("undelivered", after(&[Input::Return { has_ended_well: false }]), "fffffffnnndfff"),
         ("unknown", after(&[socket(8, 9), settle(9, SendOutcome::Unknown)]), "fffffffnnndfff"),
     ];
     for (name, state, wanted) in table {
@@ -187,11 +187,12 @@ fn a_receipt_says_no_more_than_is_known() {
         (after(&[fetch(5), acknowledge(5)]), Receipt::Read, Receipt::Read, Receipt::Read),
         (after(&[socket(5, 6), settle(6, SendOutcome::Unknown)]), Receipt::Unknown, Receipt::Unknown, Receipt::Unknown),
     ];
-    for (state, open, failed, completed) in table {
-        assert_eq!(state.receipt(Some(Status::InProgress)), open, "{state:?}");
-        assert_eq!(state.receipt(Some(Status::Failed)), failed, "{state:?}");
-        assert_eq!(state.receipt(Some(Status::Completed)), completed, "{state:?}");
-        assert_eq!(state.receipt(None), failed, "{state:?}");
+    for (state, open, over, ended_well) in table {
+        assert_eq!(state.receipt(Some(Status::InProgress), true), open, "{state:?}");
+        for status in [Some(Status::Failed), Some(Status::Completed), None] {
+            assert_eq!(state.receipt(status, false), over, "{state:?}");
+            assert_eq!(state.receipt(status, true), ended_well, "{state:?}");
+        }
     }
 }
 
@@ -199,18 +200,18 @@ fn a_receipt_says_no_more_than_is_known() {
 fn what_the_keeper_has_written_by_the_end_of_the_run_counts_as_read() {
     let taken = [socket(5, 6), settle_taken(6)].into_iter().fold(delivery(), |state, input| state.step(input).state);
     let written = taken.step(Input::Written { epoch: Epoch(5) }).state;
-    assert_eq!(written.receipt(Some(Status::InProgress)), Receipt::Delivered);
-    assert_eq!(written.step(acknowledge(5)).state.receipt(None), Receipt::Read);
+    assert_eq!(written.receipt(Some(Status::InProgress), false), Receipt::Delivered);
+    assert_eq!(written.step(acknowledge(5)).state.receipt(None, false), Receipt::Read);
 }
 
 #[test]
 fn what_the_keeper_has_written_counts_before_its_dispatcher_says_so() {
-    let of = |outcome: SendOutcome, is_completed: bool| {
+    let of = |outcome: SendOutcome, has_ended_well: bool| {
         let written = delivery().step(socket(5, 6)).state.step(Input::Written { epoch: Epoch(5) }).state;
-        let over = written.step(Input::Return { is_completed }).state;
+        let over = written.step(Input::Return { has_ended_well }).state;
         let settled = over.step(settle(6, outcome));
         assert!(matches!(settled.outcome, Outcome::Release(_)), "{outcome:?}");
-        settled.state.receipt(Some(if is_completed { Status::Completed } else { Status::Failed }))
+        settled.state.receipt(Some(Status::Completed), has_ended_well)
     };
     for outcome in [SendOutcome::Sent, SendOutcome::Unknown, SendOutcome::Failed] {
         assert_eq!((of(outcome, true), of(outcome, false)), (Receipt::Read, Receipt::Undelivered), "{outcome:?}");

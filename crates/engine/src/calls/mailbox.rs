@@ -4,6 +4,7 @@
 //! the first one that may be sent, under the lock of the target, and settles it. If its process dies in between, whoever proves that settles
 //! it as unknown.
 
+use banksman_core::backlog::Run;
 use banksman_core::bus::{Contention, Draft as MessageDraft, MessageType};
 use banksman_core::decision;
 use banksman_core::dispatch::{self, LockClaim, Mode, Plan, Release, ReleaseEvent, SendOutcome};
@@ -375,7 +376,7 @@ pub(crate) fn acknowledge_live(id: &TaskId, tx: &mut Tx) {
 }
 
 fn return_keys(target: &TaskId) -> Vec<Key> {
-    vec![Key::Task(target.clone()), Key::Mailbox(target.clone()), Key::Lock(target.dispatch_lock())]
+    vec![Key::Task(target.clone()), Key::RunsOf(target.clone()), Key::Mailbox(target.clone()), Key::Lock(target.dispatch_lock())]
 }
 
 /// The messages that tell senders that theirs were not delivered: they may be there already.
@@ -393,11 +394,12 @@ pub(crate) fn return_rest(target: &TaskId, tx: &mut Tx) {
     if status.is_some_and(|status| !status.is_over()) {
         return;
     }
-    let is_completed = status == Some(Status::Completed);
     for delivery in in_order(target, |_| true, tx) {
         // Nobody observes a start any more.
         step(&delivery.id, Input::Observe(ReleaseEvent::ChildExited { code: None }), tx);
-        step(&delivery.id, Input::Return { is_completed }, tx);
+        let run = delivery.run().and_then(|run| tx.tables.backlog.runs.get(run));
+        let has_ended_well = run.is_some_and(Run::has_ended_well);
+        step(&delivery.id, Input::Return { has_ended_well }, tx);
         let returned = &tx.tables.deliveries[&delivery.id];
         let id = notice_id(returned);
         if matches!(returned.state, State::Undelivered { .. }) && !tx.tables.messages.contains_key(&id) {

@@ -9,7 +9,7 @@ use banksman_core::pipeline::Pipeline;
 use banksman_core::resource::grant;
 use banksman_core::task::admission::{Holding, Reason};
 use banksman_core::task::{After, RetryReason, Stuck, TaskEnd};
-use banksman_core::{DecisionId, HolderId, Lease, Name, RunId, RunnerId, Stamp, Status, Task, TaskId, Title};
+use banksman_core::{DecisionId, HolderId, Lease, MessageId, Name, RunId, RunnerId, Stamp, Status, Task, TaskId, Title};
 
 /// The answer about one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -258,8 +258,11 @@ pub struct Attended {
     pub life: Life,
     /// Who will look after it, if its owner is gone.
     pub heir: Option<RunnerId>,
-    /// The open question to a person whether it may be ended: its keeper is dead, and its processes cannot be proven to be.
+    /// The open question to a person whether it may be ended: its keeper is dead, and its processes cannot be proven to be; or its session was
+    /// not seen for long.
     pub asked: Option<DecisionId>,
+    /// The message in its prompt that holds the dispatch lock of its task until its session is seen.
+    pub prompted: Option<MessageId>,
     /// Why its keeper does not answer, if it was asked and does not.
     pub silence: Option<Box<str>>,
     /// How its session has ended, if it has while nobody looked after it: that is not recorded yet.

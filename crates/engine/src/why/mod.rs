@@ -12,6 +12,7 @@ use banksman_core::backlog::{Backlog, Run, Runner};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::{Guard, GuardInputs, GuardResult, Issue, IssueFilter};
 use banksman_core::landing::Entry;
+use banksman_core::mailbox::Delivery;
 use banksman_core::pipeline::plan::Context;
 use banksman_core::pipeline::{self, Pipeline};
 use banksman_core::queue::{self, Queues};
@@ -22,7 +23,7 @@ use banksman_core::task::admission::{Admission, Holding, Reason};
 use banksman_core::task::roots;
 use banksman_core::task::{Live, OfItem, RetryReason, RunEnd, Spec, State};
 use banksman_core::worker::Workers;
-use banksman_core::{Liveness, Name, Now, ProcessId, RunId, RunnerId, Status, Task, TaskId, Title};
+use banksman_core::{Liveness, MessageId, Name, Now, ProcessId, RunId, RunnerId, Status, Task, TaskId, Title};
 use banksman_store::Snapshot;
 
 use crate::calls::landings::landing_queue;
@@ -69,6 +70,7 @@ pub struct Situation<'a> {
     coordination: &'a Coordination,
     queues: &'a Queues,
     workers: &'a Workers,
+    deliveries: &'a BTreeMap<MessageId, Delivery>,
     probes: &'a BTreeMap<ProcessId, Liveness>,
     issues: BTreeMap<IssueFilter, Vec<Issue>>,
     now: Now,
@@ -80,8 +82,8 @@ impl<'a> Situation<'a> {
         let dead = probes.iter().filter(|(_, liveness)| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
         let dead = dead.map(|(process, _)| process.clone()).collect();
         let now = Now { lease: snapshot.lease, wall: snapshot.wall, dead, ..Now::default() };
-        let (issues, Snapshot { backlog, coordination, queues, automation, .. }) = (BTreeMap::new(), snapshot);
-        Situation { backlog, coordination, queues, workers: &automation.workers, probes, issues, now }
+        let (issues, Snapshot { backlog, coordination, queues, automation, deliveries, .. }) = (BTreeMap::new(), snapshot);
+        Situation { backlog, coordination, queues, workers: &automation.workers, deliveries, probes, issues, now }
     }
 
     /// The tasks that [`issues`] asks about.
@@ -156,6 +158,7 @@ impl<'a> Situation<'a> {
             life,
             heir: heir.filter(|_| life == Life::Gone),
             asked: crate::calls::runs::end::open_question(&run.id, self.backlog),
+            prompted: self.deliveries.values().find(|delivery| delivery.is_in_prompt_of(&run.id)).map(|found| found.id.clone()),
             // It is outside; whoever can asks.
             silence: None,
             ended: None,

@@ -9,6 +9,7 @@ use banksman_core::{Limits, Task, TaskId};
 use banksman_store::{Key, Snapshot, StoreError, View};
 
 use super::{asked, is_ready};
+use crate::calls::mailbox::has_prompt;
 use crate::calls::pipelines::guards::store_keys;
 use crate::facts;
 use crate::why::chains::chains;
@@ -81,7 +82,10 @@ fn standing_keys(task: &Task, known: &Backlog, keys: &mut BTreeSet<Key>) {
             }
         }
         State::Done(_) if task.has_phases() => keys.extend([Key::Task(task.id.clone()), Key::Pipeline(task.id.clone())]),
-        State::Running(_) | State::Stuck { .. } | State::Stopping { .. } => drop(keys.insert(Key::OpenDecisions)),
+        State::Running(_) | State::Stuck { .. } | State::Stopping { .. } => {
+            keys.insert(Key::OpenDecisions);
+            keys.extend(has_prompt(task).then(|| Key::Mailbox(task.id.clone())));
+        }
         State::Landing { .. } => {
             keys.extend([Key::LandingOf(task.id.clone()), Key::Runners]);
             let own = known.landings.values().filter(|entry| entry.spec.task.as_ref() == Some(&task.id));

@@ -1,10 +1,10 @@
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use banksman_core::Seq;
 use banksman_core::bus::Message;
+use banksman_core::{MessageId, Seq};
 use banksman_runtime::{BusFollower, BusReader};
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,8 @@ use crate::views::{self, Text};
 
 /// Write messages as JSON lines, for `tail -f` and for programs without banksman.
 ///
-/// A file that is there already is continued: what is in it is not written again, and a last line that was cut off by a kill is replaced.
+/// A file that bus export has written before is continued: what is in it is not written again, and a last line that was cut off by a kill is
+/// replaced. Any other file is refused.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman bus export > bus.jsonl\n  banksman bus export bus.jsonl --follow &\n  banksman bus export bus.jsonl --task 'Add login'"
@@ -46,16 +47,17 @@ impl Export {
     pub(super) fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let filter = self.which.filter(context)?;
-        let mut out = match &self.file {
-            Some(path) => Out::File(Export::open(path).map_err(cannot_write(path))?),
-            None => Out::Stdout,
-        };
-        let after = if let Out::File((_, after)) = &out { *after } else { Seq(0) };
+        let mut out = self.file.as_ref().map(|path| Export::open(path).map(|out| (path, out))).transpose()?;
+        let after = out.as_ref().map_or(Seq(0), |(_, out)| Seq((out.last.0 - 1).max(0)));
         let mut bus = BusReader::new(project.reader()?, filter, after);
         let mut written = 0;
-        let mut write = |messages: &[Message]| match (&mut out, &self.file) {
-            (Out::File((file, _)), Some(path)) => file.write_all(&lines(messages)).map_err(cannot_write(path)),
-            _ => {
+        let mut write = |messages: &[Message]| match &mut out {
+            Some((path, out)) => {
+                let new: Vec<&Message> = messages.iter().filter(|message| !out.has(message)).collect();
+                written += new.len();
+                out.file.write_all(&lines(new)).map_err(cannot_write(path))
+            }
+            None => {
                 context.printer.raw(&lines(messages));
                 Ok(())
             }
@@ -74,7 +76,6 @@ impl Export {
                 break;
             }
             write(&messages)?;
-            written += messages.len();
         }
         match &self.file {
             Some(file) => {
@@ -86,42 +87,71 @@ impl Export {
         }
     }
 
-    /// Opens a file behind its last message, and says which one that is. All messages of the last number are written again, as some of them
-    /// may be missing.
-    fn open(path: &Path) -> io::Result<(File, Seq)> {
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        let (mut at, mut line) = (0, Vec::new());
-        let (mut last, mut last_at, mut before) = (Seq(0), 0, Seq(0));
-        let mut reader = BufReader::new(&file);
-        loop {
-            line.clear();
-            let read = reader.read_until(b'\n', &mut line)?;
-            let Ok(Numbered { seq }) = serde_json::from_slice(&line) else { break };
-            if line.last() != Some(&b'\n') {
-                break;
+    /// Opens a file behind its last message. What is not written by `bus export` is refused, and stays as it is.
+    fn open(path: &Path) -> Result<Out, Failure> {
+        let foreign = |number: usize| {
+            let message = format!("{} was not written by bus export: line {number} is no message", path.display());
+            Failure::usage(message).hint("name a file that does not exist yet")
+        };
+        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let mut file = opened.map_err(cannot_write(path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let message = format!("another bus export writes {}", path.display());
+                return Err(Failure::new(exit::LOCKED, "EXPORT_BUSY", message));
             }
-            if seq != last {
-                (before, last, last_at) = (last, seq, at);
-            }
-            at += read as u64;
+            Err(TryLockError::Error(error)) => return Err(cannot_write(path)(error)),
         }
-        file.set_len(last_at)?;
-        file.seek(SeekFrom::Start(last_at))?;
-        Ok((file, before))
+        let (mut at, mut line) = (0, Vec::new());
+        let (mut last, mut ids) = (Seq(0), Vec::new());
+        let mut reader = BufReader::new(&file);
+        for number in 1.. {
+            line.clear();
+            let read = reader.read_until(b'\n', &mut line).map_err(cannot_write(path))?;
+            match (line.ends_with(b"\n"), serde_json::from_slice(&line)) {
+                (true, Ok(Written { seq, id })) => {
+                    if seq != last {
+                        ids.clear();
+                    }
+                    ids.push(id);
+                    (last, at) = (seq, at + read as u64);
+                }
+                // The end, or half a line of an export that was killed.
+                (false, _) if line.starts_with(START) || START.starts_with(&line) => break,
+                _ => return Err(foreign(number)),
+            }
+        }
+        file.set_len(at).and_then(|()| file.seek(SeekFrom::Start(at))).map_err(cannot_write(path))?;
+        Ok(Out { file, last, ids })
     }
 }
 
-enum Out {
-    Stdout,
-    File((File, Seq)),
+/// How each line begins.
+const START: &[u8] = br#"{"attachments":["#;
+
+/// A file that is continued. Several messages have the same number if they follow from one event, and not all of them may be there.
+struct Out {
+    file: File,
+    last: Seq,
+    /// The messages of the last number that it has.
+    ids: Vec<MessageId>,
 }
 
+impl Out {
+    fn has(&self, message: &Message) -> bool {
+        message.seq == self.last && self.ids.contains(&message.draft.id)
+    }
+}
+
+/// What is read of a line that was written before.
 #[derive(Deserialize)]
-struct Numbered {
+struct Written {
     seq: Seq,
+    id: MessageId,
 }
 
-fn lines(messages: &[Message]) -> Vec<u8> {
+fn lines<'m>(messages: impl IntoIterator<Item = &'m Message>) -> Vec<u8> {
     let mut lines = Vec::new();
     for message in messages {
         lines.extend(views::value(&MessageView::from(message)).to_string().into_bytes());
@@ -136,21 +166,48 @@ fn cannot_write(path: &Path) -> impl Fn(io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use banksman_core::Wall;
+    use banksman_core::bus::{Contention, Draft, MessageType};
+
     use super::*;
 
+    fn line(seq: i64, id: &str) -> String {
+        let draft = Draft {
+            id: MessageId::new(id).unwrap(),
+            kind: MessageType::fact(),
+            task: None,
+            run: None,
+            author: "ada".into(),
+            parent: None,
+            body: "text".into(),
+            attachments: Vec::new(),
+        };
+        let message = Message { seq: Seq(seq), wall: Wall(0), draft, contention: Contention::default() };
+        String::from_utf8(lines([&message])).unwrap()
+    }
+
     #[test]
-    fn a_file_is_continued_behind_its_last_number_that_is_complete() {
+    fn a_file_is_continued_behind_its_last_message() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bus.jsonl");
         let open = |text: &str| {
             std::fs::write(&path, text).unwrap();
-            let (_, after) = Export::open(&path).unwrap();
-            (after.0, std::fs::read_to_string(&path).unwrap())
+            let out = Export::open(&path).map(|out| (out.last.0, out.ids.len())).map_err(|failure| failure.code);
+            (out, std::fs::read_to_string(&path).unwrap())
         };
-        let lines = |seqs: &[i64]| seqs.iter().map(|seq| format!("{{\"seq\":{seq}}}\n")).collect::<String>();
-        assert_eq!(open(""), (0, String::new()));
-        assert_eq!(open(&lines(&[3])), (0, String::new()));
-        assert_eq!(open(&lines(&[3, 5, 5])), (3, lines(&[3])), "another one of number 5 may be missing");
-        assert_eq!(open(&format!("{}{{\"seq\":7}}", lines(&[3, 5]))), (3, lines(&[3])), "the last line is not complete");
+        let all = [line(3, "m-a"), line(5, "m-b"), line(5, "m-c")].concat();
+        assert_eq!(open(""), (Ok((0, 0)), String::new()));
+        assert_eq!(open(&all), (Ok((5, 2)), all.clone()));
+        let next = line(7, "m-d");
+        for half in (0..next.len()).filter(|at| next.is_char_boundary(*at)) {
+            assert_eq!(open(&format!("{all}{}", &next[..half])), (Ok((5, 2)), all.clone()), "the last line is not complete");
+        }
+        // The file of somebody else is not touched.
+        for text in ["# Notes\n", "notes", "{}\n", "{\"a\":1}", "\n", &format!("{all}notes\n"), &format!("{all}notes")] {
+            assert_eq!(open(text), (Err("USAGE"), text.to_owned()));
+        }
+        std::fs::write(&path, "").unwrap();
+        let _first = Export::open(&path).unwrap();
+        assert_eq!(Export::open(&path).map(drop).map_err(|failure| failure.code), Err("EXPORT_BUSY"));
     }
 }

@@ -33,7 +33,7 @@ subcommands! {
     }
 }
 
-/// `17  2026-11-15T08:00:00.000Z  QUESTION  t-1  ada: which port?`, with further lines of the body below.
+/// `17  08:00:00  QUESTION  t-1  ada: which port?`, with further lines of the body below.
 pub(crate) fn message_line(message: &Message) -> String {
     let draft = &message.draft;
     let style = style(draft.kind.as_str());
@@ -41,7 +41,7 @@ pub(crate) fn message_line(message: &Message) -> String {
     let mut line = format!(
         "{DIM}{:>6}  {}{DIM:#}  {style}{:<8}{style:#}{about}  {BOLD}{}{BOLD:#}: ",
         message.seq,
-        format::rfc3339(message.wall),
+        format::local(message.wall),
         draft.kind,
         format::one_line(&draft.author)
     );

@@ -95,8 +95,10 @@ impl Post {
 
 /// Posts the lines of stdin, each with the rest of this draft.
 fn post_lines(context: &Context, client: &Client, rest: &Draft) -> ExitResult {
-    for (line, number) in std::io::stdin().lock().lines().zip(1_u64..) {
-        let line = line.map_err(|error| Failure::system("read from stdin", error))?;
+    let mut input = std::io::stdin().lock();
+    let mut number = 0_u64;
+    while let Some(line) = next_line(&mut input)? {
+        number += 1;
         let id = MessageId::new(&format!("{}-{number}", rest.id)).map_err(Failure::usage)?;
         // A message that says nothing would be refused.
         let body = if line.is_empty() { " ".into() } else { line.into() };
@@ -117,11 +119,38 @@ fn print_posted(context: &Context, seq: banksman_core::Seq, id: &MessageId, is_n
     }
 }
 
+/// The text of stdin.
 pub(crate) fn stdin() -> Result<String, Failure> {
-    let mut body = String::new();
-    let read = std::io::stdin().lock().take(BODY_LIMIT as u64 + 1).read_to_string(&mut body);
-    read.map_err(|error| Failure::system("read the body from stdin", error))?;
-    Ok(body)
+    let mut bytes = Vec::new();
+    read(std::io::stdin().lock().take(BODY_LIMIT as u64 + 1).read_to_end(&mut bytes))?;
+    text(bytes)
+}
+
+/// The next line, without its end.
+fn next_line(input: &mut impl BufRead) -> Result<Option<String>, Failure> {
+    let mut bytes = Vec::new();
+    read(input.take(BODY_LIMIT as u64 + 2).read_until(b'\n', &mut bytes))?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+    text(line.strip_suffix(b"\r").unwrap_or(line).to_vec()).map(Some)
+}
+
+fn read(result: std::io::Result<usize>) -> Result<usize, Failure> {
+    result.map_err(|error| Failure::system("read the body from stdin", error))
+}
+
+fn text(bytes: Vec<u8>) -> Result<String, Failure> {
+    // A body that is too long may be cut within a character.
+    if bytes.len() > BODY_LIMIT {
+        return Err(Failure::usage(format!("the body of a message may have at most {BODY_LIMIT} bytes, this one has more")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let failure = Failure::usage(format!("the body of a message must be UTF-8 (byte {at} is not)"));
+        failure.hint("name the file that it comes from instead: --attach PATH")
+    })
 }
 
 pub(crate) fn failure(error: PostError, id: &MessageId) -> Failure {

@@ -3,13 +3,14 @@ use banksman_core::{MessageId, Status, Task};
 use banksman_store::{Key, Reader};
 use clap::Args;
 
+use crate::commands::send::has_ended_well;
 use crate::commands::{ExitResult, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table::TableFlags;
-use crate::terminal::Style;
+use crate::terminal::{Style, cut};
 use crate::views::Named;
 use crate::views::bus::DeliveryView;
 
@@ -18,6 +19,9 @@ const COLUMNS: [&str; 6] = ["ID??", "RECEIPT", "TO~", "RUN???", "FROM????", "TEX
 
 /// How many are shown.
 const LAST: i64 = 50;
+
+/// How many columns of a text are shown at most, also where the output is not a terminal.
+const TEXT: usize = 200;
 
 /// List messages that were sent to tasks, newest first, with their receipts.
 #[derive(Debug, Args)]
@@ -95,7 +99,7 @@ impl Seen {
         let status: Option<Status> = task.as_ref().map(Task::status);
         let draft = reader.view().message(&delivery.id)?.map(|message| message.draft);
         Ok(Seen {
-            receipt: delivery.receipt(status),
+            receipt: delivery.receipt(status, has_ended_well(reader, &delivery)?),
             title: task.map(|task| task.spec.title.to_string()),
             author: draft.as_ref().map(|draft| draft.author.to_string()).unwrap_or_default(),
             body: draft.map(|draft| draft.body.to_string()).unwrap_or_default(),
@@ -115,7 +119,7 @@ impl Seen {
             self.title.clone().unwrap_or_else(|| self.delivery.target.to_string()),
             self.delivery.run().map(ToString::to_string).unwrap_or_default(),
             self.author.clone(),
-            self.body.lines().next().unwrap_or_default().to_owned(),
+            cut(self.body.lines().next().unwrap_or_default(), TEXT),
         ]
     }
 }

@@ -155,6 +155,16 @@ pub(super) fn attended(run: &Attended) -> String {
 
 /// What is to be said if nobody looks after a run, or its keeper does not answer.
 pub(crate) fn attention(run: &Attended) -> Option<String> {
+    if let Some(message) = &run.prompted {
+        let then = match &run.asked {
+            Some(decision) => format!("a person must say whether there is one: banksman decisions show {decision}"),
+            None => format!("and message {message} in its prompt holds the dispatch lock of the task until it is"),
+        };
+        let said = ownerless(run)
+            .into_iter()
+            .fold(format!("its session was not seen yet, {then}"), |said, more| format!("{said}; {more}"));
+        return Some(said);
+    }
     if let Some(decision) = &run.asked {
         return Some(format!(
             "its keeper is dead, and a person must say whether its processes are: banksman decisions show {decision}"

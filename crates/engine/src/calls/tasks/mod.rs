@@ -323,7 +323,7 @@ impl TaskRequest {
             // Only a person speaks for a task that waits for a decision.
             TaskRequest::Retry { .. } => {
                 keys.extend([Key::OpenDecisions, Key::Manual(id.clone()), Key::Pipeline(id.clone())]);
-                keys.extend([Key::Lock(id.dispatch_lock()), Key::Mailbox(id)]);
+                keys.extend([Key::Lock(id.dispatch_lock()), Key::RunsOf(id.clone()), Key::Mailbox(id)]);
             }
             TaskRequest::Conclude { epoch: None, .. } | TaskRequest::Land { .. } | TaskRequest::Set { .. } => {
                 keys.extend([Key::OpenDecisions, Key::Manual(id.clone()), Key::Pipeline(id)]);
