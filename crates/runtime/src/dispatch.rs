@@ -98,7 +98,8 @@ impl Client {
         }
         let rows = self.load(&[Key::Delivery(message.clone()), Key::Task(target.clone())].into())?;
         let status = rows.backlog.tasks.get(target).map(Task::status);
-        Ok(rows.deliveries.get(message).map_or(Receipt::Undelivered, |delivery| delivery.receipt(status)))
+        // How its run has ended does not matter: nothing is left to send then.
+        Ok(rows.deliveries.get(message).map_or(Receipt::Undelivered, |delivery| delivery.receipt(status, false)))
     }
 
     /// Asks a person, as a live run whose session takes the answer as its next turn. Says whether that is so; otherwise nothing was asked.

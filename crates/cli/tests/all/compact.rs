@@ -11,9 +11,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::crashes::add;
-use crate::pipelines::Pipelines;
 use crate::postgres;
-use crate::tasks::Backlog as _;
 use crate::world::{World, until};
 
 /// Puts so many events of a user into the log.

@@ -477,8 +477,8 @@ fn a_guard_about_the_store_is_heard_of_though_the_checker_of_an_earlier_phase_ha
 #[test]
 fn who_ends_when_nothing_is_left_waits_for_the_answer_of_a_check() {
     let mut stage = Stage::new();
-    let file = Guard { name: name("h"), ..guard(Condition::FileExists { path: text("go") }).remove(0) };
-    let pre = guard(Condition::LockFree { lock: text("l") }).into_iter().chain([file]).collect();
+    let file = Guard { name: name("h"), ..guard(Condition::Predicate(Predicate::FileExists { path: text("go") })).remove(0) };
+    let pre = guard(Condition::Predicate(Predicate::LockFree { lock: text("l") })).into_iter().chain([file]).collect();
     stage.pipeline("p-1", vec![Phase { pre, ..phase("one") }]);
     let epoch = stage.lock("l", "ann");
     let idle = || Options { until_idle: true, ..options() };
@@ -512,8 +512,13 @@ fn a_push_behind_a_lock_of_the_dead_happens() {
     let process = ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid: 7, start: 1 };
     stage.lock_of("l", "ann", vec![process.clone()]);
     let action = Action::Push(Push { queue: name("q"), priority: 0, vars: Vec::new() });
-    stage
-        .pipeline("p-1", vec![Phase { pre: guard(Condition::LockFree { lock: text("l") }), ..Phase::new(name("send"), action) }]);
+    stage.pipeline(
+        "p-1",
+        vec![Phase {
+            pre: guard(Condition::Predicate(Predicate::LockFree { lock: text("l") })),
+            ..Phase::new(name("send"), action)
+        }],
+    );
     stage.dead.insert(process);
     let mut actor = stage.runner("m", options());
     stage.play(&mut actor);
@@ -528,7 +533,11 @@ fn a_push_behind_a_lock_of_the_dead_happens() {
 #[test]
 fn a_phase_that_is_refused_at_the_claim_goes_on_when_the_time_of_a_lock_is_up() {
     let mut stage = Stage::new();
-    let two = Phase { pre: guard(Condition::LockFree { lock: text("l") }), needs: vec![Need::Lock(name("m"))], ..phase("two") };
+    let two = Phase {
+        pre: guard(Condition::Predicate(Predicate::LockFree { lock: text("l") })),
+        needs: vec![Need::Lock(name("m"))],
+        ..phase("two")
+    };
     stage.pipeline("p-1", vec![phase("one"), two]);
     let epoch = stage.lock("m", "ann");
     let mut actor = stage.runner("m", options());
