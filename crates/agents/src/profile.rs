@@ -4,6 +4,7 @@
 //! profile of that name, or of the one that it `extends`, or makes a new one.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use banksman_core::Name;
 use serde::{Deserialize, Serialize};
@@ -143,32 +144,47 @@ pub enum ProfileError {
     TerminalInput,
 }
 
-/// All profiles, by their names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Profiles(BTreeMap<Name, Profile>);
+/// All profiles, by their names. The default are those that come with Banksman.
+#[derive(Debug, Clone, Default)]
+pub struct Profiles {
+    /// All of them, if some differ from those that come with Banksman: these are read when somebody asks for them, which most commands do
+    /// not.
+    changed: Option<BTreeMap<Name, Profile>>,
+}
 
-impl Default for Profiles {
-    fn default() -> Profiles {
-        let table: BTreeMap<String, toml::Table> = toml::from_str(BUILT_IN).expect("the built-in profiles are valid");
-        let mut profiles = Profiles(BTreeMap::new());
-        for (name, section) in table {
-            profiles.apply(&name, section).expect("the built-in profiles are valid");
-        }
-        profiles
+/// The profiles that come with Banksman.
+static BUILT_IN_PROFILES: LazyLock<BTreeMap<Name, Profile>> = LazyLock::new(|| {
+    let table: BTreeMap<String, toml::Table> = toml::from_str(BUILT_IN).expect("the built-in profiles are valid");
+    let mut profiles = Profiles { changed: Some(BTreeMap::new()) };
+    for (name, section) in table {
+        profiles.apply(&name, section).expect("the built-in profiles are valid");
+    }
+    profiles.changed.unwrap_or_default()
+});
+
+impl PartialEq for Profiles {
+    fn eq(&self, other: &Profiles) -> bool {
+        self.all() == other.all()
     }
 }
 
+impl Eq for Profiles {}
+
 impl Profiles {
+    fn all(&self) -> &BTreeMap<Name, Profile> {
+        self.changed.as_ref().unwrap_or_else(|| &BUILT_IN_PROFILES)
+    }
+
     pub fn get(&self, name: &str) -> Option<(&Name, &Profile)> {
-        self.0.iter().find(|(known, _)| known.as_str() == name)
+        self.all().iter().find(|(known, _)| known.as_str() == name)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&Name, &Profile)> {
-        self.0.iter()
+        self.all().iter()
     }
 
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(Name::as_str)
+        self.all().keys().map(Name::as_str)
     }
 
     /// Applies all sections `[agent.NAME]` of a settings file. Each is returned as JSON, by which its user trusts it, or with what is wrong.
@@ -199,7 +215,7 @@ impl Profiles {
         let name = Name::new(name).ok().filter(|_| is_plain).ok_or_else(|| ProfileError::Name(name.into()))?;
         let base = match &section.extends {
             Some(base) => Some(self.get(base).ok_or_else(|| ProfileError::Extends(base.clone()))?.1.clone()),
-            None => self.0.get(&name).cloned(),
+            None => self.all().get(&name).cloned(),
         };
         let base = match (base, &section.program) {
             (Some(base), _) => base,
@@ -211,7 +227,7 @@ impl Profiles {
             Profile { pty: true, prompt: PromptBy::Stdin, .. } => Err(ProfileError::TerminalPrompt),
             Profile { pty: true, input: true, .. } => Err(ProfileError::TerminalInput),
             _ => {
-                self.0.insert(name, profile);
+                self.changed.get_or_insert_with(|| BUILT_IN_PROFILES.clone()).insert(name, profile);
                 Ok(())
             }
         }

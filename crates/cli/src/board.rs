@@ -8,11 +8,12 @@ use banksman_core::event::{Event, TaskFact};
 use banksman_core::task::{State, Work};
 use banksman_core::workspace::Place;
 use banksman_core::{Decision, Seq, Stamp, Status, TaskId, Wall};
+use banksman_runtime::Project;
 use banksman_runtime::inspect::{self, LiveRun, Overview};
-use banksman_runtime::{Project, Sessions};
 use banksman_store::{EventFilter, EventRow, Key, Reader};
 
-use crate::commands::{landing, pipelines, tail, why};
+use crate::commands::tail::LogEnd;
+use crate::commands::{landing, pipelines, why};
 use crate::failure::Failure;
 
 /// How many of the tasks that have just ended are shown, and in how many events they are looked for at first.
@@ -36,8 +37,10 @@ pub(crate) struct Board {
     pub(crate) blocked: Vec<Blocked>,
     /// What is ready but for a lock or a semaphore.
     pub(crate) waiting: Vec<Blocked>,
-    /// What has just ended, newest first.
+    /// What has just ended, newest first, each task once.
     pub(crate) ended: Vec<Ended>,
+    /// The last event that it knows of.
+    newest: Seq,
 }
 
 /// A live run with what it does.
@@ -50,8 +53,20 @@ pub(crate) struct Live {
     pub(crate) is_stuck: bool,
     /// Its worktree, and the commit that this began with.
     pub(crate) worktree: Option<(PathBuf, String)>,
+    log: LogEnd,
     /// The last line that it printed.
     pub(crate) activity: String,
+}
+
+impl Live {
+    /// Reads the last line anew if there is another. Says whether the log has changed.
+    pub(crate) fn follow_log(&mut self) -> bool {
+        let has_changed = self.log.has_changed();
+        if has_changed {
+            self.activity = self.log.lines(1).pop().unwrap_or_default();
+        }
+        has_changed
+    }
 }
 
 /// An entry of a merge queue.
@@ -80,20 +95,22 @@ pub(crate) struct Ended {
 }
 
 impl Board {
-    /// Reads everything, as it was at one moment: what changed while it was read is read again.
-    pub(crate) fn read(reader: &mut Reader, project: &Project) -> Result<Board, Failure> {
-        let mut tries = 0;
+    /// Reads everything, as it was at one moment: what changed while it was read is read again. The board of before has what has not
+    /// changed since: the ends of logs, and what had ended by then.
+    pub(crate) fn read(reader: &mut Reader, project: &Project, before: Option<&Board>) -> Result<Board, Failure> {
+        let (mut tries, mut newest) = (0, reader.view().last_event()?);
         loop {
-            let before = reader.view().last_event()?;
-            let board = Board::read_once(reader, project, before)?;
+            let board = Board::read_once(reader, project, newest, before)?;
             tries += 1;
-            if reader.view().last_event()? == before || tries == TRIES {
+            let now = reader.view().last_event()?;
+            if now == newest || tries == TRIES {
                 return Ok(board);
             }
+            newest = now;
         }
     }
 
-    fn read_once(reader: &mut Reader, project: &Project, newest: Seq) -> Result<Board, Failure> {
+    fn read_once(reader: &mut Reader, project: &Project, newest: Seq, before: Option<&Board>) -> Result<Board, Failure> {
         let overview = inspect::overview(reader, project)?;
         let held = reader.view().first_held_by_ended(BLOCKED)?;
         let parked = reader.view().first_parked(BLOCKED)?;
@@ -103,10 +120,14 @@ impl Board {
         keys.extend(held.iter().flat_map(|(task, on)| [task, on]).cloned().map(Key::Task));
         keys.extend(parked.iter().map(|(task, _)| Key::Task(task.clone())));
         let rows = reader.view().load(&keys)?.backlog;
-        let files = Sessions::new(project);
+        let earlier = |live: &LiveRun| before?.live.iter().find(|earlier| earlier.run.run.id == live.run.id);
         let live = overview.runs.iter().map(|live| {
             let task = rows.tasks.get(&live.run.task);
-            Live {
+            let (log, activity) = match earlier(live) {
+                Some(earlier) => (earlier.log.clone(), earlier.activity.clone()),
+                None => (LogEnd::new(project, task, &live.run), String::new()),
+            };
+            let mut live = Live {
                 agent: task.and_then(|task| match &task.spec.work {
                     Some(Work::Agent(work)) => Some(work.names()),
                     _ => None,
@@ -117,9 +138,12 @@ impl Board {
                     Place::Dir { .. } => None,
                 }),
                 is_stuck: task.is_some_and(|task| matches!(task.state, State::Stuck { .. })),
-                activity: tail::last_lines(&files.log(&live.run.id), 1).pop().unwrap_or_default(),
+                log,
+                activity,
                 run: live.clone(),
-            }
+            };
+            live.follow_log();
+            live
         });
         let live = live.collect();
         let mut decisions: Vec<Decision> = rows.decisions.values().cloned().collect();
@@ -143,9 +167,11 @@ impl Board {
         }));
         let waiting = parked.iter().filter_map(|(task, resource)| blocked_by(task, resource.to_string())).collect();
         let landings = landing::board(reader)?;
-        let ended = ended(reader, newest)?;
+        let mut ended = ended(reader, newest, before)?;
+        // One that is at it again has not ended.
+        ended.retain(|ended| !overview.runs.iter().any(|live| live.run.task == ended.task));
         let project = project.root().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        Ok(Board { project, overview, live, decisions, landings, blocked, waiting, ended })
+        Ok(Board { project, overview, live, decisions, landings, blocked, waiting, ended, newest })
     }
 
     /// The present moment, as far as the last look tells.
@@ -168,18 +194,28 @@ impl Board {
     }
 }
 
-/// The tasks that ended last, newest first, without parts of others.
-fn ended(reader: &mut Reader, newest: Seq) -> Result<Vec<Ended>, Failure> {
+/// The tasks that ended last, newest first, each once, without parts of others.
+fn ended(reader: &mut Reader, newest: Seq, before: Option<&Board>) -> Result<Vec<Ended>, Failure> {
     let filter = EventFilter { kind: Some("task:".into()), ..EventFilter::default() };
-    let events = reader.view().events(Seq((newest.0 - LOOK_BACK).max(0)), &filter)?.events;
-    let ends: Vec<(TaskId, Status, Option<String>, Wall)> = events.iter().rev().filter_map(end).collect();
-    let keys: BTreeSet<Key> = ends.iter().take(4 * ENDED).map(|(id, ..)| Key::Task(id.clone())).collect();
+    let from = Seq((newest.0 - LOOK_BACK).max(0)).max(before.map_or(Seq(0), |before| before.newest));
+    let events = if from < newest { reader.view().events(from, &filter)?.events } else { Vec::new() };
+    let mut seen = BTreeSet::new();
+    let ends = events.iter().rev().filter_map(end).filter(|(id, ..)| seen.insert(id.clone())).take(4 * ENDED);
+    let ends: Vec<(TaskId, Status, Option<String>, Wall)> = ends.collect();
+    let keys: BTreeSet<Key> = ends.iter().map(|(id, ..)| Key::Task(id.clone())).collect();
     let tasks = if keys.is_empty() { Default::default() } else { reader.view().load(&keys)?.backlog.tasks };
     let named = ends.into_iter().filter_map(|(id, status, error, at)| {
         let task = tasks.get(&id).filter(|task| task.spec.phase().is_none())?;
         Some(Ended { title: task.spec.title.to_string(), task: id, status, error, at })
     });
-    Ok(named.take(ENDED).collect())
+    let mut ended: Vec<Ended> = named.collect();
+    for earlier in before.iter().flat_map(|before| &before.ended) {
+        if ended.iter().all(|ended| ended.task != earlier.task) {
+            ended.push(earlier.clone());
+        }
+    }
+    ended.truncate(ENDED);
+    Ok(ended)
 }
 
 fn end(row: &EventRow) -> Option<(TaskId, Status, Option<String>, Wall)> {

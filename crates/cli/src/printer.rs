@@ -153,6 +153,12 @@ impl Printer {
         !self.quiet && !self.json && std::io::stderr().is_terminal()
     }
 
+    /// Asks a person, who answers behind the question.
+    pub(crate) fn ask(&self, question: &str) {
+        let text = terminal::stderr_width().map_or_else(|| question.to_owned(), |width| terminal::wrap(question, width));
+        self.stderr(&format!("{text} "));
+    }
+
     /// Replaces the current line on stderr. A line that is too long for the terminal is cut, also if the terminal adds a `^C` to it: one that
     /// wraps cannot be replaced.
     pub(crate) fn rewrite(&self, text: &str) {

@@ -1,17 +1,30 @@
 //! The verbs of a noun, and the nouns: an enum for clap, in which every variant is a command that runs itself.
 
-/// Declares the enum and its `run`; with `of`, also the `run` of the noun that has it as its field `verb`; with `all`, also `alone`.
+/// A command that has no verbs of its own. The nouns have functions of the same name, which go before that of a trait.
+pub(crate) trait WithoutVerbs {
+    fn verb_alone(_name: &str) -> Option<clap::Command> {
+        None
+    }
+}
+
+impl<C: clap::Args> WithoutVerbs for C {}
+
+/// Declares the enum and its `run`, and what builds one command without the others; with `of`, also the `run` of the noun that has it as
+/// its field `verb`.
 macro_rules! subcommands {
     (all enum $verbs:ident { $($(#[$meta:meta])* $verb:ident($command:ty)),* $(,)? }) => {
         subcommands! { enum $verbs { $($(#[$meta])* $verb($command)),* } }
 
         impl $verbs {
-            /// The command of this name without any other, unless it is an alias: to build all of them takes longer than most of them run.
-            fn alone(name: &str) -> Option<clap::Command> {
+            /// The command of this name without any other, and a noun with no verb but this one. Nothing if a word is no such name: it
+            /// may be an alias. To build all commands takes longer than most of them run.
+            fn alone(name: &str, verb: Option<&str>) -> Option<clap::Command> {
+                use crate::subcommands::{WithoutVerbs as _, named};
                 $(if name == stringify!($verb).to_ascii_lowercase() {
-                    // Names of the parser live as long as the process.
-                    let command = clap::Command::new(&*name.to_owned().leak());
-                    return Some(<$command as clap::Args>::augment_args(command));
+                    return Some(match verb.and_then(<$command>::verb_alone) {
+                        Some(verb) => named(name).subcommand_required(true).subcommand(verb),
+                        None => <$command as clap::Args>::augment_args(named(name)),
+                    });
                 })*
                 None
             }
@@ -19,10 +32,26 @@ macro_rules! subcommands {
     };
     (enum $verbs:ident of $noun:ident { $($body:tt)* }) => {
         subcommands! { enum $verbs { $($body)* } }
+        subcommands! { alone $verbs { $($body)* } }
 
         impl $noun {
             pub(crate) fn run(self, context: &crate::context::Context) -> crate::commands::ExitResult {
                 self.verb.run(context)
+            }
+
+            pub(crate) fn verb_alone(name: &str) -> Option<clap::Command> {
+                $verbs::alone(name)
+            }
+        }
+    };
+    (alone $verbs:ident { $($(#[$meta:meta])* $verb:ident($command:ty)),* $(,)? }) => {
+        impl $verbs {
+            /// The verb of this name without any other, unless it is an alias.
+            fn alone(name: &str) -> Option<clap::Command> {
+                $(if name == stringify!($verb).to_ascii_lowercase() {
+                    return Some(<$command as clap::Args>::augment_args(crate::subcommands::named(name)));
+                })*
+                None
             }
         }
     };
@@ -40,4 +69,9 @@ macro_rules! subcommands {
             }
         }
     };
+}
+
+/// A command of this name. Names of the parser live as long as the process.
+pub(crate) fn named(name: &str) -> clap::Command {
+    clap::Command::new(&*name.to_owned().leak())
 }

@@ -146,7 +146,7 @@ fn wrap_line(line: &str, limit: usize) -> String {
             Some(at) => {
                 let (prose, command) = line.split_at(at);
                 let prose = broken(prose.trim_end(), limit, indent);
-                format!("{prose}\n{}{command}", " ".repeat(indent + 2))
+                format!("{prose}\n{}{command}", " ".repeat(bullets(&plain) + 2))
             }
             // A command of another program.
             None if plain.trim_start().starts_with("try: ") => line.to_owned(),
@@ -172,9 +172,13 @@ fn broken(line: &str, limit: usize, indent: usize) -> String {
     out
 }
 
-/// How far the words of a line are indented: behind its bullet, or behind the time that it begins with.
+/// How long the bullet of a line is, with the blanks around it.
+fn bullets(line: &str) -> usize {
+    line.chars().take_while(|letter| matches!(letter, ' ' | '-' | '·')).count()
+}
+
+/// How far the words of a line are indented: behind its bullet, behind the time that it begins with, or behind the name of what follows.
 fn indent(line: &str) -> usize {
-    let bullets = line.chars().take_while(|letter| matches!(letter, ' ' | '-' | '·')).count();
     let times = ["00:00:00  ", "Aaa 00 00:00  "];
     let fits = |time: &&&str| {
         let same = |(shape, letter): (char, char)| match shape {
@@ -184,17 +188,23 @@ fn indent(line: &str) -> usize {
         };
         line.chars().count() > time.len() && time.chars().zip(line.chars()).all(same)
     };
-    times.iter().find(fits).map_or_else(|| value(line).unwrap_or(bullets), |time| time.len())
+    times.iter().find(fits).map_or_else(|| value(line).unwrap_or_else(|| bullets(line)), |time| time.len())
 }
 
-/// Where the value of a line such as `  command  make test` begins.
+/// Where the value of a line such as `  command  make test` begins, or of one such as `ok    store  the database …`.
 fn value(line: &str) -> Option<usize> {
     const FARTHEST: usize = 20;
-    let rest = line.strip_prefix("  ").filter(|rest| rest.starts_with(char::is_alphabetic))?;
-    let name = rest.find("  ")?;
-    let gap = rest[name..].chars().take_while(|letter| *letter == ' ').count();
-    let at = 2 + rest[..name].chars().count() + gap;
-    (!rest[..name].contains(' ') && at <= FARTHEST).then_some(at)
+    let behind_name = |from: usize| {
+        let rest = line[from..].strip_prefix(char::is_alphabetic).map(|_| &line[from..])?;
+        let name = rest.find("  ")?;
+        let gap = rest[name..].len() - rest[name..].trim_start_matches(' ').len();
+        let at = from + name + gap;
+        (rest[..name].is_ascii() && !rest[..name].contains(' ') && at <= FARTHEST).then_some(at)
+    };
+    match line.starts_with("  ") {
+        true => behind_name(2),
+        false => behind_name(0).map(|at| behind_name(at).unwrap_or(at)),
+    }
 }
 
 /// How many columns the terminal has that stdout is, if it is one.
@@ -333,6 +343,8 @@ mod tests {
         let wrapped = "  - lock production is held by ada,\n    and has been for a while now\n    try:\n      banksman locks show production --json";
         assert_eq!(wrap(text, 36), wrapped);
         assert_eq!(wrap("failed     Import invoices  banksman why t-1", 40), "failed     Import invoices\n  banksman why t-1");
+        let finding = "ok    store      the database has passed its check";
+        assert_eq!(wrap(finding, 40), "ok    store      the database has passed\n                 its check");
         let command = "  command     make all of the tests right now, please";
         assert_eq!(wrap(command, 40), "  command     make all of the tests\n              right now, please");
         let next = "next: 1 task waits for what failed: banksman why 'Import invoices'";

@@ -1,6 +1,6 @@
 //! Following the event log: sleeps on the change notifier, never repeats an event, and misses none that is not compacted.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use banksman_core::Seq;
@@ -55,13 +55,22 @@ impl Follower {
 
     /// The same, but for at most so long, and also until one of `others` becomes readable.
     pub fn wait_for(&self, cancel: BorrowedFd<'_>, others: &[BorrowedFd<'_>], at_most: Duration) -> bool {
-        let mut fds = vec![PollFd::from_borrowed_fd(cancel, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
-        fds.extend(others.iter().map(|other| PollFd::from_borrowed_fd(*other, PollFlags::IN)));
-        let at_most = at_most.min(self.poll_interval.max(Duration::from_secs(1)));
-        let timeout =
-            Timespec { tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(5), tv_nsec: i64::from(at_most.subsec_nanos()) };
-        // An interruption is a reason to look, like any other.
-        poll(&mut fds, Some(&timeout)).ok();
-        fds[0].revents().is_empty()
+        let fds = [&[self.listener.as_fd()], others].concat();
+        sleep(cancel, &fds, at_most.min(self.poll_interval.max(Duration::from_secs(1))))
     }
+
+    /// The same, whatever the change notifier says meanwhile. For one that has looked only just now.
+    pub fn rest(&self, cancel: BorrowedFd<'_>, others: &[BorrowedFd<'_>], at_most: Duration) -> bool {
+        sleep(cancel, others, at_most)
+    }
+}
+
+/// Sleeps until one of these becomes readable, or for so long. Says whether `cancel` was not it.
+fn sleep(cancel: BorrowedFd<'_>, others: &[BorrowedFd<'_>], at_most: Duration) -> bool {
+    let mut fds = vec![PollFd::from_borrowed_fd(cancel, PollFlags::IN)];
+    fds.extend(others.iter().map(|other| PollFd::from_borrowed_fd(*other, PollFlags::IN)));
+    let timeout = Timespec { tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(5), tv_nsec: i64::from(at_most.subsec_nanos()) };
+    // An interruption is a reason to look, like any other.
+    poll(&mut fds, Some(&timeout)).ok();
+    fds[0].revents().is_empty()
 }

@@ -17,6 +17,9 @@ use crate::failure::Failure;
 /// The variable by which a shell asks for candidates.
 const VARIABLE: &str = "COMPLETE";
 
+/// The script for bash. That of the library puts names into the command line as they are, which breaks at every blank.
+const BASH: &str = include_str!("completions.bash");
+
 /// How many titles a shell is offered.
 const TITLES: usize = 500;
 
@@ -54,10 +57,14 @@ impl Completions {
             Supported::Fish => "fish",
         };
         let mut script = Vec::new();
-        let shells = Shells::builtins();
-        let shell = shells.completer(name).ok_or_else(|| Failure::unexpected(&name))?;
-        let written = shell.write_registration(VARIABLE, "banksman", "banksman", "banksman", &mut script);
-        written.map_err(|error| Failure::system("write the script", error))?;
+        if let Supported::Bash = self.shell {
+            script.extend_from_slice(BASH.as_bytes());
+        } else {
+            let shells = Shells::builtins();
+            let shell = shells.completer(name).ok_or_else(|| Failure::unexpected(&name))?;
+            let written = shell.write_registration(VARIABLE, "banksman", "banksman", "banksman", &mut script);
+            written.map_err(|error| Failure::system("write the script", error))?;
+        }
         let script = String::from_utf8_lossy(&script);
         context.printer.result(&Script { shell: name, script: &script }, &script)
     }
@@ -89,6 +96,7 @@ fn candidates(argument: &Arg, words: &[&str]) -> Option<fn() -> Vec<CompletionCa
     match (words, name.as_str()) {
         (["locks", ..], "NAME") => return Some(locks),
         (["semaphores", ..], "NAME") => return Some(semaphores),
+        (["sessions", ..], "RUN") => return Some(tasks),
         (["runbooks", "new", ..], _) => return None,
         (["runbooks", ..], "NAME" | "NAME|FILE" | "FILE") | (["pipelines", "start"], "PIPELINE") => return Some(runbooks),
         _ => {}

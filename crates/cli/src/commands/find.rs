@@ -102,13 +102,23 @@ pub(crate) fn section(reader: &mut Reader, name: &str) -> Result<Section, Failur
     }
 }
 
-/// The run that a name means.
+/// The run that a name means: its id, a beginning of it, or the latest run of the task of that name.
 pub(crate) fn run(reader: &mut Reader, name: &str) -> Result<Run, Failure> {
+    let unknown = |message: String| {
+        let failure = Failure::new(exit::NOT_FOUND, "RUN_NOT_FOUND", message).detail("run", &name);
+        failure.hint("banksman sessions list --all shows the last runs")
+    };
     let mut found = if name.is_empty() { Vec::new() } else { reader.view().find_runs(name)? };
     match found.len() {
-        0 => Err(Failure::new(exit::NOT_FOUND, "RUN_NOT_FOUND", format!("there is no run {name:?}"))
-            .detail("run", &name)
-            .hint("banksman sessions list --all shows the last runs")),
+        0 => match &tasks_named(reader, name)?[..] {
+            [id] => {
+                let runs = reader.view().load(&[Key::RunsOf(id.clone())].into())?.backlog.runs;
+                let latest = runs.into_values().max_by_key(|run| run.epoch);
+                latest.ok_or_else(|| unknown(format!("{id} has not been run yet")).detail("taskId", id))
+            }
+            [] => Err(unknown(format!("there is no run or task {name:?}"))),
+            several => Err(ambiguous_task(reader, name, several)?),
+        },
         1 => Ok(found.remove(0)),
         _ => Err(ambiguous("run", name, found.iter().map(|run| run.id.as_str()))),
     }

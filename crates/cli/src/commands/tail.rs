@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use banksman_agents::{Family, Lines, render};
-use banksman_core::RunId;
 use banksman_core::backlog::Run;
+use banksman_core::{RunId, Task};
 use banksman_runtime::{Project, Sessions, agents};
 use banksman_store::{EventFilter, Key, Reader};
 use clap::Args;
@@ -81,7 +81,7 @@ pub(super) fn family(project: &Project, run: &Run, flags: &LogFlags) -> Result<O
         return Ok(None);
     }
     let tasks = project.reader()?.view().load(&[Key::Task(run.task.clone())].into())?.backlog.tasks;
-    Ok(tasks.get(&run.task).and_then(|task| agents::family(project, task, run)).filter(|family| *family != Family::Text))
+    Ok(LogEnd::new(project, tasks.get(&run.task), run).family)
 }
 
 /// Shows the events of an agent program as lines for people, and anything else as it is.
@@ -148,7 +148,7 @@ fn is_live(reader: &mut Reader, run: &RunId) -> Result<bool, Failure> {
 }
 
 /// The last lines of a log; none if it cannot be read.
-pub(crate) fn last_lines(path: &Path, number: usize) -> Vec<String> {
+fn last_lines(path: &Path, number: usize) -> Vec<String> {
     let mut text = Vec::new();
     let read = Tail::open(path, Some(number)).and_then(|mut tail| tail.read_to(&mut text));
     if read.is_err() {
@@ -158,11 +158,45 @@ pub(crate) fn last_lines(path: &Path, number: usize) -> Vec<String> {
 }
 
 /// The last lines of what an agent did, for people.
-pub(crate) fn rendered(family: Family, lines: &[String], number: usize) -> Vec<String> {
+fn rendered(family: Family, lines: &[String], number: usize) -> Vec<String> {
     let mut text = String::new();
     lines.iter().for_each(|line| render::line(family, line.as_bytes(), &mut text));
     let lines: Vec<String> = text.lines().map(plain).collect();
     lines[lines.len().saturating_sub(number)..].to_vec()
+}
+
+/// How many events of an agent are looked at for every line that is wanted: many of them say nothing to people.
+const EVENTS_PER_LINE: usize = 10;
+
+/// The end of the log of a run, as people read it.
+#[derive(Debug, Clone)]
+pub(crate) struct LogEnd {
+    path: PathBuf,
+    /// How the program tells what it does, if that is not plain text.
+    family: Option<Family>,
+    /// Which file it was, and how long.
+    seen: Option<(u64, u64)>,
+}
+
+impl LogEnd {
+    pub(crate) fn new(project: &Project, task: Option<&Task>, run: &Run) -> LogEnd {
+        let family = task.and_then(|task| agents::family(project, task, run)).filter(|family| *family != Family::Text);
+        LogEnd { path: Sessions::new(project).log(&run.id), family, seen: None }
+    }
+
+    /// The last lines; none if it cannot be read.
+    pub(crate) fn lines(&self, number: usize) -> Vec<String> {
+        match self.family {
+            Some(family) => rendered(family, &last_lines(&self.path, EVENTS_PER_LINE * number), number),
+            None => last_lines(&self.path, number),
+        }
+    }
+
+    /// Whether the log has changed since the last time of asking.
+    pub(crate) fn has_changed(&mut self) -> bool {
+        let now = std::fs::metadata(&self.path).map(|log| (log.ino(), log.len())).ok();
+        std::mem::replace(&mut self.seen, now) != now
+    }
 }
 
 /// A line without what would move the cursor.

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use crate::merging::{git, repository};
+use crate::screen::Screen;
 use crate::worktrees::{Checkout, checkout};
 use crate::world::{BANKSMAN, World, until};
 
@@ -288,4 +289,32 @@ fn an_agent_is_told_the_rules_of_the_section() {
     run(&world);
     assert!(fs::read_to_string(world.path().join("mine.sh.prompt")).is_ok());
     assert_eq!(verdict(&world, "In Database").1, "ok");
+}
+
+#[test]
+fn what_an_agent_does_is_told_in_words_where_people_look() {
+    const SAYS: &str = r#"echo '{"type":"assistant","message":{"content":[{"type":"text","text":"I look at the tests."}]}}'"#;
+    let world = World::new();
+    let gate = world.path().join("gate");
+    assert!(std::process::Command::new("mkfifo").arg(&gate).status().unwrap().success());
+    trusted(
+        &world,
+        "talker",
+        &format!("{INIT}; {SAYS}; cat {}; {BANKSMAN} tasks ask 'Go on?' --option Yes; {RESULT}", gate.display()),
+    );
+    world.ok(&["tasks", "add", "Talk", "--agent", "talker", "--prompt", "do it"]);
+    let _runner = world.start(&["run"]);
+    until("it talks", || world.run(&["logs", "Talk"]).stdout.contains("I look"));
+    let mut top = Screen::start(&world, &["top"], 20, 100);
+    top.until("its last words", |screen| screen.contains("▸ Talk") && screen.contains("I look at the tests."));
+    assert!(!top.text().contains('{'), "{}", top.text());
+    top.press("q");
+    top.end();
+    fs::write(&gate, "").unwrap();
+    until("a person is asked", || world.data(&["status"])["decisions"] == 1);
+    let mut review = Screen::start(&world, &["decisions", "review"], 30, 100);
+    let shown = review.until_shows("q to stop:");
+    assert!(shown.contains("| I look at the tests.") && !shown.contains('{'), "{shown}");
+    review.press("q\r");
+    review.end();
 }

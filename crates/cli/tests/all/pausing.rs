@@ -53,6 +53,9 @@ fn stop_puts_all_tasks_back_without_an_attempt_and_pauses_the_project() {
     assert_eq!((&why["reasons"][0]["kind"], &why["reasons"][0]["hint"]), (&"paused".into(), &"banksman resume".into()), "{why}");
     assert_eq!(world.data(&["status"])["paused"]["verb"], "stop");
     assert!(world.ok(&["status"]).contains("stopped it"), "{}", world.ok(&["status"]));
+    // What a person has stopped has not failed.
+    let picture = world.ok(&["timeline"]);
+    assert!(picture.contains('■') && !picture.contains('✗') && !picture.contains("adopted"), "{picture}");
     // The runner lives, and starts nothing before somebody resumes.
     world.ok(&["tasks", "add", "More", "--run", "true"]);
     assert_eq!(world.data(&["sessions", "list"])["sessions"], Value::Array(Vec::new()));

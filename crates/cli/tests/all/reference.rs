@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::screen::Screen;
 use crate::world::World;
 
 /// The exit codes, each with the error codes that go with it.
@@ -109,6 +110,7 @@ fn completion_knows_verbs_flags_and_the_names_in_the_project() {
     for (words, name) in [
         (&["why", ""][..], "Build it"),
         (&["tasks", "show", "B"], "Build it"),
+        (&["sessions", "logs", "B"], "Build it"),
         (&["tasks", "list", "--section", ""], "backend"),
         (&["queues", "show", ""], "triage"),
         (&["config", "get", "lim"], "limits.max_concurrent_runs"),
@@ -122,6 +124,53 @@ fn completion_knows_verbs_flags_and_the_names_in_the_project() {
     ] {
         assert!(offered(words).contains(&name.to_owned()), "{words:?}: {:?}", offered(words));
     }
+}
+
+/// A title has blanks, and here everything that a shell would act on.
+#[test]
+fn bash_completes_a_title_as_one_word_however_it_was_begun() {
+    let world = World::new();
+    for title in ["Run the tests", r#"Ask: "what's $new?" `now`"#, "漢字 (new)"] {
+        world.ok(&["tasks", "add", title]);
+    }
+    fs::write(world.path().join("script"), world.ok(&["completions", "bash"])).unwrap();
+    let mut bash = Command::new("bash");
+    let banksman = std::path::Path::new(crate::world::BANKSMAN).parent().unwrap();
+    let path =
+        std::env::join_paths([banksman.to_owned()].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())));
+    let environment = world.command(&["ls"]);
+    for (name, value) in environment.get_envs() {
+        match value {
+            Some(value) => bash.env(name, value),
+            None => bash.env_remove(name),
+        };
+    }
+    bash.args(["--norc", "--noprofile", "-i"]).current_dir(world.path()).env("PATH", path.unwrap());
+    bash.env("LC_ALL", "C.UTF-8").env("PS1", "> ").env("INPUTRC", "/dev/null");
+    let mut screen = Screen::of(bash, 12, 100);
+    screen.until("a prompt", |screen| screen.ends_with('>'));
+    screen.press("source ./script; PS1='$ '; clear\r");
+    screen.until("the script is read", |screen| screen.starts_with('$'));
+    for (typed, completed) in [
+        ("Ru", r"Run\ the\ tests"),
+        (r"Run\ the", r"Run\ the\ tests"),
+        ("'Run", "'Run the tests'"),
+        ("\"Run", "\"Run the tests\""),
+        ("As", r#"Ask:\ \"what\'s\ \$new\?\"\ \`now\`"#),
+        ("'As", r#"'Ask: "what'\''s $new?" `now`'"#),
+        ("\"As", r#""Ask: \"what's \$new?\" \`now\`""#),
+        ("漢", r"漢字\ \(new\)"),
+    ] {
+        screen.press(&format!("banksman why {typed}\t"));
+        screen.until_shows(&format!("$ banksman why {completed}"));
+        // The shell reads it as the one title that it is.
+        screen.press("\r");
+        screen.until("it is the title", |screen| screen.contains("has been pending") && screen.ends_with("\n$"));
+        screen.press("clear\r");
+        screen.until("an empty screen", |screen| screen == "$");
+    }
+    screen.press("exit\r");
+    screen.end();
 }
 
 /// Lets the shell itself read the script, where it is installed. Bash is.

@@ -133,3 +133,87 @@ fn a_runner_comes_and_goes_with_the_screen() {
     assert!(status.success() && left.contains("the runner has left"), "{left}");
     assert_eq!(world.data(&["status"])["runners"].as_array().unwrap().len(), 0);
 }
+
+fn fifo(world: &World, name: &str) -> std::path::PathBuf {
+    let path = world.path().join(name);
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    path
+}
+
+#[test]
+fn logs_are_followed_on_the_board_and_as_a_page() {
+    let world = World::new();
+    let gates = ["gate-a", "gate-b"].map(|name| fifo(&world, name));
+    world.ok(&["tasks", "add", "Talk", "--run", "echo one; cat gate-a; echo two; cat gate-b; echo three; cat gate-a"]);
+    let _runner = world.start(&["run"]);
+    until("it runs", || world.run(&["logs", "Talk"]).stdout.contains("one"));
+    let mut screen = Screen::start(&world, &["top"], HEIGHT, 80);
+    screen.until("its last line", |screen| screen.contains("▸ Talk") && screen.contains("one"));
+    // What a session prints is no event.
+    std::fs::write(&gates[0], "").unwrap();
+    screen.until_shows("two");
+    screen.press("\r");
+    screen.until("its log", |screen| screen.contains("log of Talk") && screen.contains("one\ntwo"));
+    std::fs::write(&gates[1], "").unwrap();
+    screen.until_shows("one\ntwo\nthree");
+    screen.press("q");
+    screen.end();
+}
+
+#[test]
+fn every_key_says_what_came_of_it() {
+    let world = World::new();
+    let gate = fifo(&world, "gate");
+    world.ok(&["tasks", "add", "Long", "--run", "cat gate"]);
+    world.ok(&["tasks", "add", "Fails", "--run", "exit 3"]);
+    world.ok(&["tasks", "add", "Held", "--run", "true", "--depends-on", "Fails"]);
+    let _runner = world.start(&["run"]);
+    let mut screen = Screen::start(&world, &["top"], HEIGHT, 100);
+    screen.until("the board", |screen| screen.contains("▸ Long") && screen.contains("✗ Fails"));
+    screen.press("n");
+    screen.until_shows("nudged run r-");
+    screen.press("o");
+    screen.until_shows("has no workspace");
+    screen.press("d");
+    screen.until_shows("nothing waits for a decision");
+    screen.press("/fails\r");
+    screen.until("only one line", |screen| screen.contains("▸ Held") && !screen.contains("Long"));
+    screen.press("jr");
+    screen.until_shows("queued for retry");
+    until("it has failed again", || world.data(&["tasks", "show", "Fails"])["runs"].as_array().unwrap().len() == 2);
+    // It is taken by the person at this terminal.
+    screen.press("kt");
+    until("it is taken", || world.data(&["tasks", "show", "Held"])["status"] == "in_progress");
+    let by = world.data(&["locks", "list"]).to_string();
+    assert!(by.contains("@pts/"), "{by}");
+    // What has ended twice is there once.
+    std::fs::write(&gate, "").unwrap();
+    screen.press("\x1b");
+    let ended = screen.until_shows("✓ Long");
+    assert_eq!(ended.matches("✗ Fails").count(), 1, "{ended}");
+    screen.press("q");
+    assert!(screen.end().1.is_empty(), "nothing is left on the terminal");
+}
+
+#[test]
+fn what_is_selected_stays_selected() {
+    let world = World::new();
+    let gates = ["gate-a", "gate-b"].map(|name| fifo(&world, name));
+    for (title, gate) in [("First", "gate-a"), ("Second", "gate-b")] {
+        world.ok(&["tasks", "add", title, "--run", &format!("cat {gate}")]);
+    }
+    let _runner = world.start(&["run"]);
+    until("both run", || world.data(&["status"])["runs"].as_array().unwrap().len() == 2);
+    let mut screen = Screen::start(&world, &["top"], HEIGHT, 80);
+    let order = screen.until_shows("Second");
+    let (first, second) = (order.find("First").unwrap(), order.find("Second").unwrap());
+    // The lower of the two; the upper one ends.
+    let (stays, gate) = if first < second { ("▸ Second", 0) } else { ("▸ First", 1) };
+    screen.press("j");
+    screen.until_shows(stays);
+    std::fs::write(&gates[gate], "").unwrap();
+    screen.until("the other has ended", |screen| screen.contains("JUST ENDED") && screen.contains(stays));
+    std::fs::write(&gates[1 - gate], "").unwrap();
+    screen.press("q");
+    screen.end();
+}

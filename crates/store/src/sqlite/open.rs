@@ -180,6 +180,9 @@ fn checked(path: &Path) -> Result<Connection, StoreError> {
     }
     // Closing the last connection must not wait for a checkpoint, unless the log is long: see `Sqlite::drop`.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    // The file may have come with a repository: what is in its schema is data, and cannot change how SQLite works.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     Ok(connection)

@@ -33,6 +33,8 @@ pub struct TaskFilter {
     pub search: Option<String>,
     /// Without the phases of pipelines.
     pub hide_phases: bool,
+    /// No more rows than this are read, whether they pass or not; 0 for a full page.
+    pub page: usize,
 }
 
 /// A task in a list.
@@ -106,17 +108,18 @@ impl View<'_> {
     /// The next tasks after a position, in their order, that pass the filter; and where to go on, if there may be more.
     pub fn tasks(&mut self, filter: &TaskFilter, after: Seq) -> Result<(Vec<Listed>, Option<Seq>), StoreError> {
         let states = (!filter.statuses.is_empty()).then(|| filter.states());
+        let limit = if filter.page == 0 { PAGE } else { PAGE.min(i64::try_from(filter.page).unwrap_or(PAGE)) };
         let params: [Value<'_>; 7] = [
             self.project.into(),
             after.0.into(),
-            PAGE.into(),
+            limit.into(),
             states.into(),
             filter.section.as_ref().map(SectionId::as_str).into(),
             filter.parent.as_ref().map(TaskId::as_str).into(),
             filter.label_in_spec().into(),
         ];
         let rows = self.rows(Query::new(Statement::Page, params))?;
-        let full = rows.len() as i64 == PAGE;
+        let full = rows.len() as i64 == limit;
         let mut listed = Vec::with_capacity(rows.len());
         for mut row in rows {
             listed.push(Listed { task: Tasks::read(&mut row)?, unmet: Int::read(&mut row)? });

@@ -10,8 +10,8 @@ use banksman_runtime::Client;
 use banksman_runtime::workspaces;
 use banksman_store::{Key, Reader};
 
-use crate::commands::{tail, workspaces as kept};
-use crate::context::Context;
+use crate::commands::tail::LogEnd;
+use crate::commands::workspaces as kept;
 use crate::failure::Failure;
 use crate::format;
 use crate::printer::DIM;
@@ -36,8 +36,9 @@ pub(super) fn title(reader: &mut Reader, task: &TaskId) -> Result<Option<Title>,
 }
 
 /// What is known of it, in lines.
-pub(super) fn of(context: &Context, client: &Client, reader: &mut Reader, task: &TaskId) -> Result<String, Failure> {
-    let mut runs: Vec<Run> = reader.view().load(&[Key::RunsOf(task.clone())].into())?.backlog.runs.into_values().collect();
+pub(super) fn of(client: &Client, reader: &mut Reader, task: &TaskId) -> Result<String, Failure> {
+    let rows = reader.view().load(&[Key::RunsOf(task.clone()), Key::Task(task.clone())].into())?.backlog;
+    let mut runs: Vec<Run> = rows.runs.into_values().collect();
     runs.sort_by_key(|run| run.epoch);
     let mut text = String::new();
     let hidden = runs.len().saturating_sub(ATTEMPTS);
@@ -51,7 +52,7 @@ pub(super) fn of(context: &Context, client: &Client, reader: &mut Reader, task: 
         );
         text.push_str(&format!("\n  {DIM}attempt {}:{DIM:#} {how}, {}", run.attempt + 1, format::ago(run.started.wall)));
     }
-    let log = runs.last().map(|run| tail::last_lines(&context.sessions(client.project()).log(&run.id), LINES));
+    let log = runs.last().map(|run| LogEnd::new(client.project(), rows.tasks.get(task), run).lines(LINES));
     let width = terminal::stderr_width().map_or(usize::MAX, |width| width.saturating_sub(4));
     // What Banksman itself has written there is no word of the program.
     let is_telling = |line: &String| !line.trim().is_empty() && !line.starts_with("banksman: ");

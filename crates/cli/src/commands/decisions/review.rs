@@ -57,7 +57,7 @@ impl Review {
         let mut is_first = true;
         'questions: for (at, question) in questions.into_iter().enumerate() {
             let task = evidence::task(&question);
-            let evidence = task.map(|task| evidence::of(context, &client, &mut reader, task)).transpose()?.unwrap_or_default();
+            let evidence = task.map(|task| evidence::of(&client, &mut reader, task)).transpose()?.unwrap_or_default();
             let title = task.map(|task| evidence::title(&mut reader, task)).transpose()?.flatten();
             let page = view::question(&question, title.as_ref());
             context.printer.note(&format!("{DIM}{} of {total}{DIM:#}\n{page}{evidence}", at + 1));

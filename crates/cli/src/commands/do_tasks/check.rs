@@ -18,7 +18,7 @@ pub(super) fn store(context: &Context, project: Project, given: Option<&str>) ->
     let check = match given {
         Some(check) => check.to_owned(),
         None if is_set => return Ok(project),
-        None => match proposed().filter(|check| asks(&format!("run `{check}` before work lands?"))) {
+        None => match proposed().filter(|check| asks(context, &format!("run `{check}` before work lands?"))) {
             Some(check) => check.to_owned(),
             None => return Ok(project),
         },

@@ -26,11 +26,11 @@ pub(super) fn is_on_terminal() -> bool {
 }
 
 /// Asks a person; without a terminal the answer is no.
-pub(crate) fn asks(question: &str) -> bool {
+pub(crate) fn asks(context: &Context, question: &str) -> bool {
     if !is_on_terminal() {
         return false;
     }
-    anstream::eprint!("{question} [y/N] ");
+    context.printer.ask(&format!("{question} [y/N]"));
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer).is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }
@@ -72,7 +72,7 @@ pub(super) fn trust(context: &Context, project: &Project, agents: &str) -> Resul
     for label in labels.chain(keys) {
         context.printer.note(&format!("{YELLOW}not trusted{YELLOW:#}  {}", label.escape_debug()));
     }
-    if !asks("An agent acts with your rights, in this repository. Trust this?") {
+    if !asks(context, "An agent acts with your rights, in this repository. Trust this?") {
         return Err(Failure::new(exit::NOT_PERMITTED, "AGENT_UNTRUSTED", format!("{agents} is not trusted in this project"))
             .detail("agents", &agents)
             .hint(format!("banksman trust --agent {agents}")));

@@ -115,6 +115,6 @@ impl Finding {
             Verdict::Wrong => (RED, "wrong"),
         };
         let lines: Vec<String> = self.entries.iter().flat_map(Entry::lines).collect();
-        format!("{style}{mark:<6}{style:#}{DIM}{:<11}{DIM:#}{}", self.check, lines.join("\n                 "))
+        format!("{style}{mark:<6}{style:#}{DIM}{:<12}{DIM:#}{}", self.check, lines.join("\n                  "))
     }
 }

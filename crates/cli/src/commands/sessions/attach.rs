@@ -39,7 +39,7 @@ const RESTORE: &str = "\x1b[?1049l\x1b[?25h\x1b[0m\x1b[?2004l\x1b[?1000l\x1b[?10
     after_help = "Examples:\n  banksman sessions attach r-7k2m9q1a\n  banksman sessions attach r-7k2m9q1a --watch\n  banksman sessions attach r-7k2m9q1a --take"
 )]
 pub(super) struct Attach {
-    /// The run, or the beginning of its id
+    /// The run, the beginning of its id, or the task
     run: String,
     /// Only watch
     #[arg(long, conflicts_with = "take")]

@@ -25,7 +25,7 @@ use crate::views::sessions::Killed;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman sessions kill r-7k2m9q1a\n  banksman sessions kill r-7k2m9q1a --no-wait")]
 pub(super) struct Kill {
-    /// The run, or the beginning of its id
+    /// The run, the beginning of its id, or the task
     run: String,
     /// Do not wait until its processes are dead
     #[arg(long)]

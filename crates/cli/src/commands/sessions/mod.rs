@@ -67,7 +67,7 @@ pub(crate) struct List {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman sessions show r-7k2m9q1a")]
 struct Show {
-    /// The run, or the beginning of its id
+    /// The run, the beginning of its id, or the task
     run: String,
 }
 
@@ -75,7 +75,7 @@ struct Show {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman sessions logs r-7k2m9q1a --tail 20\n  banksman sessions logs r-7k2m9q1a --follow")]
 struct Logs {
-    /// The run, or the beginning of its id
+    /// The run, the beginning of its id, or the task
     run: String,
     #[command(flatten)]
     flags: LogFlags,
@@ -85,7 +85,7 @@ struct Logs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman sessions send r-7k2m9q1a 'use port 8080'")]
 struct SendTo {
-    /// The run, or the beginning of its id
+    /// The run, the beginning of its id, or the task
     run: String,
     #[command(flatten)]
     message: super::send::Body,

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman sessions nudge r-7k2m9q1a")]
 pub(super) struct Nudge {
-    /// The run, or the beginning of its id
+    /// The run, the beginning of its id, or the task
     run: String,
 }
 

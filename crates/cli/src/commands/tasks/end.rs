@@ -120,7 +120,7 @@ impl Cancel {
                 format!("cancel {} tasks: {}{more}?", all.len(), named.join(", "))
             }
         };
-        if !self.yes && std::io::stdin().is_terminal() && !asks(&question) {
+        if !self.yes && std::io::stdin().is_terminal() && !asks(context, &question) {
             return nothing("nothing was cancelled");
         }
         let ids: Vec<String> = selected.iter().map(|task| task.id.to_string()).collect();

@@ -83,6 +83,7 @@ impl List {
             search: self.search.clone(),
             // Scripts get all rows, as ever.
             hide_phases: !self.phases && self.parent.is_none() && !context.printer.json,
+            page: 0,
         };
         let limit = match self.limit {
             Some(limit) => limit as usize,
@@ -110,15 +111,16 @@ impl List {
         Ok(exit::OK)
     }
 
-    /// The first tasks after the cursor, and the cursor after them if there are more. They are read a thousand at a time:
-    /// nothing is held up by a reader that goes through a long list.
+    /// The first tasks after the cursor, and the cursor after them if there are more. The first read is for those that are wanted; if not
+    /// all of them pass, they are read a thousand at a time: nothing is held up by a reader that goes through a long list.
     fn page(&self, reader: &mut Reader, filter: &TaskFilter, limit: usize) -> Result<(Vec<Listed>, Option<Seq>), Failure> {
         let mut tasks: Vec<Listed> = Vec::new();
         let mut next = Some(Seq(self.after.unwrap_or(0)));
+        let mut page = limit.saturating_add(1);
         while let Some(after) = next.filter(|_| tasks.len() <= limit) {
-            let (page, more) = reader.view().tasks(filter, after)?;
-            tasks.extend(page);
-            next = more;
+            let (found, more) = reader.view().tasks(&TaskFilter { page, ..filter.clone() }, after)?;
+            tasks.extend(found);
+            (next, page) = (more, 0);
         }
         let more = tasks.len() > limit;
         tasks.truncate(limit);

@@ -14,7 +14,8 @@ use serde_json::Value;
 
 use super::view;
 use crate::commands::recording::record_ended;
-use crate::commands::{ExitResult, events, find, tail};
+use crate::commands::tail::LogEnd;
+use crate::commands::{ExitResult, events, find};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM};
@@ -72,10 +73,7 @@ impl Show {
             return print_prompt(context, &project, &mut reader, &id);
         }
         let sessions = Sessions::new(&project);
-        let page = Page::load(&mut reader, &id, |run, task| {
-            let lines = tail::last_lines(&sessions.log(&run.id), LOG_LINES);
-            agents::family(&project, task, run).map_or(lines.clone(), |family| tail::rendered(family, &lines, LOG_LINES))
-        })?;
+        let page = Page::load(&mut reader, &id, |run, task| LogEnd::new(&project, Some(task), run).lines(LOG_LINES))?;
         context.printer.result(&WithEvents::new(page.view(&sessions), &page.events), page.human(&sessions))
     }
 }

@@ -110,6 +110,7 @@ impl Picture<'_> {
                 Mark::Crashed => ('✗', RED),
                 Mark::Adopted => ('◆', YELLOW),
                 Mark::Again => ('↻', YELLOW),
+                Mark::Stopped => ('■', YELLOW),
             };
         }
         let result = match row.end {
@@ -255,6 +256,7 @@ fn legend(timeline: &Timeline, width: usize) -> String {
         (Mark::Crashed, ('✗', RED), "fails"),
         (Mark::Adopted, ('◆', YELLOW), "is adopted by a runner"),
         (Mark::Again, ('↻', YELLOW), "is restarted"),
+        (Mark::Stopped, ('■', YELLOW), "is stopped by a person"),
     ];
     let states = states.into_iter().filter(|(state, _)| has_state(*state)).map(|(state, words)| (look(state), words));
     let marks = marks.into_iter().filter(|(mark, ..)| has_mark(*mark)).map(|(_, cell, words)| (cell, words));

@@ -37,6 +37,8 @@ pub(crate) enum Mark {
     Adopted,
     /// It stopped early, and is run again.
     Again,
+    /// A person has stopped it.
+    Stopped,
 }
 
 /// How a task ended.
@@ -62,6 +64,8 @@ pub(crate) struct Row {
     unmet: BTreeSet<TaskId>,
     /// The run that is at it, since when, and whether it has lent its slot.
     run: Option<(RunId, i64, bool)>,
+    /// Whether that is being ended: whoever ends it may take it over for that.
+    is_ending: bool,
 }
 
 /// A section with its tasks; those of none are in one without a name.
@@ -210,8 +214,19 @@ impl Timeline {
             parent + 1 + rows[parent + 1..].iter().take_while(is_sibling).count()
         });
         let Known { title, parent, .. } = known;
-        let row =
-            Row { id, title, parent, end: None, runs: 0, retries: 0, changes: vec![change], marks: Vec::new(), unmet, run: None };
+        let row = Row {
+            id,
+            title,
+            parent,
+            end: None,
+            runs: 0,
+            retries: 0,
+            changes: vec![change],
+            marks: Vec::new(),
+            unmet,
+            run: None,
+            is_ending: false,
+        };
         rows.insert(place, row);
     }
 
@@ -238,10 +253,13 @@ impl Timeline {
         match fact {
             TaskFact::Started { run, .. } => {
                 row.run = Some((run, at, false));
+                row.is_ending = false;
                 row.runs += 1;
                 row.end = None;
                 row.turn(at, State::Runs);
             }
+            TaskFact::Stopping { .. } => row.is_ending = true,
+            TaskFact::Adopted { .. } if row.is_ending => {}
             TaskFact::Adopted { .. } => {
                 row.marks.push((at, Mark::Adopted));
                 let lends = row.run.as_ref().is_some_and(|(.., lends)| *lends);
@@ -249,11 +267,13 @@ impl Timeline {
             }
             TaskFact::Stuck { .. } => row.turn(at, State::Stuck),
             TaskFact::Recovered { .. } => row.turn(at, State::Runs),
-            TaskFact::Restarting { why: Some(RetryReason::NoVerdict), .. } => {
+            TaskFact::Restarting { why: Some(why), .. } if !is_failure(why) => {
                 row.finish(end);
                 row.run = None;
-                row.retries += 1;
-                row.marks.push((end, Mark::Again));
+                // What a person has stopped has used no attempt.
+                let is_stopped = why == RetryReason::Stopped;
+                row.retries += u32::from(!is_stopped);
+                row.marks.push((end, if is_stopped { Mark::Stopped } else { Mark::Again }));
                 row.turn(end, State::Ready);
             }
             TaskFact::Asked { .. } | TaskFact::Escalated { .. } => {
@@ -334,6 +354,17 @@ impl Timeline {
     fn busy_at(&self, time: i64) -> u32 {
         let is_busy = |row: &&Row| row.at(time).is_some_and(|state| state.is_at_work() && state != State::Lends);
         u32::try_from(self.all_rows().filter(is_busy).count()).unwrap_or(u32::MAX)
+    }
+}
+
+/// Whether a run that is followed by another has failed itself.
+fn is_failure(why: RetryReason) -> bool {
+    use RetryReason::{
+        Auth, Failed, Guard, Hung, Landing, Lost, Network, Never, NoVerdict, Overloaded, Overtime, Quota, Shortage,
+    };
+    match why {
+        Failed | Overtime | RetryReason::Stuck | Lost | Never | Hung => true,
+        NoVerdict | Shortage | Guard | Quota | Auth | Overloaded | Network | Landing | RetryReason::Stopped => false,
     }
 }
 

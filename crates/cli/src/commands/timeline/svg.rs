@@ -73,6 +73,7 @@ fn task(svg: &mut String, timeline: &Timeline, row: &Row, name: &str, y: usize) 
             Mark::Crashed => ('✗', "#cf222e"),
             Mark::Adopted => ('◆', "#9a6700"),
             Mark::Again => ('↻', "#9a6700"),
+            Mark::Stopped => ('■', "#9a6700"),
         };
         let x = place(timeline, *at);
         add(svg, format_args!("<text x=\"{x}\" y=\"{}\" fill=\"{colour}\" text-anchor=\"middle\">{letter}</text>", y + 15));

@@ -52,7 +52,10 @@ pub(super) fn draw(top: &mut Top, frame: &mut Frame<'_>) {
     let (width, height) = (usize::from(area.width), usize::from(area.height));
     let body = height.saturating_sub(3);
     let mut lines = vec![header(&top.board, top.is_running, width)];
-    lines.push(String::new());
+    let log = top.pane.as_ref().and_then(|pane| pane.log_of.as_ref());
+    lines.push(
+        log.map_or_else(String::new, |of| terminal::cut(&format!("{DIM}log of{DIM:#} {}", terminal::one_line(&of.title)), width)),
+    );
     match &mut top.pane {
         Some(pane) => lines.extend(pane.lines(width, body)),
         None => lines.extend(list(top, width, body)),
@@ -130,9 +133,13 @@ fn keys(width: usize) -> String {
 /// The part of the list around what is selected.
 fn list(top: &mut Top, width: usize, height: usize) -> Vec<String> {
     let items = items(top, width.saturating_sub(2));
-    let subjects = items.iter().filter(|item| item.subject.is_some()).count();
-    top.selected = top.selected.min(subjects.saturating_sub(1));
-    top.subjects = items.iter().filter_map(|item| item.subject.clone()).collect();
+    let subjects: Vec<Subject> = items.iter().filter_map(|item| item.subject.clone()).collect();
+    // What is selected stays so, wherever it goes: a key must not meet another one.
+    let chosen = top.subjects.get(top.selected).or(top.subjects.last());
+    let nearest = |at: &usize| at.abs_diff(top.selected);
+    let same = (0..subjects.len()).filter(|at| Some(&subjects[*at]) == chosen).min_by_key(nearest);
+    top.selected = same.unwrap_or(top.selected).min(subjects.len().saturating_sub(1));
+    top.subjects = subjects;
     let mut number = 0;
     let mut at = 0;
     let mut lines = Vec::new();

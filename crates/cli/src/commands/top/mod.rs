@@ -11,15 +11,15 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use banksman_runtime::Project;
-use banksman_store::{EventFilter, Reader};
+use banksman_core::HolderId;
+use banksman_store::EventFilter;
 use clap::Args;
 use ratatui::Terminal;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::SIGWINCH;
 
-use super::ExitResult;
 use super::recording::record_ended;
+use super::{ExitResult, tasks};
 use crate::board::{Board, Live};
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -36,6 +36,9 @@ use keys::Key;
 const READ_EVERY: Duration = Duration::from_millis(250);
 const TICK: Duration = Duration::from_secs(1);
 
+/// A board that takes long to read is read less often: between two readings passes so many times of what one takes.
+const REST: u32 = 40;
+
 /// How many lines of a log are shown.
 const LOG_LINES: &str = "500";
 
@@ -48,9 +51,9 @@ pub(crate) struct TopCommand {}
 
 /// A text in place of the list.
 pub(super) struct Pane {
+    /// What it is the log of.
+    log_of: Option<Subject>,
     text: Vec<String>,
-    /// What shows the text again, for one that grows.
-    command: Option<Vec<String>>,
     /// The first line that is shown; none for the end.
     from: Option<usize>,
 }
@@ -70,6 +73,8 @@ pub(super) struct Top {
     message: Option<String>,
     /// Whether this screen has a runner of its own.
     is_running: bool,
+    /// Who works on what is taken here.
+    holder: Option<HolderId>,
 }
 
 /// What a key asks for beyond the screen itself.
@@ -78,9 +83,16 @@ enum Wish {
     /// A command that answers in one line.
     Do(Vec<String>),
     /// A command whose text is shown.
-    Show(Vec<String>, bool),
-    /// A command that talks to the person.
-    Visit(Vec<String>),
+    Show(Vec<String>),
+    /// The log of something, which goes on.
+    Log(Subject),
+    /// A command that talks to the person, if another one says that it can.
+    Visit {
+        check: Option<Vec<String>>,
+        args: Vec<String>,
+    },
+    /// Something to say.
+    Say(&'static str),
 }
 
 impl TopCommand {
@@ -108,7 +120,7 @@ pub(crate) fn show(context: &Context, runner: Option<Command>) -> ExitResult {
     let runner = runner.map(|mut command| command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn());
     let mut runner = runner.transpose().map_err(system("start a runner"))?.map(OwnRunner);
     let mut top = Top {
-        board: Board::read(&mut reader, &project)?,
+        board: Board::read(&mut reader, &project, None)?,
         changes: Changes::default(),
         pane: None,
         selected: 0,
@@ -118,24 +130,38 @@ pub(crate) fn show(context: &Context, runner: Option<Command>) -> ExitResult {
         confirm: None,
         message: None,
         is_running: runner.is_some(),
+        holder: tasks::speaker(None)?,
     };
     let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let screen = RawScreen::enter().map_err(system("set up the terminal"))?;
     let mut terminal = Terminal::new(Ansi::new(has_colours)).map_err(system("set up the terminal"))?;
-    let (mut last_read, mut is_stale) = (Instant::now(), false);
+    let (mut last_read, mut took, mut is_stale) = (Instant::now(), Duration::ZERO, false);
     loop {
         let worktree = |live: &Live| live.worktree.clone().map(|(path, base)| (live.run.run.task.clone(), path, base));
         top.changes.update(&project, top.board.live.iter().filter_map(worktree));
         terminal.draw(|frame| frame::draw(&mut top, frame)).map_err(system("draw"))?;
-        let wait = if is_stale { READ_EVERY.saturating_sub(last_read.elapsed()) } else { TICK };
-        if !follower.wait_for(signals.as_fd(), &[std::io::stdin().as_fd(), resized.as_fd()], wait) {
+        let stdin = std::io::stdin();
+        let others = [stdin.as_fd(), resized.as_fd()];
+        // What changes is read a few times a second, however often it does.
+        let every = (REST * took).clamp(READ_EVERY, 2 * TICK);
+        let rest = every.saturating_sub(last_read.elapsed());
+        let goes_on = match rest.is_zero() && !is_stale {
+            true => follower.wait_for(signals.as_fd(), &others, TICK),
+            false => follower.rest(signals.as_fd(), &others, rest),
+        };
+        if !goes_on {
             break;
         }
         let mut buffer = [0; 256];
         while (&resized).read(&mut buffer).is_ok_and(|read| read > 0) {}
-        is_stale |= !follower.next(&EventFilter::default())?.is_empty();
-        if is_stale && last_read.elapsed() >= READ_EVERY {
-            top.refresh(context, &mut reader, &project)?;
+        if last_read.elapsed() >= every {
+            let begun = Instant::now();
+            is_stale |= !follower.next(&EventFilter::default())?.is_empty();
+            if is_stale {
+                top.board = Board::read(&mut reader, &project, Some(&top.board))?;
+                took = begun.elapsed();
+            }
+            top.follow_logs(context, is_stale)?;
             (last_read, is_stale) = (Instant::now(), false);
         }
         let wishes = pressed(&mut top)?;
@@ -148,12 +174,20 @@ pub(crate) fn show(context: &Context, runner: Option<Command>) -> ExitResult {
                     top.message = Some(said.lines().next().unwrap_or_default().to_owned());
                     is_stale = true;
                 }
-                Wish::Show(args, grows) => {
-                    let text = text_of(context, &args)?.lines().map(str::to_owned).collect();
-                    let from = if grows { None } else { Some(0) };
-                    top.pane = Some(Pane { text, command: grows.then_some(args), from });
+                Wish::Say(what) => top.message = Some(what.to_owned()),
+                Wish::Show(args) => {
+                    let text = lines_of(context, &args)?;
+                    top.pane = Some(Pane { log_of: None, text, from: Some(0) });
                 }
-                Wish::Visit(args) => {
+                Wish::Log(subject) => {
+                    let text = subject.log(context)?;
+                    top.pane = Some(Pane { log_of: Some(subject), text, from: None });
+                }
+                Wish::Visit { check, args } => {
+                    if let Some(refusal) = check.map(|check| refusal(context, &check)).transpose()?.flatten() {
+                        top.message = Some(refusal);
+                        continue;
+                    }
                     let mut command = own(context, &args)?;
                     let done = screen.aside(|| command.status()).map_err(system("set up the terminal"))?;
                     terminal.clear().map_err(system("draw"))?;
@@ -194,12 +228,15 @@ impl OwnRunner {
 }
 
 impl Top {
-    fn refresh(&mut self, context: &Context, reader: &mut Reader, project: &Project) -> Result<(), Failure> {
-        self.board = Board::read(reader, project)?;
-        if let Some(pane) = &mut self.pane
-            && let Some(command) = &pane.command
-        {
-            pane.text = text_of(context, command)?.lines().map(str::to_owned).collect();
+    /// Shows what was printed since the last time.
+    fn follow_logs(&mut self, context: &Context, is_changed: bool) -> Result<(), Failure> {
+        let shown = self.pane.as_ref().and_then(|pane| pane.log_of.clone());
+        let mut is_longer = is_changed;
+        for live in &mut self.board.live {
+            is_longer |= live.follow_log() && shown.as_ref().is_some_and(|shown| shown.task.as_ref() == Some(&live.run.run.task));
+        }
+        if let (Some(pane), Some(shown), true) = (&mut self.pane, shown, is_longer) {
+            pane.text = shown.log(context)?;
         }
         Ok(())
     }
@@ -239,18 +276,27 @@ impl Top {
             Key::End => self.selected = usize::MAX,
             Key::Escape => self.filter = None,
             Key::Enter | Key::Letter('l') => {
-                return Some(Wish::Show(words(&["tasks", "logs", "--tail", LOG_LINES, &task()?]), true));
+                return self.subject().filter(|subject| subject.task.is_some()).cloned().map(Wish::Log);
             }
-            Key::Letter('w') => return Some(Wish::Show(words(&["why", &task()?]), false)),
-            Key::Letter('o') => return Some(Wish::Visit(words(&["tasks", "open", &task()?]))),
-            Key::Letter('d') => return Some(Wish::Visit(words(&["decisions", "review"]))),
-            Key::Letter('t') => return Some(Wish::Do(words(&["tasks", "take", "--no-wait", &task()?]))),
+            Key::Letter('w') => return Some(Wish::Show(words(&["why", &task()?]))),
+            Key::Letter('o') => {
+                let check = Some(words(&["workspaces", "show", &task()?]));
+                return Some(Wish::Visit { check, args: words(&["tasks", "open", &task()?]) });
+            }
+            Key::Letter('d') if self.board.decisions.is_empty() => return Some(Wish::Say("nothing waits for a decision")),
+            Key::Letter('d') => return Some(Wish::Visit { check: None, args: words(&["decisions", "review"]) }),
+            Key::Letter('t') => {
+                // The command has no terminal of its own to be known by.
+                let mut args = words(&["tasks", "take", "--no-wait", &task()?]);
+                args.extend(self.holder.iter().flat_map(|holder| words(&["--holder", holder.as_str()])));
+                return Some(Wish::Do(args));
+            }
             Key::Letter('r') => return Some(Wish::Do(words(&["tasks", "retry", &task()?]))),
             Key::Letter('n') => return Some(Wish::Do(words(&["sessions", "nudge", &task()?]))),
             Key::Letter('c') => self.confirm = self.subject().filter(|subject| subject.task.is_some()).cloned(),
             Key::Letter('/') => self.typing = Some(String::new()),
             Key::Letter('?') => {
-                self.pane = Some(Pane { text: frame::help().lines().map(str::to_owned).collect(), command: None, from: Some(0) });
+                self.pane = Some(Pane { log_of: None, text: frame::help().lines().map(str::to_owned).collect(), from: Some(0) });
             }
             Key::Letter(_) | Key::Backspace => {}
         }
@@ -279,7 +325,7 @@ impl Pane {
     /// The lines that are shown in so much room. What is too long is broken, and the lines of a log are cut.
     pub(super) fn lines(&mut self, width: usize, height: usize) -> Vec<String> {
         let lines = self.text.iter().map(|line| terminal::one_line(line));
-        let lines: Vec<String> = match self.command {
+        let lines: Vec<String> = match self.log_of {
             Some(_) => lines.collect(),
             None => {
                 lines.flat_map(|line| terminal::wrap(&line, width).split('\n').map(str::to_owned).collect::<Vec<_>>()).collect()
@@ -325,6 +371,26 @@ pub(crate) fn own(context: &Context, args: &[String]) -> Result<Command, Failure
         command.arg("--store").arg(store);
     }
     Ok(command)
+}
+
+/// Why a command of ours would not do what it is asked; nothing if it does.
+fn refusal(context: &Context, args: &[String]) -> Result<Option<String>, Failure> {
+    let done = own(context, args)?.env("NO_COLOR", "1").stdin(Stdio::null()).output();
+    let done = done.map_err(|error| Failure::system("start this program", error))?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    Ok((!done.status.success()).then(|| format!("{RED}{}{RED:#}", said.lines().next().unwrap_or_default())))
+}
+
+fn lines_of(context: &Context, args: &[String]) -> Result<Vec<String>, Failure> {
+    Ok(text_of(context, args)?.lines().map(str::to_owned).collect())
+}
+
+impl Subject {
+    /// The end of its log.
+    fn log(&self, context: &Context) -> Result<Vec<String>, Failure> {
+        let Some(task) = &self.task else { return Ok(Vec::new()) };
+        lines_of(context, &words(&["tasks", "logs", "--tail", LOG_LINES, task.as_str()]))
+    }
 }
 
 /// What a command of ours says.

@@ -3,6 +3,7 @@
 mod prune;
 mod visit;
 
+use banksman_core::task::WorkspaceSpec;
 use banksman_core::{Status, TaskId};
 use banksman_runtime::Client;
 use banksman_runtime::workspaces::{self, Kept};
@@ -174,8 +175,15 @@ pub(crate) fn find_kept(client: &Client, name: &str) -> Result<Kept, Failure> {
     let mut reader = client.reader()?;
     let id = find::task_id(&mut reader, name)?;
     let rows = reader.view().load(&[banksman_store::Key::Task(id.clone())].into())?;
-    let owner = rows.backlog.tasks.get(&id).and_then(|task| task.spec.workspace.owner(&id).cloned()).unwrap_or(id.clone());
+    let spec = rows.backlog.tasks.get(&id).map(|task| &task.spec.workspace);
+    let owner = spec.and_then(|spec| spec.owner(&id).cloned()).unwrap_or(id.clone());
     all.into_iter().find(|kept| kept.workspace.owner == owner).ok_or_else(|| {
+        if let Some(WorkspaceSpec::Checkout) = spec {
+            let message = format!("task {id} works in the checkout: it has no workspace of its own");
+            return Failure::new(exit::NOT_FOUND, "WORKSPACE_NOT_FOUND", message)
+                .detail("task", &id)
+                .hint("banksman tasks add --workspace worktree gives a task one of its own");
+        }
         Failure::new(exit::NOT_FOUND, "WORKSPACE_NOT_FOUND", format!("task {id} has no workspace now"))
             .detail("task", &id)
             .hint(format!("banksman recover list {id} shows what was saved of it"))
