@@ -226,6 +226,10 @@ impl Head<'_> {
 
     /// Notes why a task cannot be taken. What waits for a lock or a semaphore is parked on it.
     fn pass_over(&mut self, task: Task, reasons: Vec<Reason>, tx: &mut Tx) {
+        // This runner may have been woken for it.
+        if let [Reason::SectionBusy { owner, .. }] = &reasons[..] {
+            tx.changed.section_owners.insert(owner.clone());
+        }
         match waits_for(&reasons) {
             Some(resource) => {
                 // Whoever has duty sees to holders that die or whose time is over; the end of a run frees what it holds.

@@ -37,6 +37,9 @@ pub(crate) fn settle(tx: &mut Tx) {
         let section = tx.tables.backlog.tasks[&id].spec.section.clone();
         wake_one(tx, |runner| may_take(runner, section.as_ref()));
     }
+    for owner in changed.section_owners.iter().filter(|_| !is_paused) {
+        wake_one(tx, |runner| runner.id == *owner);
+    }
     let anywhere = changed.ready_anywhere.max(sections).max(usize::from(changed.frees_dependents));
     for _ in 0..if is_paused { 0 } else { anywhere.min(WAKE_LIMIT) } {
         // One that works in some sections only may not be the right one.

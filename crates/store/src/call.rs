@@ -89,6 +89,8 @@ pub struct Changed {
     pub ready_anywhere: usize,
     /// Tasks that were not loaded may have become ready.
     pub frees_dependents: bool,
+    /// Runners that have the exclusive section of a task that another runner may not take for that reason alone.
+    pub section_owners: BTreeSet<RunnerId>,
     /// More may be under way than before.
     pub limits: bool,
     /// Something happened that a runner must see to, though it is no task to take.

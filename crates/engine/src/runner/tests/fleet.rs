@@ -4,11 +4,12 @@ use banksman_core::backlog::{Edge, Session};
 use banksman_core::resource::coordination::Command;
 use banksman_core::resource::semaphore;
 use banksman_core::task::{Need, Spec, Work};
-use banksman_core::{HolderId, Lease, Limits, Name, RunId, Span, Status};
+use banksman_core::{HolderId, Lease, Limits, Name, RunId, SectionId, Span, Status};
 use banksman_store::Tallied;
 
 use super::stage::{Actor, Stage, exited, options, task};
 use super::{Action, Input, Options};
+use crate::calls::sections::SectionRequest;
 use crate::calls::steps::take;
 use crate::calls::tasks::{Edit, TaskRequest};
 use crate::request::{Request, Seen};
@@ -389,4 +390,28 @@ fn a_parked_task_that_was_held_back_for_a_time_is_not_forgotten() {
     assert!(actor.did().ends_with(&["spawn first".into()]));
     end(&mut stage, &mut actor);
     assert!(actor.did().contains(&"spawn second".to_owned()));
+}
+
+/// Runners that have waited for longer are woken first. One that may not take the task, because another one has its exclusive section, wakes that one.
+#[test]
+fn a_task_of_an_exclusive_section_wakes_the_runner_that_has_it() {
+    let mut stage = Stage::new();
+    let section = SectionId::new("s").unwrap();
+    let add = SectionRequest::Add { id: section.clone(), name: "s".parse().unwrap(), exclusive: true };
+    stage.ask(Request::Section(add));
+    let options = || Options { max_runs: Some(4), ..options() };
+    let (mut owner, mut other) = (stage.runner("m", options()), stage.runner("n", options()));
+    stage.add("t", |spec| spec.section = Some(section.clone()));
+    stage.play(&mut owner);
+    stage.play(&mut other);
+    // The owner takes something else, and is the last one to be woken.
+    stage.add("v", |_| {});
+    stage.play(&mut owner);
+    assert!(owner.did().contains(&"spawn v".to_owned()));
+    stage.add("u", |spec| spec.section = Some(section));
+    assert_eq!((stage.has_called(&other), stage.has_called(&owner)), (true, false));
+    stage.play(&mut other);
+    assert!(stage.has_called(&owner));
+    stage.play(&mut owner);
+    assert!(owner.did().contains(&"spawn u".to_owned()));
 }
