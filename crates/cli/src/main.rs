@@ -241,8 +241,9 @@ mod tests {
     use super::*;
 
     fn arguments(command: &clap::Command) -> Vec<String> {
-        let mut command = command.clone();
-        command.build();
+        let mut all = Global::augment_args(clap::Command::new("banksman")).subcommand(command.clone());
+        all.build();
+        let command = all.find_subcommand(command.get_name()).expect("it is there");
         command.get_arguments().map(|argument| format!("{argument:?}")).collect()
     }
 

@@ -43,19 +43,24 @@ impl EndWait {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// Waits until none of these runs lives. Those whose runner is gone are looked after from here, all at the same time.
+    /// Waits until none of these runs lives. Those whose runner is gone are looked after from here, all at the same time, until what follows
+    /// from their end is done, too.
     pub(crate) fn end_all(&self, context: &Context, client: &Client, signals: &Signals, runs: &[RunId]) -> Result<(), Failure> {
         if runs.is_empty() {
             return Ok(());
         }
         let pair = || UnixStream::pair().map_err(|error| Failure::system("make a pipe", error));
         let ((over, cancel), (finished, done)) = (pair()?, pair()?);
+        let (given_up, cancel_own) = pair()?;
         let failed = Mutex::new(None);
         let mut reader = client.reader()?;
+        let (_, live) = inspect::sessions(&mut reader, client.project())?;
+        let is_attended = |run: &RunId| live.iter().any(|live| live.run.id == *run && live.attended.life == Life::Alive);
         let mut follower = client.project().follow(reader.view().last_event()?)?;
         std::thread::scope(|scope| {
             for run in runs {
-                let (failed, cancel, mut done) = (&failed, cancel.as_fd(), &done);
+                let cancel = if is_attended(run) { cancel.as_fd() } else { cancel_own.as_fd() };
+                let (failed, mut done) = (&failed, &done);
                 scope.spawn(move || {
                     let mut tell = |report: RunnerReport| {
                         if let RunnerReport::RunTrouble(run, what) = report {
@@ -74,12 +79,12 @@ impl EndWait {
             let mut left = runs.len();
             let waited = loop {
                 match living(&mut reader, runs) {
-                    Ok(0) => break Ok(()),
+                    Ok(0) => break Ok(true),
                     Err(failure) => break Err(failure),
                     Ok(_) => {}
                 }
                 if left == 0 || !follower.wait_for(signals.as_fd(), &[finished.as_fd()], self.left()) {
-                    break Ok(());
+                    break Ok(false);
                 }
                 if let Err(error) = follower.next(&EventFilter::default()) {
                     break Err(error.into());
@@ -87,7 +92,11 @@ impl EndWait {
                 left -= read_all(&finished).min(left);
             };
             drop(over);
-            waited
+            // Who has ended a run from here tells people of it, and leaves by itself.
+            if !matches!(waited, Ok(true)) {
+                (&given_up).write_all(b".").ok();
+            }
+            waited.map(drop)
         })?;
         if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error.into());

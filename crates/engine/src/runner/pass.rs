@@ -216,6 +216,7 @@ impl Dispatcher {
     /// What is to be done, and what keeps tasks from starting.
     fn decide(&mut self, snapshot: &Snapshot) -> (Vec<Request>, Vec<Vec<Reason>>) {
         let (context, out) = (&mut self.context, &mut self.out);
+        let had_duty = context.has_duty;
         context.has_duty = snapshot.backlog.runners.get(&context.me.id).is_some_and(|row| row.has_duty);
         let context = &self.context;
         let now = context.now(snapshot);
@@ -268,7 +269,7 @@ impl Dispatcher {
         }
         let is_written_anyway = !requests.is_empty();
         requests.extend(self.due_requests(is_written_anyway, snapshot.lease));
-        if requests.is_empty() && self.leaves_at_once(snapshot, &blocked) {
+        if requests.is_empty() && self.leaves_at_once(snapshot, &blocked, had_duty) {
             self.selection.nothing_left();
         }
         // Orphans may fill the room that there is.
@@ -280,8 +281,11 @@ impl Dispatcher {
     }
 
     /// Whether it ends when nothing is left, and that is so: then it need not look for tasks in a transaction, nor say that it waits for some.
-    fn leaves_at_once(&self, snapshot: &Snapshot, blocked: &[Vec<Reason>]) -> bool {
-        self.context.options.until_idle
+    /// What is to be done by whoever has duty was done by another runner, or by this one, which has read what that is.
+    fn leaves_at_once(&self, snapshot: &Snapshot, blocked: &[Vec<Reason>], had_duty: bool) -> bool {
+        let is_seen_to = if self.context.has_duty { had_duty } else { snapshot.backlog.runners.values().any(|row| row.has_duty) };
+        is_seen_to
+            && self.context.options.until_idle
             && self.context.only.is_none()
             && self.sessions.is_empty()
             && self.outbox.is_empty()
