@@ -183,10 +183,11 @@ fn every_key_says_what_came_of_it() {
     until("it has failed again", || world.data(&["tasks", "show", "Fails"])["runs"].as_array().unwrap().len() == 2);
     // What has ended twice is there once.
     screen.press("\x1b");
-    let ended = screen.until("all lines", |screen| screen.contains("▸ Long") && screen.contains("✗ Fails"));
+    let ended = screen.until("all lines", |screen| screen.contains("Long") && screen.contains("✗ Fails"));
     assert_eq!(ended.matches("✗ Fails").count(), 1, "{ended}");
     // One that may be worked on is taken by the person at this terminal.
     world.ok(&["pause"]);
+    world.ok(&["tasks", "retry", "Fails"]);
     world.ok(&["tasks", "done", "Fails"]);
     screen.press("/held\r");
     screen.until("only one line", |screen| screen.contains("▸ Held") && !screen.contains("Long"));
