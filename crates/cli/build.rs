@@ -1,5 +1,4 @@
 //! How the released binary is linked. Short commands live for two milliseconds, and a quarter of that was the loader's.
-#![expect(clippy::print_stdout, reason = "that is how a build script talks to cargo")]
 
 use std::path::Path;
 use std::process::Command;
