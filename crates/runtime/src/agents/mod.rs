@@ -393,7 +393,11 @@ pub(crate) fn end_of(project: &Project, work: &Work, agent: &AgentReport, ended:
     let choice = choice_of(work)?;
     let (_, profile) = profile(project, choice.agent.as_str()).ok()?;
     let exit = Exit { code: ended.code, signal: ended.signal };
-    Some(paid_by(profile, judge(&choice.agent, profile.output, &agent.report, exit, agent.stop)))
+    let end = paid_by(profile, judge(&choice.agent, profile.output, &agent.report, exit, agent.stop));
+    // Gemini keeps a session from its first answer on: before that there is nothing to resume.
+    let is_begun = end.session.as_deref() == Some(&session_of(&work.run.id));
+    let is_kept = profile.output != Family::Gemini || end.answers > 0 || !is_begun;
+    Some(AgentEnd { session: end.session.filter(|_| is_kept), ..end })
 }
 
 /// Claude says that it has no key, also where no subscription covers the cost.
