@@ -33,6 +33,9 @@ const SLICE: Duration = Duration::from_millis(4);
 /// How long to look for the next call before the writer lock is given up, if the calls of this process come one upon the other.
 const LINGER: Duration = Duration::from_micros(150);
 
+/// A caller that comes back within this time after an answer is likely to do so again, also if it had to wait for a processor meanwhile.
+const PROMPT: Duration = Duration::from_millis(1);
+
 /// How long to leave the writer lock to others, in their order, after one of them was met at the writer lock.
 const POLITE: Duration = Duration::from_millis(100);
 
@@ -62,6 +65,8 @@ struct Shared {
     inside: Mutex<()>,
     /// Set while the thread waits for others to end their turn.
     outside: AtomicBool,
+    /// When a caller last went on with its answers.
+    returned: Mutex<Option<Instant>>,
 }
 
 /// What the thread is told.
@@ -77,6 +82,8 @@ struct Job {
     answered: Condvar,
     /// For a caller that does not wait for the condition alone.
     bell: Option<Arc<Bell>>,
+    /// Whether it came as soon as the one before was answered: then the next one is likely to do so, too.
+    is_prompt: bool,
 }
 
 enum State {
@@ -145,10 +152,11 @@ impl Writer {
     pub(crate) fn start(store: Store, wakeups: Arc<Wakeups>, on_stall: OnStall) -> std::io::Result<Writer> {
         let (jobs, inbox) = mpsc::channel();
         let shared = Arc::new(Shared {
-            state: Mutex::new(WriterState { store, wakeups, rung: None, ring_due: false, met: None, answered: None, loan: None }),
+            state: Mutex::new(WriterState { store, wakeups, rung: None, ring_due: false, met: None, loan: None }),
             queued: AtomicUsize::new(0),
             inside: Mutex::new(()),
             outside: AtomicBool::new(false),
+            returned: Mutex::new(None),
         });
         let server = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("banksman-writer".into()).spawn(move || server.serve(&inbox))?;
@@ -225,12 +233,12 @@ impl Writer {
                 Err(error) => answers.push(Err(error)),
             }
         }
-        if is_borrowed {
-            // Who lends the writer lock tidies up afterwards.
-            state.answered = Some(Instant::now());
-        } else {
+        // Who lends the writer lock tidies up afterwards.
+        if !is_borrowed {
             state.tidy(true);
         }
+        drop(state);
+        self.shared.note_return();
         Some(answers)
     }
 
@@ -238,7 +246,8 @@ impl Writer {
     fn submit(&self, requests: Vec<Request>, deadline: Duration, bell: Option<&Arc<Bell>>) -> Result<Pending, Answers> {
         let count = requests.len();
         let (state, answered) = (Mutex::new(State::Queued(requests)), Condvar::new());
-        let job = Arc::new(Job { state, answered, bell: bell.map(Arc::clone) });
+        let is_prompt = lock(&self.shared.returned).is_some_and(|returned| returned.elapsed() < PROMPT);
+        let job = Arc::new(Job { state, answered, bell: bell.map(Arc::clone), is_prompt });
         self.shared.queued.fetch_add(1, Ordering::Relaxed);
         if self.send(Message::Write(Arc::clone(&job))) {
             Ok(Pending { job, count, since: Instant::now(), deadline, is_named: false })
@@ -270,6 +279,7 @@ impl Writer {
                 };
                 drop(state);
                 relay.iter().for_each(Relay::pass_on);
+                self.shared.note_return();
                 return Some(answers);
             }
             State::Queued(_) if waited >= call.deadline => StoreError::Stalled,
@@ -345,6 +355,10 @@ impl Drop for Writer {
 }
 
 impl Shared {
+    fn note_return(&self) {
+        *lock(&self.returned) = Some(Instant::now());
+    }
+
     fn serve(&self, inbox: &Receiver<Message>) {
         let mut ring_due = false;
         let mut next = None;
@@ -373,8 +387,8 @@ impl Shared {
     /// rung, and returns a call that came when the writer lock had been given back.
     fn turn(&self, first: Arc<Job>, inbox: &Receiver<Message>, ring_due: &mut bool) -> Option<Arc<Job>> {
         let mut state = lock(&self.state);
-        // A caller that has come back at once is likely to do so again; for the others the spinning would hold everybody up.
-        let lingers = state.answered.is_some_and(|answered| answered.elapsed() < LINGER);
+        // For callers that do not come back at once, waiting for them would hold everybody up.
+        let lingers = first.is_prompt;
         self.outside.store(true, Ordering::Release);
         let entered = state.enter();
         self.outside.store(false, Ordering::Release);
@@ -511,8 +525,6 @@ struct WriterState {
     ring_due: bool,
     /// When another process was last met at the writer lock.
     met: Option<Instant>,
-    /// When calls were last answered, by the thread or with the writer lock that it has lent.
-    answered: Option<Instant>,
     /// Set while the thread has the writer lock and a caller may write with it.
     loan: Option<Loan>,
 }
@@ -601,7 +613,6 @@ impl WriterState {
             }
         }
         answer_all(jobs, answers);
-        self.answered = Some(Instant::now());
         wrote
     }
 
