@@ -9,41 +9,34 @@
 //! One that has other things to do than to wait [begins](Writer::begin) a call. As long as others write, it may still change what it asks for,
 //! so that a busy store makes its transactions larger and not its line longer.
 
+mod job;
+mod turns;
+
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use banksman_core::event::Actor;
 use banksman_engine::{Reply, Request};
 use banksman_store::{Committed, Identity, Key, Snapshot, Store, StoreError, View};
-use rustix::event::{EventfdFlags, eventfd};
+
+pub(crate) use job::{Answers, Bell};
+use job::{Job, Relay, State, failed};
+use turns::{Message, Shared};
 
 use crate::wakeups::Wakeups;
 
 /// The most requests in one transaction.
 const BATCH: usize = 256;
 
-/// How long the writer lock goes on while calls keep coming.
-const SLICE: Duration = Duration::from_millis(4);
-
-/// How long to look for the next call before the writer lock is given up, if the calls of this process come one upon the other.
-const LINGER: Duration = Duration::from_micros(150);
-
 /// A caller that comes back within this time after an answer is likely to do so again, also if it had to wait for a processor meanwhile.
 const PROMPT: Duration = Duration::from_millis(1);
 
-/// How long to leave the writer lock to others, in their order, after one of them was met at the writer lock.
-const POLITE: Duration = Duration::from_millis(100);
-
 /// After this long, the process that holds the store up is named.
 const NAME_AFTER: Duration = Duration::from_secs(2);
-
-/// The change notifier is not rung more often than this.
-const BELL_EVERY: Duration = Duration::from_millis(10);
 
 /// Called when the store is held up, to find out and tell by whom.
 pub(crate) type OnStall = Box<dyn Fn() + Send + Sync>;
@@ -56,74 +49,6 @@ pub(crate) struct Writer {
     on_stall: OnStall,
 }
 
-/// What the callers and the thread share.
-struct Shared {
-    state: Mutex<WriterState>,
-    /// How many jobs are on their way to the thread.
-    queued: AtomicUsize,
-    /// Held while this process holds the writer lock.
-    inside: Mutex<()>,
-    /// Set while the thread waits for others to end their turn.
-    outside: AtomicBool,
-    /// When a caller last went on with its answers.
-    returned: Mutex<Option<Instant>>,
-}
-
-/// What the thread is told.
-enum Message {
-    Write(Arc<Job>),
-    /// The change notifier is due: it was rung too short a time ago.
-    Ring,
-}
-
-/// The requests of one call on their way.
-struct Job {
-    state: Mutex<State>,
-    answered: Condvar,
-    /// For a caller that does not wait for the condition alone.
-    bell: Option<Arc<Bell>>,
-    /// Whether it came as soon as the one before was answered: then the next one is likely to do so, too.
-    is_prompt: bool,
-}
-
-enum State {
-    /// Not looked at yet: the caller may still withdraw or change it.
-    Queued(Vec<Request>),
-    /// Part of a batch.
-    Taken,
-    /// The caller has given up: before it was taken it must not happen any more, after that nobody listens.
-    Abandoned,
-    Answered(Answers, Option<Relay>),
-}
-
-/// The answers to the requests of one call, in their order.
-pub(crate) type Answers = Vec<Result<Reply, StoreError>>;
-
-/// Becomes readable when a call is answered.
-pub(crate) struct Bell(OwnedFd);
-
-impl Bell {
-    pub(crate) fn new() -> std::io::Result<Bell> {
-        Ok(Bell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
-    }
-
-    fn ring(&self) {
-        // It cannot overflow: it is silenced before the next call.
-        rustix::io::write(&self.0, &1u64.to_ne_bytes()).ok();
-    }
-
-    fn silence(&self) {
-        // Nothing to read is as well.
-        rustix::io::read(&self.0, &mut [0; 8]).ok();
-    }
-}
-
-impl AsFd for Bell {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
 /// A call that others stand before.
 pub(crate) struct Pending {
     job: Arc<Job>,
@@ -134,30 +59,10 @@ pub(crate) struct Pending {
     is_named: bool,
 }
 
-/// Those who are answered together wake each other, each one two more. Waking a thread costs more than deciding its
-/// call, and the thread that writes has better things to do.
-struct Relay {
-    jobs: Arc<[Arc<Job>]>,
-    index: usize,
-}
-
-impl Relay {
-    fn pass_on(&self) {
-        let next = 2 * self.index + 1;
-        self.jobs.iter().skip(next).take(2).for_each(|job| job.answered.notify_one());
-    }
-}
-
 impl Writer {
     pub(crate) fn start(store: Store, wakeups: Arc<Wakeups>, on_stall: OnStall) -> std::io::Result<Writer> {
         let (jobs, inbox) = mpsc::channel();
-        let shared = Arc::new(Shared {
-            state: Mutex::new(WriterState { store, wakeups, rung: None, ring_due: false, met: None, loan: None }),
-            queued: AtomicUsize::new(0),
-            inside: Mutex::new(()),
-            outside: AtomicBool::new(false),
-            returned: Mutex::new(None),
-        });
+        let shared = Arc::new(Shared::new(store, wakeups));
         let server = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("banksman-writer".into()).spawn(move || server.serve(&inbox))?;
         Ok(Writer { shared, jobs: Some(jobs), thread: Some(thread), on_stall })
@@ -204,16 +109,22 @@ impl Writer {
             return None;
         }
         let mut state = try_lock(&self.shared.state)?;
-        let is_borrowed = state.loan.is_some();
+        let is_borrowed = state.lent_until.is_some();
         // The thread that lends the writer lock is inside for its borrower.
         let _inside = if is_borrowed { None } else { Some(try_lock(&self.shared.inside)?) };
         if !is_borrowed && !state.enter_if_free() {
             return None;
         }
+        if is_borrowed {
+            self.shared.used.goes_on();
+        }
         let results = state.store.batch(requests);
         let is_stalled = results.iter().all(|result| matches!(result, Err(StoreError::Stalled)));
         let woke = results.iter().flatten().any(|committed| !committed.wakes.is_empty());
         state.keep_or_unlock(woke || is_stalled);
+        if is_borrowed {
+            self.shared.used.note();
+        }
         if is_stalled {
             state.met = Some(Instant::now());
             (self.on_stall)();
@@ -238,16 +149,15 @@ impl Writer {
             state.tidy(true);
         }
         drop(state);
-        self.shared.note_return();
+        self.shared.returned.note();
         Some(answers)
     }
 
     /// Sends a call to the thread. Fails with the answers if that has ended.
     fn submit(&self, requests: Vec<Request>, deadline: Duration, bell: Option<&Arc<Bell>>) -> Result<Pending, Answers> {
         let count = requests.len();
-        let (state, answered) = (Mutex::new(State::Queued(requests)), Condvar::new());
-        let is_prompt = lock(&self.shared.returned).is_some_and(|returned| returned.elapsed() < PROMPT);
-        let job = Arc::new(Job { state, answered, bell: bell.map(Arc::clone), is_prompt });
+        let is_prompt = self.shared.returned.elapsed() < PROMPT;
+        let job = Arc::new(Job::new(requests, bell.map(Arc::clone), is_prompt));
         self.shared.queued.fetch_add(1, Ordering::Relaxed);
         if self.send(Message::Write(Arc::clone(&job))) {
             Ok(Pending { job, count, since: Instant::now(), deadline, is_named: false })
@@ -279,7 +189,7 @@ impl Writer {
                 };
                 drop(state);
                 relay.iter().for_each(Relay::pass_on);
-                self.shared.note_return();
+                self.shared.returned.note();
                 return Some(answers);
             }
             State::Queued(_) if waited >= call.deadline => StoreError::Stalled,
@@ -352,334 +262,6 @@ impl Drop for Writer {
             thread.join().ok();
         }
     }
-}
-
-impl Shared {
-    fn note_return(&self) {
-        *lock(&self.returned) = Some(Instant::now());
-    }
-
-    fn serve(&self, inbox: &Receiver<Message>) {
-        let mut ring_due = false;
-        let mut next = None;
-        loop {
-            let first = match next.take() {
-                Some(job) => Ok(Message::Write(job)),
-                None if ring_due => inbox.recv_timeout(BELL_EVERY),
-                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            match first {
-                Ok(Message::Write(job)) => next = self.turn(job, inbox, &mut ring_due),
-                Ok(Message::Ring) => ring_due = true,
-                Err(RecvTimeoutError::Timeout) => {
-                    ring_due = false;
-                    lock(&self.state).ring();
-                }
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-        }
-        if ring_due {
-            lock(&self.state).ring();
-        }
-    }
-
-    /// One turn: waits for it first, so that everything that arrives meanwhile comes along. Notes if the change notifier is still to be
-    /// rung, and returns a call that came when the writer lock had been given back.
-    fn turn(&self, first: Arc<Job>, inbox: &Receiver<Message>, ring_due: &mut bool) -> Option<Arc<Job>> {
-        let mut state = lock(&self.state);
-        // For callers that do not come back at once, waiting for them would hold everybody up.
-        let lingers = first.is_prompt;
-        self.outside.store(true, Ordering::Release);
-        let entered = state.enter();
-        self.outside.store(false, Ordering::Release);
-        let inside = lock(&self.inside);
-        if let Err(error) = entered {
-            self.queued.fetch_sub(1, Ordering::Relaxed);
-            if let Some(requests) = first.take() {
-                first.answer(failed(&error, requests.len()), None);
-                first.answered.notify_one();
-            }
-            return None;
-        }
-        let ends = Instant::now() + SLICE;
-        let mut has_events = false;
-        let mut next = Some(first);
-        let mut late = None;
-        while let Some(first) = next {
-            let mut batch = Batch::default();
-            batch.add(first);
-            let mut arrived = 1;
-            while batch.requests.len() < BATCH
-                && let Ok(message) = inbox.try_recv()
-            {
-                match message {
-                    Message::Write(job) => {
-                        batch.add(job);
-                        arrived += 1;
-                    }
-                    Message::Ring => *ring_due = true,
-                }
-            }
-            self.queued.fetch_sub(arrived, Ordering::Relaxed);
-            let is_alone = batch.jobs.len() == 1;
-            let Wrote { events, woke } = state.write(batch);
-            has_events |= events;
-            // Whoever was woken comes for the writer lock now, so it is not kept for those who might come.
-            next = if woke || !lingers || Instant::now() >= ends {
-                None
-            } else if is_alone && state.store.keeps_writer_lock() {
-                let came;
-                (state, came) = self.lend(state, ends, inbox, ring_due);
-                if state.loan.take().is_some() {
-                    came
-                } else {
-                    late = came;
-                    None
-                }
-            } else {
-                self.linger(inbox, ring_due)
-            };
-        }
-        state.store.unlock_writer();
-        drop(inside);
-        let quiet = self.queued.load(Ordering::Relaxed) == 0;
-        state.tidy(quiet);
-        if has_events && !state.ring_if_time() {
-            *ring_due = true;
-        }
-        late
-    }
-
-    /// Lends the writer lock to the only caller, which then writes without a switch of threads, until the slice is over or it has stopped
-    /// calling. Returns the next call that was handed over instead. The loan is gone if the borrower has given the writer lock back.
-    fn lend<'s>(
-        &'s self,
-        mut state: MutexGuard<'s, WriterState>,
-        ends: Instant,
-        inbox: &Receiver<Message>,
-        ring_due: &mut bool,
-    ) -> (MutexGuard<'s, WriterState>, Option<Arc<Job>>) {
-        state.loan = Some(Loan { ends, used: Instant::now() });
-        loop {
-            drop(state);
-            let message = inbox.recv_timeout(LINGER);
-            state = lock(&self.state);
-            match message {
-                Ok(Message::Write(job)) => return (state, Some(job)),
-                Ok(Message::Ring) => *ring_due = true,
-                Err(RecvTimeoutError::Disconnected) => return (state, None),
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-            if state.loan.as_ref().is_none_or(|loan| loan.used.elapsed() >= LINGER) {
-                return (state, None);
-            }
-        }
-    }
-
-    /// Looks for the next call for a moment: its caller has just been answered and is likely to have one.
-    fn linger(&self, inbox: &Receiver<Message>, ring_due: &mut bool) -> Option<Arc<Job>> {
-        let since = Instant::now();
-        while since.elapsed() < LINGER {
-            match inbox.try_recv() {
-                Ok(Message::Write(job)) => return Some(job),
-                Ok(Message::Ring) => *ring_due = true,
-                Err(_) => std::hint::spin_loop(),
-            }
-        }
-        None
-    }
-}
-
-/// The calls that are written together.
-#[derive(Default)]
-struct Batch {
-    requests: Vec<Request>,
-    /// Whose requests they are, and how many of each.
-    jobs: Vec<(Arc<Job>, usize)>,
-}
-
-impl Batch {
-    /// Takes a call in, unless its caller has withdrawn it.
-    fn add(&mut self, job: Arc<Job>) {
-        if let Some(requests) = job.take() {
-            self.jobs.push((job, requests.len()));
-            self.requests.extend(requests);
-        }
-    }
-}
-
-/// What a batch has brought about.
-#[derive(Default)]
-struct Wrote {
-    /// Something happened that followers want to hear of.
-    events: bool,
-    /// Somebody who waited was granted something.
-    woke: bool,
-}
-
-/// The store, and what happens after each commit.
-struct WriterState {
-    store: Store,
-    wakeups: Arc<Wakeups>,
-    rung: Option<Instant>,
-    ring_due: bool,
-    /// When another process was last met at the writer lock.
-    met: Option<Instant>,
-    /// Set while the thread has the writer lock and a caller may write with it.
-    loan: Option<Loan>,
-}
-
-/// The writer lock in the hands of a caller.
-struct Loan {
-    /// When it goes to other processes.
-    ends: Instant,
-    /// When the caller last wrote.
-    used: Instant,
-}
-
-impl WriterState {
-    /// Takes the writer lock, and notes whether others wanted it.
-    fn enter(&mut self) -> Result<(), StoreError> {
-        let has_met = match self.has_just_met() {
-            true => self.store.lock_writer()?,
-            false if self.store.try_lock_writer()? => false,
-            false => self.store.lock_writer().map(|_| true)?,
-        };
-        if has_met {
-            self.met = Some(Instant::now());
-        }
-        Ok(())
-    }
-
-    fn has_just_met(&self) -> bool {
-        self.met.is_some_and(|met| met.elapsed() < POLITE)
-    }
-
-    /// Takes the writer lock if that overtakes nobody. A free turn is not proof: those who wait may just be waking up.
-    fn enter_if_free(&mut self) -> bool {
-        if self.has_just_met() {
-            return false;
-        }
-        let entered = self.store.try_lock_writer().unwrap_or(false);
-        if !entered {
-            self.met = Some(Instant::now());
-        }
-        entered
-    }
-
-    /// Notes whether others wanted to write, where only the transaction itself finds out.
-    fn note_others(&mut self) {
-        if self.store.has_waited() {
-            self.met = Some(Instant::now());
-        }
-    }
-
-    /// After a write of a caller: keeps a writer lock that is lent for longer, and gives back any other.
-    fn keep_or_unlock(&mut self, is_wanted: bool) {
-        let now = Instant::now();
-        match &mut self.loan {
-            Some(loan) if !is_wanted && now < loan.ends => loan.used = now,
-            loan => {
-                *loan = None;
-                self.store.unlock_writer();
-            }
-        }
-    }
-
-    /// Writes a batch and answers it.
-    fn write(&mut self, batch: Batch) -> Wrote {
-        let mut wrote = Wrote::default();
-        let Batch { requests, jobs } = batch;
-        if requests.is_empty() {
-            return wrote;
-        }
-        let mut results = self.store.batch(&requests);
-        if results.iter().all(|result| matches!(result, Err(StoreError::Stalled))) && self.store.lock_writer().is_ok() {
-            // Others are in the way for longer than one waits without a reason.
-            self.met = Some(Instant::now());
-            results = self.store.batch(&requests);
-        }
-        self.note_others();
-        let mut answers = Vec::with_capacity(requests.len());
-        for result in results {
-            match result {
-                Ok(Committed { replies, wakes, events, .. }) => {
-                    wakes.iter().for_each(|address| self.wakeups.wake(address));
-                    answers.extend(replies.into_iter().map(Ok));
-                    wrote.events |= events > 0;
-                    wrote.woke |= !wakes.is_empty();
-                }
-                Err(error) => answers.push(Err(error)),
-            }
-        }
-        answer_all(jobs, answers);
-        wrote
-    }
-
-    /// Rings unless that was done a moment ago. Says whether it is done with.
-    fn ring_if_time(&mut self) -> bool {
-        if self.rung.is_some_and(|rung| rung.elapsed() < BELL_EVERY) {
-            // The first one to find it too early has it rung later, for all who come until then.
-            return std::mem::replace(&mut self.ring_due, true);
-        }
-        self.ring();
-        true
-    }
-
-    fn ring(&mut self) {
-        self.ring_due = false;
-        self.rung = Some(Instant::now());
-        self.wakeups.ring(&mut self.store);
-    }
-
-    /// A checkpoint that fails is tried again after the next batch; nothing depends on it.
-    fn tidy(&mut self, quiet: bool) {
-        self.store.tidy(quiet).ok();
-    }
-}
-
-impl Job {
-    /// Takes the call into a batch, unless its caller has withdrawn it.
-    fn take(&self) -> Option<Vec<Request>> {
-        let mut state = lock(&self.state);
-        let State::Queued(requests) = &mut *state else { return None };
-        let requests = std::mem::take(requests);
-        *state = State::Taken;
-        Some(requests)
-    }
-
-    fn answer(&self, answers: Answers, relay: Option<Relay>) {
-        let mut state = lock(&self.state);
-        if !matches!(*state, State::Abandoned) {
-            *state = State::Answered(answers, relay);
-        }
-        drop(state);
-        self.bell.iter().for_each(|bell| bell.ring());
-    }
-
-    fn is_abandoned(&self) -> bool {
-        matches!(*lock(&self.state), State::Abandoned)
-    }
-}
-
-/// Answers the calls of one batch. The first caller wakes the next two, and so on. One that has given up would break
-/// the relay, so it is left out; one that is in it sees its answer at the latest when its time is up.
-fn answer_all(jobs: Vec<(Arc<Job>, usize)>, answers: Answers) {
-    let mut rest = answers.into_iter();
-    let own = jobs.into_iter().map(|(job, count)| (job, rest.by_ref().take(count).collect::<Answers>()));
-    let (jobs, answers): (Vec<_>, Vec<_>) = own.filter(|(job, _)| !job.is_abandoned()).unzip();
-    let jobs: Arc<[Arc<Job>]> = jobs.into();
-    for (index, (job, answers)) in jobs.iter().zip(answers).enumerate() {
-        job.answer(answers, Some(Relay { jobs: Arc::clone(&jobs), index }));
-    }
-    if let Some(first) = jobs.first() {
-        first.answered.notify_one();
-    }
-}
-
-/// The answers to so many requests that have failed together.
-fn failed(error: &StoreError, count: usize) -> Answers {
-    (0..count).map(|_| Err(error.clone())).collect()
 }
 
 fn gone() -> StoreError {

@@ -1,0 +1,151 @@
+//! Calls on their way to the thread that writes, and the answers on their way back.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex};
+
+use banksman_engine::{Reply, Request};
+use banksman_store::StoreError;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::lock;
+
+/// The answers to the requests of one call, in their order.
+pub(crate) type Answers = Vec<Result<Reply, StoreError>>;
+
+/// Becomes readable when a call is answered.
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    pub(crate) fn new() -> std::io::Result<Bell> {
+        Ok(Bell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    fn ring(&self) {
+        // It cannot overflow: it is silenced before the next call.
+        rustix::io::write(&self.0, &1u64.to_ne_bytes()).ok();
+    }
+
+    pub(super) fn silence(&self) {
+        // Nothing to read is as well.
+        rustix::io::read(&self.0, &mut [0; 8]).ok();
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The requests of one call on their way.
+pub(super) struct Job {
+    pub(super) state: Mutex<State>,
+    pub(super) answered: Condvar,
+    /// For a caller that does not wait for the condition alone.
+    bell: Option<Arc<Bell>>,
+    /// Whether it came as soon as the one before was answered: then the next one is likely to do so, too.
+    pub(super) is_prompt: bool,
+}
+
+pub(super) enum State {
+    /// Not looked at yet: the caller may still withdraw or change it.
+    Queued(Vec<Request>),
+    /// Part of a batch.
+    Taken,
+    /// The caller has given up: before it was taken it must not happen any more, after that nobody listens.
+    Abandoned,
+    Answered(Answers, Option<Relay>),
+}
+
+impl Job {
+    pub(super) fn new(requests: Vec<Request>, bell: Option<Arc<Bell>>, is_prompt: bool) -> Job {
+        Job { state: Mutex::new(State::Queued(requests)), answered: Condvar::new(), bell, is_prompt }
+    }
+
+    /// Takes the call into a batch, unless its caller has withdrawn it.
+    fn take(&self) -> Option<Vec<Request>> {
+        let mut state = lock(&self.state);
+        let State::Queued(requests) = &mut *state else { return None };
+        let requests = std::mem::take(requests);
+        *state = State::Taken;
+        Some(requests)
+    }
+
+    /// Answers the call with an error before it was part of a batch.
+    pub(super) fn refuse(&self, error: &StoreError) {
+        if let Some(requests) = self.take() {
+            self.answer(failed(error, requests.len()), None);
+            self.answered.notify_one();
+        }
+    }
+
+    fn answer(&self, answers: Answers, relay: Option<Relay>) {
+        let mut state = lock(&self.state);
+        if !matches!(*state, State::Abandoned) {
+            *state = State::Answered(answers, relay);
+        }
+        drop(state);
+        self.bell.iter().for_each(|bell| bell.ring());
+    }
+
+    fn is_abandoned(&self) -> bool {
+        matches!(*lock(&self.state), State::Abandoned)
+    }
+}
+
+/// The calls that are written together.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) requests: Vec<Request>,
+    /// Whose requests they are, and how many of each.
+    jobs: Vec<(Arc<Job>, usize)>,
+}
+
+impl Batch {
+    /// Takes a call in, unless its caller has withdrawn it.
+    pub(super) fn add(&mut self, job: Arc<Job>) {
+        if let Some(requests) = job.take() {
+            self.jobs.push((job, requests.len()));
+            self.requests.extend(requests);
+        }
+    }
+
+    /// Whether all of it is one call.
+    pub(super) fn is_single(&self) -> bool {
+        self.jobs.len() == 1
+    }
+
+    /// Answers the calls. The first caller wakes the next two, and so on. One that has given up would break the relay, so it is left
+    /// out; one that is in it sees its answer at the latest when its time is up.
+    pub(super) fn answer(self, answers: Answers) {
+        let mut rest = answers.into_iter();
+        let own = self.jobs.into_iter().map(|(job, count)| (job, rest.by_ref().take(count).collect::<Answers>()));
+        let (jobs, answers): (Vec<_>, Vec<_>) = own.filter(|(job, _)| !job.is_abandoned()).unzip();
+        let jobs: Arc<[Arc<Job>]> = jobs.into();
+        for (index, (job, answers)) in jobs.iter().zip(answers).enumerate() {
+            job.answer(answers, Some(Relay { jobs: Arc::clone(&jobs), index }));
+        }
+        if let Some(first) = jobs.first() {
+            first.answered.notify_one();
+        }
+    }
+}
+
+/// Those who are answered together wake each other, each one two more. Waking a thread costs more than deciding its
+/// call, and the thread that writes has better things to do.
+pub(super) struct Relay {
+    jobs: Arc<[Arc<Job>]>,
+    index: usize,
+}
+
+impl Relay {
+    pub(super) fn pass_on(&self) {
+        let next = 2 * self.index + 1;
+        self.jobs.iter().skip(next).take(2).for_each(|job| job.answered.notify_one());
+    }
+}
+
+/// The answers to so many requests that have failed together.
+pub(super) fn failed(error: &StoreError, count: usize) -> Answers {
+    (0..count).map(|_| Err(error.clone())).collect()
+}

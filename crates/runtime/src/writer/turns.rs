@@ -1,0 +1,347 @@
+//! The thread that writes, and how this process takes its turns among others.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use banksman_store::{Committed, Store, StoreError};
+
+use super::job::{Answers, Batch, Job};
+use super::{BATCH, lock};
+use crate::wakeups::Wakeups;
+
+/// How long the writer lock goes on while calls keep coming.
+const SLICE: Duration = Duration::from_millis(4);
+
+/// How long to look for the next call before the writer lock is given up, if the calls of this process come one upon the other.
+const LINGER: Duration = Duration::from_micros(150);
+
+/// How long to leave the writer lock to others, in their order, after one of them was met at the writer lock.
+const POLITE: Duration = Duration::from_millis(100);
+
+/// The change notifier is not rung more often than this.
+const BELL_EVERY: Duration = Duration::from_millis(10);
+
+/// What the thread is told.
+pub(super) enum Message {
+    Write(Arc<Job>),
+    /// The change notifier is due: it was rung too short a time ago.
+    Ring,
+}
+
+/// What the callers and the thread share.
+pub(super) struct Shared {
+    pub(super) state: Mutex<WriterState>,
+    /// How many jobs are on their way to the thread.
+    pub(super) queued: AtomicUsize,
+    /// Held while this process holds the writer lock.
+    pub(super) inside: Mutex<()>,
+    /// Set while the thread waits for others to end their turn.
+    pub(super) outside: AtomicBool,
+    /// When a caller last went on with its answers.
+    pub(super) returned: Moment,
+    /// When the writer lock was last used by a caller to whom it was lent.
+    pub(super) used: Moment,
+}
+
+/// A moment that one thread notes and another looks at.
+pub(super) struct Moment {
+    start: Instant,
+    nanos: AtomicU64,
+}
+
+impl Moment {
+    const NEVER: u64 = 0;
+    /// What was begun and is not over.
+    const NOW: u64 = u64::MAX;
+
+    fn never() -> Moment {
+        Moment { start: Instant::now(), nanos: AtomicU64::new(Moment::NEVER) }
+    }
+
+    pub(super) fn note(&self) {
+        self.nanos.store(self.start.elapsed().as_nanos() as u64, Ordering::Release);
+    }
+
+    pub(super) fn goes_on(&self) {
+        self.nanos.store(Moment::NOW, Ordering::Release);
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        match self.nanos.load(Ordering::Acquire) {
+            Moment::NEVER => Duration::MAX,
+            Moment::NOW => Duration::ZERO,
+            nanos => self.start.elapsed().saturating_sub(Duration::from_nanos(nanos)),
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn new(store: Store, wakeups: Arc<Wakeups>) -> Shared {
+        Shared {
+            state: Mutex::new(WriterState { store, wakeups, rung: None, ring_due: false, met: None, lent_until: None }),
+            queued: AtomicUsize::new(0),
+            inside: Mutex::new(()),
+            outside: AtomicBool::new(false),
+            returned: Moment::never(),
+            used: Moment::never(),
+        }
+    }
+
+    pub(super) fn serve(&self, inbox: &Receiver<Message>) {
+        let mut ring_due = false;
+        let mut next = None;
+        loop {
+            let first = match next.take() {
+                Some(job) => Ok(Message::Write(job)),
+                None if ring_due => inbox.recv_timeout(BELL_EVERY),
+                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match first {
+                Ok(Message::Write(job)) => next = self.turn(job, inbox, &mut ring_due),
+                Ok(Message::Ring) => ring_due = true,
+                Err(RecvTimeoutError::Timeout) => {
+                    ring_due = false;
+                    lock(&self.state).ring();
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        if ring_due {
+            lock(&self.state).ring();
+        }
+    }
+
+    /// One turn: waits for it first, so that everything that arrives meanwhile comes along. Notes if the change notifier is still to be
+    /// rung, and returns a call that came when the writer lock had been given back.
+    fn turn(&self, first: Arc<Job>, inbox: &Receiver<Message>, ring_due: &mut bool) -> Option<Arc<Job>> {
+        let mut state = lock(&self.state);
+        // For callers that do not come back at once, waiting for them would hold everybody up.
+        let lingers = first.is_prompt;
+        self.outside.store(true, Ordering::Release);
+        let entered = state.enter();
+        self.outside.store(false, Ordering::Release);
+        let inside = lock(&self.inside);
+        if let Err(error) = entered {
+            self.queued.fetch_sub(1, Ordering::Relaxed);
+            first.refuse(&error);
+            return None;
+        }
+        let ends = Instant::now() + SLICE;
+        let mut has_events = false;
+        let mut next = Some(first);
+        let mut late = None;
+        while let Some(first) = next {
+            let batch = self.gather(first, inbox, ring_due);
+            let Wrote { answers, events, woke } = state.write(&batch);
+            has_events |= events;
+            // Whoever was woken comes for the writer lock now, so it is not kept for those who might come.
+            let goes_on = !woke && lingers && Instant::now() < ends;
+            if goes_on && batch.is_single() && state.store.keeps_writer_lock() {
+                let came;
+                (state, came) = self.lend(state, ends, || batch.answer(answers), inbox, ring_due);
+                if state.lent_until.take().is_some() {
+                    next = came;
+                } else {
+                    (next, late) = (None, came);
+                }
+            } else {
+                batch.answer(answers);
+                next = if goes_on { linger(inbox, ring_due) } else { None };
+            }
+        }
+        state.store.unlock_writer();
+        drop(inside);
+        let quiet = self.queued.load(Ordering::Relaxed) == 0;
+        state.tidy(quiet);
+        if has_events && !state.ring_if_time() {
+            *ring_due = true;
+        }
+        late
+    }
+
+    /// A call, with all that have come since.
+    fn gather(&self, first: Arc<Job>, inbox: &Receiver<Message>, ring_due: &mut bool) -> Batch {
+        let mut batch = Batch::default();
+        batch.add(first);
+        let mut arrived = 1;
+        while batch.requests.len() < BATCH
+            && let Ok(message) = inbox.try_recv()
+        {
+            match message {
+                Message::Write(job) => {
+                    batch.add(job);
+                    arrived += 1;
+                }
+                Message::Ring => *ring_due = true,
+            }
+        }
+        self.queued.fetch_sub(arrived, Ordering::Relaxed);
+        batch
+    }
+
+    /// Lends the writer lock to the only caller, which then writes without a switch of threads, until the slice is over or it has stopped
+    /// calling. It is answered when everything is ready for its next call. Returns the next call that was handed over instead. The loan is
+    /// gone if the borrower has given the writer lock back.
+    fn lend<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, WriterState>,
+        ends: Instant,
+        answer: impl FnOnce(),
+        inbox: &Receiver<Message>,
+        ring_due: &mut bool,
+    ) -> (MutexGuard<'s, WriterState>, Option<Arc<Job>>) {
+        state.lent_until = Some(ends);
+        self.used.note();
+        drop(state);
+        answer();
+        loop {
+            let message = inbox.recv_timeout(LINGER);
+            match message {
+                Ok(Message::Write(job)) => return (lock(&self.state), Some(job)),
+                Ok(Message::Ring) => *ring_due = true,
+                Err(RecvTimeoutError::Disconnected) => return (lock(&self.state), None),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            // As long as the borrower writes, it is not to find the state taken.
+            if self.used.elapsed() < LINGER {
+                continue;
+            }
+            let state = lock(&self.state);
+            if state.lent_until.is_none() || self.used.elapsed() >= LINGER {
+                return (state, None);
+            }
+        }
+    }
+}
+
+/// Looks for the next call for a moment: its caller has just been answered and is likely to have one.
+fn linger(inbox: &Receiver<Message>, ring_due: &mut bool) -> Option<Arc<Job>> {
+    let since = Instant::now();
+    while since.elapsed() < LINGER {
+        match inbox.try_recv() {
+            Ok(Message::Write(job)) => return Some(job),
+            Ok(Message::Ring) => *ring_due = true,
+            Err(_) => std::hint::spin_loop(),
+        }
+    }
+    None
+}
+
+/// What a batch has brought about.
+#[derive(Default)]
+struct Wrote {
+    answers: Answers,
+    /// Something happened that followers want to hear of.
+    events: bool,
+    /// Somebody who waited was granted something.
+    woke: bool,
+}
+
+/// The store, and what happens after each commit.
+pub(super) struct WriterState {
+    pub(super) store: Store,
+    pub(super) wakeups: Arc<Wakeups>,
+    rung: Option<Instant>,
+    ring_due: bool,
+    /// When another process was last met at the writer lock.
+    pub(super) met: Option<Instant>,
+    /// When the writer lock goes to other processes that the thread has and a caller may write with.
+    pub(super) lent_until: Option<Instant>,
+}
+
+impl WriterState {
+    /// Takes the writer lock, and notes whether others wanted it.
+    fn enter(&mut self) -> Result<(), StoreError> {
+        let has_met = match self.has_just_met() {
+            true => self.store.lock_writer()?,
+            false if self.store.try_lock_writer()? => false,
+            false => self.store.lock_writer().map(|_| true)?,
+        };
+        if has_met {
+            self.met = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    fn has_just_met(&self) -> bool {
+        self.met.is_some_and(|met| met.elapsed() < POLITE)
+    }
+
+    /// Takes the writer lock if that overtakes nobody. A free turn is not proof: those who wait may just be waking up.
+    pub(super) fn enter_if_free(&mut self) -> bool {
+        if self.has_just_met() {
+            return false;
+        }
+        let entered = self.store.try_lock_writer().unwrap_or(false);
+        if !entered {
+            self.met = Some(Instant::now());
+        }
+        entered
+    }
+
+    /// Notes whether others wanted to write, where only the transaction itself finds out.
+    pub(super) fn note_others(&mut self) {
+        if self.store.has_waited() {
+            self.met = Some(Instant::now());
+        }
+    }
+
+    /// After a write of a caller: keeps a writer lock that is lent for longer, and gives back any other.
+    pub(super) fn keep_or_unlock(&mut self, is_wanted: bool) {
+        if is_wanted || self.lent_until.is_none_or(|ends| Instant::now() >= ends) {
+            self.lent_until = None;
+            self.store.unlock_writer();
+        }
+    }
+
+    /// Writes a batch.
+    fn write(&mut self, batch: &Batch) -> Wrote {
+        let mut wrote = Wrote::default();
+        let requests = &batch.requests;
+        if requests.is_empty() {
+            return wrote;
+        }
+        let mut results = self.store.batch(requests);
+        if results.iter().all(|result| matches!(result, Err(StoreError::Stalled))) && self.store.lock_writer().is_ok() {
+            // Others are in the way for longer than one waits without a reason.
+            self.met = Some(Instant::now());
+            results = self.store.batch(requests);
+        }
+        self.note_others();
+        for result in results {
+            match result {
+                Ok(Committed { replies, wakes, events, .. }) => {
+                    wakes.iter().for_each(|address| self.wakeups.wake(address));
+                    wrote.answers.extend(replies.into_iter().map(Ok));
+                    wrote.events |= events > 0;
+                    wrote.woke |= !wakes.is_empty();
+                }
+                Err(error) => wrote.answers.push(Err(error)),
+            }
+        }
+        wrote
+    }
+
+    /// Rings unless that was done a moment ago. Says whether it is done with.
+    pub(super) fn ring_if_time(&mut self) -> bool {
+        if self.rung.is_some_and(|rung| rung.elapsed() < BELL_EVERY) {
+            // The first one to find it too early has it rung later, for all who come until then.
+            return std::mem::replace(&mut self.ring_due, true);
+        }
+        self.ring();
+        true
+    }
+
+    fn ring(&mut self) {
+        self.ring_due = false;
+        self.rung = Some(Instant::now());
+        self.wakeups.ring(&mut self.store);
+    }
+
+    /// A checkpoint that fails is tried again after the next batch; nothing depends on it.
+    pub(super) fn tidy(&mut self, quiet: bool) {
+        self.store.tidy(quiet).ok();
+    }
+}
