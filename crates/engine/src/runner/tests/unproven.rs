@@ -14,8 +14,7 @@ use crate::request::{Reply, Request};
 /// A runner with a run of the task `t` that it cannot prove to be dead.
 fn unproven(stage: &mut Stage) -> (Actor, RunId) {
     stage.add("t", |_| {});
-    let mut actor = stage.runner("n", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("n", options());
     let run = actor.run();
     ask(stage, &mut actor, &run);
     actor.did();
@@ -99,8 +98,7 @@ fn an_answer_for_a_run_that_has_changed_hands_is_late_and_does_nothing() {
     let (first, run) = unproven(&mut stage);
     let then = work(&mut stage, &run);
     stage.kill(first);
-    let mut second = stage.runner("m", options());
-    stage.play(&mut second);
+    stage.start("m", options());
     assert_eq!(answer(&mut stage, then, 1), DecisionOutcome::Late);
     assert_eq!(answer(&mut stage, None, 1), DecisionOutcome::Late);
     assert_eq!((open(&mut stage).len(), stage.status("t").as_str()), (1, "in_progress"));
@@ -114,7 +112,6 @@ fn the_question_is_withdrawn_when_the_proof_turns_up() {
     let mut stage = Stage::new();
     let (mut actor, run) = unproven(&mut stage);
     let ended = crate::calls::runs::ended(banksman_core::task::RunEnd::Lost, banksman_core::Wall(0), None);
-    actor.dispatcher.on(Input::Ended(run.clone(), ended), stage.now());
-    stage.play(&mut actor);
+    actor.notify(&mut stage, Input::Ended(run.clone(), ended));
     assert_eq!((stage.count_events("decision:withdrawn"), open(&mut stage).len()), (1, 0));
 }

@@ -6,8 +6,7 @@ use super::*;
 fn cancelling_the_pipeline_cancels_its_phase_and_nothing_follows() {
     let mut stage = Stage::new();
     stage.pipeline("p-1", two());
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     actor.did();
     stage.by_hand(TaskRequest::Cancel { id: task("p-1") });
     stage.play(&mut actor);
@@ -28,14 +27,12 @@ fn a_phase_that_waits_for_a_decision_holds_its_pipeline_up() {
     let parked = || {
         let mut stage = Stage::new();
         stage.pipeline("p-1", vec![Phase { output: vec!["by".into()], ..phase("one") }, phase("two")]);
-        let mut actor = stage.runner("m", Options { watch, until_idle: true, ..options() });
-        stage.play(&mut actor);
+        let mut actor = stage.start("m", Options { watch, until_idle: true, ..options() });
         stage.sleep(&mut actor);
-        actor.dispatcher.on(
+        actor.notify(
+            &mut stage,
             RunnerInput::Pulse(actor.run().clone(), Some(Vitals { quiet: TIMEOUT, output_bytes: 0, activity: Activity::Idle })),
-            stage.now(),
         );
-        stage.play(&mut actor);
         actor.dispatcher.on(RunnerInput::Ended(actor.run().clone(), exited(143)), stage.now());
         (stage, actor)
     };
@@ -124,8 +121,7 @@ fn people_who_end_the_task_of_a_phase_move_its_pipeline() {
 fn a_phase_that_is_over_is_tried_again_by_its_pipeline_alone() {
     let mut stage = Stage::new();
     stage.pipeline("p-1", two());
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     end(&mut stage, &mut actor, 0, "");
     end(&mut stage, &mut actor, 1, "");
     assert_eq!(stage.stands("p-1"), "failed two");
@@ -143,8 +139,7 @@ fn a_phase_that_is_over_is_tried_again_by_its_pipeline_alone() {
 fn what_comes_before_a_phase_is_for_its_plan_to_say() {
     let mut stage = Stage::new();
     stage.pipeline("p-1", two());
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     end(&mut stage, &mut actor, 0, "");
     let before = stage.rows();
     let edit = Edit { depends_on: Some(vec![Edge { on: task("p-1"), allow_failed: true }]), ..Edit::default() };

@@ -138,8 +138,7 @@ fn an_item_that_failed_waits_before_it_is_tried_again_and_its_worker_stays_awake
     stage.in_force(vec![worker], vec![]);
     stage.worker(WorkerRequest::Wake { worker: name("w") });
     stage.push("q", &json!(1), Span::ZERO);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     assert_eq!(end_all(&mut stage, &mut actor, 1).len(), 1);
     assert_eq!((stage.states("q"), stage.standing()), (vec!["failed"], ("awake", 0)));
     stage.pass(9_999);
@@ -164,8 +163,7 @@ fn a_worker_stays_awake_for_what_comes_later_however_many_others_work() {
     }
     // The time of all those is over before that of this one comes.
     stage.push("q", &json!(8), Span::from_secs(60));
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    stage.start("m", options());
     assert_eq!(stage.standing(), ("awake", 0));
 }
 
@@ -174,8 +172,7 @@ fn items_become_tasks_a_few_at_a_time() {
     let mut stage = Stage::new();
     stage.in_force(vec![definition("w", "q", 2, &[])], vec![]);
     (0..5).for_each(|number| stage.push("q", &json!({ "number": number, "issue-title": "a b" }), Span::ZERO));
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     assert_eq!(stage.standing(), ("busy", 2));
     assert_eq!(stage.states("q"), ["processing", "processing", "pending", "pending", "pending"]);
     let work = actor.wants.iter().find_map(|advice| match advice {
@@ -202,8 +199,7 @@ fn an_item_is_not_taken_again_by_time_while_its_task_lives() {
     let mut stage = Stage::new();
     stage.in_force(vec![definition("w", "q", 1, &[])], vec![]);
     stage.push("q", &json!(1), Span::ZERO);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     stage.pass(86_400_000);
     let request = QueueRequest::new(name("q"), Input::Take { holder: "me".parse().unwrap(), wait: None, ticket: None });
     assert!(matches!(stage.ask(Request::Queue(request)), Reply::Queue { outcome: Outcome::Empty { .. }, .. }));
@@ -216,8 +212,7 @@ fn what_fails_is_tried_again_and_dies_with_the_error_of_its_task() {
     let mut stage = Stage::new();
     stage.in_force(vec![definition("w", "q", 1, &[])], vec![]);
     stage.push("q", &json!(1), Span::ZERO);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     end_all(&mut stage, &mut actor, 3);
     assert_eq!(stage.states("q"), ["processing"], "the second attempt");
     end_all(&mut stage, &mut actor, 4);
@@ -278,8 +273,7 @@ fn one_that_is_paused_takes_nothing_until_it_is_told_to() {
     stage.in_force(vec![definition("w", "q", 1, &[])], vec![]);
     stage.worker(WorkerRequest::Pause { worker: name("w") });
     stage.push("q", &json!(1), Span::ZERO);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     assert_eq!(stage.standing(), ("paused", 0));
     stage.worker(WorkerRequest::Resume { worker: name("w") });
     stage.play(&mut actor);
@@ -301,8 +295,7 @@ fn an_event_wakes_a_worker_until_its_queue_is_empty() {
     stage.emit("deploy:done", json!({}));
     stage.in_force(vec![definition("w", "q", 1, &["deploy:done"])], vec![]);
     (0..2).for_each(|number| stage.push("q", &json!(number), Span::ZERO));
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     assert_eq!(stage.standing(), ("asleep", 0), "what came before it was there does not wake it");
     assert!(actor.dispatcher.listens());
     stage.emit("deploy:failed", json!({}));
@@ -341,8 +334,7 @@ fn an_event_that_came_while_it_was_awake_does_not_wake_it_later() {
     stage.push("q", &json!(2), Span::ZERO);
     // A runner that has seen nothing of it goes through the log again.
     stage.kill(actor);
-    let mut heir = stage.runner("n", options());
-    stage.play(&mut heir);
+    stage.start("n", options());
     assert_eq!((stage.standing(), stage.count_events("worker:woken")), (("asleep", 0), 1), "it is day");
 }
 
@@ -351,8 +343,7 @@ fn who_works_in_some_sections_only_leaves_workers_alone() {
     let mut stage = Stage::new();
     stage.in_force(vec![definition("w", "q", 1, &[])], vec![]);
     stage.push("q", &json!(1), Span::ZERO);
-    let mut actor = stage.runner("m", Options { sections: vec!["s-1".parse().unwrap()], ..options() });
-    stage.play(&mut actor);
+    stage.start("m", Options { sections: vec!["s-1".parse().unwrap()], ..options() });
     assert_eq!(stage.standing(), ("awake", 0));
 }
 
@@ -361,11 +352,9 @@ fn the_items_of_a_runner_that_was_killed_are_settled_by_the_next() {
     let mut stage = Stage::new();
     stage.in_force(vec![definition("w", "q", 3, &[])], vec![]);
     (0..3).for_each(|number| stage.push("q", &json!(number), Span::ZERO));
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let actor = stage.start("m", options());
     stage.kill(actor);
-    let mut heir = stage.runner("n", options());
-    stage.play(&mut heir);
+    let mut heir = stage.start("n", options());
     let adopted = heir.wants.drain(..).filter_map(|advice| match advice {
         RunnerAction::Recover(work) => Some(work.run.id.clone()),
         _ => None,
@@ -397,8 +386,7 @@ fn a_task_that_is_gone_fails_its_item() {
         panic!("it takes it again");
     };
     stage.ask(Request::Task(crate::calls::tasks::TaskRequest::Delete { id: task, force: true }));
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    stage.start("m", options());
     assert_eq!(stage.states("graves"), ["pending"]);
 }
 
@@ -431,8 +419,7 @@ fn an_item_becomes_a_pipeline_and_is_done_with_it() {
     let worker = Definition { job: Job::Pipeline(plan(&["title"])), ..definition("w", "q", 1, &[]) };
     stage.in_force(vec![worker], vec![]);
     stage.push("q", &json!({ "title": "a b", "other": 1 }), Span::ZERO);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     assert_eq!(stage.standing(), ("busy", 1));
     let phases = [end_all(&mut stage, &mut actor, 0), end_all(&mut stage, &mut actor, 0)].concat();
     assert_eq!(phases.len(), 2);
@@ -490,8 +477,7 @@ fn a_runbook_comes_into_force_as_a_whole_or_not_at_all() {
     assert_eq!(misfits, [Incompatible::Worker(name("v"), worker::Outcome::Foreign { runbook: "r".into() })]);
     let gone = stage.apply(ApplyRequest { runbook: "r".into(), ..ApplyRequest::default() });
     assert_eq!(how(gone), [How::Removed, How::Removed]);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     end_all(&mut stage, &mut actor, 0);
     let automation = stage.everything().automation;
     assert!(automation.workers.workers.is_empty() && automation.routes.routes.is_empty(), "{automation:?}");
