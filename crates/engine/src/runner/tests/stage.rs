@@ -20,7 +20,7 @@ use crate::calls::runs::{RunOutcome, RunRequest};
 use crate::calls::tasks::TaskRequest;
 use crate::calls::workers::WorkerRequest;
 use crate::claims::Claim;
-use crate::request::{Reply, Request, Seen};
+use crate::request::{Reply, Request, Seen, TypedRequest};
 
 /// How many steps it may take to come to rest: more than any test needs, less than for ever.
 const STEPS: usize = 1_000;
@@ -148,6 +148,10 @@ impl Stage {
 
     pub(super) fn add_loop(&mut self, name: &str) {
         self.add(name, |spec| spec.restart = Some(policy()));
+    }
+
+    pub(super) fn request<R: TypedRequest>(&mut self, request: R) -> R::Reply {
+        R::reply(self.ask(request.into())).expect("a reply to this request")
     }
 
     pub(super) fn ask(&mut self, request: Request) -> Reply {

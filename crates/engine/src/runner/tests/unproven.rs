@@ -9,7 +9,7 @@ use super::stage::{Actor, Stage, options, task};
 use crate::calls::decisions::{DecisionOutcome, DecisionRequest};
 use crate::calls::runs::Work;
 use crate::calls::tasks::TaskRequest;
-use crate::request::{Reply, Request};
+use crate::request::Request;
 
 /// A runner with a run of the task `t` that it cannot prove to be dead.
 fn unproven(stage: &mut Stage) -> (Actor, RunId) {
@@ -41,10 +41,7 @@ fn work(stage: &mut Stage, run: &RunId) -> Option<Box<Work>> {
 fn answer(stage: &mut Stage, work: Option<Box<Work>>, option: u32) -> DecisionOutcome {
     let decision = stage.rows().decisions.into_values().max_by_key(|decision| decision.id.seq()).unwrap();
     let (id, about) = (decision.id.clone(), decision.question.about);
-    match stage.ask(Request::Decision(DecisionRequest { id, about, run: work, option, by: "ann".into(), note: None })) {
-        Reply::Decision(outcome) => outcome,
-        reply => panic!("{reply:?}"),
-    }
+    stage.request(DecisionRequest { id, about, run: work, option, by: "ann".into(), note: None })
 }
 
 #[test]

@@ -177,11 +177,11 @@ fn a_look_that_nobody_waits_for_is_ended() {
         let pipeline = actor.guards_to_check();
         (actor, pipeline)
     };
-    let cancel = |stage: &mut Stage| drop(stage.by_hand(TaskRequest::Cancel { id: task("p-1") }));
-    let unblock = |stage: &mut Stage| drop(stage.about(PipelineRequest::Unblock { id: task("p-1"), by: None }));
+    let cancel = |stage: &mut Stage| drop(stage.request(TaskRequest::Cancel { id: task("p-1") }));
+    let unblock = |stage: &mut Stage| drop(stage.request(PipelineRequest::Unblock { id: task("p-1"), by: None }));
     let delete = |stage: &mut Stage| {
-        stage.by_hand(TaskRequest::Cancel { id: task("p-1") });
-        stage.by_hand(TaskRequest::Delete { id: task("p-1"), force: false });
+        stage.request(TaskRequest::Cancel { id: task("p-1") });
+        stage.request(TaskRequest::Delete { id: task("p-1"), force: false });
     };
     for end in [&cancel as &dyn Fn(&mut Stage), &unblock, &delete] {
         let mut stage = Stage::new();
@@ -209,7 +209,7 @@ fn what_was_not_found_out_because_nobody_waited_says_nothing() {
     let pipeline = actor.guards_to_check();
     for value in ["second", "first"] {
         let vars = serde_json::from_value(json!({ "key": value })).unwrap();
-        stage.about(PipelineRequest::Set { id: task("p-1"), vars, by: None });
+        stage.request(PipelineRequest::Set { id: task("p-1"), vars, by: None });
         actor.notify(&mut stage, RunnerInput::Woken);
     }
     assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "stop looking at p-1"]);
@@ -235,7 +235,7 @@ fn an_answer_about_other_variables_does_not_count() {
     let mut actor = stage.start("m", options());
     let pipeline = actor.guards_to_check();
     let vars = serde_json::from_value(json!({ "file": "stop" })).unwrap();
-    stage.about(PipelineRequest::Set { id: task("p-1"), vars, by: None });
+    stage.request(PipelineRequest::Set { id: task("p-1"), vars, by: None });
     let mut inputs = found(true);
     inputs.vars = pipeline.context.clone();
     actor.notify(&mut stage, RunnerInput::GuardsChecked(pipeline, Box::new(inputs)));
@@ -261,10 +261,10 @@ fn who_waits_for_certain_tasks_does_not_hear_of_others() {
     actor.did();
     let done = |id: &str| TaskRequest::Conclude { id: task(id), epoch: None, by: None, verdict: Verdict::Done { output: None } };
     stage.add("t-2", |spec| spec.work = None);
-    stage.by_hand(done("t-2"));
+    stage.request(done("t-2"));
     stage.play(&mut actor);
     assert_eq!(actor.did(), Vec::<String>::new());
-    stage.by_hand(done("t-1"));
+    stage.request(done("t-1"));
     stage.play(&mut actor);
     assert_eq!(actor.did(), ["examine", "gather p-1"]);
 }
@@ -410,7 +410,7 @@ fn a_guard_about_the_store_is_heard_of_though_the_checker_of_an_earlier_phase_ha
     let mut first = stage.start("m", options());
     assert_eq!(first.did(), ["begin", "examine", "gather p-1"]);
     stage.kill(first);
-    stage.about(PipelineRequest::Unblock { id: task("p-1"), by: Some("ann".into()) });
+    stage.request(PipelineRequest::Unblock { id: task("p-1"), by: Some("ann".into()) });
     let mut actor = stage.start("n", options());
     assert_eq!(spawned(&mut actor), ["p-1.1"]);
     end(&mut stage, &mut actor, 0, "");

@@ -26,7 +26,7 @@ use crate::calls::pipelines::{PipelineOutcome, PipelineRequest, Start};
 use crate::calls::queues::QueueRequest;
 use crate::calls::runs::RunRequest;
 use crate::calls::tasks::{Edit, TaskOutcome, TaskRequest};
-use crate::request::{Reply, Request, Seen};
+use crate::request::{Request, Seen};
 use crate::{RunnerAction, RunnerInput};
 
 mod guards;
@@ -82,22 +82,8 @@ impl Stage {
             context: serde_json::from_value::<Context>(vars).unwrap(),
             by: None,
         };
-        let outcome = self.about(PipelineRequest::Start(Box::new(start)));
+        let outcome = self.request(PipelineRequest::Start(Box::new(start)));
         assert!(matches!(outcome, PipelineOutcome::Stepped(..)), "{outcome:?}");
-    }
-
-    fn about(&mut self, request: PipelineRequest) -> PipelineOutcome {
-        match self.ask(Request::Pipeline(request)) {
-            Reply::Pipeline(outcome) => outcome,
-            reply => panic!("{reply:?}"),
-        }
-    }
-
-    fn by_hand(&mut self, request: TaskRequest) -> TaskOutcome {
-        match self.ask(Request::Task(request)) {
-            Reply::Task(outcome) => outcome,
-            reply => panic!("{reply:?}"),
-        }
     }
 
     fn at(&mut self, id: &str) -> Pipeline {
@@ -487,13 +473,13 @@ fn what_a_phase_says_is_fenced_when_its_run_is_over() {
     };
     let say = |by| PipelineRequest::Checkpoint { id: task("p-1"), message: "half".into(), by };
     let first = by(&mut stage, "p-1.1");
-    assert!(matches!(stage.about(say(first.clone())), PipelineOutcome::Stepped(Outcome::Noted, _)));
+    assert!(matches!(stage.request(say(first.clone())), PipelineOutcome::Stepped(Outcome::Noted, _)));
     end(&mut stage, &mut actor, 0, "");
-    assert_eq!(stage.about(say(first.clone())), PipelineOutcome::Fenced);
+    assert_eq!(stage.request(say(first.clone())), PipelineOutcome::Fenced);
     let vars = || serde_json::from_value(json!({ "a": 1 })).unwrap();
-    assert_eq!(stage.about(PipelineRequest::Set { id: task("p-1"), vars: vars(), by: first }), PipelineOutcome::Fenced);
+    assert_eq!(stage.request(PipelineRequest::Set { id: task("p-1"), vars: vars(), by: first }), PipelineOutcome::Fenced);
     let second = by(&mut stage, "p-1.2");
-    assert!(matches!(stage.about(say(second)), PipelineOutcome::Stepped(Outcome::Noted, _)));
+    assert!(matches!(stage.request(say(second)), PipelineOutcome::Stepped(Outcome::Noted, _)));
     assert_eq!(stage.at("p-1").checkpoints.len(), 2);
 }
 
@@ -506,8 +492,8 @@ fn what_cannot_be_put_into_words_fails_the_phase() {
     end(&mut stage, &mut actor, 0, "");
     assert_eq!((stage.stands("p-1").as_str(), stage.rows().tasks.len()), ("failed two", 2), "no task was made for it");
     let vars = serde_json::from_value(json!({ "missing": "$(x) 'y'" })).unwrap();
-    stage.about(PipelineRequest::Set { id: task("p-1"), vars, by: None });
-    stage.about(PipelineRequest::Retry { id: task("p-1") });
+    stage.request(PipelineRequest::Set { id: task("p-1"), vars, by: None });
+    stage.request(PipelineRequest::Retry { id: task("p-1") });
     let work = stage.rows().tasks[&task("p-1.3")].spec.work.clone();
     assert_eq!(work, Some(Work::Exec { argv: vec!["echo".into(), "$(x) 'y'".into()], input: None }));
 }

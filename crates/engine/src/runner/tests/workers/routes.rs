@@ -89,13 +89,13 @@ fn what_a_route_cannot_do_is_written_down() {
     let mut stage = Stage::new();
     stage.in_force(vec![definition("w", "q", 1, &["x:y"])], vec![route("deploy:done", vec![Then::Wake(name("w"))])]);
     let other = ApplyRequest { runbook: "other".into(), routes: vec![], ..ApplyRequest::default() };
-    stage.apply(other);
+    stage.request(other);
     // The worker goes while the route of another runbook stays.
     let mut kept = runbook(vec![], vec![]);
     kept.routes = vec![];
     let owned = Route { runbook: "other".into(), on: Pattern::new("deploy:done").unwrap(), then: vec![Then::Wake(name("w"))] };
-    stage.apply(ApplyRequest { runbook: "other".into(), routes: vec![Arc::new(owned)], ..ApplyRequest::default() });
-    stage.apply(kept);
+    stage.request(ApplyRequest { runbook: "other".into(), routes: vec![Arc::new(owned)], ..ApplyRequest::default() });
+    stage.request(kept);
     let mut actor = stage.start("m", options());
     stage.emit("deploy:done", json!({}));
     stage.play(&mut actor);
