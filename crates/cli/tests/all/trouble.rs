@@ -40,7 +40,6 @@ fn waiters_keep_their_place_when_every_connection_is_ended() {
         assert_eq!(grant.claim.holder.as_str(), format!("w{n}"), "in the order of arrival");
         world.ok(&["locks", "release", "x", "--holder", &format!("w{n}"), "--epoch", &grant.epoch.to_string()]);
     }
-    world.check();
 }
 
 #[test]
@@ -89,15 +88,13 @@ fn calls_under_fire_happen_once_or_not_at_all() {
     assert_eq!(granted.len(), distinct.len(), "no request was granted twice");
     assert!(granted.len() >= succeeded, "no success was lost: {} of {succeeded}", granted.len());
     assert!(succeeded > 100, "most get through: {succeeded}");
-    world.check();
 }
 
 #[test]
 fn a_server_that_is_gone_or_full_is_told_in_words() {
     let (mut server, world) = own_server();
     end(&server, Signal::KILL);
-    let (code, error) = world.error(&["locks", "list"]);
-    assert_eq!((code, &error["code"]), (7, &"STORE_UNREACHABLE".into()));
+    world.assert_refused(&["locks", "list"], 7, "STORE_UNREACHABLE");
     server.restart();
     server.sql("postgres", "CREATE ROLE crowd LOGIN CONNECTION LIMIT 0");
     let full = server.url("postgres").replace("user=postgres", "user=crowd");
