@@ -310,7 +310,24 @@ pub enum Home {
     Trusted,
 }
 
+/// A key that may be set everywhere.
+const fn key(name: &'static str, kind: Kind) -> Key {
+    Key { name, kind, home: Home::Everywhere, default: None, description: "" }
+}
+
 impl Key {
+    const fn at(self, home: Home) -> Key {
+        Key { home, ..self }
+    }
+
+    const fn or(self, default: &'static str) -> Key {
+        Key { default: Some(default), ..self }
+    }
+
+    const fn means(self, description: &'static str) -> Key {
+        Key { description, ..self }
+    }
+
     /// The key of this name, or that had it before.
     pub fn find(name: &str) -> Option<&'static Key> {
         let name = FORMER.iter().find(|(former, _)| *former == name).map_or(name, |(_, name)| name);
