@@ -33,7 +33,7 @@ fn a_project_moves_to_the_other_database_and_back() {
 
     // It is there already.
     world.assert_refused(&["store", "copy", &file, &url], 3, "STORE_MOVED");
-    let other = World::on_sqlite();
+    let other = World::on_sqlite().unchecked();
     let config = std::fs::read(world.path().join(".banksman/config.toml")).unwrap();
     std::fs::write(other.path().join(".banksman/config.toml"), config).unwrap();
     let other_file = format!("sqlite:{}", other.path().join(".banksman/store.db").display());

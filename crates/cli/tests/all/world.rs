@@ -1,6 +1,7 @@
 //! A temporary project, and `banksman` as a user would call it.
 
 use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -452,7 +453,8 @@ impl Drop for Running {
 /// Writes a program, in a folder that is made if it is not there.
 pub(crate) fn write_program(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    write_program(&path, text);
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
 /// Kills a process, unless it has ended by itself.

@@ -14,14 +14,12 @@ fn check(stage: &mut Stage, actor: &mut Actor, inputs: GuardInputs) {
 
 #[test]
 fn a_guard_about_the_store_is_judged_inside_of_the_transaction() {
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", behind("l"));
+    let mut stage = Stage::with_pipeline(behind("l"));
     let mut actor = stage.start("m", options());
     assert_eq!(actor.did(), ["begin", "check guards", "claim", "spawn p-1.1"]);
 
     // The lock is taken after the runner has looked, and before it asks.
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", behind("l"));
+    let mut stage = Stage::with_pipeline(behind("l"));
     let mut actor = stage.runner("m", options());
     let mut epoch = None;
     stage.play_with(&mut actor, |stage, requests| {
@@ -75,8 +73,7 @@ fn one_pipeline_waits_for_the_phase_of_another() {
 
 #[test]
 fn one_runner_at_a_time_asks_the_world_outside_and_another_takes_over_when_it_is_gone() {
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", after_file());
+    let mut stage = Stage::with_pipeline(after_file());
     let (mut first, mut second) = (stage.runner("m", options()), stage.runner("n", options()));
     stage.play(&mut first);
     stage.play(&mut second);

@@ -69,6 +69,12 @@ fn found(exists: bool) -> GuardInputs {
 }
 
 impl Stage {
+    fn with_pipeline(phases: Vec<Phase>) -> Stage {
+        let mut stage = Stage::new();
+        stage.pipeline("p-1", phases);
+        stage
+    }
+
     fn pipeline(&mut self, id: &str, phases: Vec<Phase>) {
         self.pipeline_after(id, phases, json!({}), &[]);
     }
@@ -227,8 +233,7 @@ fn nobody_waits_for_the_places_of_several_pipelines_whose_phases_can_never_run()
 #[test]
 fn nobody_comes_between_the_beginning_of_a_pipeline_and_its_first_phase() {
     for root_limit in [0, 1] {
-        let mut stage = Stage::new();
-        stage.pipeline("p-1", vec![Phase { needs: vec![Need::Lock(name("l"))], ..phase("one") }]);
+        let mut stage = Stage::with_pipeline(vec![Phase { needs: vec![Need::Lock(name("l"))], ..phase("one") }]);
         let mut actor = stage.runner("m", Options { limits: Limits { runs: 0, roots: root_limit }, ..options() });
         let mut has_begun = false;
         stage.play_with(&mut actor, |stage, requests| {
@@ -352,8 +357,7 @@ fn an_item_is_put_into_its_queue_once() {
 
 #[test]
 fn only_so_many_roots_are_under_way_pipelines_among_them() {
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", two());
+    let mut stage = Stage::with_pipeline(two());
     stage.add("t", |_| {});
     stage.pipeline("p-2", two());
     let mut actor = stage.runner("m", Options { limits: Limits { runs: 0, roots: 1 }, ..options() });
@@ -446,8 +450,7 @@ fn a_lock_that_a_phase_needs_is_held_while_it_runs_and_no_longer() {
 #[test]
 fn a_runner_that_ends_when_idle_stays_while_a_pipeline_may_go_on() {
     let idle = || Options { until_idle: true, ..options() };
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", behind("l"));
+    let mut stage = Stage::with_pipeline(behind("l"));
     let epoch = stage.lock("l", "ann");
     let mut actor = stage.runner("m", idle());
     assert!(stage.play(&mut actor).is_some(), "the lock may come free");
@@ -464,8 +467,7 @@ fn a_runner_that_ends_when_idle_stays_while_a_pipeline_may_go_on() {
 
 #[test]
 fn what_a_phase_says_is_fenced_when_its_run_is_over() {
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", two());
+    let mut stage = Stage::with_pipeline(two());
     let mut actor = stage.start("m", options());
     let by = |stage: &mut Stage, id: &str| {
         let live = stage.rows().tasks[&task(id)].live().cloned().expect("it runs");
@@ -500,8 +502,7 @@ fn what_cannot_be_put_into_words_fails_the_phase() {
 
 #[test]
 fn a_run_that_is_lost_is_tried_again_in_its_phase() {
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", two());
+    let mut stage = Stage::with_pipeline(two());
     let first = stage.start("m", options());
     let run = first.run();
     stage.kill(first);
@@ -521,8 +522,7 @@ fn a_run_that_is_lost_is_tried_again_in_its_phase() {
 #[test]
 fn what_is_nested_too_deeply_is_never_kept() {
     let deep = format!("{{\"title\": {}{}}}", "[".repeat(120), "]".repeat(120));
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", vec![Phase { output: vec!["title".into()], ..phase("one") }, phase("two")]);
+    let mut stage = Stage::with_pipeline(vec![Phase { output: vec!["title".into()], ..phase("one") }, phase("two")]);
     let mut actor = stage.start("m", options());
     end(&mut stage, &mut actor, 0, &deep);
     assert_eq!((stage.stands("p-1").as_str(), stage.at("p-1").context.len()), ("running two", 0));

@@ -4,8 +4,7 @@ use super::*;
 
 #[test]
 fn cancelling_the_pipeline_cancels_its_phase_and_nothing_follows() {
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", two());
+    let mut stage = Stage::with_pipeline(two());
     let mut actor = stage.start("m", options());
     actor.did();
     stage.request(TaskRequest::Cancel { id: task("p-1") });
@@ -25,8 +24,7 @@ fn cancelling_the_pipeline_cancels_its_phase_and_nothing_follows() {
 fn a_phase_that_waits_for_a_decision_holds_its_pipeline_up() {
     let watch = Watch { max_recoveries: 0, ..options().watch };
     let parked = || {
-        let mut stage = Stage::new();
-        stage.pipeline("p-1", vec![Phase { output: vec!["by".into()], ..phase("one") }, phase("two")]);
+        let mut stage = Stage::with_pipeline(vec![Phase { output: vec!["by".into()], ..phase("one") }, phase("two")]);
         let mut actor = stage.start("m", Options { watch, until_idle: true, ..options() });
         stage.sleep(&mut actor);
         actor.notify(
@@ -98,8 +96,7 @@ fn people_who_end_the_task_of_a_phase_move_its_pipeline() {
         (|id| TaskRequest::Delete { id, force: false }, "failed one"),
     ];
     for (way, then) in ways {
-        let mut stage = Stage::new();
-        stage.pipeline("p-1", two());
+        let mut stage = Stage::with_pipeline(two());
         stage.begin_pipelines();
         assert_eq!(stage.stands("p-1"), "running one");
         stage.request(way(task("p-1.1")));
@@ -119,8 +116,7 @@ fn people_who_end_the_task_of_a_phase_move_its_pipeline() {
 
 #[test]
 fn a_phase_that_is_over_is_tried_again_by_its_pipeline_alone() {
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", two());
+    let mut stage = Stage::with_pipeline(two());
     let mut actor = stage.start("m", options());
     end(&mut stage, &mut actor, 0, "");
     end(&mut stage, &mut actor, 1, "");
@@ -137,8 +133,7 @@ fn a_phase_that_is_over_is_tried_again_by_its_pipeline_alone() {
 
 #[test]
 fn what_comes_before_a_phase_is_for_its_plan_to_say() {
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", two());
+    let mut stage = Stage::with_pipeline(two());
     let mut actor = stage.start("m", options());
     end(&mut stage, &mut actor, 0, "");
     let before = stage.rows();
@@ -153,8 +148,7 @@ fn what_comes_before_a_phase_is_for_its_plan_to_say() {
 
 #[test]
 fn nobody_takes_the_task_of_a_pipeline() {
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", two());
+    let mut stage = Stage::with_pipeline(two());
     let taking = Taking::new(HolderId::new("ann").unwrap(), Span::from_secs(60));
     let refused = stage.request(TaskRequest::Take { id: task("p-1"), taking: Box::new(taking) });
     assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");

@@ -61,6 +61,13 @@ fn runbook(workers: Vec<Definition>, routes: Vec<Arc<Route>>) -> ApplyRequest {
 }
 
 impl Stage {
+    /// With the worker `w` of the queue `q`.
+    fn with_worker(concurrency: u32, wake_on: &[&str]) -> Stage {
+        let mut stage = Stage::new();
+        stage.in_force(vec![definition("w", "q", concurrency, wake_on)], vec![]);
+        stage
+    }
+
     fn in_force(&mut self, workers: Vec<Definition>, routes: Vec<Arc<Route>>) {
         let outcome = self.request(runbook(workers, routes));
         assert!(matches!(outcome, ApplyOutcome::Applied(_)), "{outcome:?}");
@@ -139,8 +146,7 @@ fn an_item_that_failed_waits_before_it_is_tried_again_and_its_worker_stays_awake
 
 #[test]
 fn a_worker_stays_awake_for_what_comes_later_however_many_others_work() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 1, &["x:y"])], vec![]);
+    let mut stage = Stage::with_worker(1, &["x:y"]);
     stage.request(WorkerRequest::Wake { worker: name("w") });
     for number in 0..8 {
         stage.push("q", &json!(number), Span::ZERO);
@@ -155,8 +161,7 @@ fn a_worker_stays_awake_for_what_comes_later_however_many_others_work() {
 
 #[test]
 fn items_become_tasks_a_few_at_a_time() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 2, &[])], vec![]);
+    let mut stage = Stage::with_worker(2, &[]);
     (0..5).for_each(|number| stage.push("q", &json!({ "number": number, "issue-title": "a b" }), Span::ZERO));
     let mut actor = stage.start("m", options());
     assert_eq!(stage.standing(), ("busy", 2));
@@ -182,8 +187,7 @@ fn items_become_tasks_a_few_at_a_time() {
 
 #[test]
 fn an_item_is_not_taken_again_by_time_while_its_task_lives() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 1, &[])], vec![]);
+    let mut stage = Stage::with_worker(1, &[]);
     stage.push("q", &json!(1), Span::ZERO);
     let mut actor = stage.start("m", options());
     stage.pass(86_400_000);
@@ -195,8 +199,7 @@ fn an_item_is_not_taken_again_by_time_while_its_task_lives() {
 
 #[test]
 fn what_fails_is_tried_again_and_dies_with_the_error_of_its_task() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 1, &[])], vec![]);
+    let mut stage = Stage::with_worker(1, &[]);
     stage.push("q", &json!(1), Span::ZERO);
     let mut actor = stage.start("m", options());
     end_all(&mut stage, &mut actor, 3);
@@ -219,8 +222,7 @@ fn what_fails_is_tried_again_and_dies_with_the_error_of_its_task() {
 
 #[test]
 fn a_push_wakes_a_runner_that_would_sleep_for_long_and_a_delay_is_slept_through() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 2, &[])], vec![]);
+    let mut stage = Stage::with_worker(2, &[]);
     let mut actor = stage.runner("m", options());
     assert_eq!(stage.play(&mut actor), Some(options().poll));
     stage.push("q", &json!(1), Span::ZERO);
@@ -240,8 +242,7 @@ fn a_push_wakes_a_runner_that_would_sleep_for_long_and_a_delay_is_slept_through(
 
 #[test]
 fn who_waits_until_idle_waits_for_items() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 1, &[])], vec![]);
+    let mut stage = Stage::with_worker(1, &[]);
     stage.push("q", &json!(1), Span::ZERO);
     stage.push("q", &json!(2), Span::from_secs(5));
     let mut actor = stage.runner("m", Options { until_idle: true, ..options() });
@@ -255,8 +256,7 @@ fn who_waits_until_idle_waits_for_items() {
 
 #[test]
 fn one_that_is_paused_takes_nothing_until_it_is_told_to() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 1, &[])], vec![]);
+    let mut stage = Stage::with_worker(1, &[]);
     stage.request(WorkerRequest::Pause { worker: name("w") });
     stage.push("q", &json!(1), Span::ZERO);
     let mut actor = stage.start("m", options());
@@ -307,8 +307,7 @@ fn an_event_wakes_a_worker_until_its_queue_is_empty() {
 
 #[test]
 fn an_event_that_came_while_it_was_awake_does_not_wake_it_later() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 1, &["night:begin"])], vec![]);
+    let mut stage = Stage::with_worker(1, &["night:begin"]);
     stage.push("q", &json!(1), Span::ZERO);
     let mut actor = stage.runner("m", options());
     stage.emit("night:begin", json!({}));
@@ -326,8 +325,7 @@ fn an_event_that_came_while_it_was_awake_does_not_wake_it_later() {
 
 #[test]
 fn who_works_in_some_sections_only_leaves_workers_alone() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 1, &[])], vec![]);
+    let mut stage = Stage::with_worker(1, &[]);
     stage.push("q", &json!(1), Span::ZERO);
     stage.start("m", Options { sections: vec!["s-1".parse().unwrap()], ..options() });
     assert_eq!(stage.standing(), ("awake", 0));
@@ -335,8 +333,7 @@ fn who_works_in_some_sections_only_leaves_workers_alone() {
 
 #[test]
 fn the_items_of_a_runner_that_was_killed_are_settled_by_the_next() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 3, &[])], vec![]);
+    let mut stage = Stage::with_worker(3, &[]);
     (0..3).for_each(|number| stage.push("q", &json!(number), Span::ZERO));
     let actor = stage.start("m", options());
     stage.kill(actor);
@@ -354,8 +351,7 @@ fn the_items_of_a_runner_that_was_killed_are_settled_by_the_next() {
 
 #[test]
 fn a_task_that_is_gone_fails_its_item() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 1, &[])], vec![]);
+    let mut stage = Stage::with_worker(1, &[]);
     stage.push("q", &json!(1), Span::ZERO);
     let WorkerOutcome::Took { task, .. } = stage.request(WorkerRequest::Take { worker: name("w"), queue: name("q") }) else {
         panic!("it takes one");
