@@ -109,9 +109,8 @@ fn an_agent_starts_only_after_trust_and_again_when_something_has_changed() {
     assert_eq!(verdict(&world, "a").1, "ok");
     world.configure("level = \"edit\"\n");
     world.ok(&["tasks", "add", "c", "--agent", "mine"]);
-    let runner = world.start(&["run"]);
+    let _runner = world.start(&["run"]);
     until("the run is refused", || world.ok(&["why", "c"]).contains("agent mine is not trusted in this project"));
-    drop(runner);
 }
 
 /// An agent that commits a file of its own.

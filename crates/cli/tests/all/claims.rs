@@ -130,9 +130,8 @@ fn who_gives_up_a_wait_holds_nothing() {
     world.ok(&["tasks", "done", "T3", "--holder", "eve"]);
     assert_eq!(world.holder(&format!("task:{second}")), None);
     // A live runner removes what the dead have left.
-    let runner = world.start(&["run", "--quiet"]);
+    let _runner = world.start(&["run", "--quiet"]);
     until("the dead claim is gone", || waiting(&world) == 0);
-    drop(runner);
 }
 
 /// A3 and A7: needs count for people too; one heartbeat renews everything; losing a part ends the claim, and is told.
@@ -247,7 +246,7 @@ fn a_person_who_waits_for_a_section_gets_it_after_the_current_task() {
         add(&world, title, &["--section", "db", "--run", UNTIL_GO]);
     }
     add(&world, "mine", &["--section", "db"]);
-    let runner = world.start(&["run", "--quiet", "--max-runs", "1"]);
+    let _runner = world.start(&["run", "--quiet", "--max-runs", "1"]);
     until("it runs", || world.path().join("begun").exists());
     let ann = taking(&world, "mine", "ann");
     until_waiting(&world, 1);
@@ -259,7 +258,6 @@ fn a_person_who_waits_for_a_section_gets_it_after_the_current_task() {
     assert_eq!(completed(&world), 1, "nothing further was started");
     world.ok(&["tasks", "done", "mine", "--holder", "ann"]);
     until("the others follow", || completed(&world) == 4);
-    drop(runner);
 }
 
 /// E8: runs that wait for each other's tasks are refused, also in a circle of three, and with what people hold.
@@ -275,7 +273,7 @@ fn runs_that_wait_for_each_other_are_refused() {
     wait("a", "b");
     wait("b", "c");
     wait("c", "a");
-    let runner = world.start(&["run", "--until-idle", "--quiet"]);
+    let _runner = world.start(&["run", "--until-idle", "--quiet"]);
     until("all run", || ["a", "b", "c"].iter().all(|title| world.path().join(title).exists()));
     std::fs::write(world.path().join("go"), "").unwrap();
     let code = |title: &str| std::fs::read_to_string(world.path().join(format!("{title}.code"))).unwrap_or_default();
@@ -283,7 +281,6 @@ fn runs_that_wait_for_each_other_are_refused() {
     let mut codes = ["a", "b", "c"].map(|title| code(title).trim().to_owned());
     codes.sort();
     assert_eq!(codes, ["0", "0", "9"], "one of them was refused, and the others went on");
-    drop(runner);
 }
 
 /// What was reserved for a claim that waits: nobody else gets it, except who holds what the claim waits for.

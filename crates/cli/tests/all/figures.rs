@@ -79,7 +79,7 @@ fn a_limit_of_roots_that_is_raised_lets_a_live_runner_begin_the_next_one() {
     world.ok(&["config", "set", "limits.max_concurrent_root_tasks", "1"]);
     world.add(&["first", "--run", &wait_for("go")]);
     world.add(&["second", "--run", &wait_for("go")]);
-    let runner = known_runner(&world, &[]);
+    let _runner = known_runner(&world, &[]);
     world.until_status("first", "in_progress");
     let reason = world.data(&["why", "second"])["reasons"][0].clone();
     assert_eq!(reason["hint"], "banksman config set limits.max_concurrent_root_tasks N", "{reason}");
@@ -87,7 +87,6 @@ fn a_limit_of_roots_that_is_raised_lets_a_live_runner_begin_the_next_one() {
     world.until_status("second", "in_progress");
     assert_eq!(world.data(&["status"])["roots"], serde_json::json!({ "used": 2, "limit": 2 }));
     world.touch("go");
-    drop(runner);
 }
 
 #[test]

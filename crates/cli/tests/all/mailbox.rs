@@ -140,7 +140,7 @@ fn a_target_that_is_over_refuses_and_what_is_left_goes_back() {
 fn a_late_process_of_an_ended_run_reads_nothing() {
     let world = World::new();
     world.ok(&["tasks", "add", "Job", "--run", "env > env; exit 1", "--loop", "--restart-delay", "1h"]);
-    let runner = world.start(&["run"]);
+    let _runner = world.start(&["run"]);
     until("it has run", || {
         world.path().join("env").exists() && world.data(&["sessions", "list"])["sessions"].as_array().unwrap().is_empty()
     });
@@ -150,7 +150,6 @@ fn a_late_process_of_an_ended_run_reads_nothing() {
     late.envs(text.lines().filter(|line| line.starts_with("BANKSMAN_")).filter_map(|line| line.split_once('=')));
     let output = late.output().unwrap();
     assert_eq!(output.status.code(), Some(8), "{output:?}");
-    drop(runner);
 }
 
 /// Reads lines from its stdin until one says `end`.

@@ -182,7 +182,7 @@ fn what_no_runner_can_see_the_end_of_is_ended_by_a_person() {
     let container = begun_in_a_container(&world);
     container.signal(Signal::KILL);
     // Another container sees neither the first one nor its processes.
-    let runner = start(contained(&world, &["run"]));
+    let _runner = start(contained(&world, &["run"]));
     until("a person is asked", || decision(&world).is_some());
     let decision = decision(&world).unwrap();
     let why = world.ok(&["why", "Long"]);
@@ -198,7 +198,6 @@ fn what_no_runner_can_see_the_end_of_is_ended_by_a_person() {
     assert_eq!(world.data(&["tasks", "show", "Long"])["status"], "cancelled", "that was wanted before");
     assert_eq!(world.lines("begun").len(), 1);
     until("the record is removed", || std::fs::read_dir(world.path().join(".banksman/runs")).unwrap().count() == 0);
-    drop(runner);
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn nobody_starts_while_an_account_is_limited_and_one_tries_it_first() {
         world.ok(&["tasks", "add", title, "--agent", "mine"]);
     }
     world.ok(&["tasks", "add", "plain", "--run", "true"]);
-    let runner = world.start(&["run", "--max-runs", "2"]);
+    let _runner = world.start(&["run", "--max-runs", "2"]);
     until("the limit is known", || limit(&world)["state"] == "waiting");
     until("the others go on", || world.data(&["tasks", "show", "plain"])["status"] == "completed");
     let known = starts(&world, "mine");
@@ -74,7 +74,6 @@ fn nobody_starts_while_an_account_is_limited_and_one_tries_it_first() {
     assert_eq!(first["attempts"], 1, "a limit is no attempt: {first}");
     let resumed = fs::read_to_string(world.path().join("mine.sh.args")).unwrap();
     assert!(resumed.lines().nth(known).unwrap().contains("--resume s-1"), "the same session goes on: {resumed}");
-    drop(runner);
 }
 
 #[test]

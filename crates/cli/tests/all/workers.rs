@@ -203,13 +203,12 @@ fn a_push_is_worked_on_at_once_and_a_pause_outlives_the_runner() {
     world.ok(&["queues", "push", "q", r#"{"number": 2}"#]);
     first.signal(Signal::TERM);
     first.0.wait().unwrap();
-    let second = runner(&world);
+    let _second = runner(&world);
     assert_eq!(state(&world, "w"), "paused");
     let list = world.data(&["workers", "list"])["workers"][0].take();
     assert_eq!((&list["waiting"], &list["busy"]), (&json!(1), &json!(0)));
     world.ok(&["workers", "resume", "w"]);
     until("it is done", || world.count("queue:complete") == 2);
-    drop(second);
 }
 
 #[test]

@@ -12,7 +12,7 @@
 //! one. A budget has no account: all agents share it, and when its time has come it is over without a run that tries.
 
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantNames};
 
 use super::{AgentChoice, AgentWork, OnQuota};
 use crate::event::Event;
@@ -137,7 +137,7 @@ pub enum Outcome {
 }
 
 /// What can happen to a limit, as the event log keeps it. The variants are the second words of the events.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case", prefix = "account_limit:")]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum LimitFact {

@@ -1,14 +1,14 @@
 //! What can happen to a merge queue and its entries, as the event log keeps it.
 
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantNames};
 
 use super::Resolving;
 use super::entry::{CommitId, EntrySpec, Obstacle, Return, Terms};
 use crate::ids::{DecisionId, Name, TaskId};
 
 /// What can happen to an entry. The variants are the second words of the events.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case", prefix = "landing:")]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum EntryFact {
@@ -96,7 +96,7 @@ pub enum EntryFact {
 }
 
 /// What can happen to the queue of a target.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case", prefix = "landing_target:")]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum TargetFact {

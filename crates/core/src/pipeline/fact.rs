@@ -1,14 +1,14 @@
 //! What can happen to a pipeline, as the event log keeps it.
 
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantNames};
 
 use super::{CHECKPOINT_LIMIT, Checkpoint, Reason, When};
 use crate::ids::{Name, TaskId};
 use crate::pipeline::plan::Context;
 
 /// What can happen to a pipeline. The variants are the second words of the events.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 #[strum(serialize_all = "snake_case", prefix = "pipeline:")]
 pub enum Fact {

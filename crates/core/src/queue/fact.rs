@@ -1,14 +1,14 @@
 //! What can happen to a queue and its items, as the event log keeps it.
 
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantNames};
 
 use super::{Config, Data};
 use crate::ids::{DedupeKey, Epoch, HolderId, ItemId, Name};
 use crate::time::Wall;
 
 /// What can happen to a queue or one of its items. The variants are the second words of the events.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case", prefix = "queue:")]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum Fact {

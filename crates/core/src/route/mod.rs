@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantNames};
 use thiserror::Error;
 
 use crate::event::Event;
@@ -88,7 +88,7 @@ pub struct InForce {
 }
 
 /// What can happen to a route, as the event log keeps it. The variants are the second words of the events.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case", prefix = "route:")]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum RouteFact {

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::event::Event;
 use crate::ids::{Epoch, HolderId, ItemId, Name, NameError, Seq, TaskId};
@@ -119,7 +119,7 @@ pub struct Taken {
 }
 
 /// What can happen to a worker, as the event log keeps it. The variants are the second words of the events.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case", prefix = "worker:")]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum Fact {

@@ -13,7 +13,7 @@
 //! the state of its owner: neither is written here, so neither can disagree.
 
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::event::Event;
 use crate::ids::TaskId;
@@ -140,7 +140,7 @@ pub enum Outcome {
 }
 
 /// What has happened to a workspace. The variants are the second words of the events.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case", prefix = "workspace:")]
 #[serde(rename_all = "snake_case")]
 pub enum Fact {
