@@ -68,8 +68,7 @@ fn a_backup_is_made_while_the_store_is_in_use_and_can_be_restored() {
 
 #[test]
 fn a_project_in_postgresql_is_backed_up_by_its_own_program() {
-    let world = World::at(postgres::fresh_database());
-    world.ok(&["init"]);
+    let world = World::at(postgres::fresh_database()).initialized();
     let error = world.assert_refused(&["store", "backup", "backup.db"], 2, "USAGE");
     assert!(error["hint"].as_str().unwrap().starts_with("pg_dump --schema=banksman"), "{error}");
     assert!(!world.path().join("backup.db").exists());

@@ -26,9 +26,7 @@ merge = { branch = { var = "branch" }, into = "main", how = "rebase" }
 
 /// A project in such a directory. Whatever a command prints about it is UTF-8: `World::run` insists on that.
 fn world() -> World {
-    let world = World::empty_in(&OsString::from_vec(b"banksman-test-\xff\xfe-".to_vec()));
-    world.ok(&["init"]);
-    world
+    World::empty_in(&OsString::from_vec(b"banksman-test-\xff\xfe-".to_vec())).initialized()
 }
 
 #[test]

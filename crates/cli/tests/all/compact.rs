@@ -226,8 +226,7 @@ fn a_copy_takes_the_baseline_along() {
 
 #[test]
 fn projects_of_one_database_are_compacted_apart() {
-    let world = World::at(postgres::fresh_database());
-    world.ok(&["init"]);
+    let world = World::at(postgres::fresh_database()).initialized();
     let other = world.another("other");
     world.library_of(&other).lock("kept").try_acquire().unwrap().release().unwrap();
     chatter(&world, 10);

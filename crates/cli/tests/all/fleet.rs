@@ -160,8 +160,7 @@ pub(crate) fn claims_read_little(waiting: usize) {
     }
     let server = postgres::Server::start();
     server.sql("postgres", "CREATE DATABASE plans");
-    let world = World::at(server.url("plans"));
-    world.ok(&["init"]);
+    let world = World::at(server.url("plans")).initialized();
     server.sql("plans", "ALTER TABLE banksman.tasks SET (autovacuum_enabled = off)");
     let mut store = world.project().open_store().unwrap();
     let spec = || banksman_core::task::Spec {

@@ -31,8 +31,7 @@ struct Site {
 
 impl Site {
     fn new() -> Site {
-        let world = World::at(postgres::fresh_database());
-        world.ok(&["init"]);
+        let world = World::at(postgres::fresh_database()).initialized();
         world.ok(&["config", "set", "locking.heartbeat_timeout", &format!("{}ms", TTL.as_millis())]);
         Site { world }
     }
@@ -285,8 +284,7 @@ fn a_clone_on_the_same_machine_does_not_take_a_session_that_it_cannot_see_for_de
 fn a_session_that_the_server_could_not_be_told_of_ends() {
     let mut server = postgres::Server::start();
     server.sql("postgres", "CREATE DATABASE outage");
-    let world = World::at(server.url("outage"));
-    world.ok(&["init"]);
+    let world = World::at(server.url("outage")).initialized();
     world.ok(&["config", "set", "locking.heartbeat_timeout", "3s"]);
     let site = Site { world };
     let task = site.task(&stubborn());

@@ -10,8 +10,7 @@ use crate::world::{World, until};
 /// A server and a project of its own, so that its troubles are nobody else's.
 fn own_server() -> (Server, World) {
     let server = Server::start();
-    let world = World::at(server.url("postgres"));
-    world.ok(&["init"]);
+    let world = World::at(server.url("postgres")).initialized();
     (server, world)
 }
 
@@ -106,6 +105,7 @@ fn a_server_that_is_gone_or_full_is_told_in_words() {
 #[test]
 fn a_role_without_rights_and_a_newer_schema_are_told_in_words() {
     let (server, world) = own_server();
+    let world = world.unchecked();
     server.sql("postgres", "CREATE ROLE guest LOGIN");
     server.sql("postgres", "CREATE DATABASE other");
     server.sql("postgres", "REVOKE CREATE ON DATABASE other FROM PUBLIC");
@@ -139,8 +139,7 @@ fn certificates(dir: &std::path::Path) {
 #[test]
 fn those_who_share_a_folder_wake_each_other_without_the_server() {
     let server = Server::start_with(|_| vec!["log_statement=all".into()]);
-    let world = World::at(server.url("postgres"));
-    world.ok(&["init"]);
+    let world = World::at(server.url("postgres")).initialized();
     let epoch = world.data(&["locks", "acquire", "x", "--holder", "first", "--ttl", "1h"])["epoch"].to_string();
     let waiter = world.start(&["locks", "acquire", "x", "--holder", "second", "--ttl", "1h"]);
     world.until_line("x", 1);
@@ -187,8 +186,7 @@ fn a_connection_by_network_is_encrypted_and_the_server_is_checked() {
 #[test]
 fn several_projects_live_in_one_database() {
     let (server, world) = own_server();
-    let other = World::at(server.url("postgres"));
-    other.ok(&["init"]);
+    let other = World::at(server.url("postgres")).initialized();
     world.ok(&["locks", "acquire", "x", "--holder", "a"]);
     other.ok(&["locks", "acquire", "x", "--holder", "b"]);
     assert_eq!((world.holder("x").unwrap().as_str(), other.holder("x").unwrap().as_str()), ("a", "b"));

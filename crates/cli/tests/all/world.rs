@@ -85,7 +85,8 @@ impl World {
         World::empty().initialized()
     }
 
-    fn initialized(mut self) -> World {
+    /// A project is made in it.
+    pub(crate) fn initialized(mut self) -> World {
         self.ok(&["init"]);
         self.is_checked = true;
         self
