@@ -9,8 +9,8 @@ pub(crate) trait WithoutVerbs {
 
 impl<C: clap::Args> WithoutVerbs for C {}
 
-/// Declares the enum and its `run`, and what builds one command without the others; with `of`, also the `run` of the noun that has it as
-/// its field `verb`.
+/// Declares an enum of commands with its `run`; `all` of them, or the verbs of a `noun` together with this itself, also with what builds one
+/// command without the others.
 macro_rules! subcommands {
     (all enum $verbs:ident { $($(#[$meta:meta])* $verb:ident($command:ty)),* $(,)? }) => {
         subcommands! { enum $verbs { $($(#[$meta])* $verb($command)),* } }
@@ -30,31 +30,6 @@ macro_rules! subcommands {
             }
         }
     };
-    (enum $verbs:ident of $noun:ident { $($body:tt)* }) => {
-        subcommands! { enum $verbs { $($body)* } }
-        subcommands! { alone $verbs { $($body)* } }
-
-        impl $noun {
-            pub(crate) fn run(self, context: &crate::context::Context) -> crate::commands::ExitResult {
-                self.verb.run(context)
-            }
-
-            pub(crate) fn verb_alone(name: &str) -> Option<clap::Command> {
-                $verbs::alone(name)
-            }
-        }
-    };
-    (alone $verbs:ident { $($(#[$meta:meta])* $verb:ident($command:ty)),* $(,)? }) => {
-        impl $verbs {
-            /// The verb of this name without any other, unless it is an alias.
-            fn alone(name: &str) -> Option<clap::Command> {
-                $(if name == stringify!($verb).to_ascii_lowercase() {
-                    return Some(<$command as clap::Args>::augment_args(crate::subcommands::named(name)));
-                })*
-                None
-            }
-        }
-    };
     (enum $verbs:ident { $($(#[$meta:meta])* $verb:ident($command:ty)),* $(,)? }) => {
         #[derive(Debug, clap::Subcommand)]
         enum $verbs {
@@ -66,6 +41,30 @@ macro_rules! subcommands {
                 match self {
                     $($verbs::$verb(command) => command.run(context),)*
                 }
+            }
+        }
+    };
+    ($(#[$noun_meta:meta])* $visible:vis noun $noun:ident { $($(#[$meta:meta])* $verb:ident($command:ty)),* $(,)? }) => {
+        #[derive(Debug, clap::Args)]
+        $(#[$noun_meta])*
+        $visible struct $noun {
+            #[command(subcommand)]
+            verb: Verb,
+        }
+
+        subcommands! { enum Verb { $($(#[$meta])* $verb($command)),* } }
+
+        impl $noun {
+            pub(crate) fn run(self, context: &crate::context::Context) -> crate::commands::ExitResult {
+                self.verb.run(context)
+            }
+
+            /// The verb of this name without any other, unless it is an alias.
+            pub(crate) fn verb_alone(name: &str) -> Option<clap::Command> {
+                $(if name == stringify!($verb).to_ascii_lowercase() {
+                    return Some(<$command as clap::Args>::augment_args(crate::subcommands::named(name)));
+                })*
+                None
             }
         }
     };

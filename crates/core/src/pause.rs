@@ -1,6 +1,7 @@
 //! A pause: no run of a project, or of one task, is started until somebody resumes it.
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use crate::time::Wall;
 
@@ -14,7 +15,8 @@ pub struct Pause {
 }
 
 /// What a person did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum PauseVerb {
     /// Runs that live go on.
@@ -27,11 +29,7 @@ pub enum PauseVerb {
 
 impl PauseVerb {
     pub fn as_str(self) -> &'static str {
-        match self {
-            PauseVerb::Pause => "pause",
-            PauseVerb::Stop => "stop",
-            PauseVerb::Interrupt => "interrupt",
-        }
+        self.into()
     }
 
     /// Whether whoever starts a runner wants the work to go on: one stops to have peace for a moment, and pauses to keep it.

@@ -1,6 +1,7 @@
 //! What goes into a step and what comes out of it.
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use crate::event::Event;
 use crate::ids::{Epoch, MessageId, RunId, Seq, Ticket};
@@ -99,7 +100,8 @@ pub struct Notice {
 }
 
 /// The sorts of things that people want to be told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeKind {
     /// A task cannot go on by itself.
@@ -127,14 +129,7 @@ impl NoticeKind {
 
     /// One word for it, as settings and receivers know it.
     pub fn as_str(self) -> &'static str {
-        match self {
-            NoticeKind::Escalate => "escalate",
-            NoticeKind::Decision => "decision",
-            NoticeKind::TaskFailed => "task_failed",
-            NoticeKind::BacklogFinished => "backlog_finished",
-            NoticeKind::Route => "route",
-            NoticeKind::Test => "test",
-        }
+        self.into()
     }
 
     /// The kind with this name.

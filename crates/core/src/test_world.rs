@@ -131,6 +131,28 @@ impl<M: Machine> World<M> {
     }
 }
 
+/// What every state answers to every input, as a table. What most states answer stands last, once.
+pub(crate) fn assert_table(states: &[&str], inputs: &[&str], expected: &str, cell: impl Fn(&str, &str) -> String) {
+    let row = |state: &&str| {
+        let cells = inputs.iter().map(|input| cell(state, input));
+        std::iter::once((*state).to_owned()).chain(cells).collect::<Vec<String>>()
+    };
+    let rows: Vec<_> = states.iter().map(row).collect();
+    let count = |row: &&Vec<String>| rows.iter().filter(|other| other[1..] == row[1..]).count();
+    let most = rows.iter().max_by_key(count).unwrap()[1..].to_vec();
+    let mut shown: Vec<Vec<String>> = vec![[&[""], inputs].concat().into_iter().map(str::to_owned).collect()];
+    shown.extend(rows.iter().filter(|row| row[1..] != most).cloned());
+    shown.push([vec!["any other".to_owned()], most].concat());
+    let width = |column: usize| shown.iter().map(|row| row[column].len()).max().unwrap() + 2;
+    let widths: Vec<usize> = (0..=inputs.len()).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        format!("\n{}", cells.collect::<String>().trim_end())
+    };
+    let found = shown.iter().map(line).collect::<String>() + "\n";
+    assert_eq!(found, expected, "{found}");
+}
+
 pub(crate) fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }

@@ -30,54 +30,123 @@ use crate::calls::workers::{WorkerOutcome, WorkerRequest};
 use crate::calls::workspaces::{WorkspaceOutcome, WorkspaceRequest};
 use crate::{facts, wakeups};
 
-#[derive(Debug, Clone)]
-pub enum Request {
-    /// Something of a lock or a semaphore.
-    Coordinate {
-        command: Command,
-        /// What the caller found out before it asked.
-        seen: Seen,
-    },
-    /// Write an event of the user's own.
-    Emit(Event),
+/// Declares the requests and the replies. Each of those that are listed has a type of its own, the form in which it is kept, and an outcome.
+macro_rules! requests {
+    ($($(#[$doc:meta])* $noun:ident($kept:ty): $request:ty => $outcome:ty;)*) => {
+        #[derive(Debug, Clone)]
+        pub enum Request {
+            /// Something of a lock or a semaphore.
+            Coordinate {
+                command: Command,
+                /// What the caller found out before it asked.
+                seen: Seen,
+            },
+            /// Write an event of the user's own.
+            Emit(Event),
+            /// Something of a queue.
+            Queue(QueueRequest),
+            /// Change the limits of the project.
+            SetLimits {
+                change: LimitsChange,
+                /// The limits of a project that has none yet.
+                seed: Limits,
+            },
+            $($(#[$doc])* $noun($kept),)*
+        }
+
+        /// The answers.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum Reply {
+            /// The answer of a lock or a semaphore.
+            Coordinate {
+                outcome: Outcome,
+                /// When it was given.
+                at: Stamp,
+            },
+            /// The request id was used before, for something else.
+            RequestReused,
+            /// The number of the event that was written.
+            Emitted(Seq),
+            /// The answer of a queue.
+            Queue {
+                outcome: queue::Outcome,
+                /// When it was given.
+                at: Stamp,
+            },
+            /// The limits as they are now.
+            Limits(Limits),
+            $($(#[$doc])* $noun($outcome),)*
+        }
+
+        impl Request {
+            fn own_keys(&self) -> Vec<Key> {
+                match self {
+                    Request::Coordinate { command, seen } => coordinate_keys(command, seen),
+                    Request::Emit(_) => Vec::new(),
+                    Request::Queue(request) => request.keys(),
+                    Request::SetLimits { .. } => limits::keys(),
+                    $(Request::$noun(request) => request.keys(),)*
+                }
+            }
+
+            fn carry_out(&self, tx: &mut Tx) -> Reply {
+                match self {
+                    Request::Coordinate { command, seen } => coordinate(command.clone(), seen, tx),
+                    Request::Emit(event) => emit(event, tx),
+                    Request::Queue(request) => request.decide(tx),
+                    Request::SetLimits { change, seed } => Reply::Limits(limits::change(*change, *seed, tx)),
+                    $(Request::$noun(request) => Reply::$noun(request.decide(tx)),)*
+                }
+            }
+        }
+
+        $(impl From<$request> for Request {
+            fn from(request: $request) -> Request {
+                Request::$noun(request.into())
+            }
+        }
+
+        impl TypedRequest for $request {
+            type Reply = $outcome;
+
+            fn reply(reply: Reply) -> Option<$outcome> {
+                if let Reply::$noun(reply) = reply { Some(reply) } else { None }
+            }
+        })*
+    };
+}
+
+requests! {
     /// Post a message.
-    Post(Box<PostRequest>),
+    Post(Box<PostRequest>): PostRequest => PostOutcome;
     /// Something of a mailbox.
-    Mailbox(MailboxRequest),
+    Mailbox(MailboxRequest): MailboxRequest => MailboxOutcome;
     /// Something of a section.
-    Section(SectionRequest),
+    Section(SectionRequest): SectionRequest => SectionOutcome;
     /// Something of a task.
-    Task(TaskRequest),
+    Task(TaskRequest): TaskRequest => TaskOutcome;
     /// Something of a runner and its runs.
-    Run(RunRequest),
+    Run(RunRequest): RunRequest => RunOutcome;
     /// The answer to a decision.
-    Decision(DecisionRequest),
+    Decision(DecisionRequest): DecisionRequest => DecisionOutcome;
     /// Something of an import.
-    Import(ImportRequest),
+    Import(ImportRequest): ImportRequest => ImportOutcome;
     /// Something of a merge queue.
-    Landing(LandingRequest),
-    /// Something of a queue.
-    Queue(QueueRequest),
+    Landing(LandingRequest): LandingRequest => LandingOutcome;
     /// Something of a worker.
-    Worker(WorkerRequest),
+    Worker(WorkerRequest): WorkerRequest => WorkerOutcome;
     /// What follows from events.
-    Route(RouteRequest),
+    Route(RouteRequest): RouteRequest => RouteOutcome;
     /// A runbook comes into force.
-    Apply(Box<ApplyRequest>),
+    Apply(Box<ApplyRequest>): ApplyRequest => ApplyOutcome;
     /// Something of a pipeline.
-    Pipeline(PipelineRequest),
+    Pipeline(PipelineRequest): PipelineRequest => PipelineOutcome;
     /// Something of a workspace.
-    Workspace(WorkspaceRequest),
+    Workspace(WorkspaceRequest): WorkspaceRequest => WorkspaceOutcome;
     /// Something of the limits of accounts.
-    Account(AccountRequest),
+    Account(AccountRequest): AccountRequest => AccountOutcome;
     /// Pause, stop or resume the project, or some tasks.
-    Pause(PauseRequest),
-    /// Change the limits of the project.
-    SetLimits {
-        change: LimitsChange,
-        /// The limits of a project that has none yet.
-        seed: Limits,
-    },
+    Pause(PauseRequest): PauseRequest => PauseOutcome;
 }
 
 /// What a caller has found out about the world outside, to be believed at the moment of the decision.
@@ -101,61 +170,6 @@ impl Seen {
     }
 }
 
-/// The answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reply {
-    /// The answer of a lock or a semaphore.
-    Coordinate {
-        /// The answer.
-        outcome: Outcome,
-        /// When it was given.
-        at: Stamp,
-    },
-    /// The request id was used before, for something else.
-    RequestReused,
-    /// The number of the event that was written.
-    Emitted(Seq),
-    /// The answer of the bus.
-    Post(PostOutcome),
-    /// The answer of a mailbox.
-    Mailbox(MailboxOutcome),
-    /// The answer about a section.
-    Section(SectionOutcome),
-    /// The answer about a task.
-    Task(TaskOutcome),
-    /// The answer to a runner.
-    Run(RunOutcome),
-    /// What became of a decision.
-    Decision(DecisionOutcome),
-    /// The answer about an import.
-    Import(ImportOutcome),
-    /// The answer of a merge queue.
-    Landing(LandingOutcome),
-    /// The answer of a pipeline.
-    Pipeline(PipelineOutcome),
-    /// The answer of a queue.
-    Queue {
-        /// The answer.
-        outcome: queue::Outcome,
-        /// When it was given.
-        at: Stamp,
-    },
-    /// The answer about a worker.
-    Worker(WorkerOutcome),
-    /// The answer about events.
-    Route(RouteOutcome),
-    /// The answer about a runbook.
-    Apply(ApplyOutcome),
-    /// The answer about a workspace.
-    Workspace(WorkspaceOutcome),
-    /// The answer about the limits of accounts.
-    Account(AccountOutcome),
-    /// What is paused now.
-    Pause(PauseOutcome),
-    /// The limits as they are now.
-    Limits(Limits),
-}
-
 impl Request {
     /// A request to a lock or a semaphore, without any probes.
     pub fn plain(command: Command) -> Request {
@@ -172,90 +186,11 @@ pub trait TypedRequest: Into<Request> {
     fn reply(reply: Reply) -> Option<Self::Reply>;
 }
 
-macro_rules! typed_requests {
-    ($($noun:ident($request:ty) -> $reply:ty;)*) => {$(
-        impl From<$request> for Request {
-            fn from(request: $request) -> Request {
-                Request::$noun(request.into())
-            }
-        }
-
-        impl TypedRequest for $request {
-            type Reply = $reply;
-
-            fn reply(reply: Reply) -> Option<$reply> {
-                if let Reply::$noun(reply) = reply { Some(reply) } else { None }
-            }
-        }
-    )*};
-}
-
-typed_requests! {
-    Post(PostRequest) -> PostOutcome;
-    Mailbox(MailboxRequest) -> MailboxOutcome;
-    Section(SectionRequest) -> SectionOutcome;
-    Task(TaskRequest) -> TaskOutcome;
-    Run(RunRequest) -> RunOutcome;
-    Decision(DecisionRequest) -> DecisionOutcome;
-    Import(ImportRequest) -> ImportOutcome;
-    Landing(LandingRequest) -> LandingOutcome;
-    Worker(WorkerRequest) -> WorkerOutcome;
-    Route(RouteRequest) -> RouteOutcome;
-    Apply(ApplyRequest) -> ApplyOutcome;
-    Pipeline(PipelineRequest) -> PipelineOutcome;
-    Workspace(WorkspaceRequest) -> WorkspaceOutcome;
-    Account(AccountRequest) -> AccountOutcome;
-    Pause(PauseRequest) -> PauseOutcome;
-}
-
 impl Call for Request {
     type Reply = Reply;
 
     fn keys(&self) -> Vec<Key> {
-        match self {
-            Request::Coordinate { command, seen } => {
-                let mut keys = vec![match command {
-                    Command::Lock(name, _) => Key::Lock(name.clone()),
-                    Command::Semaphore(name, _) => Key::Semaphore(name.clone()),
-                }];
-                let ask = ask(command);
-                if let Some(request) = ask.and_then(|ask| ask.claim.request.as_ref()) {
-                    keys.push(Key::Request(request.clone()));
-                }
-                // Only a newcomer to a line can close a circle; and the dead are cleared wherever they are waited for.
-                if ask.is_some_and(|ask| ask.wait.is_some()) || !seen.probes.is_empty() {
-                    keys.push(Key::Waits);
-                }
-                // Whoever loses the lock of a task does not work on it any more.
-                if let Command::Lock(name, _) = command
-                    && let Some(task) = name.task()
-                {
-                    keys.extend([Key::Task(task.clone()), Key::Manual(task), Key::Runners]);
-                }
-                if is_taken_away(command) {
-                    keys.extend([Key::ClaimsOn(command.resource().name), Key::Runners]);
-                }
-                keys
-            }
-            Request::Emit(_) => Vec::new(),
-            Request::Post(request) => request.keys(),
-            Request::Mailbox(request) => request.keys(),
-            Request::Section(request) => request.keys(),
-            Request::Task(request) => request.keys(),
-            Request::Run(request) => request.keys(),
-            Request::Decision(request) => request.keys(),
-            Request::Import(request) => request.keys(),
-            Request::Landing(request) => request.keys(),
-            Request::Queue(request) => request.keys(),
-            Request::Worker(request) => request.keys(),
-            Request::Route(request) => request.keys(),
-            Request::Apply(request) => request.keys(),
-            Request::Pipeline(request) => request.keys(),
-            Request::Workspace(request) => request.keys(),
-            Request::Account(request) => request.keys(),
-            Request::Pause(request) => request.keys(),
-            Request::SetLimits { .. } => limits::keys(),
-        }
+        self.own_keys()
     }
 
     fn follow(&self, loaded: &Tables) -> Vec<Key> {
@@ -323,34 +258,37 @@ impl Request {
             | Request::SetLimits { .. } => 0,
         }
     }
+}
 
-    fn carry_out(&self, tx: &mut Tx) -> Reply {
-        match self {
-            Request::Coordinate { command, seen } => coordinate(command.clone(), seen, tx),
-            Request::Emit(event) => {
-                let seq = tx.seq;
-                tx.carry_out(vec![Effect::Emit(event.clone())], false);
-                Reply::Emitted(seq)
-            }
-            Request::Post(request) => Reply::Post(request.decide(tx)),
-            Request::Mailbox(request) => Reply::Mailbox(request.decide(tx)),
-            Request::Section(request) => Reply::Section(request.decide(tx)),
-            Request::Task(request) => Reply::Task(request.decide(tx)),
-            Request::Run(request) => Reply::Run(request.decide(tx)),
-            Request::Decision(request) => Reply::Decision(request.decide(tx)),
-            Request::Import(request) => Reply::Import(request.decide(tx)),
-            Request::Landing(request) => Reply::Landing(request.decide(tx)),
-            Request::Queue(request) => request.decide(tx),
-            Request::Worker(request) => Reply::Worker(request.decide(tx)),
-            Request::Route(request) => Reply::Route(request.decide(tx)),
-            Request::Apply(request) => Reply::Apply(request.decide(tx)),
-            Request::Pipeline(request) => Reply::Pipeline(request.decide(tx)),
-            Request::Workspace(request) => Reply::Workspace(request.decide(tx)),
-            Request::Account(request) => Reply::Account(request.decide(tx)),
-            Request::Pause(request) => Reply::Pause(request.decide(tx)),
-            Request::SetLimits { change, seed } => Reply::Limits(limits::change(*change, *seed, tx)),
-        }
+fn coordinate_keys(command: &Command, seen: &Seen) -> Vec<Key> {
+    let mut keys = vec![match command {
+        Command::Lock(name, _) => Key::Lock(name.clone()),
+        Command::Semaphore(name, _) => Key::Semaphore(name.clone()),
+    }];
+    let ask = ask(command);
+    if let Some(request) = ask.and_then(|ask| ask.claim.request.as_ref()) {
+        keys.push(Key::Request(request.clone()));
     }
+    // Only a newcomer to a line can close a circle; and the dead are cleared wherever they are waited for.
+    if ask.is_some_and(|ask| ask.wait.is_some()) || !seen.probes.is_empty() {
+        keys.push(Key::Waits);
+    }
+    // Whoever loses the lock of a task does not work on it any more.
+    if let Command::Lock(name, _) = command
+        && let Some(task) = name.task()
+    {
+        keys.extend([Key::Task(task.clone()), Key::Manual(task), Key::Runners]);
+    }
+    if is_taken_away(command) {
+        keys.extend([Key::ClaimsOn(command.resource().name), Key::Runners]);
+    }
+    keys
+}
+
+fn emit(event: &Event, tx: &mut Tx) -> Reply {
+    let seq = tx.seq;
+    tx.carry_out(vec![Effect::Emit(event.clone())], false);
+    Reply::Emitted(seq)
 }
 
 fn coordinate(mut command: Command, seen: &Seen, tx: &mut Tx) -> Reply {

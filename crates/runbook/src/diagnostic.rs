@@ -5,6 +5,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use strum::IntoStaticStr;
+
 use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
 
 /// How many things that are wrong are told of one file.
@@ -17,7 +19,8 @@ const DRAWN: usize = 100;
 const LINE: usize = 4_000;
 
 /// What kind of thing is wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Code {
     /// It is too large to be read.
     TooLarge,
@@ -91,27 +94,7 @@ pub struct Diagnostics {
 
 impl Code {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Code::TooLarge => "too-large",
-            Code::Syntax => "syntax",
-            Code::UnknownKey => "unknown-key",
-            Code::WrongType => "wrong-type",
-            Code::MissingKey => "missing-key",
-            Code::Conflict => "conflict",
-            Code::BadName => "bad-name",
-            Code::Duplicate => "duplicate",
-            Code::BadWord => "bad-word",
-            Code::BadDuration => "bad-duration",
-            Code::OutOfRange => "out-of-range",
-            Code::BadRegex => "bad-regex",
-            Code::BadPattern => "bad-pattern",
-            Code::Template => "template",
-            Code::UnknownVariable => "unknown-variable",
-            Code::UnknownReference => "unknown-reference",
-            Code::Cycle => "cycle",
-            Code::Unreachable => "unreachable",
-            Code::File => "file",
-        }
+        self.into()
     }
 
     /// Whether it is said of something that is not there, which may be in the part that could not be read.

@@ -110,6 +110,8 @@ impl Key {
 }
 
 impl Table {
+    const EMPTY: Table = Table { title: "", doc: "", keys: &[], one_of: &[], some_of: &[], example: "" };
+
     /// The key of this name.
     pub(crate) fn key(&self, name: &str) -> Option<&'static Key> {
         self.keys.iter().find(|key| key.name == name)

@@ -2,36 +2,33 @@
 //! telling people, and looking at what guards ask about. Whatever happens to a thread, what it was to do is answered: nobody would
 //! ask a second time. Every one of them ends after a limited time.
 
+mod sessions;
+
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
+use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use banksman_adapters::keeper::{self, Found, Record, Session, Silence};
-use banksman_adapters::life_file;
+use banksman_adapters::keeper::{self, Record, Session, Silence};
 use banksman_adapters::notify::{self, Channel, Delivery};
-use banksman_core::backlog::{Run, RunEndRecord};
+use banksman_core::backlog::RunEndRecord;
 use banksman_core::guard::GuardInputs;
 use banksman_core::landing::Entry;
 use banksman_core::mailbox::Receipt;
-use banksman_core::task::RunEnd;
-use banksman_core::{MessageId, Name, Notice, NoticeKind, Pipeline, RunId, Seq, Span, TaskId};
-use banksman_engine::{Activity, Vitals};
-use banksman_store::Key;
+use banksman_core::{MessageId, Name, Notice, NoticeKind, Pipeline, RunId, Seq, TaskId};
+use banksman_engine::Vitals;
 
 use crate::client::Client;
 use crate::guards::{self, Answers};
 use crate::landing::{self, LandingError, WorkOptions};
 use crate::project::Project;
-use crate::runner::now_ended;
-use crate::sessions::Sessions;
 
 /// How long the commands of guards may take to end when the runner does: a little longer than their supervisors have.
 const GUARDS_END_WITHIN: Duration = Duration::from_secs(6);
@@ -143,95 +140,6 @@ impl Background {
         Ok(Background { sender, receiver, signal_reader, signal_writer, told, answers, looks, landings, report })
     }
 
-    /// The keeper of a session was killed: what is left of its tree is ended.
-    pub(crate) fn sweep(&self, run: RunId, record: Record, grace: Duration) {
-        let unswept = run.clone();
-        self.start(
-            Builder::new(),
-            move |_| JobResult::Unclear(unswept, None),
-            move || {
-                let note = match keeper::sweep(&record, grace) {
-                    Ok(swept) if !swept.left.is_empty() => {
-                        let left: Vec<String> = swept.left.iter().map(ToString::to_string).collect();
-                        let why = format!("processes that cannot be ended: {}", left.join(", "));
-                        return (JobResult::Unproven(run, why.into()), Vec::new());
-                    }
-                    Ok(swept) if swept.ended == 1 => "its keeper was killed; 1 process of it was ended".into(),
-                    Ok(swept) => format!("its keeper was killed; {} processes of it were ended", swept.ended),
-                    Err(error) => return (JobResult::Unproven(run, error.to_string().into()), Vec::new()),
-                };
-                (JobResult::Swept(run, now_ended(RunEnd::Lost, Some(&note))), Vec::new())
-            },
-        );
-    }
-
-    /// Finds out what became of a session, and takes it over if it lives.
-    pub(crate) fn recover(&self, recovery: Recovery) {
-        let run = recovery.run.clone();
-        let unclear = move |undone: Undone| JobResult::Unclear(run, Some(undone.why));
-        self.start(Builder::new(), unclear, move || {
-            let result = match find_again(&recovery) {
-                Ok(found) => JobResult::Recovered(recovery.run, Box::new(found)),
-                Err(error) => JobResult::Unclear(recovery.run, Some(error.to_string())),
-            };
-            (result, Vec::new())
-        });
-    }
-
-    /// Asks a keeper how its session is.
-    pub(crate) fn ask_status(&self, run: RunId, record: PathBuf, silence: Span) {
-        let asked = run.clone();
-        self.start(
-            Builder::new(),
-            move |_| JobResult::Pulse(asked, Err(None)),
-            move || {
-                let vitals = match keeper::status(&record) {
-                    Ok(status) => {
-                        let quiet = Span::from_ms(i64::try_from(status.quiet_ms).unwrap_or(i64::MAX));
-                        let activity = if quiet >= silence { activity(&record) } else { Activity::Idle };
-                        Ok(Vitals { quiet, output_bytes: status.log.bytes, activity })
-                    }
-                    // One that has gone tells so by its silence.
-                    Err(error) if error.kind() == ErrorKind::TimedOut => {
-                        Err(Some(keeper::silence(&record, Duration::ZERO).unwrap_or(Silence::Busy).to_string()))
-                    }
-                    Err(_) => Err(None),
-                };
-                (JobResult::Pulse(run, vitals), Vec::new())
-            },
-        );
-    }
-
-    /// Waits until a session that was asked to end has ended, or its keeper turns out to be unable to end it.
-    pub(crate) fn await_end(&self, run: RunId, record: PathBuf, grace: Duration) {
-        // It is asked again if it does not end.
-        self.start(
-            Builder::new(),
-            |_| JobResult::Done,
-            move || match keeper::await_end(&record, grace) {
-                Some((record, silence)) => (JobResult::Silent(run, record, silence), Vec::new()),
-                None => (JobResult::Done, Vec::new()),
-            },
-        );
-    }
-
-    /// Clears away the records of sessions whose runs have ended without them: whoever looked after them was killed before
-    /// it could, or the run was taken for lost from another machine. What cannot be done now is done by the next runner.
-    pub(crate) fn clear_away(&self, project: &Project, files: &Sessions) -> Receiver<()> {
-        let (done, cleared) = mpsc::channel();
-        let (project, files) = (project.clone(), files.clone());
-        self.start(
-            Builder::new(),
-            |_| JobResult::Done,
-            move || {
-                clear_away(&project, &files);
-                drop(done);
-                (JobResult::Done, Vec::new())
-            },
-        );
-        cleared
-    }
-
     /// Works for the merge queue of a branch until nothing is left to do. If another process does so, its end is waited for.
     pub(crate) fn land(&mut self, project: &Project, target: Name) {
         // Without a pipe it cannot be ended early.
@@ -240,13 +148,13 @@ impl Background {
         let (project, failed) = (project.clone(), target.clone());
         let (sender, signal_writer) = (self.sender.clone(), Arc::clone(&self.signal_writer));
         let undone = move |undone: Undone| JobResult::Landed(failed, Err(undone.why.into()));
-        self.start(Builder::new(), undone, move || {
+        self.run(undone, move || {
             let tell = |entry: &Entry| {
                 sender.send((JobResult::LandingStands(Box::new(entry.clone())), Vec::new())).ok();
                 (&*signal_writer).write_all(b"!").ok();
             };
             let result = land(&project, &target, stop.as_ref().map(PipeReader::as_fd), &tell);
-            (JobResult::Landed(target, result.map_err(|error| error.to_string().into())), Vec::new())
+            JobResult::Landed(target, result.map_err(|error| error.to_string().into()))
         });
     }
 
@@ -271,14 +179,14 @@ impl Background {
     pub(crate) fn deliver(&self, project: &Project, target: TaskId, message: MessageId, entry: Seq) {
         let project = project.clone();
         let undone = move |undone: Undone| JobResult::Delivered(entry, Err(undone.why.into()));
-        self.start(Builder::new(), undone, move || {
+        self.run(undone, move || {
             let result = match Client::open(&project).and_then(|client| client.deliver(&target, &message)) {
                 Ok(Receipt::Queued) => Err("its session does not take it".into()),
                 Ok(Receipt::Unknown) => Err("nobody knows whether its session has it".into()),
                 Ok(Receipt::Sent | Receipt::Delivered | Receipt::Read | Receipt::Undelivered) => Ok(()),
                 Err(error) => Err(error.to_string().into()),
             };
-            (JobResult::Delivered(entry, result), Vec::new())
+            JobResult::Delivered(entry, result)
         });
     }
 
@@ -339,15 +247,24 @@ impl Background {
             let inputs = guards::nothing_known(&asked, &undone.why);
             JobResult::Gathered(asked, Box::new(inputs), None)
         };
-        self.start(Builder::new(), unknown, move || {
+        self.run(unknown, move || {
             let (inputs, fresh_until) = answers.gather(&project, &pipeline, stop.as_ref().map(PipeReader::as_fd));
-            (JobResult::Gathered(pipeline, Box::new(inputs), fresh_until), Vec::new())
+            JobResult::Gathered(pipeline, Box::new(inputs), fresh_until)
         });
     }
 
     /// Nobody wants to know what the guards of a pipeline say: their commands are ended, and then it is told what was found.
     pub(crate) fn stop_checking(&mut self, pipeline: &TaskId) {
         self.looks.remove(pipeline);
+    }
+
+    /// Does something of which nobody is told, on a thread.
+    fn run(
+        &self,
+        undone: impl FnOnce(Undone) -> JobResult + Clone + Send + 'static,
+        work: impl FnOnce() -> JobResult + Send + 'static,
+    ) {
+        self.start(Builder::new(), undone, move || (work(), Vec::new()));
     }
 
     /// Does something on a thread, or tells what it means that this could not be done.
@@ -396,60 +313,6 @@ impl Background {
     }
 }
 
-/// Finds out what became of a session.
-fn find_again(recovery: &Recovery) -> std::io::Result<Recovered> {
-    let record = &recovery.record;
-    if !recovery.is_of_this_boot {
-        // It may have ended before the machine was restarted.
-        return Ok(match keeper::read_record(record) {
-            Ok(Found::Ended(_, ending)) => Recovered::Ended(ending),
-            _ => Recovered::Rebooted,
-        });
-    }
-    let found = match keeper::read_record(record)? {
-        Found::Nothing => keeper::write_tombstone(record)?,
-        other => other,
-    };
-    Ok(match found {
-        Found::Nothing | Found::Tombstone => Recovered::Nothing,
-        Found::Ended(_, ending) => Recovered::Ended(ending),
-        Found::Live(_) => Recovered::Adopted(keeper::adopt(record, recovery.owner_epoch)?),
-        Found::Dead(record) => Recovered::Dead(record),
-    })
-}
-
-/// Removes the records of sessions that nobody needs, and what is left of them.
-fn clear_away(project: &Project, files: &Sessions) {
-    let left = files.left();
-    let life_files = project.host().life_files.as_ref();
-    if left.is_empty() && life_files.is_none() {
-        return;
-    }
-    let Ok(mut reader) = project.reader() else { return };
-    // Those of runners that were killed, and whose rows others have removed.
-    if let Some(life_files) = life_files {
-        let Ok(rows) = reader.view().load(&[Key::Runners].into()) else { return };
-        let known: Vec<_> = rows.backlog.runners.values().map(|runner| runner.process.clone()).collect();
-        life_file::remove_dead(life_files, &known);
-    }
-    for (run, record) in left {
-        let keys = [Key::Run(run.clone())].into();
-        let Ok(rows) = reader.view().load(&keys) else { return };
-        if rows.backlog.runs.get(&run).is_some_and(Run::is_live) {
-            continue;
-        }
-        let path = files.record(&run);
-        match record {
-            None => drop(keeper::forget(&path)),
-            // Its keeper was killed: something of it may live. It has no time to lose.
-            Some(record) => {
-                let grace = project.config().kill_grace;
-                drop(std::thread::spawn(move || keeper::sweep(&record, grace).and_then(|_| keeper::forget(&path))))
-            }
-        }
-    }
-}
-
 /// Works for the merge queue of a branch, with a connection of its own.
 fn land(project: &Project, target: &Name, cancel: Option<BorrowedFd<'_>>, tell: &dyn Fn(&Entry)) -> Result<(), LandingError> {
     let client = project.open()?;
@@ -467,15 +330,6 @@ fn words(panic: &(dyn Any + Send)) -> String {
 impl AsFd for Background {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.signal_reader.as_fd()
-    }
-}
-
-/// Whether a session that is silent works. A keeper of an earlier version cannot tell.
-fn activity(record: &Path) -> Activity {
-    match keeper::sample(record) {
-        Ok(Some(keeper::Activity::Busy)) => Activity::Busy,
-        Ok(Some(keeper::Activity::Unclear)) => Activity::Unclear,
-        Ok(Some(keeper::Activity::Idle) | None) | Err(_) => Activity::Idle,
     }
 }
 

@@ -43,14 +43,14 @@ pub use workspace::{WorkspaceDefault, WorkspaceSettings};
 pub const VARIABLE_PREFIX: &str = "BANKSMAN_CONFIG_";
 
 /// The settings that apply.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The id of the project, if its file has one.
     pub project: Option<String>,
     /// Whether the project is kept in a database, so that there is no store in its folder.
     pub shared: bool,
-    /// The server that keeps the user's projects. It may carry a password, so it is printed by nobody.
-    pub store: Option<String>,
+    /// The server that keeps the user's projects.
+    pub store: Option<SecretUrl>,
     /// How long a lock that is bound to no process lives without a heartbeat.
     pub heartbeat_timeout: Duration,
     /// How long to wait for a lock unless told otherwise.
@@ -233,37 +233,13 @@ impl Default for Config {
     }
 }
 
-impl fmt::Debug for Config {
+/// The URL of a store. It may carry a password, which is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretUrl(pub String);
+
+impl fmt::Debug for SecretUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Config")
-            .field("project", &self.project)
-            .field("shared", &self.shared)
-            .field("store", &self.store.as_deref().map(masked))
-            .field("heartbeat_timeout", &self.heartbeat_timeout)
-            .field("wait_timeout", &self.wait_timeout)
-            .field("poll_interval", &self.poll_interval)
-            .field("task_timeout", &self.task_timeout)
-            .field("section_timeout", &self.section_timeout)
-            .field("overtake", &self.overtake)
-            .field("restart", &self.restart)
-            .field("max_concurrent_runs", &self.max_concurrent_runs)
-            .field("max_concurrent_root_tasks", &self.max_concurrent_root_tasks)
-            .field("silence_timeout", &self.silence_timeout)
-            .field("max_duration", &self.max_duration)
-            .field("max_recovery_attempts", &self.max_recovery_attempts)
-            .field("on_exhausted", &self.on_exhausted)
-            .field("checkpoint_interval", &self.checkpoint_interval)
-            .field("kill_grace", &self.kill_grace)
-            .field("log_limit_mib", &self.log_limit_mib)
-            .field("queue_visibility_timeout", &self.queue_visibility_timeout)
-            .field("queue_max_attempts", &self.queue_max_attempts)
-            .field("workspace", &self.workspace)
-            .field("bus", &self.bus)
-            .field("landing", &self.landing)
-            .field("agents", &self.agents)
-            .field("notify", &self.notify)
-            .field("report_notify", &self.report_notify)
-            .finish()
+        masked(&self.0).fmt(f)
     }
 }
 
@@ -302,7 +278,7 @@ pub enum Kind {
     /// A name.
     Id(fn(&mut Config) -> &mut Option<String>),
     /// The place of a PostgreSQL database.
-    Url(fn(&mut Config) -> &mut Option<String>),
+    Url(fn(&mut Config) -> &mut Option<SecretUrl>),
     /// On or off.
     Switch(fn(&mut Config) -> &mut bool),
     /// Kinds of notices, with commas between them.
@@ -334,7 +310,24 @@ pub enum Home {
     Trusted,
 }
 
+/// A key that may be set everywhere.
+const fn key(name: &'static str, kind: Kind) -> Key {
+    Key { name, kind, home: Home::Everywhere, default: None, description: "" }
+}
+
 impl Key {
+    const fn at(self, home: Home) -> Key {
+        Key { home, ..self }
+    }
+
+    const fn or(self, default: &'static str) -> Key {
+        Key { default: Some(default), ..self }
+    }
+
+    const fn means(self, description: &'static str) -> Key {
+        Key { description, ..self }
+    }
+
     /// The key of this name, or that had it before.
     pub fn find(name: &str) -> Option<&'static Key> {
         let name = FORMER.iter().find(|(former, _)| *former == name).map_or(name, |(_, name)| name);
@@ -398,7 +391,7 @@ impl Key {
                     return Err(format!("it must begin with postgres://, as in {}", self.example()));
                 }
                 Server::parse(text, |_| None, "").map_err(|what| format!("it cannot be understood: {what}"))?;
-                *field(config) = Some(text.into());
+                *field(config) = Some(SecretUrl(text.into()));
             }
             Kind::Switch(field) => *field(config) = notify::switch(text)?,
             Kind::Notices(field) => *field(config) = notify::kinds(text)?,
@@ -484,7 +477,7 @@ mod tests {
         assert_eq!(masked("postgres://me:p@ss:w/rd@db/app"), "postgres://me:***@db/app");
         assert_eq!(masked("postgres://me@db:5432/app"), "postgres://me@db:5432/app");
         assert_eq!(masked("postgres://db/app?password=secret&x=1"), "postgres://db/app?password=***&x=1");
-        let config = Config { store: Some("postgres://me:hunter2@db/app".into()), ..Config::default() };
+        let config = Config { store: Some(SecretUrl("postgres://me:hunter2@db/app".into())), ..Config::default() };
         assert!(!format!("{config:?}").contains("hunter2"));
     }
 }

@@ -56,7 +56,7 @@ impl Project {
                     let project_file = Project::config_file(from, None).map_err(|_| error)?;
                     Settings::load(environment, Some(&project_file))
                 })?;
-                settings.config().store.clone()
+                settings.config().store.clone().map(|url| url.0)
             }
         };
         url.map(|url| StoreUrl::parse(&url, |name| environment.variable(name))).transpose()

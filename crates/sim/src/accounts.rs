@@ -16,11 +16,10 @@ use banksman_engine::{
     AccountOutcome, AccountRequest, Dispatcher, Options, Reply, Request, RunOutcome, RunRequest, RunnerAction, RunnerInput,
     TaskRequest, Work,
 };
-use banksman_store::{Call, Key, Machine, Store, Tables, Tx};
+use banksman_store::{Call, Key, Machine, Tables, Tx};
 
-use crate::clock::{Clock, HOST, Ms};
-use crate::random::Random;
-use crate::store;
+use crate::clock::Ms;
+use crate::ground::{Ground, history};
 
 /// How many runners, accounts and tasks there are.
 const RUNNERS: usize = 3;
@@ -82,42 +81,23 @@ struct KnownLimit {
     probe: Option<RunId>,
 }
 
-struct World {
-    random: Random,
+struct World<'g> {
+    ground: &'g mut Ground,
     mutation: Option<QuotaMutation>,
-    store: Store,
-    clock: Clock,
     actors: Vec<Actor>,
     dead: BTreeSet<ProcessId>,
     sessions: BTreeMap<RunId, Played>,
     limits: BTreeMap<Name, KnownLimit>,
-    born: u64,
     runs: u64,
-    is_calm: bool,
     tally: QuotaTally,
 }
 
 /// Runs the history of one seed. Says what must not be.
 pub fn quota_history(seed: u64, mutation: Option<QuotaMutation>) -> Result<QuotaTally, String> {
-    let clock = Clock::new();
-    let store = store::empty(&clock).map_err(|error| error.to_string())?;
-    let mut world = World {
-        random: Random::new(seed ^ 0xacc0 << 16),
-        mutation,
-        store,
-        clock,
-        actors: Vec::new(),
-        dead: BTreeSet::new(),
-        sessions: BTreeMap::new(),
-        limits: BTreeMap::new(),
-        born: 0,
-        runs: 0,
-        is_calm: false,
-        tally: QuotaTally::default(),
-    };
-    let result = world.run();
-    store::give_back(world.store);
-    result.map_err(|what| format!("seed {seed}: {what}"))
+    history(seed, 0xacc0 << 16, |ground| {
+        let (actors, dead, sessions, limits) = (Vec::new(), BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+        World { ground, mutation, actors, dead, sessions, limits, runs: 0, tally: QuotaTally::default() }.run()
+    })
 }
 
 fn name(text: &str) -> Name {
@@ -158,10 +138,10 @@ impl Call for Broken {
     }
 }
 
-impl World {
+impl World<'_> {
     fn run(&mut self) -> Result<QuotaTally, String> {
         for number in 0..TASKS {
-            let account: &&str = self.random.pick(&ACCOUNTS);
+            let account: &&str = self.ground.random.pick(&ACCOUNTS);
             let account = name(account);
             let choice = AgentChoice { agent: account.clone(), account, model: None };
             let work = AgentWork { agents: vec![choice], on_quota: OnQuota::Wait, prompt: "".into() };
@@ -171,15 +151,15 @@ impl World {
             self.commit(vec![Request::Task(TaskRequest::Add { id, spec: Box::new(spec), depends_on: Vec::new(), by: None })])?;
         }
         for step in 0..STEPS + CALM {
-            self.is_calm = step >= STEPS;
+            self.ground.is_calm = step >= STEPS;
             while self.actors.len() < RUNNERS {
                 let actor = self.newborn();
                 self.actors.push(actor);
             }
-            if !self.is_calm {
+            if !self.ground.is_calm {
                 self.disturb()?;
             }
-            if self.is_calm && self.is_over()? {
+            if self.ground.is_calm && self.is_over()? {
                 return Ok(self.tally);
             }
             if !self.act()? && !self.advance() {
@@ -191,25 +171,23 @@ impl World {
 
     /// Something breaks.
     fn disturb(&mut self) -> Result<(), String> {
-        if self.random.in_thousand(15) {
-            let slot = self.random.below(self.actors.len());
+        if self.ground.random.in_thousand(15) {
+            let slot = self.ground.random.below(self.actors.len());
             let actor = self.actors.remove(slot);
             self.dead.insert(actor.process);
             self.tally.killed += 1;
         }
-        if self.random.in_thousand(3) {
-            let id = TaskId::new(&format!("t{}", self.random.below(TASKS))).expect("a good id");
+        if self.ground.random.in_thousand(3) {
+            let id = TaskId::new(&format!("t{}", self.ground.random.below(TASKS))).expect("a good id");
             self.commit(vec![Request::Task(TaskRequest::Cancel { id })])?;
         }
         Ok(())
     }
 
     fn newborn(&mut self) -> Actor {
-        self.born += 1;
-        let id = RunnerId::new(&format!("m{}", self.born)).expect("a good id");
-        let pid = i32::try_from(self.born).expect("few runners");
-        let process = ProcessId { host: HOST.into(), boot: self.clock.boot().into(), pid_ns: 1, pid, start: 1 };
-        let max_runs = Some(1 + u32::try_from(self.random.below(3)).expect("small"));
+        let process = self.ground.newborn();
+        let id = RunnerId::new(&format!("m{}", process.pid)).expect("a good id");
+        let max_runs = Some(1 + u32::try_from(self.ground.random.below(3)).expect("small"));
         let address = Address(id.as_str().into());
         let row = Runner { max_runs, ..Runner::new(id.clone(), process.clone(), address, Stamp::default()) };
         let watch = Watch { timeout: Span::from_secs(3_600), max_recoveries: 1_000, on_exhausted: OnExhausted::Escalate };
@@ -219,7 +197,7 @@ impl World {
 
     /// Somebody does something, if anybody has something to do.
     fn act(&mut self) -> Result<bool, String> {
-        let now = self.clock.now();
+        let now = self.ground.clock.now();
         let ready = |actor: &Actor| actor.is_woken || actor.sleeps_until.is_none_or(|until| until <= now);
         let ready: Vec<usize> = (0..self.actors.len()).filter(|slot| ready(&self.actors[*slot])).collect();
         self.tell_sessions(now);
@@ -228,27 +206,27 @@ impl World {
         if all.is_empty() {
             return Ok(false);
         }
-        let slot = *self.random.pick(&all);
+        let slot = *self.ground.random.pick(&all);
         self.drive(slot)?;
         Ok(true)
     }
 
     /// Time goes on to the next moment at which something happens.
     fn advance(&mut self) -> bool {
-        let now = self.clock.now();
+        let now = self.ground.clock.now();
         let sleeps = self.actors.iter().filter_map(|actor| actor.sleeps_until);
         let sessions = self.sessions.values().flat_map(|played| {
             let answer = played.answers_at.filter(|_| !played.is_answer_reported);
             answer.into_iter().chain((!played.is_end_reported).then_some(played.ends_at))
         });
         let next = sleeps.chain(sessions).filter(|at| *at > now).min();
-        next.inspect(|at| self.clock.advance(at - now)).is_some()
+        next.inspect(|at| self.ground.clock.advance(at - now)).is_some()
     }
 
     /// The keepers tell the owners of their sessions what has happened.
     fn tell_sessions(&mut self, now: Ms) {
-        let World { sessions, actors, clock, .. } = self;
-        let lease = Lease(clock.monotonic());
+        let World { sessions, actors, ground, .. } = self;
+        let lease = Lease(ground.clock.monotonic());
         for (run, played) in sessions.iter_mut() {
             let Some(actor) = actors.iter_mut().find(|actor| actor.id == played.owner) else { continue };
             if !played.is_answer_reported && played.answers_at.is_some_and(|at| at <= now) {
@@ -265,7 +243,7 @@ impl World {
     }
 
     fn drive(&mut self, slot: usize) -> Result<(), String> {
-        let lease = Lease(self.clock.monotonic());
+        let lease = Lease(self.ground.clock.monotonic());
         let (woken, runs) = (std::mem::take(&mut self.actors[slot].is_woken), &mut self.runs);
         let actor = &mut self.actors[slot];
         if actor.sleeps_until.take().is_some() && woken {
@@ -277,7 +255,7 @@ impl World {
         });
         match actor.dispatcher.next(lease) {
             RunnerAction::Load(keys) => {
-                let rows = self.store.view().load(&keys).map_err(|error| error.to_string())?;
+                let rows = self.ground.load(keys)?;
                 actor.dispatcher.on(RunnerInput::Rows(Box::new(rows)), lease);
             }
             RunnerAction::Probe(processes) => {
@@ -295,7 +273,7 @@ impl World {
             RunnerAction::Spawn(work) => self.spawn(slot, &work, lease),
             RunnerAction::Recover(work) => self.recover(slot, &work, lease),
             RunnerAction::Kill(run, _) => {
-                let now = self.clock.now();
+                let now = self.ground.clock.now();
                 if let Some(played) = self.sessions.get_mut(&run).filter(|played| played.ends_at > now) {
                     (played.ends_at, played.answers_at) = (now, None);
                     played.end = RunEndRecord::new(RunEnd::Signalled(15), Wall(0), None);
@@ -308,7 +286,7 @@ impl World {
                 let found = tasks.into_iter().map(|task| (task, Default::default())).collect();
                 actor.dispatcher.on(RunnerInput::Checked(found), lease);
             }
-            RunnerAction::Sleep { at_most, .. } => actor.sleeps_until = Some(self.clock.now() + at_most.as_ms()),
+            RunnerAction::Sleep { at_most, .. } => actor.sleeps_until = Some(self.ground.clock.now() + at_most.as_ms()),
             RunnerAction::Acknowledge(_) | RunnerAction::Forget(_) | RunnerAction::Pulse(..) => {}
             other => return Err(format!("a runner wants {other:?}")),
         }
@@ -317,21 +295,21 @@ impl World {
 
     /// The session of a run begins: its account is limited now, or the model answers.
     fn spawn(&mut self, slot: usize, work: &Work, lease: Lease) {
-        let now = self.clock.now();
+        let now = self.ground.clock.now();
         let Some(What::Agent(agents)) = &work.task.spec.work else { unreachable!("all tasks are for agents") };
         let account = agents.agents[0].account.clone();
         let limited = self.limited_until(&account, now);
-        let takes = self.random.between(200, 20_000);
-        let wall = self.clock.read().wall_ms;
+        let takes = self.ground.random.between(200, 20_000);
+        let wall = self.ground.clock.read().wall_ms;
         let verdict = match limited {
             Some(until) => {
                 AgentVerdict::Quota(Limit { kind: "five_hour".into(), model: None, resets: Some(Wall(wall + until - now)) })
             }
-            None if self.random.in_thousand(120) => AgentVerdict::Crashed,
+            None if self.ground.random.in_thousand(120) => AgentVerdict::Crashed,
             None => AgentVerdict::Ok,
         };
-        let answers_at = (verdict == AgentVerdict::Ok).then(|| now + self.random.between(50, takes));
-        let ends_at = if limited.is_some() { now + self.random.between(10, 500) } else { now + takes };
+        let answers_at = (verdict == AgentVerdict::Ok).then(|| now + self.ground.random.between(50, takes));
+        let ends_at = if limited.is_some() { now + self.ground.random.between(10, 500) } else { now + takes };
         let end = AgentEnd {
             agent: account.clone(),
             verdict,
@@ -377,7 +355,7 @@ impl World {
     fn commit(&mut self, requests: Vec<Request>) -> Result<Vec<Reply>, String> {
         let calls: Vec<Broken> = requests.iter().map(|request| Broken(request.clone(), self.mutation)).collect();
         let mut replies = Vec::new();
-        for committed in self.store.batch(&calls) {
+        for committed in self.ground.store.batch(&calls) {
             let committed = committed.map_err(|error| error.to_string())?;
             for address in &committed.wakes {
                 let woken = self.actors.iter_mut().find(|actor| *actor.id.as_str() == *address.0);
@@ -392,7 +370,7 @@ impl World {
     }
 
     fn check(&mut self, request: &Request, reply: &Reply) -> Result<(), String> {
-        let now = self.clock.now();
+        let now = self.ground.clock.now();
         match (request, reply) {
             (Request::Run(RunRequest::Claim(_)), Reply::Run(RunOutcome::Claimed(claimed))) => {
                 for work in &claimed.started {
@@ -426,7 +404,7 @@ impl World {
 
     fn ended(&mut self, run: &RunId, ending: &RunEndRecord, now: Ms) {
         let Some(account) = self.sessions.remove(run).map(|played| played.account) else { return };
-        let wall = self.clock.read().wall_ms;
+        let wall = self.ground.clock.read().wall_ms;
         match ending.agent.as_deref().map(|end| (&end.verdict, end.is_answered())) {
             Some((AgentVerdict::Quota(Limit { resets: Some(resets), .. }), _)) if resets.0 > wall => {
                 let until = now + resets.0 - wall;
@@ -445,7 +423,7 @@ impl World {
     }
 
     fn waiting(&mut self) -> Result<Vec<(TaskId, String)>, String> {
-        let rows = self.store.view().everything().map_err(|error| error.to_string())?.backlog;
+        let rows = self.ground.everything()?.backlog;
         let open = rows.tasks.values().filter(|task| !task.status().is_over());
         Ok(open.map(|task| (task.id.clone(), format!("{:?}", task.state))).collect())
     }
@@ -455,7 +433,6 @@ impl World {
         if !self.waiting()?.is_empty() {
             return Ok(false);
         }
-        let differences = self.store.view().compare_with_log().map_err(|error| error.to_string())?;
-        if differences.is_empty() { Ok(true) } else { Err(format!("{differences:?}")) }
+        self.ground.compare_with_log().map(|()| true)
     }
 }

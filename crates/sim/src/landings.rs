@@ -15,11 +15,9 @@ use banksman_core::{DecisionId, Epoch, HolderId, LandingId, Liveness, Name, Proc
 use banksman_engine::{
     DecisionRequest, LandingOutcome, LandingRequest, LandingVerb, LandingWorker, Reply, Request, Seen, TaskRequest, landing_queue,
 };
-use banksman_store::{Key, Store};
+use banksman_store::Key;
 
-use crate::clock::{Clock, HOST};
-use crate::random::Random;
-use crate::store;
+use crate::ground::{Ground, history};
 
 /// How many workers there are, and how many of their steps are taken with faults.
 const WORKERS: usize = 3;
@@ -75,14 +73,11 @@ struct Worker {
 }
 
 /// A history, and what is known of it from outside.
-struct World {
-    random: Random,
+struct World<'g> {
+    ground: &'g mut Ground,
     mutation: Option<LandingMutation>,
-    store: Store,
-    clock: Clock,
     target: Name,
     workers: Vec<Worker>,
-    born: u64,
     made: u64,
     branch: Vec<Commit>,
     candidates: BTreeMap<CommitId, (bool, Option<TaskId>)>,
@@ -90,7 +85,6 @@ struct World {
     dead: Vec<ProcessId>,
     /// How many commits people have made.
     people: usize,
-    is_calm: bool,
 }
 
 /// What happened in a history.
@@ -104,94 +98,62 @@ pub struct LandingTally {
 
 /// Runs the history of one seed. Says what must not be.
 pub fn land_history(seed: u64, mutation: Option<LandingMutation>) -> Result<LandingTally, String> {
-    let clock = Clock::new();
-    let store = store::empty(&clock).map_err(|error| error.to_string())?;
-    let target = Name::new("main").expect("a valid name");
-    let first = Commit { id: commit_id(0), is_good: true, task: None, files: Vec::new() };
-    let mut world = World {
-        random: Random::new(seed ^ 0x1a4d << 16),
-        mutation,
-        store,
-        clock,
-        target,
-        workers: Vec::new(),
-        born: 0,
-        made: 0,
-        branch: vec![first],
-        candidates: BTreeMap::new(),
-        trees: BTreeMap::new(),
-        dead: Vec::new(),
-        people: 0,
-        is_calm: false,
-    };
-    let result = world.run();
-    store::give_back(world.store);
-    result.map_err(|what| format!("seed {seed}: {what}"))
+    history(seed, 0x1a4d << 16, |ground| {
+        let first = Commit { id: commit_id(0), is_good: true, task: None, files: Vec::new() };
+        let target = Name::new("main").expect("a valid name");
+        let (workers, branch, dead) = (Vec::new(), vec![first], Vec::new());
+        let (candidates, trees) = (BTreeMap::new(), BTreeMap::new());
+        World { ground, mutation, target, workers, made: 0, branch, candidates, trees, dead, people: 0 }.run()
+    })
 }
 
 fn commit_id(number: u64) -> CommitId {
     CommitId::new(&format!("{number:040x}")).expect("40 digits")
 }
 
-impl World {
+impl World<'_> {
     fn run(&mut self) -> Result<LandingTally, String> {
         let mut tally = LandingTally::default();
         for _ in 0..WORKERS {
             let worker = self.newborn();
             self.workers.push(worker);
         }
-        for number in 0..2 + self.random.below(6) {
+        for number in 0..2 + self.ground.random.below(6) {
             self.add(number)?;
         }
         for step in 0..STEPS + CALM {
-            self.is_calm = step >= STEPS;
-            self.clock.advance(self.random.between(1, if self.is_calm { 60_000 } else { 4_000 }));
-            match self.random.below(100) {
-                0..6 if !self.is_calm => {
-                    let slot = self.random.below(WORKERS);
+            self.ground.is_calm = step >= STEPS;
+            self.ground.clock.advance(self.ground.random.between(1, if self.ground.is_calm { 60_000 } else { 4_000 }));
+            match self.ground.random.below(100) {
+                0..6 if !self.ground.is_calm => {
+                    let slot = self.ground.random.below(WORKERS);
                     self.kill(slot);
                     tally.killed += 1;
                 }
-                6..10 if !self.is_calm => self.move_by_person(),
+                6..10 if !self.ground.is_calm => self.move_by_person(),
                 10..20 => self.answer()?,
                 20..32 => self.author()?,
                 _ => {
-                    let slot = self.random.below(WORKERS);
+                    let slot = self.ground.random.below(WORKERS);
                     self.work(slot)?;
                 }
             }
             self.check()?;
-            if self.is_calm && self.is_over()? {
+            if self.ground.is_calm && self.is_over()? {
                 break;
             }
         }
         if !self.is_over()? {
-            let rows = self.store.view().load(&[Key::OpenLandings].into()).map_err(|error| error.to_string())?;
+            let rows = self.ground.load([Key::OpenLandings])?;
             return Err(format!("something never ends: {:?}", rows.backlog.landings));
         }
-        let differing = self.store.view().compare_with_log().map_err(|error| error.to_string())?;
-        if !differing.is_empty() {
-            return Err(format!("the log and the tables differ: {differing:?}"));
-        }
+        self.ground.compare_with_log()?;
         tally.landed = self.branch.iter().filter(|commit| commit.task.is_some()).count();
         Ok(tally)
     }
 
-    fn call(&mut self, request: Request) -> Result<Reply, String> {
-        let committed = self.store.batch(&[request]).pop().expect("one request, one batch").map_err(|error| error.to_string())?;
-        committed.replies.into_iter().next().ok_or_else(|| "no reply".into())
-    }
-
     fn newborn(&mut self) -> Worker {
-        self.born += 1;
-        let process = ProcessId {
-            host: HOST.into(),
-            boot: "boot".into(),
-            pid_ns: 1,
-            pid: i32::try_from(self.born).expect("few"),
-            start: self.born,
-        };
-        Worker { process, grant: None, report: None }
+        Worker { process: self.ground.newborn(), grant: None, report: None }
     }
 
     fn add(&mut self, number: usize) -> Result<(), String> {
@@ -200,20 +162,25 @@ impl World {
         let title = Title::new(&format!("work {number}")).expect("a valid title");
         let work = What::shell("true").expect("a command");
         let spec = Spec { work: Some(work), land: Some(Box::new(land)), ..Spec::new(title) };
-        self.call(Request::Task(TaskRequest::Add { id: id.clone(), spec: Box::new(spec), depends_on: Vec::new(), by: None }))?;
+        self.ground.call(Request::Task(TaskRequest::Add {
+            id: id.clone(),
+            spec: Box::new(spec),
+            depends_on: Vec::new(),
+            by: None,
+        }))?;
         let files = self.some_files();
-        let tree = WorkTree { source: None, is_good: self.random.in_thousand(700), files, based_on: self.branch.len() };
+        let tree = WorkTree { source: None, is_good: self.ground.random.in_thousand(700), files, based_on: self.branch.len() };
         self.trees.insert(id, tree);
         Ok(())
     }
 
     /// Often one that others change as well.
     fn some_files(&mut self) -> Files {
-        FILES.into_iter().filter(|_| self.random.in_thousand(300)).collect()
+        FILES.into_iter().filter(|_| self.ground.random.in_thousand(300)).collect()
     }
 
     fn task(&mut self, id: &TaskId) -> Result<(Status, State), String> {
-        let rows = self.store.view().load(&[Key::Task(id.clone())].into()).map_err(|error| error.to_string())?;
+        let rows = self.ground.load([Key::Task(id.clone())])?;
         let task = &rows.backlog.tasks[id];
         Ok((task.status(), task.state.clone()))
     }
@@ -221,39 +188,42 @@ impl World {
     /// An author works on a task that is not in the queue, and lets it land: the second time everything is better, mostly.
     fn author(&mut self) -> Result<(), String> {
         let ids: Vec<TaskId> = self.trees.keys().cloned().collect();
-        let id = self.random.pick(&ids).clone();
+        let id = self.ground.random.pick(&ids).clone();
         let (_, state) = self.task(&id)?;
         if !matches!(state, State::Pending | State::Review) {
             return Ok(());
         }
         self.made += 1;
         let source = commit_id(0x100_0000 + self.made);
-        let (improves, is_empty) = (self.is_calm || self.random.in_thousand(700), self.random.in_thousand(100) && !self.is_calm);
+        let (improves, is_empty) = (
+            self.ground.is_calm || self.ground.random.in_thousand(700),
+            self.ground.random.in_thousand(100) && !self.ground.is_calm,
+        );
         let tree = self.trees.get_mut(&id).expect("every task has one");
         if tree.source.is_some() && improves {
             (tree.is_good, tree.based_on) = (true, self.branch.len());
         }
         tree.source = (!is_empty).then_some(source);
         let to = LandSpec { target: self.target.clone(), unchecked: false, of_child: false };
-        self.call(Request::Task(TaskRequest::Land { id, by: None, to }))?;
+        self.ground.call(Request::Task(TaskRequest::Land { id, by: None, to }))?;
         Ok(())
     }
 
     /// Somebody else commits to the target: a good commit, or one that breaks it for a while.
     fn move_by_person(&mut self) {
-        let is_good = self.random.in_thousand(850);
+        let is_good = self.ground.random.in_thousand(850);
         self.commit_by_person(is_good);
     }
 
     fn commit_by_person(&mut self, is_good: bool) {
         (self.made, self.people) = (self.made + 1, self.people + 1);
-        let files = if self.random.in_thousand(300) { self.some_files() } else { Vec::new() };
+        let files = if self.ground.random.in_thousand(300) { self.some_files() } else { Vec::new() };
         self.branch.push(Commit { id: commit_id(0x900_0000 + self.made), is_good, task: None, files });
     }
 
     /// A person answers a question about a landing: again if the tip is repaired, back to the author, or out of the queue.
     fn answer(&mut self) -> Result<(), String> {
-        let rows = self.store.view().load(&[Key::OpenDecisions].into()).map_err(|error| error.to_string())?;
+        let rows = self.ground.load([Key::OpenDecisions])?;
         let open: Vec<(DecisionId, usize)> =
             rows.backlog.decisions.values().map(|decision| (decision.id.clone(), decision.question.options.len())).collect();
         let Some((id, options)) = open.first().cloned() else { return Ok(()) };
@@ -262,8 +232,12 @@ impl World {
             // The tip is red: somebody repairs it first.
             self.commit_by_person(true);
         }
-        let option = if options == 1 || self.is_calm { 1 } else { u32::try_from(1 + self.random.below(options)).expect("few") };
-        self.call(Request::Decision(DecisionRequest { id, about, option, by: "ann".into(), note: None, run: None }))?;
+        let option = if options == 1 || self.ground.is_calm {
+            1
+        } else {
+            u32::try_from(1 + self.ground.random.below(options)).expect("few")
+        };
+        self.ground.call(Request::Decision(DecisionRequest { id, about, option, by: "ann".into(), note: None, run: None }))?;
         Ok(())
     }
 
@@ -278,14 +252,13 @@ impl World {
         let Some(grant) = self.workers[slot].grant.clone() else { return self.take_lock(slot) };
         if let Some((entry, report)) = self.workers[slot].report.take() {
             let verb = LandingVerb::Report { worker: grant, entry, report };
-            let reply = self.call(Request::Landing(LandingRequest { target: self.target.clone(), verb }))?;
+            let reply = self.ground.call(Request::Landing(LandingRequest { target: self.target.clone(), verb }))?;
             if let Reply::Landing(LandingOutcome::Fenced) = reply {
                 self.workers[slot].grant = None;
             }
             return Ok(());
         }
-        let keys = [Key::LandingQueue(self.target.clone())].into();
-        let rows = self.store.view().load(&keys).map_err(|error| error.to_string())?;
+        let rows = self.ground.load([Key::LandingQueue(self.target.clone())])?;
         let queue = landing_queue(&self.target, &rows.backlog);
         let work = queue.next("", rows.lease);
         if matches!(work, Work::Nothing | Work::Sleep(_)) {
@@ -298,7 +271,7 @@ impl World {
 
     /// What comes of a piece of work. The world changes at once; that somebody hears of it is another matter.
     fn act(&mut self, work: Work) -> Result<(LandingId, Report), String> {
-        if !self.is_calm && self.random.in_thousand(30) {
+        if !self.ground.is_calm && self.ground.random.in_thousand(30) {
             let (Work::Collect(entry)
             | Work::Build(entry)
             | Work::Check { entry, .. }
@@ -337,7 +310,7 @@ impl World {
             Work::Check { entry, commit } => {
                 let passes = self.candidates[&commit].0;
                 // A flaky check fails now and then.
-                let is_flaky = !self.is_calm && self.random.in_thousand(100);
+                let is_flaky = !self.ground.is_calm && self.ground.random.in_thousand(100);
                 let passed = self.mutation == Some(LandingMutation::SkipsCheck) || (passes && !is_flaky);
                 (entry.id, Report::Checked { commit, passed, log })
             }
@@ -353,7 +326,7 @@ impl World {
     fn move_target(&mut self, from: &CommitId, commit: CommitId) -> Report {
         let is_there = self.branch.iter().any(|known| known.id == commit) && self.mutation != Some(LandingMutation::ForgetsMove);
         let is_tip = self.branch.last().is_some_and(|tip| tip.id == *from) || self.mutation == Some(LandingMutation::MovesAnyway);
-        if self.mutation == Some(LandingMutation::ReportsTooSoon) && self.random.in_thousand(300) {
+        if self.mutation == Some(LandingMutation::ReportsTooSoon) && self.ground.random.in_thousand(300) {
             return Report::Moved { commit };
         }
         if !is_there && !is_tip {
@@ -379,7 +352,7 @@ impl World {
         let name = banksman_core::landing::Target::lock(&self.target).expect("a short name");
         let probes = self.dead.iter().map(|process| (process.clone(), Liveness::Dead)).collect();
         let command = Command::Lock(name, lock::Input::Acquire(ask));
-        let reply = self.call(Request::Coordinate { command, seen: Seen { probes, ..Seen::default() } })?;
+        let reply = self.ground.call(Request::Coordinate { command, seen: Seen { probes, ..Seen::default() } })?;
         if let Reply::Coordinate {
             outcome: Held::Lock(lock::Outcome::Acquired(grant) | lock::Outcome::Reclaimed { grant, .. }),
             ..
@@ -394,7 +367,7 @@ impl World {
         let Some(LandingWorker { holder, epoch }) = self.workers[slot].grant.take() else { return Ok(()) };
         let name = banksman_core::landing::Target::lock(&self.target).expect("a short name");
         let command = Command::Lock(name, lock::Input::Release { holder, epoch: Epoch(epoch.0) });
-        self.call(Request::Coordinate { command, seen: Seen::default() })?;
+        self.ground.call(Request::Coordinate { command, seen: Seen::default() })?;
         Ok(())
     }
 
@@ -427,7 +400,7 @@ impl World {
             return Err(format!("people have made {} commits, and {people} are there", 1 + self.people));
         }
         let ids: Vec<TaskId> = self.trees.keys().cloned().collect();
-        let rows = self.store.view().load(&[Key::OpenLandings].into()).map_err(|error| error.to_string())?;
+        let rows = self.ground.load([Key::OpenLandings])?;
         for id in ids {
             let (status, _) = self.task(&id)?;
             if status == Status::Completed && !landed.contains(&id) {

@@ -20,6 +20,7 @@ mod commit;
 mod faults;
 mod fleet;
 mod format;
+mod ground;
 mod landings;
 mod locks;
 mod machine;

@@ -20,6 +20,7 @@ mod error;
 mod identity;
 mod key;
 mod load;
+mod loaded;
 mod machine;
 pub mod postgres;
 mod reader;

@@ -1,23 +1,14 @@
-//! Which statements load the rows that keys name, and how the answers become [`Tables`].
+//! Which statements load the rows that keys name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use banksman_core::Name;
 use banksman_core::event::{Kind, Resource};
 use banksman_core::queue::{DUE_PER_TAKE, Part};
-use banksman_core::resource::coordination::Coordination;
-use banksman_core::resource::grant::Waiter;
-use banksman_core::worker::Taken;
-use banksman_core::{HolderId, ImportId, Name, TaskId, Ticket, WorkClaim};
 
-use crate::columns::{Codec, Int, Text};
-use crate::error::StoreError;
 use crate::key::Key;
-use crate::table::Table;
-use crate::tables::items::WorkItems;
-use crate::tables::pipelines::Hosted;
-use crate::tables::task_counts::TaskCounts;
 use crate::tables::*;
-use crate::value::{Query, Row, Rows, Value};
+use crate::value::{Query, Value};
 
 /// How many tasks that wait for time, or for their children, are looked at together.
 const DUE_LIMIT: u32 = 1_000;
@@ -322,15 +313,12 @@ pub(crate) fn loads_idle(keys: &BTreeSet<Key>) -> bool {
 /// The queries that load these keys. Joining the locks of ready tasks costs more than reading each by its name, unless that is another message to
 /// a server.
 pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>, joins_locks: bool) -> Vec<Query<'_>> {
-    let mut plan = Plan { project, joins_locks, queries: Vec::with_capacity(keys.len() + 4) };
-    plan.waiters(&BTreeSet::new(), keys);
-    keys.iter().for_each(|key| plan.load(key));
-    plan.queries
+    plan_more(project, &BTreeSet::new(), keys, joins_locks)
 }
 
 /// The queries that load these keys after those of a plan were loaded.
-pub(crate) fn plan_more<'a>(project: i64, loaded: &BTreeSet<Key>, more: &'a BTreeSet<Key>) -> Vec<Query<'a>> {
-    let mut plan = Plan { project, joins_locks: true, queries: Vec::with_capacity(more.len() + 4) };
+pub(crate) fn plan_more<'a>(project: i64, loaded: &BTreeSet<Key>, more: &'a BTreeSet<Key>, joins_locks: bool) -> Vec<Query<'a>> {
+    let mut plan = Plan { project, joins_locks, queries: Vec::with_capacity(more.len() + 4) };
     plan.waiters(loaded, more);
     more.iter().for_each(|key| plan.load(key));
     plan.queries
@@ -370,233 +358,4 @@ fn plan_of(project: i64, locks: locks::Statement, rest: &[Statement]) -> Vec<Que
     let (semaphores, slots) = (semaphores::Statement::All.whole(), slots::Statement::All.whole());
     let held = [waiters::Statement::All.whole(), locks.whole(), semaphores, slots];
     held.iter().chain(rest).map(|statement| Query::new(*statement, [project.into()])).collect()
-}
-
-/// The answers to a plan, put together. Rows that two queries both return are equal, as they come from one transaction.
-#[derive(Default)]
-pub(crate) struct Loaded {
-    tables: Tables,
-    /// What belongs to rows that may come later.
-    waiters: Vec<(Resource, Waiter)>,
-    holders: Vec<(Ticket, HolderId)>,
-    jobs: Vec<(Name, TaskId, Taken)>,
-    /// How many slots of a semaphore are held in all.
-    totals: Vec<(Name, u64)>,
-}
-
-pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables, StoreError> {
-    let mut loaded = Loaded::default();
-    loaded.extend(queries, answers)?;
-    loaded.finish()
-}
-
-impl Loaded {
-    /// Takes in the answers to a plan.
-    pub(crate) fn extend(&mut self, queries: &[Query<'_>], answers: Vec<Rows>) -> Result<(), StoreError> {
-        for (query, rows) in queries.iter().zip(answers) {
-            match query.statement {
-                Statement::TaskCounts(_) => self.tables.backlog.totals.counts = TaskCounts::kept(rows)?.by_status,
-                _ => rows.into_iter().try_for_each(|mut row| self.add(query, &mut row))?,
-            }
-        }
-        Ok(())
-    }
-
-    /// What was loaded so far; it may lack who waits.
-    pub(crate) fn so_far(&self) -> &Tables {
-        &self.tables
-    }
-
-    fn add(&mut self, query: &Query<'_>, row: &mut Row) -> Result<(), StoreError> {
-        let Tables {
-            coordination,
-            requests,
-            backlog,
-            queues,
-            automation,
-            listening,
-            ready,
-            parked,
-            parked_on,
-            dependents,
-            fan_out,
-            messages,
-            deliveries,
-            over_targets,
-            live_runs,
-        } = &mut self.tables;
-        match query.statement {
-            Statement::Locks(statement) => {
-                let lock = locks::Locks::read(row)?;
-                if statement == locks::Statement::Awaited {
-                    listening.awaited.insert(Resource { kind: Kind::Lock, name: lock.name.clone() });
-                }
-                coordination.locks.insert(lock.name.clone(), lock);
-            }
-            Statement::Semaphores(statement) => {
-                let semaphore = semaphores::Semaphores::read(row)?;
-                if statement == semaphores::Statement::Awaited {
-                    listening.awaited.insert(Resource { kind: Kind::Semaphore, name: semaphore.name.clone() });
-                }
-                coordination.semaphores.entry(semaphore.name.clone()).or_insert(semaphore);
-            }
-            Statement::Slots(slots::Statement::Total) => self.totals.push((Text::read(row)?, Int::read(row)?)),
-            Statement::Slots(_) => {
-                let (name, grant) = slots::Slots::read(row)?;
-                let semaphore = coordination.semaphores.get_mut(&name);
-                let semaphore = semaphore.ok_or_else(|| StoreError::corrupt(format_args!("slots of no semaphore: {name}")))?;
-                semaphore.holders.insert(grant.claim.holder.clone(), grant);
-            }
-            Statement::Waiters(_) => self.add_waiting(row)?,
-            Statement::LostClaims(_) => {
-                put::<lost_claims::LostClaims, _>(&mut backlog.lost_claims, row, |lost| (lost.task.clone(), lost.holder.clone()))?
-            }
-            Statement::Events(events::Statement::OfRequest) => requests.extend([events::granted(row)?]),
-            Statement::Events(_) => automation.heard.push(events::heard(row)?),
-            Statement::Sections(_) => put::<sections::Sections, _>(&mut backlog.sections, row, |section| section.id.clone())?,
-            Statement::Tasks(statement) => {
-                let task = tasks::Tasks::read(row)?;
-                // They are counted under the import.
-                if let (tasks::Statement::Imported, Some(Value::Text(import))) = (statement, query.params.get(1)) {
-                    backlog.imported.insert(task.id.clone(), ImportId::new(import).map_err(StoreError::corrupt)?);
-                }
-                match statement {
-                    tasks::Statement::Ready | tasks::Statement::ReadyRoots => drop(ready.insert(task.id.clone())),
-                    tasks::Statement::Parked => parked.push((tasks::parked_resource(&row.text()?)?, task.id.clone())),
-                    tasks::Statement::ParkedOn => parked_on.entry(parked_resource(query)?).or_default().push(task.id.clone()),
-                    _ => {}
-                }
-                backlog.tasks.insert(task.id.clone(), task);
-            }
-            Statement::Edges(edges::Statement::CountOnTask) => drop(dependents.insert(Text::read(row)?, Int::read(row)?)),
-            Statement::FanOuts(_) => *fan_out = Some(Text::read(row)?),
-            Statement::Edges(_) => {
-                let (task, edge) = edges::Edges::read(row)?;
-                let edges = backlog.edges.entry(task).or_default();
-                // Two queries may both return it.
-                if let Err(at) = edges.binary_search(&edge) {
-                    edges.insert(at, edge);
-                }
-            }
-            Statement::Runs(runs::Statement::LiveCount) => *live_runs = Int::read(row)?,
-            Statement::Runs(_) => put::<runs::Runs, _>(&mut backlog.runs, row, |run| run.id.clone())?,
-            Statement::Runners(runners::Statement::All | runners::Statement::ById | runners::Statement::Idle) => {
-                put::<runners::Runners, _>(&mut backlog.runners, row, |runner| runner.id.clone())?
-            }
-            Statement::Runners(_) => {
-                let (queue, address) = (Text::read(row)?, Text::read(row)?);
-                automation.worker_runners.entry(queue).or_default().insert(address);
-            }
-            Statement::Outbox(_) => put::<outbox::Outbox, _>(&mut backlog.outbox, row, |entry| entry.seq)?,
-            Statement::Marks(marks::Statement::Routed) => automation.cursor = Int::read(row)?,
-            Statement::Marks(_) => (backlog.totals.finished_at, backlog.totals.last_run) = (Int::read(row)?, Int::read(row)?),
-            Statement::Decisions(_) => {
-                put::<decisions::Decisions, _>(&mut backlog.decisions, row, |decision| decision.id.clone())?
-            }
-            Statement::Imports(_) => put::<imports::Imports, _>(&mut backlog.imports, row, |import| import.id.clone())?,
-            Statement::Landings(_) => put::<landings::Landings, _>(&mut backlog.landings, row, |entry| entry.id.clone())?,
-            Statement::LandingTargets(_) => {
-                put::<landing_targets::LandingTargets, _>(&mut backlog.landing_targets, row, |target| target.name.clone())?
-            }
-            Statement::AccountLimits(_) => {
-                put::<account_limits::AccountLimits, _>(&mut backlog.account_limits, row, |limit| limit.name.clone())?
-            }
-            Statement::Spend(_) => put::<spend::Spend, _>(&mut backlog.spend, row, |spend| (spend.day, spend.agent.clone()))?,
-            Statement::Listeners(_) => (listening.next_due, listening.since) = (Int::read(row)?, Int::read(row)?),
-            Statement::Pipelines(statement) => {
-                let Hosted { task, pipeline } = pipelines::read(row)?;
-                if statement == pipelines::Statement::Heard {
-                    listening.heard.insert(task.id.clone());
-                }
-                backlog.pipelines.insert(task.id.clone(), pipeline);
-                backlog.tasks.insert(task.id.clone(), task);
-            }
-            Statement::Workspaces(_) => {
-                put::<workspaces::Workspaces, _>(&mut backlog.workspaces, row, |workspace| workspace.owner.clone())?
-            }
-            Statement::Queues(_) => put::<queues::Queues, _>(&mut queues.queues, row, |queue| queue.name.clone())?,
-            Statement::Items(items::Statement::OfWorkers) => {
-                let mut items = WorkItems::default();
-                items.put(row)?;
-                backlog.totals.dead += items.deaths();
-            }
-            Statement::Items(_) => put::<items::Items, _>(&mut queues.items, row, |item| item.id)?,
-            Statement::Takers(_) => put::<takers::Takers, _>(&mut queues.takers, row, |taker| taker.ticket)?,
-            Statement::Workers(workers::Statement::ByName) => automation.workers.workers.extend([workers::Workers::read(row)?]),
-            Statement::Workers(_) => automation.add(row, &mut self.jobs)?,
-            Statement::Jobs(_) => self.jobs.push(jobs::Jobs::read(row)?),
-            Statement::Messages(_) => put::<messages::Messages, _>(messages, row, |message| message.draft.id.clone())?,
-            Statement::Deliveries(deliveries::Statement::OverTargets) => drop(over_targets.insert(Text::read(row)?)),
-            Statement::Deliveries(_) => put::<deliveries::Deliveries, _>(deliveries, row, |delivery| delivery.id.clone())?,
-            Statement::Routes(_) => automation.routes.routes.extend([routes::Routes::read(row)?]),
-            other @ (Statement::Projects(_) | Statement::Baseline(_) | Statement::Claims(_) | Statement::TaskCounts(_)) => {
-                unreachable!("{other:?} loads no table")
-            }
-        }
-        Ok(())
-    }
-
-    /// A row of the statement that reads everybody who waits.
-    fn add_waiting(&mut self, row: &mut Row) -> Result<(), StoreError> {
-        let word = row.text()?;
-        row.skip_nulls();
-        match word.as_str() {
-            "waiter" => self.waiters.push(waiters::WaiterRows::read(row)?),
-            "claim" => join(claims::Claims::read(row)?, &mut self.tables.coordination),
-            "holder" => self.holders.push((Int::read(row)?, Text::read(row)?)),
-            other => return Err(StoreError::corrupt(format_args!("a row of the kind {other:?}"))),
-        }
-        Ok(())
-    }
-
-    pub(crate) fn finish(mut self) -> Result<Tables, StoreError> {
-        let coordination = &mut self.tables.coordination;
-        for (name, total) in self.totals {
-            if let Some(semaphore) = coordination.semaphores.get_mut(&name) {
-                let known = semaphore.holders.values().map(|grant| u64::from(grant.claim.weight)).sum();
-                semaphore.elsewhere = u32::try_from(total.saturating_sub(known)).map_err(StoreError::corrupt)?;
-            }
-        }
-        for (ticket, holder) in self.holders {
-            coordination.claims.get_mut(&ticket).into_iter().for_each(|claim| claim.in_the_way.extend([holder.clone()]));
-        }
-        for (resource, waiter) in self.waiters {
-            stand(&resource, waiter, coordination);
-        }
-        coordination.claims.values_mut().for_each(|claim| claim.parts.sort_by(|a, b| a.resource.cmp(&b.resource)));
-        self.tables.automation.assign(self.jobs)?;
-        Ok(self.tables)
-    }
-}
-
-/// What a query asks who waits for it.
-fn parked_resource(query: &Query<'_>) -> Result<Resource, StoreError> {
-    let text = query.params.get(1).and_then(Value::as_text).unwrap_or_default();
-    tasks::parked_resource(text)
-}
-
-/// Puts a row to the others of its table.
-fn put<T: Table, K: Ord>(rows: &mut BTreeMap<K, T::Row>, row: &mut Row, key: impl Fn(&T::Row) -> K) -> Result<(), StoreError> {
-    let read = T::read(row)?;
-    rows.insert(key(&read), read);
-    Ok(())
-}
-
-/// Puts one part of a claim to the others.
-fn join(part: WorkClaim, coordination: &mut Coordination) {
-    match coordination.claims.get_mut(&part.ticket) {
-        Some(claim) => claim.parts.extend(part.parts),
-        None => drop(coordination.claims.insert(part.ticket, part)),
-    }
-}
-
-/// Puts a waiter in the line of its resource, if that was loaded.
-fn stand(resource: &Resource, waiter: Waiter, coordination: &mut Coordination) {
-    let line = match resource.kind {
-        Kind::Lock => coordination.locks.get_mut(&resource.name).map(|lock| &mut lock.waiters),
-        Kind::Semaphore => coordination.semaphores.get_mut(&resource.name).map(|semaphore| &mut semaphore.waiters),
-    };
-    if let Some(line) = line {
-        line.push(waiter);
-    }
 }

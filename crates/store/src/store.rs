@@ -16,7 +16,8 @@ use crate::call::{Call, Changed, Tx};
 use crate::changes;
 use crate::error::StoreError;
 use crate::key::Key;
-use crate::load::{self, Loaded};
+use crate::load;
+use crate::loaded::Loaded;
 use crate::machine::Machine;
 use crate::tables::projects::{Counters, Statement};
 use crate::tables::{Tables, events, fan_outs, tasks};
@@ -242,7 +243,7 @@ impl Store {
             if more.is_empty() {
                 break;
             }
-            let queries = load::plan_more(self.project, &known, &more);
+            let queries = load::plan_more(self.project, &known, &more, true);
             let answers = self.backend.query(&queries)?;
             loaded.extend(&queries, answers)?;
             drop(queries);

@@ -6,17 +6,18 @@
 //!    +--kill, or its limit--------------------------------> Stopping --ECHILD--+
 //! ```
 
+mod nudging;
+mod talking;
+
 use std::collections::VecDeque;
-use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitStatus, getpid, kill_process};
+use rustix::process::{WaitStatus, getpid};
 use rustix::time::Timespec;
 
 use banksman_agents::StopReason;
@@ -25,12 +26,12 @@ use super::activity::Sampler;
 use super::agent::{AgentWatch, Stream};
 use super::child::{self, NotStarted, Started};
 use super::control::{Ask, Control};
-use super::input::{Input, PENDING_LIMIT, Progress, Recent};
+use super::input::{Input, Recent};
 use super::log::Log;
-use super::protocol::{Activity, InputRefusal, Notice, SessionEnd, Spec, Status};
+use super::protocol::{Activity, Notice, SessionEnd, Spec, Status};
 use super::record::Own;
 use super::server::Signals;
-use super::talk::{OUTPUT_PIECE, TalkReply, TalkRequest, Typist};
+use super::talk::TalkReply;
 use super::timer::Timer;
 use crate::{host, tree};
 
@@ -45,12 +46,6 @@ const STAY: Duration = Duration::from_secs(2);
 
 /// How often output is read before the rest of the world is looked at again.
 const READS: usize = 16;
-
-/// How many nudges are remembered.
-const NUDGES: usize = 1_000;
-
-/// How many messages are named that were written late.
-const WRITTEN: usize = 200;
 
 /// The smallest limit of a log.
 const LOG_LIMIT: u64 = 4 * 1024;
@@ -420,121 +415,6 @@ impl Keeper {
         }
     }
 
-    /// Answers one who talks to the session.
-    fn talk(&mut self, client: u64, request: TalkRequest) {
-        if request == TalkRequest::Nudge {
-            // The effects of runners have other numbers.
-            self.nudge(-i64::from(self.nudges) - 1);
-            return self.control.reply(client, &TalkReply::Nudged);
-        }
-        let has_typist = self.control.typist().is_some_and(|typist| typist != client);
-        let Some(input) = &mut self.input else {
-            let reply = match request {
-                TalkRequest::Ping => TalkReply::Pong { input: None, has_typist: false, has_turns: false },
-                _ => TalkReply::Refused(InputRefusal::NoInput),
-            };
-            return self.control.reply(client, &reply);
-        };
-        let is_typist = self.control.typist() == Some(client);
-        let reply = match request {
-            TalkRequest::Ping => Some(TalkReply::Pong {
-                input: input.is_open().then_some(input.kind()),
-                has_typist: self.control.typist().is_some(),
-                has_turns: self.agent.as_ref().is_some_and(AgentWatch::has_turns),
-            }),
-            TalkRequest::Send { .. } | TalkRequest::FollowUp { .. } | TalkRequest::Close if has_typist => {
-                Some(TalkReply::Refused(InputRefusal::Typing))
-            }
-            TalkRequest::Send { id, text } => Some(match input.take(client, &id, &text) {
-                Ok(is_new) => TalkReply::Taken { id, again: !is_new },
-                Err(refusal) => TalkReply::Refused(refusal),
-            }),
-            TalkRequest::FollowUp { id, text } => {
-                let pending: usize = self.follow_ups.iter().map(|(_, _, text)| text.len()).sum();
-                let again = input.has_taken(&id) || self.follow_ups.iter().any(|(_, waiting, _)| *waiting == id);
-                Some(match again {
-                    true => TalkReply::Taken { id, again },
-                    false if !input.is_open() => TalkReply::Refused(InputRefusal::Closed),
-                    false if pending > 0 && pending + text.len() > PENDING_LIMIT => {
-                        TalkReply::Refused(InputRefusal::Full { pending })
-                    }
-                    false => {
-                        self.follow_ups.push_back((client, id.clone(), text));
-                        TalkReply::Taken { id, again }
-                    }
-                })
-            }
-            TalkRequest::Expect => {
-                self.expects = true;
-                None
-            }
-            TalkRequest::Nudge => None,
-            TalkRequest::Close => {
-                input.close();
-                None
-            }
-            TalkRequest::Attach { typist, rows, columns } => return self.attach(client, typist, rows, columns),
-            TalkRequest::Type { .. } | TalkRequest::Resize { .. } if !is_typist => {
-                Some(TalkReply::Refused(InputRefusal::NotTypist))
-            }
-            TalkRequest::Type { bytes } => input.typed(bytes.into_vec()).err().map(TalkReply::Refused),
-            TalkRequest::Resize { rows, columns } => {
-                // A terminal that is gone has no size.
-                input.resize(rows, columns).ok();
-                None
-            }
-        };
-        if let Some(reply) = reply {
-            self.control.reply(client, &reply);
-        }
-        self.write_input();
-    }
-
-    /// Lets a client see the output, from the last of it on, and type if it may.
-    fn attach(&mut self, client: u64, typist: Typist, rows: u16, columns: u16) {
-        let types = match (typist, self.control.typist()) {
-            (Typist::Never, _) | (Typist::IfFree, Some(_)) => false,
-            (Typist::IfFree, None) | (Typist::Take, _) => true,
-        };
-        if types {
-            self.control.set_typist(client);
-        }
-        let input = self.input.as_ref().filter(|input| input.is_open()).map(Input::kind);
-        self.control.reply(client, &TalkReply::Attached { is_typist: types, input });
-        for piece in self.recent.bytes().chunks(OUTPUT_PIECE) {
-            self.control.reply(client, &TalkReply::Output { bytes: OsString::from_vec(piece.to_vec()) });
-        }
-        self.control.watch(client);
-        if let Some(input) = self.input.as_mut().filter(|_| types) {
-            // What a program draws anew is worth more than what it drew before.
-            input.resize(rows, columns).ok();
-        }
-    }
-
-    fn write_input(&mut self) -> Vec<String> {
-        let progress = self.input.as_mut().map(Input::write).unwrap_or_default();
-        let written = progress.written.iter().map(|(_, id)| id.clone()).collect();
-        self.tell_senders(progress);
-        written
-    }
-
-    /// Writes what was not written when it was sent. Whoever sent it may not have waited, so the end of the session tells of it.
-    fn write_late(&mut self) {
-        let written = self.write_input();
-        self.written_late.extend(written);
-        let excess = self.written_late.len().saturating_sub(WRITTEN);
-        self.written_late.drain(..excess);
-    }
-
-    fn tell_senders(&mut self, progress: Progress) {
-        for (client, id) in progress.written {
-            self.control.reply(client, &TalkReply::Written { id });
-        }
-        for (client, id) in progress.lost {
-            self.control.reply(client, &TalkReply::Lost { id });
-        }
-    }
-
     /// Begins to end the tree, or has less patience with it.
     fn stop(&mut self, grace: Duration) {
         if self.exit.is_none() {
@@ -594,34 +474,12 @@ impl Keeper {
                     }
                     if input.is_some() {
                         recent.add(&buffer[..n]);
-                        show(control, &buffer[..n]);
+                        talking::show(control, &buffer[..n]);
                     }
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
                 Err(_) => *source = None,
-            }
-        }
-    }
-
-    /// Makes itself felt, once per effect: what was stopped goes on, and a process of a command that has a handler for SIGUSR1 gets it.
-    /// Others would be ended by it, so that is looked at first. No agent program does anything with it.
-    fn nudge(&mut self, effect_id: i64) {
-        if self.nudged.contains(&effect_id) {
-            return;
-        }
-        if self.nudged.len() >= NUDGES {
-            self.nudged.remove(0);
-        }
-        self.nudged.push(effect_id);
-        self.nudges += 1;
-        self.log.take(b"banksman: nudged\n");
-        for pid in tree::descendants(own_pid()) {
-            let Some(process) = Pid::from_raw(pid) else { continue };
-            // Its pid is its own until this process has reaped it; if it has just died, there is nobody to nudge.
-            kill_process(process, Signal::CONT).ok();
-            if self.spec.agent.is_none() && catches(pid, Signal::USR1) && !opens_debugger(pid) {
-                kill_process(process, Signal::USR1).ok();
             }
         }
     }
@@ -646,29 +504,6 @@ impl Keeper {
             },
             activity: None,
             agent: self.agent.as_ref().map(|agent| Box::new(agent.report())),
-        }
-    }
-}
-
-/// Whether a process has a handler for a signal.
-fn catches(pid: i32, signal: Signal) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    caught >> (signal.as_raw() - 1) & 1 == 1
-}
-
-/// Whether SIGUSR1 makes a program open its debugger, to which every user of the machine could connect: Node and Bun do so.
-fn opens_debugger(pid: i32) -> bool {
-    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    program.file_name().and_then(OsStr::to_str).is_some_and(|name| ["node", "nodejs", "bun"].contains(&name))
-}
-
-/// Shows output to those who watch.
-fn show(control: &mut Control, bytes: &[u8]) {
-    if control.has_watchers() {
-        for piece in bytes.chunks(OUTPUT_PIECE) {
-            control.tell_watchers(&TalkReply::Output { bytes: OsString::from_vec(piece.to_vec()) });
         }
     }
 }

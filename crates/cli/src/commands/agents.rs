@@ -20,19 +20,13 @@ use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
 use crate::views::accounts::{self, LimitView};
 
-/// Agents: the programs that do the work of tasks.
-///
-/// Banksman knows claude, codex, gemini and opencode. A section [agent.NAME] in the user's or the project's settings changes one, or
-/// adds another program.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  banksman agents list\n  banksman agents check claude\n  banksman agents show codex")]
-pub(crate) struct Agents {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 subcommands! {
-    enum Verb of Agents {
+    /// Agents: the programs that do the work of tasks.
+    ///
+    /// Banksman knows claude, codex, gemini and opencode. A section [agent.NAME] in the user's or the project's settings changes one, or
+    /// adds another program.
+    #[command(after_help = "Examples:\n  banksman agents list\n  banksman agents check claude\n  banksman agents show codex")]
+    pub(crate) noun Agents {
         List(List),
         Show(Show),
         Check(Check),

@@ -18,21 +18,15 @@ use crate::printer::{BOLD, CYAN, DIM};
 use crate::table;
 use crate::views::Text;
 
-/// Settings: show them with where they come from, and change them.
-///
-/// The user's file comes first, then the project's, then variables such as BANKSMAN_CONFIG_LOCKING__WAIT_TIMEOUT,
-/// then flags. A later one wins.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  banksman config list\n  banksman config get locking.wait_timeout\n  banksman config set locking.wait_timeout 10m"
-)]
-pub(crate) struct Config {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 subcommands! {
-    enum Verb of Config {
+    /// Settings: show them with where they come from, and change them.
+    ///
+    /// The user's file comes first, then the project's, then variables such as BANKSMAN_CONFIG_LOCKING__WAIT_TIMEOUT,
+    /// then flags. A later one wins.
+    #[command(
+        after_help = "Examples:\n  banksman config list\n  banksman config get locking.wait_timeout\n  banksman config set locking.wait_timeout 10m"
+    )]
+    pub(crate) noun Config {
         List(List),
         Get(Get),
         Set(Set),

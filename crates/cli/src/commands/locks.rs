@@ -25,16 +25,10 @@ use crate::views::resources::{Granted, LockDefinition, LockPage, LockView, Relea
 const TASK: &str = "task:";
 const SECTION: &str = "section:";
 
-/// Locks: one holder at a time, in the order of arrival.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  banksman locks run deploy -- ./deploy.sh\n  banksman locks list")]
-pub(crate) struct Locks {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 subcommands! {
-    enum Verb of Locks {
+    /// Locks: one holder at a time, in the order of arrival.
+    #[command(after_help = "Examples:\n  banksman locks run deploy -- ./deploy.sh\n  banksman locks list")]
+    pub(crate) noun Locks {
         Define(Define),
         List(List),
         Show(Show),

@@ -16,18 +16,12 @@ use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::views::{self, Named};
 
-/// Notices: try whether they arrive.
-///
-/// Where notices go is a matter of settings: notify.desktop, notify.command and notify.webhook.
-#[derive(Debug, Args)]
-#[command(after_help = "Example:\n  banksman notify test")]
-pub(crate) struct Notify {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 subcommands! {
-    enum Verb of Notify {
+    /// Notices: try whether they arrive.
+    ///
+    /// Where notices go is a matter of settings: notify.desktop, notify.command and notify.webhook.
+    #[command(after_help = "Example:\n  banksman notify test")]
+    pub(crate) noun Notify {
         Test(Test),
     }
 }

@@ -14,20 +14,14 @@ use crate::views::Named;
 use crate::views::workspaces::{DiffView, RestoredView, SavedView};
 use crate::{format, table};
 
-/// Recover work that was saved from a worktree.
-///
-/// Before a worktree is removed, or moved to another commit, its files, commits and stashes are saved under refs/banksman/saved.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  banksman recover list\n  banksman recover show t-7k2m9q1a/1\n  banksman recover restore t-7k2m9q1a/1 --branch rescued"
-)]
-pub(crate) struct Recover {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 subcommands! {
-    enum Verb of Recover {
+    /// Recover work that was saved from a worktree.
+    ///
+    /// Before a worktree is removed, or moved to another commit, its files, commits and stashes are saved under refs/banksman/saved.
+    #[command(
+        after_help = "Examples:\n  banksman recover list\n  banksman recover show t-7k2m9q1a/1\n  banksman recover restore t-7k2m9q1a/1 --branch rescued"
+    )]
+    pub(crate) noun Recover {
         List(List),
         Show(Show),
         Restore(Restore),

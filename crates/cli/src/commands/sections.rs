@@ -21,20 +21,14 @@ use crate::views::events::WithEvents;
 use crate::views::sections::{Deleted, SectionPage, SectionView};
 use crate::views::{Named, Time};
 
-/// Sections: groups of tasks.
-///
-/// In an exclusive section one runner works at a time; it may run several tasks of it at once.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  banksman sections add backend\n  banksman sections add database --exclusive\n  banksman sections list"
-)]
-pub(crate) struct Sections {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 subcommands! {
-    enum Verb of Sections {
+    /// Sections: groups of tasks.
+    ///
+    /// In an exclusive section one runner works at a time; it may run several tasks of it at once.
+    #[command(
+        after_help = "Examples:\n  banksman sections add backend\n  banksman sections add database --exclusive\n  banksman sections list"
+    )]
+    pub(crate) noun Sections {
         Add(Add),
         List(List),
         Show(Show),

@@ -17,18 +17,12 @@ use crate::table::{self, TableFlags};
 use crate::views::resources::{GrantView, Granted, Released, SemaphoreDefinition, SemaphorePage, SemaphoreView};
 use crate::views::{Named, Text};
 
-/// Semaphores: a number of slots, taken in any weight, in the order of arrival.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  banksman semaphores define gpu --capacity 4\n  banksman semaphores run gpu --weight 2 -- python train.py"
-)]
-pub(crate) struct Semaphores {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 subcommands! {
-    enum Verb of Semaphores {
+    /// Semaphores: a number of slots, taken in any weight, in the order of arrival.
+    #[command(
+        after_help = "Examples:\n  banksman semaphores define gpu --capacity 4\n  banksman semaphores run gpu --weight 2 -- python train.py"
+    )]
+    pub(crate) noun Semaphores {
         Define(Define),
         List(List),
         Show(Show),

@@ -15,18 +15,12 @@ use crate::format;
 use crate::printer::BOLD;
 use crate::views::Text;
 
-/// Stores: where project data is kept.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  banksman store backup ../backup.db\n  banksman store copy sqlite:.banksman/store.db postgres://me@db.example.org/agents"
-)]
-pub(crate) struct Store {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 subcommands! {
-    enum Verb of Store {
+    /// Stores: where project data is kept.
+    #[command(
+        after_help = "Examples:\n  banksman store backup ../backup.db\n  banksman store copy sqlite:.banksman/store.db postgres://me@db.example.org/agents"
+    )]
+    pub(crate) noun Store {
         Copy(Copy),
         Backup(Backup),
     }

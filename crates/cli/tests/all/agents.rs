@@ -1,13 +1,12 @@
 //! Agents, with programs that speak the format of one: scripts whose output is the test.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use crate::merging::{git, repository};
 use crate::screen::Screen;
 use crate::worktrees::{Checkout, checkout};
-use crate::world::{BANKSMAN, World, until};
+use crate::world::{BANKSMAN, World, until, write_program};
 
 pub(crate) const INIT: &str = r#"echo '{"type":"system","subtype":"init","session_id":"s-1","model":"m"}'"#;
 pub(crate) const RESULT: &str = r#"echo '{"type":"result","subtype":"success","is_error":false,"result":"done","num_turns":2,"total_cost_usd":0.25,"usage":{"input_tokens":10,"output_tokens":2}}'"#;
@@ -15,21 +14,18 @@ pub(crate) const RESULT: &str = r#"echo '{"type":"result","subtype":"success","i
 /// Makes a program that does this. Its arguments and its prompt are in files beside it.
 fn script(world: &World, name: &str, script: &str) -> PathBuf {
     let program = world.path().join(format!("{name}.sh"));
-    fs::write(&program, format!("#!/bin/sh\necho \"$@\" >> {0}.args\ncat > {0}.prompt\n{script}\n", program.display())).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let text = format!("#!/bin/sh\necho \"$@\" >> {0}.args\ncat > {0}.prompt\n{script}\n", program.display());
+    write_program(&program, &text);
     program
 }
 
 /// The same, and an agent of it.
 fn agent(world: &World, name: &str, script: &str) {
     let program = self::script(world, name, script);
-    let config = world.path().join(".banksman/config.toml");
-    let section = format!(
+    world.configure(&format!(
         "\n[agent.{name}]\nextends = \"claude\"\nprogram = \"{}\"\naccount = \"{name}\"\nreads = []\ncheck_login = []\n",
         program.display()
-    );
-    let text = fs::read_to_string(&config).unwrap_or_default();
-    fs::write(&config, text + &section).unwrap();
+    ));
 }
 
 pub(crate) fn trusted(world: &World, name: &str, script: &str) {
@@ -111,13 +107,10 @@ fn an_agent_starts_only_after_trust_and_again_when_something_has_changed() {
     world.ok(&["trust", "--agent", "mine"]);
     run(&world);
     assert_eq!(verdict(&world, "a").1, "ok");
-    let config = world.path().join(".banksman/config.toml");
-    let text = fs::read_to_string(&config).unwrap();
-    fs::write(&config, format!("{text}level = \"edit\"\n")).unwrap();
+    world.configure("level = \"edit\"\n");
     world.ok(&["tasks", "add", "c", "--agent", "mine"]);
-    let runner = world.start(&["run"]);
+    let _runner = world.start(&["run"]);
     until("the run is refused", || world.ok(&["why", "c"]).contains("agent mine is not trusted in this project"));
-    drop(runner);
 }
 
 /// An agent that commits a file of its own.
@@ -145,7 +138,6 @@ fn do_lands_what_passes_the_check_and_goes_on_where_it_was() {
     let report: serde_json::Value = serde_json::from_str(&again.stdout).expect("one report, and nothing else");
     assert_eq!(report["data"]["tasks"][1]["landing"]["state"], "landed", "{report}");
     assert_eq!(world.data(&["tasks", "list", "--all"])["tasks"].as_array().unwrap().len(), 3);
-    world.check();
 }
 
 #[test]
@@ -240,9 +232,7 @@ fn what_a_subscription_covers_is_a_list_price_everywhere() {
         assert!(!said.contains("spent"), "{said}");
     }
     // Somebody else pays, and the program says just the same.
-    let config = at.world.path().join(".banksman/config.toml");
-    let text = fs::read_to_string(&config).unwrap();
-    fs::write(&config, format!("{text}env = {{ CLAUDE_CODE_USE_BEDROCK = \"1\" }}\n")).unwrap();
+    at.world.configure("env = { CLAUDE_CODE_USE_BEDROCK = \"1\" }\n");
     at.world.ok(&["trust", "--agent", "covered"]);
     at.world.ok(&["tasks", "add", "Paid", "--agent", "covered"]);
     run(&at.world);
@@ -275,9 +265,7 @@ fn an_agent_whose_work_lands_knows_how_to_say_that_nothing_has_to_be_changed() {
 fn an_agent_is_told_the_rules_of_the_section() {
     let world = World::new();
     trusted(&world, "mine", &format!("{INIT}; {RESULT}"));
-    let config = world.path().join(".banksman/config.toml");
-    let text = fs::read_to_string(&config).unwrap();
-    fs::write(&config, format!("{text}\n[section.database]\nrules = \"No locks.\"\n")).unwrap();
+    world.configure("\n[section.database]\nrules = \"No locks.\"\n");
     for section in ["Database", "web"] {
         world.ok(&["sections", "add", section]);
         world.ok(&["tasks", "add", &format!("In {section}"), "--agent", "mine", "--section", section]);

@@ -105,8 +105,7 @@ fn people_attach_type_watch_and_detach() {
         typist.look().contains("40 100")
     });
     // A message does not get between what a person types.
-    let (code, error) = world.error(&["send", "Shell", "x"]);
-    assert_eq!((code, &error["code"]), (6, &"SESSION_BUSY".into()));
+    world.assert_refused(&["send", "Shell", "x"], 6, "SESSION_BUSY");
     assert_eq!(world.data(&["send", "Shell", "x", "--mode", "follow-up"])["receipt"], "queued");
     let mut watcher = Terminal::start(&world, &["sessions", "attach", &run], (20, 60));
     watcher.until_seen("another client types");
@@ -148,8 +147,7 @@ fn a_session_without_a_terminal_cannot_be_attached_to() {
     world.ok(&["tasks", "add", "Plain", "--run", "sleep 60"]);
     let _runner = world.start(&["run", "--until-idle"]);
     let run = run_of(&world);
-    let (code, error) = world.error(&["sessions", "attach", &run]);
-    assert_eq!((code, &error["code"]), (2, &"SESSION_NO_INPUT".into()));
+    world.assert_refused(&["sessions", "attach", &run], 2, "SESSION_NO_INPUT");
     assert_eq!(world.data(&["sessions", "nudge", &run])["run"], run);
     until("it was nudged", || world.ok(&["sessions", "logs", &run]).contains("nudged"));
     let (code, error) = world.error(&["sessions", "attach", "r-none"]);

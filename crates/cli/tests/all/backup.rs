@@ -40,8 +40,7 @@ fn a_backup_is_made_while_the_store_is_in_use_and_can_be_restored() {
     );
 
     let before = fs::read(&file).unwrap();
-    let (code, error) = world.error(&["store", "backup", name]);
-    assert_eq!((code, error["code"].as_str()), (2, Some("FILE_EXISTS")), "{error}");
+    world.assert_refused(&["store", "backup", name], 2, "FILE_EXISTS");
     assert_eq!(fs::read(&file).unwrap(), before, "a file that is there is left alone");
 
     // As the guide says.
@@ -69,10 +68,8 @@ fn a_backup_is_made_while_the_store_is_in_use_and_can_be_restored() {
 
 #[test]
 fn a_project_in_postgresql_is_backed_up_by_its_own_program() {
-    let world = World::at(postgres::fresh_database());
-    world.ok(&["init"]);
-    let (code, error) = world.error(&["store", "backup", "backup.db"]);
-    assert_eq!((code, error["code"].as_str()), (2, Some("USAGE")), "{error}");
+    let world = World::at(postgres::fresh_database()).initialized();
+    let error = world.assert_refused(&["store", "backup", "backup.db"], 2, "USAGE");
     assert!(error["hint"].as_str().unwrap().starts_with("pg_dump --schema=banksman"), "{error}");
     assert!(!world.path().join("backup.db").exists());
 }
@@ -86,8 +83,7 @@ fn a_store_that_has_lost_its_log_is_noticed() {
     fs::remove_file(folder.join("store.db-wal")).unwrap();
     fs::remove_file(folder.join("store.db-shm")).unwrap();
     for args in [&["locks", "acquire", "deploy", "--holder", "b"][..], &["status"], &["doctor"]] {
-        let (code, error) = world.error(args);
-        assert_eq!((code, error["code"].as_str()), (7, Some("STORE_WENT_BACK")), "{args:?}: {error}");
+        let error = world.assert_refused(args, 7, "STORE_WENT_BACK");
         assert!(error["hint"].as_str().unwrap().contains("store.db-wal"), "{error}");
     }
     fs::remove_file(folder.join("turn")).unwrap();
@@ -96,7 +92,7 @@ fn a_store_that_has_lost_its_log_is_noticed() {
 
 #[test]
 fn doctor_does_not_recommend_itself() {
-    let world = World::on_sqlite();
+    let world = World::on_sqlite().unchecked();
     let store = world.path().join(".banksman/store.db");
     fs::remove_file(world.path().join(".banksman/store.db-wal")).ok();
     let size = fs::metadata(&store).unwrap().len();
@@ -164,7 +160,6 @@ fn a_long_path_works_or_is_refused_clearly() {
     world.ok(&["-C", &long, "tasks", "add", "A", "--run", "pwd > where"]);
     world.ok(&["-C", &long, "run", "--until-idle"]);
     assert!(fs::read_to_string(Path::new(&long).join("where")).unwrap().trim().ends_with(&"d".repeat(80)));
-    let (code, error) = world.error(&["-C", &too_long, "init"]);
-    assert_eq!((code, error["code"].as_str()), (3, Some("STORE_PATH_TOO_LONG")), "{error}");
+    world.assert_refused(&["-C", &too_long, "init"], 3, "STORE_PATH_TOO_LONG");
     assert!(!Path::new(&too_long).join(".banksman").exists(), "nothing is left half done");
 }

@@ -4,8 +4,6 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use rustix::process::Signal;
-
 use crate::merging::{branch, git, repository};
 use crate::world::{World, until};
 
@@ -28,9 +26,7 @@ merge = { branch = { var = "branch" }, into = "main", how = "rebase" }
 
 /// A project in such a directory. Whatever a command prints about it is UTF-8: `World::run` insists on that.
 fn world() -> World {
-    let world = World::empty_in(&OsString::from_vec(b"banksman-test-\xff\xfe-".to_vec()));
-    world.ok(&["init"]);
-    world
+    World::empty_in(&OsString::from_vec(b"banksman-test-\xff\xfe-".to_vec())).initialized()
 }
 
 #[test]
@@ -58,7 +54,6 @@ fn tasks_run_are_followed_and_told_where_they_are() {
     assert_eq!(world.data(&["tasks", "show", "Again"])["status"], "completed");
     world.ok(&["locks", "run", "l", "--", "sh", "-c", "cd \"$BANKSMAN_PROJECT\" && test -f here"]);
     world.ok(&["tasks", "delete", "Own place"]);
-    world.check();
 }
 
 #[test]
@@ -78,8 +73,7 @@ fn a_killed_runner_leaves_a_run_that_is_adopted() {
     world.ok(&["tasks", "add", "Long", "--run", "touch begun; while ! test -e end; do sleep 0.02; done"]);
     let runner = world.start(&["run"]);
     until("it has begun", || world.path().join("begun").exists());
-    runner.signal(Signal::KILL);
-    drop(runner);
+    runner.kill();
     let runner = world.start(&["run", "--until-idle"]);
     until("it is adopted", || world.events().iter().any(|event| &*event.kind == "task:adopted"));
     fs::write(world.path().join("end"), "").unwrap();

@@ -56,11 +56,10 @@ fn a_runner_that_is_stopped_leaves_its_section_to_its_run_and_then_to_the_person
     assert!(run.as_str().starts_with("run:"), "{run}");
     let alice = taking(&world, "Review", "alice");
     until_waiting(&world, 1);
-    runner.signal(Signal::INT);
-    runner.end();
+    runner.interrupt();
     // Nobody waits too long either: who gives up leaves nothing behind.
     let late = ["tasks", "take", "Review", "--holder", "bob", "--timeout", "50ms"];
-    assert_eq!(world.refused(&late), (6, "WAIT_TIMEOUT".into()));
+    world.assert_refused(&late, 6, "WAIT_TIMEOUT");
     assert_eq!((world.holder(&db), waiting(&world)), (Some(run.clone()), 1), "the run lives, so the section is its own");
     let next = world.start(&["run", "--quiet"]);
     until("it is adopted", || world.events().iter().any(|event| event.kind == "task:adopted"));
@@ -70,10 +69,8 @@ fn a_runner_that_is_stopped_leaves_its_section_to_its_run_and_then_to_the_person
     assert_eq!(world.holder(&db).unwrap().as_str(), "alice");
     world.until_status("Migrate", "completed");
     world.ok(&["tasks", "done", "Review", "--holder", "alice"]);
-    next.signal(Signal::TERM);
-    assert_eq!(next.end().code, 0);
+    assert_eq!(next.stop().code, 0);
     nothing_is_held(&world);
-    world.check();
 }
 
 /// A2 and A8: neither a time-out, nor Ctrl-C, nor kill -9, nor a deleted task leaves something behind; the time is counted once.
@@ -95,8 +92,7 @@ fn who_gives_up_a_wait_holds_nothing() {
     assert_eq!((world.holder(&format!("task:{first}")), waiting(&world)), (None, 0));
     let interrupted = taking(&world, "T", "bob");
     until_waiting(&world, 1);
-    interrupted.signal(Signal::INT);
-    assert_eq!((interrupted.end().code, waiting(&world)), (130, 0));
+    assert_eq!((interrupted.interrupt().code, waiting(&world)), (130, 0));
     let deleted = taking(&world, "T", "bob");
     until_waiting(&world, 1);
     world.ok(&["tasks", "delete", "T"]);
@@ -134,10 +130,8 @@ fn who_gives_up_a_wait_holds_nothing() {
     world.ok(&["tasks", "done", "T3", "--holder", "eve"]);
     assert_eq!(world.holder(&format!("task:{second}")), None);
     // A live runner removes what the dead have left.
-    let runner = world.start(&["run", "--quiet"]);
+    let _runner = world.start(&["run", "--quiet"]);
     until("the dead claim is gone", || waiting(&world) == 0);
-    drop(runner);
-    world.check();
 }
 
 /// A3 and A7: needs count for people too; one heartbeat renews everything; losing a part ends the claim, and is told.
@@ -155,7 +149,7 @@ fn needs_are_part_of_the_claim_and_live_and_end_with_it() {
         world.snapshot().coordination.semaphores["gpu"].holders.values().map(|grant| grant.claim.weight).sum::<u32>()
     };
     assert_eq!(slots(&world), 2);
-    assert_eq!(world.refused(&["tasks", "take", "again", "--holder", "bob", "--no-wait"]), (6, "NEED_LOCKED".into()));
+    world.assert_refused(&["tasks", "take", "again", "--holder", "bob", "--no-wait"], 6, "NEED_LOCKED");
     // One heartbeat renews every part by the same moment.
     let beats = |world: &World| {
         let rows = world.snapshot().coordination;
@@ -178,12 +172,11 @@ fn needs_are_part_of_the_claim_and_live_and_end_with_it() {
     take(&world, "deploy", "ann");
     world.ok(&["semaphores", "release", "gpu", "--holder", &format!("ann/{id}"), "--force"]);
     assert_eq!((world.status("deploy"), world.holder("deploy")), ("pending".into(), None));
-    assert_eq!(world.refused(&["tasks", "done", "deploy", "--holder", "ann"]), (8, "CLAIM_LOST".into()));
+    world.assert_refused(&["tasks", "done", "deploy", "--holder", "ann"], 8, "CLAIM_LOST");
     take(&world, "deploy", "ann");
     world.ok(&["locks", "release", &db, "--force"]);
-    assert_eq!(world.refused(&["tasks", "release", "deploy", "--holder", "ann"]), (8, "CLAIM_LOST".into()));
+    world.assert_refused(&["tasks", "release", "deploy", "--holder", "ann"], 8, "CLAIM_LOST");
     nothing_is_held(&world);
-    world.check();
 }
 
 /// A4: one command is one transaction.
@@ -194,14 +187,13 @@ fn a_refused_update_changes_nothing_and_an_accepted_one_everything() {
     take(&world, "T", "ann");
     let both =
         ["tasks", "update", "T", "--status", "in_progress", "--priority", "7", "--title", "X", "--holder", "bob", "--no-wait"];
-    assert_eq!(world.refused(&both), (6, "TASK_LOCKED".into()));
+    world.assert_refused(&both, 6, "TASK_LOCKED");
     let done = ["tasks", "update", "T", "--status", "completed", "--priority", "7", "--title", "X", "--holder", "bob"];
-    assert_eq!(world.refused(&done), (6, "TASK_LOCKED".into()));
+    world.assert_refused(&done, 6, "TASK_LOCKED");
     assert_eq!(world.data(&["tasks", "show", "T"])["priority"], 0);
     world.ok(&["tasks", "release", "T", "--holder", "ann"]);
     let task = world.data(&both);
     assert_eq!((&task["title"], &task["priority"], &task["status"]), (&"X".into(), &7.into(), &"in_progress".into()));
-    world.check();
 }
 
 /// A5 and A6: claimants are told apart, a repeated take says so, and whose claim is over is not believed.
@@ -209,7 +201,8 @@ fn a_refused_update_changes_nothing_and_an_accepted_one_everything() {
 fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
     let world = World::new();
     let id = add(&world, "T", &[]);
-    assert_eq!(world.refused(&["tasks", "take", "T", "--no-wait"]), (2, "USAGE".into()), "nobody can tell who that is");
+    // Nobody can tell who that is.
+    world.assert_refused(&["tasks", "take", "T", "--no-wait"], 2, "USAGE");
     let first = take(&world, "T", "ann");
     let again = take(&world, "T", "ann");
     assert_eq!((&first["outcome"], &again["outcome"]), (&"taken".into(), &"already_yours".into()));
@@ -220,8 +213,8 @@ fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
     until("it has expired", || world.data(&["locks", "show", &id])["state"] == "expired");
     take(&world, "T", "bob");
     world.ok(&["tasks", "release", "T", "--holder", "bob"]);
-    assert_eq!(world.refused(&["tasks", "done", "T", "--holder", "ann", "--epoch", &epoch]), (8, "CLAIM_LOST".into()));
-    assert_eq!(world.refused(&["tasks", "done", "T", "--epoch", &epoch]), (8, "FENCED".into()));
+    world.assert_refused(&["tasks", "done", "T", "--holder", "ann", "--epoch", &epoch], 8, "CLAIM_LOST");
+    world.assert_refused(&["tasks", "done", "T", "--epoch", &epoch], 8, "FENCED");
     // It was told once; who says so now knows that nobody has claimed it.
     assert_eq!(world.status("T"), "pending");
     world.ok(&["tasks", "done", "T", "--holder", "ann"]);
@@ -229,7 +222,7 @@ fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
     add(&world, "first", &[]);
     add(&world, "then", &["--depends-on", "first"]);
     for verb in ["take", "done"] {
-        assert_eq!(world.refused(&["tasks", verb, "then", "--holder", "ann"]), (2, "TASK_BLOCKED".into()));
+        world.assert_refused(&["tasks", verb, "then", "--holder", "ann"], 2, "TASK_BLOCKED");
     }
     world.ok(&["tasks", "take", "then", "--holder", "ann", "--anyway"]);
     world.ok(&["tasks", "fail", "then", "--holder", "ann", "--error", "no"]);
@@ -242,7 +235,6 @@ fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
     assert!(taken.data["holder"].as_str().unwrap().starts_with("run:"), "{taken:?}");
     assert_eq!(world.status("other"), "pending");
     nothing_is_held(&world);
-    world.check();
 }
 
 /// A9: a person who waits for a section gets it after the current task, however many more are ready there.
@@ -254,7 +246,7 @@ fn a_person_who_waits_for_a_section_gets_it_after_the_current_task() {
         add(&world, title, &["--section", "db", "--run", UNTIL_GO]);
     }
     add(&world, "mine", &["--section", "db"]);
-    let runner = world.start(&["run", "--quiet", "--max-runs", "1"]);
+    let _runner = world.start(&["run", "--quiet", "--max-runs", "1"]);
     until("it runs", || world.path().join("begun").exists());
     let ann = taking(&world, "mine", "ann");
     until_waiting(&world, 1);
@@ -266,8 +258,6 @@ fn a_person_who_waits_for_a_section_gets_it_after_the_current_task() {
     assert_eq!(completed(&world), 1, "nothing further was started");
     world.ok(&["tasks", "done", "mine", "--holder", "ann"]);
     until("the others follow", || completed(&world) == 4);
-    drop(runner);
-    world.check();
 }
 
 /// E8: runs that wait for each other's tasks are refused, also in a circle of three, and with what people hold.
@@ -283,7 +273,7 @@ fn runs_that_wait_for_each_other_are_refused() {
     wait("a", "b");
     wait("b", "c");
     wait("c", "a");
-    let runner = world.start(&["run", "--until-idle", "--quiet"]);
+    let _runner = world.start(&["run", "--until-idle", "--quiet"]);
     until("all run", || ["a", "b", "c"].iter().all(|title| world.path().join(title).exists()));
     std::fs::write(world.path().join("go"), "").unwrap();
     let code = |title: &str| std::fs::read_to_string(world.path().join(format!("{title}.code"))).unwrap_or_default();
@@ -291,8 +281,6 @@ fn runs_that_wait_for_each_other_are_refused() {
     let mut codes = ["a", "b", "c"].map(|title| code(title).trim().to_owned());
     codes.sort();
     assert_eq!(codes, ["0", "0", "9"], "one of them was refused, and the others went on");
-    drop(runner);
-    world.check();
 }
 
 /// What was reserved for a claim that waits: nobody else gets it, except who holds what the claim waits for.
@@ -323,7 +311,6 @@ fn a_claim_is_overtaken_for_its_bound_and_then_what_is_free_is_kept_for_it() {
     assert_eq!(world.holder("two").unwrap().as_str(), "ann");
     world.ok(&["tasks", "done", "T", "--holder", "ann"]);
     assert_eq!(waits.end().code, 0, "then the line goes on");
-    world.check();
 }
 
 /// A person's wait and another's lock: a circle through claims is refused as one through lines is.
@@ -335,22 +322,18 @@ fn a_claim_that_would_wait_for_ever_is_refused() {
     let mine = world.data(&["locks", "acquire", "mine", "--holder", "bob", "--ttl", "60s"])["epoch"].to_string();
     let bob = taking(&world, "T", "bob");
     until_waiting(&world, 1);
-    let (code, error) = world.error(&["locks", "acquire", "mine", "--holder", "ann"]);
-    assert_eq!((code, &error["code"]), (9, &"DEADLOCK".into()), "{error}");
+    world.assert_refused(&["locks", "acquire", "mine", "--holder", "ann"], 9, "DEADLOCK");
     // The other way round: the line is there first, and the claim closes the circle.
     let line = world.start(&["locks", "acquire", "mine", "--holder", "eve"]);
     world.until_line("mine", 1);
     add(&world, "U", &["--lock", "other"]);
     let other = world.data(&["locks", "acquire", "other", "--holder", "eve", "--ttl", "60s"])["epoch"].to_string();
-    let (code, error) = world.error(&["tasks", "take", "U", "--holder", "bob"]);
-    assert_eq!((code, &error["code"]), (9, &"DEADLOCK".into()), "{error}");
+    world.assert_refused(&["tasks", "take", "U", "--holder", "bob"], 9, "DEADLOCK");
     assert_eq!(waiting(&world), 1);
     world.ok(&["locks", "release", "mine", "--holder", "bob", "--epoch", &mine]);
     world.ok(&["locks", "release", "other", "--holder", "eve", "--epoch", &other]);
     assert_eq!(line.end().code, 0);
-    bob.signal(Signal::INT);
-    assert_eq!((bob.end().code, waiting(&world)), (130, 0));
-    world.check();
+    assert_eq!((bob.interrupt().code, waiting(&world)), (130, 0));
 }
 
 /// What a wait costs: a person's claim of a task with a section, a lock and slots commits at most twice more than a plain lock.
@@ -382,7 +365,6 @@ fn a_claim_that_waits_commits_at_most_twice_more_than_a_plain_lock() {
     assert_eq!(of_lock, 3, "to join the waiters, to release, to take up the offer");
     assert!((of_lock..=of_lock + 2).contains(&of_claim), "{of_claim} commits of the claim, {of_lock} of the lock");
     drop(open);
-    world.check();
 }
 
 /// How many commits the store has seen: the third word of SQLite's WAL index is a counter. It is read by another process, because closing

@@ -111,8 +111,7 @@ fn who_asks_for_events_that_are_gone_is_told() {
     assert_eq!(from_old.missed().map(|mark| mark.through), Some(Seq(12)));
     let mut in_time = world.project().follow(Seq(12)).unwrap();
     assert_eq!((in_time.next(&filter).unwrap().len(), in_time.missed()), (1, None));
-    follower.signal(Signal::TERM);
-    let said = follower.end();
+    let said = follower.stop();
     assert!(said.stderr.contains("were compacted and are no longer in the log"), "{said:?}");
 }
 
@@ -130,7 +129,6 @@ fn requests_are_known_for_as_long_as_the_log_is_kept() {
     assert_ne!(again("b").code, 0, "the request was another's");
     world.ok(&["events", "compact", "--keep-events", "1"]);
     assert_eq!(again("b").code, 0, "it is forgotten");
-    world.check();
 }
 
 /// The compaction is killed after every few steps while a runner works, another compacts, and the doctor looks.
@@ -189,7 +187,7 @@ fn who_reads_the_log_is_not_confused_by_what_leaves_it_meanwhile() {
 
 #[test]
 fn a_difference_is_still_found_and_a_damaged_baseline_too() {
-    let world = World::on_sqlite();
+    let world = World::on_sqlite().unchecked();
     world.ok(&["locks", "acquire", "db", "--holder", "a"]);
     world.ok(&["tasks", "add", "t"]);
     world.ok(&["events", "compact", "--keep-events", "1"]);
@@ -207,7 +205,7 @@ fn a_difference_is_still_found_and_a_damaged_baseline_too() {
 
 #[test]
 fn a_copy_takes_the_baseline_along() {
-    let world = World::on_sqlite();
+    let world = World::on_sqlite().unchecked();
     world.ok(&["tasks", "add", "first", "--run", "true"]);
     world.ok(&["run", "--until-idle"]);
     world.ok(&["locks", "acquire", "db", "--holder", "a", "--ttl", "1h"]);
@@ -228,8 +226,7 @@ fn a_copy_takes_the_baseline_along() {
 
 #[test]
 fn projects_of_one_database_are_compacted_apart() {
-    let world = World::at(postgres::fresh_database());
-    world.ok(&["init"]);
+    let world = World::at(postgres::fresh_database()).initialized();
     let other = world.another("other");
     world.library_of(&other).lock("kept").try_acquire().unwrap().release().unwrap();
     chatter(&world, 10);
@@ -238,7 +235,6 @@ fn projects_of_one_database_are_compacted_apart() {
     assert_eq!(reader.view().mark().unwrap().through, Seq(0));
     assert_eq!(reader.view().events(Seq(0), &EventFilter::default()).unwrap().events.len(), 2);
     assert_eq!(reader.view().compare_with_log().unwrap(), Vec::<String>::new());
-    world.check();
 }
 
 /// A lock was released while no runner lived, and the event left the log: nobody heard for five minutes that the guard holds.
@@ -262,5 +258,4 @@ fn what_a_blocked_pipeline_has_yet_to_hear_of_stays() {
     assert_eq!(world.run(&["run", "--until-idle"]).code, 0);
     assert_eq!(world.stands(&id), "done");
     assert_eq!(world.data(&["events", "compact", "--keep-events", "1"])["unheard"], Value::Null);
-    world.check();
 }

@@ -50,8 +50,7 @@ fn settings_can_be_read_and_set_outside_of_a_project() {
     let list = world.data(&["config", "list"]);
     let all = banksman_runtime::config::KEYS.len();
     assert_eq!((list["settings"].as_array().unwrap().len(), &list["projectFile"]), (all, &Value::Null));
-    let (code, error) = world.error(&["config", "set", "locking.poll_interval", "7s"]);
-    assert_eq!((code, &error["code"]), (4, &"PROJECT_NOT_FOUND".into()));
+    let error = world.assert_refused(&["config", "set", "locking.poll_interval", "7s"], 4, "PROJECT_NOT_FOUND");
     assert!(error["hint"].as_str().unwrap().contains("--user"));
 }
 
@@ -67,7 +66,7 @@ fn a_file_is_changed_in_one_place_only() {
 
 #[test]
 fn everything_that_is_wrong_is_said_at_once() {
-    let world = World::on_sqlite();
+    let world = World::on_sqlite().unchecked();
     fs::write(world.path().join(".banksman/config.toml"), "[locking]\nheartbeat = '5s'\nwait_timeout = 'soon'\n").unwrap();
     let file = format!("{}/.banksman/config.toml", world.path().canonicalize().unwrap().display());
     for args in [&["locks", "list"][..], &["config", "list"], &["config", "get", "locking.poll_interval"]] {
@@ -106,16 +105,14 @@ fn what_makes_no_sense_is_not_written() {
         (&["store", "postgres://me:secret@db/x"], "may carry a password"),
         (&["--user", "store", "me:secret@db"], "must begin with postgres://"),
     ] {
-        let (code, error) = world.error(&[&["config", "set"], args].concat());
-        assert_eq!((code, &error["code"]), (3, &"CONFIG".into()), "{args:?}");
+        let error = world.assert_refused(&[&["config", "set"], args].concat(), 3, "CONFIG");
         let message = error["message"].as_str().unwrap();
         assert!(message.contains(words) && !message.contains("secret"), "{args:?}: {message}");
     }
     assert_eq!(fs::read(&file).unwrap(), before);
     let (code, error) = world.error(&["config", "get", "locking.wait"]);
     assert_eq!((code, error["message"].as_str().unwrap().contains("did you mean locking.wait_timeout?")), (3, true));
-    let (code, error) = world.error(&["config", "get", "store"]);
-    assert_eq!((code, &error["code"]), (4, &"NOT_SET".into()));
+    world.assert_refused(&["config", "get", "store"], 4, "NOT_SET");
 }
 
 #[test]
@@ -150,8 +147,7 @@ fn the_store_of_the_user_is_used_and_a_flag_wins_over_it() {
     world.ok(&["locks", "run", "x", "--", "true"]);
     assert_eq!(world.data(&["events"])["events"].as_array().unwrap().len(), 2);
     assert_eq!(look(&world, "project").1, "project");
-    let (code, error) = world.error(&["--store", "sqlite:.banksman/store.db", "events"]);
-    assert_eq!((code, &error["code"]), (4, &"STORE_MISSING".into()));
+    world.assert_refused(&["--store", "sqlite:.banksman/store.db", "events"], 4, "STORE_MISSING");
 }
 
 #[test]

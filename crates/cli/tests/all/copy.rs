@@ -5,7 +5,7 @@ use crate::world::World;
 
 #[test]
 fn a_project_moves_to_the_other_database_and_back() {
-    let world = World::on_sqlite();
+    let world = World::on_sqlite().unchecked();
     let url = postgres::fresh_database();
     let there = ["--store", &url];
     world.ok(&["locks", "run", "done", "--", "true"]);
@@ -31,14 +31,14 @@ fn a_project_moves_to_the_other_database_and_back() {
         "requests are known"
     );
 
-    let (code, error) = world.error(&["store", "copy", &file, &url]);
-    assert_eq!((code, &error["code"]), (3, &"STORE_MOVED".into()), "it is there already");
-    let other = World::on_sqlite();
+    // It is there already.
+    world.assert_refused(&["store", "copy", &file, &url], 3, "STORE_MOVED");
+    let other = World::on_sqlite().unchecked();
     let config = std::fs::read(world.path().join(".banksman/config.toml")).unwrap();
     std::fs::write(other.path().join(".banksman/config.toml"), config).unwrap();
     let other_file = format!("sqlite:{}", other.path().join(".banksman/store.db").display());
-    let (code, error) = other.error(&["store", "copy", &other_file, &url]);
-    assert_eq!((code, &error["code"]), (2, &"STORE_EXISTS".into()), "a place that has the project is left alone");
+    // A place that has the project is left alone.
+    other.assert_refused(&["store", "copy", &other_file, &url], 2, "STORE_EXISTS");
 
     let back = world.path().join("back.db");
     let back_url = format!("sqlite:{}", back.display());
@@ -54,7 +54,7 @@ fn a_project_moves_to_the_other_database_and_back() {
 
 #[test]
 fn a_store_that_contradicts_itself_is_not_copied() {
-    let world = World::on_sqlite();
+    let world = World::on_sqlite().unchecked();
     world.ok(&["locks", "acquire", "db", "--holder", "a"]);
     let store = world.path().join(".banksman/store.db");
     rusqlite::Connection::open(&store).unwrap().execute_batch("UPDATE locks SET holder = 'b'").unwrap();
@@ -65,13 +65,12 @@ fn a_store_that_contradicts_itself_is_not_copied() {
         assert_eq!(code, 7);
     }
     assert!(!target.exists(), "nothing is left behind");
-    let (code, error) = world.error(&["--store", &url, "locks", "list"]);
-    assert_eq!((code, &error["code"]), (4, &"STORE_MISSING".into()));
+    world.assert_refused(&["--store", &url, "locks", "list"], 4, "STORE_MISSING");
 }
 
 #[test]
 fn a_backlog_moves_with_its_project_but_not_while_it_runs() {
-    let world = World::on_sqlite();
+    let world = World::on_sqlite().unchecked();
     world.ok(&["tasks", "add", "first", "--run", "true"]);
     world.ok(&["run", "--until-idle"]);
     world.ok(&["tasks", "add", "second", "--run", "until [ -e open ]; do sleep 0.02; done", "--depends-on", "first"]);
@@ -81,8 +80,7 @@ fn a_backlog_moves_with_its_project_but_not_while_it_runs() {
 
     let runner = world.start(&["run", "--until-idle"]);
     crate::world::until("it runs", || world.data(&["tasks", "show", "second"])["status"] == "in_progress");
-    let (code, error) = world.error(&["store", "copy", &file, &url]);
-    assert_eq!((code, &error["code"]), (6, &"STORE_IN_USE".into()));
+    world.assert_refused(&["store", "copy", &file, &url], 6, "STORE_IN_USE");
     runner.signal(rustix::process::Signal::TERM);
     runner.end();
     world.ok(&["tasks", "cancel", "second"]);

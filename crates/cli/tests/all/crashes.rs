@@ -123,7 +123,6 @@ fn check_one(world: &World, task: &TaskId, what: &str) {
     let left = std::fs::read_dir(world.path().join(".banksman/runs")).into_iter().flatten().flatten();
     let left: Vec<_> = left.filter(|file| !is_tombstone(&file.path())).map(|file| file.path()).collect();
     assert_eq!(left, Vec::<std::path::PathBuf>::new(), "records that nobody needs: {what}");
-    world.check();
 }
 
 fn is_tombstone(path: &Path) -> bool {
@@ -169,7 +168,6 @@ fn two_runners_and_five_hundred_tasks_none_twice() {
     let mut wanted: Vec<String> = tasks.iter().map(ToString::to_string).collect();
     wanted.sort();
     assert_eq!(done, wanted);
-    world.check();
 }
 
 #[test]
@@ -221,9 +219,7 @@ fn processes_that_hide_are_gone_after_cancel_and_only_then_is_the_slot_free() {
     let events = world.events();
     let at = |kind: &str| events.iter().find(|event| event.kind == kind).map(|event| event.id).unwrap();
     assert!(at("task:stopping") < at("semaphore:released"));
-    runner.signal(Signal::TERM);
-    assert_eq!(runner.end().code, 0);
-    world.check();
+    assert_eq!(runner.stop().code, 0);
 }
 
 #[test]
@@ -241,7 +237,6 @@ fn the_limit_of_the_project_holds_across_runners() {
     let counts: Vec<u32> = world.lines("counts").iter().map(|count| count.trim().parse().unwrap()).collect();
     assert_eq!(counts.len(), 24);
     assert!(counts.iter().all(|count| *count <= 2), "{counts:?}");
-    world.check();
 }
 
 #[test]
@@ -262,7 +257,6 @@ fn a_silent_run_is_stuck_until_it_speaks_up() {
     let kinds: Vec<String> = world.events().into_iter().map(|event| event.kind).collect();
     assert!(["task:stuck", "task:recovered"].iter().all(|kind| kinds.iter().any(|other| other == kind)), "{kinds:?}");
     assert!(said.stderr.contains("stuck") && said.stderr.contains("recovered"), "{said:?}");
-    world.check();
 }
 
 #[test]
@@ -272,8 +266,7 @@ fn a_runner_that_is_asked_to_leave_leaves_its_sessions_running() {
     let task = add(&client, "watched", WATCHED, |_| {});
     let first = world.start(&["run"]);
     until("the beginning", || !world.lines("begun").is_empty());
-    first.signal(Signal::TERM);
-    assert_eq!(first.end().code, 0);
+    assert_eq!(first.stop().code, 0);
     assert!(world.everything().backlog.runners.is_empty());
     let second = world.start(&["run", "--until-idle"]);
     until("the adoption", || world.events().iter().any(|event| event.kind == "task:adopted"));

@@ -70,9 +70,7 @@ fn a_question_has_numbered_options_and_one_is_recommended() {
     assert!(["answer", "by", "endedAt", "errand", "note"].iter().all(|key| shown[key].is_null()), "{shown}");
     let page = world.ok(&["decisions", "show", &decision]);
     assert!(page.contains("1  try it again, as if for the first time (recommended)\n  2  mark it as failed"), "{page}");
-    let (code, error) = world.error(&["decisions", "show", "d-999999"]);
-    assert_eq!((code, &error["code"]), (4, &"DECISION_NOT_FOUND".into()));
-    world.check();
+    world.assert_refused(&["decisions", "show", "d-999999"], 4, "DECISION_NOT_FOUND");
 }
 
 #[test]
@@ -105,7 +103,6 @@ fn each_option_does_what_it_says_once() {
     assert_eq!(world.status(&retry.0), "completed");
     assert_eq!((world.count("decision:raised"), world.count("decision:withdrawn")), (4, 0));
     assert_eq!(world.data(&["decisions", "list", "--all"])["decisions"].as_array().unwrap().len(), 4);
-    world.check();
 }
 
 #[test]
@@ -124,7 +121,6 @@ fn a_retry_by_decision_has_all_its_help_again_and_may_ask_again() {
     // On a busy machine a session may be slow to begin, which looks like a recovery, and is nudged once more.
     assert!(before >= 1 && nudges() > before, "{before} {}", nudges());
     assert_eq!(open(&world), [second]);
-    world.check();
 }
 
 #[test]
@@ -147,7 +143,6 @@ fn of_many_who_answer_at_once_one_wins() {
         _ => "cancelled",
     };
     assert_eq!((&*world.status(&task), world.count("decision:resolved")), (expected, 1));
-    world.check();
 }
 
 #[test]
@@ -155,17 +150,14 @@ fn an_answer_that_is_none_changes_nothing() {
     let world = world();
     let [(task, decision)] = parked(&world, ["Deploy"]);
     for option in ["0", "5"] {
-        let (code, error) = world.error(&["decisions", "resolve", &decision, option]);
-        assert_eq!((code, &error["code"]), (2, &"USAGE".into()));
+        let error = world.assert_refused(&["decisions", "resolve", &decision, option], 2, "USAGE");
         assert_eq!(error["message"], format!("decision {decision} has options 1 to 4, not {option}"));
     }
     assert_eq!(world.run(&["decisions", "resolve", &decision]).code, 2);
     for unknown in ["d-999999", "nonsense"] {
-        let (code, error) = world.error(&["decisions", "resolve", unknown, "1"]);
-        assert_eq!((code, &error["code"]), (4, &"DECISION_NOT_FOUND".into()));
+        world.assert_refused(&["decisions", "resolve", unknown, "1"], 4, "DECISION_NOT_FOUND");
     }
     assert_eq!((open(&world), world.status(&task)), (vec![decision], "blocked".into()));
-    world.check();
 }
 
 #[test]
@@ -181,13 +173,11 @@ fn what_people_do_without_the_question_withdraws_it() {
     assert_eq!((open(&world).len(), world.count("decision:withdrawn"), world.count("decision:resolved")), (0, 6, 0));
     for (_, decision) in &tasks {
         assert_eq!(world.data(&["decisions", "show", decision])["state"], "withdrawn");
-        let (code, error) = world.error(&["decisions", "resolve", decision, "4"]);
-        assert_eq!((code, &error["code"]), (2, &"DECISION_OVER".into()));
+        let error = world.assert_refused(&["decisions", "resolve", decision, "4"], 2, "DECISION_OVER");
         assert!(error["message"].as_str().unwrap().contains("was withdrawn"), "{error}");
     }
     let status = ["retry", "cancel", "done", "fail", "skip"].map(|title| world.status(title));
     assert_eq!(status, ["pending", "cancelled", "completed", "failed", "skipped"]);
-    world.check();
 }
 
 #[test]
@@ -204,7 +194,6 @@ fn who_is_cancelled_by_decision_takes_its_children_and_their_questions_along() {
     assert_eq!((&*world.status("parent"), &*world.status("child")), ("cancelled", "cancelled"));
     assert_eq!(world.data(&["decisions", "show", &childs])["state"], "withdrawn");
     assert!(open(&world).is_empty());
-    world.check();
 }
 
 /// A review in which somebody types this.
@@ -239,7 +228,6 @@ fn a_review_goes_through_all_questions() {
     // Whoever types nothing answers nothing.
     let said = review(&world, &[], "");
     assert!(said.code == 2 && said.stderr.contains("stdin is closed"), "{said:?}");
-    world.check();
 }
 
 /// Five tries of ten seconds, with longer and longer pauses between them.
@@ -274,5 +262,4 @@ fn what_could_not_be_done_five_times_is_asked_about_once() {
     assert_eq!(world.data(&["decisions", "show", &decision])["state"], "withdrawn");
     assert!(!is_alive(session.child) && world.count("decision:raised") == 1);
     drop(runner);
-    world.check();
 }

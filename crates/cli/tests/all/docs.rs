@@ -11,11 +11,10 @@
 //! ```
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::world::{BANKSMAN, World};
+use crate::world::{BANKSMAN, World, write_program};
 
 /// What the pages take for granted beside banksman: a repository with a Makefile and scripts, and programs that may not be installed.
 const FIXTURES: [(&str, &str); 4] = [
@@ -129,8 +128,7 @@ impl Site {
         let scripts = SCRIPTS.map(|name| (format!("project/{name}.sh"), "#!/bin/sh\n"));
         let fixtures = FIXTURES.map(|(name, text)| (name.to_owned(), text));
         for (name, text) in scripts.into_iter().chain(fixtures) {
-            fs::write(path(&name), text).unwrap();
-            fs::set_permissions(path(&name), fs::Permissions::from_mode(0o755)).unwrap();
+            write_program(&path(&name), text);
         }
         let site = Site(world);
         let git = "git init -q -b main && git config user.name a && git config user.email a@b && git add . && git commit -qm init && banksman init -q";
@@ -152,9 +150,7 @@ impl Site {
 
     fn write(&self, name: &str, text: &str) {
         let path = self.0.path().join("project").join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, format!("{text}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&path, &format!("{text}\n"));
     }
 
     fn run(&self, page: &str, block: &Block) {

@@ -91,7 +91,6 @@ fn a_run_that_talks_is_stopped_when_it_takes_too_long() {
         // Two clocks, each cut to milliseconds.
         assert!(started.iter().zip(&stopping).all(|(started, stopping)| stopping - started >= 398), "{started:?} {stopping:?}");
     }
-    world.check();
 }
 
 #[test]
@@ -116,7 +115,6 @@ fn a_nudge_wakes_a_silent_run_up_and_it_is_helped_anew() {
     let expected = ["added", "started", "stuck", "nudged 1", "recovered 0", "stuck", "nudged 1", "recovered 0", "complete"];
     assert_eq!(words(&world, &id), expected);
     assert!(world.ok(&["tasks", "logs", &id]).contains("banksman: nudged\n"));
-    world.check();
 }
 
 #[test]
@@ -130,7 +128,6 @@ fn a_nudge_ends_nobody_who_does_not_expect_it_and_continues_what_was_stopped() {
     world.touch("go");
     assert_eq!(runner.end().code, 0);
     assert_eq!(words(&world, &id), ["added", "started", "stuck", "nudged 1", "recovered 0", "complete"]);
-    world.check();
 }
 
 #[test]
@@ -144,7 +141,6 @@ fn a_heartbeat_is_a_sign_of_life_too() {
     world.touch("go");
     assert_eq!(runner.end().code, 0);
     assert_eq!(words(&world, &id), ["added", "started", "complete"]);
-    world.check();
 }
 
 #[test]
@@ -170,7 +166,6 @@ fn one_that_stays_silent_is_escalated_until_a_person_decides() {
     let stopping = times(&world, &id, "task:stopping");
     let gaps = || started.iter().zip(&stuck).chain(stuck.iter().zip(&stopping)).map(|(before, after)| after - before);
     assert!(gaps().all(|gap| gap >= 998) && gaps().any(|gap| gap < 1_900), "{started:?} {stuck:?} {stopping:?}");
-    world.check();
 }
 
 #[test]
@@ -183,7 +178,6 @@ fn the_last_step_can_be_a_failure() {
         let error = format!("no activity for 300ms{helped}");
         assert_eq!((&task["status"], &task["error"], &task["attempts"]), (&"failed".into(), &error.into(), &1.into()));
         assert_eq!(world.data(&["decisions", "list", "--all"])["decisions"], Value::Array(Vec::new()));
-        world.check();
     }
 }
 
@@ -197,7 +191,6 @@ fn in_a_loop_a_silent_attempt_counts_as_one_and_as_help() {
     assert_eq!((&restarting["why"], &restarting["failures"]), (&"stuck".into(), &1.into()));
     let error = "not done after 2 attempts, and max_attempts is 2; the last one: no activity";
     assert_eq!(world.task(&id)["error"], error);
-    world.check();
 }
 
 #[test]
@@ -210,8 +203,7 @@ fn no_step_is_taken_twice_though_the_runner_is_killed_on_each() {
         let runner = world.runner(&[]);
         until(&format!("{step} {number}"), || count(&world, &id, step) >= number);
         until("the run", || step == "restarting" || world.read("pids").lines().count() == number);
-        runner.signal(Signal::KILL);
-        drop(runner);
+        runner.kill();
     }
     assert_eq!(world.run_all(), 7);
     // A run that never began because its runner was killed is followed by another, and is no step.
@@ -222,7 +214,6 @@ fn no_step_is_taken_twice_though_the_runner_is_killed_on_each() {
     let pids: Vec<i32> = world.read("pids").lines().map(|pid| pid.parse().unwrap()).collect();
     assert_eq!(pids.len(), 2);
     check_parked(&world, &id, &pids);
-    world.check();
 }
 
 #[test]
@@ -232,15 +223,13 @@ fn who_is_stuck_when_the_runner_is_killed_can_recover_with_the_next() {
     let id = world.add(&["silent", "--run", &script]);
     let runner = world.runner(&[]);
     until("it is stuck", || count(&world, &id, "stuck") == 1);
-    runner.signal(Signal::KILL);
-    drop(runner);
+    runner.kill();
     world.touch("speak");
     let runner = world.runner(&["--until-idle"]);
     until("it has recovered", || count(&world, &id, "recovered") == 1);
     assert_eq!(row(&world, &id).recoveries, 0);
     world.touch("go");
     assert_eq!(runner.end().code, 0);
-    world.check();
 }
 
 #[test]
@@ -264,7 +253,6 @@ fn a_run_at_work_is_recorded_on_the_beat_where_that_is_wanted() {
     for (beat, at) in (1..).zip(times(&world, &id, "task:checkpoint")) {
         assert!(at - start >= 250 * beat - 2, "the beat {beat} comes after {} ms", at - start);
     }
-    world.check();
 }
 
 #[test]

@@ -27,8 +27,7 @@ fn ended_alone(world: &World, exit: &str) -> String {
     let first = || world.data(&["sessions", "list"])["sessions"][0].clone();
     until("its keeper is known", || first()["keeperPid"].is_number());
     let run = first()["run"].as_str().unwrap().to_owned();
-    runner.signal(Signal::TERM);
-    assert_eq!(runner.end().code, 0);
+    assert_eq!(runner.stop().code, 0);
     world.touch("go");
     let record = world.path().join(".banksman/runs").join(&run);
     let ended = || matches!(banksman_adapters::keeper::read_record(&record), Ok(banksman_adapters::keeper::Found::Ended(..)));
@@ -70,10 +69,8 @@ fn a_limit_that_is_set_applies_at_once_to_live_runners_and_everybody_says_the_sa
     assert_eq!((&unlimited["capacity"], &world.data(&["status"])["slots"]["limit"]), (&Value::Null, &Value::Null));
     world.touch("go-6");
     world.until_status("n6", "completed");
-    runner.signal(Signal::TERM);
-    let said = runner.end();
+    let said = runner.stop();
     assert!(said.stderr.contains("at most 4 runs at a time in the project (limits.max_concurrent_runs)"), "{said:?}");
-    world.check();
 }
 
 #[test]
@@ -82,7 +79,7 @@ fn a_limit_of_roots_that_is_raised_lets_a_live_runner_begin_the_next_one() {
     world.ok(&["config", "set", "limits.max_concurrent_root_tasks", "1"]);
     world.add(&["first", "--run", &wait_for("go")]);
     world.add(&["second", "--run", &wait_for("go")]);
-    let runner = known_runner(&world, &[]);
+    let _runner = known_runner(&world, &[]);
     world.until_status("first", "in_progress");
     let reason = world.data(&["why", "second"])["reasons"][0].clone();
     assert_eq!(reason["hint"], "banksman config set limits.max_concurrent_root_tasks N", "{reason}");
@@ -90,8 +87,6 @@ fn a_limit_of_roots_that_is_raised_lets_a_live_runner_begin_the_next_one() {
     world.until_status("second", "in_progress");
     assert_eq!(world.data(&["status"])["roots"], serde_json::json!({ "used": 2, "limit": 2 }));
     world.touch("go");
-    drop(runner);
-    world.check();
 }
 
 #[test]
@@ -115,7 +110,6 @@ fn a_file_that_was_edited_changes_nothing_and_doctor_and_the_runner_say_so() {
     assert!(said.stderr.contains("limits.max_concurrent_runs is 8 in the settings, but 2 in the project"), "{said:?}");
     world.ok(&["config", "set", "limits.max_concurrent_runs", "8"]);
     assert_eq!(world.data(&["status"])["slots"]["limit"], 8);
-    world.check();
 }
 
 #[test]
@@ -144,7 +138,6 @@ fn add_says_what_why_says_and_starts_nothing_without_a_runner() {
     assert_eq!((&at_once["admission"], &at_once["queuePosition"]), (&"started".into(), &Value::Null));
     drop(runner);
     world.ok(&["locks", "release", "deploy", "--force"]);
-    world.check();
 }
 
 #[test]
@@ -160,7 +153,6 @@ fn a_session_that_ended_with_nobody_there_is_recorded_by_whoever_looks() {
         assert_eq!(world.data(&["tasks", "list"])["tasks"][0]["status"], "completed", "{look:?}");
         let rows = world.everything().backlog;
         assert!(rows.runners.is_empty() && rows.outbox.is_empty(), "{look:?} leaves nothing behind: {rows:?}");
-        world.check();
     }
 }
 
@@ -180,7 +172,6 @@ fn a_session_that_cannot_be_recorded_is_shown_as_ended() {
     assert_eq!(world.data(&["sessions", "list"])["sessions"][0]["state"], "not_recorded");
     fs::remove_file(&folder).unwrap();
     assert_eq!(world.run(&["tasks", "wait", "left"]).code, 7);
-    world.check();
 }
 
 #[test]
@@ -190,7 +181,6 @@ fn a_kill_that_comes_too_late_leaves_a_success_a_success() {
     let killed = world.data(&["sessions", "kill", &run]);
     assert_eq!((&killed["outcome"], &killed["ending"]), (&"already_ended".into(), &"exit status 0".into()), "{killed}");
     assert_eq!(world.status("left"), "completed");
-    world.check();
 }
 
 #[test]
@@ -213,7 +203,6 @@ fn a_live_runner_sweeps_what_has_expired_and_expired_holders_take_no_slots() {
     until("both are told", || reclaimed("lock:reclaimed") && reclaimed("semaphore:reclaimed"));
     assert_eq!((world.holder("deploy"), world.holder("kept").is_some()), (None, true));
     drop(runner);
-    world.check();
 }
 
 #[test]
@@ -240,12 +229,11 @@ fn doctor_and_cleanup_speak_of_what_they_looked_at() {
     assert_eq!(free["released"], Value::Array(Vec::new()), "it is leaked, not stale");
     world.ok(&["locks", "release", &format!("task:{id}"), "--force"]);
     assert_eq!(line("claims"), "nobody works on a task");
-    world.check();
 }
 
 #[test]
 fn the_numbers_of_tasks_are_counters_which_doctor_counts_again() {
-    let world = World::on_sqlite();
+    let world = World::on_sqlite().unchecked();
     world.ok(&["config", "set", "limits.max_concurrent_runs", "1"]);
     world.add(&["first", "--run", "true"]);
     world.add(&["second", "--run", "false", "--depends-on", "first"]);
@@ -299,5 +287,4 @@ fn the_end_of_a_session_without_a_runner_wakes_who_waits_and_comes_before_a_canc
         (&cancelled["tasks"][0]["outcome"], &cancelled["tasks"][0]["status"]),
         (&"already_over".into(), &"completed".into())
     );
-    world.check();
 }

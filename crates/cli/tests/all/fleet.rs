@@ -117,7 +117,6 @@ fn a_backup_can_be_made_while_runners_claim() {
     let done = world.lines("done");
     assert_eq!(done.len(), tasks.len());
     assert_eq!(done.iter().collect::<BTreeSet<_>>().len(), tasks.len(), "none twice");
-    world.check();
 }
 
 /// Kills one of eight runners again and again, and starts another in its place: every task runs once, and all of them do.
@@ -146,7 +145,6 @@ pub(crate) fn kill_runners(tasks: usize, kills: usize) {
     let wrong: Vec<_> = times.into_iter().filter(|(_, times)| *times != 1).collect();
     assert_eq!(wrong, Vec::new(), "every task runs once");
     assert!(tasks.iter().all(|task| status(&world, task) == Status::Completed));
-    world.check();
 }
 
 #[test]
@@ -162,8 +160,7 @@ pub(crate) fn claims_read_little(waiting: usize) {
     }
     let server = postgres::Server::start();
     server.sql("postgres", "CREATE DATABASE plans");
-    let world = World::at(server.url("plans"));
-    world.ok(&["init"]);
+    let world = World::at(server.url("plans")).initialized();
     server.sql("plans", "ALTER TABLE banksman.tasks SET (autovacuum_enabled = off)");
     let mut store = world.project().open_store().unwrap();
     let spec = || banksman_core::task::Spec {
@@ -186,8 +183,7 @@ pub(crate) fn claims_read_little(waiting: usize) {
         let (before, done) = (rows_read(&server), completed(&world));
         let runner = world.start(&["run", "--max-runs", "1"]);
         until("tasks were done", || completed(&world) >= done + 20);
-        runner.signal(Signal::TERM);
-        runner.end();
+        runner.stop();
         let tasks = completed(&world) - done;
         // What this test reads is among it.
         let each = (rows_read(&server) - before) / tasks as u64;

@@ -1,13 +1,10 @@
 //! How the guards of pipelines are looked at: what an answer of the world outside is good for, and what happens meanwhile.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-
-use rustix::process::Signal;
 
 use crate::held_up::state;
 use crate::runbooks;
-use crate::world::{World, is_alive, until};
+use crate::world::{World, is_alive, until, write_program};
 
 /// Starts a pipeline of one phase, with these lines, and a guard with those.
 fn begin(world: &World, phase: &str, guard: &str) {
@@ -51,7 +48,6 @@ fresh_for = "1h""#,
     until("the guard is looked at again", || world.lines("asked").len() == 2);
     world.ok(&["tasks", "done", &issue]);
     until("it is done", || state(&world) == "done");
-    world.check();
 }
 
 #[test]
@@ -81,10 +77,8 @@ timeout = "1h""#,
     until("it goes on", || world.data(&["pipelines", "list"])["pipelines"][1]["state"] == "done");
     // A runner that is to end leaves nothing behind either.
     let (_, pids) = running(3);
-    runner.signal(Signal::TERM);
-    assert_eq!(runner.end().code, 0);
+    assert_eq!(runner.stop().code, 0);
     gone(&pids);
-    world.check();
 }
 
 #[test]
@@ -108,8 +102,7 @@ fresh_for = "0s""#,
     assert_eq!((code, &error["details"]["action"]), (6, &"block".into()), "{error}");
     assert!(error["message"].as_str().unwrap().starts_with("guard guard does not pass: not known: command"), "{error}");
     // It is there all at once: a file that is still open for writing cannot be run, and that says nothing either.
-    fs::write(world.path().join("new"), "#!/bin/sh\nexit 1\n").unwrap();
-    fs::set_permissions(world.path().join("new"), fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&world.path().join("new"), "#!/bin/sh\nexit 1\n");
     fs::rename(world.path().join("new"), world.path().join("tool")).unwrap();
     assert_eq!((runner.end().code, state(&world).as_str()), (7, "failed"));
     assert_eq!(world.error(&["guards", "check", "guard"]).1["details"]["action"], "fail");

@@ -37,7 +37,6 @@ fn a_phase_does_not_begin_while_its_guard_about_the_store_is_false() {
     release(&world, "freeze", &epoch);
     world.until_stands(&id, "done");
     assert_eq!(world.lines("out").len(), 1);
-    world.check();
 }
 
 #[test]
@@ -61,7 +60,6 @@ fn a_retry_is_checked_again_and_what_is_too_old_is_gathered_inside_of_the_sessio
     until("it is tried again", || world.lines("out").len() == 2);
     world.until_stands(&id, "blocked one");
     assert_eq!(world.lines("out"), ["0", "1"], "what did not begin was no attempt");
-    world.check();
 }
 
 #[test]
@@ -76,7 +74,6 @@ fn a_guard_that_fails_a_phase_leads_to_what_the_phase_says() {
     assert_eq!(world.run_all(), 7);
     assert_eq!(world.lines("out"), ["build", "sweep", "build"], "and then it may not any more");
     assert!(world.pipeline(&id)["error"].as_str().unwrap().contains("not clean (guard clean: file dirt is there)"));
-    world.check();
 }
 
 #[test]
@@ -104,7 +101,6 @@ fn a_guard_that_blocks_for_too_long_asks_a_person_and_ends_an_idle_runner() {
     world.book(&format!("{}\n{guard}", way(&[("one", &more), ("mend", "run = 'touch key'\nnext = \"one\"")])));
     let id = world.begin(&[]);
     assert_eq!((world.run_all(), world.stands(&id).as_str()), (0, "done"));
-    world.check();
 }
 
 #[test]
@@ -130,7 +126,6 @@ fn a_guard_that_only_a_person_can_change_does_not_keep_an_idle_runner_and_a_held
     assert_eq!(why["reasons"][0]["hint"], "banksman locks show gate", "{why}");
     release(&world, "gate", &gate);
     assert_eq!((runner.end().code, world.stands(&id).as_str()), (0, "done"));
-    world.check();
 }
 
 #[test]
@@ -153,7 +148,6 @@ fn a_lock_that_blocks_for_long_is_told_once_and_whoever_unblocks_is_on_record() 
     let events = world.events();
     let unblocked = events.iter().find(|event| event.kind == "pipeline:unblocked").unwrap();
     assert!(unblocked.data.to_string().contains("\"by\""), "{}", unblocked.data);
-    world.check();
 }
 
 #[test]
@@ -196,7 +190,6 @@ fn only_declared_output_is_kept_and_nothing_that_was_given_is_overwritten() {
     assert_eq!((world.lines("out"), world.read("code").trim()), (vec!["good 1.2 1.2".to_owned()], "2"));
     let vars = json!({ "branch": "good", "note": "fine", "make_it": { "version": "1.2" } });
     assert_eq!(world.pipeline(&id)["vars"], vars);
-    world.check();
 }
 
 #[test]
@@ -211,7 +204,6 @@ fn the_number_of_an_attempt_goes_on_through_retries_and_through_other_phases() {
     assert_eq!(world.lines("out"), ["0 1", "1 1", "2 3", "3 3", "4 5"], "the argument was written for the first run");
     let runs: Vec<Value> = world.data(&["tasks", "show", &format!("{id}.3")])["runs"].as_array().unwrap().clone();
     assert_eq!(runs.iter().map(|run| run["attempt"].clone()).collect::<Vec<_>>(), [json!(2), json!(3)]);
-    world.check();
 }
 
 #[test]
@@ -239,5 +231,4 @@ fn the_locks_and_slots_of_a_phase_cover_the_guards_behind_it() {
     assert_eq!(world.stands(smoked), "done");
     world.ok(&["pipelines", "cancel", other]);
     assert_eq!((world.holder("prod"), slots()), (None, 0));
-    world.check();
 }

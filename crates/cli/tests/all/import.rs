@@ -7,7 +7,7 @@ use banksman_core::backlog::Edge;
 use banksman_core::import::{Import, NewSection};
 use banksman_core::task::{Need, Spec, Work};
 use banksman_core::{ImportId, Name, SectionId, TaskId, Title};
-use banksman_engine::{Edit, ImportOutcome, ImportRequest, Reply, Request, Seen};
+use banksman_engine::{Edit, ImportOutcome, ImportRequest, Seen};
 use banksman_runtime::Client;
 use banksman_store::Key;
 use rustix::process::Signal;
@@ -28,8 +28,7 @@ fn listed(world: &World) -> Vec<(String, String)> {
 
 /// What is wrong with a file: line, field and reason of each mistake.
 fn mistakes(world: &World, args: &[&str]) -> Vec<(u64, Option<String>, String)> {
-    let (code, error) = world.error(&[&["tasks", "import"], args].concat());
-    assert_eq!((code, &error["code"]), (2, &"IMPORT_INVALID".into()), "{error}");
+    let error = world.assert_refused(&[&["tasks", "import"], args].concat(), 2, "IMPORT_INVALID");
     let told = |problem: &Value| {
         let field = problem["field"].as_str().map(Into::into);
         (problem["line"].as_u64().unwrap(), field, problem["what"].as_str().unwrap().to_owned())
@@ -62,7 +61,6 @@ fn json_lines_become_tasks_that_run_in_order() {
     assert_eq!((&test["title"], &test["section"]), (&"Test it".into(), &"back end".into()));
     world.ok(&["run", "--until-idle", "--max-runs", "1"]);
     assert_eq!(world.lines("order"), ["build", "old", "test", "ship", "Ship it"], "the highest priority first");
-    world.check();
 }
 
 #[test]
@@ -75,7 +73,6 @@ fn a_csv_file_has_the_same_fields() {
     let wanted = [("first", "failed"), ("second", "completed"), ("third, last", "blocked")];
     assert_eq!(listed(&world), wanted.map(|(title, status)| (title.into(), status.into())));
     assert_eq!(world.lines("order"), ["second"]);
-    world.check();
 }
 
 const CHECKLIST: &str = "# Plan
@@ -112,7 +109,6 @@ fn a_checklist_becomes_sections_and_tasks() {
     // What was made by the first is there for the next.
     world.ok(&["tasks", "import", "plan.md"]);
     assert_eq!(world.data(&["sections", "list"])["sections"].as_array().unwrap().len(), 2);
-    world.check();
 }
 
 #[test]
@@ -223,10 +219,7 @@ struct Steps<'a> {
 
 impl Steps<'_> {
     fn ask(&self, request: ImportRequest) -> ImportOutcome {
-        match self.client.call(Request::Import(request)).unwrap() {
-            Reply::Import(outcome) => outcome,
-            reply => panic!("{reply:?}"),
-        }
+        self.client.request(request).unwrap()
     }
 
     fn open(&self, total: u32, sections: Vec<NewSection>) -> ImportOutcome {
@@ -299,13 +292,11 @@ fn nobody_sees_an_import_before_it_is_finished() {
     assert_eq!(steps.chunk(3, vec![task("four", None, &[])]), ImportOutcome::Open { added: 4 });
     assert!(matches!(steps.finish(), ImportOutcome::Finished(_)));
     until("the runner has heard of it", || world.lines("order").len() == 3);
-    runner.signal(Signal::TERM);
-    runner.end();
+    runner.stop();
     let titles: Vec<String> = listed(&world).into_iter().map(|(title, _)| title).collect();
     assert_eq!(titles, ["old", "one", "two", "three", "four"]);
     assert_eq!(world.data(&["sections", "show", "s"])["tasks"], 1);
     assert_eq!(steps.finish(), ImportOutcome::Unknown);
-    world.check();
 }
 
 #[test]
@@ -336,7 +327,6 @@ fn what_happens_outside_before_the_end_counts() {
     world.run(&["run", "--until-idle"]);
     let statuses: Vec<String> = listed(&world).into_iter().skip(3).map(|(_, status)| status).collect();
     assert_eq!(statuses, ["completed", "completed", "blocked", "completed", "completed"]);
-    world.check();
 }
 
 #[test]
@@ -367,12 +357,11 @@ fn what_an_import_needs_is_looked_at_inside_of_its_transactions() {
     assert_eq!(steps.give_up(), ImportOutcome::Dropped);
     assert_eq!(steps.give_up(), ImportOutcome::Unknown);
     assert_eq!(listed(&world), Vec::new());
-    world.check();
 }
 
 #[test]
 fn a_store_is_not_copied_in_the_middle_of_an_import() {
-    let world = World::on_sqlite();
+    let world = World::on_sqlite().unchecked();
     let project = world.project();
     let client = project.open().unwrap();
     let steps = Steps { client: &client, id: ImportId::new("i-12345678").unwrap() };
@@ -380,8 +369,7 @@ fn a_store_is_not_copied_in_the_middle_of_an_import() {
     steps.chunk(0, vec![task("a", None, &[])]);
     let (from, to) = (world.path().join(".banksman/store.db"), world.path().join("copy.db"));
     let copy = [&from, &to].map(|path| format!("sqlite:{}", path.display()));
-    let (code, error) = world.error(&["store", "copy", &copy[0], &copy[1]]);
-    assert_eq!((code, &error["code"]), (6, &"STORE_IMPORTING".into()));
+    world.assert_refused(&["store", "copy", &copy[0], &copy[1]], 6, "STORE_IMPORTING");
     steps.finish();
     assert_eq!(world.data(&["store", "copy", &copy[0], &copy[1]])["tasks"], 1);
     assert_eq!(world.data(&["--store", &copy[1], "doctor"])["healthy"], true);
@@ -414,7 +402,6 @@ fn an_import_that_is_killed_was_never_there() {
     assert_eq!(open_imports(&world), Vec::new());
     // Were something left of it, it would be shown now.
     assert_eq!(listed(&world), [("small".into(), "pending".into())]);
-    world.check();
 }
 
 #[test]
@@ -465,12 +452,10 @@ fn doctor_clears_away_what_a_dead_import_left() {
 fn an_interrupted_import_leaves_nothing_behind() {
     let world = World::new();
     let import = start_long(&world);
-    import.signal(Signal::INT);
-    let said = import.end();
+    let said = import.interrupt();
     assert_eq!(said.code, 130, "{said:?}");
     assert_eq!((open_imports(&world), listed(&world)), (Vec::new(), Vec::new()));
     assert_eq!(world.events().last().unwrap().kind, "import:dropped");
-    world.check();
 }
 
 fn titles(value: &Value) -> Vec<&str> {
@@ -541,7 +526,6 @@ fn a_sync_adds_what_is_new_and_edits_what_is_different() {
     world.ok(&["tasks", "cancel", "Mine", "Gone"]);
     assert_eq!(world.run(&["run", "--until-idle"]).code, 7, "two were cancelled");
     assert_eq!(world.lines("order"), ["test", "new", "build"]);
-    world.check();
 }
 
 #[test]
@@ -559,7 +543,6 @@ fn a_sync_leaves_a_run_alone() {
     let said = runner.end();
     assert!(said.stdout.contains("1 of 2 tasks"), "the manual one is left: {said:?}");
     assert_eq!(listed(&world)[0], ("Work".into(), "completed".into()));
-    world.check();
 }
 
 #[test]
@@ -576,8 +559,7 @@ fn a_sync_happens_as_a_whole_or_not_at_all() {
     );
     let args = ["tasks", "import", "plan.jsonl", "--source", "tracker", "--sync"];
     let before = changes(&world).len();
-    let (code, error) = world.error(&args);
-    assert_eq!((code, &error["code"]), (2, &"DEPENDENCY_CYCLE".into()), "{error}");
+    world.assert_refused(&args, 2, "DEPENDENCY_CYCLE");
     // So is a task that was taken meanwhile.
     let id = |name: &str| TaskId::new(world.data(&["tasks", "show", name])["id"].as_str().unwrap()).unwrap();
     let (a, b) = (id("A"), id("B"));
@@ -602,7 +584,6 @@ fn a_sync_happens_as_a_whole_or_not_at_all() {
     let (code, error) = world.error(&args);
     assert!(code == 2 && error["message"].as_str().unwrap().contains("1,100 rows"), "{error}");
     assert_eq!(listed(&world).len(), 3);
-    world.check();
 }
 
 #[test]
@@ -620,7 +601,6 @@ fn syncs_of_one_file_at_once_add_nothing_twice() {
         }
         assert_eq!(world.data(&["tasks", "list"])["tasks"].as_array().unwrap().len(), lines);
     }
-    world.check();
 }
 
 /// What has happened, without the lock under which files are compared.

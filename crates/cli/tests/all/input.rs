@@ -100,7 +100,7 @@ fn foreign_damaged_and_newer_stores_are_told_apart() {
 
 #[test]
 fn a_table_that_disagrees_with_the_log_is_found_by_the_doctor() {
-    let world = World::on_sqlite();
+    let world = World::on_sqlite().unchecked();
     world.ok(&["locks", "acquire", "x", "--holder", "a"]);
     world.check();
     let store = world.path().join(".banksman/store.db");

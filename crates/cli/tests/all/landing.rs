@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::merging::{branch, commit, git, repository};
-use crate::world::{World, until};
+use crate::world::{World, until, write_program};
 
 /// How many processes of git the landing of a branch that changes a file starts, and how many there are for all that land together.
 const EACH_LANDS: usize = 13;
@@ -92,7 +92,6 @@ fn a_branch_lands_as_one_commit_and_the_checkout_moves_along() {
     assert_eq!(yard.git(&["for-each-ref", "refs/banksman/queued"]), "", "nothing is held any more");
     let again = yard.land(&["topic", "--unchecked"]);
     assert_eq!(again["state"], "no_change", "{again}");
-    yard.0.check();
 }
 
 #[test]
@@ -109,7 +108,6 @@ fn branches_that_are_named_together_land_in_their_order() {
     assert!(yard.is_clean());
     let said = yard.0.run(&["land", "one", "no-such-branch", "--unchecked"]);
     assert!(said.code != 0 && said.stderr.contains("no-such-branch"), "{said:?}");
-    yard.0.check();
 }
 
 /// The processes of git that a command starts, one per line.
@@ -119,8 +117,7 @@ fn gits_of(yard: &Yard, args: &[&str]) -> String {
     let (count, git) = (tools.join("count"), tools.join("git"));
     std::fs::write(&count, "").unwrap();
     let script = format!("#!/bin/sh\nPATH='{path}'\necho \"$*\" >> '{}'\nexec git \"$@\"\n", count.display());
-    std::fs::write(&git, script).unwrap();
-    std::fs::set_permissions(&git, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    write_program(&git, &script);
     let done = yard.0.command(args).env("PATH", format!("{}:{path}", tools.display())).output().unwrap();
     assert!(done.status.success(), "{done:?}");
     std::fs::read_to_string(&count).unwrap()
@@ -339,7 +336,6 @@ fn a_runner_lands_what_is_in_the_queue() {
     let states: Vec<&str> = states.iter().map(|entry| entry["state"].as_str().unwrap()).collect();
     assert_eq!(states, ["landed", "landed", "returned", "landed"]);
     assert!(yard.is_clean());
-    yard.0.check();
 }
 
 #[test]
@@ -419,10 +415,8 @@ fn names_of_files_are_bytes_and_hooks_do_not_stop_a_landing() {
     let odd = "new\nline \u{1f600} \\ \"";
     yard.branch("topic", odd, "1\n");
     let hooks = yard.0.path().join(".git/hooks");
-    std::fs::create_dir_all(&hooks).unwrap();
     for name in ["pre-commit", "commit-msg", "pre-merge-commit", "post-checkout"] {
-        std::fs::write(hooks.join(name), "#!/bin/sh\nexit 1\n").unwrap();
-        std::fs::set_permissions(hooks.join(name), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        write_program(&hooks.join(name), "#!/bin/sh\nexit 1\n");
     }
     yard.check("true");
     assert_eq!(yard.land(&["topic", "--title", "Odd"])["state"], "landed");

@@ -1,12 +1,11 @@
 //! Repositories, settings and files that are not as usual: each lands, or is refused with the reason.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use crate::landing::Yard;
 use crate::merging::git;
-use crate::world::World;
+use crate::world::{World, write_program};
 
 /// A repository that a case is made of, and what its task does there.
 struct Case {
@@ -19,9 +18,7 @@ struct Case {
 
 fn hook(yard: &Yard, name: &str, text: &str) {
     let path = yard.0.path().join(".git/hooks").join(name);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&path, &format!("#!/bin/sh\n{text}\n"));
 }
 
 fn commit_all(yard: &Yard) {

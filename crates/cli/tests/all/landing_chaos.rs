@@ -140,6 +140,7 @@ pub(crate) fn chaos(tasks: usize, kills: usize, seed: u64) {
                 yard.0.run(&["tasks", "retry", task["id"].as_str().unwrap()]);
             }
         }
+        // The moments of what goes wrong are drawn: they are to hit whatever the runner is at.
         std::thread::sleep(Duration::from_millis(dice.roll(150)));
         match dice.roll(6) {
             0 | 1 if killed < kills => {
@@ -189,7 +190,6 @@ fn check(yard: &Yard, tasks: usize, person: &[String], seed: u64) {
     assert!(lost.is_empty(), "seed {seed}: {} of {} are lost: {lost:?}", lost.len(), made.lines().count());
     assert_eq!(yard.git(&["status", "--porcelain", "--untracked-files=no"]), "", "seed {seed}");
     assert_eq!(yard.git(&["fsck", "--connectivity-only", "--no-dangling"]), "", "seed {seed}");
-    yard.0.check();
 }
 
 #[test]

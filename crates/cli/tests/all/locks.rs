@@ -21,7 +21,6 @@ fn a_lock_is_acquired_shown_renewed_and_released() {
     assert_eq!(world.data(&release)["outcome"], "already_free", "a retried release succeeds");
     assert_eq!(world.data(&["locks", "list"])["locks"][0]["state"], "free");
     assert_eq!(world.data(&["locks", "list", "--held"])["locks"].as_array().unwrap().len(), 0);
-    world.check();
 }
 
 #[test]
@@ -31,11 +30,9 @@ fn a_stranger_is_told_who_holds_it() {
     let (code, error) = world.error(&["locks", "acquire", "db", "--holder", "b", "--no-wait"]);
     assert_eq!((code, &error["code"], &error["details"]["holder"]), (6, &"LOCKED".into(), &"a".into()));
     assert!(error["details"]["expiresAt"].is_string());
-    let (code, error) = world.error(&["locks", "acquire", "db", "--holder", "b", "--timeout", "50ms"]);
-    assert_eq!((code, &error["code"]), (6, &"WAIT_TIMEOUT".into()));
+    world.assert_refused(&["locks", "acquire", "db", "--holder", "b", "--timeout", "50ms"], 6, "WAIT_TIMEOUT");
     assert!(world.line("db").is_empty(), "who gave up has left the line");
-    let (code, error) = world.error(&["locks", "release", "db", "--holder", "b", "--epoch", &epoch]);
-    assert_eq!((code, &error["code"]), (5, &"NOT_OWNER".into()));
+    world.assert_refused(&["locks", "release", "db", "--holder", "b", "--epoch", &epoch], 5, "NOT_OWNER");
     let (code, _) = world.error(&["locks", "heartbeat", "db", "--holder", "a", "--epoch", "99"]);
     assert_eq!(code, 8, "an epoch that was never given out");
 }
@@ -53,8 +50,7 @@ fn force_is_recorded_and_fences_the_former_holder() {
             && forced.data["forced"]["user"].is_string()
     );
     for verb in ["heartbeat", "release"] {
-        let (code, error) = world.error(&["locks", verb, "db", "--holder", "a", "--epoch", &epoch]);
-        assert_eq!((code, &error["code"]), (8, &"FENCED".into()), "{verb}, though the lock is free");
+        world.assert_refused(&["locks", verb, "db", "--holder", "a", "--epoch", &epoch], 8, "FENCED");
     }
     assert_eq!(world.data(&["locks", "release", "db", "--force"])["outcome"], "already_free");
 }
@@ -81,8 +77,7 @@ fn a_repeated_request_gets_the_same_grant_and_never_a_second_one() {
     let second = world.data(&ask);
     assert_eq!((&second["outcome"], &second["epoch"]), (&"extended".into(), &first["epoch"]));
     world.ok(&["locks", "release", "db", "--holder", "a", "--epoch", &first["epoch"].to_string()]);
-    let (code, error) = world.error(&ask);
-    assert_eq!((code, &error["code"]), (8, &"REQUEST_SPENT".into()));
+    world.assert_refused(&ask, 8, "REQUEST_SPENT");
     assert_eq!(
         world.error(&["locks", "acquire", "other", "--holder", "a", "--request-id", "r1"]).0,
         2,
@@ -116,10 +111,8 @@ fn nothing_lives_longer_than_its_max_hold() {
     world.ok(&["locks", "define", "db", "--ttl", "1h", "--max-hold", "1ms"]);
     let epoch = world.data(&["locks", "acquire", "db", "--holder", "a"])["epoch"].to_string();
     crate::world::until("past max hold", || world.data(&["locks", "show", "db"])["state"] == "expired");
-    let (code, error) = world.error(&["locks", "heartbeat", "db", "--holder", "a", "--epoch", &epoch]);
-    assert_eq!((code, &error["code"]), (8, &"LOST".into()));
+    world.assert_refused(&["locks", "heartbeat", "db", "--holder", "a", "--epoch", &epoch], 8, "LOST");
     assert_eq!(world.data(&["locks", "show", "db"])["defaults"]["maxHold"], "1ms");
-    world.check();
 }
 
 #[test]
@@ -146,7 +139,6 @@ fn cleanup_frees_the_dead_and_the_silent_only() {
     assert_eq!(freed["released"].as_array().unwrap().len(), 2);
     assert!(world.holder("of-the-living").is_some() && world.holder("of-the-dead").is_none());
     sleeper.wait().unwrap();
-    world.check();
 }
 
 #[test]
@@ -156,8 +148,7 @@ fn a_deadlock_is_refused_with_its_circle() {
     world.ok(&["locks", "acquire", "right", "--holder", "bob"]);
     let _bob = world.start(&["locks", "acquire", "left", "--holder", "bob"]);
     world.until_line("left", 1);
-    let (code, error) = world.error(&["locks", "acquire", "right", "--holder", "alice"]);
-    assert_eq!((code, &error["code"]), (9, &"DEADLOCK".into()));
+    let error = world.assert_refused(&["locks", "acquire", "right", "--holder", "alice"], 9, "DEADLOCK");
     assert_eq!(error["details"]["cycle"].as_array().unwrap().len(), 2);
     assert_eq!(world.line("right").len(), 0, "the refused one does not stand in line");
 }

@@ -61,7 +61,6 @@ fn one_that_is_done_beforehand_has_no_run() {
     assert!(!world.has("ran"));
     let complete = told(&world, &id, "complete");
     assert!(complete.len() == 1 && complete[0]["run"].is_null(), "{complete:?}");
-    world.check();
 }
 
 #[test]
@@ -74,7 +73,6 @@ fn done_is_looked_for_right_after_an_attempt_whatever_its_exit_status() {
         assert_eq!((&task["status"], &task["attempts"]), (&"completed".into(), &1.into()), "{task}");
         assert!(told(&world, &id, "complete")[0]["run"].is_string());
     }
-    world.check();
 }
 
 #[test]
@@ -97,7 +95,6 @@ fn attempts_are_numbered_from_1_in_the_log_and_from_0_in_the_events() {
     assert_eq!(world.run_all(), 0);
     assert!(told(&world, &plain, "started")[0]["restart"].is_null());
     assert_eq!(world.ok(&["tasks", "logs", &plain]), "plain\n");
-    world.check();
 }
 
 #[test]
@@ -108,7 +105,6 @@ fn tasks_done_inside_of_a_run_ends_the_loop_with_its_result() {
     assert_eq!(world.run_all(), 0);
     let task = world.task(&id);
     assert_eq!((&task["status"], &task["attempts"], &task["output"]["version"]), (&"completed".into(), &2.into(), &7.into()));
-    world.check();
 }
 
 #[test]
@@ -132,7 +128,6 @@ fn an_earlier_attempt_that_says_done_is_fenced() {
     assert_eq!((world.read("code").trim(), &answer["error"]["code"]), ("8", &"FENCED".into()));
     let task = world.task(&id);
     assert_eq!((&task["status"], &task["attempts"]), (&"failed".into(), &3.into()));
-    world.check();
 }
 
 #[test]
@@ -163,7 +158,6 @@ fn there_are_as_many_attempts_as_allowed_and_then_it_has_failed() {
     world.ok(&["config", "set", "loop.max_attempts", "9"]);
     assert_eq!(world.run_all(), 7);
     assert_eq!(world.task(&id)["attempts"], 2);
-    world.check();
 }
 
 #[test]
@@ -184,7 +178,6 @@ fn the_rest_between_two_attempts_is_kept() {
     let at = |kind: &str| events.iter().filter(|event| event.kind == kind).map(|event| event.wall.0).collect::<Vec<_>>();
     // Two clocks, each cut to milliseconds.
     assert!(at("task:started")[1] - at("task:restarting")[0] >= 1_498, "{events:?}");
-    world.check();
 }
 
 #[test]
@@ -200,7 +193,6 @@ fn a_directory_in_the_place_of_done_is_an_error_before_and_after_an_attempt() {
         assert_eq!(task["error"], "DONE is not a file that can be read: it is a directory");
     }
     assert!(!world.has("ran"));
-    world.check();
 }
 
 #[test]
@@ -216,7 +208,6 @@ fn to_exit_with_0_or_to_print_done_is_no_verdict() {
         assert_eq!((&task["attempts"], &task["restarts"]), (&2.into(), &1.into()));
         assert!(task["error"].as_str().unwrap().ends_with("it exited 0 without `tasks done`"));
     }
-    world.check();
 }
 
 #[test]
@@ -247,7 +238,6 @@ fn the_next_attempt_is_told_how_the_last_one_ended() {
     assert_eq!((&second["ending"], &second["error"]), (&"killed by signal 9".into(), &Value::Null));
     assert_eq!((&result(3)["verdict"], &result(3)["exitCode"]), (&"no_verdict".into(), &0.into()));
     assert_eq!(told(&world, &id, "restarting")[0]["error"], "no key");
-    world.check();
 }
 
 /// A loop that is done at once, with a child that lives until the file `go` is there.
@@ -277,7 +267,6 @@ fn one_that_is_done_waits_for_its_children() {
     assert_eq!((&task["status"], &task["output"], &task["attempts"]), (&"completed".into(), &5.into(), &1.into()));
     let complete = told(&world, &id, "complete");
     assert!(complete.len() == 1 && complete[0]["warning"].is_null(), "{complete:?}");
-    world.check();
 }
 
 #[test]
@@ -311,7 +300,6 @@ fn children_that_take_too_long_are_a_warning_a_failure_or_ended() {
         }
         world.touch("go");
         until("all is over", || world.everything().backlog.tasks.values().all(|task| task.status().is_over()));
-        world.check();
     }
 }
 
@@ -336,7 +324,6 @@ fn whoever_waits_for_its_children_can_be_failed_or_cancelled() {
     let child = pid_in(&world, "child.pid");
     world.ok(&["tasks", "cancel", &id]);
     assert_eq!((&*world.status(&id), &*world.status("child"), is_alive(child)), ("cancelled", "cancelled", false));
-    world.check();
 }
 
 #[test]
@@ -363,7 +350,6 @@ fn done_while_it_waits_for_others_ends_the_wait() {
     world.touch("go");
     assert_eq!(runner.end().code, 7);
     assert!(!world.has("ran"));
-    world.check();
 }
 
 #[test]
@@ -384,7 +370,6 @@ fn a_retry_removes_done_first_and_only_if_there_is_one() {
     world.touch("go");
     assert_eq!(runner.end().code, 0);
     assert_eq!((world.status(&id), world.read("tries").lines().count()), ("completed".into(), 2));
-    world.check();
 }
 
 #[test]
@@ -400,8 +385,7 @@ fn a_runner_that_is_killed_during_the_rest_is_followed_by_one_that_goes_on() {
         let runner = world.runner(&[]);
         until("it rests", || row(&world, &id).failures == number && resting(&world, &id).is_some());
         let due = resting(&world, &id);
-        runner.signal(Signal::KILL);
-        drop(runner);
+        runner.kill();
         assert_eq!((resting(&world, &id), row(&world, &id).failures), (due, number));
     }
     assert_eq!(world.run_all(), 7);
@@ -409,7 +393,6 @@ fn a_runner_that_is_killed_during_the_rest_is_followed_by_one_that_goes_on() {
     let numbers: Vec<u64> = told(&world, &id, "started").iter().map(|told| told["restart"].as_u64().unwrap()).collect();
     assert_eq!(numbers, [0, 1, 2]);
     assert!(world.task(&id)["error"].as_str().unwrap().starts_with("not done after 3 attempts"));
-    world.check();
 }
 
 #[test]
@@ -431,5 +414,4 @@ fn an_attempt_that_is_lost_with_its_runner_counts_once() {
     let task = world.task(&id);
     assert_eq!((&task["status"], &task["attempts"], &task["restarts"]), (&"completed".into(), &2.into(), &1.into()));
     assert_eq!(told(&world, &id, "started")[1]["restart"], 1);
-    world.check();
 }

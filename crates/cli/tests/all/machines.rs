@@ -14,7 +14,7 @@ use rustix::process::Signal;
 
 use crate::crashes::{WATCHED, add};
 use crate::postgres;
-use crate::world::{BANKSMAN, DEADLINE, Running, World, is_alive, until};
+use crate::world::{BANKSMAN, Running, World, is_alive, until};
 
 /// After which silence a runner's runs are lost, in these tests.
 const TTL: Duration = Duration::from_secs(3);
@@ -31,8 +31,7 @@ struct Site {
 
 impl Site {
     fn new() -> Site {
-        let world = World::at(postgres::fresh_database());
-        world.ok(&["init"]);
+        let world = World::at(postgres::fresh_database()).initialized();
         world.ok(&["config", "set", "locking.heartbeat_timeout", &format!("{}ms", TTL.as_millis())]);
         Site { world }
     }
@@ -179,8 +178,7 @@ fn a_runner_that_was_cut_off_is_told_and_doubles_nothing() {
     until("the end", || site.rows().backlog.tasks[&task].status() == Status::Completed);
     until("no record is left", || site.records().is_empty());
     for runner in [first, second] {
-        runner.signal(Signal::TERM);
-        let said = runner.end();
+        let said = runner.stop();
         assert_eq!(said.code, 0, "{said:?}");
     }
     site.check_lost_and_repeated(&task);
@@ -215,8 +213,7 @@ fn who_renews_is_not_robbed() {
     site.open();
     let said = second.end();
     assert_eq!(said.code, 0, "{said:?}");
-    first.signal(Signal::TERM);
-    first.end();
+    first.stop();
     assert_eq!((site.lines("begun").len(), site.lines("ended").len(), site.runs().len()), (1, 1, 1));
     assert_eq!(site.rows().backlog.tasks[&task].status(), Status::Completed);
     site.world.check();
@@ -228,8 +225,7 @@ fn who_leaves_says_how_long_its_sessions_have_and_an_heir_renews_them() {
     let task = site.task(&stubborn());
     let first = site.runner("one", &[]);
     site.until_begun(1);
-    first.signal(Signal::TERM);
-    let said = first.end();
+    let said = first.stop();
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.stderr.contains("1 session goes on, but only for "), "{said:?}");
     let left = site.rows().lease;
@@ -251,8 +247,7 @@ fn what_is_left_to_nobody_ends_and_another_machine_goes_on() {
     let task = site.task(&stubborn());
     let first = site.runner("one", &[]);
     site.until_begun(1);
-    first.signal(Signal::TERM);
-    assert_eq!(first.end().code, 0);
+    assert_eq!(first.stop().code, 0);
     let second = site.runner("two", &["--until-idle"]);
     site.until_begun(2);
     site.open();
@@ -289,8 +284,7 @@ fn a_clone_on_the_same_machine_does_not_take_a_session_that_it_cannot_see_for_de
 fn a_session_that_the_server_could_not_be_told_of_ends() {
     let mut server = postgres::Server::start();
     server.sql("postgres", "CREATE DATABASE outage");
-    let world = World::at(server.url("outage"));
-    world.ok(&["init"]);
+    let world = World::at(server.url("outage")).initialized();
     world.ok(&["config", "set", "locking.heartbeat_timeout", "3s"]);
     let site = Site { world };
     let task = site.task(&stubborn());
@@ -331,23 +325,17 @@ fn on_one_machine_an_idle_runner_writes_nothing() {
         (rows().seq, rows().lease, files)
     };
     // Whatever it does at the beginning is over when nothing has changed for a while.
-    let quiet = Duration::from_millis(500);
-    let start = Instant::now();
     let mut before = look();
-    loop {
-        std::thread::sleep(quiet);
+    until("nothing has changed for a while", || {
         let now = look();
-        if (now.0, now.2) == (before.0, before.2) {
-            break;
+        if (now.0, now.2) != (before.0, before.2) {
+            before = now;
         }
-        assert!(start.elapsed() < DEADLINE, "it never rests");
-        before = now;
-    }
+        now.1 - before.1 > Span::from_ms(500)
+    });
     // Time is what is tested here: many leases, and many slow looks.
-    std::thread::sleep(4 * quiet);
+    until("many leases are over", || look().1 - before.1 > Span::from_ms(2_500));
     let after = look();
-    assert!(after.1 - before.1 > Span::from_ms(2_000));
     assert_eq!((after.0, after.2), (before.0, before.2));
-    runner.signal(Signal::TERM);
-    assert_eq!(runner.end().code, 0);
+    assert_eq!(runner.stop().code, 0);
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -10,7 +9,7 @@ use serde_json::Value;
 
 use crate::agents::{INIT, RESULT, trusted};
 use crate::dice::Dice;
-use crate::world::{BANKSMAN, World, until};
+use crate::world::{BANKSMAN, World, until, write_program};
 
 fn receipt(world: &World, id: &str) -> String {
     world.data(&["mailbox", "show", id])["receipt"].as_str().unwrap().to_owned()
@@ -28,10 +27,6 @@ fn read(world: &World, file: &str) -> Vec<(String, bool)> {
     messages.iter().map(|m| (m["body"].as_str().unwrap().to_owned(), m["redelivered"].as_bool().unwrap())).collect()
 }
 
-fn exists(world: &World, file: &str) -> bool {
-    world.path().join(file).exists()
-}
-
 #[test]
 fn the_next_run_reads_each_message_once() {
     let world = World::new();
@@ -47,7 +42,7 @@ fn the_next_run_reads_each_message_once() {
     assert_eq!((&again["isNew"], &again["seq"]), (&false.into(), &first["seq"]));
     let second = send(&world, "Job", "two");
     let runner = world.start(&["run", "--until-idle"]);
-    until("it waits", || exists(&world, "go"));
+    until("it waits", || world.has("go"));
     assert_eq!(read(&world, "one"), [("one".into(), false), ("two".into(), false)]);
     assert_eq!(read(&world, "again"), read(&world, "one"));
     assert_eq!(read(&world, "two"), []);
@@ -62,7 +57,6 @@ fn the_next_run_reads_each_message_once() {
     for sent in [&second, &third] {
         assert_eq!(receipt(&world, sent["id"].as_str().unwrap()), "read", "its task is completed");
     }
-    world.check();
 }
 
 #[test]
@@ -77,7 +71,7 @@ fn what_a_dead_run_had_goes_to_the_next_one_and_a_result_acknowledges() {
     assert_eq!(read(&world, "run0"), [("hello".into(), false)]);
     assert_eq!(read(&world, "run1"), [("hello".into(), true)]);
     assert_eq!(receipt(&world, &id), "read");
-    if exists(&world, "run2") {
+    if world.has("run2") {
         assert_eq!(read(&world, "run2"), [], "the result of the run before has acknowledged it");
     }
 }
@@ -88,32 +82,28 @@ fn what_a_dead_run_had_does_not_count_as_read_because_a_later_one_ends_well() {
     let script = "[ $BANKSMAN_ATTEMPT = 1 ] && exit 0; touch begun; read -r line; kill -9 $$";
     world.ok(&["tasks", "add", "Job", "--run", script, "--input", "--retries", "1"]);
     let runner = world.start(&["run", "--until-idle"]);
-    until("it has begun", || exists(&world, "begun"));
+    until("it has begun", || world.has("begun"));
     let id = send(&world, "Job", "hello")["id"].as_str().unwrap().to_owned();
     assert_eq!(runner.end().code, 0);
     assert_eq!(receipt(&world, &id), "undelivered");
     let returned = world.data(&["bus", "read", "--type", "ERROR"])["messages"].clone();
     assert_eq!(returned[0]["replyTo"], id.as_str(), "{returned}");
-    world.check();
 }
 
 #[test]
 fn an_agent_works_in_a_terminal_if_its_profile_says_so() {
     let world = World::new();
     let program = world.path().join("tui.sh");
-    fs::write(&program, "#!/bin/sh\ntest -t 0 && echo \"$1\" > prompt\ntouch begun\nread -r line\necho \"$line\" > got\n")
-        .unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let config = world.path().join(".banksman/config.toml");
-    let section = format!(
+    let text = "#!/bin/sh\ntest -t 0 && echo \"$1\" > prompt\ntouch begun\nread -r line\necho \"$line\" > got\n";
+    write_program(&program, text);
+    world.configure(&format!(
         "\n[agent.tui]\nprogram = \"{}\"\nprompt = \"argument\"\nstart = [\"{{prompt}}\"]\npty = true\n",
         program.display()
-    );
-    fs::write(&config, fs::read_to_string(&config).unwrap_or_default() + &section).unwrap();
+    ));
     world.ok(&["trust", "--agent", "tui"]);
     world.ok(&["tasks", "add", "Job", "--agent", "tui", "--prompt", "say hello"]);
     let runner = world.start(&["run", "--until-idle"]);
-    until("it has begun", || exists(&world, "begun"));
+    until("it has begun", || world.has("begun"));
     let sent = send(&world, "Job", "hello");
     assert_eq!((&sent["plan"], &sent["receipt"]), (&"control_socket".into(), &"delivered".into()), "{sent}");
     assert_eq!(runner.end().code, 0);
@@ -133,8 +123,7 @@ fn a_target_that_is_over_refuses_and_what_is_left_goes_back() {
     let id = send(&world, "Job", "too late")["id"].as_str().unwrap().to_owned();
     world.ok(&["tasks", "cancel", "Job"]);
     assert_eq!(receipt(&world, &id), "undelivered");
-    let (code, error) = world.error(&["send", "Job", "x"]);
-    assert_eq!((code, &error["code"]), (2, &"TARGET_OVER".into()));
+    world.assert_refused(&["send", "Job", "x"], 2, "TARGET_OVER");
     assert_eq!(world.error(&["send", "Nothing", "x"]).0, 4);
     assert_eq!(world.error(&["mailbox", "read"]).0, 2, "outside of a run");
     world.run(&["run", "--until-idle"]);
@@ -145,14 +134,13 @@ fn a_target_that_is_over_refuses_and_what_is_left_goes_back() {
     world.ok(&["run", "--until-idle"]);
     assert_eq!(read(&world, "read"), []);
     assert_eq!((receipt(&world, &id), returned().as_array().unwrap().len()), ("undelivered".into(), 1));
-    world.check();
 }
 
 #[test]
 fn a_late_process_of_an_ended_run_reads_nothing() {
     let world = World::new();
     world.ok(&["tasks", "add", "Job", "--run", "env > env; exit 1", "--loop", "--restart-delay", "1h"]);
-    let runner = world.start(&["run"]);
+    let _runner = world.start(&["run"]);
     until("it has run", || {
         world.path().join("env").exists() && world.data(&["sessions", "list"])["sessions"].as_array().unwrap().is_empty()
     });
@@ -162,7 +150,6 @@ fn a_late_process_of_an_ended_run_reads_nothing() {
     late.envs(text.lines().filter(|line| line.starts_with("BANKSMAN_")).filter_map(|line| line.split_once('=')));
     let output = late.output().unwrap();
     assert_eq!(output.status.code(), Some(8), "{output:?}");
-    drop(runner);
 }
 
 /// Reads lines from its stdin until one says `end`.
@@ -173,7 +160,7 @@ fn a_message_is_written_into_a_live_session_once() {
     let world = World::new();
     let task = world.data(&["tasks", "add", "Job", "--run", LISTENER, "--input"])["id"].as_str().unwrap().to_owned();
     let runner = world.start(&["run", "--until-idle"]);
-    until("it has begun", || exists(&world, "begun"));
+    until("it has begun", || world.has("begun"));
     let first = send(&world, "Job", "one");
     assert_eq!((&first["receipt"], &first["plan"]), (&"delivered".into(), &"control_socket".into()));
     let run = world.data(&["mailbox", "show", first["id"].as_str().unwrap()])["run"].as_str().unwrap().to_owned();
@@ -189,7 +176,6 @@ fn a_message_is_written_into_a_live_session_once() {
     assert_eq!(receipt(&world, first["id"].as_str().unwrap()), "read");
     assert_eq!(receipt(&world, later["id"].as_str().unwrap()), "undelivered");
     assert_eq!(world.error(&["sessions", "send", &run, "x"]).1["code"], "SESSION_ENDED");
-    world.check();
 }
 
 /// An agent whose turns begin with a line of its input. The first one does `first`; all are recorded in `lines`.
@@ -199,20 +185,13 @@ fn turns(world: &World, first: &str) {
         "#!/bin/sh\necho \"$@\" >> args\n{INIT}\nwhile read -r line; do printf '%s\\n' \"$line\" >> lines; \
          if [ ! -e begun ]; then touch begun; {first}; fi; {RESULT}; done\n"
     );
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let section = format!(
+    write_program(&program, &script);
+    world.configure(&format!(
         "\n[agent.turns]\nextends = \"claude\"\nprogram = \"{}\"\naccount = \"turns\"\nreads = []\ncheck_login = []\ninput = true\n",
         program.display()
-    );
-    let config = world.path().join(".banksman/config.toml");
-    fs::write(&config, fs::read_to_string(&config).unwrap_or_default() + &section).unwrap();
+    ));
     world.ok(&["trust", "--agent", "turns"]);
     world.ok(&["tasks", "add", "Job", "--agent", "turns", "--prompt", "begin"]);
-}
-
-fn lines(world: &World) -> Vec<String> {
-    fs::read_to_string(world.path().join("lines")).unwrap().lines().map(str::to_owned).collect()
 }
 
 fn runs(world: &World) -> usize {
@@ -224,7 +203,7 @@ fn follow_ups_are_the_next_turns_of_a_live_agent() {
     let world = World::new();
     turns(&world, "while [ ! -e go ]; do sleep 0.01; done");
     let runner = world.start(&["run", "--until-idle"]);
-    until("it works", || exists(&world, "begun"));
+    until("it works", || world.has("begun"));
     let ids = ["second", "third"].map(|text| {
         let sent = world.data(&["send", "Job", text, "--author", "ada", "--mode", "follow-up"]);
         assert_eq!((&sent["plan"], &sent["receipt"]), (&"control_socket".into(), &"sent".into()), "{sent}");
@@ -232,7 +211,7 @@ fn follow_ups_are_the_next_turns_of_a_live_agent() {
     });
     fs::write(world.path().join("go"), "").unwrap();
     assert_eq!(runner.end().code, 0);
-    let lines = lines(&world);
+    let lines = world.lines("lines");
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert!(lines[0].contains("begin") && lines[1].contains("second") && lines[2].contains("third"), "{lines:?}");
     assert_eq!(ids.map(|id| receipt(&world, &id)), ["read", "read"]);
@@ -258,7 +237,7 @@ fn an_answer_is_the_next_turn_of_the_live_agent_that_has_asked() {
     assert_eq!(world.data(&["tasks", "show", "Job"])["status"], "in_progress", "its session waits");
     world.ok(&["decisions", "resolve", &decision, "2", "--note", "as before"]);
     assert_eq!(runner.end().code, 0);
-    let lines = lines(&world);
+    let lines = world.lines("lines");
     assert!(lines.len() == 2 && lines[1].contains("8080: as before"), "{lines:?}");
     let answer = world.data(&["mailbox", "show", &format!("answer-{decision}")]);
     assert_eq!((runs(&world), &answer["receipt"]), (1, &"read".into()), "{answer}");
@@ -267,7 +246,6 @@ fn an_answer_is_the_next_turn_of_the_live_agent_that_has_asked() {
         bus.as_array().unwrap().iter().map(|m| (m["type"].as_str().unwrap(), m["body"].as_str().unwrap())).collect();
     assert!(said.contains(&("QUESTION", "Which port?\n1. 80\n2. 8080")), "{said:?}");
     assert_eq!(said.iter().filter(|said| said.0 == "ANSWER").count(), 1, "{said:?}");
-    world.check();
 }
 
 /// Whoever answers need not live until the session has the answer: its runner sends it, until the keeper takes it.
@@ -285,10 +263,9 @@ fn an_answer_reaches_a_session_whose_keeper_was_stopped_meanwhile() {
     world.ok(&["decisions", "resolve", &decision, "1"]);
     rustix::process::kill_process(keeper, Signal::CONT).unwrap();
     assert_eq!(runner.end().code, 0);
-    let lines = lines(&world);
+    let lines = world.lines("lines");
     assert!(lines.len() == 2 && lines[1].contains("80"), "{lines:?}");
     assert_eq!(runs(&world), 1);
-    world.check();
 }
 
 #[test]
@@ -307,9 +284,8 @@ fn a_question_outlives_the_session_that_has_asked() {
     assert_ne!(decision, live, "it is a question of the task now");
     world.ok(&["decisions", "resolve", &decision, "1"]);
     world.run(&["run", "--until-idle"]);
-    let lines = lines(&world);
+    let lines = world.lines("lines");
     assert!(lines.len() == 2 && lines[1].contains("You asked: Which port?") && lines[1].contains("The answer: 80"), "{lines:?}");
-    world.check();
 }
 
 #[test]
@@ -317,7 +293,7 @@ fn senders_at_the_same_time_are_all_heard() {
     let world = World::new();
     world.ok(&["tasks", "add", "Job", "--run", LISTENER, "--input"]);
     let runner = world.start(&["run", "--until-idle"]);
-    until("it has begun", || exists(&world, "begun"));
+    until("it has begun", || world.has("begun"));
     let texts: Vec<String> = (0..12).map(|n| format!("m{n}")).collect();
     let senders: Vec<_> = texts.iter().map(|text| world.start(&["send", "Job", text])).collect();
     senders.into_iter().for_each(|sender| assert_eq!(sender.end().code, 0));
@@ -336,7 +312,7 @@ fn a_dispatcher_that_dies_leaves_an_unknown_and_no_lock() {
     let script = "touch begun; while [ ! -e go ]; do sleep 0.05; done; cat > got";
     let task = world.data(&["tasks", "add", "Job", "--run", script, "--input"])["id"].as_str().unwrap().to_owned();
     let runner = world.start(&["run", "--until-idle"]);
-    until("it has begun", || exists(&world, "begun"));
+    until("it has begun", || world.has("begun"));
     // More than a pipe holds: the dispatcher waits for a session that does not read.
     let large = "x".repeat(200_000);
     let file = world.path().join("large");
@@ -358,9 +334,7 @@ fn a_dispatcher_that_dies_leaves_an_unknown_and_no_lock() {
     fs::write(world.path().join("go"), "").unwrap();
     let pid = world.data(&["sessions", "list"])["sessions"][0]["run"].as_str().unwrap().to_owned();
     world.ok(&["sessions", "kill", &pid]);
-    runner.signal(Signal::TERM);
-    runner.end();
-    world.check();
+    runner.stop();
 }
 
 #[test]
@@ -368,7 +342,7 @@ fn a_message_of_any_size_reaches_a_session_that_reads() {
     let world = World::new();
     world.ok(&["tasks", "add", "Job", "--run", "touch begun; head -n 2 | wc -c > got", "--input"]);
     let runner = world.start(&["run", "--until-idle"]);
-    until("it has begun", || exists(&world, "begun"));
+    until("it has begun", || world.has("begun"));
     let limit = 1024 * 1024;
     let file = world.path().join("large");
     fs::write(&file, "x".repeat(limit)).unwrap();
@@ -387,7 +361,7 @@ fn what_was_not_written_into_a_session_does_not_count_as_read() {
     let script = format!("touch begun; while [ ! -e go ]; do sleep 0.05; done; {BANKSMAN} tasks done $BANKSMAN_TASK");
     world.ok(&["tasks", "add", "Job", "--run", &script, "--input"]);
     let runner = world.start(&["run", "--until-idle"]);
-    until("it has begun", || exists(&world, "begun"));
+    until("it has begun", || world.has("begun"));
     let small = send(&world, "Job", "fits into the pipe")["id"].as_str().unwrap().to_owned();
     // More than a pipe holds, for a session that never reads.
     let file = world.path().join("large");
@@ -400,7 +374,6 @@ fn what_was_not_written_into_a_session_does_not_count_as_read() {
     assert_eq!((receipt(&world, &small), receipt(&world, "m-large")), ("read".into(), "undelivered".into()));
     let returned = world.data(&["bus", "read", "--type", "ERROR"])["messages"].clone();
     assert_eq!(returned[0]["replyTo"], "m-large", "{returned}");
-    world.check();
 }
 
 #[test]
@@ -425,7 +398,6 @@ fn the_claim_puts_messages_into_the_prompt_of_an_agent() {
             .count()
     };
     assert_eq!((of_lock("lock:acquired"), of_lock("lock:released")), (2, 2));
-    world.check();
 }
 
 #[test]
@@ -440,8 +412,7 @@ fn a_sender_waits_for_the_answer() {
     assert_eq!((&reply["reply"]["type"], &reply["reply"]["body"]), (&"ANSWER".into(), &"8080".into()));
     assert_eq!(runner.end().code, 0);
     world.ok(&["tasks", "add", "Deaf", "--run", "true"]);
-    let (code, error) = world.error(&["send", "Deaf", "hello?", "--wants-reply", "--timeout", "10ms"]);
-    assert_eq!((code, &error["code"]), (6, &"NO_REPLY".into()));
+    world.assert_refused(&["send", "Deaf", "hello?", "--wants-reply", "--timeout", "10ms"], 6, "NO_REPLY");
     // Who waits is told when the message comes back.
     let sender = world.start(&["send", "Deaf", "hello?", "--wants-reply", "--timeout", "60s", "--id", "m-deaf", "--json"]);
     until("it is sent", || world.run(&["mailbox", "show", "m-deaf"]).code == 0);
@@ -581,7 +552,6 @@ fn random_dispatches(count: u32, seed: u64) {
     eprintln!("{count} dispatches, {kills} senders and sessions killed: {ends:?}");
     assert_eq!(of("read") + of("unknown") + of("not posted"), count as usize, "{ends:?}");
     assert!(of("unknown") <= kills, "more than were killed: {ends:?}");
-    world.check();
 }
 
 #[test]

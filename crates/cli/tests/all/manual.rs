@@ -3,7 +3,6 @@
 use banksman_core::resource::coordination::Command;
 use banksman_core::resource::lock;
 use banksman_core::{HolderId, TaskId};
-use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::claims::until_waiting;
@@ -30,7 +29,6 @@ fn who_works_on_a_task_holds_its_lock_and_that_of_its_section_until_it_says_how_
         assert_eq!((ttl(&lock), ttl(&section)), (Some(60), None), "a section is kept as long as somebody works in it");
         assert_eq!(set(&world, "fix", status, "ann")["status"], status);
         assert_eq!((world.holder(&lock), world.holder(&section)), (None, None), "{status}");
-        world.check();
     }
 }
 
@@ -39,19 +37,21 @@ fn others_are_told_who_has_it_and_until_when() {
     let world = World::new();
     let task = add(&world, "fix", &[]);
     set(&world, "fix", "in_progress", "ann");
-    let (code, error) = world.error(&["tasks", "update", "fix", "--status", "in_progress", "--holder", "bob", "--no-wait"]);
-    assert_eq!((code, &error["code"]), (6, &"TASK_LOCKED".into()));
+    let error = world.assert_refused(
+        &["tasks", "update", "fix", "--status", "in_progress", "--holder", "bob", "--no-wait"],
+        6,
+        "TASK_LOCKED",
+    );
     let details = &error["details"];
     assert_eq!((&details["taskId"], &details["lockedBy"]), (&task.as_str().into(), &"ann".into()));
     assert!(details["expiresAt"].is_string(), "{details}");
     for status in ["completed", "failed", "review", "skipped"] {
-        assert_eq!(world.refused(&["tasks", "update", "fix", "--status", status, "--holder", "bob"]), (6, "TASK_LOCKED".into()));
+        world.assert_refused(&["tasks", "update", "fix", "--status", status, "--holder", "bob"], 6, "TASK_LOCKED");
     }
-    assert_eq!(world.refused(&["tasks", "done", "fix", "--holder", "bob"]), (6, "TASK_LOCKED".into()));
+    world.assert_refused(&["tasks", "done", "fix", "--holder", "bob"], 6, "TASK_LOCKED");
     assert_eq!(world.data(&["why", "fix"])["holder"], "ann");
     world.ok(&["tasks", "done", "fix", "--holder", "ann"]);
-    assert_eq!(world.refused(&["tasks", "update", "fix", "--status", "in_progress", "--holder", "bob"]), (2, "TASK_OVER".into()));
-    world.check();
+    world.assert_refused(&["tasks", "update", "fix", "--status", "in_progress", "--holder", "bob"], 2, "TASK_OVER");
 }
 
 #[test]
@@ -66,9 +66,7 @@ fn no_runner_starts_what_somebody_works_on_and_those_behind_it_are_not_held_up()
     // Given back, it is the runner's.
     set(&world, "by hand", "pending", "ann");
     until("the first", || world.data(&["tasks", "show", "by hand"])["status"] == "completed");
-    runner.signal(Signal::TERM);
-    assert_eq!(runner.end().code, 0);
-    world.check();
+    assert_eq!(runner.stop().code, 0);
 }
 
 #[test]
@@ -103,7 +101,6 @@ fn who_waits_gets_it_in_turn_after_a_person_and_after_a_run() {
     assert_eq!(world.holder(&lock), None);
     // The other task is worked on by hand, and not finished by the runner.
     assert_eq!(runner.end().code, 7);
-    world.check();
 }
 
 #[test]
@@ -119,15 +116,13 @@ fn a_lock_that_has_expired_can_be_had_by_hand_and_by_a_runner() {
     set(&world, "first", "in_progress", "bob");
     assert_eq!(world.data(&["why", "first"])["holder"], "bob");
     // Who has lost it cannot end it.
-    assert_eq!(world.refused(&["tasks", "done", "first", "--holder", "ann"]), (6, "TASK_LOCKED".into()));
+    world.assert_refused(&["tasks", "done", "first", "--holder", "ann"], 6, "TASK_LOCKED");
     world.ok(&["tasks", "done", "first", "--holder", "bob"]);
     let runner = world.start(&["run"]);
     until("the runner has it", || world.data(&["tasks", "show", "second"])["status"] == "completed");
-    runner.signal(Signal::TERM);
-    assert_eq!(runner.end().code, 0);
+    assert_eq!(runner.stop().code, 0);
     let kinds: Vec<String> = world.events().into_iter().map(|event| event.kind).collect();
     assert!(kinds.contains(&"task:returned".into()), "{kinds:?}");
-    world.check();
 }
 
 #[test]
@@ -149,9 +144,7 @@ fn heartbeats_keep_it() {
     assert_eq!(world.grant(&lock).unwrap().epoch, grant.epoch);
     // Without them it is the runner's.
     until("the runner has it", || world.data(&["tasks", "show", "fix"])["status"] == "completed");
-    runner.signal(Signal::TERM);
-    assert_eq!(runner.end().code, 0);
-    world.check();
+    assert_eq!(runner.stop().code, 0);
 }
 
 #[test]
@@ -165,15 +158,14 @@ fn the_lock_of_a_task_is_shown_and_released_by_its_id_or_title() {
     }
     let epoch = world.data(&["locks", "show", "fix"])["epoch"].to_string();
     let later = (epoch.parse::<i64>().unwrap() - 1).to_string();
-    assert_eq!(world.refused(&["locks", "release", "fix", "--holder", "ann", "--epoch", &later]), (8, "FENCED".into()));
-    assert_eq!(world.refused(&["locks", "release", "fix", "--holder", "bob", "--epoch", &epoch]), (5, "NOT_OWNER".into()));
+    world.assert_refused(&["locks", "release", "fix", "--holder", "ann", "--epoch", &later], 8, "FENCED");
+    world.assert_refused(&["locks", "release", "fix", "--holder", "bob", "--epoch", &epoch], 5, "NOT_OWNER");
     world.ok(&["locks", "release", "fix", "--holder", "ann", "--epoch", &epoch]);
     assert_eq!(world.data(&["tasks", "show", "fix"])["status"], "pending");
     set(&world, "fix", "in_progress", "ann");
     world.ok(&["locks", "release", "fix", "--force"]);
     assert_eq!(world.data(&["tasks", "show", "fix"])["status"], "pending");
-    assert_eq!(world.refused(&["locks", "acquire", &format!("task:{task}")]), (2, "RESERVED_NAME".into()));
-    world.check();
+    world.assert_refused(&["locks", "acquire", &format!("task:{task}")], 2, "RESERVED_NAME");
 }
 
 #[test]
@@ -186,18 +178,16 @@ fn an_exclusive_section_is_one_persons_and_no_runners() {
     set(&world, "one", "in_progress", "ann");
     set(&world, "two", "in_progress", "ann");
     // She would give back the lock of another section.
-    assert_eq!(world.refused(&["tasks", "update", "two", "--no-section", "--holder", "ann"]), (6, "TASK_LOCKED".into()));
+    world.assert_refused(&["tasks", "update", "two", "--no-section", "--holder", "ann"], 6, "TASK_LOCKED");
     let args = ["tasks", "update", "three", "--status", "in_progress", "--holder", "bob", "--no-wait"];
-    assert_eq!(world.refused(&args), (6, "SECTION_LOCKED".into()));
+    world.assert_refused(&args, 6, "SECTION_LOCKED");
     let runner = world.start(&["run"]);
     until("a runner", || !world.everything().backlog.runners.is_empty());
     set(&world, "one", "completed", "ann");
     assert_eq!(world.data(&["why", "three"])["status"], "pending", "she still works on the other");
     set(&world, "two", "completed", "ann");
     until("the third", || world.data(&["tasks", "show", "three"])["status"] == "completed");
-    runner.signal(Signal::TERM);
-    assert_eq!(runner.end().code, 0);
-    world.check();
+    assert_eq!(runner.stop().code, 0);
 }
 
 /// As when somebody has waited for the lock, and was killed before it could take the task.
@@ -219,7 +209,5 @@ fn a_lock_alone_keeps_runners_from_its_task_and_not_from_those_behind_it() {
     assert_eq!(world.data(&["tasks", "show", "locked"])["status"], "pending");
     client.ask(Command::Lock(own, lock::Input::Release { holder, epoch }), Vec::new()).unwrap();
     until("the one that was locked", || world.data(&["tasks", "show", "locked"])["status"] == "completed");
-    runner.signal(Signal::TERM);
-    assert_eq!(runner.end().code, 0);
-    world.check();
+    assert_eq!(runner.stop().code, 0);
 }

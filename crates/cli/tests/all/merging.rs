@@ -1,6 +1,5 @@
 //! The merge of a branch as a session runs it, with real git.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -11,7 +10,7 @@ use banksman_engine::{Request, TaskRequest};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::world::{World, until};
+use crate::world::{World, until, write_program};
 
 /// Runs git, which must succeed, and returns what it prints.
 pub(crate) fn git(directory: &Path, args: &[&str]) -> String {
@@ -92,8 +91,7 @@ fn a_git_that_is_too_old_is_told_so() {
         let script = format!(
             "#!/bin/sh\nPATH='{path}'\ncase \"$*\" in *' version') echo 'git version {version}';; *) git \"$@\";; esac\n"
         );
-        std::fs::write(tools.join("git"), script).unwrap();
-        std::fs::set_permissions(tools.join("git"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&tools.join("git"), &script);
         let mut command = world.command(&["merge-branch", "--how", "rebase", "--", "topic", "main"]);
         let done = command.env("PATH", format!("{}:{path}", tools.display())).output().unwrap();
         (done.status.code(), String::from_utf8(done.stderr).unwrap())
@@ -118,8 +116,7 @@ fn a_merge_that_was_killed_in_the_middle_is_done_again() {
         (world.path().join("state/filter"), world.path().join("state/here"), world.path().join("state/wait"));
     let script = format!("#!/bin/sh\ntouch '{}'\nwhile [ -e '{}' ]; do sleep 0.01; done\ncat\n", here.display(), wait.display());
     std::fs::create_dir_all(world.path().join("state")).unwrap();
-    std::fs::write(&filter, script).unwrap();
-    std::fs::set_permissions(&filter, std::fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&filter, &script);
     git(world.path(), &["config", "filter.slow.smudge", filter.to_str().unwrap()]);
     std::fs::write(&wait, "").unwrap();
     let before = git(world.path(), &["rev-parse", "main"]);

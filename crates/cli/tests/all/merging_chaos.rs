@@ -132,7 +132,8 @@ impl Person<'_> {
             8 => self.stage(),
             _ => drop(self.git(&["gc", "-q", "--prune=now"])),
         }
-        // People rest now and then, and then there is nothing unfinished.
+        // How fast a person works is drawn, so that a merge meets every moment of it. People rest now and then, and then there is
+        // nothing unfinished.
         if self.loose.is_empty() {
             std::thread::sleep(Duration::from_millis(self.dice.roll(400)));
         }
@@ -242,6 +243,7 @@ fn merge(world: &World, dice: &mut Dice, n: usize) -> bool {
         let running = world.start(&["merge-branch", "--how", how, "--", &format!("b{n}"), "main"]);
         let is_killed = attempt < TRIES && dice.roll(2) == 0;
         if is_killed {
+            // The moment of the kill is drawn: it is to hit whatever the merge is at.
             std::thread::sleep(Duration::from_millis(dice.roll(400)));
             kill_some(dice, running.pid());
         }
@@ -274,6 +276,7 @@ fn merge_by_runner(world: &World, dice: &mut Dice, n: usize) -> bool {
     for attempt in 1..=TRIES {
         let runner: Running = world.start(&["run", "--until-idle"]);
         if attempt < TRIES {
+            // As above.
             std::thread::sleep(Duration::from_millis(dice.roll(600)));
             // The keeper is its own process: it goes on, or dies as well.
             kill_some(dice, runner.pid());

@@ -1,6 +1,5 @@
 //! Merges that are killed, each at a certain step, with `git gc --prune=now` before anybody looks again.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -8,7 +7,7 @@ use banksman_adapters::tree::descendants;
 use rustix::process::Signal;
 
 use crate::merging::{commit, git, repository};
-use crate::world::{Running, Said, World, kill, until};
+use crate::world::{Running, Said, World, kill, until, write_program};
 
 /// A branch `topic` that changes, adds and removes files, and a git of ours that runs a script at one step of a merge.
 pub(crate) struct Steps {
@@ -101,9 +100,7 @@ impl Steps {
 
     pub(crate) fn script(&self, name: &str, text: &str) {
         let path = self.path(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, text).unwrap();
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        write_program(&path, text);
     }
 
     /// A merge during which a script runs at one step.

@@ -46,8 +46,7 @@ fn outcomes(data: &Value) -> Vec<String> {
 #[test]
 fn without_a_channel_the_three_ways_are_shown() {
     for world in [World::on_sqlite(), World::empty_on_sqlite()] {
-        let (code, error) = world.error(&["notify", "test"]);
-        assert_eq!((code, &error["code"]), (3, &"NO_CHANNEL".into()));
+        let error = world.assert_refused(&["notify", "test"], 3, "NO_CHANNEL");
         for key in ["notify.desktop on", "notify.command", "notify.webhook https://"] {
             assert!(error["hint"].as_str().unwrap().contains(key), "{error}");
         }

@@ -34,16 +34,14 @@ fn a_clone_of_a_shared_project_knows_that_its_store_is_elsewhere() {
     let id = Project::committed_id(Path::new(&clone)).unwrap();
 
     // Without the URL, every command says where the project is not.
-    let (code, error) = world.error(&["-C", &clone, "locks", "acquire", "deploy", "--holder", "second"]);
-    assert_eq!((code, error["code"].as_str()), (3, Some("STORE_ELSEWHERE")), "{error}");
+    let error = world.assert_refused(&["-C", &clone, "locks", "acquire", "deploy", "--holder", "second"], 3, "STORE_ELSEWHERE");
     assert!(error["message"].as_str().unwrap().contains(&id), "{error}");
     assert!(error["hint"].as_str().unwrap().contains("BANKSMAN_STORE"), "{error}");
 
     // No second store is made for it: neither a file nor a project in another database.
     let other = postgres::fresh_database();
     for init in [vec!["-C", &clone, "init"], vec!["-C", &clone, "--store", &other, "init"]] {
-        let (code, error) = world.error(&init);
-        assert_eq!((code, error["code"].as_str()), (3, Some("STORE_ELSEWHERE")), "{init:?}: {error}");
+        world.assert_refused(&init, 3, "STORE_ELSEWHERE");
     }
     assert!(!Path::new(&clone).join(".banksman/store.db").exists());
 
@@ -70,12 +68,11 @@ fn a_clone_of_a_shared_project_knows_that_its_store_is_elsewhere() {
 
 #[test]
 fn a_setting_of_the_user_does_not_hide_a_project_with_a_store_of_its_own() {
-    let world = World::on_sqlite();
+    let world = World::on_sqlite().unchecked();
     world.ok(&["locks", "acquire", "deploy", "--holder", "first"]);
     // No server is asked: there is none at this address.
     world.ok(&["config", "set", "--user", "store", "postgres://me:secret@db.invalid/agents"]);
-    let (code, error) = world.error(&["locks", "acquire", "deploy", "--holder", "second"]);
-    assert_eq!((code, error["code"].as_str()), (3, Some("TWO_STORES")), "{error}");
+    let error = world.assert_refused(&["locks", "acquire", "deploy", "--holder", "second"], 3, "TWO_STORES");
     let message = error["message"].as_str().unwrap();
     assert!(message.contains("store.db") && message.contains("db.invalid"), "{message}");
     assert!(!error.to_string().contains("secret"), "{error}");
@@ -90,8 +87,7 @@ fn a_missing_store_is_not_a_missing_project() {
     let clone = commit_and_clone(&world);
     let id = Project::committed_id(world.path()).unwrap();
     for args in [["-C", &clone, "status"], ["-C", &clone, "run"]] {
-        let (code, error) = world.error(&args);
-        assert_eq!((code, error["code"].as_str()), (4, Some("STORE_MISSING")), "{error}");
+        let error = world.assert_refused(&args, 4, "STORE_MISSING");
         assert!(error["message"].as_str().unwrap().contains(&id), "{error}");
     }
     // Also below the directory, and though there is another project around it.

@@ -116,7 +116,7 @@ fn the_help_pages() {
 
 #[test]
 fn a_session_with_settings() {
-    let world = World::on_sqlite();
+    let world = World::on_sqlite().unchecked();
     std::fs::write(world.path().join(".banksman/config.toml"), "project = \"p-7h2k9x4m\"\n").unwrap();
     let text = session(
         &world,

@@ -64,13 +64,11 @@ fn stop_puts_all_tasks_back_without_an_attempt_and_pauses_the_project() {
     until("all is done", || world.data(&["status"])["byStatus"]["completed"] == 3);
     assert_eq!(task(&world, "Build")["attempts"], 1);
     assert_eq!(world.data(&["resume"])["outcome"], "not_paused");
-    runner.signal(Signal::TERM);
-    let said = runner.end();
+    let said = runner.stop();
     assert!(said.stderr.contains("paused") && said.stderr.contains("resumed"), "{said:?}");
     let kinds = kinds(&world);
     let at = |kind: &str| kinds.iter().position(|it| it == kind).unwrap();
     assert!(!kinds[at("backlog:paused")..at("backlog:resumed")].iter().any(|kind| kind == "task:started"), "{kinds:?}");
-    world.check();
 }
 
 #[test]
@@ -80,12 +78,10 @@ fn stop_does_it_itself_if_the_runner_is_gone_and_a_killed_stop_is_finished_by_th
     world.ok(&["tasks", "add", "Build", "--run", &format!("trap '' TERM; {UNTIL_OPEN}")]);
     let runner = running(&world, 1);
     let pids = begun(&world);
-    runner.signal(Signal::KILL);
-    drop(runner);
+    runner.kill();
     let stop = world.start(&["stop"]);
     until("it is being stopped", || world.data(&["sessions", "list"])["sessions"][0]["state"] == "stopping");
-    stop.signal(Signal::KILL);
-    drop(stop);
+    stop.kill();
     assert!(is_alive(pids[0]));
     assert_eq!(world.data(&["status"])["paused"]["verb"], "stop", "both were one transaction");
     // Who has no patience kills at once, whatever the grace is.
@@ -93,7 +89,6 @@ fn stop_does_it_itself_if_the_runner_is_gone_and_a_killed_stop_is_finished_by_th
     assert_eq!(stopped["sessions"][0]["outcome"], "stopped", "{stopped}");
     assert!(!is_alive(pids[0]));
     assert_eq!(task(&world, "Build")["attempts"], 0);
-    world.check();
 }
 
 #[test]
@@ -104,7 +99,6 @@ fn stop_now_does_not_wait_for_the_grace_of_a_live_runner() {
     let _runner = running(&world, 1);
     assert_eq!(world.data(&["stop", "--no-wait"])["sessions"][0]["outcome"], "stopping");
     assert_eq!(world.data(&["stop", "--now"])["sessions"][0]["outcome"], "stopped");
-    world.check();
 }
 
 #[test]
@@ -132,7 +126,6 @@ fn only_the_named_tasks_are_stopped_until_they_are_resumed() {
     assert_eq!(world.data(&["resume", "Build"])["tasks"][0]["outcome"], "resumed");
     assert_eq!(world.run(&["run", "--until-idle"]).code, 0);
     assert_eq!(world.data(&["stop", "Build"])["tasks"][0]["outcome"], "already_over");
-    world.check();
 }
 
 #[test]
@@ -156,7 +149,6 @@ fn a_stopped_pipeline_goes_on_with_the_same_phase_and_a_stopped_loop_with_the_sa
     assert_eq!(std::fs::read_to_string(world.path().join("seen")).unwrap(), "0\n0\n");
     runner.signal(Signal::TERM);
     drop(runner);
-    world.check();
 }
 
 #[test]
@@ -164,13 +156,11 @@ fn a_run_that_ended_by_itself_is_what_it_was() {
     let world = World::new();
     two_tasks(&world);
     let runner = running(&world, 2);
-    runner.signal(Signal::KILL);
-    drop(runner);
+    runner.kill();
     std::fs::write(world.path().join("open"), "").unwrap();
     until("their commands have ended", || begun(&world).iter().all(|pid| !is_alive(*pid)));
     world.ok(&["stop"]);
     assert_eq!(world.data(&["status"])["byStatus"]["completed"], 2);
-    world.check();
 }
 
 #[test]
@@ -187,7 +177,6 @@ fn run_lifts_what_stop_has_paused_but_not_what_pause_has() {
     world.ok(&["stop"]);
     let said = world.run(&["run", "--until-idle"]);
     assert!(said.code == 0 && said.stderr.contains("resumed"), "{said:?}");
-    world.check();
 }
 
 #[test]
@@ -220,5 +209,4 @@ fn ctrl_c_names_what_goes_on_and_a_second_one_stops_it() {
         (task(&world, "Build")["status"].clone(), task(&world, "Build")["attempts"].clone()),
         ("pending".into(), 0.into())
     );
-    world.check();
 }

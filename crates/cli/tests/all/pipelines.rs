@@ -1,6 +1,5 @@
 //! Pipelines with real processes: phases, variables, what happens when one fails, and runners that die.
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::dice::Dice;
@@ -69,8 +68,7 @@ output = ["version", "list"]"#),
         ])
         .trim_start_matches("[pipeline.way]\n")
     ));
-    let (code, error) = world.error(&["pipelines", "start", "way"]);
-    assert_eq!((code, error["code"].as_str()), (2, Some("VARIABLES")), "{error}");
+    world.assert_refused(&["pipelines", "start", "way"], 2, "VARIABLES");
     let taken = |args: &[&str]| {
         let (_, error) = world.error(args);
         assert_eq!(error["message"], "\"attempt\" has a meaning already, and cannot be a variable");
@@ -85,7 +83,6 @@ output = ["version", "list"]"#),
     assert_eq!((&page["state"], &page["status"]), (&json!("done"), &json!("completed")));
     assert_eq!(page["vars"], json!({ "title": "Add login", "tries": 3, "first": { "version": 3, "list": [1, "a"] } }));
     assert_eq!(world.task(&id)["output"], page["vars"], "that is what it came to");
-    world.check();
 }
 
 #[test]
@@ -129,15 +126,12 @@ fn what_depends_on_others_waits_for_them_or_is_unblocked() {
     assert_eq!(world.pipeline(&second)["blockedBy"], json!("dependencies"));
     world.run_all();
     assert_eq!(world.lines("out"), ["before", &first]);
-    let (code, error) = world.error(&["pipelines", "unblock", &first]);
-    assert_eq!((code, &error["code"]), (2, &json!("PIPELINE_OVER")));
+    world.assert_refused(&["pipelines", "unblock", &first], 2, "PIPELINE_OVER");
     let said = world.data(&["pipelines", "unblock", &second]);
     assert_eq!((&said["state"], &said["phase"]), (&json!("running"), &json!("only")));
-    let (code, error) = world.error(&["pipelines", "unblock", &second]);
-    assert_eq!((code, &error["code"]), (2, &json!("PIPELINE_NOT_BLOCKED")));
+    world.assert_refused(&["pipelines", "unblock", &second], 2, "PIPELINE_NOT_BLOCKED");
     world.run_all();
     assert_eq!(world.stands(&second), "done");
-    world.check();
 }
 
 #[test]
@@ -153,8 +147,7 @@ fn a_phase_that_failed_is_tried_again_by_hand_unless_it_failed_for_good() {
     assert_eq!((&page["state"], &page["recoverable"], &page["attempt"]), (&json!("failed"), &json!(true), &json!(1)));
     let phase = page["phases"][0]["tasks"][0]["id"].as_str().unwrap().to_owned();
     for task in [&phase, &id] {
-        let (code, error) = world.error(&["tasks", "retry", task]);
-        assert_eq!((code, &error["code"]), (2, &json!("TASK_IS_PIPELINE")), "{error}");
+        world.assert_refused(&["tasks", "retry", task], 2, "TASK_IS_PIPELINE");
     }
     world.touch("key");
     world.ok(&["locks", "acquire", "gate", "--holder", "ann"]);
@@ -165,10 +158,8 @@ fn a_phase_that_failed_is_tried_again_by_hand_unless_it_failed_for_good() {
         (world.stands(&id).as_str(), world.tasks_of(&id, "one")),
         ("failed two", vec!["failed".into(), "completed".into()])
     );
-    let (code, error) = world.error(&["pipelines", "retry", &id]);
-    assert_eq!((code, &error["code"]), (5, &json!("NOT_RECOVERABLE")));
+    world.assert_refused(&["pipelines", "retry", &id], 5, "NOT_RECOVERABLE");
     assert!(world.pipeline(&id)["error"].as_str().unwrap().contains("the gate is shut"));
-    world.check();
 }
 
 #[test]
@@ -186,9 +177,7 @@ fn cancelling_kills_the_processes_of_the_phase_and_nothing_follows() {
     runner.end();
     assert_eq!((world.stands(&id).as_str(), world.tasks_of(&id, "one")), ("cancelled one", vec!["cancelled".into()]));
     assert!(!world.has("two") && world.tasks_of(&id, "two").is_empty());
-    let (code, error) = world.error(&["pipelines", "retry", &id]);
-    assert_eq!((code, &error["code"]), (2, &json!("PIPELINE_NOT_FAILED")));
-    world.check();
+    world.assert_refused(&["pipelines", "retry", &id], 2, "PIPELINE_NOT_FAILED");
 }
 
 #[test]
@@ -220,10 +209,8 @@ fn a_phase_speaks_from_inside_and_is_fenced_when_it_is_over() {
     world.touch("on");
     runner.end();
     assert_eq!((world.lines("out"), world.stands(&id).as_str()), (vec!["7y".to_owned()], "done"));
-    let (code, error) = world.error(&["pipelines", "set", "--pipeline", &id, "a=1"]);
-    assert_eq!((code, &error["code"]), (2, &json!("PIPELINE_OVER")));
+    world.assert_refused(&["pipelines", "set", "--pipeline", &id, "a=1"], 2, "PIPELINE_OVER");
     assert_eq!(world.run(&["pipelines", "set", "a=1"]).code, 2, "no pipeline is named");
-    world.check();
 }
 
 #[test]
@@ -237,7 +224,6 @@ fn a_failure_leads_to_another_phase_and_back() {
     assert_eq!(world.run_all(), 0, "what was mended has not failed");
     assert_eq!(world.lines("out"), ["test", "mend", "test", "mend", "test"]);
     assert_eq!((world.stands(&id).as_str(), world.tasks_of(&id, "test").len()), ("done", 3));
-    world.check();
 }
 
 #[test]
@@ -277,7 +263,6 @@ run = 'echo never >> out'
         world.events().iter().map(|event| event.kind.to_string()).filter(|kind| kind.starts_with("strategy")).collect();
     let fallback = || "strategy:fallback".to_owned();
     assert_eq!(kinds, [fallback(), fallback(), "strategy:exhausted".into(), fallback(), fallback()]);
-    world.check();
 }
 
 #[test]
@@ -322,7 +307,6 @@ fn a_phase_pushes_an_item_and_holds_what_it_needs() {
     world.touch("go");
     runner.end();
     assert_eq!((world.stands(&id).as_str(), world.holder("db")), ("done", None));
-    world.check();
 }
 
 #[test]
@@ -363,8 +347,7 @@ fn a_runner_that_is_killed_in_any_phase_costs_nothing() {
     for (number, name) in ["one", "two", "three"].iter().enumerate() {
         let runner = world.runner(&[]);
         until(&format!("{name} runs"), || world.lines("out").len() == number + 1);
-        runner.signal(Signal::KILL);
-        drop(runner);
+        runner.kill();
         // It ends while nobody looks after it.
         world.touch(&format!("go-{name}"));
     }
@@ -375,7 +358,6 @@ fn a_runner_that_is_killed_in_any_phase_costs_nothing() {
         (&page["state"], &page["vars"]),
         (&json!("done"), &json!({ "one": { "n": 1 }, "two": { "n": 1 }, "three": { "n": 1 } }))
     );
-    world.check();
 }
 
 #[test]
@@ -427,7 +409,6 @@ fn a_lock_that_comes_free_lets_a_pipeline_go_on() {
     release(&epoch);
     world.until_stands(&id, "done");
     drop(runner);
-    world.check();
 }
 
 #[test]
@@ -450,8 +431,7 @@ fn why_and_status_know_pipelines() {
     let said = why(&first);
     assert!(said.contains("ago: phase build: exit status 3") && said.contains("pipelines retry"), "{said}");
     assert_eq!(world.data(&["pipelines", "list", "--state", "failed"])["pipelines"].as_array().unwrap().len(), 1);
-    let (code, error) = world.error(&["pipelines", "show", "p-nothing"]);
-    assert_eq!((code, &error["code"]), (4, &json!("PIPELINE_NOT_FOUND")));
+    world.assert_refused(&["pipelines", "show", "p-nothing"], 4, "PIPELINE_NOT_FOUND");
 }
 
 #[test]
@@ -466,15 +446,13 @@ fn a_phase_without_a_sign_of_life_waits_for_a_decision() {
     let page = world.pipeline(&id);
     assert_eq!((&page["state"], &page["status"]), (&json!("blocked"), &json!("blocked")));
     let decision = page["blockedBy"]["decision"]["decision"].as_str().unwrap();
-    let (code, error) = world.error(&["pipelines", "unblock", &id]);
-    assert_eq!((code, &error["code"]), (2, &json!("PIPELINE_UNDECIDED")));
+    world.assert_refused(&["pipelines", "unblock", &id], 2, "PIPELINE_UNDECIDED");
     assert!(world.ok(&["why", &id]).contains(decision));
     world.touch("mended");
     world.ok(&["config", "set", "task.silence_timeout", "10m"]);
     world.ok(&["decisions", "resolve", decision, "1"]);
     assert_eq!((world.run_all(), world.stands(&id).as_str()), (0, "done"));
     assert_eq!(world.tasks_of(&id, "one"), ["completed"], "it is the same task");
-    world.check();
 }
 
 #[test]
@@ -489,7 +467,6 @@ fn a_pipeline_that_a_run_has_started_is_cancelled_with_it() {
     runner.end();
     let pid = world.read("pid").trim().parse().unwrap();
     assert_eq!((is_alive(pid), world.stands("inner").as_str(), world.has("two")), (false, "cancelled one", false));
-    world.check();
 }
 
 #[test]
@@ -510,12 +487,11 @@ fn what_a_phase_prints_is_found_behind_much_else_and_has_a_limit() {
     let notes = page["checkpoints"].to_string();
     assert!(notes.contains("the output large was cut from 2000000 to 8192 bytes"), "{notes}");
     assert!(notes.contains("the output large was left out: it has more than 8192 bytes"), "{notes}");
-    world.check();
 }
 
 #[test]
 fn pipelines_move_to_the_other_database_with_their_project() {
-    let world = World::on_sqlite();
+    let world = World::on_sqlite().unchecked();
     world.book(&way(&[("one", "run = 'echo \"{\\\"n\\\": 1}\"'\noutput = [\"n\"]"), ("two", "run = 'test -e key'")]));
     let id = world.begin(&[]);
     assert_eq!(world.run_all(), 7);
@@ -554,8 +530,7 @@ fn runners_that_are_killed_at_any_moment_lose_no_phase_and_repeat_none() {
         let wanted = world.lines("out").len() + usize::try_from(dice.roll(4)).unwrap();
         until("there is progress", || world.lines("out").len() >= wanted || is_done());
         let victim = runners.remove(usize::try_from(dice.roll(2)).unwrap());
-        victim.signal(Signal::KILL);
-        drop(victim);
+        victim.kill();
         runners.push(world.runner(&[]));
     }
     until("all are through", is_done);
@@ -567,7 +542,6 @@ fn runners_that_are_killed_at_any_moment_lose_no_phase_and_repeat_none() {
     expected.sort();
     assert_eq!(lines, expected, "each phase once");
     assert_eq!(world.data(&["queues", "show", "q"])["ready"], PIPELINES, "each item once");
-    world.check();
 }
 
 #[test]
@@ -583,8 +557,7 @@ fn nothing_is_kept_that_could_not_be_read_again() {
         &["locks", "acquire", "l", "--holder", "a", "--metadata", &deep(120)],
     ];
     for args in refused {
-        let (code, error) = world.error(args);
-        assert_eq!((code, &error["code"]), (2, &json!("USAGE")), "{error}");
+        world.assert_refused(args, 2, "USAGE");
     }
     world.book(&way(&[("one", "run = 'cat said'")]));
     let id = world.begin(&[]);
@@ -592,5 +565,4 @@ fn nothing_is_kept_that_could_not_be_read_again() {
     assert_eq!(world.run_all(), 0);
     assert_eq!(world.pipeline(&id)["vars"], json!({}), "what was not asked for is not kept");
     assert_eq!(world.status("task"), "completed", "and nobody else suffers");
-    world.check();
 }

@@ -26,8 +26,7 @@ fn paste(world: &World, command: &str) -> Said {
 fn with_a_runner(world: &World, what: &str, condition: impl Fn() -> bool) -> Said {
     let runner = world.start(&["run"]);
     until(what, condition);
-    runner.signal(Signal::TERM);
-    runner.end()
+    runner.stop()
 }
 
 #[test]
@@ -102,7 +101,6 @@ fn why_tells_what_is_so_now_and_that_nobody_looks() {
     let _runner = world.runner(&[]);
     until("a runner is there", || kinds(&world.data(&["why", &id])) == ["guard"]);
     assert_eq!(world.data(&["status"])["next"], format!("a pipeline is blocked: banksman why {id}"));
-    world.check();
 }
 
 #[test]
@@ -143,8 +141,7 @@ fn what_only_a_look_can_tell_is_as_old_as_the_look() {
     assert!(message.contains("as of ") && message.contains(" ago"), "{message}");
     assert!(wakes.contains("checked again"), "{wakes}");
     assert_eq!(kinds(&why), ["guard"]);
-    runner.signal(Signal::TERM);
-    runner.end();
+    runner.stop();
     assert_eq!(kinds(&world.data(&["why", &id])), ["guard", "no_runner"]);
 }
 
@@ -171,8 +168,7 @@ fn a_name_that_means_two_pipelines_is_no_name_for_nothing() {
     world.book(&way(&[("one", "run = 'true'")]));
     let (first, second) = (world.begin(&["--title", "both"]), world.begin(&["--title", "both"]));
     for verb in ["show", "retry", "unblock", "cancel"] {
-        let (code, error) = world.error(&["pipelines", verb, "both"]);
-        assert_eq!((code, &error["code"]), (2, &json!("AMBIGUOUS_NAME")), "{verb}: {error}");
+        let error = world.assert_refused(&["pipelines", verb, "both"], 2, "AMBIGUOUS_NAME");
         let message = error["message"].as_str().unwrap();
         assert!(message.contains(&first) && message.contains(&second) && message.contains("one pipeline"), "{message}");
     }
@@ -227,8 +223,7 @@ fn nothing_is_said_to_run_that_waits() {
     assert!(line(&why, &waits).ends_with(": one thing blocks it"), "{why}");
     release(&world, "db", &epoch);
     world.until_stands(&id, "failed one");
-    runner.signal(Signal::TERM);
-    runner.end();
+    runner.stop();
     let (code, error) = world.error(&["pipelines", "unblock", &id]);
     let again = format!("to try that phase again: banksman pipelines retry {id}");
     assert_eq!((code, &error["hint"]), (2, &json!(again)));
@@ -282,8 +277,8 @@ fn the_logs_of_a_pipeline_are_those_of_its_phases() {
     let task = world.add(&["task", "--run", "true"]);
     world.ok(&["tasks", "cancel", &task]);
     for over in [never, task] {
-        let (code, error) = world.error(&["tasks", "logs", &over, "--follow"]);
-        assert_eq!((code, &error["code"]), (4, &json!("RUN_NOT_FOUND")), "nothing comes any more");
+        // Nothing comes any more.
+        world.assert_refused(&["tasks", "logs", &over, "--follow"], 4, "RUN_NOT_FOUND");
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use banksman_core::task::roots;
 use banksman_store::EventRow;
-use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::loops::{add_loop, row, told};
@@ -60,7 +59,6 @@ fn never_more_than_allowed_and_first_come_first_served_though_priorities_differ(
     }
     assert_eq!(most_under_way(&world.events()), 2);
     assert_eq!(order(&world), titles);
-    world.check();
 }
 
 #[test]
@@ -93,7 +91,6 @@ fn one_that_is_added_knows_its_place_and_why_it_waits() {
     assert_eq!((&added["admission"], &added["queuePosition"]), (&"started".into(), &Value::Null), "{added}");
     world.until_status("free", "completed");
     drop(runner);
-    world.check();
 }
 
 #[test]
@@ -110,7 +107,6 @@ fn children_need_no_place_and_go_first() {
     assert_eq!(world.run_all(), 0);
     assert_eq!(order(&world), ["parent", "child", "grandchild", "next"]);
     assert_eq!(most_under_way(&world.events()), 1);
-    world.check();
 }
 
 #[test]
@@ -130,7 +126,6 @@ fn one_that_waits_for_something_else_keeps_nobody_out() {
     world.ok(&["locks", "release", "deploy", "--force"]);
     assert_eq!(runner.end().code, 0);
     assert_eq!(order(&world), ["free", "waits for people", "waits for a lock"]);
-    world.check();
 }
 
 #[test]
@@ -144,7 +139,6 @@ fn one_that_waits_for_a_decision_keeps_nobody_out() {
     assert_eq!(world.run_all(), 7);
     assert_eq!((&*world.status(&silent), &*world.status("next")), ("blocked", "completed"));
     assert_eq!(most_under_way(&world.events()), 1);
-    world.check();
 }
 
 #[test]
@@ -164,7 +158,6 @@ fn a_loop_keeps_its_place_while_it_rests_and_while_it_waits_for_its_children() {
     assert_eq!(runner.end().code, 0);
     assert_eq!(order(&world), ["loop", "loop", "loop", "child", "next"]);
     assert_eq!(most_under_way(&world.events()), 1);
-    world.check();
 }
 
 #[test]
@@ -175,7 +168,6 @@ fn one_that_is_tried_again_is_not_overtaken() {
     world.add(&["next", "--run", "true", "--priority", "9"]);
     assert_eq!(world.run_all(), 0);
     assert_eq!(order(&world), ["retried", "retried", "retried", "loop", "loop", "next"]);
-    world.check();
 }
 
 #[test]
@@ -187,8 +179,7 @@ fn a_limit_that_is_set_later_counts_those_that_run_already() {
     let first = world.runner(&[]);
     until("all three run", || under_way(&world) == 3);
     world.ok(&["config", "set", "limits.max_concurrent_root_tasks", "2"]);
-    first.signal(Signal::TERM);
-    assert_eq!(first.end().code, 0);
+    assert_eq!(first.stop().code, 0);
     let runner = world.runner(&["--until-idle"]);
     until("the runs are adopted", || world.count("task:adopted") == 3);
     let added = world.data(&["tasks", "add", "new", "--run", "true"]);
@@ -203,7 +194,6 @@ fn a_limit_that_is_set_later_counts_those_that_run_already() {
     assert_eq!(world.status("old 3"), "in_progress");
     world.touch("go-3");
     assert_eq!(runner.end().code, 0);
-    world.check();
 }
 
 #[test]
@@ -226,7 +216,6 @@ fn a_queued_one_that_is_done_is_dropped() {
     world.touch("go");
     assert_eq!(runner.end().code, 0);
     assert_eq!((order(&world), world.has("ran")), (vec!["first".to_owned(), "last".into()], false));
-    world.check();
 }
 
 #[test]
@@ -239,8 +228,7 @@ fn places_and_their_order_survive_runners_that_are_killed() {
     for round in 0..3 {
         let runner = world.runner(&[]);
         until("two have begun", || world.read("begun").lines().count() == round * 2 + 2);
-        runner.signal(Signal::KILL);
-        drop(runner);
+        runner.kill();
         assert_eq!(under_way(&world), 2);
         // They end while no runner is there to notice.
         world.touch(&format!("go-{}", round * 2));
@@ -251,5 +239,4 @@ fn places_and_their_order_survive_runners_that_are_killed() {
     assert_eq!(most_under_way(&world.events()), 2);
     let id = world.task("n0")["id"].as_str().unwrap().to_owned();
     assert_eq!(row(&world, &id).attempts, 1);
-    world.check();
 }

@@ -97,8 +97,7 @@ fn a_check_tells_everything_that_is_wrong_with_all_of_them() {
         said.stderr.contains("did you mean `run`?") && said.stderr.ends_with("error: 2 of 3 runbooks are wrong\n"),
         "{said:?}"
     );
-    let (code, error) = world.error(&["runbooks", "check"]);
-    assert_eq!((code, &error["code"]), (3, &"RUNBOOK_INVALID".into()));
+    let error = world.assert_refused(&["runbooks", "check"], 3, "RUNBOOK_INVALID");
     let problems = error["details"]["problems"].as_array().unwrap();
     assert_eq!(problems.len(), 4);
     let first = &problems[0];

@@ -25,12 +25,11 @@ fn sections_are_made_changed_shown_and_deleted() {
     assert_eq!(world.data(&["sections", "update", "server", "--exclusive"])["exclusive"], true);
     assert_eq!(world.data(&["sections", "update", "server", "--exclusive", "false"])["exclusive"], false);
     assert_eq!(world.data(&["sections", "show", "server"])["recentEvents"].as_array().unwrap().len(), 4);
-    assert_eq!(world.refused(&["sections", "delete", "server"]), (2, "SECTION_NOT_EMPTY".into()));
+    world.assert_refused(&["sections", "delete", "server"], 2, "SECTION_NOT_EMPTY");
     world.ok(&["tasks", "update", "one", "--section", "database"]);
     world.ok(&["tasks", "update", "two", "--no-section"]);
     world.ok(&["sections", "delete", "server"]);
     assert_eq!(world.data(&["sections", "list"])["sections"].as_array().unwrap().len(), 1);
-    world.check();
 }
 
 #[test]
@@ -38,17 +37,16 @@ fn wrong_use_is_told_in_words() {
     let world = World::new();
     world.ok(&["sections", "add", "a"]);
     world.ok(&["sections", "add", "b"]);
-    assert_eq!(world.refused(&["sections", "add", "a"]), (2, "SECTION_EXISTS".into()));
-    assert_eq!(world.refused(&["sections", "add", ""]), (2, "USAGE".into()));
-    assert_eq!(world.refused(&["sections", "add", &"x".repeat(501)]), (2, "USAGE".into()));
-    assert_eq!(world.refused(&["sections", "update", "a", "--name", "b"]), (2, "SECTION_EXISTS".into()));
-    assert_eq!(world.refused(&["sections", "update", "a"]), (2, "USAGE".into()));
-    assert_eq!(world.refused(&["sections", "update", "a", "--exclusive", "maybe"]), (2, "USAGE".into()));
-    assert_eq!(world.refused(&["sections", "show", "c"]), (4, "SECTION_NOT_FOUND".into()));
-    assert_eq!(world.refused(&["sections", "show", ""]), (4, "SECTION_NOT_FOUND".into()));
-    assert_eq!(world.refused(&["sections", "show", "s-"]), (2, "AMBIGUOUS_NAME".into()));
-    assert_eq!(world.refused(&["sections", "delete", "c"]), (4, "SECTION_NOT_FOUND".into()));
-    world.check();
+    world.assert_refused(&["sections", "add", "a"], 2, "SECTION_EXISTS");
+    world.assert_refused(&["sections", "add", ""], 2, "USAGE");
+    world.assert_refused(&["sections", "add", &"x".repeat(501)], 2, "USAGE");
+    world.assert_refused(&["sections", "update", "a", "--name", "b"], 2, "SECTION_EXISTS");
+    world.assert_refused(&["sections", "update", "a"], 2, "USAGE");
+    world.assert_refused(&["sections", "update", "a", "--exclusive", "maybe"], 2, "USAGE");
+    world.assert_refused(&["sections", "show", "c"], 4, "SECTION_NOT_FOUND");
+    world.assert_refused(&["sections", "show", ""], 4, "SECTION_NOT_FOUND");
+    world.assert_refused(&["sections", "show", "s-"], 2, "AMBIGUOUS_NAME");
+    world.assert_refused(&["sections", "delete", "c"], 4, "SECTION_NOT_FOUND");
 }
 
 #[test]
@@ -68,12 +66,11 @@ fn one_runner_at_a_time_works_in_an_exclusive_section() {
     until("the second runner works elsewhere", || world.data(&["tasks", "show", "free"])["status"] == "completed");
     assert_eq!((running(&world), holder()), (1, Some(owner.clone())), "but not in the section");
     // The tasks can go elsewhere, but the section stays as long as somebody works in it.
-    assert_eq!(world.refused(&["sections", "delete", "db"]), (2, "SECTION_NOT_EMPTY".into()));
+    world.assert_refused(&["sections", "delete", "db"], 2, "SECTION_NOT_EMPTY");
     std::fs::write(world.path().join("go"), "").unwrap();
     until("both are done", || world.data(&["tasks", "list", "--status", "completed"])["tasks"].as_array().unwrap().len() == 3);
     until("nobody works there any more", || holder().is_none());
     drop((first, second));
-    world.check();
 }
 
 #[test]
@@ -83,11 +80,9 @@ fn a_section_that_is_locked_is_deleted_only_by_force() {
     let client = world.project().open().unwrap();
     world.hold_reserved(&client, &format!("section:{id}"), "runner:n-1");
     assert_eq!(world.data(&["sections", "show", "db"])["holder"], "runner:n-1");
-    let (code, error) = world.error(&["sections", "delete", "db"]);
-    assert_eq!((code, &error["code"]), (6, &"SECTION_LOCKED".into()));
+    let error = world.assert_refused(&["sections", "delete", "db"], 6, "SECTION_LOCKED");
     assert_eq!(error["details"]["lockedBy"], "runner:n-1");
     world.ok(&["sections", "delete", "db", "--force"]);
-    world.check();
 }
 
 #[test]
@@ -109,5 +104,4 @@ fn a_runner_that_was_killed_leaves_its_section_to_the_next_with_its_run() {
     assert_eq!(world.data(&["tasks", "show", "first"])["attempts"], 1, "the run that lives is looked after, not repeated");
     std::fs::write(world.path().join("go"), "").unwrap();
     assert_eq!(heir.end().code, 0);
-    world.check();
 }

@@ -47,9 +47,7 @@ fn a_session_is_listed_shown_and_read_while_it_lives_and_after() {
     let ended = world.data(&["sessions", "list", "--all"])["sessions"][0].clone();
     assert_eq!((&ended["state"], &ended["exitCode"], &ended["run"]), (&"ended".into(), &0.into(), &run.as_str().into()));
     assert_eq!(world.data(&["sessions", "show", &run[..5]])["ending"], "exit status 0");
-    let (code, error) = world.error(&["sessions", "show", "r-nothing"]);
-    assert_eq!((code, &error["code"]), (4, &"RUN_NOT_FOUND".into()));
-    world.check();
+    world.assert_refused(&["sessions", "show", "r-nothing"], 4, "RUN_NOT_FOUND");
 }
 
 #[test]
@@ -65,7 +63,6 @@ fn kill_ends_all_processes_and_the_runner_goes_on() {
     assert_eq!((&task["status"], &task["error"]), (&"failed".into(), &"its session was killed".into()));
     assert_eq!(runner.end().code, 7);
     assert_eq!(world.data(&["sessions", "kill", &run])["outcome"], "already_ended");
-    world.check();
 }
 
 /// Whoever waits for the end hears of it from the runner that records it, and does not look only now and then.
@@ -88,7 +85,6 @@ fn kill_returns_when_the_runner_has_recorded_the_end() {
     assert_eq!(said.code, 0, "{said:?}");
     std::fs::write(world.path().join("close"), "").unwrap();
     assert_eq!(runner.end().code, 7);
-    world.check();
 }
 
 #[test]
@@ -97,8 +93,7 @@ fn kill_does_it_itself_if_the_runner_is_gone() {
     world.ok(&["sections", "add", "db", "--exclusive"]);
     let (runner, run) = live(&world, UNTIL_OPEN, &["--section", "db"]);
     let pids = pids(&world, &run);
-    runner.signal(Signal::KILL);
-    drop(runner);
+    runner.kill();
     let waiting = world.data(&["sessions", "kill", &run, "--no-wait"]);
     assert_eq!(waiting["outcome"], "stopping");
     assert!(waiting["note"].as_str().unwrap().starts_with("its runner is gone"), "{waiting}");
@@ -114,7 +109,6 @@ fn kill_does_it_itself_if_the_runner_is_gone() {
     assert!(rows.backlog.outbox.is_empty(), "{:?}", rows.backlog.outbox);
     assert_eq!(world.run(&["run", "--until-idle"]).code, 7);
     assert_eq!(world.data(&["status"])["runners"], Value::Array(Vec::new()));
-    world.check();
 }
 
 #[test]
@@ -124,13 +118,11 @@ fn kill_does_it_itself_if_runner_and_keeper_are_gone() {
     until("both are up", || pids(&world, &run).len() >= 2);
     let pids = pids(&world, &run);
     let keeper = world.data(&["sessions", "show", &run])["keeperPid"].as_i64().unwrap();
-    runner.signal(Signal::KILL);
-    drop(runner);
+    runner.kill();
     rustix::process::kill_process(rustix::process::Pid::from_raw(i32::try_from(keeper).unwrap()).unwrap(), Signal::KILL).unwrap();
     let killed = world.data(&["sessions", "kill", &run]);
     assert_eq!((&killed["outcome"], &killed["ending"]), (&"killed".into(), &"its session was lost".into()), "{killed}");
     assert!(pids.iter().all(|pid| !is_alive(*pid)));
-    world.check();
 }
 
 #[test]
@@ -142,14 +134,12 @@ fn who_waits_for_the_end_takes_over_when_the_runner_dies_meanwhile() {
     let state = || world.data(&["sessions", "show", &run]);
     until("it is being stopped", || state()["state"] == "stopping");
     let owner = state()["ownerEpoch"].clone();
-    runner.signal(Signal::KILL);
-    drop(runner);
+    runner.kill();
     until("it is looked after again", || state()["ownerEpoch"] != owner && state()["keeperOwnerEpoch"] == state()["ownerEpoch"]);
     std::fs::write(world.path().join("open"), "").unwrap();
     let said = killer.end();
     assert_eq!(said.code, 0, "{said:?}");
     assert_eq!(task(&world)["status"], "failed");
-    world.check();
 }
 
 #[test]
@@ -157,16 +147,13 @@ fn whoever_waits_can_be_interrupted_and_the_next_runner_goes_on() {
     let world = World::new();
     world.ok(&["config", "set", "task.kill_grace", "1h"]);
     let (runner, run) = live(&world, &format!("trap '' TERM; {UNTIL_OPEN}"), &[]);
-    runner.signal(Signal::KILL);
-    drop(runner);
+    runner.kill();
     let killer = world.start(&["sessions", "kill", &run]);
     let state = || world.data(&["sessions", "show", &run]);
     until("it is being stopped", || state()["state"] == "stopping");
-    killer.signal(Signal::INT);
-    assert_eq!(killer.end().code, 130);
+    assert_eq!(killer.interrupt().code, 130);
     assert_eq!(state()["runnerState"], "gone");
     std::fs::write(world.path().join("open"), "").unwrap();
     assert_eq!(world.run(&["run", "--until-idle"]).code, 7);
     assert_eq!(task(&world)["error"], "its session was killed");
-    world.check();
 }

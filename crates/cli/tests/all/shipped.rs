@@ -1,10 +1,9 @@
 //! The runbooks of docs/runbooks, end to end: real git, real processes, and a script where an agent would be.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::world::{BANKSMAN, Running, World, until};
+use crate::world::{BANKSMAN, Running, World, until, write_program};
 
 /// What the script that stands for an agent does with its prompt. Whoever builds wants the first line of the same file, and resolves what
 /// conflicts; nothing is committed by the one who resolves.
@@ -60,8 +59,7 @@ fn repository(runbook: &str) -> World {
     git(&["commit", "--quiet", "--message", "a wall"]);
     std::fs::create_dir(world.path().join("marks")).unwrap();
     let agent = world.path().join("agent");
-    std::fs::write(&agent, AGENT).unwrap();
-    std::fs::set_permissions(&agent, PermissionsExt::from_mode(0o755)).unwrap();
+    write_program(&agent, AGENT);
     world.ok(&["config", "set", "--user", "landing.check", "make test"]);
     world.ok(&["runbooks", "new", runbook]);
     // It is the project's now.
@@ -112,7 +110,6 @@ fn two_features_that_edit_the_same_line_both_land() {
     assert_eq!((count("landing:landed"), count("task:sent_back")), (2, 1), "whoever comes second has a conflict");
     let failed = events.iter().filter(|event| event.kind == "pipeline:phase_failed" && event.data["phase"] == "review").count();
     assert_eq!(failed, 1, "the review sent one back");
-    world.check();
 }
 
 #[test]
@@ -153,7 +150,6 @@ fn lines_near_each_other_both_land() {
     let said = runner(&world, &["--until-idle"]).end();
     assert_eq!(said.code, 0, "{said:?}\n{}", world.ok(&["pipelines", "list"]));
     assert_eq!(git(&world, &["show", "main:house"]), lines(&[3, 6]));
-    world.check();
 }
 
 #[test]
@@ -204,5 +200,4 @@ fn a_night_of_triage() {
     assert_eq!(sorted, ["1 bug", "2 question", "3 wish"]);
     assert_eq!(git(&world, &["ls-tree", "--name-only", "main", "answers/"]).lines().count(), 3);
     assert!(!world.path().join("hacked").exists(), "what comes from outside is never a command");
-    world.check();
 }

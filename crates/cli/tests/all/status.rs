@@ -196,8 +196,7 @@ fn manual_work_is_named_with_titles_and_relative_times() {
     assert!(!refused.contains('Z'), "a time for programs: {refused}");
     let bob = world.start(&["tasks", "take", "Review", "--holder", "bob"]);
     crate::claims::until_waiting(&world, 1);
-    bob.signal(Signal::INT);
-    let said = bob.end().stderr;
+    let said = bob.interrupt().stderr;
     assert!(said.contains("waiting for Review: section Backend is held by ann for "), "{said}");
     let late = world.run(&["tasks", "take", "Review", "--holder", "bob", "--timeout", "50ms"]).stderr;
     assert!(late.contains("): section Backend is held by ann for "), "{late}");

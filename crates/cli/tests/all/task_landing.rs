@@ -57,7 +57,6 @@ fn a_task_is_completed_when_its_work_has_landed() {
     assert_eq!(yard.0.data(&["workspaces", "list"])["workspaces"], serde_json::json!([]));
     assert_eq!(yard.git(&["branch", "--list", "banksman/*"]), "");
     assert!(yard.0.ok(&["recover", "list", &after]).contains("before it was removed"));
-    yard.0.check();
 }
 
 #[test]
@@ -84,7 +83,6 @@ fn what_is_not_committed_is_committed_or_comes_back_or_is_for_a_person() {
     yard.0.ok(&["config", "set", "landing.leftovers", "commit"]);
     assert_eq!(yard.land(&[&id])["state"], "landed");
     assert_eq!((yard.status(&id).as_str(), yard.file("c").as_str()), ("completed", "1\n"));
-    yard.0.check();
 }
 
 #[test]
@@ -122,7 +120,6 @@ fn a_conflict_goes_back_to_its_author_with_the_conflict_in_the_worktree() {
     let log = yard.0.ok(&["tasks", "logs", &id]);
     assert!(log.contains("AA a") && log.contains("\"reason\": \"conflict\"") && log.contains("\"files\": [\n"), "{log}");
     assert_eq!((yard.file("a").as_str(), yard.log(1)), ("both\n", vec!["Mine".to_owned()]));
-    yard.0.check();
 }
 
 /// An agent whose work conflicts with a commit made meanwhile: how it was started again, and what it was told.
@@ -199,7 +196,6 @@ fn what_fails_the_check_comes_back_at_the_commit_that_failed() {
     let decision = yard.0.data(&["why", &id])["decision"].as_str().unwrap().to_owned();
     yard.0.ok(&["decisions", "resolve", &decision, "3"]);
     assert_eq!(yard.status(&id), "review");
-    yard.0.check();
 }
 
 #[test]
@@ -233,7 +229,6 @@ fn a_child_lands_into_its_parent_and_the_parent_lands_the_whole() {
     assert_eq!(yard.log(1), ["Parent"]);
     assert_eq!((yard.file("of_child").as_str(), yard.file("of_parent").as_str()), ("c\n", "p\n"));
     assert_eq!(yard.git(&["branch", "--list", "banksman/*"]), "");
-    yard.0.check();
 }
 
 #[test]
@@ -256,7 +251,6 @@ fn a_landing_task_holds_nothing_and_can_be_cancelled_or_taken_out() {
     yard.0.ok(&["tasks", "cancel", &one]);
     assert_eq!(yard.status(&one), "cancelled");
     assert_eq!(yard.0.data(&["landing", "list"])["queues"][0]["entries"], serde_json::json!([]));
-    yard.0.check();
 }
 
 #[test]

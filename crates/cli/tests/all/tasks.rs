@@ -28,7 +28,6 @@ fn a_task_is_added_run_listed_and_shown() {
     assert_eq!((&task["runs"][0]["exitCode"], &task["lastLines"][0]), (&0.into(), &"hello".into()));
     assert_eq!(world.data(&["tasks", "list"])["tasks"][0]["id"], added["id"]);
     assert_eq!(world.ok(&["tasks", "logs", "Say hello"]), "hello\n");
-    world.check();
 }
 
 #[test]
@@ -57,7 +56,6 @@ fn what_is_added_knows_whether_it_starts_and_its_place() {
     let titles: Vec<String> = started.map(|id| world.task(&id)["title"].as_str().unwrap().to_owned()).collect();
     assert_eq!(titles[titles.len() - 6..], ["first", "urgent", "second", "third", "last", "blocked"]);
     drop(runner);
-    world.check();
 }
 
 #[test]
@@ -79,7 +77,6 @@ fn a_dependent_starts_at_once_when_the_last_blocker_clears() {
         events.iter().find(|event| event.kind == kind && event.source.id.as_deref() == Some(id)).unwrap().id
     };
     assert!(at("task:started", &last) > at("task:complete", &slow));
-    world.check();
 }
 
 #[test]
@@ -109,7 +106,6 @@ fn what_failed_was_cancelled_or_skipped_blocks_until_it_is_retried() {
     world.ok(&["tasks", "update", "reviewed", "--status", "completed"]);
     assert_eq!(world.run_all(), 0);
     assert_eq!(world.data(&["tasks", "list", "--status", "completed"])["tasks"].as_array().unwrap().len(), 12);
-    world.check();
 }
 
 #[test]
@@ -128,7 +124,6 @@ fn retries_follow_a_failure_until_they_are_used_up() {
     world.ok(&["tasks", "retry", "never"]);
     assert_eq!(world.run_all(), 7);
     assert_eq!(world.task("never")["attempts"], 4, "a person who retries gives it all its retries again");
-    world.check();
 }
 
 #[test]
@@ -138,8 +133,7 @@ fn a_wait_tells_how_tasks_ended() {
     world.add(&["bad", "--run", "exit 1"]);
     world.add(&["open"]);
     let waits = world.start(&["tasks", "wait", "good"]);
-    let (code, error) = world.error(&["tasks", "wait", "open", "good", "--timeout", "50ms"]);
-    assert_eq!((code, &error["code"]), (6, &"WAIT_TIMEOUT".into()));
+    let error = world.assert_refused(&["tasks", "wait", "open", "good", "--timeout", "50ms"], 6, "WAIT_TIMEOUT");
     assert_eq!(error["details"]["tasks"].as_array().unwrap().len(), 2);
     world.run_all();
     assert_eq!(waits.end().code, 0);
@@ -173,9 +167,7 @@ fn a_result_is_told_by_the_run_and_read_by_its_dependents() {
     assert_eq!((&second["status"], &second["output"][0]), (&"completed".into(), &"big".into()));
     assert_eq!(second["dependsOn"][0]["output"]["version"][0], 1);
     assert_eq!(world.data(&["tasks", "done", "by hand", "--output", "null"])["outcome"], "ended");
-    let (code, error) = world.error(&["tasks", "fail", "by hand", "--error", "no"]);
-    assert_eq!((code, &error["code"]), (2, &"TASK_OVER".into()));
-    world.check();
+    world.assert_refused(&["tasks", "fail", "by hand", "--error", "no"], 2, "TASK_OVER");
 }
 
 #[test]
@@ -215,7 +207,6 @@ fn only_the_run_that_is_at_a_task_speaks_for_it() {
     world.touch("go");
     world.until_status(&id, "completed");
     assert_eq!(world.read("codes").split_whitespace().collect::<Vec<_>>(), ["0", "8", "8", "8", "8"], "{}", world.read("said"));
-    world.check();
 }
 
 #[test]
@@ -298,7 +289,6 @@ fn bad_input_is_refused_with_the_reason_and_changes_nothing() {
         assert!(error["message"].as_str().unwrap().contains(words), "{words}: {}", short());
     }
     assert_eq!(world.events().len(), before, "nothing was changed");
-    world.check();
 }
 
 #[test]
@@ -353,7 +343,6 @@ fn a_limit_holds_across_runners_and_no_task_runs_twice() {
         .map(|task| task["attempts"].as_i64().unwrap())
         .collect();
     assert_eq!(attempts, [1; 24]);
-    world.check();
 }
 
 #[test]
@@ -378,7 +367,6 @@ fn what_a_run_needs_is_held_while_it_lives() {
     assert_eq!(world.status("needs"), "pending");
     world.ok(&["locks", "release", "deploy", "--holder", "me", "--epoch", &epoch]);
     world.until_status("needs", "completed");
-    world.check();
 }
 
 #[test]
@@ -444,7 +432,6 @@ fn tasks_are_named_by_id_title_or_beginning_and_filtered() {
         (titles(&["--status", "blocked"]), titles(&["--status", "pending"])),
         (vec!["one".to_owned()], vec![id, "three".into()])
     );
-    world.check();
 }
 
 #[test]
@@ -473,7 +460,6 @@ fn what_is_deleted_is_gone_with_its_logs_and_a_run_only_by_force() {
     world.ok(&["tasks", "delete", "by hand", "--force"]);
     assert!(!is_alive(pid));
     assert!(world.data(&["tasks", "list"])["tasks"].as_array().unwrap().is_empty());
-    world.check();
 }
 
 #[test]
@@ -490,7 +476,6 @@ fn without_a_runner_a_session_is_cancelled_all_the_same() {
     assert_eq!(world.data(&["tasks", "cancel", "orphan"])["tasks"][0]["outcome"], "cancelled");
     assert!(!is_alive(pid));
     assert_eq!(world.status("orphan"), "cancelled");
-    world.check();
 }
 
 #[test]
@@ -519,10 +504,8 @@ fn what_a_run_holds_is_not_taken_away_by_time() {
     until("both run", || world.path().join("by lock").exists() && world.path().join("by slot").exists());
     // Whoever waits longer than the definition lets others hold it waits in vain.
     for (kind, name) in [("locks", "gate"), ("semaphores", "desk")] {
-        let (code, error) = world.error(&[kind, "acquire", name, "--holder", "ann", "--timeout", "500ms"]);
-        assert_eq!((code, &error["code"]), (6, &"WAIT_TIMEOUT".into()), "{error}");
+        world.assert_refused(&[kind, "acquire", name, "--holder", "ann", "--timeout", "500ms"], 6, "WAIT_TIMEOUT");
     }
     std::fs::write(world.path().join("go"), "").unwrap();
     assert_eq!(runner.end().code, 0, "nothing began beside what held it");
-    world.check();
 }

@@ -4,8 +4,6 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::process::Command;
 
-use rustix::process::Signal;
-
 use crate::merging::{git, repository};
 use crate::world::{BANKSMAN, Said, World, until};
 
@@ -100,8 +98,7 @@ fn hostile() -> World {
         world.data(&["tasks", "list", "--status", "failed"])["tasks"].as_array().unwrap().len() > 2
     });
     until("the guard has said no", blocked);
-    runner.signal(Signal::TERM);
-    let said = runner.end();
+    let said = runner.stop();
     assert!(said.stderr.contains("failed"), "{said:?}");
     check(&["run".into()], &said);
     let held = world.data(&["pipelines", "list"])["pipelines"][1]["id"].as_str().unwrap().to_owned();

@@ -10,8 +10,7 @@ use crate::world::{World, until};
 /// A server and a project of its own, so that its troubles are nobody else's.
 fn own_server() -> (Server, World) {
     let server = Server::start();
-    let world = World::at(server.url("postgres"));
-    world.ok(&["init"]);
+    let world = World::at(server.url("postgres")).initialized();
     (server, world)
 }
 
@@ -40,7 +39,6 @@ fn waiters_keep_their_place_when_every_connection_is_ended() {
         assert_eq!(grant.claim.holder.as_str(), format!("w{n}"), "in the order of arrival");
         world.ok(&["locks", "release", "x", "--holder", &format!("w{n}"), "--epoch", &grant.epoch.to_string()]);
     }
-    world.check();
 }
 
 #[test]
@@ -89,15 +87,13 @@ fn calls_under_fire_happen_once_or_not_at_all() {
     assert_eq!(granted.len(), distinct.len(), "no request was granted twice");
     assert!(granted.len() >= succeeded, "no success was lost: {} of {succeeded}", granted.len());
     assert!(succeeded > 100, "most get through: {succeeded}");
-    world.check();
 }
 
 #[test]
 fn a_server_that_is_gone_or_full_is_told_in_words() {
     let (mut server, world) = own_server();
     end(&server, Signal::KILL);
-    let (code, error) = world.error(&["locks", "list"]);
-    assert_eq!((code, &error["code"]), (7, &"STORE_UNREACHABLE".into()));
+    world.assert_refused(&["locks", "list"], 7, "STORE_UNREACHABLE");
     server.restart();
     server.sql("postgres", "CREATE ROLE crowd LOGIN CONNECTION LIMIT 0");
     let full = server.url("postgres").replace("user=postgres", "user=crowd");
@@ -109,6 +105,7 @@ fn a_server_that_is_gone_or_full_is_told_in_words() {
 #[test]
 fn a_role_without_rights_and_a_newer_schema_are_told_in_words() {
     let (server, world) = own_server();
+    let world = world.unchecked();
     server.sql("postgres", "CREATE ROLE guest LOGIN");
     server.sql("postgres", "CREATE DATABASE other");
     server.sql("postgres", "REVOKE CREATE ON DATABASE other FROM PUBLIC");
@@ -142,8 +139,7 @@ fn certificates(dir: &std::path::Path) {
 #[test]
 fn those_who_share_a_folder_wake_each_other_without_the_server() {
     let server = Server::start_with(|_| vec!["log_statement=all".into()]);
-    let world = World::at(server.url("postgres"));
-    world.ok(&["init"]);
+    let world = World::at(server.url("postgres")).initialized();
     let epoch = world.data(&["locks", "acquire", "x", "--holder", "first", "--ttl", "1h"])["epoch"].to_string();
     let waiter = world.start(&["locks", "acquire", "x", "--holder", "second", "--ttl", "1h"]);
     world.until_line("x", 1);
@@ -190,8 +186,7 @@ fn a_connection_by_network_is_encrypted_and_the_server_is_checked() {
 #[test]
 fn several_projects_live_in_one_database() {
     let (server, world) = own_server();
-    let other = World::at(server.url("postgres"));
-    other.ok(&["init"]);
+    let other = World::at(server.url("postgres")).initialized();
     world.ok(&["locks", "acquire", "x", "--holder", "a"]);
     other.ok(&["locks", "acquire", "x", "--holder", "b"]);
     assert_eq!((world.holder("x").unwrap().as_str(), other.holder("x").unwrap().as_str()), ("a", "b"));

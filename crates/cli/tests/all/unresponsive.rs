@@ -50,8 +50,7 @@ fn status(world: &World, title: &str) -> String {
 
 fn ends_when_asked(runner: Running) {
     let asked = Instant::now();
-    runner.signal(Signal::TERM);
-    assert_eq!(runner.end().code, 0);
+    assert_eq!(runner.stop().code, 0);
     assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
 }
 
@@ -99,13 +98,11 @@ fn a_session_whose_runner_is_gone_and_whose_keeper_is_stopped_can_be_killed() {
     world.ok(&["tasks", "add", "Stops", "--run", STOPS]);
     let runner = world.start(&["run"]);
     let pids = stopped(&world);
-    runner.signal(Signal::KILL);
-    drop(runner);
+    runner.kill();
     let run = world.data(&["sessions", "list"])["sessions"][0]["run"].as_str().unwrap().to_owned();
     assert_eq!(world.data(&["sessions", "kill", &run])["outcome"], "killed");
     assert!(pids.iter().all(|pid| !is_alive(*pid)));
     assert_eq!(status(&world, "Stops"), "failed");
-    world.check();
 }
 
 #[test]
@@ -122,7 +119,6 @@ fn time_limits_go_by_what_the_keepers_have_recorded() {
     assert_eq!(status(&world, "Sleeps"), "completed", "nobody was late but the runner");
     assert_eq!((status(&world, "Stops"), &task(&world, "Stops")["error"]), ("failed".into(), &"it took longer than 4s".into()));
     assert!(pids.iter().all(|pid| !is_alive(*pid)));
-    world.check();
 }
 
 #[test]
@@ -142,21 +138,16 @@ fn a_run_that_ended_in_time_is_not_late_because_its_runner_was_stopped() {
     until("the limit is over", || from.elapsed() > Duration::from_secs(2));
     runner.signal(Signal::CONT);
     assert_eq!(runner.end().code, 0);
-    world.check();
 }
 
 #[test]
 fn cancel_and_kill_come_back_also_if_the_runner_is_stopped() {
-    if postgres::wanted() {
-        return;
-    }
-    let world = World::on_sqlite();
+    let Some(world) = World::only_on_sqlite() else { return };
     world.ok(&["tasks", "add", "Long", "--run", "touch up; exec sleep 600"]);
     let runner = world.start(&["run"]);
     until("it is up", || world.path().join("up").exists());
     runner.signal(Signal::STOP);
-    let (code, error) = world.error(&["tasks", "cancel", "Long", "--timeout", "300ms"]);
-    assert_eq!((code, &error["code"]), (6, &"STILL_STOPPING".into()), "{error}");
+    let error = world.assert_refused(&["tasks", "cancel", "Long", "--timeout", "300ms"], 6, "STILL_STOPPING");
     let run = error["details"]["run"].as_str().unwrap();
     assert_eq!(world.error(&["sessions", "kill", run, "--timeout", "300ms"]).0, 6);
     runner.signal(Signal::CONT);
@@ -167,16 +158,12 @@ fn cancel_and_kill_come_back_also_if_the_runner_is_stopped() {
 
 #[test]
 fn a_pipe_in_the_place_of_a_file_is_waited_for_by_nobody() {
-    if postgres::wanted() {
-        return;
-    }
-    let world = World::on_sqlite();
+    let Some(world) = World::only_on_sqlite() else { return };
     let script = "test $BANKSMAN_ATTEMPT = 1 && exec grep -q \'exit status 3\' \"$BANKSMAN_LAST_RESULT\"; \
                   cd \"$BANKSMAN_TASK_DIR\"; mkfifo last-result.json.new last-result.json; exit 3";
     world.ok(&["tasks", "add", "Pipes", "--retries", "1", "--run", script]);
     world.ok(&["tasks", "add", "Other", "--run", "true"]);
     assert_eq!(world.start(&["run", "--until-idle"]).end().code, 0);
-    world.check();
 }
 
 #[test]
@@ -203,7 +190,6 @@ fn unread_output(tasks: u64, then: impl FnOnce(Running, PipeReader)) {
     let runner = world.command(&["run"]).stdout(Stdio::null()).stderr(write).spawn().unwrap();
     until("all are done", || world.data(&["status"])["byStatus"]["completed"].as_u64() == Some(tasks));
     then(Running(runner), read);
-    world.check();
 }
 
 #[test]
@@ -219,10 +205,7 @@ fn a_thousand_tasks_into_a_pipe_that_nobody_reads_and_the_lines_that_are_missing
 
 #[test]
 fn a_guard_that_stops_its_supervisor_leaves_nothing_behind() {
-    if postgres::wanted() {
-        return;
-    }
-    let world = World::on_sqlite();
+    let Some(world) = World::only_on_sqlite() else { return };
     let runbook = "[pipeline.p]\n[[pipeline.p.phase]]\nname = 'go'\nrun = 'true'\npre = ['stops']\n\
                    [guard.stops]\ncondition = { command = 'sleep 600 & echo $PPID $! > pids.new; mv pids.new stopped; kill -STOP $PPID; wait' }\n";
     crate::runbooks::write(&world, "p", runbook);

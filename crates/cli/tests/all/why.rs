@@ -49,7 +49,6 @@ fn a_chain_is_followed_to_where_the_waiting_begins() {
     let answer = why(&world, &compile);
     assert_eq!((&answer["answer"], &answer["error"]), (&"finished".into(), &"exit status 3".into()));
     assert_eq!((&answer["run"]["exitCode"], &answer["run"]["attempt"]), (&3.into(), &0.into()));
-    world.check();
 }
 
 #[test]
@@ -72,7 +71,6 @@ fn a_run_says_since_when_and_who_looks_after_it_also_when_nobody_does() {
     assert_eq!(world.run(&["run", "--until-idle"]).code, 0);
     let answer = why(&world, &task);
     assert_eq!((&answer["answer"], &answer["run"]["exitCode"]), (&"finished".into(), &0.into()));
-    world.check();
 }
 
 #[test]
@@ -131,8 +129,7 @@ fn a_runner_that_is_full_or_works_elsewhere_is_a_reason_of_its_own() {
     open(&world);
     until_answer(&world, &second, "finished");
     assert_eq!(kinds(&why(&world, &third)), ["no_free_runner"]);
-    runner.signal(Signal::TERM);
-    assert_eq!(runner.end().code, 0);
+    assert_eq!(runner.stop().code, 0);
     assert_eq!(kinds(&why(&world, &third)), ["no_runner"]);
 }
 
@@ -159,9 +156,7 @@ fn an_exclusive_section_is_no_obstacle_for_the_runner_that_has_it() {
     until_answer(&world, &second, "finished");
     open(&world);
     until_answer(&world, &first, "finished");
-    waiter.signal(Signal::TERM);
-    assert_eq!(waiter.end().code, 0);
-    world.check();
+    assert_eq!(waiter.stop().code, 0);
 }
 
 #[test]
@@ -177,8 +172,7 @@ fn what_people_must_do_is_said() {
     world.ok(&["semaphores", "acquire", "gpu", "--holder", "me", "--ttl", "1h"]);
     let answer = why(&world, &needs);
     assert_eq!((kinds(&answer), &answer["reasons"][0]["holders"][0]["holder"]), (vec!["slots", "no_runner"], &"me".into()));
-    let (code, error) = world.error(&["why", "nothing"]);
-    assert_eq!((code, &error["code"]), (4, &"TASK_NOT_FOUND".into()));
+    world.assert_refused(&["why", "nothing"], 4, "TASK_NOT_FOUND");
     add(&world, "Call them", &[]);
     assert_eq!(world.error(&["why", "Call them"]).0, 2);
 }

@@ -78,7 +78,6 @@ fn a_task_works_in_a_worktree_of_its_own() {
     let page = at.show(&id);
     assert_eq!((page["workspace"].as_str(), page["branch"].as_str()), (Some("worktree"), Some(&*branch)));
     assert!(at.world.ok(&["tasks", "diff", &id]).contains("+++ b/login"));
-    at.world.check();
 }
 
 #[test]
@@ -92,7 +91,6 @@ fn a_retry_goes_on_in_the_tree_and_what_it_found_is_saved() {
     assert!(log.contains(&format!("saved what the last run has left as refs/banksman/saved/{id}/1")), "{log}");
     assert_eq!(git(at.world.path(), &["show", &format!("refs/banksman/saved/{id}/1:half")]), "begun");
     assert_eq!(fs::read_to_string(at.path(&id).join("whole")).unwrap(), "done\n");
-    at.world.check();
 }
 
 #[test]
@@ -106,7 +104,6 @@ fn sixteen_at_once_all_get_their_worktrees() {
         assert_eq!(page["status"], "completed", "{}", at.log(id));
         assert_eq!(git(at.world.path(), &["show", &format!("{}:f", page["branch"].as_str().unwrap())]), n.to_string());
     }
-    at.world.check();
 }
 
 #[test]
@@ -146,7 +143,6 @@ fn a_removed_worktree_can_be_recovered_whole() {
     assert_eq!(git(at.world.path(), &["show", "rescued:new"]), "new");
     assert_eq!(at.world.error(&["recover", "restore", &state, "--branch", "rescued"]).1["code"], "BRANCH_EXISTS");
     assert_eq!(at.world.error(&["workspaces", "show", &id]).0, 4);
-    at.world.check();
 }
 
 #[test]
@@ -158,8 +154,7 @@ fn a_repository_inside_of_a_worktree_with_work_of_its_own_is_not_removed() {
         &[],
     );
     at.run();
-    let (code, error) = at.world.error(&["workspaces", "remove", &id]);
-    assert_eq!((code, &error["code"]), (1, &"NOT_REMOVED".into()), "{error}");
+    let error = at.world.assert_refused(&["workspaces", "remove", &id], 1, "NOT_REMOVED");
     assert!(error["message"].as_str().unwrap().ends_with("/inner"), "{error}");
     assert!(at.path(&id).join("inner/.git").exists());
     at.world.ok(&["config", "set", "workspace.keep_for", "1ms"]);
@@ -205,8 +200,7 @@ fn a_folder_that_was_deleted_by_hand_is_made_again() {
     at.run();
     fs::remove_dir_all(at.path(&id)).unwrap();
     for verb in ["diff", "open"] {
-        let (code, error) = at.world.error(&["tasks", verb, &id]);
-        assert_eq!((code, &error["code"]), (4, &"WORKSPACE_MISSING".into()), "{error}");
+        let error = at.world.assert_refused(&["tasks", verb, &id], 4, "WORKSPACE_MISSING");
         assert!(error["hint"].as_str().unwrap().contains("git diff "), "{error}");
     }
     at.world.ok(&["tasks", "retry", &id]);
@@ -214,7 +208,6 @@ fn a_folder_that_was_deleted_by_hand_is_made_again() {
     let log = at.log(&id);
     assert_eq!(at.show(&id)["status"], "completed", "{log}");
     assert!(log.contains("was gone; it is made again"), "{log}");
-    at.world.check();
 }
 
 #[test]
@@ -318,7 +311,6 @@ fn a_child_shares_the_workspace_while_its_parent_waits() {
     assert_ne!(path, at.path(&id).to_str().unwrap());
     assert!(at.log("Own").contains(&format!("parent\n{path}\n")), "{}", at.log("Own"));
     assert_eq!(at.show("Shares")["workspacePath"], at.path(&id).to_str().unwrap());
-    at.world.check();
 }
 
 #[test]
@@ -333,7 +325,6 @@ fn a_task_has_its_worktree_to_itself_whatever_locks_it_is_given_later() {
         assert!(log.contains(&format!("\"{lock}\"")), "{lock}: {log}");
     }
     assert!(!log.contains("\"old\""), "{log}");
-    at.world.check();
 }
 
 #[test]
@@ -347,7 +338,6 @@ fn a_retry_may_start_afresh() {
     assert_eq!(at.show(&id)["runs"].as_array().unwrap().len(), 2);
     assert!(at.path(&id).join("newer").exists(), "it starts from where the checkout is now: {}", at.log(&id));
     assert_eq!(git(at.world.path(), &["show", &format!("refs/banksman/saved/{id}/1:old")]), "x");
-    at.world.check();
 }
 
 #[test]
@@ -366,7 +356,6 @@ fn all_phases_and_guards_of_a_pipeline_work_in_one_workspace() {
         let log = at.log(&format!("{id}.2"));
         assert!(log.ends_with(&format!("x\n{}\n", rows["path"].as_str().unwrap())), "{log}");
     }
-    at.world.check();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A temporary project, and `banksman` as a user would call it.
 
 use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -32,6 +33,16 @@ pub(crate) struct World {
     store: Option<String>,
     /// Where the random part of the host id is kept, so that no test touches the user's.
     state: PathBuf,
+    /// Whether its store must be sound when the test ends.
+    is_checked: bool,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if self.is_checked && !std::thread::panicking() {
+            self.check();
+        }
+    }
 }
 
 /// The directory of a world. No session outlives it, also when the test fails.
@@ -71,14 +82,25 @@ pub(crate) struct Running(pub(crate) Child);
 
 impl World {
     pub(crate) fn new() -> World {
-        let world = World::empty();
-        world.ok(&["init"]);
-        world
+        World::empty().initialized()
+    }
+
+    /// A project is made in it.
+    pub(crate) fn initialized(mut self) -> World {
+        self.ok(&["init"]);
+        self.is_checked = true;
+        self
+    }
+
+    /// Its store is damaged on purpose, or is not here any more: nothing is checked when the test ends.
+    pub(crate) fn unchecked(mut self) -> World {
+        self.is_checked = false;
+        self
     }
 
     /// A directory that is no project yet.
     pub(crate) fn empty() -> World {
-        World { store: postgres::wanted().then(postgres::shared_database), ..World::empty_on_sqlite() }
+        World::empty_on_sqlite().moved_to(postgres::wanted().then(postgres::shared_database))
     }
 
     pub(crate) fn empty_on_sqlite() -> World {
@@ -92,33 +114,35 @@ impl World {
 
     fn of(dir: tempfile::TempDir, above: Option<tempfile::TempDir>) -> World {
         let state = dir.path().join("state");
-        World { dir: Dir(dir), _above: above, store: None, state }
+        World { dir: Dir(dir), _above: above, store: None, state, is_checked: false }
     }
 
     /// A project on SQLite in a directory of this very name.
     pub(crate) fn named_on_sqlite(name: &str) -> World {
         let above = tempfile::Builder::new().prefix("banksman-test-").tempdir().unwrap();
         let dir = tempfile::Builder::new().prefix(name).rand_bytes(0).tempdir_in(&above).unwrap();
-        let world = World::of(dir, Some(above));
-        world.ok(&["init"]);
-        world
+        World::of(dir, Some(above)).initialized()
     }
 
     /// A project on SQLite, for tests of its files.
     pub(crate) fn on_sqlite() -> World {
-        let world = World::empty_on_sqlite();
-        world.ok(&["init"]);
-        world
+        World::empty_on_sqlite().initialized()
+    }
+
+    /// The same; nothing if this is a test run of PostgreSQL.
+    pub(crate) fn only_on_sqlite() -> Option<World> {
+        (!postgres::wanted()).then(World::on_sqlite)
     }
 
     /// A directory whose store is to be at this URL.
     pub(crate) fn at(url: String) -> World {
-        World { store: Some(url), ..World::empty_on_sqlite() }
+        World::empty_on_sqlite().moved_to(Some(url))
     }
 
     /// The same directory, with its store at this URL.
-    pub(crate) fn moved_to(self, url: String) -> World {
-        World { store: Some(url), ..self }
+    pub(crate) fn moved_to(mut self, url: Option<String>) -> World {
+        self.store = url;
+        self
     }
 
     pub(crate) fn is_on_sqlite(&self) -> bool {
@@ -155,6 +179,12 @@ impl World {
 
     pub(crate) fn run<S: AsRef<OsStr>>(&self, args: &[S]) -> Said {
         self.command(args).output().unwrap().into()
+    }
+
+    /// Adds lines to the settings of the project.
+    pub(crate) fn configure(&self, lines: &str) {
+        let file = self.path().join(".banksman/config.toml");
+        std::fs::write(&file, std::fs::read_to_string(&file).unwrap_or_default() + lines).unwrap();
     }
 
     /// Gives the project a setting that nobody here has typed, as if it came with the repository.
@@ -270,10 +300,12 @@ impl World {
         self.grant(lock).unwrap().epoch
     }
 
-    /// Runs a command that must fail, and returns the exit code and the code of the error.
-    pub(crate) fn refused(&self, args: &[&str]) -> (i32, String) {
-        let (code, error) = self.error(args);
-        (code, error["code"].as_str().unwrap().to_owned())
+    /// Runs a command that must fail with this exit code and this code of the error. Returns the error.
+    #[track_caller]
+    pub(crate) fn assert_refused(&self, args: &[&str], exit: i32, code: &str) -> Value {
+        let (found, error) = self.error(args);
+        assert_eq!((found, error["code"].as_str()), (exit, Some(code)), "{args:?}: {error}");
+        error
     }
 
     /// Adds a task and returns its id.
@@ -382,6 +414,23 @@ impl Running {
         self.0.wait().unwrap().code()
     }
 
+    /// Kills it, and waits until it is gone.
+    pub(crate) fn kill(self) {
+        drop(self);
+    }
+
+    /// Ends it as a service manager does.
+    pub(crate) fn stop(self) -> Said {
+        self.signal(Signal::TERM);
+        self.end()
+    }
+
+    /// Ends it as Ctrl-C does.
+    pub(crate) fn interrupt(self) -> Said {
+        self.signal(Signal::INT);
+        self.end()
+    }
+
     pub(crate) fn end(mut self) -> Said {
         let read = |pipe: Option<&mut dyn std::io::Read>| {
             let mut text = Vec::new();
@@ -400,6 +449,13 @@ impl Drop for Running {
         self.0.kill().ok();
         self.0.wait().ok();
     }
+}
+
+/// Writes a program, in a folder that is made if it is not there.
+pub(crate) fn write_program(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
 /// Kills a process, unless it has ended by itself.

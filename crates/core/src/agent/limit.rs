@@ -12,6 +12,7 @@
 //! one. A budget has no account: all agents share it, and when its time has come it is over without a run that tries.
 
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 
 use super::{AgentChoice, AgentWork, OnQuota};
 use crate::event::Event;
@@ -136,7 +137,8 @@ pub enum Outcome {
 }
 
 /// What can happen to a limit, as the event log keeps it. The variants are the second words of the events.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case", prefix = "account_limit:")]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum LimitFact {
     /// It was reached: no run that shares it starts before this time.
@@ -162,12 +164,7 @@ pub enum LimitFact {
 
 impl LimitFact {
     pub(crate) fn kind(&self) -> &'static str {
-        match self {
-            LimitFact::Reached { .. } => "account_limit:reached",
-            LimitFact::Probing { .. } => "account_limit:probing",
-            LimitFact::Due {} => "account_limit:due",
-            LimitFact::Ended {} => "account_limit:ended",
-        }
+        self.into()
     }
 }
 

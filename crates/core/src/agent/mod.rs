@@ -4,6 +4,7 @@ pub mod limit;
 pub mod spend;
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use crate::ids::Name;
 use crate::time::Wall;
@@ -66,7 +67,8 @@ pub struct AgentChoice {
 }
 
 /// What a run of an agent program came to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum AgentVerdict {
     /// The program has said that it is done.
@@ -195,19 +197,7 @@ impl Usage {
 
 impl AgentVerdict {
     pub fn as_str(&self) -> &'static str {
-        match self {
-            AgentVerdict::Ok => "ok",
-            AgentVerdict::Failed => "failed",
-            AgentVerdict::Refused => "refused",
-            AgentVerdict::Quota(_) => "quota",
-            AgentVerdict::Auth => "auth",
-            AgentVerdict::Overloaded => "overloaded",
-            AgentVerdict::Network => "network",
-            AgentVerdict::ContextFull => "context_full",
-            AgentVerdict::NoResult => "no_result",
-            AgentVerdict::Hung => "hung",
-            AgentVerdict::Crashed => "crashed",
-        }
+        self.into()
     }
 
     /// Whether the next run resumes the session: it was interrupted from outside, and goes on where it was.

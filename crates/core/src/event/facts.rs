@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::backlog::Edge;
 use crate::decision::Question;
@@ -14,8 +15,9 @@ use crate::task::{After, RetryReason, RunEnd, Spec, Status, Stuck};
 use crate::time::Span;
 
 /// What can happen to a task. The variants are the second words of the events.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
+#[strum(serialize_all = "snake_case", prefix = "task:")]
 pub enum TaskFact {
     /// It was handed over.
     Added {
@@ -202,8 +204,9 @@ pub enum TaskFact {
 }
 
 /// What can happen to a decision.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
+#[strum(serialize_all = "snake_case", prefix = "decision:")]
 pub enum DecisionFact {
     /// It was raised. The event's number is part of its id.
     Raised(Box<Question>),
@@ -232,8 +235,9 @@ pub struct Resumed {
 pub struct Finished(pub BTreeMap<Status, u64>);
 
 /// What can happen to a section.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
+#[strum(serialize_all = "snake_case", prefix = "section:")]
 pub enum SectionFact {
     /// It was made.
     Added {
@@ -252,8 +256,9 @@ pub enum SectionFact {
 }
 
 /// What can happen to an import.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
+#[strum(serialize_all = "snake_case", prefix = "import:")]
 pub enum ImportFact {
     /// It began.
     Opened {
@@ -270,34 +275,8 @@ impl TaskFact {
     /// The kind of its event.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
-            TaskFact::Added { .. } => "task:added",
-            TaskFact::Updated { .. } => "task:updated",
-            TaskFact::Started { .. } => "task:started",
-            TaskFact::Adopted { .. } => "task:adopted",
-            TaskFact::Stuck { .. } => "task:stuck",
-            TaskFact::Nudged { .. } => "task:nudged",
-            TaskFact::Recovered { .. } => "task:recovered",
-            TaskFact::Checkpoint { .. } => "task:checkpoint",
-            TaskFact::Stopping { .. } => "task:stopping",
-            TaskFact::Restarting { .. } => "task:restarting",
-            TaskFact::Awaiting { .. } => "task:awaiting",
-            TaskFact::EndingChildren {} => "task:ending_children",
             TaskFact::Escalated { .. } => ESCALATE,
-            TaskFact::Asked { .. } => "task:asked",
-            TaskFact::Answered { .. } => "task:answered",
-            TaskFact::Taken { .. } => "task:taken",
-            TaskFact::Returned {} => "task:returned",
-            TaskFact::InPhases { .. } => "task:in_phases",
-            TaskFact::Complete { .. } => "task:complete",
-            TaskFact::Failed { .. } => "task:failed",
-            TaskFact::Cancelled { .. } => "task:cancelled",
-            TaskFact::Landing { .. } => "task:landing",
-            TaskFact::SentBack { .. } => "task:sent_back",
-            TaskFact::Retried {} => "task:retried",
-            TaskFact::Paused(_) => "task:paused",
-            TaskFact::Resumed(_) => "task:resumed",
-            TaskFact::Marked { .. } => "task:marked",
-            TaskFact::Deleted {} => "task:deleted",
+            fact => fact.into(),
         }
     }
 }

@@ -1,14 +1,10 @@
 //! All kinds of events that Banksman writes, and what was meant by one that it does not write.
 
-use serde::de::value::Error as ReadError;
-use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
+use strum::VariantNames;
 use thiserror::Error;
 
 use super::custom::OWN;
-use super::{
-    ACCOUNT_LIMIT, DecisionFact, ESCALATE, FINISHED, ImportFact, LANDING, LANDING_TARGET, LIMITS_SET, PAUSED, PIPELINE, QUEUE,
-    RESUMED, ROUTE, SectionFact, TaskFact, WORKER, WORKSPACE,
-};
+use super::{DecisionFact, ESCALATE, FINISHED, ImportFact, LIMITS_SET, PAUSED, RESUMED, SectionFact, TaskFact};
 use crate::agent::limit::LimitFact;
 use crate::route;
 use crate::suggest::{distance, near};
@@ -53,63 +49,28 @@ fn category_of(kind: &str) -> &str {
 /// Every kind of event that Banksman writes.
 pub fn kinds() -> Vec<String> {
     let grants = ["defined", "acquired", "increased", "reclaimed", "released", "offer_lapsed"];
+    let resources = ["lock", "semaphore"].into_iter().flat_map(|kind| grants.map(|word| format!("{kind}:{word}")));
     let facts = [
-        ("lock", &grants[..]),
-        ("semaphore", &grants[..]),
-        ("task", variants::<TaskFact>()),
-        ("section", variants::<SectionFact>()),
-        ("decision", variants::<DecisionFact>()),
-        ("import", variants::<ImportFact>()),
-        (QUEUE, variants::<queue::Fact>()),
-        (WORKER, variants::<worker::Fact>()),
-        (ROUTE, variants::<route::RouteFact>()),
-        (PIPELINE, variants::<pipeline::Fact>()),
-        (WORKSPACE, variants::<workspace::Fact>()),
-        (LANDING, variants::<landing::EntryFact>()),
-        (LANDING_TARGET, variants::<landing::TargetFact>()),
-        (ACCOUNT_LIMIT, variants::<LimitFact>()),
+        TaskFact::VARIANTS,
+        SectionFact::VARIANTS,
+        DecisionFact::VARIANTS,
+        ImportFact::VARIANTS,
+        queue::Fact::VARIANTS,
+        worker::Fact::VARIANTS,
+        route::RouteFact::VARIANTS,
+        pipeline::Fact::VARIANTS,
+        workspace::Fact::VARIANTS,
+        landing::EntryFact::VARIANTS,
+        landing::TargetFact::VARIANTS,
+        LimitFact::VARIANTS,
     ];
-    let kind = |category: &str, word: &str| match (category, word) {
-        ("task", "escalated") => ESCALATE.to_owned(),
-        (PIPELINE, "fallback" | "exhausted") => format!("strategy:{word}"),
-        _ => format!("{category}:{word}"),
+    let kind = |kind: &&str| match *kind {
+        "task:escalated" => ESCALATE.to_owned(),
+        "pipeline:fallback" | "pipeline:exhausted" => kind.replace("pipeline", "strategy"),
+        kind => kind.to_owned(),
     };
-    let all = facts.into_iter().flat_map(|(category, words)| words.iter().map(move |word| kind(category, word)));
-    all.chain([FINISHED, PAUSED, RESUMED, LIMITS_SET].map(str::to_owned)).collect()
-}
-
-/// The names of the variants of an enum in its stored form.
-fn variants<'de, F: Deserialize<'de>>() -> &'static [&'static str] {
-    let mut names = &[][..];
-    // It asks for one of its variants, and gets none: the names are all that is wanted.
-    F::deserialize(Asked(&mut names)).err().expect("nothing can be read from nothing");
-    names
-}
-
-/// Writes down which variants are asked for.
-struct Asked<'a>(&'a mut &'static [&'static str]);
-
-impl<'de> Deserializer<'de> for Asked<'_> {
-    type Error = ReadError;
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        variants: &'static [&'static str],
-        _: V,
-    ) -> Result<V::Value, ReadError> {
-        *self.0 = variants;
-        Err(ReadError::custom("there is nothing to read"))
-    }
-
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, ReadError> {
-        Err(ReadError::custom("this is no enum"))
-    }
-
-    serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct
-        seq tuple tuple_struct map struct identifier ignored_any
-    }
+    let others = [FINISHED, PAUSED, RESUMED, LIMITS_SET].map(str::to_owned);
+    resources.chain(facts.concat().iter().map(kind)).chain(others).collect()
 }
 
 #[cfg(test)]

@@ -3,13 +3,15 @@
 use std::error::Error;
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use crate::ids::{Epoch, HolderId, Name};
 use crate::resource::grant::{GrantRequest, Reason};
 use crate::time::Span;
 
 /// The two kinds of resource that can be held and waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// One holder.
@@ -21,10 +23,7 @@ pub enum Kind {
 impl Kind {
     /// The word in events, rows and messages.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Kind::Lock => "lock",
-            Kind::Semaphore => "semaphore",
-        }
+        self.into()
     }
 
     /// The kind that a word stands for.

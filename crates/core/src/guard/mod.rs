@@ -21,6 +21,7 @@ pub use wants::Wants;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use crate::ids::{HolderId, Name, TaskId};
 use crate::pipeline::plan::{Context, Text};
@@ -173,7 +174,8 @@ pub struct PipelineFilter {
 }
 
 /// What follows if a guard does not hold.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "camelCase")]
 pub enum GuardAction {
     /// The pipeline waits until it does.
@@ -309,12 +311,7 @@ impl Guard {
 
 impl GuardAction {
     pub fn as_str(&self) -> &'static str {
-        match self {
-            GuardAction::Block => "block",
-            GuardAction::Warn => "warn",
-            GuardAction::Retry { .. } => "retry",
-            GuardAction::Fail { .. } => "fail",
-        }
+        self.into()
     }
 
     fn is_block(&self) -> bool {

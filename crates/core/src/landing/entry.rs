@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 use thiserror::Error;
 
 use super::fact::EntryFact;
@@ -161,7 +162,8 @@ pub enum Obstacle {
 }
 
 /// Why an entry goes back to its author.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "camelCase")]
 pub enum Return {
     /// The target has changed the same lines.
@@ -311,14 +313,7 @@ impl State {
 impl Return {
     /// One word for it.
     pub fn as_str(&self) -> &'static str {
-        match self {
-            Return::Conflict { .. } => "conflict",
-            Return::CheckFailed { .. } => "check_failed",
-            Return::NoChange => "no_change",
-            Return::Unfinished { .. } => "unfinished",
-            Return::TargetMoves => "target_moves",
-            Return::Failure { .. } => "failure",
-        }
+        self.into()
     }
 }
 

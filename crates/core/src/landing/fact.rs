@@ -1,13 +1,15 @@
 //! What can happen to a merge queue and its entries, as the event log keeps it.
 
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 
 use super::Resolving;
 use super::entry::{CommitId, EntrySpec, Obstacle, Return, Terms};
 use crate::ids::{DecisionId, Name, TaskId};
 
 /// What can happen to an entry. The variants are the second words of the events.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case", prefix = "landing:")]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum EntryFact {
     /// It came. The event's number is its id.
@@ -94,7 +96,8 @@ pub enum EntryFact {
 }
 
 /// What can happen to the queue of a target.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case", prefix = "landing_target:")]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum TargetFact {
     /// Nothing lands any more.
@@ -134,33 +137,13 @@ pub struct RedTip {
 impl EntryFact {
     /// The kind as it stands in the log.
     pub fn kind(&self) -> &'static str {
-        match self {
-            EntryFact::Added { .. } => "landing:added",
-            EntryFact::Collected { .. } => "landing:collected",
-            EntryFact::Built { .. } => "landing:built",
-            EntryFact::CheckFailed { .. } => "landing:check_failed",
-            EntryFact::CheckPassed { .. } => "landing:check_passed",
-            EntryFact::Requeued { .. } => "landing:requeued",
-            EntryFact::Waiting { .. } => "landing:waiting",
-            EntryFact::Asked { .. } => "landing:asked",
-            EntryFact::Landed { .. } => "landing:landed",
-            EntryFact::NoChange { .. } => "landing:no_change",
-            EntryFact::Returned(_) => "landing:returned",
-            EntryFact::Shelved { .. } => "landing:shelved",
-            EntryFact::Removed { .. } => "landing:removed",
-        }
+        self.into()
     }
 }
 
 impl TargetFact {
     /// The kind as it stands in the log.
     pub fn kind(&self) -> &'static str {
-        match self {
-            TargetFact::Paused { .. } => "landing_target:paused",
-            TargetFact::Resumed { .. } => "landing_target:resumed",
-            TargetFact::Green { .. } => "landing_target:green",
-            TargetFact::Resolving(_) => "landing_target:resolving",
-            TargetFact::Resolved { .. } => "landing_target:resolved",
-        }
+        self.into()
     }
 }

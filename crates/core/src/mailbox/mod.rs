@@ -19,6 +19,7 @@
 //! delivery of a target, and its claim is handed out once.
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use crate::dispatch::release::{self, Release, ReleaseEvent, SendOutcome};
 use crate::dispatch::{LockClaim, Mode, Plan};
@@ -183,7 +184,8 @@ pub enum Outcome {
 }
 
 /// What a sender is told. It says no more than is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Receipt {
     /// It waits in the mailbox.
@@ -203,14 +205,7 @@ pub enum Receipt {
 impl Receipt {
     /// The word for it.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Receipt::Queued => "queued",
-            Receipt::Sent => "sent",
-            Receipt::Delivered => "delivered",
-            Receipt::Read => "read",
-            Receipt::Undelivered => "undelivered",
-            Receipt::Unknown => "unknown",
-        }
+        self.into()
     }
 }
 

@@ -1,14 +1,16 @@
 //! What can happen to a pipeline, as the event log keeps it.
 
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 
 use super::{CHECKPOINT_LIMIT, Checkpoint, Reason, When};
 use crate::ids::{Name, TaskId};
 use crate::pipeline::plan::Context;
 
 /// What can happen to a pipeline. The variants are the second words of the events.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
+#[strum(serialize_all = "snake_case", prefix = "pipeline:")]
 pub enum Fact {
     /// It was handed over.
     Created {
@@ -111,24 +113,9 @@ impl Fact {
     /// The kind as it stands in the log.
     pub fn kind(&self) -> &'static str {
         match self {
-            Fact::Created { .. } => "pipeline:created",
-            Fact::Started {} => "pipeline:started",
-            Fact::Checking { .. } => "pipeline:checking",
-            Fact::Blocked { .. } => "pipeline:blocked",
-            Fact::Phase { .. } => "pipeline:phase",
-            Fact::Unblocked { .. } => "pipeline:unblocked",
-            Fact::Resumed {} => "pipeline:resumed",
-            Fact::PhaseFailed { .. } => "pipeline:phase_failed",
-            Fact::Warned { .. } => "pipeline:warned",
-            Fact::Set { .. } => "pipeline:set",
-            Fact::Checkpoint(_) => "pipeline:checkpoint",
-            Fact::Complete {} => "pipeline:complete",
-            Fact::Failed { .. } => "pipeline:failed",
-            Fact::Retry { .. } => "pipeline:retry",
-            Fact::Cancelled { .. } => "pipeline:cancelled",
-            Fact::Deleted {} => "pipeline:deleted",
             Fact::Fallback { .. } => "strategy:fallback",
             Fact::Exhausted { .. } => "strategy:exhausted",
+            fact => fact.into(),
         }
     }
 

@@ -32,6 +32,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use strum::IntoStaticStr;
 
 use crate::decision::Question;
 use crate::event::Event;
@@ -131,8 +132,9 @@ pub struct Recheck {
 }
 
 /// How a pipeline stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[strum(serialize_all = "snake_case")]
 pub enum State {
     /// It has not begun.
     Init,

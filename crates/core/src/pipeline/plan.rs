@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use strum::IntoStaticStr;
 use thiserror::Error;
 
 use crate::guard::Guard;
@@ -183,7 +184,8 @@ pub struct Merge {
 }
 
 /// How a branch is merged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum MergeHow {
     /// Only if nothing has to be made.
@@ -275,11 +277,7 @@ impl MergeHow {
     pub const ALL: [MergeHow; 3] = [MergeHow::FastForward, MergeHow::Rebase, MergeHow::MergeCommit];
 
     pub fn as_str(self) -> &'static str {
-        match self {
-            MergeHow::FastForward => "fast_forward",
-            MergeHow::Rebase => "rebase",
-            MergeHow::MergeCommit => "merge_commit",
-        }
+        self.into()
     }
 }
 

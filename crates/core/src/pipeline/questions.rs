@@ -74,15 +74,7 @@ impl Pipeline {
 
     /// The word for how it stands.
     pub fn word(&self) -> &'static str {
-        match &self.state {
-            State::Init => "init",
-            State::Checking { .. } => "checking",
-            State::Blocked { .. } => "blocked",
-            State::Running { .. } => "running",
-            State::Done => "done",
-            State::Failed { .. } => "failed",
-            State::Cancelled { .. } => "cancelled",
-        }
+        (&self.state).into()
     }
 
     /// The phase whose guards are to be looked at, and on which side of it they stand.

@@ -1,13 +1,15 @@
 //! What can happen to a queue and its items, as the event log keeps it.
 
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 
 use super::{Config, Data};
 use crate::ids::{DedupeKey, Epoch, HolderId, ItemId, Name};
 use crate::time::Wall;
 
 /// What can happen to a queue or one of its items. The variants are the second words of the events.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case", prefix = "queue:")]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum Fact {
     /// The queue was made, or its terms were changed.
@@ -90,18 +92,7 @@ fn is_zero(number: &i32) -> bool {
 impl Fact {
     /// The kind as it stands in the log.
     pub fn kind(&self) -> &'static str {
-        match self {
-            Fact::Defined(_) => "queue:defined",
-            Fact::Paused {} => "queue:paused",
-            Fact::Resumed {} => "queue:resumed",
-            Fact::Push { .. } => "queue:push",
-            Fact::Take { .. } => "queue:take",
-            Fact::Complete { .. } => "queue:complete",
-            Fact::Fail { .. } => "queue:fail",
-            Fact::Dead { .. } => "queue:dead",
-            Fact::Requeue { .. } => "queue:requeue",
-            Fact::Purged { .. } => "queue:purged",
-        }
+        self.into()
     }
 
     /// The item that it is about; if there is none, it is about the queue.

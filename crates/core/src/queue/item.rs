@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use strum::IntoStaticStr;
 use thiserror::Error;
 
 use crate::ids::{DedupeKey, Epoch, HolderId, ItemId, Name};
@@ -73,7 +74,8 @@ pub struct Item {
 }
 
 /// How an item stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(from = "LoggedState", into = "LoggedState")]
 pub enum State {
     /// It waits to be taken.
@@ -220,13 +222,7 @@ impl State {
     }
 
     pub fn word(&self) -> &'static str {
-        match self {
-            State::Pending { .. } => "pending",
-            State::Processing(_) => "processing",
-            State::Failed { .. } => "failed",
-            State::Completed => "completed",
-            State::Dead { .. } => "dead",
-        }
+        self.into()
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use strum::{IntoStaticStr, VariantNames};
 use thiserror::Error;
 
 use crate::event::Event;
@@ -87,7 +88,8 @@ pub struct InForce {
 }
 
 /// What can happen to a route, as the event log keeps it. The variants are the second words of the events.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case", prefix = "route:")]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum RouteFact {
     /// It is in force, or was changed.
@@ -335,12 +337,7 @@ impl Routes {
 impl RouteFact {
     /// The kind as it stands in the log.
     pub fn kind(&self) -> &'static str {
-        match self {
-            RouteFact::Defined(_) => "route:defined",
-            RouteFact::Removed {} => "route:removed",
-            RouteFact::Notified { .. } => "route:notified",
-            RouteFact::Failed { .. } => "route:failed",
-        }
+        self.into()
     }
 }
 

@@ -27,6 +27,7 @@ pub mod dependencies;
 mod land;
 pub mod limits;
 mod manual;
+mod mirror;
 pub mod retry;
 pub mod roots;
 pub(crate) mod run;
@@ -45,6 +46,7 @@ use crate::step::{EffectBuffer, Now, OutboxCommand, Step};
 use crate::task::retry::{Fact, Marker, Next};
 use crate::time::{Lease, Span, Stamp, Wall};
 
+pub use crate::task::mirror::PipelineStatus;
 pub use crate::task::run::{
     After, ERROR_LIMIT, Live, OUTPUT_LIMIT, OnExhausted, Pulse, Refused, RetryReason, RunEnd, Stuck, Verdict, Watch,
 };
@@ -245,17 +247,6 @@ pub enum Input {
     Land(Box<LandSpec>),
     /// Its work has left the merge queue.
     LandingEnded(landing::End),
-}
-
-/// How the task of a pipeline stands, as the pipeline says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PipelineStatus {
-    /// It goes through its phases.
-    InPhases {
-        /// Whether it cannot go on.
-        is_blocked: bool,
-    },
-    Over(TaskEnd),
 }
 
 /// What a person makes of a task that no run is at.
@@ -495,29 +486,6 @@ impl Task {
         let live = Live { run, epoch, started: now.stamp(), seen: now.stamp(), verdict: None, recheck };
         self.turn_into(State::Running(live), now);
         Outcome::Started(epoch)
-    }
-
-    /// Does as its pipeline does. What is over goes on only if it has failed: a person wants that tried again.
-    fn mirror_status(&mut self, status: PipelineStatus, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
-        match (status, &self.state) {
-            _ if !self.has_phases() => Outcome::NotPending(self.status()),
-            (PipelineStatus::Over(TaskEnd::Success { output, warning }), State::InPhases { .. } | State::Pending) => {
-                self.succeed(output, warning, false, None, now, buffer)
-            }
-            (PipelineStatus::Over(done), State::InPhases { .. } | State::Pending) => self.finish(done, None, now, buffer),
-            (PipelineStatus::InPhases { is_blocked }, State::InPhases { is_blocked: was }) if is_blocked == *was => {
-                Outcome::Followed(self.status())
-            }
-            (
-                PipelineStatus::InPhases { is_blocked },
-                State::Pending | State::InPhases { .. } | State::Done(TaskEnd::Failed { .. }),
-            ) => {
-                self.emit(TaskFact::InPhases { is_blocked }, buffer);
-                self.turn_into(State::InPhases { is_blocked }, now);
-                Outcome::Followed(self.status())
-            }
-            (_, _) => Outcome::NotPending(self.status()),
-        }
     }
 
     fn turn_into(&mut self, state: State, now: &Now) {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use strum::IntoStaticStr;
 
 use crate::agent::{AgentEnd, AgentVerdict};
 use crate::ids::{Epoch, Name, RunId, Seq};
@@ -182,7 +183,8 @@ pub enum OnExhausted {
 }
 
 /// Why a run did not bring its task to an end, and another follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum RetryReason {
     Failed,
@@ -218,23 +220,7 @@ pub enum RetryReason {
 
 impl RetryReason {
     pub fn as_str(self) -> &'static str {
-        match self {
-            RetryReason::Failed => "failed",
-            RetryReason::NoVerdict => "no_verdict",
-            RetryReason::Overtime => "overtime",
-            RetryReason::Stuck => "stuck",
-            RetryReason::Lost => "lost",
-            RetryReason::Never => "never",
-            RetryReason::Shortage => "shortage",
-            RetryReason::Guard => "guard",
-            RetryReason::Landing => "landing",
-            RetryReason::Quota => "quota",
-            RetryReason::Auth => "auth",
-            RetryReason::Overloaded => "overloaded",
-            RetryReason::Network => "network",
-            RetryReason::Hung => "hung",
-            RetryReason::Stopped => "stopped",
-        }
+        self.into()
     }
 
     /// Whether the run does not count as an attempt: it was kept from working by something else.

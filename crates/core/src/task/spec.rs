@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 use thiserror::Error;
 
 use crate::agent::AgentWork;
@@ -270,7 +271,8 @@ impl Work {
 }
 
 /// Where the runs of a task work.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "camelCase")]
 pub enum WorkspaceSpec {
     /// In the project's own directory, with everybody else.
@@ -313,13 +315,7 @@ pub struct WorktreeSpec {
 
 impl WorkspaceSpec {
     pub fn as_str(&self) -> &'static str {
-        match self {
-            WorkspaceSpec::Checkout => "checkout",
-            WorkspaceSpec::Dir => "dir",
-            WorkspaceSpec::Worktree(_) => "worktree",
-            WorkspaceSpec::Shared { .. } => "shared",
-            WorkspaceSpec::Cwd(_) => "cwd",
-        }
+        self.into()
     }
 
     /// The task whose workspace it is, for a task of this id; none if there is no workspace.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use strum::IntoStaticStr;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -25,7 +26,8 @@ pub enum TaskEnd {
 }
 
 /// The one list of words for how a task stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// It could be started.
@@ -76,18 +78,7 @@ impl Status {
 
     /// The word everywhere.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Status::Pending => "pending",
-            Status::Blocked => "blocked",
-            Status::InProgress => "in_progress",
-            Status::Stuck => "stuck",
-            Status::Landing => "landing",
-            Status::Review => "review",
-            Status::Completed => "completed",
-            Status::Failed => "failed",
-            Status::Cancelled => "cancelled",
-            Status::Skipped => "skipped",
-        }
+        self.into()
     }
 
     /// The status that a word stands for.

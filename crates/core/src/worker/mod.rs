@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::event::Event;
 use crate::ids::{Epoch, HolderId, ItemId, Name, NameError, Seq, TaskId};
@@ -118,7 +119,8 @@ pub struct Taken {
 }
 
 /// What can happen to a worker, as the event log keeps it. The variants are the second words of the events.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case", prefix = "worker:")]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum Fact {
     /// It was made, or changed.
@@ -393,16 +395,7 @@ impl Job {
 impl Fact {
     /// The kind as it stands in the log.
     pub fn kind(&self) -> &'static str {
-        match self {
-            Fact::Defined(_) => "worker:defined",
-            Fact::Removed {} => "worker:removed",
-            Fact::Paused {} => "worker:paused",
-            Fact::Resumed {} => "worker:resumed",
-            Fact::Woken {} => "worker:woken",
-            Fact::Asleep {} => "worker:asleep",
-            Fact::Take { .. } => "worker:take",
-            Fact::End { .. } => "worker:end",
-        }
+        self.into()
     }
 }
 

@@ -13,6 +13,7 @@
 //! the state of its owner: neither is written here, so neither can disagree.
 
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::event::Event;
 use crate::ids::TaskId;
@@ -77,7 +78,8 @@ impl Place {
 }
 
 /// How far a workspace is made, or removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "camelCase")]
 pub enum State {
     /// It may be half made: no command has begun in it.
@@ -91,11 +93,7 @@ pub enum State {
 impl State {
     /// The word for it.
     pub fn as_str(self) -> &'static str {
-        match self {
-            State::Creating => "creating",
-            State::Ready => "ready",
-            State::Removing => "removing",
-        }
+        self.into()
     }
 }
 
@@ -142,7 +140,8 @@ pub enum Outcome {
 }
 
 /// What has happened to a workspace. The variants are the second words of the events.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case", prefix = "workspace:")]
 #[serde(rename_all = "snake_case")]
 pub enum Fact {
     /// It is about to be made.
@@ -164,13 +163,7 @@ pub enum Fact {
 impl Fact {
     /// The kind of the event.
     pub fn kind(&self) -> &'static str {
-        match self {
-            Fact::Begun { .. } => "workspace:begun",
-            Fact::Made {} => "workspace:made",
-            Fact::Removing {} => "workspace:removing",
-            Fact::Kept {} => "workspace:kept",
-            Fact::Removed {} => "workspace:removed",
-        }
+        self.into()
     }
 }
 

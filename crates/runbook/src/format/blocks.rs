@@ -34,8 +34,6 @@ pub(crate) static ROOT: Table = Table {
         key("worker", Kind::Each(&Kind::Own("worker"), &WORKER), "Workers: what becomes of the items of a queue."),
         key("on", Kind::Each(&Kind::Event, &ON), "What happens when something happens."),
     ],
-    one_of: &[],
-    some_of: &[],
     example: r#"description = "Build and test a branch"
 
 [pipeline.check]
@@ -49,6 +47,7 @@ run = "git switch --detach \"$VAR_BRANCH\" && make"
 name = "test"
 run = "make test"
 "#,
+    ..Table::EMPTY
 };
 
 static PIPELINE: Table = Table {
@@ -65,8 +64,6 @@ static PIPELINE: Table = Table {
         key("land", LANDS, "It works in a worktree, and its work lands."),
         key("phase", Kind::List(&Kind::Table(&PHASE)), "Its phases. It begins with the first.").required(),
     ],
-    one_of: &[],
-    some_of: &[],
     example: r#"[pipeline.release]
 description = "Tag a version and tell people"
 vars = ["version", { channel = "beta" }]
@@ -79,6 +76,7 @@ argv = ["git", "tag", "v{{ version }}"]
 name = "announce"
 run = 'echo "$VAR_VERSION is out on $VAR_CHANNEL"'
 "#,
+    ..Table::EMPTY
 };
 
 static PHASE: Table = Table {
@@ -137,7 +135,6 @@ static PHASE: Table = Table {
         key("on_fail", ON_FAIL, "What comes when it has failed. \"retry\" tries it again, 3 times.").or("\"fail\""),
     ],
     one_of: &["run", "argv", "agent", "strategy", "push", "merge"],
-    some_of: &[],
     example: r#"[pipeline.feature]
 vars = ["title", "branch"]
 
@@ -174,6 +171,7 @@ command = ["my-agent", "--yes"]
 [semaphore.builders]
 capacity = 4
 "#,
+    ..Table::EMPTY
 };
 
 static GUARD: Table = Table {
@@ -198,8 +196,6 @@ static GUARD: Table = Table {
         .or("\"30s\""),
         key("timeout", Kind::Duration, "How long one of its commands may take.").or("\"1m\""),
     ],
-    one_of: &[],
-    some_of: &[],
     example: r#"[guard.tests-pass]
 condition = { command = "make test" }
 on_failure = { retry = "30s" }
@@ -216,14 +212,13 @@ run = "./deploy.sh"
 pre = ["nothing-in-the-way"]
 post = ["tests-pass"]
 "#,
+    ..Table::EMPTY
 };
 
 static STRATEGY: Table = Table {
     title: "[strategy.NAME]",
     doc: "Approaches that are tried one after the other, until one succeeds.",
     keys: &[DESCRIPTION, key("approach", Kind::List(&Kind::Table(&APPROACH)), "The approaches, in order; up to 100.").required()],
-    one_of: &[],
-    some_of: &[],
     example: r#"[strategy.land]
 
 [[strategy.land.approach]]
@@ -253,6 +248,7 @@ name = "merge"
 strategy = "land"
 lock = "main"
 "#,
+    ..Table::EMPTY
 };
 
 static APPROACH: Table = Table {
@@ -270,16 +266,13 @@ static APPROACH: Table = Table {
         key("timeout", Kind::Duration, "How long it may take."),
     ],
     one_of: &["run", "argv", "agent", "merge"],
-    some_of: &[],
-    example: "",
+    ..Table::EMPTY
 };
 
 static AGENT_BLOCK: Table = Table {
     title: "[agent.NAME]",
     doc: "A program that is given a prompt on its standard input.",
     keys: &[DESCRIPTION, key("command", Kind::List(&Kind::Plain), "The program with its arguments, without a shell.").required()],
-    one_of: &[],
-    some_of: &[],
     example: r#"[agent.reviewer]
 command = ["my-agent", "--read-only"]
 
@@ -294,6 +287,7 @@ Review the branch {{ branch }}.
 {% if attempt > 1 %}It was mended since the last time.{% endif %}
 """
 "#,
+    ..Table::EMPTY
 };
 
 static LOCK: Table = Table {
@@ -306,9 +300,8 @@ static LOCK: Table = Table {
         key("ttl", Kind::Duration, "How long a grant lasts without a heartbeat."),
         key("max_hold", Kind::Duration, "How long it lasts at most."),
     ],
-    one_of: &[],
-    some_of: &[],
     example: "[lock.main]\nmax_hold = \"1h\"\n",
+    ..Table::EMPTY
 };
 
 static SEMAPHORE: Table = Table {
@@ -319,9 +312,8 @@ static SEMAPHORE: Table = Table {
         key("capacity", Kind::Number(1, CAPACITY_LIMIT as i64), "How many slots it has.").required(),
         key("ttl", Kind::Duration, "How long a grant lasts without a heartbeat."),
     ],
-    one_of: &[],
-    some_of: &[],
     example: "[semaphore.builders]\ncapacity = 4\n",
+    ..Table::EMPTY
 };
 
 static QUEUE: Table = Table {
@@ -342,8 +334,6 @@ static QUEUE: Table = Table {
         key("dead_letter", Kind::Shared("queue"), "Where an item goes when it is dead. It stays where it is without this."),
         key("max_length", Kind::Number(1, LENGTH_LIMIT as i64), "How many items it has at most.").or("1000000"),
     ],
-    one_of: &[],
-    some_of: &[],
     example: r#"[queue.triage]
 visibility_timeout = "10m"
 max_attempts = 5
@@ -351,6 +341,7 @@ dead_letter = "triage-dead"
 
 [queue.triage-dead]
 "#,
+    ..Table::EMPTY
 };
 
 static WORKER: Table = Table {
@@ -378,7 +369,6 @@ static WORKER: Table = Table {
         .or("\"10s\""),
     ],
     one_of: &["pipeline", "run", "argv", "agent"],
-    some_of: &[],
     example: r#"[queue.triage]
 
 [worker.triage]
@@ -394,6 +384,7 @@ vars = { issue = 0, title = "" }
 name = "label"
 argv = ["./label.sh", "{{ issue }}"]
 "#,
+    ..Table::EMPTY
 };
 
 static ON: Table = Table {
@@ -412,7 +403,6 @@ static ON: Table = Table {
         key("wake", Kind::OneOrMany(&Kind::Own("worker")), "Workers that are woken."),
         key("notify", Kind::Prose, "The text of a notification."),
     ],
-    one_of: &[],
     some_of: &["start", "push", "wake", "notify"],
     example: r#"[on."pipeline:failed"]
 notify = "a pipeline has failed"
@@ -427,4 +417,5 @@ vars = { event = "" }
 name = "smoke"
 run = "./smoke.sh"
 "#,
+    ..Table::EMPTY
 };

@@ -29,9 +29,7 @@ static SLOTS_OF: Table = Table {
     title: "semaphore = { … }",
     doc: "Slots of a semaphore that are held while a phase runs.",
     keys: &[key("name", Kind::Shared("semaphore"), "Which one.").required(), key("weight", SLOTS, "How many slots.").or("1")],
-    one_of: &[],
-    some_of: &[],
-    example: "",
+    ..Table::EMPTY
 };
 
 /// `push = …` of a phase
@@ -45,9 +43,7 @@ static PUSH: Table = Table {
         key("priority", PRIORITY, "What is higher is taken first.").or("0"),
         key("vars", Kind::List(&Kind::Variable), "Which variables are in the item; all of them without it."),
     ],
-    one_of: &[],
-    some_of: &[],
-    example: "",
+    ..Table::EMPTY
 };
 
 /// `push = …` of a route
@@ -66,9 +62,7 @@ static TELL: Table = Table {
             "Which fields of its data are in the item; the item is the whole event without it.",
         ),
     ],
-    one_of: &[],
-    some_of: &[],
-    example: "",
+    ..Table::EMPTY
 };
 
 /// `merge = …`
@@ -82,9 +76,7 @@ static MERGE: Table = Table {
         key("into", Kind::Text, "Into which.").required(),
         key("how", HOW, "How.").or("\"fast_forward\""),
     ],
-    one_of: &[],
-    some_of: &[],
-    example: "",
+    ..Table::EMPTY
 };
 
 /// `land = …`
@@ -104,9 +96,7 @@ static LAND: Table = Table {
              at it.",
         ),
     ],
-    one_of: &[],
-    some_of: &[],
-    example: "",
+    ..Table::EMPTY
 };
 
 /// `on_fail = …`
@@ -121,8 +111,7 @@ static FAIL: Table = Table {
         key("times", TIMES, "How often it does.").with("phase").or("3"),
     ],
     one_of: &["retry", "phase"],
-    some_of: &[],
-    example: "",
+    ..Table::EMPTY
 };
 
 /// `on_failure = …`
@@ -140,8 +129,7 @@ static FAILURE: Table = Table {
         ),
     ],
     one_of: &["retry", "fail"],
-    some_of: &[],
-    example: "",
+    ..Table::EMPTY
 };
 
 /// `fallback_on = …`
@@ -151,36 +139,28 @@ static ERROR: Table = Table {
     title: "fallback_on = [{ … }]",
     doc: "An error that is a reason to try the next approach.",
     keys: &[key("error", Kind::Regex, "This matches the error, or the output before it.").required()],
-    one_of: &[],
-    some_of: &[],
-    example: "",
+    ..Table::EMPTY
 };
 
 static HELD: Table = Table {
     title: "lock_held = { … }",
     doc: "A lock that must be held.",
     keys: &[key("lock", Kind::Text, "Which one.").required(), key("by", Kind::Text, "By whom; anybody without it.")],
-    one_of: &[],
-    some_of: &[],
-    example: "",
+    ..Table::EMPTY
 };
 
 static AVAILABLE: Table = Table {
     title: "semaphore_available = { … }",
     doc: "A semaphore that must have free slots.",
     keys: &[key("semaphore", Kind::Text, "Which one.").required(), key("slots", SLOTS, "How many slots must be free.").or("1")],
-    one_of: &[],
-    some_of: &[],
-    example: "",
+    ..Table::EMPTY
 };
 
 static MERGED: Table = Table {
     title: "branch_merged = { … }",
     doc: "A branch that must be in another.",
     keys: &[key("branch", Kind::Text, "Which one.").required(), key("into", Kind::Text, "In which.").required()],
-    one_of: &[],
-    some_of: &[],
-    example: "",
+    ..Table::EMPTY
 };
 
 static CONTAINS: Table = Table {
@@ -190,9 +170,7 @@ static CONTAINS: Table = Table {
         key("path", Kind::Inside, "Which file, seen from the project.").required(),
         key("pattern", Kind::Regex, "It has a line that this matches.").required(),
     ],
-    one_of: &[],
-    some_of: &[],
-    example: "",
+    ..Table::EMPTY
 };
 
 static IN_PHASE: Table = Table {
@@ -202,9 +180,7 @@ static IN_PHASE: Table = Table {
         key("pipeline", Kind::Text, "Which pipeline, by its id.").required(),
         key("phase", Kind::Own("phase"), "Which phase.").required(),
     ],
-    one_of: &[],
-    some_of: &[],
-    example: "",
+    ..Table::EMPTY
 };
 
 static RUNNING: Table = Table {
@@ -216,7 +192,6 @@ static RUNNING: Table = Table {
         key("runbook", Kind::Text, "Those of this runbook."),
         key("phase", Kind::Own("phase"), "Those that are in this phase."),
     ],
-    one_of: &[],
     some_of: &["name", "runbook"],
     example: r#"[guard.only-deploy]
 description = "No other deploy is running"
@@ -229,6 +204,7 @@ name = "ship"
 run = "./ship.sh"
 pre = ["only-deploy"]
 "#,
+    ..Table::EMPTY
 };
 
 /// A line for the shell, or a program.
@@ -242,8 +218,7 @@ static COMMAND: Table = Table {
     doc: "A command, and how it must end.",
     keys: &[PROGRAM[0], PROGRAM[1], key("expect_success", Kind::Flag, "Whether it must exit with 0.").or("true")],
     one_of: &["run", "argv"],
-    some_of: &[],
-    example: "",
+    ..Table::EMPTY
 };
 
 static LISTING: Table = Table {
@@ -251,8 +226,7 @@ static LISTING: Table = Table {
     doc: "A command that lists the issues of another tracker.",
     keys: &[PROGRAM[0], PROGRAM[1]],
     one_of: &["run", "argv"],
-    some_of: &[],
-    example: "",
+    ..Table::EMPTY
 };
 
 static TASKS: Table = Table {
@@ -270,9 +244,7 @@ static TASKS: Table = Table {
             "The issues of another tracker instead: what this prints is a JSON list of objects with `id`, `status` and `labels`.",
         ),
     ],
-    one_of: &[],
-    some_of: &[],
-    example: "",
+    ..Table::EMPTY
 };
 
 /// One condition.
@@ -330,7 +302,6 @@ pub(crate) static CONDITION: Table = Table {
         "any",
         "not",
     ],
-    some_of: &[],
     example: r#"[guard.may-deploy]
 condition = { all = [
   { lock_free = "deploy" },
@@ -351,6 +322,7 @@ name = "deploy"
 run = "./deploy.sh"
 pre = ["may-deploy"]
 "#,
+    ..Table::EMPTY
 };
 
 const _: () = assert!(DEPTH_LIMIT == 20 && CONDITION_LIMIT == 200, "the page on conditions says so");

@@ -8,24 +8,17 @@ mod stats;
 pub(crate) use post::{failure as post_failure, refused as post_refused, stdin};
 
 use banksman_core::bus::Message;
-use clap::Args;
 
 use crate::format;
 use crate::printer::{BOLD, CYAN, DIM, GREEN, RED, YELLOW};
 use crate::terminal::Style;
 
-/// Messages between people and runs: post, read and follow them.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  banksman bus post INFO 'the cache is warm'\n  banksman bus read --follow\n  banksman bus read --task 'Add login' --last 20"
-)]
-pub(crate) struct Bus {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 subcommands! {
-    enum Verb of Bus {
+    /// Messages between people and runs: post, read and follow them.
+    #[command(
+        after_help = "Examples:\n  banksman bus post INFO 'the cache is warm'\n  banksman bus read --follow\n  banksman bus read --task 'Add login' --last 20"
+    )]
+    pub(crate) noun Bus {
         Post(post::Post),
         Read(read::Read),
         Stats(stats::Stats),

@@ -26,18 +26,12 @@ const TRIES: usize = 5;
 /// How many decisions `--all` shows.
 const ALL: i64 = 100;
 
-/// Decisions: questions that only a person can answer.
-///
-/// A task that could not be recovered, or an action that failed five times, waits for one.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  banksman decisions list\n  banksman decisions resolve d-120 1\n  banksman decisions review")]
-pub(crate) struct Decisions {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 subcommands! {
-    enum Verb of Decisions {
+    /// Decisions: questions that only a person can answer.
+    ///
+    /// A task that could not be recovered, or an action that failed five times, waits for one.
+    #[command(after_help = "Examples:\n  banksman decisions list\n  banksman decisions resolve d-120 1\n  banksman decisions review")]
+    pub(crate) noun Decisions {
         List(List),
         Show(Show),
         Resolve(Resolve),

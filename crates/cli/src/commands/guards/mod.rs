@@ -17,18 +17,12 @@ use crate::printer::DIM;
 use crate::table;
 use crate::views::runbooks::GuardView;
 
-/// Guards: conditions that must hold before a phase of a pipeline begins, or before it is over.
-///
-/// They are written in runbooks. What can be asked is described in docs/concepts/guards.md.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  banksman guards list\n  banksman guards check may-deploy --var branch=topic")]
-pub(crate) struct Guards {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 subcommands! {
-    enum Verb of Guards {
+    /// Guards: conditions that must hold before a phase of a pipeline begins, or before it is over.
+    ///
+    /// They are written in runbooks. What can be asked is described in docs/concepts/guards.md.
+    #[command(after_help = "Examples:\n  banksman guards list\n  banksman guards check may-deploy --var branch=topic")]
+    pub(crate) noun Guards {
         Check(check::Check),
         List(List),
     }

@@ -26,16 +26,10 @@ pub(crate) use land::Land;
 /// How many entries `--all` shows.
 const ALL: i64 = 100;
 
-/// The merge queues: what is to land, on which branch, and how far it has come.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  banksman landing list\n  banksman landing pause\n  banksman landing remove l-120")]
-pub(crate) struct Landing {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 subcommands! {
-    enum Verb of Landing {
+    /// The merge queues: what is to land, on which branch, and how far it has come.
+    #[command(after_help = "Examples:\n  banksman landing list\n  banksman landing pause\n  banksman landing remove l-120")]
+    pub(crate) noun Landing {
         List(List),
         Show(Show),
         Pause(Pause),

@@ -3,20 +3,12 @@
 mod list;
 mod read;
 
-use clap::Args;
-
-/// Messages for a task: read them inside of a run, and see how far those that were sent have come.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  banksman mailbox read --wait --timeout 10m\n  banksman mailbox list --task 'Add login'\n  banksman mailbox show m-7k2m9q1a"
-)]
-pub(crate) struct Mailbox {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 subcommands! {
-    enum Verb of Mailbox {
+    /// Messages for a task: read them inside of a run, and see how far those that were sent have come.
+    #[command(
+        after_help = "Examples:\n  banksman mailbox read --wait --timeout 10m\n  banksman mailbox list --task 'Add login'\n  banksman mailbox show m-7k2m9q1a"
+    )]
+    pub(crate) noun Mailbox {
         Read(read::Read),
         List(list::List),
         Show(list::Show),

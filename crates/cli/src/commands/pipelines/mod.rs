@@ -11,7 +11,6 @@ use banksman_core::{Epoch, TaskId};
 use banksman_engine::PipelineOutcome;
 use banksman_runtime::Client;
 use banksman_store::{Key, Reader};
-use clap::Args;
 
 pub(crate) use start::{Order, variables};
 pub(crate) use view::{COLUMNS, is_held_up, phases, row, tasks_at};
@@ -22,20 +21,14 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::DIM;
 
-/// Pipelines: work that goes from phase to phase, as a runbook says.
-///
-/// Each phase is a task of its own. A pipeline is a task too: what waits for it, `tasks wait` and `why` take its id.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  banksman pipelines start feature --var title='Add login' --var branch=login\n  banksman pipelines list\n  banksman pipelines show p-7k2m9q"
-)]
-pub(crate) struct Pipelines {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 subcommands! {
-    enum Verb of Pipelines {
+    /// Pipelines: work that goes from phase to phase, as a runbook says.
+    ///
+    /// Each phase is a task of its own. A pipeline is a task too: what waits for it, `tasks wait` and `why` take its id.
+    #[command(
+        after_help = "Examples:\n  banksman pipelines start feature --var title='Add login' --var branch=login\n  banksman pipelines list\n  banksman pipelines show p-7k2m9q"
+    )]
+    pub(crate) noun Pipelines {
         Start(start::Start),
         List(view::List),
         Show(view::Show),

@@ -14,19 +14,13 @@ use super::ExitResult;
 use crate::context::Context;
 use crate::views::Named;
 
-/// Runbooks: TOML files with pipelines, guards, strategies, workers and what they need.
-///
-/// They are in .banksman/runbooks, and belong to the repository. Their format is described in
-/// docs/reference/runbook.md.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  banksman runbooks new feature\n  banksman runbooks check\n  banksman runbooks show feature")]
-pub(crate) struct Runbooks {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 subcommands! {
-    enum Verb of Runbooks {
+    /// Runbooks: TOML files with pipelines, guards, strategies, workers and what they need.
+    ///
+    /// They are in .banksman/runbooks, and belong to the repository. Their format is described in
+    /// docs/reference/runbook.md.
+    #[command(after_help = "Examples:\n  banksman runbooks new feature\n  banksman runbooks check\n  banksman runbooks show feature")]
+    pub(crate) noun Runbooks {
         New(new::New),
         Check(check::Check),
         List(view::List),

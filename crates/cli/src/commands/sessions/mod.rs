@@ -32,16 +32,10 @@ const COLUMNS: [&str; 10] =
 /// How many ended runs `--all` shows.
 const ENDED: i64 = 20;
 
-/// Sessions: the live processes of runs, and their output.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  banksman sessions list\n  banksman sessions logs r-7k2m9q1a --follow")]
-pub(crate) struct Sessions {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 subcommands! {
-    enum Verb of Sessions {
+    /// Sessions: the live processes of runs, and their output.
+    #[command(after_help = "Examples:\n  banksman sessions list\n  banksman sessions logs r-7k2m9q1a --follow")]
+    pub(crate) noun Sessions {
         List(List),
         Show(Show),
         Logs(Logs),

@@ -24,7 +24,6 @@ use banksman_core::backlog::Runner;
 use banksman_core::{Epoch, Liveness, TaskId};
 use banksman_runtime::{Client, caller};
 use banksman_store::{Key, Reader};
-use clap::Args;
 
 pub(crate) use claim::speaker;
 pub(crate) use end::{cancel_all, delete_all, remove_done};
@@ -36,20 +35,14 @@ pub(crate) use view::{brief, coloured, error};
 
 use crate::failure::Failure;
 
-/// Tasks: what is to be done.
-///
-/// A task is named by its id, by its title, or by the beginning of its id.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  banksman tasks add 'Run the tests' --run 'make test'\n  banksman tasks add 'Release' --run ./release.sh --depends-on 'Run the tests'\n  banksman tasks list"
-)]
-pub(crate) struct Tasks {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 subcommands! {
-    enum Verb of Tasks {
+    /// Tasks: what is to be done.
+    ///
+    /// A task is named by its id, by its title, or by the beginning of its id.
+    #[command(
+        after_help = "Examples:\n  banksman tasks add 'Run the tests' --run 'make test'\n  banksman tasks add 'Release' --run ./release.sh --depends-on 'Run the tests'\n  banksman tasks list"
+    )]
+    pub(crate) noun Tasks {
         Add(Box<add::Add>),
         Import(import::Import),
         List(list::List),

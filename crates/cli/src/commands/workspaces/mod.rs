@@ -20,21 +20,15 @@ use crate::views::Named;
 use crate::views::workspaces::{RemovedView, SavedView, WorkspacePage, WorkspaceView};
 use crate::{format, table};
 
-/// Workspaces: the worktrees and directories in which tasks work.
-///
-/// A task that was added with --worktree has a worktree of its own, used by all its attempts; a pipeline has one for all its phases. A
-/// workspace is named by its task.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  banksman workspaces list\n  banksman workspaces diff 'Add login'\n  banksman workspaces prune --dry-run"
-)]
-pub(crate) struct Workspaces {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 subcommands! {
-    enum Verb of Workspaces {
+    /// Workspaces: the worktrees and directories in which tasks work.
+    ///
+    /// A task that was added with --worktree has a worktree of its own, used by all its attempts; a pipeline has one for all its phases. A
+    /// workspace is named by its task.
+    #[command(
+        after_help = "Examples:\n  banksman workspaces list\n  banksman workspaces diff 'Add login'\n  banksman workspaces prune --dry-run"
+    )]
+    pub(crate) noun Workspaces {
         List(List),
         Show(Show),
         Open(Open),

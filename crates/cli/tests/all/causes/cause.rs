@@ -167,9 +167,9 @@ impl Scene {
             return self.finish(&live.run.clone());
         }
         if task.status().is_over() {
-            self.task(TaskRequest::Retry { id: id.clone() });
+            self.request(TaskRequest::Retry { id: id.clone() });
         }
-        self.task(TaskRequest::Conclude { id: id.clone(), epoch: None, by: None, verdict: Verdict::Done { output: None } });
+        self.request(TaskRequest::Conclude { id: id.clone(), epoch: None, by: None, verdict: Verdict::Done { output: None } });
     }
 
     /// What `why` says of causes that the test can check by itself.

@@ -16,7 +16,8 @@ use banksman_core::{
 };
 use banksman_engine::why::{self, Answer, Situation};
 use banksman_engine::{
-    Claim, Claimed, Reply, Request, RunOutcome, RunRequest, SectionRequest, Seen, Taking, TaskOutcome, TaskRequest, ended,
+    Claim, Claimed, Reply, Request, RunOutcome, RunRequest, SectionRequest, Seen, Taking, TaskOutcome, TaskRequest, TypedRequest,
+    ended,
 };
 use banksman_store::test_support::ManualMachine;
 use banksman_store::{Call, Key, Snapshot, Store, Tables, Tx, sqlite};
@@ -110,22 +111,12 @@ impl Scene {
         self.store.begin(&[request]).unwrap().commit().unwrap().replies.remove(0)
     }
 
+    pub(super) fn request<R: TypedRequest>(&mut self, request: R) -> R::Reply {
+        R::reply(self.call(request.into())).unwrap()
+    }
+
     pub(super) fn command(&mut self, command: Command) -> Reply {
         self.call(Request::plain(command))
-    }
-
-    pub(super) fn run(&mut self, request: RunRequest) -> RunOutcome {
-        match self.call(Request::Run(request)) {
-            Reply::Run(outcome) => outcome,
-            reply => panic!("{reply:?}"),
-        }
-    }
-
-    pub(super) fn task(&mut self, request: TaskRequest) -> TaskOutcome {
-        match self.call(Request::Task(request)) {
-            Reply::Task(outcome) => outcome,
-            reply => panic!("{reply:?}"),
-        }
     }
 
     fn limits(&self) -> Limits {
@@ -187,7 +178,7 @@ impl Scene {
             shortage,
         };
         let limits = self.limits();
-        self.run(RunRequest::Enlist { runner: Box::new(runner), limits });
+        self.request(RunRequest::Enlist { runner: Box::new(runner), limits });
         if lives {
             self.living.insert(id.clone());
         }
@@ -211,7 +202,7 @@ impl Scene {
         };
         let allow_failed = self.dice.chance(4);
         let depends_on = depends_on.into_iter().map(|on| Edge { on, allow_failed }).collect();
-        self.task(TaskRequest::Add { id: id.clone(), spec: Box::new(spec), depends_on, by: None });
+        self.request(TaskRequest::Add { id: id.clone(), spec: Box::new(spec), depends_on, by: None });
         id
     }
 
@@ -245,7 +236,7 @@ impl Scene {
         let watch = Watch { timeout: Span::from_secs(60), max_recoveries: 3, on_exhausted: OnExhausted::Fail };
         let (runner, marker) = (run.owner.clone(), Marker::Absent);
         let request = RunRequest::Finish { runner, what: Box::new(what), ending, marker, watch };
-        assert!(matches!(self.run(request), RunOutcome::Finished(..)));
+        assert!(matches!(self.request(request), RunOutcome::Finished(..)));
     }
 
     pub(super) fn ask(
@@ -278,7 +269,7 @@ impl Scene {
             seen: self.seen(),
             ..Taking::new(holder, ttl)
         };
-        self.task(TaskRequest::Take { id: task.clone(), taking: Box::new(taking) })
+        self.request(TaskRequest::Take { id: task.clone(), taking: Box::new(taking) })
     }
 
     /// Ends the claim of a person on a task: it gives the task back, or a runner sees that its time is up.
@@ -287,9 +278,9 @@ impl Scene {
         let State::Manual { holder, epoch, until } = rows.backlog.tasks[task].state.clone() else { return };
         if until.is_some_and(|until| until <= rows.lease) {
             let seen = self.seen();
-            self.run(RunRequest::MakeReady { rested: Vec::new(), left: vec![task.clone()], seen });
+            self.request(RunRequest::MakeReady { rested: Vec::new(), left: vec![task.clone()], seen });
         } else {
-            self.task(TaskRequest::GiveBack { id: task.clone(), by: Some(holder), epoch: Some(epoch) });
+            self.request(TaskRequest::GiveBack { id: task.clone(), by: Some(holder), epoch: Some(epoch) });
         }
     }
 
@@ -302,7 +293,7 @@ impl Scene {
     /// A claim that waits gives up.
     pub(super) fn dismiss(&mut self, claim: &WorkClaim) {
         let resources = claim.parts.iter().map(|part| part.resource.clone()).collect();
-        self.task(TaskRequest::Leave { ticket: claim.ticket, resources, seen: None });
+        self.request(TaskRequest::Leave { ticket: claim.ticket, resources, seen: None });
     }
 
     pub(super) fn vacate_first(&mut self, resource: &Resource) {

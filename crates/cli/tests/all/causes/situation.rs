@@ -66,14 +66,14 @@ impl Scene {
         let id = self.add(None, Vec::new(), below, for_runner);
         let verdict = Verdict::Done { output: None };
         match self.dice.roll(8) {
-            0..=2 => drop(self.task(TaskRequest::Conclude { id: id.clone(), epoch: None, by: None, verdict })),
+            0..=2 => drop(self.request(TaskRequest::Conclude { id: id.clone(), epoch: None, by: None, verdict })),
             3 => {
                 let verdict = Verdict::Failed { error: "it broke".into() };
-                self.task(TaskRequest::Conclude { id: id.clone(), epoch: None, by: None, verdict });
+                self.request(TaskRequest::Conclude { id: id.clone(), epoch: None, by: None, verdict });
             }
-            4 => drop(self.task(TaskRequest::Cancel { id: id.clone() })),
-            5 => drop(self.task(TaskRequest::Set { id: id.clone(), by: None, mark: Mark::Skipped })),
-            6 => drop(self.task(TaskRequest::Set { id: id.clone(), by: None, mark: Mark::Review })),
+            4 => drop(self.request(TaskRequest::Cancel { id: id.clone() })),
+            5 => drop(self.request(TaskRequest::Set { id: id.clone(), by: None, mark: Mark::Skipped })),
+            6 => drop(self.request(TaskRequest::Set { id: id.clone(), by: None, mark: Mark::Review })),
             _ => {}
         }
         id

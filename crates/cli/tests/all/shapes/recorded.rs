@@ -4,16 +4,11 @@
 use serde_json::Value;
 
 /// These differ from machine to machine, or with the time that something took.
-const VARYING: [&str; 6] = ["user", "host", "by", "data", "recentEvents", "events"];
-
-/// The demo runs at its own pace.
-const LEFT_OUT: [&str; 1] = ["demo"];
+const VARYING: [&str; 4] = ["user", "host", "by", "data"];
 
 /// A line for each command of a story.
 pub(super) fn record(lines: &mut String, args: &[&str], data: &Value) {
-    if !LEFT_OUT.contains(&args[0]) {
-        lines.push_str(&format!("{}\n  {}\n", args.join(" "), outline(data)));
-    }
+    lines.push_str(&format!("{}\n  {}\n", args.join(" "), outline(data)));
 }
 
 fn outline(value: &Value) -> Value {
@@ -21,6 +16,8 @@ fn outline(value: &Value) -> Value {
         let value = match (name.as_str(), value) {
             // That of a store has only letters now and then.
             ("id", Value::String(_)) => "string".into(),
+            // That of an event; the source of a setting is a word.
+            ("source", Value::Object(_)) => "any".into(),
             (name, _) if VARYING.contains(&name) => "any".into(),
             _ => outline(value),
         };
@@ -28,6 +25,7 @@ fn outline(value: &Value) -> Value {
     };
     match value {
         Value::Number(_) => "number".into(),
+        Value::String(text) if text.ends_with('Z') && text.contains('T') => "time".into(),
         Value::String(text) if !is_word(text) => "string".into(),
         Value::Array(items) => {
             let mut items: Vec<Value> = items.iter().map(outline).collect();

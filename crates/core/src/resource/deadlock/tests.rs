@@ -66,6 +66,12 @@ impl Site {
         self.stand(label, ask(who))
     }
 
+    /// The cycle that a new wait closes.
+    fn cycle_of(&mut self, label: &str, ask: crate::resource::grant::Ask) -> Option<Vec<String>> {
+        let ticket = self.stand(label, ask);
+        self.cycle(ticket)
+    }
+
     /// The cycle in words, such as `a -> L`.
     fn cycle(&self, ticket: Ticket) -> Option<Vec<String>> {
         let links = self.find(ticket)?;
@@ -91,20 +97,16 @@ impl Site {
 #[test]
 fn two_who_wait_for_each_other_are_told_the_cycle() {
     let mut site = Site::default().lock("L", "a").lock("M", "b");
-    let first = site.waits("a", "M");
-    assert_eq!(site.cycle(first), None);
-    let second = site.waits("b", "L");
-    assert_eq!(site.cycle(second), Some(vec!["b -> L".into(), "a -> M".into()]));
+    assert_eq!(site.cycle_of("M", ask("a")), None);
+    assert_eq!(site.cycle_of("L", ask("b")), Some(vec!["b -> L".into(), "a -> M".into()]));
 }
 
 #[test]
 fn three_in_a_ring_are_deadlocked_and_three_in_a_row_are_not() {
     let mut site = Site::default().lock("L", "a").lock("M", "b").lock("N", "c");
     site.waits("a", "M");
-    let row = site.waits("b", "N");
-    assert_eq!(site.cycle(row), None);
-    let ring = site.waits("c", "L");
-    assert_eq!(site.cycle(ring), Some(vec!["c -> L".into(), "a -> M".into(), "b -> N".into()]));
+    assert_eq!(site.cycle_of("N", ask("b")), None);
+    assert_eq!(site.cycle_of("L", ask("c")), Some(vec!["c -> L".into(), "a -> M".into(), "b -> N".into()]));
 }
 
 #[test]
@@ -112,50 +114,41 @@ fn one_who_stands_behind_a_cycle_is_told_the_cycle_without_itself() {
     let mut site = Site::default().lock("L", "a").lock("M", "b");
     site.waits("a", "M");
     site.waits("b", "L");
-    let outside = site.waits("c", "L");
-    assert_eq!(site.cycle(outside), Some(vec!["a -> M".into(), "b -> L".into()]));
+    assert_eq!(site.cycle_of("L", ask("c")), Some(vec!["a -> M".into(), "b -> L".into()]));
 }
 
 #[test]
 fn a_child_that_waits_for_what_its_ancestor_holds_waits_for_ever() {
     let mut site = Site::default().lock("L", "grandparent");
-    let ticket = site.stand("L", ask("child").under(&["parent", "grandparent"]));
-    assert_eq!(site.cycle(ticket), Some(vec!["grandparent -> L".into()]));
+    assert_eq!(site.cycle_of("L", ask("child").under(&["parent", "grandparent"])), Some(vec!["grandparent -> L".into()]));
 }
 
 #[test]
 fn a_childs_wait_is_its_ancestors_wait() {
     let mut site = Site::default().lock("L", "parent").lock("M", "b");
-    let first = site.stand("M", ask("child").under(&["parent"]));
-    assert_eq!(site.cycle(first), None);
-    let second = site.waits("b", "L");
-    assert_eq!(site.cycle(second), Some(vec!["b -> L".into(), "parent -> M".into()]));
+    assert_eq!(site.cycle_of("M", ask("child").under(&["parent"])), None);
+    assert_eq!(site.cycle_of("L", ask("b")), Some(vec!["b -> L".into(), "parent -> M".into()]));
 }
 
 #[test]
 fn brothers_do_not_wait_for_each_other() {
     let mut site = Site::default().lock("L", "brother");
-    let ticket = site.stand("L", ask("sister").under(&["parent"]));
-    assert_eq!(site.cycle(ticket), None);
+    assert_eq!(site.cycle_of("L", ask("sister").under(&["parent"])), None);
 }
 
 #[test]
 fn the_same_name_is_a_stranger_to_a_lock_that_it_holds() {
     let mut site = Site::default().lock("L", "a").lock("M", "b");
-    let ticket = site.waits("a", "L");
-    assert_eq!(site.cycle(ticket), None);
-    let other = site.waits("b", "L");
-    assert_eq!(site.cycle(other), None);
+    assert_eq!(site.cycle_of("L", ask("a")), None);
+    assert_eq!(site.cycle_of("L", ask("b")), None);
 }
 
 #[test]
 fn the_same_name_is_a_stranger_to_its_namesake_before_it_in_line() {
     let mut site = Site::default().lock("L", "x");
     site.waits("a", "L");
-    let second = site.waits("a", "L");
-    assert_eq!(site.cycle(second), None);
-    let third = site.waits("a", "L");
-    assert_eq!(site.cycle(third), None);
+    assert_eq!(site.cycle_of("L", ask("a")), None);
+    assert_eq!(site.cycle_of("L", ask("a")), None);
 }
 
 #[test]
@@ -163,15 +156,13 @@ fn a_stranger_still_waits_for_ever_behind_a_holder_that_does() {
     let mut site = Site::default().lock("L", "a").lock("M", "b");
     site.waits("a", "M");
     site.waits("b", "L");
-    let stranger = site.waits("a", "L");
-    assert_eq!(site.cycle(stranger), Some(vec!["a -> M".into(), "b -> L".into()]));
+    assert_eq!(site.cycle_of("L", ask("a")), Some(vec!["a -> M".into(), "b -> L".into()]));
 }
 
 #[test]
 fn two_increases_that_block_each_other_are_deadlocked() {
     let mut site = Site::default().semaphore("S", 4, &[("a", 2), ("b", 1)]);
-    let first = site.stand("S", ask("a").weight(4));
-    assert_eq!(site.cycle(first), None, "b waits for nothing and will finish");
+    assert_eq!(site.cycle_of("S", ask("a").weight(4)), None, "b waits for nothing and will finish");
     let second = site.stand("S", ask("b").weight(2));
     // One slot is free, but the line is strict and a needs two.
     assert_eq!(site.cycle(second), Some(vec!["b -> S".into(), "a -> S".into()]));
@@ -181,8 +172,7 @@ fn two_increases_that_block_each_other_are_deadlocked() {
 fn an_increase_counts_only_what_it_adds() {
     let mut site = Site::default().semaphore("S", 3, &[("a", 1), ("b", 1), ("c", 1)]);
     site.stand("S", ask("a").weight(2));
-    let ticket = site.stand("S", ask("b").weight(2));
-    assert_eq!(site.cycle(ticket), None, "c finishes, then a has what it wants, then b");
+    assert_eq!(site.cycle_of("S", ask("b").weight(2)), None, "c finishes, then a has what it wants, then b");
 }
 
 #[test]
@@ -190,8 +180,7 @@ fn one_who_was_before_in_line_and_will_be_stuck_with_it_is_part_of_the_cycle() {
     let mut site = Site::default().lock("L", "x").lock("M", "z");
     site.waits("y", "M");
     site.waits("y", "L");
-    let last = site.waits("z", "L");
-    assert_eq!(site.cycle(last), Some(vec!["z -> L".into(), "y -> M".into()]));
+    assert_eq!(site.cycle_of("L", ask("z")), Some(vec!["z -> L".into(), "y -> M".into()]));
 }
 
 /// Everybody who waits, with what it waits for, as the brute force below sees it.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::resource::semaphore::Config;
-use crate::test_world::{World, ask, holder, name, process};
+use crate::test_world::{World, ask, assert_table, holder, name, process};
 
 /// `L` and `M` are locks, `S:2` is two slots of a semaphore, `section:…` and `task:…` are what they are called.
 fn parts(list: &str) -> Vec<Part> {
@@ -97,108 +97,54 @@ fn site() -> World<Coordination> {
 /// Every state of a claim with every input: what is answered, and who has `L` and `M` then.
 #[test]
 fn every_input_has_its_answer_in_every_state() {
-    type Scene = fn(&mut World<Coordination>) -> Ticket;
-    let none: Scene = |_| Ticket(99);
-    let held: Scene = |world| ticket(world.take(take("a", "t-1", "L M S:2")));
-    let lost: Scene = |world| {
-        let claim = ticket(world.take(take("a", "t-1", "L M")));
-        world.at_lock("M", lock::Input::Force { by: crate::test_world::root() });
-        claim
-    };
-    let waits: Scene = |world| {
-        world.lock("M", "x");
-        ticket(world.take(take("a", "t-1", "L M").waits(1)))
-    };
-    let freed: Scene = |world| {
-        let epoch = world.lock("M", "x");
-        let claim = ticket(world.take(take("a", "t-1", "L M").waits(1)));
-        world.unlock("M", "x", epoch);
-        claim
-    };
-    type Ask = fn(Ticket) -> Input;
-    let try_again: Ask = |claim| Input::Take(Box::new(take("a", "t-1", "L M").waits(1).again(claim)));
-    let no_wait: Ask = |_| Input::Take(Box::new(take("b", "t-2", "L M")));
-    let too_heavy: Ask = |_| Input::Take(Box::new(take("b", "t-2", "S:3").waits(2)));
-    let leave: Ask = |ticket| Input::Leave { ticket };
-    let renew: Ask = |ticket| Input::Renew { ticket };
-    let end: Ask = |ticket| Input::End { ticket };
-    type Row = [(Ask, &'static str); 6];
-    let table: [(&str, Scene, Row); 5] = [
-        (
-            "none",
-            none,
-            [
-                (try_again, "held a a"),
-                (no_wait, "held b b"),
-                (too_heavy, "never - -"),
-                (leave, "gone - -"),
-                (renew, "gone - -"),
-                (end, "gone - -"),
-            ],
-        ),
-        (
-            "held",
-            held,
-            [
-                (try_again, "waits a a"),
-                (no_wait, "busy a a"),
-                (too_heavy, "never a a"),
-                (leave, "gone a a"),
-                (renew, "renewed a a"),
-                (end, "left - -"),
-            ],
-        ),
-        (
-            "lost",
-            lost,
-            [
-                (try_again, "waits a -"),
-                (no_wait, "busy a -"),
-                (too_heavy, "never a -"),
-                (leave, "gone a -"),
-                (renew, "lost a -"),
-                (end, "left - -"),
-            ],
-        ),
-        (
-            "waits",
-            waits,
-            [
-                (try_again, "waits - x"),
-                (no_wait, "busy - x"),
-                (too_heavy, "never - x"),
-                (leave, "left - x"),
-                (renew, "gone - x"),
-                (end, "gone - x"),
-            ],
-        ),
-        (
-            "freed",
-            freed,
-            [
-                (try_again, "held a a"),
-                (no_wait, "held b b"),
-                (too_heavy, "never - -"),
-                (leave, "left - -"),
-                (renew, "gone - -"),
-                (end, "gone - -"),
-            ],
-        ),
-    ];
-    for (state, scene, row) in table {
-        for (at, (input, said)) in row.into_iter().enumerate() {
-            let mut world = site();
-            let claim = scene(&mut world);
-            // One that is held is another's to take: its own number is that of the claim it has.
-            let input = match (state, at) {
-                ("held" | "lost", 0) => Input::Take(Box::new(take("b", "t-2", "L M").waits(2))),
-                _ => input(claim),
-            };
-            let outcome = world.work(input);
-            let of = |label: &str| world.holder(label).map_or("-", |(who, _)| who).to_owned();
-            assert_eq!(format!("{} {} {}", word(&outcome), of("L"), of("M")), said, "{state}, input {at}");
+    let scene = |state: &str, world: &mut World<Coordination>| match state {
+        "none" => Ticket(99),
+        "held" => ticket(world.take(take("a", "t-1", "L M S:2"))),
+        "lost" => {
+            let claim = ticket(world.take(take("a", "t-1", "L M")));
+            world.at_lock("M", lock::Input::Force { by: crate::test_world::root() });
+            claim
         }
-    }
+        "waits" => {
+            world.lock("M", "x");
+            ticket(world.take(take("a", "t-1", "L M").waits(1)))
+        }
+        "freed" => {
+            let epoch = world.lock("M", "x");
+            let claim = ticket(world.take(take("a", "t-1", "L M").waits(1)));
+            world.unlock("M", "x", epoch);
+            claim
+        }
+        _ => unreachable!("{state}"),
+    };
+    let input = |state: &str, input: &str, ticket| match input {
+        // One that is held is another's to take: its own number is that of the claim it has.
+        "again" if ["held", "lost"].contains(&state) => Input::Take(Box::new(take("b", "t-2", "L M").waits(2))),
+        "again" => Input::Take(Box::new(take("a", "t-1", "L M").waits(1).again(ticket))),
+        "no wait" => Input::Take(Box::new(take("b", "t-2", "L M"))),
+        "too heavy" => Input::Take(Box::new(take("b", "t-2", "S:3").waits(2))),
+        "leave" => Input::Leave { ticket },
+        "renew" => Input::Renew { ticket },
+        "end" => Input::End { ticket },
+        _ => unreachable!("{input}"),
+    };
+    let states = ["none", "held", "lost", "waits", "freed"];
+    let inputs = ["again", "no wait", "too heavy", "leave", "renew", "end"];
+    let expected = "
+           again      no wait   too heavy  leave     renew        end
+none       held a a   held b b  never - -  gone - -  gone - -     gone - -
+held       waits a a  busy a a  never a a  gone a a  renewed a a  left - -
+lost       waits a -  busy a -  never a -  gone a -  lost a -     left - -
+waits      waits - x  busy - x  never - x  left - x  gone - x     gone - x
+any other  held a a   held b b  never - -  left - -  gone - -     gone - -
+";
+    assert_table(&states, &inputs, expected, |state, what| {
+        let mut world = site();
+        let claim = scene(state, &mut world);
+        let outcome = world.work(input(state, what, claim));
+        let of = |label: &str| world.holder(label).map_or("-", |(who, _)| who).to_owned();
+        format!("{} {} {}", word(&outcome), of("L"), of("M"))
+    });
 }
 
 #[test]

@@ -19,8 +19,7 @@ fn raised(world: &World<Task>) -> Question {
 #[test]
 fn a_run_that_asks_waits_for_the_answer_whatever_its_exit_and_goes_on_with_it() {
     for ending in [RunEnd::Exited(0), RunEnd::Exited(1), RunEnd::Lost, RunEnd::Signalled(9)] {
-        let mut world = World::task();
-        world.start();
+        let (mut world, _) = World::running();
         assert_eq!(ask(&mut world, &["this", "that"]), Outcome::Noted);
         let Outcome::AwaitingDecision(decision) = world.end_last(ending) else { panic!("{:#?}", world.log) };
         assert_eq!(world.machine.status(), Status::Blocked);
@@ -37,8 +36,7 @@ fn a_run_that_asks_waits_for_the_answer_whatever_its_exit_and_goes_on_with_it() 
 
 #[test]
 fn a_question_without_answers_has_an_open_one_and_what_is_said_last_counts() {
-    let mut world = World::task();
-    world.start();
+    let (mut world, _) = World::running();
     ask(&mut world, &[]);
     world.end_last(RunEnd::Exited(0));
     assert_eq!(&*raised(&world).options[0].text, OPEN_ANSWER);
@@ -53,8 +51,7 @@ fn a_question_without_answers_has_an_open_one_and_what_is_said_last_counts() {
 #[test]
 fn one_that_is_cancelled_or_failed_meanwhile_asks_nobody() {
     for (after, status) in [(After::Cancel, Status::Cancelled), (After::Fail { error: "x".into() }, Status::Failed)] {
-        let mut world = World::task();
-        world.start();
+        let (mut world, _) = World::running();
         ask(&mut world, &[]);
         world.stop(after);
         assert_eq!(world.end_last(RunEnd::Signalled(15)), Outcome::Ended(status));

@@ -124,8 +124,7 @@ fn work_without_output_postpones_but_is_no_recovery() {
 
 #[test]
 fn a_run_that_goes_on_to_put_something_out_is_well_again() {
-    let mut world = World::task();
-    world.start();
+    let (mut world, _) = World::running();
     world.end_last(RunEnd::Lost);
     world.start();
     assert_eq!(world.machine.recoveries, 1);
@@ -138,9 +137,7 @@ fn a_run_that_goes_on_to_put_something_out_is_well_again() {
 
 #[test]
 fn a_dead_session_is_not_nudged() {
-    let mut world = World::task();
-    world.start();
-    let epoch = world.epoch();
+    let (mut world, epoch) = World::running();
     assert_eq!(world.pulse(epoch, Pulse::SessionDead), Outcome::Stuck);
     world.pass(TIMEOUT);
     assert_eq!(world.pulse(epoch, Pulse::Idle(Span::from_secs(1_000))), Outcome::Seen);
@@ -203,8 +200,7 @@ fn what_never_began_has_not_taken_too_long() {
 
 #[test]
 fn a_checkpoint_tells_when_something_was_last_seen() {
-    let mut world = World::task();
-    world.start();
+    let (mut world, _) = World::running();
     let (epoch, began) = (world.epoch(), world.now.lease);
     world.pass(50);
     let checkpoint = |quiet| Input::Checkpoint { epoch, output_bytes: 1_234, quiet: Span::from_secs(quiet) };
@@ -219,8 +215,7 @@ fn a_checkpoint_tells_when_something_was_last_seen() {
 
 #[test]
 fn a_person_who_takes_a_parked_task_and_returns_it_wants_it_tried_anew() {
-    let mut world = World::task();
-    world.start();
+    let (mut world, _) = World::running();
     world.stop(After::Escalate { error: "x".into() });
     world.machine.recoveries = MAX_RECOVERIES;
     world.end_last(RunEnd::Signalled(15));

@@ -148,8 +148,7 @@ fn a_warning_is_in_the_log() {
 
 #[test]
 fn only_a_loop_waits_for_its_children() {
-    let mut world = World::task();
-    world.start();
+    let (mut world, _) = World::running();
     assert_eq!(world.end_with(1, RunEnd::Exited(0), Marker::Absent, 2), Outcome::Ended(Status::Completed));
 }
 

@@ -59,6 +59,14 @@ impl World<Task> {
         World::of(spec("build"))
     }
 
+    /// A task whose first run has begun, with the epoch of that.
+    pub(super) fn running() -> (World<Task>, Epoch) {
+        let mut world = World::task();
+        world.start();
+        let epoch = world.epoch();
+        (world, epoch)
+    }
+
     /// A loop that was just added.
     pub(super) fn looping() -> World<Task> {
         World::of(Spec { retries: 0, restart: Some(POLICY), ..spec("build") })
@@ -157,9 +165,7 @@ impl World<Task> {
 
 #[test]
 fn a_run_that_prints_is_not_stuck_and_is_not_looked_at_all_the_time() {
-    let mut world = World::task();
-    world.start();
-    let epoch = world.epoch();
+    let (mut world, epoch) = World::running();
     world.pass(TIMEOUT);
     let timeout = Span::from_secs(TIMEOUT);
     assert_eq!(world.machine.next_deadline(timeout), Some(world.now.lease));
@@ -175,9 +181,7 @@ fn a_run_that_prints_is_not_stuck_and_is_not_looked_at_all_the_time() {
 
 #[test]
 fn a_run_of_which_nothing_was_ever_seen_makes_no_progress() {
-    let mut world = World::task();
-    world.start();
-    let epoch = world.epoch();
+    let (mut world, epoch) = World::running();
     world.pass(TIMEOUT);
     assert_eq!(world.pulse(epoch, Pulse::Idle(Span::from_secs(1_000))), Outcome::Stuck);
     let reason = Stuck::NoProgress { duration: Span::from_secs(TIMEOUT) };
@@ -186,8 +190,7 @@ fn a_run_of_which_nothing_was_ever_seen_makes_no_progress() {
 
 #[test]
 fn one_who_was_stalled_calls_nobody_stuck_for_as_long() {
-    let mut world = World::task();
-    world.start();
+    let (mut world, _) = World::running();
     let (epoch, long) = (world.epoch(), Pulse::Idle(Span::from_secs(1_000)));
     world.now.patience = Span::from_secs(15);
     world.pass(TIMEOUT + 14);
@@ -198,9 +201,7 @@ fn one_who_was_stalled_calls_nobody_stuck_for_as_long() {
 
 #[test]
 fn a_stuck_run_that_speaks_is_watched_again() {
-    let mut world = World::task();
-    world.start();
-    let epoch = world.epoch();
+    let (mut world, epoch) = World::running();
     world.pulse(epoch, Pulse::SessionDead);
     assert_eq!(world.say(Some(epoch), true), Outcome::Noted);
     assert_eq!(world.kinds(), ["added", "started", "stuck", "recovered"]);
@@ -212,9 +213,7 @@ fn a_stuck_run_that_speaks_is_watched_again() {
 fn a_wish_that_says_more_replaces_one_that_says_less() {
     let fail = || After::Fail { error: "too long".into() };
     let then = |wishes: &[After]| {
-        let mut world = World::task();
-        world.start();
-        let epoch = world.epoch();
+        let (mut world, epoch) = World::running();
         wishes.iter().for_each(|wish| assert_eq!(world.stop(wish.clone()), Outcome::Stopping));
         assert_eq!(world.entry.len(), 2, "one spawn and one kill: {:?}", world.entry);
         world.say(Some(epoch), true);
@@ -278,9 +277,7 @@ fn the_error_is_what_the_run_said_or_else_how_it_ended() {
 
 #[test]
 fn what_a_failed_run_said_is_in_the_log_though_another_follows() {
-    let mut world = World::task();
-    world.start();
-    let epoch = world.epoch();
+    let (mut world, epoch) = World::running();
     world.say(Some(epoch), false);
     assert_eq!(world.end_last(RunEnd::Exited(0)), Outcome::Again(RetryReason::Failed));
     let (_, _, last) = world.log.last().unwrap();

@@ -38,9 +38,7 @@ fn a_run_that_ended_by_itself_before_anybody_asked_is_what_it_was() {
 #[test]
 fn what_a_stopped_run_has_said_of_its_result_counts() {
     for (done, outcome) in [(true, Outcome::Ended(Status::Completed)), (false, Outcome::Again(RetryReason::Failed))] {
-        let mut world = World::task();
-        world.start();
-        let epoch = world.epoch();
+        let (mut world, epoch) = World::running();
         world.say(Some(epoch), done);
         world.stop(After::PutBack { now: false });
         assert_eq!(world.end_last(RunEnd::Signalled(15)), outcome);
@@ -64,8 +62,7 @@ fn who_loses_patience_asks_again_and_changes_nothing_else() {
     world.stop(After::PutBack { now: true });
     world.stop(After::PutBack { now: true });
     assert_eq!(kills(&world), [false, true]);
-    let mut world = World::task();
-    world.start();
+    let (mut world, _) = World::running();
     world.fail();
     assert_eq!(world.stop(After::PutBack { now: true }), Outcome::Stopping);
     assert_eq!(kills(&world), [false, true]);

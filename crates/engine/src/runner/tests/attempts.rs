@@ -18,24 +18,21 @@ use crate::request::{Reply, Request};
 
 /// A runner that has started the one task there is.
 fn started(stage: &mut Stage, options: Options) -> Actor {
-    let mut actor = stage.runner("m", options);
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options);
     assert!(actor.did().contains(&"spawn t".to_owned()));
     actor
 }
 
 /// The last run of the one task ends.
 fn end(stage: &mut Stage, actor: &mut Actor, code: i32) -> Span {
-    actor.dispatcher.on(Input::Ended(actor.run().clone(), exited(code)), stage.now());
-    stage.play(actor).expect("it waits for more")
+    actor.notify(stage, Input::Ended(actor.run().clone(), exited(code))).expect("it waits for more")
 }
 
 #[test]
 fn the_file_of_a_loop_is_looked_for_before_the_claim_and_before_the_finish() {
     let mut stage = Stage::new();
     stage.add_loop("t");
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     // The first look is the slow one over all that wait.
     assert_eq!(actor.did(), ["check t", "check t", "claim", "spawn t"]);
     end(&mut stage, &mut actor, 0);
@@ -52,8 +49,7 @@ fn the_file_of_a_loop_is_looked_for_before_the_claim_and_before_the_finish() {
 fn nothing_is_looked_for_where_there_is_no_loop() {
     let mut stage = Stage::new();
     stage.add("t", |_| {});
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     end(&mut stage, &mut actor, 0);
     assert_eq!(actor.did(), ["claim", "spawn t", "finish", "acknowledge"]);
 }
@@ -65,15 +61,13 @@ fn one_that_is_done_before_it_begins_is_not_begun() {
         // The slow look over all that wait finds it.
         stage.add_loop("t");
         stage.files.insert(task("t"), marker.clone());
-        let mut actor = stage.runner("m", options());
-        stage.play(&mut actor);
+        let mut actor = stage.start("m", options());
         assert_eq!(actor.did()[..2], ["check t", "found"]);
         assert_eq!(stage.status("t"), status);
 
         // It became done while its runner was asleep, between two looks.
         let mut stage = Stage::new();
-        let mut actor = stage.runner("m", options());
-        stage.play(&mut actor);
+        let mut actor = stage.start("m", options());
         stage.files.insert(task("t"), marker);
         stage.add_loop("t");
         stage.play(&mut actor);
@@ -92,8 +86,7 @@ fn a_rest_ends_at_its_time_and_not_a_millisecond_earlier() {
     actor.did();
     stage.pass(999);
     // Whoever is woken meanwhile does not take it either.
-    actor.dispatcher.on(Input::Woken, stage.now());
-    assert_eq!(stage.play(&mut actor), Some(Span::from_ms(1)));
+    assert_eq!(actor.notify(&mut stage, Input::Woken), Some(Span::from_ms(1)));
     assert_eq!((actor.did(), stage.count_events("task:started")), (Vec::new(), 1));
     stage.pass(1);
     stage.play(&mut actor);
@@ -138,10 +131,7 @@ fn one_that_is_done_waits_for_its_children_and_they_have_their_time() {
 
 /// Looks at the run of the one task; nothing was seen of it for so long.
 fn look(stage: &mut Stage, actor: &mut Actor, quiet: Span) -> Vec<String> {
-    actor
-        .dispatcher
-        .on(Input::Pulse(actor.run().clone(), Some(Vitals { quiet, output_bytes: 0, activity: Activity::Idle })), stage.now());
-    stage.play(actor);
+    actor.notify(stage, Input::Pulse(actor.run().clone(), Some(Vitals { quiet, output_bytes: 0, activity: Activity::Idle })));
     actor.did()
 }
 
@@ -154,8 +144,7 @@ fn a_silent_run_is_nudged_and_then_killed_once() {
     assert_eq!(actor.did(), ["pulse"]);
     assert_eq!(look(&mut stage, &mut actor, TIMEOUT), ["heartbeat", "nudge"]);
     let Some(Action::Nudge(_, command)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
-    actor.dispatcher.on(Input::CommandDone(command, Ok(())), stage.now());
-    stage.play(&mut actor);
+    actor.notify(&mut stage, Input::CommandDone(command, Ok(())));
     assert_eq!(actor.did(), ["done"]);
     assert_eq!(Span::from_ms(stage.sleep(&mut actor)), TIMEOUT, "it has as long to wake up");
     assert_eq!(actor.did(), ["pulse"]);
@@ -202,20 +191,17 @@ fn a_command_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_aske
     let (mut actor, command, first) = notifying(&mut stage);
     for pause in [1, 2, 4, 8] {
         actor.did();
-        actor.dispatcher.on(Input::CommandDone(command, Err("no network".into())), stage.now());
-        assert_eq!(stage.play(&mut actor), Some(Span::from_secs(pause)));
+        assert_eq!(actor.notify(&mut stage, Input::CommandDone(command, Err("no network".into()))), Some(Span::from_secs(pause)));
         assert_eq!(actor.did(), ["in vain"]);
         stage.pass(1_000 * pause - 1);
-        actor.dispatcher.on(Input::Woken, stage.now());
-        assert_eq!(stage.play(&mut actor), Some(Span::from_ms(1)), "not a millisecond earlier");
+        assert_eq!(actor.notify(&mut stage, Input::Woken), Some(Span::from_ms(1)), "not a millisecond earlier");
         stage.pass(1);
         stage.play(&mut actor);
         assert_eq!(actor.did(), ["notify"]);
         assert_eq!(notice(&mut actor), (command, first.clone()));
     }
     assert_eq!(stage.count_events("decision:raised"), 0);
-    actor.dispatcher.on(Input::CommandDone(command, Err("no network".into())), stage.now());
-    stage.play(&mut actor);
+    actor.notify(&mut stage, Input::CommandDone(command, Err("no network".into())));
     for _ in 0..3 {
         stage.sleep(&mut actor);
     }
@@ -237,8 +223,7 @@ fn a_command_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_aske
     assert_eq!(actor.did(), ["notify"]);
     let Reply::Decision(DecisionOutcome::Stepped(again, _)) = stage.ask(request(1)) else { panic!("it is there") };
     assert!(matches!(again, banksman_core::decision::Outcome::Over(_)), "{again:?}");
-    actor.dispatcher.on(Input::CommandDone(command, Ok(())), stage.now());
-    stage.play(&mut actor);
+    actor.notify(&mut stage, Input::CommandDone(command, Ok(())));
     assert_eq!((actor.did(), stage.rows().outbox.len()), (vec!["done".into()], 0));
 }
 
@@ -256,15 +241,12 @@ fn an_outbox_command_without_an_answer_is_given_up_after_a_while() {
 fn what_a_dead_runner_was_to_tell_is_told_by_the_next_with_its_count() {
     let mut stage = Stage::new();
     let (mut first, command, expected) = notifying(&mut stage);
-    first.dispatcher.on(Input::CommandDone(command, Err("no network".into())), stage.now());
-    stage.play(&mut first);
-    let mut second = stage.runner("n", options());
-    stage.play(&mut second);
+    first.notify(&mut stage, Input::CommandDone(command, Err("no network".into())));
+    let mut second = stage.start("n", options());
     assert_eq!(second.did(), Vec::<String>::new(), "the first one lives");
     stage.kill(first);
     stage.pass(1_000);
-    let mut third = stage.runner("o", options());
-    stage.play(&mut third);
+    let mut third = stage.start("o", options());
     assert_eq!(third.did()[0], "retire");
     let heirs: Vec<_> = [&mut second, &mut third]
         .into_iter()
@@ -287,8 +269,7 @@ fn what_nobody_was_there_to_tell_is_told_by_whoever_comes() {
     stage.add("t", |_| {});
     let verdict = banksman_core::task::Verdict::Failed { error: "no".into() };
     stage.ask(Request::Task(TaskRequest::Conclude { id: task("t"), epoch: None, by: None, verdict }));
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     assert_eq!(actor.did(), ["notify"]);
 }
 
@@ -356,8 +337,7 @@ fn what_has_expired_is_swept_with_the_slow_look() {
         let claim = GrantRequest { ttl: Some(Span::from_ms(ttl)), ..GrantRequest::new(HolderId::new("me").unwrap()) };
         Request::plain(Command::Lock(Name::new(name).unwrap(), lock::Input::Acquire(Box::new(Ask::new(claim)))))
     };
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     stage.ask(acquire("short", 5_000));
     stage.ask(acquire("long", 50_000_000));
     stage.sleep(&mut actor);
@@ -462,7 +442,6 @@ fn a_question_is_withdrawn_when_its_task_goes_on_without_an_answer() {
 fn a_runner_with_room_for_many_starts_them_all() {
     let mut stage = Stage::new();
     (0..50).for_each(|number| stage.add(&format!("t{number:02}"), |_| {}));
-    let mut actor = stage.runner("m", Options { max_runs: Some(60), ..options() });
-    stage.play(&mut actor);
+    stage.start("m", Options { max_runs: Some(60), ..options() });
     assert_eq!(stage.count_events("task:started"), 50);
 }

@@ -158,8 +158,7 @@ fn add_after(stage: &mut Stage, name: &str, on: &[&str]) {
 }
 
 fn end(stage: &mut Stage, actor: &mut Actor) -> Option<Span> {
-    actor.dispatcher.on(Input::Ended(actor.run(), exited(0)), stage.now());
-    stage.play(actor)
+    actor.notify(stage, Input::Ended(actor.run(), exited(0)))
 }
 
 #[test]
@@ -167,8 +166,7 @@ fn a_chain_goes_on_with_one_runner_and_without_a_wake_up() {
     let mut stage = Stage::new();
     add_after(&mut stage, "a", &[]);
     add_after(&mut stage, "b", &["a"]);
-    let mut actor = stage.runner("m", Options { max_runs: Some(1), ..options() });
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", Options { max_runs: Some(1), ..options() });
     assert_eq!(actor.did(), ["claim", "spawn a"]);
     let wakes = stage.wakes;
     end(&mut stage, &mut actor);
@@ -182,8 +180,7 @@ fn a_run_that_ends_while_others_write_is_reported_with_the_one_before() {
     for is_in_time in [true, false] {
         let mut stage = Stage::new();
         (0..4).for_each(|number| stage.add(&format!("t-{number}"), |_| {}));
-        let mut actor = stage.runner("m", Options { max_runs: Some(2), ..options() });
-        stage.play(&mut actor);
+        let mut actor = stage.start("m", Options { max_runs: Some(2), ..options() });
         let spawned = |action| if let Action::Spawn(work) = action { Some(work.run.id) } else { None };
         let runs: Vec<RunId> = actor.wants.drain(..).filter_map(spawned).collect();
         let now = stage.now();
@@ -229,8 +226,7 @@ fn a_task_that_needs_two_locks_starts_whichever_is_freed_first() {
     for order in [["a", "b"], ["b", "a"]] {
         let mut stage = Stage::new();
         order.iter().for_each(|name| hold(&mut stage, name));
-        let mut actor = stage.runner("m", options());
-        stage.play(&mut actor);
+        let mut actor = stage.start("m", options());
         for name in ["t", "u"] {
             stage.add(name, |spec| spec.needs = vec![lock("a"), lock("b")]);
         }
@@ -254,8 +250,7 @@ fn what_cannot_be_taken_does_not_stand_before_what_can() {
         stage.add(&format!("first-{number}"), |spec| (spec.priority, spec.needs) = (1, vec![lock("a")]));
     }
     stage.add("last", |_| {});
-    let mut actor = stage.runner("m", Options { max_runs: Some(1), ..options() });
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", Options { max_runs: Some(1), ..options() });
     assert_eq!(actor.did(), ["claim", "spawn last"]);
     // Nobody meets them again: a claim reads as little as if they were not there.
     let before = stage.tally.read();
@@ -287,8 +282,7 @@ fn what_a_parked_task_needs_is_known_before_it_starts() {
     }
     hold(&mut stage, "a");
     stage.add("w", |spec| spec.needs = vec![lock("a"), lock("b")]);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     let spawned = |actor: &mut Actor| actor.did().into_iter().filter(|did| did.starts_with("spawn")).collect::<Vec<_>>();
     assert_eq!(spawned(&mut actor), ["spawn x"]);
     end(&mut stage, &mut actor);
@@ -311,8 +305,7 @@ fn a_task_that_wants_little_does_not_wait_for_one_that_wants_more() {
     for (name, weight) in [("one", 1), ("two", 2), ("three", 3), ("four", 1)] {
         stage.add(name, |spec| spec.needs = vec![slots("s", weight)]);
     }
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     let first: Vec<RunId> = actor
         .wants
         .iter()
@@ -322,8 +315,7 @@ fn a_task_that_wants_little_does_not_wait_for_one_that_wants_more() {
         })
         .collect();
     assert!(actor.did().ends_with(&["spawn one".into(), "spawn two".into()]));
-    actor.dispatcher.on(Input::Ended(first[0].clone(), exited(0)), stage.now());
-    stage.play(&mut actor);
+    actor.notify(&mut stage, Input::Ended(first[0].clone(), exited(0)));
     assert!(actor.did().contains(&"spawn four".to_owned()), "there is one slot, and it wants no more");
 }
 
@@ -347,8 +339,7 @@ fn a_parked_task_does_not_wait_for_one_that_will_not_start() {
         stage.add("y", |spec| spec.needs = vec![lock("a")]);
         free(&mut stage, "a");
         change(&mut stage);
-        let mut actor = stage.runner("m", options());
-        stage.play(&mut actor);
+        let mut actor = stage.start("m", options());
         assert!(actor.did().contains(&"spawn y".to_owned()));
     }
 }
@@ -367,8 +358,7 @@ fn a_task_that_waits_for_another_one_is_not_parked() {
         Request::Coordinate { command, seen: Seen::default() },
     ]);
     free(&mut stage, "a");
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     assert_eq!(actor.did(), Vec::<String>::new());
 }
 
@@ -377,8 +367,7 @@ fn a_parked_task_that_was_held_back_for_a_time_is_not_forgotten() {
     let mut stage = Stage::new();
     hold(&mut stage, "a");
     stage.add("first", |_| {});
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     end(&mut stage, &mut actor);
     let depends_on = vec![Edge { on: task("first"), allow_failed: false }];
     let spec = Spec { work: Some(Work::Run("true".into())), needs: vec![lock("a")], ..Spec::new("second".parse().unwrap()) };

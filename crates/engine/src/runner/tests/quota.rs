@@ -67,8 +67,7 @@ fn tasks(works: &[Work]) -> Vec<&str> {
 
 /// A run ends so, and the runner goes on until it sleeps.
 fn end(stage: &mut Stage, actor: &mut Actor, run: &RunId, ended: RunEndRecord) -> Span {
-    actor.dispatcher.on(Input::Ended(run.clone(), ended), stage.now());
-    stage.play(actor).expect("it waits for more")
+    actor.notify(stage, Input::Ended(run.clone(), ended)).expect("it waits for more")
 }
 
 fn max_runs(number: u32) -> super::Options {
@@ -79,8 +78,7 @@ fn max_runs(number: u32) -> super::Options {
 fn nobody_starts_before_its_time_and_then_one_tries_and_the_others_follow_its_answer() {
     let mut stage = Stage::new();
     add_plain(&mut stage, &["a", "b", "c", "d"]);
-    let mut actor = stage.runner("m", max_runs(2));
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", max_runs(2));
     let works = spawned(&mut actor);
     assert_eq!(tasks(&works), ["a", "b"]);
     assert!(works.iter().all(|work| !work.run.agent.as_ref().unwrap().probes));
@@ -110,13 +108,11 @@ fn nobody_starts_before_its_time_and_then_one_tries_and_the_others_follow_its_an
     assert!(probe[0].run.agent.as_ref().unwrap().probes);
     assert!(matches!(stage.rows().account_limits.values().next().unwrap().state, State::Probing { .. }));
     stage.pass(MINUTE);
-    actor.dispatcher.on(Input::Woken, stage.now());
-    stage.play(&mut actor);
+    actor.notify(&mut stage, Input::Woken);
     assert_eq!(tasks(&spawned(&mut actor)), Vec::<&str>::new(), "only one tries");
 
     // Its first answer lets the others start, while it goes on.
-    actor.dispatcher.on(Input::Answered(probe[0].run.id.clone()), stage.now());
-    stage.play(&mut actor);
+    actor.notify(&mut stage, Input::Answered(probe[0].run.id.clone()));
     let next = spawned(&mut actor);
     assert_eq!(tasks(&next), ["b"]);
     assert!(stage.rows().account_limits.is_empty(), "nobody waits for it any more");
@@ -131,8 +127,7 @@ fn nobody_starts_before_its_time_and_then_one_tries_and_the_others_follow_its_an
 fn a_probe_that_is_limited_again_sets_the_new_time() {
     let mut stage = Stage::new();
     add_plain(&mut stage, &["a", "b"]);
-    let mut actor = stage.runner("m", max_runs(1));
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", max_runs(1));
     for minutes in [5, 15, 60, 60] {
         let works = spawned(&mut actor);
         assert_eq!(works.len(), 1);
@@ -149,8 +144,7 @@ fn a_probe_that_dies_or_is_cancelled_is_handed_on() {
     for how in ["cancelled", "dead"] {
         let mut stage = Stage::new();
         add_plain(&mut stage, &["a", "b", "c"]);
-        let mut actor = stage.runner("m", max_runs(1));
-        stage.play(&mut actor);
+        let mut actor = stage.start("m", max_runs(1));
         let first = spawned(&mut actor);
         let resets = quota(&stage, Some(MINUTE));
         end(&mut stage, &mut actor, &first[0].run.id, resets);
@@ -174,8 +168,7 @@ fn a_probe_that_dies_or_is_cancelled_is_handed_on() {
 fn a_probe_whose_runner_was_killed_is_adopted_and_its_answer_counts() {
     let mut stage = Stage::new();
     add_plain(&mut stage, &["a", "b"]);
-    let mut first = stage.runner("m", max_runs(1));
-    stage.play(&mut first);
+    let mut first = stage.start("m", max_runs(1));
     let works = spawned(&mut first);
     let resets = quota(&stage, Some(MINUTE));
     end(&mut stage, &mut first, &works[0].run.id, resets);
@@ -184,13 +177,11 @@ fn a_probe_whose_runner_was_killed_is_adopted_and_its_answer_counts() {
     let probe = spawned(&mut first);
     assert_eq!(tasks(&probe), ["a"]);
     stage.kill(first);
-    let mut second = stage.runner("n", max_runs(2));
-    stage.play(&mut second);
+    let mut second = stage.start("n", max_runs(2));
     assert!(second.did().contains(&"recover a".to_owned()));
     assert_eq!(tasks(&spawned(&mut second)), Vec::<&str>::new(), "the probe goes on, so nobody else starts");
     // Its keeper tells the new owner of the answer again.
-    second.dispatcher.on(Input::Answered(probe[0].run.id.clone()), stage.now());
-    stage.play(&mut second);
+    second.notify(&mut stage, Input::Answered(probe[0].run.id.clone()));
     assert_eq!(tasks(&spawned(&mut second)), ["b"]);
 }
 
@@ -199,14 +190,12 @@ fn any_number_of_tasks_follows_an_answer() {
     let mut stage = Stage::new();
     let ids: Vec<String> = (0..50).map(|number| format!("t{number:02}")).collect();
     add_plain(&mut stage, &ids.iter().map(String::as_str).collect::<Vec<_>>());
-    let mut actor = stage.runner("m", max_runs(1));
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", max_runs(1));
     let first = spawned(&mut actor);
     let resets = quota(&stage, Some(MINUTE));
     end(&mut stage, &mut actor, &first[0].run.id, resets);
     // All of them wait, and others are woken for none of it.
-    let mut large = stage.runner("n", max_runs(60));
-    stage.play(&mut large);
+    let mut large = stage.start("n", max_runs(60));
     assert_eq!(stage.play(&mut actor), Some(Span::from_ms(MINUTE)));
     stage.pass(MINUTE);
     stage.play(&mut actor);
@@ -233,8 +222,7 @@ fn a_limit_of_a_model_is_for_those_who_use_it() {
     add(&mut stage, "a", &[("claude", Some("opus"))], OnQuota::Wait);
     add(&mut stage, "b", &[("claude", Some("opus"))], OnQuota::Wait);
     add(&mut stage, "c", &[("claude", Some("sonnet"))], OnQuota::Wait);
-    let mut actor = stage.runner("m", max_runs(1));
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", max_runs(1));
     let works = spawned(&mut actor);
     let limit = Limit { kind: "seven_day_opus".into(), model: Some("opus".into()), resets: None };
     end(&mut stage, &mut actor, &works[0].run.id, ended(AgentVerdict::Quota(limit), 0));
@@ -245,8 +233,7 @@ fn a_limit_of_a_model_is_for_those_who_use_it() {
 fn the_next_agent_does_it_meanwhile_if_that_is_wanted() {
     let mut stage = Stage::new();
     add(&mut stage, "a", &[("claude", None), ("codex", None)], OnQuota::Next);
-    let mut actor = stage.runner("m", max_runs(1));
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", max_runs(1));
     let works = spawned(&mut actor);
     assert_eq!(works[0].run.agent.as_ref().unwrap().agent, name("claude"));
     let resets = quota(&stage, Some(MINUTE));
@@ -261,8 +248,7 @@ fn the_next_agent_does_it_meanwhile_if_that_is_wanted() {
 fn a_login_is_waited_for_and_a_person_may_have_it_tried_at_once() {
     let mut stage = Stage::new();
     add_plain(&mut stage, &["a", "b"]);
-    let mut actor = stage.runner("m", max_runs(2));
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", max_runs(2));
     let works = spawned(&mut actor);
     end(&mut stage, &mut actor, &works[0].run.id, ended(AgentVerdict::Auth, 0));
     assert_eq!(end(&mut stage, &mut actor, &works[1].run.id, ended(AgentVerdict::Auth, 0)), Span::from_ms(5 * MINUTE));

@@ -20,7 +20,7 @@ use crate::calls::runs::{RunOutcome, RunRequest};
 use crate::calls::tasks::TaskRequest;
 use crate::calls::workers::WorkerRequest;
 use crate::claims::Claim;
-use crate::request::{Reply, Request, Seen};
+use crate::request::{Reply, Request, Seen, TypedRequest};
 
 /// How many steps it may take to come to rest: more than any test needs, less than for ever.
 const STEPS: usize = 1_000;
@@ -112,6 +112,13 @@ impl Stage {
         Actor { dispatcher, row, runs: 0, trace: Vec::new(), wants: VecDeque::new(), finishes: BTreeSet::new(), heard: Seq(0) }
     }
 
+    /// A runner that has done all there is to do.
+    pub(super) fn start(&mut self, name: &str, options: Options) -> Actor {
+        let mut actor = self.runner(name, options);
+        self.play(&mut actor);
+        actor
+    }
+
     /// Whether somebody was woken and has not looked.
     pub(super) fn has_called(&self, actor: &Actor) -> bool {
         self.woken.contains(&actor.row.address)
@@ -141,6 +148,10 @@ impl Stage {
 
     pub(super) fn add_loop(&mut self, name: &str) {
         self.add(name, |spec| spec.restart = Some(policy()));
+    }
+
+    pub(super) fn request<R: TypedRequest>(&mut self, request: R) -> R::Reply {
+        R::reply(self.ask(request.into())).expect("a reply to this request")
     }
 
     pub(super) fn ask(&mut self, request: Request) -> Reply {
@@ -316,6 +327,20 @@ impl Stage {
 }
 
 impl Actor {
+    /// Hears of what has happened outside, and goes on.
+    pub(super) fn notify(&mut self, stage: &mut Stage, input: Input) -> Option<Span> {
+        self.dispatcher.on(input, stage.now());
+        stage.play(self)
+    }
+
+    /// The pipeline whose guards it wants to have checked.
+    pub(super) fn guards_to_check(&mut self) -> Box<Pipeline> {
+        match self.wants.pop_back() {
+            Some(Action::CheckGuards(pipeline)) => pipeline,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// What it did since the last time, without the talk about itself.
     pub(super) fn did(&mut self) -> Vec<String> {
         std::mem::take(&mut self.trace)

@@ -9,13 +9,12 @@ use super::stage::{Actor, Stage, options, task};
 use crate::calls::decisions::{DecisionOutcome, DecisionRequest};
 use crate::calls::runs::Work;
 use crate::calls::tasks::TaskRequest;
-use crate::request::{Reply, Request};
+use crate::request::Request;
 
 /// A runner with a run of the task `t` that it cannot prove to be dead.
 fn unproven(stage: &mut Stage) -> (Actor, RunId) {
     stage.add("t", |_| {});
-    let mut actor = stage.runner("n", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("n", options());
     let run = actor.run();
     ask(stage, &mut actor, &run);
     actor.did();
@@ -42,10 +41,7 @@ fn work(stage: &mut Stage, run: &RunId) -> Option<Box<Work>> {
 fn answer(stage: &mut Stage, work: Option<Box<Work>>, option: u32) -> DecisionOutcome {
     let decision = stage.rows().decisions.into_values().max_by_key(|decision| decision.id.seq()).unwrap();
     let (id, about) = (decision.id.clone(), decision.question.about);
-    match stage.ask(Request::Decision(DecisionRequest { id, about, run: work, option, by: "ann".into(), note: None })) {
-        Reply::Decision(outcome) => outcome,
-        reply => panic!("{reply:?}"),
-    }
+    stage.request(DecisionRequest { id, about, run: work, option, by: "ann".into(), note: None })
 }
 
 #[test]
@@ -99,8 +95,7 @@ fn an_answer_for_a_run_that_has_changed_hands_is_late_and_does_nothing() {
     let (first, run) = unproven(&mut stage);
     let then = work(&mut stage, &run);
     stage.kill(first);
-    let mut second = stage.runner("m", options());
-    stage.play(&mut second);
+    stage.start("m", options());
     assert_eq!(answer(&mut stage, then, 1), DecisionOutcome::Late);
     assert_eq!(answer(&mut stage, None, 1), DecisionOutcome::Late);
     assert_eq!((open(&mut stage).len(), stage.status("t").as_str()), (1, "in_progress"));
@@ -114,7 +109,6 @@ fn the_question_is_withdrawn_when_the_proof_turns_up() {
     let mut stage = Stage::new();
     let (mut actor, run) = unproven(&mut stage);
     let ended = crate::calls::runs::ended(banksman_core::task::RunEnd::Lost, banksman_core::Wall(0), None);
-    actor.dispatcher.on(Input::Ended(run.clone(), ended), stage.now());
-    stage.play(&mut actor);
+    actor.notify(&mut stage, Input::Ended(run.clone(), ended));
     assert_eq!((stage.count_events("decision:withdrawn"), open(&mut stage).len()), (1, 0));
 }

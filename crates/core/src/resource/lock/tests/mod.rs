@@ -1,5 +1,5 @@
 use super::*;
-use crate::test_world::{World, ask, holder, name, process, root, secs};
+use crate::test_world::{World, ask, assert_table, holder, name, process, root, secs};
 
 mod histories;
 
@@ -173,18 +173,12 @@ const STATES: [&str; 16] = [
 ];
 
 /// Every state against the given inputs: the outcome, and who holds the lock afterwards.
-fn table(inputs: &[&str], act: fn(&mut Scene, &str) -> Outcome) -> String {
-    let mut text = format!("\n{:22}", "");
-    inputs.iter().for_each(|input| text += &format!("{input:13}"));
-    for state in STATES {
-        text = format!("{}\n{state:22}", text.trim_end());
-        for input in inputs {
-            let mut scene = scene(state);
-            let outcome = act(&mut scene, input);
-            text += &format!("{:13}", format!("{} {}", word(&outcome), scene.world.held_by()));
-        }
-    }
-    format!("{}\n", text.trim_end())
+fn assert_answers(inputs: &[&str], expected: &str, act: fn(&mut Scene, &str) -> Outcome) {
+    assert_table(&STATES, inputs, expected, |state, input| {
+        let mut scene = scene(state);
+        let outcome = act(&mut scene, input);
+        format!("{} {}", word(&outcome), scene.world.held_by())
+    });
 }
 
 #[test]
@@ -200,7 +194,25 @@ fn a_lock_has_one_slot() {
 #[test]
 fn every_state_answers_those_who_ask() {
     let inputs = ["ask c", "wait c", "ask a", "with epoch", "same request", "look", "leave"];
-    let found = table(&inputs, |Scene { world, own, ticket }, input| match input {
+    let expected = "
+                      ask c        wait c       ask a        with epoch  same request  look        leave
+never held            acquired c   acquired c   acquired a   fenced -    acquired a    gone -      left -
+released              acquired c   acquired c   acquired a   free -      spent -       gone -      left -
+forced                acquired c   acquired c   acquired a   fenced -    spent -       gone -      left -
+reaped                acquired c   acquired c   acquired a   fenced -    spent -       gone -      left -
+held                  busy a       place 1 a    busy a       extended a  extended a    gone a      left a
+expired               reclaimed c  reclaimed c  reclaimed a  extended a  spent -       gone -      left a
+held too long         reclaimed c  reclaimed c  reclaimed a  lost -      spent -       gone -      left a
+holder dead           reclaimed c  reclaimed c  reclaimed a  extended a  spent -       gone -      left a
+offered, lapsed       reclaimed c  reclaimed c  reclaimed a  extended a  spent -       gone -      left -
+offered, waiter dead  reclaimed c  reclaimed c  reclaimed a  extended a  spent -       gone -      left -
+b, d wait             busy a       place 3 a    busy a       extended a  extended a    gone a      left a
+b, d wait, expired    busy b       place 2 b    busy b       extended a  spent b       gone b      left a
+b, d wait, too long   busy b       place 2 b    busy b       lost b      spent b       gone b      left a
+b, d wait, b dead     busy a       place 2 a    busy a       extended a  extended a    gone a      left a
+any other             busy a       place 1 a    busy a       extended a  extended a    acquired a  left -
+";
+    assert_answers(&inputs, expected, |Scene { world, own, ticket }, input| match input {
         "ask c" => world.ask(ask("c")),
         "wait c" => world.ask(ask("c").waits(4)),
         "ask a" => world.ask(ask("a")),
@@ -211,32 +223,25 @@ fn every_state_answers_those_who_ask() {
         "leave" => world.leave(*ticket),
         _ => unreachable!("{input}"),
     });
-    let expected = "
-                      ask c        wait c       ask a        with epoch   same request look         leave
-never held            acquired c   acquired c   acquired a   fenced -     acquired a   gone -       left -
-released              acquired c   acquired c   acquired a   free -       spent -      gone -       left -
-forced                acquired c   acquired c   acquired a   fenced -     spent -      gone -       left -
-reaped                acquired c   acquired c   acquired a   fenced -     spent -      gone -       left -
-held                  busy a       place 1 a    busy a       extended a   extended a   gone a       left a
-expired               reclaimed c  reclaimed c  reclaimed a  extended a   spent -      gone -       left a
-held too long         reclaimed c  reclaimed c  reclaimed a  lost -       spent -      gone -       left a
-holder dead           reclaimed c  reclaimed c  reclaimed a  extended a   spent -      gone -       left a
-offered               busy a       place 1 a    busy a       extended a   extended a   acquired a   left -
-offered, lapsed       reclaimed c  reclaimed c  reclaimed a  extended a   spent -      gone -       left -
-offered, waiter dead  reclaimed c  reclaimed c  reclaimed a  extended a   spent -      gone -       left -
-offered, taken up     busy a       place 1 a    busy a       extended a   extended a   acquired a   left -
-b, d wait             busy a       place 3 a    busy a       extended a   extended a   gone a       left a
-b, d wait, expired    busy b       place 2 b    busy b       extended a   spent b      gone b       left a
-b, d wait, too long   busy b       place 2 b    busy b       lost b       spent b      gone b       left a
-b, d wait, b dead     busy a       place 2 a    busy a       extended a   extended a   gone a       left a
-";
-    assert_eq!(found, expected, "{found}");
 }
 
 #[test]
 fn every_state_answers_those_who_hold_or_held() {
     let inputs = ["beat", "old beat", "future beat", "b's beat", "release", "old release", "b's release"];
-    let found = table(&inputs, |Scene { world, own, .. }, input| match input {
+    let expected = "
+                     beat        old beat  future beat  b's beat     release     old release  b's release
+never held           fenced -    fenced -  fenced -     fenced -     fenced -    fenced -     fenced -
+released             free -      fenced -  fenced -     free -       free -      fenced -     free -
+forced               fenced -    fenced -  fenced -     fenced -     fenced -    fenced -     fenced -
+reaped               fenced -    fenced -  fenced -     fenced -     fenced -    fenced -     fenced -
+held too long        lost -      fenced a  fenced a     not owner a  released -  fenced a     not owner a
+b, d wait            extended a  fenced a  fenced a     not owner a  released b  fenced a     not owner a
+b, d wait, expired   extended a  fenced a  fenced a     not owner a  released b  fenced a     not owner a
+b, d wait, too long  lost b      fenced a  fenced a     not owner a  released b  fenced a     not owner a
+b, d wait, b dead    extended a  fenced a  fenced a     not owner a  released b  fenced a     not owner a
+any other            extended a  fenced a  fenced a     not owner a  released -  fenced a     not owner a
+";
+    assert_answers(&inputs, expected, |Scene { world, own, .. }, input| match input {
         "beat" => world.heartbeat("a", *own),
         "old beat" => world.heartbeat("a", Epoch(own.0 - 1)),
         "future beat" => world.heartbeat("a", Epoch(99)),
@@ -246,32 +251,27 @@ fn every_state_answers_those_who_hold_or_held() {
         "b's release" => world.release("b", *own),
         _ => unreachable!("{input}"),
     });
-    let expected = "
-                      beat         old beat     future beat  b's beat     release      old release  b's release
-never held            fenced -     fenced -     fenced -     fenced -     fenced -     fenced -     fenced -
-released              free -       fenced -     fenced -     free -       free -       fenced -     free -
-forced                fenced -     fenced -     fenced -     fenced -     fenced -     fenced -     fenced -
-reaped                fenced -     fenced -     fenced -     fenced -     fenced -     fenced -     fenced -
-held                  extended a   fenced a     fenced a     not owner a  released -   fenced a     not owner a
-expired               extended a   fenced a     fenced a     not owner a  released -   fenced a     not owner a
-held too long         lost -       fenced a     fenced a     not owner a  released -   fenced a     not owner a
-holder dead           extended a   fenced a     fenced a     not owner a  released -   fenced a     not owner a
-offered               extended a   fenced a     fenced a     not owner a  released -   fenced a     not owner a
-offered, lapsed       extended a   fenced a     fenced a     not owner a  released -   fenced a     not owner a
-offered, waiter dead  extended a   fenced a     fenced a     not owner a  released -   fenced a     not owner a
-offered, taken up     extended a   fenced a     fenced a     not owner a  released -   fenced a     not owner a
-b, d wait             extended a   fenced a     fenced a     not owner a  released b   fenced a     not owner a
-b, d wait, expired    extended a   fenced a     fenced a     not owner a  released b   fenced a     not owner a
-b, d wait, too long   lost b       fenced a     fenced a     not owner a  released b   fenced a     not owner a
-b, d wait, b dead     extended a   fenced a     fenced a     not owner a  released b   fenced a     not owner a
-";
-    assert_eq!(found, expected, "{found}");
 }
 
 #[test]
 fn every_state_answers_those_who_rule() {
     let inputs = ["force", "reap", "define", "future free", "b's old free"];
-    let found = table(&inputs, |Scene { world, own, .. }, input| match input {
+    let expected = "
+                     force       reap      define     future free  b's old free
+never held           free -      kept -    defined -  fenced -     fenced -
+released             free -      kept -    defined -  fenced -     fenced -
+forced               free -      kept -    defined -  fenced -     fenced -
+reaped               free -      kept -    defined -  fenced -     fenced -
+held                 released -  kept a    defined a  fenced a     fenced a
+offered              released -  kept a    defined a  fenced a     fenced a
+offered, taken up    released -  kept a    defined a  fenced a     fenced a
+b, d wait            released b  kept a    defined a  fenced a     fenced a
+b, d wait, expired   released b  reaped b  defined a  fenced a     fenced a
+b, d wait, too long  released b  reaped b  defined a  fenced a     fenced a
+b, d wait, b dead    released b  kept a    defined a  fenced a     fenced a
+any other            released -  reaped -  defined a  fenced a     fenced a
+";
+    assert_answers(&inputs, expected, |Scene { world, own, .. }, input| match input {
         "force" => world.force(),
         "reap" => world.reap(),
         "define" => world.act(Input::Define(Config { ttl: secs(1), max_hold: None })),
@@ -279,26 +279,6 @@ fn every_state_answers_those_who_rule() {
         "b's old free" => world.release("b", Epoch(own.0 - 1)),
         _ => unreachable!("{input}"),
     });
-    let expected = "
-                      force        reap         define       future free  b's old free
-never held            free -       kept -       defined -    fenced -     fenced -
-released              free -       kept -       defined -    fenced -     fenced -
-forced                free -       kept -       defined -    fenced -     fenced -
-reaped                free -       kept -       defined -    fenced -     fenced -
-held                  released -   kept a       defined a    fenced a     fenced a
-expired               released -   reaped -     defined a    fenced a     fenced a
-held too long         released -   reaped -     defined a    fenced a     fenced a
-holder dead           released -   reaped -     defined a    fenced a     fenced a
-offered               released -   kept a       defined a    fenced a     fenced a
-offered, lapsed       released -   reaped -     defined a    fenced a     fenced a
-offered, waiter dead  released -   reaped -     defined a    fenced a     fenced a
-offered, taken up     released -   kept a       defined a    fenced a     fenced a
-b, d wait             released b   kept a       defined a    fenced a     fenced a
-b, d wait, expired    released b   reaped b     defined a    fenced a     fenced a
-b, d wait, too long   released b   reaped b     defined a    fenced a     fenced a
-b, d wait, b dead     released b   kept a       defined a    fenced a     fenced a
-";
-    assert_eq!(found, expected, "{found}");
 }
 
 #[test]

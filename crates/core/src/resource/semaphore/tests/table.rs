@@ -1,6 +1,7 @@
 //! Every state of a semaphore against every input.
 
 use super::*;
+use crate::test_world::assert_table;
 
 /// Four slots of which `a` has, had or never had two, with the epoch and the ticket that `a` knows of.
 pub(super) struct Scene {
@@ -84,57 +85,61 @@ const STATES: [&str; 17] = [
 ];
 
 /// Every state against the given inputs: the outcome, and who holds how much afterwards.
-fn table(inputs: &[&str], act: fn(&mut Scene, &str) -> Outcome) -> String {
-    let mut text = format!("\n{:23}", "");
-    inputs.iter().for_each(|input| text += &format!("{input:20}"));
-    for state in STATES {
-        text = format!("{}\n{state:23}", text.trim_end());
-        for input in inputs {
-            let mut scene = scene(state);
-            let outcome = act(&mut scene, input);
-            text += &format!("{:20}", format!("{}: {}", word(&outcome), scene.world.held()));
-        }
-    }
-    format!("{}\n", text.trim_end())
+fn assert_answers(inputs: &[&str], expected: &str, act: fn(&mut Scene, &str) -> Outcome) {
+    assert_table(&STATES, inputs, expected, |state, input| {
+        let mut scene = scene(state);
+        let outcome = act(&mut scene, input);
+        format!("{}: {}", word(&outcome), scene.world.held()).trim_end().to_owned()
+    });
 }
 
 #[test]
 fn every_state_answers_those_who_ask() {
     let inputs = ["ask c 1", "ask c 3", "wait c 3", "wait c 5"];
-    let found = table(&inputs, |Scene { world, .. }, input| match input {
+    let expected = "
+                        ask c 1           ask c 3         wait c 3        wait c 5
+held                    acquired: a2 c1   full(2): a2     place 1: a2     too heavy: a2
+shrunk                  full(0): a2       too heavy: a2   too heavy: a2   too heavy: a2
+offered                 acquired: a2? c1  full(2): a2?    place 1: a2?    too heavy: a2?
+more waited for         full(0): a2 x2    full(0): a2 x2  place 2: a2 x2  too heavy: a2 x2
+more offered            full(0): a4?      full(0): a4?    place 1: a4?    too heavy: a4?
+more lapsed             acquired: a2 c1   full(2): a2     place 1: a2     too heavy: a2
+more for a dead waiter  acquired: a2 c1   full(2): a2     place 1: a2     too heavy: a2
+more taken up           full(0): a4       full(0): a4     place 1: a4     too heavy: a4
+b3, d1 wait             full(0): a2 x2    full(0): a2 x2  place 3: a2 x2  too heavy: a2 x2
+b3, d1 wait, expired    full(2): x2       full(2): x2     place 3: x2     too heavy: x2
+any other               acquired: c1      acquired: c3    acquired: c3    too heavy:
+";
+    assert_answers(&inputs, expected, |Scene { world, .. }, input| match input {
         "ask c 1" => world.ask(ask("c")),
         "ask c 3" => world.ask(ask("c").weight(3)),
         "wait c 3" => world.ask(ask("c").weight(3).waits(4)),
         "wait c 5" => world.ask(ask("c").weight(5).waits(4)),
         _ => unreachable!("{input}"),
     });
-    let expected = "
-                       ask c 1             ask c 3             wait c 3            wait c 5
-never held             acquired: c1        acquired: c3        acquired: c3        too heavy:
-released               acquired: c1        acquired: c3        acquired: c3        too heavy:
-held                   acquired: a2 c1     full(2): a2         place 1: a2         too heavy: a2
-expired                acquired: c1        acquired: c3        acquired: c3        too heavy:
-holder dead            acquired: c1        acquired: c3        acquired: c3        too heavy:
-shrunk                 full(0): a2         too heavy: a2       too heavy: a2       too heavy: a2
-offered                acquired: a2? c1    full(2): a2?        place 1: a2?        too heavy: a2?
-offered, lapsed        acquired: c1        acquired: c3        acquired: c3        too heavy:
-offered, waiter dead   acquired: c1        acquired: c3        acquired: c3        too heavy:
-more waited for        full(0): a2 x2      full(0): a2 x2      place 2: a2 x2      too heavy: a2 x2
-more offered           full(0): a4?        full(0): a4?        place 1: a4?        too heavy: a4?
-more lapsed            acquired: a2 c1     full(2): a2         place 1: a2         too heavy: a2
-more for a dead waiter acquired: a2 c1     full(2): a2         place 1: a2         too heavy: a2
-more for a dead holder acquired: c1        acquired: c3        acquired: c3        too heavy:
-more taken up          full(0): a4         full(0): a4         place 1: a4         too heavy: a4
-b3, d1 wait            full(0): a2 x2      full(0): a2 x2      place 3: a2 x2      too heavy: a2 x2
-b3, d1 wait, expired   full(2): x2         full(2): x2         place 3: x2         too heavy: x2
-";
-    assert_eq!(found, expected, "{found}");
 }
 
 #[test]
 fn every_state_answers_those_who_ask_again() {
     let inputs = ["ask a 2", "ask a 3", "wait a 4", "a 3 with epoch", "same request"];
-    let found = table(&inputs, |Scene { world, own, .. }, input| match input {
+    let expected = "
+                        ask a 2        ask a 3         wait a 4        a 3 with epoch  same request
+never held              acquired: a2   acquired: a3    acquired: a4    fenced:         acquired: a2
+released                acquired: a2   acquired: a3    acquired: a4    fenced:         spent:
+expired                 acquired: a2   acquired: a3    acquired: a4    increased: a3   spent:
+holder dead             acquired: a2   acquired: a3    acquired: a4    acquired: a3    spent:
+shrunk                  has it: a2     too heavy: a2   too heavy: a2   too heavy: a2   has it: a2
+offered, lapsed         acquired: a2   acquired: a3    acquired: a4    increased: a3   spent:
+offered, waiter dead    acquired: a2   acquired: a3    acquired: a4    acquired: a3    spent:
+more waited for         has it: a2 x2  full(0): a2 x2  place 2: a2 x2  full(0): a2 x2  has it: a2 x2
+more offered            has it: a4     has it: a4      has it: a4      has it: a4      has it: a4
+more for a dead holder  acquired: a2   acquired: a3    acquired: a4    acquired: a3    spent:
+more taken up           has it: a4     has it: a4      has it: a4      has it: a4      has it: a4
+b3, d1 wait             has it: a2 x2  full(0): a2 x2  place 3: a2 x2  full(0): a2 x2  has it: a2 x2
+b3, d1 wait, expired    full(2): x2    full(2): x2     place 3: x2     full(0): a2 x2  spent: x2
+any other               has it: a2     increased: a3   increased: a4   increased: a3   has it: a2
+";
+    assert_answers(&inputs, expected, |Scene { world, own, .. }, input| match input {
         "ask a 2" => world.ask(ask("a").weight(2)),
         "ask a 3" => world.ask(ask("a").weight(3)),
         "wait a 4" => world.ask(ask("a").weight(4).waits(4)),
@@ -143,33 +148,31 @@ fn every_state_answers_those_who_ask_again() {
         "same request" => world.ask(a().granted_before(*own)),
         _ => unreachable!("{input}"),
     });
-    let expected = "
-                       ask a 2             ask a 3             wait a 4            a 3 with epoch      same request
-never held             acquired: a2        acquired: a3        acquired: a4        fenced:             acquired: a2
-released               acquired: a2        acquired: a3        acquired: a4        fenced:             spent:
-held                   has it: a2          increased: a3       increased: a4       increased: a3       has it: a2
-expired                acquired: a2        acquired: a3        acquired: a4        increased: a3       spent:
-holder dead            acquired: a2        acquired: a3        acquired: a4        acquired: a3        spent:
-shrunk                 has it: a2          too heavy: a2       too heavy: a2       too heavy: a2       has it: a2
-offered                has it: a2          increased: a3       increased: a4       increased: a3       has it: a2
-offered, lapsed        acquired: a2        acquired: a3        acquired: a4        increased: a3       spent:
-offered, waiter dead   acquired: a2        acquired: a3        acquired: a4        acquired: a3        spent:
-more waited for        has it: a2 x2       full(0): a2 x2      place 2: a2 x2      full(0): a2 x2      has it: a2 x2
-more offered           has it: a4          has it: a4          has it: a4          has it: a4          has it: a4
-more lapsed            has it: a2          increased: a3       increased: a4       increased: a3       has it: a2
-more for a dead waiter has it: a2          increased: a3       increased: a4       increased: a3       has it: a2
-more for a dead holder acquired: a2        acquired: a3        acquired: a4        acquired: a3        spent:
-more taken up          has it: a4          has it: a4          has it: a4          has it: a4          has it: a4
-b3, d1 wait            has it: a2 x2       full(0): a2 x2      place 3: a2 x2      full(0): a2 x2      has it: a2 x2
-b3, d1 wait, expired   full(2): x2         full(2): x2         place 3: x2         full(0): a2 x2      spent: x2
-";
-    assert_eq!(found, expected, "{found}");
 }
 
 #[test]
 fn every_state_answers_those_who_wait_or_rule() {
     let inputs = ["look", "leave", "reap", "force a", "resize to 8"];
-    let found = table(&inputs, |Scene { world, ticket, .. }, input| match input {
+    let expected = "
+                        look            leave        reap             force a       resize to 8
+never held              gone:           left:        reaped 0:        no holder:    defined:
+released                gone:           left:        reaped 0:        no holder:    defined:
+held                    gone: a2        left: a2     reaped 0: a2     released:     defined: a2
+expired                 gone:           left: a2     reaped 1:        released:     defined: a2
+holder dead             gone:           left: a2     reaped 1:        released:     defined: a2
+shrunk                  gone: a2        left: a2     reaped 0: a2     released:     defined: a2
+offered                 acquired: a2    left:        reaped 0: a2?    released:     defined: a2?
+offered, lapsed         gone:           left:        reaped 1:        released:     defined: a2?
+offered, waiter dead    gone:           left:        reaped 1:        released:     defined: a2?
+more waited for         place 1: a2 x2  left: a2 x2  reaped 0: a2 x2  released: x2  defined: a4? x2
+more offered            acquired: a4    left: a2     reaped 0: a4?    released:     defined: a4?
+more for a dead holder  gone:           left: a2     reaped 2:        released:     defined: a4?
+more taken up           gone: a4        left: a4     reaped 0: a4     released:     defined: a4
+b3, d1 wait             gone: a2 x2     left: a2 x2  reaped 0: a2 x2  released: x2  defined: a2 b3? d1? x2
+b3, d1 wait, expired    gone: x2        left: a2 x2  reaped 1: x2     released: x2  defined: a2 b3? d1? x2
+any other               gone: a2        left: a2     reaped 1: a2     released:     defined: a4?
+";
+    assert_answers(&inputs, expected, |Scene { world, ticket, .. }, input| match input {
         "look" => world.poll(*ticket),
         "leave" => world.leave(*ticket),
         "reap" => Outcome::Reaped(world.reap()),
@@ -177,33 +180,29 @@ fn every_state_answers_those_who_wait_or_rule() {
         "resize to 8" => world.resize(8),
         _ => unreachable!("{input}"),
     });
-    let expected = "
-                       look                leave               reap                force a             resize to 8
-never held             gone:               left:               reaped 0:           no holder:          defined:
-released               gone:               left:               reaped 0:           no holder:          defined:
-held                   gone: a2            left: a2            reaped 0: a2        released:           defined: a2
-expired                gone:               left: a2            reaped 1:           released:           defined: a2
-holder dead            gone:               left: a2            reaped 1:           released:           defined: a2
-shrunk                 gone: a2            left: a2            reaped 0: a2        released:           defined: a2
-offered                acquired: a2        left:               reaped 0: a2?       released:           defined: a2?
-offered, lapsed        gone:               left:               reaped 1:           released:           defined: a2?
-offered, waiter dead   gone:               left:               reaped 1:           released:           defined: a2?
-more waited for        place 1: a2 x2      left: a2 x2         reaped 0: a2 x2     released: x2        defined: a4? x2
-more offered           acquired: a4        left: a2            reaped 0: a4?       released:           defined: a4?
-more lapsed            gone: a2            left: a2            reaped 1: a2        released:           defined: a4?
-more for a dead waiter gone: a2            left: a2            reaped 1: a2        released:           defined: a4?
-more for a dead holder gone:               left: a2            reaped 2:           released:           defined: a4?
-more taken up          gone: a4            left: a4            reaped 0: a4        released:           defined: a4
-b3, d1 wait            gone: a2 x2         left: a2 x2         reaped 0: a2 x2     released: x2        defined: a2 b3? d1? x2
-b3, d1 wait, expired   gone: x2            left: a2 x2         reaped 1: x2        released: x2        defined: a2 b3? d1? x2
-";
-    assert_eq!(found, expected, "{found}");
 }
 
 #[test]
 fn every_state_answers_those_who_hold_or_held() {
     let inputs = ["beat", "blind beat", "old beat", "release", "blind release"];
-    let found = table(&inputs, |Scene { world, own, .. }, input| match input {
+    let expected = "
+                      beat             blind beat       old beat       release       blind release
+never held            fenced:          no holder:       fenced:        fenced:       no holder:
+released              fenced:          no holder:       fenced:        fenced:       no holder:
+held                  extended: a2     extended: a2     fenced: a2     released:     released:
+expired               extended: a2     extended: a2     fenced: a2     released:     released:
+holder dead           extended: a2     extended: a2     fenced: a2     released:     released:
+shrunk                extended: a2     extended: a2     fenced: a2     released:     released:
+offered               extended: a2     extended: a2     fenced: a2?    released:     released:
+offered, lapsed       extended: a2     extended: a2     fenced: a2?    released:     released:
+offered, waiter dead  extended: a2     extended: a2     fenced: a2?    released:     released:
+more waited for       extended: a2 x2  extended: a2 x2  fenced: a2 x2  released: x2  released: x2
+more taken up         extended: a4     extended: a4     fenced: a4     released:     released:
+b3, d1 wait           extended: a2 x2  extended: a2 x2  fenced: a2 x2  released: x2  released: x2
+b3, d1 wait, expired  extended: a2 x2  extended: a2 x2  fenced: a2 x2  released: x2  released: x2
+any other             extended: a4?    extended: a4?    fenced: a4?    released:     released:
+";
+    assert_answers(&inputs, expected, |Scene { world, own, .. }, input| match input {
         "beat" => world.heartbeat("a", Some(*own)),
         "blind beat" => world.heartbeat("a", None),
         "old beat" => world.heartbeat("a", Some(Epoch(own.0 - 1))),
@@ -211,25 +210,4 @@ fn every_state_answers_those_who_hold_or_held() {
         "blind release" => world.release("a", None),
         _ => unreachable!("{input}"),
     });
-    let expected = "
-                       beat                blind beat          old beat            release             blind release
-never held             fenced:             no holder:          fenced:             fenced:             no holder:
-released               fenced:             no holder:          fenced:             fenced:             no holder:
-held                   extended: a2        extended: a2        fenced: a2          released:           released:
-expired                extended: a2        extended: a2        fenced: a2          released:           released:
-holder dead            extended: a2        extended: a2        fenced: a2          released:           released:
-shrunk                 extended: a2        extended: a2        fenced: a2          released:           released:
-offered                extended: a2        extended: a2        fenced: a2?         released:           released:
-offered, lapsed        extended: a2        extended: a2        fenced: a2?         released:           released:
-offered, waiter dead   extended: a2        extended: a2        fenced: a2?         released:           released:
-more waited for        extended: a2 x2     extended: a2 x2     fenced: a2 x2       released: x2        released: x2
-more offered           extended: a4?       extended: a4?       fenced: a4?         released:           released:
-more lapsed            extended: a4?       extended: a4?       fenced: a4?         released:           released:
-more for a dead waiter extended: a4?       extended: a4?       fenced: a4?         released:           released:
-more for a dead holder extended: a4?       extended: a4?       fenced: a4?         released:           released:
-more taken up          extended: a4        extended: a4        fenced: a4          released:           released:
-b3, d1 wait            extended: a2 x2     extended: a2 x2     fenced: a2 x2       released: x2        released: x2
-b3, d1 wait, expired   extended: a2 x2     extended: a2 x2     fenced: a2 x2       released: x2        released: x2
-";
-    assert_eq!(found, expected, "{found}");
 }

@@ -1,13 +1,13 @@
 //! Every state of a task against every input.
 
 use super::*;
+use crate::test_world::assert_table;
 
 mod begin;
-mod loops;
 mod phases;
 mod scenes;
 
-use scenes::{LOOPS, STATES, scene};
+use scenes::{STATES, scene};
 
 /// A state in few letters.
 pub(super) fn letters(state: &State) -> &'static str {
@@ -90,18 +90,8 @@ fn word(outcome: &Outcome) -> &'static str {
 
 /// Every state against the given inputs: the outcome and the state afterwards (a refusal changes nothing), with
 /// `+` for the events and `!` for the outbox commands that come out.
-fn table(states: &[&str], inputs: &[&str], act: fn(&mut World<Task>, &str) -> Outcome) -> String {
-    let mut columns = vec![std::iter::once("").chain(states.iter().copied()).map(str::to_owned).collect::<Vec<_>>()];
-    for input in inputs {
-        let cells = states.iter().map(|name| cell(name, |world| act(world, input)));
-        columns.push(std::iter::once((*input).to_owned()).chain(cells).collect());
-    }
-    let widths: Vec<usize> = columns.iter().map(|column| column.iter().map(String::len).max().unwrap() + 2).collect();
-    let line = |row: usize| {
-        let cells = columns.iter().zip(&widths).map(|(column, width)| format!("{:width$}", column[row]));
-        format!("\n{}", cells.collect::<String>().trim_end())
-    };
-    (0..=states.len()).map(line).collect::<String>() + "\n"
+fn assert_answers(states: &[&str], inputs: &[&str], act: fn(&mut World<Task>, &str) -> Outcome, expected: &str) {
+    assert_table(states, inputs, expected, |state, input| cell(state, |world| act(world, input)));
 }
 
 fn cell(name: &str, act: impl FnOnce(&mut World<Task>) -> Outcome) -> String {
@@ -243,281 +233,320 @@ fn look_for_done(world: &mut World<Task>, input: &str) -> Outcome {
 
 #[test]
 fn every_state_answers_one_who_runs_it() {
-    let found = table(&STATES, &["start", "never began", "end of another", "ready"], run_it);
     let expected = "
-                       start                                   never began                                   end of another  ready
-pending                started: running +started !spawn        late                                          late            not pending
-failed once            started: running (1 0) +started !spawn  late                                          late            not pending
-lost once              started: running (0 1) +started !spawn  late                                          late            not pending
-running                not pending                             never: pending +restarting                    late            not pending
-running, said done     not pending                             ended: completed +complete                    late            not pending
-running, said failed   not pending                             failed: pending (1 0) +restarting             late            not pending
-last try               not pending                             never: pending (1 0) +restarting              late            not pending
-last recovery          not pending                             never: pending (0 2) +restarting              late            not pending
-dead                   not pending                             never: pending +restarting                    late            not pending
-nudged                 not pending                             never: pending (0 1) +restarting              late            not pending
-nudged, no help left   not pending                             never: pending (0 2) +restarting              late            not pending
-to cancel              not pending                             ended: cancelled +cancelled                   late            not pending
-to cancel, said done   not pending                             ended: cancelled +cancelled                   late            not pending
-to fail                not pending                             ended: failed +failed !tell                   late            not pending
-to fail, said done     not pending                             ended: completed +complete                    late            not pending
-to escalate            not pending                             parked: parked (0 2) +raised +escalate !tell  late            not pending
-overtime               not pending                             never: pending +restarting                    late            not pending
-to restart             not pending                             never: pending +restarting                    late            not pending
-to restart, said done  not pending                             ended: completed +complete                    late            not pending
-parked                 not pending                             late                                          late            not pending
-by hand                not pending                             late                                          late            not pending
-review                 not pending                             late                                          late            not pending
-completed              not pending                             late                                          late            not pending
-failed                 not pending                             late                                          late            not pending
-cancelled              not pending                             late                                          late            not pending
-skipped                not pending                             late                                          late            not pending
+                               start                                   never began                                   end of another  ready
+pending                        started: running +started !spawn        late                                          late            not pending
+failed once                    started: running (1 0) +started !spawn  late                                          late            not pending
+lost once                      started: running (0 1) +started !spawn  late                                          late            not pending
+running                        not pending                             never: pending +restarting                    late            not pending
+running, said done             not pending                             ended: completed +complete                    late            not pending
+running, said failed           not pending                             failed: pending (1 0) +restarting             late            not pending
+last try                       not pending                             never: pending (1 0) +restarting              late            not pending
+last recovery                  not pending                             never: pending (0 2) +restarting              late            not pending
+dead                           not pending                             never: pending +restarting                    late            not pending
+nudged                         not pending                             never: pending (0 1) +restarting              late            not pending
+nudged, no help left           not pending                             never: pending (0 2) +restarting              late            not pending
+to cancel                      not pending                             ended: cancelled +cancelled                   late            not pending
+to cancel, said done           not pending                             ended: cancelled +cancelled                   late            not pending
+to fail                        not pending                             ended: failed +failed !tell                   late            not pending
+to fail, said done             not pending                             ended: completed +complete                    late            not pending
+to escalate                    not pending                             parked: parked (0 2) +raised +escalate !tell  late            not pending
+overtime                       not pending                             never: pending +restarting                    late            not pending
+to restart                     not pending                             never: pending +restarting                    late            not pending
+to restart, said done          not pending                             ended: completed +complete                    late            not pending
+loop: pending                  started: running +started !spawn        late                                          late            not pending
+loop: rested                   started: running (1 0) +started !spawn  late                                          late            clear: pending (1 0)
+loop: running                  not pending                             never: pending +restarting                    late            not pending
+loop: running, said done       not pending                             ended: completed +complete                    late            not pending
+loop: running, said failed     not pending                             failed: resting (1 0) +restarting             late            not pending
+loop: last attempt             not pending                             never: pending (2 0) +restarting              late            not pending
+loop: last attempt, said done  not pending                             ended: completed (2 0) +complete              late            not pending
+loop: nudged                   not pending                             never: pending (0 1) +restarting              late            not pending
+loop: to restart               not pending                             never: pending +restarting                    late            not pending
+loop: last recovery            not pending                             never: pending (0 2) +restarting              late            not pending
+loop: overtime                 not pending                             never: pending +restarting                    late            not pending
+loop: to escalate              not pending                             parked: parked (0 2) +raised +escalate !tell  late            not pending
+loop: to fail                  not pending                             ended: failed +failed !tell                   late            not pending
+loop: to cancel, said done     not pending                             ended: cancelled +cancelled                   late            not pending
+any other                      not pending                             late                                          late            not pending
 ";
-    assert_eq!(found, expected, "{found}");
+    assert_answers(&STATES, &["start", "never began", "end of another", "ready"], run_it, expected);
 }
 
 #[test]
 fn every_state_answers_when_its_run_ends() {
-    let found = table(&STATES, &["exit 0", "exit 1", "lost", "exit 0, DONE broken"], end_it);
     let expected = "
-                       exit 0                                        exit 1                                        lost                                          exit 0, DONE broken
-pending                late                                          late                                          late                                          late
-failed once            late                                          late                                          late                                          late
-lost once              late                                          late                                          late                                          late
-running                ended: completed +complete                    failed: pending (1 0) +restarting             lost: pending (0 1) +restarting               ended: completed +complete
-running, said done     ended: completed +complete                    ended: completed +complete                    ended: completed +complete                    ended: completed +complete
-running, said failed   failed: pending (1 0) +restarting             failed: pending (1 0) +restarting             failed: pending (1 0) +restarting             failed: pending (1 0) +restarting
-last try               ended: completed (1 0) +complete              ended: failed (1 0) +failed !tell             lost: pending (1 1) +restarting               ended: completed (1 0) +complete
-last recovery          ended: completed (0 2) +complete              failed: pending (1 2) +restarting             parked: parked (0 2) +raised +escalate !tell  ended: completed (0 2) +complete
-dead                   ended: completed +complete                    failed: pending (1 0) +restarting             lost: pending (0 1) +restarting               ended: completed +complete
-nudged                 ended: completed (0 1) +complete              failed: pending (1 1) +restarting             lost: pending (0 2) +restarting               ended: completed (0 1) +complete
-nudged, no help left   ended: completed (0 2) +complete              failed: pending (1 2) +restarting             parked: parked (0 2) +raised +escalate !tell  ended: completed (0 2) +complete
-to cancel              ended: cancelled +cancelled                   ended: cancelled +cancelled                   ended: cancelled +cancelled                   ended: cancelled +cancelled
-to cancel, said done   ended: cancelled +cancelled                   ended: cancelled +cancelled                   ended: cancelled +cancelled                   ended: cancelled +cancelled
-to fail                ended: failed +failed !tell                   ended: failed +failed !tell                   ended: failed +failed !tell                   ended: failed +failed !tell
-to fail, said done     ended: completed +complete                    ended: completed +complete                    ended: completed +complete                    ended: completed +complete
-to escalate            parked: parked (0 2) +raised +escalate !tell  parked: parked (0 2) +raised +escalate !tell  parked: parked (0 2) +raised +escalate !tell  parked: parked (0 2) +raised +escalate !tell
-overtime               overtime: pending (1 0) +restarting           overtime: pending (1 0) +restarting           overtime: pending (1 0) +restarting           overtime: pending (1 0) +restarting
-to restart             stuck: pending (0 1) +restarting              stuck: pending (0 1) +restarting              stuck: pending (0 1) +restarting              stuck: pending (0 1) +restarting
-to restart, said done  ended: completed +complete                    ended: completed +complete                    ended: completed +complete                    ended: completed +complete
-parked                 late                                          late                                          late                                          late
-by hand                late                                          late                                          late                                          late
-review                 late                                          late                                          late                                          late
-completed              late                                          late                                          late                                          late
-failed                 late                                          late                                          late                                          late
-cancelled              late                                          late                                          late                                          late
-skipped                late                                          late                                          late                                          late
+                               exit 0                                        exit 1                                        lost                                          exit 1, DONE                                  exit 0, DONE, children                        exit 0, DONE broken
+running                        ended: completed +complete                    failed: pending (1 0) +restarting             lost: pending (0 1) +restarting               failed: pending (1 0) +restarting             ended: completed +complete                    ended: completed +complete
+running, said done             ended: completed +complete                    ended: completed +complete                    ended: completed +complete                    ended: completed +complete                    ended: completed +complete                    ended: completed +complete
+running, said failed           failed: pending (1 0) +restarting             failed: pending (1 0) +restarting             failed: pending (1 0) +restarting             failed: pending (1 0) +restarting             failed: pending (1 0) +restarting             failed: pending (1 0) +restarting
+last try                       ended: completed (1 0) +complete              ended: failed (1 0) +failed !tell             lost: pending (1 1) +restarting               ended: failed (1 0) +failed !tell             ended: completed (1 0) +complete              ended: completed (1 0) +complete
+last recovery                  ended: completed (0 2) +complete              failed: pending (1 2) +restarting             parked: parked (0 2) +raised +escalate !tell  failed: pending (1 2) +restarting             ended: completed (0 2) +complete              ended: completed (0 2) +complete
+dead                           ended: completed +complete                    failed: pending (1 0) +restarting             lost: pending (0 1) +restarting               failed: pending (1 0) +restarting             ended: completed +complete                    ended: completed +complete
+nudged                         ended: completed (0 1) +complete              failed: pending (1 1) +restarting             lost: pending (0 2) +restarting               failed: pending (1 1) +restarting             ended: completed (0 1) +complete              ended: completed (0 1) +complete
+nudged, no help left           ended: completed (0 2) +complete              failed: pending (1 2) +restarting             parked: parked (0 2) +raised +escalate !tell  failed: pending (1 2) +restarting             ended: completed (0 2) +complete              ended: completed (0 2) +complete
+to cancel                      ended: cancelled +cancelled                   ended: cancelled +cancelled                   ended: cancelled +cancelled                   ended: cancelled +cancelled                   ended: cancelled +cancelled                   ended: cancelled +cancelled
+to cancel, said done           ended: cancelled +cancelled                   ended: cancelled +cancelled                   ended: cancelled +cancelled                   ended: cancelled +cancelled                   ended: cancelled +cancelled                   ended: cancelled +cancelled
+to fail                        ended: failed +failed !tell                   ended: failed +failed !tell                   ended: failed +failed !tell                   ended: failed +failed !tell                   ended: failed +failed !tell                   ended: failed +failed !tell
+to fail, said done             ended: completed +complete                    ended: completed +complete                    ended: completed +complete                    ended: completed +complete                    ended: completed +complete                    ended: completed +complete
+to escalate                    parked: parked (0 2) +raised +escalate !tell  parked: parked (0 2) +raised +escalate !tell  parked: parked (0 2) +raised +escalate !tell  parked: parked (0 2) +raised +escalate !tell  parked: parked (0 2) +raised +escalate !tell  parked: parked (0 2) +raised +escalate !tell
+overtime                       overtime: pending (1 0) +restarting           overtime: pending (1 0) +restarting           overtime: pending (1 0) +restarting           overtime: pending (1 0) +restarting           overtime: pending (1 0) +restarting           overtime: pending (1 0) +restarting
+to restart                     stuck: pending (0 1) +restarting              stuck: pending (0 1) +restarting              stuck: pending (0 1) +restarting              stuck: pending (0 1) +restarting              stuck: pending (0 1) +restarting              stuck: pending (0 1) +restarting
+to restart, said done          ended: completed +complete                    ended: completed +complete                    ended: completed +complete                    ended: completed +complete                    ended: completed +complete                    ended: completed +complete
+loop: running                  no_verdict: resting (1 0) +restarting         failed: resting (1 0) +restarting             lost: resting (1 0) +restarting               ended: completed +complete                    awaiting +awaiting                            ended: failed +failed !tell
+loop: running, said done       ended: completed +complete                    ended: completed +complete                    ended: completed +complete                    ended: completed +complete                    awaiting +awaiting                            ended: completed +complete
+loop: running, said failed     failed: resting (1 0) +restarting             failed: resting (1 0) +restarting             failed: resting (1 0) +restarting             ended: completed +complete                    awaiting +awaiting                            ended: failed +failed !tell
+loop: last attempt             ended: failed (2 0) +failed !tell             ended: failed (2 0) +failed !tell             ended: failed (2 0) +failed !tell             ended: completed (2 0) +complete              awaiting: awaiting (2 0) +awaiting            ended: failed (2 0) +failed !tell
+loop: last attempt, said done  ended: completed (2 0) +complete              ended: completed (2 0) +complete              ended: completed (2 0) +complete              ended: completed (2 0) +complete              awaiting: awaiting (2 0) +awaiting            ended: completed (2 0) +complete
+loop: nudged                   no_verdict: resting (1 1) +restarting         failed: resting (1 1) +restarting             lost: resting (1 1) +restarting               ended: completed (0 1) +complete              awaiting: awaiting (0 1) +awaiting            ended: failed (0 1) +failed !tell
+loop: to restart               stuck: resting (1 1) +restarting              stuck: resting (1 1) +restarting              stuck: resting (1 1) +restarting              ended: completed +complete                    awaiting +awaiting                            ended: failed +failed !tell
+loop: last recovery            parked: parked (0 2) +raised +escalate !tell  parked: parked (0 2) +raised +escalate !tell  parked: parked (0 2) +raised +escalate !tell  ended: completed (0 2) +complete              awaiting: awaiting (0 2) +awaiting            ended: failed (0 2) +failed !tell
+loop: overtime                 overtime: resting (1 0) +restarting           overtime: resting (1 0) +restarting           overtime: resting (1 0) +restarting           ended: completed +complete                    awaiting +awaiting                            ended: failed +failed !tell
+loop: to escalate              parked: parked (0 2) +raised +escalate !tell  parked: parked (0 2) +raised +escalate !tell  parked: parked (0 2) +raised +escalate !tell  ended: completed (0 2) +complete              awaiting: awaiting (0 2) +awaiting            parked: parked (0 2) +raised +escalate !tell
+loop: to fail                  ended: failed +failed !tell                   ended: failed +failed !tell                   ended: failed +failed !tell                   ended: completed +complete                    awaiting +awaiting                            ended: failed +failed !tell
+loop: to cancel, said done     ended: cancelled +cancelled                   ended: cancelled +cancelled                   ended: cancelled +cancelled                   ended: cancelled +cancelled                   ended: cancelled +cancelled                   ended: cancelled +cancelled
+any other                      late                                          late                                          late                                          late                                          late                                          late
 ";
-    assert_eq!(found, expected, "{found}");
+    assert_answers(
+        &STATES,
+        &["exit 0", "exit 1", "lost", "exit 1, DONE", "exit 0, DONE, children", "exit 0, DONE broken"],
+        end_it,
+        expected,
+    );
 }
 
 #[test]
 fn every_state_answers_one_who_looks() {
-    let found = table(&STATES, &["active", "idle, not long", "idle", "dead", "old active", "future active"], look_at_it);
     let expected = "
-                       active                         idle, not long                               idle                                                dead                       old active  future active
-pending                fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
-failed once            fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
-lost once              fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
-running                seen: running                  seen: running                                stuck: stuck (0 1) +stuck +nudged !nudge            stuck +stuck               fenced      fenced
-running, said done     seen: running                  seen: running                                stuck: stuck (0 1) +stuck +nudged !nudge            stuck +stuck               fenced      fenced
-running, said failed   seen: running                  seen: running                                stuck: stuck (0 1) +stuck +nudged !nudge            stuck +stuck               fenced      fenced
-last try               seen: running (1 0)            seen: running (1 0)                          stuck: stuck (1 1) +stuck +nudged !nudge            stuck: stuck (1 0) +stuck  fenced      fenced
-last recovery          seen: running (0 2)            seen: running (0 2)                          stopping: to escalate (0 2) +stuck +stopping !kill  stuck: stuck (0 2) +stuck  fenced      fenced
-dead                   recovered: running +recovered  seen: stuck                                  seen: stuck                                         seen: stuck                fenced      fenced
-nudged                 recovered: running +recovered  stopping: to restart (0 1) +stopping !kill   stopping: to restart (0 1) +stopping !kill          seen: stuck (0 1)          fenced      fenced
-nudged, no help left   recovered: running +recovered  stopping: to escalate (0 2) +stopping !kill  stopping: to escalate (0 2) +stopping !kill         seen: stuck (0 2)          fenced      fenced
-to cancel              seen: to cancel                seen: to cancel                              seen: to cancel                                     seen: to cancel            fenced      fenced
-to cancel, said done   seen: to cancel                seen: to cancel                              seen: to cancel                                     seen: to cancel            fenced      fenced
-to fail                seen: to fail                  seen: to fail                                seen: to fail                                       seen: to fail              fenced      fenced
-to fail, said done     seen: to fail                  seen: to fail                                seen: to fail                                       seen: to fail              fenced      fenced
-to escalate            seen: to escalate (0 2)        seen: to escalate (0 2)                      seen: to escalate (0 2)                             seen: to escalate (0 2)    fenced      fenced
-overtime               seen: overtime                 seen: overtime                               seen: overtime                                      seen: overtime             fenced      fenced
-to restart             seen: to restart               seen: to restart                             seen: to restart                                    seen: to restart           fenced      fenced
-to restart, said done  seen: to restart               seen: to restart                             seen: to restart                                    seen: to restart           fenced      fenced
-parked                 fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
-by hand                fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
-review                 fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
-completed              fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
-failed                 fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
-cancelled              fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
-skipped                fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
+                               active                         idle, not long                               idle                                                dead                       old active  future active
+running                        seen: running                  seen: running                                stuck: stuck (0 1) +stuck +nudged !nudge            stuck +stuck               fenced      fenced
+running, said done             seen: running                  seen: running                                stuck: stuck (0 1) +stuck +nudged !nudge            stuck +stuck               fenced      fenced
+running, said failed           seen: running                  seen: running                                stuck: stuck (0 1) +stuck +nudged !nudge            stuck +stuck               fenced      fenced
+last try                       seen: running (1 0)            seen: running (1 0)                          stuck: stuck (1 1) +stuck +nudged !nudge            stuck: stuck (1 0) +stuck  fenced      fenced
+last recovery                  seen: running (0 2)            seen: running (0 2)                          stopping: to escalate (0 2) +stuck +stopping !kill  stuck: stuck (0 2) +stuck  fenced      fenced
+dead                           recovered: running +recovered  seen: stuck                                  seen: stuck                                         seen: stuck                fenced      fenced
+nudged                         recovered: running +recovered  stopping: to restart (0 1) +stopping !kill   stopping: to restart (0 1) +stopping !kill          seen: stuck (0 1)          fenced      fenced
+nudged, no help left           recovered: running +recovered  stopping: to escalate (0 2) +stopping !kill  stopping: to escalate (0 2) +stopping !kill         seen: stuck (0 2)          fenced      fenced
+to cancel                      seen: to cancel                seen: to cancel                              seen: to cancel                                     seen: to cancel            fenced      fenced
+to cancel, said done           seen: to cancel                seen: to cancel                              seen: to cancel                                     seen: to cancel            fenced      fenced
+to fail                        seen: to fail                  seen: to fail                                seen: to fail                                       seen: to fail              fenced      fenced
+to fail, said done             seen: to fail                  seen: to fail                                seen: to fail                                       seen: to fail              fenced      fenced
+to escalate                    seen: to escalate (0 2)        seen: to escalate (0 2)                      seen: to escalate (0 2)                             seen: to escalate (0 2)    fenced      fenced
+overtime                       seen: overtime                 seen: overtime                               seen: overtime                                      seen: overtime             fenced      fenced
+to restart                     seen: to restart               seen: to restart                             seen: to restart                                    seen: to restart           fenced      fenced
+to restart, said done          seen: to restart               seen: to restart                             seen: to restart                                    seen: to restart           fenced      fenced
+loop: running                  seen: running                  seen: running                                stuck: stuck (0 1) +stuck +nudged !nudge            stuck +stuck               fenced      fenced
+loop: running, said done       seen: running                  seen: running                                stuck: stuck (0 1) +stuck +nudged !nudge            stuck +stuck               fenced      fenced
+loop: running, said failed     seen: running                  seen: running                                stuck: stuck (0 1) +stuck +nudged !nudge            stuck +stuck               fenced      fenced
+loop: last attempt             seen: running (2 0)            seen: running (2 0)                          stuck: stuck (2 1) +stuck +nudged !nudge            stuck: stuck (2 0) +stuck  fenced      fenced
+loop: last attempt, said done  seen: running (2 0)            seen: running (2 0)                          stuck: stuck (2 1) +stuck +nudged !nudge            stuck: stuck (2 0) +stuck  fenced      fenced
+loop: nudged                   recovered: running +recovered  stopping: to restart (0 1) +stopping !kill   stopping: to restart (0 1) +stopping !kill          seen: stuck (0 1)          fenced      fenced
+loop: to restart               seen: to restart               seen: to restart                             seen: to restart                                    seen: to restart           fenced      fenced
+loop: last recovery            seen: to restart (0 2)         seen: to restart (0 2)                       seen: to restart (0 2)                              seen: to restart (0 2)     fenced      fenced
+loop: overtime                 seen: overtime                 seen: overtime                               seen: overtime                                      seen: overtime             fenced      fenced
+loop: to escalate              seen: to escalate (0 2)        seen: to escalate (0 2)                      seen: to escalate (0 2)                             seen: to escalate (0 2)    fenced      fenced
+loop: to fail                  seen: to fail                  seen: to fail                                seen: to fail                                       seen: to fail              fenced      fenced
+loop: to cancel, said done     seen: to cancel                seen: to cancel                              seen: to cancel                                     seen: to cancel            fenced      fenced
+any other                      fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
 ";
-    assert_eq!(found, expected, "{found}");
+    assert_answers(&STATES, &["active", "idle, not long", "idle", "dead", "old active", "future active"], look_at_it, expected);
 }
 
 #[test]
 fn every_state_answers_one_who_measures() {
-    let found = table(&STATES, &["checkpoint", "old checkpoint", "in time", "overtime", "overtime of another"], look_at_it);
     let expected = "
-                       checkpoint                           old checkpoint  in time                      overtime                                  overtime of another
-pending                fenced                               fenced          late                         late                                      late
-failed once            fenced                               fenced          late                         late                                      late
-lost once              fenced                               fenced          late                         late                                      late
-running                seen: running +checkpoint            fenced          seen: running                stopping: overtime +stopping !kill        late
-running, said done     seen: running +checkpoint            fenced          seen: running                stopping: overtime +stopping !kill        late
-running, said failed   seen: running +checkpoint            fenced          seen: running                stopping: overtime +stopping !kill        late
-last try               seen: running (1 0) +checkpoint      fenced          seen: running (1 0)          stopping: overtime (1 0) +stopping !kill  late
-last recovery          seen: running (0 2) +checkpoint      fenced          seen: running (0 2)          stopping: overtime (0 2) +stopping !kill  late
-dead                   seen: stuck +checkpoint              fenced          seen: stuck                  stopping: overtime +stopping !kill        late
-nudged                 seen: stuck (0 1) +checkpoint        fenced          seen: stuck (0 1)            stopping: overtime (0 1) +stopping !kill  late
-nudged, no help left   seen: stuck (0 2) +checkpoint        fenced          seen: stuck (0 2)            stopping: overtime (0 2) +stopping !kill  late
-to cancel              seen: to cancel +checkpoint          fenced          stopping: to cancel          stopping: to cancel                       late
-to cancel, said done   seen: to cancel +checkpoint          fenced          stopping: to cancel          stopping: to cancel                       late
-to fail                seen: to fail +checkpoint            fenced          stopping: to fail            stopping: to fail                         late
-to fail, said done     seen: to fail +checkpoint            fenced          stopping: to fail            stopping: to fail                         late
-to escalate            seen: to escalate (0 2) +checkpoint  fenced          stopping: to escalate (0 2)  stopping: to escalate (0 2)               late
-overtime               seen: overtime +checkpoint           fenced          stopping: overtime           stopping: overtime                        late
-to restart             seen: to restart +checkpoint         fenced          stopping: to restart         stopping: to restart                      late
-to restart, said done  seen: to restart +checkpoint         fenced          stopping: to restart         stopping: to restart                      late
-parked                 fenced                               fenced          late                         late                                      late
-by hand                fenced                               fenced          late                         late                                      late
-review                 fenced                               fenced          late                         late                                      late
-completed              fenced                               fenced          late                         late                                      late
-failed                 fenced                               fenced          late                         late                                      late
-cancelled              fenced                               fenced          late                         late                                      late
-skipped                fenced                               fenced          late                         late                                      late
+                               checkpoint                           old checkpoint  in time                      overtime                                  overtime of another
+running                        seen: running +checkpoint            fenced          seen: running                stopping: overtime +stopping !kill        late
+running, said done             seen: running +checkpoint            fenced          seen: running                stopping: overtime +stopping !kill        late
+running, said failed           seen: running +checkpoint            fenced          seen: running                stopping: overtime +stopping !kill        late
+last try                       seen: running (1 0) +checkpoint      fenced          seen: running (1 0)          stopping: overtime (1 0) +stopping !kill  late
+last recovery                  seen: running (0 2) +checkpoint      fenced          seen: running (0 2)          stopping: overtime (0 2) +stopping !kill  late
+dead                           seen: stuck +checkpoint              fenced          seen: stuck                  stopping: overtime +stopping !kill        late
+nudged                         seen: stuck (0 1) +checkpoint        fenced          seen: stuck (0 1)            stopping: overtime (0 1) +stopping !kill  late
+nudged, no help left           seen: stuck (0 2) +checkpoint        fenced          seen: stuck (0 2)            stopping: overtime (0 2) +stopping !kill  late
+to cancel                      seen: to cancel +checkpoint          fenced          stopping: to cancel          stopping: to cancel                       late
+to cancel, said done           seen: to cancel +checkpoint          fenced          stopping: to cancel          stopping: to cancel                       late
+to fail                        seen: to fail +checkpoint            fenced          stopping: to fail            stopping: to fail                         late
+to fail, said done             seen: to fail +checkpoint            fenced          stopping: to fail            stopping: to fail                         late
+to escalate                    seen: to escalate (0 2) +checkpoint  fenced          stopping: to escalate (0 2)  stopping: to escalate (0 2)               late
+overtime                       seen: overtime +checkpoint           fenced          stopping: overtime           stopping: overtime                        late
+to restart                     seen: to restart +checkpoint         fenced          stopping: to restart         stopping: to restart                      late
+to restart, said done          seen: to restart +checkpoint         fenced          stopping: to restart         stopping: to restart                      late
+loop: running                  seen: running +checkpoint            fenced          seen: running                stopping: overtime +stopping !kill        late
+loop: running, said done       seen: running +checkpoint            fenced          seen: running                stopping: overtime +stopping !kill        late
+loop: running, said failed     seen: running +checkpoint            fenced          seen: running                stopping: overtime +stopping !kill        late
+loop: last attempt             seen: running (2 0) +checkpoint      fenced          seen: running (2 0)          stopping: overtime (2 0) +stopping !kill  late
+loop: last attempt, said done  seen: running (2 0) +checkpoint      fenced          seen: running (2 0)          stopping: overtime (2 0) +stopping !kill  late
+loop: nudged                   seen: stuck (0 1) +checkpoint        fenced          seen: stuck (0 1)            stopping: overtime (0 1) +stopping !kill  late
+loop: to restart               seen: to restart +checkpoint         fenced          stopping: to restart         stopping: to restart                      late
+loop: last recovery            seen: to restart (0 2) +checkpoint   fenced          stopping: to restart (0 2)   stopping: to restart (0 2)                late
+loop: overtime                 seen: overtime +checkpoint           fenced          stopping: overtime           stopping: overtime                        late
+loop: to escalate              seen: to escalate (0 2) +checkpoint  fenced          stopping: to escalate (0 2)  stopping: to escalate (0 2)               late
+loop: to fail                  seen: to fail +checkpoint            fenced          stopping: to fail            stopping: to fail                         late
+loop: to cancel, said done     seen: to cancel +checkpoint          fenced          stopping: to cancel          stopping: to cancel                       late
+any other                      fenced                               fenced          late                         late                                      late
 ";
-    assert_eq!(found, expected, "{found}");
+    assert_answers(
+        &STATES,
+        &["checkpoint", "old checkpoint", "in time", "overtime", "overtime of another"],
+        look_at_it,
+        expected,
+    );
 }
 
 #[test]
 fn every_state_answers_one_who_knows_the_result() {
-    let found = table(&STATES, &["done", "failed", "done, old epoch", "done, by hand", "failed, by hand"], know_the_result);
     let expected = "
-                       done                                  failed                                  done, old epoch  done, by hand                     failed, by hand
-pending                fenced                                fenced                                  fenced           ended: completed +complete        ended: failed +failed !tell
-failed once            fenced                                fenced                                  fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
-lost once              fenced                                fenced                                  fenced           ended: completed (0 1) +complete  ended: failed (0 1) +failed !tell
-running                noted: running, said done             noted: running, said failed             fenced           busy                              busy
-running, said done     noted: running                        noted: running, said failed             fenced           busy                              busy
-running, said failed   noted: running, said done             noted: running                          fenced           busy                              busy
-last try               noted: running (1 0), said done       noted: running (1 0), said failed       fenced           busy                              busy
-last recovery          noted: running (0 2), said done       noted: running (0 2), said failed       fenced           busy                              busy
-dead                   noted: running, said done +recovered  noted: running, said failed +recovered  fenced           busy                              busy
-nudged                 noted: running, said done +recovered  noted: running, said failed +recovered  fenced           busy                              busy
-nudged, no help left   noted: running, said done +recovered  noted: running, said failed +recovered  fenced           busy                              busy
-to cancel              noted: to cancel, said done           noted: to cancel, said failed           fenced           busy                              busy
-to cancel, said done   noted: to cancel                      noted: to cancel, said failed           fenced           busy                              busy
-to fail                noted: to fail, said done             noted: to fail, said failed             fenced           busy                              busy
-to fail, said done     noted: to fail                        noted: to fail, said failed             fenced           busy                              busy
-to escalate            noted: to escalate (0 2), said done   noted: to escalate (0 2), said failed   fenced           busy                              busy
-overtime               noted: overtime, said done            noted: overtime, said failed            fenced           busy                              busy
-to restart             noted: to restart, said done          noted: to restart, said failed          fenced           busy                              busy
-to restart, said done  noted: to restart                     noted: to restart, said failed          fenced           busy                              busy
-parked                 fenced                                fenced                                  fenced           ended: completed (0 2) +complete  ended: failed (0 2) +failed !tell
-by hand                fenced                                fenced                                  fenced           ended: completed +complete        ended: failed +failed !tell
-review                 fenced                                fenced                                  fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
-completed              fenced                                fenced                                  fenced           over                              over
-failed                 fenced                                fenced                                  fenced           over                              over
-cancelled              fenced                                fenced                                  fenced           over                              over
-skipped                fenced                                fenced                                  fenced           over                              over
+                               done                                  failed                                  done, old epoch  done, by hand                     failed, by hand
+failed once                    fenced                                fenced                                  fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
+lost once                      fenced                                fenced                                  fenced           ended: completed (0 1) +complete  ended: failed (0 1) +failed !tell
+running                        noted: running, said done             noted: running, said failed             fenced           busy                              busy
+running, said done             noted: running                        noted: running, said failed             fenced           busy                              busy
+running, said failed           noted: running, said done             noted: running                          fenced           busy                              busy
+last try                       noted: running (1 0), said done       noted: running (1 0), said failed       fenced           busy                              busy
+last recovery                  noted: running (0 2), said done       noted: running (0 2), said failed       fenced           busy                              busy
+dead                           noted: running, said done +recovered  noted: running, said failed +recovered  fenced           busy                              busy
+nudged                         noted: running, said done +recovered  noted: running, said failed +recovered  fenced           busy                              busy
+nudged, no help left           noted: running, said done +recovered  noted: running, said failed +recovered  fenced           busy                              busy
+to cancel                      noted: to cancel, said done           noted: to cancel, said failed           fenced           busy                              busy
+to cancel, said done           noted: to cancel                      noted: to cancel, said failed           fenced           busy                              busy
+to fail                        noted: to fail, said done             noted: to fail, said failed             fenced           busy                              busy
+to fail, said done             noted: to fail                        noted: to fail, said failed             fenced           busy                              busy
+to escalate                    noted: to escalate (0 2), said done   noted: to escalate (0 2), said failed   fenced           busy                              busy
+overtime                       noted: overtime, said done            noted: overtime, said failed            fenced           busy                              busy
+to restart                     noted: to restart, said done          noted: to restart, said failed          fenced           busy                              busy
+to restart, said done          noted: to restart                     noted: to restart, said failed          fenced           busy                              busy
+parked                         fenced                                fenced                                  fenced           ended: completed (0 2) +complete  ended: failed (0 2) +failed !tell
+review                         fenced                                fenced                                  fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
+completed                      fenced                                fenced                                  fenced           over                              over
+failed                         fenced                                fenced                                  fenced           over                              over
+cancelled                      fenced                                fenced                                  fenced           over                              over
+skipped                        fenced                                fenced                                  fenced           over                              over
+loop: resting                  fenced                                fenced                                  fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
+loop: rested                   fenced                                fenced                                  fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
+loop: running                  noted: running, said done             noted: running, said failed             fenced           busy                              busy
+loop: running, said done       noted: running                        noted: running, said failed             fenced           busy                              busy
+loop: running, said failed     noted: running, said done             noted: running                          fenced           busy                              busy
+loop: last attempt             noted: running (2 0), said done       noted: running (2 0), said failed       fenced           busy                              busy
+loop: last attempt, said done  noted: running (2 0)                  noted: running (2 0), said failed       fenced           busy                              busy
+loop: nudged                   noted: running, said done +recovered  noted: running, said failed +recovered  fenced           busy                              busy
+loop: to restart               noted: to restart, said done          noted: to restart, said failed          fenced           busy                              busy
+loop: last recovery            noted: to restart (0 2), said done    noted: to restart (0 2), said failed    fenced           busy                              busy
+loop: overtime                 noted: overtime, said done            noted: overtime, said failed            fenced           busy                              busy
+loop: to escalate              noted: to escalate (0 2), said done   noted: to escalate (0 2), said failed   fenced           busy                              busy
+loop: to fail                  noted: to fail, said done             noted: to fail, said failed             fenced           busy                              busy
+loop: to cancel, said done     noted: to cancel                      noted: to cancel, said failed           fenced           busy                              busy
+loop: parked                   fenced                                fenced                                  fenced           ended: completed (0 2) +complete  ended: failed (0 2) +failed !tell
+loop: review                   fenced                                fenced                                  fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
+loop: completed                fenced                                fenced                                  fenced           over                              over
+loop: failed                   fenced                                fenced                                  fenced           over                              over
+any other                      fenced                                fenced                                  fenced           ended: completed +complete        ended: failed +failed !tell
 ";
-    assert_eq!(found, expected, "{found}");
+    assert_answers(
+        &STATES,
+        &["done", "failed", "done, old epoch", "done, by hand", "failed, by hand"],
+        know_the_result,
+        expected,
+    );
 }
 
 #[test]
 fn every_state_answers_one_who_stops_it() {
-    let found = table(&STATES, &["cancel", "fail", "escalate", "overtime", "restart"], stop_it);
     let expected = "
-                       cancel                                     fail                                     escalate                                     overtime                                  restart
-pending                ended: cancelled +cancelled                ended: failed +failed !tell              not pending                                  not pending                               not pending
-failed once            ended: cancelled (1 0) +cancelled          ended: failed (1 0) +failed !tell        not pending                                  not pending                               not pending
-lost once              ended: cancelled (0 1) +cancelled          ended: failed (0 1) +failed !tell        not pending                                  not pending                               not pending
-running                stopping: to cancel +stopping !kill        stopping: to fail +stopping !kill        stopping: to escalate +stopping !kill        stopping: overtime +stopping !kill        stopping: to restart +stopping !kill
-running, said done     stopping: to cancel +stopping !kill        stopping: to fail +stopping !kill        stopping: to escalate +stopping !kill        stopping: overtime +stopping !kill        stopping: to restart +stopping !kill
-running, said failed   stopping: to cancel +stopping !kill        stopping: to fail +stopping !kill        stopping: to escalate +stopping !kill        stopping: overtime +stopping !kill        stopping: to restart +stopping !kill
-last try               stopping: to cancel (1 0) +stopping !kill  stopping: to fail (1 0) +stopping !kill  stopping: to escalate (1 0) +stopping !kill  stopping: overtime (1 0) +stopping !kill  stopping: to restart (1 0) +stopping !kill
-last recovery          stopping: to cancel (0 2) +stopping !kill  stopping: to fail (0 2) +stopping !kill  stopping: to escalate (0 2) +stopping !kill  stopping: overtime (0 2) +stopping !kill  stopping: to restart (0 2) +stopping !kill
-dead                   stopping: to cancel +stopping !kill        stopping: to fail +stopping !kill        stopping: to escalate +stopping !kill        stopping: overtime +stopping !kill        stopping: to restart +stopping !kill
-nudged                 stopping: to cancel (0 1) +stopping !kill  stopping: to fail (0 1) +stopping !kill  stopping: to escalate (0 1) +stopping !kill  stopping: overtime (0 1) +stopping !kill  stopping: to restart (0 1) +stopping !kill
-nudged, no help left   stopping: to cancel (0 2) +stopping !kill  stopping: to fail (0 2) +stopping !kill  stopping: to escalate (0 2) +stopping !kill  stopping: overtime (0 2) +stopping !kill  stopping: to restart (0 2) +stopping !kill
-to cancel              stopping: to cancel                        stopping: to cancel                      stopping: to cancel                          stopping: to cancel                       stopping: to cancel
-to cancel, said done   stopping: to cancel                        stopping: to cancel                      stopping: to cancel                          stopping: to cancel                       stopping: to cancel
-to fail                stopping: to cancel +stopping              stopping: to fail                        stopping: to fail                            stopping: to fail                         stopping: to fail
-to fail, said done     stopping: to cancel +stopping              stopping: to fail                        stopping: to fail                            stopping: to fail                         stopping: to fail
-to escalate            stopping: to cancel (0 2) +stopping        stopping: to fail (0 2) +stopping        stopping: to escalate (0 2)                  stopping: to escalate (0 2)               stopping: to escalate (0 2)
-overtime               stopping: to cancel +stopping              stopping: to fail +stopping              stopping: to escalate +stopping              stopping: overtime                        stopping: overtime
-to restart             stopping: to cancel +stopping              stopping: to fail +stopping              stopping: to escalate +stopping              stopping: overtime +stopping              stopping: to restart
-to restart, said done  stopping: to cancel +stopping              stopping: to fail +stopping              stopping: to escalate +stopping              stopping: overtime +stopping              stopping: to restart
-parked                 ended: cancelled (0 2) +cancelled          ended: failed (0 2) +failed !tell        not pending                                  not pending                               not pending
-by hand                ended: cancelled +cancelled                ended: failed +failed !tell              not pending                                  not pending                               not pending
-review                 ended: cancelled (1 0) +cancelled          ended: failed (1 0) +failed !tell        not pending                                  not pending                               not pending
-completed              over                                       over                                     over                                         over                                      over
-failed                 over                                       over                                     over                                         over                                      over
-cancelled              over                                       over                                     over                                         over                                      over
-skipped                over                                       over                                     over                                         over                                      over
+                               cancel                                     fail                                     escalate                                     overtime                                  restart
+failed once                    ended: cancelled (1 0) +cancelled          ended: failed (1 0) +failed !tell        not pending                                  not pending                               not pending
+lost once                      ended: cancelled (0 1) +cancelled          ended: failed (0 1) +failed !tell        not pending                                  not pending                               not pending
+running                        stopping: to cancel +stopping !kill        stopping: to fail +stopping !kill        stopping: to escalate +stopping !kill        stopping: overtime +stopping !kill        stopping: to restart +stopping !kill
+running, said done             stopping: to cancel +stopping !kill        stopping: to fail +stopping !kill        stopping: to escalate +stopping !kill        stopping: overtime +stopping !kill        stopping: to restart +stopping !kill
+running, said failed           stopping: to cancel +stopping !kill        stopping: to fail +stopping !kill        stopping: to escalate +stopping !kill        stopping: overtime +stopping !kill        stopping: to restart +stopping !kill
+last try                       stopping: to cancel (1 0) +stopping !kill  stopping: to fail (1 0) +stopping !kill  stopping: to escalate (1 0) +stopping !kill  stopping: overtime (1 0) +stopping !kill  stopping: to restart (1 0) +stopping !kill
+last recovery                  stopping: to cancel (0 2) +stopping !kill  stopping: to fail (0 2) +stopping !kill  stopping: to escalate (0 2) +stopping !kill  stopping: overtime (0 2) +stopping !kill  stopping: to restart (0 2) +stopping !kill
+dead                           stopping: to cancel +stopping !kill        stopping: to fail +stopping !kill        stopping: to escalate +stopping !kill        stopping: overtime +stopping !kill        stopping: to restart +stopping !kill
+nudged                         stopping: to cancel (0 1) +stopping !kill  stopping: to fail (0 1) +stopping !kill  stopping: to escalate (0 1) +stopping !kill  stopping: overtime (0 1) +stopping !kill  stopping: to restart (0 1) +stopping !kill
+nudged, no help left           stopping: to cancel (0 2) +stopping !kill  stopping: to fail (0 2) +stopping !kill  stopping: to escalate (0 2) +stopping !kill  stopping: overtime (0 2) +stopping !kill  stopping: to restart (0 2) +stopping !kill
+to cancel                      stopping: to cancel                        stopping: to cancel                      stopping: to cancel                          stopping: to cancel                       stopping: to cancel
+to cancel, said done           stopping: to cancel                        stopping: to cancel                      stopping: to cancel                          stopping: to cancel                       stopping: to cancel
+to fail                        stopping: to cancel +stopping              stopping: to fail                        stopping: to fail                            stopping: to fail                         stopping: to fail
+to fail, said done             stopping: to cancel +stopping              stopping: to fail                        stopping: to fail                            stopping: to fail                         stopping: to fail
+to escalate                    stopping: to cancel (0 2) +stopping        stopping: to fail (0 2) +stopping        stopping: to escalate (0 2)                  stopping: to escalate (0 2)               stopping: to escalate (0 2)
+overtime                       stopping: to cancel +stopping              stopping: to fail +stopping              stopping: to escalate +stopping              stopping: overtime                        stopping: overtime
+to restart                     stopping: to cancel +stopping              stopping: to fail +stopping              stopping: to escalate +stopping              stopping: overtime +stopping              stopping: to restart
+to restart, said done          stopping: to cancel +stopping              stopping: to fail +stopping              stopping: to escalate +stopping              stopping: overtime +stopping              stopping: to restart
+parked                         ended: cancelled (0 2) +cancelled          ended: failed (0 2) +failed !tell        not pending                                  not pending                               not pending
+review                         ended: cancelled (1 0) +cancelled          ended: failed (1 0) +failed !tell        not pending                                  not pending                               not pending
+completed                      over                                       over                                     over                                         over                                      over
+failed                         over                                       over                                     over                                         over                                      over
+cancelled                      over                                       over                                     over                                         over                                      over
+skipped                        over                                       over                                     over                                         over                                      over
+loop: resting                  ended: cancelled (1 0) +cancelled          ended: failed (1 0) +failed !tell        not pending                                  not pending                               not pending
+loop: rested                   ended: cancelled (1 0) +cancelled          ended: failed (1 0) +failed !tell        not pending                                  not pending                               not pending
+loop: running                  stopping: to cancel +stopping !kill        stopping: to fail +stopping !kill        stopping: to escalate +stopping !kill        stopping: overtime +stopping !kill        stopping: to restart +stopping !kill
+loop: running, said done       stopping: to cancel +stopping !kill        stopping: to fail +stopping !kill        stopping: to escalate +stopping !kill        stopping: overtime +stopping !kill        stopping: to restart +stopping !kill
+loop: running, said failed     stopping: to cancel +stopping !kill        stopping: to fail +stopping !kill        stopping: to escalate +stopping !kill        stopping: overtime +stopping !kill        stopping: to restart +stopping !kill
+loop: last attempt             stopping: to cancel (2 0) +stopping !kill  stopping: to fail (2 0) +stopping !kill  stopping: to escalate (2 0) +stopping !kill  stopping: overtime (2 0) +stopping !kill  stopping: to restart (2 0) +stopping !kill
+loop: last attempt, said done  stopping: to cancel (2 0) +stopping !kill  stopping: to fail (2 0) +stopping !kill  stopping: to escalate (2 0) +stopping !kill  stopping: overtime (2 0) +stopping !kill  stopping: to restart (2 0) +stopping !kill
+loop: nudged                   stopping: to cancel (0 1) +stopping !kill  stopping: to fail (0 1) +stopping !kill  stopping: to escalate (0 1) +stopping !kill  stopping: overtime (0 1) +stopping !kill  stopping: to restart (0 1) +stopping !kill
+loop: to restart               stopping: to cancel +stopping              stopping: to fail +stopping              stopping: to escalate +stopping              stopping: overtime +stopping              stopping: to restart
+loop: last recovery            stopping: to cancel (0 2) +stopping        stopping: to fail (0 2) +stopping        stopping: to escalate (0 2) +stopping        stopping: overtime (0 2) +stopping        stopping: to restart (0 2)
+loop: overtime                 stopping: to cancel +stopping              stopping: to fail +stopping              stopping: to escalate +stopping              stopping: overtime                        stopping: overtime
+loop: to escalate              stopping: to cancel (0 2) +stopping        stopping: to fail (0 2) +stopping        stopping: to escalate (0 2)                  stopping: to escalate (0 2)               stopping: to escalate (0 2)
+loop: to fail                  stopping: to cancel +stopping              stopping: to fail                        stopping: to fail                            stopping: to fail                         stopping: to fail
+loop: to cancel, said done     stopping: to cancel                        stopping: to cancel                      stopping: to cancel                          stopping: to cancel                       stopping: to cancel
+loop: parked                   ended: cancelled (0 2) +cancelled          ended: failed (0 2) +failed !tell        not pending                                  not pending                               not pending
+loop: review                   ended: cancelled (1 0) +cancelled          ended: failed (1 0) +failed !tell        not pending                                  not pending                               not pending
+loop: completed                over                                       over                                     over                                         over                                      over
+loop: failed                   over                                       over                                     over                                         over                                      over
+any other                      ended: cancelled +cancelled                ended: failed +failed !tell              not pending                                  not pending                               not pending
 ";
-    assert_eq!(found, expected, "{found}");
+    assert_answers(&STATES, &["cancel", "fail", "escalate", "overtime", "restart"], stop_it, expected);
 }
 
 #[test]
 fn every_state_answers_one_who_decides_by_hand() {
-    let found = table(&STATES, &["retry", "skip", "review", "take", "take, same grant", "return"], decide_by_hand);
     let expected = "
-                       retry                    skip                           review                        take                   take, same grant       return
-pending                not pending              marked: skipped +marked        marked: review +marked        taken: by hand +taken  taken: by hand +taken  not pending
-failed once            not pending              marked: skipped (1 0) +marked  marked: review (1 0) +marked  taken: by hand +taken  taken: by hand +taken  not pending
-lost once              not pending              marked: skipped (0 1) +marked  marked: review (0 1) +marked  taken: by hand +taken  taken: by hand +taken  not pending
-running                not pending              busy                           busy                          busy                   busy                   not pending
-running, said done     not pending              busy                           busy                          busy                   busy                   not pending
-running, said failed   not pending              busy                           busy                          busy                   busy                   not pending
-last try               not pending              busy                           busy                          busy                   busy                   not pending
-last recovery          not pending              busy                           busy                          busy                   busy                   not pending
-dead                   not pending              busy                           busy                          busy                   busy                   not pending
-nudged                 not pending              busy                           busy                          busy                   busy                   not pending
-nudged, no help left   not pending              busy                           busy                          busy                   busy                   not pending
-to cancel              not pending              busy                           busy                          busy                   busy                   not pending
-to cancel, said done   not pending              busy                           busy                          busy                   busy                   not pending
-to fail                not pending              busy                           busy                          busy                   busy                   not pending
-to fail, said done     not pending              busy                           busy                          busy                   busy                   not pending
-to escalate            not pending              busy                           busy                          busy                   busy                   not pending
-overtime               not pending              busy                           busy                          busy                   busy                   not pending
-to restart             not pending              busy                           busy                          busy                   busy                   not pending
-to restart, said done  not pending              busy                           busy                          busy                   busy                   not pending
-parked                 clear: pending +retried  marked: skipped (0 2) +marked  marked: review (0 2) +marked  taken: by hand +taken  taken: by hand +taken  not pending
-by hand                not pending              marked: skipped +marked        marked: review +marked        taken: by hand +taken  taken: by hand         returned: pending +returned
-review                 clear: pending +retried  marked: skipped (1 0) +marked  marked: review (1 0) +marked  taken: by hand +taken  taken: by hand +taken  not pending
-completed              clear: pending +retried  over                           over                          over                   over                   not pending
-failed                 clear: pending +retried  over                           over                          over                   over                   not pending
-cancelled              clear: pending +retried  over                           over                          over                   over                   not pending
-skipped                clear: pending +retried  over                           over                          over                   over                   not pending
+                        retry                    skip                           review                        take                   take, same grant       return
+pending                 not pending              marked: skipped +marked        marked: review +marked        taken: by hand +taken  taken: by hand +taken  not pending
+failed once             not pending              marked: skipped (1 0) +marked  marked: review (1 0) +marked  taken: by hand +taken  taken: by hand +taken  not pending
+lost once               not pending              marked: skipped (0 1) +marked  marked: review (0 1) +marked  taken: by hand +taken  taken: by hand +taken  not pending
+parked                  clear: pending +retried  marked: skipped (0 2) +marked  marked: review (0 2) +marked  taken: by hand +taken  taken: by hand +taken  not pending
+by hand                 not pending              marked: skipped +marked        marked: review +marked        taken: by hand +taken  taken: by hand         returned: pending +returned
+review                  clear: pending +retried  marked: skipped (1 0) +marked  marked: review (1 0) +marked  taken: by hand +taken  taken: by hand +taken  not pending
+completed               clear: pending +retried  over                           over                          over                   over                   not pending
+failed                  clear: pending +retried  over                           over                          over                   over                   not pending
+cancelled               clear: pending +retried  over                           over                          over                   over                   not pending
+skipped                 clear: pending +retried  over                           over                          over                   over                   not pending
+loop: pending           not pending              marked: skipped +marked        marked: review +marked        taken: by hand +taken  taken: by hand +taken  not pending
+loop: resting           not pending              marked: skipped (1 0) +marked  marked: review (1 0) +marked  taken: by hand +taken  taken: by hand +taken  not pending
+loop: rested            not pending              marked: skipped (1 0) +marked  marked: review (1 0) +marked  taken: by hand +taken  taken: by hand +taken  not pending
+loop: awaiting          not pending              not pending                    not pending                   not pending            not pending            not pending
+loop: awaited too long  not pending              not pending                    not pending                   not pending            not pending            not pending
+loop: ending children   not pending              not pending                    not pending                   not pending            not pending            not pending
+loop: parked            clear: pending +retried  marked: skipped (0 2) +marked  marked: review (0 2) +marked  taken: by hand +taken  taken: by hand +taken  not pending
+loop: by hand           not pending              marked: skipped +marked        marked: review +marked        taken: by hand +taken  taken: by hand         returned: pending +returned
+loop: review            clear: pending +retried  marked: skipped (1 0) +marked  marked: review (1 0) +marked  taken: by hand +taken  taken: by hand +taken  not pending
+loop: completed         clear: pending +retried  over                           over                          over                   over                   not pending
+loop: failed            clear: pending +retried  over                           over                          over                   over                   not pending
+any other               not pending              busy                           busy                          busy                   busy                   not pending
 ";
-    assert_eq!(found, expected, "{found}");
+    assert_answers(&STATES, &["retry", "skip", "review", "take", "take, same grant", "return"], decide_by_hand, expected);
 }
 
 #[test]
 fn every_state_answers_one_who_looks_for_done() {
-    let found =
-        table(&STATES, &["nothing", "DONE", "DONE, children", "broken", "children left", "children ended"], look_for_done);
     let expected = "
-                       nothing      DONE         DONE, children  broken       children left  children ended
-pending                not pending  not pending  not pending     not pending  not pending    not pending
-failed once            not pending  not pending  not pending     not pending  not pending    not pending
-lost once              not pending  not pending  not pending     not pending  not pending    not pending
-running                not pending  not pending  not pending     not pending  not pending    not pending
-running, said done     not pending  not pending  not pending     not pending  not pending    not pending
-running, said failed   not pending  not pending  not pending     not pending  not pending    not pending
-last try               not pending  not pending  not pending     not pending  not pending    not pending
-last recovery          not pending  not pending  not pending     not pending  not pending    not pending
-dead                   not pending  not pending  not pending     not pending  not pending    not pending
-nudged                 not pending  not pending  not pending     not pending  not pending    not pending
-nudged, no help left   not pending  not pending  not pending     not pending  not pending    not pending
-to cancel              not pending  not pending  not pending     not pending  not pending    not pending
-to cancel, said done   not pending  not pending  not pending     not pending  not pending    not pending
-to fail                not pending  not pending  not pending     not pending  not pending    not pending
-to fail, said done     not pending  not pending  not pending     not pending  not pending    not pending
-to escalate            not pending  not pending  not pending     not pending  not pending    not pending
-overtime               not pending  not pending  not pending     not pending  not pending    not pending
-to restart             not pending  not pending  not pending     not pending  not pending    not pending
-to restart, said done  not pending  not pending  not pending     not pending  not pending    not pending
-parked                 not pending  not pending  not pending     not pending  not pending    not pending
-by hand                not pending  not pending  not pending     not pending  not pending    not pending
-review                 not pending  not pending  not pending     not pending  not pending    not pending
-completed              not pending  not pending  not pending     not pending  not pending    not pending
-failed                 not pending  not pending  not pending     not pending  not pending    not pending
-cancelled              not pending  not pending  not pending     not pending  not pending    not pending
-skipped                not pending  not pending  not pending     not pending  not pending    not pending
+                        nothing               DONE                              DONE, children                      broken                             children left                                   children ended
+loop: pending           clear: pending        ended: completed +complete        awaiting +awaiting                  ended: failed +failed !tell        not pending                                     not pending
+loop: resting           clear: resting (1 0)  ended: completed (1 0) +complete  awaiting: awaiting (1 0) +awaiting  ended: failed (1 0) +failed !tell  not pending                                     not pending
+loop: rested            clear: resting (1 0)  ended: completed (1 0) +complete  awaiting: awaiting (1 0) +awaiting  ended: failed (1 0) +failed !tell  not pending                                     not pending
+loop: awaiting          not pending           not pending                       not pending                         not pending                        awaiting                                        ended: completed +complete
+loop: awaited too long  not pending           not pending                       not pending                         not pending                        end children: ending children +ending_children  ended: completed +complete
+loop: ending children   not pending           not pending                       not pending                         not pending                        awaiting: ending children                       ended: completed +complete
+any other               not pending           not pending                       not pending                         not pending                        not pending                                     not pending
 ";
-    assert_eq!(found, expected, "{found}");
+    assert_answers(
+        &STATES,
+        &["nothing", "DONE", "DONE, children", "broken", "children left", "children ended"],
+        look_for_done,
+        expected,
+    );
 }

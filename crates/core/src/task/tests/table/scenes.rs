@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A task in that state. One that is a loop has its name from the second list.
+/// A task in that state. The name of a loop begins with `loop: `.
 pub(super) fn scene(state: &str) -> World<Task> {
     let (state, said) = state.split_once(", said ").unwrap_or((state, ""));
     if let Some(state) = state.strip_prefix("parent: ") {
@@ -159,7 +159,7 @@ fn lead_loop_to(world: &mut World<Task>, state: &str) {
     }
 }
 
-pub(super) const STATES: [&str; 26] = [
+pub(super) const STATES: [&str; 49] = [
     "pending",
     "failed once",
     "lost once",
@@ -186,9 +186,6 @@ pub(super) const STATES: [&str; 26] = [
     "failed",
     "cancelled",
     "skipped",
-];
-
-pub(super) const LOOPS: [&str; 23] = [
     "loop: pending",
     "loop: resting",
     "loop: rested",

@@ -6,17 +6,20 @@ use banksman_store::Key;
 
 use super::*;
 
+/// The runner is told of the guards that it wants to have checked.
+fn check(stage: &mut Stage, actor: &mut Actor, inputs: GuardInputs) {
+    let pipeline = actor.guards_to_check();
+    actor.notify(stage, RunnerInput::GuardsChecked(pipeline, Box::new(inputs)));
+}
+
 #[test]
 fn a_guard_about_the_store_is_judged_inside_of_the_transaction() {
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", behind("l"));
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut stage = Stage::with_pipeline(behind("l"));
+    let mut actor = stage.start("m", options());
     assert_eq!(actor.did(), ["begin", "check guards", "claim", "spawn p-1.1"]);
 
     // The lock is taken after the runner has looked, and before it asks.
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", behind("l"));
+    let mut stage = Stage::with_pipeline(behind("l"));
     let mut actor = stage.runner("m", options());
     let mut epoch = None;
     stage.play_with(&mut actor, |stage, requests| {
@@ -47,8 +50,7 @@ fn one_pipeline_waits_for_the_phase_of_another() {
     let done = Condition::Predicate(Predicate::PipelineComplete { pipeline: text("p-1") });
     stage.pipeline("p-2", vec![Phase { pre: guard(in_two), post: guard(done), ..phase("one") }]);
     stage.pipeline("p-1", two());
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     assert_eq!((spawned(&mut actor), stage.stands("p-2")), (vec!["p-1.1".into()], "blocked one".into()));
     end(&mut stage, &mut actor, 0, "");
     let mut begun = spawned(&mut actor);
@@ -63,35 +65,23 @@ fn one_pipeline_waits_for_the_phase_of_another() {
             })
             .collect();
     let run = |id: &str| runs.iter().find(|(of, _)| of.as_str() == id).unwrap().1.clone();
-    actor.dispatcher.on(RunnerInput::Ended(run("p-2.1").clone(), exited(0)), stage.now());
-    stage.play(&mut actor);
+    actor.notify(&mut stage, RunnerInput::Ended(run("p-2.1").clone(), exited(0)));
     assert_eq!(stage.stands("p-2"), "blocked one", "its own work is done, and it is not over");
-    actor.dispatcher.on(RunnerInput::Ended(run("p-1.2").clone(), exited(0)), stage.now());
-    stage.play(&mut actor);
+    actor.notify(&mut stage, RunnerInput::Ended(run("p-1.2").clone(), exited(0)));
     assert_eq!((stage.stands("p-1"), stage.stands("p-2")), ("done".into(), "done".into()));
 }
 
 #[test]
 fn one_runner_at_a_time_asks_the_world_outside_and_another_takes_over_when_it_is_gone() {
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", after_file());
+    let mut stage = Stage::with_pipeline(after_file());
     let (mut first, mut second) = (stage.runner("m", options()), stage.runner("n", options()));
     stage.play(&mut first);
     stage.play(&mut second);
     assert_eq!((first.did(), second.did()), (vec!["begin".into(), "examine".into(), "gather p-1".into()], Vec::<String>::new()));
     // It looks at nothing else meanwhile, and does not ask twice.
-    first.dispatcher.on(RunnerInput::Woken, stage.now());
-    stage.play(&mut first);
+    first.notify(&mut stage, RunnerInput::Woken);
     assert_eq!(first.did(), Vec::<String>::new());
-    let now = stage.now();
-    let gathered = |actor: &mut Actor, inputs| match actor.wants.pop_back() {
-        Some(RunnerAction::CheckGuards(pipeline)) => {
-            actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::new(inputs)), now)
-        }
-        other => panic!("{other:?}"),
-    };
-    gathered(&mut first, found(false));
-    stage.play(&mut first);
+    check(&mut stage, &mut first, found(false));
     assert_eq!((first.did(), stage.stands("p-1")), (vec!["check guards".to_owned()], "blocked one".into()));
     // The answer is good for a while, and then the one that has duty asks again.
     let slept = stage.sleep(&mut first);
@@ -101,11 +91,9 @@ fn one_runner_at_a_time_asks_the_world_outside_and_another_takes_over_when_it_is
     assert_eq!(second.did(), Vec::<String>::new());
     // It dies before it has an answer.
     stage.kill(first);
-    let mut third = stage.runner("o", options());
-    stage.play(&mut third);
+    let mut third = stage.start("o", options());
     assert_eq!(third.did(), ["examine", "retire", "gather p-1"]);
-    gathered(&mut third, found(true));
-    stage.play(&mut third);
+    check(&mut stage, &mut third, found(true));
     assert_eq!(spawned(&mut third), ["p-1.1"]);
 }
 
@@ -115,9 +103,8 @@ fn an_answer_that_is_good_for_no_time_is_not_asked_for_without_a_pause() {
     let mut phases = after_file();
     phases[0].pre[0].fresh_for = Span::ZERO;
     stage.pipeline("p-1", phases);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
-    let Some(RunnerAction::CheckGuards(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
+    let mut actor = stage.start("m", options());
+    let pipeline = actor.guards_to_check();
     actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::new(found(false))), stage.now());
     assert_eq!(stage.sleep(&mut actor), 1_000);
     assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "check guards", "examine", "gather p-1"]);
@@ -129,20 +116,13 @@ fn what_nobody_knows_does_not_fail_a_pipeline_for_good() {
     let mut phases = after_file();
     phases[0].pre[0].on_failure = GuardAction::Fail { message: "no key".into() };
     stage.pipeline("p-1", phases);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
-    let mut answer = |stage: &mut Stage, inputs| match actor.wants.pop_back() {
-        Some(RunnerAction::CheckGuards(pipeline)) => {
-            actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::new(inputs)), stage.now());
-            stage.play(&mut actor);
-            stage.sleep(&mut actor)
-        }
-        other => panic!("{other:?}"),
-    };
-    let slept = answer(&mut stage, GuardInputs::default());
+    let mut actor = stage.start("m", options());
+    check(&mut stage, &mut actor, GuardInputs::default());
+    let slept = stage.sleep(&mut actor);
     let State::Blocked { reason: Reason::Guard { part, .. }, .. } = stage.at("p-1").state else { panic!() };
     assert_eq!((&*part, Span::from_ms(slept)), ("not known: file go", Span::from_secs(30)));
-    answer(&mut stage, found(false));
+    check(&mut stage, &mut actor, found(false));
+    stage.sleep(&mut actor);
     let State::Failed { error, recoverable: false, .. } = stage.at("p-1").state else { panic!("{}", stage.stands("p-1")) };
     assert_eq!(&*error, "no key (guard g: file go is not there)");
 }
@@ -153,24 +133,20 @@ fn so_many_are_looked_at_at_a_time_and_the_others_wait_for_their_turn() {
     for number in 1..=20 {
         stage.pipeline(&format!("p-{number:02}"), after_file());
     }
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     let (mut looks, mut most) = (Vec::new(), 0);
     while !actor.wants.is_empty() {
         most = most.max(actor.wants.len());
         let Some(RunnerAction::CheckGuards(pipeline)) = actor.wants.pop_front() else { panic!("{:?}", actor.wants) };
         looks.push(pipeline.id.to_string());
-        actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::new(found(false))), stage.now());
-        stage.play(&mut actor);
+        actor.notify(&mut stage, RunnerInput::GuardsChecked(pipeline, Box::new(found(false))));
     }
     let all: Vec<String> = (1..=20).map(|number| format!("p-{number:02}")).collect();
     assert_eq!((most, looks), (8, all));
     // Another runner does not take what it looks at, and does take what it has no room for.
     stage.pass(30_000);
-    actor.dispatcher.on(RunnerInput::Woken, stage.now());
-    stage.play(&mut actor);
-    let mut other = stage.runner("n", options());
-    stage.play(&mut other);
+    actor.notify(&mut stage, RunnerInput::Woken);
+    let other = stage.start("n", options());
     let look = |action: &RunnerAction| matches!(action, RunnerAction::CheckGuards(_)).then(|| format!("{action:?}"));
     let of = |actor: &Actor| actor.wants.iter().filter_map(look).collect::<BTreeSet<String>>();
     assert_eq!((of(&actor).len(), of(&other).len()), (8, 8));
@@ -182,12 +158,10 @@ fn one_that_is_dead_looks_at_nothing_though_its_runs_live() {
     let mut stage = Stage::new();
     stage.add("t-1", |_| {});
     stage.pipeline("p-1", after_file());
-    let mut first = stage.runner("m", options());
-    stage.play(&mut first);
+    let first = stage.start("m", options());
     assert_eq!(first.wants.len(), 2, "a session and a look: {:?}", first.wants);
     stage.kill(first);
-    let mut second = stage.runner("n", options());
-    stage.play(&mut second);
+    let mut second = stage.start("n", options());
     assert_eq!(second.did(), ["examine", "adopt", "gather p-1", "recover t-1"]);
 }
 
@@ -195,17 +169,16 @@ fn one_that_is_dead_looks_at_nothing_though_its_runs_live() {
 fn a_look_that_nobody_waits_for_is_ended() {
     let begun = |stage: &mut Stage| {
         stage.pipeline("p-1", after_file());
-        let mut actor = stage.runner("m", options());
-        stage.play(&mut actor);
+        let mut actor = stage.start("m", options());
         assert_eq!(actor.did(), ["begin", "examine", "gather p-1"]);
-        let Some(RunnerAction::CheckGuards(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
+        let pipeline = actor.guards_to_check();
         (actor, pipeline)
     };
-    let cancel = |stage: &mut Stage| drop(stage.by_hand(TaskRequest::Cancel { id: task("p-1") }));
-    let unblock = |stage: &mut Stage| drop(stage.about(PipelineRequest::Unblock { id: task("p-1"), by: None }));
+    let cancel = |stage: &mut Stage| drop(stage.request(TaskRequest::Cancel { id: task("p-1") }));
+    let unblock = |stage: &mut Stage| drop(stage.request(PipelineRequest::Unblock { id: task("p-1"), by: None }));
     let delete = |stage: &mut Stage| {
-        stage.by_hand(TaskRequest::Cancel { id: task("p-1") });
-        stage.by_hand(TaskRequest::Delete { id: task("p-1"), force: false });
+        stage.request(TaskRequest::Cancel { id: task("p-1") });
+        stage.request(TaskRequest::Delete { id: task("p-1"), force: false });
     };
     for end in [&cancel as &dyn Fn(&mut Stage), &unblock, &delete] {
         let mut stage = Stage::new();
@@ -217,11 +190,9 @@ fn a_look_that_nobody_waits_for_is_ended() {
         stage.play(&mut actor);
         assert_eq!(actor.did().iter().filter(|what| *what == "stop looking at p-1").count(), 1);
         stage.pass(30_000);
-        actor.dispatcher.on(RunnerInput::Woken, stage.now());
-        stage.play(&mut actor);
+        actor.notify(&mut stage, RunnerInput::Woken);
         assert!(!actor.did().iter().any(|what| what.starts_with("stop")), "it was told once");
-        actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::default()), stage.now());
-        stage.play(&mut actor);
+        actor.notify(&mut stage, RunnerInput::GuardsChecked(pipeline, Box::default()));
         assert_eq!(actor.did(), ["check guards"]);
         assert!(stage.rows().pipelines.get("p-1").is_none_or(|row| row.checker.is_none()));
     }
@@ -231,25 +202,22 @@ fn a_look_that_nobody_waits_for_is_ended() {
 fn what_was_not_found_out_because_nobody_waited_says_nothing() {
     let mut stage = Stage::new();
     stage.pipeline_after("p-1", after_file(), json!({ "key": "first" }), &[]);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
-    let Some(RunnerAction::CheckGuards(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
+    let mut actor = stage.start("m", options());
+    let pipeline = actor.guards_to_check();
     for value in ["second", "first"] {
         let vars = serde_json::from_value(json!({ "key": value })).unwrap();
-        stage.about(PipelineRequest::Set { id: task("p-1"), vars, by: None });
-        actor.dispatcher.on(RunnerInput::Woken, stage.now());
-        stage.play(&mut actor);
+        stage.request(PipelineRequest::Set { id: task("p-1"), vars, by: None });
+        actor.notify(&mut stage, RunnerInput::Woken);
     }
     assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "stop looking at p-1"]);
     // All is as it was, and yet this is no answer.
-    actor.dispatcher.on(
+    actor.notify(
+        &mut stage,
         RunnerInput::GuardsChecked(
             pipeline.clone(),
             Box::new(GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() }),
         ),
-        stage.now(),
     );
-    stage.play(&mut actor);
     assert_eq!(
         (actor.did(), stage.stands("p-1")),
         (["check guards", "examine", "gather p-1"].map(str::to_owned).into(), "checking one".into())
@@ -261,15 +229,13 @@ fn an_answer_about_other_variables_does_not_count() {
     let mut stage = Stage::new();
     let held = Condition::Predicate(Predicate::FileExists { path: Text::Var { var: "file".into() } });
     stage.pipeline_after("p-1", vec![Phase { pre: guard(held), ..phase("one") }], json!({ "file": "go" }), &[]);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
-    let Some(RunnerAction::CheckGuards(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.did()) };
+    let mut actor = stage.start("m", options());
+    let pipeline = actor.guards_to_check();
     let vars = serde_json::from_value(json!({ "file": "stop" })).unwrap();
-    stage.about(PipelineRequest::Set { id: task("p-1"), vars, by: None });
+    stage.request(PipelineRequest::Set { id: task("p-1"), vars, by: None });
     let mut inputs = found(true);
     inputs.vars = pipeline.context.clone();
-    actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::new(inputs)), stage.now());
-    stage.play(&mut actor);
+    actor.notify(&mut stage, RunnerInput::GuardsChecked(pipeline, Box::new(inputs)));
     assert_eq!((stage.stands("p-1"), spawned(&mut actor)), ("checking one".into(), Vec::new()));
     assert!(matches!(actor.wants.pop_back(), Some(RunnerAction::CheckGuards(again)) if again.context["file"] == json!("stop")));
 }
@@ -281,23 +247,21 @@ fn who_waits_for_certain_tasks_does_not_hear_of_others() {
     let filter = IssueFilter { ids: vec![text("t-1")], ..IssueFilter::default() };
     let completed = Condition::Predicate(Predicate::IssuesComplete { filter: filter.clone() });
     stage.pipeline("p-1", vec![Phase { pre: guard(completed), ..phase("one") }]);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
-    let Some(RunnerAction::CheckGuards(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
+    let mut actor = stage.start("m", options());
+    let pipeline = actor.guards_to_check();
     let issues = [(filter, vec![Issue { id: "t-1".into(), status: Status::Pending }])];
-    actor.dispatcher.on(
+    actor.notify(
+        &mut stage,
         RunnerInput::GuardsChecked(pipeline, Box::new(GuardInputs { issues: issues.into(), ..GuardInputs::default() })),
-        stage.now(),
     );
-    stage.play(&mut actor);
     stage.pass(1_000);
     actor.did();
     let done = |id: &str| TaskRequest::Conclude { id: task(id), epoch: None, by: None, verdict: Verdict::Done { output: None } };
     stage.add("t-2", |spec| spec.work = None);
-    stage.by_hand(done("t-2"));
+    stage.request(done("t-2"));
     stage.play(&mut actor);
     assert_eq!(actor.did(), Vec::<String>::new());
-    stage.by_hand(done("t-1"));
+    stage.request(done("t-1"));
     stage.play(&mut actor);
     assert_eq!(actor.did(), ["examine", "gather p-1"]);
 }
@@ -328,8 +292,7 @@ fn whoever_is_held_up_hears_of_what_could_let_it_go_on_however_many_others_are()
     crowd(&mut stage, &mut actor, 105);
     // Who takes only some of the tasks looks at guards all the same.
     let sections = vec![SectionId::new("s").unwrap()];
-    let mut actor = stage.runner("n", Options { sections, ..options() });
-    stage.play(&mut actor);
+    let mut actor = stage.start("n", Options { sections, ..options() });
     assert_eq!(checked(&mut actor), 0);
     stage.unlock("b", "bob", second);
     stage.play(&mut actor);
@@ -341,8 +304,7 @@ fn whoever_is_held_up_hears_of_what_could_let_it_go_on_however_many_others_are()
     assert_eq!(checked(&mut actor), 0);
     // Nobody was there to hear of it.
     stage.unlock("a", "ann", first);
-    let mut actor = stage.runner("o", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("o", options());
     assert_eq!((count(&mut stage, "running"), checked(&mut actor)), (210, 105));
 }
 
@@ -351,8 +313,7 @@ fn what_happened_behind_much_else_is_heard_of_at_once() {
     let mut stage = Stage::new();
     let epoch = stage.lock("a", "ann");
     stage.pipeline("p-1", behind("a"));
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     assert_eq!(stage.stands("p-1"), "blocked one");
     // More than is gone through in one go, before it comes to look.
     let others = (0..1_100).map(|number| acquire(&format!("l-{number}"), "ann", Vec::new()));
@@ -397,8 +358,7 @@ fn what_the_dead_hold_is_taken_from_them_for_all_who_wait_for_it() {
     let mut actor = stage.runner("m", options());
     crowd(&mut stage, &mut actor, 105);
     stage.dead.insert(process.clone());
-    actor.dispatcher.on(RunnerInput::Died(process), stage.now());
-    stage.play(&mut actor);
+    actor.notify(&mut stage, RunnerInput::Died(process));
     assert_eq!((count(&mut stage, "running"), count(&mut stage, "blocked")), (105, 105));
     assert_eq!(checked(&mut actor), 105);
     assert_eq!(stage.everything().coordination.locks[&name("a")].state, lock::State::Free);
@@ -413,18 +373,8 @@ fn what_happens_while_the_world_is_asked_is_not_overlooked() {
     ]);
     stage.pipeline("p-1", vec![Phase { pre: guard(both), ..phase("one") }]);
     let epoch = stage.lock("l", "ann");
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
-    let next = |actor: &mut Actor| match actor.wants.pop_back() {
-        Some(RunnerAction::CheckGuards(pipeline)) => pipeline,
-        other => panic!("{other:?}"),
-    };
-    let answer = |stage: &mut Stage, actor: &mut Actor, exists| {
-        let pipeline = next(actor);
-        actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::new(found(exists))), stage.now());
-        stage.play(actor);
-    };
-    answer(&mut stage, &mut actor, false);
+    let mut actor = stage.start("m", options());
+    check(&mut stage, &mut actor, found(false));
     assert_eq!(stage.stands("p-1"), "blocked one");
     assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "check guards"]);
     // Not before the answer has been good for a moment.
@@ -433,17 +383,16 @@ fn what_happens_while_the_world_is_asked_is_not_overlooked() {
     assert_eq!(actor.did(), ["examine", "examine", "gather p-1"]);
     // The one that was asked dies with what it has heard, and the other needs no event to take over.
     stage.kill(actor);
-    let mut actor = stage.runner("n", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("n", options());
     assert_eq!(actor.did(), ["examine", "retire", "gather p-1"]);
     let again = stage.lock("l", "bob");
     stage.unlock("l", "bob", again);
     stage.play(&mut actor);
     assert_eq!(actor.did(), Vec::<String>::new(), "it is at it");
-    answer(&mut stage, &mut actor, false);
+    check(&mut stage, &mut actor, found(false));
     stage.sleep(&mut actor);
     assert_eq!(actor.did(), ["check guards", "examine", "examine", "gather p-1"], "the answer is older than what has happened");
-    answer(&mut stage, &mut actor, true);
+    check(&mut stage, &mut actor, found(true));
     assert_eq!(spawned(&mut actor), ["p-1.1"]);
 }
 
@@ -455,20 +404,17 @@ fn a_guard_about_the_store_is_heard_of_though_the_checker_of_an_earlier_phase_ha
     let second = Phase { pre: guard(Condition::Predicate(Predicate::LockFree { lock: text("l") })), ..phase("two") };
     stage.pipeline("p-1", after_file().into_iter().chain([second]).collect());
     let epoch = stage.lock("l", "ann");
-    let mut first = stage.runner("m", options());
-    stage.play(&mut first);
+    let mut first = stage.start("m", options());
     assert_eq!(first.did(), ["begin", "examine", "gather p-1"]);
     stage.kill(first);
-    stage.about(PipelineRequest::Unblock { id: task("p-1"), by: Some("ann".into()) });
-    let mut actor = stage.runner("n", options());
-    stage.play(&mut actor);
+    stage.request(PipelineRequest::Unblock { id: task("p-1"), by: Some("ann".into()) });
+    let mut actor = stage.start("n", options());
     assert_eq!(spawned(&mut actor), ["p-1.1"]);
     end(&mut stage, &mut actor, 0, "");
     assert_eq!(stage.stands("p-1"), "blocked two");
     assert!(stage.at("p-1").checker.is_some(), "the dead runner is still noted");
     stage.unlock("l", "ann", epoch);
-    actor.dispatcher.on(RunnerInput::Woken, stage.now());
-    stage.play(&mut actor);
+    actor.notify(&mut stage, RunnerInput::Woken);
     assert_eq!((stage.stands("p-1"), spawned(&mut actor)), ("running two".into(), vec!["p-1.2".into()]));
 }
 
@@ -483,23 +429,17 @@ fn who_ends_when_nothing_is_left_waits_for_the_answer_of_a_check() {
     let epoch = stage.lock("l", "ann");
     let idle = || Options { until_idle: true, ..options() };
     let (mut first, mut second) = (stage.runner("m", idle()), stage.runner("n", idle()));
-    let answer = |stage: &mut Stage, actor: &mut Actor| {
-        let Some(RunnerAction::CheckGuards(pipeline)) = actor.wants.pop_back() else { panic!("nothing is checked") };
-        actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::new(found(true))), stage.now());
-        stage.play(actor);
-    };
     stage.play(&mut first);
-    answer(&mut stage, &mut first);
+    check(&mut stage, &mut first, found(true));
     assert_eq!(stage.stands("p-1"), "blocked one");
     stage.sleep(&mut first);
     assert_eq!(first.did(), ["begin", "examine", "gather p-1", "check guards", "examine", "gather p-1"]);
     stage.unlock("l", "ann", epoch);
     for actor in [&mut first, &mut second] {
-        actor.dispatcher.on(RunnerInput::Woken, stage.now());
-        stage.play(actor);
+        actor.notify(&mut stage, RunnerInput::Woken);
         assert_eq!(actor.did(), Vec::<String>::new());
     }
-    answer(&mut stage, &mut first);
+    check(&mut stage, &mut first, found(true));
     assert_eq!(spawned(&mut first), ["p-1.1"]);
 }
 
@@ -520,8 +460,7 @@ fn a_push_behind_a_lock_of_the_dead_happens() {
         }],
     );
     stage.dead.insert(process);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     assert_eq!(
         (actor.did(), stage.stands("p-1")),
         (vec!["begin", "check guards", "push"].into_iter().map(Into::into).collect::<Vec<String>>(), "done".into())
@@ -540,8 +479,7 @@ fn a_phase_that_is_refused_at_the_claim_goes_on_when_the_time_of_a_lock_is_up() 
     };
     stage.pipeline("p-1", vec![phase("one"), two]);
     let epoch = stage.lock("m", "ann");
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     end(&mut stage, &mut actor, 0, "");
     assert_eq!(stage.stands("p-1"), "running two");
     let request = GrantRequest { ttl: Some(Span::from_secs(20)), ..GrantRequest::new(HolderId::new("bob").unwrap()) };

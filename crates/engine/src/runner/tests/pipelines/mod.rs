@@ -26,7 +26,7 @@ use crate::calls::pipelines::{PipelineOutcome, PipelineRequest, Start};
 use crate::calls::queues::QueueRequest;
 use crate::calls::runs::RunRequest;
 use crate::calls::tasks::{Edit, TaskOutcome, TaskRequest};
-use crate::request::{Reply, Request, Seen};
+use crate::request::{Request, Seen};
 use crate::{RunnerAction, RunnerInput};
 
 mod guards;
@@ -69,6 +69,12 @@ fn found(exists: bool) -> GuardInputs {
 }
 
 impl Stage {
+    fn with_pipeline(phases: Vec<Phase>) -> Stage {
+        let mut stage = Stage::new();
+        stage.pipeline("p-1", phases);
+        stage
+    }
+
     fn pipeline(&mut self, id: &str, phases: Vec<Phase>) {
         self.pipeline_after(id, phases, json!({}), &[]);
     }
@@ -82,22 +88,8 @@ impl Stage {
             context: serde_json::from_value::<Context>(vars).unwrap(),
             by: None,
         };
-        let outcome = self.about(PipelineRequest::Start(Box::new(start)));
+        let outcome = self.request(PipelineRequest::Start(Box::new(start)));
         assert!(matches!(outcome, PipelineOutcome::Stepped(..)), "{outcome:?}");
-    }
-
-    fn about(&mut self, request: PipelineRequest) -> PipelineOutcome {
-        match self.ask(Request::Pipeline(request)) {
-            Reply::Pipeline(outcome) => outcome,
-            reply => panic!("{reply:?}"),
-        }
-    }
-
-    fn by_hand(&mut self, request: TaskRequest) -> TaskOutcome {
-        match self.ask(Request::Task(request)) {
-            Reply::Task(outcome) => outcome,
-            reply => panic!("{reply:?}"),
-        }
     }
 
     fn at(&mut self, id: &str) -> Pipeline {
@@ -133,10 +125,7 @@ fn acquire(lock: &str, holder: &str, processes: Vec<ProcessId>) -> Request {
 
 /// The last run of an actor ends, and has printed this.
 fn end(stage: &mut Stage, actor: &mut Actor, code: i32, tail: &str) {
-    actor
-        .dispatcher
-        .on(RunnerInput::Ended(actor.run().clone(), RunEndRecord { tail: Some(tail.into()), ..exited(code) }), stage.now());
-    stage.play(actor);
+    actor.notify(stage, RunnerInput::Ended(actor.run().clone(), RunEndRecord { tail: Some(tail.into()), ..exited(code) }));
 }
 
 fn spawned(actor: &mut Actor) -> Vec<String> {
@@ -148,8 +137,7 @@ fn a_runner_begins_a_pipeline_and_goes_from_phase_to_phase() {
     let mut stage = Stage::new();
     let phases = vec![Phase { output: vec!["n".into()], ..phase("one") }, phase("two")];
     stage.pipeline_after("p-1", phases, json!({ "title": "x" }), &[]);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     assert_eq!(actor.did(), ["begin", "claim", "spawn p-1.1"]);
     let env = stage.rows().tasks[&task("p-1.1")].spec.env.clone();
     let expected = [("BANKSMAN_PHASE", "one"), ("BANKSMAN_PIPELINE", "p-1"), ("VAR_TITLE", "x")];
@@ -217,8 +205,7 @@ fn a_pipeline_that_waits_for_its_first_phase_begins_when_roots_are_not_limited_a
     assert_eq!(stage.status("p-1"), "pending");
     let change = LimitsChange { roots: Some(0), ..LimitsChange::default() };
     stage.ask(Request::SetLimits { change, seed: Limits::NONE });
-    actor.dispatcher.on(RunnerInput::Woken, stage.now());
-    stage.play(&mut actor);
+    actor.notify(&mut stage, RunnerInput::Woken);
     assert_eq!(stage.stands("p-1"), "running one");
 }
 
@@ -233,8 +220,7 @@ fn nobody_waits_for_the_places_of_several_pipelines_whose_phases_can_never_run()
     for id in ["p-1", "p-2"] {
         let needs = vec![Need::Slots { name: name("s"), weight: 2 }];
         stage.pipeline(id, vec![phase("one"), Phase { needs, ..phase("two") }]);
-        actor.dispatcher.on(RunnerInput::Woken, stage.now());
-        stage.play(&mut actor);
+        actor.notify(&mut stage, RunnerInput::Woken);
         end(&mut stage, &mut actor, 0, "");
         assert_eq!(stage.stands(id), "running two");
     }
@@ -247,8 +233,7 @@ fn nobody_waits_for_the_places_of_several_pipelines_whose_phases_can_never_run()
 #[test]
 fn nobody_comes_between_the_beginning_of_a_pipeline_and_its_first_phase() {
     for root_limit in [0, 1] {
-        let mut stage = Stage::new();
-        stage.pipeline("p-1", vec![Phase { needs: vec![Need::Lock(name("l"))], ..phase("one") }]);
+        let mut stage = Stage::with_pipeline(vec![Phase { needs: vec![Need::Lock(name("l"))], ..phase("one") }]);
         let mut actor = stage.runner("m", Options { limits: Limits { runs: 0, roots: root_limit }, ..options() });
         let mut has_begun = false;
         stage.play_with(&mut actor, |stage, requests| {
@@ -297,8 +282,7 @@ fn what_depends_on_others_begins_after_them() {
     stage.pipeline_after("p-1", two(), json!({}), &["t"]);
     stage.pipeline_after("p-2", two(), json!({}), &["p-1"]);
     assert_eq!((stage.stands("p-1"), stage.stands("p-2")), ("blocked one".into(), "blocked one".into()));
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     let mut order = spawned(&mut actor);
     for _ in 0..5 {
         end(&mut stage, &mut actor, 0, "");
@@ -322,8 +306,7 @@ fn a_failure_leads_to_another_phase_or_approach_in_one_transaction() {
     let on_fail = OnFail::Phase { to: name("fix"), times: 1 };
     let fix = Phase { then: After::Phase(name("one")), ..phase("fix") };
     stage.pipeline("p-1", vec![Phase { action, on_fail, then: After::Done, ..phase("one") }, fix]);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     end(&mut stage, &mut actor, 1, "boom!");
     assert_eq!(spawned(&mut actor), ["p-1.1", "p-1.2"]);
     assert_eq!(stage.rows().tasks[&task("p-1.2")].spec.title.as_str(), "p-1: one (b)");
@@ -374,8 +357,7 @@ fn an_item_is_put_into_its_queue_once() {
 
 #[test]
 fn only_so_many_roots_are_under_way_pipelines_among_them() {
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", two());
+    let mut stage = Stage::with_pipeline(two());
     stage.add("t", |_| {});
     stage.pipeline("p-2", two());
     let mut actor = stage.runner("m", Options { limits: Limits { runs: 0, roots: 1 }, ..options() });
@@ -415,8 +397,7 @@ fn a_pipeline_that_could_not_do_anything_yet_is_no_root_that_keeps_others_out() 
         actor.wants.iter().find_map(spawn).unwrap()
     };
     let ended = run(&actor, "t");
-    actor.dispatcher.on(RunnerInput::Ended(ended.clone(), exited(0)), stage.now());
-    stage.play(&mut actor);
+    actor.notify(&mut stage, RunnerInput::Ended(ended.clone(), exited(0)));
     assert_eq!((spawned(&mut actor), stage.stands("p-3")), (vec!["p-1.1".into()], "init".into()));
 }
 
@@ -457,8 +438,7 @@ fn a_lock_that_a_phase_needs_is_held_while_it_runs_and_no_longer() {
     let phases = || vec![Phase { needs: needs(), ..phase("one") }, phase("two")];
     stage.pipeline("p-1", phases());
     stage.pipeline("p-2", phases());
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     assert_eq!(spawned(&mut actor), ["p-1.1"], "the other waits for the lock, in its phase");
     assert_eq!(stage.stands("p-2"), "running one");
     end(&mut stage, &mut actor, 0, "");
@@ -470,8 +450,7 @@ fn a_lock_that_a_phase_needs_is_held_while_it_runs_and_no_longer() {
 #[test]
 fn a_runner_that_ends_when_idle_stays_while_a_pipeline_may_go_on() {
     let idle = || Options { until_idle: true, ..options() };
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", behind("l"));
+    let mut stage = Stage::with_pipeline(behind("l"));
     let epoch = stage.lock("l", "ann");
     let mut actor = stage.runner("m", idle());
     assert!(stage.play(&mut actor).is_some(), "the lock may come free");
@@ -488,23 +467,21 @@ fn a_runner_that_ends_when_idle_stays_while_a_pipeline_may_go_on() {
 
 #[test]
 fn what_a_phase_says_is_fenced_when_its_run_is_over() {
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", two());
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut stage = Stage::with_pipeline(two());
+    let mut actor = stage.start("m", options());
     let by = |stage: &mut Stage, id: &str| {
         let live = stage.rows().tasks[&task(id)].live().cloned().expect("it runs");
         Some((task(id), live.epoch))
     };
     let say = |by| PipelineRequest::Checkpoint { id: task("p-1"), message: "half".into(), by };
     let first = by(&mut stage, "p-1.1");
-    assert!(matches!(stage.about(say(first.clone())), PipelineOutcome::Stepped(Outcome::Noted, _)));
+    assert!(matches!(stage.request(say(first.clone())), PipelineOutcome::Stepped(Outcome::Noted, _)));
     end(&mut stage, &mut actor, 0, "");
-    assert_eq!(stage.about(say(first.clone())), PipelineOutcome::Fenced);
+    assert_eq!(stage.request(say(first.clone())), PipelineOutcome::Fenced);
     let vars = || serde_json::from_value(json!({ "a": 1 })).unwrap();
-    assert_eq!(stage.about(PipelineRequest::Set { id: task("p-1"), vars: vars(), by: first }), PipelineOutcome::Fenced);
+    assert_eq!(stage.request(PipelineRequest::Set { id: task("p-1"), vars: vars(), by: first }), PipelineOutcome::Fenced);
     let second = by(&mut stage, "p-1.2");
-    assert!(matches!(stage.about(say(second)), PipelineOutcome::Stepped(Outcome::Noted, _)));
+    assert!(matches!(stage.request(say(second)), PipelineOutcome::Stepped(Outcome::Noted, _)));
     assert_eq!(stage.at("p-1").checkpoints.len(), 2);
 }
 
@@ -513,30 +490,25 @@ fn what_cannot_be_put_into_words_fails_the_phase() {
     let mut stage = Stage::new();
     let argv = Action::Do(RunCommand::Argv(vec!["echo".into(), "{{ missing }}".into()]));
     stage.pipeline("p-1", vec![phase("one"), Phase { action: argv, ..phase("two") }]);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     end(&mut stage, &mut actor, 0, "");
     assert_eq!((stage.stands("p-1").as_str(), stage.rows().tasks.len()), ("failed two", 2), "no task was made for it");
     let vars = serde_json::from_value(json!({ "missing": "$(x) 'y'" })).unwrap();
-    stage.about(PipelineRequest::Set { id: task("p-1"), vars, by: None });
-    stage.about(PipelineRequest::Retry { id: task("p-1") });
+    stage.request(PipelineRequest::Set { id: task("p-1"), vars, by: None });
+    stage.request(PipelineRequest::Retry { id: task("p-1") });
     let work = stage.rows().tasks[&task("p-1.3")].spec.work.clone();
     assert_eq!(work, Some(Work::Exec { argv: vec!["echo".into(), "$(x) 'y'".into()], input: None }));
 }
 
 #[test]
 fn a_run_that_is_lost_is_tried_again_in_its_phase() {
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", two());
-    let mut first = stage.runner("m", options());
-    stage.play(&mut first);
+    let mut stage = Stage::with_pipeline(two());
+    let first = stage.start("m", options());
     let run = first.run();
     stage.kill(first);
-    let mut second = stage.runner("n", options());
-    stage.play(&mut second);
+    let mut second = stage.start("n", options());
     assert!(second.did().contains(&"recover p-1.1".to_owned()));
-    second.dispatcher.on(RunnerInput::Ended(run.clone(), exited(0)), stage.now());
-    stage.play(&mut second);
+    second.notify(&mut stage, RunnerInput::Ended(run.clone(), exited(0)));
     assert_eq!((spawned(&mut second), stage.stands("p-1")), (vec!["p-1.2".into()], "running two".into()));
     assert_eq!(stage.count_events("task:started"), 2, "nothing was run twice");
     // As when the answer to the report was lost: it is told again.
@@ -550,10 +522,8 @@ fn a_run_that_is_lost_is_tried_again_in_its_phase() {
 #[test]
 fn what_is_nested_too_deeply_is_never_kept() {
     let deep = format!("{{\"title\": {}{}}}", "[".repeat(120), "]".repeat(120));
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", vec![Phase { output: vec!["title".into()], ..phase("one") }, phase("two")]);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut stage = Stage::with_pipeline(vec![Phase { output: vec!["title".into()], ..phase("one") }, phase("two")]);
+    let mut actor = stage.start("m", options());
     end(&mut stage, &mut actor, 0, &deep);
     assert_eq!((stage.stands("p-1").as_str(), stage.at("p-1").context.len()), ("running two", 0));
 }

@@ -4,12 +4,10 @@ use super::*;
 
 #[test]
 fn cancelling_the_pipeline_cancels_its_phase_and_nothing_follows() {
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", two());
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut stage = Stage::with_pipeline(two());
+    let mut actor = stage.start("m", options());
     actor.did();
-    stage.by_hand(TaskRequest::Cancel { id: task("p-1") });
+    stage.request(TaskRequest::Cancel { id: task("p-1") });
     stage.play(&mut actor);
     assert_eq!((actor.did(), stage.stands("p-1")), (vec!["kill".to_owned()], "cancelled one".into()));
     end(&mut stage, &mut actor, 143, "{\"a\": 1}");
@@ -17,7 +15,7 @@ fn cancelling_the_pipeline_cancels_its_phase_and_nothing_follows() {
     assert_eq!((spawned(&mut actor), stage.at("p-1").context.len()), (Vec::new(), 0));
     // The same before it has begun.
     stage.pipeline_after("p-2", two(), json!({}), &["p-1"]);
-    stage.by_hand(TaskRequest::Cancel { id: task("p-2") });
+    stage.request(TaskRequest::Cancel { id: task("p-2") });
     stage.play(&mut actor);
     assert_eq!((stage.status("p-2"), spawned(&mut actor)), ("cancelled".into(), Vec::new()));
 }
@@ -26,16 +24,13 @@ fn cancelling_the_pipeline_cancels_its_phase_and_nothing_follows() {
 fn a_phase_that_waits_for_a_decision_holds_its_pipeline_up() {
     let watch = Watch { max_recoveries: 0, ..options().watch };
     let parked = || {
-        let mut stage = Stage::new();
-        stage.pipeline("p-1", vec![Phase { output: vec!["by".into()], ..phase("one") }, phase("two")]);
-        let mut actor = stage.runner("m", Options { watch, until_idle: true, ..options() });
-        stage.play(&mut actor);
+        let mut stage = Stage::with_pipeline(vec![Phase { output: vec!["by".into()], ..phase("one") }, phase("two")]);
+        let mut actor = stage.start("m", Options { watch, until_idle: true, ..options() });
         stage.sleep(&mut actor);
-        actor.dispatcher.on(
+        actor.notify(
+            &mut stage,
             RunnerInput::Pulse(actor.run().clone(), Some(Vitals { quiet: TIMEOUT, output_bytes: 0, activity: Activity::Idle })),
-            stage.now(),
         );
-        stage.play(&mut actor);
         actor.dispatcher.on(RunnerInput::Ended(actor.run().clone(), exited(143)), stage.now());
         (stage, actor)
     };
@@ -59,10 +54,10 @@ fn a_phase_that_waits_for_a_decision_holds_its_pipeline_up() {
     stage.play(&mut actor);
     let holder = HolderId::new("ann").unwrap();
     let taking = Taking::new(holder.clone(), Span::from_secs(60));
-    stage.by_hand(TaskRequest::Take { id: task("p-1.1"), taking: Box::new(taking) });
+    stage.request(TaskRequest::Take { id: task("p-1.1"), taking: Box::new(taking) });
     assert_eq!(stage.stands("p-1"), "running one");
     let verdict = Verdict::Done { output: Some(json!({ "by": "hand" })) };
-    stage.by_hand(TaskRequest::Conclude { id: task("p-1.1"), epoch: None, by: Some(holder), verdict });
+    stage.request(TaskRequest::Conclude { id: task("p-1.1"), epoch: None, by: Some(holder), verdict });
     assert_eq!((stage.stands("p-1"), stage.at("p-1").context["one"].clone()), ("running two".into(), json!({ "by": "hand" })));
 }
 
@@ -72,7 +67,7 @@ fn who_works_by_hand_keeps_the_task_as_long_as_its_lock_whatever_others_find() {
     stage.add("t-1", |spec| spec.work = None);
     let (holder, minute) = (HolderId::new("ann").unwrap(), Span::from_secs(60));
     let taking = Taking::new(holder, minute);
-    stage.by_hand(TaskRequest::Take { id: task("t-1"), taking: Box::new(taking) });
+    stage.request(TaskRequest::Take { id: task("t-1"), taking: Box::new(taking) });
     let process = |pid| ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid, start: 1 };
     let standing = WaitingProcess { process: process(7), address: None, lease: None };
     let claim = GrantRequest::new(HolderId::new("bob").unwrap());
@@ -101,20 +96,19 @@ fn people_who_end_the_task_of_a_phase_move_its_pipeline() {
         (|id| TaskRequest::Delete { id, force: false }, "failed one"),
     ];
     for (way, then) in ways {
-        let mut stage = Stage::new();
-        stage.pipeline("p-1", two());
+        let mut stage = Stage::with_pipeline(two());
         stage.begin_pipelines();
         assert_eq!(stage.stands("p-1"), "running one");
-        stage.by_hand(way(task("p-1.1")));
+        stage.request(way(task("p-1.1")));
         assert_eq!(stage.stands("p-1"), then, "{:?}", way(task("p-1.1")));
         if then == "failed one" {
             // A new task, under a new number.
-            stage.about(PipelineRequest::Retry { id: task("p-1") });
+            stage.request(PipelineRequest::Retry { id: task("p-1") });
             assert_eq!((stage.at("p-1").task().cloned(), stage.at("p-1").attempt), (Some(task("p-1.2")), 2));
         }
         // Its own task is not for people.
         let before = stage.rows();
-        let refused = stage.by_hand(TaskRequest::Conclude { id: task("p-1"), epoch: None, by: None, verdict: failed() });
+        let refused = stage.request(TaskRequest::Conclude { id: task("p-1"), epoch: None, by: None, verdict: failed() });
         assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
         assert_eq!(stage.rows(), before);
     }
@@ -122,46 +116,41 @@ fn people_who_end_the_task_of_a_phase_move_its_pipeline() {
 
 #[test]
 fn a_phase_that_is_over_is_tried_again_by_its_pipeline_alone() {
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", two());
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut stage = Stage::with_pipeline(two());
+    let mut actor = stage.start("m", options());
     end(&mut stage, &mut actor, 0, "");
     end(&mut stage, &mut actor, 1, "");
     assert_eq!(stage.stands("p-1"), "failed two");
     actor.did();
     for id in ["p-1.1", "p-1.2", "p-1"] {
-        let refused = stage.by_hand(TaskRequest::Retry { id: task(id) });
+        let refused = stage.request(TaskRequest::Retry { id: task(id) });
         assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{id}: {refused:?}");
     }
-    stage.about(PipelineRequest::Retry { id: task("p-1") });
+    stage.request(PipelineRequest::Retry { id: task("p-1") });
     stage.play(&mut actor);
     assert_eq!(spawned(&mut actor), ["p-1.3"]);
 }
 
 #[test]
 fn what_comes_before_a_phase_is_for_its_plan_to_say() {
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", two());
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut stage = Stage::with_pipeline(two());
+    let mut actor = stage.start("m", options());
     end(&mut stage, &mut actor, 0, "");
     let before = stage.rows();
     let edit = Edit { depends_on: Some(vec![Edge { on: task("p-1"), allow_failed: true }]), ..Edit::default() };
-    let refused = stage.by_hand(TaskRequest::Update { id: task("p-1.1"), edit: Box::new(edit) });
+    let refused = stage.request(TaskRequest::Update { id: task("p-1.1"), edit: Box::new(edit) });
     assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
     // Nor does anybody put it aside: its pipeline would keep its place for as long.
-    let refused = stage.by_hand(TaskRequest::Set { id: task("p-1.2"), by: None, mark: Mark::Review });
+    let refused = stage.request(TaskRequest::Set { id: task("p-1.2"), by: None, mark: Mark::Review });
     assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
     assert_eq!(stage.rows(), before);
 }
 
 #[test]
 fn nobody_takes_the_task_of_a_pipeline() {
-    let mut stage = Stage::new();
-    stage.pipeline("p-1", two());
+    let mut stage = Stage::with_pipeline(two());
     let taking = Taking::new(HolderId::new("ann").unwrap(), Span::from_secs(60));
-    let refused = stage.by_hand(TaskRequest::Take { id: task("p-1"), taking: Box::new(taking) });
+    let refused = stage.request(TaskRequest::Take { id: task("p-1"), taking: Box::new(taking) });
     assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
     assert!(stage.everything().coordination.locks.is_empty(), "and nobody holds its lock");
 }

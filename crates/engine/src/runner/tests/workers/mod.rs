@@ -61,15 +61,15 @@ fn runbook(workers: Vec<Definition>, routes: Vec<Arc<Route>>) -> ApplyRequest {
 }
 
 impl Stage {
-    fn apply(&mut self, request: ApplyRequest) -> ApplyOutcome {
-        match self.ask(Request::Apply(Box::new(request))) {
-            Reply::Apply(outcome) => outcome,
-            reply => panic!("{reply:?}"),
-        }
+    /// With the worker `w` of the queue `q`.
+    fn with_worker(concurrency: u32, wake_on: &[&str]) -> Stage {
+        let mut stage = Stage::new();
+        stage.in_force(vec![definition("w", "q", concurrency, wake_on)], vec![]);
+        stage
     }
 
     fn in_force(&mut self, workers: Vec<Definition>, routes: Vec<Arc<Route>>) {
-        let outcome = self.apply(runbook(workers, routes));
+        let outcome = self.request(runbook(workers, routes));
         assert!(matches!(outcome, ApplyOutcome::Applied(_)), "{outcome:?}");
     }
 
@@ -82,13 +82,6 @@ impl Stage {
     fn emit(&mut self, kind: &str, data: Value) {
         let source = Source { component: "user".into(), id: None };
         self.ask(Request::Emit(Event::Custom { kind: CustomKind::new(kind).unwrap(), source, data }));
-    }
-
-    fn worker(&mut self, request: WorkerRequest) -> WorkerOutcome {
-        match self.ask(Request::Worker(request)) {
-            Reply::Worker(outcome) => outcome,
-            reply => panic!("{reply:?}"),
-        }
     }
 
     /// How the worker `w` stands, and how many jobs it has.
@@ -136,10 +129,9 @@ fn an_item_that_failed_waits_before_it_is_tried_again_and_its_worker_stays_awake
     let mut stage = Stage::new();
     let worker = Definition { retry_delay: Span::from_secs(10), ..definition("w", "q", 1, &["x:y"]) };
     stage.in_force(vec![worker], vec![]);
-    stage.worker(WorkerRequest::Wake { worker: name("w") });
+    stage.request(WorkerRequest::Wake { worker: name("w") });
     stage.push("q", &json!(1), Span::ZERO);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     assert_eq!(end_all(&mut stage, &mut actor, 1).len(), 1);
     assert_eq!((stage.states("q"), stage.standing()), (vec!["failed"], ("awake", 0)));
     stage.pass(9_999);
@@ -154,9 +146,8 @@ fn an_item_that_failed_waits_before_it_is_tried_again_and_its_worker_stays_awake
 
 #[test]
 fn a_worker_stays_awake_for_what_comes_later_however_many_others_work() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 1, &["x:y"])], vec![]);
-    stage.worker(WorkerRequest::Wake { worker: name("w") });
+    let mut stage = Stage::with_worker(1, &["x:y"]);
+    stage.request(WorkerRequest::Wake { worker: name("w") });
     for number in 0..8 {
         stage.push("q", &json!(number), Span::ZERO);
         let take = Input::Take { holder: "me".parse().unwrap(), wait: None, ticket: None };
@@ -164,18 +155,15 @@ fn a_worker_stays_awake_for_what_comes_later_however_many_others_work() {
     }
     // The time of all those is over before that of this one comes.
     stage.push("q", &json!(8), Span::from_secs(60));
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    stage.start("m", options());
     assert_eq!(stage.standing(), ("awake", 0));
 }
 
 #[test]
 fn items_become_tasks_a_few_at_a_time() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 2, &[])], vec![]);
+    let mut stage = Stage::with_worker(2, &[]);
     (0..5).for_each(|number| stage.push("q", &json!({ "number": number, "issue-title": "a b" }), Span::ZERO));
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     assert_eq!(stage.standing(), ("busy", 2));
     assert_eq!(stage.states("q"), ["processing", "processing", "pending", "pending", "pending"]);
     let work = actor.wants.iter().find_map(|advice| match advice {
@@ -199,11 +187,9 @@ fn items_become_tasks_a_few_at_a_time() {
 
 #[test]
 fn an_item_is_not_taken_again_by_time_while_its_task_lives() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 1, &[])], vec![]);
+    let mut stage = Stage::with_worker(1, &[]);
     stage.push("q", &json!(1), Span::ZERO);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     stage.pass(86_400_000);
     let request = QueueRequest::new(name("q"), Input::Take { holder: "me".parse().unwrap(), wait: None, ticket: None });
     assert!(matches!(stage.ask(Request::Queue(request)), Reply::Queue { outcome: Outcome::Empty { .. }, .. }));
@@ -213,11 +199,9 @@ fn an_item_is_not_taken_again_by_time_while_its_task_lives() {
 
 #[test]
 fn what_fails_is_tried_again_and_dies_with_the_error_of_its_task() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 1, &[])], vec![]);
+    let mut stage = Stage::with_worker(1, &[]);
     stage.push("q", &json!(1), Span::ZERO);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     end_all(&mut stage, &mut actor, 3);
     assert_eq!(stage.states("q"), ["processing"], "the second attempt");
     end_all(&mut stage, &mut actor, 4);
@@ -238,8 +222,7 @@ fn what_fails_is_tried_again_and_dies_with_the_error_of_its_task() {
 
 #[test]
 fn a_push_wakes_a_runner_that_would_sleep_for_long_and_a_delay_is_slept_through() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 2, &[])], vec![]);
+    let mut stage = Stage::with_worker(2, &[]);
     let mut actor = stage.runner("m", options());
     assert_eq!(stage.play(&mut actor), Some(options().poll));
     stage.push("q", &json!(1), Span::ZERO);
@@ -259,8 +242,7 @@ fn a_push_wakes_a_runner_that_would_sleep_for_long_and_a_delay_is_slept_through(
 
 #[test]
 fn who_waits_until_idle_waits_for_items() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 1, &[])], vec![]);
+    let mut stage = Stage::with_worker(1, &[]);
     stage.push("q", &json!(1), Span::ZERO);
     stage.push("q", &json!(2), Span::from_secs(5));
     let mut actor = stage.runner("m", Options { until_idle: true, ..options() });
@@ -274,14 +256,12 @@ fn who_waits_until_idle_waits_for_items() {
 
 #[test]
 fn one_that_is_paused_takes_nothing_until_it_is_told_to() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 1, &[])], vec![]);
-    stage.worker(WorkerRequest::Pause { worker: name("w") });
+    let mut stage = Stage::with_worker(1, &[]);
+    stage.request(WorkerRequest::Pause { worker: name("w") });
     stage.push("q", &json!(1), Span::ZERO);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     assert_eq!(stage.standing(), ("paused", 0));
-    stage.worker(WorkerRequest::Resume { worker: name("w") });
+    stage.request(WorkerRequest::Resume { worker: name("w") });
     stage.play(&mut actor);
     assert_eq!(stage.standing(), ("busy", 1));
     // A queue that is paused gives nothing, and asking it again and again would not help.
@@ -301,8 +281,7 @@ fn an_event_wakes_a_worker_until_its_queue_is_empty() {
     stage.emit("deploy:done", json!({}));
     stage.in_force(vec![definition("w", "q", 1, &["deploy:done"])], vec![]);
     (0..2).for_each(|number| stage.push("q", &json!(number), Span::ZERO));
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     assert_eq!(stage.standing(), ("asleep", 0), "what came before it was there does not wake it");
     assert!(actor.dispatcher.listens());
     stage.emit("deploy:failed", json!({}));
@@ -321,15 +300,14 @@ fn an_event_wakes_a_worker_until_its_queue_is_empty() {
     stage.push("q", &json!(3), Span::ZERO);
     stage.play(&mut actor);
     assert_eq!(stage.standing(), ("asleep", 0));
-    stage.worker(WorkerRequest::Wake { worker: name("w") });
+    stage.request(WorkerRequest::Wake { worker: name("w") });
     stage.play(&mut actor);
     assert_eq!(stage.standing(), ("busy", 1), "a person can wake it too");
 }
 
 #[test]
 fn an_event_that_came_while_it_was_awake_does_not_wake_it_later() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 1, &["night:begin"])], vec![]);
+    let mut stage = Stage::with_worker(1, &["night:begin"]);
     stage.push("q", &json!(1), Span::ZERO);
     let mut actor = stage.runner("m", options());
     stage.emit("night:begin", json!({}));
@@ -341,31 +319,25 @@ fn an_event_that_came_while_it_was_awake_does_not_wake_it_later() {
     stage.push("q", &json!(2), Span::ZERO);
     // A runner that has seen nothing of it goes through the log again.
     stage.kill(actor);
-    let mut heir = stage.runner("n", options());
-    stage.play(&mut heir);
+    stage.start("n", options());
     assert_eq!((stage.standing(), stage.count_events("worker:woken")), (("asleep", 0), 1), "it is day");
 }
 
 #[test]
 fn who_works_in_some_sections_only_leaves_workers_alone() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 1, &[])], vec![]);
+    let mut stage = Stage::with_worker(1, &[]);
     stage.push("q", &json!(1), Span::ZERO);
-    let mut actor = stage.runner("m", Options { sections: vec!["s-1".parse().unwrap()], ..options() });
-    stage.play(&mut actor);
+    stage.start("m", Options { sections: vec!["s-1".parse().unwrap()], ..options() });
     assert_eq!(stage.standing(), ("awake", 0));
 }
 
 #[test]
 fn the_items_of_a_runner_that_was_killed_are_settled_by_the_next() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 3, &[])], vec![]);
+    let mut stage = Stage::with_worker(3, &[]);
     (0..3).for_each(|number| stage.push("q", &json!(number), Span::ZERO));
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let actor = stage.start("m", options());
     stage.kill(actor);
-    let mut heir = stage.runner("n", options());
-    stage.play(&mut heir);
+    let mut heir = stage.start("n", options());
     let adopted = heir.wants.drain(..).filter_map(|advice| match advice {
         RunnerAction::Recover(work) => Some(work.run.id.clone()),
         _ => None,
@@ -379,26 +351,24 @@ fn the_items_of_a_runner_that_was_killed_are_settled_by_the_next() {
 
 #[test]
 fn a_task_that_is_gone_fails_its_item() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 1, &[])], vec![]);
+    let mut stage = Stage::with_worker(1, &[]);
     stage.push("q", &json!(1), Span::ZERO);
-    let WorkerOutcome::Took { task, .. } = stage.worker(WorkerRequest::Take { worker: name("w"), queue: name("q") }) else {
+    let WorkerOutcome::Took { task, .. } = stage.request(WorkerRequest::Take { worker: name("w"), queue: name("q") }) else {
         panic!("it takes one");
     };
     let taken = stage.everything().automation.workers.workers[&name("w")].jobs[&task].clone();
     let settle = WorkerRequest::Settle { worker: name("w"), task: task.clone(), taken };
-    assert_eq!(stage.worker(settle.clone()), WorkerOutcome::NotOver);
+    assert_eq!(stage.request(settle.clone()), WorkerOutcome::NotOver);
     stage.ask(Request::Task(crate::calls::tasks::TaskRequest::Cancel { id: task.clone() }));
-    assert!(matches!(stage.worker(settle.clone()), WorkerOutcome::Settled(Outcome::Failed { .. })));
-    assert_eq!(stage.worker(settle), WorkerOutcome::Stepped(worker::Outcome::NoJob), "once");
+    assert!(matches!(stage.request(settle.clone()), WorkerOutcome::Settled(Outcome::Failed { .. })));
+    assert_eq!(stage.request(settle), WorkerOutcome::Stepped(worker::Outcome::NoJob), "once");
     let history = stage.everything().queues.items.values().next().unwrap().history.clone();
     assert_eq!(&*history[0].error, format!("its task {task} was cancelled"));
-    let WorkerOutcome::Took { task, .. } = stage.worker(WorkerRequest::Take { worker: name("w"), queue: name("q") }) else {
+    let WorkerOutcome::Took { task, .. } = stage.request(WorkerRequest::Take { worker: name("w"), queue: name("q") }) else {
         panic!("it takes it again");
     };
     stage.ask(Request::Task(crate::calls::tasks::TaskRequest::Delete { id: task, force: true }));
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    stage.start("m", options());
     assert_eq!(stage.states("graves"), ["pending"]);
 }
 
@@ -431,8 +401,7 @@ fn an_item_becomes_a_pipeline_and_is_done_with_it() {
     let worker = Definition { job: Job::Pipeline(plan(&["title"])), ..definition("w", "q", 1, &[]) };
     stage.in_force(vec![worker], vec![]);
     stage.push("q", &json!({ "title": "a b", "other": 1 }), Span::ZERO);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     assert_eq!(stage.standing(), ("busy", 1));
     let phases = [end_all(&mut stage, &mut actor, 0), end_all(&mut stage, &mut actor, 0)].concat();
     assert_eq!(phases.len(), 2);
@@ -465,7 +434,7 @@ fn a_runbook_comes_into_force_as_a_whole_or_not_at_all() {
         vec![definition("w", "nowhere", 1, &[])],
         vec![route("queue:dead(graves)", vec![push("graves")]), route("x:y", vec![Then::Wake(name("ghost")), push("void")])],
     );
-    let ApplyOutcome::Refused(misfits) = stage.apply(wrong) else { panic!("it is wrong") };
+    let ApplyOutcome::Refused(misfits) = stage.request(wrong) else { panic!("it is wrong") };
     assert_eq!(misfits.len(), 4, "{misfits:?}");
     assert!(matches!(&misfits[0], Incompatible::NoQueue { queue, .. } if queue.as_str() == "nowhere"));
     assert!(stage.everything().queues.queues.is_empty());
@@ -475,23 +444,22 @@ fn a_runbook_comes_into_force_as_a_whole_or_not_at_all() {
         ApplyOutcome::Applied(changes) => changes.iter().map(|change| change.how).collect::<Vec<_>>(),
         ApplyOutcome::Refused(misfits) => panic!("{misfits:?}"),
     };
-    assert_eq!(how(stage.apply(first())), [How::Created; 4]);
+    assert_eq!(how(stage.request(first())), [How::Created; 4]);
     let before = stage.count_events("worker:defined");
-    assert_eq!(how(stage.apply(first())), [How::Same; 4]);
+    assert_eq!(how(stage.request(first())), [How::Same; 4]);
     assert_eq!(stage.count_events("worker:defined"), before, "nothing is written");
     stage.push("q", &json!(1), Span::ZERO);
-    stage.worker(WorkerRequest::Take { worker: name("w"), queue: name("q") });
+    stage.request(WorkerRequest::Take { worker: name("w"), queue: name("q") });
     let second = runbook(vec![definition("v", "q", 1, &[])], vec![route("x:y", vec![push("graves")])]);
-    assert_eq!(how(stage.apply(second)), [How::Same, How::Same, How::Created, How::Finishing { jobs: 1 }, How::Changed]);
+    assert_eq!(how(stage.request(second)), [How::Same, How::Same, How::Created, How::Finishing { jobs: 1 }, How::Changed]);
     let theirs = Definition { runbook: "other".into(), ..definition("v", "q", 1, &[]) };
     let theirs = BTreeMap::from([(name("v"), Arc::new(theirs))]);
     let theirs = ApplyRequest { runbook: "other".into(), workers: theirs, ..ApplyRequest::default() };
-    let ApplyOutcome::Refused(misfits) = stage.apply(theirs) else { panic!("names belong to runbooks") };
+    let ApplyOutcome::Refused(misfits) = stage.request(theirs) else { panic!("names belong to runbooks") };
     assert_eq!(misfits, [Incompatible::Worker(name("v"), worker::Outcome::Foreign { runbook: "r".into() })]);
-    let gone = stage.apply(ApplyRequest { runbook: "r".into(), ..ApplyRequest::default() });
+    let gone = stage.request(ApplyRequest { runbook: "r".into(), ..ApplyRequest::default() });
     assert_eq!(how(gone), [How::Removed, How::Removed]);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     end_all(&mut stage, &mut actor, 0);
     let automation = stage.everything().automation;
     assert!(automation.workers.workers.is_empty() && automation.routes.routes.is_empty(), "{automation:?}");
@@ -501,10 +469,10 @@ fn a_runbook_comes_into_force_as_a_whole_or_not_at_all() {
 fn queues_whose_dead_letters_go_round_in_circles_can_be_applied() {
     let mut stage = Stage::new();
     let queues = BTreeMap::from([(name("a"), terms(1, Some("b"))), (name("b"), terms(1, Some("a")))]);
-    let outcome = stage.apply(ApplyRequest { runbook: "r".into(), queues: queues.clone(), ..ApplyRequest::default() });
+    let outcome = stage.request(ApplyRequest { runbook: "r".into(), queues: queues.clone(), ..ApplyRequest::default() });
     assert!(matches!(outcome, ApplyOutcome::Applied(_)), "{outcome:?}");
     assert!(stage.everything().queues.queues.iter().all(|(name, queue)| queue.config == queues[name]));
     let lost = BTreeMap::from([(name("c"), terms(1, Some("nowhere")))]);
-    let outcome = stage.apply(ApplyRequest { runbook: "r".into(), queues: lost, ..ApplyRequest::default() });
+    let outcome = stage.request(ApplyRequest { runbook: "r".into(), queues: lost, ..ApplyRequest::default() });
     assert!(matches!(outcome, ApplyOutcome::Refused(_)), "{outcome:?}");
 }

@@ -44,8 +44,7 @@ fn a_route_that_comes_while_events_are_read_hears_of_what_follows_it() {
     let mut stage = Stage::new();
     let push = || vec![Then::Push(Push { queue: name("graves"), priority: 0, vars: Vec::new() })];
     stage.in_force(vec![], vec![route("a:b", push())]);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     stage.emit("x:y", json!({}));
     actor.dispatcher.on(RunnerInput::NewEvents, stage.now());
     // Between the read of the routes and that of the events, another route is applied, and its event comes.
@@ -72,8 +71,7 @@ fn what_was_dropped_or_changed_since_events_were_read_hears_of_none_of_them() {
     let then = || vec![Then::Notify("it is there".into())];
     stage.in_force(vec![definition("w", "q", 1, &["x:y"])], vec![route("x:y", then()), route("x:*", then())]);
     stage.push("q", &json!(1), Span::ZERO);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     stage.emit("x:y", json!({}));
     actor.dispatcher.on(RunnerInput::NewEvents, stage.now());
     let mut is_changed = false;
@@ -91,15 +89,14 @@ fn what_a_route_cannot_do_is_written_down() {
     let mut stage = Stage::new();
     stage.in_force(vec![definition("w", "q", 1, &["x:y"])], vec![route("deploy:done", vec![Then::Wake(name("w"))])]);
     let other = ApplyRequest { runbook: "other".into(), routes: vec![], ..ApplyRequest::default() };
-    stage.apply(other);
+    stage.request(other);
     // The worker goes while the route of another runbook stays.
     let mut kept = runbook(vec![], vec![]);
     kept.routes = vec![];
     let owned = Route { runbook: "other".into(), on: Pattern::new("deploy:done").unwrap(), then: vec![Then::Wake(name("w"))] };
-    stage.apply(ApplyRequest { runbook: "other".into(), routes: vec![Arc::new(owned)], ..ApplyRequest::default() });
-    stage.apply(kept);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    stage.request(ApplyRequest { runbook: "other".into(), routes: vec![Arc::new(owned)], ..ApplyRequest::default() });
+    stage.request(kept);
+    let mut actor = stage.start("m", options());
     stage.emit("deploy:done", json!({}));
     stage.play(&mut actor);
     assert_eq!(stage.count_events("route:failed"), 1);
@@ -115,14 +112,12 @@ fn many_events_are_routed_page_by_page_and_none_is_left_out() {
     for number in 0..1_300 {
         stage.emit(if number % 100 == 7 { "deploy:done" } else { "deploy:other" }, json!({ "number": number }));
     }
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    stage.start("m", options());
     let rows = stage.everything();
     let numbers: Vec<i64> = rows.queues.items.values().map(|item| item.data.value()["number"].as_i64().unwrap()).collect();
     assert_eq!(numbers, (0..13).map(|hundred| hundred * 100 + 7).collect::<Vec<_>>());
     // A new runner goes on from there.
-    let mut heir = stage.runner("n", options());
-    stage.play(&mut heir);
+    stage.start("n", options());
     assert_eq!(stage.everything().queues.items.len(), 13);
 }
 
@@ -131,8 +126,7 @@ fn a_route_starts_a_pipeline_with_what_the_event_says_and_not_for_its_own_events
     let mut stage = Stage::new();
     let routes = ["deploy:done", "pipeline:complete", "task:complete"].map(|on| route(on, vec![Then::Start(plan(&["title"]))]));
     stage.in_force(vec![], routes.into());
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
+    let mut actor = stage.start("m", options());
     stage.emit("deploy:done", json!({ "title": "a" }));
     stage.play(&mut actor);
     let started = stage.rows();
