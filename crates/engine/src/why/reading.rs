@@ -47,8 +47,12 @@ pub fn read(view: &mut View<'_>, task: &TaskId, limits: Limits) -> Result<Option
 /// finds that they have not become more has all. `before` has the ready tasks that come before it, by lane.
 fn keys(id: &TaskId, before: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<Key> {
     let mut keys = lane_keys(before, known);
-    keys.extend([Key::Task(id.clone()), Key::Chain(id.clone()), Key::RunsOf(id.clone())]);
+    keys.extend([Key::Task(id.clone()), Key::Dependencies(id.clone()), Key::RunsOf(id.clone())]);
     let Some(task) = known.tasks.get(id) else { return keys };
+    // Most tasks wait for no other, and to prepare the statements that follow such waits takes longer than most answers.
+    if task.state == State::Pending && known.edges.get(id).is_some_and(|edges| !edges.is_empty()) {
+        keys.insert(Key::Chain(id.clone()));
+    }
     let ends = chains(task, known).into_iter().filter_map(|(links, _)| known.tasks.get(links.last()?));
     if let Some(of) = &task.spec.item {
         keys.extend([Key::Item(of.taken.item), Key::Worker(of.worker.clone())]);
@@ -56,6 +60,7 @@ fn keys(id: &TaskId, before: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<Key>
     for task in ends.chain([task]) {
         standing_keys(task, known, &mut keys);
     }
+    leave_out_roots(&mut keys, known);
     keys
 }
 
@@ -105,5 +110,13 @@ pub fn lane_keys(lanes: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<Key> {
             None => drop(keys.insert(Key::Task(id.clone()))),
         }
     }
+    leave_out_roots(&mut keys, known);
     keys
+}
+
+/// Where roots are not limited, nobody asks which of them are under way.
+fn leave_out_roots(keys: &mut BTreeSet<Key>, known: &Backlog) {
+    if facts::root_limit(known) == 0 {
+        keys.remove(&Key::LimitedRoots);
+    }
 }
