@@ -48,6 +48,8 @@ enum Act {
     AddChild,
     Done,
     Fail,
+    /// It finds that its agent is not trusted.
+    Distrust,
     Heartbeat,
     Hide,
     Wait,
@@ -111,6 +113,7 @@ impl World<'_> {
             (100, Act::Hang),
             (140, Act::Done),
             (60, Act::Fail),
+            (25, Act::Distrust),
             (150, Act::Heartbeat),
             (200, Act::Hide),
             (60, Act::Hide),
@@ -173,6 +176,7 @@ impl World<'_> {
             Act::AddChild => self.child_task(&id, epoch),
             Act::Done => conclude(Verdict::Done { output: Some(serde_json::json!({ "n": number })) }),
             Act::Fail => conclude(Verdict::Failed { error: "I say so".into() }),
+            Act::Distrust => conclude(Verdict::Untrusted { error: "hooks".into() }),
             Act::Heartbeat => TaskRequest::Heartbeat { id: id.clone(), epoch, pulse: Pulse::Active, watch: WATCH },
         };
         self.send_of_program(number, Request::Task(request));
