@@ -328,6 +328,69 @@ fn do_tries_again_what_has_failed_and_says_what_is_not_installed() {
 }
 
 #[test]
+fn a_second_do_takes_over_what_was_edited() {
+    let Checkout { world, .. } = &checkout();
+    let plan = |text: &str| fs::write(world.path().join("plan.md"), text).unwrap();
+    trusted(world, "mine", &format!("{INIT}; exit 1"));
+    let gate = world.path().join("gate");
+    let waits = format!("touch $0.begun; while [ ! -e {} ]; do sleep 0.02; done", gate.display());
+    trusted(world, "other", &committing().replace("; git add", &format!("; {waits}; git add")));
+    plan("- [ ] Add login\n  With OAuth.\n");
+    assert_eq!(world.run(&["do", "plan.md", "--agent", "mine", "--check", "true"]).code, 7);
+    // By its title alone it keeps its prompt, and without --agent its agent.
+    world.ok(&["config", "set", "agents.default", "other"]);
+    world.run(&["do", "Add login"]);
+    let work = || show(world, "Add login")["work"].clone();
+    let prompt = || world.ok(&["tasks", "show", "Add login", "--prompt"]);
+    assert!(prompt().contains("With OAuth.") && starts(world, "mine") == 2, "{}", work());
+    plan("- [ ] Add login\n  With SAML.\n");
+    let second = |name: &str, args: &[&str]| {
+        let said = world.path().join(name);
+        let child = world.command(args).stderr(fs::File::create(&said).unwrap()).spawn().unwrap();
+        (child, said)
+    };
+    let (mut first, said) = second("first", &["do", "plan.md", "--agent", "other"]);
+    until("it works", || world.path().join("other.sh.begun").exists());
+    let said = fs::read_to_string(said).unwrap();
+    assert!(said.contains("Add login: failed before, and is tried again with its new prompt, by other"), "{said}");
+    // A run that lives has its prompt.
+    plan("- [ ] Add login\n  With a password.\n");
+    let (mut third, said) = second("third", &["do", "plan.md", "--agent", "mine"]);
+    let told = || fs::read_to_string(&said).unwrap();
+    until("it says so", || told().contains("Add login: in_progress already"));
+    fs::write(gate, "").unwrap();
+    assert!(first.wait().unwrap().success() && third.wait().unwrap().success());
+    let wanted = "Add login: in_progress already; its new prompt and its new agent are not used, because a run is at it";
+    assert!(told().contains(wanted), "{}", told());
+    let prompt = fs::read_to_string(world.path().join("other.sh.prompt")).unwrap();
+    assert!(prompt.contains("With SAML.") && !prompt.contains("With OAuth."), "{prompt}");
+    let said = world.run(&["do", "plan.md", "--agent", "mine"]);
+    let wanted = "Add login: completed already; its new prompt and its new agent are not used: banksman tasks retry t-";
+    assert!(said.code == 0 && said.stderr.contains(wanted), "{said:?}");
+    assert_eq!((starts(world, "mine"), starts(world, "other")), (2, 1));
+    world.check();
+}
+
+#[test]
+fn a_session_that_goes_on_is_told_a_prompt_that_was_edited() {
+    let Checkout { world, .. } = &checkout();
+    let ask = format!("{BANKSMAN} tasks ask 'Which one?'");
+    let asks = format!("if [ $(wc -l < $0.args) -lt 2 ]; then {ask}; fi");
+    trusted(world, "mine", &committing().replace("; git add", &format!("; {asks}; git add")));
+    fs::write(world.path().join("plan.md"), "- [ ] Add login\n  With OAuth.\n").unwrap();
+    world.run(&["do", "plan.md", "--agent", "mine", "--check", "true"]);
+    fs::write(world.path().join("plan.md"), "- [ ] Add login\n  With SAML.\n").unwrap();
+    let said = world.run(&["do", "plan.md", "--agent", "mine"]);
+    assert!(said.stderr.contains("Add login: blocked already, now with its new prompt"), "{said:?}");
+    let decision = world.data(&["decisions", "list"])["decisions"][0]["id"].as_str().unwrap().to_owned();
+    world.ok(&["decisions", "resolve", &decision, "1", "--note", "this one"]);
+    run(world);
+    let prompt = fs::read_to_string(world.path().join("mine.sh.prompt")).unwrap();
+    assert!(prompt.starts_with("Go on with your task: Add login\n\nIt was changed, and is now:\n\nWith SAML.\n"), "{prompt}");
+    assert!(prompt.contains("The answer: this one"), "{prompt}");
+}
+
+#[test]
 fn do_makes_a_project_and_tells_what_to_trust() {
     let world = World::empty();
     repository(&world);

@@ -60,7 +60,9 @@ pub enum Verdict {
     /// Its command was not begun: a guard of its phase does not hold any more.
     Refused(Box<Refused>),
     /// Its agent was not begun: what the program would execute or be allowed where it was to run is not trusted.
-    Untrusted { error: Box<str> },
+    Untrusted {
+        error: Box<str>,
+    },
     /// Its agent program has ended so, and the run itself has said nothing.
     Agent(Box<AgentEnd>),
 }

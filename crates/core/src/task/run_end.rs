@@ -137,7 +137,8 @@ impl Task {
         {
             return self.ask(live.run.clone(), question, options, now, buffer);
         }
-        if let (Some(Verdict::Untrusted { error }), None | Some(After::Overtime { .. } | After::Restart)) = (&live.verdict, &then) {
+        if let (Some(Verdict::Untrusted { error }), None | Some(After::Overtime { .. } | After::Restart)) = (&live.verdict, &then)
+        {
             return self.await_trust(live.run.clone(), error.clone(), now, buffer);
         }
         match self.spec.restart.clone() {

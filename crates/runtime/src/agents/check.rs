@@ -94,7 +94,7 @@ fn payer(variable: &str) -> String {
 }
 
 /// A variable as the program has it.
-fn variable(profile: &Profile, name: &str) -> Option<String> {
+pub(super) fn variable(profile: &Profile, name: &str) -> Option<String> {
     profile.env.get(name).cloned().or_else(|| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
 }
 

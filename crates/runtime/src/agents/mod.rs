@@ -1,6 +1,7 @@
 //! Runs of agent programs: the command line, the environment and the prompt of one, and what its end came to.
 
 mod check;
+mod limits;
 pub(crate) mod start_check;
 mod trust;
 
@@ -20,7 +21,7 @@ use banksman_core::backlog::{Run, RunEndRecord, Section};
 use banksman_core::decision::{Decision, OPEN_ANSWER, State};
 use banksman_core::landing::{self, End, Entry, Return};
 use banksman_core::task::{LiveInput, RetryReason, Work as What, WorkspaceSpec};
-use banksman_core::{RunId, SectionId, Seq, Status, Task, TaskId, Title};
+use banksman_core::{RunId, SectionId, Seq, Status, Task, TaskId, Title, Wall};
 use banksman_engine::Work;
 use banksman_store::{Key, Reader as StoreReader, StoreError};
 use serde::Serialize;
@@ -296,6 +297,7 @@ impl<'a> Prompt<'a> {
             prompt: &self.work.prompt,
             rules: self.rules.as_ref().map(|(section, rules)| (section.as_str(), *rules)),
             resumes: self.resumes.is_some(),
+            is_revised: self.work.is_revised,
             last: self.last.as_ref().map(|(why, log)| Last { why, log }),
             returned: self.returned.as_ref().map(|(why, log)| Last { why, log }),
             answer: self.answer.as_ref().map(|answer| (&*answer.question, &*answer.text)),
@@ -401,6 +403,7 @@ pub(crate) fn end_of(project: &Project, work: &Work, agent: &AgentReport, ended:
     let (_, profile) = profile(project, choice.agent.as_str()).ok()?;
     let exit = Exit { code: ended.code, signal: ended.signal };
     let end = paid_by(profile, judge(&choice.agent, profile.output, &agent.report, exit, agent.stop));
+    let end = limits::until(end, agent.report.reset, Wall(ended.ended_at_ms), &limits::zone(profile));
     // Gemini keeps a session from its first answer on: before that there is nothing to resume.
     let is_begun = end.session.as_deref() == Some(&session_of(&work.run.id));
     let is_kept = profile.output != Family::Gemini || end.answers > 0 || !is_begun;

@@ -264,8 +264,7 @@ mod tests {
         fs::write(inner.parent().unwrap().join(".git"), "").unwrap();
         assert_eq!(found(&inner), ["reads ../../../.mcp.json", "reads ../../../../.mcp.json"]);
         assert_eq!(found(dir.path()), ["reads .mcp.json"], "outside of a repository only the directory itself");
-        let keys: Vec<String> =
-            read("a", &[".mcp.json".into()], &project, &inner).into_iter().map(|found| found.key).collect();
+        let keys: Vec<String> = read("a", &[".mcp.json".into()], &project, &inner).into_iter().map(|found| found.key).collect();
         assert_eq!(keys[0], keys[1], "the same is trusted wherever it lies");
     }
 

@@ -360,8 +360,7 @@ impl Timeline {
 /// Whether a run that is followed by another has failed itself.
 fn is_failure(why: RetryReason) -> bool {
     use RetryReason::{
-        Auth, Failed, Guard, Hung, Landing, Lost, Network, Never, NoVerdict, Overloaded, Overtime, Quota, Shortage,
-        Untrusted,
+        Auth, Failed, Guard, Hung, Landing, Lost, Network, Never, NoVerdict, Overloaded, Overtime, Quota, Shortage, Untrusted,
     };
     match why {
         Failed | Overtime | RetryReason::Stuck | Lost | Never | Hung => true,
