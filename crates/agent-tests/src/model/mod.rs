@@ -234,7 +234,8 @@ impl Memory {
 /// How each provider says that a limit is reached, and when it ends.
 fn limited(path: &str, seconds: u64) -> Response {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let resets = now.as_secs() + seconds;
+    // Both parts are cut to seconds, and nobody is let in too early.
+    let resets = now.as_secs() + seconds + 1;
     let unified = |name: &str, value: &str| (format!("anthropic-ratelimit-unified-{name}"), value.to_owned());
     let headers = vec![
         ("retry-after".to_owned(), seconds.to_string()),

@@ -28,7 +28,7 @@ fn a_limit_is_waited_for_and_the_same_session_goes_on() {
 /// How many seconds are left until a limit ends, as status says it.
 fn left(world: &World) -> i64 {
     let limit = &world.json(&["status"])["data"]["accountLimits"][0];
-    let resets: jiff::Timestamp = limit["resetsAt"].as_str().and_then(|at| at.parse().ok()).unwrap_or_else(|| panic!("{limit}"));
+    let resets: jiff::Timestamp = limit["resetsAt"].as_str().and_then(|at| at.parse().ok()).expect("a limit has an end");
     resets.duration_since(jiff::Timestamp::now()).as_secs()
 }
 
@@ -44,7 +44,7 @@ fn every_agent_says_when_its_limit_ends_and_its_session_goes_on() {
         world.add("First", agent, &format!("@run echo one >> one.txt\n@quota {said} {lasts}\n{COMMIT}"));
         let began = Instant::now();
         let mut runner = world.start(&["run", "--until-idle"]);
-        until("the first run has ended", || !world.verdicts("First").is_empty());
+        until("the first run has ended", || world.verdicts("First").first().is_some_and(|verdict| verdict != "none"));
         assert_eq!(world.verdicts("First")[0], "quota", "{agent}: {}", world.log("First"));
         if said > lasts {
             let left = left(&world);
@@ -54,11 +54,12 @@ fn every_agent_says_when_its_limit_ends_and_its_session_goes_on() {
             world.ok(&["agents", "retry", agent]);
         }
         runner.wait().unwrap();
-        assert_eq!(
-            (world.verdicts("First"), world.status("First")),
-            (vec!["quota".into(), "ok".into()], "completed".into()),
-            "{agent}"
-        );
+        // Opencode gives up after some tries of its own, perhaps more than once while the limit lasts.
+        let verdicts = world.verdicts("First");
+        let (last, limited) = verdicts.split_last().unwrap();
+        assert!(last == "ok" && limited.iter().all(|verdict| verdict == "quota"), "{agent}: {verdicts:?}");
+        assert!(limited.len() == 1 || agent == "opencode", "{agent}: {verdicts:?}");
+        assert_eq!(world.status("First"), "completed", "{agent}");
         let task = world.task("First");
         assert_eq!(task["attempts"], 1, "a limit is no attempt");
         let session = |number: usize| task["runs"][number]["agent"]["session"].as_str().unwrap_or_default().to_owned();
