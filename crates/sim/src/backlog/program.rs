@@ -113,7 +113,6 @@ impl World<'_> {
             (100, Act::Hang),
             (140, Act::Done),
             (60, Act::Fail),
-            (25, Act::Distrust),
             (150, Act::Heartbeat),
             (200, Act::Hide),
             (60, Act::Hide),
@@ -123,8 +122,12 @@ impl World<'_> {
                 plan.push((now + self.random.between(0, takes), act));
             }
         }
-        plan.sort_by_key(|(at, _)| *at);
         let process = self.machine.fork();
+        // Without a draw of its own, so that the histories of the pinned seeds stay as they are.
+        if self.scenario == Scenario::Backlog && process.pid % 37 == 0 {
+            plan.push((now + takes / 2, Act::Distrust));
+        }
+        plan.sort_by_key(|(at, _)| *at);
         self.say(format_args!("session of {} for {} begins, pid {}", keeper.run, keeper.task, process.pid));
         let silent = self.random.in_thousand(150) && self.scenario == Scenario::Backlog;
         let (ends_at, plan) = (now + takes, plan.into());
