@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use banksman_core::agent::{Limit, Usage};
 
+use crate::resets::Reset;
 use crate::trouble::Trouble;
 
 /// One thing that a line of output tells.
@@ -34,6 +35,8 @@ pub enum Event<'a> {
     Cost { micros: u64, is_total: bool },
     /// The account is limited.
     Limited(Limit),
+    /// When the limit ends that the program tells of, in its words.
+    LimitEnds(Reset),
     /// The account is not limited.
     NotLimited,
     /// The program tries something again by itself.

@@ -15,6 +15,7 @@ pub mod profile;
 pub mod prompt;
 pub mod render;
 mod report;
+pub mod resets;
 pub mod steer;
 pub mod trouble;
 
@@ -24,4 +25,5 @@ pub use judge::{Exit, StopReason, judge};
 pub use lines::Lines;
 pub use profile::{Level, Profile, ProfileError, Profiles};
 pub use report::{Ending, Reader, Report, Retry};
+pub use resets::Reset;
 pub use trouble::Trouble;

@@ -11,6 +11,8 @@ pub struct Parts<'a> {
     pub rules: Option<(&'a str, &'a str)>,
     /// Whether the session goes on that has read the task before.
     pub resumes: bool,
+    /// Whether the prompt was changed, so that the session may have read an older one.
+    pub is_revised: bool,
     /// Why the last run did not count, and the end of what it has put out.
     pub last: Option<Last<'a>>,
     /// Why the work came back from the merge queue, and what was done about it in the worktree.
@@ -61,6 +63,9 @@ pub fn compose(parts: &Parts<'_>) -> String {
     let mut add = |part: std::fmt::Arguments<'_>| text.write_fmt(part).expect("a String takes everything");
     if parts.resumes {
         add(format_args!("Go on with your task: {}\n", parts.title));
+        if parts.is_revised {
+            add(format_args!("\nIt was changed, and is now:\n\n{}\n", parts.prompt.trim_end()));
+        }
     } else {
         add(format_args!("{}\n", parts.title));
         if !parts.prompt.trim().is_empty() {

@@ -16,7 +16,7 @@ pub fn line(family: Family, line: &[u8], into: &mut String) {
 
 fn event_line(event: &Event<'_>, into: &mut String) {
     match event {
-        Event::Session { .. } | Event::Answer { .. } | Event::NotLimited | Event::Opaque(_) => {}
+        Event::Session { .. } | Event::Answer { .. } | Event::NotLimited | Event::LimitEnds(_) | Event::Opaque(_) => {}
         Event::StepStarted | Event::StepEnded { .. } | Event::Used { .. } => {}
         Event::Text(text) => put(into, "", text.trim_end(), usize::MAX, usize::MAX),
         Event::CallStarted { tool, detail, .. } if detail.is_empty() => put(into, "> ", tool, 1, OUTPUT),

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::event::Event;
 use crate::family::{Family, plain};
 use crate::lines::Lines;
+use crate::resets::Reset;
 use crate::trouble::Trouble;
 
 /// The longest text that is kept of a result or an error, in characters.
@@ -47,6 +48,8 @@ pub struct Report {
     /// The program does nothing but try again.
     pub retry: Option<Retry>,
     pub limit: Option<Limit>,
+    /// When that ends, if the program has said so to people only.
+    pub reset: Option<Reset>,
     pub denied: Vec<Box<str>>,
     pub ending: Option<Ending>,
     /// The last plain text that it has put out, such as what it says on standard error.
@@ -92,7 +95,7 @@ impl Report {
             Event::Answer { .. } => {
                 self.answers = self.answers.saturating_add(1);
                 self.retry = None;
-                self.limit = None;
+                (self.limit, self.reset) = (None, None);
                 self.ending = None;
             }
             Event::Text(text) => self.activity = Some(line(&text, ACTIVITY)),
@@ -117,7 +120,8 @@ impl Report {
                 self.cost_micros = Some(before.saturating_add(micros));
             }
             Event::Limited(limit) => self.limit = Some(limit),
-            Event::NotLimited => self.limit = None,
+            Event::LimitEnds(reset) => self.reset = Some(reset),
+            Event::NotLimited => (self.limit, self.reset) = (None, None),
             Event::Retrying { trouble, text } => {
                 let before = self.retry.take();
                 let (count, since_ms) = before.map_or((0, now_ms), |retry| (retry.count, retry.since_ms));
@@ -218,8 +222,9 @@ fn take_error(family: Family, line: &[u8], report: &mut Report, now_ms: i64) {
     let event = plain(line);
     if let (Family::Gemini, Event::Plain(text)) = (family, &event)
         && text.starts_with("Attempt ")
-        && text.contains("Retrying")
+        && text.contains(" failed")
     {
+        // The words of some errors take several lines, and when it tries again stands in the last one.
         let trouble = Trouble::of_words(text).unwrap_or(Trouble::Network);
         let retry = Event::Retrying { trouble, text: text.clone().into_owned().into() };
         report.take(retry, now_ms);

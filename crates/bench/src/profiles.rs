@@ -52,7 +52,7 @@ fn project(bench: &Bench, name: &str, script: &str) -> Result<Project> {
     let config = project.folder().join("config.toml");
     let text = fs::read_to_string(&config).unwrap_or_default();
     let section = format!(
-        "\n[agent.mine]\nextends = \"claude\"\nprogram = \"{}\"\naccount = \"mine\"\nreads = []\ncheck_login = []\n",
+        "\n[agent.mine]\nextends = \"claude\"\nprogram = \"{}\"\naccount = \"mine\"\ncheck_login = []\n",
         program.display()
     );
     fs::write(&config, text + &section)?;
@@ -62,7 +62,7 @@ fn project(bench: &Bench, name: &str, script: &str) -> Result<Project> {
 
 fn agent() -> Result<Spec> {
     let choice = AgentChoice { agent: Name::new("mine")?, account: Name::new("mine")?, model: None };
-    let work = AgentWork { agents: vec![choice], prompt: "Do it.".into(), on_quota: Default::default() };
+    let work = AgentWork { agents: vec![choice], prompt: "Do it.".into(), ..AgentWork::default() };
     Ok(Spec { work: Some(Work::Agent(Arc::new(work))), ..tasks::command("true")? })
 }
 

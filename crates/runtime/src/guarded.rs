@@ -43,7 +43,7 @@ pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
         return None;
     }
     let (task, epoch) = (TaskId::new(&task.to_string_lossy()).ok()?, Epoch(epoch.to_string_lossy().parse().ok()?));
-    let said = match check_patiently(Path::new(root), &task, epoch) {
+    let said = match patiently(|| check(Path::new(root), &task, epoch)) {
         Ok(None) => become_command(argv),
         Ok(Some(refused)) => refused.reason(),
         Err(error) => format!("the guards of this phase cannot be checked: {error}"),
@@ -60,10 +60,11 @@ fn become_command(argv: &[OsString]) -> String {
     format!("cannot start {}: {error}", program.to_string_lossy())
 }
 
-fn check_patiently(root: &Path, task: &TaskId, epoch: Epoch) -> Result<Option<Refused>, String> {
+/// Asks a store until it answers.
+pub(crate) fn patiently<T>(mut ask: impl FnMut() -> Result<T, String>) -> Result<T, String> {
     let mut tries = 0;
     loop {
-        match check(root, task, epoch) {
+        match ask() {
             Err(error) if tries >= TRIES => return Err(error),
             Err(_) => std::thread::sleep(TRY_AGAIN),
             done => return done,
@@ -88,7 +89,7 @@ fn check(root: &Path, task: &TaskId, epoch: Epoch) -> Result<Option<Refused>, St
     Ok(Some(refused))
 }
 
-fn report(client: &Client, request: TaskRequest) -> Result<(), String> {
+pub(crate) fn report(client: &Client, request: TaskRequest) -> Result<(), String> {
     client.request(request).map(drop).map_err(|error| error.to_string())
 }
 

@@ -58,6 +58,8 @@ pub struct Overview {
     pub roots: usize,
     /// How many decisions wait for an answer.
     pub decisions: usize,
+    /// What is said of the tasks whose agents were not begun, because something is not trusted.
+    pub untrusted: Vec<Box<str>>,
     /// What is in the merge queues.
     pub landings: Vec<LandingQueue>,
     /// Why what is in them cannot be checked here, if so.
@@ -230,6 +232,7 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
         queued,
         roots: situation.roots().count(),
         decisions: snapshot.backlog.decisions.len(),
+        untrusted: untrusted(&snapshot.backlog),
         landings,
         uncheckable,
         account_limits: closed_limits(&snapshot.backlog),
@@ -242,6 +245,11 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
         stopped,
         counts,
     })
+}
+
+fn untrusted(backlog: &Backlog) -> Vec<Box<str>> {
+    let open = backlog.decisions.values().filter(|decision| decision.is_open() && decision.question.is_of_trust());
+    open.map(|decision| decision.question.text.clone()).collect()
 }
 
 /// Why the commit of an entry cannot be checked here, if that is what it waits for.

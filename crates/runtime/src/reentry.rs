@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use banksman_adapters::reentry;
 
 use crate::error::Error;
-use crate::{guarded, landing, merge_branch, workspaces};
+use crate::{agents, guarded, landing, merge_branch, workspaces};
 
 /// Must be called first in the `main` of every program that creates a [`Runner`](crate::Runner) or checks guards.
 ///
@@ -21,6 +21,7 @@ pub fn enter() {
         .or_else(|| merge_branch::enter(&args))
         .or_else(|| guarded::enter(&args))
         .or_else(|| workspaces::enter(&args))
+        .or_else(|| agents::start_check::enter(&args))
         .or_else(|| landing::enter(&args))
     {
         std::process::exit(if code == ExitCode::SUCCESS { 0 } else { 1 });

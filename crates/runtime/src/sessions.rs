@@ -246,7 +246,7 @@ impl Sessions {
         let argv = match &task.spec.work {
             Some(What::Run(command)) => vec!["/bin/sh".into(), "-c".into(), command.to_string().into()],
             Some(What::Exec { argv, .. }) => argv.iter().map(|word| word.to_string().into()).collect(),
-            Some(What::Agent(_)) => agent.map(|agent| agent.argv.clone()).unwrap_or_default(),
+            Some(What::Agent(_)) => agent.map(|agent| agent.terms.argv(&self.project, agent.argv.clone())).unwrap_or_default(),
             Some(What::Merge { branch, into, how }) => merge_branch::argv(&self.project, branch, into, *how),
             // A pipeline has no runs: its phases have.
             Some(What::Pipeline(_)) | None => Vec::new(),

@@ -16,10 +16,17 @@ use std::path::{Path, PathBuf};
 use banksman_adapters::{digest, ids};
 use banksman_store::{StoreError, StoreId};
 
-use crate::agents::Exposure;
+use crate::agents::{Exposure, Value};
 use crate::config::Foreign;
 use crate::error::Error;
 use crate::project::{Location, Project, ProjectError, io_at, state_dir};
+
+/// The words for what an agent is given by its profile, and for what it reads. Earlier versions knew one word for both.
+const GIVEN: &str = "agent";
+const READ: &str = "reads";
+
+/// How many files stay trusted that are not trusted anew.
+const KEPT_LIMIT: usize = 1_000;
 
 /// What one user trusts.
 #[derive(Debug, Clone)]
@@ -48,6 +55,16 @@ impl Trust {
     /// Trust of the user that this process runs as; `None` if there is no place for the user's state, and so no trust.
     pub fn of_user() -> Option<Trust> {
         state_dir().map(|dir| Trust::at(&dir))
+    }
+
+    /// The folder that it is kept in.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Trust that is kept in this very folder.
+    pub(crate) fn in_folder(folder: &Path) -> Trust {
+        Trust { folder: folder.into() }
     }
 
     /// Trust that is kept in this folder of the user's state.
@@ -79,15 +96,25 @@ impl Trust {
     /// Whether the user trusts what an agent executes in the project at `root`.
     pub fn covers_exposure(&self, root: &Path, exposure: &Exposure) -> bool {
         let root = real(root);
-        self.settings(&root).has(&exposure_line(&root, exposure))
+        exposure_hash(&root, exposure).is_some_and(|hash| self.covers_hash(&root, &hash))
     }
 
-    /// Trusts these values for the project at `root`, and no others any more.
+    /// The same, by the hash of an exposure in the project at this real path.
+    pub(crate) fn covers_hash(&self, root: &Path, hash: &str) -> bool {
+        let record = self.settings(root);
+        record.has(&format!("{hash} {GIVEN}")) || record.has(&format!("{hash} {READ}"))
+    }
+
+    /// Trusts these values for the project at `root`. Others are not trusted any more, but for files: a worktree may have what the
+    /// checkout has no more.
     pub fn grant(&self, root: &Path, all: &[Foreign], exposures: &[Exposure]) -> Result<(), ProjectError> {
         let root = real(root);
+        let record = self.settings(&root);
         let settings = all.iter().map(|foreign| setting_line(&root, foreign));
-        let lines: Vec<String> = settings.chain(exposures.iter().map(|exposure| exposure_line(&root, exposure))).collect();
-        self.settings(&root).replace(&lines)
+        let mut lines: Vec<String> = settings.chain(exposures.iter().filter_map(|one| exposure_line(&root, one))).collect();
+        let kept: Vec<String> = record.lines().into_iter().filter(|line| line.ends_with(READ) && !lines.contains(line)).collect();
+        lines.extend(kept.into_iter().take(KEPT_LIMIT));
+        record.replace(&lines)
     }
 
     /// Trusts no value for the project at `root` any more.
@@ -121,6 +148,10 @@ impl TrustedStore {
 impl Record {
     fn has(&self, line: &str) -> bool {
         fs::read_to_string(&self.file).is_ok_and(|text| text.lines().any(|known| known == line))
+    }
+
+    fn lines(&self) -> Vec<String> {
+        fs::read_to_string(&self.file).unwrap_or_default().lines().filter(|line| !line.starts_with('#')).map(Into::into).collect()
     }
 
     /// Writes the whole file at once or not at all.
@@ -157,9 +188,16 @@ fn setting_line(root: &Path, foreign: &Foreign) -> String {
     format!("{} {name}", digest::sha256(&[root.as_os_str().as_bytes(), name.as_bytes(), foreign.value.as_bytes()]))
 }
 
-fn exposure_line(root: &Path, exposure: &Exposure) -> String {
-    let parts = [root.as_os_str().as_bytes(), b"agent", exposure.label.as_bytes(), exposure.value.as_bytes()];
-    format!("{} agent", digest::sha256(&parts))
+fn exposure_line(root: &Path, exposure: &Exposure) -> Option<String> {
+    let kind = if matches!(exposure.value, Value::Read(_)) { READ } else { GIVEN };
+    Some(format!("{} {kind}", exposure_hash(root, exposure)?))
+}
+
+/// The hash by which an exposure is trusted in the project at this real path; none of what cannot be.
+pub(crate) fn exposure_hash(root: &Path, exposure: &Exposure) -> Option<String> {
+    let (Value::Given(value) | Value::Read(value)) = &exposure.value else { return None };
+    let parts = [root.as_os_str().as_bytes(), b"agent", exposure.key.as_bytes(), value.as_bytes()];
+    Some(digest::sha256(&parts))
 }
 
 /// A store id that nobody can guess: 160 random bits.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use banksman_core::agent::{AgentChoice, AgentEnd, AgentVerdict, AgentWork, Limit, OnQuota, Usage};
+use banksman_core::agent::{AgentChoice, AgentEnd, AgentVerdict, AgentWork, Limit, Usage};
 use banksman_core::backlog::{RunEndRecord, Runner, Session};
 use banksman_core::resource::grant::Address;
 use banksman_core::task::{OnExhausted, RunEnd, Spec, Watch, Work as What};
@@ -144,7 +144,7 @@ impl World<'_> {
             let account: &&str = self.ground.random.pick(&ACCOUNTS);
             let account = name(account);
             let choice = AgentChoice { agent: account.clone(), account, model: None };
-            let work = AgentWork { agents: vec![choice], on_quota: OnQuota::Wait, prompt: "".into() };
+            let work = AgentWork { agents: vec![choice], ..AgentWork::default() };
             let title = Title::new("a task").expect("a good title");
             let spec = Spec { work: Some(What::Agent(Arc::new(work))), retries: 20, ..Spec::new(title) };
             let id = TaskId::new(&format!("t{number}")).expect("a good id");

@@ -169,7 +169,7 @@ impl World<'_> {
         let name = || Name::new("agent").expect("a valid name");
         let work = if self.ground.random.in_thousand(600) {
             let agents = vec![AgentChoice { agent: name(), account: name(), model: None }];
-            What::Agent(Arc::new(AgentWork { agents, prompt: "".into(), on_quota: Default::default() }))
+            What::Agent(Arc::new(AgentWork { agents, ..AgentWork::default() }))
         } else {
             What::shell("true").expect("a command")
         };

@@ -21,7 +21,7 @@ pub(super) fn write(body: &Value, turn: &Turn) -> Response {
             (vec![json!({"type": "tool_use", "id": fresh("toolu"), "name": "Bash", "input": input})], "tool_use")
         }
         Turn::Say(text) => (vec![json!({"type": "text", "text": text})], "end_turn"),
-        Turn::Fail { .. } | Turn::Cut | Turn::Hang => unreachable!("these have no form of their own"),
+        Turn::Fail { .. } | Turn::Limited(_) | Turn::Cut | Turn::Hang => unreachable!("these have no form of their own"),
     };
     let usage = json!({"input_tokens": 100, "output_tokens": 20, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0});
     let message = |content: &[Value], stop: Option<&str>| {

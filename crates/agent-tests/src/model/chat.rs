@@ -24,7 +24,7 @@ pub(super) fn write(body: &Value, turn: &Turn) -> Response {
             (json!({"role": "assistant", "tool_calls": [call]}), "tool_calls")
         }
         Turn::Say(text) => (json!({"role": "assistant", "content": text}), "stop"),
-        Turn::Fail { .. } | Turn::Cut | Turn::Hang => unreachable!("these have no form of their own"),
+        Turn::Fail { .. } | Turn::Limited(_) | Turn::Cut | Turn::Hang => unreachable!("these have no form of their own"),
     };
     let usage = json!({"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120});
     let (id, model) = (fresh("chatcmpl"), word(body, "model"));

@@ -34,7 +34,7 @@ pub(super) fn write(body: &Value, path: &str, turn: &Turn) -> Response {
             json!({"text": choice.to_string()})
         }
         Turn::Say(text) => json!({"text": text}),
-        Turn::Fail { .. } | Turn::Cut | Turn::Hang => unreachable!("these have no form of their own"),
+        Turn::Fail { .. } | Turn::Limited(_) | Turn::Cut | Turn::Hang => unreachable!("these have no form of their own"),
     };
     let content = json!({"role": "model", "parts": [part]});
     let usage = json!({"promptTokenCount": 100, "candidatesTokenCount": 20, "totalTokenCount": 120});

@@ -69,8 +69,9 @@ enum Turn {
         status: u16,
         kind: &'static str,
         message: &'static str,
-        headers: Vec<(String, String)>,
     },
+    /// The account is limited for so many seconds.
+    Limited(u64),
     /// The connection is cut in the middle of the answer.
     Cut,
     /// Nothing is ever answered.
@@ -143,9 +144,10 @@ fn answer(request: &Request, memory: &Mutex<Memory>) -> Option<Response> {
     match &turn {
         Turn::Hang => None,
         Turn::Cut => Some(Response::Cut),
-        Turn::Fail { status, kind, message, headers } => {
+        Turn::Limited(seconds) => Some(limited(path, *seconds)),
+        Turn::Fail { status, kind, message } => {
             let body = json!({"type": "error", "error": {"type": kind, "message": message, "code": status, "status": kind}});
-            Some(Response::Error { status: *status, headers: headers.clone(), body })
+            Some(Response::Error { status: *status, headers: Vec::new(), body })
         }
         Turn::Say(_) | Turn::Call(_) => Some(form(&turn)),
     }
@@ -181,7 +183,7 @@ fn next(conversation: &Conversation, memory: &Mutex<Memory>) -> Turn {
 impl Memory {
     /// Does a step; `None` if it is over and the next one follows.
     fn act(&mut self, step: &Step, key: (String, usize)) -> Option<Turn> {
-        let failed = |status, kind, message| Some(Turn::Fail { status, kind, message, headers: Vec::new() });
+        let failed = |status, kind, message| Some(Turn::Fail { status, kind, message });
         match step {
             Step::Run(command) => Some(Turn::Call(command.clone())),
             Step::Say(text) => {
@@ -204,11 +206,23 @@ impl Memory {
                 if *before <= *times { failed(529, "overloaded_error", "Overloaded") } else { self.over(key) }
             }
             Step::Limit(seconds) => {
-                let since = *self.limits.entry(key.clone()).or_insert_with(Instant::now);
-                let left = Duration::from_secs(*seconds).saturating_sub(since.elapsed());
-                if left.is_zero() { self.over(key) } else { Some(limited(left)) }
+                let left = self.left(&key, *seconds);
+                if left.is_zero() { self.over(key) } else { Some(Turn::Limited(left.as_secs() + 1)) }
+            }
+            Step::Quota { said, lasts } => {
+                if self.left(&key, *lasts).is_zero() {
+                    self.over(key)
+                } else {
+                    Some(Turn::Limited(*said))
+                }
             }
         }
+    }
+
+    /// For how long a limit that was first reached by this step still lasts.
+    fn left(&mut self, key: &(String, usize), seconds: u64) -> Duration {
+        let since = *self.limits.entry(key.clone()).or_insert_with(Instant::now);
+        Duration::from_secs(seconds).saturating_sub(since.elapsed())
     }
 
     fn over(&mut self, key: (String, usize)) -> Option<Turn> {
@@ -217,10 +231,11 @@ impl Memory {
     }
 }
 
-/// What a subscriber is told when the limit of five hours is reached.
-fn limited(left: Duration) -> Turn {
+/// How each provider says that a limit is reached, and when it ends.
+fn limited(path: &str, seconds: u64) -> Response {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let (seconds, resets) = (left.as_secs() + 1, (now + left).as_secs() + 1);
+    // Both parts are cut to seconds, and nobody is let in too early.
+    let resets = now.as_secs() + seconds + 1;
     let unified = |name: &str, value: &str| (format!("anthropic-ratelimit-unified-{name}"), value.to_owned());
     let headers = vec![
         ("retry-after".to_owned(), seconds.to_string()),
@@ -230,7 +245,22 @@ fn limited(left: Duration) -> Turn {
         unified("5h-reset", &resets.to_string()),
         unified("representative-claim", "five_hour"),
     ];
-    Turn::Fail { status: 429, kind: "rate_limit_error", message: "the rate limit of the account is exceeded", headers }
+    let body = match path {
+        path if path.ends_with("/responses") => json!({"error": {
+            "type": "usage_limit_reached", "message": "The usage limit has been reached", "plan_type": "pro",
+            "resets_at": resets, "resets_in_seconds": seconds,
+        }}),
+        path if path.contains("enerateContent") => json!({"error": {
+            "code": 429, "status": "RESOURCE_EXHAUSTED",
+            "message": format!("You exceeded your current quota. Please retry in {seconds}.5s."),
+            "details": [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": format!("{seconds}s")}],
+        }}),
+        _ => {
+            let message = "the rate limit of the account is exceeded";
+            json!({"type": "error", "error": {"type": "rate_limit_error", "message": message, "code": 429}})
+        }
+    };
+    Response::Error { status: 429, headers, body }
 }
 
 /// All text of a message, in any of the forms that are in use.

@@ -37,7 +37,9 @@ pub(super) fn write(body: &Value, turn: &Turn) -> Response {
             let content = json!([{"type": "output_text", "text": text}]);
             json!({"type": "message", "role": "assistant", "id": fresh("msg"), "content": content})
         }
-        (Turn::Call(_) | Turn::Fail { .. } | Turn::Cut | Turn::Hang, _) => unreachable!("these have no form of their own"),
+        (Turn::Call(_) | Turn::Fail { .. } | Turn::Limited(_) | Turn::Cut | Turn::Hang, _) => {
+            unreachable!("these have no form of their own")
+        }
     };
     let id = fresh("resp");
     let usage = json!({"input_tokens": 100, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 20,

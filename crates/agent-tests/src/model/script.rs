@@ -11,6 +11,8 @@ pub(super) enum Step {
     Huge(usize),
     /// `@limit SECONDS`: the account is limited for so long, from the first request on.
     Limit(u64),
+    /// `@quota SECONDS LASTS`: likewise for LASTS seconds, while every refusal says that it ends in SECONDS.
+    Quota { said: u64, lasts: u64 },
     /// `@overload N`: refuse so many requests.
     Overload(u32),
     /// `@unauthorized`: refuse every request.
@@ -40,6 +42,10 @@ pub(super) fn steps(said: &[String]) -> (String, Vec<Step>) {
             "say" => Step::Say(rest.to_owned()),
             "huge" => Step::Huge(rest.parse().unwrap_or(1_000)),
             "limit" => Step::Limit(rest.parse().unwrap_or(10)),
+            "quota" => {
+                let (said, lasts) = rest.split_once(' ').unwrap_or((rest, rest));
+                Step::Quota { said: said.parse().unwrap_or(10), lasts: lasts.parse().unwrap_or(10) }
+            }
             "overload" => Step::Overload(rest.parse().unwrap_or(1)),
             "unauthorized" => Step::Unauthorized,
             "cut" => Step::Cut,

@@ -25,6 +25,50 @@ fn a_limit_is_waited_for_and_the_same_session_goes_on() {
     assert_eq!(once, 1, "what was done before the limit is not done again");
 }
 
+/// How many seconds are left until a limit ends, as status says it.
+fn left(world: &World) -> i64 {
+    let limit = &world.json(&["status"])["data"]["accountLimits"][0];
+    let resets: jiff::Timestamp = limit["resetsAt"].as_str().and_then(|at| at.parse().ok()).expect("a limit has an end");
+    resets.duration_since(jiff::Timestamp::now()).as_secs()
+}
+
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
+fn every_agent_says_when_its_limit_ends_and_its_session_goes_on() {
+    // What each says itself: codex a minute of its clock, gemini gives up if it is told to wait for more than five minutes, and opencode
+    // tries again for a while first.
+    for (agent, said, lasts, known) in
+        [("codex", 4_000, 5, 3_900..=4_060), ("gemini", 4_000, 5, 3_900..=4_001), ("opencode", 2, 35, -60..=3)]
+    {
+        let world = World::new();
+        world.add("First", agent, &format!("@run echo one >> one.txt\n@quota {said} {lasts}\n{COMMIT}"));
+        let began = Instant::now();
+        let mut runner = world.start(&["run", "--until-idle"]);
+        until("the first run has ended", || world.verdicts("First").first().is_some_and(|verdict| verdict != "none"));
+        assert_eq!(world.verdicts("First")[0], "quota", "{agent}: {}", world.log("First"));
+        if said > lasts {
+            let left = left(&world);
+            assert!(known.contains(&left), "{agent}: {left} s; {}", world.log("First"));
+            assert!(world.ok(&["why", "First"]).contains(&format!("{agent}: limit reached, resets ")));
+            until("the limit is over", || began.elapsed() > Duration::from_secs(lasts + 5));
+            world.ok(&["agents", "retry", agent]);
+        }
+        runner.wait().unwrap();
+        // Opencode gives up after some tries of its own, perhaps more than once while the limit lasts.
+        let verdicts = world.verdicts("First");
+        let (last, limited) = verdicts.split_last().unwrap();
+        assert!(last == "ok" && limited.iter().all(|verdict| verdict == "quota"), "{agent}: {verdicts:?}");
+        assert!(limited.len() == 1 || agent == "opencode", "{agent}: {verdicts:?}");
+        assert_eq!(world.status("First"), "completed", "{agent}");
+        let task = world.task("First");
+        assert_eq!(task["attempts"], 1, "a limit is no attempt");
+        let session = |number: usize| task["runs"][number]["agent"]["session"].as_str().unwrap_or_default().to_owned();
+        assert!(!session(0).is_empty() && session(0) == session(1), "the same session: {task}");
+        let once = world.model.asked("First").iter().filter(|asked| asked.contains("one.txt")).count();
+        assert_eq!(once, 1, "{agent}: what was done before the limit is not done again");
+    }
+}
+
 #[test]
 #[ignore = "needs the real programs: make test-agents"]
 fn a_login_that_is_refused_is_told_at_once_and_is_no_attempt() {

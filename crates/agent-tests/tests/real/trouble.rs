@@ -127,7 +127,6 @@ fn a_session_whose_runner_and_keeper_were_killed_is_resumed_and_lands_once() {
 #[test]
 #[ignore = "needs the real programs: make test-agents"]
 fn an_agent_that_gets_sigterm_in_a_turn_has_crashed() {
-    // Gemini goes on with its tool call.
     for agent in ["claude", "codex", "opencode"] {
         let world = World::new();
         world.add_with("Ended", agent, WAITS, &["--retries", "0"]);
@@ -141,6 +140,22 @@ fn an_agent_that_gets_sigterm_in_a_turn_has_crashed() {
         let reason = task["runs"][0]["error"].as_str().unwrap_or_default();
         assert!(["exit status 143", "killed by signal 15"].contains(&reason), "{agent}: {reason}");
     }
+}
+
+/// Gemini may go on with its turn: then its result counts, because nobody here has ended it.
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
+fn gemini_that_gets_sigterm_in_a_turn_has_done_its_work_or_has_not() {
+    let world = World::new();
+    world.add_with("Ended", "gemini", WAITS, &["--retries", "0"]);
+    let mut runner = world.start(&["run", "--until-idle"]);
+    until("the tool is called", || has_begun(&world));
+    world.signal("-TERM", world.pid("childPid"));
+    world.write(".banksman/go", "");
+    runner.wait().unwrap();
+    let found = (world.verdicts("Ended").concat(), world.status("Ended"), world.commits("Ended").len());
+    let honest = [("ok".to_owned(), "completed".to_owned(), 1), ("crashed".to_owned(), "failed".to_owned(), found.2)];
+    assert!(honest.contains(&found), "{found:?}: {}", world.log("Ended"));
 }
 
 #[test]

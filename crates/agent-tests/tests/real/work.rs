@@ -181,6 +181,46 @@ fn a_hostile_repository_executes_nothing_before_it_is_trusted() {
 
 #[test]
 #[ignore = "needs the real programs: make test-agents"]
+fn variables_that_a_repository_sets_for_the_shells_of_gemini_need_trust() {
+    let world = World::new();
+    let executed = world.root().join(".banksman/executed");
+    world.write(".banksman/hostile.sh", &format!("touch {}\n", executed.display()));
+    world.write(".env", &format!("BASH_ENV={}\n", world.root().join(".banksman/hostile.sh").display()));
+    world.git(&["add", "-f", ".env"]);
+    world.git(&["commit", "-qm", "hostile"]);
+    world.add("Hello", "gemini", COMMIT);
+    world.run_until_idle();
+    assert!(world.ok(&["why", "Hello"]).contains("reads .env"), "{}", world.ok(&["why", "Hello"]));
+    assert!(!executed.exists() && world.model.asked("Hello").is_empty());
+    world.ok(&["trust", "--agent", "gemini", "--task", "Hello"]);
+    world.run_until_idle();
+    assert_eq!((world.verdicts("Hello").pop().as_deref(), executed.exists()), (Some("ok"), true), "{}", world.log("Hello"));
+}
+
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
+fn hooks_that_came_with_the_base_of_a_worktree_are_not_executed_before_they_are_trusted() {
+    let world = World::new();
+    let executed = world.root().join(".banksman/executed");
+    let hook = serde_json::json!({"hooks": {"SessionStart": [{"hooks": [
+        {"type": "command", "command": format!("touch {}", executed.display())}
+    ]}]}});
+    world.git(&["switch", "-q", "-c", "hostile"]);
+    world.write(".claude/settings.json", &hook.to_string());
+    world.git(&["add", "-f", ".claude"]);
+    world.git(&["commit", "-qm", "hostile"]);
+    world.git(&["switch", "-q", "main"]);
+    world.add_with("Hello", "claude", COMMIT, &["--base", "hostile"]);
+    world.run_until_idle();
+    assert!(!executed.exists() && world.model.asked("Hello").is_empty());
+    assert!(world.ok(&["why", "Hello"]).contains("banksman trust --agent claude --task t-"), "{}", world.ok(&["why", "Hello"]));
+    world.ok(&["trust", "--task", "Hello"]);
+    world.run_until_idle();
+    assert_eq!((world.verdicts("Hello").pop().as_deref(), executed.exists()), (Some("ok"), true), "{}", world.log("Hello"));
+}
+
+#[test]
+#[ignore = "needs the real programs: make test-agents"]
 fn a_plugin_that_a_repository_adds_is_not_executed_before_it_is_trusted() {
     let world = World::new();
     let executed = world.root().join(".banksman/executed");

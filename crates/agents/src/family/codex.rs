@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::fields::{Nested, Raw, any_text, object, read, text};
 use crate::event::Event;
+use crate::resets::Reset;
 use crate::trouble::Trouble;
 
 #[derive(Deserialize)]
@@ -104,11 +105,13 @@ pub(super) fn parse<'a>(line: &'a [u8], take: &mut dyn FnMut(Event<'a>)) -> bool
     true
 }
 
-/// A limit of the plan is told in words, with a time of day in no zone: when it ends is not taken from them.
+/// A limit of the plan is told in words: "for" what alone is limited, and when it ends by the clock of its machine.
 fn limited<'a>(said: &str, take: &mut dyn FnMut(Event<'a>)) {
-    if said.contains("usage limit") {
-        take(Event::Limited(Limit { kind: "usage".into(), model: None, resets: None }));
-    }
+    let Some((_, rest)) = said.split_once("usage limit") else { return };
+    let only = rest.strip_prefix(" for ").and_then(|rest| rest.split_once(". ")).map(|(name, _)| name);
+    let model = only.filter(|name| !name.contains(' ')).map(Into::into);
+    take(Event::Limited(Limit { kind: "usage".into(), model, resets: None }));
+    Reset::of_words(said).into_iter().for_each(|reset| take(Event::LimitEnds(reset)));
 }
 
 fn item<'a>(line: &str, item: Option<Item<'a>>, take: &mut dyn FnMut(Event<'a>)) {

@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::fields::{Raw, any_text, call, object, read, text};
 use crate::event::Event;
+use crate::resets::Reset;
 use crate::trouble::Trouble;
 
 #[derive(Deserialize)]
@@ -93,6 +94,9 @@ pub(super) fn parse<'a>(line: &'a [u8], take: &mut dyn FnMut(Event<'a>)) -> bool
             let failure = object::<Failure<'_>>(line.error);
             let said = failure.and_then(|failure| text(failure.message)).unwrap_or_default();
             let trouble = if is_error { Trouble::of_words(&said) } else { None };
+            if let (Some(Trouble::Quota), Some(reset)) = (trouble, Reset::of_words(&said)) {
+                take(Event::LimitEnds(reset));
+            }
             take(Event::Result { is_error, trouble, text: said, turns: None });
         }
         _ => take(Event::Opaque(kind)),

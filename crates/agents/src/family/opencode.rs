@@ -1,10 +1,12 @@
 //! OpenCode, `opencode run --format json`.
 
+use banksman_core::Span;
 use banksman_core::agent::Usage;
 use serde::Deserialize;
 
 use super::fields::{Raw, any_text, call, micros, object, read, text};
 use crate::event::Event;
+use crate::resets::Reset;
 use crate::trouble::Trouble;
 
 #[derive(Deserialize)]
@@ -78,6 +80,15 @@ struct FailureData<'a> {
     message: Raw<'a>,
     #[serde(borrow)]
     status_code: Raw<'a>,
+    #[serde(borrow)]
+    response_headers: Raw<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Headers<'a> {
+    #[serde(borrow)]
+    retry_after: Raw<'a>,
 }
 
 pub(super) fn parse<'a>(line: &'a [u8], take: &mut dyn FnMut(Event<'a>)) -> bool {
@@ -120,6 +131,8 @@ pub(super) fn parse<'a>(line: &'a [u8], take: &mut dyn FnMut(Event<'a>)) -> bool
         ("error", _) => {
             let data = object::<Failure<'a>>(line.error).and_then(|failure| object::<FailureData<'a>>(failure.data));
             let status: Option<u16> = data.as_ref().and_then(|data| read(data.status_code));
+            let headers = data.as_ref().and_then(|data| object::<Headers<'_>>(data.response_headers));
+            let seconds = headers.and_then(|headers| text(headers.retry_after)?.parse().ok());
             let said = data.and_then(|data| text(data.message)).unwrap_or_else(|| any_text(line.error));
             let told = Trouble::of_words(&said);
             let trouble = match status {
@@ -127,6 +140,10 @@ pub(super) fn parse<'a>(line: &'a [u8], take: &mut dyn FnMut(Event<'a>)) -> bool
                 Some(status) => Some(Trouble::of_status(Some(status))),
                 None => told,
             };
+            let reset = seconds.map(|seconds| Reset::After(Span::from_secs(seconds))).or_else(|| Reset::of_words(&said));
+            if let (Some(Trouble::Quota), Some(reset)) = (trouble, reset) {
+                take(Event::LimitEnds(reset));
+            }
             take(Event::Result { is_error: true, trouble, text: said, turns: None });
         }
         _ => take(Event::Opaque(kind)),

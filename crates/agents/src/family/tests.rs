@@ -1,11 +1,12 @@
 //! Streams that the real programs have put out, and what they come to.
 
 use banksman_core::agent::{AgentEnd, AgentVerdict, Limit};
-use banksman_core::{Name, Wall};
+use banksman_core::{Name, Span, Wall};
 
 use super::Family;
 use crate::judge::{self, Exit, StopReason};
 use crate::report::{Reader, Report};
+use crate::resets::Reset;
 
 macro_rules! stream {
     ($name:literal) => {
@@ -73,6 +74,21 @@ fn what_real_streams_come_to() {
 }
 
 #[test]
+fn when_a_limit_ends_is_understood_from_what_real_programs_say() {
+    let reset = |family, stream: &[u8]| read(family, stream).reset;
+    let day = Some(crate::resets::Day { year: 2026, month: 11, day: 21 });
+    assert_eq!(reset(Family::Codex, stream!("codex-usage")), Some(Reset::At { day, hour: 9, minute: 36 }));
+    let usage = |model: Option<&str>| Limit { kind: "usage".into(), model: model.map(Into::into), resets: None };
+    assert_eq!(verdict(Family::Codex, stream!("codex-usage"), 1), AgentVerdict::Quota(usage(None)));
+    let of_model = br#"{"type":"error","message":"You have hit your usage limit for gpt-5.3-x. Switch to another model now, or try again at 2:15 AM."}"#;
+    assert_eq!(read(Family::Codex, of_model).limit, Some(usage(Some("gpt-5.3-x"))));
+    assert_eq!(reset(Family::Gemini, stream!("gemini-quota")), Some(Reset::After(Span::from_ms(4_000_500))));
+    assert_eq!(verdict(Family::Gemini, stream!("gemini-quota"), 173), AgentVerdict::Quota(Limit::unnamed()));
+    assert_eq!(reset(Family::Opencode, stream!("opencode-quota")), Some(Reset::After(Span::from_secs(3))));
+    assert_eq!(verdict(Family::Opencode, stream!("opencode-quota"), 1), AgentVerdict::Quota(Limit::unnamed()));
+}
+
+#[test]
 fn a_result_counts_unless_the_program_was_asked_to_end_before() {
     let stream = stream!("claude-ok");
     let exit = Exit { code: Some(0), signal: None };
@@ -122,6 +138,11 @@ fn what_gemini_says_on_standard_error_is_a_retry() {
     reader.errors(b"Attempt 1 failed with status 429. Retrying with backoff... _ApiError: {}\n    at x\n", 9);
     let retry = reader.report().retry.clone().unwrap();
     assert_eq!((retry.trouble, retry.since_ms), (crate::Trouble::Quota, 9));
+    let mut reader = Reader::new(Family::Gemini);
+    let said = "Attempt 1 failed: You exceeded your current quota. Please retry in 3.5s.\nSuggested retry after 3s.. Retrying after 5367ms...\n";
+    reader.errors(said.as_bytes(), 9);
+    let retry = reader.report().retry.clone().unwrap();
+    assert_eq!((retry.trouble, retry.count), (crate::Trouble::Quota, 1));
 }
 
 #[test]

@@ -1,10 +1,12 @@
+use std::path::Path;
+
 use banksman_agents::Profile;
 use banksman_agents::profile::Call;
 use banksman_core::Name;
 use banksman_core::agent::limit::AccountLimit;
 use banksman_engine::{AccountOutcome, AccountRequest};
 use banksman_runtime::Project;
-use banksman_runtime::agents::{self, Checkup, Login};
+use banksman_runtime::agents::{self, Login};
 use banksman_runtime::config::{Config, Settings};
 use banksman_runtime::inspect;
 use banksman_store::Key;
@@ -232,7 +234,7 @@ impl Check {
         };
         let meant = profiles.iter().filter(|(name, profile)| is_meant(name, profile));
         let checked: Vec<CheckedView<'_>> =
-            meant.map(|(name, profile)| checked(name, profile, agents::check(profile, &here), project.as_ref())).collect();
+            meant.map(|(name, profile)| checked(name, profile, &here, project.as_ref())).collect();
         let human = match checked.is_empty() {
             true => format!(
                 "{YELLOW}no agent program is installed{YELLOW:#}\n{DIM}banksman agents list shows those that are known{DIM:#}"
@@ -245,7 +247,9 @@ impl Check {
     }
 }
 
-fn checked<'a>(agent: &'a Name, profile: &'a Profile, found: Checkup, project: Option<&Project>) -> CheckedView<'a> {
+fn checked<'a>(agent: &'a Name, profile: &'a Profile, here: &Path, project: Option<&Project>) -> CheckedView<'a> {
+    let may_ask = project.is_none_or(|project| project.trusts_agent_section(agent.as_str()));
+    let found = agents::check(profile, here, may_ask);
     let untrusted = project.map(|project| !project.untrusted_exposures(agent.as_str()).is_empty());
     let mut fix = Vec::new();
     if found.path.is_none() || !found.unknown_options.is_empty() {

@@ -263,6 +263,12 @@ fn human(overview: &Overview, at_phases: &BTreeMap<TaskId, Task>, next: &str, ho
     for limit in &overview.account_limits {
         text.push_str(&format!("\n{YELLOW}{}{YELLOW:#}", accounts::sentence(limit)));
     }
+    for question in overview.untrusted.iter().take(3) {
+        text.push_str(&format!("\n{YELLOW}not trusted{YELLOW:#}: {}", format::one_line(question)));
+    }
+    if overview.untrusted.len() > 3 {
+        text.push_str(&format!("\n{YELLOW}not trusted{YELLOW:#}: {} more", overview.untrusted.len() - 3));
+    }
     if let Some(pause) = &overview.pause {
         text.push_str(&format!("\n{YELLOW}paused{YELLOW:#}: {}; nothing is started", pausing::because(pause)));
     }

@@ -21,9 +21,14 @@ fn script(world: &World, name: &str, script: &str) -> PathBuf {
 
 /// The same, and an agent of it.
 fn agent(world: &World, name: &str, script: &str) {
+    reading_agent(world, name, "", script);
+}
+
+/// The same, and the program executes something from these files of a repository.
+fn reading_agent(world: &World, name: &str, reads: &str, script: &str) {
     let program = self::script(world, name, script);
     world.configure(&format!(
-        "\n[agent.{name}]\nextends = \"claude\"\nprogram = \"{}\"\naccount = \"{name}\"\nreads = []\ncheck_login = []\n",
+        "\n[agent.{name}]\nextends = \"claude\"\nprogram = \"{}\"\naccount = \"{name}\"\nreads = [{reads}]\ncheck_login = []\n",
         program.display()
     ));
 }
@@ -110,7 +115,154 @@ fn an_agent_starts_only_after_trust_and_again_when_something_has_changed() {
     world.configure("level = \"edit\"\n");
     world.ok(&["tasks", "add", "c", "--agent", "mine"]);
     let _runner = world.start(&["run"]);
-    until("the run is refused", || world.ok(&["why", "c"]).contains("agent mine is not trusted in this project"));
+    until("the run is refused", || world.ok(&["why", "c"]).contains("agent mine is not trusted here (permission level edit"));
+}
+
+/// Hooks as claude reads them.
+const HOOKS: &str = r#"{"hooks":{"SessionStart":[]}}"#;
+
+fn write_hooks(directory: &std::path::Path, text: &str) {
+    fs::create_dir_all(directory.join(".claude")).unwrap();
+    fs::write(directory.join(".claude/settings.json"), text).unwrap();
+}
+
+/// How often an agent was started.
+fn starts(world: &World, name: &str) -> usize {
+    fs::read_to_string(world.path().join(format!("{name}.sh.args"))).unwrap_or_default().lines().count()
+}
+
+#[test]
+fn what_lies_where_the_agent_runs_is_trusted_and_not_what_lies_in_the_checkout() {
+    let Checkout { world, beside } = &checkout();
+    write_hooks(world.path(), HOOKS);
+    git(world.path(), &["add", ".claude"]);
+    git(world.path(), &["commit", "-q", "-m", "hooks"]);
+    git(world.path(), &["branch", "hooks"]);
+    git(world.path(), &["rm", "-q", ".claude/settings.json"]);
+    git(world.path(), &["commit", "-q", "-m", "none"]);
+    reading_agent(world, "mine", "\".claude/settings.json\"", &format!("{INIT}; {RESULT}"));
+    world.ok(&["trust", "--agent", "mine"]);
+    let id = world.data(&["tasks", "add", "Hooked", "--worktree", "--base", "hooks", "--agent", "mine"])["id"].clone();
+    let id = id.as_str().unwrap();
+    let ran = world.run(&["run", "--until-idle"]);
+    assert_eq!((ran.code, starts(world, "mine")), (7, 0), "{ran:?}");
+    let command = format!("banksman trust --agent mine --task {id}");
+    assert!(ran.stderr.contains(&command), "the runner names it: {ran:?}");
+    let why = world.ok(&["why", "Hooked"]);
+    assert!(why.contains(".claude/settings.json (hooks SessionStart)") && why.contains(&command), "{why}");
+    let status = world.ok(&["status"]);
+    assert!(status.contains("is not trusted"), "{status}");
+    let task = show(world, "Hooked");
+    assert_eq!((&task["status"], &task["attempts"]), (&"blocked".into(), &0.into()), "it is no attempt: {task}");
+    assert!(task["runs"][0]["agent"].is_null(), "no agent has run: {task}");
+    // What is trusted of the checkout is no help, nor is another try.
+    let decision = world.data(&["decisions", "list"])["decisions"][0]["id"].as_str().unwrap().to_owned();
+    world.ok(&["trust", "--agent", "mine"]);
+    world.ok(&["decisions", "resolve", &decision, "1"]);
+    world.run(&["run", "--until-idle"]);
+    assert_eq!((starts(world, "mine"), show(world, "Hooked")["status"].clone()), (0, "blocked".into()));
+    // What lies in the worktree is shown, and trusted.
+    let shown = world.ok(&["trust", "--show", "--agent", "mine", "--task", "Hooked"]);
+    let row = "not trusted  agent mine: reads .claude/settings.json (hooks SessionStart)";
+    assert!(shown.contains(row) && shown.contains(beside.join(id).to_str().unwrap()), "{shown}");
+    let trusted = world.ok(&["trust", "--agent", "mine", "--task", "Hooked"]);
+    assert!(trusted.contains("Hooked goes on"), "{trusted}");
+    run(world);
+    let task = show(world, "Hooked");
+    assert_eq!((&task["status"], &task["attempts"], starts(world, "mine")), (&"completed".into(), &1.into(), 1), "{task}");
+    let prompt = fs::read_to_string(world.path().join("mine.sh.prompt")).unwrap();
+    assert!(!prompt.contains("trust"), "the agent has nothing to do with it: {prompt}");
+    // The same hooks elsewhere need nothing more, also after another `trust`.
+    world.ok(&["trust"]);
+    world.ok(&["tasks", "add", "Again", "--worktree", "--base", "hooks", "--agent", "mine"]);
+    // What lies in the checkout only concerns nobody.
+    write_hooks(world.path(), "{}");
+    world.ok(&["tasks", "add", "Plain", "--worktree", "--agent", "mine"]);
+    run(world);
+    assert_eq!((verdict(world, "Again").1, verdict(world, "Plain").1), ("ok".into(), "ok".into()));
+    world.check();
+}
+
+#[test]
+fn what_an_agent_has_written_itself_is_not_executed_when_its_session_goes_on() {
+    let Checkout { world, beside } = &checkout();
+    let limit = "echo '{\"type\":\"rate_limit_event\",\"rate_limit_info\":{\"status\":\"rejected\",\"resetsAt\":'$(($(date +%s)+1))',\"rateLimitType\":\"five_hour\"}}'";
+    let limited = RESULT.replace("\"is_error\":false", "\"is_error\":true,\"api_error_status\":429");
+    let writes = format!("mkdir .claude; echo '{HOOKS}' > .claude/settings.json");
+    let first = format!("if [ $(wc -l < $0.args) -lt 2 ]; then {writes}; {limit}; {limited}; exit 1; fi");
+    reading_agent(world, "mine", "\".claude/settings.json\"", &format!("{INIT}; {first}; {RESULT}"));
+    world.ok(&["trust", "--agent", "mine"]);
+    let id = world.data(&["tasks", "add", "Sly", "--worktree", "--agent", "mine"])["id"].as_str().unwrap().to_owned();
+    let runner = world.start(&["run"]);
+    until("its session goes on, or would", || {
+        let task = show(world, "Sly");
+        task["status"] == "blocked" || task["status"] == "completed"
+    });
+    drop(runner);
+    assert_eq!((starts(world, "mine"), show(world, "Sly")["attempts"].clone()), (1, 0.into()));
+    assert!(fs::read_to_string(beside.join(&id).join(".claude/settings.json")).is_ok(), "it is left where it was");
+    world.ok(&["trust", "--agent", "mine", "--task", &id]);
+    run(world);
+    assert_eq!((verdict(world, "Sly"), show(world, "Sly")["attempts"].clone()), (("completed".into(), "ok".into()), 1.into()));
+    let args = fs::read_to_string(world.path().join("mine.sh.args")).unwrap();
+    assert!(args.lines().nth(1).unwrap().contains("--resume s-1"), "the same session goes on: {args}");
+}
+
+#[test]
+fn an_agent_is_trusted_with_the_section_that_it_extends() {
+    let world = World::new();
+    agent(&world, "base", &format!("{INIT}; {RESULT}"));
+    let config = world.path().join(".banksman/config.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{text}\n[agent.derived]\nextends = \"base\"\n")).unwrap();
+    world.ok(&["trust", "--agent", "derived"]);
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("account = \"base\"", "account = \"other\"")).unwrap();
+    let shown = world.ok(&["trust", "--show", "--agent", "derived"]);
+    assert!(shown.contains("not trusted  agent derived: section [agent.base] of the project"), "{shown}");
+    world.ok(&["tasks", "add", "Derived", "--agent", "derived"]);
+    run(&world);
+    assert_eq!((starts(&world, "base"), show(&world, "Derived")["status"].clone()), (0, "blocked".into()));
+}
+
+#[test]
+fn a_program_that_the_project_names_is_not_even_asked_about_itself_before_it_is_trusted() {
+    let world = World::new();
+    agent(&world, "mine", "echo 1.2.3");
+    let checked = world.run(&["agents", "check", "mine"]);
+    assert_eq!((checked.code, starts(&world, "mine")), (7, 0), "{checked:?}");
+    assert!(checked.stdout.contains("not trusted here") && checked.stdout.contains("banksman trust --agent mine"), "{checked:?}");
+    world.ok(&["trust", "--agent", "mine"]);
+    assert!(world.run(&["agents", "check", "mine"]).stdout.contains("version 1.2.3"));
+}
+
+#[test]
+fn a_file_that_cannot_be_judged_is_not_trusted() {
+    let world = World::new();
+    reading_agent(&world, "mine", "\".claude/settings.json\"", &format!("{INIT}; {RESULT}"));
+    // A long file is read to its end.
+    let long = |last: &str| format!("{{\"x\":\"{}{last}\"}}", " ".repeat(2 << 20));
+    write_hooks(world.path(), &long("a"));
+    world.ok(&["trust", "--agent", "mine"]);
+    world.ok(&["tasks", "add", "Long", "--agent", "mine"]);
+    run(&world);
+    assert_eq!(verdict(&world, "Long").1, "ok");
+    write_hooks(world.path(), &long("b"));
+    world.ok(&["tasks", "add", "Changed", "--agent", "mine"]);
+    run(&world);
+    assert_eq!((starts(&world, "mine"), show(&world, "Changed")["status"].clone()), (1, "blocked".into()));
+    // What is no file cannot be trusted at all.
+    let file = world.path().join(".claude/settings.json");
+    fs::remove_file(&file).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+    let said = world.run(&["trust", "--agent", "mine"]);
+    assert_eq!(said.code, 5, "{said:?}");
+    assert!(said.stdout.contains("not trusted  agent mine: reads .claude/settings.json: it is no file"), "{said:?}");
+    world.ok(&["tasks", "add", "Odd", "--agent", "mine"]);
+    run(&world);
+    assert_eq!((starts(&world, "mine"), show(&world, "Odd")["status"].clone()), (1, "blocked".into()));
+    let why = world.ok(&["why", "Odd"]);
+    assert!(why.contains("it is no file"), "{why}");
 }
 
 /// An agent that commits a file of its own.
@@ -173,6 +325,69 @@ fn do_tries_again_what_has_failed_and_says_what_is_not_installed() {
     let said = world.run(&["do", "Add login", "--agent", "other"]);
     assert!(said.code == 4 && said.stderr.contains("is not installed"), "{said:?}");
     assert!(said.stderr.contains("npm install -g @anthropic-ai/claude-code"), "{said:?}");
+}
+
+#[test]
+fn a_second_do_takes_over_what_was_edited() {
+    let Checkout { world, .. } = &checkout();
+    let plan = |text: &str| fs::write(world.path().join("plan.md"), text).unwrap();
+    trusted(world, "mine", &format!("{INIT}; exit 1"));
+    let gate = world.path().join("gate");
+    let waits = format!("touch $0.begun; while [ ! -e {} ]; do sleep 0.02; done", gate.display());
+    trusted(world, "other", &committing().replace("; git add", &format!("; {waits}; git add")));
+    plan("- [ ] Add login\n  With OAuth.\n");
+    assert_eq!(world.run(&["do", "plan.md", "--agent", "mine", "--check", "true"]).code, 7);
+    // By its title alone it keeps its prompt, and without --agent its agent.
+    world.ok(&["config", "set", "agents.default", "other"]);
+    world.run(&["do", "Add login"]);
+    let work = || show(world, "Add login")["work"].clone();
+    let prompt = || world.ok(&["tasks", "show", "Add login", "--prompt"]);
+    assert!(prompt().contains("With OAuth.") && starts(world, "mine") == 2, "{}", work());
+    plan("- [ ] Add login\n  With SAML.\n");
+    let second = |name: &str, args: &[&str]| {
+        let said = world.path().join(name);
+        let child = world.command(args).stderr(fs::File::create(&said).unwrap()).spawn().unwrap();
+        (child, said)
+    };
+    let (mut first, said) = second("first", &["do", "plan.md", "--agent", "other"]);
+    until("it works", || world.path().join("other.sh.begun").exists());
+    let said = fs::read_to_string(said).unwrap();
+    assert!(said.contains("Add login: failed before, and is tried again with its new prompt, by other"), "{said}");
+    // A run that lives has its prompt.
+    plan("- [ ] Add login\n  With a password.\n");
+    let (mut third, said) = second("third", &["do", "plan.md", "--agent", "mine"]);
+    let told = || fs::read_to_string(&said).unwrap();
+    until("it says so", || told().contains("Add login: in_progress already"));
+    fs::write(gate, "").unwrap();
+    assert!(first.wait().unwrap().success() && third.wait().unwrap().success());
+    let wanted = "Add login: in_progress already; its new prompt and its new agent are not used, because a run is at it";
+    assert!(told().contains(wanted), "{}", told());
+    let prompt = fs::read_to_string(world.path().join("other.sh.prompt")).unwrap();
+    assert!(prompt.contains("With SAML.") && !prompt.contains("With OAuth."), "{prompt}");
+    let said = world.run(&["do", "plan.md", "--agent", "mine"]);
+    let wanted = "Add login: completed already; its new prompt and its new agent are not used: banksman tasks retry t-";
+    assert!(said.code == 0 && said.stderr.contains(wanted), "{said:?}");
+    assert_eq!((starts(world, "mine"), starts(world, "other")), (2, 1));
+    world.check();
+}
+
+#[test]
+fn a_session_that_goes_on_is_told_a_prompt_that_was_edited() {
+    let Checkout { world, .. } = &checkout();
+    let ask = format!("{BANKSMAN} tasks ask 'Which one?'");
+    let asks = format!("if [ $(wc -l < $0.args) -lt 2 ]; then {ask}; fi");
+    trusted(world, "mine", &committing().replace("; git add", &format!("; {asks}; git add")));
+    fs::write(world.path().join("plan.md"), "- [ ] Add login\n  With OAuth.\n").unwrap();
+    world.run(&["do", "plan.md", "--agent", "mine", "--check", "true"]);
+    fs::write(world.path().join("plan.md"), "- [ ] Add login\n  With SAML.\n").unwrap();
+    let said = world.run(&["do", "plan.md", "--agent", "mine"]);
+    assert!(said.stderr.contains("Add login: blocked already, now with its new prompt"), "{said:?}");
+    let decision = world.data(&["decisions", "list"])["decisions"][0]["id"].as_str().unwrap().to_owned();
+    world.ok(&["decisions", "resolve", &decision, "1", "--note", "this one"]);
+    run(world);
+    let prompt = fs::read_to_string(world.path().join("mine.sh.prompt")).unwrap();
+    assert!(prompt.starts_with("Go on with your task: Add login\n\nIt was changed, and is now:\n\nWith SAML.\n"), "{prompt}");
+    assert!(prompt.contains("The answer: this one"), "{prompt}");
 }
 
 #[test]

@@ -101,6 +101,37 @@ fn a_probe_that_is_killed_with_its_runner_and_its_keeper_is_handed_on() {
     until("both are done", || ["a", "b"].iter().all(|title| world.data(&["tasks", "show", title])["status"] == "completed"));
 }
 
+/// Codex says when its limit ends by the clock of its machine, in words.
+#[test]
+fn a_limit_that_is_told_in_words_ends_when_they_say() {
+    let world = World::new();
+    let text =
+        "You’ve hit your usage limit. Visit https://chatgpt.com/settings/usage to purchase more credits or try again at '$WHEN'.";
+    let script = format!(
+        "WHEN=$(date -d '+100 minutes' '+%b %-dth, %Y %-I:%M %p'); \
+         echo '{{\"type\":\"thread.started\",\"thread_id\":\"c-1\"}}'; \
+         echo '{{\"type\":\"error\",\"message\":\"{text}\"}}'; echo '{{\"type\":\"turn.failed\",\"error\":{{\"message\":\"{text}\"}}}}'; exit 1"
+    );
+    trusted(&world, "mine", &script);
+    let config = world.path().join(".banksman/config.toml");
+    let settings = fs::read_to_string(&config).unwrap().replace("extends = \"claude\"", "extends = \"codex\"");
+    fs::write(&config, settings).unwrap();
+    world.ok(&["trust", "--agent", "mine"]);
+    world.ok(&["tasks", "add", "a", "--agent", "mine"]);
+    for (number, zone) in ["<+14>-14", "America/New_York"].into_iter().enumerate() {
+        let mut runner = world.command(&["run"]).env("TZ", zone).env("LC_ALL", "C").spawn().unwrap();
+        until("the limit is known", || starts(&world, "mine") == number + 1 && limit(&world)["state"] == "waiting");
+        runner.kill().and_then(|()| runner.wait()).unwrap();
+        let resets: jiff::Timestamp = limit(&world)["resetsAt"].as_str().unwrap().parse().unwrap();
+        let left = resets.duration_since(jiff::Timestamp::now()).as_secs();
+        // They name no seconds, so it ends with the minute.
+        assert!((98 * 60..=101 * 60).contains(&left), "{zone}: {left} s, {resets}");
+        assert!(world.ok(&["why", "a"]).contains("mine: limit reached, resets "));
+        world.ok(&["agents", "retry", "mine"]);
+    }
+    assert_eq!(world.data(&["tasks", "show", "a"])["attempts"], 0);
+}
+
 #[test]
 fn a_login_waits_for_a_person_who_has_it_tried_at_once() {
     let world = World::new();

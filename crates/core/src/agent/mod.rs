@@ -13,7 +13,7 @@ use crate::time::Wall;
 pub const PROMPT_LIMIT: usize = 500_000;
 
 /// The work of a task that is done by an agent program.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentWork {
     /// The agents that may do it: the first one does, or the next one while its account is limited.
@@ -24,6 +24,9 @@ pub struct AgentWork {
     /// What they are asked to do, beside the title.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub prompt: Box<str>,
+    /// Whether that was changed, so that a session which goes on may know an older one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_revised: bool,
 }
 
 /// What becomes of a task while the account of its agent is limited.

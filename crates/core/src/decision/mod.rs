@@ -103,6 +103,8 @@ pub enum Act {
     Resume,
     /// The task goes on with the answer.
     Answer,
+    /// The task goes on where it was.
+    Continue,
 }
 
 /// What came of it.
@@ -238,6 +240,27 @@ impl Question {
             ],
             recommended: 1,
         }
+    }
+
+    /// What to do with a task whose agent was not begun, because something that it would execute is not trusted.
+    pub(crate) fn of_trust(task: &TaskId, title: &Title, error: &str) -> Question {
+        let choice = |text: &str, act| Choice { text: text.into(), act };
+        Question {
+            about: About::Task(task.clone()),
+            text: format!("\"{title}\" has not begun: {error}").into(),
+            options: vec![
+                choice("look again: it is trusted now, or gone", Act::Continue),
+                choice("mark it as failed", Act::Fail),
+                choice("skip it", Act::Skip),
+                choice("cancel it and its children", Act::Cancel),
+            ],
+            recommended: 1,
+        }
+    }
+
+    /// Whether a task goes on with it once something is trusted.
+    pub fn is_of_trust(&self) -> bool {
+        self.options.iter().any(|option| option.act == Act::Continue)
     }
 
     /// What the run of a task wants to know.

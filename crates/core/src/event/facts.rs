@@ -128,6 +128,9 @@ pub enum TaskFact {
         error: Box<str>,
         /// The question.
         decision: DecisionId,
+        /// How many runs it has had now, if this one does not count: its agent was not begun.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attempts: Option<u32>,
     },
     /// Its run has asked a person something, and it waits for the answer.
     Asked {

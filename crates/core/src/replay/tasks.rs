@@ -163,9 +163,11 @@ impl TaskEntry {
                     *is_ending = true;
                 }
             }
-            TaskFact::Escalated { decision, .. } | TaskFact::Asked { decision, .. } => {
-                self.state = LoggedState::AwaitingDecision(decision)
+            TaskFact::Escalated { decision, attempts, .. } => {
+                self.attempts = attempts.unwrap_or(self.attempts);
+                self.state = LoggedState::AwaitingDecision(decision);
             }
+            TaskFact::Asked { decision, .. } => self.state = LoggedState::AwaitingDecision(decision),
             TaskFact::Taken { holder, epoch } => {
                 (self.failures, self.recoveries) = (0, 0);
                 self.state = LoggedState::Manual(holder, epoch);

@@ -59,6 +59,10 @@ pub enum Verdict {
     },
     /// Its command was not begun: a guard of its phase does not hold any more.
     Refused(Box<Refused>),
+    /// Its agent was not begun: what the program would execute or be allowed where it was to run is not trusted.
+    Untrusted {
+        error: Box<str>,
+    },
     /// Its agent program has ended so, and the run itself has said nothing.
     Agent(Box<AgentEnd>),
 }
@@ -202,6 +206,8 @@ pub enum RetryReason {
     Shortage,
     /// Its command was not begun, because a guard of its phase did not hold any more.
     Guard,
+    /// Its agent was not begun, because something that it would execute is not trusted.
+    Untrusted,
     /// The account of its agent is limited.
     Quota,
     /// The account of its agent is not logged in.
@@ -227,6 +233,7 @@ impl RetryReason {
     pub fn is_uncounted(self) -> bool {
         match self {
             RetryReason::Guard
+            | RetryReason::Untrusted
             | RetryReason::Quota
             | RetryReason::Auth
             | RetryReason::Overloaded
@@ -268,6 +275,7 @@ impl RetryReason {
             RetryReason::Overtime => "it took too long".into(),
             RetryReason::Stuck => "no activity".into(),
             RetryReason::Guard => "a guard did not hold any more when it was to begin".into(),
+            RetryReason::Untrusted => "what its agent would execute is not trusted".into(),
             RetryReason::Quota => "the limit of its account was reached".into(),
             RetryReason::Auth => "its agent is not logged in".into(),
             RetryReason::Overloaded => "the provider of its agent is overloaded".into(),

@@ -43,7 +43,7 @@ impl Task {
                 }
                 Verdict::Failed { error } => self.finish(TaskEnd::Failed { error }, None, now, buffer),
                 // Only a run asks.
-                Verdict::Ask { .. } | Verdict::Refused(_) | Verdict::Agent(_) => Outcome::Late,
+                Verdict::Ask { .. } | Verdict::Refused(_) | Verdict::Untrusted { .. } | Verdict::Agent(_) => Outcome::Late,
             },
         }
     }
@@ -137,6 +137,10 @@ impl Task {
         {
             return self.ask(live.run.clone(), question, options, now, buffer);
         }
+        if let (Some(Verdict::Untrusted { error }), None | Some(After::Overtime { .. } | After::Restart)) = (&live.verdict, &then)
+        {
+            return self.await_trust(live.run.clone(), error.clone(), now, buffer);
+        }
         match self.spec.restart.clone() {
             Some(policy) => self.end_of_attempt(&policy, then, live, ending, marker, children, watch, now, buffer),
             None => self.end_of_run(then, live, ending, watch, now, buffer),
@@ -187,6 +191,7 @@ impl Task {
             (Some(After::PutBack { .. }), _, _) => unreachable!("it was put back, or has said how it ended"),
             (None, Some(Verdict::Agent(_)), _) => unreachable!("it was replaced by what it means"),
             (None, Some(Verdict::Ask { .. }), _) => unreachable!("it waits for the answer"),
+            (None, Some(Verdict::Untrusted { .. }), _) => unreachable!("it waits for trust"),
         }
     }
 
@@ -214,9 +219,12 @@ impl Task {
         let no_change = matches!(live.verdict, Some(Verdict::NoChange { .. }));
         let said = live.verdict.and_then(|verdict| match verdict {
             Verdict::Failed { error } => Some(error),
-            Verdict::Done { .. } | Verdict::NoChange { .. } | Verdict::Ask { .. } | Verdict::Refused(_) | Verdict::Agent(_) => {
-                None
-            }
+            Verdict::Done { .. }
+            | Verdict::NoChange { .. }
+            | Verdict::Ask { .. }
+            | Verdict::Refused(_)
+            | Verdict::Untrusted { .. }
+            | Verdict::Agent(_) => None,
         });
         match (policy.next(self.failures + 1, fact, now.lease), then) {
             (Next::Done { output }, _) => self.settle(output, no_change, Some(live.run), children, now, buffer),
@@ -360,6 +368,7 @@ impl Task {
             | RetryReason::Never
             | RetryReason::Shortage
             | RetryReason::Guard
+            | RetryReason::Untrusted
             | RetryReason::Landing
             | RetryReason::Stopped => "it had to be restarted",
             RetryReason::Quota | RetryReason::Auth | RetryReason::Overloaded | RetryReason::Network | RetryReason::Hung => {
@@ -401,7 +410,17 @@ impl Task {
     fn park(&mut self, run: RunId, error: Box<str>, buffer: &mut EffectBuffer, now: &Now) -> Outcome {
         let question = Question::of_task(&self.id, &self.spec.title, &error);
         let decision = question.raise(Some(NoticeKind::Escalate), buffer);
-        self.emit(TaskFact::Escalated { run, error, decision: decision.clone() }, buffer);
+        self.emit(TaskFact::Escalated { run, error, decision: decision.clone(), attempts: None }, buffer);
+        self.turn_into(State::AwaitingDecision { decision: decision.clone() }, now);
+        Outcome::AwaitingDecision(decision)
+    }
+
+    /// Its agent was not begun: a person looks at what it would execute. It was no attempt, and the task goes on where it was.
+    fn await_trust(&mut self, run: RunId, error: Box<str>, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
+        self.attempts = self.attempts.saturating_sub(1);
+        let question = Question::of_trust(&self.id, &self.spec.title, &error);
+        let decision = question.raise(Some(NoticeKind::Escalate), buffer);
+        self.emit(TaskFact::Escalated { run, error, decision: decision.clone(), attempts: Some(self.attempts) }, buffer);
         self.turn_into(State::AwaitingDecision { decision: decision.clone() }, now);
         Outcome::AwaitingDecision(decision)
     }

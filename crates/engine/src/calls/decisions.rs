@@ -94,7 +94,7 @@ impl DecisionRequest {
 fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tx: &mut Tx) {
     match (&decision.question.about, act) {
         (About::Task(task), Act::Retry) => drop(step_task(tx, task, task::Input::Retry, None)),
-        (About::Task(task), Act::Answer) => drop(step_task(tx, task, task::Input::Answer, None)),
+        (About::Task(task), Act::Answer | Act::Continue) => drop(step_task(tx, task, task::Input::Answer, None)),
         (About::Task(task), Act::Skip) => drop(step_task(tx, task, task::Input::Set(Mark::Skipped), None)),
         (About::Task(task), Act::Wait) => drop(step_pipeline(task, pipeline::Input::Wait, tx)),
         (About::Task(task), Act::Pass) => {
@@ -164,11 +164,21 @@ fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tx: &mut Tx) {
             | Act::Remove
             | Act::Return
             | Act::Resume
-            | Act::Answer,
+            | Act::Answer
+            | Act::Continue,
         )
         | (
             About::Run { .. },
-            Act::Retry | Act::Skip | Act::Resend | Act::Drop | Act::Wait | Act::Pass | Act::Remove | Act::Return | Act::Resume,
+            Act::Retry
+            | Act::Skip
+            | Act::Resend
+            | Act::Drop
+            | Act::Wait
+            | Act::Pass
+            | Act::Remove
+            | Act::Return
+            | Act::Resume
+            | Act::Continue,
         )
         | (
             About::Route(_),
@@ -182,7 +192,8 @@ fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tx: &mut Tx) {
             | Act::Pass
             | Act::Return
             | Act::Resume
-            | Act::Answer,
+            | Act::Answer
+            | Act::Continue,
         )
         | (About::Landing { .. }, _) => {
             unreachable!("a question only has options that fit what it is about")

@@ -5,7 +5,7 @@ use banksman_core::{pipeline, task};
 use super::protocol::{Action, RunnerEvent};
 use super::{Dispatcher, Pass};
 use crate::calls::pipelines::PipelineOutcome;
-use crate::calls::runs::{RunOutcome, RunRequest, Work};
+use crate::calls::runs::{RunOutcome, RunRequest};
 use crate::calls::tasks::TaskOutcome;
 use crate::calls::workers::{WorkerOutcome, WorkerRequest};
 use crate::claims::Claimed;
@@ -82,8 +82,8 @@ impl Dispatcher {
             (RunRequest::Renew { .. }, _) => self.is_enlisted = false,
             (RunRequest::Finish { what, ending, .. }, outcome) => {
                 self.sessions.on_finished(what.run.id.clone(), &mut self.out);
-                if let RunOutcome::Finished(outcome, task, pipeline) = outcome {
-                    self.out.report(RunnerEvent::Ended(Box::new(Work { run: what.run, task: *task }), ending, outcome));
+                if let RunOutcome::Finished(outcome, work, pipeline) = outcome {
+                    self.out.report(RunnerEvent::Ended(work, ending, outcome));
                     pipeline.iter().for_each(|pipeline| self.guard_checks.report(pipeline, &mut self.out));
                 }
                 // What follows from it is for the claim in the same batch, and for whoever has duty.

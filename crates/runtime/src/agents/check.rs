@@ -37,10 +37,11 @@ pub enum Login {
     Unknown,
 }
 
-/// Looks for a program, and asks it about itself.
-pub fn check(profile: &Profile, directory: &Path) -> Checkup {
-    let Some(path) = find(&profile.program, directory) else {
-        return Checkup { path: None, version: None, login: Login::Unknown, pays: None, unknown_options: Vec::new() };
+/// Looks for a program, and asks it about itself, unless it is named by somebody who is not trusted.
+pub fn check(profile: &Profile, directory: &Path, may_ask: bool) -> Checkup {
+    let found = find(&profile.program, directory);
+    let Some(path) = found.clone().filter(|_| may_ask) else {
+        return Checkup { path: found, version: None, login: Login::Unknown, pays: None, unknown_options: Vec::new() };
     };
     let ask = |words: &[String]| ask(profile, directory, words);
     let version = ask(&["--version".into()]).and_then(|answer| version(&answer.text));
@@ -93,7 +94,7 @@ fn payer(variable: &str) -> String {
 }
 
 /// A variable as the program has it.
-fn variable(profile: &Profile, name: &str) -> Option<String> {
+pub(super) fn variable(profile: &Profile, name: &str) -> Option<String> {
     profile.env.get(name).cloned().or_else(|| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
 }
 
@@ -120,8 +121,11 @@ struct Answer {
     text: String,
 }
 
+/// Asks a program of the machine about itself, outside of any repository: nobody may have trusted what it would execute of that.
 fn ask(profile: &Profile, directory: &Path, words: &[String]) -> Option<Answer> {
-    let argv = std::iter::once(&profile.program).chain(words).map(OsString::from).collect();
+    let program = find(&profile.program, directory)?.into_os_string();
+    let argv = std::iter::once(program).chain(words.iter().map(OsString::from)).collect();
+    let directory = Path::new("/");
     let env = profile.env.iter().map(|(name, value)| (name.clone(), value.into())).chain([("CI".into(), "1".into())]).collect();
     let task = Task { argv, directory, env, env_remove: &super::OUTER_AGENT, limit: PATIENCE, stop: None, keep: ANSWER };
     let report = command_supervisor::run(task).ok()?;

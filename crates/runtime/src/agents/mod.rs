@@ -1,6 +1,8 @@
 //! Runs of agent programs: the command line, the environment and the prompt of one, and what its end came to.
 
 mod check;
+mod limits;
+pub(crate) mod start_check;
 mod trust;
 
 use std::collections::BTreeMap;
@@ -19,7 +21,7 @@ use banksman_core::backlog::{Run, RunEndRecord, Section};
 use banksman_core::decision::{Decision, OPEN_ANSWER, State};
 use banksman_core::landing::{self, End, Entry, Return};
 use banksman_core::task::{LiveInput, RetryReason, Work as What, WorkspaceSpec};
-use banksman_core::{RunId, SectionId, Seq, Status, Task, TaskId, Title};
+use banksman_core::{RunId, SectionId, Seq, Status, Task, TaskId, Title, Wall};
 use banksman_engine::Work;
 use banksman_store::{Key, Reader as StoreReader, StoreError};
 use serde::Serialize;
@@ -30,7 +32,10 @@ use crate::dispatch::Letter;
 use crate::project::Project;
 
 pub use check::{Checkup, Login, check, find, login};
-pub use trust::Exposure;
+pub(crate) use start_check::StartCheck;
+use start_check::Terms;
+pub(crate) use trust::Value;
+pub use trust::{Exposure, choices};
 
 /// How long a program may take to end after its result, in milliseconds.
 const AFTER_RESULT_MS: u64 = 10_000;
@@ -47,14 +52,14 @@ const OUTER_AGENT: [&str; 6] =
 pub enum AgentError {
     #[error("there is no agent {name}: the settings have no [agent.{name}]")]
     Unknown { name: String },
-    #[error("agent {name} is not trusted in this project ({what}): banksman trust --agent {name}")]
-    Untrusted { name: String, what: String },
 }
 
 /// How the agent of a run is started.
 #[derive(Debug, Clone)]
 pub(crate) struct AgentCall {
     pub(crate) argv: Vec<OsString>,
+    /// What must be trusted where it is started.
+    pub(crate) terms: Terms,
     pub(crate) env: Vec<(String, OsString)>,
     pub(crate) env_remove: Vec<String>,
     pub(crate) prompt: String,
@@ -104,15 +109,20 @@ impl Past {
         Ok(past)
     }
 
-    /// The last run that is over.
+    /// The last run that is over and has begun. One whose agent was not begun has changed nothing, and has no session.
     pub(crate) fn last(&self) -> Option<&Run> {
-        self.runs.iter().max_by_key(|run| run.epoch)
+        self.runs.iter().filter(|run| run.ended.as_ref().is_none_or(|ended| !is_not_begun(ended))).max_by_key(|run| run.epoch)
     }
 
     /// Why the work came back from the merge queue, if that was the last that became of it.
     fn returned(&self) -> Option<(&Entry, &Return)> {
         self.landing.as_ref().and_then(|entry| Some((entry, returned(entry)?)))
     }
+}
+
+/// Whether nothing of its command was started.
+fn is_not_begun(ended: &RunEndRecord) -> bool {
+    ended.ending.is_not_begun() || matches!(ended.setback, Some(RetryReason::Guard | RetryReason::Untrusted))
 }
 
 /// Why the work of an entry came back, if it did.
@@ -133,9 +143,6 @@ pub(crate) fn plan(project: &Project, work: &Work, past: &Past, letters: &[Lette
     let Some(agent_work) = work_of(&work.task) else { return Ok(None) };
     let Some(choice) = choice_of(work) else { return Ok(None) };
     let (name, profile) = profile(project, choice.agent.as_str())?;
-    if let Some(exposure) = project.untrusted_exposures(name).into_iter().next() {
-        return Err(AgentError::Untrusted { name: name.into(), what: exposure.label });
-    }
     let prompt = Prompt::of(project, &work.task, agent_work, choice, profile, past);
     let session = prompt.resumes.clone().unwrap_or_else(|| session_of(&work.run.id));
     let text = prompt.text(letters);
@@ -169,7 +176,8 @@ pub(crate) fn plan(project: &Project, work: &Work, past: &Past, letters: &[Lette
         Some(encode) if reads_prompt => encode(&text) + "\n",
         _ => text,
     };
-    Ok(Some(AgentCall { argv, env, env_remove, prompt: text, reads_prompt, input, spec }))
+    let terms = Terms::new(project, work, name, profile);
+    Ok(Some(AgentCall { argv, terms, env, env_remove, prompt: text, reads_prompt, input, spec }))
 }
 
 /// How a message is written for the agent of a run while it lives; nothing for programs that take a message as it is.
@@ -289,6 +297,7 @@ impl<'a> Prompt<'a> {
             prompt: &self.work.prompt,
             rules: self.rules.as_ref().map(|(section, rules)| (section.as_str(), *rules)),
             resumes: self.resumes.is_some(),
+            is_revised: self.work.is_revised,
             last: self.last.as_ref().map(|(why, log)| Last { why, log }),
             returned: self.returned.as_ref().map(|(why, log)| Last { why, log }),
             answer: self.answer.as_ref().map(|answer| (&*answer.question, &*answer.text)),
@@ -394,6 +403,7 @@ pub(crate) fn end_of(project: &Project, work: &Work, agent: &AgentReport, ended:
     let (_, profile) = profile(project, choice.agent.as_str()).ok()?;
     let exit = Exit { code: ended.code, signal: ended.signal };
     let end = paid_by(profile, judge(&choice.agent, profile.output, &agent.report, exit, agent.stop));
+    let end = limits::until(end, agent.report.reset, Wall(ended.ended_at_ms), &limits::zone(profile));
     // Gemini keeps a session from its first answer on: before that there is nothing to resume.
     let is_begun = end.session.as_deref() == Some(&session_of(&work.run.id));
     let is_kept = profile.output != Family::Gemini || end.answers > 0 || !is_begun;

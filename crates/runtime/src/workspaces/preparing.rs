@@ -19,7 +19,7 @@ use rustix::fs::OFlags;
 
 use super::fitting::{Copies, fit};
 use super::{WorkspaceError, at, dir, inside, own_run, repository, root};
-use crate::agents;
+use crate::agents::{self, StartCheck};
 use crate::client::Client;
 use crate::project::Project;
 
@@ -67,6 +67,14 @@ struct Prepared {
 impl Prepared {
     /// Becomes the command. Comes back only if that is not possible, with the reason.
     fn become_command(self, argv: &[OsString]) -> String {
+        let argv = match StartCheck::take(argv) {
+            // A process less: what checks it is this program anyhow.
+            Some((check, argv)) => match check.refusal(&self.directory) {
+                Some(refusal) => return refusal,
+                None => argv,
+            },
+            None => argv,
+        };
         let Some((program, arguments)) = argv.split_first() else { return "there is no program to start".into() };
         let mut command = Command::new(program);
         command

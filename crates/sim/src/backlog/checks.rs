@@ -156,8 +156,13 @@ impl World<'_> {
             }
             TaskFact::Awaiting { run, .. } => self.observe_end(id, run.as_ref(), Made::Awaiting),
             TaskFact::EndingChildren {} => self.observe_ending_children(id),
-            TaskFact::Escalated { run, decision, .. } => {
-                self.observe_end(id, Some(run), Made::AwaitingDecision(decision.clone()))
+            TaskFact::Escalated { run, decision, attempts, .. } => {
+                self.observe_end(id, Some(run), Made::AwaitingDecision(decision.clone()));
+                // Its agent was not begun, so nothing was tried.
+                if let (Some(_), Some(job)) = (attempts, self.model.jobs.get_mut(id)) {
+                    (job.tried, job.attempts) = (job.tried - 1, job.attempts - 1);
+                    self.tally.count("not begun for want of trust");
+                }
             }
             TaskFact::Asked { run, decision, .. } => self.observe_end(id, Some(run), Made::AwaitingDecision(decision.clone())),
             TaskFact::Answered { .. } => {

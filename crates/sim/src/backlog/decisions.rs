@@ -243,7 +243,7 @@ fn is_done(event: &Event, task: &TaskId, act: Act) -> bool {
             Act::Retry => matches!(fact, TaskFact::Retried {}),
             Act::Fail => matches!(fact, TaskFact::Failed { .. }),
             Act::Cancel => matches!(fact, TaskFact::Cancelled { .. }),
-            Act::Answer => matches!(fact, TaskFact::Answered { .. }),
+            Act::Answer | Act::Continue => matches!(fact, TaskFact::Answered { .. }),
             Act::Skip => matches!(fact, TaskFact::Marked { status: Status::Skipped }),
             Act::Resend | Act::Drop | Act::End | Act::Wait | Act::Pass | Act::Remove | Act::Return | Act::Resume => false,
         }

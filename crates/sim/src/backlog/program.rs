@@ -48,6 +48,8 @@ enum Act {
     AddChild,
     Done,
     Fail,
+    /// It finds that its agent is not trusted.
+    Distrust,
     Heartbeat,
     Hide,
     Wait,
@@ -120,8 +122,12 @@ impl World<'_> {
                 plan.push((now + self.random.between(0, takes), act));
             }
         }
-        plan.sort_by_key(|(at, _)| *at);
         let process = self.machine.fork();
+        // Without a draw of its own, so that the histories of the pinned seeds stay as they are.
+        if self.scenario == Scenario::Backlog && process.pid % 37 == 0 {
+            plan.push((now + takes / 2, Act::Distrust));
+        }
+        plan.sort_by_key(|(at, _)| *at);
         self.say(format_args!("session of {} for {} begins, pid {}", keeper.run, keeper.task, process.pid));
         let silent = self.random.in_thousand(150) && self.scenario == Scenario::Backlog;
         let (ends_at, plan) = (now + takes, plan.into());
@@ -173,6 +179,7 @@ impl World<'_> {
             Act::AddChild => self.child_task(&id, epoch),
             Act::Done => conclude(Verdict::Done { output: Some(serde_json::json!({ "n": number })) }),
             Act::Fail => conclude(Verdict::Failed { error: "I say so".into() }),
+            Act::Distrust => conclude(Verdict::Untrusted { error: "hooks".into() }),
             Act::Heartbeat => TaskRequest::Heartbeat { id: id.clone(), epoch, pulse: Pulse::Active, watch: WATCH },
         };
         self.send_of_program(number, Request::Task(request));

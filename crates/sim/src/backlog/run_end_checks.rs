@@ -79,6 +79,7 @@ impl World<'_> {
             Made::Again(RetryReason::Never, _) => "again: never began",
             Made::Again(RetryReason::Shortage, _) => "again: shortage",
             Made::Again(RetryReason::Guard, _) => "again: a guard does not hold",
+            Made::Again(RetryReason::Untrusted, _) => "again: not trusted",
             Made::Again(RetryReason::Failed, _) => "again: failed",
             Made::Again(RetryReason::NoVerdict, _) => "again: no verdict",
             Made::Again(RetryReason::Overtime, _) => "again: took too long",
@@ -101,7 +102,12 @@ impl World<'_> {
         match why {
             RetryReason::Landing => {}
             RetryReason::Never => job.tried -= 1,
-            RetryReason::Shortage | RetryReason::Guard | RetryReason::Quota | RetryReason::Auth | RetryReason::Stopped => {
+            RetryReason::Shortage
+            | RetryReason::Guard
+            | RetryReason::Untrusted
+            | RetryReason::Quota
+            | RetryReason::Auth
+            | RetryReason::Stopped => {
                 (job.tried, job.attempts) = (job.tried - 1, job.attempts - 1);
             }
             RetryReason::Overloaded | RetryReason::Network | RetryReason::Hung => {
@@ -175,6 +181,9 @@ fn expected(job: &TaskModel, entry: &RunModel, ending: RunEnd, marker: &Marker, 
         (_, Some(Verdict::Done { .. }), _) => return done,
         (_, Some(Verdict::NoChange { .. }), _) if done == Expected::Awaiting => return done,
         (_, Some(Verdict::NoChange { .. }), _) => return Expected::Over(Status::Completed),
+        (None | Some(After::Overtime { .. } | After::Restart), Some(Verdict::Ask { .. } | Verdict::Untrusted { .. }), _) => {
+            return Expected::AwaitingDecision;
+        }
         _ if is_loop && *marker == Marker::Done => return done,
         (Some(After::Fail { .. }), _, _) => return FAILED,
         (Some(After::Escalate { .. }), _, _) => return Expected::AwaitingDecision,
@@ -184,7 +193,6 @@ fn expected(job: &TaskModel, entry: &RunModel, ending: RunEnd, marker: &Marker, 
         (_, None, RunEnd::NotBegun { .. }) => RetryReason::Shortage,
         // Of a loop that never began only what somebody said counts.
         (_, Some(Verdict::Failed { .. }), RunEnd::Never | RunEnd::NotBegun { .. }) if is_loop => RetryReason::Failed,
-        (_, Some(Verdict::Ask { .. }), _) => return Expected::AwaitingDecision,
         (Some(After::Overtime { .. }), _, _) => RetryReason::Overtime,
         (Some(After::Restart | After::PutBack { .. }), _, _) => RetryReason::Stuck,
         (None, Some(Verdict::Failed { .. }), _) => RetryReason::Failed,

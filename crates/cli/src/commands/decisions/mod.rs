@@ -108,7 +108,7 @@ impl Resolve {
 }
 
 /// Answers a decision.
-fn resolve(
+pub(crate) fn resolve(
     context: &Context,
     client: &Client,
     decision: &Decision,

@@ -1,10 +1,13 @@
 //! The tasks: those that are new are added, and those that are there go on.
 
+use std::sync::Arc;
+
 use banksman_adapters::git::Repository;
 use banksman_adapters::ids;
-use banksman_core::task::{LandSpec, Spec, WorkspaceSpec};
+use banksman_core::agent::AgentWork;
+use banksman_core::task::{LandSpec, Spec, Work, WorkspaceSpec};
 use banksman_core::{Name, Seq, Status, Task, TaskId};
-use banksman_engine::{TaskOutcome, TaskRequest};
+use banksman_engine::{Edit, TaskOutcome, TaskRequest};
 use banksman_runtime::{Client, landing};
 use banksman_store::TaskFilter;
 
@@ -43,11 +46,12 @@ impl Place {
     }
 }
 
-/// Adds the tasks that are not there yet, lets the others go on, and returns all of them.
+/// Adds the tasks that are not there yet, lets the others go on, and returns all of them. They keep their agents unless others are wanted.
 pub(super) fn add_all(
     context: &Context,
     client: &Client,
     agents: &str,
+    wanted: Option<&str>,
     items: &[Item],
     place: &Place,
 ) -> Result<Vec<TaskId>, Failure> {
@@ -59,12 +63,12 @@ pub(super) fn add_all(
             continue;
         }
         if let Some(task) = known.iter().find(|task| same(task.spec.title.as_str())) {
-            let goes_on = go_on(client, task, place)?;
+            let goes_on = go_on(client, task, &Revision::of(client, task, prompt.as_deref(), wanted)?, place)?;
             context.printer.note(&format!("{DIM}{}: {goes_on}{DIM:#}", task.spec.title));
             ids.push(task.id.clone());
             continue;
         }
-        let work = tasks::agents::work(client.config(), agents, prompt.clone())?;
+        let work = tasks::agents::work(client.config(), agents, prompt.clone().unwrap_or_default())?;
         let land = place.land();
         let workspace = if land.is_some() { WorkspaceSpec::Worktree(Box::default()) } else { WorkspaceSpec::Checkout };
         let spec = Spec { work: Some(work), workspace, land: land.map(Box::new), ..Spec::new(title.clone()) };
@@ -77,18 +81,96 @@ pub(super) fn add_all(
     Ok(ids)
 }
 
-/// Lets a task go on that is there already: one that has failed is tried again, and one in review lands if there is a check by now. Says
-/// how it stands.
-fn go_on(client: &Client, task: &Task, place: &Place) -> Result<String, Failure> {
+/// What is wanted otherwise of a task that is there already.
+struct Revision {
+    work: Work,
+    /// What of it is new, for people.
+    what: Vec<&'static str>,
+    /// Whose it is then, if that is new.
+    by: Option<String>,
+}
+
+impl Revision {
+    /// What a prompt and agents change, if they are given, and the task is done by an agent.
+    fn of(client: &Client, task: &Task, prompt: Option<&str>, agents: Option<&str>) -> Result<Option<Revision>, Failure> {
+        let Some(Work::Agent(now)) = &task.spec.work else { return Ok(None) };
+        let prompt = prompt.unwrap_or(&now.prompt);
+        let mut work = AgentWork { prompt: prompt.into(), ..AgentWork::clone(now) };
+        if let Some(Work::Agent(wanted)) =
+            agents.map(|names| tasks::agents::work(client.config(), names, String::new())).transpose()?
+        {
+            (work.agents, work.on_quota) = (wanted.agents.clone(), wanted.on_quota);
+        }
+        let (has_prompt, has_agents) = (work.prompt != now.prompt, work.names() != now.names());
+        work.is_revised |= has_prompt;
+        let by = has_agents.then(|| work.names());
+        let what = [(has_prompt, "its new prompt"), (has_agents, "its new agent")];
+        let what: Vec<&str> = what.into_iter().filter(|(is_new, _)| *is_new).map(|(_, what)| what).collect();
+        Ok((!what.is_empty()).then(|| Revision { work: Work::Agent(Arc::new(work)), what, by }))
+    }
+
+    fn edit(&self) -> Box<Edit> {
+        Box::new(Edit { work: Some(Some(self.work.clone())), ..Edit::default() })
+    }
+
+    /// How it goes on with it.
+    fn used(&self) -> String {
+        let prompt = self.what.contains(&"its new prompt").then(|| " with its new prompt".to_owned());
+        let by = self.by.as_ref().map(|by| format!("by {by}"));
+        match (prompt, by) {
+            (Some(prompt), Some(by)) => format!("{prompt}, {by}"),
+            (Some(words), None) => words,
+            (None, by) => by.map(|by| format!(" {by}")).unwrap_or_default(),
+        }
+    }
+
+    fn unused(&self, why: &str) -> String {
+        let are = if self.what.len() == 1 { "is" } else { "are" };
+        format!("; {} {are} not used{why}", self.what.join(" and "))
+    }
+}
+
+const BY_RUN: &str = ", because a run is at it";
+
+/// Lets a task go on that is there already: one that has failed is tried again, one in review lands if there is a check by now, and one that
+/// no run is at takes over what is new. Says how it stands.
+fn go_on(client: &Client, task: &Task, revision: &Option<Revision>, place: &Place) -> Result<String, Failure> {
     let id = task.id.clone();
     let is_checked = client.config().landing.check.is_some();
-    let (request, said) = match (task.status(), place.land().filter(|_| is_checked)) {
-        (Status::Failed, _) => (TaskRequest::Retry { id }, "failed before, and is tried again"),
-        (Status::Review, Some(to)) => (TaskRequest::Land { id, by: tasks::speaker(None)?, to }, "was in review, and lands"),
-        (status, _) => return Ok(format!("{status} already")),
+    let unused = |why: &str| revision.as_ref().map(|revision| revision.unused(why)).unwrap_or_default();
+    let retry = || format!(": banksman tasks retry {}", task.id);
+    let status = task.status();
+    let (request, said) = match (status, place.land().filter(|_| is_checked)) {
+        (Status::Failed, _) => {
+            let retry = TaskRequest::Retry { id };
+            let said = "failed before, and is tried again";
+            match revision {
+                None => (retry, said.to_owned()),
+                Some(revision) => {
+                    let request = TaskRequest::Edited { edit: revision.edit(), status: Status::Pending, then: Box::new(retry) };
+                    (request, format!("{said}{}", revision.used()))
+                }
+            }
+        }
+        (Status::Review, Some(to)) => {
+            let said = format!("was in review, and lands{}", unused(""));
+            (TaskRequest::Land { id, by: tasks::speaker(None)?, to }, said)
+        }
+        (Status::Pending | Status::Blocked, _) if task.live().is_none() => match revision {
+            None => return Ok(format!("{status} already")),
+            Some(revision) => {
+                (TaskRequest::Update { id, edit: revision.edit() }, format!("{status} already, now{}", revision.used()))
+            }
+        },
+        (Status::Completed | Status::Review, _) => return Ok(format!("{status} already{}", unused(&retry()))),
+        (Status::Landing, _) => return Ok(format!("{status} already{}", unused(", because its work lands"))),
+        _ if task.live().is_some() => return Ok(format!("{status} already{}", unused(BY_RUN))),
+        _ => return Ok(format!("{status} already{}", unused(", because somebody works on it"))),
     };
     match client.request(request)? {
-        TaskOutcome::Stepped(..) => Ok(said.into()),
+        TaskOutcome::Stepped(..) | TaskOutcome::Kept(_) => Ok(said),
+        // It has begun since it was read.
+        TaskOutcome::InProgress(_) => Ok(format!("in_progress already{}", unused(BY_RUN))),
         outcome => Err(tasks::refused(&task.id, &outcome)),
     }
 }

@@ -10,7 +10,8 @@ use crate::failure::Failure;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Item {
     pub(super) title: Title,
-    pub(super) prompt: String,
+    /// What stands below it in a file.
+    pub(super) prompt: Option<String>,
 }
 
 /// The items that were given: one file, or titles.
@@ -24,12 +25,12 @@ pub(super) fn read(words: &[String]) -> Result<Vec<Item>, Failure> {
             }
             items
         }
-        titles => titles.iter().map(|title| item(title, String::new())).collect::<Result<_, _>>()?,
+        titles => titles.iter().map(|title| item(title, None)).collect::<Result<_, _>>()?,
     };
     Ok(items)
 }
 
-fn item(title: &str, prompt: String) -> Result<Item, Failure> {
+fn item(title: &str, prompt: Option<String>) -> Result<Item, Failure> {
     Ok(Item { title: Title::new(title).map_err(Failure::usage)?, prompt })
 }
 
@@ -50,7 +51,7 @@ fn checklist(text: &str) -> Result<Vec<Item>, Failure> {
             None => is_open = false,
         }
     }
-    items.into_iter().map(|(title, lines)| item(&title, unindented(&lines))).collect()
+    items.into_iter().map(|(title, lines)| item(&title, Some(unindented(&lines)))).collect()
 }
 
 /// Lines without the indentation that all of them have.
@@ -70,7 +71,7 @@ mod tests {
         let text =
             "# Plan\n\n- [ ] Add login\n  With OAuth.\n\n    code\n- [x] Done before\n  not this\n- [ ] Fix rounding\nText.\n";
         let items = checklist(text).unwrap();
-        let found: Vec<(&str, &str)> = items.iter().map(|item| (item.title.as_str(), item.prompt.as_str())).collect();
+        let found: Vec<(&str, &str)> = items.iter().map(|item| (item.title.as_str(), item.prompt.as_deref().unwrap())).collect();
         assert_eq!(found, [("Add login", "With OAuth.\n\n  code"), ("Fix rounding", "")]);
     }
 }

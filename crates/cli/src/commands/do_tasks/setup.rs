@@ -67,7 +67,7 @@ pub(super) fn trust(context: &Context, project: &Project, agents: &str) -> Resul
     if untrusted.is_empty() && foreign.is_empty() {
         return Ok(());
     }
-    let labels = untrusted.iter().map(|exposure| exposure.label.clone());
+    let labels = untrusted.iter().map(|exposure| exposure.label());
     let keys = foreign.iter().map(|foreign| format!("{} = {}", foreign.key.name, foreign.value));
     for label in labels.chain(keys) {
         context.printer.note(&format!("{YELLOW}not trusted{YELLOW:#}  {}", label.escape_debug()));

@@ -1,6 +1,7 @@
 //! What a runner reports, in lines for people.
 
 use banksman_core::Status;
+use banksman_core::backlog::Run;
 use banksman_core::pipeline::State as Stand;
 use banksman_core::task::{After, Outcome, RetryReason, State, TaskEnd};
 use banksman_engine::{RunnerEvent, Work};
@@ -100,7 +101,10 @@ pub(super) fn line(report: RunnerReport) -> Option<String> {
             let why = match outcome {
                 Outcome::Ended(Status::Completed) | Outcome::Landing => String::new(),
                 Outcome::Awaiting(children) => format!(": it is done, {children} of its children are not"),
-                Outcome::AwaitingDecision(decision) => format!(": banksman decisions show {decision}"),
+                Outcome::AwaitingDecision(decision) => match untrusted(&work.run) {
+                    Some(error) => format!(": {error}"),
+                    None => format!(": banksman decisions show {decision}"),
+                },
                 Outcome::Again(RetryReason::Stopped) => ": it is pending again".into(),
                 Outcome::Again(setback) => format!(": {}", setback.words(&ended.ending)),
                 Outcome::Ended(_) if tasks::error(&work.task).is_some() => {
@@ -145,4 +149,10 @@ pub(super) fn line(report: RunnerReport) -> Option<String> {
         }
     };
     Some(text)
+}
+
+/// What to trust before the agent of a run is begun, if it was not.
+fn untrusted(run: &Run) -> Option<&str> {
+    let ended = run.ended.as_ref().filter(|ended| ended.setback == Some(RetryReason::Untrusted))?;
+    ended.error.as_deref()
 }

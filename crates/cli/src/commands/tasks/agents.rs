@@ -24,7 +24,7 @@ pub(crate) fn work(config: &Config, names: &str, prompt: String) -> Result<Work,
         }
         agents.push(choice);
     }
-    Ok(Work::Agent(Arc::new(AgentWork { agents, on_quota: config.agents.on_quota, prompt: prompt.into() })))
+    Ok(Work::Agent(Arc::new(AgentWork { agents, on_quota: config.agents.on_quota, prompt: prompt.into(), is_revised: false })))
 }
 
 fn choice(config: &Config, name: &str) -> Result<AgentChoice, Failure> {

@@ -234,6 +234,7 @@ fn conclude(context: &Context, of: &Of, anyway: bool, verdict: Verdict) -> crate
         Verdict::Failed { .. } => "failed",
         Verdict::Ask { .. } => "asked",
         Verdict::Refused(_) => "refused",
+        Verdict::Untrusted { .. } => "untrusted",
         Verdict::Agent(end) => end.verdict.as_str(),
     };
     let by = claim::speaker(of.holder.as_ref())?;

@@ -360,11 +360,11 @@ impl Timeline {
 /// Whether a run that is followed by another has failed itself.
 fn is_failure(why: RetryReason) -> bool {
     use RetryReason::{
-        Auth, Failed, Guard, Hung, Landing, Lost, Network, Never, NoVerdict, Overloaded, Overtime, Quota, Shortage,
+        Auth, Failed, Guard, Hung, Landing, Lost, Network, Never, NoVerdict, Overloaded, Overtime, Quota, Shortage, Untrusted,
     };
     match why {
         Failed | Overtime | RetryReason::Stuck | Lost | Never | Hung => true,
-        NoVerdict | Shortage | Guard | Quota | Auth | Overloaded | Network | Landing | RetryReason::Stopped => false,
+        NoVerdict | Shortage | Guard | Untrusted | Quota | Auth | Overloaded | Network | Landing | RetryReason::Stopped => false,
     }
 }
 

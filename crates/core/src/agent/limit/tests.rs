@@ -153,7 +153,7 @@ fn a_limit_is_shared_by_the_account_and_the_model_that_it_names() {
 #[test]
 fn the_next_agent_does_the_work_if_that_is_wanted() {
     let choice = |text: &str| AgentChoice { agent: name(text), account: name(text), model: None };
-    let work = |on_quota| AgentWork { agents: vec![choice("claude"), choice("codex")], on_quota, prompt: "".into() };
+    let work = |on_quota| AgentWork { agents: vec![choice("claude"), choice("codex")], on_quota, ..AgentWork::default() };
     let limit = |account: &str, until| AccountLimit {
         state: waiting(until, true),
         ..AccountLimit::new(Scope { account: Some(name(account)), ..scope(None) }, &now(0))

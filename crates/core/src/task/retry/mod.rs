@@ -138,6 +138,7 @@ impl Policy {
                         | Verdict::NoChange { .. }
                         | Verdict::Ask { .. }
                         | Verdict::Refused(_)
+                        | Verdict::Untrusted { .. }
                         | Verdict::Agent(_) => None,
                     });
                     return self.exhausted(made, Some(said.unwrap_or_else(|| setback.words(&ending))));

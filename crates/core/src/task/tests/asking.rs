@@ -60,3 +60,32 @@ fn one_that_is_cancelled_or_failed_meanwhile_asks_nobody() {
     let verdict = Verdict::Ask { question: "?".into(), options: Vec::new() };
     assert_eq!(world.act(Input::Conclude { epoch: None, verdict }), Outcome::Late, "only a run asks");
 }
+
+#[test]
+fn a_run_whose_agent_is_not_trusted_is_no_attempt_and_its_task_goes_on_where_it_was() {
+    let untrusted = || Verdict::Untrusted { error: "agent a is not trusted here".into() };
+    for ending in [RunEnd::Exited(1), RunEnd::Lost, RunEnd::Signalled(9)] {
+        let mut world = World::task();
+        world.start();
+        world.end_last(RunEnd::Lost);
+        let before = (world.machine.attempts, world.machine.failures, world.machine.recoveries);
+        world.start();
+        let epoch = Some(world.epoch());
+        assert_eq!(world.act(Input::Conclude { epoch, verdict: untrusted() }), Outcome::Noted);
+        let Outcome::AwaitingDecision(decision) = world.end_last(ending) else { panic!("{:#?}", world.log) };
+        assert_eq!((world.machine.attempts, world.machine.failures, world.machine.recoveries), before, "nothing is used up");
+        assert_eq!(world.machine.state, State::AwaitingDecision { decision });
+        let question = raised(&world);
+        assert!(question.is_of_trust() && !question.is_of_run(), "{question:?}");
+        assert!(question.text.ends_with("has not begun: agent a is not trusted here"), "{}", question.text);
+        assert_eq!(world.act(Input::Answer), Outcome::Clear);
+        assert_eq!((world.machine.attempts, world.machine.failures, world.machine.recoveries), before);
+    }
+    let mut world = World::task();
+    assert_eq!(world.act(Input::Conclude { epoch: None, verdict: untrusted() }), Outcome::Late, "only a run finds that");
+    world.start();
+    let epoch = Some(world.epoch());
+    world.act(Input::Conclude { epoch, verdict: untrusted() });
+    world.stop(After::Cancel);
+    assert_eq!(world.end_last(RunEnd::Exited(1)), Outcome::Ended(Status::Cancelled), "nobody is asked");
+}

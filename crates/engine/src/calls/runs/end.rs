@@ -7,7 +7,7 @@ use banksman_core::event::{Event, TaskFact};
 use banksman_core::resource::coordination::{Command, Coordination};
 use banksman_core::resource::semaphore;
 use banksman_core::task::retry::Marker;
-use banksman_core::task::{self, Need, RunEnd, State, Watch};
+use banksman_core::task::{self, Need, RetryReason, RunEnd, State, Watch};
 use banksman_core::{Decision, DecisionId, Name, Pipeline, RunId, RunnerId, Span, Task, TaskId};
 use banksman_store::{FAN_OUT, Tables, Tx};
 
@@ -34,7 +34,8 @@ pub(crate) fn finish(
         return RunOutcome::Late;
     }
     let outcome = end(Some(runner), what, ending.clone(), marker, watch, tx);
-    RunOutcome::Finished(outcome, Box::new(tx.tables.backlog.tasks[&what.task.id].clone()), stopped(&what.task, &tx.tables))
+    let (run, task) = (tx.tables.backlog.runs[&what.run.id].clone(), tx.tables.backlog.tasks[&what.task.id].clone());
+    RunOutcome::Finished(outcome, Box::new(Work { run, task }), stopped(&what.task, &tx.tables))
 }
 
 /// The pipeline that a task is a phase of, if it does not go on by a task.
@@ -77,6 +78,7 @@ pub(crate) fn end(
         sections::leave(section, id, tx);
     }
     wait_for_answer(what, tx);
+    let ending = without_agent_if_untrusted(what, ending, tx);
     note_agent(what, &ending, tx);
     accounts::note_end(&what.task, &what.run, &ending, tx);
     let said = tx.tables.backlog.tasks.get(&what.task.id).and_then(|task| task.live()?.verdict.clone());
@@ -99,8 +101,9 @@ pub(crate) fn end(
     note_printed(what, &ending.ending, &tail, tx);
     let outcome = step_task_after(tx, &what.task.id, input, by, &tail);
     let outcome = outcome.expect("a task with a live run is not deleted");
-    let setback = match &outcome {
-        task::Outcome::Again(setback) => Some(*setback),
+    let setback = match (&outcome, &said) {
+        (task::Outcome::Again(setback), _) => Some(*setback),
+        (task::Outcome::AwaitingDecision(_), Some(task::Verdict::Untrusted { .. })) => Some(RetryReason::Untrusted),
         _ => None,
     };
     let asked = match (&said, &outcome) {
@@ -108,7 +111,7 @@ pub(crate) fn end(
         _ => None,
     };
     let error = said.and_then(|verdict| match verdict {
-        task::Verdict::Failed { error } => Some(error),
+        task::Verdict::Failed { error } | task::Verdict::Untrusted { error } => Some(error),
         task::Verdict::Done { .. } | task::Verdict::NoChange { .. } => None,
         task::Verdict::Ask { question, .. } => Some(question),
         task::Verdict::Refused(refused) => Some(refused.reason().into()),
@@ -133,7 +136,7 @@ fn has_read_prompt(verdict: &task::Verdict) -> bool {
         | task::Verdict::NoChange { .. }
         | task::Verdict::Ask { .. }
         | task::Verdict::Failed { .. } => true,
-        task::Verdict::Refused(_) => false,
+        task::Verdict::Refused(_) | task::Verdict::Untrusted { .. } => false,
     }
 }
 
@@ -227,6 +230,13 @@ fn note_printed(what: &Work, ending: &RunEnd, tail: &str, tx: &mut Tx) {
         let epoch = Some(live.epoch);
         step_task(tx, &what.task.id, task::Input::Conclude { epoch, verdict }, None);
     }
+}
+
+/// Nothing was seen of an agent that was not begun.
+fn without_agent_if_untrusted(what: &Work, ending: RunEndRecord, tx: &Tx) -> RunEndRecord {
+    let live = tx.tables.backlog.tasks.get(&what.task.id).and_then(|task| task.live());
+    let is_untrusted = live.is_some_and(|live| matches!(live.verdict, Some(task::Verdict::Untrusted { .. })));
+    RunEndRecord { agent: ending.agent.filter(|_| !is_untrusted), ..ending }
 }
 
 /// What its agent program came to counts as said, if the program has ended and the run itself has said nothing.

@@ -193,9 +193,9 @@ pub enum RunOutcome {
     Claimed(Box<Claimed>),
     /// Heard. These are its live runs, and all of them are safe again for as long as it has promised.
     Renewed(BTreeSet<RunId>),
-    /// The run has ended, and this is what its task makes of it; with the pipeline that it was a phase of, if that does not go
-    /// on by a task.
-    Finished(task::Outcome, Box<Task>, Option<Box<Pipeline>>),
+    /// The run has ended, and this is what its task makes of it; with both as they are now, and with the pipeline that it was a phase of,
+    /// if that does not go on by a task.
+    Finished(task::Outcome, Box<Work>, Option<Box<Pipeline>>),
     /// This is what a task makes of it.
     Stepped(task::Outcome, Box<Task>),
     /// The run is lost, with what is said of it, and this is what its task makes of it; with its pipeline, likewise.

@@ -27,7 +27,7 @@ fn add(stage: &mut Stage, id: &str, agents: &[(&str, Option<&str>)], on_quota: O
         account: name(agent),
         model: model.map(Into::into),
     };
-    let work = AgentWork { agents: agents.iter().map(choice).collect(), on_quota, prompt: "".into() };
+    let work = AgentWork { agents: agents.iter().map(choice).collect(), on_quota, ..AgentWork::default() };
     stage.add(id, |spec| spec.work = Some(What::Agent(Arc::new(work))));
 }
 

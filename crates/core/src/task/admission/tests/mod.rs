@@ -2,7 +2,7 @@ mod model;
 
 use self::model::gets_slots;
 use super::*;
-use crate::agent::{AgentChoice, AgentWork, OnQuota};
+use crate::agent::{AgentChoice, AgentWork};
 use crate::ids::{Name, SectionId, Seq};
 use crate::pause::PauseVerb;
 use crate::resource::coordination::Coordination;
@@ -127,7 +127,7 @@ impl Scene {
     /// An agent does it, whose account is limited.
     fn limit_account(&mut self) {
         let choice = AgentChoice { agent: name("claude"), account: name("mine"), model: None };
-        let work = AgentWork { agents: vec![choice], on_quota: OnQuota::Wait, prompt: "".into() };
+        let work = AgentWork { agents: vec![choice], ..AgentWork::default() };
         self.task.spec.work = self.task.spec.work.take().map(|_| Work::Agent(std::sync::Arc::new(work)));
         let scope = limit::Scope { account: Some(name("mine")), kind: "five_hour".into(), model: None, unnamed: false };
         let reach = limit::Input::Reach { run: None, agent: None, resets: None, text: "".into(), unnamed: false };

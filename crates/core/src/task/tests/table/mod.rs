@@ -54,6 +54,7 @@ fn said(task: &Task) -> &'static str {
         Some(Verdict::Failed { .. }) => "failed",
         Some(Verdict::Ask { .. }) => "asked",
         Some(Verdict::Refused(_)) => "refused",
+        Some(Verdict::Untrusted { .. }) => "untrusted",
         Some(Verdict::Agent(_)) => "agent",
     }
 }

@@ -1,3 +1,5 @@
+mod worktrees;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -12,7 +14,9 @@ use serde::Serialize;
 
 use super::{ExitResult, config, tasks};
 use crate::context::Context;
+use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, YELLOW};
 use crate::views::Text;
 
@@ -26,8 +30,13 @@ const COMMAND_SHOWN: usize = 100;
 /// read, and nothing of it is started until you have trusted it: no task, no command of a guard, no merge. The settings of a
 /// project may be committed, so a command in them may come from anybody, too. That is about the values as they are now: a changed
 /// one needs to be trusted again. A script of the project that a command starts may change without that.
+///
+/// What an agent reads is checked where it runs, each time before it is started: in the worktree of its task, whose settings may be others than
+/// those of the checkout. If they are not trusted, the task waits, and goes on when you have trusted them with --task.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  banksman trust --show\n  banksman trust\n  banksman trust --revoke")]
+#[command(
+    after_help = "Examples:\n  banksman trust --show\n  banksman trust\n  banksman trust --agent claude --task 'Add login'\n  banksman trust --revoke"
+)]
 pub(crate) struct Trust {
     /// Only show what there is to trust, and what is trusted
     #[arg(long, conflicts_with = "revoke")]
@@ -39,15 +48,21 @@ pub(crate) struct Trust {
     /// tasks, and agents.default]
     #[arg(long, value_name = "AGENTS", conflicts_with = "revoke")]
     agent: Option<String>,
+    /// Only what these agents, or those of the task, execute where this task runs; may be given more than once
+    #[arg(long = "task", value_name = "TASK", conflicts_with = "revoke")]
+    tasks: Vec<String>,
 }
 
 /// What there is to trust.
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct TrustView<'a> {
     project: Text<std::path::Display<'a>>,
     store: Option<Contents>,
     keys: Vec<KeyView<'a>>,
     agents: Vec<ExposureView>,
+    /// The tasks that have waited for what is trusted now.
+    goes_on: Vec<String>,
 }
 
 /// Something that an agent is given or executes.
@@ -55,6 +70,9 @@ struct TrustView<'a> {
 struct ExposureView {
     label: String,
     trusted: bool,
+    /// Where it lies, if not in the checkout.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    directory: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -90,6 +108,10 @@ impl Trust {
         let trust = Trusted::of_user().ok_or(ProjectError::Homeless)?;
         let foreign = settings.foreign();
         let project = with_store(context)?;
+        if !self.tasks.is_empty() {
+            let project = project.map_or_else(|| context.project(), Ok)?;
+            return self.run_for_tasks(context, &project, &trust);
+        }
         let exposures = self.exposures(project.as_ref(), &trust)?;
         match (self.show, self.revoke) {
             (true, _) => {}
@@ -113,15 +135,75 @@ impl Trust {
             human.push("nothing in the settings of this project needs trust".into());
         }
         human.extend(foreign.iter().map(|foreign| line(foreign, trust.covers(&root, foreign))));
-        let agents = exposures
-            .iter()
-            .map(|exposure| ExposureView { label: exposure.label.clone(), trusted: trust.covers_exposure(&root, exposure) });
-        let agents: Vec<ExposureView> = agents.collect();
-        human.extend(agents.iter().map(|found| format!("{}{}", word(found.trusted), found.label.escape_debug())));
+        let agents: Vec<ExposureView> = exposures.iter().map(|exposure| view(&root, &trust, exposure, None)).collect();
+        human.extend(agents.iter().map(row));
         human.push(format!("{DIM}in {}{DIM:#}", project_file.display()));
-        let view = TrustView { project: Text(root.display()), store, keys: keys.collect(), agents };
-        context.printer.result(&view, human.join("\n"))
+        let mut goes_on = Vec::new();
+        if let Some(project) = project.as_ref().filter(|_| !self.show && !self.revoke) {
+            goes_on = go_on(context, project, &trust, &mut human)?;
+        }
+        let view = TrustView { project: Text(root.display()), store, keys: keys.collect(), agents, goes_on };
+        context.printer.print(&view, human.join("\n"));
+        Ok(self.exit_code(exposures.iter()))
     }
+
+    /// Shows or trusts what agents execute where single tasks run. All else stays as it is.
+    fn run_for_tasks(&self, context: &Context, project: &Project, trust: &Trusted) -> ExitResult {
+        let root = project.root();
+        let names = named(project, self.agent.iter())?;
+        let places = worktrees::places(project, &names, &self.tasks)?;
+        let exposures = || places.iter().flat_map(|place| &place.exposures);
+        if !self.show {
+            trust_also(context, project, |_| false, exposures().cloned().collect())?;
+        }
+        let (mut human, mut agents) = (Vec::new(), Vec::new());
+        for place in &places {
+            let views: Vec<ExposureView> =
+                place.exposures.iter().map(|exposure| view(root, trust, exposure, Some(&place.directory))).collect();
+            human.extend(views.iter().map(row));
+            human.push(format!("{DIM}in {}{DIM:#}", place.directory.display()));
+            agents.extend(views);
+        }
+        let goes_on = if self.show { Vec::new() } else { go_on(context, project, trust, &mut human)? };
+        let view = TrustView { project: Text(root.display()), store: None, keys: Vec::new(), agents, goes_on };
+        context.printer.print(&view, human.join("\n"));
+        Ok(self.exit_code(exposures()))
+    }
+
+    /// What cannot be trusted was not.
+    fn exit_code<'a>(&self, mut exposures: impl Iterator<Item = &'a Exposure>) -> u8 {
+        if !self.show && !self.revoke && exposures.any(Exposure::is_unreadable) { exit::NOT_PERMITTED } else { exit::OK }
+    }
+}
+
+/// The agents in these lists.
+fn named<'a>(project: &Project, lists: impl Iterator<Item = &'a String>) -> Result<Vec<String>, Failure> {
+    let names = lists.flat_map(|names| names.split(','));
+    let names: Vec<String> = names.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
+    match names.iter().find(|name| project.config().agents.profiles.get(name).is_none()) {
+        Some(unknown) => Err(tasks::agents::unknown(project.config(), unknown)),
+        None => Ok(names),
+    }
+}
+
+fn view(root: &Path, trust: &Trusted, exposure: &Exposure, directory: Option<&Path>) -> ExposureView {
+    ExposureView {
+        label: exposure.label(),
+        trusted: trust.covers_exposure(root, exposure),
+        directory: directory.map(|directory| directory.display().to_string()),
+    }
+}
+
+fn row(found: &ExposureView) -> String {
+    format!("{}{}", word(found.trusted), found.label.escape_debug())
+}
+
+/// Lets the tasks go on that have waited for it, and says so, and what others wait for.
+fn go_on(context: &Context, project: &Project, trust: &Trusted, human: &mut Vec<String>) -> Result<Vec<String>, Failure> {
+    let (gone_on, commands) = worktrees::go_on(context, project, trust)?;
+    human.extend(gone_on.iter().map(|title| format!("{GREEN}{}{GREEN:#} goes on", format::one_line(title))));
+    human.extend(commands.iter().map(|command| format!("{YELLOW}a task waits for{YELLOW:#}  {command}")));
+    Ok(gone_on)
 }
 
 impl Trust {
@@ -129,11 +211,7 @@ impl Trust {
     fn exposures(&self, project: Option<&Project>, trust: &Trusted) -> Result<Vec<Exposure>, Failure> {
         let Some(project) = project else { return Ok(Vec::new()) };
         let config = &project.config().agents;
-        let named = self.agent.iter().chain(&config.default).flat_map(|names| names.split(','));
-        let mut names: BTreeSet<String> = named.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
-        if let Some(unknown) = names.iter().find(|name| config.profiles.get(name).is_none()) {
-            return Err(tasks::agents::unknown(project.config(), unknown));
-        }
+        let mut names: BTreeSet<String> = named(project, self.agent.iter().chain(&config.default))?.into_iter().collect();
         // What is trusted stays so.
         let is_trusted = |name: &str| project.exposures(name).iter().any(|found| trust.covers_exposure(project.root(), found));
         names.extend(config.profiles.names().filter(|name| is_trusted(name)).map(str::to_owned));
