@@ -105,7 +105,9 @@ fn an_agent_works_in_a_terminal_if_its_profile_says_so() {
     let runner = world.start(&["run", "--until-idle"]);
     until("it has begun", || world.has("begun"));
     let sent = send(&world, "Job", "hello");
-    assert_eq!((&sent["plan"], &sent["receipt"]), (&"control_socket".into(), &"delivered".into()), "{sent}");
+    assert_eq!(sent["plan"], "control_socket", "{sent}");
+    // The program ends with the line that it was sent, perhaps before the sender looks.
+    assert!(["delivered", "read"].contains(&sent["receipt"].as_str().unwrap()), "{sent}");
     assert_eq!(runner.end().code, 0);
     let text = |file: &str| fs::read_to_string(world.path().join(file)).unwrap_or_default();
     assert!(text("prompt").contains("say hello"), "{:?}", text("prompt"));
