@@ -1,31 +1,37 @@
-//! The worktree that a merge works in: one for a project, by one merge at a time, and gone when the merge is over.
+//! The worktree that a merge works in: by one merge of a project at a time, and gone when the merge is over.
+//!
+//! Each has a name of its own: a git whose merge was killed goes on for a while, and removes its worktree when it finds it incomplete. That must
+//! not be the one of the next merge.
 
-use std::ffi::OsStr;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
 
 use super::{Git, GitError, Id};
-use crate::private;
+use crate::{ids, private};
 
 /// How often the worktree of a killed merge is removed until it stays away, and the pause between.
 const CLEARINGS: usize = 50;
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// How the names of these worktrees begin. In earlier versions there was one, with nothing behind that.
+const NAME: &str = ".merge";
+
 /// The right to merge. Others wait until this process gives it back or is dead.
 pub(super) struct MergeLock {
     scratch: PathBuf,
-    path: PathBuf,
     _lock: File,
 }
 
 /// A worktree without a branch. It is removed when it is dropped.
 pub(super) struct Tree<'a> {
     git: &'a Git,
-    merge_lock: &'a MergeLock,
+    path: PathBuf,
 }
 
 impl MergeLock {
@@ -36,59 +42,52 @@ impl MergeLock {
         let lock = private::open(&directory.join(".merge.lock"), OFlags::RDWR | OFlags::CREATE).map_err(system)?;
         lock.lock().map_err(system)?;
         let directory = directory.canonicalize().map_err(system)?;
-        let merge_lock = MergeLock { path: directory.join(".merge"), scratch: directory, _lock: lock };
+        let merge_lock = MergeLock { scratch: directory, _lock: lock };
         remove_half_made(common);
-        // Whoever made it is dead: otherwise the turn would be theirs.
-        merge_lock.clear(git);
+        // Whoever made them is dead: otherwise the turn would be theirs.
+        merge_lock.left_behind(common).iter().for_each(|path| clear(git, path));
         Ok(merge_lock)
+    }
+
+    /// The worktrees of merges that were killed: those that git knows, and the others.
+    fn left_behind(&self, common: &Path) -> BTreeSet<PathBuf> {
+        let is_ours = |path: &Path| {
+            let end = path.file_name().and_then(|name| name.as_bytes().strip_prefix(NAME.as_bytes()));
+            path.parent() == Some(&self.scratch) && end.is_some_and(|end| end.first().is_none_or(|letter| *letter == b'-'))
+        };
+        let known = entries(&common.join("worktrees")).into_iter().filter_map(|record| {
+            let mut file = fs::read(record.join("gitdir")).ok()?;
+            file.truncate(file.trim_ascii_end().len());
+            Some(PathBuf::from(OsString::from_vec(file)).parent()?.to_owned())
+        });
+        known.chain(entries(&self.scratch)).filter(|path| is_ours(path)).collect()
     }
 
     /// The directory that only one merge at a time works in.
     pub(super) fn scratch(&self) -> &Path {
         &self.scratch
     }
-
-    /// Removes the worktree. A git whose merge was killed may still write there, and gives up when it finds it gone.
-    fn clear(&self, git: &Git) {
-        let remove: [&OsStr; 6] =
-            ["worktree".as_ref(), "remove".as_ref(), "--force".as_ref(), "--force".as_ref(), "--".as_ref(), self.path.as_ref()];
-        for _ in 0..CLEARINGS {
-            if !self.path.exists() {
-                return;
-            }
-            if !git.says(&remove).unwrap_or(false) {
-                // Half a worktree, which git does not know as one. What cannot be removed is told by whoever wants the place next.
-                fs::remove_dir_all(&self.path).ok();
-            }
-            if self.path.exists() {
-                std::thread::sleep(PAUSE);
-            }
-        }
-    }
 }
 
 impl<'a> Tree<'a> {
     /// Checks a commit out.
     pub(super) fn add(git: &'a Git, merge_lock: &'a MergeLock, commit: &Id) -> Result<Tree<'a>, GitError> {
-        let tree = Tree { git, merge_lock };
-        // Forced, as git may still know one here whose directory is gone.
-        let options: [&OsStr; 7] = [
+        let tree = Tree { git, path: merge_lock.scratch.join(ids::short(NAME)) };
+        let args: [&OsStr; 7] = [
             "worktree".as_ref(),
             "add".as_ref(),
-            "--force".as_ref(),
-            "--force".as_ref(),
             "--detach".as_ref(),
             "--quiet".as_ref(),
             "--".as_ref(),
+            tree.path.as_ref(),
+            commit.as_ref(),
         ];
-        let mut args = options.to_vec();
-        args.extend([merge_lock.path.as_os_str(), commit.as_ref()]);
         quiet(git.clone()).get(&args)?;
         Ok(tree)
     }
 
     pub(super) fn git(&self) -> Git {
-        quiet(self.git.at(&self.merge_lock.path))
+        quiet(self.git.at(&self.path))
     }
 
     /// The commit that it is at.
@@ -106,8 +105,32 @@ impl<'a> Tree<'a> {
 
 impl Drop for Tree<'_> {
     fn drop(&mut self) {
-        self.merge_lock.clear(self.git);
+        clear(self.git, &self.path);
     }
+}
+
+/// Removes a worktree, and what git knows of it. A git whose merge was killed may still write there, and gives up when it finds it gone.
+fn clear(git: &Git, path: &Path) {
+    let remove: [&OsStr; 6] =
+        ["worktree".as_ref(), "remove".as_ref(), "--force".as_ref(), "--force".as_ref(), "--".as_ref(), path.as_ref()];
+    for _ in 0..CLEARINGS {
+        let (was_known, was_there) = (git.says(&remove).unwrap_or(false), path.exists());
+        if !was_known {
+            // Half a worktree, which git does not take for one. What cannot be removed stays for the next merge.
+            fs::remove_dir_all(path).ok();
+        }
+        match (was_there, path.exists()) {
+            (false, _) => return,
+            // Now git may forget it.
+            (true, false) => {}
+            (true, true) => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// What lies in a directory.
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
 /// Removes what a git that was killed had begun to write down about a worktree of ours: with half of it, no git can list the
@@ -133,8 +156,8 @@ pub(super) fn remove_half_made(common: &Path) {
 /// The records of worktrees with a name like ours that are not complete. One that was ever worked in has an index or a log: what is missing
 /// there is not for us to judge.
 fn half_made(common: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(common.join("worktrees")).into_iter().flatten().flatten();
-    let ours = entries.filter(|entry| is_name_of_ours(entry.file_name().as_bytes())).map(|entry| entry.path());
+    let ours = entries(&common.join("worktrees")).into_iter();
+    let ours = ours.filter(|path| is_name_of_ours(path.file_name().unwrap_or_default().as_bytes()));
     let is_half = |path: &PathBuf| {
         ["gitdir", "commondir", "HEAD"].iter().any(|name| fs::metadata(path.join(name)).map_or(true, |file| file.len() == 0))
             && !["index", "logs/HEAD"].iter().any(|name| path.join(name).exists())

@@ -332,7 +332,7 @@ fn many_merges_at_once_all_arrive() {
 #[test]
 fn what_a_killed_merge_has_left_is_cleared_away() {
     let world = diverged();
-    let left = world.path("scratch/.merge");
+    let left = world.path("scratch/.merge-earlier");
     std::fs::create_dir_all(world.path("scratch")).unwrap();
     // A whole worktree, with a rebase in the middle.
     world.git(&["worktree", "add", "-q", "--detach", left.to_str().unwrap(), "topic"]);
@@ -342,15 +342,27 @@ fn what_a_killed_merge_has_left_is_cleared_away() {
     world.assert_tidy();
     // One that git had only begun to write down: nobody could list worktrees any more.
     let world = diverged();
-    let half = world.repo().join(".git/worktrees/-merge");
+    let half = world.repo().join(".git/worktrees/-merge-earlier");
     std::fs::create_dir_all(&half).unwrap();
     std::fs::write(half.join("commondir"), "").unwrap();
+    assert!(world.merge("topic", MergeHow::Rebase).unwrap().has_moved());
+    world.assert_tidy();
+    // One of an earlier version, and one whose directory is gone.
+    let world = diverged();
+    std::fs::create_dir_all(world.path("scratch")).unwrap();
+    for (name, is_gone) in [(".merge", false), (".merge-gone", true)] {
+        let left = world.path("scratch").join(name);
+        world.git(&["worktree", "add", "-q", "--detach", left.to_str().unwrap(), "topic"]);
+        if is_gone {
+            std::fs::remove_dir_all(&left).unwrap();
+        }
+    }
     assert!(world.merge("topic", MergeHow::Rebase).unwrap().has_moved());
     world.assert_tidy();
     // One whose directory is gone, and a directory that git does not know.
     let world = diverged();
     std::fs::create_dir_all(world.path("scratch")).unwrap();
-    let left = world.path("scratch/.merge");
+    let left = world.path("scratch/.merge-earlier");
     world.git(&["worktree", "add", "-q", "--detach", left.to_str().unwrap(), "topic"]);
     std::fs::remove_dir_all(&left).unwrap();
     std::fs::create_dir(&left).unwrap();

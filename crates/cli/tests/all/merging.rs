@@ -10,7 +10,7 @@ use banksman_engine::{Request, TaskRequest};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::world::{World, until, write_program};
+use crate::world::{World, is_alive, until, write_program};
 
 /// Runs git, which must succeed, and returns what it prints.
 pub(crate) fn git(directory: &Path, args: &[&str]) -> String {
@@ -103,6 +103,58 @@ fn a_git_that_is_too_old_is_told_so() {
     }
 }
 
+/// The directories in which merges work, or have worked.
+fn worktrees_of_merges(world: &World) -> usize {
+    let entries = std::fs::read_dir(world.path().join(".banksman/workspaces")).unwrap();
+    entries.filter(|entry| entry.as_ref().unwrap().file_name().to_str().unwrap().starts_with(".merge-")).count()
+}
+
+/// A git whose merge was killed finds its worktree gone, and then removes it: that must not be the one of the next merge.
+#[test]
+fn a_git_that_outlives_its_merge_does_not_harm_the_next() {
+    let world = World::new();
+    repository(&world);
+    commit(&world, ".gitattributes", "*.slow filter=slow\n");
+    commit(&world, "x.slow", "x\n");
+    branch(&world, "topic", "y.slow", "y\n");
+    commit(&world, "m", "m\n");
+    // The checkout of the first merge waits as long as one file is there, and the second merge, with its worktree, as long as another.
+    let state = world.path().join("state");
+    std::fs::create_dir_all(&state).unwrap();
+    let script = format!(
+        "#!/bin/sh\ncd '{}'\nmkdir first 2> /dev/null && echo $PPID > first/pid\n\
+         if [ \"$(cat first/pid)\" = $PPID ]; then n=1; elif [ \"$1\" = y.slow ]; then n=2; fi\ntouch here.$n\nwhile [ -e wait.$n ]; do sleep 0.01; done\ncat\n",
+        state.display()
+    );
+    write_program(&state.join("filter"), &script);
+    git(world.path(), &["config", "filter.slow.smudge", &format!("'{}' %f", state.join("filter").display())]);
+    ["wait.1", "wait.2"].iter().for_each(|file| std::fs::write(state.join(file), "").unwrap());
+
+    let merge = ["merge-branch", "--how", "merge_commit", "--", "topic", "main"];
+    let killed = world.start(&merge);
+    until("the first merge is in the middle", || state.join("here.1").exists());
+    let checkout = std::fs::read_to_string(state.join("first/pid")).unwrap().trim().parse().unwrap();
+    let ancestors = || std::iter::successors(Some(checkout), |pid| Some(parent_of(*pid)));
+    let outlives = ancestors().find(|pid| parent_of(*pid) == killed.pid()).unwrap();
+    killed.signal(Signal::KILL);
+    killed.end();
+    assert!(is_alive(outlives), "the git that makes the worktree goes on");
+    let second = world.start(&merge);
+    until("the second merge is in the middle", || state.join("here.2").exists());
+    std::fs::remove_file(state.join("wait.1")).unwrap();
+    until("the git of the first merge has ended", || !is_alive(outlives));
+    std::fs::remove_file(state.join("wait.2")).unwrap();
+    let second = second.end();
+    assert_eq!(second.code, 0, "{second:?}");
+    assert_eq!(worktrees_of_merges(&world), 0);
+    assert_eq!(git(world.path(), &["worktree", "list"]).lines().count(), 1);
+}
+
+fn parent_of(pid: i32) -> i32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok()).unwrap()
+}
+
 #[test]
 fn a_merge_that_was_killed_in_the_middle_is_done_again() {
     let world = World::new();
@@ -127,13 +179,13 @@ fn a_merge_that_was_killed_in_the_middle_is_done_again() {
     killed.signal(Signal::KILL);
     killed.end();
     assert_eq!(git(world.path(), &["rev-parse", "main"]), before);
-    assert!(world.path().join(".banksman/workspaces/.merge").exists(), "it could not clear up");
+    assert_eq!(worktrees_of_merges(&world), 1, "it could not clear up");
     std::fs::remove_file(&wait).unwrap();
 
     world.ok(&merge);
     assert_eq!(git(world.path(), &["rev-parse", "main~1"]), before);
     assert_eq!(git(world.path(), &["worktree", "list"]).lines().count(), 1);
-    assert!(!world.path().join(".banksman/workspaces/.merge").exists());
+    assert_eq!(worktrees_of_merges(&world), 0);
     assert_eq!(git(world.path(), &["status", "--porcelain"]), "");
 }
 
