@@ -75,8 +75,10 @@ impl Claim {
         let ready = rows.ready.iter().filter_map(|id| backlog.tasks.get(id));
         // What an earlier call of the batch may free, or end the rest of, is not among those whose own locks were read.
         let parked = rows.parked_on.values().flatten().filter_map(|id| backlog.tasks.get(id));
-        let others = parked.chain(backlog.tasks.values().filter(|task| matches!(task.state, State::Backoff { .. })));
-        let own = others.clone().map(|task| Key::Lock(task.id.lock()));
+        let rests = backlog.tasks.values().filter(|task| matches!(task.state, State::Backoff { .. }));
+        let dependencies = rests.clone().map(|task| Key::Dependencies(task.id.clone()));
+        let others = parked.chain(rests);
+        let own = others.clone().map(|task| Key::Lock(task.id.lock())).chain(dependencies);
         own.chain(ready.chain(others).flat_map(|task| needed_keys(task, backlog))).collect()
     }
 
@@ -121,10 +123,13 @@ impl Claim {
     }
 }
 
-/// Whether all that a task needs was loaded: what was not looks as if it were free.
+/// Whether all that a task needs was loaded: what was not looks as if it were free. Only a task that was found among the ready or the parked
+/// ones waits for no other, however often it has begun: what it had waited for may have been tried again meanwhile.
 fn is_known(id: &TaskId, tx: &Tx) -> bool {
     let Some(task) = tx.tables.backlog.tasks.get(id) else { return false };
-    needed_keys(task, &tx.tables.backlog).iter().all(|key| tx.loaded.contains(key))
+    let is_parked = || tx.tables.parked_on.values().any(|tasks| tasks.contains(id));
+    let knows_dependencies = tx.tables.ready.contains(id) || is_parked() || tx.loaded.contains(&Key::Dependencies(id.clone()));
+    knows_dependencies && needed_keys(task, &tx.tables.backlog).iter().all(|key| tx.loaded.contains(key))
 }
 
 /// The rows that decide whether a ready task may start, beside its own.
@@ -164,8 +169,8 @@ impl Head<'_> {
         let freed = tx.changed.takeable.iter().filter(|id| self.claim.may_take(id, tx)).cloned();
         let (freed, unknown): (Vec<TaskId>, Vec<TaskId>) = freed.partition(|id| is_known(id, tx));
         tx.changed.frees_dependents |= !unknown.is_empty();
-        tx.tables.ready.extend(freed);
         let backlog = &tx.tables.backlog;
+        tx.tables.ready.extend(freed.into_iter().filter(|id| backlog.unmet(id) == 0));
         let limit = facts::root_limit(backlog);
         let is_ready = |task: &&Task| task.state == State::Pending && task.spec.work.is_some();
         let mut ready: Vec<&Task> = tx.tables.ready.iter().filter_map(|id| backlog.tasks.get(id)).filter(is_ready).collect();

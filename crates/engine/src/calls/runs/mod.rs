@@ -248,7 +248,9 @@ impl RunRequest {
                 let others = [Key::Runner(runner.clone()), Key::Idle, Key::OutboxOfRun(what.run.id.clone()), Key::OpenDecisions];
                 let spend = ending.agent.as_ref().map(|_| Key::Spend { since: ending.day().date });
                 let written = ending.written.iter().cloned().map(Key::Delivery);
-                end_keys(what).into_iter().chain(others).chain(spend).chain(written).collect()
+                // It may begin again at once, and what it had waited for may be open again meanwhile.
+                let again = (ending.ending != RunEnd::Exited(0)).then(|| Key::Dependencies(what.task.id.clone()));
+                end_keys(what).into_iter().chain(others).chain(spend).chain(written).chain(again).collect()
             }
             RunRequest::Adopt { what, .. } => {
                 let Work { run, task } = &**what;
