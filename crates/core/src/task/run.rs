@@ -67,6 +67,21 @@ pub enum Verdict {
     Agent(Box<AgentEnd>),
 }
 
+impl Verdict {
+    /// What it says about itself, if it has failed by its own word.
+    pub(crate) fn failure(self) -> Option<Box<str>> {
+        match self {
+            Verdict::Failed { error } => Some(error),
+            Verdict::Done { .. }
+            | Verdict::NoChange { .. }
+            | Verdict::Ask { .. }
+            | Verdict::Refused(_)
+            | Verdict::Untrusted { .. }
+            | Verdict::Agent(_) => None,
+        }
+    }
+}
+
 /// The result of the guards of a phase that does not let its run begin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

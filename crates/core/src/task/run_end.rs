@@ -217,15 +217,7 @@ impl Task {
         };
         let fact = Fact::Ended { marker, verdict: live.verdict.clone(), ending: ending.clone(), setback };
         let no_change = matches!(live.verdict, Some(Verdict::NoChange { .. }));
-        let said = live.verdict.and_then(|verdict| match verdict {
-            Verdict::Failed { error } => Some(error),
-            Verdict::Done { .. }
-            | Verdict::NoChange { .. }
-            | Verdict::Ask { .. }
-            | Verdict::Refused(_)
-            | Verdict::Untrusted { .. }
-            | Verdict::Agent(_) => None,
-        });
+        let said = live.verdict.and_then(Verdict::failure);
         match (policy.next(self.failures + 1, fact, now.lease), then) {
             (Next::Done { output }, _) => self.settle(output, no_change, Some(live.run), children, now, buffer),
             (_, Some(After::Fail { error })) => self.finish(TaskEnd::Failed { error }, Some(live.run), now, buffer),

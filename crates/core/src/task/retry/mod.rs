@@ -132,15 +132,7 @@ impl Policy {
                 // Nothing was tried by a run that never began.
                 let is_attempt = !matches!(setback, RetryReason::Never | RetryReason::Shortage);
                 if is_attempt && made >= self.max_attempts.get() {
-                    let said = verdict.and_then(|verdict| match verdict {
-                        Verdict::Failed { error } => Some(error),
-                        Verdict::Done { .. }
-                        | Verdict::NoChange { .. }
-                        | Verdict::Ask { .. }
-                        | Verdict::Refused(_)
-                        | Verdict::Untrusted { .. }
-                        | Verdict::Agent(_) => None,
-                    });
+                    let said = verdict.and_then(Verdict::failure);
                     return self.exhausted(made, Some(said.unwrap_or_else(|| setback.words(&ending))));
                 }
                 Next::Restart(setback)

@@ -1,9 +1,9 @@
 //! Many runners of one project: what a task costs the database, who is woken, and that nothing waits for nobody.
 
-use banksman_core::backlog::{Edge, Session};
+use banksman_core::backlog::{Edge, RunEndRecord, Session};
 use banksman_core::resource::coordination::Command;
 use banksman_core::resource::semaphore;
-use banksman_core::task::{Need, Spec, Work};
+use banksman_core::task::{Need, RunEnd, Spec, Work};
 use banksman_core::{HolderId, Lease, Limits, Name, RunId, SectionId, Span, Status};
 use banksman_store::Tallied;
 
@@ -159,6 +159,22 @@ fn add_after(stage: &mut Stage, name: &str, on: &[&str]) {
 
 fn end(stage: &mut Stage, actor: &mut Actor) -> Option<Span> {
     actor.notify(stage, Input::Ended(actor.run(), exited(0)))
+}
+
+#[test]
+fn a_task_that_begins_again_waits_for_what_was_retried_meanwhile() {
+    let mut stage = Stage::new();
+    add_after(&mut stage, "a", &[]);
+    add_after(&mut stage, "b", &["a"]);
+    let mut actor = stage.start("m", Options { max_runs: Some(1), ..options() });
+    end(&mut stage, &mut actor);
+    assert_eq!(stage.status("b"), "in_progress");
+    stage.ask(Request::Task(TaskRequest::Retry { id: task("a") }));
+    let never = RunEndRecord { ending: RunEnd::Never, ..exited(0) };
+    actor.notify(&mut stage, Input::Ended(actor.run(), never));
+    assert_eq!([stage.status("a"), stage.status("b")], ["in_progress", "pending"]);
+    end(&mut stage, &mut actor);
+    assert_eq!([stage.status("a"), stage.status("b")], ["completed", "in_progress"]);
 }
 
 #[test]
