@@ -65,7 +65,7 @@ impl Claim {
     pub(crate) fn keys(&self) -> Vec<Key> {
         let of_each = u32::try_from((2 * self.room).max(self.head)).unwrap_or(u32::MAX);
         let mut keys = vec![Key::Ready { of_each, sections: self.sections.clone() }, Key::Runner(self.runner.clone())];
-        keys.extend([Key::AccountLimits, Key::Sections, Key::LiveExclusive, Key::LiveCount, Key::RunSlots, Key::LimitedRoots]);
+        keys.extend([Key::AccountLimits, Key::Sections, Key::LiveExclusive, Key::RunSlots, Key::LimitedRoots]);
         keys
     }
 

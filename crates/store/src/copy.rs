@@ -110,7 +110,7 @@ fn fill(
     if let Some(first) = differences.first() {
         return Err(StoreError::corrupt(first));
     }
-    let row = counters.moved(to.project, snapshot.seq, lease, &*to.machine);
+    let row = counters.moved(to.project, snapshot.seq, lease, &after, &*to.machine);
     to.backend.commit(&[row, moved_to(to.project, still_at)])?;
     let Coordination { locks, semaphores, .. } = &after.coordination;
     let held = locks.values().filter(|lock| matches!(lock.state, lock::State::Held(_))).count();

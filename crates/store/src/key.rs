@@ -93,8 +93,6 @@ pub enum Key {
     LiveExclusive,
     /// Those of one runner.
     LiveOf(RunnerId),
-    /// How many live runs there are.
-    LiveCount,
     Run(RunId),
     /// All runs of a task.
     RunsOf(TaskId),

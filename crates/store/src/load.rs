@@ -126,7 +126,6 @@ impl<'a> Plan<'a> {
             Key::RunSlots => {
                 self.add(semaphores::Statement::ByName, [RUNS.into()]);
                 self.add(slots::Statement::Mortal, [RUNS.into()]);
-                self.add(slots::Statement::Total, [RUNS.into()]);
             }
             Key::RunSlot(run) => {
                 self.add(slots::Statement::OfHolder, [RUNS.into(), run.holder().as_str().to_owned().into()]);
@@ -234,7 +233,6 @@ impl<'a> Plan<'a> {
                 self.add(runs::Statement::OfRunner, [runner.as_str().into()]);
                 self.add(tasks::Statement::OfRunner, [runner.as_str().into()]);
             }
-            Key::LiveCount => self.add(runs::Statement::LiveCount, []),
             Key::Run(id) => self.add(runs::Statement::ById, [id.as_str().into()]),
             Key::RunsOf(id) => self.add(runs::Statement::OfTask, [id.as_str().into()]),
             Key::Runners => self.add(runners::Statement::All, []),

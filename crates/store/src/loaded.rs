@@ -13,6 +13,7 @@ use crate::error::StoreError;
 use crate::table::Table;
 use crate::tables::items::WorkItems;
 use crate::tables::pipelines::Hosted;
+use crate::tables::project_counts::ProjectCounts;
 use crate::tables::task_counts::TaskCounts;
 use crate::tables::*;
 use crate::value::{Query, Row, Rows, Value};
@@ -25,22 +26,25 @@ pub(crate) struct Loaded {
     waiters: Vec<(Resource, Waiter)>,
     holders: Vec<(Ticket, HolderId)>,
     jobs: Vec<(Name, TaskId, Taken)>,
-    /// How many slots of a semaphore are held in all.
-    totals: Vec<(Name, u64)>,
+    /// How many tasks of imports there are, and how many are held back.
+    task_counts: Option<Rows>,
+    /// Whether only some of the slots for runs were asked for.
+    has_some_run_slots: bool,
 }
 
-pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables, StoreError> {
+pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>, counts: &ProjectCounts) -> Result<Tables, StoreError> {
     let mut loaded = Loaded::default();
     loaded.extend(queries, answers)?;
-    loaded.finish()
+    loaded.finish(counts)
 }
 
 impl Loaded {
     /// Takes in the answers to a plan.
     pub(crate) fn extend(&mut self, queries: &[Query<'_>], answers: Vec<Rows>) -> Result<(), StoreError> {
         for (query, rows) in queries.iter().zip(answers) {
+            self.has_some_run_slots |= query.statement == slots::Statement::Mortal.whole();
             match query.statement {
-                Statement::TaskCounts(_) => self.tables.backlog.totals.counts = TaskCounts::kept(rows)?.by_status,
+                Statement::TaskCounts(_) => self.task_counts = Some(rows),
                 _ => rows.into_iter().try_for_each(|mut row| self.add(query, &mut row))?,
             }
         }
@@ -69,7 +73,6 @@ impl Loaded {
                 }
                 coordination.semaphores.entry(semaphore.name.clone()).or_insert(semaphore);
             }
-            Statement::Slots(slots::Statement::Total) => self.totals.push((Text::read(row)?, Int::read(row)?)),
             Statement::Slots(_) => {
                 let (name, grant) = slots::Slots::read(row)?;
                 let semaphore = coordination.semaphores.get_mut(&name);
@@ -109,7 +112,6 @@ impl Loaded {
                     edges.insert(at, edge);
                 }
             }
-            Statement::Runs(runs::Statement::LiveCount) => self.tables.live_runs = Int::read(row)?,
             Statement::Runs(_) => put::<runs::Runs, _>(&mut backlog.runs, row, |run| run.id.clone())?,
             Statement::Runners(runners::Statement::All | runners::Statement::ById | runners::Statement::Idle) => {
                 put::<runners::Runners, _>(&mut backlog.runners, row, |runner| runner.id.clone())?
@@ -184,13 +186,16 @@ impl Loaded {
         Ok(())
     }
 
-    pub(crate) fn finish(mut self) -> Result<Tables, StoreError> {
+    /// Puts together what belongs together. What is counted in the row of the project was read with these rows.
+    pub(crate) fn finish(mut self, counts: &ProjectCounts) -> Result<Tables, StoreError> {
+        self.tables.live_runs = counts.live_runs.try_into().map_err(StoreError::corrupt)?;
+        if let Some(rows) = self.task_counts {
+            self.tables.backlog.totals.counts = TaskCounts::kept(counts, rows)?.by_status;
+        }
         let coordination = &mut self.tables.coordination;
-        for (name, total) in self.totals {
-            if let Some(semaphore) = coordination.semaphores.get_mut(&name) {
-                let known = semaphore.holders.values().map(|grant| u64::from(grant.claim.weight)).sum();
-                semaphore.elsewhere = u32::try_from(total.saturating_sub(known)).map_err(StoreError::corrupt)?;
-            }
+        if let Some(slots) = coordination.semaphores.get_mut(&Name::runs()).filter(|_| self.has_some_run_slots) {
+            let known: i64 = slots.holders.values().map(|grant| i64::from(grant.claim.weight)).sum();
+            slots.elsewhere = (counts.run_slots - known).try_into().map_err(StoreError::corrupt)?;
         }
         for (ticket, holder) in self.holders {
             coordination.claims.get_mut(&ticket).into_iter().for_each(|claim| claim.in_the_way.extend([holder.clone()]));

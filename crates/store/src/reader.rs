@@ -178,7 +178,7 @@ impl View<'_> {
         let rest = answers.split_off(1);
         let counters = Counters::read(answers.pop().unwrap_or_default())?;
         let (lease, wall) = counters.clocks(self.machine);
-        let tables = loaded::decode(&queries[1..], rest)?;
+        let tables = loaded::decode(&queries[1..], rest, &counters.counts)?;
         let Tables { coordination, mut backlog, queues, automation, listening, ready, parked, parked_on, fan_out, .. } = tables;
         let (deliveries, over_targets) = (tables.deliveries, tables.over_targets);
         backlog.limits = counters.limits;

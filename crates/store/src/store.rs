@@ -269,7 +269,7 @@ impl Store {
             self.earlier_boots = Some(earlier);
         }
         let loaded = self.follow(calls, keys, &counters, &mut rows)?;
-        let mut before = rows.finish()?;
+        let mut before = rows.finish(&counters.counts)?;
         before.backlog.limits = counters.limits;
         before.backlog.pause = counters.pause.clone();
         let mut tx = self.tx(&counters, before.clone(), loaded);
@@ -395,7 +395,7 @@ impl<R> Decided<R> {
         writes.extend(notified.iter().map(notify));
         // A ticket that was given out is never given out again, also if its waiter has left within the same batch.
         if !writes.is_empty() || tx.ticket.0 - 1 != self.counters.ticket {
-            writes.push(self.counters.update(project, tx, machine));
+            writes.push(self.counters.update(project, tx, &self.before, machine));
         }
         writes
     }

@@ -13,6 +13,7 @@ use banksman_core::{Epoch, HolderId, MessageId, RequestId, TaskId};
 
 use crate::columns::Type;
 
+pub(crate) mod project_counts;
 pub(crate) mod task_lists;
 
 use pipelines::Listening;
@@ -152,7 +153,7 @@ pub struct Tables {
     pub deliveries: BTreeMap<MessageId, Delivery>,
     /// Tasks that are over or gone, and have messages left.
     pub over_targets: BTreeSet<TaskId>,
-    /// How many runs live, if they were counted.
+    /// How many runs live.
     pub live_runs: u64,
 }
 

@@ -17,7 +17,10 @@ table! {
     statements {
         /// What a runner does, or whoever comes first.
         OfRunner => "SELECT {outbox} FROM outbox WHERE project = $1 AND executor IN ($2, '') ORDER BY seq",
-        OfRun => "SELECT {outbox} FROM outbox WHERE project = $1 AND subject = $2 ORDER BY seq",
+        /// Those of a run come after its claim. Without that bound a server would also pass the commands that are gone while a backup still sees
+        /// them.
+        OfRun => "SELECT {outbox} FROM outbox WHERE project = $1 AND subject = $2 \
+            AND seq >= coalesce((SELECT r.epoch FROM runs r WHERE r.project = $1 AND r.id = $2), 0) ORDER BY seq",
         All => "SELECT {outbox} FROM outbox WHERE project = $1 ORDER BY seq",
     }
 }

@@ -8,13 +8,17 @@ use crate::error::StoreError;
 use crate::machine::{Machine, Reading};
 use crate::schema::VERSION;
 use crate::table::statements;
+use crate::tables::Tables;
+use crate::tables::project_counts::ProjectCounts;
 use crate::value::{Query, Row, Rows, Value};
 
 statements! {
-    One => "SELECT p.seq, p.ticket, p.lease, p.lease_base, p.boot, s.version, /* clock */ NULL, p.moved_to, p.max_runs, p.max_roots, p.parks, p.pause \
+    One => "SELECT p.seq, p.ticket, p.lease, p.lease_base, p.boot, s.version, /* clock */ NULL, p.moved_to, p.max_runs, p.max_roots, p.parks, p.pause, \
+            p.live_runs, p.run_slots, p.task_counts \
             FROM projects p, store s WHERE p.project = $1".to_owned(),
     Insert => "INSERT INTO projects (project, id, seq, ticket, lease, lease_base, boot) VALUES ($1, $2, 0, 0, $3, 0, $4)".to_owned(),
-    Update => "UPDATE projects SET seq = $2, ticket = $3, lease = $4, lease_base = $5, boot = $6 WHERE project = $1".to_owned(),
+    Update => "UPDATE projects SET seq = $2, ticket = $3, lease = $4, lease_base = $5, boot = $6, live_runs = $7, run_slots = $8, \
+               task_counts = $9 WHERE project = $1".to_owned(),
     SetParks => "UPDATE projects SET parks = 1 WHERE project = $1".to_owned(),
     SetPause => "UPDATE projects SET pause = $2 WHERE project = $1".to_owned(),
     SetLimits => "UPDATE projects SET max_runs = $2, max_roots = $3 WHERE project = $1".to_owned(),
@@ -42,6 +46,7 @@ pub(crate) struct Counters {
     /// Whether a task may be parked.
     pub(crate) parks: bool,
     pub(crate) pause: Option<Pause>,
+    pub(crate) counts: ProjectCounts,
 }
 
 impl Counters {
@@ -63,8 +68,8 @@ impl Counters {
         }
         let (runs, roots): (Option<u32>, Option<u32>) = (Int::read(&mut row)?, Int::read(&mut row)?);
         let limits = runs.zip(roots).map(|(runs, roots)| Limits { runs, roots });
-        let (parks, pause) = (Int::read(&mut row)?, Json::read(&mut row)?);
-        Ok((Counters { seq, ticket, lease, lease_base, boot, server_ms, limits, parks, pause }, moved_to))
+        let (parks, pause, counts) = (Int::read(&mut row)?, Json::read(&mut row)?, ProjectCounts::read(&mut row)?);
+        Ok((Counters { seq, ticket, lease, lease_base, boot, server_ms, limits, parks, pause, counts }, moved_to))
     }
 
     /// Both clocks, now. Lease time never goes back. A server's clock counts where there is one; else lease time goes
@@ -87,19 +92,21 @@ impl Counters {
     }
 
     /// The row after a transaction.
-    pub(crate) fn update(&self, project: i64, tx: &Tx, machine: &dyn Machine) -> Query<'static> {
-        self.row(project, Seq(tx.seq.0 - 1), tx.ticket.0 - 1, tx.lease, machine)
+    pub(crate) fn update(&self, project: i64, tx: &Tx, before: &Tables, machine: &dyn Machine) -> Query<'static> {
+        self.row(project, Seq(tx.seq.0 - 1), tx.ticket.0 - 1, tx.lease, self.counts.after(before, &tx.tables), machine)
     }
 
-    /// The row of a project whose events were brought from elsewhere.
-    pub(crate) fn moved(&self, project: i64, seq: Seq, lease: Lease, machine: &dyn Machine) -> Query<'static> {
-        self.row(project, seq, self.ticket, lease, machine)
+    /// The row of an empty project to which these rows, and the events that led to them, were brought from elsewhere.
+    pub(crate) fn moved(&self, project: i64, seq: Seq, lease: Lease, rows: &Tables, machine: &dyn Machine) -> Query<'static> {
+        self.row(project, seq, self.ticket, lease, self.counts.after(&Tables::default(), rows), machine)
     }
 
-    fn row(&self, project: i64, seq: Seq, ticket: i64, lease: Lease, machine: &dyn Machine) -> Query<'static> {
+    fn row(&self, project: i64, seq: Seq, ticket: i64, lease: Lease, counts: ProjectCounts, machine: &dyn Machine) -> Query<'static> {
         let boot = machine.boot();
         let base = self.base(&boot, lease.0, machine.read());
-        let params: [Value<'static>; 6] = [project.into(), seq.0.into(), ticket.into(), lease.0.into(), base.into(), boot.into()];
+        let mut params: Vec<Value<'static>> =
+            vec![project.into(), seq.0.into(), ticket.into(), lease.0.into(), base.into(), boot.into()];
+        params.extend(counts.params());
         Query::new(Statement::Update, params)
     }
 }
@@ -110,7 +117,7 @@ mod tests {
     use crate::test_support::ManualMachine;
 
     fn counters(boot: &str, lease: i64, lease_base: i64) -> Counters {
-        Counters { seq: 0, ticket: 0, lease, lease_base, boot: boot.into(), server_ms: None, limits: None, parks: false, pause: None }
+        Counters { seq: 0, ticket: 0, lease, lease_base, boot: boot.into(), server_ms: None, limits: None, parks: false, pause: None, counts: ProjectCounts::default() }
     }
 
     #[test]

@@ -24,7 +24,6 @@ table! {
         Live => "SELECT {runs} FROM runs WHERE project = $1 AND live = 1 ORDER BY epoch",
         LiveExclusive => "SELECT {runs r} FROM {live_exclusive}",
         OfRunner => "SELECT {runs} FROM runs WHERE project = $1 AND live = 1 AND owner = $2 ORDER BY epoch",
-        LiveCount => "SELECT count(*) FROM runs WHERE project = $1 AND live = 1",
         OfTask => "SELECT {runs} FROM runs WHERE project = $1 AND task = $2 ORDER BY attempt",
         DeleteOfTask => "DELETE FROM runs WHERE project = $1 AND task = $2",
     }

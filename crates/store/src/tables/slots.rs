@@ -16,11 +16,9 @@ table! {
     statements {
         OfSemaphore => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore = $2 ORDER BY holder",
         OfHolder => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore = $2 AND holder = $3",
-        /// Those that time or a death may end.
+        /// Those that time or a death may end: what the partial index `slots_mortal` holds.
         Mortal => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore = $2 \
             AND (ttl IS NOT NULL OR max_hold IS NOT NULL OR offer IS NOT NULL OR processes IS NOT NULL) ORDER BY holder",
-        /// How many are held in all.
-        Total => "SELECT CAST($2 AS TEXT), CAST(coalesce(sum(weight), 0) AS BIGINT) FROM slots WHERE project = $1 AND semaphore = $2",
         All => "SELECT {slots} FROM slots WHERE project = $1 ORDER BY semaphore, holder",
         Waited => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore IN ({waited semaphore}) ORDER BY semaphore, holder",
         Manual => "{family} SELECT {slots s} FROM claims c CROSS JOIN slots s WHERE {claimed semaphore} \

@@ -1,7 +1,8 @@
-//! How many tasks stand how: counters that every batch keeps up, so that nobody has to go through all tasks.
+//! How many tasks there are in each state: counters that every batch keeps up, so that nobody has to go through all tasks.
 //!
-//! Tasks of an import are counted under its id from the beginning, and their counters are left out while it is not finished.
-//! What dependencies hold back follows from `unmet`, which the database keeps, and is counted in an index of its own.
+//! The counters stand in the row of the project ([`ProjectCounts`]). Tasks of an import are counted under its id in a table of their own
+//! while it is not finished, and are left out until then. What dependencies hold back follows from `unmet`, which the database keeps, and
+//! is counted in an index of its own.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +14,14 @@ use crate::error::StoreError;
 use crate::reader::View;
 use crate::sql;
 use crate::table::statements;
+use crate::tables::project_counts::ProjectCounts;
+use crate::tables::projects::{self, Counters};
 use crate::tables::task_lists::status;
 use crate::tables::tasks::word;
 use crate::value::{Query, Rows};
 
 statements! {
-    /// Counters, and beside them what of the pending dependencies hold back: that is taken off the number of the others.
+    /// Counters of imports, and beside them what of the pending dependencies hold back: that is taken off the number of the others.
     Kept => sql::expand(
         "SELECT c.state, CAST(0 AS BIGINT), c.by_hand, CAST(sum(c.number) AS BIGINT) FROM task_counts c WHERE c.project = $1 \
          AND (c.import = '' OR c.import NOT IN (SELECT m.id FROM imports m WHERE m.project = $1)) GROUP BY c.state, c.by_hand \
@@ -31,21 +34,43 @@ statements! {
          CAST(CASE WHEN lane IS NULL THEN 1 ELSE 0 END AS BIGINT), count(*) \
          FROM tasks t WHERE project = $1 AND {visible t} AND {top_level t} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
     ),
+    /// Live runs, and slots for runs that are taken, by going through all of them.
+    RealRuns => "SELECT (SELECT count(*) FROM runs WHERE project = $1 AND live = 1), \
+        (SELECT CAST(coalesce(sum(weight), 0) AS BIGINT) FROM slots WHERE project = $1 AND semaphore = 'runs')".to_owned(),
     Add => "INSERT INTO task_counts (project, import, state, by_hand, number) VALUES ($1, $2, $3, $4, $5) \
             ON CONFLICT (project, import, state, by_hand) DO UPDATE SET number = task_counts.number + $5".to_owned(),
 }
 
-/// What one counter counts: the import, the word for the state, and whether it is for people.
-type Counted<'a> = (&'a str, &'static str, bool);
+/// What one counter counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Counted<'a> {
+    /// The import that the tasks belong to; empty once it is finished.
+    pub(crate) import: &'a str,
+    /// The word for their state.
+    state: &'static str,
+    /// Whether they are for people.
+    is_manual: bool,
+}
 
-/// The statements that bring the counters from `before` to `after`.
-pub(crate) fn changes<'a>(project: i64, before: &'a Backlog, after: &'a Backlog, queries: &mut Vec<Query<'a>>) {
+/// What stands behind the word for the state of tasks that are for people.
+const MANUAL: &str = "/manual";
+
+impl Counted<'_> {
+    /// Its name in the row of the project.
+    pub(crate) fn key(&self) -> String {
+        format!("{}{}", self.state, if self.is_manual { MANUAL } else { "" })
+    }
+}
+
+/// By how much the counters differ, once the tasks of `before` are those of `after`.
+pub(crate) fn changed<'a>(before: &'a Backlog, after: &'a Backlog) -> BTreeMap<Counted<'a>, i64> {
     let mut changes: BTreeMap<Counted<'a>, i64> = BTreeMap::new();
     let mut count = |backlog: &'a Backlog, id: &'a TaskId, task: &Task, by: i64| {
         // A part of something else is not counted.
         if !task.spec.is_part() {
             let import = backlog.imported.get(id).map_or("", |import| import.as_str());
-            *changes.entry((import, word(&task.state), task.spec.work.is_none())).or_default() += by;
+            let counted = Counted { import, state: word(&task.state), is_manual: task.spec.work.is_none() };
+            *changes.entry(counted).or_default() += by;
         }
     };
     for (id, task) in &after.tasks {
@@ -61,8 +86,17 @@ pub(crate) fn changes<'a>(project: i64, before: &'a Backlog, after: &'a Backlog,
     for (id, task) in before.tasks.iter().filter(|(id, _)| !after.tasks.contains_key(*id)) {
         count(before, id, task, -1);
     }
-    for ((import, state, by_hand), by) in changes.into_iter().filter(|(_, by)| *by != 0) {
-        let params = [project.into(), import.into(), state.into(), i64::from(by_hand).into(), by.into()];
+    changes.retain(|_, by| *by != 0);
+    changes
+}
+
+/// The statements that bring the counters of imports from `before` to `after`.
+pub(crate) fn changes<'a>(project: i64, before: &'a Backlog, after: &'a Backlog, queries: &mut Vec<Query<'a>>) {
+    if before.imported.is_empty() && after.imported.is_empty() {
+        return;
+    }
+    for (Counted { import, state, is_manual }, by) in changed(before, after).into_iter().filter(|(kind, _)| !kind.import.is_empty()) {
+        let params = [project.into(), import.into(), state.into(), i64::from(is_manual).into(), by.into()];
         queries.push(Query::new(Statement::Add, params));
     }
 }
@@ -76,45 +110,79 @@ pub(crate) struct TaskCounts {
 }
 
 impl TaskCounts {
-    /// Reads counters. Those of pending tasks count what dependencies hold back too, which has rows of its own.
-    pub(crate) fn kept(rows: Rows) -> Result<TaskCounts, StoreError> {
-        TaskCounts::read(rows, true)
+    /// Reads counters: those of the project, and rows. Those of pending tasks count what dependencies hold back too, which has rows of its own.
+    pub(crate) fn kept(counts: &ProjectCounts, rows: Rows) -> Result<TaskCounts, StoreError> {
+        let mut tally = Tally::default();
+        for (key, number) in &counts.tasks {
+            let (word, is_manual) = key.strip_suffix(MANUAL).map_or((key.as_str(), false), |word| (word, true));
+            tally.add(status(word, false)?, is_manual, *number);
+        }
+        for mut row in rows {
+            let (word, is_held, is_manual, number) = (row.text()?, row.int()? != 0, row.int()? != 0, row.int()?);
+            tally.add(status(&word, is_held)?, is_manual, number);
+            if is_held {
+                tally.add(Status::Pending, is_manual, -number);
+            }
+        }
+        tally.finish()
     }
 
-    fn read(rows: Rows, is_held_counted: bool) -> Result<TaskCounts, StoreError> {
-        let (mut by_status, mut by_hand): (BTreeMap<Status, i64>, i64) = Default::default();
+    /// Reads numbers that were counted by going through all tasks.
+    fn real(rows: Rows) -> Result<TaskCounts, StoreError> {
+        let mut tally = Tally::default();
         for mut row in rows {
-            let (word, is_held, is_by_hand, number) = (row.text()?, row.int()? != 0, row.int()? != 0, row.int()?);
-            let stands = status(&word, is_held)?;
-            *by_status.entry(stands).or_default() += number;
-            if is_held && word == "pending" && is_held_counted {
-                *by_status.entry(Status::Pending).or_default() -= number;
-                by_hand -= if is_by_hand { number } else { 0 };
-            }
-            by_hand += if is_by_hand && stands == Status::Pending { number } else { 0 };
+            let (word, is_held, is_manual, number) = (row.text()?, row.int()? != 0, row.int()? != 0, row.int()?);
+            tally.add(status(&word, is_held)?, is_manual, number);
         }
+        tally.finish()
+    }
+}
+
+/// Numbers that are still to be added up.
+#[derive(Default)]
+struct Tally {
+    by_status: BTreeMap<Status, i64>,
+    manual: i64,
+}
+
+impl Tally {
+    fn add(&mut self, status: Status, is_manual: bool, number: i64) {
+        *self.by_status.entry(status).or_default() += number;
+        self.manual += if is_manual && status == Status::Pending { number } else { 0 };
+    }
+
+    fn finish(self) -> Result<TaskCounts, StoreError> {
         let whole = |number: i64| u64::try_from(number).map_err(StoreError::corrupt);
-        let by_status = by_status.into_iter().filter(|(_, number)| *number != 0);
+        let by_status = self.by_status.into_iter().filter(|(_, number)| *number != 0);
         let by_status = by_status.map(|(status, number)| Ok((status, whole(number)?))).collect::<Result<_, StoreError>>()?;
-        Ok(TaskCounts { by_status, by_hand: whole(by_hand)? })
+        Ok(TaskCounts { by_status, by_hand: whole(self.manual)? })
     }
 }
 
 impl View<'_> {
-    /// What the counters say otherwise than the tasks, in words. Both are read at one moment.
+    /// What the counters say otherwise than the tables, in words. Both are read at one moment.
     pub fn check_counts(&mut self) -> Result<Vec<String>, StoreError> {
-        let queries =
-            [Statement::Kept, Statement::Real].map(|statement| Query::new(statement, [self.project.into()]));
+        let counters = Query::new(projects::Statement::One, [self.project.into()]);
+        let counted =
+            [Statement::Kept, Statement::Real, Statement::RealRuns].map(|statement| Query::new(statement, [self.project.into()]));
+        let queries: Vec<Query<'_>> = std::iter::once(counters).chain(counted).collect();
         let mut answers = self.backend.read(&queries)?.into_iter();
-        let kept = TaskCounts::kept(answers.next().unwrap_or_default())?;
-        let real = TaskCounts::read(answers.next().unwrap_or_default(), false)?;
-        let count = |counts: &TaskCounts, status: Status| counts.by_status.get(&status).copied().unwrap_or_default();
-        let differing = Status::ALL.into_iter().filter(|status| count(&kept, *status) != count(&real, *status));
-        let said = differing.map(|status| {
-            format!("the counter of {status} tasks says {}, and there are {}", count(&kept, status), count(&real, status))
+        let mut next = || answers.next().unwrap_or_default();
+        let counts = Counters::read(next())?.counts;
+        let (kept, real) = (TaskCounts::kept(&counts, next())?, TaskCounts::real(next())?);
+        let mut runs = next().pop().ok_or_else(|| StoreError::corrupt("live runs cannot be counted"))?;
+        let said = |what: &str, kept: i64, real: i64| {
+            (kept != real).then(|| format!("the counter of {what} says {kept}, and there are {real}"))
+        };
+        let count =
+            |counts: &TaskCounts, status: Status| counts.by_status.get(&status).map_or(0, |number| *number as i64);
+        let tasks = Status::ALL.into_iter().filter_map(|status| {
+            said(&format!("{status} tasks"), count(&kept, status), count(&real, status))
         });
-        let by_hand = (kept.by_hand != real.by_hand)
-            .then(|| format!("the counter of pending tasks for people says {}, and there are {}", kept.by_hand, real.by_hand));
-        Ok(said.chain(by_hand).collect())
+        let mut differences: Vec<String> = tasks.collect();
+        differences.extend(said("pending tasks for people", kept.by_hand as i64, real.by_hand as i64));
+        differences.extend(said("live runs", counts.live_runs, runs.int()?));
+        differences.extend(said("slots for runs that are taken", counts.run_slots, runs.int()?));
+        Ok(differences)
     }
 }

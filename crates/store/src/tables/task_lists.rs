@@ -11,6 +11,7 @@ use crate::error::StoreError;
 use crate::reader::View;
 use crate::table::Table;
 use crate::tables::items::{self, WorkItems};
+use crate::tables::projects::{self, Counters};
 use crate::tables::task_counts::{self, TaskCounts};
 use crate::tables::tasks::{Statement, Tasks, parked_resource};
 use crate::value::{Query, Value};
@@ -155,12 +156,14 @@ impl View<'_> {
     /// Counts the tasks.
     pub fn counts(&mut self) -> Result<Counts, StoreError> {
         let project: Value<'_> = self.project.into();
-        let by_state = Query::new(task_counts::Statement::Kept, [project.clone()]);
+        let counters = Query::new(projects::Statement::One, [project.clone()]);
+        let of_imports = Query::new(task_counts::Statement::Kept, [project.clone()]);
         let ready = Query::new(Statement::ReadyCounts, [project.clone()]);
         let items = Query::new(items::Statement::OfWorkers, [project]);
-        let mut answers = self.backend.read(&[by_state, ready, items])?.into_iter();
+        let mut answers = self.backend.read(&[counters, of_imports, ready, items])?.into_iter();
         let mut counts = Counts::default();
-        let TaskCounts { by_status, by_hand } = TaskCounts::kept(answers.next().unwrap_or_default())?;
+        let kept = Counters::read(answers.next().unwrap_or_default())?.counts;
+        let TaskCounts { by_status, by_hand } = TaskCounts::kept(&kept, answers.next().unwrap_or_default())?;
         (counts.by_status, counts.by_hand) = (by_status, by_hand);
         for mut row in answers.next().unwrap_or_default() {
             counts.ready.push((Text::read(&mut row)?, Int::read(&mut row)?));

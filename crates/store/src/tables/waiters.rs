@@ -37,8 +37,9 @@ table! {
             FROM claims c CROSS JOIN locks l WHERE c.project = $1 AND c.terms IS NOT NULL AND c.kind = 'lock' \
             AND l.project = $1 AND l.name = c.resource AND l.holder IS NOT NULL \
             UNION ALL SELECT 'holder', {no waiters}, {no claims}, c.ticket, s.holder \
-            FROM claims c CROSS JOIN slots s WHERE c.project = $1 AND c.terms IS NOT NULL AND c.kind = 'semaphore' \
-            AND s.project = $1 AND s.semaphore = c.resource",
+            FROM claims c CROSS JOIN /* sqlite */ slots s WHERE s.project = $1 AND s.semaphore = c.resource AND \
+            /* postgres */ LATERAL (SELECT * FROM slots o WHERE o.project = $1 AND o.semaphore = c.resource OFFSET 0) s WHERE /* end */ \
+            c.project = $1 AND c.terms IS NOT NULL AND c.kind = 'semaphore'",
     }
 }
 

@@ -421,7 +421,7 @@ pub(crate) fn end_keys(Work { run, task }: &Work) -> Vec<Key> {
     let slot = [Key::RunSlots, Key::RunSlot(run.id.clone())];
     let own = [Key::Run(run.id.clone()), own_key(task), Key::DependentCount(task.id.clone()), Key::ClaimsBy(run.id.holder())];
     let limits = matches!(task.spec.work, Some(task::Work::Agent(_))).then_some(Key::AccountLimits);
-    let own = own.into_iter().chain(limits).chain(mailbox::prompt_keys(task)).chain([Key::LiveCount]);
+    let own = own.into_iter().chain(limits).chain(mailbox::prompt_keys(task));
     holds.chain(slot).chain(own).chain(pipeline_key(task)).chain(section_keys(task)).collect()
 }
 
