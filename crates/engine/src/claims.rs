@@ -64,7 +64,9 @@ pub struct Claimed {
 impl Claim {
     pub(crate) fn keys(&self) -> Vec<Key> {
         let of_each = u32::try_from((2 * self.room).max(self.head)).unwrap_or(u32::MAX);
-        let mut keys = vec![Key::Ready { of_each, sections: self.sections.clone() }, Key::Runner(self.runner.clone())];
+        let [ready, roots] = [self.sections.clone(), self.sections.clone()];
+        let mut keys = vec![Key::Ready { of_each, sections: ready }, Key::ReadyRoots { of_each, sections: roots }];
+        keys.push(Key::Runner(self.runner.clone()));
         keys.extend([Key::AccountLimits, Key::Sections, Key::LiveExclusive, Key::RunSlots, Key::LimitedRoots]);
         keys
     }
@@ -73,13 +75,15 @@ impl Claim {
     pub(crate) fn follow(&self, rows: &Tables) -> Vec<Key> {
         let backlog = &rows.backlog;
         let ready = rows.ready.iter().filter_map(|id| backlog.tasks.get(id));
+        // A task of an exclusive section may be for its owner alone, who may wait for it.
+        let owners = backlog.runs.values().map(|run| Key::Runner(run.owner.clone()));
         // What an earlier call of the batch may free, or end the rest of, is not among those whose own locks were read.
         let parked = rows.parked_on.values().flatten().filter_map(|id| backlog.tasks.get(id));
         let rests = backlog.tasks.values().filter(|task| matches!(task.state, State::Backoff { .. }));
         let dependencies = rests.clone().map(|task| Key::Dependencies(task.id.clone()));
         let others = parked.chain(rests);
         let own = others.clone().map(|task| Key::Lock(task.id.lock())).chain(dependencies);
-        own.chain(ready.chain(others).flat_map(|task| needed_keys(task, backlog))).collect()
+        own.chain(owners).chain(ready.chain(others).flat_map(|task| needed_keys(task, backlog))).collect()
     }
 
     pub(crate) fn decide(&self, tx: &mut Tx) -> RunOutcome {
@@ -97,19 +101,23 @@ impl Claim {
         // A runner may have more room than one claim asks for.
         found.again |= !has_room && (spare > 0 || tx.changed.frees_dependents);
         found.again |= has_room && std::mem::take(&mut tx.changed.frees_dependents);
-        if !found.again && has_room {
+        let me = tx.tables.backlog.runners.get_mut(&self.runner).expect("it was just there");
+        if found.again && has_room {
+            // It claims again at once. If it dies before that, or is stopped, another one has to.
+            me.woken = Some(tx.lease);
+        } else if has_room {
             let wants = u32::try_from(self.room - found.started.len()).unwrap_or(u32::MAX);
             let ticket = was_idle.map_or(tx.ticket, |idle| idle.ticket);
             tx.ticket.0 += i64::from(was_idle.is_none());
-            let idle = Idle { wants, ticket, is_limited };
-            tx.tables.backlog.runners.get_mut(&self.runner).expect("it was just there").idle = Some(idle);
+            me.idle = Some(Idle { wants, ticket, is_limited });
         }
         // What it could have taken, had it more room, is for the next one.
         let is_slot_free = tx.tables.coordination.semaphores.get(&Name::runs()).is_none_or(|slots| slots.available() > 0);
         if !has_room && spare > 0 && is_slot_free {
             tx.changed.ready_anywhere = tx.changed.ready_anywhere.max(1);
         }
-        tx.changed.limits = false;
+        // A place that it leaves may be for one that works in other sections.
+        tx.changed.limits &= has_room && !is_limited;
         tx.changed.claimant = Some(self.runner.clone());
         RunOutcome::Claimed(Box::new(found))
     }

@@ -26,21 +26,26 @@ pub(crate) fn settle(tx: &mut Tx) {
     let changed = std::mem::take(&mut tx.changed);
     // Tasks of an exclusive section are not parked: a runner that is idle takes them once it is free.
     let is_free_section = |resource: &&Resource| resource.name.is_section() && has_room(resource, 1, tx);
-    let sections = changed.freed.iter().filter(is_free_section).count();
+    let free_sections = changed.freed.iter().filter(is_free_section).count();
     let is_parked = |id: &TaskId| changed.parked.get(id).is_some_and(Option::is_some);
     let is_ready =
         |id: &&TaskId| !is_parked(id) && tx.tables.backlog.tasks.get(*id).is_some_and(|task| task.state == State::Pending);
     // Nobody takes anything while the project is paused: whoever resumes it wakes them.
     let is_paused = tx.tables.backlog.pause.is_some();
-    let ready: Vec<TaskId> = changed.ready.iter().filter(|_| !is_paused).filter(is_ready).take(WAKE_LIMIT).cloned().collect();
-    for id in ready {
-        let section = tx.tables.backlog.tasks[&id].spec.section.clone();
-        wake_one(tx, |runner| may_take(runner, section.as_ref()));
+    let ready: Vec<&TaskId> = changed.ready.iter().filter(|_| !is_paused).filter(is_ready).collect();
+    let sections: Vec<Option<SectionId>> =
+        ready.into_iter().map(|id| tx.tables.backlog.tasks[id].spec.section.clone()).collect();
+    let mut woken = 0;
+    for section in sections {
+        woken += usize::from(wake_one(tx, |runner| may_take(runner, section.as_ref())).is_some());
+        if woken >= WAKE_LIMIT {
+            break;
+        }
     }
     for owner in changed.section_owners.iter().filter(|_| !is_paused) {
         wake_one(tx, |runner| runner.id == *owner);
     }
-    let anywhere = changed.ready_anywhere.max(sections).max(usize::from(changed.frees_dependents));
+    let anywhere = changed.ready_anywhere.max(free_sections).max(usize::from(changed.frees_dependents));
     for _ in 0..if is_paused { 0 } else { anywhere.min(WAKE_LIMIT) } {
         // One that works in some sections only may not be the right one.
         while wake_one(tx, |_| true).is_some_and(|has_sections| has_sections) {}
@@ -84,7 +89,7 @@ pub(crate) fn unpark(tx: &mut Tx) {
             let is_needed = |need: &Need| need.resource() == resource;
             let needs = |is_limited| task.spec.needs_to_begin(is_limited).iter().any(is_needed);
             let waits_in_vain = needs(true) && !needs(is_limited);
-            let weight = if waits_in_vain { 0 } else { weight_of(task, &resource) };
+            let weight = if waits_in_vain { 0 } else { task.spec.weight_of(&resource) };
             wanted += weight;
             if !waits_in_vain && !has_room(&resource, wanted, tx) {
                 wanted -= weight;
@@ -130,11 +135,6 @@ fn is_left_to_runs(resource: &Resource, tx: &Tx) -> bool {
             semaphore.waiters.is_empty() && !semaphore.holders.is_empty() && semaphore.holders.values().all(is_run)
         }),
     }
-}
-
-/// How much a task wants of something.
-fn weight_of(task: &Task, resource: &Resource) -> u32 {
-    task.spec.needs_to_begin(true).iter().find(|need| need.resource() == *resource).map_or(1, |need| need.weight())
 }
 
 /// Whether somebody who does not wait would get so much of a resource. What is kept for others is not free.
@@ -228,14 +228,16 @@ pub(crate) fn predecessor<'a>(id: &RunnerId, backlog: &'a Backlog) -> Option<&'a
     before.max_by_key(|other| seniority(other)).or_else(|| neighbours(runner, backlog).max_by_key(|other| seniority(other)))
 }
 
-/// A runner is gone: what it was to do is for another one. All runners and its own runs must be loaded.
-pub(crate) fn hand_over(gone: &Runner, tx: &mut Tx) {
+/// A runner is gone, and its row with it: what it was to do is for another one, for `heir` if there is one. All runners and its own runs must be
+/// loaded.
+pub(crate) fn hand_over(gone: &Runner, heir: Option<&RunnerId>, tx: &mut Tx) {
     let has_new_duty = assign_duty(tx);
-    let heir = any_runner(&tx.tables);
-    let has_heir = inherit(&mut tx.tables, Some(&gone.id), heir.as_ref());
+    let other = any_runner(&tx.tables).filter(|_| heir.is_none());
+    // Who has it knows of it.
+    let has_heir = inherit(&mut tx.tables, Some(&gone.id), heir.or(other.as_ref())) && heir.is_none();
     let leaves_runs = tx.tables.backlog.runs.values().any(|run| run.is_live() && run.owner == gone.id);
     tx.changed.duty |= has_new_duty || has_heir || leaves_runs;
-    // What it was woken for.
+    // What it was woken for, or was about to look for.
     if gone.woken.is_some() {
         tx.changed.ready_anywhere = tx.changed.ready_anywhere.max(1);
     }

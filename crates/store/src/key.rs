@@ -39,16 +39,24 @@ pub enum Key {
     Chain(TaskId),
     /// The tasks of a section.
     InSection(SectionId),
-    /// The first few ready tasks of every lane, and of the roots, if they are limited, those that came first.
+    /// The first few ready tasks of every lane.
     Ready {
         of_each: u32,
         /// Of which sections; of all, if there is none.
         sections: Vec<SectionId>,
     },
+    /// The first few ready roots of every lane in the order of their arrival, if the project limits its roots, else nothing.
+    ReadyRoots {
+        of_each: u32,
+        /// Of which sections, likewise.
+        sections: Vec<SectionId>,
+    },
     /// The first tasks that wait for a lock or a semaphore.
     ParkedOn(Resource),
-    /// The first task of each of the first few locks and semaphores that tasks wait for.
+    /// The first task of each of the first few locks and semaphores that tasks wait for, but for those that only runs hold.
     Parked {
+        /// Of those that come after this one, by kind and name.
+        after: Option<Resource>,
         limit: u32,
     },
     /// How many tasks wait for a task: none, some, or so many that they learn of its end a page at a time.
@@ -83,13 +91,13 @@ pub enum Key {
     /// What people who work on a task or its descendants may hold: their locks, those of their sections, and the other tasks
     /// in these sections that are worked on by hand.
     Manual(TaskId),
-    /// The tasks that a holder has claimed, and everything that these claims hold.
+    /// The tasks that a holder has claimed, and everything that these claims hold. Nothing is read while there are no claims.
     ClaimsBy(HolderId),
     /// The same for the claims that a lock or a semaphore is part of.
     ClaimsOn(Name),
     /// All live runs, and their tasks.
     Live,
-    /// Those in exclusive sections.
+    /// Those in exclusive sections. [`Key::Sections`] must be loaded with them: nothing is read while no section is exclusive.
     LiveExclusive,
     /// Those of one runner.
     LiveOf(RunnerId),

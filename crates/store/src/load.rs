@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use banksman_core::Name;
+use banksman_core::{Name, SectionId};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::queue::{DUE_PER_TAKE, Part};
 
 use crate::key::Key;
+use crate::tables::projects::Counters;
 use crate::tables::*;
 use crate::value::{Query, Value};
 
@@ -77,6 +78,7 @@ impl<'a> Plan<'a> {
                 | Key::Semaphore(_)
                 | Key::RunSlots
                 | Key::Ready { .. }
+                | Key::ReadyRoots { .. }
                 | Key::Waits
                 | Key::Manual(_)
                 | Key::ClaimsBy(_)
@@ -177,18 +179,25 @@ impl<'a> Plan<'a> {
             }
             Key::InSection(id) => self.add(tasks::Statement::InSection, [id.as_str().into()]),
             Key::Ready { of_each, sections } => {
-                let sections = (!sections.is_empty())
-                    .then(|| sections.iter().fold("|".to_owned(), |all, section| all + section.as_str() + "|"));
-                self.add(tasks::Statement::Ready, [number(of_each), sections.clone().into()]);
-                self.add(tasks::Statement::ReadyRoots, [number(of_each), sections.into()]);
+                self.add(tasks::Statement::Ready, [number(of_each), between_bars(sections).into()]);
                 if self.joins_locks {
                     self.add(locks::Statement::OfReady, [number(of_each)]);
                 }
             }
-            Key::ParkedOn(resource) => {
-                self.add(tasks::Statement::ParkedOn, [tasks::parked_on(resource).into(), number(&parked_page(resource))]);
+            Key::ReadyRoots { of_each, sections } => {
+                self.add(tasks::Statement::ReadyRoots, [number(of_each), between_bars(sections).into()]);
             }
-            Key::Parked { limit } => self.add(tasks::Statement::Parked, [number(limit)]),
+            Key::ParkedOn(resource) => {
+                let page = number(&parked_page(resource));
+                self.add(tasks::Statement::ParkedOn, [tasks::parked_on(resource).into(), page.clone()]);
+                if resource.kind == Kind::Semaphore {
+                    self.add(tasks::Statement::LightestParkedOn, [tasks::parked_on(resource).into(), page]);
+                }
+            }
+            Key::Parked { after, limit } => {
+                let after = after.as_ref().map(tasks::parked_on).unwrap_or_default();
+                self.add(tasks::Statement::Parked, [number(limit), after.into()]);
+            }
             Key::DependentCount(id) => {
                 self.add(edges::Statement::CountOnTask, [id.as_str().into(), (fan_outs::FAN_OUT as i64 + 1).into()]);
             }
@@ -303,6 +312,29 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// The ids between bars; nothing if there are none.
+fn between_bars(sections: &[SectionId]) -> Option<String> {
+    (!sections.is_empty()).then(|| sections.iter().fold("|".to_owned(), |all, section| all + section.as_str() + "|"))
+}
+
+/// Whether there may be rows for a key that a batch asks for from the beginning, by what its other keys have loaded: most projects have none of
+/// these.
+pub(crate) fn may_have_rows(key: &Key, rows: &Tables, counters: &Counters) -> bool {
+    let is_limited = || counters.limits.is_some_and(|limits| limits.roots > 0);
+    match key {
+        // All claims are read with the waiters.
+        Key::ClaimsBy(_) | Key::ClaimsOn(_) => !rows.coordination.claims.is_empty(),
+        Key::LiveExclusive => rows.backlog.sections.values().any(|section| section.exclusive),
+        Key::LimitedRoots | Key::ReadyRoots { .. } => is_limited(),
+        _ => true,
+    }
+}
+
+/// Whether [`may_have_rows`] has to be asked, once the others are loaded.
+pub(crate) fn is_rare(key: &Key) -> bool {
+    matches!(key, Key::ClaimsBy(_) | Key::ClaimsOn(_) | Key::LiveExclusive | Key::LimitedRoots | Key::ReadyRoots { .. })
+}
+
 /// Whether these keys load the runners that wait for tasks.
 pub(crate) fn loads_idle(keys: &BTreeSet<Key>) -> bool {
     keys.iter().any(|key| *key == Key::Idle || Plan::needs_idle(key))
@@ -312,6 +344,13 @@ pub(crate) fn loads_idle(keys: &BTreeSet<Key>) -> bool {
 /// a server.
 pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>, joins_locks: bool) -> Vec<Query<'_>> {
     plan_more(project, &BTreeSet::new(), keys, joins_locks)
+}
+
+/// The queries that load what these keys need beside their own rows, before it is known whether they have any.
+pub(crate) fn plan_needed(project: i64, loaded: &BTreeSet<Key>, rare: &BTreeSet<Key>) -> Vec<Query<'static>> {
+    let mut plan = Plan { project, joins_locks: false, queries: Vec::new() };
+    plan.waiters(loaded, rare);
+    plan.queries
 }
 
 /// The queries that load these keys after those of a plan were loaded.

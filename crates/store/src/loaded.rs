@@ -95,7 +95,13 @@ impl Loaded {
                 match statement {
                     tasks::Statement::Ready | tasks::Statement::ReadyRoots => drop(ready.insert(task.id.clone())),
                     tasks::Statement::Parked => parked.push((tasks::parked_resource(&row.text()?)?, task.id.clone())),
-                    tasks::Statement::ParkedOn => parked_on.entry(parked_resource(query)?).or_default().push(task.id.clone()),
+                    tasks::Statement::ParkedOn | tasks::Statement::LightestParkedOn => {
+                        let waiting = parked_on.entry(parked_resource(query)?).or_default();
+                        // The first ones may be those that want least.
+                        if !waiting.contains(&task.id) {
+                            waiting.push(task.id.clone());
+                        }
+                    }
                     _ => {}
                 }
                 backlog.tasks.insert(task.id.clone(), task);

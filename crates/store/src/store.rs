@@ -198,14 +198,17 @@ impl Store {
             queries.push(Query::new(Statement::Boots, [self.project.into(), self.machine.host().into()]));
         }
         let heads = queries.len();
+        let (rare, keys): (BTreeSet<Key>, BTreeSet<Key>) = keys.into_iter().partition(load::is_rare);
         queries.extend(load::plan(self.project, &keys, self.backend.is_remote()));
+        // They are planned later, when the others tell whether there are any; what all of them need is read now.
+        queries.extend(load::plan_needed(self.project, &keys, &rare));
         let mut answers = self.backend.begin(&queries)?;
         let mut begun = Begun { store: Some(self) };
         let mut loaded = Loaded::default();
         let rows = answers.split_off(heads);
         loaded.extend(&queries[heads..], rows)?;
         drop(queries);
-        let decided = begun.store().decide(calls, keys, answers, loaded)?;
+        let decided = begun.store().decide(calls, keys, rare, answers, loaded)?;
         Ok(Open { store: begun.keep(), decided })
     }
 
@@ -214,9 +217,12 @@ impl Store {
         &mut self,
         calls: &[C],
         mut known: BTreeSet<Key>,
+        mut rare: BTreeSet<Key>,
         counters: &Counters,
         loaded: &mut Loaded,
     ) -> Result<BTreeSet<Key>, StoreError> {
+        // Who waits, and whom to wake, was read for the rare ones too.
+        let mut planned: BTreeSet<Key> = known.union(&rare).cloned().collect();
         // A server has read the locks of the first tasks of each lane together with them.
         let has_own_locks = self.backend.is_remote() && counters.limits.is_none_or(|limits| limits.roots == 0);
         for _ in 0..FOLLOWS {
@@ -235,18 +241,23 @@ impl Store {
                 let all = resources(&rows.coordination).chain(asked).filter(|resource| parks_tasks(resource, rows));
                 let all: Vec<Resource> = all.collect();
                 more.extend(all.into_iter().chain(limits).map(Key::ParkedOn));
-                if !more.is_empty() && !load::loads_idle(&known) {
+                if !more.is_empty() && !load::loads_idle(&planned) {
                     more.insert(Key::Idle);
                 }
             }
-            more.retain(|key| !known.contains(key));
+            more.append(&mut rare);
+            let (wanted, absent): (BTreeSet<Key>, BTreeSet<Key>) =
+                more.into_iter().filter(|key| !known.contains(key)).partition(|key| load::may_have_rows(key, rows, counters));
+            known.extend(absent);
+            let more = wanted;
             if more.is_empty() {
                 break;
             }
-            let queries = load::plan_more(self.project, &known, &more, true);
+            let queries = load::plan_more(self.project, &planned, &more, true);
             let answers = self.backend.query(&queries)?;
             loaded.extend(&queries, answers)?;
             drop(queries);
+            planned.extend(more.iter().cloned());
             known.extend(more);
         }
         Ok(known)
@@ -256,6 +267,7 @@ impl Store {
         &mut self,
         calls: &[C],
         keys: BTreeSet<Key>,
+        rare: BTreeSet<Key>,
         heads: Vec<Rows>,
         mut rows: Loaded,
     ) -> Result<Decided<C::Reply>, StoreError> {
@@ -268,7 +280,7 @@ impl Store {
             new_boot = new;
             self.earlier_boots = Some(earlier);
         }
-        let loaded = self.follow(calls, keys, &counters, &mut rows)?;
+        let loaded = self.follow(calls, keys, rare, &counters, &mut rows)?;
         let mut before = rows.finish(&counters.counts)?;
         before.backlog.limits = counters.limits;
         before.backlog.pause = counters.pause.clone();
@@ -381,8 +393,10 @@ impl<R> Decided<R> {
         // One that has begun meanwhile, or is over, was taken out by the statement that says so.
         let is_pending = |task: &TaskId| tx.tables.backlog.tasks.get(task).is_some_and(|task| task.state == State::Pending);
         for (task, on) in tx.changed.parked.iter().filter(|(task, _)| is_pending(task)) {
-            let on = on.as_ref().map(tasks::parked_on);
-            writes.push(Query::new(tasks::Statement::SetParked, [project.into(), task.as_str().into(), on.into()]));
+            let task = &tx.tables.backlog.tasks[task];
+            let weight = on.as_ref().filter(|on| on.kind == Kind::Semaphore).map(|on| i64::from(task.spec.weight_of(on)));
+            let params = [project.into(), task.id.as_str().into(), on.as_ref().map(tasks::parked_on).into(), weight.into()];
+            writes.push(Query::new(tasks::Statement::SetParked, params));
         }
         if !self.counters.parks && tx.changed.parked.values().any(Option::is_some) {
             writes.push(Query::new(Statement::SetParks, [project.into()]));

@@ -147,6 +147,11 @@ impl Spec {
         }
     }
 
+    /// How much of a resource it needs to begin.
+    pub fn weight_of(&self, resource: &Resource) -> u32 {
+        self.needs_to_begin(true).iter().find(|need| need.resource() == *resource).map_or(1, Need::weight)
+    }
+
     /// The same with the lock of its workspace among its needs: one session at a time works in it.
     #[must_use]
     pub fn with_workspace(mut self, id: &TaskId) -> Spec {

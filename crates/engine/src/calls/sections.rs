@@ -135,9 +135,16 @@ pub(crate) fn manual_lock<'a>(section: &SectionId, coordination: &'a Coordinatio
     (!is_in_section && !is_new).then_some(lock)
 }
 
-/// A run has ended: the lock of its section goes to another run that lives there, or is free. [`Key::Live`] must be loaded.
+/// A run has ended: the lock of its section goes to another run that lives there, or is free. [`Key::LiveExclusive`] and the lock must be
+/// loaded.
 pub(crate) fn leave(section: &SectionId, run: &RunId, tx: &mut Tx) {
     let name = section.lock();
+    let is_exclusive = tx.tables.backlog.sections.get(section).is_some_and(|section| section.exclusive);
+    let is_held = tx.tables.coordination.locks.get(&name).is_some_and(|lock| matches!(lock.state, lock::State::Held(_)));
+    // Nobody waits for it: one that is not exclusive any more may still be locked.
+    if !is_exclusive && !is_held {
+        return;
+    }
     let heir = tx.tables.backlog.live_in(section).find(|other| other.id != *run).map(|other| other.id.clone());
     if let Some(lock::State::Held(grant)) = tx.tables.coordination.locks.get(&name).map(|lock| &lock.state) {
         let holder = grant.claim.holder.clone();

@@ -22,6 +22,8 @@ pub(super) struct Context {
     pub(super) only: Option<RunId>,
     /// Whether it has duty, as far as it knows.
     pub(super) has_duty: bool,
+    /// Whether this pass is one that a runner makes after a long time, whatever happens.
+    pub(super) is_slow_pass: bool,
     probes: BTreeMap<ProcessId, Liveness>,
     /// How long it was stalled itself, and until when it gives others so much longer.
     stall: Option<(Span, Lease)>,
@@ -29,7 +31,7 @@ pub(super) struct Context {
 
 impl Context {
     pub(super) fn new(me: Runner, options: Options) -> Context {
-        Context { me, options, only: None, has_duty: false, probes: BTreeMap::new(), stall: None }
+        Context { me, options, only: None, has_duty: false, is_slow_pass: false, probes: BTreeMap::new(), stall: None }
     }
 
     pub(super) fn id(&self) -> RunnerId {
@@ -71,6 +73,11 @@ impl Context {
     /// Whether it wakes by itself for what only time ends. One runner does; the others come across it with their slow passes.
     pub(super) fn sees_to_time(&self) -> bool {
         self.has_duty || self.only.is_some()
+    }
+
+    /// Whether it does now what is for the runner with duty, which may be stopped.
+    pub(super) fn does_duty(&self) -> bool {
+        self.has_duty || self.is_slow_pass
     }
 
     /// Takes in what a look at processes found.

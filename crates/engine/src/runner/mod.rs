@@ -354,6 +354,7 @@ impl Dispatcher {
         }
         if rest.until <= now {
             self.context.forget_living();
+            self.context.is_slow_pass = true;
             self.woken();
             return self.next_action(now);
         }

@@ -73,16 +73,18 @@ impl Dispatcher {
             keys.insert(Key::OpenDecisions);
             return keys;
         }
-        keys.extend(Selection::first_keys());
+        keys.extend(self.selection.first_keys());
         if self.context.options.until_idle {
-            keys.insert(Key::Ready { of_each: 1, sections: self.context.options.sections.clone() });
+            let sections = &self.context.options.sections;
+            keys.insert(Key::Ready { of_each: 1, sections: sections.clone() });
+            keys.insert(Key::ReadyRoots { of_each: 1, sections: sections.clone() });
         }
         // A runner that ends when nothing is left has to know what those wait for that are not due.
         let until = if self.context.options.until_idle { Lease(i64::MAX) } else { now };
         keys.extend([Key::Due, Key::DuePipelines { now: until, limit: guard_checks::PIPELINES }]);
         keys.extend(self.guard_checks.first_keys());
         keys.extend([Key::OpenLandings, Key::FanOut]);
-        keys.extend(self.context.has_duty.then(mail::first_keys).into_iter().flatten());
+        keys.extend(self.context.does_duty().then(mail::first_keys).into_iter().flatten());
         if self.context.serves() {
             keys.insert(Key::Automation);
         }
@@ -174,6 +176,7 @@ impl Dispatcher {
             return;
         }
         self.context.end_stall(snapshot.lease);
+        self.selection.turn_page(&snapshot);
         self.report_pause(&snapshot);
         let (requests, blocked) = self.decide(&snapshot);
         let served = self.routing.requests(&snapshot, &self.context);
@@ -245,7 +248,7 @@ impl Dispatcher {
             requests.extend(self.loops.take_sweeps());
             requests.extend(self.landings.try_now(&snapshot.backlog, context.landing_host()).into_iter().map(Request::from));
             requests.extend(mail::requests(snapshot, context));
-            if let Some(task) = snapshot.fan_out.clone().filter(|_| context.has_duty) {
+            if let Some(task) = snapshot.fan_out.clone().filter(|_| context.does_duty()) {
                 requests.push(RunRequest::FanOut { task }.into());
                 self.selection.freed();
             }
@@ -295,6 +298,7 @@ impl Dispatcher {
 
     /// The pass is over. If nothing is left to do, the tasks are counted, once.
     fn finish(&mut self, rest: Rest) {
+        self.context.is_slow_pass = false;
         self.is_finish_reported &= rest.idle;
         if rest.idle && !self.is_finish_reported && self.context.serves() {
             self.out.act(Action::Load([Key::FinishedMark, Key::Counts].into()));
@@ -324,7 +328,8 @@ impl Dispatcher {
         let limits = snapshot.backlog.account_limits.values().filter_map(AccountLimit::next_deadline);
         let limit = limits.filter(|until| *until > snapshot.lease).min();
         let due = due.into_iter().flatten().chain(limit).min().map(|due| Lease(due.0 - 1));
-        let times = deadline.into_iter().chain(lost).chain(due).filter(|_| context.sees_to_time());
+        let unanswered = selection::next_unanswered(&snapshot.backlog, context).filter(|due| *due > snapshot.lease);
+        let times = deadline.into_iter().chain(lost).chain(due).chain(unanswered).filter(|_| context.sees_to_time());
         // A merge queue may be for this machine alone.
         let times = times.chain(landings.map(|due| Lease(due.0 - 1)));
         let until = times.fold(slow, |until, deadline| until.min(deadline + Span::from_ms(1)));

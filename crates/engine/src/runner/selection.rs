@@ -9,7 +9,7 @@ use banksman_core::resource::coordination::{Command, Coordination};
 use banksman_core::task::admission::{Admission, Reason};
 use banksman_core::task::retry::Marker;
 use banksman_core::task::{Need, State};
-use banksman_core::{Name, Now, RunId, RunnerId, Span, Task, TaskId, Ticket, WorkClaim};
+use banksman_core::{Lease, Name, Now, RunId, RunnerId, Span, Task, TaskId, Ticket, WorkClaim};
 use banksman_store::{Key, Snapshot};
 
 use super::CLAIM_LIMIT;
@@ -22,7 +22,8 @@ use crate::claims::{Claim, Claimed};
 use crate::facts;
 use crate::request::Request;
 
-/// Of how many locks and semaphores that tasks wait for the holders are watched.
+/// Of how many locks and semaphores that tasks wait for, and that others hold than runs, the holders are watched at a time: of the first ones always,
+/// and of the others in turn.
 const PARKED: u32 = 100;
 
 /// After which silence a runner that was woken is taken for stalled, and another one is woken.
@@ -55,6 +56,8 @@ pub(super) struct Selection {
     dropped_claims: BTreeSet<Ticket>,
     /// The limits whose waiting tasks it has asked to return, as they stood then, with the first task that waited.
     returned: BTreeMap<Name, (limit::State, TaskId)>,
+    /// Up to where the holders beyond the first ones were looked at.
+    parked_after: Option<Resource>,
 }
 
 impl Default for Selection {
@@ -70,6 +73,7 @@ impl Default for Selection {
             queued: 0,
             dropped_claims: BTreeSet::new(),
             returned: BTreeMap::new(),
+            parked_after: None,
         }
     }
 }
@@ -170,8 +174,16 @@ impl Selection {
     }
 
     /// The first rows that tell what tasks wait for.
-    pub(super) fn first_keys() -> [Key; 1] {
-        [Key::Parked { limit: PARKED }]
+    pub(super) fn first_keys(&self) -> impl Iterator<Item = Key> {
+        let others = self.parked_after.clone().map(|after| Key::Parked { after: Some(after), limit: PARKED });
+        [Key::Parked { after: None, limit: PARKED }].into_iter().chain(others)
+    }
+
+    /// Chooses what to look at next time beside the first ones.
+    pub(super) fn turn_page(&mut self, snapshot: &Snapshot) {
+        let pages = 1 + usize::from(self.parked_after.is_some());
+        let is_last = snapshot.parked.len() < pages * PARKED as usize;
+        self.parked_after = snapshot.parked.last().filter(|_| !is_last).map(|(resource, _)| resource.clone());
     }
 
     /// The rows that decide whether the tasks that could not be taken may start.
@@ -211,7 +223,11 @@ impl Selection {
             now,
         ) {
             Admission::Run => true,
-            Admission::Blocked(reasons) => !reasons.iter().any(|reason| reason.resource().as_ref() == Some(resource)),
+            // One behind the first may want less of a semaphore.
+            Admission::Blocked(reasons) => {
+                let waits = reasons.iter().any(|reason| reason.resource().as_ref() == Some(resource));
+                !waits || snapshot.coordination.semaphores.get(&resource.name).is_some_and(|slots| slots.has_ended(now))
+            }
         };
         let others = parked(snapshot).filter(|(resource, _)| !resource.name.is_account_limit());
         let free = others.filter(|(resource, task)| !returned.contains(&task.id) && is_free(resource, task));
@@ -284,6 +300,12 @@ impl Selection {
         };
         over.into_iter().map(drop).collect()
     }
+}
+
+/// When the next runner that was woken is taken for stalled.
+pub(super) fn next_unanswered(backlog: &Backlog, context: &Context) -> Option<Lease> {
+    let others = backlog.runners.values().filter(|runner| runner.id != context.me.id);
+    others.filter_map(|runner| runner.woken).map(|woken| woken + ANSWER_WITHIN).min()
 }
 
 /// The runs whose machine has been silent for too long, unless it can be found out from here what became of them.

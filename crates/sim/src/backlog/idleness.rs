@@ -65,7 +65,7 @@ impl World<'_> {
         if let Some((id, since)) = idle.iter().find(|(_, since)| reliable && now - **since > IDLE_LIMIT) {
             // What the rows say that tasks wait for.
             if let Ok(rows) =
-                self.store.view().load(&[Key::Parked { limit: 16 }, Key::Ready { of_each: 16, sections: Vec::new() }].into())
+                self.store.view().load(&[Key::Parked { after: None, limit: 16 }, Key::Ready { of_each: 16, sections: Vec::new() }, Key::ReadyRoots { of_each: 16, sections: Vec::new() }].into())
             {
                 self.say(format_args!("parked: {:?}, ready: {:?}, tasks: {:?}", rows.parked, rows.ready, rows.backlog.tasks));
             }

@@ -12,4 +12,9 @@ UPDATE projects SET
 CREATE INDEX slots_mortal ON slots (semaphore, holder, project)
     WHERE ttl IS NOT NULL OR max_hold IS NOT NULL OR offer IS NOT NULL OR processes IS NOT NULL;
 
+-- Of those that wait for a semaphore, the ones that want least may fit where the first ones do not. Those that wait now look again.
+ALTER TABLE tasks ADD COLUMN parked_weight BIGINT;
+CREATE INDEX tasks_lightest ON tasks (project, parked, parked_weight, priority DESC, position) WHERE parked_weight IS NOT NULL;
+UPDATE tasks SET parked = NULL WHERE substr(parked, 1, 10) = 'semaphore:';
+
 UPDATE store SET version = 23;

@@ -41,8 +41,10 @@ table! {
     statements {
         All => "SELECT {runners} FROM runners WHERE project = $1 ORDER BY id",
         ById => "SELECT {runners} FROM runners WHERE project = $1 AND id = $2",
-        /// The one that has duty, and the first of those that wait for tasks.
-        Idle => "SELECT {runners} FROM runners WHERE project = $1 AND (wants > 0 OR duty = 1) ORDER BY duty DESC, ticket LIMIT 17",
+        /// The one that has duty, and the first of those that wait for tasks: of every kind that may be woken for something else than the others.
+        Idle => "SELECT {runners} FROM runners WHERE project = $1 AND duty = 1 \
+            UNION ALL SELECT {runners} FROM (SELECT {runners}, row_number() OVER (PARTITION BY sections, limited, until_idle ORDER BY ticket) AS place \
+            FROM runners WHERE project = $1 AND wants > 0 AND duty = 0) AS waiting WHERE place <= 16",
         /// Where to wake the runners, once for each worker of a queue.
         OfQueue => "{woken} AND w.queue = $2",
         OfQueueAndDeadLetter => "{woken} AND w.queue IN {and_dead_letter}",

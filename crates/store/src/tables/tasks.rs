@@ -85,7 +85,7 @@ table! {
         "import": Text = origin.import.map(ImportId::as_str),
         "unmet": Int = origin.unmet,
     }
-    changing { state: OfState, changed: Moment, attempts: Int, failures: Int, recoveries: Int } + { "due": Int = due(&task.state), "parked": Text = off_lane(&task.spec) }
+    changing { state: OfState, changed: Moment, attempts: Int, failures: Int, recoveries: Int } + { "due": Int = due(&task.state), "parked": Text = off_lane(&task.spec), "parked_weight": Int = None::<i64> }
     read Task = Task { id, spec, position, created, state, changed, attempts, failures, recoveries };
     statements {
         ById => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.id = $2 AND {visible t}",
@@ -117,10 +117,16 @@ table! {
         ReadyRoots => "{lanes} SELECT {tasks t} FROM {first_roots} AND {in_sections t}",
         /// The first that wait for the lock or semaphore $2.
         ParkedOn => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.parked = $2 AND t.unmet = 0 ORDER BY t.priority DESC, t.position LIMIT $3",
-        /// The first task that waits for each of the first few locks and semaphores that tasks wait for. Those that a person has stopped wait for none.
+        /// Those of them that want least of a semaphore: if none of these fits, none of the others does.
+        LightestParkedOn => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.parked = $2 AND t.parked_weight IS NOT NULL AND t.unmet = 0 \
+            ORDER BY t.parked_weight, t.priority DESC, t.position LIMIT $3",
+        /// The first task that waits for each lock and semaphore that tasks wait for: of the first $2 that come after $3. Those that a person has
+        /// stopped wait for none, and what only runs hold is freed when they end.
         Parked => "{parked} SELECT {tasks t}, p.name FROM parked p CROSS JOIN tasks t WHERE t.project = $1 AND p.name <> 'person' \
-            AND t.id = (SELECT i.id FROM tasks i WHERE i.project = $1 AND i.parked = p.name ORDER BY i.priority DESC, i.position LIMIT 1)",
-        SetParked => "UPDATE tasks SET parked = $3 WHERE project = $1 AND id = $2",
+            AND NOT {left_to_runs} \
+            AND t.id = (SELECT i.id FROM tasks i WHERE i.project = $1 AND i.parked = p.name ORDER BY i.priority DESC, i.position LIMIT 1) \
+            ORDER BY p.name LIMIT $2",
+        SetParked => "UPDATE tasks SET parked = $3, parked_weight = $4 WHERE project = $1 AND id = $2",
         ReadyCounts => "{lanes} SELECT {example}, (SELECT count(*) FROM tasks i WHERE {ready i} AND i.lane = l.lane) \
             FROM lanes l WHERE {visible_lane}",
         /// Those of a higher priority, or of the same that came earlier. Counted in the index alone; one task of each lane is looked up

@@ -215,6 +215,11 @@ impl Semaphore {
         self.holders.values().filter_map(Grant::deadline).min()
     }
 
+    /// Whether a grant is over: its time is up, or its holder is dead.
+    pub fn has_ended(&self, now: &Now) -> bool {
+        self.holders.values().any(|grant| grant.over(now).is_some())
+    }
+
     /// Panics if an invariant is broken.
     pub fn check(&self) {
         self.waiters.check();

@@ -17,7 +17,7 @@ use crate::calls::manual::end_claims;
 use crate::calls::pipelines::phases::printed;
 use crate::calls::runs::{RunOutcome, Work, ended};
 use crate::calls::sections;
-use crate::calls::steps::{Draft, carry_out, drop_commands, emit, inherit, open_children, step_task, step_task_after, withdraw};
+use crate::calls::steps::{Draft, carry_out, drop_commands, emit, open_children, step_task, step_task_after, withdraw};
 use crate::request::Seen;
 use crate::wakeups;
 
@@ -296,10 +296,10 @@ pub(crate) fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tx: &mut Tx) ->
     }
     let orphans = tx.tables.backlog.runs.values().any(|other| other.is_live() && other.owner == run.owner);
     // One with a lease is dismissed, so that what it holds for itself is free for other machines too.
-    if !orphans && tx.tables.backlog.runners.get(&run.owner).is_some_and(|owner| owner.terms.is_none()) {
-        tx.tables.backlog.runners.remove(&run.owner);
-        inherit(&mut tx.tables, Some(&run.owner), Some(runner));
-        tx.changed.duty |= wakeups::assign_duty(tx);
+    let owner = tx.tables.backlog.runners.get(&run.owner).filter(|owner| !orphans && owner.terms.is_none()).cloned();
+    if let Some(owner) = owner {
+        tx.tables.backlog.runners.remove(&owner.id);
+        wakeups::hand_over(&owner, Some(runner), tx);
     }
     RunOutcome::Adopted(Box::new(work))
 }
@@ -315,7 +315,7 @@ pub(crate) fn dismiss(runner: &RunnerId, seen: &Seen, tx: &mut Tx) -> RunOutcome
         return RunOutcome::OwnerLives;
     }
     tx.tables.backlog.runners.remove(runner);
-    wakeups::hand_over(&row, tx);
+    wakeups::hand_over(&row, None, tx);
     RunOutcome::Done
 }
 

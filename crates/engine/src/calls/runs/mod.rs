@@ -318,7 +318,7 @@ impl RunRequest {
                 let gone = |row: &Runner| seen.probes.is_empty() || seen.now(tx).all_dead(std::slice::from_ref(&row.process));
                 if let Some(row) = tx.tables.backlog.runners.get(runner).filter(|row| gone(row)).cloned() {
                     tx.tables.backlog.runners.remove(runner);
-                    wakeups::hand_over(&row, tx);
+                    wakeups::hand_over(&row, None, tx);
                 }
                 RunOutcome::Done
             }

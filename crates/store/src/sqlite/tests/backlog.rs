@@ -128,10 +128,12 @@ fn loops_that_wait_are_gone_through_in_turn() {
 #[test]
 fn roots_are_queued_in_the_order_of_their_arrival_and_ready_tasks_by_priority() {
     let mut store = filled();
-    let ready = |of_each| Key::Ready { of_each, sections: Vec::new() };
-    assert_eq!(found(&mut store, ready(1)), ["t-8", "t-9"], "roots and children have lanes of their own");
+    let ready = Key::Ready { of_each: 1, sections: Vec::new() };
+    let roots = Key::ReadyRoots { of_each: 1, sections: Vec::new() };
+    assert_eq!(found(&mut store, ready), ["t-8", "t-9"], "roots and children have lanes of their own");
+    assert_eq!(found(&mut store, roots.clone()), Vec::<String>::new());
     edit(&mut store, &[], |rows| rows.limits = Some(banksman_core::Limits { runs: 0, roots: 1 }));
-    assert_eq!(found(&mut store, ready(1)), ["t-7", "t-8", "t-9"], "the root that came first, where roots are limited");
+    assert_eq!(found(&mut store, roots), ["t-7"], "the root that came first, where roots are limited");
 }
 
 fn question(about: About) -> Question {
