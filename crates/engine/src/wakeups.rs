@@ -33,8 +33,7 @@ pub(crate) fn settle(tx: &mut Tx) {
     // Nobody takes anything while the project is paused: whoever resumes it wakes them.
     let is_paused = tx.tables.backlog.pause.is_some();
     let ready: Vec<&TaskId> = changed.ready.iter().filter(|_| !is_paused).filter(is_ready).collect();
-    let sections: Vec<Option<SectionId>> =
-        ready.into_iter().map(|id| tx.tables.backlog.tasks[id].spec.section.clone()).collect();
+    let sections: Vec<Option<SectionId>> = ready.into_iter().map(|id| tx.tables.backlog.tasks[id].spec.section.clone()).collect();
     let mut woken = 0;
     for section in sections {
         woken += usize::from(wake_one(tx, |runner| may_take(runner, section.as_ref())).is_some());

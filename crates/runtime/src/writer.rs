@@ -134,9 +134,9 @@ impl Writer {
         let mut answers = Vec::with_capacity(requests.len());
         for result in results {
             match result {
-                Ok(Committed { replies, wakes, events, .. }) => {
+                Ok(Committed { replies, wakes, events, is_followed, .. }) => {
                     wakes.iter().for_each(|address| state.wakeups.wake(address));
-                    if events > 0 && !state.ring_if_time() {
+                    if events > 0 && is_followed && !state.ring_if_time() {
                         self.send(Message::Ring);
                     }
                     answers.extend(replies.into_iter().map(Ok));

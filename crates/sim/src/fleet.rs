@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::grant::Address;
 use banksman_core::task::{Need, OnExhausted, Spec, Watch, Work};
-use banksman_core::{Lease, RunnerId, Span, TaskId};
-use banksman_engine::{Edit, Options, Request, TaskRequest};
+use banksman_core::{Lease, RunnerId, SectionId, Span, TaskId};
+use banksman_engine::{Edit, Options, Request, SectionRequest, TaskRequest};
 use banksman_store::{Key, Snapshot};
 
 use crate::Scenario;
@@ -20,6 +20,9 @@ use crate::world::World;
 
 /// How many runners there are.
 const RUNNERS: usize = 100;
+
+/// How many sections there are. None of them is exclusive.
+const SECTIONS: usize = 2;
 
 /// How many tasks there are from the beginning.
 const FIRST: usize = 30;
@@ -45,6 +48,10 @@ impl World<'_> {
         for resource in &resources()[..4] {
             self.operate(define(resource, TOP_CAPACITY));
         }
+        for number in 1..=SECTIONS {
+            let (id, name) = (section(number), format!("section {number}").parse().expect("a good name"));
+            self.operate(SectionRequest::Add { id, name, exclusive: false }.into());
+        }
         for _ in 0..FIRST {
             let request = self.fleet_task();
             self.operate(request);
@@ -58,7 +65,13 @@ impl World<'_> {
     pub(crate) fn fleet_options(&mut self) -> Options {
         let watch = Watch { timeout: Span::from_secs(600), max_recoveries: 2, on_exhausted: OnExhausted::Escalate };
         let max_runs = Some(1 + u32::from(self.random.in_thousand(300)));
-        Options { max_runs, kill_patience: Span::from_secs(3), poll: POLL, ..Options::new(watch) }
+        // Many of one section, so that whoever waits longest may be none of those who may take a task; and a few of another.
+        let sections = match self.random.below(100) {
+            0..40 => vec![section(1)],
+            40..45 => vec![section(2)],
+            _ => Vec::new(),
+        };
+        Options { max_runs, sections, kill_patience: Span::from_secs(3), poll: POLL, ..Options::new(watch) }
     }
 
     fn fleet_task(&mut self) -> Request {
@@ -77,7 +90,8 @@ impl World<'_> {
         }
         let priority = i32::from(random.in_thousand(300));
         let work = Some(Work::Run("true".into()));
-        let spec = Spec { priority, work, needs, ..Spec::new("some work".parse().expect("a good title")) };
+        let section = random.in_thousand(250).then(|| section(1 + random.below(SECTIONS)));
+        let spec = Spec { priority, work, needs, section, ..Spec::new("some work".parse().expect("a good title")) };
         let id = TaskId::new(&format!("t{}", self.counts.tasks)).expect("a good id");
         let depends_on = self.dependencies(900);
         Request::Task(TaskRequest::Add { id, spec: Box::new(spec), depends_on, by: None })
@@ -131,9 +145,8 @@ impl World<'_> {
         if self.scenario != Scenario::Runners || self.is_quiescing || !self.random.in_thousand(25) {
             return false;
         }
-        let sleeps = |runner: &crate::backlog::runner::Runner| {
-            runner.is_awake() && runner.sessions.is_empty() && matches!(runner.doing, Doing::Sleeping { .. })
-        };
+        let sleeps =
+            |runner: &crate::backlog::runner::Runner| runner.is_awake() && matches!(runner.doing, Doing::Sleeping { .. });
         let slot = self.runners.iter().position(|runner| runner.address() == *address && sleeps(runner));
         if let Some(slot) = slot {
             self.tally.count("fault: death when woken");
@@ -159,15 +172,16 @@ impl World<'_> {
         if self.scenario != Scenario::Runners {
             return;
         }
-        let keys = resources().into_iter().map(Key::ParkedOn).chain([Key::Runners]).collect();
-        let snapshot = match self.store.view().load(&keys) {
-            Ok(snapshot) => snapshot,
+        let rows = self.store.view().load(&[Key::Runners].into());
+        let parked = self.store.view().first_parked(i64::MAX);
+        let (snapshot, parked) = match rows.and_then(|rows| Ok((rows, parked?))) {
+            Ok(read) => read,
             Err(error) => return self.store_failed(&error),
         };
         self.check_wakes(calls, wakes);
-        self.check_turns(&snapshot);
+        self.check_turns(&snapshot, wakes);
         self.check_successors(&snapshot);
-        self.check_parked(&snapshot);
+        self.check_parked(&parked);
     }
 
     /// One runner is woken for each task that could be taken, and few others.
@@ -184,7 +198,7 @@ impl World<'_> {
 
     /// Whoever has waited longest is woken first. A runner that ends when nothing is left may be woken before its turn, but only by a
     /// transaction after which no run is live: it is not woken for a task then, but to look whether it may end.
-    fn check_turns(&mut self, snapshot: &Snapshot) {
+    fn check_turns(&mut self, snapshot: &Snapshot, wakes: &[Address]) {
         self.fleet.commits += 1;
         let commits = self.fleet.commits;
         let before = std::mem::take(&mut self.fleet.idle_since);
@@ -192,11 +206,13 @@ impl World<'_> {
         let is_idle = |id: &RunnerId| rows.get(id).is_some_and(|row| row.idle.is_some());
         let is_over = self.model.live_runs().next().is_none();
         let woken = before.iter().filter(|(id, _)| {
-            rows.get(*id).is_some_and(|row| row.idle.is_none() && row.woken.is_some() && !(row.until_idle && is_over))
+            rows.get(*id).is_some_and(|row| row.idle.is_none() && wakes.contains(&row.address) && !(row.until_idle && is_over))
         });
+        let sections = |id: &RunnerId| rows.get(id).map(|row| &row.sections);
         let last = woken.max_by_key(|(_, since)| **since);
         if let Some((id, since)) = last
-            && let Some((other, _)) = before.iter().find(|(other, earlier)| *earlier < since && is_idle(other))
+            && let Some((other, _)) =
+                before.iter().find(|(other, earlier)| *earlier < since && is_idle(other) && sections(other) == sections(id))
         {
             self.verdict.report(Checker::Turns, || format!("{id} was woken, and {other} has waited for longer"));
         }
@@ -219,28 +235,31 @@ impl World<'_> {
     }
 
     /// No task is parked on what is free for it, unless another one that is ready needs it.
-    fn check_parked(&mut self, snapshot: &Snapshot) {
-        let parked: BTreeSet<&TaskId> = snapshot.parked_on.values().flatten().collect();
+    fn check_parked(&mut self, all: &[(TaskId, Resource)]) {
+        let parked: BTreeMap<&TaskId, &Resource> = all.iter().map(|(id, resource)| (id, resource)).collect();
         let needs = |id: &TaskId, resource: &Resource| {
             let needs = self.model.jobs.get(id).map(|job| &job.spec.needs[..]).unwrap_or_default();
             needs.iter().find(|need| need.resource() == *resource).map(Need::weight)
         };
         let is_ready = |id: &TaskId| {
-            !parked.contains(id)
+            !parked.contains_key(id)
                 && self
                     .model
                     .jobs
                     .get(id)
                     .is_some_and(|job| job.state == TaskState::Pending && self.model.unmet(job).next().is_none())
         };
-        for (resource, tasks) in &snapshot.parked_on {
-            let is_free =
-                |id: &&TaskId| needs(id, resource).is_some_and(|weight| self.is_free(resource.kind, &resource.name, weight));
-            let Some(id) = tasks.iter().find(is_free) else { continue };
+        let is_free = |id: &TaskId, on: &Resource| needs(id, on).is_some_and(|weight| self.is_free(on.kind, &on.name, weight));
+        for (id, resource) in parked.iter().filter(|(id, resource)| is_free(id, resource)) {
             if !self.model.jobs.keys().any(|other| is_ready(other) && needs(other, resource).is_some()) {
                 let what = format!("{id} is parked on {}, which is free", resource.name);
                 return self.verdict.report(Checker::Parked, || what);
             }
         }
     }
+}
+
+/// A section, by its number.
+fn section(number: usize) -> SectionId {
+    SectionId::new(&format!("s{number}")).expect("a good id")
 }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use banksman_core::{Name, SectionId};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::queue::{DUE_PER_TAKE, Part};
+use banksman_core::{Name, SectionId};
 
 use crate::key::Key;
 use crate::tables::projects::Counters;

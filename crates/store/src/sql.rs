@@ -202,8 +202,10 @@ fn part(name: &str) -> Option<&'static str> {
         }
         // A message `@` that is not on its way to a task.
         "arrived" => "NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.project = $1 AND d.seq = @.seq AND d.is_open = 1)",
-        // The runners, once for each worker.
-        "woken" => "SELECT w.queue, r.address FROM workers w CROSS JOIN runners r WHERE w.project = $1 AND r.project = $1",
+        // The runner that has duty, which looks after workers, once for each of them.
+        "woken" => {
+            "SELECT w.queue, r.address FROM workers w CROSS JOIN runners r WHERE w.project = $1 AND r.project = $1 AND r.duty = 1"
+        }
         // The queues that workers take from.
         "worked" => "(SELECT w.queue FROM workers w WHERE w.project = $1)",
         // Where what dies in them goes, unless a worker takes it from there.

@@ -19,6 +19,7 @@ use crate::key::Key;
 use crate::load;
 use crate::loaded::Loaded;
 use crate::machine::Machine;
+use crate::postgres::FOLLOWER_SPACE;
 use crate::tables::projects::{Counters, Statement};
 use crate::tables::{Tables, events, fan_outs, tasks};
 use crate::tally::{Counted, Tally};
@@ -83,6 +84,7 @@ struct Decided<R> {
     counters: Counters,
     /// The row that makes this boot known, if it is new.
     new_boot: Option<Query<'static>>,
+    is_followed: bool,
 }
 
 /// What a committed batch leaves to do.
@@ -96,6 +98,8 @@ pub struct Committed<R> {
     pub seq: Seq,
     /// How many events and messages were written.
     pub events: usize,
+    /// Whether somebody may follow the event log.
+    pub is_followed: bool,
     /// Whether anything was written: a heartbeat changes rows without an event, and who only looked changes nothing.
     pub has_written: bool,
 }
@@ -197,6 +201,9 @@ impl Store {
         if self.earlier_boots.is_none() {
             queries.push(Query::new(Statement::Boots, [self.project.into(), self.machine.host().into()]));
         }
+        if self.backend.is_remote() {
+            queries.push(Query::new(Statement::Followed, [(FOLLOWER_SPACE | self.project).into()]));
+        }
         let heads = queries.len();
         let (rare, keys): (BTreeSet<Key>, BTreeSet<Key>) = keys.into_iter().partition(load::is_rare);
         queries.extend(load::plan(self.project, &keys, self.backend.is_remote()));
@@ -274,12 +281,16 @@ impl Store {
         let mut heads_rows = heads.into_iter();
         let counters = Counters::read(heads_rows.next().unwrap_or_default())?;
         let mut new_boot = None;
-        if let Some(rows) = heads_rows.next() {
+        if self.earlier_boots.is_none()
+            && let Some(rows) = heads_rows.next()
+        {
             let boots = rows.into_iter().map(|mut row| Ok((row.text()?, row.int()?))).collect::<Result<Vec<_>, StoreError>>()?;
             let (earlier, new) = self.earlier(&boots, counters.seq);
             new_boot = new;
             self.earlier_boots = Some(earlier);
         }
+        // Followers on one machine are told without the database.
+        let is_followed = heads_rows.next().is_none_or(|rows| rows.into_iter().any(|mut row| matches!(row.int(), Ok(1))));
         let loaded = self.follow(calls, keys, rare, &counters, &mut rows)?;
         let mut before = rows.finish(&counters.counts)?;
         before.backlog.limits = counters.limits;
@@ -289,7 +300,7 @@ impl Store {
         C::settle(&mut tx);
         #[cfg(debug_assertions)]
         tx.tables.coordination.check();
-        Ok(Decided { replies, tx, before, counters, new_boot })
+        Ok(Decided { replies, tx, before, counters, new_boot, is_followed })
     }
 
     /// The moment of this transaction.
@@ -372,10 +383,17 @@ impl<R> Open<'_, R> {
             self.store.backend.commit(&writes)?;
         }
         drop(writes);
-        let Decided { replies, tx, new_boot, before, .. } = &mut self.decided;
+        let Decided { replies, tx, new_boot, before, is_followed, .. } = &mut self.decided;
         *new_boot = None;
         let events = tx.events.len() + tx.tables.messages.len() - before.messages.len();
-        Ok(Committed { replies: std::mem::take(replies), wakes, seq: Seq(tx.seq.0 - 1), events, has_written })
+        Ok(Committed {
+            replies: std::mem::take(replies),
+            wakes,
+            seq: Seq(tx.seq.0 - 1),
+            events,
+            is_followed: *is_followed,
+            has_written,
+        })
     }
 }
 

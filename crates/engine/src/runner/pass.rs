@@ -180,7 +180,7 @@ impl Dispatcher {
         self.report_pause(&snapshot);
         let (requests, blocked) = self.decide(&snapshot);
         let served = self.routing.requests(&snapshot, &self.context);
-        self.routing.listens |= snapshot.listening.since.is_some();
+        self.routing.listens |= self.context.has_duty && snapshot.listening.since.is_some();
         let requests: Vec<Request> = requests.into_iter().chain(served).collect();
         if !requests.is_empty() {
             // After starts, ends and claims the rows need not be read again, unless the replies say so.

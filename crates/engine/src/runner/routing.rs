@@ -51,22 +51,22 @@ impl Routing {
     /// What is to be done for workers and routes.
     pub(super) fn requests(&mut self, snapshot: &Snapshot, context: &Context) -> Vec<Request> {
         self.listens = false;
-        if !context.serves() {
+        if !context.serves() || !context.does_duty() {
             return Vec::new();
         }
         let mut requests = settled(&snapshot.automation);
         requests.extend(overdue(snapshot, context));
         requests.extend(takers(&snapshot.automation).flat_map(|worker| takes(worker, snapshot)));
-        requests.extend(self.route(snapshot));
+        requests.extend(self.route(snapshot, context));
         requests
     }
 
     /// Routes the events that were read.
-    fn route(&mut self, snapshot: &Snapshot) -> Option<Request> {
+    fn route(&mut self, snapshot: &Snapshot, context: &Context) -> Option<Request> {
         let automation = &snapshot.automation;
         let subscriptions: Vec<Subscription> = automation.subscriptions().collect();
         let from = self.routed_to(snapshot)?;
-        self.listens = true;
+        self.listens = context.has_duty;
         let mut reactions: Vec<Reaction> = Vec::new();
         let mut to = from;
         // What has happened since the subscriptions were read may be for others than these.

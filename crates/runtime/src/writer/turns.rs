@@ -312,10 +312,10 @@ impl WriterState {
         self.note_others();
         for result in results {
             match result {
-                Ok(Committed { replies, wakes, events, .. }) => {
+                Ok(Committed { replies, wakes, events, is_followed, .. }) => {
                     wakes.iter().for_each(|address| self.wakeups.wake(address));
                     wrote.answers.extend(replies.into_iter().map(Ok));
-                    wrote.events |= events > 0;
+                    wrote.events |= events > 0 && is_followed;
                     wrote.woke |= !wakes.is_empty();
                 }
                 Err(error) => wrote.answers.push(Err(error)),

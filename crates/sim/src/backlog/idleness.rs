@@ -64,9 +64,14 @@ impl World<'_> {
         let reliable = self.harsh == 0 || self.reliable_from.is_some_and(|from| from <= now);
         if let Some((id, since)) = idle.iter().find(|(_, since)| reliable && now - **since > IDLE_LIMIT) {
             // What the rows say that tasks wait for.
-            if let Ok(rows) =
-                self.store.view().load(&[Key::Parked { after: None, limit: 16 }, Key::Ready { of_each: 16, sections: Vec::new() }, Key::ReadyRoots { of_each: 16, sections: Vec::new() }].into())
-            {
+            if let Ok(rows) = self.store.view().load(
+                &[
+                    Key::Parked { after: None, limit: 16 },
+                    Key::Ready { of_each: 16, sections: Vec::new() },
+                    Key::ReadyRoots { of_each: 16, sections: Vec::new() },
+                ]
+                .into(),
+            ) {
                 self.say(format_args!("parked: {:?}, ready: {:?}, tasks: {:?}", rows.parked, rows.ready, rows.backlog.tasks));
             }
             self.verdict.report(Checker::Idle, || format!("{id} could have gone on {} ms ago", now - since));

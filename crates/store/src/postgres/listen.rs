@@ -40,6 +40,11 @@ pub struct ChangeSubscription {
 impl Listener {
     /// Starts to listen. Returns once the server has confirmed, so that nothing is missed from then on.
     pub fn start(server: &Server, channel: String) -> Result<Listener, StoreError> {
+        Listener::with(server, channel, None)
+    }
+
+    /// The same, and shares a lock for as long as the connection lasts: by that others see that somebody listens.
+    fn with(server: &Server, channel: String, shared: Option<i64>) -> Result<Listener, StoreError> {
         let listeners = Arc::new(Mutex::new(Listeners::default()));
         let (ready, started) = std::sync::mpsc::channel();
         let (server, heard, name) = (server.clone(), Arc::clone(&listeners), channel.clone());
@@ -51,7 +56,7 @@ impl Listener {
                     Heard::Key(key) => lock(&heard).call(key),
                     Heard::Anything => lock(&heard).call_all(),
                 };
-                let result = runtime.block_on(listen(&server, &name, call, &mut ready));
+                let result = runtime.block_on(listen(&server, &name, shared, call, &mut ready));
                 if let (Err(error), Some(ready)) = (result, &ready) {
                     // Nobody waits for the first try any more if this fails, and then there is nothing to tell.
                     ready.send(Err(error)).ok();
@@ -78,16 +83,16 @@ impl Listener {
             let Some(runtime) = turn().then(|| connect::runtime().ok()).flatten() else { return };
             loop {
                 // Whatever it was: the next try comes, and until then those who wait look by themselves now and then.
-                runtime.block_on(listen(&server, &channel, &call, &mut None)).ok();
+                runtime.block_on(listen(&server, &channel, None, &call, &mut None)).ok();
                 connect::pause(std::time::Duration::from_millis(200));
             }
         };
         std::thread::Builder::new().name("banksman-relay".into()).spawn(run).map(drop).map_err(StoreError::io)
     }
 
-    /// The follower's ear: hears every event of a project.
+    /// Hears every event of a project, for those who follow its log.
     pub fn change_channel(server: &Server, project: i64) -> Result<Listener, StoreError> {
-        Listener::start(server, super::change_channel(project))
+        Listener::with(server, super::change_channel(project), Some(super::FOLLOWER_SPACE | project))
     }
 
     /// Writes to a descriptor, which must not block, whenever a key is called.
@@ -147,9 +152,16 @@ pub enum Heard<'a> {
 type Ready = Option<std::sync::mpsc::Sender<Result<(), StoreError>>>;
 
 /// Listens until the connection breaks. After a break something may have been missed, so everybody is woken once.
-async fn listen(server: &Server, channel: &str, call: impl Fn(Heard<'_>), ready: &mut Ready) -> Result<(), StoreError> {
+async fn listen(
+    server: &Server,
+    channel: &str,
+    shared: Option<i64>,
+    call: impl Fn(Heard<'_>),
+    ready: &mut Ready,
+) -> Result<(), StoreError> {
     let (client, mut messages) = server.connect().await?;
-    let command = format!("LISTEN \"{channel}\"");
+    let share = shared.map(|lock| format!("; SELECT pg_advisory_lock_shared({lock})")).unwrap_or_default();
+    let command = format!("LISTEN \"{channel}\"{share}");
     let listening = client.batch_execute(&command);
     let mut listening = std::pin::pin!(listening);
     let mut confirmed = false;

@@ -25,6 +25,7 @@ use crate::error::StoreError;
 use crate::reader::ServerUsage;
 use crate::tables::projects::Statement;
 use crate::value::{Query, Rows};
+pub(crate) use session::FOLLOWER_SPACE;
 use session::{Begun, Session};
 
 /// How long to go on asking how a transaction ended whose connection broke.

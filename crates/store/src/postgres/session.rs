@@ -19,6 +19,9 @@ use crate::value::{Query, Row, Rows, Value};
 /// Marks our advisory locks among those of other programs.
 pub(super) const LOCK_SPACE: i64 = 0x424b_534d << 32;
 
+/// The same for those that followers of an event log share.
+pub(crate) const FOLLOWER_SPACE: i64 = 0x424b_5346 << 32;
+
 /// What every connection starts with. A process that is stopped inside the writer lock is thrown out by the server after a
 /// while, and an acknowledged commit must be on disk whatever the server's default is. Plans are made once and kept, so they must not
 /// be made for tables that happen to be small: a scan would read every dead version of a row that changes all the time, and so

@@ -35,7 +35,8 @@ impl ProjectCounts {
     /// The counters once the rows of `before` are those of `after`.
     pub(crate) fn after(&self, before: &Tables, after: &Tables) -> ProjectCounts {
         let mut tasks = self.tasks.clone();
-        for (kind, by) in task_counts::changed(&before.backlog, &after.backlog).into_iter().filter(|(kind, _)| kind.import.is_empty())
+        for (kind, by) in
+            task_counts::changed(&before.backlog, &after.backlog).into_iter().filter(|(kind, _)| kind.import.is_empty())
         {
             *tasks.entry(kind.key()).or_default() += by;
         }

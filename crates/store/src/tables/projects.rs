@@ -31,6 +31,9 @@ statements! {
     Boots => "SELECT boot, seq FROM boots WHERE project = $1 AND host = $2 ORDER BY boot".to_owned(),
     InsertBoot => "INSERT INTO boots (project, host, boot, seq) VALUES ($1, $2, $3, $4)".to_owned(),
     Notify => "SELECT pg_notify($1, $2)".to_owned(),
+    /// Whether somebody follows the event log: followers share a lock on that, which this transaction cannot get then. Those who come while it has
+    /// it wait for its end, and read what it has written.
+    Followed => "SELECT CASE WHEN pg_try_advisory_xact_lock($1) THEN 0 ELSE 1 END".to_owned(),
 }
 
 /// The counters of the project, as a transaction finds them.
