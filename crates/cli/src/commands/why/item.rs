@@ -58,7 +58,7 @@ pub(super) fn view(why: &Why) -> Option<ItemView<'_>> {
 
 fn message(fate: &ItemFuture, state: &State) -> String {
     match (fate, state) {
-        (ItemFuture::Open, State::Done(_)) => "it ends so as soon as a runner looks".into(),
+        (ItemFuture::Open, State::Done(_)) => "it ends when a runner records it".into(),
         (ItemFuture::Open, _) => "it ends as this task does".into(),
         (ItemFuture::Waits, _) => "it waits for the next attempt".into(),
         (ItemFuture::Again { task: Some(task), .. }, _) => format!("another attempt is made, {task}"),

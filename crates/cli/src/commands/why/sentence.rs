@@ -29,7 +29,7 @@ pub(super) fn answer(answer: &Answer, changed: Stamp, at: Stamp) -> String {
         }
         Answer::Stopping { run, since, then: after } => {
             let wanted = then(after);
-            format!("is being stopped, for {} by now: {}; when no process of it is left, {wanted}", ago(*since), attended(run))
+            format!("is being stopped, for {}: {}; when no process of it is left, {wanted}", ago(*since), attended(run))
         }
         Answer::Awaiting { children, until } => {
             let names: Vec<String> = children
@@ -94,7 +94,7 @@ fn landing(place: &LandingPlace, since: String) -> String {
         State::Queued => format!("has been in the merge queue of {target} for {since}{ahead}{runner}"),
         State::Candidate { commit, .. } => {
             format!(
-                "is landing on {target}: {} is being checked, for {since} by now (one check at a time: lock landing:{target}){runner}",
+                "is landing on {target}: {} is being checked, for {since} (one check at a time: lock landing:{target}){runner}",
                 commit.short()
             )
         }
