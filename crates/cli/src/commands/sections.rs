@@ -22,7 +22,7 @@ use crate::views::sections::{Deleted, SectionPage, SectionView};
 use crate::views::{Named, Time};
 
 subcommands! {
-    /// Sections: groups of tasks.
+    /// Manage sections.
     ///
     /// In an exclusive section one runner works at a time; it may run several tasks of it at once.
     #[command(

@@ -185,7 +185,9 @@ fn holder_of(answer: &Acquisition) -> String {
         Acquisition::Answered { outcome: Answer::Lock(lock::Outcome::Busy(busy)), .. } => {
             busy.holders.first().map_or("a claim that waits for it".into(), |grant| grant.claim.holder.to_string())
         }
-        other => format!("{other:?}"),
+        Acquisition::Answered { .. } | Acquisition::RequestReused | Acquisition::TimedOut(_) | Acquisition::Cancelled => {
+            "another process".into()
+        }
     }
 }
 

@@ -33,7 +33,7 @@ use crate::views::landing::EntryView;
 /// exactly that commit. A checkout of the target is updated if nothing in it is in the way. The branch itself does not move.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  banksman land fix-login\n  banksman land 'Add login' --unchecked\n  banksman land fix-login --into release\n  banksman land fix-login --unchecked"
+    after_help = "Examples:\n  banksman land fix-login\n  banksman land 'Add login' --unchecked\n  banksman land fix-login --into release"
 )]
 pub(crate) struct Land {
     /// The tasks or branches

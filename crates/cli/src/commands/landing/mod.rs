@@ -27,7 +27,7 @@ pub(crate) use land::Land;
 const ALL: i64 = 100;
 
 subcommands! {
-    /// The merge queues: what is to land, on which branch, and how far it has come.
+    /// Show and control the merge queues.
     #[command(after_help = "Examples:\n  banksman landing list\n  banksman landing pause\n  banksman landing remove l-120")]
     pub(crate) noun Landing {
         List(List),

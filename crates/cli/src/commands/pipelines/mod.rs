@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::printer::DIM;
 
 subcommands! {
-    /// Pipelines: work that goes from phase to phase, as a runbook says.
+    /// Start and manage pipelines: phases that a runbook defines.
     ///
     /// Each phase is a task of its own. A pipeline is a task too: what waits for it, `tasks wait` and `why` take its id.
     #[command(

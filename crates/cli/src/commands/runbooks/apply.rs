@@ -155,12 +155,14 @@ fn words(misfit: &Incompatible) -> String {
             format!("worker {name}: a project may have at most {WORKERS_LIMIT} workers")
         }
         Incompatible::Worker(name, worker::Outcome::BadName) => format!("worker {name}: its name is too long"),
-        Incompatible::Worker(name, other) => format!("worker {name}: {other:?}"),
+        // Applying a worker has no other answers.
+        Incompatible::Worker(name, _) => format!("worker {name} cannot be changed now"),
         Incompatible::Queue(name, queue::Outcome::BadDeadLetter(dead_letter)) => {
             format!("queue {name}: there is no queue {dead_letter} for its dead items")
         }
         Incompatible::Queue(name, queue::Outcome::TooManyQueues) => format!("queue {name}: there are too many queues"),
-        Incompatible::Queue(name, other) => format!("queue {name}: {other:?}"),
+        // Defining a queue has no other answers.
+        Incompatible::Queue(name, _) => format!("queue {name} cannot be changed now"),
         Incompatible::Feeds(error) => format!("route {}: {error}", error.pattern),
         Incompatible::TooManyRoutes => "there are too many routes".into(),
     }

@@ -96,6 +96,6 @@ impl Problems {
             .detail("file", &file)
             .detail("problems", &self.list)
             .detail("more", &(self.more > 0))
-            .hint("mend the file and try again; --dry-run only looks"))
+            .hint("correct the file and try again; --dry-run only checks it"))
     }
 }
