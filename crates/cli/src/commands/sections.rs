@@ -231,7 +231,7 @@ impl Page {
     }
 }
 
-/// `runner:n-7k2m9q1a for 3m12s`.
+/// `runner:n-7k2m9q1a for 3 min`.
 fn works((holder, since, state): &(String, Stamp, &'static str), at: Stamp) -> String {
     let state = if *state == "held" { String::new() } else { format!(" {RED}({state}){RED:#}") };
     format!("{holder} for {}{state}", format::span(at.lease - since.lease))

@@ -170,7 +170,7 @@ fn metadata(text: &str) -> Result<Value, Failure> {
     })
 }
 
-/// `waiting for deploy, held by agent-7 for 3m12s, position 2 among the waiters (12s; Ctrl-C to cancel)`.
+/// `waiting for deploy, held by agent-7 for 3 min, position 2 among the waiters (12 s; Ctrl-C to cancel)`.
 fn waiting_line(resource: &Resource, waiting: &Waiting, elapsed: Duration) -> String {
     let name = &resource.name;
     let holder = match &waiting.blocked.holders[..] {

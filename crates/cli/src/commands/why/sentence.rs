@@ -214,7 +214,7 @@ pub(super) fn then(after: &After) -> String {
         After::Cancel => "it is cancelled".into(),
         After::Fail { error } => format!("it has failed: {error}"),
         After::Escalate { error } => format!("a person decides: {error}"),
-        After::Overtime { max } => format!("that attempt has failed: it took longer than {}", format::span(*max)),
+        After::Overtime { max } => format!("that attempt has failed: it took longer than {max}"),
         After::Restart => "it is tried again".into(),
         After::PutBack { .. } => "it is pending again".into(),
     }
