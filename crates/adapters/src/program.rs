@@ -127,7 +127,6 @@ impl Stream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
     Dead,
-    /// Its time is up.
     Late,
     /// It is not wanted any more.
     Unwanted,

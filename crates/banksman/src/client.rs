@@ -87,7 +87,10 @@ impl Client {
             return Err(Error::invalid("a semaphore must have at least one slot"));
         }
         let config = semaphore::Config { capacity, ttl: None };
-        let command = Command::Semaphore(Name::unreserved(name).map_err(|error| bad_name("semaphore", error))?, semaphore::Input::Define(config));
+        let command = Command::Semaphore(
+            Name::unreserved(name).map_err(|error| bad_name("semaphore", error))?,
+            semaphore::Input::Define(config),
+        );
         match self.inner().ask(command, Vec::new()).or_public()?.0 {
             Outcome::Semaphore(semaphore::Outcome::Defined) => Ok(()),
             other => unreachable!("a semaphore was defined, and the answer is {other:?}"),

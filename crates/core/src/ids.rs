@@ -21,7 +21,6 @@ pub const TITLE_LIMIT: usize = 500;
 /// Why a text cannot be a name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NameError {
-    /// Nothing was given.
     #[error("a {what} must not be empty")]
     Empty {
         /// What was to be named.
@@ -34,7 +33,6 @@ pub enum NameError {
         what: &'static str,
         /// How long it may be.
         limit: usize,
-        /// How long it is.
         bytes: usize,
     },
     /// A control character would garble tables, logs and environment variables.
@@ -42,9 +40,7 @@ pub enum NameError {
     Control {
         /// What was to be named.
         what: &'static str,
-        /// The character.
         found: char,
-        /// Where it stands.
         at: usize,
     },
     /// The name belongs to Banksman itself.
@@ -92,7 +88,6 @@ macro_rules! text_id {
                 Ok(Self(text.into()))
             }
 
-            /// The text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

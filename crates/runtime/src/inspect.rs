@@ -91,11 +91,9 @@ pub struct LiveRun {
     pub title: Title,
 }
 
-/// A runner.
 #[derive(Debug, Clone)]
 pub struct Manned {
     pub runner: Runner,
-    /// Whether it lives.
     pub life: Life,
     /// How many live runs it looks after.
     pub runs: usize,

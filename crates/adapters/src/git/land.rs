@@ -77,9 +77,7 @@ pub enum Moved {
     TipMoved,
     /// Its checkout cannot be updated.
     InTheWay {
-        /// Where it is.
         checkout: PathBuf,
-        /// Why not.
         reason: String,
         /// The files that are in the way.
         files: Vec<String>,

@@ -14,7 +14,6 @@ const SAVES: usize = 4;
 /// What came of a removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removal {
-    /// It is gone.
     Removed(Option<Saved>),
     /// These repositories inside of it have commits or changes that are nowhere else. Nothing was removed.
     Embedded(Vec<PathBuf>),

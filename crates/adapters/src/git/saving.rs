@@ -33,7 +33,6 @@ pub struct Saving<'a> {
     pub ignored: &'a [String],
 }
 
-/// A saved state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
     /// The task or pipeline whose workspace it was.

@@ -33,7 +33,6 @@ pub struct AgentWork {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnQuota {
-    /// It waits.
     #[default]
     Wait,
     /// The next agent does it.

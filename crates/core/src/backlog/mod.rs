@@ -72,7 +72,6 @@ pub struct LostClaim {
     pub holder: HolderId,
     /// The grant of the task's lock.
     pub epoch: Epoch,
-    /// How it was lost.
     pub reason: Box<str>,
     pub at: Wall,
 }
@@ -102,7 +101,6 @@ pub struct Section {
     pub position: Seq,
 }
 
-/// A dependency.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Edge {

@@ -29,7 +29,6 @@ pub struct Entry {
     pub target: Name,
     /// What is to land, and under which terms.
     pub spec: EntrySpec,
-    /// When it was added.
     pub added: Wall,
     /// How far it has come.
     pub state: State,
@@ -124,11 +123,7 @@ pub enum State {
     /// Something outside of the queue is in the way; later entries pass.
     Waiting { obstacle: Obstacle },
     /// It waits for a person.
-    Asking {
-        /// The question.
-        decision: DecisionId,
-        because: Return,
-    },
+    Asking { decision: DecisionId, because: Return },
     /// It has left the queue.
     Over(End),
 }
@@ -139,18 +134,13 @@ pub enum State {
 pub enum Obstacle {
     /// The checkout of the target cannot be updated.
     Checkout {
-        /// Where it is.
         path: Box<str>,
-        /// Why not.
         reason: Box<str>,
         /// The files that are in the way.
         files: Vec<Box<str>>,
     },
     /// Git, or something that it needs, has failed.
-    Failure {
-        /// What was said.
-        error: Box<str>,
-    },
+    Failure { error: Box<str> },
     /// Children of the task are not over: what they do is part of its work.
     Children { tasks: Vec<TaskId> },
     /// The author of another task resolves a conflict in one of these files. Two that resolve at the same time would only conflict with
@@ -181,17 +171,11 @@ pub enum Return {
     /// The task has changed nothing.
     NoChange,
     /// The worktree of the task is in a state that cannot be committed.
-    Unfinished {
-        /// Which, for people.
-        reason: Box<str>,
-    },
+    Unfinished { reason: Box<str> },
     /// The target was moved by others, every time.
     TargetMoves,
     /// Git, or something that it needs, has failed, every time.
-    Failure {
-        /// What was said.
-        error: Box<str>,
-    },
+    Failure { error: Box<str> },
 }
 
 /// How an entry has left the queue.
@@ -200,9 +184,7 @@ pub enum Return {
 pub enum End {
     /// The target has moved to its commit.
     Landed {
-        /// From this tip.
         from: CommitId,
-        /// To this commit.
         commit: CommitId,
         /// Whether the check has passed on it.
         checked: bool,
@@ -292,7 +274,6 @@ impl State {
         matches!(self, State::Queued | State::Candidate { .. } | State::Suspect { .. })
     }
 
-    /// One word for it.
     pub fn as_str(&self) -> &'static str {
         match self {
             State::Queued => "queued",
@@ -311,7 +292,6 @@ impl State {
 }
 
 impl Return {
-    /// One word for it.
     pub fn as_str(&self) -> &'static str {
         self.into()
     }
@@ -324,7 +304,6 @@ impl CommitId {
         if is_hex && matches!(text.len(), 40 | 64) { Ok(CommitId(text.into())) } else { Err(CommitIdError(text.into())) }
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

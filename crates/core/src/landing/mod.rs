@@ -69,7 +69,6 @@ pub struct LandingQueue {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Target {
-    /// The branch.
     pub name: Name,
     /// Why nothing lands, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,9 +94,7 @@ pub struct Resolving {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pause {
-    /// Since when.
     pub at: Wall,
-    /// Who said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Box<str>>,
     /// The tip that fails the check.

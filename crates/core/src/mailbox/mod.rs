@@ -38,7 +38,6 @@ pub const FETCH_LIMIT: usize = 100;
 /// A message on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// The message.
     pub id: MessageId,
     /// Its number on the bus. Messages are fetched in this order.
     pub seq: Seq,
@@ -69,9 +68,7 @@ pub enum State {
     /// A run has it.
     Fetched {
         run: RunId,
-        /// Its number.
         epoch: Epoch,
-        /// How it got there.
         way: Way,
         /// Whether an earlier run had it.
         redelivered: bool,
@@ -109,43 +106,29 @@ pub enum Way {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Dispatch {
-    /// The way.
     pub plan: Plan,
     pub run: RunId,
-    /// Its number.
     pub epoch: Epoch,
     /// The process that sends it; none for a start, which the runner of the run carries out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatcher: Option<ProcessId>,
     /// The lock of the target.
     pub release: Release,
-    /// When it began.
     pub began: Stamp,
 }
 
-/// What can be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// A live run takes it.
-    Fetch {
-        run: RunId,
-        /// Its number.
-        epoch: Epoch,
-        way: Way,
-    },
+    Fetch { run: RunId, epoch: Epoch, way: Way },
     /// A run has acknowledged what it has.
-    Acknowledge {
-        run: RunId,
-        /// Its number.
-        epoch: Epoch,
-    },
+    Acknowledge { run: RunId, epoch: Epoch },
     /// A dispatcher begins to send it.
     Dispatch(Box<Dispatch>),
     /// The dispatcher of this grant has ended, with this outcome.
     Settle {
         /// The grant of the lock.
         epoch: Epoch,
-        /// How the send ended.
         outcome: SendOutcome,
         /// Whether the session has all of it.
         is_written: bool,
@@ -164,16 +147,13 @@ pub enum Input {
     },
 }
 
-/// What is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is so now.
     Done,
     /// The same, and the lock is to be released with this claim.
     Release(LockClaim),
     /// The run has it already.
     Yours,
-    /// A dispatcher has it.
     InDispatch,
     /// Another run, or another dispatcher, has it, or had it later.
     NotYours,
@@ -203,7 +183,6 @@ pub enum Receipt {
 }
 
 impl Receipt {
-    /// The word for it.
     pub fn as_str(self) -> &'static str {
         self.into()
     }

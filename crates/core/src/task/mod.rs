@@ -63,9 +63,7 @@ pub struct Task {
     pub spec: Spec,
     /// Its place among tasks of the same priority: the number of the event that added it.
     pub position: Seq,
-    /// When it was added.
     pub created: Wall,
-    /// How things stand.
     pub state: State,
     /// Since when they stand so.
     pub changed: Stamp,
@@ -86,14 +84,15 @@ pub enum State {
     Pending,
     /// It waits for its next attempt.
     #[serde(rename = "resting")]
-    Backoff { until: Lease },
+    Backoff {
+        until: Lease,
+    },
     /// It is a phase that waits for a guard: its pipeline is blocked, and lets it go when the guard holds.
     Held,
     /// A run is at it.
     Running(Live),
     /// A run is at it, and shows no sign of life.
     Stuck {
-        /// The run.
         live: Live,
         detected: Stamp,
         /// What makes it look so.
@@ -101,14 +100,12 @@ pub enum State {
     },
     /// Its run is being stopped, and lives until its tree was seen dead.
     Stopping {
-        /// The run.
         live: Live,
         since: Stamp,
         then: After,
     },
     /// It is done, as far as it depends on itself. Its children are not.
     Awaiting {
-        /// The result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
         /// Until when they have time; without it they were cancelled, and are seen to their end.
@@ -140,7 +137,6 @@ pub enum State {
     },
     /// Its work is in the merge queue: the last entry of the task there says how far it has come.
     Landing {
-        /// The result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
         /// What a person should know.
@@ -149,7 +145,6 @@ pub enum State {
     },
     /// A person looks at the result. It is neither done nor to be claimed.
     Review,
-    /// It is over.
     Done(TaskEnd),
 }
 
@@ -158,7 +153,6 @@ pub enum State {
 pub enum Input {
     /// Before the next attempt of a loop, or while it is waited for: it was looked for the file DONE.
     Found {
-        /// What was found.
         marker: Marker,
         /// How many of its children have not ended.
         children: u32,
@@ -167,18 +161,12 @@ pub enum Input {
     Start {
         /// The run that begins.
         run: RunId,
-        /// Who starts it.
         runner: RunnerId,
         /// Whether its session checks the guards of the phase again before the command begins.
         recheck: bool,
     },
     /// Its run was looked at, or spoke up.
-    Heartbeat {
-        epoch: Epoch,
-        /// What was seen.
-        pulse: Pulse,
-        watch: Watch,
-    },
+    Heartbeat { epoch: Epoch, pulse: Pulse, watch: Watch },
     /// Its run is at work; this was seen of it.
     Checkpoint {
         epoch: Epoch,
@@ -197,7 +185,6 @@ pub enum Input {
     Conclude {
         /// Which run says so.
         epoch: Option<Epoch>,
-        /// What it says.
         verdict: Verdict,
     },
     /// Its run is to be stopped. One that has not started, or has no run, is over at once.
@@ -252,9 +239,7 @@ pub enum Input {
 /// What a person makes of a task that no run is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
-    /// It is passed over.
     Skipped,
-    /// It is looked at.
     Review,
 }
 
@@ -269,11 +254,9 @@ pub enum Outcome {
     Seen,
     /// It is stuck from now on.
     Stuck,
-    /// It is running again.
     Recovered,
     /// What was said of the result is noted; it counts when the run ends.
     Noted,
-    /// It is over.
     Ended(Status),
     /// It is pending again, or will be after a rest.
     Again(RetryReason),
@@ -293,7 +276,6 @@ pub enum Outcome {
     Returned,
     /// Its run is being stopped.
     Stopping,
-    /// It was over already.
     Over(Status),
     /// The run that is spoken of is not the one that is at the task.
     Late,

@@ -12,10 +12,8 @@ use banksman_store::{Key, Tables, Tx};
 use crate::calls::pipelines::step_pipeline;
 use crate::calls::steps::{carry_out, step_task, wake_runners, withdraw};
 
-/// What can be asked.
 #[derive(Debug, Clone)]
 pub struct LandingRequest {
-    /// The branch.
     pub target: Name,
     /// What is asked of its queue.
     pub verb: LandingVerb,
@@ -29,7 +27,6 @@ pub enum LandingVerb {
     /// A worker has done something.
     Report {
         worker: Worker,
-        /// For which entry.
         entry: LandingId,
         report: Report,
     },
@@ -37,18 +34,14 @@ pub enum LandingVerb {
     TryNow(LandingId),
     /// Nothing lands until it is resumed.
     Pause {
-        /// Who says so.
         by: Box<str>,
     },
-    /// Entries land again.
     Resume {
-        /// Who says so.
         by: Box<str>,
     },
     /// An entry leaves the queue.
     Remove {
         entry: LandingId,
-        /// Who says so.
         by: Box<str>,
     },
 }
@@ -61,10 +54,8 @@ pub struct Worker {
     pub epoch: Epoch,
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LandingOutcome {
-    /// The queue's answer.
     Stepped(Outcome),
     /// The worker does not hold the lock of the queue any more; nothing has happened.
     Fenced,

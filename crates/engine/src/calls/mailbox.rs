@@ -23,14 +23,12 @@ use crate::request::Seen;
 /// How many messages are put into one prompt.
 const PROMPT_LIMIT: usize = 20;
 
-/// What can be asked.
 #[derive(Debug, Clone)]
 pub enum MailboxRequest {
     /// A run reads its mailbox, and acknowledges what it has read before.
     Fetch {
         task: TaskId,
         run: RunId,
-        /// Its number.
         epoch: Epoch,
         /// Return what it has read last once more, and acknowledge nothing.
         again: bool,
@@ -47,36 +45,27 @@ pub enum MailboxRequest {
     },
     /// A send has ended.
     Settle {
-        /// The message.
         id: MessageId,
         target: TaskId,
         /// The grant of the lock.
         epoch: Epoch,
-        /// How it ended.
         outcome: SendOutcome,
         /// Whether the session has all of it.
         is_written: bool,
     },
     /// The dispatcher of a message is dead.
     Abandon {
-        /// The message.
         id: MessageId,
         target: TaskId,
         /// What was seen of its process.
         seen: Seen,
     },
     /// The session of a run that was started with a message was not seen for long: a person is asked.
-    Unobserved {
-        /// The message.
-        id: MessageId,
-        target: TaskId,
-        run: RunId,
-    },
+    Unobserved { id: MessageId, target: TaskId, run: RunId },
     /// A live run asks a person. Its session waits, and the answer comes into its mailbox.
     Ask {
         task: TaskId,
         run: RunId,
-        /// Its number.
         epoch: Epoch,
         question: Box<str>,
         /// The answers that it offers; without one, any.
@@ -86,10 +75,8 @@ pub enum MailboxRequest {
     Return { target: TaskId },
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MailboxOutcome {
-    /// It is so now.
     Done,
     /// These messages, oldest first; their texts are on the bus.
     Fetched(Vec<Delivery>),

@@ -45,23 +45,20 @@ pub struct Change {
     pub sort: &'static str,
     /// Its name; the pattern of a route.
     pub name: Box<str>,
-    /// What became of it.
     pub how: How,
 }
 
 /// What can become of a thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// It was not there.
     Created,
-    /// It was another.
     Changed,
-    /// It was so.
     Same,
-    /// It is gone.
     Removed,
     /// It takes nothing more, and is gone when so many jobs are.
-    Finishing { jobs: usize },
+    Finishing {
+        jobs: usize,
+    },
 }
 
 /// Why a runbook cannot be in force.
@@ -81,12 +78,9 @@ pub enum Incompatible {
     /// A pipeline that a worker or a route starts would wait for slots that are not there.
     Lacks {
         user: Box<str>,
-        /// Which slots.
         lack: Lack,
     },
-    /// A worker is refused.
     Worker(Name, worker::Outcome),
-    /// A queue is refused.
     Queue(Name, queue::Outcome),
     /// A route acts on what it listens to.
     Feeds(FeedsItself),

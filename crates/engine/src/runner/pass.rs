@@ -89,7 +89,6 @@ impl Dispatcher {
         keys
     }
 
-    /// Takes in rows.
     pub(super) fn loaded(&mut self, snapshot: Snapshot) {
         match std::mem::replace(&mut self.pass, Pass::Due) {
             Pass::First => {

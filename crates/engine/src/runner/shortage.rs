@@ -39,7 +39,6 @@ struct Backoff {
     most: usize,
     /// How many more it tries to start.
     more: usize,
-    /// When it does so.
     try_at: Lease,
     is_trying: bool,
     /// How many of the last try are not known to have begun.

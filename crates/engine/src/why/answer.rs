@@ -151,7 +151,6 @@ pub enum Cause {
     },
     /// As many roots as allowed are under way, or will be before this one: those that came earlier and wait for nothing but room.
     Roots {
-        /// How many that is.
         limit: u32,
         /// Which ones, and since when they stand as they do.
         roots: Vec<(TaskId, Title, Stamp)>,
@@ -174,7 +173,6 @@ pub enum Cause {
     AccountLimit { agent: Name, limit: Box<AccountLimit> },
     /// A run that others look after, or nobody, still lives in its exclusive section.
     SectionBusy { name: Title, run: Attended, task: TaskId },
-    /// No runner is alive.
     NoRunner {
         /// How many ready tasks come before this one.
         ahead: u64,
@@ -235,9 +233,7 @@ pub enum ChainEnd {
 /// Whether a runner lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
-    /// It does.
     Alive,
-    /// It does not.
     Gone,
     /// It cannot be seen from here. It may.
     Unknown,
@@ -254,7 +250,6 @@ pub struct Attended {
     pub session: Option<Session>,
     /// Who looks after it.
     pub owner: RunnerId,
-    /// Whether that one lives.
     pub life: Life,
     /// Who will look after it, if its owner is gone.
     pub heir: Option<RunnerId>,

@@ -97,7 +97,6 @@ pub struct Past {
 }
 
 impl Past {
-    /// Reads it.
     pub fn load(reader: &mut StoreReader, task: &TaskId) -> Result<Past, StoreError> {
         let rows = reader.view().load(&[Key::RunsOf(task.clone()), Key::LandingOf(task.clone()), Key::Sections].into())?.backlog;
         let runs = rows.runs.into_values().filter(|run| !run.is_live()).collect();

@@ -36,7 +36,6 @@ pub enum LandingError {
     /// The store, or the system.
     #[error(transparent)]
     Shell(#[from] Error),
-    /// Git.
     #[error(transparent)]
     Git(#[from] GitError),
     /// There is no command that checks what lands.

@@ -68,7 +68,6 @@ impl Start {
 }
 
 impl Order {
-    /// Starts it.
     pub(crate) fn carry_out(self, context: &Context) -> ExitResult {
         let vars = variables(&self.vars)?;
         let client = context.client()?;

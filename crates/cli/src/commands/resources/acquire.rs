@@ -279,8 +279,7 @@ fn busy(resource: &Resource, blocked: &Blocked, at: Stamp, available: Option<u32
                 0 => format!("{name} has no free slots; they are held by {holders}{held_for}"),
                 _ => format!("{name} has only {} free; the rest is held by {holders}{held_for}", format::slots(available)),
             };
-            Failure::new(exit::LOCKED, "FULL", message)
-                .detail("available", &available)
+            Failure::new(exit::LOCKED, "FULL", message).detail("available", &available)
         }
     };
     failure

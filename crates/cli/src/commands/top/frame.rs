@@ -46,7 +46,6 @@ Keys of banksman top
   /            show only lines with a text; Esc shows all
   ?            this page              q   leave";
 
-/// Draws everything.
 pub(super) fn draw(top: &mut Top, frame: &mut Frame<'_>) {
     let area = frame.area();
     let (width, height) = (usize::from(area.width), usize::from(area.height));

@@ -14,7 +14,7 @@ pub(super) struct Taken<'a> {
     pub(super) reason: &'a Refusal,
     pub(super) holders: &'a [Holder],
     pub(super) waiters: usize,
-    /// The first in line.
+    /// The first waiter.
     pub(super) first: Option<&'a str>,
     pub(super) ahead: u64,
     pub(super) at: Stamp,
@@ -34,9 +34,11 @@ impl Taken<'_> {
         };
         let first = self.holders.first();
         let (kind, message, hint) = match (self.reason, first) {
-            (Refusal::TaskLock { resource, .. }, Some(holder)) => {
-                (Kind::TaskLock, held(format!("its own {resource}"), holder), Some(format!("banksman locks show {}", resource.name)))
-            }
+            (Refusal::TaskLock { resource, .. }, Some(holder)) => (
+                Kind::TaskLock,
+                held(format!("its own {resource}"), holder),
+                Some(format!("banksman locks show {}", resource.name)),
+            ),
             (Refusal::Lock { resource, .. }, Some(holder)) => {
                 let hint = format!("banksman locks show {}", format::quoted(&resource.name));
                 (Kind::Lock, held(resource.to_string(), holder), Some(hint))
@@ -60,10 +62,9 @@ impl Taken<'_> {
             (Refusal::NoSlot { capacity, .. }, _) => {
                 (Kind::NoSlot, self.no_slot(*capacity), Some("banksman config set limits.max_concurrent_runs N".into()))
             }
-            (
-                Refusal::TaskLock { resource, .. } | Refusal::Lock { resource, .. } | Refusal::Section { resource, .. },
-                None,
-            ) => (Kind::Other, format!("{resource} is held"), None),
+            (Refusal::TaskLock { resource, .. } | Refusal::Lock { resource, .. } | Refusal::Section { resource, .. }, None) => {
+                (Kind::Other, format!("{resource} is held"), None)
+            }
             (Refusal::NotPending(status), _) => (Kind::Other, format!("it is {status}"), None),
             (Refusal::NoWork, _) => (Kind::Other, "it has no command".into(), None),
             (Refusal::Backoff { .. }, _) => (Kind::Other, "it rests between two attempts".into(), None),

@@ -51,25 +51,20 @@ pub enum OnTimeout {
 /// What was found in the place of the file DONE.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Marker {
-    /// Nothing.
     #[default]
     Absent,
-    /// The file.
     Done,
     /// Something that is no file, or cannot be looked at.
     Broken(Box<str>),
 }
 
-/// What is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fact {
     /// The next attempt could begin.
     Due(Marker),
-    /// An attempt has ended.
     Ended {
         /// What was found right after it.
         marker: Marker,
-        /// What it has said.
         verdict: Option<Verdict>,
         /// How it ended, and as what that counts if it is not done.
         ending: RunEnd,
@@ -84,7 +79,6 @@ pub enum Fact {
     },
 }
 
-/// What comes next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// The attempt may begin.
@@ -93,7 +87,6 @@ pub enum Next {
     Restart(RetryReason),
     /// It is done, as far as it depends on itself.
     Done {
-        /// The result.
         output: Option<Value>,
     },
     /// The children are waited for.

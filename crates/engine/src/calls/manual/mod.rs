@@ -86,7 +86,6 @@ pub struct ClaimWaiting {
     pub waiting: Waiting,
     /// What stands in the way.
     pub locked_by: Vec<LockedBy>,
-    /// When this was so.
     pub at: Stamp,
 }
 

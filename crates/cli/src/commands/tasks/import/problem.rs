@@ -18,7 +18,6 @@ pub(super) struct Problem {
     pub(super) hint: Option<String>,
 }
 
-/// All that is wrong.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     list: Vec<Problem>,
