@@ -45,7 +45,7 @@ pub struct NewTask {
 }
 
 /// A new task as the store takes it.
-pub(crate) struct Order {
+pub(crate) struct TaskInput {
     pub(crate) spec: Spec,
     pub(crate) depends_on: Vec<Edge>,
     pub(crate) by: Option<Epoch>,
@@ -158,7 +158,7 @@ impl NewTask {
     }
 
     /// The checked specification.
-    pub(crate) fn order(&self, reader: &mut Reader) -> Result<Order> {
+    pub(crate) fn input(&self, reader: &mut Reader) -> Result<TaskInput> {
         let caller = caller::run().map_err(Error::invalid)?.filter(|_| self.is_child);
         if self.is_child && caller.is_none() {
             return Err(Error::invalid("NewTask::child works only inside a run (BANKSMAN_TASK is not set)"));
@@ -184,7 +184,7 @@ impl NewTask {
             Ok(Edge { on: CoreId::new(id).or_public()?, allow_failed: *allow_failed })
         };
         let depends_on = self.depends_on.iter().map(edge).collect::<Result<_>>()?;
-        Ok(Order { spec, depends_on, by: caller.map(|caller| caller.epoch) })
+        Ok(TaskInput { spec, depends_on, by: caller.map(|caller| caller.epoch) })
     }
 
     fn labels(&self) -> Result<Vec<Label>> {

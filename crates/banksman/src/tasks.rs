@@ -16,7 +16,7 @@ use crate::cancel::CancelToken;
 use crate::client::Client;
 use crate::error::{Error, Internal, OrPublic, Resource, ResourceKind, Result};
 use crate::json;
-use crate::new_task::{self, NewTask, Order};
+use crate::new_task::{self, NewTask, TaskInput};
 use crate::task::{Task, TaskFilter, TaskStatus};
 
 /// The tasks of a project.
@@ -61,7 +61,7 @@ impl Tasks {
     /// Adds a task: a title for people, or a [`NewTask`].
     pub fn add(&self, task: impl Into<NewTask>) -> Result<Task> {
         let mut reader = self.client.inner().reader().or_public()?;
-        let Order { spec, depends_on, by } = task.into().order(&mut reader)?;
+        let TaskInput { spec, depends_on, by } = task.into().input(&mut reader)?;
         let id = CoreId::new(&ids::short("t")).expect("a short id is valid");
         let request = TaskRequest::Add { id: id.clone(), spec: Box::new(spec), depends_on, by };
         match self.ask(request)? {

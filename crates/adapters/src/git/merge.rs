@@ -133,8 +133,16 @@ pub fn merge(repo: &Path, scratch: &Path, branch: &str, into: &str, how: MergeHo
     let journal = Journal::begin(&common, merge_lock.scratch())?;
     let note = format!("banksman: merge {branch}");
     let target = Target { git: &git, git_dir: &git_dir, journal: &journal, name: into, note };
-    let job =
-        Job { git: &git, target, merge_lock: &merge_lock, journal: &journal, branch, into, how, candidate: RefCell::default() };
+    let job = MergeAttempt {
+        git: &git,
+        target,
+        merge_lock: &merge_lock,
+        journal: &journal,
+        branch,
+        into,
+        how,
+        candidate: RefCell::default(),
+    };
     journal.keep_collection_away()?;
     let end = job.merge();
     journal.let_collect();
@@ -153,7 +161,7 @@ fn known(git: Git) -> Result<Git, GitError> {
     Ok(git.with("user.name=banksman").with("user.email=banksman@localhost"))
 }
 
-struct Job<'a> {
+struct MergeAttempt<'a> {
     git: &'a Git,
     target: Target<'a>,
     merge_lock: &'a MergeLock,
@@ -165,7 +173,7 @@ struct Job<'a> {
     candidate: RefCell<Option<(Id, Id, Id)>>,
 }
 
-impl Job<'_> {
+impl MergeAttempt<'_> {
     fn merge(&self) -> Result<Merged, MergeError> {
         let mut attempt = 1;
         loop {

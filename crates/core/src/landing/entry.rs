@@ -125,7 +125,7 @@ pub enum State {
     /// It waits for a person.
     Asking { decision: DecisionId, because: Return },
     /// It has left the queue.
-    Over(End),
+    Over(LandingEnd),
 }
 
 /// What is in the way of an entry, outside of the queue.
@@ -181,7 +181,7 @@ pub enum Return {
 /// How an entry has left the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum End {
+pub enum LandingEnd {
     /// The target has moved to its commit.
     Landed {
         from: CommitId,
@@ -239,11 +239,13 @@ impl Entry {
                 State::Waiting { obstacle }
             }
             EntryFact::Asked { decision, because } => State::Asking { decision, because },
-            EntryFact::Landed { from, commit, checked, flaky } => State::Over(End::Landed { from, commit, checked, flaky }),
-            EntryFact::NoChange { tip } => State::Over(End::NoChange { tip }),
-            EntryFact::Returned(why) => State::Over(End::Returned(why)),
-            EntryFact::Shelved { reason } => State::Over(End::Shelved { reason }),
-            EntryFact::Removed { by } => State::Over(End::Removed { by }),
+            EntryFact::Landed { from, commit, checked, flaky } => {
+                State::Over(LandingEnd::Landed { from, commit, checked, flaky })
+            }
+            EntryFact::NoChange { tip } => State::Over(LandingEnd::NoChange { tip }),
+            EntryFact::Returned(why) => State::Over(LandingEnd::Returned(why)),
+            EntryFact::Shelved { reason } => State::Over(LandingEnd::Shelved { reason }),
+            EntryFact::Removed { by } => State::Over(LandingEnd::Removed { by }),
         };
     }
 
@@ -282,11 +284,11 @@ impl State {
             State::Passed { .. } => "passed",
             State::Waiting { .. } => "waiting",
             State::Asking { .. } => "needs_you",
-            State::Over(End::Landed { .. }) => "landed",
-            State::Over(End::NoChange { .. }) => "no_change",
-            State::Over(End::Returned(_)) => "returned",
-            State::Over(End::Shelved { .. }) => "review",
-            State::Over(End::Removed { .. }) => "removed",
+            State::Over(LandingEnd::Landed { .. }) => "landed",
+            State::Over(LandingEnd::NoChange { .. }) => "no_change",
+            State::Over(LandingEnd::Returned(_)) => "returned",
+            State::Over(LandingEnd::Shelved { .. }) => "review",
+            State::Over(LandingEnd::Removed { .. }) => "removed",
         }
     }
 }

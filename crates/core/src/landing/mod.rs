@@ -36,7 +36,7 @@ use crate::ids::{DecisionId, LandingId, Name, Seq, TaskId};
 use crate::step::{EffectBuffer, Notice, NoticeKind, Now, OutboxCommand, Step};
 use crate::time::{Lease, Span, Wall};
 
-pub use entry::{CommitId, CommitIdError, End, Entry, EntrySpec, Obstacle, Return, State, Terms};
+pub use entry::{CommitId, CommitIdError, Entry, EntrySpec, LandingEnd, Obstacle, Return, State, Terms};
 pub use fact::{EntryFact, RedTip, TargetFact};
 pub use protocol::{Found, Input, Outcome, Report, Work};
 

@@ -69,7 +69,7 @@ pub enum State {
     Fetched {
         run: RunId,
         epoch: Epoch,
-        way: Way,
+        way: DeliveryPath,
         /// Whether an earlier run had it.
         redelivered: bool,
     },
@@ -91,7 +91,7 @@ pub enum State {
 /// How a message has reached a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Way {
+pub enum DeliveryPath {
     /// In the prompt that its agent was started with.
     Prompt,
     /// By `mailbox read`.
@@ -120,7 +120,7 @@ pub struct Dispatch {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// A live run takes it.
-    Fetch { run: RunId, epoch: Epoch, way: Way },
+    Fetch { run: RunId, epoch: Epoch, way: DeliveryPath },
     /// A run has acknowledged what it has.
     Acknowledge { run: RunId, epoch: Epoch },
     /// A dispatcher begins to send it.
@@ -208,7 +208,7 @@ impl Delivery {
         Step { state: self, outcome, effects: Vec::new() }
     }
 
-    fn fetch(&mut self, run: RunId, epoch: Epoch, way: Way) -> Outcome {
+    fn fetch(&mut self, run: RunId, epoch: Epoch, way: DeliveryPath) -> Outcome {
         let redelivered = match &self.state {
             State::Unread { redelivered } => *redelivered,
             State::Fetched { epoch: had, .. } if *had == epoch => return Outcome::Yours,
@@ -224,7 +224,7 @@ impl Delivery {
     fn acknowledge(&mut self, run: RunId, by: Epoch) -> Outcome {
         match &self.state {
             // The run cannot have read what was not written into its session.
-            State::Fetched { epoch, way: Way::Taken, .. } if *epoch == by => return Outcome::NotWritten,
+            State::Fetched { epoch, way: DeliveryPath::Taken, .. } if *epoch == by => return Outcome::NotWritten,
             State::Fetched { epoch, .. } if *epoch == by => self.state = State::Acknowledged { run },
             State::Unread { .. } | State::Fetched { .. } => return Outcome::NotYours,
             State::Dispatched { .. } => return Outcome::InDispatch,
@@ -251,7 +251,7 @@ impl Delivery {
             // The claim that starts the run has put it into the prompt.
             Plan::Spawn => {
                 let (run, epoch) = (dispatch.run.clone(), dispatch.epoch);
-                State::Fetched { run, epoch, way: Way::Prompt, redelivered }
+                State::Fetched { run, epoch, way: DeliveryPath::Prompt, redelivered }
             }
         };
         self.dispatch = Some(dispatch);
@@ -269,7 +269,7 @@ impl Delivery {
             let (run, number) = (dispatch.run.clone(), dispatch.epoch);
             self.state = match outcome {
                 SendOutcome::Sent => {
-                    let way = if is_written { Way::Written } else { Way::Taken };
+                    let way = if is_written { DeliveryPath::Written } else { DeliveryPath::Taken };
                     State::Fetched { run, epoch: number, way, redelivered }
                 }
                 SendOutcome::FallbackSent | SendOutcome::Rejected | SendOutcome::Failed => State::Unread { redelivered },
@@ -282,8 +282,8 @@ impl Delivery {
     fn written(&mut self, by: Epoch) -> Outcome {
         match &mut self.state {
             State::Fetched { epoch, way, .. } if *epoch == by => {
-                if *way == Way::Taken {
-                    *way = Way::Written;
+                if *way == DeliveryPath::Taken {
+                    *way = DeliveryPath::Written;
                 }
                 Outcome::Done
             }
@@ -293,7 +293,7 @@ impl Delivery {
                 let Some(dispatch) = self.dispatch.as_ref().filter(|dispatch| dispatch.epoch == by) else {
                     return Outcome::InDispatch;
                 };
-                self.state = State::Fetched { run: dispatch.run.clone(), epoch: by, way: Way::Written, redelivered };
+                self.state = State::Fetched { run: dispatch.run.clone(), epoch: by, way: DeliveryPath::Written, redelivered };
                 Outcome::Done
             }
             State::Unread { .. } | State::Fetched { .. } => Outcome::NotYours,
@@ -315,7 +315,9 @@ impl Delivery {
         self.state = match &self.state {
             State::Unread { .. } => State::Undelivered { run: None },
             // What the keeper of the run has not written, the run has not had.
-            State::Fetched { run, way: Way::Prompt | Way::Read | Way::Written, .. } if has_ended_well => {
+            State::Fetched { run, way: DeliveryPath::Prompt | DeliveryPath::Read | DeliveryPath::Written, .. }
+                if has_ended_well =>
+            {
                 State::Acknowledged { run: run.clone() }
             }
             State::Fetched { run, .. } => State::Undelivered { run: Some(run.clone()) },
@@ -377,9 +379,13 @@ impl Delivery {
         match &self.state {
             State::Unread { .. } if is_over => Receipt::Undelivered,
             State::Unread { .. } | State::Dispatched { .. } => Receipt::Queued,
-            State::Fetched { way: Way::Prompt | Way::Read | Way::Written, .. } if is_over && has_ended_well => Receipt::Read,
+            State::Fetched { way: DeliveryPath::Prompt | DeliveryPath::Read | DeliveryPath::Written, .. }
+                if is_over && has_ended_well =>
+            {
+                Receipt::Read
+            }
             State::Fetched { .. } if is_over => Receipt::Undelivered,
-            State::Fetched { way: Way::Written, .. } => Receipt::Delivered,
+            State::Fetched { way: DeliveryPath::Written, .. } => Receipt::Delivered,
             State::Fetched { .. } => Receipt::Sent,
             State::Acknowledged { .. } => Receipt::Read,
             State::Undelivered { .. } => Receipt::Undelivered,

@@ -32,9 +32,9 @@ pub mod retry;
 pub mod roots;
 pub(crate) mod run;
 mod run_end;
+mod silence;
 pub(crate) mod spec;
 pub(crate) mod status;
-mod watching;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -43,7 +43,7 @@ use crate::event::{Event, TaskFact};
 use crate::ids::{DecisionId, Epoch, HolderId, RunId, RunnerId, Seq, TaskId};
 use crate::landing;
 use crate::step::{EffectBuffer, Now, OutboxCommand, Step};
-use crate::task::retry::{Fact, Marker, Next};
+use crate::task::retry::{Fact, Marker, RetryDecision};
 use crate::time::{Lease, Span, Stamp, Wall};
 
 pub use crate::task::mirror::PipelineStatus;
@@ -233,7 +233,7 @@ pub enum Input {
     /// A person wants its work to land as it is, there.
     Land(Box<LandSpec>),
     /// Its work has left the merge queue.
-    LandingEnded(landing::End),
+    LandingEnded(landing::LandingEnd),
 }
 
 /// What a person makes of a task that no run is at.
@@ -447,9 +447,13 @@ impl Task {
             return Outcome::NotPending(self.status());
         };
         match policy.next(self.failures, Fact::Due(marker), now.lease) {
-            Next::Done { output } => self.settle(output, false, None, children, now, buffer),
-            Next::Failed(error) => self.finish(TaskEnd::Failed { error }, None, now, buffer),
-            Next::Attempt | Next::Restart(_) | Next::Wait | Next::Settled { .. } | Next::KillChildren => Outcome::Clear,
+            RetryDecision::Done { output } => self.settle(output, false, None, children, now, buffer),
+            RetryDecision::Failed(error) => self.finish(TaskEnd::Failed { error }, None, now, buffer),
+            RetryDecision::Attempt
+            | RetryDecision::Restart(_)
+            | RetryDecision::Wait
+            | RetryDecision::Settled { .. }
+            | RetryDecision::KillChildren => Outcome::Clear,
         }
     }
 

@@ -4,7 +4,7 @@
 //! work leaves the queue.
 
 use banksman_core::event::{Kind, Resource};
-use banksman_core::landing::{End, Entry, EntrySpec, Input, LandingQueue, Obstacle, Outcome, Report, State, Target};
+use banksman_core::landing::{Entry, EntrySpec, Input, LandingEnd, LandingQueue, Obstacle, Outcome, Report, State, Target};
 use banksman_core::task::{self, LandSpec};
 use banksman_core::{Epoch, HolderId, LandingId, Name, Span, Task, TaskId, pipeline};
 use banksman_store::{Key, Tables, Tx};
@@ -138,7 +138,7 @@ pub(crate) fn step_queue(target: &Name, input: Input, tx: &mut Tx) -> Outcome {
         && let (State::Over(end), Some(task)) = (&entry.state, &entry.spec.task)
     {
         step_task(tx, task, task::Input::LandingEnded(end.clone()), None);
-        if matches!(end, End::Returned(_)) {
+        if matches!(end, LandingEnd::Returned(_)) {
             step_pipeline(task, pipeline::Input::Returned, tx);
         }
     }
@@ -175,7 +175,7 @@ pub(crate) fn enqueue_work(id: &TaskId, to: &LandSpec, tx: &mut Tx) {
     let task = &backlog.tasks[id];
     // How often it has come back since it last did anything else.
     let round = match last_entry(id, tx).map(|entry| (&entry.state, entry.spec.round)) {
-        Some((State::Over(End::Returned(_)), round)) => round + 1,
+        Some((State::Over(LandingEnd::Returned(_)), round)) => round + 1,
         _ => 0,
     };
     let spec = EntrySpec {

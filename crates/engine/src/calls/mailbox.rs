@@ -8,7 +8,7 @@ use banksman_core::backlog::Run;
 use banksman_core::bus::{Contention, Draft as MessageDraft, MessageType};
 use banksman_core::decision;
 use banksman_core::dispatch::{self, LockClaim, Mode, Plan, Release, ReleaseEvent, SendOutcome};
-use banksman_core::mailbox::{Delivery, Dispatch, FETCH_LIMIT, Input, Outcome, State, Way};
+use banksman_core::mailbox::{Delivery, DeliveryPath, Dispatch, FETCH_LIMIT, Input, Outcome, State};
 use banksman_core::resource::coordination::Command;
 use banksman_core::task::{Need, RunEnd, Work as Kind};
 use banksman_core::{Decision, Effect, Epoch, HolderId, MessageId, OutboxCommand, ProcessId, RunId, Span, Status, Task, TaskId};
@@ -135,7 +135,7 @@ fn fetch(task: &TaskId, run: &RunId, epoch: Epoch, again: bool, tx: &mut Tx) -> 
         return MailboxOutcome::Late;
     }
     let has_read = |delivery: &Delivery| match &delivery.state {
-        State::Fetched { epoch: by, way: Way::Prompt | Way::Read, .. } => *by == epoch,
+        State::Fetched { epoch: by, way: DeliveryPath::Prompt | DeliveryPath::Read, .. } => *by == epoch,
         _ => false,
     };
     if again {
@@ -147,7 +147,7 @@ fn fetch(task: &TaskId, run: &RunId, epoch: Epoch, again: bool, tx: &mut Tx) -> 
     let mut unread = in_order(task, |delivery| delivery.is_for(epoch), tx);
     unread.truncate(FETCH_LIMIT);
     let fetched = unread.into_iter().map(|delivery| {
-        step(&delivery.id, Input::Fetch { run: run.clone(), epoch, way: Way::Read }, tx);
+        step(&delivery.id, Input::Fetch { run: run.clone(), epoch, way: DeliveryPath::Read }, tx);
         tx.tables.deliveries[&delivery.id].clone()
     });
     MailboxOutcome::Fetched(fetched.collect())
@@ -314,7 +314,7 @@ pub(crate) fn put_into_prompt(task: &Task, run: &RunId, epoch: Epoch, tx: &mut T
                 let dispatch = Dispatch { plan: Plan::Spawn, run: run.clone(), epoch, dispatcher: None, release, began };
                 Input::Dispatch(Box::new(dispatch))
             }
-            None => Input::Fetch { run: run.clone(), epoch, way: Way::Prompt },
+            None => Input::Fetch { run: run.clone(), epoch, way: DeliveryPath::Prompt },
         };
         step(&delivery.id, input, tx);
     }

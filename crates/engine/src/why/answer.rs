@@ -21,7 +21,7 @@ pub struct Why {
     pub at: Stamp,
     pub answer: Answer,
     /// What becomes of the item that it is an attempt at, if it is one.
-    pub fate: Option<ItemFuture>,
+    pub item_future: Option<ItemFuture>,
     /// Whether a runner that takes tasks is alive.
     pub has_runner: bool,
     /// How many of its dependencies hold it back.

@@ -19,7 +19,7 @@ use banksman_agents::{Exit, Family, Profile, Reader, judge};
 use banksman_core::agent::{AgentChoice, AgentEnd, AgentWork};
 use banksman_core::backlog::{Run, RunEndRecord, Section};
 use banksman_core::decision::{Decision, OPEN_ANSWER, State};
-use banksman_core::landing::{self, End, Entry, Return};
+use banksman_core::landing::{self, Entry, LandingEnd, Return};
 use banksman_core::task::{LiveInput, RetryReason, Work as What, WorkspaceSpec};
 use banksman_core::{RunId, SectionId, Seq, Status, Task, TaskId, Title, Wall};
 use banksman_engine::Work;
@@ -127,7 +127,7 @@ fn is_not_begun(ended: &RunEndRecord) -> bool {
 /// Why the work of an entry came back, if it did.
 pub(crate) fn returned(entry: &Entry) -> Option<&Return> {
     match &entry.state {
-        landing::State::Over(End::Returned(why)) => Some(why),
+        landing::State::Over(LandingEnd::Returned(why)) => Some(why),
         _ => None,
     }
 }

@@ -12,7 +12,7 @@ use banksman_engine::PipelineOutcome;
 use banksman_runtime::Client;
 use banksman_store::{Key, Reader};
 
-pub(crate) use start::{Order, variables};
+pub(crate) use start::{StartRequest, variables};
 pub(crate) use view::{COLUMNS, is_held_up, phases, row, tasks_at};
 
 use super::{find, why};

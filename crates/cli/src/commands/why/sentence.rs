@@ -1,7 +1,7 @@
 //! Answers as sentences, without colours: people and programs read the same.
 
 use banksman_core::Stamp;
-use banksman_core::landing::{End, Entry, Obstacle, State};
+use banksman_core::landing::{Entry, LandingEnd, Obstacle, State};
 use banksman_core::task::{After, Stuck, TaskEnd};
 use banksman_engine::why::{Answer, Attended, Cause, LandingPlace, Life};
 
@@ -125,9 +125,9 @@ fn landing(place: &LandingPlace, since: String) -> String {
 /// Why an entry has left its queue without landing.
 fn left_because(entry: &Entry) -> String {
     match &entry.state {
-        State::Over(End::Shelved { reason }) => reason.to_string(),
-        State::Over(End::Returned(why)) => why.to_string(),
-        State::Over(End::Removed { by }) => format!("{by} has removed it from the merge queue"),
+        State::Over(LandingEnd::Shelved { reason }) => reason.to_string(),
+        State::Over(LandingEnd::Returned(why)) => why.to_string(),
+        State::Over(LandingEnd::Removed { by }) => format!("{by} has removed it from the merge queue"),
         _ => "its work has not landed".into(),
     }
 }
