@@ -57,7 +57,7 @@ pub struct Task<'a> {
     pub keep: usize,
 }
 
-/// What a command came to.
+/// The result of a command.
 #[derive(Debug)]
 pub struct CommandReport {
     pub end: CommandEnd,
@@ -72,7 +72,6 @@ pub enum CommandEnd {
     /// By itself, with this status.
     Exited(i32),
     Signalled(i32),
-    /// It could not be started.
     NotStarted(String),
     TimedOut,
     /// It was not wanted any more; perhaps it did not even begin.

@@ -16,7 +16,7 @@ use rustix::time::Timespec;
 
 use crate::{host, tree};
 
-/// What a program came to.
+/// The result of a program.
 #[derive(Debug)]
 pub struct ProgramOutput {
     pub status: ExitStatus,

@@ -37,7 +37,7 @@ const PIPELINES: i64 = 10;
 /// How many pipelines are looked at of those that are left.
 const LEFT: i64 = 100;
 
-/// How things stand with the backlog.
+/// The state of the backlog.
 #[derive(Debug, Clone)]
 pub struct Overview {
     /// The moment of which this is true.
@@ -188,7 +188,7 @@ pub fn leftovers(client: &Client) -> Result<Leftovers, StoreError> {
     })
 }
 
-/// How things stand with the backlog.
+/// The state of the backlog.
 pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, StoreError> {
     let host = project.host();
     let counts = reader.view().counts()?;

@@ -29,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(3_600);
 /// How many files of a conflict are named.
 const NAMED: usize = 10;
 
-/// What a merge came to.
+/// The result of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Merged {
     /// Where the target is now.

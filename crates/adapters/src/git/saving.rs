@@ -53,7 +53,7 @@ impl Saved {
     }
 }
 
-/// What a save came to.
+/// The result of a save.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SaveResult {
     /// The new state; none if everything is safe already.

@@ -181,7 +181,6 @@ pub enum Refusal {
     /// The record cannot be made. Nothing was started.
     #[error("cannot create the record: {error}")]
     NoRecord {
-        /// What stands in the way.
         error: String,
         /// Whether it may pass by itself.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -190,7 +189,6 @@ pub enum Refusal {
     /// The keeper cannot do its work. Nothing was started.
     #[error("the keeper cannot begin: {error}")]
     CannotBegin {
-        /// What stands in the way.
         error: String,
         /// Whether it may pass by itself.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -36,7 +36,7 @@ pub enum When {
     NextTurn,
 }
 
-/// How far a message has come.
+/// The state of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
     /// The keeper has it, and the session has not read what comes before it.

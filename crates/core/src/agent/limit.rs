@@ -43,7 +43,6 @@ pub struct AccountLimit {
     /// The agent whose run was told of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Name>,
-    /// What was said of it.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub text: Box<str>,
     pub since: Wall,
@@ -70,7 +69,7 @@ pub struct Scope {
     pub unnamed: bool,
 }
 
-/// How a limit stands.
+/// The state of a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum State {

@@ -68,7 +68,7 @@ pub struct AgentChoice {
     pub model: Option<Box<str>>,
 }
 
-/// What a run of an agent program came to.
+/// The result of a run of an agent program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]

@@ -116,7 +116,6 @@ pub struct Edge {
 pub struct OutboxEntry {
     /// Its number: outbox commands of one subject are done in this order.
     pub seq: Seq,
-    /// What is to be done.
     pub command: OutboxCommand,
     /// Who does it; whoever comes first if there is nobody.
     pub executor: Option<RunnerId>,

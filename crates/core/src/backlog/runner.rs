@@ -49,7 +49,7 @@ pub struct Idle {
 /// A runner cannot start as many runs as it could have, because its machine has not enough of something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shortage {
-    /// What there is not enough of.
+    /// The error, which names the resource that is short.
     pub error: Box<str>,
     pub since: Stamp,
     /// When it is tried again.

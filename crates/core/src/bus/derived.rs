@@ -60,7 +60,6 @@ pub struct DerivedMessages {
 /// What is known of a task.
 #[derive(Debug, Clone)]
 pub struct Known {
-    /// What people call it.
     pub title: Box<str>,
     pub parent: Option<TaskId>,
     pub edges: Vec<Edge>,

@@ -46,7 +46,6 @@ pub enum ReleaseEvent {
     SpawnStarted {
         pid: i32,
     },
-    /// It could not be started.
     SpawnStartFailed {
         error: Box<str>,
     },

@@ -20,7 +20,6 @@ use crate::time::Span;
 #[strum(serialize_all = "snake_case", prefix = "task:")]
 pub enum TaskFact {
     Added {
-        /// What is to be done.
         spec: Box<Spec>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         depends_on: Vec<Edge>,
@@ -30,7 +29,6 @@ pub enum TaskFact {
     },
     /// What is to be done, or what must come first, was changed.
     Updated {
-        /// What is to be done.
         spec: Box<Spec>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         depends_on: Vec<Edge>,
@@ -79,7 +77,6 @@ pub enum TaskFact {
         /// How long ago the last of it came.
         quiet: Span,
     },
-    /// Its run is being stopped.
     Stopping {
         run: RunId,
         then: After,
@@ -169,7 +166,6 @@ pub enum TaskFact {
         run: Option<RunId>,
         error: Box<str>,
     },
-    /// Nobody wants it any more.
     Cancelled {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         run: Option<RunId>,

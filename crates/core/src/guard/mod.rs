@@ -250,7 +250,7 @@ pub struct PipelineInfo {
     pub is_complete: bool,
 }
 
-/// What a command came to.
+/// The result of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandResult {
     /// It exited with 0.

@@ -30,7 +30,6 @@ pub struct Entry {
     /// What is to land, and under which terms.
     pub spec: EntrySpec,
     pub added: Wall,
-    /// How far it has come.
     pub state: State,
     /// How often it was built in vain because the target had moved.
     pub rebuilds: u32,
@@ -90,7 +89,7 @@ pub struct Terms {
     pub ask_on_conflict: bool,
 }
 
-/// How far an entry has come.
+/// The state of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum State {

@@ -45,13 +45,12 @@ pub struct Delivery {
     pub target: TaskId,
     /// When it is to be seen.
     pub mode: Mode,
-    /// How far it has come.
     pub state: State,
     /// The last dispatch over a control socket or by a start.
     pub dispatch: Option<Dispatch>,
 }
 
-/// How far a message has come.
+/// The state of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {

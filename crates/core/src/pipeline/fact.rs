@@ -82,7 +82,6 @@ pub enum Fact {
     Retry {
         phase: Name,
     },
-    /// Nobody wants it any more.
     Cancelled {
         /// In which phase, if it had begun.
         #[serde(default, skip_serializing_if = "Option::is_none")]

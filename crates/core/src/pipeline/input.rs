@@ -86,7 +86,6 @@ pub enum Input {
     Retry,
     /// Its work came back from the merge queue.
     Returned,
-    /// Nobody wants it any more.
     Cancel,
     Set(Context),
     /// Something is said on the way.

@@ -131,7 +131,7 @@ pub struct Recheck {
     pub fresh_until: Lease,
 }
 
-/// How a pipeline stands.
+/// The state of a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 #[strum(serialize_all = "snake_case")]
@@ -166,7 +166,6 @@ pub enum State {
         /// Whether it can be tried again.
         recoverable: bool,
     },
-    /// Nobody wants it any more.
     Cancelled {
         /// In which phase, if it had begun.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -69,7 +69,7 @@ pub struct Item {
     pub depth: u32,
 }
 
-/// How an item stands.
+/// The state of an item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[serde(from = "LoggedState", into = "LoggedState")]

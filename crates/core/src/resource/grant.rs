@@ -417,7 +417,6 @@ pub struct Waiting {
     pub ticket: Ticket,
     /// 1 is the first in line.
     pub place: usize,
-    /// What stands in the way.
     pub blocked: Blocked,
 }
 

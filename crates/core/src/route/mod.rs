@@ -144,7 +144,6 @@ pub struct Reaction {
     pub depth: u32,
     /// The route that says so, if one does.
     pub route: Option<Box<str>>,
-    /// What is to be done.
     pub does: Does,
 }
 

@@ -76,7 +76,7 @@ pub struct Task {
     pub recoveries: u32,
 }
 
-/// How things stand with a task.
+/// The state of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
@@ -252,7 +252,6 @@ pub enum Outcome {
     NotPending(Status),
     /// The sign of life is noted.
     Seen,
-    /// It is stuck from now on.
     Stuck,
     Recovered,
     /// What was said of the result is noted; it counts when the run ends.
@@ -268,13 +267,11 @@ pub enum Outcome {
     Awaiting(u32),
     /// Its children are to be cancelled.
     EndChildren,
-    /// It waits for a decision.
     AwaitingDecision(DecisionId),
     /// A person works on it.
     Taken,
     /// Nobody works on it any more.
     Returned,
-    /// Its run is being stopped.
     Stopping,
     Over(Status),
     /// The run that is spoken of is not the one that is at the task.

@@ -31,7 +31,7 @@ pub const PIPELINE_ENV: &str = "BANKSMAN_PIPELINE";
 /// The same for the name of the phase.
 pub const PHASE_ENV: &str = "BANKSMAN_PHASE";
 
-/// What is to be done.
+/// The specification of a task: what is done, where, when and with what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {

@@ -42,7 +42,6 @@ pub enum Status {
     /// It is done; what lands has landed.
     Completed,
     Failed,
-    /// Nobody wants it any more.
     Cancelled,
     Skipped,
 }

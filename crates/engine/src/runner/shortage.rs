@@ -31,7 +31,7 @@ pub(super) struct Shortage {
 /// How a runner goes on while there is a shortage.
 #[derive(Debug)]
 struct Backoff {
-    /// What there is not enough of.
+    /// The error, which names the resource that is short.
     error: Box<str>,
     /// How often a try has failed.
     failures: u32,

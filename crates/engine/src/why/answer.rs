@@ -62,7 +62,6 @@ pub enum Answer {
         /// Since when it looks stuck, and why.
         stuck: Option<(Stamp, Stuck)>,
     },
-    /// Its run is being stopped.
     Stopping {
         run: Attended,
         since: Stamp,
@@ -161,7 +160,6 @@ pub enum Cause {
     Dependency(Chain),
     /// A lock or slots are taken: `Section`, `TaskLock`, `Lock`, `Slots`, `Undefined` or `NoSlot` of admission.
     Taken {
-        /// What is missing.
         reason: Reason,
         holders: Vec<Holder>,
         /// Who stands in line for it, then the claims that it is kept for when it is free.

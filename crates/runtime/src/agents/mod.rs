@@ -396,7 +396,7 @@ pub(crate) fn git_dirs(checkout: &Path) -> String {
     serde_json::to_string(&dirs).expect("a list of texts has a JSON form")
 }
 
-/// What a session of an agent came to.
+/// The result of a session of an agent.
 pub(crate) fn end_of(project: &Project, work: &Work, agent: &AgentReport, ended: &SessionEnd) -> Option<AgentEnd> {
     let choice = choice_of(work)?;
     let (_, profile) = profile(project, choice.agent.as_str()).ok()?;

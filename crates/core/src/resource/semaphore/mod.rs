@@ -94,7 +94,6 @@ pub enum Outcome {
     /// Not enough slots are free, or others wait.
     Full {
         available: u32,
-        /// What stands in the way.
         blocked: Blocked,
     },
     Waiting(Waiting),

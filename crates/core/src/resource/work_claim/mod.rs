@@ -154,7 +154,6 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
     pub resource: Resource,
-    /// What stands in the way.
     pub blocked: Blocked,
 }
 

@@ -154,7 +154,7 @@ pub enum Reason {
         wanted: u32,
         available: u32,
         capacity: u32,
-        /// How many stand in line.
+        /// The number of waiters.
         waiters: usize,
         /// Who has the others.
         holders: Vec<Holding>,
@@ -180,7 +180,7 @@ pub enum Reason {
     /// All run slots are taken, or others stand in line for them.
     NoSlot {
         capacity: u32,
-        /// How many stand in line.
+        /// The number of waiters.
         waiters: usize,
         holders: Vec<Holding>,
     },

@@ -28,7 +28,6 @@ use crate::request::Seen;
 pub enum TaskRequest {
     Add {
         id: TaskId,
-        /// What is to be done.
         spec: Box<Spec>,
         depends_on: Vec<Edge>,
         /// The run that creates it, if its parent's run does.
