@@ -23,7 +23,6 @@ pub enum Gone {
 }
 
 impl Anchor {
-    /// Opens the directory.
     pub fn open(path: &Path) -> io::Result<Anchor> {
         let dir = rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Anchor { path: path.into(), dir })

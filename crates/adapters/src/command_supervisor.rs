@@ -44,7 +44,6 @@ const ROUND: Duration = Duration::from_millis(5);
 pub struct Task<'a> {
     /// The program with its arguments.
     pub argv: Vec<OsString>,
-    /// Where it works.
     pub directory: &'a Path,
     /// What it finds in its environment beside what this process has.
     pub env: Vec<(String, OsString)>,
@@ -58,7 +57,7 @@ pub struct Task<'a> {
     pub keep: usize,
 }
 
-/// What a command came to.
+/// The result of a command.
 #[derive(Debug)]
 pub struct CommandReport {
     pub end: CommandEnd,
@@ -72,11 +71,8 @@ pub struct CommandReport {
 pub enum CommandEnd {
     /// By itself, with this status.
     Exited(i32),
-    /// By this signal.
     Signalled(i32),
-    /// It could not be started.
     NotStarted(String),
-    /// It took too long.
     TimedOut,
     /// It was not wanted any more; perhaps it did not even begin.
     Unwanted,

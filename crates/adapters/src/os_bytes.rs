@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub enum Form<'a> {
     /// It is UTF-8.
     Text(Cow<'a, str>),
-    /// It is not.
+    /// It is not UTF-8.
     Bytes(Cow<'a, [u8]>),
 }
 
@@ -27,7 +27,6 @@ pub trait Lossless: Sized {
     where
         Self: 'a;
     type Read: DeserializeOwned;
-    /// Its form.
     fn written(&self) -> Self::Written<'_>;
     /// What a form stands for.
     fn from_read(read: Self::Read) -> Self;

@@ -19,9 +19,7 @@ const INITIAL: u64 = 0xefff_fffc;
 pub(crate) enum Search {
     /// A process with this number here.
     Found(i32),
-    /// There is none.
     Absent,
-    /// It cannot be told.
     Unclear,
 }
 

@@ -16,7 +16,7 @@ use rustix::time::Timespec;
 
 use crate::{host, tree};
 
-/// What a program came to.
+/// The result of a program.
 #[derive(Debug)]
 pub struct ProgramOutput {
     pub status: ExitStatus,
@@ -127,7 +127,6 @@ impl Stream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
     Dead,
-    /// Its time is up.
     Late,
     /// It is not wanted any more.
     Unwanted,

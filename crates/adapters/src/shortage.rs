@@ -5,7 +5,7 @@ use std::io;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-/// What there is not enough of.
+/// The resource that is short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum Shortage {

@@ -4,12 +4,16 @@
 
 use std::time::Duration;
 
-use banksman::{NewTask, Project};
+use banksman::{Error, NewTask, Project};
 
 fn main() -> banksman::Result<()> {
     // First of all: the supervisors of the runs are this very program.
     banksman::enter();
-    let client = Project::find(".").or_else(|_| Project::init("."))?.open()?;
+    let project = match Project::find(".") {
+        Err(Error::NoProject { .. }) => Project::init(".")?,
+        found => found?,
+    };
+    let client = project.open()?;
     let runner = client.runner().on_trouble(|what| println!("{what}")).start()?;
     let tasks = client.tasks();
     let tests = tasks.add(NewTask::new("Run the tests").run("echo testing; sleep 1").timeout(Duration::from_secs(60)))?;

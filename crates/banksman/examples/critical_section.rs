@@ -21,7 +21,7 @@ fn main() -> banksman::Result<()> {
     let request = client.lock("nightly-report").ttl(Duration::from_secs(30));
     let lock = match request.acquire_within(Duration::from_secs(10)) {
         Err(Error::Busy { holders, position, .. }) => {
-            println!("{} works on it; this process was number {} in line", holders.join(", "), position.unwrap_or(1));
+            println!("{} holds it; this process was number {} of the waiters", holders.join(", "), position.unwrap_or(1));
             return Ok(());
         }
         lock => lock?,

@@ -14,7 +14,11 @@ struct Thumbnail {
 }
 
 fn main() -> banksman::Result<()> {
-    let client = Project::find(".").or_else(|_| Project::init("."))?.open()?;
+    let project = match Project::find(".") {
+        Err(Error::NoProject { .. }) => Project::init(".")?,
+        found => found?,
+    };
+    let client = project.open()?;
     let queue = client.queue("thumbnails");
     queue.define(QueueOptions::new().visibility_timeout(Duration::from_secs(60)).max_attempts(3))?;
     for width in [64, 128, 256] {

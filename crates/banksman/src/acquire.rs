@@ -12,13 +12,13 @@ use banksman_runtime::{Acquisition, WaitOptions, caller};
 
 use crate::cancel::CancelToken;
 use crate::client::Client;
-use crate::error::{Error, OrPublic, Resource, Result};
+use crate::error::{Error, OrPublic, Resource, Result, bad_name};
 use crate::fresh_holder;
 use crate::guard::Guard;
 
 /// A request for a lock or for slots of a semaphore.
 ///
-/// The grant is bound to this process: when the process dies, the next in line gets it. Where other machines share the store, they
+/// The grant is bound to this process: when the process dies, the first waiter gets it. Where other machines share the store, they
 /// cannot see that, so the grant also has a time to live (`locking.heartbeat_timeout`), which its [`Guard`] renews.
 ///
 /// ```
@@ -80,6 +80,9 @@ impl Acquire {
     }
 
     /// Holds it under this name instead of a fresh one. The name is shown to others who want it.
+    ///
+    /// A lock is not reentrant: a request under a name that already holds the lock waits like any other. A semaphore answers such a request
+    /// with [`Error::AlreadyHeld`].
     pub fn holder(mut self, holder: impl Into<String>) -> Acquire {
         self.holder = Some(holder.into());
         self
@@ -125,7 +128,7 @@ impl Acquire {
         self.ask(None)
     }
 
-    /// Acquires it, and waits in line for at most `locking.wait_timeout` (30 minutes unless the settings say otherwise).
+    /// Acquires it, and waits for at most `locking.wait_timeout` (30 minutes unless the settings say otherwise).
     ///
     /// # Errors
     ///
@@ -140,7 +143,7 @@ impl Acquire {
     }
 
     fn ask(&self, wait: Option<Duration>) -> Result<Guard> {
-        let resource = CoreResource { kind: self.kind, name: Name::unreserved(&self.name).or_public()? };
+        let resource = CoreResource { kind: self.kind, name: self.checked_name()? };
         let request = self.request()?;
         let holder = request.holder.clone();
         let client = self.client.inner();
@@ -156,11 +159,21 @@ impl Acquire {
         Guard::new(&self.client, resource, &grant, at, asked)
     }
 
-    /// What is asked for, checked.
+    fn checked_name(&self) -> Result<Name> {
+        let what = match self.kind {
+            Kind::Lock => "lock",
+            Kind::Semaphore => "semaphore",
+        };
+        Name::unreserved(&self.name).map_err(|error| bad_name(what, error))
+    }
+
+    /// The checked request.
     fn request(&self) -> Result<GrantRequest> {
         let (ttl, max_hold) = (self.ttl.map(Span::from), self.max_hold.map(Span::from));
         match self.kind {
-            Kind::Lock if self.weight != 1 => return Err(Error::invalid("a lock has one slot")),
+            Kind::Lock if self.weight != 1 => {
+                return Err(Error::invalid(format!("weight applies to semaphores; lock {} has one slot", self.name)));
+            }
             Kind::Semaphore if self.weight == 0 => return Err(Error::invalid("at least one slot must be asked for")),
             Kind::Semaphore if max_hold.is_some() => return Err(Error::invalid("slots of a semaphore have no longest hold")),
             Kind::Lock | Kind::Semaphore => {}
@@ -171,7 +184,7 @@ impl Acquire {
         let inherited = caller::holder().map_err(Error::invalid)?;
         // A request that is repeated must come from the same holder.
         let holder = match self.holder.as_deref().or(self.request_id.as_deref()) {
-            Some(name) => HolderId::new(name).or_public()?,
+            Some(name) => HolderId::new(name).map_err(|error| bad_name("holder", error))?,
             None => fresh_holder(),
         };
         let own = inherited.into_iter().flat_map(|caller| std::iter::once(caller.holder).chain(caller.ancestors));

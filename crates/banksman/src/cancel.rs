@@ -8,6 +8,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::error::{OrPublic, Result};
 
 /// Ends the waits it was given to: all at once, for good. Clones are the same token.
+///
+/// ```
+/// use std::time::Duration;
+/// use banksman::{CancelToken, Error, Project};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let client = Project::init(dir.path())?.open()?;
+/// let _held = client.lock("report").acquire()?;
+/// let token = CancelToken::new()?;
+/// let stop = token.clone();
+/// let waiter = std::thread::spawn(move || {
+///     client.lock("report").cancel_on(&token).acquire_within(Duration::from_secs(60)).map(drop)
+/// });
+/// stop.cancel();
+/// assert!(matches!(waiter.join().unwrap(), Err(Error::Cancelled)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct CancelToken(Arc<Inner>);
 

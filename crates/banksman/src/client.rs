@@ -12,7 +12,7 @@ use banksman_runtime::caller;
 use serde::Serialize;
 
 use crate::acquire::Acquire;
-use crate::error::{Error, OrPublic, Result};
+use crate::error::{Error, OrPublic, Result, bad_name};
 use crate::events::Events;
 use crate::json;
 use crate::project::Project;
@@ -25,6 +25,22 @@ use crate::tasks::Tasks;
 ///
 /// Every method blocks until the store has answered; in asynchronous programs, call them on a thread for blocking work. A change
 /// that was acknowledged is durable.
+///
+/// ```
+/// use banksman::Project;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path();
+/// let client = Project::init(path)?.open()?;
+/// let for_a_thread = client.clone();
+/// let worker = std::thread::spawn(move || for_a_thread.lock("report").try_acquire()?.release());
+/// worker.join().unwrap()?;
+///
+/// let number = client.emit("deploy:finished", &"web")?;
+/// let event = client.events_after(number - 1)?.next().expect("it was just written")?;
+/// assert_eq!((event.kind(), event.data::<String>()?.as_str()), ("deploy:finished", "web"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Client(Arc<Shared>);
 
@@ -53,6 +69,9 @@ impl Client {
     }
 
     /// A request for the lock of this name. Locks need no definition.
+    ///
+    /// A name has 1 to 200 bytes of UTF-8, no control characters and no space at either end; names that Banksman itself uses, such as
+    /// `task:…`, `run:…`, `runs` and `roots`, are reserved. The same holds for the names of semaphores, queues and holders.
     pub fn lock(&self, name: impl Into<String>) -> Acquire {
         Acquire::new(self, Kind::Lock, name.into())
     }
@@ -68,7 +87,10 @@ impl Client {
             return Err(Error::invalid("a semaphore must have at least one slot"));
         }
         let config = semaphore::Config { capacity, ttl: None };
-        let command = Command::Semaphore(Name::unreserved(name).or_public()?, semaphore::Input::Define(config));
+        let command = Command::Semaphore(
+            Name::unreserved(name).map_err(|error| bad_name("semaphore", error))?,
+            semaphore::Input::Define(config),
+        );
         match self.inner().ask(command, Vec::new()).or_public()?.0 {
             Outcome::Semaphore(semaphore::Outcome::Defined) => Ok(()),
             other => unreachable!("a semaphore was defined, and the answer is {other:?}"),

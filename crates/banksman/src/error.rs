@@ -27,7 +27,7 @@ pub enum Error {
         resource: Resource,
         /// The holders it is held by. Empty if it is reserved for a waiter.
         holders: Vec<String>,
-        /// The place in the line of waiters when the time was up, counted from 1. `None` if the call did not wait.
+        /// The position among the waiters when the time was up, counted from 1. `None` if the call did not wait.
         position: Option<usize>,
         /// How many holders were waiting, this one included if it waited.
         waiters: usize,
@@ -205,7 +205,7 @@ fn busy(resource: &Resource, holders: &[String], position: Option<usize>, waiter
         holders => format!("held by {}", holders.join(", ")),
     };
     match position {
-        Some(position) => format!("waited too long for {resource}, {held} (position {position} of {waiters} in line)"),
+        Some(position) => format!("waited too long for {resource}, {held} (position {position} of {waiters})"),
         None => format!("{resource} is {held}"),
     }
 }
@@ -229,6 +229,14 @@ pub(crate) trait OrPublic<T> {
 impl<T, E: Internal> OrPublic<T> for std::result::Result<T, E> {
     fn or_public(self) -> Result<T> {
         self.map_err(Internal::public)
+    }
+}
+
+/// Why the name of something cannot be used.
+pub(crate) fn bad_name(what: impl fmt::Display, error: NameError) -> Error {
+    match error {
+        NameError::Empty { .. } => Error::invalid(format!("the name of a {what} must not be empty")),
+        error => error.public(),
     }
 }
 

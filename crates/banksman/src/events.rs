@@ -145,7 +145,7 @@ impl Event {
 
     /// What belongs to it. Use `serde_json::Value` for whatever it is.
     pub fn data<T: DeserializeOwned>(&self) -> Result<T> {
-        json::read(&self.0.data)
+        json::read(&self.0.data, || format!("the data of event {}", self.number()))
     }
 }
 

@@ -18,6 +18,24 @@ use crate::error::{Error, OrPublic, Resource, Result};
 ///
 /// It can move to another thread, and outlives the variable that the [`Client`] is in. If the grant has a time to live, a
 /// background thread renews it for as long as the guard exists.
+///
+/// ```
+/// use std::time::Duration;
+/// use banksman::Project;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let client = Project::init(dir.path())?.open()?;
+/// let guard = client.lock("report").ttl(Duration::from_secs(30)).acquire()?;
+/// for page in 1..=3 {
+///     if guard.is_lost() {
+///         break; // another holder may have it: stop
+///     }
+///     println!("page {page}, written with the fencing number {}", guard.epoch());
+/// }
+/// guard.renew()?; // asks the store: is it still held?
+/// guard.release()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "dropping it gives it back at once"]
 pub struct Guard {
     client: Client,

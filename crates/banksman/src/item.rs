@@ -13,6 +13,26 @@ use crate::queue::Queue;
 
 /// An item that this process works on, until its visibility timeout is over. Dropping it gives it back, which counts as an attempt that
 /// failed: an item whose work panics does not come back for ever.
+///
+/// ```
+/// use std::time::Duration;
+/// use banksman::{Project, QueueOptions};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let client = Project::init(dir.path())?.open()?;
+/// let queue = client.queue("numbers");
+/// queue.define(QueueOptions::new())?;
+/// queue.push(&42)?;
+///
+/// let item = queue.take()?.expect("it was just pushed");
+/// item.extend()?; // the work takes longer than the visibility timeout
+/// match item.data::<u32>() {
+///     Ok(42) => item.complete()?,
+///     Ok(other) => item.fail(format!("{other} is not the answer"), Duration::from_secs(60))?,
+///     Err(error) => item.fail(error.to_string(), Duration::ZERO)?,
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "dropping it gives the item back at once"]
 pub struct Item {
     queue: Queue,
@@ -36,7 +56,7 @@ impl Item {
 
     /// Its data, as the type that was pushed.
     pub fn data<T: DeserializeOwned>(&self) -> Result<T> {
-        json::read(self.item.data.value())
+        json::read(self.item.data.value(), || format!("the data of item {}", self.item.id))
     }
 
     /// Which attempt this is, counted from 1.

@@ -13,7 +13,15 @@ pub(crate) fn value(data: &impl Serialize) -> Result<Value> {
     banksman_core::json::parse(&text).map_err(Error::invalid)
 }
 
-/// A value that was kept, as the type that the caller expects.
-pub(crate) fn read<T: DeserializeOwned>(value: &Value) -> Result<T> {
-    T::deserialize(value).map_err(Error::failed)
+/// A stored value that is not of the type that the caller expects.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} cannot be read: {source}")]
+struct Unreadable {
+    what: String,
+    source: serde_json::Error,
+}
+
+/// A stored value, as the type that the caller expects. `what` names it in the error.
+pub(crate) fn read<T: DeserializeOwned>(value: &Value, what: impl FnOnce() -> String) -> Result<T> {
+    T::deserialize(value).map_err(|source| Error::failed(Unreadable { what: what(), source }))
 }

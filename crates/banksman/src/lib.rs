@@ -12,7 +12,7 @@
 //! let project = Project::init(path)?;
 //! let client = project.open()?;
 //!
-//! // Waits in line for at most five seconds. The lock is bound to this process: if it dies, the next in line gets it.
+//! // Waits for at most five seconds. The lock is bound to this process: if it dies, the first waiter gets it.
 //! let lock = client.lock("deploy").holder("release-robot").acquire_within(Duration::from_secs(5))?;
 //! println!("held, with the fencing number {}", lock.epoch());
 //! lock.release()?;

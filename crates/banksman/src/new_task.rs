@@ -10,9 +10,21 @@ use banksman_core::{Epoch, Span};
 use banksman_runtime::caller;
 use banksman_store::{Key, Reader};
 
-use crate::error::{Error, OrPublic, Result};
+use crate::error::{Error, OrPublic, Result, bad_name};
 
 /// A task to be added: a title, and what it needs. A title alone makes a manual task.
+///
+/// ```
+/// use std::time::Duration;
+/// use banksman::{NewTask, Project, TaskStatus};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let tasks = Project::init(dir.path())?.open()?.tasks();
+/// let build = tasks.add(NewTask::new("Build").run("make").timeout(Duration::from_secs(600)).retries(2))?;
+/// let release = NewTask::new("Release").run("./release.sh \"$VERSION\"").env("VERSION", "1.2").depends_on(&build).lock("deploy");
+/// assert_eq!(tasks.add(release)?.status(), TaskStatus::Blocked);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "it is no task until it is added"]
 pub struct NewTask {
@@ -33,7 +45,7 @@ pub struct NewTask {
 }
 
 /// A new task as the store takes it.
-pub(crate) struct Order {
+pub(crate) struct TaskInput {
     pub(crate) spec: Spec,
     pub(crate) depends_on: Vec<Edge>,
     pub(crate) by: Option<Epoch>,
@@ -146,10 +158,10 @@ impl NewTask {
     }
 
     /// The checked specification.
-    pub(crate) fn order(&self, reader: &mut Reader) -> Result<Order> {
+    pub(crate) fn input(&self, reader: &mut Reader) -> Result<TaskInput> {
         let caller = caller::run().map_err(Error::invalid)?.filter(|_| self.is_child);
         if self.is_child && caller.is_none() {
-            return Err(Error::invalid("only a process that is part of a run can add a child"));
+            return Err(Error::invalid("NewTask::child works only inside a run (BANKSMAN_TASK is not set)"));
         }
         let text = |map: &BTreeMap<String, String>| -> BTreeMap<Box<str>, Box<str>> {
             map.iter().map(|(name, value)| (name.as_str().into(), value.as_str().into())).collect()
@@ -172,7 +184,7 @@ impl NewTask {
             Ok(Edge { on: CoreId::new(id).or_public()?, allow_failed: *allow_failed })
         };
         let depends_on = self.depends_on.iter().map(edge).collect::<Result<_>>()?;
-        Ok(Order { spec, depends_on, by: caller.map(|caller| caller.epoch) })
+        Ok(TaskInput { spec, depends_on, by: caller.map(|caller| caller.epoch) })
     }
 
     fn labels(&self) -> Result<Vec<Label>> {
@@ -183,22 +195,27 @@ impl NewTask {
     fn needs(&self) -> Result<Vec<Need>> {
         let mut all = Vec::new();
         for name in &self.locks {
-            all.push(Need::Lock(Name::unreserved(name).or_public()?));
+            all.push(Need::Lock(Name::unreserved(name).map_err(|error| bad_name("lock", error))?));
         }
         for (name, weight) in &self.semaphores {
-            all.push(Need::Slots { name: Name::unreserved(name).or_public()?, weight: *weight });
+            let name = Name::unreserved(name).map_err(|error| bad_name("semaphore", error))?;
+            all.push(Need::Slots { name, weight: *weight });
         }
         needs(all).map_err(Error::invalid)
     }
 
     fn checked_env(&self) -> Result<&BTreeMap<String, String>> {
-        let is_bad = |(name, value): &(&String, &String)| {
-            name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') || name.starts_with("BANKSMAN_")
-        };
-        match self.env.iter().find(is_bad) {
-            Some((name, _)) => Err(Error::invalid(format!("the variable {name:?} cannot be set"))),
-            None => Ok(&self.env),
+        for (name, value) in &self.env {
+            let why = match name.as_str() {
+                "" => "the name of a variable must not be empty",
+                name if name.contains(['=', '\0']) => "the name of a variable must not contain = or NUL",
+                name if name.starts_with("BANKSMAN_") => "names that begin with BANKSMAN_ are reserved",
+                _ if value.contains('\0') => "its value contains NUL",
+                _ => continue,
+            };
+            return Err(Error::invalid(format!("the variable {name:?} cannot be set: {why}")));
         }
+        Ok(&self.env)
     }
 }
 

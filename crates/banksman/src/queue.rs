@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::cancel::CancelToken;
 use crate::client::Client;
-use crate::error::{Error, OrPublic, Result};
+use crate::error::{Error, OrPublic, Result, bad_name};
 use crate::item::Item;
 use crate::{fresh_holder, json};
 
@@ -71,7 +71,7 @@ pub struct PushOptions {
     dedupe_key: Option<String>,
 }
 
-/// What became of an item that was pushed.
+/// The result of a push.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pushed {
@@ -93,6 +93,15 @@ pub struct QueueCounts {
     pub processing: u64,
     /// Those whose last attempt has failed.
     pub dead: u64,
+}
+
+impl Pushed {
+    /// The id of the item that is in the queue now: the new one, or the one with the same key.
+    pub fn id(&self) -> &str {
+        match self {
+            Pushed::Added(id) | Pushed::Duplicate(id) => id,
+        }
+    }
 }
 
 impl QueueOptions {
@@ -232,7 +241,7 @@ impl Queue {
         self.take_item(None)
     }
 
-    /// Takes the first item, and waits for one in line with others for at most so long. `None` if the time is up.
+    /// Takes the first item, and waits for one for at most so long; waiters are served in the order in which they came. `None` if the time is up.
     pub fn take_within(&self, timeout: Duration) -> Result<Option<Item>> {
         self.take_item(Some(timeout))
     }
@@ -275,7 +284,7 @@ impl Queue {
     }
 
     fn name(&self) -> Result<Name> {
-        Name::new(&self.name).or_public()
+        Name::new(&self.name).map_err(|error| bad_name("queue", error))
     }
 
     pub(crate) fn ask(&self, input: Input) -> Result<Outcome> {
@@ -289,7 +298,10 @@ impl Queue {
             Outcome::Halted => Error::refused(format!("queue {name} is paused")),
             Outcome::TooManyWaiters => Error::refused(format!("too many are waiting for an item of queue {name} already")),
             Outcome::TooManyQueues => Error::refused("the project has too many queues"),
-            Outcome::BadDeadLetter(to) => Error::invalid(format!("{to} cannot be the dead-letter queue of {name}")),
+            Outcome::BadDeadLetter(to) if to.as_str() == name => {
+                Error::invalid(format!("queue {name} cannot be its own dead-letter queue"))
+            }
+            Outcome::BadDeadLetter(to) => Error::invalid(format!("there is no queue {to} to be the dead-letter queue of {name}")),
             other => unreachable!("queue {name} does not answer so: {other:?}"),
         }
     }

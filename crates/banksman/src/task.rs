@@ -52,6 +52,20 @@ pub enum TaskStatus {
 }
 
 /// Which tasks to list; all, unless something is set.
+///
+/// ```
+/// use banksman::{NewTask, Project, TaskFilter, TaskStatus};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let tasks = Project::init(dir.path())?.open()?.tasks();
+/// tasks.add(NewTask::new("Write the report").label("nightly"))?;
+/// tasks.add("Send the report")?;
+///
+/// let nightly = TaskFilter::new().label("nightly").status(TaskStatus::Pending).status(TaskStatus::Blocked);
+/// assert_eq!(tasks.list(nightly)?.len(), 1);
+/// assert_eq!(tasks.list(TaskFilter::new().title_contains("REPORT"))?.len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct TaskFilter {
@@ -133,7 +147,7 @@ impl Task {
         time_of(self.task.created)
     }
 
-    /// Why it has failed, if it has.
+    /// Why it has failed, if it has. The log of its runs is printed by `banksman tasks logs ID`.
     pub fn error(&self) -> Option<&str> {
         match &self.task.state {
             State::Done(TaskEnd::Failed { error }) => Some(error),
@@ -141,9 +155,10 @@ impl Task {
         }
     }
 
-    /// Its result, if it is completed and has one.
+    /// Its result, if it is completed and has one. A result comes only from `banksman tasks done --output` or from
+    /// [`Tasks::done`](crate::Tasks::done), not from what the command prints.
     pub fn output<T: DeserializeOwned>(&self) -> Result<Option<T>> {
-        self.value().map(json::read).transpose()
+        self.value().map(|value| json::read(value, || format!("the result of task {}", self.id))).transpose()
     }
 
     fn value(&self) -> Option<&Value> {

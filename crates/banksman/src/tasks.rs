@@ -16,7 +16,7 @@ use crate::cancel::CancelToken;
 use crate::client::Client;
 use crate::error::{Error, Internal, OrPublic, Resource, ResourceKind, Result};
 use crate::json;
-use crate::new_task::{self, NewTask, Order};
+use crate::new_task::{self, NewTask, TaskInput};
 use crate::task::{Task, TaskFilter, TaskStatus};
 
 /// The tasks of a project.
@@ -61,7 +61,7 @@ impl Tasks {
     /// Adds a task: a title for people, or a [`NewTask`].
     pub fn add(&self, task: impl Into<NewTask>) -> Result<Task> {
         let mut reader = self.client.inner().reader().or_public()?;
-        let Order { spec, depends_on, by } = task.into().order(&mut reader)?;
+        let TaskInput { spec, depends_on, by } = task.into().input(&mut reader)?;
         let id = CoreId::new(&ids::short("t")).expect("a short id is valid");
         let request = TaskRequest::Add { id: id.clone(), spec: Box::new(spec), depends_on, by };
         match self.ask(request)? {
@@ -231,12 +231,34 @@ fn refused(id: &CoreId, outcome: TaskOutcome) -> Error {
         TaskOutcome::Fenced | TaskOutcome::Lost(_) | TaskOutcome::Stepped(Outcome::Fenced(_), _) => {
             Error::Lost { what: format!("the claim or the run of {id}") }
         }
-        TaskOutcome::Stepped(Outcome::Busy(_), _) => Error::refused(format!("a run works on {id}, and only that run may say so")),
+        TaskOutcome::Stepped(Outcome::Busy(_), _) => {
+            Error::refused(format!("a run of {id} is in progress, and only that run may report"))
+        }
         TaskOutcome::Stepped(Outcome::Over(status), _) => Error::refused(format!("{id} is {status} already")),
         TaskOutcome::Stepped(Outcome::HasPhases, _) => Error::refused(format!("only its pipeline says what becomes of {id}")),
         TaskOutcome::Stepped(Outcome::NotPending(status), _) => Error::refused(format!("{id} is {status}")),
         TaskOutcome::Stepped(Outcome::MustLand, _) => Error::refused(format!("{id} is completed when its work has landed")),
         TaskOutcome::Changed => Error::refused(format!("{id} is being changed by others")),
-        other => Error::refused(format!("{id} does not allow it: {other:?}")),
+        TaskOutcome::NeverFits { name, capacity: None } => Error::NotFound { kind: "semaphore", name: name.to_string() },
+        TaskOutcome::NeverFits { name, capacity: Some(capacity) } => {
+            Error::refused(format!("{id} needs more slots of semaphore {name} than there are: {capacity}"))
+        }
+        TaskOutcome::RefusedBy(task, outcome) => refused(&task, *outcome),
+        TaskOutcome::HasDependents(_) => Error::refused(format!("other tasks depend on {id}")),
+        TaskOutcome::HasChildren(_) => Error::refused(format!("{id} has children")),
+        TaskOutcome::NotOver => Error::refused(format!("pipeline {id} is not over")),
+        TaskOutcome::NotClaimed => Error::refused(format!("{id} is not claimed")),
+        TaskOutcome::Deadlock(cycle) => {
+            Error::deadlock(Resource { kind: ResourceKind::Lock, name: id.lock().to_string() }, &cycle)
+        }
+        TaskOutcome::Deleted => no_task(id),
+        // No request of this library is answered so.
+        TaskOutcome::Stepped(..)
+        | TaskOutcome::Kept(_)
+        | TaskOutcome::Several(_)
+        | TaskOutcome::Waiting(_)
+        | TaskOutcome::Left
+        | TaskOutcome::AlreadyYours(_)
+        | TaskOutcome::Renewed(_) => Error::refused(format!("{id} does not allow this now")),
     }
 }

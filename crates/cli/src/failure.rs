@@ -78,7 +78,7 @@ impl Failure {
 
     /// A run that cannot be ended from here.
     pub(crate) fn elsewhere(run: &banksman_core::backlog::Run) -> Failure {
-        let message = format!("run {} is on another machine, where no runner is alive to end it", run.id);
+        let message = format!("run {} is on another machine, where no runner is running to end it", run.id);
         Failure::new(exit::LOCKED, "SESSION_ELSEWHERE", message)
             .detail("run", &run.id)
             .detail("host", &run.host)

@@ -22,17 +22,17 @@ fn clock(time: &Zoned, now: &Zoned) -> String {
     time.strftime(format).to_string()
 }
 
-/// How long ago a moment was: `3m12s ago`.
+/// How long ago a moment was: `3 min ago`.
 pub(crate) fn ago(wall: Wall) -> String {
     format!("{} ago", since(wall))
 }
 
-/// How long something has been so: `3m12s`.
+/// How long something has been so: `3 min`.
 pub(crate) fn since(wall: Wall) -> String {
     span(now() - wall)
 }
 
-/// How far away a moment is: `in 3m12s`; `now` once it is past.
+/// How far away a moment is: `in 3 min`; `now` once it is past.
 pub(crate) fn away(wall: Wall) -> String {
     match wall - now() {
         Span::ZERO => "now".into(),
@@ -55,16 +55,21 @@ pub(crate) fn wall_of(deadline: Lease, now: Stamp) -> Wall {
     now.wall_of(deadline)
 }
 
-/// A duration with its two largest units: `480ms`, `12s`, `3m12s`, `5h03m`, `2d04h`.
+/// A duration for people, as exact as they need it: `480 ms`, `12 s`, `1 min 30 s`, `4 min`, `5 h 3 min`, `2 d`.
 pub(crate) fn span(span: Span) -> String {
     let ms = span.as_ms();
     let secs = ms / 1_000;
+    let two = |large: i64, unit: &str, small: i64, small_unit: &str| match small {
+        0 => format!("{large} {unit}"),
+        _ => format!("{large} {unit} {small} {small_unit}"),
+    };
     match secs {
-        0 => format!("{ms}ms"),
-        1..=59 => format!("{secs}s"),
-        60..=3_599 => format!("{}m{:02}s", secs / 60, secs % 60),
-        3_600..=86_399 => format!("{}h{:02}m", secs / 3_600, secs % 3_600 / 60),
-        _ => format!("{}d{:02}h", secs / 86_400, secs % 86_400 / 3_600),
+        0 => format!("{ms} ms"),
+        1..=59 => format!("{secs} s"),
+        60..=119 => two(1, "min", secs - 60, "s"),
+        120..=3_599 => format!("{} min", secs / 60),
+        3_600..=86_399 => two(secs / 3_600, "h", secs % 3_600 / 60, "min"),
+        _ => two(secs / 86_400, "d", secs % 86_400 / 3_600, "h"),
     }
 }
 
@@ -138,8 +143,10 @@ mod tests {
     #[test]
     fn durations_read_well() {
         let words = |ms| span(Span::from_ms(ms));
-        assert_eq!([words(0), words(480), words(12_900), words(192_000)], ["0ms", "480ms", "12s", "3m12s"]);
-        assert_eq!([words(18_180_000), words(187_200_000)], ["5h03m", "2d04h"]);
+        assert_eq!([words(0), words(480), words(12_900), words(192_000)], ["0 ms", "480 ms", "12 s", "3 min"]);
+        assert_eq!([words(60_000), words(90_500), words(119_999)], ["1 min", "1 min 30 s", "1 min 59 s"]);
+        assert_eq!([words(3_599_000), words(3_600_000), words(18_180_000)], ["59 min", "1 h", "5 h 3 min"]);
+        assert_eq!([words(172_800_000), words(187_200_000)], ["2 d", "2 d 4 h"]);
     }
 
     #[test]

@@ -39,7 +39,7 @@ use commands::{
 use context::Context;
 use printer::Printer;
 
-/// Directs a fleet of coding agents, or any commands, through one repository without collisions.
+/// Direct a fleet of coding agents, or any commands, through one repository without collisions.
 ///
 /// Tasks that runners work off, pipelines with phases and guards, queues with workers, locks and semaphores: all of it durable,
 /// shared by any number of processes, and fenced against those who come back too late.
@@ -60,7 +60,7 @@ Examples:
   banksman run                                 work off what there is
   banksman why Test                            what blocks it
   banksman locks run deploy -- ./deploy.sh     run a command while holding a lock
-  banksman demo                                see it at work";
+  banksman demo                                run a demonstration";
 
 /// The heading of the flags that every command has: its own come first.
 const GLOBAL: &str = "Global options";
@@ -86,7 +86,9 @@ subcommands! {
         Init(init::Init),
         #[command(name = "do")]
         Do(do_tasks::Do),
+        #[command(after_help = "Examples:\n  banksman ls\n  banksman ls --status failed,stuck\n  banksman ls --search login --all")]
         Ls(tasks::List),
+        #[command(after_help = "Examples:\n  banksman ps\n  banksman ps --all")]
         Ps(sessions::List),
         Logs(tasks::Logs),
         #[command(visible_alias = "lock")]

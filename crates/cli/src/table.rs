@@ -133,7 +133,7 @@ fn compare(one: &str, other: &str) -> Ordering {
     }
 }
 
-/// The figure of a cell such as `1,200`, `3.2 MiB`, `2/4`, `3m12s` or `5h03m ago`.
+/// The figure of a cell such as `1,200`, `3.2 MiB`, `2/4`, `3 min` or `5 h 3 min ago`.
 fn quantity(cell: &str) -> Option<f64> {
     let mut rest = cell.trim().trim_start_matches("in ");
     let mut total: Option<f64> = None;
@@ -142,9 +142,10 @@ fn quantity(cell: &str) -> Option<f64> {
         let number: f64 = rest[..end].replace(',', "").parse().ok()?;
         rest = rest[end..].trim_start();
         let end = rest.find(|c: char| !c.is_alphabetic()).unwrap_or(rest.len());
-        let unit = match &rest[..end] {
+        let word = &rest[..end];
+        let unit = match word {
             "ms" => 0.001,
-            "m" => 60.0,
+            "min" => 60.0,
             "h" => 3_600.0,
             "d" => 86_400.0,
             "KiB" => 1_024.0,
@@ -153,6 +154,10 @@ fn quantity(cell: &str) -> Option<f64> {
         };
         total = Some(total.unwrap_or(0.0) + number * unit);
         rest = &rest[end..];
+        // A duration may have a second unit.
+        if matches!(word, "min" | "h" | "d") {
+            rest = rest.trim_start();
+        }
     }
     total
 }
@@ -268,9 +273,9 @@ mod tests {
 
     #[test]
     fn rows_are_ordered_by_what_they_mean() {
-        let mut cells = ["3m12s", "480ms", "-", "2d04h", "12s"];
+        let mut cells = ["3 min", "1 h 5 min", "480 ms", "-", "2 d 4 h", "12 s", "1 h ago", "2 d"];
         cells.sort_by(|a, b| compare(a, b));
-        assert_eq!(cells, ["480ms", "12s", "3m12s", "2d04h", "-"]);
+        assert_eq!(cells, ["480 ms", "12 s", "3 min", "1 h ago", "1 h 5 min", "2 d", "2 d 4 h", "-"]);
         let mut cells = ["10 KiB", "1.5 MiB", "512 bytes"];
         cells.sort_by(|a, b| compare(a, b));
         assert_eq!(cells, ["512 bytes", "10 KiB", "1.5 MiB"]);

@@ -156,9 +156,26 @@ fn wrap_line(line: &str, limit: usize) -> String {
     broken(line, limit, indent)
 }
 
+/// The words of a line with the blank behind each. A number and its unit are one word: `12 min`.
+fn words(line: &str) -> Vec<&str> {
+    const UNITS: [&str; 5] = ["ms", "s", "min", "h", "d"];
+    let (mut words, mut end): (Vec<&str>, usize) = (Vec::new(), 0);
+    for word in line.split_inclusive(' ') {
+        let start = end;
+        end += word.len();
+        let is_unit = UNITS.contains(&word.trim_end_matches(|letter: char| !letter.is_alphabetic()));
+        let is_number = |word: &&mut &str| word.trim_end_matches(' ').ends_with(|letter: char| letter.is_ascii_digit());
+        match words.last_mut().filter(|last| is_unit && is_number(last)) {
+            Some(number) => *number = &line[start - number.len()..end],
+            None => words.push(word),
+        }
+    }
+    words
+}
+
 fn broken(line: &str, limit: usize, indent: usize) -> String {
     let (mut out, mut used) = (String::new(), 0);
-    for word in line.split_inclusive(' ') {
+    for word in words(line) {
         let wide = width(word.trim_end_matches(' '));
         if used > indent && used + wide > limit {
             out.truncate(out.trim_end_matches(' ').len());
@@ -349,6 +366,7 @@ mod tests {
         assert_eq!(wrap(command, 40), "  command     make all of the tests\n              right now, please");
         let next = "next: 1 task waits for what failed: banksman why 'Import invoices'";
         assert_eq!(wrap(next, 40), "next: 1 task waits for what failed:\n  banksman why 'Import invoices'");
+        assert_eq!(wrap("it has been running, for 11 min: run r-1", 28), "it has been running, for\n11 min: run r-1");
         assert_eq!(
             wrap("22:14:07  Import invoices of November failed", 30),
             "22:14:07  Import invoices of\n          November failed"

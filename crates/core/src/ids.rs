@@ -21,32 +21,14 @@ pub const TITLE_LIMIT: usize = 500;
 /// Why a text cannot be a name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NameError {
-    /// Nothing was given.
     #[error("a {what} must not be empty")]
-    Empty {
-        /// What was to be named.
-        what: &'static str,
-    },
+    Empty { what: &'static str },
     /// More bytes were given than there is room for.
     #[error("a {what} may have at most {limit} bytes, this one has {bytes}")]
-    TooLong {
-        /// What was to be named.
-        what: &'static str,
-        /// How long it may be.
-        limit: usize,
-        /// How long it is.
-        bytes: usize,
-    },
+    TooLong { what: &'static str, limit: usize, bytes: usize },
     /// A control character would garble tables, logs and environment variables.
     #[error("a {what} must not contain control characters (found {found:?} at byte {at})")]
-    Control {
-        /// What was to be named.
-        what: &'static str,
-        /// The character.
-        found: char,
-        /// Where it stands.
-        at: usize,
-    },
+    Control { what: &'static str, found: char, at: usize },
     /// The name belongs to Banksman itself.
     #[error("{name:?} is reserved: banksman itself uses {prefix:?}")]
     Reserved {
@@ -56,10 +38,7 @@ pub enum NameError {
     },
     /// Spaces at the ends cannot be seen and lead to two names that look alike.
     #[error("a {what} must not begin or end with a space")]
-    Edge {
-        /// What was to be named.
-        what: &'static str,
-    },
+    Edge { what: &'static str },
 }
 
 fn check(text: &str, what: &'static str, limit: usize) -> Result<(), NameError> {
@@ -92,7 +71,6 @@ macro_rules! text_id {
                 Ok(Self(text.into()))
             }
 
-            /// The text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

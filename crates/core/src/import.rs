@@ -21,11 +21,9 @@ const PLACES: u32 = 4;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Import {
     pub id: ImportId,
-    /// Who imports.
     pub process: ProcessId,
     /// The number of the event that opened it: its tasks come after it.
     pub position: Seq,
-    /// Since when, for people.
     pub started: Wall,
     /// How many tasks it has when it is complete.
     pub total: u32,

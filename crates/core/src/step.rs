@@ -48,7 +48,6 @@ impl Now {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "the step holds the new state"]
 pub struct Step<S, O> {
-    /// The new state.
     pub state: S,
     /// The answer to the caller.
     pub outcome: O,
@@ -72,7 +71,9 @@ pub enum Effect {
 #[serde(rename_all = "camelCase")]
 pub enum OutboxCommand {
     /// Start the session of a run. If it is not known whether that was done, the run's record tells: it is never done again.
-    Spawn { run: RunId },
+    Spawn {
+        run: RunId,
+    },
     /// End the session of a run. Twice is as good as once.
     Kill {
         run: RunId,
@@ -81,17 +82,20 @@ pub enum OutboxCommand {
         now: bool,
     },
     /// Wake a run up that shows no sign of life. Its keeper knows the outbox command by its number, and does it once.
-    Nudge { run: RunId },
+    Nudge {
+        run: RunId,
+    },
     /// Send a message into the session of a run, as its next turn. What is not known to have arrived is not sent again.
-    Deliver { run: RunId, message: MessageId },
-    /// Tell people.
+    Deliver {
+        run: RunId,
+        message: MessageId,
+    },
     Notify(Box<Notice>),
 }
 
 /// Something that people want to be told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    /// Of which sort.
     pub kind: NoticeKind,
     /// In a few words.
     pub subject: Box<str>,

@@ -43,7 +43,6 @@ macro_rules! requests {
             },
             /// Write an event of the user's own.
             Emit(Event),
-            /// Something of a queue.
             Queue(QueueRequest),
             /// Change the limits of the project.
             SetLimits {
@@ -54,13 +53,11 @@ macro_rules! requests {
             $($(#[$doc])* $noun($kept),)*
         }
 
-        /// The answers.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum Reply {
             /// The answer of a lock or a semaphore.
             Coordinate {
                 outcome: Outcome,
-                /// When it was given.
                 at: Stamp,
             },
             /// The request id was used before, for something else.
@@ -70,7 +67,6 @@ macro_rules! requests {
             /// The answer of a queue.
             Queue {
                 outcome: queue::Outcome,
-                /// When it was given.
                 at: Stamp,
             },
             /// The limits as they are now.
@@ -119,29 +115,22 @@ macro_rules! requests {
 requests! {
     /// Post a message.
     Post(Box<PostRequest>): PostRequest => PostOutcome;
-    /// Something of a mailbox.
     Mailbox(MailboxRequest): MailboxRequest => MailboxOutcome;
-    /// Something of a section.
     Section(SectionRequest): SectionRequest => SectionOutcome;
-    /// Something of a task.
     Task(TaskRequest): TaskRequest => TaskOutcome;
     /// Something of a runner and its runs.
     Run(RunRequest): RunRequest => RunOutcome;
     /// The answer to a decision.
     Decision(DecisionRequest): DecisionRequest => DecisionOutcome;
-    /// Something of an import.
     Import(ImportRequest): ImportRequest => ImportOutcome;
     /// Something of a merge queue.
     Landing(LandingRequest): LandingRequest => LandingOutcome;
-    /// Something of a worker.
     Worker(WorkerRequest): WorkerRequest => WorkerOutcome;
     /// What follows from events.
     Route(RouteRequest): RouteRequest => RouteOutcome;
     /// A runbook comes into force.
     Apply(Box<ApplyRequest>): ApplyRequest => ApplyOutcome;
-    /// Something of a pipeline.
     Pipeline(PipelineRequest): PipelineRequest => PipelineOutcome;
-    /// Something of a workspace.
     Workspace(WorkspaceRequest): WorkspaceRequest => WorkspaceOutcome;
     /// Something of the limits of accounts.
     Account(AccountRequest): AccountRequest => AccountOutcome;
@@ -179,7 +168,6 @@ impl Request {
 
 /// A request whose reply has a type of its own.
 pub trait TypedRequest: Into<Request> {
-    /// That type.
     type Reply;
 
     /// The reply to such a request; `None` for that to another one.

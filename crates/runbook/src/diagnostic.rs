@@ -65,7 +65,6 @@ pub enum Code {
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// What kind of thing.
     pub code: Code,
     pub message: Box<str>,
     /// What to do about it.
@@ -85,7 +84,6 @@ pub struct Diagnostic {
 pub struct Diagnostics {
     /// The runbook's file, as it is shown.
     pub file: Box<str>,
-    /// What is in it.
     pub text: Arc<str>,
     pub list: Vec<Diagnostic>,
     /// How much more is wrong than is told.

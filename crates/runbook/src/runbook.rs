@@ -31,7 +31,7 @@ pub struct Runbook {
 pub struct PipelineDef {
     /// What it is for.
     pub description: Option<Box<str>>,
-    /// What it does.
+    /// The plan that it carries out.
     pub plan: Arc<Plan>,
 }
 

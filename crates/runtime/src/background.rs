@@ -95,7 +95,6 @@ pub(crate) struct NotNotified {
 
 /// Why something was not done.
 struct Undone {
-    /// In words.
     why: String,
     /// Whether it has begun: then nobody knows how far it came.
     has_begun: bool,

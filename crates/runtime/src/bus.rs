@@ -25,7 +25,6 @@ const SERVER_WAIT: Duration = Duration::from_secs(10);
 /// Why a message is not on the bus.
 #[derive(Debug, Error)]
 pub enum PostError {
-    /// It is not acceptable.
     #[error(transparent)]
     Draft(#[from] DraftError),
     /// Others kept the store for too long. The message is not on the bus and will not be.
@@ -37,10 +36,8 @@ pub enum PostError {
     LockTimeout {
         /// How often it was tried.
         attempts: u32,
-        /// For how long.
         waited: Duration,
     },
-    /// The store failed.
     #[error(transparent)]
     Shell(#[from] Error),
 }

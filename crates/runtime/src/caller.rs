@@ -15,13 +15,8 @@ pub enum CallerError {
         /// What is wrong with it.
         what: String,
     },
-    /// It is no number.
     #[error("{variable} is not a number: {text:?}")]
-    Number {
-        variable: &'static str,
-        /// Its value.
-        text: String,
-    },
+    Number { variable: &'static str, text: String },
 }
 
 /// The holder that this process acts for.
@@ -38,7 +33,6 @@ pub struct CallingRun {
     pub run: Option<RunId>,
     /// The task it works on.
     pub task: TaskId,
-    /// Its fencing number.
     pub epoch: Epoch,
 }
 

@@ -114,12 +114,10 @@ impl Client {
         &self.this
     }
 
-    /// This machine.
     pub fn host(&self) -> &Host {
         self.project.host()
     }
 
-    /// The settings.
     pub fn config(&self) -> &Config {
         self.project.config()
     }

@@ -91,13 +91,13 @@ pub struct Config {
     pub workspace: WorkspaceSettings,
     /// How messages are posted and kept.
     pub bus: Bus,
-    /// How work lands.
+    /// The settings of landing.
     pub landing: Landing,
     /// Agent programs.
     pub agents: AgentSettings,
     /// How much agents may cost in a day, in dollars; 0 for any amount.
     pub budget_day: u32,
-    /// Who is told what.
+    /// Which notifications are sent, and where to.
     pub notify: Notify,
     /// Whether the notice that nothing is left to do has the report in it.
     pub report_notify: bool,
@@ -142,7 +142,7 @@ pub enum OnConflict {
     Decision,
 }
 
-/// How work lands.
+/// The settings of landing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Landing {
     /// The branch that work lands on; the branch of the main checkout if there is none.

@@ -37,7 +37,6 @@ pub enum SendError {
     /// It is not on the bus.
     #[error(transparent)]
     Post(#[from] PostError),
-    /// The store failed.
     #[error(transparent)]
     Shell(#[from] Error),
 }

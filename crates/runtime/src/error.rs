@@ -12,7 +12,6 @@ use thiserror::Error;
 /// Why a call could not be carried out. A refusal is not an error.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// This program must not be started again, and no other was named.
@@ -20,11 +19,7 @@ pub enum Error {
     NotEntered(#[from] NotEntered),
     /// The project's folder is not where it was when it was opened.
     #[error("the project was {}: {} is not its folder any more", gone_where(.gone), path.display())]
-    Moved {
-        path: PathBuf,
-        /// What became of it.
-        gone: Gone,
-    },
+    Moved { path: PathBuf, gone: Gone },
     /// The user has neither made the store nor trusted it, so nothing of it is started.
     #[error(
         "the store {store} is not trusted: {}, so nothing of it is started",
@@ -38,12 +33,10 @@ pub enum Error {
     /// The name cannot be used.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The system failed.
     #[error("{what}: {source}")]
     System {
         /// What was tried.
         what: &'static str,
-        /// What the system said.
         source: io::Error,
     },
 }

@@ -37,7 +37,7 @@ const PIPELINES: i64 = 10;
 /// How many pipelines are looked at of those that are left.
 const LEFT: i64 = 100;
 
-/// How things stand with the backlog.
+/// The state of the backlog.
 #[derive(Debug, Clone)]
 pub struct Overview {
     /// The moment of which this is true.
@@ -91,11 +91,9 @@ pub struct LiveRun {
     pub title: Title,
 }
 
-/// A runner.
 #[derive(Debug, Clone)]
 pub struct Manned {
     pub runner: Runner,
-    /// Whether it lives.
     pub life: Life,
     /// How many live runs it looks after.
     pub runs: usize,
@@ -190,7 +188,7 @@ pub fn leftovers(client: &Client) -> Result<Leftovers, StoreError> {
     })
 }
 
-/// How things stand with the backlog.
+/// The state of the backlog.
 pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, StoreError> {
     let host = project.host();
     let counts = reader.view().counts()?;

@@ -22,10 +22,7 @@ pub struct Outlets {
 pub enum Refusal {
     /// It comes with the repository, and the user has not said that it is fine.
     #[error("{key} comes with the project and is not trusted")]
-    Untrusted {
-        /// The setting.
-        key: &'static str,
-    },
+    Untrusted { key: &'static str },
     /// Its notices cannot be signed, and unsigned they must not go.
     #[error("the secret cannot be used: {0}")]
     Secret(#[from] SecretError),

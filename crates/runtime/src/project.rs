@@ -28,7 +28,6 @@ pub(crate) use error::io_at;
 pub(crate) use store_url::Location;
 pub use store_url::StoreUrl;
 
-/// The folder's name.
 pub(crate) const FOLDER: &str = private::FOLDER;
 
 /// The settings in it.
@@ -70,7 +69,6 @@ impl Project {
         Ok(Project { root: root.into(), folder: folder.into(), store, settings, host })
     }
 
-    /// The directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -80,7 +78,6 @@ impl Project {
         &self.folder
     }
 
-    /// The settings.
     pub fn config(&self) -> &Config {
         self.settings.config()
     }
@@ -107,7 +104,6 @@ impl Project {
         Ok(self.config().landing.check.clone())
     }
 
-    /// This machine.
     pub fn host(&self) -> &Host {
         &self.host
     }

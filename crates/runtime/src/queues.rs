@@ -20,11 +20,7 @@ use crate::waiting::{Woken, duration, sleep, span};
 #[derive(Debug)]
 pub enum TakeEnd {
     /// With an answer of the queue.
-    Answered {
-        outcome: Outcome,
-        /// When it was given.
-        at: Stamp,
-    },
+    Answered { outcome: Outcome, at: Stamp },
     /// The time was up. The caller has left the line.
     TimedOut(Waiting),
     /// It was cancelled. The caller has left the line.

@@ -19,7 +19,6 @@ const ENDING: &str = "toml";
 pub struct RunbookFile {
     /// What the runbook is called: the file's name without its ending.
     pub name: String,
-    /// The file.
     pub path: PathBuf,
 }
 
@@ -37,11 +36,7 @@ pub enum RunbookError {
     },
     /// The file cannot be read.
     #[error("{}: {source}", path.display())]
-    Io {
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// Something in it is wrong.
     #[error("{0}")]
     Wrong(Box<Diagnostics>),

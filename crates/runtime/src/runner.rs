@@ -63,7 +63,6 @@ pub enum RunnerReport {
     NoticeTrouble(Box<banksman_core::Notice>, String),
     /// It leaves so many sessions behind, and they are ended unless a runner in the same folder adopts them by then.
     Left {
-        /// How many.
         sessions: usize,
         /// How long they have.
         within: Span,
@@ -183,7 +182,6 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// Which one it is.
     pub fn id(&self) -> &RunnerId {
         self.dispatcher.id()
     }

@@ -18,7 +18,7 @@ use crate::project::Project;
 use crate::run_slot::Slot;
 use crate::runner::recover_run;
 use crate::sessions::Sessions;
-use crate::until::{UntilOptions, WaitEnd, concern_any, until};
+use crate::wait_until::{UntilOptions, WaitEnd, concern_any, until};
 use crate::waiting::Acquisition;
 
 /// How long the record of one end may take: another process may be at it.

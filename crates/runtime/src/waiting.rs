@@ -41,7 +41,6 @@ pub enum Acquisition {
     /// With an answer of the lock or the semaphore.
     Answered {
         outcome: Outcome,
-        /// When it was given.
         at: Stamp,
         /// When it was asked for, in milliseconds since this machine's boot: the answer is no older.
         asked: i64,

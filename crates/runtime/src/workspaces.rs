@@ -47,21 +47,13 @@ pub enum WorkspaceError {
     #[error(
         "the workspace of {owner} is on the machine {host}; only runners there can go on in it (or start afresh with: banksman tasks retry --fresh)"
     )]
-    Elsewhere {
-        owner: TaskId,
-        /// Which machine.
-        host: String,
-    },
+    Elsewhere { owner: TaskId, host: String },
     /// Not everything in it could be saved, so nothing was removed.
     #[error("{} was not removed: {reason}", .path.display())]
     NotSaved { path: PathBuf, reason: String },
     /// It is in use, or its task is.
     #[error("the workspace of {owner} is in use by {holder}")]
-    InUse {
-        owner: TaskId,
-        /// By whom.
-        holder: String,
-    },
+    InUse { owner: TaskId, holder: String },
     /// What was done in it is in a merge queue.
     #[error("the work of {0} is landing: take it out of its merge queue first (see: banksman landing list)")]
     Landing(TaskId),
@@ -80,18 +72,11 @@ pub enum WorkspaceError {
     /// Git could not do it.
     #[error(transparent)]
     Git(#[from] GitError),
-    /// The system could not.
     #[error("{}: {source}", .path.display())]
-    Io {
-        /// About which path.
-        path: PathBuf,
-        /// What it said.
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
     /// The project cannot be found.
     #[error(transparent)]
     Project(#[from] ProjectError),
-    /// The store could not.
     #[error(transparent)]
     Store(#[from] Error),
 }

@@ -38,7 +38,7 @@ pub(crate) struct InFlight {
     pub(crate) requests: Vec<Request>,
 }
 
-/// What came of all the requests of one call.
+/// The result of all the requests of one call.
 #[derive(Debug)]
 pub(crate) enum Heard {
     Replies(Vec<Reply>),

@@ -343,7 +343,6 @@ fn run(f: &mut fmt::Formatter<'_>, request: &RunRequest) -> fmt::Result {
     }
 }
 
-/// An event.
 pub(crate) struct Line<'a>(pub(crate) &'a Logged);
 
 impl fmt::Display for Line<'_> {

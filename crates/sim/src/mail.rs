@@ -16,7 +16,7 @@ use banksman_core::backlog::{Run, RunEndRecord, Runner, Session as Processes};
 use banksman_core::bus::{Contention, Draft, MessageType};
 use banksman_core::decision::About;
 use banksman_core::dispatch::{Confirmation, Mode, OBSERVE_WITHIN, Plan, Presence, SendOutcome, SessionInput, confirm, decide};
-use banksman_core::mailbox::{Delivery, Receipt, State, Way};
+use banksman_core::mailbox::{Delivery, DeliveryPath, Receipt, State};
 use banksman_core::resource::grant::Address;
 use banksman_core::resource::lock;
 use banksman_core::task::retry::Marker;

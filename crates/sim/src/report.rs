@@ -92,7 +92,6 @@ impl fmt::Display for Checker {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     pub checker: Checker,
-    /// What was found.
     pub what: String,
 }
 

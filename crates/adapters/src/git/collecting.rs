@@ -18,12 +18,11 @@ const NAMED: usize = 10;
 /// What is done with files that a task has not committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Leftovers {
-    /// They are committed.
     #[default]
     Commit,
     /// The author commits them.
     Return,
-    /// A person says.
+    /// A person decides.
     Ask,
 }
 
@@ -45,7 +44,6 @@ pub struct Collecting<'a> {
 /// What a worktree has that can land.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Collected {
-    /// This commit.
     Commit {
         commit: String,
         /// The branch that it is on.

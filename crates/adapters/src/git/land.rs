@@ -54,7 +54,7 @@ pub struct Message {
     pub task: Option<String>,
 }
 
-/// What came of making a commit.
+/// The result of making a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Built {
     /// This one was made on the tip.
@@ -65,7 +65,7 @@ pub enum Built {
     Conflict { tip: String, files: Vec<String> },
 }
 
-/// What came of moving a branch.
+/// The result of moving a branch.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Moved {
     /// It is, or was, at the commit.
@@ -77,9 +77,7 @@ pub enum Moved {
     TipMoved,
     /// Its checkout cannot be updated.
     InTheWay {
-        /// Where it is.
         checkout: PathBuf,
-        /// Why not.
         reason: String,
         /// The files that are in the way.
         files: Vec<String>,

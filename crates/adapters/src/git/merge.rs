@@ -29,12 +29,11 @@ const LIMIT: Duration = Duration::from_secs(3_600);
 /// How many files of a conflict are named.
 const NAMED: usize = 10;
 
-/// What a merge came to.
+/// The result of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Merged {
     /// Where the target is now.
     pub commit: String,
-    /// Where it was before.
     pub before: String,
     /// The checkout that moved along.
     pub checkout: Option<PathBuf>,
@@ -57,7 +56,6 @@ pub enum MergeError {
     NotFastForward {
         /// What was to be merged.
         branch: Box<str>,
-        /// Into which.
         into: Box<str>,
     },
     /// The two have changed the same in different ways.
@@ -80,35 +78,20 @@ pub enum MergeError {
     Locked(PathBuf),
     /// The target is checked out in more than one directory, and only one of them could move along.
     #[error("the checkout at {} is not the only one of {into}", path.display())]
-    SeveralCheckouts {
-        /// The target.
-        into: Box<str>,
-        /// One of them.
-        path: PathBuf,
-    },
+    SeveralCheckouts { into: Box<str>, path: PathBuf },
     /// The target is a symbolic ref: another branch would move, maybe under its checkout.
     #[error("the branch {into} is another name of {other}: merge into that")]
     Alias {
-        /// The target.
         into: Box<str>,
         /// What it stands for.
         other: String,
     },
     /// Somebody else moved the target, every time.
     #[error("the branch {into} was moved by others meanwhile, {ATTEMPTS} times: {said}")]
-    Moved {
-        /// The target.
-        into: Box<str>,
-        /// What git said.
-        said: String,
-    },
+    Moved { into: Box<str>, said: String },
     /// The checkout of the target has begun to move and could not be put back.
     #[error("the checkout at {} is between two commits, and the next merge, or banksman doctor --fix, tries to put it back: {source}", path.display())]
-    Halfway {
-        path: PathBuf,
-        /// What went wrong.
-        source: GitError,
-    },
+    Halfway { path: PathBuf, source: GitError },
     /// Git could not do it.
     #[error(transparent)]
     Git(#[from] GitError),
@@ -120,7 +103,6 @@ pub(super) enum Halt {
     Again(String),
     /// Some other git has locked the checkout at this moment.
     Locked(PathBuf),
-    /// It cannot be.
     Refused(MergeError),
 }
 
@@ -151,8 +133,16 @@ pub fn merge(repo: &Path, scratch: &Path, branch: &str, into: &str, how: MergeHo
     let journal = Journal::begin(&common, merge_lock.scratch())?;
     let note = format!("banksman: merge {branch}");
     let target = Target { git: &git, git_dir: &git_dir, journal: &journal, name: into, note };
-    let job =
-        Job { git: &git, target, merge_lock: &merge_lock, journal: &journal, branch, into, how, candidate: RefCell::default() };
+    let job = MergeAttempt {
+        git: &git,
+        target,
+        merge_lock: &merge_lock,
+        journal: &journal,
+        branch,
+        into,
+        how,
+        candidate: RefCell::default(),
+    };
     journal.keep_collection_away()?;
     let end = job.merge();
     journal.let_collect();
@@ -171,7 +161,7 @@ fn known(git: Git) -> Result<Git, GitError> {
     Ok(git.with("user.name=banksman").with("user.email=banksman@localhost"))
 }
 
-struct Job<'a> {
+struct MergeAttempt<'a> {
     git: &'a Git,
     target: Target<'a>,
     merge_lock: &'a MergeLock,
@@ -183,7 +173,7 @@ struct Job<'a> {
     candidate: RefCell<Option<(Id, Id, Id)>>,
 }
 
-impl Job<'_> {
+impl MergeAttempt<'_> {
     fn merge(&self) -> Result<Merged, MergeError> {
         let mut attempt = 1;
         loop {

@@ -107,15 +107,12 @@ pub enum GitError {
     /// A checkout of the branch is on a disk that is not there now, as far as git was told.
     #[error("the checkout at {} is locked: its directory is not there", .0.display())]
     Away(PathBuf),
-    /// It took too long.
     #[error("git {0} took too long")]
     TimedOut(String),
-    /// It failed.
     #[error("git {what} failed: {said}")]
     Failed {
         /// What it was asked to do.
         what: String,
-        /// What it said.
         said: String,
     },
     /// It does not know all that is asked of it.
@@ -126,7 +123,6 @@ pub enum GitError {
     System {
         /// What was tried.
         what: String,
-        /// What the system said.
         source: io::Error,
     },
 }
@@ -149,7 +145,7 @@ pub struct Git {
 /// The id of a commit.
 type Id = String;
 
-/// What git came to.
+/// The exit status and the output of git.
 struct Answer {
     what: String,
     status: i32,

@@ -11,10 +11,9 @@ use super::{Git, GitError, Id, system};
 /// How often a worktree is saved until a save finds nothing new: somebody may still write there.
 const SAVES: usize = 4;
 
-/// What came of a removal.
+/// The result of a removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removal {
-    /// It is gone.
     Removed(Option<Saved>),
     /// These repositories inside of it have commits or changes that are nowhere else. Nothing was removed.
     Embedded(Vec<PathBuf>),

@@ -33,7 +33,6 @@ pub struct Saving<'a> {
     pub ignored: &'a [String],
 }
 
-/// A saved state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
     /// The task or pipeline whose workspace it was.
@@ -54,7 +53,7 @@ impl Saved {
     }
 }
 
-/// What a save came to.
+/// The result of a save.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SaveResult {
     /// The new state; none if everything is safe already.

@@ -24,7 +24,6 @@ pub struct Leftover {
     pub locks: Vec<PathBuf>,
 }
 
-/// What was done about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
     /// The checkout that is at one of its two commits now.

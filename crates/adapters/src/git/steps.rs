@@ -18,13 +18,11 @@ pub(super) struct Step {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A file leaves.
     Remove,
     /// A submodule leaves: its directory, if it is empty.
     LeaveModule,
     /// A file is exchanged with another.
     Replace,
-    /// A file comes.
     Add,
     /// A submodule comes: an empty directory.
     EnterModule,

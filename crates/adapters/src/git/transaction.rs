@@ -18,14 +18,22 @@ use super::journal::Journal;
 use super::{Git, GitError, Id};
 use crate::tree;
 
-/// One change.
 pub(super) enum Update {
     /// From one commit to another, and nothing but that.
-    Move { name: String, from: Id, to: Id },
-    /// A new one.
-    Create { name: String, at: Id },
+    Move {
+        name: String,
+        from: Id,
+        to: Id,
+    },
+    Create {
+        name: String,
+        at: Id,
+    },
     /// Gone, if it is at this commit.
-    Delete { name: String, at: Id },
+    Delete {
+        name: String,
+        at: Id,
+    },
 }
 
 impl Update {

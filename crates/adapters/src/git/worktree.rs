@@ -42,7 +42,6 @@ pub struct Repository {
 /// What is found in the place of a worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing.
     Nothing,
     /// Nothing, although git has one registered there: somebody has deleted the directory.
     Deleted,
@@ -50,7 +49,6 @@ pub enum Found {
     Unfinished,
     /// A worktree of this repository.
     Worktree,
-    /// Something else.
     Other,
 }
 

@@ -34,7 +34,6 @@ const STALE: Duration = Duration::from_secs(10);
 /// The cgroup of a run, as it is written down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupId {
-    /// Its directory.
     pub path: String,
     /// The kernel's id for it, which no other ever gets.
     pub id: u64,
@@ -72,7 +71,7 @@ impl Cgroup {
         Some(Cgroup { id, home })
     }
 
-    /// What to write down.
+    /// The id to record.
     pub(super) fn id(&self) -> &CgroupId {
         &self.id
     }

@@ -45,9 +45,9 @@ struct Piece {
 /// What has become of messages.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// They are written; with who sent them.
+    /// Messages that are written; with who sent them.
     pub(super) written: Vec<(u64, String)>,
-    /// They never will be.
+    /// Messages that will never be written; with who sent them.
     pub(super) lost: Vec<(u64, String)>,
 }
 

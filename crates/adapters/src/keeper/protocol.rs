@@ -105,7 +105,6 @@ pub enum InputRefusal {
         /// How much waits.
         pending: usize,
     },
-    /// A person types.
     #[error("a person types into the session")]
     Typing,
     /// Only the typist may do this.
@@ -119,7 +118,7 @@ pub enum InputRefusal {
 pub struct Limit {
     /// Then its processes are asked to end.
     pub ask_ms: i64,
-    /// Then they are killed.
+    /// Milliseconds until the processes are killed.
     pub kill_ms: i64,
 }
 
@@ -182,7 +181,6 @@ pub enum Refusal {
     /// The record cannot be made. Nothing was started.
     #[error("cannot create the record: {error}")]
     NoRecord {
-        /// What stands in the way.
         error: String,
         /// Whether it may pass by itself.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -191,7 +189,6 @@ pub enum Refusal {
     /// The keeper cannot do its work. Nothing was started.
     #[error("the keeper cannot begin: {error}")]
     CannotBegin {
-        /// What stands in the way.
         error: String,
         /// Whether it may pass by itself.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -206,7 +203,7 @@ pub enum Refusal {
     /// The two do not understand each other.
     #[error("the keeper speaks version {keeper} of the protocol")]
     Version {
-        /// What the keeper speaks.
+        /// The protocol version of the keeper.
         keeper: u32,
     },
 }
@@ -284,7 +281,7 @@ pub(super) enum Request {
     },
 }
 
-/// How a session is.
+/// The state of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// The id of the run.
@@ -357,7 +354,6 @@ pub(super) fn encode_as<T: Serialize>(version: u32, is: &T) -> Vec<u8> {
     line
 }
 
-/// What a line says.
 pub(super) fn decode<T: DeserializeOwned>(line: &[u8]) -> Result<T, Unclear> {
     decode_as(VERSION, line)
 }

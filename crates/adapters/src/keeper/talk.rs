@@ -38,7 +38,6 @@ pub(super) enum TalkRequest {
         rows: u16,
         columns: u16,
     },
-    /// Something was typed.
     Type {
         #[serde(with = "os_bytes")]
         bytes: std::ffi::OsString,
@@ -67,29 +66,30 @@ pub enum TalkReply {
     Pong {
         /// The way into it, if there is one that is open.
         input: Option<InputKind>,
-        /// Whether a person types.
         has_typist: bool,
         /// Whether it works in turns, so that a message can wait for the next one.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         has_turns: bool,
     },
-    /// A message was taken.
     Taken {
         id: String,
         /// Whether it was taken before.
         again: bool,
     },
     /// The session has all of it in its input.
-    Written { id: String },
+    Written {
+        id: String,
+    },
     /// The session ended, or closed its input, before it was written.
-    Lost { id: String },
+    Lost {
+        id: String,
+    },
     /// Output comes from now on.
     Attached {
         /// Whether the asker may type.
         is_typist: bool,
         input: Option<InputKind>,
     },
-    /// Output.
     Output {
         #[serde(with = "os_bytes")]
         bytes: std::ffi::OsString,
@@ -100,6 +100,5 @@ pub enum TalkReply {
     Refused(InputRefusal),
     /// The session was woken up.
     Nudged,
-    /// The session has ended.
     Ended,
 }

@@ -22,7 +22,6 @@ use super::talk::{OUTPUT_PIECE, TALK_LIMIT, TALK_VERSION, TalkReply, TalkRequest
 pub struct Presence {
     /// The way into it, if there is one.
     pub input: Option<InputKind>,
-    /// Whether a person types.
     pub has_typist: bool,
     /// Whether it works in turns, so that a message can wait for the next one.
     pub has_turns: bool,
@@ -37,7 +36,7 @@ pub enum When {
     NextTurn,
 }
 
-/// How far a message has come.
+/// The state of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
     /// The keeper has it, and the session has not read what comes before it.
@@ -58,13 +57,11 @@ pub enum TalkError {
     /// The keeper is of a version that cannot do it.
     #[error("the session was started by an earlier version of Banksman, which takes no input")]
     Cannot,
-    /// It is not done.
     #[error(transparent)]
     Refused(InputRefusal),
     /// It was sent, and what became of it is not known.
     #[error("it is not known whether the session has got it")]
     Unknown,
-    /// The system failed.
     #[error(transparent)]
     System(io::Error),
 }

@@ -11,7 +11,6 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use super::notice::fitting;
 use super::{Notice, NotifyError, child};
 
-/// What to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
     /// A program with its arguments.

@@ -13,11 +13,7 @@ pub enum NotifyError {
     NoProgram { program: String },
     /// The program cannot be started.
     #[error("{program} cannot be started: {source}")]
-    Start {
-        program: String,
-        /// What the system said.
-        source: io::Error,
-    },
+    Start { program: String, source: io::Error },
     /// The program says that it failed.
     #[error("{program} ended with {how}{}", after_colon(said))]
     Exit {
@@ -29,46 +25,22 @@ pub enum NotifyError {
     },
     /// The program was ended because it took too long.
     #[error("{program} was ended after {}", seconds(limit))]
-    Overdue {
-        program: String,
-        /// How long it had.
-        limit: Duration,
-    },
+    Overdue { program: String, limit: Duration },
     /// The URL makes no sense, or its server cannot be trusted.
     #[error("{host}: {what}")]
-    Unusable {
-        /// The server.
-        host: String,
-        what: String,
-    },
+    Unusable { host: String, what: String },
     /// The server was not reached.
     #[error("{host} was not reached: {what}")]
-    Unreachable {
-        /// The server.
-        host: String,
-        /// Why not.
-        what: String,
-    },
+    Unreachable { host: String, what: String },
     /// The server is in trouble, or asks for patience.
     #[error("{host} answered {status}")]
-    Busy {
-        /// The server.
-        host: String,
-        /// Its answer.
-        status: u16,
-    },
+    Busy { host: String, status: u16 },
     /// The server does not want it.
     #[error("{host} answered {status}")]
-    Refused {
-        /// The server.
-        host: String,
-        /// Its answer.
-        status: u16,
-    },
+    Refused { host: String, status: u16 },
     /// The server was reached, but how it took the notice is not known.
     #[error("{host} gave no answer: {what}")]
     NoAnswer {
-        /// The server.
         host: String,
         /// What happened instead.
         what: String,

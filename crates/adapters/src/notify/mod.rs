@@ -28,7 +28,6 @@ pub struct Channels {
     /// The notification service of the desktop.
     pub desktop: Option<Desktop>,
     pub command: Option<Program>,
-    /// A URL.
     pub webhook: Option<Webhook>,
     /// Where the command runs.
     pub directory: PathBuf,
@@ -40,12 +39,10 @@ pub struct Channels {
 pub enum Channel {
     Desktop,
     Command,
-    /// The URL.
     Webhook,
 }
 
 impl Channel {
-    /// One word for it.
     pub fn as_str(self) -> &'static str {
         match self {
             Channel::Desktop => "desktop",
@@ -56,7 +53,6 @@ impl Channel {
 }
 
 impl Channels {
-    /// None yet.
     pub fn none(directory: PathBuf) -> Channels {
         Channels { desktop: None, command: None, webhook: None, directory, limit: LIMIT }
     }

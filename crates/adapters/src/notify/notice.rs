@@ -9,7 +9,6 @@ use serde_json::Value;
 /// One thing that somebody should know.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Notice {
-    /// What kind of thing.
     pub kind: NoticeKind,
     /// A short title.
     pub subject: String,
@@ -23,7 +22,6 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// The notice as JSON.
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("a notice has nothing that JSON cannot say")
     }

@@ -32,11 +32,7 @@ pub struct Secret(Vec<u8>);
 pub enum SecretError {
     /// The file cannot be read.
     #[error("{path} cannot be read: {source}")]
-    Read {
-        path: String,
-        /// What the system said.
-        source: io::Error,
-    },
+    Read { path: String, source: io::Error },
     /// It is not a plain file.
     #[error("{path} is not a plain file")]
     NoFile { path: String },

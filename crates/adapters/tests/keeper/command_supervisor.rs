@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use crate::ends::HIDDEN;
 use crate::world::{PROGRAM, World, alive, until};
 
-/// What a script came to.
+/// The result of a script.
 fn mind(world: &World, limit_ms: u32, script: &str) -> String {
     let mut command = Command::new(PROGRAM);
     let output = command.args(["mind", &limit_ms.to_string(), script]).current_dir(world.path(".")).output().unwrap();

@@ -138,7 +138,6 @@ impl Talk {
         }
     }
 
-    /// The next notice.
     pub(crate) fn next(&mut self) -> Notice {
         let deadline = Instant::now() + DEADLINE;
         loop {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use banksman::{Acquire, Client, Error};
+use banksman::{Acquire, Client, Error, NewTask, QueueOptions};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::ids::NameError;
 use banksman_core::resource::coordination::{Command, Outcome};
@@ -38,6 +38,47 @@ fn a_lock_has_one_slot() {
         assert_eq!(outcome, Outcome::Lock(lock::Outcome::NotOneSlot));
     }
     client.lock("w").try_acquire().unwrap().release().unwrap();
+}
+
+#[test]
+fn messages_name_the_argument_and_the_reason() {
+    let world = World::new();
+    let client = world.client();
+    let queue = client.queue("x");
+    queue.define(QueueOptions::new()).unwrap();
+    queue.push(&"text").unwrap();
+    let item = queue.take().unwrap().unwrap();
+    let add = |task: NewTask| client.tasks().add(task).unwrap_err();
+    let unreadable = format!("the data of item {} cannot be read: invalid type: string \"text\", expected u32", item.id());
+    for (error, message) in [
+        (client.lock("").try_acquire().unwrap_err(), "the name of a lock must not be empty"),
+        (client.semaphore("").try_acquire().unwrap_err(), "the name of a semaphore must not be empty"),
+        (client.lock("x").holder("").try_acquire().unwrap_err(), "the name of a holder must not be empty"),
+        (client.lock("x").weight(2).try_acquire().unwrap_err(), "weight applies to semaphores; lock x has one slot"),
+        (client.queue("").take().unwrap_err(), "the name of a queue must not be empty"),
+        (
+            queue.define(QueueOptions::new().dead_letter("missing")).unwrap_err(),
+            "there is no queue missing to be the dead-letter queue of x",
+        ),
+        (queue.define(QueueOptions::new().dead_letter("x")).unwrap_err(), "queue x cannot be its own dead-letter queue"),
+        (item.data::<u32>().unwrap_err(), &unreadable),
+        (add(NewTask::new("x").child()), "NewTask::child works only inside a run (BANKSMAN_TASK is not set)"),
+        (
+            add(NewTask::new("x").env("BANKSMAN_X", "1")),
+            "the variable \"BANKSMAN_X\" cannot be set: names that begin with BANKSMAN_ are reserved",
+        ),
+    ] {
+        assert_eq!(error.to_string(), message);
+    }
+}
+
+#[test]
+fn a_holder_that_has_a_lock_waits_for_it_like_any_other() {
+    let world = World::new();
+    let client = world.client();
+    let _held = client.lock("l").holder("me").try_acquire().unwrap();
+    let again = client.lock("l").holder("me").acquire_within(Duration::from_millis(10)).unwrap_err();
+    assert!(matches!(&again, Error::Busy { holders, position: Some(1), .. } if *holders == ["me"]), "{again:?}");
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn refusals_name_the_holders_the_position_and_the_cycle() {
     client.define_semaphore("s", 2).unwrap();
     let _slots = client.semaphore("s").holder("ann").weight(2).try_acquire().unwrap();
     let full = client.semaphore("s").acquire_within(Duration::from_millis(1)).unwrap_err();
-    let words = "waited too long for semaphore s, held by ann (position 1 of 1 in line)";
+    let words = "waited too long for semaphore s, held by ann (position 1 of 1)";
     assert_eq!(full.to_string(), words);
     assert!(matches!(client.semaphore("none").try_acquire(), Err(Error::NotFound { kind: "semaphore", .. })));
 }

@@ -31,7 +31,8 @@ fn a_program_locks_queues_adds_a_task_and_waits_for_it() -> Result<(), Box<dyn s
     queue.define(QueueOptions::new().visibility_timeout(SOON).max_attempts(2))?;
     let build = Build { branch: "main".into(), number: 7 };
     let Pushed::Added(id) = queue.push_with(&build, PushOptions::new().dedupe_key("main"))? else { panic!("it is new") };
-    assert_eq!(queue.push_with(&build, PushOptions::new().dedupe_key("main"))?, Pushed::Duplicate(id.clone()));
+    let again = queue.push_with(&build, PushOptions::new().dedupe_key("main"))?;
+    assert_eq!((again.id(), &again), (id.as_str(), &Pushed::Duplicate(id.clone())));
 
     let item = queue.take_within(SOON)?.expect("it was pushed");
     assert_eq!((item.id(), item.data::<Build>()?), (id, build));

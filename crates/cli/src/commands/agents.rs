@@ -23,7 +23,7 @@ use crate::table;
 use crate::views::accounts::{self, LimitView};
 
 subcommands! {
-    /// Agents: the programs that do the work of tasks.
+    /// List and check agents: the programs that do the work of tasks.
     ///
     /// Banksman knows claude, codex, gemini and opencode. A section [agent.NAME] in the user's or the project's settings changes one, or
     /// adds another program.

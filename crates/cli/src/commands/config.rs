@@ -19,7 +19,7 @@ use crate::table;
 use crate::views::Text;
 
 subcommands! {
-    /// Settings: show them with where they come from, and change them.
+    /// Show and change settings.
     ///
     /// The user's file comes first, then the project's, then variables such as BANKSMAN_CONFIG_LOCKING__WAIT_TIMEOUT,
     /// then flags. A later one wins.

@@ -26,7 +26,7 @@ const TASK: &str = "task:";
 const SECTION: &str = "section:";
 
 subcommands! {
-    /// Locks: one holder at a time, in the order of arrival.
+    /// Manage locks: one holder at a time, first come, first served.
     #[command(after_help = "Examples:\n  banksman locks run deploy -- ./deploy.sh\n  banksman locks list")]
     pub(crate) noun Locks {
         Define(Define),

@@ -17,7 +17,7 @@ use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::views::{self, Named};
 
 subcommands! {
-    /// Notices: try whether they arrive.
+    /// Test notifications.
     ///
     /// Where notices go is a matter of settings: notify.desktop, notify.command and notify.webhook.
     #[command(after_help = "Example:\n  banksman notify test")]

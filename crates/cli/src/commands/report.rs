@@ -179,7 +179,7 @@ impl ReportView<'_> {
         format!("{} to {} ({took})", format::local(self.from.0), format::local(self.to.0))
     }
 
-    /// `18 runs, 3 of them retries; 4h03m of work, at most 4 at a time`.
+    /// `18 runs, 3 of them retries; 4 h 3 min of work, at most 4 at a time`.
     fn totals(&self) -> String {
         let runs = if self.runs == 1 { "1 run".into() } else { format!("{} runs", self.runs) };
         let retries = match self.retries {

@@ -22,7 +22,7 @@ use crate::views::sections::{Deleted, SectionPage, SectionView};
 use crate::views::{Named, Time};
 
 subcommands! {
-    /// Sections: groups of tasks.
+    /// Manage sections.
     ///
     /// In an exclusive section one runner works at a time; it may run several tasks of it at once.
     #[command(
@@ -231,7 +231,7 @@ impl Page {
     }
 }
 
-/// `runner:n-7k2m9q1a for 3m12s`.
+/// `runner:n-7k2m9q1a for 3 min`.
 fn works((holder, since, state): &(String, Stamp, &'static str), at: Stamp) -> String {
     let state = if *state == "held" { String::new() } else { format!(" {RED}({state}){RED:#}") };
     format!("{holder} for {}{state}", format::span(at.lease - since.lease))

@@ -18,7 +18,7 @@ use crate::views::resources::{GrantView, Granted, Released, SemaphoreDefinition,
 use crate::views::{Named, Text};
 
 subcommands! {
-    /// Semaphores: a number of slots, taken in any weight, in the order of arrival.
+    /// Manage semaphores: counted slots, first come, first served.
     #[command(
         after_help = "Examples:\n  banksman semaphores define gpu --capacity 4\n  banksman semaphores run gpu --weight 2 -- python train.py"
     )]

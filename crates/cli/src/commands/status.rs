@@ -105,7 +105,7 @@ fn goes_on(overview: &Overview) -> String {
         return format!("nothing lands: {why}");
     }
     if !alive && (ready > 0 || !overview.runs.is_empty() || items.waiting + items.processing > 0 || needs_runner()) {
-        return "no runner is alive; banksman run starts one".into();
+        return "no runner is running; banksman run starts one".into();
     }
     if overview.decisions > 0 {
         let decisions = if overview.decisions == 1 { "1 decision".into() } else { format!("{} decisions", overview.decisions) };

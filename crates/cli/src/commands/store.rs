@@ -16,7 +16,7 @@ use crate::printer::BOLD;
 use crate::views::Text;
 
 subcommands! {
-    /// Stores: where project data is kept.
+    /// Copy or back up the store.
     #[command(
         after_help = "Examples:\n  banksman store backup ../backup.db\n  banksman store copy sqlite:.banksman/store.db postgres://me@db.example.org/agents"
     )]

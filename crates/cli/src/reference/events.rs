@@ -29,7 +29,6 @@ const CATEGORIES: [(&str, &str); 17] = [
 const MEANINGS: &[(&str, &str)] = &[
     ("lock:defined", "The lock got its terms: a default lease, or a limit of them."),
     ("lock:acquired", "A holder got the lock. The number of the event is the epoch."),
-    ("lock:increased", "Not written for locks: a lock has no weight."),
     ("lock:reclaimed", "The lock was taken from a holder that is dead or whose lease has expired."),
     ("lock:released", "The holder gave the lock back, or it was released by force."),
     ("lock:offer_lapsed", "A waiter was offered the lock and did not take it in time."),
@@ -48,7 +47,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("task:stuck", "The run shows no activity."),
     ("task:nudged", "The run was nudged: SIGCONT, and SIGUSR1 for processes that listen to it."),
     ("task:recovered", "The run shows activity again."),
-    ("task:checkpoint", "The run is at work (`task.checkpoint_interval`)."),
+    ("task:checkpoint", "The run is in progress (`task.checkpoint_interval`)."),
     ("task:stopping", "The run is being stopped."),
     ("task:restarting", "The run has ended, and another one follows."),
     ("task:awaiting", "The task is done, except for its children."),
@@ -171,7 +170,7 @@ fn page() -> String {
     for (category, about) in CATEGORIES {
         write!(page, "\n## {category}\n\n{about}\n\n| kind | meaning |\n|---|---|\n").unwrap();
         let is_of = |kind: &str| kind.split(':').next() == Some(category) || (category == "backlog" && kind == "limits:set");
-        let rows = MEANINGS.iter().filter(|(kind, _)| is_of(kind) && *kind != "lock:increased");
+        let rows = MEANINGS.iter().filter(|(kind, _)| is_of(kind));
         rows.for_each(|(kind, meaning)| writeln!(page, "| `{kind}` | {meaning} |").unwrap());
     }
     page
@@ -185,6 +184,8 @@ fn the_reference_of_events_is_up_to_date() {
 #[test]
 fn every_kind_of_event_has_a_meaning() {
     let (mut known, mut described) = (kinds(), MEANINGS.iter().map(|(kind, _)| (*kind).to_owned()).collect::<Vec<_>>());
+    // Known so that an old log can be read, and never written: a lock has no weight.
+    known.retain(|kind| kind != "lock:increased");
     known.sort();
     described.sort();
     assert_eq!(described, known);

@@ -1,6 +1,6 @@
 //! Merge queues and their entries.
 
-use banksman_core::landing::{End, Entry, LandingQueue, Obstacle, Pause, Return, State};
+use banksman_core::landing::{Entry, LandingEnd, LandingQueue, Obstacle, Pause, Return, State};
 use banksman_core::{DecisionId, LandingId, Name, TaskId};
 use serde::Serialize;
 
@@ -83,7 +83,7 @@ impl<'a> From<&'a Entry> for EntryView<'a> {
             added_at: Time(entry.added),
         };
         match &entry.state {
-            State::Queued | State::Over(End::Removed { .. }) => {}
+            State::Queued | State::Over(LandingEnd::Removed { .. }) => {}
             State::Candidate { tip, commit, .. } => (view.tip, view.commit) = (Some(tip.as_str()), Some(commit.as_str())),
             State::Suspect { tip, commit, log } => {
                 (view.tip, view.commit, view.log) = (Some(tip.as_str()), Some(commit.as_str()), Some(&**log));
@@ -91,18 +91,18 @@ impl<'a> From<&'a Entry> for EntryView<'a> {
             State::Passed { tip, commit, flaky } => {
                 (view.tip, view.commit, view.flaky) = (Some(tip.as_str()), Some(commit.as_str()), *flaky);
             }
-            State::Over(End::Landed { from, commit, flaky, .. }) => {
+            State::Over(LandingEnd::Landed { from, commit, flaky, .. }) => {
                 (view.tip, view.commit, view.flaky) = (Some(from.as_str()), Some(commit.as_str()), *flaky);
             }
-            State::Over(End::NoChange { tip }) => view.tip = Some(tip.as_str()),
-            State::Over(End::Shelved { reason }) => view.reason = Some(reason.to_string()),
+            State::Over(LandingEnd::NoChange { tip }) => view.tip = Some(tip.as_str()),
+            State::Over(LandingEnd::Shelved { reason }) => view.reason = Some(reason.to_string()),
             State::Waiting { obstacle } => {
                 view.reason = Some(obstacle.to_string());
                 if let Obstacle::Checkout { files, .. } | Obstacle::Author { files } = obstacle {
                     view.files = files.iter().map(|file| &**file).collect();
                 }
             }
-            State::Asking { because: why, .. } | State::Over(End::Returned(why)) => {
+            State::Asking { because: why, .. } | State::Over(LandingEnd::Returned(why)) => {
                 view.reason = Some(why.to_string());
                 match why {
                     Return::Conflict { tip, files } => {

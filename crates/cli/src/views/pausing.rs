@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use super::Time;
 
-/// A pause.
 #[derive(Debug, Serialize)]
 pub(crate) struct PauseView<'a> {
     verb: &'static str,

@@ -49,7 +49,6 @@ impl<'a> GrantView<'a> {
     }
 }
 
-/// One who waits.
 #[derive(Debug, Serialize)]
 pub(crate) struct WaiterView<'a> {
     place: usize,

@@ -233,7 +233,6 @@ pub(crate) struct AgentEndView<'a> {
     cost_micros: Option<u64>,
 }
 
-/// Tokens.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TokensView {

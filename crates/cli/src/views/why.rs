@@ -12,13 +12,74 @@ use super::pipelines::PipelineView;
 use super::tasks::RunEndView;
 use crate::commands::why::{Reason, life};
 
+macro_rules! words {
+    ($(#[$meta:meta])* $name:ident { $($(#[$of:meta])* $variant:ident $word:literal),+ $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+        pub(crate) enum $name { $($(#[$of])* #[serde(rename = $word)] $variant),+ }
+
+        #[cfg(test)]
+        impl $name {
+            const WORDS: &[&str] = &[$($word),+];
+        }
+    };
+}
+
+words! {
+    /// The state of the task that is asked about.
+    AnswerKind {
+        Waiting "waiting",
+        Starting "starting",
+        Running "running",
+        Stopping "stopping",
+        Awaiting "awaiting",
+        Parked "parked",
+        ByHand "by_hand",
+        InPhases "in_phases",
+        Landing "landing",
+        Review "review",
+        Finished "finished",
+    }
+}
+
+words! {
+    /// What is missing. The guide explains each word.
+    #[derive(Default)]
+    Kind {
+        ByHand "by_hand",
+        Paused "paused",
+        Stopped "stopped",
+        NotBegun "not_begun",
+        Resting "resting",
+        NoRootSlot "no_root_slot",
+        Dependency "dependency",
+        SectionBusy "section_busy",
+        NoRunner "no_runner",
+        Shortage "shortage",
+        NoFreeRunner "no_free_runner",
+        Login "login",
+        Budget "budget",
+        Quota "quota",
+        Guard "guard",
+        Decision "decision",
+        TaskLock "task_lock",
+        Lock "lock",
+        Section "section",
+        Undefined "undefined",
+        Reserved "reserved",
+        NoSlot "no_slot",
+        Slots "slots",
+        #[default] Other "other",
+    }
+}
+
 /// The same keys whatever the answer is.
 #[derive(Debug, Serialize)]
 pub(crate) struct WhyView<'a> {
     pub(crate) task: &'a TaskId,
     pub(crate) title: &'a Title,
     pub(crate) status: Status,
-    pub(crate) answer: &'static str,
+    pub(crate) answer: AnswerKind,
     pub(crate) message: String,
     pub(crate) since: Time,
     pub(crate) attempts: u32,
@@ -179,4 +240,29 @@ impl From<&Link> for LinkView {
 pub(crate) struct RunnerView {
     pub(crate) runner: RunnerId,
     pub(crate) obstacles: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{AnswerKind, Kind};
+
+    /// The words of the guide in backticks, of the lines that `part` finds.
+    fn named<'a>(part: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
+        part.flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
+    }
+
+    #[test]
+    fn the_guide_names_every_answer_and_every_kind() {
+        let page = include_str!("../../../../docs/guides/why.md");
+        let (_, programs) = page.split_once("## For programs").unwrap();
+        let table = programs.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+        let first = table.take_while(|line| line.starts_with('|')).filter_map(|line| line.split('|').nth(1));
+        assert_eq!(named(first), Kind::WORDS.iter().copied().collect());
+        let (_, answers) = programs.split_once("has `answer` (").unwrap();
+        let listed = named(answers.split_once(')').unwrap().0.lines());
+        let others = ["decision", "holder", "pipeline"];
+        assert_eq!(listed, AnswerKind::WORDS.iter().copied().chain(others).collect());
+    }
 }

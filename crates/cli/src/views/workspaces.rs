@@ -48,7 +48,6 @@ pub(crate) struct WorkspacePage<'a> {
     pub(crate) saved: Vec<SavedView>,
 }
 
-/// A saved state.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SavedView {

@@ -360,7 +360,7 @@ fn a_second_do_takes_over_what_was_edited() {
     until("it says so", || told().contains("Add login: in_progress already"));
     fs::write(gate, "").unwrap();
     assert!(first.wait().unwrap().success() && third.wait().unwrap().success());
-    let wanted = "Add login: in_progress already; its new prompt and its new agent are not used, because a run is at it";
+    let wanted = "Add login: in_progress already; its new prompt and its new agent are not used, because a run is in progress";
     assert!(told().contains(wanted), "{}", told());
     let prompt = fs::read_to_string(world.path().join("other.sh.prompt")).unwrap();
     assert!(prompt.contains("With SAML.") && !prompt.contains("With OAuth."), "{prompt}");

@@ -214,7 +214,7 @@ fn doctor_and_cleanup_speak_of_what_they_looked_at() {
         found["findings"][0].as_str().unwrap().to_owned()
     };
     assert_eq!(line("holders"), "no lock is held, no holder has slots");
-    assert_eq!((line("runs"), line("shortages")), ("no run lives".into(), "no runner is alive".into()));
+    assert_eq!((line("runs"), line("shortages")), ("no run lives".into(), "no runner is running".into()));
     assert!(world.ok(&["locks", "cleanup"]).contains("nothing to clean up: no lock is held\n"));
     world.ok(&["locks", "acquire", "deploy", "--holder", "me", "--ttl", "10m"]);
     assert_eq!(line("holders"), "1 lock is held, no holder has slots; no holder is dead or past its time");

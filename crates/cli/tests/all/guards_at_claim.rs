@@ -116,7 +116,7 @@ fn a_guard_that_only_a_person_can_change_does_not_keep_an_idle_runner_and_a_held
     assert!(said.code == 7 && said.stdout.contains(&format!("{id} needs you: guard taken: lock turn is free")), "{said:?}");
     let why = world.data(&["why", &id]);
     let wakes = why["reasons"][0]["wakes"].as_str().unwrap();
-    assert!(wakes.starts_with("it continues when lock turn is acquired; a notification is sent in 29m"), "{wakes}");
+    assert!(wakes.starts_with("it continues when lock turn is acquired; a notification is sent in 29 min"), "{wakes}");
     std::fs::write(world.path().join("made"), "").unwrap();
     let gate = hold(&world, "gate");
     hold(&world, "turn");

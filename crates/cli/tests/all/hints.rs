@@ -58,7 +58,7 @@ const SOURCES: &[&str] = &[
 
 /// Commands that are made for a terminal, or go on until somebody ends them: enough is seen once this is on the screen.
 const ENDLESS: [(&str, &str); 4] =
-    [("run", "is at work"), ("top", "JUST ENDED"), ("events --follow", "started"), ("decisions review", "q to stop:")];
+    [("run", "is running"), ("top", "JUST ENDED"), ("events --follow", "started"), ("decisions review", "q to stop:")];
 
 /// As a shell runs it.
 fn shell(shop: &Shop, line: &str) -> Command {

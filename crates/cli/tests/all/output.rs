@@ -22,14 +22,14 @@ fn hidden(world: &World, check: impl FnOnce()) {
     settings.add_filter(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "[TIME]");
     settings.add_filter(r"\b\d\d:\d\d:\d\d\b", "[CLOCK]");
     // With the blanks before them, because columns that stand to the right move.
-    settings.add_filter(r" *(\(?)\b\d+m?s\b", " $1[MS]");
-    settings.add_filter(r" *\b(1h00m|59m5\ds)\b", " [HOUR]");
+    settings.add_filter(r" *(\(?)\b\d+ ?m?s\b", " $1[MS]");
+    settings.add_filter(r" *\b(1 h|59 min)\b", " [HOUR]");
     settings.add_filter(r#""host":"[^"]+","pid":\d+,"user":"[^"]+""#, "[WHO]");
     settings.add_filter(r"  by [^ \n]+\n", "  by [USER]\n");
     settings.add_filter(r"  by (r-\S+) \(\S+\)\n", "  by $1 ([USER])\n");
     settings.add_filter(r#""pids":\[\d+\]"#, "[PIDS]");
     settings.add_filter(r"h-[0-9a-z]{8}", "[FRESH]");
-    settings.add_filter(r" +(TOOK|AGO|FOR|STARTED|RAISED|WHEN)\b", " $1");
+    settings.add_filter(r" +(TOOK|AGO|FOR|STARTED|RAISED|WHEN|SINCE)\b", " $1");
     // A phase that has not begun leaves the column of what others took empty.
     settings.add_filter(r"(·  \S+) +", "$1  ");
     settings.add_filter(r"\b(t|s|r|n|p)-[0-9a-hjkmnp-tv-z]{8}\b", "$1-[RANDOM]");

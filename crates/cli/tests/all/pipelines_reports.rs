@@ -90,13 +90,13 @@ fn why_tells_what_is_so_now_and_that_nobody_looks() {
         guard["lookedAt"].as_str().unwrap().ends_with('Z') && guard["nextLookAt"].as_str().unwrap().ends_with('Z'),
         "{guard}"
     );
-    assert_eq!(world.data(&["status"])["next"], "no runner is alive; banksman run starts one");
+    assert_eq!(world.data(&["status"])["next"], "no runner is running; banksman run starts one");
     release(&world, "gate", &epoch);
     let why = world.data(&["why", &id]);
     let message = why["reasons"][0]["message"].as_str().unwrap();
-    assert!(message.contains("guard quiet holds by now"), "{message}");
+    assert!(message.contains("guard quiet passes now"), "{message}");
     let text = world.ok(&["why", &next]);
-    assert!(text.contains("holds by now") && text.contains("no runner is alive"), "{text}");
+    assert!(text.contains("passes now") && text.contains("no runner is running"), "{text}");
     hold(&world, "gate");
     let _runner = world.runner(&[]);
     until("a runner is there", || kinds(&world.data(&["why", &id])) == ["guard"]);
@@ -114,7 +114,7 @@ fn why_tells_what_tasks_say_now() {
     let message = || world.data(&["why", &id])["reasons"][0]["message"].as_str().unwrap().to_owned();
     assert!(message().contains("guard ready does not pass"), "{}", message());
     world.ok(&["tasks", "done", &must]);
-    assert!(message().contains("guard ready holds by now"), "{}", message());
+    assert!(message().contains("guard ready passes now"), "{}", message());
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn whose_guards_nobody_looks_at_says_so() {
     runner.signal(Signal::KILL);
     runner.end();
     assert_eq!(kinds(&world.data(&["why", &id])), ["no_runner"]);
-    assert_eq!(world.data(&["status"])["next"], "no runner is alive; banksman run starts one");
+    assert_eq!(world.data(&["status"])["next"], "no runner is running; banksman run starts one");
 }
 
 #[test]
@@ -229,13 +229,13 @@ fn nothing_is_said_to_run_that_waits() {
     assert_eq!((code, &error["hint"]), (2, &json!(again)));
     assert!(world.ok(&["why", &id]).contains(&format!("its output: banksman tasks logs {task}")));
     let said = world.run(&["pipelines", "retry", &id]);
-    assert!(said.stdout.contains("has not started") && said.stderr.contains("no runner is alive"), "{said:?}");
+    assert!(said.stdout.contains("has not started") && said.stderr.contains("no runner is running"), "{said:?}");
     world.touch("key");
     with_a_runner(&world, "it is held up", || world.stands(&id) == "blocked two");
     let since = || world.pipeline(&id)["phaseStartedAt"].as_str().unwrap().to_owned();
     let before = since();
     let said = world.run(&["pipelines", "unblock", &id]);
-    assert!(said.stderr.contains("no runner is alive"), "{said:?}");
+    assert!(said.stderr.contains("no runner is running"), "{said:?}");
     assert!(since() > before, "the time before its guards is not time in the phase: {before} {}", since());
     let said = world.run(&["pipelines", "retry", "--json", &id]);
     assert_eq!(said.stderr, "", "programs are told nothing beside");

@@ -19,7 +19,7 @@ fn it_counts_names_and_says_what_to_do_next() {
     world.ok(&["tasks", "add", "Compile", "--run", "exit 1"]);
     world.ok(&["tasks", "add", "Test", "--run", "true", "--depends-on", "Compile"]);
     world.ok(&["tasks", "add", "Tell people"]);
-    assert_eq!(next(), "no runner is alive; banksman run starts one");
+    assert_eq!(next(), "no runner is running; banksman run starts one");
     world.run(&["run", "--until-idle"]);
     let status = world.data(&["status"]);
     let counts = &status["byStatus"];
@@ -50,7 +50,7 @@ fn runs_and_runners_are_listed_dead_or_alive() {
     let status = world.data(&["status"]);
     assert_eq!(
         (&status["runs"][0]["runnerState"], &status["next"]),
-        (&"gone".into(), &"no runner is alive; banksman run starts one".into())
+        (&"gone".into(), &"no runner is running; banksman run starts one".into())
     );
     std::fs::write(world.path().join("open"), "").unwrap();
     assert_eq!(world.run(&["run", "--until-idle"]).code, 0);

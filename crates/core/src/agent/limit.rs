@@ -43,10 +43,8 @@ pub struct AccountLimit {
     /// The agent whose run was told of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Name>,
-    /// What was said of it.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub text: Box<str>,
-    /// Since when, for people.
     pub since: Wall,
     /// How often in a row it was reached without a word on when it ends.
     #[serde(default)]
@@ -71,7 +69,7 @@ pub struct Scope {
     pub unnamed: bool,
 }
 
-/// How a limit stands.
+/// The state of a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum State {
@@ -96,23 +94,25 @@ pub enum State {
 pub enum Input {
     /// A run was told that it is reached.
     Reach {
-        /// Which run.
         run: Option<RunId>,
-        /// Of which agent.
         agent: Option<Name>,
         /// When it ends, if that was said.
         resets: Option<Wall>,
-        /// What was said.
         text: Box<str>,
         /// Whether the run names no model.
         unnamed: bool,
     },
     /// A run that shares it starts.
-    Start { run: RunId },
+    Start {
+        run: RunId,
+    },
     /// The model has answered a run.
-    Answer { run: RunId },
-    /// A run has ended.
-    End { run: RunId },
+    Answer {
+        run: RunId,
+    },
+    End {
+        run: RunId,
+    },
     /// A person wants it tried now.
     Retry,
 }
@@ -122,13 +122,11 @@ pub enum Input {
 pub enum Outcome {
     /// It is waited for, until another time than before.
     Waiting,
-    /// It is known.
     Known,
     /// The run tries whether it is over.
     Probing,
     /// The run may not start.
     Refused,
-    /// It is over.
     Open,
     /// The next run that starts tries it.
     Due,
@@ -155,10 +153,11 @@ pub enum LimitFact {
         unknown: u32,
     },
     /// A run tries whether it is over.
-    Probing { run: RunId },
+    Probing {
+        run: RunId,
+    },
     /// The next run that starts tries whether it is over: the last one has ended without an answer, or a person wants it so.
     Due {},
-    /// It is over.
     Ended {},
 }
 

@@ -33,7 +33,6 @@ pub struct AgentWork {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnQuota {
-    /// It waits.
     #[default]
     Wait,
     /// The next agent does it.
@@ -69,7 +68,7 @@ pub struct AgentChoice {
     pub model: Option<Box<str>>,
 }
 
-/// What a run of an agent program came to.
+/// The result of a run of an agent program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]

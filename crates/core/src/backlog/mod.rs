@@ -72,7 +72,6 @@ pub struct LostClaim {
     pub holder: HolderId,
     /// The grant of the task's lock.
     pub epoch: Epoch,
-    /// How it was lost.
     pub reason: Box<str>,
     pub at: Wall,
 }
@@ -102,7 +101,6 @@ pub struct Section {
     pub position: Seq,
 }
 
-/// A dependency.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Edge {
@@ -118,7 +116,6 @@ pub struct Edge {
 pub struct OutboxEntry {
     /// Its number: outbox commands of one subject are done in this order.
     pub seq: Seq,
-    /// What is to be done.
     pub command: OutboxCommand,
     /// Who does it; whoever comes first if there is nobody.
     pub executor: Option<RunnerId>,

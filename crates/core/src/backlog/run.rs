@@ -68,7 +68,6 @@ pub struct Session {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunEndRecord {
     pub ending: RunEnd,
-    /// When, for people.
     pub at: Wall,
     /// What is to be said beside it, such as output that could not be kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]

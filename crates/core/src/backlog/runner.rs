@@ -13,7 +13,6 @@ use crate::time::{Lease, Span, Stamp};
 pub struct Runner {
     pub id: RunnerId,
     pub process: ProcessId,
-    /// Where to wake it.
     pub address: Address,
     /// The sections it works in; all if empty.
     pub sections: Vec<SectionId>,
@@ -27,7 +26,6 @@ pub struct Runner {
     pub woken: Option<Lease>,
     /// Whether it is the one that is woken for whatever is not a task to take.
     pub has_duty: bool,
-    /// Since when it runs.
     pub started: Stamp,
     /// When it was last heard of. Only kept up where it has a lease.
     pub seen: Lease,
@@ -51,7 +49,7 @@ pub struct Idle {
 /// A runner cannot start as many runs as it could have, because its machine has not enough of something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shortage {
-    /// What there is not enough of.
+    /// The error, which names the resource that is short.
     pub error: Box<str>,
     pub since: Stamp,
     /// When it is tried again.

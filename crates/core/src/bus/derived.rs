@@ -60,11 +60,8 @@ pub struct DerivedMessages {
 /// What is known of a task.
 #[derive(Debug, Clone)]
 pub struct Known {
-    /// What people call it.
     pub title: Box<str>,
-    /// Whose child it is.
     pub parent: Option<TaskId>,
-    /// What must come first.
     pub edges: Vec<Edge>,
     /// How it ended, if it has.
     pub end: Option<TaskResult>,
@@ -75,7 +72,6 @@ pub struct Known {
 /// How a task ended, as far as others depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskResult {
-    /// It is completed.
     Completed,
     /// It is over without that.
     NotCompleted,

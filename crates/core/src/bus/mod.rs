@@ -61,7 +61,6 @@ impl MessageType {
         MessageType("ANSWER".into())
     }
 
-    /// The word.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -92,17 +91,14 @@ pub struct TypeError {
 pub struct Draft {
     /// The sender's name for it.
     pub id: MessageId,
-    /// Of which sort.
     pub kind: MessageType,
     /// The task that it is about.
     pub task: Option<TaskId>,
     /// The run that posts it.
     pub run: Option<RunId>,
-    /// Who posts it.
     pub author: Box<str>,
     /// The message that it answers.
     pub parent: Option<MessageId>,
-    /// What it says.
     pub body: Box<str>,
     /// Paths of files that belong to it.
     pub attachments: Vec<Box<str>>,
@@ -124,7 +120,6 @@ pub struct Message {
     pub seq: Seq,
     /// When it was posted.
     pub wall: Wall,
-    /// What was posted.
     pub draft: Draft,
     /// How long its sender was kept from the store.
     pub contention: Contention,
@@ -138,31 +133,19 @@ pub enum DraftError {
     Empty,
     /// The body is too large.
     #[error("the body of a message may have at most {BODY_LIMIT} bytes, this one has {bytes}")]
-    Body {
-        /// How large it is.
-        bytes: usize,
-    },
+    Body { bytes: usize },
     /// Too many files.
     #[error("a message may have at most {ATTACHMENTS_LIMIT} attachments, this one has {number}")]
-    Attachments {
-        /// How many there are.
-        number: usize,
-    },
+    Attachments { number: usize },
     /// A path that cannot be one.
     #[error("an attachment is a path of 1 to {PATH_LIMIT} bytes without NUL, not one of {bytes}")]
-    Path {
-        /// How long it is.
-        bytes: usize,
-    },
+    Path { bytes: usize },
     /// An author that cannot be one.
     #[error(transparent)]
     Author(#[from] NameError),
     /// NUL can be stored in no database that we support.
     #[error("the body of a message must not contain NUL (found at byte {at})")]
-    Nul {
-        /// Where it stands.
-        at: usize,
-    },
+    Nul { at: usize },
 }
 
 impl Draft {

@@ -24,7 +24,6 @@ pub struct Decision {
     pub id: DecisionId,
     pub question: Question,
     pub raised: Wall,
-    /// What came of it.
     pub state: State,
 }
 
@@ -32,7 +31,6 @@ pub struct Decision {
 #[serde(rename_all = "camelCase")]
 pub struct Question {
     pub about: About,
-    /// The question.
     pub text: Box<str>,
     /// The possible answers, numbered from 1.
     pub options: Vec<Choice>,
@@ -55,7 +53,6 @@ pub enum About {
     Route(Box<str>),
     /// An entry of a merge queue that cannot land by itself; without one, the queue, whose target fails the check.
     Landing {
-        /// The branch.
         target: Name,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         entry: Option<LandingId>,
@@ -68,7 +65,6 @@ pub enum About {
 /// A possible answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
-    /// What people read.
     pub text: Box<str>,
     pub act: Act,
 }
@@ -79,9 +75,7 @@ pub struct Choice {
 pub enum Act {
     /// The task is tried again, as if for the first time.
     Retry,
-    /// The task has failed.
     Fail,
-    /// The task is cancelled.
     Cancel,
     /// The task is passed over.
     Skip,
@@ -107,16 +101,15 @@ pub enum Act {
     Continue,
 }
 
-/// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
     /// It waits for an answer.
     Open,
-    /// It was answered.
     Resolved(Answer),
-    /// It has become pointless.
-    Withdrawn { at: Wall },
+    Withdrawn {
+        at: Wall,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,9 +117,7 @@ pub enum State {
 pub struct Answer {
     /// The number of the option.
     pub option: u32,
-    /// Who gave it.
     pub by: Box<str>,
-    /// What was said beside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<Box<str>>,
     pub at: Wall,
@@ -135,11 +126,9 @@ pub struct Answer {
 /// What can happen to a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// A person answers.
     Resolve {
         option: u32,
         by: Box<str>,
-        /// What is said beside.
         note: Option<Box<str>>,
     },
     /// What it was about has changed.

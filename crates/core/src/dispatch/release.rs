@@ -20,7 +20,6 @@ use crate::step::Step;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReleasePolicy {
-    /// There is no lock.
     NoLock,
     /// For the outcome of the send.
     AfterSendFinal,
@@ -32,7 +31,6 @@ pub enum ReleasePolicy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Release {
-    /// What it waits for.
     policy: ReleasePolicy,
     /// The claim while it is held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,15 +41,14 @@ pub struct Release {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReleaseEvent {
-    /// The send is over.
     SendFinal(SendOutcome),
     /// The session's process was started. Whether it lives is not known yet.
     SpawnStarted {
-        /// Its process.
         pid: i32,
     },
-    /// It could not be started.
-    SpawnStartFailed { error: Box<str> },
+    SpawnStartFailed {
+        error: Box<str>,
+    },
     /// The session has answered.
     SocketAlive,
     /// The session's process has ended.
@@ -67,13 +64,11 @@ pub enum ReleaseEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SendOutcome {
-    /// The session has it.
     Sent,
     /// It was left in the mailbox instead.
     FallbackSent,
     /// The session has refused it.
     Rejected,
-    /// It was not sent.
     Failed,
     /// The dispatcher died before it knew. Recorded by whoever has proven its death.
     Unknown,
@@ -94,7 +89,6 @@ impl Release {
         Release { policy, claim: claim.filter(|_| policy != ReleasePolicy::NoLock) }
     }
 
-    /// What it waits for.
     pub fn policy(&self) -> ReleasePolicy {
         self.policy
     }

@@ -43,12 +43,10 @@ impl Actor {
         Actor { depth, ..self }
     }
 
-    /// As JSON text.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("plain data always becomes JSON")
     }
 
-    /// Reads JSON text.
     pub fn from_json(text: &str) -> Result<Actor, serde_json::Error> {
         serde_json::from_str(text)
     }

@@ -12,14 +12,11 @@ pub enum KindError {
     /// Not two words with a colon between them.
     #[error("an event kind is written category:action, with letters, digits, '_', '-' or '.', not {0:?}")]
     Malformed(Box<str>),
-    /// The category belongs to Banksman; a forged event would break the log's fold.
+    /// The category belongs to Banksman; a forged event would break the replay of the log.
     #[error("events of the category {0:?} are written by banksman itself")]
     Reserved(Box<str>),
     #[error("an event kind may have at most {limit} bytes, this one has {bytes}", limit = crate::ids::NAME_LIMIT)]
-    TooLong {
-        /// How long it is.
-        bytes: usize,
-    },
+    TooLong { bytes: usize },
 }
 
 /// The categories of events that only Banksman writes.
@@ -63,7 +60,6 @@ impl CustomKind {
         CustomKind(text.into())
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -19,11 +19,8 @@ use crate::time::Span;
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 #[strum(serialize_all = "snake_case", prefix = "task:")]
 pub enum TaskFact {
-    /// It was handed over.
     Added {
-        /// What is to be done.
         spec: Box<Spec>,
-        /// What must come first.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         depends_on: Vec<Edge>,
         /// The import that it is part of. It is not there before that is finished.
@@ -32,9 +29,7 @@ pub enum TaskFact {
     },
     /// What is to be done, or what must come first, was changed.
     Updated {
-        /// What is to be done.
         spec: Box<Spec>,
-        /// What must come first.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         depends_on: Vec<Edge>,
     },
@@ -43,7 +38,6 @@ pub enum TaskFact {
         run: RunId,
         /// Counted from 0.
         attempt: u32,
-        /// Who started it.
         runner: RunnerId,
         /// In a loop: how many attempts were made before it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,7 +47,7 @@ pub enum TaskFact {
     Adopted {
         run: RunId,
         runner: RunnerId,
-        /// After whom.
+        /// The runner that looked after it before.
         from: RunnerId,
     },
     /// Its run shows no sign of life.
@@ -83,8 +77,10 @@ pub enum TaskFact {
         /// How long ago the last of it came.
         quiet: Span,
     },
-    /// Its run is being stopped.
-    Stopping { run: RunId, then: After },
+    Stopping {
+        run: RunId,
+        then: After,
+    },
     /// Its run ended and another follows.
     Restarting {
         run: RunId,
@@ -110,7 +106,6 @@ pub enum TaskFact {
         /// The run that ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         run: Option<RunId>,
-        /// The result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
         /// How many children have not ended.
@@ -126,7 +121,6 @@ pub enum TaskFact {
         /// The run that ended.
         run: RunId,
         error: Box<str>,
-        /// The question.
         decision: DecisionId,
         /// How many runs it has had now, if this one does not count: its agent was not begun.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -141,7 +135,9 @@ pub enum TaskFact {
         decision: DecisionId,
     },
     /// What its run has asked was answered: it goes on.
-    Answered { decision: DecisionId },
+    Answered {
+        decision: DecisionId,
+    },
     /// Somebody works on it by hand.
     Taken {
         holder: HolderId,
@@ -155,12 +151,10 @@ pub enum TaskFact {
         /// Whether that cannot go on.
         is_blocked: bool,
     },
-    /// It is done.
     Complete {
         /// By which run; by hand if there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         run: Option<RunId>,
-        /// The result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
         /// What a person should know.
@@ -172,7 +166,6 @@ pub enum TaskFact {
         run: Option<RunId>,
         error: Box<str>,
     },
-    /// Nobody wants it any more.
     Cancelled {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         run: Option<RunId>,
@@ -182,7 +175,6 @@ pub enum TaskFact {
         /// The run that did it; a person wants it to land if there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         run: Option<RunId>,
-        /// The result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
         /// What a person should know.
@@ -190,7 +182,9 @@ pub enum TaskFact {
         warning: Option<Box<str>>,
     },
     /// Its work came back from the merge queue: it is tried again.
-    SentBack { reason: Box<str> },
+    SentBack {
+        reason: Box<str>,
+    },
     /// A person wants it tried again.
     Retried {},
     /// A person has stopped it: no run of it is started.
@@ -199,10 +193,8 @@ pub enum TaskFact {
     Resumed(Resumed),
     /// A person passed it over, or looks at it.
     Marked {
-        /// How it stands now.
         status: Status,
     },
-    /// It is gone.
     Deleted {},
 }
 
@@ -213,15 +205,12 @@ pub enum TaskFact {
 pub enum DecisionFact {
     /// It was raised. The event's number is part of its id.
     Raised(Box<Question>),
-    /// It was answered.
     Resolved {
         option: u32,
         by: Box<str>,
-        /// What was said beside.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         note: Option<Box<str>>,
     },
-    /// It has become pointless.
     Withdrawn {},
 }
 
@@ -242,19 +231,16 @@ pub struct Finished(pub BTreeMap<Status, u64>);
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 #[strum(serialize_all = "snake_case", prefix = "section:")]
 pub enum SectionFact {
-    /// It was made.
     Added {
         name: Title,
         /// Whether one runner at a time works in it.
         exclusive: bool,
     },
-    /// It was changed.
     Updated {
         name: Title,
         /// Whether one runner at a time works in it.
         exclusive: bool,
     },
-    /// It is gone.
     Deleted {},
 }
 
@@ -263,7 +249,6 @@ pub enum SectionFact {
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 #[strum(serialize_all = "snake_case", prefix = "import:")]
 pub enum ImportFact {
-    /// It began.
     Opened {
         /// How many tasks it will have.
         tasks: u32,

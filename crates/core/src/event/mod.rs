@@ -28,7 +28,6 @@ pub use self::kinds::{UnknownKind, check_kind, kinds};
 pub use self::resource::{Defined, Fact, Forced, GrantEnd, Increased, Kind, Resource};
 pub use facts::{DecisionFact, Finished, ImportFact, Resumed, SectionFact, TaskFact};
 
-/// A fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Something happened to a lock or a semaphore.
@@ -77,9 +76,7 @@ pub enum Event {
     Custom {
         /// `category:action`.
         kind: CustomKind,
-        /// Who said so.
         source: Source,
-        /// Whatever belongs to it.
         data: Value,
     },
 }

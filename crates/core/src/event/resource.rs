@@ -35,7 +35,6 @@ impl Kind {
 /// One lock or semaphore.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Resource {
-    /// Which of the two.
     pub kind: Kind,
     pub name: Name,
 }
@@ -103,7 +102,6 @@ pub struct Increased {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantEnd {
-    /// Who held it.
     pub holder: HolderId,
     pub epoch: Epoch,
     /// Why, if not by the holder itself.
@@ -124,6 +122,5 @@ pub struct Forced {
     pub user: Box<str>,
     /// The machine's name.
     pub host: Box<str>,
-    /// The process.
     pub pid: i32,
 }

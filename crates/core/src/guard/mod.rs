@@ -45,7 +45,6 @@ pub const FRESH_FOR: Span = Span::from_secs(30);
 #[serde(rename_all = "camelCase")]
 pub struct Guard {
     pub name: Name,
-    /// What must hold.
     pub condition: Condition,
     /// What follows if it does not.
     #[serde(default, skip_serializing_if = "GuardAction::is_block")]
@@ -63,7 +62,6 @@ pub enum Condition {
     All(Vec<Condition>),
     /// One of them holds. That is not true of none.
     Any(Vec<Condition>),
-    /// It does not hold.
     Not(Box<Condition>),
     /// One question. It is stored without a word for this variant.
     #[serde(untagged)]
@@ -76,7 +74,6 @@ pub enum Condition {
 pub enum Predicate {
     /// Nobody holds the lock. One that is not there is free.
     LockFree { lock: Text },
-    /// Somebody holds the lock.
     LockHeld {
         lock: Text,
         /// Who, if it must be a certain one.
@@ -94,11 +91,7 @@ pub enum Predicate {
     /// The checkout of a branch has no changes. One that is not checked out has none.
     BranchClean { branch: Text },
     /// All that is in a branch is in another: its commits, or changes that are equal to theirs.
-    BranchMerged {
-        branch: Text,
-        /// In which other.
-        into: Text,
-    },
+    BranchMerged { branch: Text, into: Text },
     FileExists {
         /// Where, seen from the project.
         path: Text,
@@ -115,7 +108,6 @@ pub enum Predicate {
         pipeline: Text,
         phase: Name,
     },
-    /// A pipeline is done.
     PipelineComplete {
         /// Which pipeline, by its id.
         pipeline: Text,
@@ -123,12 +115,7 @@ pub enum Predicate {
     /// One of these pipelines runs, other than the one that asks.
     PipelineRunning { filter: PipelineFilter },
     /// A command exits with 0, or does not.
-    Command {
-        /// The command.
-        cmd: Cmd,
-        /// Whether it must succeed.
-        expect_success: bool,
-    },
+    Command { cmd: Cmd, expect_success: bool },
 }
 
 /// A command of a guard.
@@ -150,7 +137,6 @@ pub struct IssueFilter {
     pub section: Option<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<Text>,
-    /// Those that stand so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -184,10 +170,7 @@ pub enum GuardAction {
     /// It goes on, and that is written down.
     Warn,
     /// It is looked at again after a while.
-    Retry {
-        /// After how long.
-        delay: Span,
-    },
+    Retry { delay: Span },
     /// The pipeline has failed for good. As long as nobody knows whether it holds, the pipeline waits.
     Fail { message: Box<str> },
 }
@@ -247,7 +230,6 @@ pub struct Issue {
 /// What is known of a branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BranchInfo {
-    /// Whether it is there.
     pub exists: bool,
     /// Whether its checkout has no changes; `None` if that could not be found out.
     pub clean: Option<bool>,
@@ -256,7 +238,6 @@ pub struct BranchInfo {
 /// What is known of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileInfo {
-    /// Whether it is there.
     pub exists: bool,
     /// Which of the regular expressions that were asked about match; those that could not be looked at are missing.
     pub matches: BTreeMap<Box<str>, bool>,
@@ -266,11 +247,10 @@ pub struct FileInfo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PipelineInfo {
     pub phase: Option<Name>,
-    /// Whether it is done.
     pub is_complete: bool,
 }
 
-/// What a command came to.
+/// The result of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandResult {
     /// It exited with 0.
@@ -281,10 +261,8 @@ pub enum CommandResult {
     Unknown,
 }
 
-/// What a guard answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GuardResult {
-    /// It holds.
     Passed,
     /// It does not hold, as far as is known.
     Failed {

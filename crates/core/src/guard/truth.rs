@@ -9,11 +9,8 @@ use crate::task::Status;
 /// The truth of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Truth {
-    /// It does not hold.
     False,
-    /// Nobody knows.
     Unknown,
-    /// It holds.
     True,
 }
 

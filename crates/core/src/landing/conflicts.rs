@@ -55,7 +55,7 @@ impl LandingQueue {
     pub(super) fn follow_author(&mut self, entry: &Entry, now: &Now, buffer: &mut EffectBuffer) {
         let Some(task) = entry.spec.task.clone() else { return };
         match &entry.state {
-            State::Over(End::Returned(Return::Conflict { files, .. })) => {
+            State::Over(LandingEnd::Returned(Return::Conflict { files, .. })) => {
                 for waiting in self.entries.values_mut() {
                     if let State::Waiting { obstacle: Obstacle::Author { files: theirs } } = &waiting.state
                         && overlap(theirs, files)

@@ -29,9 +29,7 @@ pub struct Entry {
     pub target: Name,
     /// What is to land, and under which terms.
     pub spec: EntrySpec,
-    /// When it was added.
     pub added: Wall,
-    /// How far it has come.
     pub state: State,
     /// How often it was built in vain because the target had moved.
     pub rebuilds: u32,
@@ -91,7 +89,7 @@ pub struct Terms {
     pub ask_on_conflict: bool,
 }
 
-/// How far an entry has come.
+/// The state of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum State {
@@ -124,13 +122,9 @@ pub enum State {
     /// Something outside of the queue is in the way; later entries pass.
     Waiting { obstacle: Obstacle },
     /// It waits for a person.
-    Asking {
-        /// The question.
-        decision: DecisionId,
-        because: Return,
-    },
+    Asking { decision: DecisionId, because: Return },
     /// It has left the queue.
-    Over(End),
+    Over(LandingEnd),
 }
 
 /// What is in the way of an entry, outside of the queue.
@@ -139,18 +133,13 @@ pub enum State {
 pub enum Obstacle {
     /// The checkout of the target cannot be updated.
     Checkout {
-        /// Where it is.
         path: Box<str>,
-        /// Why not.
         reason: Box<str>,
         /// The files that are in the way.
         files: Vec<Box<str>>,
     },
     /// Git, or something that it needs, has failed.
-    Failure {
-        /// What was said.
-        error: Box<str>,
-    },
+    Failure { error: Box<str> },
     /// Children of the task are not over: what they do is part of its work.
     Children { tasks: Vec<TaskId> },
     /// The author of another task resolves a conflict in one of these files. Two that resolve at the same time would only conflict with
@@ -181,28 +170,20 @@ pub enum Return {
     /// The task has changed nothing.
     NoChange,
     /// The worktree of the task is in a state that cannot be committed.
-    Unfinished {
-        /// Which, for people.
-        reason: Box<str>,
-    },
+    Unfinished { reason: Box<str> },
     /// The target was moved by others, every time.
     TargetMoves,
     /// Git, or something that it needs, has failed, every time.
-    Failure {
-        /// What was said.
-        error: Box<str>,
-    },
+    Failure { error: Box<str> },
 }
 
 /// How an entry has left the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum End {
+pub enum LandingEnd {
     /// The target has moved to its commit.
     Landed {
-        /// From this tip.
         from: CommitId,
-        /// To this commit.
         commit: CommitId,
         /// Whether the check has passed on it.
         checked: bool,
@@ -257,11 +238,13 @@ impl Entry {
                 State::Waiting { obstacle }
             }
             EntryFact::Asked { decision, because } => State::Asking { decision, because },
-            EntryFact::Landed { from, commit, checked, flaky } => State::Over(End::Landed { from, commit, checked, flaky }),
-            EntryFact::NoChange { tip } => State::Over(End::NoChange { tip }),
-            EntryFact::Returned(why) => State::Over(End::Returned(why)),
-            EntryFact::Shelved { reason } => State::Over(End::Shelved { reason }),
-            EntryFact::Removed { by } => State::Over(End::Removed { by }),
+            EntryFact::Landed { from, commit, checked, flaky } => {
+                State::Over(LandingEnd::Landed { from, commit, checked, flaky })
+            }
+            EntryFact::NoChange { tip } => State::Over(LandingEnd::NoChange { tip }),
+            EntryFact::Returned(why) => State::Over(LandingEnd::Returned(why)),
+            EntryFact::Shelved { reason } => State::Over(LandingEnd::Shelved { reason }),
+            EntryFact::Removed { by } => State::Over(LandingEnd::Removed { by }),
         };
     }
 
@@ -292,7 +275,6 @@ impl State {
         matches!(self, State::Queued | State::Candidate { .. } | State::Suspect { .. })
     }
 
-    /// One word for it.
     pub fn as_str(&self) -> &'static str {
         match self {
             State::Queued => "queued",
@@ -301,17 +283,16 @@ impl State {
             State::Passed { .. } => "passed",
             State::Waiting { .. } => "waiting",
             State::Asking { .. } => "needs_you",
-            State::Over(End::Landed { .. }) => "landed",
-            State::Over(End::NoChange { .. }) => "no_change",
-            State::Over(End::Returned(_)) => "returned",
-            State::Over(End::Shelved { .. }) => "review",
-            State::Over(End::Removed { .. }) => "removed",
+            State::Over(LandingEnd::Landed { .. }) => "landed",
+            State::Over(LandingEnd::NoChange { .. }) => "no_change",
+            State::Over(LandingEnd::Returned(_)) => "returned",
+            State::Over(LandingEnd::Shelved { .. }) => "review",
+            State::Over(LandingEnd::Removed { .. }) => "removed",
         }
     }
 }
 
 impl Return {
-    /// One word for it.
     pub fn as_str(&self) -> &'static str {
         self.into()
     }
@@ -324,7 +305,6 @@ impl CommitId {
         if is_hex && matches!(text.len(), 40 | 64) { Ok(CommitId(text.into())) } else { Err(CommitIdError(text.into())) }
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -16,7 +16,6 @@ pub enum EntryFact {
     Added {
         /// The branch that it is to land on.
         target: Name,
-        /// What is to land.
         spec: Box<EntrySpec>,
     },
     /// What a task has left in its worktree was collected.
@@ -36,16 +35,11 @@ pub enum EntryFact {
         tip: CommitId,
         commit: CommitId,
     },
-    /// The check has failed.
     CheckFailed {
-        /// On this commit.
         commit: CommitId,
-        /// Where its output is.
         log: Box<str>,
     },
-    /// The check has passed.
     CheckPassed {
-        /// On this commit.
         commit: CommitId,
         /// Whether it failed on the same commit before.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -67,17 +61,13 @@ pub enum EntryFact {
         /// How often it was found in the way.
         tries: u32,
     },
-    /// A person was asked.
     Asked {
-        /// The question.
         decision: DecisionId,
         because: Return,
     },
     /// The target has moved to its commit.
     Landed {
-        /// From this tip.
         from: CommitId,
-        /// To this commit.
         commit: CommitId,
         /// Whether the check has passed on it.
         checked: bool,
@@ -86,13 +76,19 @@ pub enum EntryFact {
         flaky: bool,
     },
     /// The target had all of it already.
-    NoChange { tip: CommitId },
+    NoChange {
+        tip: CommitId,
+    },
     /// It went back to its author.
     Returned(Return),
     /// It cannot land without a person who looks at it.
-    Shelved { reason: Box<str> },
+    Shelved {
+        reason: Box<str>,
+    },
     /// A person has removed it.
-    Removed { by: Box<str> },
+    Removed {
+        by: Box<str>,
+    },
 }
 
 /// What can happen to the queue of a target.
@@ -100,33 +96,32 @@ pub enum EntryFact {
 #[strum(serialize_all = "snake_case", prefix = "landing_target:")]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum TargetFact {
-    /// Nothing lands any more.
     Paused {
-        /// Who said so.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Box<str>>,
         /// The tip that fails the check, with the question to a person.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         red: Option<RedTip>,
     },
-    /// Entries land again.
     Resumed {
-        /// Who said so.
         by: Box<str>,
     },
     /// The check has passed on a commit that is the target's tip.
-    Green { commit: CommitId },
+    Green {
+        commit: CommitId,
+    },
     /// The author of a task resolves a conflict.
     Resolving(Resolving),
     /// The work of that task has landed or left the queue, or it waits for something else.
-    Resolved { task: TaskId },
+    Resolved {
+        task: TaskId,
+    },
 }
 
 /// A tip that fails the check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RedTip {
-    /// The commit.
     pub tip: CommitId,
     /// Where the output of the check is.
     pub log: Box<str>,

@@ -36,7 +36,7 @@ use crate::ids::{DecisionId, LandingId, Name, Seq, TaskId};
 use crate::step::{EffectBuffer, Notice, NoticeKind, Now, OutboxCommand, Step};
 use crate::time::{Lease, Span, Wall};
 
-pub use entry::{CommitId, CommitIdError, End, Entry, EntrySpec, Obstacle, Return, State, Terms};
+pub use entry::{CommitId, CommitIdError, Entry, EntrySpec, LandingEnd, Obstacle, Return, State, Terms};
 pub use fact::{EntryFact, RedTip, TargetFact};
 pub use protocol::{Found, Input, Outcome, Report, Work};
 
@@ -69,7 +69,6 @@ pub struct LandingQueue {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Target {
-    /// The branch.
     pub name: Name,
     /// Why nothing lands, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,9 +94,7 @@ pub struct Resolving {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pause {
-    /// Since when.
     pub at: Wall,
-    /// Who said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Box<str>>,
     /// The tip that fails the check.

@@ -13,25 +13,20 @@ pub enum Input {
     Report(LandingId, Report),
     /// Nothing lands until it is resumed.
     Pause {
-        /// Who says so.
         by: Box<str>,
     },
-    /// Entries land again.
     Resume {
-        /// Who says so.
         by: Box<str>,
     },
     /// An entry leaves the queue.
     Remove {
         entry: LandingId,
-        /// Who says so.
         by: Box<str>,
     },
     /// An entry that waits is tried now.
     TryNow(LandingId),
     /// A person has answered the question about an entry.
     Answer {
-        /// Which entry.
         entry: LandingId,
         /// Whether it is tried again as it is; otherwise it goes back to its author.
         again: bool,
@@ -45,7 +40,6 @@ pub enum Input {
 pub enum Report {
     /// The worktree of the task was looked at.
     Collected {
-        /// What is in it.
         found: Found,
         /// How often it may come back.
         terms: Terms,
@@ -57,21 +51,9 @@ pub enum Report {
     /// The two have changed the same lines.
     Conflict { tip: CommitId, files: Vec<Box<str>> },
     /// The check has ended on this commit.
-    Checked {
-        commit: CommitId,
-        /// Whether it has passed.
-        passed: bool,
-        /// Where its output is.
-        log: Box<str>,
-    },
+    Checked { commit: CommitId, passed: bool, log: Box<str> },
     /// The check has ended on the bare tip.
-    TipChecked {
-        tip: CommitId,
-        /// Whether it has passed.
-        passed: bool,
-        /// Where its output is.
-        log: Box<str>,
-    },
+    TipChecked { tip: CommitId, passed: bool, log: Box<str> },
     /// The target is, or was, at the commit.
     Moved { commit: CommitId },
     /// The target is not at the tip any more that the commit was made on.
@@ -85,7 +67,6 @@ pub enum Report {
 pub enum Found {
     /// This commit has all of it.
     Commit {
-        /// The commit.
         source: CommitId,
         /// The branch that it is on.
         branch: Option<Box<str>>,
@@ -105,7 +86,6 @@ pub enum Outcome {
     Added(LandingId),
     /// The same commit is in the queue already.
     Duplicate(LandingId),
-    /// The queue is full.
     Full,
     /// The entry stands so now.
     Stands(Box<Entry>),
@@ -113,13 +93,10 @@ pub enum Outcome {
     Late,
     /// There is no such entry in the queue.
     Unknown,
-    /// Nothing lands any more.
     Paused,
-    /// Entries land again.
     Resumed,
     /// Nobody waits for that author any more.
     Noted,
-    /// It was so already.
     Unchanged,
 }
 
@@ -131,19 +108,21 @@ pub enum Work {
     /// Make the commit of an entry.
     Build(Box<Entry>),
     /// Check the commit of an entry.
-    Check { entry: Box<Entry>, commit: CommitId },
+    Check {
+        entry: Box<Entry>,
+        commit: CommitId,
+    },
     /// Check the bare tip, because the check fails on an entry's commit.
-    CheckTip { entry: Box<Entry>, tip: CommitId },
-    /// Move the target.
+    CheckTip {
+        entry: Box<Entry>,
+        tip: CommitId,
+    },
     Move {
         entry: Box<Entry>,
-        /// From this tip.
         tip: CommitId,
-        /// To this commit.
         commit: CommitId,
     },
     /// Nothing until then.
     Sleep(Lease),
-    /// Nothing.
     Nothing,
 }

@@ -38,7 +38,6 @@ pub const FETCH_LIMIT: usize = 100;
 /// A message on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// The message.
     pub id: MessageId,
     /// Its number on the bus. Messages are fetched in this order.
     pub seq: Seq,
@@ -46,13 +45,12 @@ pub struct Delivery {
     pub target: TaskId,
     /// When it is to be seen.
     pub mode: Mode,
-    /// How far it has come.
     pub state: State,
     /// The last dispatch over a control socket or by a start.
     pub dispatch: Option<Dispatch>,
 }
 
-/// How far a message has come.
+/// The state of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -69,10 +67,8 @@ pub enum State {
     /// A run has it.
     Fetched {
         run: RunId,
-        /// Its number.
         epoch: Epoch,
-        /// How it got there.
-        way: Way,
+        way: DeliveryPath,
         /// Whether an earlier run had it.
         redelivered: bool,
     },
@@ -94,7 +90,7 @@ pub enum State {
 /// How a message has reached a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Way {
+pub enum DeliveryPath {
     /// In the prompt that its agent was started with.
     Prompt,
     /// By `mailbox read`.
@@ -109,43 +105,29 @@ pub enum Way {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Dispatch {
-    /// The way.
     pub plan: Plan,
     pub run: RunId,
-    /// Its number.
     pub epoch: Epoch,
     /// The process that sends it; none for a start, which the runner of the run carries out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatcher: Option<ProcessId>,
     /// The lock of the target.
     pub release: Release,
-    /// When it began.
     pub began: Stamp,
 }
 
-/// What can be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// A live run takes it.
-    Fetch {
-        run: RunId,
-        /// Its number.
-        epoch: Epoch,
-        way: Way,
-    },
+    Fetch { run: RunId, epoch: Epoch, way: DeliveryPath },
     /// A run has acknowledged what it has.
-    Acknowledge {
-        run: RunId,
-        /// Its number.
-        epoch: Epoch,
-    },
+    Acknowledge { run: RunId, epoch: Epoch },
     /// A dispatcher begins to send it.
     Dispatch(Box<Dispatch>),
     /// The dispatcher of this grant has ended, with this outcome.
     Settle {
         /// The grant of the lock.
         epoch: Epoch,
-        /// How the send ended.
         outcome: SendOutcome,
         /// Whether the session has all of it.
         is_written: bool,
@@ -164,16 +146,13 @@ pub enum Input {
     },
 }
 
-/// What is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is so now.
     Done,
     /// The same, and the lock is to be released with this claim.
     Release(LockClaim),
     /// The run has it already.
     Yours,
-    /// A dispatcher has it.
     InDispatch,
     /// Another run, or another dispatcher, has it, or had it later.
     NotYours,
@@ -203,7 +182,6 @@ pub enum Receipt {
 }
 
 impl Receipt {
-    /// The word for it.
     pub fn as_str(self) -> &'static str {
         self.into()
     }
@@ -229,7 +207,7 @@ impl Delivery {
         Step { state: self, outcome, effects: Vec::new() }
     }
 
-    fn fetch(&mut self, run: RunId, epoch: Epoch, way: Way) -> Outcome {
+    fn fetch(&mut self, run: RunId, epoch: Epoch, way: DeliveryPath) -> Outcome {
         let redelivered = match &self.state {
             State::Unread { redelivered } => *redelivered,
             State::Fetched { epoch: had, .. } if *had == epoch => return Outcome::Yours,
@@ -245,7 +223,7 @@ impl Delivery {
     fn acknowledge(&mut self, run: RunId, by: Epoch) -> Outcome {
         match &self.state {
             // The run cannot have read what was not written into its session.
-            State::Fetched { epoch, way: Way::Taken, .. } if *epoch == by => return Outcome::NotWritten,
+            State::Fetched { epoch, way: DeliveryPath::Taken, .. } if *epoch == by => return Outcome::NotWritten,
             State::Fetched { epoch, .. } if *epoch == by => self.state = State::Acknowledged { run },
             State::Unread { .. } | State::Fetched { .. } => return Outcome::NotYours,
             State::Dispatched { .. } => return Outcome::InDispatch,
@@ -272,7 +250,7 @@ impl Delivery {
             // The claim that starts the run has put it into the prompt.
             Plan::Spawn => {
                 let (run, epoch) = (dispatch.run.clone(), dispatch.epoch);
-                State::Fetched { run, epoch, way: Way::Prompt, redelivered }
+                State::Fetched { run, epoch, way: DeliveryPath::Prompt, redelivered }
             }
         };
         self.dispatch = Some(dispatch);
@@ -290,7 +268,7 @@ impl Delivery {
             let (run, number) = (dispatch.run.clone(), dispatch.epoch);
             self.state = match outcome {
                 SendOutcome::Sent => {
-                    let way = if is_written { Way::Written } else { Way::Taken };
+                    let way = if is_written { DeliveryPath::Written } else { DeliveryPath::Taken };
                     State::Fetched { run, epoch: number, way, redelivered }
                 }
                 SendOutcome::FallbackSent | SendOutcome::Rejected | SendOutcome::Failed => State::Unread { redelivered },
@@ -303,8 +281,8 @@ impl Delivery {
     fn written(&mut self, by: Epoch) -> Outcome {
         match &mut self.state {
             State::Fetched { epoch, way, .. } if *epoch == by => {
-                if *way == Way::Taken {
-                    *way = Way::Written;
+                if *way == DeliveryPath::Taken {
+                    *way = DeliveryPath::Written;
                 }
                 Outcome::Done
             }
@@ -314,7 +292,7 @@ impl Delivery {
                 let Some(dispatch) = self.dispatch.as_ref().filter(|dispatch| dispatch.epoch == by) else {
                     return Outcome::InDispatch;
                 };
-                self.state = State::Fetched { run: dispatch.run.clone(), epoch: by, way: Way::Written, redelivered };
+                self.state = State::Fetched { run: dispatch.run.clone(), epoch: by, way: DeliveryPath::Written, redelivered };
                 Outcome::Done
             }
             State::Unread { .. } | State::Fetched { .. } => Outcome::NotYours,
@@ -336,7 +314,9 @@ impl Delivery {
         self.state = match &self.state {
             State::Unread { .. } => State::Undelivered { run: None },
             // What the keeper of the run has not written, the run has not had.
-            State::Fetched { run, way: Way::Prompt | Way::Read | Way::Written, .. } if has_ended_well => {
+            State::Fetched { run, way: DeliveryPath::Prompt | DeliveryPath::Read | DeliveryPath::Written, .. }
+                if has_ended_well =>
+            {
                 State::Acknowledged { run: run.clone() }
             }
             State::Fetched { run, .. } => State::Undelivered { run: Some(run.clone()) },
@@ -398,9 +378,13 @@ impl Delivery {
         match &self.state {
             State::Unread { .. } if is_over => Receipt::Undelivered,
             State::Unread { .. } | State::Dispatched { .. } => Receipt::Queued,
-            State::Fetched { way: Way::Prompt | Way::Read | Way::Written, .. } if is_over && has_ended_well => Receipt::Read,
+            State::Fetched { way: DeliveryPath::Prompt | DeliveryPath::Read | DeliveryPath::Written, .. }
+                if is_over && has_ended_well =>
+            {
+                Receipt::Read
+            }
             State::Fetched { .. } if is_over => Receipt::Undelivered,
-            State::Fetched { way: Way::Written, .. } => Receipt::Delivered,
+            State::Fetched { way: DeliveryPath::Written, .. } => Receipt::Delivered,
             State::Fetched { .. } => Receipt::Sent,
             State::Acknowledged { .. } => Receipt::Read,
             State::Undelivered { .. } => Receipt::Undelivered,

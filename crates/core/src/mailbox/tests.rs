@@ -39,7 +39,7 @@ fn socket(number: i64, grant: i64) -> Input {
 
 fn fetch(number: i64) -> Input {
     let (run, epoch) = run(number);
-    Input::Fetch { run, epoch, way: Way::Read }
+    Input::Fetch { run, epoch, way: DeliveryPath::Read }
 }
 
 fn acknowledge(number: i64) -> Input {

@@ -12,13 +12,11 @@ use crate::pipeline::plan::Context;
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 #[strum(serialize_all = "snake_case", prefix = "pipeline:")]
 pub enum Fact {
-    /// It was handed over.
     Created {
         /// The variables that it begins with.
         #[serde(default, skip_serializing_if = "Context::is_empty")]
         context: Context,
     },
-    /// It has begun.
     Started {},
     /// The guards of a phase are to be looked at.
     Checking {
@@ -28,7 +26,6 @@ pub enum Fact {
         /// Which attempt at the phase.
         attempt: u32,
     },
-    /// It cannot go on.
     Blocked {
         phase: Name,
         /// Before it begins, or before it is over.
@@ -59,21 +56,21 @@ pub enum Fact {
     /// The task of its phase waits for a decision, or for a guard, no longer.
     Resumed {},
     /// A phase has failed, and the pipeline goes on.
-    PhaseFailed { phase: Name, error: Box<str> },
+    PhaseFailed {
+        phase: Name,
+        error: Box<str>,
+    },
     /// A guard does not hold, and only warns.
     Warned {
         guard: Name,
         /// The part that fails.
         part: Box<str>,
     },
-    /// Variables were set.
     Set {
-        /// Their values.
         vars: Context,
     },
     /// Something was said on the way.
     Checkpoint(Checkpoint),
-    /// All phases are done.
     Complete {},
     Failed {
         phase: Name,
@@ -82,21 +79,19 @@ pub enum Fact {
         recoverable: bool,
     },
     /// A person wants the phase that failed tried again.
-    Retry { phase: Name },
-    /// Nobody wants it any more.
+    Retry {
+        phase: Name,
+    },
     Cancelled {
         /// In which phase, if it had begun.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         phase: Option<Name>,
     },
-    /// It is gone.
     Deleted {},
     /// An approach has failed, and the next is tried.
     Fallback {
         strategy: Name,
-        /// Which approach.
         from: Name,
-        /// The next.
         to: Name,
         error: Box<str>,
     },

@@ -10,7 +10,6 @@ use crate::time::Lease;
 /// What can happen to a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// It was handed over.
     Start {
         /// Whether waiting for dependencies.
         unmet: bool,
@@ -26,13 +25,14 @@ pub enum Input {
         heard: Seq,
     },
     /// A runner has reported the result, whatever became of the pipeline meanwhile.
-    EndCheck { by: RunnerId },
+    EndCheck {
+        by: RunnerId,
+    },
     /// The guards of a phase were checked.
     Checked {
         phase: Name,
         /// On which side.
         when: When,
-        /// What they say.
         verdict: GuardsResult,
         /// The last event that they know of.
         at: Seq,
@@ -53,15 +53,20 @@ pub enum Input {
         runs: u32,
     },
     /// The task of its phase waits for a decision, or does so no longer.
-    AwaitingDecision { task: TaskId, decision: Option<DecisionId> },
+    AwaitingDecision {
+        task: TaskId,
+        decision: Option<DecisionId>,
+    },
     /// The item of its phase is in the queue, or could not be put there.
     Pushed {
         phase: Name,
-        /// Why it could not.
         error: Option<Box<str>>,
     },
     /// What is to be done in its phase could not be put into words.
-    Unclear { task: TaskId, error: Box<str> },
+    Unclear {
+        task: TaskId,
+        error: Box<str>,
+    },
     /// A guard did not hold any more when the item of its phase was to be put into a queue.
     CheckAgain {
         /// Before which phase.
@@ -70,7 +75,9 @@ pub enum Input {
     /// Something has happened that may change what a guard says.
     Poll,
     /// A person wants it to go on where it is blocked.
-    Unblock { by: Option<Box<str>> },
+    Unblock {
+        by: Option<Box<str>>,
+    },
     /// A person wants it to wait for an overdue guard once more.
     Wait,
     /// A person gives up waiting for an overdue guard.
@@ -79,9 +86,7 @@ pub enum Input {
     Retry,
     /// Its work came back from the merge queue.
     Returned,
-    /// Nobody wants it any more.
     Cancel,
-    /// Variables are set.
     Set(Context),
     /// Something is said on the way.
     Checkpoint(Box<str>),
@@ -97,7 +102,6 @@ pub enum GuardsResult {
         /// What must still hold when the phase begins.
         recheck: Option<Recheck>,
     },
-    /// It waits.
     Block {
         guard: Name,
         /// The part that fails.
@@ -107,7 +111,6 @@ pub enum GuardsResult {
         /// Whether it asks the world outside, which tells nobody when it changes.
         asks_outside: bool,
     },
-    /// The phase has failed.
     Fail {
         guard: Name,
         /// What the guard says then.
@@ -120,7 +123,6 @@ pub enum GuardsResult {
 /// How the task of a phase ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PhaseEnd {
-    /// Well.
     Success {
         /// Its result: the fields of an object become variables.
         output: Option<Value>,
@@ -135,10 +137,7 @@ pub enum PhaseEnd {
     /// A guard of the phase has failed it before it began.
     Refused { error: Box<str> },
     /// Somebody did not want it, or passed it over.
-    Dropped {
-        /// In a word.
-        how: Box<str>,
-    },
+    Dropped { how: Box<str> },
 }
 
 /// What a pipeline can answer.
@@ -150,14 +149,12 @@ pub enum Outcome {
     Push,
     /// Guards are to be looked at.
     Check,
-    /// It waits.
     Blocked,
     Over,
     /// It is noted, and nothing else is to be done.
     Noted,
     /// It has gone on since.
     Late,
-    /// It cannot be done.
     Refused(Refusal),
 }
 

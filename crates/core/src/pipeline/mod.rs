@@ -131,7 +131,7 @@ pub struct Recheck {
     pub fresh_until: Lease,
 }
 
-/// How a pipeline stands.
+/// The state of a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 #[strum(serialize_all = "snake_case")]
@@ -144,14 +144,12 @@ pub enum State {
         /// Before or after it.
         when: When,
     },
-    /// It cannot go on.
     Blocked {
         phase: Name,
         /// Before it begins, or before it is over.
         when: When,
         reason: Reason,
     },
-    /// Something is done.
     Running {
         phase: Name,
         /// Which approach of its strategy, counted from 0.
@@ -161,16 +159,13 @@ pub enum State {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<TaskId>,
     },
-    /// All phases are done.
     Done,
-    /// A phase has failed.
     Failed {
         phase: Name,
         error: Box<str>,
         /// Whether it can be tried again.
         recoverable: bool,
     },
-    /// Nobody wants it any more.
     Cancelled {
         /// In which phase, if it had begun.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -192,7 +187,6 @@ pub enum When {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Reason {
-    /// Others must come first.
     Dependencies,
     /// A guard does not hold.
     Guard {
@@ -220,7 +214,6 @@ pub enum Reason {
         guard: Name,
         /// The part of it that fails, in words.
         part: Box<str>,
-        /// The question.
         decision: DecisionId,
         /// The task of the phase, if there is one already.
         #[serde(default, skip_serializing_if = "Option::is_none")]

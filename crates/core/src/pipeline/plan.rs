@@ -110,7 +110,6 @@ pub struct Phase {
     /// The fields of its result that others can read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub output: Vec<Box<str>>,
-    /// What comes after it.
     #[serde(default, skip_serializing_if = "After::is_next")]
     pub then: After,
     /// What comes when it has failed.
@@ -126,7 +125,6 @@ pub enum After {
     #[default]
     Next,
     Phase(Name),
-    /// The end.
     Done,
 }
 
@@ -134,7 +132,6 @@ pub enum After {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OnFail {
-    /// The pipeline has failed.
     #[default]
     Fail,
     /// The phase is tried again, so many times; then the pipeline has failed.
@@ -147,10 +144,12 @@ pub enum OnFail {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
-    /// One thing.
     Do(RunCommand),
     /// One approach after the other, until one succeeds.
-    Strategy { name: Name, approaches: Vec<Approach> },
+    Strategy {
+        name: Name,
+        approaches: Vec<Approach>,
+    },
     /// An item is put into a queue.
     Push(Push),
 }
@@ -171,7 +170,6 @@ pub enum RunCommand {
         command: Vec<Box<str>>,
         prompt: Box<str>,
     },
-    /// A branch is merged.
     Merge(Merge),
 }
 

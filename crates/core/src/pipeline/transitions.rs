@@ -281,7 +281,6 @@ impl Pipeline {
         *self.failures.entry(phase).or_default() += 1;
     }
 
-    /// The pipeline has failed.
     pub(super) fn fail(&mut self, phase: Name, error: Box<str>, recoverable: bool, buffer: &mut EffectBuffer) -> Outcome {
         self.emit(Fact::Failed { phase: phase.clone(), error: error.clone(), recoverable }, buffer);
         self.state = State::Failed { phase, error, recoverable };

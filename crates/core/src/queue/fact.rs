@@ -21,7 +21,6 @@ pub enum Fact {
     /// An item came. The event's number is its id.
     Push {
         item: ItemId,
-        /// What it carries.
         data: Data,
         /// What is higher comes first.
         #[serde(default, skip_serializing_if = "is_zero")]
@@ -40,18 +39,14 @@ pub enum Fact {
         /// Which attempt this is, counted from 1.
         attempt: u32,
     },
-    /// An item is done.
     Complete {
         item: ItemId,
-        /// Who did it.
         holder: HolderId,
         /// In which take.
         epoch: Epoch,
     },
-    /// An attempt has failed.
     Fail {
         item: ItemId,
-        /// Whose attempt.
         holder: HolderId,
         /// Which take.
         epoch: Epoch,
@@ -81,8 +76,9 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         moved_to: Option<Name>,
     },
-    /// An item was removed.
-    Purged { item: ItemId },
+    Purged {
+        item: ItemId,
+    },
 }
 
 fn is_zero(number: &i32) -> bool {

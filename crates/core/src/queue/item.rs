@@ -31,10 +31,7 @@ pub enum DataError {
     #[error(transparent)]
     Json(#[from] JsonError),
     #[error("an item may have at most {DATA_LIMIT} bytes, this one has {bytes}")]
-    TooLarge {
-        /// How large it is.
-        bytes: usize,
-    },
+    TooLarge { bytes: usize },
 }
 
 /// A thing in a queue. The baseline of the log keeps it in its serialized form, which has no moments of the lease clock: a new
@@ -46,7 +43,6 @@ pub struct Item {
     #[serde(skip_serializing)]
     pub id: ItemId,
     pub queue: Name,
-    /// What it carries.
     pub data: Data,
     /// What is higher comes first.
     pub priority: i32,
@@ -73,7 +69,7 @@ pub struct Item {
     pub depth: u32,
 }
 
-/// How an item stands.
+/// The state of an item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[serde(from = "LoggedState", into = "LoggedState")]
@@ -83,17 +79,18 @@ pub enum State {
         /// Not before this moment; at once if there is none.
         not_before: Option<Lease>,
     },
-    /// Somebody works on it.
     Processing(Taken),
     /// An attempt has failed, and it waits for the next.
     Failed {
-        /// When that may begin.
         due: Lease,
     },
     /// It is done. No row is kept of it: the log has it.
     Completed,
     /// It will not be tried again by itself.
-    Dead { reason: Box<str>, at: Wall },
+    Dead {
+        reason: Box<str>,
+        at: Wall,
+    },
 }
 
 /// The state of an item as the log tells it.
@@ -120,13 +117,11 @@ pub struct Taken {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attempt {
-    /// Who made it.
     pub holder: HolderId,
     /// The number of the take.
     pub epoch: Epoch,
     pub started: Wall,
     pub ended: Wall,
-    /// Why it failed.
     pub error: Box<str>,
     /// Whether its time was over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -77,7 +77,6 @@ pub struct Queues {
 pub struct Queue {
     #[serde(skip_serializing)]
     pub name: Name,
-    /// Its terms.
     pub config: Config,
     /// Whether nothing is taken from it.
     pub paused: bool,
@@ -106,7 +105,6 @@ pub struct Config {
 pub enum Input {
     /// Make it, or change its terms.
     Define(Config),
-    /// Put items into it.
     Push(Vec<New>),
     /// Take the first item, or stand in line for one.
     Take {
@@ -116,16 +114,12 @@ pub enum Input {
         /// The place in the line, of one who waits already.
         ticket: Option<Ticket>,
     },
-    /// Give up waiting.
     Leave {
-        /// Whose place.
         ticket: Ticket,
     },
     /// Keep an item for longer.
     Extend(Hold, Option<Span>),
-    /// It is done.
     Complete(Hold),
-    /// The attempt has failed.
     Fail {
         hold: Hold,
         error: Box<str>,
@@ -149,7 +143,6 @@ pub enum Input {
 /// A new item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct New {
-    /// What it carries.
     pub data: Data,
     /// What is higher comes first.
     pub priority: i32,
@@ -171,7 +164,6 @@ pub struct Hold {
 /// What a queue can answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Its terms are set.
     Defined,
     TooManyQueues,
     /// There is no such queue.
@@ -180,7 +172,6 @@ pub enum Outcome {
     BadDeadLetter(Name),
     /// What became of each item.
     Pushed(Vec<Pushed>),
-    /// It is yours.
     Taken(Box<Item>),
     /// There is nothing to take.
     Empty {
@@ -189,17 +180,14 @@ pub enum Outcome {
     },
     /// Nothing is taken from it.
     Halted,
-    /// You stand in line.
     Waiting(Waiting),
     /// The line has no place left.
     TooManyWaiters,
-    /// You wait no longer.
     Left,
     /// It is yours until then.
     Extended {
         until: Lease,
     },
-    /// It is done.
     Completed,
     /// The attempt is over; the next may begin then.
     Failed {
@@ -240,18 +228,15 @@ pub enum Outcome {
     NoWayBack(Name),
     /// How many wait to be taken again, and how many cannot go back.
     SomeRequeued {
-        /// How many do.
         count: usize,
         /// How many cannot.
         stuck: usize,
     },
-    /// How many were removed.
     Purged {
         count: usize,
     },
     /// Nothing is taken from now on.
     Paused,
-    /// Items are taken again.
     Resumed,
 }
 

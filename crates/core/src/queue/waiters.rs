@@ -10,7 +10,6 @@ use crate::resource::grant::WaitingProcess;
 use crate::step::{EffectBuffer, Now};
 use crate::time::{Lease, Stamp};
 
-/// One who waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taker {
     /// Its place: lower comes first.

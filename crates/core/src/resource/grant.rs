@@ -30,7 +30,6 @@ pub struct Address(pub Box<str>);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GrantRequest {
-    /// Who asks.
     pub holder: HolderId,
     /// The holders on whose behalf it asks, nearest first: they wait for as long as it waits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -76,7 +75,6 @@ pub enum Term {
 /// A request to acquire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
-    /// What is asked for.
     pub claim: GrantRequest,
     /// How long it lives, where the claim does not say.
     pub term: Term,
@@ -118,19 +116,16 @@ impl Ask {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingProcess {
     pub process: ProcessId,
-    /// Where to wake it.
     pub address: Option<Address>,
     /// How long its place lasts without a look, where its death cannot be seen from everywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Span>,
 }
 
-/// One who waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiter {
     /// Its place: lower comes first.
     pub ticket: Ticket,
-    /// What it wants.
     pub claim: GrantRequest,
     pub standing: WaitingProcess,
     pub since: Stamp,
@@ -164,7 +159,6 @@ pub struct Grant {
     pub claim: GrantRequest,
     /// The fencing number.
     pub epoch: Epoch,
-    /// When it was granted.
     pub acquired: Stamp,
     /// The last sign of life.
     pub heartbeat: Stamp,
@@ -325,12 +319,10 @@ impl Waiters {
         self.0.iter()
     }
 
-    /// How many wait.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nobody waits.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -340,7 +332,6 @@ impl Waiters {
         self.0.iter().filter(|waiter| !waiter.is_over(now)).count()
     }
 
-    /// The first in line.
     pub fn first(&self) -> Option<&Waiter> {
         self.0.first()
     }
@@ -426,7 +417,6 @@ pub struct Waiting {
     pub ticket: Ticket,
     /// 1 is the first in line.
     pub place: usize,
-    /// What stands in the way.
     pub blocked: Blocked,
 }
 

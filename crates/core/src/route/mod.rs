@@ -48,11 +48,9 @@ pub struct Route {
     pub runbook: Box<str>,
     /// For which events.
     pub on: Pattern,
-    /// What happens.
     pub then: Vec<Then>,
 }
 
-/// One thing that happens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Then {
@@ -61,7 +59,6 @@ pub enum Then {
     Start(Arc<Plan>),
     /// The event is put into a queue.
     Push(Push),
-    /// A worker is woken.
     Wake(Name),
     /// The text of a notification.
     Notify(Box<str>),
@@ -106,7 +103,6 @@ pub enum RouteFact {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heard {
     pub seq: Seq,
-    /// When it happened.
     pub wall: Wall,
     pub event: Event,
     /// How many routes led to it, one after the other.
@@ -119,14 +115,12 @@ pub struct Heard {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definition {
     pub runbook: Box<str>,
-    /// The pipeline of it.
     pub name: Box<str>,
 }
 
 /// Who wants to hear of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subscription {
-    /// Of which ones.
     pub pattern: Pattern,
     /// Only of those after this one.
     pub since: Seq,
@@ -150,14 +144,12 @@ pub struct Reaction {
     pub depth: u32,
     /// The route that says so, if one does.
     pub route: Option<Box<str>>,
-    /// What is to be done.
     pub does: Does,
 }
 
 /// Something that is done because of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Does {
-    /// A worker is woken.
     Wake(Name),
     /// A pipeline starts with these variables.
     Start(Arc<Plan>, Context),
@@ -167,7 +159,6 @@ pub enum Does {
     Notify {
         /// In a few words: which event.
         subject: Box<str>,
-        /// What the route says.
         text: Box<str>,
     },
     /// It cannot be done: the event has not got what it takes, or too much of it.
@@ -368,7 +359,6 @@ impl Pattern {
         }
     }
 
-    /// Reads a pattern.
     pub fn new(text: &str) -> Result<Pattern, PatternError> {
         let wrong = || PatternError(text.into());
         let (kind, argument) = match text.split_once('(') {

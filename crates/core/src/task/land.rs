@@ -44,26 +44,26 @@ impl Task {
     }
 
     /// Its entry has left the queue.
-    pub(super) fn landing_ended(&mut self, end: landing::End, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
+    pub(super) fn landing_ended(&mut self, end: landing::LandingEnd, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let State::Landing { output, warning } = &self.state else { return Outcome::NotPending(self.status()) };
         let (output, warning) = (output.clone(), warning.clone());
         match end {
-            landing::End::Landed { .. } => self.finish(TaskEnd::Success { output, warning }, None, now, buffer),
-            landing::End::NoChange { .. } => {
+            landing::LandingEnd::Landed { .. } => self.finish(TaskEnd::Success { output, warning }, None, now, buffer),
+            landing::LandingEnd::NoChange { .. } => {
                 let warning = warning.or_else(|| Some("the target had all of its work already".into()));
                 self.finish(TaskEnd::Success { output, warning }, None, now, buffer)
             }
             // Which of its phases would have to go on, only a person can say.
-            landing::End::Returned(why) if self.has_phases() && !self.goes_back_to_a_phase() => {
+            landing::LandingEnd::Returned(why) if self.has_phases() && !self.goes_back_to_a_phase() => {
                 self.shelve(why.to_string().into(), now, buffer)
             }
-            landing::End::Returned(why) => {
+            landing::LandingEnd::Returned(why) => {
                 self.emit(TaskFact::SentBack { reason: why.to_string().into() }, buffer);
                 self.turn_into(State::Pending, now);
                 Outcome::Again(RetryReason::Landing)
             }
-            landing::End::Shelved { reason } => self.shelve(reason, now, buffer),
-            landing::End::Removed { .. } => self.enter_review(now, buffer),
+            landing::LandingEnd::Shelved { reason } => self.shelve(reason, now, buffer),
+            landing::LandingEnd::Removed { .. } => self.enter_review(now, buffer),
         }
     }
 

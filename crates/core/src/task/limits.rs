@@ -20,9 +20,7 @@ pub struct Limits {
 /// A change of some of the limits; what is `None` stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LimitsChange {
-    /// How many runs.
     pub runs: Option<u32>,
-    /// How many roots.
     pub roots: Option<u32>,
 }
 

@@ -32,9 +32,9 @@ pub mod retry;
 pub mod roots;
 pub(crate) mod run;
 mod run_end;
+mod silence;
 pub(crate) mod spec;
 pub(crate) mod status;
-mod watching;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -43,7 +43,7 @@ use crate::event::{Event, TaskFact};
 use crate::ids::{DecisionId, Epoch, HolderId, RunId, RunnerId, Seq, TaskId};
 use crate::landing;
 use crate::step::{EffectBuffer, Now, OutboxCommand, Step};
-use crate::task::retry::{Fact, Marker, Next};
+use crate::task::retry::{Fact, Marker, RetryDecision};
 use crate::time::{Lease, Span, Stamp, Wall};
 
 pub use crate::task::mirror::PipelineStatus;
@@ -63,9 +63,7 @@ pub struct Task {
     pub spec: Spec,
     /// Its place among tasks of the same priority: the number of the event that added it.
     pub position: Seq,
-    /// When it was added.
     pub created: Wall,
-    /// How things stand.
     pub state: State,
     /// Since when they stand so.
     pub changed: Stamp,
@@ -78,7 +76,7 @@ pub struct Task {
     pub recoveries: u32,
 }
 
-/// How things stand with a task.
+/// The state of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
@@ -86,14 +84,15 @@ pub enum State {
     Pending,
     /// It waits for its next attempt.
     #[serde(rename = "resting")]
-    Backoff { until: Lease },
+    Backoff {
+        until: Lease,
+    },
     /// It is a phase that waits for a guard: its pipeline is blocked, and lets it go when the guard holds.
     Held,
     /// A run is at it.
     Running(Live),
     /// A run is at it, and shows no sign of life.
     Stuck {
-        /// The run.
         live: Live,
         detected: Stamp,
         /// What makes it look so.
@@ -101,14 +100,12 @@ pub enum State {
     },
     /// Its run is being stopped, and lives until its tree was seen dead.
     Stopping {
-        /// The run.
         live: Live,
         since: Stamp,
         then: After,
     },
     /// It is done, as far as it depends on itself. Its children are not.
     Awaiting {
-        /// The result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
         /// Until when they have time; without it they were cancelled, and are seen to their end.
@@ -140,7 +137,6 @@ pub enum State {
     },
     /// Its work is in the merge queue: the last entry of the task there says how far it has come.
     Landing {
-        /// The result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
         /// What a person should know.
@@ -149,7 +145,6 @@ pub enum State {
     },
     /// A person looks at the result. It is neither done nor to be claimed.
     Review,
-    /// It is over.
     Done(TaskEnd),
 }
 
@@ -158,7 +153,6 @@ pub enum State {
 pub enum Input {
     /// Before the next attempt of a loop, or while it is waited for: it was looked for the file DONE.
     Found {
-        /// What was found.
         marker: Marker,
         /// How many of its children have not ended.
         children: u32,
@@ -167,18 +161,12 @@ pub enum Input {
     Start {
         /// The run that begins.
         run: RunId,
-        /// Who starts it.
         runner: RunnerId,
         /// Whether its session checks the guards of the phase again before the command begins.
         recheck: bool,
     },
     /// Its run was looked at, or spoke up.
-    Heartbeat {
-        epoch: Epoch,
-        /// What was seen.
-        pulse: Pulse,
-        watch: Watch,
-    },
+    Heartbeat { epoch: Epoch, pulse: Pulse, watch: Watch },
     /// Its run is at work; this was seen of it.
     Checkpoint {
         epoch: Epoch,
@@ -197,7 +185,6 @@ pub enum Input {
     Conclude {
         /// Which run says so.
         epoch: Option<Epoch>,
-        /// What it says.
         verdict: Verdict,
     },
     /// Its run is to be stopped. One that has not started, or has no run, is over at once.
@@ -246,15 +233,13 @@ pub enum Input {
     /// A person wants its work to land as it is, there.
     Land(Box<LandSpec>),
     /// Its work has left the merge queue.
-    LandingEnded(landing::End),
+    LandingEnded(landing::LandingEnd),
 }
 
 /// What a person makes of a task that no run is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
-    /// It is passed over.
     Skipped,
-    /// It is looked at.
     Review,
 }
 
@@ -267,13 +252,10 @@ pub enum Outcome {
     NotPending(Status),
     /// The sign of life is noted.
     Seen,
-    /// It is stuck from now on.
     Stuck,
-    /// It is running again.
     Recovered,
     /// What was said of the result is noted; it counts when the run ends.
     Noted,
-    /// It is over.
     Ended(Status),
     /// It is pending again, or will be after a rest.
     Again(RetryReason),
@@ -285,15 +267,12 @@ pub enum Outcome {
     Awaiting(u32),
     /// Its children are to be cancelled.
     EndChildren,
-    /// It waits for a decision.
     AwaitingDecision(DecisionId),
     /// A person works on it.
     Taken,
     /// Nobody works on it any more.
     Returned,
-    /// Its run is being stopped.
     Stopping,
-    /// It was over already.
     Over(Status),
     /// The run that is spoken of is not the one that is at the task.
     Late,
@@ -465,9 +444,13 @@ impl Task {
             return Outcome::NotPending(self.status());
         };
         match policy.next(self.failures, Fact::Due(marker), now.lease) {
-            Next::Done { output } => self.settle(output, false, None, children, now, buffer),
-            Next::Failed(error) => self.finish(TaskEnd::Failed { error }, None, now, buffer),
-            Next::Attempt | Next::Restart(_) | Next::Wait | Next::Settled { .. } | Next::KillChildren => Outcome::Clear,
+            RetryDecision::Done { output } => self.settle(output, false, None, children, now, buffer),
+            RetryDecision::Failed(error) => self.finish(TaskEnd::Failed { error }, None, now, buffer),
+            RetryDecision::Attempt
+            | RetryDecision::Restart(_)
+            | RetryDecision::Wait
+            | RetryDecision::Settled { .. }
+            | RetryDecision::KillChildren => Outcome::Clear,
         }
     }
 

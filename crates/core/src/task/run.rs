@@ -19,7 +19,6 @@ pub const ERROR_LIMIT: usize = 10_000;
 #[serde(rename_all = "camelCase")]
 pub struct Live {
     pub run: RunId,
-    /// Its fencing number.
     pub epoch: Epoch,
     pub started: Stamp,
     /// Its last sign of life.
@@ -37,13 +36,11 @@ pub struct Live {
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
     Done {
-        /// The result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
     },
     /// It is done, and there is nothing that lands.
     NoChange {
-        /// The result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
     },
@@ -99,7 +96,6 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// The reason, for people.
     pub fn reason(&self) -> String {
         match &self.fails {
             Some(message) => format!("{message} (guard {}: {})", self.guard, self.part),
@@ -115,10 +111,7 @@ pub enum Stuck {
     /// It used to show signs of life, and then stopped.
     NoHeartbeat { last_seen: Stamp },
     /// It has done nothing that could be seen.
-    NoProgress {
-        /// For how long.
-        duration: Span,
-    },
+    NoProgress { duration: Span },
     /// Its session is dead and left no exit behind.
     SessionDead,
 }
@@ -142,7 +135,6 @@ pub enum Pulse {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum After {
-    /// The task is cancelled.
     Cancel,
     Fail {
         error: Box<str>,
@@ -209,13 +201,9 @@ pub enum RetryReason {
     Failed,
     /// It ended well, but did not say that the task is done.
     NoVerdict,
-    /// It took too long.
     Overtime,
-    /// It looked stuck.
     Stuck,
-    /// Its session was lost.
     Lost,
-    /// It never began.
     Never,
     /// It could not begin, because the machine has not enough of something.
     Shortage,
@@ -306,12 +294,12 @@ impl RetryReason {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RunEnd {
-    /// With this status.
     Exited(i32),
-    /// By this signal.
     Signalled(i32),
     /// Its command could not be started.
-    NotStarted { error: Box<str> },
+    NotStarted {
+        error: Box<str>,
+    },
     /// Its session died without leaving an exit behind. What it has done is not known.
     Lost,
     /// It is proven that it never began.

@@ -219,14 +219,16 @@ impl Task {
         let no_change = matches!(live.verdict, Some(Verdict::NoChange { .. }));
         let said = live.verdict.and_then(Verdict::failure);
         match (policy.next(self.failures + 1, fact, now.lease), then) {
-            (Next::Done { output }, _) => self.settle(output, no_change, Some(live.run), children, now, buffer),
+            (RetryDecision::Done { output }, _) => self.settle(output, no_change, Some(live.run), children, now, buffer),
             (_, Some(After::Fail { error })) => self.finish(TaskEnd::Failed { error }, Some(live.run), now, buffer),
             (_, Some(After::Escalate { error })) => self.park(live.run, error, buffer, now),
-            (Next::Failed(error), _) => self.finish(TaskEnd::Failed { error }, Some(live.run), now, buffer),
-            (Next::Restart(RetryReason::Never | RetryReason::Shortage), _) if matches!(ending, RunEnd::NotBegun { .. }) => {
+            (RetryDecision::Failed(error), _) => self.finish(TaskEnd::Failed { error }, Some(live.run), now, buffer),
+            (RetryDecision::Restart(RetryReason::Never | RetryReason::Shortage), _)
+                if matches!(ending, RunEnd::NotBegun { .. }) =>
+            {
                 self.not_begun(ending, live.run, watch, now, buffer)
             }
-            (Next::Restart(setback), _) => {
+            (RetryDecision::Restart(setback), _) => {
                 if setback == RetryReason::Stuck {
                     if self.recoveries >= watch.max_recoveries {
                         return self.exhausted(watch, setback, live.run, now, buffer);
@@ -240,7 +242,7 @@ impl Task {
                 }
                 Outcome::Again(setback)
             }
-            (Next::Attempt | Next::Wait | Next::Settled { .. } | Next::KillChildren, _) => {
+            (RetryDecision::Attempt | RetryDecision::Wait | RetryDecision::Settled { .. } | RetryDecision::KillChildren, _) => {
                 unreachable!("the end of an attempt is none of these")
             }
         }
@@ -453,14 +455,16 @@ impl Task {
         };
         let (output, no_change) = (output.clone(), *no_change);
         match policy.next(self.failures, Fact::Waiting { children, until: *until }, now.lease) {
-            Next::Settled { warning } => self.succeed(output, warning, no_change, None, now, buffer),
-            Next::Failed(error) => self.finish(TaskEnd::Failed { error }, None, now, buffer),
-            Next::KillChildren => {
+            RetryDecision::Settled { warning } => self.succeed(output, warning, no_change, None, now, buffer),
+            RetryDecision::Failed(error) => self.finish(TaskEnd::Failed { error }, None, now, buffer),
+            RetryDecision::KillChildren => {
                 self.emit(TaskFact::EndingChildren {}, buffer);
                 self.state = State::Awaiting { output, until: None, no_change };
                 Outcome::EndChildren
             }
-            Next::Wait | Next::Attempt | Next::Restart(_) | Next::Done { .. } => Outcome::Awaiting(children),
+            RetryDecision::Wait | RetryDecision::Attempt | RetryDecision::Restart(_) | RetryDecision::Done { .. } => {
+                Outcome::Awaiting(children)
+            }
         }
     }
 

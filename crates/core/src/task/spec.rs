@@ -31,7 +31,7 @@ pub const PIPELINE_ENV: &str = "BANKSMAN_PIPELINE";
 /// The same for the name of the phase.
 pub const PHASE_ENV: &str = "BANKSMAN_PHASE";
 
-/// What is to be done.
+/// The specification of a task: what is done, where, when and with what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {
@@ -66,7 +66,6 @@ pub struct Spec {
     /// How it is tried again until it says that it is done. Such a task has no retries beside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<Policy>,
-    /// Where it works.
     #[serde(default)]
     pub workspace: WorkspaceSpec,
     /// What its runs find in their environment, beside what every run finds there.
@@ -123,7 +122,6 @@ pub enum LiveInput {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfItem {
     pub worker: Name,
-    /// At which item.
     #[serde(flatten)]
     pub taken: Taken,
     /// Which one it is, counted from 1.
@@ -208,7 +206,6 @@ impl Spec {
 pub enum Work {
     /// Runs this line in a shell.
     Run(Box<str>),
-    /// Runs a program.
     Exec {
         /// The program with its arguments.
         argv: Vec<Box<str>>,
@@ -218,8 +215,11 @@ pub enum Work {
     },
     /// Lets an agent program work.
     Agent(Arc<AgentWork>),
-    /// Merges a branch.
-    Merge { branch: Box<str>, into: Box<str>, how: MergeHow },
+    Merge {
+        branch: Box<str>,
+        into: Box<str>,
+        how: MergeHow,
+    },
     /// Goes through the phases of a pipeline. Each of them is a task of its own; this one has no runs.
     Pipeline(Arc<Plan>),
 }
@@ -297,7 +297,6 @@ pub enum WorkspaceSpec {
 /// Where the work of a task lands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LandSpec {
-    /// The branch.
     pub target: Name,
     /// Whether it lands without a check: a person says so, or the landing of its parent is the check.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -347,7 +346,6 @@ impl WorkspaceSpec {
 #[serde(rename_all = "camelCase")]
 pub enum Need {
     Lock(Name),
-    /// Slots of a semaphore.
     Slots {
         name: Name,
         weight: u32,

@@ -7,9 +7,7 @@ use strum::IntoStaticStr;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TaskEnd {
-    /// It is done.
     Success {
-        /// The result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
         /// What a person should know.
@@ -21,7 +19,6 @@ pub enum TaskEnd {
     },
     /// Somebody did not want it any more.
     Cancelled,
-    /// Somebody passed it over.
     Skipped,
 }
 
@@ -45,9 +42,7 @@ pub enum Status {
     /// It is done; what lands has landed.
     Completed,
     Failed,
-    /// Nobody wants it any more.
     Cancelled,
-    /// It was passed over.
     Skipped,
 }
 
@@ -76,7 +71,6 @@ impl Status {
         Status::Skipped,
     ];
 
-    /// The word everywhere.
     pub fn as_str(self) -> &'static str {
         self.into()
     }

@@ -167,18 +167,19 @@ pub enum Input {
     Remove,
     /// Let it take items until its queue is empty.
     Wake,
-    /// Let it take nothing.
     Pause,
     /// Let it take items again.
     Resume,
     /// An item was taken for it, and became this task.
     Take {
         task: TaskId,
-        /// The item.
         taken: Taken,
     },
     /// The task of one of its items has ended.
-    Ended { task: TaskId, how: JobEnd },
+    Ended {
+        task: TaskId,
+        how: JobEnd,
+    },
     /// Its queue was found empty.
     Drained,
 }
@@ -206,13 +207,10 @@ pub enum Outcome {
         /// How many jobs it is at.
         jobs: usize,
     },
-    /// It takes items now.
     Woken,
-    /// It did so before.
     Awake,
     /// It takes nothing from now on.
     Paused,
-    /// It takes items again.
     Resumed,
     /// It waits to be woken.
     Asleep,

@@ -28,9 +28,7 @@ pub struct Workspace {
     pub owner: TaskId,
     /// The machine that it is on.
     pub host: Box<str>,
-    /// Where it is.
     pub place: Place,
-    /// Since when.
     pub created: Wall,
     /// How far it is made, or removed.
     pub state: State,
@@ -42,7 +40,6 @@ pub struct Workspace {
 pub enum Place {
     /// A worktree of the project's repository.
     Worktree {
-        /// Its directory.
         path: Box<str>,
         branch: Box<str>,
         /// The commit that the branch began with.
@@ -53,7 +50,6 @@ pub enum Place {
 }
 
 impl Place {
-    /// Its directory.
     pub fn path(&self) -> &str {
         match self {
             Place::Worktree { path, .. } | Place::Dir { path } => path,
@@ -84,14 +80,12 @@ impl Place {
 pub enum State {
     /// It may be half made: no command has begun in it.
     Creating,
-    /// It is made.
     Ready,
     /// It is being saved and removed; it may be half gone.
     Removing,
 }
 
 impl State {
-    /// The word for it.
     pub fn as_str(self) -> &'static str {
         self.into()
     }
@@ -107,28 +101,23 @@ pub enum Input {
         /// Where it is to be, if there is none.
         place: Place,
     },
-    /// It is made.
     Made,
     /// It is about to be removed.
     Remove,
     /// It is not removed after all, and nothing of it is gone.
     Keep,
-    /// It is gone.
     Removed,
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// It is to be made, at its place.
     Create,
     /// It was begun before, and may be half made.
     Resume,
-    /// It is there.
     Use,
     /// It is on another machine.
     Elsewhere {
-        /// On which one.
         host: Box<str>,
     },
     /// It was about to be removed, which must be done first.
@@ -146,17 +135,14 @@ pub enum Outcome {
 pub enum Fact {
     /// It is about to be made.
     Begun {
-        /// On which machine.
         host: Box<str>,
         place: Place,
     },
-    /// It is made.
     Made {},
     /// It is about to be removed.
     Removing {},
     /// It was not removed: it has something that could not be saved.
     Kept {},
-    /// It is gone.
     Removed {},
 }
 

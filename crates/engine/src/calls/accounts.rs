@@ -14,7 +14,6 @@ use banksman_store::{Key, Tx, parked_page};
 pub enum AccountRequest {
     /// Tell that the model has answered a run.
     Answered {
-        /// Which run.
         run: RunId,
         /// As whose owner.
         owner_epoch: Epoch,
@@ -24,16 +23,11 @@ pub enum AccountRequest {
     /// Let agents start though the budget of the day was spent: it is another one now.
     LiftBudget,
     /// Try the limits of an account now, whatever their time is.
-    Retry {
-        /// Which account.
-        account: Name,
-    },
+    Retry { account: Name },
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccountOutcome {
-    /// It is so now.
     Done,
     /// The limits of the account that are tried by the next run.
     Retried(Vec<AccountLimit>),

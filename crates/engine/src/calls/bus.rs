@@ -9,7 +9,6 @@ use banksman_store::{Key, Tx};
 /// Post a message.
 #[derive(Debug, Clone)]
 pub struct PostRequest {
-    /// The message.
     pub draft: Draft,
     /// How long its sender was kept from the store.
     pub contention: Contention,
@@ -17,7 +16,6 @@ pub struct PostRequest {
     pub to_task: Option<Mode>,
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PostOutcome {
     /// It is on the bus.

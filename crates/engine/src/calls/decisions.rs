@@ -23,9 +23,7 @@ pub struct DecisionRequest {
     pub run: Option<Box<Work>>,
     /// The number of the option.
     pub option: u32,
-    /// Who answers.
     pub by: Box<str>,
-    /// What is said beside.
     pub note: Option<Box<str>>,
 }
 

@@ -26,10 +26,8 @@ use crate::request::Seen;
 
 #[derive(Debug, Clone)]
 pub enum ImportRequest {
-    /// Begin.
     Open {
         id: ImportId,
-        /// Who imports.
         process: ProcessId,
         /// How many tasks it will have.
         total: u32,
@@ -69,10 +67,10 @@ pub enum ImportRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImportOutcome {
     /// It is open, and has so many tasks.
-    Open { added: u32 },
-    /// Its tasks are there.
+    Open {
+        added: u32,
+    },
     Finished(Import),
-    /// It never was.
     Dropped,
     /// Some of its tasks are still to be removed.
     Dropping,
@@ -82,7 +80,6 @@ pub enum ImportOutcome {
     Taken,
     /// The tasks do not follow on those that are there, or are too few or too many.
     OutOfStep {
-        /// How many are there.
         added: u32,
     },
     /// There is no such section.

@@ -4,7 +4,7 @@
 //! work leaves the queue.
 
 use banksman_core::event::{Kind, Resource};
-use banksman_core::landing::{End, Entry, EntrySpec, Input, LandingQueue, Obstacle, Outcome, Report, State, Target};
+use banksman_core::landing::{Entry, EntrySpec, Input, LandingEnd, LandingQueue, Obstacle, Outcome, Report, State, Target};
 use banksman_core::task::{self, LandSpec};
 use banksman_core::{Epoch, HolderId, LandingId, Name, Span, Task, TaskId, pipeline};
 use banksman_store::{Key, Tables, Tx};
@@ -12,10 +12,8 @@ use banksman_store::{Key, Tables, Tx};
 use crate::calls::pipelines::step_pipeline;
 use crate::calls::steps::{carry_out, step_task, wake_runners, withdraw};
 
-/// What can be asked.
 #[derive(Debug, Clone)]
 pub struct LandingRequest {
-    /// The branch.
     pub target: Name,
     /// What is asked of its queue.
     pub verb: LandingVerb,
@@ -29,7 +27,6 @@ pub enum LandingVerb {
     /// A worker has done something.
     Report {
         worker: Worker,
-        /// For which entry.
         entry: LandingId,
         report: Report,
     },
@@ -37,18 +34,14 @@ pub enum LandingVerb {
     TryNow(LandingId),
     /// Nothing lands until it is resumed.
     Pause {
-        /// Who says so.
         by: Box<str>,
     },
-    /// Entries land again.
     Resume {
-        /// Who says so.
         by: Box<str>,
     },
     /// An entry leaves the queue.
     Remove {
         entry: LandingId,
-        /// Who says so.
         by: Box<str>,
     },
 }
@@ -61,10 +54,8 @@ pub struct Worker {
     pub epoch: Epoch,
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LandingOutcome {
-    /// The queue's answer.
     Stepped(Outcome),
     /// The worker does not hold the lock of the queue any more; nothing has happened.
     Fenced,
@@ -147,7 +138,7 @@ pub(crate) fn step_queue(target: &Name, input: Input, tx: &mut Tx) -> Outcome {
         && let (State::Over(end), Some(task)) = (&entry.state, &entry.spec.task)
     {
         step_task(tx, task, task::Input::LandingEnded(end.clone()), None);
-        if matches!(end, End::Returned(_)) {
+        if matches!(end, LandingEnd::Returned(_)) {
             step_pipeline(task, pipeline::Input::Returned, tx);
         }
     }
@@ -184,7 +175,7 @@ pub(crate) fn enqueue_work(id: &TaskId, to: &LandSpec, tx: &mut Tx) {
     let task = &backlog.tasks[id];
     // How often it has come back since it last did anything else.
     let round = match last_entry(id, tx).map(|entry| (&entry.state, entry.spec.round)) {
-        Some((State::Over(End::Returned(_)), round)) => round + 1,
+        Some((State::Over(LandingEnd::Returned(_)), round)) => round + 1,
         _ => 0,
     };
     let spec = EntrySpec {

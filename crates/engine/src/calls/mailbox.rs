@@ -8,7 +8,7 @@ use banksman_core::backlog::Run;
 use banksman_core::bus::{Contention, Draft as MessageDraft, MessageType};
 use banksman_core::decision;
 use banksman_core::dispatch::{self, LockClaim, Mode, Plan, Release, ReleaseEvent, SendOutcome};
-use banksman_core::mailbox::{Delivery, Dispatch, FETCH_LIMIT, Input, Outcome, State, Way};
+use banksman_core::mailbox::{Delivery, DeliveryPath, Dispatch, FETCH_LIMIT, Input, Outcome, State};
 use banksman_core::resource::coordination::Command;
 use banksman_core::task::{Need, RunEnd, Work as Kind};
 use banksman_core::{Decision, Effect, Epoch, HolderId, MessageId, OutboxCommand, ProcessId, RunId, Span, Status, Task, TaskId};
@@ -23,14 +23,12 @@ use crate::request::Seen;
 /// How many messages are put into one prompt.
 const PROMPT_LIMIT: usize = 20;
 
-/// What can be asked.
 #[derive(Debug, Clone)]
 pub enum MailboxRequest {
     /// A run reads its mailbox, and acknowledges what it has read before.
     Fetch {
         task: TaskId,
         run: RunId,
-        /// Its number.
         epoch: Epoch,
         /// Return what it has read last once more, and acknowledge nothing.
         again: bool,
@@ -47,36 +45,27 @@ pub enum MailboxRequest {
     },
     /// A send has ended.
     Settle {
-        /// The message.
         id: MessageId,
         target: TaskId,
         /// The grant of the lock.
         epoch: Epoch,
-        /// How it ended.
         outcome: SendOutcome,
         /// Whether the session has all of it.
         is_written: bool,
     },
     /// The dispatcher of a message is dead.
     Abandon {
-        /// The message.
         id: MessageId,
         target: TaskId,
         /// What was seen of its process.
         seen: Seen,
     },
     /// The session of a run that was started with a message was not seen for long: a person is asked.
-    Unobserved {
-        /// The message.
-        id: MessageId,
-        target: TaskId,
-        run: RunId,
-    },
+    Unobserved { id: MessageId, target: TaskId, run: RunId },
     /// A live run asks a person. Its session waits, and the answer comes into its mailbox.
     Ask {
         task: TaskId,
         run: RunId,
-        /// Its number.
         epoch: Epoch,
         question: Box<str>,
         /// The answers that it offers; without one, any.
@@ -86,10 +75,8 @@ pub enum MailboxRequest {
     Return { target: TaskId },
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MailboxOutcome {
-    /// It is so now.
     Done,
     /// These messages, oldest first; their texts are on the bus.
     Fetched(Vec<Delivery>),
@@ -148,7 +135,7 @@ fn fetch(task: &TaskId, run: &RunId, epoch: Epoch, again: bool, tx: &mut Tx) -> 
         return MailboxOutcome::Late;
     }
     let has_read = |delivery: &Delivery| match &delivery.state {
-        State::Fetched { epoch: by, way: Way::Prompt | Way::Read, .. } => *by == epoch,
+        State::Fetched { epoch: by, way: DeliveryPath::Prompt | DeliveryPath::Read, .. } => *by == epoch,
         _ => false,
     };
     if again {
@@ -160,7 +147,7 @@ fn fetch(task: &TaskId, run: &RunId, epoch: Epoch, again: bool, tx: &mut Tx) -> 
     let mut unread = in_order(task, |delivery| delivery.is_for(epoch), tx);
     unread.truncate(FETCH_LIMIT);
     let fetched = unread.into_iter().map(|delivery| {
-        step(&delivery.id, Input::Fetch { run: run.clone(), epoch, way: Way::Read }, tx);
+        step(&delivery.id, Input::Fetch { run: run.clone(), epoch, way: DeliveryPath::Read }, tx);
         tx.tables.deliveries[&delivery.id].clone()
     });
     MailboxOutcome::Fetched(fetched.collect())
@@ -327,7 +314,7 @@ pub(crate) fn put_into_prompt(task: &Task, run: &RunId, epoch: Epoch, tx: &mut T
                 let dispatch = Dispatch { plan: Plan::Spawn, run: run.clone(), epoch, dispatcher: None, release, began };
                 Input::Dispatch(Box::new(dispatch))
             }
-            None => Input::Fetch { run: run.clone(), epoch, way: Way::Prompt },
+            None => Input::Fetch { run: run.clone(), epoch, way: DeliveryPath::Prompt },
         };
         step(&delivery.id, input, tx);
     }

@@ -24,7 +24,6 @@ pub enum PauseRequest {
     },
     /// Start these tasks and all that they have created no more until somebody resumes them, and end their live runs.
     StopTasks { by: Box<str>, tasks: Vec<TaskId>, now: bool },
-    /// Start tasks again.
     Resume {
         by: Box<str>,
         /// Whether a pause stays that was not made by stopping.
@@ -37,14 +36,22 @@ pub enum PauseRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PauseOutcome {
     /// The project is paused: as it was before, if it was.
-    Paused { pause: Pause, before: Option<Pause> },
+    Paused {
+        pause: Pause,
+        before: Option<Pause>,
+    },
     /// The project is paused, and these runs are being ended.
-    Stopped { pause: Pause, stopping: Vec<RunId> },
+    Stopped {
+        pause: Pause,
+        stopping: Vec<RunId>,
+    },
     /// What became of each of the tasks, and the runs that are being ended.
-    TasksStopped { tasks: Vec<(TaskId, Stopped)>, stopping: Vec<RunId> },
+    TasksStopped {
+        tasks: Vec<(TaskId, Stopped)>,
+        stopping: Vec<RunId>,
+    },
     /// The project was paused like this, and is not any more; `None` if it was not.
     Resumed(Option<Pause>),
-    /// The project stays paused.
     StillPaused(Pause),
     /// The tasks that were stopped before, of those that were named.
     TasksResumed(Vec<TaskId>),

@@ -30,7 +30,6 @@ pub struct RouteRequest {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteOutcome {
-    /// It is done.
     Routed,
     /// Another runner was faster.
     Late,

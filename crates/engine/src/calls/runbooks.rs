@@ -45,23 +45,20 @@ pub struct Change {
     pub sort: &'static str,
     /// Its name; the pattern of a route.
     pub name: Box<str>,
-    /// What became of it.
     pub how: How,
 }
 
 /// What can become of a thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// It was not there.
     Created,
-    /// It was another.
     Changed,
-    /// It was so.
     Same,
-    /// It is gone.
     Removed,
     /// It takes nothing more, and is gone when so many jobs are.
-    Finishing { jobs: usize },
+    Finishing {
+        jobs: usize,
+    },
 }
 
 /// Why a runbook cannot be in force.
@@ -81,12 +78,9 @@ pub enum Incompatible {
     /// A pipeline that a worker or a route starts would wait for slots that are not there.
     Lacks {
         user: Box<str>,
-        /// Which slots.
         lack: Lack,
     },
-    /// A worker is refused.
     Worker(Name, worker::Outcome),
-    /// A queue is refused.
     Queue(Name, queue::Outcome),
     /// A route acts on what it listens to.
     Feeds(FeedsItself),
@@ -113,7 +107,7 @@ struct Draft {
     now: Now,
     effects: Vec<Effect>,
     changes: Vec<Change>,
-    misfits: Vec<Incompatible>,
+    incompatible: Vec<Incompatible>,
 }
 
 impl ApplyRequest {
@@ -146,7 +140,7 @@ impl ApplyRequest {
             now: tx.now(Vec::new(), Span::ZERO),
             effects: Vec::new(),
             changes: Vec::new(),
-            misfits: Vec::new(),
+            incompatible: Vec::new(),
         };
         draft.resources(self);
         draft.queues(&self.queues);
@@ -154,10 +148,10 @@ impl ApplyRequest {
         draft.routes(self);
         for (user, plan) in self.plans() {
             let lacks = lacks(plan, &draft.coordination).into_iter();
-            draft.misfits.extend(lacks.map(|lack| Incompatible::Lacks { user: user.clone().into(), lack }));
+            draft.incompatible.extend(lacks.map(|lack| Incompatible::Lacks { user: user.clone().into(), lack }));
         }
-        if !draft.misfits.is_empty() {
-            return ApplyOutcome::Refused(draft.misfits);
+        if !draft.incompatible.is_empty() {
+            return ApplyOutcome::Refused(draft.incompatible);
         }
         (tx.tables.coordination, tx.tables.queues, tx.tables.automation) = (draft.coordination, draft.queues, draft.automation);
         if !draft.effects.is_empty() {
@@ -225,7 +219,7 @@ impl Draft {
                 }
                 None => self.queue(first, queue::Config { dead_letter: None, ..wanted[first].clone() }),
             }
-            if !self.misfits.is_empty() {
+            if !self.incompatible.is_empty() {
                 return;
             }
         }
@@ -239,7 +233,7 @@ impl Draft {
         self.queues = step.state;
         self.keep(step.effects);
         if step.outcome != queue::Outcome::Defined {
-            self.misfits.push(Incompatible::Queue(name.clone(), step.outcome));
+            self.incompatible.push(Incompatible::Queue(name.clone(), step.outcome));
         }
     }
 
@@ -247,13 +241,13 @@ impl Draft {
         for (name, definition) in &wanted.workers {
             if !self.queues.queues.contains_key(&definition.queue) {
                 let user = format!("worker {name}").into();
-                self.misfits.push(Incompatible::NoQueue { user, queue: definition.queue.clone() });
+                self.incompatible.push(Incompatible::NoQueue { user, queue: definition.queue.clone() });
             }
             match self.worker(name, worker::Input::Define(Arc::clone(definition))) {
                 worker::Outcome::Created => self.note("worker", name.as_str(), How::Created),
                 worker::Outcome::Changed => self.note("worker", name.as_str(), How::Changed),
                 worker::Outcome::Same => self.note("worker", name.as_str(), How::Same),
-                refusal => self.misfits.push(Incompatible::Worker(name.clone(), refusal)),
+                refusal => self.incompatible.push(Incompatible::Worker(name.clone(), refusal)),
             }
         }
         let own = self.automation.workers.workers.values().filter(|worker| worker.definition.runbook == wanted.runbook);
@@ -291,22 +285,22 @@ impl Draft {
             self.note("route", &pattern, How::Removed);
         }
         if self.automation.routes.routes.len() > ROUTES_LIMIT {
-            self.misfits.push(Incompatible::TooManyRoutes);
+            self.incompatible.push(Incompatible::TooManyRoutes);
         }
     }
 
     fn check(&mut self, route: &Route) {
         if let Err(error) = route.check() {
-            self.misfits.push(Incompatible::Feeds(error));
+            self.incompatible.push(Incompatible::Feeds(error));
         }
         for then in &route.then {
             match then {
                 Then::Push(push) if !self.queues.queues.contains_key(&push.queue) => {
                     let user = format!("route {}", route.on).into();
-                    self.misfits.push(Incompatible::NoQueue { user, queue: push.queue.clone() });
+                    self.incompatible.push(Incompatible::NoQueue { user, queue: push.queue.clone() });
                 }
                 Then::Wake(name) if self.automation.workers.workers.get(name).is_none_or(|worker| worker.removed) => {
-                    self.misfits.push(Incompatible::NoWorker { route: route.on.to_string().into(), worker: name.clone() });
+                    self.incompatible.push(Incompatible::NoWorker { route: route.on.to_string().into(), worker: name.clone() });
                 }
                 Then::Push(_) | Then::Wake(_) | Then::Start(_) | Then::Notify(_) => {}
             }

@@ -15,17 +15,14 @@ pub(crate) const SECTION_LIMIT: usize = 1_000;
 
 #[derive(Debug, Clone)]
 pub enum SectionRequest {
-    /// Make one.
     Add {
         id: SectionId,
         name: Title,
         /// Whether one runner at a time works in it.
         exclusive: bool,
     },
-    /// Change one.
     Update {
         id: SectionId,
-        /// The new name.
         name: Option<Title>,
         /// Whether one runner at a time works in it.
         exclusive: Option<bool>,
@@ -40,18 +37,13 @@ pub enum SectionRequest {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SectionOutcome {
-    /// It is so now.
     Kept(Section),
-    /// It is gone.
     Deleted,
-    /// There is none.
     Unknown,
     /// Another one has this name.
     NameTaken(SectionId),
     TooMany,
-    /// Tasks belong to it.
     NotEmpty(usize),
-    /// Somebody works in it.
     Locked(HolderId),
 }
 

@@ -19,13 +19,21 @@ const KEPT: Span = Span::from_secs(100 * 365 * 86_400);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerRequest {
     /// Let it take items until its queue is empty.
-    Wake { worker: Name },
-    /// Let it take nothing.
-    Pause { worker: Name },
+    Wake {
+        worker: Name,
+    },
+    Pause {
+        worker: Name,
+    },
     /// Let it take items again.
-    Resume { worker: Name },
+    Resume {
+        worker: Name,
+    },
     /// Let the next item of its queue become a task.
-    Take { worker: Name, queue: Name },
+    Take {
+        worker: Name,
+        queue: Name,
+    },
     /// The task of one of its items is over: so is the item, or the attempt at it.
     Settle {
         worker: Name,
@@ -37,12 +45,17 @@ pub enum WorkerRequest {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerOutcome {
-    /// The machine's answer.
     Stepped(worker::Outcome),
     /// An item became this task.
-    Took { task: TaskId, item: ItemId },
+    Took {
+        task: TaskId,
+        item: ItemId,
+    },
     /// Nothing can be made of the item: it is dead.
-    Unfit { item: ItemId, error: Box<str> },
+    Unfit {
+        item: ItemId,
+        error: Box<str>,
+    },
     /// There is nothing to take.
     Empty {
         /// When that may change by itself.

@@ -5,7 +5,6 @@ use banksman_core::workspace::{self, Input, Outcome};
 use banksman_core::{HolderId, TaskId, Workspace};
 use banksman_store::{Key, Tx};
 
-/// What can be asked.
 #[derive(Debug, Clone)]
 pub struct WorkspaceRequest {
     /// Whose workspace.
@@ -13,11 +12,9 @@ pub struct WorkspaceRequest {
     /// Who asks: a run, or the process that removes it under a name of its own. Neither name is ever used twice, so that the holder of the
     /// lock is its fence.
     pub holder: HolderId,
-    /// What happens to it.
     pub input: Input,
 }
 
-/// What can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkspaceOutcome {
     /// The machine's answer, with the workspace as it is now.

@@ -48,7 +48,6 @@ impl Landings {
         }
     }
 
-    /// A job has ended.
     pub(super) fn ended(&mut self, target: &Name, has_failed: bool, now: Lease) {
         self.running.remove(target);
         if has_failed {

@@ -71,7 +71,6 @@ const CLAIM_LIMIT: usize = 16;
 /// How long to wait after the store did not reply.
 const RETRY_AFTER: Span = Span::from_secs(1);
 
-/// A runner.
 #[derive(Debug)]
 pub struct Dispatcher {
     context: Context,
@@ -129,7 +128,6 @@ impl Dispatcher {
         self
     }
 
-    /// Which runner it is.
     pub fn id(&self) -> &RunnerId {
         &self.context.me.id
     }

@@ -21,7 +21,7 @@ use crate::calls::runs::end::open_question;
 use crate::facts;
 use crate::request::Request;
 
-/// How far a pass has come.
+/// The state of a pass.
 #[derive(Debug)]
 pub(super) enum Pass {
     /// Everything was decided.
@@ -91,7 +91,6 @@ impl Dispatcher {
         keys
     }
 
-    /// Takes in rows.
     pub(super) fn loaded(&mut self, snapshot: Snapshot) {
         match std::mem::replace(&mut self.pass, Pass::Due) {
             Pass::First => {

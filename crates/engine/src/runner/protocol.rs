@@ -147,11 +147,9 @@ pub enum Action {
     Acknowledge(RunId),
     /// Let go of the session of a run: another runner looks after it.
     Forget(RunId),
-    /// Sleep.
     Sleep {
         /// Wake up when one of these dies.
         watch: Vec<ProcessId>,
-        /// How long at most.
         at_most: Span,
     },
     /// There is nothing left to do.
@@ -178,7 +176,6 @@ impl Output {
 /// What has happened, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunnerEvent {
-    /// A run begins.
     Started(Box<Work>),
     /// A run of a runner that is gone is looked after.
     Adopted(Box<Work>),
@@ -192,7 +189,6 @@ pub enum RunnerEvent {
     Resumed,
     /// Nothing was seen of a run for too long.
     Stuck(Box<Work>),
-    /// It does something again.
     Recovered(Box<Work>),
     /// It is being stopped: it took too long, or nothing else helps.
     Stopping(Box<Work>),
@@ -200,17 +196,14 @@ pub enum RunnerEvent {
     Ended(Box<Work>, RunEndRecord, task::Outcome),
     /// A task went on without a run: it was found to be done, or its children have ended.
     Settled(Box<Task>, task::Outcome),
-    /// A pipeline begins.
     Begins(Box<Pipeline>),
     /// A guard holds a pipeline up, or it has failed, or is done.
     Stands(Box<Pipeline>),
     /// A worker can make nothing of an item.
     Unfit {
-        /// Which worker.
         worker: Name,
         /// The queue of the item.
         queue: Name,
-        /// Which item.
         item: ItemId,
         error: Box<str>,
     },

@@ -31,7 +31,7 @@ pub(super) struct Shortage {
 /// How a runner goes on while there is a shortage.
 #[derive(Debug)]
 struct Backoff {
-    /// What there is not enough of.
+    /// The error, which names the resource that is short.
     error: Box<str>,
     /// How often a try has failed.
     failures: u32,
@@ -39,7 +39,6 @@ struct Backoff {
     most: usize,
     /// How many more it tries to start.
     more: usize,
-    /// When it does so.
     try_at: Lease,
     is_trying: bool,
     /// How many of the last try are not known to have begun.

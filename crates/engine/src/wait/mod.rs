@@ -37,7 +37,6 @@ pub struct Wait {
     last: Option<(Reply, Stamp)>,
 }
 
-/// What is wanted.
 #[derive(Debug)]
 enum What {
     Resource(Resource, Box<Ask>),
@@ -71,14 +70,11 @@ pub enum WaitAction {
     Probe(Vec<ProcessId>),
     /// Sleep until woken, until one of these processes dies ([`Wait::probed`]), or for this long; then ask.
     Sleep {
-        /// Whom to watch.
         watch: Vec<ProcessId>,
-        /// How long at most.
         at_most: Span,
         /// The place in the line.
         waiting: Waiting,
     },
-    /// The wait is over.
     Done(Reply),
 }
 

@@ -37,14 +37,11 @@ pub enum TakeAction {
     Probe(ProcessId, Waiting),
     /// Sleep until woken, until this process dies ([`Taking::probed`]), or for this long; then ask.
     Sleep {
-        /// Whom to watch.
         watch: Option<ProcessId>,
-        /// How long at most.
         at_most: Span,
         /// The place in the line.
         waiting: Waiting,
     },
-    /// The wait is over.
     Done(Reply),
 }
 

@@ -21,7 +21,7 @@ pub struct Why {
     pub at: Stamp,
     pub answer: Answer,
     /// What becomes of the item that it is an attempt at, if it is one.
-    pub fate: Option<ItemFuture>,
+    pub item_future: Option<ItemFuture>,
     /// Whether a runner that takes tasks is alive.
     pub has_runner: bool,
     /// How many of its dependencies hold it back.
@@ -62,7 +62,6 @@ pub enum Answer {
         /// Since when it looks stuck, and why.
         stuck: Option<(Stamp, Stuck)>,
     },
-    /// Its run is being stopped.
     Stopping {
         run: Attended,
         since: Stamp,
@@ -151,7 +150,6 @@ pub enum Cause {
     },
     /// As many roots as allowed are under way, or will be before this one: those that came earlier and wait for nothing but room.
     Roots {
-        /// How many that is.
         limit: u32,
         /// Which ones, and since when they stand as they do.
         roots: Vec<(TaskId, Title, Stamp)>,
@@ -162,7 +160,6 @@ pub enum Cause {
     Dependency(Chain),
     /// A lock or slots are taken: `Section`, `TaskLock`, `Lock`, `Slots`, `Undefined` or `NoSlot` of admission.
     Taken {
-        /// What is missing.
         reason: Reason,
         holders: Vec<Holder>,
         /// Who stands in line for it, then the claims that it is kept for when it is free.
@@ -174,7 +171,6 @@ pub enum Cause {
     AccountLimit { agent: Name, limit: Box<AccountLimit> },
     /// A run that others look after, or nobody, still lives in its exclusive section.
     SectionBusy { name: Title, run: Attended, task: TaskId },
-    /// No runner is alive.
     NoRunner {
         /// How many ready tasks come before this one.
         ahead: u64,
@@ -235,9 +231,7 @@ pub enum ChainEnd {
 /// Whether a runner lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
-    /// It does.
     Alive,
-    /// It does not.
     Gone,
     /// It cannot be seen from here. It may.
     Unknown,
@@ -254,7 +248,6 @@ pub struct Attended {
     pub session: Option<Session>,
     /// Who looks after it.
     pub owner: RunnerId,
-    /// Whether that one lives.
     pub life: Life,
     /// Who will look after it, if its owner is gone.
     pub heir: Option<RunnerId>,

@@ -99,14 +99,14 @@ impl<'a> Situation<'a> {
         let held_back =
             matches!(&answer, Answer::Waits(causes) if causes.iter().any(|cause| matches!(cause, Cause::Dependency(_))));
         let status = if held_back { Status::Blocked } else { task.status() };
-        let fate = task.spec.item.as_ref().map(|of| self.fate(of));
+        let item_future = task.spec.item.as_ref().map(|of| self.item_future(of));
         let has_runner = self.workers().next().is_some();
         let unmet = unmet(task, self.backlog).count();
-        Some(Why { task: task.clone(), status, at: self.now.stamp(), answer, fate, has_runner, unmet })
+        Some(Why { task: task.clone(), status, at: self.now.stamp(), answer, item_future, has_runner, unmet })
     }
 
     /// What becomes of the item that a task is an attempt at.
-    fn fate(&self, of: &OfItem) -> ItemFuture {
+    fn item_future(&self, of: &OfItem) -> ItemFuture {
         let Some(item) = self.queues.items.get(&of.taken.item) else { return ItemFuture::Gone };
         match (&item.state, &item.origin) {
             (queue::State::Processing(taken), _) if taken.epoch == of.taken.epoch => ItemFuture::Open,

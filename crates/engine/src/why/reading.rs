@@ -17,7 +17,6 @@ use crate::why::chains::chains;
 /// The rows for the answer about one task, all of one moment.
 #[derive(Debug)]
 pub struct Rows {
-    /// The rows.
     pub snapshot: Snapshot,
     /// The ready tasks that come before the task, by lane, each with an example whose rows are there.
     pub before: Vec<(TaskId, u64)>,

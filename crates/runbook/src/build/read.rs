@@ -24,7 +24,6 @@ impl<'a> View<'a> {
         value.get_ref().as_table().map(|table| View { table, value })
     }
 
-    /// Where it stands.
     pub(super) fn at(&self) -> At {
         self.value.span()
     }

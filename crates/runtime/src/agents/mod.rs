@@ -19,7 +19,7 @@ use banksman_agents::{Exit, Family, Profile, Reader, judge};
 use banksman_core::agent::{AgentChoice, AgentEnd, AgentWork};
 use banksman_core::backlog::{Run, RunEndRecord, Section};
 use banksman_core::decision::{Decision, OPEN_ANSWER, State};
-use banksman_core::landing::{self, End, Entry, Return};
+use banksman_core::landing::{self, Entry, LandingEnd, Return};
 use banksman_core::task::{LiveInput, RetryReason, Work as What, WorkspaceSpec};
 use banksman_core::{RunId, SectionId, Seq, Status, Task, TaskId, Title, Wall};
 use banksman_engine::Work;
@@ -97,7 +97,6 @@ pub struct Past {
 }
 
 impl Past {
-    /// Reads it.
     pub fn load(reader: &mut StoreReader, task: &TaskId) -> Result<Past, StoreError> {
         let rows = reader.view().load(&[Key::RunsOf(task.clone()), Key::LandingOf(task.clone()), Key::Sections].into())?.backlog;
         let runs = rows.runs.into_values().filter(|run| !run.is_live()).collect();
@@ -128,7 +127,7 @@ fn is_not_begun(ended: &RunEndRecord) -> bool {
 /// Why the work of an entry came back, if it did.
 pub(crate) fn returned(entry: &Entry) -> Option<&Return> {
     match &entry.state {
-        landing::State::Over(End::Returned(why)) => Some(why),
+        landing::State::Over(LandingEnd::Returned(why)) => Some(why),
         _ => None,
     }
 }
@@ -397,7 +396,7 @@ pub(crate) fn git_dirs(checkout: &Path) -> String {
     serde_json::to_string(&dirs).expect("a list of texts has a JSON form")
 }
 
-/// What a session of an agent came to.
+/// The result of a session of an agent.
 pub(crate) fn end_of(project: &Project, work: &Work, agent: &AgentReport, ended: &SessionEnd) -> Option<AgentEnd> {
     let choice = choice_of(work)?;
     let (_, profile) = profile(project, choice.agent.as_str()).ok()?;

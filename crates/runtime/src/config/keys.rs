@@ -79,7 +79,7 @@ pub static KEYS: &[Key] = &[
     .means("what to do with a task that was recovered so often: ask a person, or fail it"),
     key("task.checkpoint_interval", Kind::Limit(|config| &mut config.checkpoint_interval))
         .or("none")
-        .means("how often it is recorded that a run is at work, as an event"),
+        .means("how often an event records that a run is in progress"),
     key("task.kill_grace", Kind::Duration(|config| &mut config.kill_grace))
         .or("10s")
         .means("how long a session may take to end when it is asked to, before it is killed"),

@@ -120,7 +120,6 @@ impl Environment {
 }
 
 impl Source {
-    /// One word for it.
     pub fn as_str(&self) -> &'static str {
         match self {
             Source::Default => "default",
@@ -170,12 +169,10 @@ impl Settings {
         }
     }
 
-    /// What the program uses.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// One setting.
     pub fn get(&self, name: &str) -> Option<&Setting> {
         self.list.iter().find(|setting| setting.key.name == name)
     }

@@ -8,7 +8,7 @@ use banksman_core::NoticeKind;
 use banksman_core::suggest::distance;
 use toml_edit::Value;
 
-/// Who is told what.
+/// Which notifications are sent, and where to.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Notify {
     /// What people are told of.

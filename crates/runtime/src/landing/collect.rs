@@ -8,11 +8,11 @@ use banksman_core::workspace::Place;
 use banksman_core::{Task, TaskId, Workspace};
 use banksman_store::Key;
 
-use super::{Job, LandingError, failure, words};
+use super::{LandingAttempt, LandingError, failure, words};
 use crate::config::OnConflict;
 use crate::workspaces::{self, WorkspaceError};
 
-impl Job<'_> {
+impl LandingAttempt<'_> {
     /// Looks at the worktree of an entry's task, under the lock of the workspace: nobody works in it meanwhile.
     pub(super) fn collect(&self, entry: &Entry) -> Result<Report, LandingError> {
         let Some(owner) = &entry.spec.task else { return Ok(failure("its commit is not known".into())) };

@@ -11,7 +11,9 @@ use std::time::Duration;
 use banksman_adapters::git::{Built, GitError, Lander, MergeError, Message, Moved};
 use banksman_adapters::ids;
 use banksman_core::event::{Kind, Resource};
-use banksman_core::landing::{CommitId, End, Entry, EntrySpec, LandingQueue, Obstacle, Outcome, Report, State, Target, Work};
+use banksman_core::landing::{
+    CommitId, Entry, EntrySpec, LandingEnd, LandingQueue, Obstacle, Outcome, Report, State, Target, Work,
+};
 use banksman_core::resource::coordination::{self, Command};
 use banksman_core::resource::grant::{Ask, GrantRequest, Term};
 use banksman_core::resource::lock;
@@ -36,7 +38,6 @@ pub enum LandingError {
     /// The store, or the system.
     #[error(transparent)]
     Shell(#[from] Error),
-    /// Git.
     #[error(transparent)]
     Git(#[from] GitError),
     /// There is no command that checks what lands.
@@ -129,7 +130,7 @@ pub fn work(client: &Client, lander: &Lander, target: &Name, options: &WorkOptio
     // The worker before may have been killed right after a move, and then nothing is left to move. If it cannot be settled now, the next
     // move tries again and says why not.
     lander.settle().ok();
-    let job = Job { client, lander, target, worker: &worker, options };
+    let job = LandingAttempt { client, lander, target, worker: &worker, options };
     let mut has_landed = false;
     let end = loop {
         let (queue, now) = load_queue(client, target)?;
@@ -220,7 +221,7 @@ impl Drop for Grant<'_> {
     }
 }
 
-struct Job<'a> {
+struct LandingAttempt<'a> {
     client: &'a Client,
     lander: &'a Lander,
     target: &'a Name,
@@ -228,7 +229,7 @@ struct Job<'a> {
     options: &'a WorkOptions<'a>,
 }
 
-impl Job<'_> {
+impl LandingAttempt<'_> {
     /// Does what is next. Nothing came of it if nobody wants it any more.
     fn step(&self, work: Work) -> Result<Option<(LandingId, Report)>, LandingError> {
         Ok(match work {
@@ -311,7 +312,9 @@ impl Job<'_> {
     /// Removes the worktree of a task whose work has landed. One that cannot be removed now is left to the next runner that starts, or to
     /// `workspaces prune`.
     fn clear_after(&self, entry: &Entry) {
-        if let (State::Over(End::Landed { .. } | End::NoChange { .. }), Some(task)) = (&entry.state, &entry.spec.task) {
+        if let (State::Over(LandingEnd::Landed { .. } | LandingEnd::NoChange { .. }), Some(task)) =
+            (&entry.state, &entry.spec.task)
+        {
             workspaces::remove(self.client, task, false).ok();
         }
     }

@@ -69,11 +69,7 @@ pub enum ProjectError {
     Config(#[from] ConfigError),
     /// The place of the store is not written in a way that is understood.
     #[error("{url:?} is not the place of a store: {what}")]
-    Url {
-        /// What was given.
-        url: String,
-        what: String,
-    },
+    Url { url: String, what: String },
     /// The store cannot be made.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -82,11 +78,7 @@ pub enum ProjectError {
     Homeless,
     /// The system refuses.
     #[error("{}: {source}", path.display())]
-    Io {
-        path: PathBuf,
-        /// What it said.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 pub(crate) fn io_at(path: &Path) -> impl FnOnce(io::Error) -> ProjectError {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use banksman_adapters::git::{Removal, Repository, Saved, Saving};
 use banksman_adapters::{host, ids};
 use banksman_core::event::{Kind, Resource};
-use banksman_core::landing::{self, End};
+use banksman_core::landing::{self, LandingEnd};
 use banksman_core::resource::coordination::{Command, Outcome as Answer};
 use banksman_core::resource::grant::{Ask, GrantRequest, Term};
 use banksman_core::resource::lock;
@@ -49,7 +49,7 @@ impl Kept {
             };
             let own = rows.backlog.landings.values().filter(|entry| entry.spec.task.as_ref() == Some(&owner));
             let last = own.max_by_key(|entry| entry.id.seq()).map(|entry| &entry.state);
-            let has_landed = matches!(last, Some(landing::State::Over(End::Landed { .. } | End::NoChange { .. })));
+            let has_landed = matches!(last, Some(landing::State::Over(LandingEnd::Landed { .. } | LandingEnd::NoChange { .. })));
             Kept { workspace, task: rows.backlog.tasks.remove(&owner), holder, has_landed }
         };
         Ok(workspaces.into_iter().map(with_owner).collect())
@@ -185,7 +185,9 @@ fn holder_of(answer: &Acquisition) -> String {
         Acquisition::Answered { outcome: Answer::Lock(lock::Outcome::Busy(busy)), .. } => {
             busy.holders.first().map_or("a claim that waits for it".into(), |grant| grant.claim.holder.to_string())
         }
-        other => format!("{other:?}"),
+        Acquisition::Answered { .. } | Acquisition::RequestReused | Acquisition::TimedOut(_) | Acquisition::Cancelled => {
+            "another process".into()
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use banksman_adapters::git::{Found, LOCAL_VARIABLES, Removal, Repository, Saving};
 use banksman_adapters::private;
-use banksman_core::landing::{self, End, Return};
+use banksman_core::landing::{self, LandingEnd, Return};
 use banksman_core::task::{WorkspaceSpec, WorktreeSpec};
 use banksman_core::workspace::{Input, Outcome, Place, branch_name};
 use banksman_core::{RunId, Task, TaskId, Workspace};
@@ -287,7 +287,7 @@ impl Session {
         let Some(entry) = rows.landings.values().find(|entry| entry.spec.task.as_ref() == Some(&self.owner)) else {
             return Ok(());
         };
-        let landing::State::Over(End::Returned(why)) = &entry.state else { return Ok(()) };
+        let landing::State::Over(LandingEnd::Returned(why)) = &entry.state else { return Ok(()) };
         let stamp = repository.own_dir(path)?.join("banksman-returned");
         if std::fs::read_to_string(&stamp).is_ok_and(|last| last == entry.id.as_str()) {
             return Ok(());

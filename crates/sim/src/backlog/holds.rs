@@ -32,7 +32,7 @@ pub(crate) struct Place {
     give_up_at: Ms,
 }
 
-/// What came of an attempt to take something.
+/// The result of an attempt to take something.
 enum Taken {
     Held(Epoch),
     InLine(Ticket),

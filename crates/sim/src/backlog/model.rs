@@ -91,7 +91,6 @@ pub(crate) struct RunModel {
     pub(crate) has_paused: bool,
 }
 
-/// A grant.
 #[derive(Debug)]
 pub(crate) struct Holding {
     pub(crate) weight: u32,
@@ -104,7 +103,6 @@ pub(crate) struct Holding {
     pub(crate) offered: bool,
 }
 
-/// A runner.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) process: ProcessId,

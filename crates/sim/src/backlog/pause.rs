@@ -17,7 +17,7 @@ use crate::commit::{InFlight, Sender};
 use crate::report::Checker;
 use crate::world::World;
 
-/// How far a session that waits has come.
+/// The state of a session that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pause {
     /// It wants to give its slot back.

@@ -28,7 +28,6 @@ pub(crate) struct Ledger {
     pub(crate) stalls: BTreeMap<ProcessId, Stall>,
 }
 
-/// One resource.
 #[derive(Debug)]
 pub(crate) struct Account {
     pub(crate) capacity: u32,

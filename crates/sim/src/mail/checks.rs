@@ -37,7 +37,7 @@ impl World<'_> {
         let deliveries = self.deliveries()?;
         for delivery in &deliveries {
             delivery.check();
-            if let State::Fetched { run, way: Way::Written, .. } = &delivery.state
+            if let State::Fetched { run, way: DeliveryPath::Written, .. } = &delivery.state
                 && !self.sessions.get(run).is_some_and(|session| session.seen.contains(&delivery.id))
             {
                 return Err(format!("{} is reported as delivered, and {run} has not got it", delivery.id));

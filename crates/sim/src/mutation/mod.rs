@@ -19,7 +19,6 @@ use crate::report::Checker;
 
 pub(crate) use tasks::misread;
 
-/// One fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mutation {
     // Locks and semaphores.

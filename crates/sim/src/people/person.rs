@@ -40,7 +40,6 @@ enum Doing {
     /// Nothing new before that moment.
     Idle(Ms),
     Calling(Purpose),
-    /// It waits.
     Sleeping {
         wait: Box<Wait>,
         until: Ms,

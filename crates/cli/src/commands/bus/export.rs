@@ -36,7 +36,6 @@ pub(super) struct Export {
     which: Which,
 }
 
-/// What was written.
 #[derive(Serialize)]
 struct Exported<'a> {
     file: Text<std::path::Display<'a>>,

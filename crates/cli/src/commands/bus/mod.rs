@@ -14,7 +14,7 @@ use crate::printer::{BOLD, CYAN, DIM, GREEN, RED, YELLOW};
 use crate::terminal::Style;
 
 subcommands! {
-    /// Messages between people and runs: post, read and follow them.
+    /// Post, read and follow messages between people and runs.
     #[command(
         after_help = "Examples:\n  banksman bus post INFO 'the cache is warm'\n  banksman bus read --follow\n  banksman bus read --task 'Add login' --last 20"
     )]

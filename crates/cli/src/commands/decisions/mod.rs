@@ -27,7 +27,7 @@ const TRIES: usize = 5;
 const ALL: i64 = 100;
 
 subcommands! {
-    /// Decisions: questions that only a person can answer.
+    /// Answer decisions: questions that only a person can answer.
     ///
     /// A task that could not be recovered, or an action that failed five times, waits for one.
     #[command(after_help = "Examples:\n  banksman decisions list\n  banksman decisions resolve d-120 1\n  banksman decisions review")]

@@ -55,7 +55,7 @@ pub(super) fn all(stage: &Stage, plot: &Plot) -> Result<Vec<Check>, Failure> {
     let again = audit.crashed.len() + audit.restarted.len() + audit.escalated.len();
     let left = stage.remaining();
     let hidden = stage.probe(&plot.hidden);
-    let (events, differences) = stage.fold()?;
+    let (events, differences) = stage.replay()?;
     Ok(vec![
         Check::new(
             "tasks",

@@ -140,7 +140,7 @@ pub(super) fn checks(stage: &Stage, plot: &Plot) -> Result<Vec<Check>, Failure> 
     let worktrees = rows.backlog.workspaces.len();
     let saved = stage.git(&["for-each-ref", "--format=%(refname)", "refs/banksman/saved"])?.lines().count();
     let left = stage.remaining();
-    let (events, differences) = stage.fold()?;
+    let (events, differences) = stage.replay()?;
     let total = TASKS.len();
     Ok(vec![
         Check::new(

@@ -23,7 +23,7 @@ use checks::Check;
 use stage::Stage;
 use story::{SLOTS, TASKS};
 
-/// See it at work: a backlog that survives crashes, a kill -9 of its runner, a process that hides, and agents that hang.
+/// Run a demonstration: a backlog that survives crashes, a kill -9 of its runner, a process that hides, and agents that hang.
 ///
 /// Makes a temporary project, runs a dozen real tasks in it, draws what happened when, checks it against the store and
 /// /proc, and removes the project again. Exits with 1 if a check fails. Needs no agent and no network.

@@ -196,7 +196,7 @@ impl Stage {
     }
 
     /// The number of events, and where the log disagrees with the tables.
-    pub(super) fn fold(&self) -> Result<(i64, Vec<String>), Failure> {
+    pub(super) fn replay(&self) -> Result<(i64, Vec<String>), Failure> {
         let mut reader = self.project.reader()?;
         Ok((reader.view().last_event()?.0, reader.view().compare_with_log()?))
     }

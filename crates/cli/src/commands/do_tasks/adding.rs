@@ -130,7 +130,7 @@ impl Revision {
     }
 }
 
-const BY_RUN: &str = ", because a run is at it";
+const BY_RUN: &str = ", because a run is in progress";
 
 /// Lets a task go on that is there already: one that has failed is tried again, one in review lands if there is a check by now, and one that
 /// no run is at takes over what is new. Says how it stands.

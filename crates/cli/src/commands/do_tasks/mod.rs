@@ -26,7 +26,7 @@ const KNOWN: [&str; 4] = ["claude", "codex", "gemini", "opencode"];
 ///
 /// Each TASK is a title; a single Markdown file stands for its open boxes, `- [ ] TITLE`, with the indented text below as the prompt. Makes
 /// a project if there is none, and asks before agents are trusted. Every task has a git worktree of its own; with a check its work lands
-/// through the merge queue, without one it waits in review. Given again, the same titles go on where they were: unfinished tasks that no run is at take over a
+/// through the merge queue, without one it waits in review. Given again, the same titles go on where they were: unfinished tasks without a run in progress take over a
 /// prompt that was edited, and another --agent.
 ///
 /// Exits with 0 if all these tasks are completed, else with 7.

@@ -1,6 +1,6 @@
 //! What came of the tasks, and what to do next.
 
-use banksman_core::landing::{End, Entry, State as Landing};
+use banksman_core::landing::{Entry, LandingEnd, State as Landing};
 use banksman_core::{Status, Task, TaskId};
 use banksman_runtime::Client;
 use banksman_store::Key;
@@ -83,10 +83,10 @@ fn next(task: &Task, is_checked: bool) -> Option<String> {
 fn words(task: &Task, entry: Option<&Entry>) -> String {
     let landing = entry.map(|entry| (&entry.state, &entry.target));
     match (task.status(), landing) {
-        (Status::Completed, Some((Landing::Over(End::Landed { commit, .. }), target))) => {
+        (Status::Completed, Some((Landing::Over(LandingEnd::Landed { commit, .. }), target))) => {
             format!("landed on {target} as {}", commit.short())
         }
-        (Status::Review, Some((Landing::Over(End::Shelved { reason }), _))) => reason.to_string(),
+        (Status::Review, Some((Landing::Over(LandingEnd::Shelved { reason }), _))) => reason.to_string(),
         (Status::Landing, Some((Landing::Waiting { obstacle }, _))) => obstacle.to_string(),
         (Status::Landing, Some((Landing::Asking { because, .. }, _))) => because.to_string(),
         _ => tasks::error(task).unwrap_or_default().to_string(),

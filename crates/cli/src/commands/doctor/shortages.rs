@@ -19,7 +19,7 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
         Some(Entry::new(format!("runner {} cannot start more runs: {error}", runner.id)))
     });
     let fine = match living.len() {
-        0 => "no runner is alive".to_owned(),
+        0 => "no runner is running".to_owned(),
         1 => "1 runner is alive, and reports no shortage".into(),
         several => format!("{several} runners are alive, and none reports a shortage"),
     };

@@ -18,7 +18,7 @@ use crate::table;
 use crate::views::runbooks::GuardView;
 
 subcommands! {
-    /// Guards: conditions that must hold before a phase of a pipeline begins, or before it is over.
+    /// Check guards: conditions before or after a phase.
     ///
     /// They are written in runbooks. What can be asked is described in docs/concepts/guards.md.
     #[command(after_help = "Examples:\n  banksman guards list\n  banksman guards check may-deploy --var branch=topic")]

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use banksman_adapters::git::Lander;
-use banksman_core::landing::{CommitId, End, Entry, EntrySpec, Outcome, Return, State};
+use banksman_core::landing::{CommitId, Entry, EntrySpec, LandingEnd, Outcome, Return, State};
 use banksman_core::task::{self, LandSpec};
 use banksman_core::{LandingId, Name, Status, Task, TaskId};
 use banksman_engine::{LandingRequest, LandingVerb, TaskOutcome, TaskRequest};
@@ -33,7 +33,7 @@ use crate::views::landing::EntryView;
 /// exactly that commit. A checkout of the target is updated if nothing in it is in the way. The branch itself does not move.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  banksman land fix-login\n  banksman land 'Add login' --unchecked\n  banksman land fix-login --into release\n  banksman land fix-login --unchecked"
+    after_help = "Examples:\n  banksman land fix-login\n  banksman land 'Add login' --unchecked\n  banksman land fix-login --into release"
 )]
 pub(crate) struct Land {
     /// The tasks or branches
@@ -243,8 +243,8 @@ impl Land {
 
     fn is_well(&self, entry: &Entry) -> bool {
         match &entry.state {
-            State::Over(End::Landed { .. } | End::NoChange { .. }) => true,
-            State::Over(End::Returned(_) | End::Shelved { .. } | End::Removed { .. })
+            State::Over(LandingEnd::Landed { .. } | LandingEnd::NoChange { .. }) => true,
+            State::Over(LandingEnd::Returned(_) | LandingEnd::Shelved { .. } | LandingEnd::Removed { .. })
             | State::Asking { .. }
             | State::Waiting { .. } => false,
             State::Queued | State::Candidate { .. } | State::Suspect { .. } | State::Passed { .. } => self.no_wait,
@@ -302,11 +302,11 @@ fn load(client: &Client, id: &LandingId) -> Result<Entry, Failure> {
 fn unsettled(entry: &Entry) -> Failure {
     let said = sentence(entry);
     let failure = match &entry.state {
-        State::Over(End::Returned(_)) if entry.spec.task.is_some() => Failure::new(exit::ERROR, "LANDING_RETURNED", said)
+        State::Over(LandingEnd::Returned(_)) if entry.spec.task.is_some() => Failure::new(exit::ERROR, "LANDING_RETURNED", said)
             .hint("it is tried again by a runner; or repair it yourself: banksman tasks open TASK"),
-        State::Over(End::Shelved { .. }) => Failure::new(exit::ERROR, "LANDING_REVIEW", said)
+        State::Over(LandingEnd::Shelved { .. }) => Failure::new(exit::ERROR, "LANDING_REVIEW", said)
             .hint("banksman tasks diff TASK; then banksman land TASK --unchecked"),
-        State::Over(End::Returned(Return::Conflict { .. })) => Failure::new(exit::ERROR, "LANDING_CONFLICT", said)
+        State::Over(LandingEnd::Returned(Return::Conflict { .. })) => Failure::new(exit::ERROR, "LANDING_CONFLICT", said)
             .hint(format!("merge {} into the branch, resolve the conflict, commit, and land it again", entry.target)),
         State::Over(_) => Failure::new(exit::ERROR, "LANDING_RETURNED", said).hint("repair it, commit, and land it again"),
         State::Asking { decision, .. } => {

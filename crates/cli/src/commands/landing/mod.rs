@@ -3,7 +3,7 @@
 mod land;
 
 use banksman_adapters::git::{GitError, Lander};
-use banksman_core::landing::{End, Entry, LandingQueue, Outcome, State};
+use banksman_core::landing::{Entry, LandingEnd, LandingQueue, Outcome, State};
 use banksman_core::{LandingId, Name};
 use banksman_engine::{LandingOutcome, LandingRequest, LandingVerb};
 use banksman_runtime::Client;
@@ -27,7 +27,7 @@ pub(crate) use land::Land;
 const ALL: i64 = 100;
 
 subcommands! {
-    /// The merge queues: what is to land, on which branch, and how far it has come.
+    /// Show and control the merge queues.
     #[command(after_help = "Examples:\n  banksman landing list\n  banksman landing pause\n  banksman landing remove l-120")]
     pub(crate) noun Landing {
         List(List),
@@ -230,15 +230,17 @@ pub(crate) fn line(entry: &Entry) -> Option<String> {
     let name = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", entry.spec.title, entry.id);
     let target = &entry.target;
     Some(match &entry.state {
-        State::Over(End::Landed { commit, .. }) => format!("{GREEN}landed{GREEN:#}     {name} on {target} as {}", commit.short()),
-        State::Over(End::NoChange { .. }) => format!("{GREEN}landed{GREEN:#}     {name}: {target} had all of it"),
-        State::Over(End::Returned(why)) => format!("{YELLOW}returned{YELLOW:#}   {name}: {why}"),
-        State::Over(End::Shelved { reason }) => format!("{YELLOW}review{YELLOW:#}     {name}: {reason}"),
+        State::Over(LandingEnd::Landed { commit, .. }) => {
+            format!("{GREEN}landed{GREEN:#}     {name} on {target} as {}", commit.short())
+        }
+        State::Over(LandingEnd::NoChange { .. }) => format!("{GREEN}landed{GREEN:#}     {name}: {target} had all of it"),
+        State::Over(LandingEnd::Returned(why)) => format!("{YELLOW}returned{YELLOW:#}   {name}: {why}"),
+        State::Over(LandingEnd::Shelved { reason }) => format!("{YELLOW}review{YELLOW:#}     {name}: {reason}"),
         State::Waiting { obstacle } => format!("{YELLOW}waiting{YELLOW:#}    {name} to land on {target}: {obstacle}"),
         State::Asking { decision, because } => {
             format!("{RED}needs you{RED:#}  {name}: {because}: banksman decisions show {decision}")
         }
-        State::Over(End::Removed { .. })
+        State::Over(LandingEnd::Removed { .. })
         | State::Queued
         | State::Candidate { .. }
         | State::Suspect { .. }
@@ -260,7 +262,7 @@ pub(crate) fn sentence(entry: &Entry) -> String {
         State::Passed { commit, .. } => format!("moving {target} to {}: {name}", commit.short()),
         State::Waiting { obstacle } => format!("{YELLOW}waiting{YELLOW:#} to land on {target}: {name}: {obstacle}"),
         State::Asking { decision, because } => format!("{YELLOW}needs you{YELLOW:#} ({decision}): {name}: {because}"),
-        State::Over(End::Landed { commit, checked, flaky, .. }) => {
+        State::Over(LandingEnd::Landed { commit, checked, flaky, .. }) => {
             let how = match (checked, flaky) {
                 (true, false) => "checked",
                 (true, true) => "checked; the check failed once and passed on the same commit",
@@ -268,10 +270,10 @@ pub(crate) fn sentence(entry: &Entry) -> String {
             };
             format!("{GREEN}landed{GREEN:#} on {target} as {} ({how}): {name}", commit.short())
         }
-        State::Over(End::NoChange { .. }) => format!("{GREEN}nothing to land{GREEN:#}: {target} has all of {name}"),
-        State::Over(End::Returned(why)) => format!("{RED}not landed{RED:#} on {target}: {name}: {why}"),
-        State::Over(End::Shelved { reason }) => format!("{YELLOW}in review{YELLOW:#}: {name}: {reason}"),
-        State::Over(End::Removed { by }) => format!("removed from the queue of {target} by {by}: {name}"),
+        State::Over(LandingEnd::NoChange { .. }) => format!("{GREEN}nothing to land{GREEN:#}: {target} has all of {name}"),
+        State::Over(LandingEnd::Returned(why)) => format!("{RED}not landed{RED:#} on {target}: {name}: {why}"),
+        State::Over(LandingEnd::Shelved { reason }) => format!("{YELLOW}in review{YELLOW:#}: {name}: {reason}"),
+        State::Over(LandingEnd::Removed { by }) => format!("removed from the queue of {target} by {by}: {name}"),
     }
 }
 

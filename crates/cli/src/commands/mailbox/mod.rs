@@ -4,7 +4,7 @@ mod list;
 mod read;
 
 subcommands! {
-    /// Messages for a task: read them inside of a run, and see how far those that were sent have come.
+    /// Read the messages of a task, and show their delivery status.
     #[command(
         after_help = "Examples:\n  banksman mailbox read --wait --timeout 10m\n  banksman mailbox list --task 'Add login'\n  banksman mailbox show m-7k2m9q1a"
     )]

@@ -35,7 +35,6 @@ pub(super) struct Read {
     again: bool,
 }
 
-/// The messages.
 #[derive(Serialize)]
 struct Letters<'a> {
     messages: Vec<LetterView<'a>>,

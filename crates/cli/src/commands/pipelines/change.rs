@@ -35,7 +35,7 @@ pub(super) struct Set {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman pipelines checkpoint 'half of the files are done'")]
 pub(super) struct Checkpoint {
-    /// What
+    /// The note to record
     message: String,
     /// The pipeline [default: the one that this command is a phase of]
     #[arg(long, value_name = "PIPELINE")]

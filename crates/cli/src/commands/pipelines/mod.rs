@@ -12,7 +12,7 @@ use banksman_engine::PipelineOutcome;
 use banksman_runtime::Client;
 use banksman_store::{Key, Reader};
 
-pub(crate) use start::{Order, variables};
+pub(crate) use start::{StartRequest, variables};
 pub(crate) use view::{COLUMNS, is_held_up, phases, row, tasks_at};
 
 use super::{find, why};
@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::printer::DIM;
 
 subcommands! {
-    /// Pipelines: work that goes from phase to phase, as a runbook says.
+    /// Start and manage pipelines: phases that a runbook defines.
     ///
     /// Each phase is a task of its own. A pipeline is a task too: what waits for it, `tasks wait` and `why` take its id.
     #[command(

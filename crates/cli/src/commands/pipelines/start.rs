@@ -51,7 +51,7 @@ pub(super) struct Start {
 }
 
 /// A pipeline that somebody wants, however that was said.
-pub(crate) struct Order {
+pub(crate) struct StartRequest {
     /// Its name; without one it is the only one of its runbook.
     pub(crate) pipeline: Option<Name>,
     pub(crate) runbook: Option<String>,
@@ -63,12 +63,11 @@ pub(crate) struct Order {
 impl Start {
     pub(super) fn run(self, context: &Context) -> ExitResult {
         let Start { pipeline, runbook, vars, title, place } = self;
-        Order { pipeline: Some(pipeline), runbook, vars, title, place }.carry_out(context)
+        StartRequest { pipeline: Some(pipeline), runbook, vars, title, place }.carry_out(context)
     }
 }
 
-impl Order {
-    /// Starts it.
+impl StartRequest {
     pub(crate) fn carry_out(self, context: &Context) -> ExitResult {
         let vars = variables(&self.vars)?;
         let client = context.client()?;

@@ -28,7 +28,7 @@ pub(crate) const COLUMNS: [&str; 7] = ["PIPELINE~???", "ID??", "STATE", "PHASE~"
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman pipelines list\n  banksman pipelines list --state blocked")]
 pub(super) struct List {
-    /// Only those that stand so: init, checking, blocked, running, done, failed or cancelled
+    /// Only pipelines with this status: init, checking, blocked, running, done, failed or cancelled
     #[arg(long, value_name = "STATE", value_parser = ["init", "checking", "blocked", "running", "done", "failed", "cancelled"])]
     state: Option<String>,
     /// At most so many, the newest

@@ -19,7 +19,7 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::format;
 
-/// Queues: things that wait to be worked on, each by one at a time, until they are done or dead.
+/// Manage queues: items that are each worked on by one holder at a time.
 ///
 /// What has the highest priority is taken first, and among equals what came first. Whoever takes an item completes it,
 /// fails it, or extends its time; when that is over, another may take it, and the former holder is fenced.

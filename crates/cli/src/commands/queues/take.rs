@@ -180,8 +180,10 @@ fn what_is_there(client: &Client, queue: &Name) -> Result<String, Failure> {
 
 fn waiting_line(queue: &Name, waiting: &Waiting) -> String {
     let why = if waiting.is_halted { ", which is paused" } else { "" };
-    let place = format::ordinal(waiting.place);
-    format!("waiting for an item of {BOLD}{queue}{BOLD:#}{why}, you are {place} in line {DIM}(Ctrl-C to cancel){DIM:#}")
+    let place = waiting.place;
+    format!(
+        "waiting for an item of {BOLD}{queue}{BOLD:#}{why}, position {place} among the waiters {DIM}(Ctrl-C to cancel){DIM:#}"
+    )
 }
 
 /// Nobody has learned of the take, so nobody could complete the item: it is given back. As with a holder that died, that was an

@@ -170,7 +170,7 @@ fn metadata(text: &str) -> Result<Value, Failure> {
     })
 }
 
-/// `waiting for deploy, held by agent-7 for 3m12s, you are 2nd in line (Ctrl-C to cancel)`.
+/// `waiting for deploy, held by agent-7 for 3 min, position 2 among the waiters (12 s; Ctrl-C to cancel)`.
 fn waiting_line(resource: &Resource, waiting: &Waiting, elapsed: Duration) -> String {
     let name = &resource.name;
     let holder = match &waiting.blocked.holders[..] {
@@ -185,10 +185,10 @@ fn waiting_line(resource: &Resource, waiting: &Waiting, elapsed: Duration) -> St
     let since = waiting.blocked.holders.iter().map(|grant| grant.acquired.wall).min();
     let now = Wall(banksman_adapters::host::wall_ms());
     let held_for = since.map_or(String::new(), |since| format!(" for {}", format::span(now - since)));
-    let place = format::ordinal(waiting.place);
+    let place = waiting.place;
     let waited = format::span(Dur(elapsed).span());
     format!(
-        "waiting for {BOLD}{name}{BOLD:#}, {holder}{held_for}, you are {place} in line {DIM}({waited}; Ctrl-C to cancel){DIM:#}"
+        "waiting for {BOLD}{name}{BOLD:#}, {holder}{held_for}, position {place} among the waiters {DIM}({waited}; Ctrl-C to cancel){DIM:#}"
     )
 }
 
@@ -275,9 +275,11 @@ fn busy(resource: &Resource, blocked: &Blocked, at: Stamp, available: Option<u32
     let failure = match available {
         None => Failure::new(exit::LOCKED, "LOCKED", format!("{name} is held by {holders}{held_for}")),
         Some(available) => {
-            let free = format::slots(available);
-            Failure::new(exit::LOCKED, "FULL", format!("{name} has only {free} free; the rest is held by {holders}{held_for}"))
-                .detail("available", &available)
+            let message = match available {
+                0 => format!("{name} has no free slots; they are held by {holders}{held_for}"),
+                _ => format!("{name} has only {} free; the rest is held by {holders}{held_for}", format::slots(available)),
+            };
+            Failure::new(exit::LOCKED, "FULL", message).detail("available", &available)
         }
     };
     failure

@@ -116,7 +116,7 @@ impl Run {
         let exit = interrupt::exit_after_signal(signals.as_fd()).map_err(|error| Failure::system("start a thread", error))?;
         let settings = client.config().limits();
         let limits = client.load(&Default::default())?.backlog.limits.unwrap_or(settings);
-        output.note(format!("{DIM}runner {id} is at work: {}{DIM:#}", self.share(limits)));
+        output.note(format!("{DIM}runner {id} is running: {}{DIM:#}", self.share(limits)));
         for (text, command) in limit_differences(settings, limits) {
             output.note(format!("{DIM}note: {text}; to apply the setting: {command}{DIM:#}"));
         }

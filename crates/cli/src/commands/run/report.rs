@@ -16,7 +16,7 @@ pub(crate) fn after(then: &After) -> String {
     match then {
         After::Cancel => "it is cancelled".into(),
         After::Fail { error } | After::Escalate { error } => error.to_string(),
-        After::Overtime { max } => format!("it has taken longer than {}", format::span(*max)),
+        After::Overtime { max } => format!("it has taken longer than {max}"),
         After::Restart => "no activity, restarting".into(),
         After::PutBack { .. } => "a person stops it".into(),
     }

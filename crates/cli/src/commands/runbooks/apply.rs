@@ -59,11 +59,11 @@ impl Apply {
             for book in &left {
                 match client.apply(book)? {
                     ApplyOutcome::Applied(changes) => applied.push((book.name.clone(), changes)),
-                    ApplyOutcome::Refused(misfits) => waiting.push((*book, misfits)),
+                    ApplyOutcome::Refused(incompatible) => waiting.push((*book, incompatible)),
                 }
             }
-            if let Some((book, misfits)) = waiting.first().filter(|_| waiting.len() == left.len()) {
-                return Err(refused(&book.name, misfits, &applied));
+            if let Some((book, incompatible)) = waiting.first().filter(|_| waiting.len() == left.len()) {
+                return Err(refused(&book.name, incompatible, &applied));
             }
             left = waiting.into_iter().map(|(book, _)| book).collect();
         }
@@ -93,7 +93,7 @@ impl Remove {
         let client = context.client()?;
         let changes = match client.drop_runbook(&self.runbook)? {
             ApplyOutcome::Applied(changes) => changes,
-            ApplyOutcome::Refused(misfits) => return Err(refused(&self.runbook, &misfits, &[])),
+            ApplyOutcome::Refused(incompatible) => return Err(refused(&self.runbook, &incompatible, &[])),
         };
         if changes.is_empty() {
             let message = format!("runbook {:?} is not applied", self.runbook);
@@ -126,8 +126,8 @@ fn page(name: &str, changes: &[Change]) -> String {
     text
 }
 
-fn refused(runbook: &str, misfits: &[Incompatible], applied: &[(Box<str>, Vec<Change>)]) -> Failure {
-    let problems: Vec<String> = misfits.iter().map(words).collect();
+fn refused(runbook: &str, incompatible: &[Incompatible], applied: &[(Box<str>, Vec<Change>)]) -> Failure {
+    let problems: Vec<String> = incompatible.iter().map(words).collect();
     let applied: Vec<&str> = applied.iter().map(|(name, _)| &**name).collect();
     let message = match &problems[..] {
         [only] => format!("the runbook {runbook} cannot be put into force: {only}"),
@@ -143,8 +143,8 @@ fn refused(runbook: &str, misfits: &[Incompatible], applied: &[(Box<str>, Vec<Ch
         .hint("nothing of it was changed")
 }
 
-fn words(misfit: &Incompatible) -> String {
-    match misfit {
+fn words(incompatible: &Incompatible) -> String {
+    match incompatible {
         Incompatible::NoQueue { user, queue } => format!("{user}: there is no queue {queue}"),
         Incompatible::NoWorker { route, worker } => format!("route {route}: there is no worker {worker}"),
         Incompatible::Lacks { user, lack } => format!("{user}: {lack}"),
@@ -155,12 +155,14 @@ fn words(misfit: &Incompatible) -> String {
             format!("worker {name}: a project may have at most {WORKERS_LIMIT} workers")
         }
         Incompatible::Worker(name, worker::Outcome::BadName) => format!("worker {name}: its name is too long"),
-        Incompatible::Worker(name, other) => format!("worker {name}: {other:?}"),
+        // Applying a worker has no other answers.
+        Incompatible::Worker(name, _) => format!("worker {name} cannot be changed now"),
         Incompatible::Queue(name, queue::Outcome::BadDeadLetter(dead_letter)) => {
             format!("queue {name}: there is no queue {dead_letter} for its dead items")
         }
         Incompatible::Queue(name, queue::Outcome::TooManyQueues) => format!("queue {name}: there are too many queues"),
-        Incompatible::Queue(name, other) => format!("queue {name}: {other:?}"),
+        // Defining a queue has no other answers.
+        Incompatible::Queue(name, _) => format!("queue {name} cannot be changed now"),
         Incompatible::Feeds(error) => format!("route {}: {error}", error.pattern),
         Incompatible::TooManyRoutes => "there are too many routes".into(),
     }

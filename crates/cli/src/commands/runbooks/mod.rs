@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::views::Named;
 
 subcommands! {
-    /// Runbooks: TOML files with pipelines, guards, strategies, workers and what they need.
+    /// Write, check and apply runbooks.
     ///
     /// They are in .banksman/runbooks, and belong to the repository. Their format is described in
     /// docs/reference/runbook.md.

@@ -20,7 +20,7 @@ use crate::views::Text;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman runbooks new feature\n  banksman runbooks new triage")]
 pub(super) struct New {
-    /// Which one
+    /// The template
     which: Which,
 }
 

@@ -33,7 +33,7 @@ const COLUMNS: [&str; 10] =
 const ENDED: i64 = 20;
 
 subcommands! {
-    /// Sessions: the live processes of runs, and their output.
+    /// List and control sessions: the live processes of runs.
     #[command(after_help = "Examples:\n  banksman sessions list\n  banksman sessions logs r-7k2m9q1a --follow")]
     pub(crate) noun Sessions {
         List(List),

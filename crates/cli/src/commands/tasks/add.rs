@@ -16,7 +16,7 @@ use super::refused::refused;
 use super::task_args::{FoundTask, TaskArgs};
 use super::{agents, spec, view};
 use crate::commands::ExitResult;
-use crate::commands::pipelines::Order;
+use crate::commands::pipelines::StartRequest;
 use crate::commands::resources::Dur;
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -93,7 +93,7 @@ pub(super) struct Add {
 impl Add {
     pub(super) fn run(self, context: &Context) -> ExitResult {
         if self.runbook.is_some() {
-            return self.order()?.carry_out(context);
+            return self.start_request()?.carry_out(context);
         }
         let needs = self.needs()?;
         let work = self.run.as_deref().map(|run| spec::work(run).map_err(|error| error.at("--run"))).transpose()?;
@@ -146,13 +146,13 @@ impl Add {
     }
 
     /// The pipeline that it is.
-    fn order(self) -> Result<Order, Failure> {
+    fn start_request(self) -> Result<StartRequest, Failure> {
         let runbook = self.runbook.unwrap_or_default();
         let (runbook, pipeline) = match runbook.rsplit_once(':') {
             Some((runbook, pipeline)) => (runbook.to_owned(), Some(Name::new(pipeline).map_err(Failure::usage)?)),
             None => (runbook, None),
         };
-        Ok(Order { pipeline, runbook: Some(runbook), vars: self.vars, title: Some(self.title), place: self.place })
+        Ok(StartRequest { pipeline, runbook: Some(runbook), vars: self.vars, title: Some(self.title), place: self.place })
     }
 
     /// How it is tried again. What the settings say now is kept with the task.

@@ -312,7 +312,7 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// `section Backend is held by run r-7k2m9q1a for 3m12s`.
+    /// `section Backend is held by run r-7k2m9q1a for 3 min`.
     fn describe(&self, locked_by: &LockedBy) -> String {
         let section = self.sections.values().find(|section| section.id.lock() == locked_by.lock);
         let what = match section {
@@ -325,13 +325,13 @@ impl Names<'_> {
     }
 }
 
-/// `ann for 3m12s`.
+/// `ann for 3 min`.
 fn held_by(locked_by: &LockedBy) -> String {
     let since = locked_by.since.map(|since| format!(" for {}", format::since(since))).unwrap_or_default();
     format!("{}{since}", format::holder(&locked_by.holder))
 }
 
-/// `waiting for Fix the login: section Backend is held by run r-7k2m9q1a for 3m12s (3s; Ctrl-C to cancel)`.
+/// `waiting for Fix the login: section Backend is held by run r-7k2m9q1a for 3 min (3 s; Ctrl-C to cancel)`.
 fn waiting_line(names: &Names<'_>, locked_by: &[LockedBy], elapsed: Duration) -> String {
     let said: Vec<String> = locked_by.iter().take(3).map(|locked_by| names.describe(locked_by)).collect();
     let why = if said.is_empty() { String::new() } else { format!(": {}", said.join(", ")) };

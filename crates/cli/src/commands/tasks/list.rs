@@ -27,7 +27,7 @@ const LINES: usize = 100;
     after_help = "Examples:\n  banksman tasks list\n  banksman tasks list --status failed,stuck\n  banksman tasks list --search login --all\n  banksman tasks list --section backend --label urgent --json"
 )]
 pub(crate) struct List {
-    /// Only those that stand so, such as pending, blocked, in_progress or failed; several with commas
+    /// Only tasks with this status, such as pending, blocked, in_progress or failed; several with commas
     #[arg(long = "status", value_name = "STATUS", value_parser = status, value_delimiter = ',')]
     statuses: Vec<Status>,
     /// Only those of this section
@@ -48,7 +48,7 @@ pub(crate) struct List {
     /// Only those after this cursor, which the page before has printed
     #[arg(long, value_name = "CURSOR")]
     after: Option<i64>,
-    /// However many there are
+    /// Show all tasks
     #[arg(long, conflicts_with = "limit")]
     all: bool,
     /// Also the phases of pipelines; with --parent and --json they are always shown

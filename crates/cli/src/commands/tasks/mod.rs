@@ -36,7 +36,7 @@ pub(crate) use view::{brief, coloured, error};
 use crate::failure::Failure;
 
 subcommands! {
-    /// Tasks: what is to be done.
+    /// Add and manage tasks.
     ///
     /// A task is named by its id, by its title, or by the beginning of its id.
     #[command(
@@ -79,7 +79,7 @@ pub(crate) fn runner_note(client: &Client, reader: &mut Reader) -> Result<Option
 }
 
 /// What to do when nobody would start anything.
-const NO_RUNNER: &str = "no runner is alive; start one with: banksman run";
+const NO_RUNNER: &str = "no runner is running; start one with: banksman run";
 
 /// The task whose run this command is part of, with the number of that run.
 pub(crate) fn inherited() -> Result<Option<(TaskId, Epoch)>, Failure> {

@@ -98,7 +98,7 @@ fn stepped(task: &TaskId, outcome: &Outcome) -> Failure {
     match outcome {
         Outcome::Fenced(_) => fenced(task),
         Outcome::Busy(_) => {
-            let message = format!("a run is at {task}, and only that run may say so");
+            let message = format!("a run of {task} is in progress, and only that run may report");
             Failure::new(exit::NOT_PERMITTED, "TASK_IN_PROGRESS", message)
                 .detail("taskId", &task)
                 .hint(format!("to stop its run: banksman tasks cancel {task}"))

@@ -1,4 +1,4 @@
-//! What a run says of itself, and what people say of a task that no run is at.
+//! What a run reports of itself, and what people report of a task without a run in progress.
 
 use std::io::Read;
 
@@ -32,7 +32,7 @@ pub(super) struct Heartbeat {
 
 /// Report that a task is done, with an optional result.
 ///
-/// Inside of a run it counts when the run ends, whatever its exit status. Outside, for a task that no run is at, it
+/// Inside of a run it counts when the run ends, whatever its exit status. Outside, for a task without a run in progress, it
 /// counts at once: your claim ends with it, and a task that nobody has claimed is taken and ended in one step.
 #[derive(Debug, Args)]
 #[command(
@@ -55,7 +55,7 @@ pub(super) struct Done {
 /// Report that a task has failed.
 ///
 /// Inside of a run it counts when the run ends, whatever its exit status; if the task has retries left, another run
-/// follows. Outside, for a task that no run is at, it counts at once.
+/// follows. Outside, for a task without a run in progress, it counts at once.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman tasks fail --error 'the branch does not merge'")]
 pub(super) struct Fail {

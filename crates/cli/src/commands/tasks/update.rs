@@ -24,7 +24,7 @@ const BY_HAND: &str = "said to have failed, by hand";
 
 /// Change a task.
 ///
-/// A task that a run is at keeps its section, its dependencies, its command and its needs, and only that run says how it ends. --status in_progress is
+/// A task with a run in progress keeps its section, its dependencies, its command and its needs, and only that run says how it ends. --status in_progress is
 /// `tasks take`, pending is `tasks release` for a task that you work on, completed and failed are `tasks done` and `tasks fail`.
 /// Everything that one command asks for happens together, or nothing of it.
 #[derive(Debug, Args)]

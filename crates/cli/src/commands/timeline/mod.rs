@@ -105,7 +105,7 @@ fn clock(timeline: &Timeline, at: i64) -> String {
     format::local(Wall(timeline.begin.0 + at))
 }
 
-/// `12 tasks: 9 completed, 2 failed; 3h12m of work in 58m00s, at most 4 at a time`.
+/// `12 tasks: 9 completed, 2 failed; 3 h 12 min of work in 58 min, at most 4 at a time`.
 pub(crate) fn summary(timeline: &Timeline) -> String {
     let rows: Vec<&Row> = timeline.all_rows().collect();
     let number = |is: fn(&End) -> bool| rows.iter().filter(|row| row.end.as_ref().is_some_and(is)).count();

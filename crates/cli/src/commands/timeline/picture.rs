@@ -203,7 +203,7 @@ fn elapsed(ms: i64) -> String {
     }
 }
 
-/// `42ms`, `0.6 s`, and from a minute on `3m12s`.
+/// `42 ms`, `0.6 s`, and from a minute on `3 min`.
 pub(crate) fn took(ms: i64) -> String {
     if (100..60_000).contains(&ms) { format!("{:.1} s", seconds(ms)) } else { format::span(Span::from_ms(ms)) }
 }

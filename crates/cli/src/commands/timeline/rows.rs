@@ -23,7 +23,6 @@ pub(crate) enum State {
     Crashes,
     /// It shows no sign of life.
     Stuck,
-    /// A person is asked.
     AwaitingDecision,
     /// Its work is in the merge queue.
     Lands,

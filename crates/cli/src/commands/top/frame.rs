@@ -46,7 +46,6 @@ Keys of banksman top
   /            show only lines with a text; Esc shows all
   ?            this page              q   leave";
 
-/// Draws everything.
 pub(super) fn draw(top: &mut Top, frame: &mut Frame<'_>) {
     let area = frame.area();
     let (width, height) = (usize::from(area.width), usize::from(area.height));
@@ -71,7 +70,7 @@ pub(super) fn help() -> String {
     HELP.to_owned()
 }
 
-/// `shop  3/4 slots  12 of 40 done  1 needs you  2 failed  $1.20 today  up 3h12m`.
+/// `shop  3/4 slots  12 of 40 done  1 needs you  2 failed  $1.20 today  up 3 h 12 min`.
 fn header(board: &Board, is_running: bool, width: usize) -> String {
     let overview = &board.overview;
     let count = |status: Status| overview.counts.by_status.get(&status).copied().unwrap_or_default();

@@ -1,6 +1,5 @@
 //! What a person presses.
 
-/// A key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     Up,

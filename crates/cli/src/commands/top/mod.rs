@@ -91,7 +91,6 @@ enum Wish {
         check: Option<Vec<String>>,
         args: Vec<String>,
     },
-    /// Something to say.
     Say(&'static str),
 }
 

@@ -7,6 +7,7 @@ use banksman_engine::why::{Answer, Cause, Chain, ChainEnd, Link};
 
 use super::reason::{self, NAMED, Reason};
 use super::{phases, sentence};
+use crate::views::why::Kind;
 
 /// What that comes to, as far as it can be followed.
 pub(super) fn dependency(chain: &Chain, at: Stamp) -> Reason {
@@ -14,7 +15,7 @@ pub(super) fn dependency(chain: &Chain, at: Stamp) -> Reason {
     let last = chain.links.last();
     let name = last.map(|link| link.id.to_string()).unwrap_or_default();
     let mut reason = Reason {
-        kind: "dependency",
+        kind: Kind::Dependency,
         since: chain.links.first().and_then(|link| link.since).map(Into::into),
         chain: chain.links.iter().map(Into::into).collect(),
         wakes: "it may start when that is completed".into(),
@@ -82,7 +83,7 @@ pub(super) fn dependency(chain: &Chain, at: Stamp) -> Reason {
                     reason.is_final = reason.because.iter().any(|reason| reason.is_final);
                     // That is so for all tasks, and said of the first.
                     if reason.because.len() > 1 {
-                        reason.because.retain(|reason| reason.kind != "no_runner");
+                        reason.because.retain(|reason| reason.kind != Kind::NoRunner);
                     }
                     reason.hint = reason.because.is_empty().then(|| format!("banksman pipelines show {name}"));
                 }

@@ -21,24 +21,24 @@ pub(super) fn meant(reader: &mut Reader, name: &str, failure: Failure) -> Result
 
 /// A line below the answer.
 pub(super) fn human(why: &Why) -> String {
-    let Some((of, fate)) = why.task.spec.item.as_deref().zip(why.fate.as_ref()) else { return String::new() };
+    let Some((of, future)) = why.task.spec.item.as_deref().zip(why.item_future.as_ref()) else { return String::new() };
     let attempt = format::ordinal(of.attempt as usize);
     let mut text = format!(
         "\n  {DIM}item{DIM:#}  {} of queue {}, the {attempt} attempt of worker {}: {}",
         of.taken.item,
         of.taken.queue,
         of.worker,
-        message(fate, &why.task.state)
+        message(future, &why.task.state)
     );
-    if let Some(hint) = hint(of, fate) {
+    if let Some(hint) = hint(of, future) {
         text.push_str(&format!("\n        {DIM}try: {hint}{DIM:#}"));
     }
     text
 }
 
 pub(super) fn view(why: &Why) -> Option<ItemView<'_>> {
-    let (of, fate) = why.task.spec.item.as_deref().zip(why.fate.as_ref())?;
-    let standing = match fate {
+    let (of, future) = why.task.spec.item.as_deref().zip(why.item_future.as_ref())?;
+    let standing = match future {
         ItemFuture::Open => "open",
         ItemFuture::Waits => "waiting",
         ItemFuture::Again { .. } => "again",
@@ -51,14 +51,14 @@ pub(super) fn view(why: &Why) -> Option<ItemView<'_>> {
         worker: &of.worker,
         attempt: of.attempt,
         standing,
-        message: message(fate, &why.task.state),
-        hint: hint(of, fate),
+        message: message(future, &why.task.state),
+        hint: hint(of, future),
     })
 }
 
-fn message(fate: &ItemFuture, state: &State) -> String {
-    match (fate, state) {
-        (ItemFuture::Open, State::Done(_)) => "it ends so as soon as a runner looks".into(),
+fn message(future: &ItemFuture, state: &State) -> String {
+    match (future, state) {
+        (ItemFuture::Open, State::Done(_)) => "it ends when a runner records it".into(),
         (ItemFuture::Open, _) => "it ends as this task does".into(),
         (ItemFuture::Waits, _) => "it waits for the next attempt".into(),
         (ItemFuture::Again { task: Some(task), .. }, _) => format!("another attempt is made, {task}"),
@@ -69,8 +69,8 @@ fn message(fate: &ItemFuture, state: &State) -> String {
     }
 }
 
-fn hint(of: &OfItem, fate: &ItemFuture) -> Option<String> {
-    match fate {
+fn hint(of: &OfItem, future: &ItemFuture) -> Option<String> {
+    match future {
         ItemFuture::Dead { queue, .. } => Some(format!("banksman queues requeue {} {}", format::quoted(queue), of.taken.item)),
         ItemFuture::Open | ItemFuture::Waits | ItemFuture::Again { .. } | ItemFuture::Gone => None,
     }

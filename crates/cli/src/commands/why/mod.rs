@@ -25,7 +25,7 @@ use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::views::landing::EntryView;
 use crate::views::pipelines::PipelineView;
-use crate::views::why::{RunView, WhyView};
+use crate::views::why::{AnswerKind, RunView, WhyView};
 
 pub(crate) use phases::{anew, detail, needs_runner, side, standing};
 pub(crate) use reason::Reason;
@@ -127,7 +127,7 @@ fn view(why: &Found) -> WhyView<'_> {
         task: &task.id,
         title: &task.spec.title,
         status: why.status,
-        answer: "waiting",
+        answer: AnswerKind::Waiting,
         message: match &why.answer {
             Answer::Waits(causes) => sentence::headline(causes),
             answer => sentence::answer(answer, task.changed, why.at),
@@ -149,46 +149,46 @@ fn view(why: &Found) -> WhyView<'_> {
     match &why.answer {
         Answer::Waits(causes) => view.reasons = causes.iter().map(|cause| reason::of(cause, &task.id, why.at)).collect(),
         Answer::Starting(runner) => {
-            view.answer = "starting";
+            view.answer = AnswerKind::Starting;
             view.runner = Some(runner);
         }
         Answer::Running { run, stuck } => {
-            view.answer = "running";
+            view.answer = AnswerKind::Running;
             view.runner = Some(&run.owner);
             view.run = Some(RunView::live(run));
             view.error = stuck.as_ref().map(|(_, stuck)| sentence::stuck(stuck, why.at));
         }
         Answer::Stopping { run, then, .. } => {
-            view.answer = "stopping";
+            view.answer = AnswerKind::Stopping;
             view.runner = Some(&run.owner);
             view.run = Some(RunView::live(run));
             view.then = Some(sentence::then(then));
         }
-        Answer::Awaiting { .. } => view.answer = "awaiting",
+        Answer::Awaiting { .. } => view.answer = AnswerKind::Awaiting,
         Answer::AwaitingDecision { decision, .. } => {
-            view.answer = "parked";
+            view.answer = AnswerKind::Parked;
             view.decision = Some(decision);
         }
         Answer::Manual { holder, .. } => {
-            view.answer = "by_hand";
+            view.answer = AnswerKind::ByHand;
             view.holder = Some(holder);
         }
         Answer::Landing(place) => {
-            view.answer = "landing";
+            view.answer = AnswerKind::Landing;
             view.landing = place.entry.as_ref().map(EntryView::from);
             view.decision = place.entry.as_ref().and_then(Entry::decision);
         }
         Answer::Review(entry) => {
-            view.answer = "review";
+            view.answer = AnswerKind::Review;
             view.landing = entry.as_deref().map(EntryView::from);
         }
         Answer::InPhases(phases) => {
-            view.answer = "in_phases";
+            view.answer = AnswerKind::InPhases;
             view.pipeline = Some(PipelineView::new(task, &phases.pipeline, why.at));
             view.reasons = phases::reasons(phases, why.at);
         }
         Answer::Over { done, last, pipeline } => {
-            view.answer = "finished";
+            view.answer = AnswerKind::Finished;
             view.pipeline = pipeline.as_ref().map(|pipeline| PipelineView::new(task, pipeline, why.at));
             match done {
                 TaskEnd::Success { output, .. } => view.output = output.as_ref(),

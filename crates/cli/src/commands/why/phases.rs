@@ -10,6 +10,7 @@ use banksman_engine::why::{Answer, Phases};
 use super::reason::{self, Reason};
 use super::sentence;
 use crate::format;
+use crate::views::why::Kind;
 
 /// How a pipeline stands, since when, and what can be done about it. With the task of its phase, if that is known; an attempt at an
 /// item is not the one to be tried again.
@@ -50,7 +51,7 @@ fn place(pipeline: &Pipeline, at: Stamp) -> String {
         }
         State::Blocked { phase, reason: Blocked::Dependencies, .. } => format!("is blocked before phase {phase}"),
         State::Blocked { phase, when, reason: Blocked::Guard { .. } | Blocked::Overdue { .. } } => {
-            format!("is blocked {}, for {ago} by now", side(*when, phase))
+            format!("is blocked {}, for {ago}", side(*when, phase))
         }
         State::Blocked { phase, reason: Blocked::Decision { .. }, .. } => format!("is blocked in phase {phase}"),
         State::Done => "is done".into(),
@@ -151,8 +152,8 @@ pub(crate) fn needs_runner(pipeline: &Pipeline) -> bool {
 pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
     let pipeline = &phases.pipeline;
     let no_runner = (needs_runner(pipeline) && !phases.has_runner).then(|| Reason {
-        kind: "no_runner",
-        message: "no runner is alive".into(),
+        kind: Kind::NoRunner,
+        message: "no runner is running".into(),
         wakes: "it continues when a runner is running".into(),
         hint: Some("banksman run".into()),
         is_final: true,
@@ -162,7 +163,7 @@ pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
         (State::Blocked { reason: Blocked::Guard { guard, part, again, looked, .. }, .. }, _) => {
             let (message, part) = match &phases.guard {
                 Some(GuardResult::Passed) => {
-                    (format!("guard {guard} holds by now; the last check found: {part}{}", as_of(*looked, at)), part)
+                    (format!("guard {guard} passes now; the last check found: {part}{}", as_of(*looked, at)), part)
                 }
                 Some(GuardResult::Failed { part, .. }) => (format!("guard {guard} does not pass: {part}"), part),
                 None => (format!("guard {guard} does not pass: {part}{}", as_of(*looked, at)), part),
@@ -171,7 +172,7 @@ pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
             let wakes = wakes.unwrap_or_else(|| next_check(*again, phases.has_runner, at));
             let regardless = format!("to go on whatever the guard says: banksman pipelines unblock {}", pipeline.id);
             vec![Reason {
-                kind: "guard",
+                kind: Kind::Guard,
                 message,
                 wakes: format!("{wakes}; {}{regardless}", limit(pipeline, at)),
                 hint: Some(hint),
@@ -181,7 +182,7 @@ pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
             }]
         }
         (State::Blocked { reason: Blocked::Overdue { guard, part, decision, .. }, .. }, _) => vec![Reason {
-            kind: "decision",
+            kind: Kind::Decision,
             message: format!("guard {guard} has not held for too long: {part}"),
             wakes: "it continues when the decision is made".into(),
             hint: Some(format!("banksman decisions show {decision}")),
@@ -189,7 +190,7 @@ pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
             ..Reason::default()
         }],
         (State::Blocked { reason: Blocked::Decision { decision, task, .. }, .. }, _) => vec![Reason {
-            kind: "decision",
+            kind: Kind::Decision,
             message: format!("its task {task} waits for decision {decision}"),
             wakes: "it continues when the decision is made".into(),
             hint: Some(format!("banksman decisions show {decision}")),

@@ -13,7 +13,7 @@ use super::taken::Taken;
 use crate::commands::pausing;
 use crate::format;
 use crate::printer::{DIM, RED, YELLOW};
-use crate::views::why::{HolderView, LinkView, RunnerView};
+use crate::views::why::{HolderView, Kind, LinkView, RunnerView};
 use crate::views::{Time, accounts};
 
 /// How many of many are named: the others are only counted. Of a chain, so many at each end.
@@ -22,7 +22,7 @@ pub(super) const NAMED: usize = 3;
 /// A reason in words and as data. The fields that do not belong to its kind are empty.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Reason {
-    pub(super) kind: &'static str,
+    pub(super) kind: Kind,
     pub(super) message: String,
     /// What will change it.
     pub(super) wakes: String,
@@ -64,7 +64,7 @@ impl Reason {
 pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
     match cause {
         Cause::Manual => Reason {
-            kind: "by_hand",
+            kind: Kind::ByHand,
             message: "it is manual: it has no command".into(),
             wakes: "it ends when a person reports it (tasks done)".into(),
             hint: Some(format!("banksman tasks done {task}")),
@@ -72,7 +72,7 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
         },
         Cause::Paused { pause, is_task } => paused(pause, task, *is_task),
         Cause::Backoff { until, not_begun, agent } => Reason {
-            kind: if not_begun.is_some() { "not_begun" } else { "resting" },
+            kind: if not_begun.is_some() { Kind::NotBegun } else { Kind::Resting },
             message: match (not_begun, agent) {
                 (Some(error), _) => format!("its last run could not begin: {error}"),
                 (None, Some((agent, why, said))) => kept_from_working(agent, *why, said),
@@ -92,7 +92,7 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
             let names: Vec<String> = roots.iter().take(NAMED).map(|(id, title, _)| format!("{title} ({id})")).collect();
             let more = if roots.len() > NAMED { format!(" and {} more", roots.len() - NAMED) } else { String::new() };
             Reason {
-                kind: "no_root_slot",
+                kind: Kind::NoRootSlot,
                 message: match names.is_empty() {
                     true => format!("{} of {limit} roots are under way{earlier}", roots.len()),
                     false => format!("{} of {limit} roots are under way: {}{more}{earlier}", roots.len(), names.join(", ")),
@@ -112,7 +112,7 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
         }
         Cause::AccountLimit { agent, limit } => account_limit(agent, limit),
         Cause::SectionBusy { name, run, task } => Reason {
-            kind: "section_busy",
+            kind: Kind::SectionBusy,
             message: format!("{} (task {task}) still lives in its exclusive section {name}", sentence::attended(run)),
             wakes: match (run.life, &run.heir) {
                 (Life::Gone, None) => "the next runner looks after that run, and may then start this task".into(),
@@ -123,8 +123,8 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
             ..Reason::default()
         },
         Cause::NoRunner { .. } => Reason {
-            kind: "no_runner",
-            message: "no runner is alive".into(),
+            kind: Kind::NoRunner,
+            message: "no runner is running".into(),
             wakes: "it continues when a runner starts".into(),
             hint: Some("banksman run".into()),
             is_final: true,
@@ -138,7 +138,7 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
 fn paused(pause: &Pause, task: &TaskId, is_task: bool) -> Reason {
     let resume = if is_task { format!("banksman resume {task}") } else { "banksman resume".into() };
     Reason {
-        kind: if is_task { "stopped" } else { "paused" },
+        kind: if is_task { Kind::Stopped } else { Kind::Paused },
         message: match is_task {
             true => format!("{} has stopped it ({})", pause.by, format::ago(pause.at)),
             false => format!("the project is paused: {}", pausing::because(pause)),
@@ -175,7 +175,7 @@ fn no_runner_free(runners: &[(RunnerId, Vec<Obstacle>)], ahead: u64, at: Stamp) 
         None => "it starts when one of these can take it".into(),
     };
     Reason {
-        kind: if short { "shortage" } else { "no_free_runner" },
+        kind: if short { Kind::Shortage } else { Kind::NoFreeRunner },
         message: format!("no runner can take it: {}", each.join("; ")),
         wakes,
         hint: (queue || all_elsewhere).then(|| "banksman run".into()),
@@ -196,7 +196,7 @@ fn obstacle_words(obstacle: &Obstacle, at: Stamp) -> String {
         Obstacle::Short(shortage) => {
             let (since, next) = (at.lease - shortage.since.lease, shortage.until - at.lease);
             format!(
-                "cannot start more runs, for {} by now: {}; it tries again in {}",
+                "cannot start more runs, for {}: {}; it tries again in {}",
                 format::span(since),
                 shortage.error,
                 format::span(next.max(Span::ZERO))
@@ -211,7 +211,15 @@ fn obstacle_words(obstacle: &Obstacle, at: Stamp) -> String {
             Cause::SectionBusy { name, run, .. } => {
                 format!("is kept out of section {name}, where {} still lives", sentence::attended(run))
             }
-            other => format!("is kept out of its section: {other:?}"),
+            Cause::Taken { .. }
+            | Cause::Manual
+            | Cause::Paused { .. }
+            | Cause::Backoff { .. }
+            | Cause::Roots { .. }
+            | Cause::Dependency(_)
+            | Cause::AccountLimit { .. }
+            | Cause::NoRunner { .. }
+            | Cause::NoRunnerFree { .. } => "is kept out of the section of the task".into(),
         },
     }
 }
@@ -222,9 +230,9 @@ fn account_limit(agent: &Name, limit: &AccountLimit) -> Reason {
     let is_login = &*limit.scope.kind == LOGIN;
     Reason {
         kind: match &*limit.scope.kind {
-            LOGIN => "login",
-            BUDGET => "budget",
-            _ => "quota",
+            LOGIN => Kind::Login,
+            BUDGET => Kind::Budget,
+            _ => Kind::Quota,
         },
         message: format!("{}{said}", accounts::sentence(limit)),
         wakes: match (&limit.state, &*limit.scope.kind) {

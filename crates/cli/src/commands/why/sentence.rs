@@ -1,7 +1,7 @@
 //! Answers as sentences, without colours: people and programs read the same.
 
 use banksman_core::Stamp;
-use banksman_core::landing::{End, Entry, Obstacle, State};
+use banksman_core::landing::{Entry, LandingEnd, Obstacle, State};
 use banksman_core::task::{After, Stuck, TaskEnd};
 use banksman_engine::why::{Answer, Attended, Cause, LandingPlace, Life};
 
@@ -29,7 +29,7 @@ pub(super) fn answer(answer: &Answer, changed: Stamp, at: Stamp) -> String {
         }
         Answer::Stopping { run, since, then: after } => {
             let wanted = then(after);
-            format!("is being stopped, for {} by now: {}; when no process of it is left, {wanted}", ago(*since), attended(run))
+            format!("is being stopped, for {}: {}; when no process of it is left, {wanted}", ago(*since), attended(run))
         }
         Answer::Awaiting { children, until } => {
             let names: Vec<String> = children
@@ -94,7 +94,7 @@ fn landing(place: &LandingPlace, since: String) -> String {
         State::Queued => format!("has been in the merge queue of {target} for {since}{ahead}{runner}"),
         State::Candidate { commit, .. } => {
             format!(
-                "is landing on {target}: {} is being checked, for {since} by now (one check at a time: lock landing:{target}){runner}",
+                "is landing on {target}: {} is being checked, for {since} (one check at a time: lock landing:{target}){runner}",
                 commit.short()
             )
         }
@@ -125,9 +125,9 @@ fn landing(place: &LandingPlace, since: String) -> String {
 /// Why an entry has left its queue without landing.
 fn left_because(entry: &Entry) -> String {
     match &entry.state {
-        State::Over(End::Shelved { reason }) => reason.to_string(),
-        State::Over(End::Returned(why)) => why.to_string(),
-        State::Over(End::Removed { by }) => format!("{by} has removed it from the merge queue"),
+        State::Over(LandingEnd::Shelved { reason }) => reason.to_string(),
+        State::Over(LandingEnd::Returned(why)) => why.to_string(),
+        State::Over(LandingEnd::Removed { by }) => format!("{by} has removed it from the merge queue"),
         _ => "its work has not landed".into(),
     }
 }
@@ -214,7 +214,7 @@ pub(super) fn then(after: &After) -> String {
         After::Cancel => "it is cancelled".into(),
         After::Fail { error } => format!("it has failed: {error}"),
         After::Escalate { error } => format!("a person decides: {error}"),
-        After::Overtime { max } => format!("that attempt has failed: it took longer than {}", format::span(*max)),
+        After::Overtime { max } => format!("that attempt has failed: it took longer than {max}"),
         After::Restart => "it is tried again".into(),
         After::PutBack { .. } => "it is pending again".into(),
     }

@@ -7,13 +7,14 @@ use banksman_engine::why::Holder;
 use super::reason::{NAMED, Reason};
 use super::sentence;
 use crate::format;
+use crate::views::why::Kind;
 
 /// What is needed, and who has it.
 pub(super) struct Taken<'a> {
     pub(super) reason: &'a Refusal,
     pub(super) holders: &'a [Holder],
     pub(super) waiters: usize,
-    /// The first in line.
+    /// The first waiter.
     pub(super) first: Option<&'a str>,
     pub(super) ahead: u64,
     pub(super) at: Stamp,
@@ -25,7 +26,7 @@ impl Taken<'_> {
         let held = |what: String, holder: &Holder| match (holder.over, self.first) {
             // What is over goes to the first in line, so that one is in the way.
             (Some(over), Some(first)) => {
-                format!("{what} goes to {first}, the first in line; its holder {} is {over}", holder.holding.holder)
+                format!("{what} goes to {first}, the first waiter; its holder {} is {over}", holder.holding.holder)
             }
             _ => {
                 format!("{what} is held by {} for {}", holder_words(holder), format::span(at.lease - holder.holding.since.lease))
@@ -33,42 +34,57 @@ impl Taken<'_> {
         };
         let first = self.holders.first();
         let (kind, message, hint) = match (self.reason, first) {
-            (Refusal::TaskLock { resource, .. }, Some(holder)) => {
-                ("task_lock", held(format!("its own {resource}"), holder), Some(format!("banksman locks show {}", resource.name)))
-            }
+            (Refusal::TaskLock { resource, .. }, Some(holder)) => (
+                Kind::TaskLock,
+                held(format!("its own {resource}"), holder),
+                Some(format!("banksman locks show {}", resource.name)),
+            ),
             (Refusal::Lock { resource, .. }, Some(holder)) => {
                 let hint = format!("banksman locks show {}", format::quoted(&resource.name));
-                ("lock", held(resource.to_string(), holder), Some(hint))
+                (Kind::Lock, held(resource.to_string(), holder), Some(hint))
             }
             (Refusal::Section { name, .. }, Some(holder)) => {
-                ("section", held(format!("its exclusive section {name}"), holder), None)
+                (Kind::Section, held(format!("its exclusive section {name}"), holder), None)
             }
             (Refusal::Slots { resource, wanted, available, capacity, .. }, _) => {
                 return self.slots(&resource.name.to_string(), *wanted, *available, *capacity);
             }
             (Refusal::Undefined { resource }, _) => (
-                "undefined",
+                Kind::Undefined,
                 format!("there is no {resource}"),
                 Some(format!("banksman semaphores define {} --capacity N", format::quoted(&resource.name))),
             ),
             (Refusal::Reserved { resource, holder, task, since }, _) => {
                 let of = task.as_ref().map(|task| format!(" to work on {task}")).unwrap_or_default();
                 let span = format::span(at.lease - since.lease);
-                ("reserved", format!("{resource} is reserved for {holder}, who has waited for {span}{of}"), None)
+                (Kind::Reserved, format!("{resource} is reserved for {holder}, who has waited for {span}{of}"), None)
             }
             (Refusal::NoSlot { capacity, .. }, _) => {
-                ("no_slot", self.no_slot(*capacity), Some("banksman config set limits.max_concurrent_runs N".into()))
+                (Kind::NoSlot, self.no_slot(*capacity), Some("banksman config set limits.max_concurrent_runs N".into()))
             }
-            (refusal, _) => ("other", format!("{refusal:?}"), None),
+            (Refusal::TaskLock { resource, .. } | Refusal::Lock { resource, .. } | Refusal::Section { resource, .. }, None) => {
+                (Kind::Other, format!("{resource} is held"), None)
+            }
+            (Refusal::NotPending(status), _) => (Kind::Other, format!("it is {status}"), None),
+            (Refusal::NoWork, _) => (Kind::Other, "it has no command".into(), None),
+            (Refusal::Backoff { .. }, _) => (Kind::Other, "it rests between two attempts".into(), None),
+            (Refusal::Paused { .. }, _) => (Kind::Other, "it is paused".into(), None),
+            (Refusal::Decision(decision), _) => (Kind::Other, format!("it waits for decision {decision}"), None),
+            (Refusal::NoRoot { limit, .. }, _) => (Kind::Other, format!("{limit} roots are under way"), None),
+            (Refusal::Dependency { task, .. }, _) => (Kind::Other, format!("it waits for {task}"), None),
+            (Refusal::SectionBusy { name, run, .. }, _) => {
+                (Kind::Other, format!("run {run} lives in its exclusive section {name}"), None)
+            }
+            (Refusal::AccountLimit { agent, .. }, _) => (Kind::Other, format!("the account of {agent} is limited"), None),
         };
-        let place = (kind == "no_slot").then_some(self.ahead + 1);
+        let place = (kind == Kind::NoSlot).then_some(self.ahead + 1);
         let wakes = match (kind, first) {
-            ("undefined", _) => "it may start when it is defined".into(),
-            ("no_slot", _) => {
+            (Kind::Undefined, _) => "it may start when it is defined".into(),
+            (Kind::NoSlot, _) => {
                 format!("it is the {} in the queue for the next run that ends", format::ordinal(self.ahead as usize + 1))
             }
-            ("section", _) => "it may start when nobody works there any more".into(),
-            ("reserved", _) => "it may start when that claim has ended".into(),
+            (Kind::Section, _) => "it may start when nobody works there any more".into(),
+            (Kind::Reserved, _) => "it may start when that claim has ended".into(),
             (_, Some(holder)) => self.freed(holder),
             (_, None) => "it may start when it is free".into(),
         };
@@ -77,7 +93,7 @@ impl Taken<'_> {
             message,
             wakes,
             hint,
-            is_final: kind == "undefined",
+            is_final: kind == Kind::Undefined,
             since: first.map(|holder| holder.holding.since.into()),
             resource: self.reason.resource().map(|resource| resource.to_string()),
             holders: self.holders.iter().map(Into::into).collect(),
@@ -89,12 +105,12 @@ impl Taken<'_> {
 
     fn slots(&self, name: &str, wanted: u32, available: u32, capacity: u32) -> Reason {
         let wanted_words = format::slots(wanted);
-        let others = |number: usize| if number == 1 { "one stands".into() } else { format!("{number} stand") };
+        let others = |number: usize| if number == 1 { "1 holder waits".into() } else { format!("{number} holders wait") };
         let never = wanted > capacity;
         let message = match (never, available >= wanted, self.first) {
             (true, _, _) => format!("it needs {wanted_words} of semaphore {name}, which has only {capacity}"),
             (false, true, Some(first)) => {
-                format!("{} in line for semaphore {name} before it, first {first}", others(self.waiters))
+                format!("{} for semaphore {name} before it, first {first}", others(self.waiters))
             }
             (false, true, None) => format!("semaphore {name} has as many holders as it can have"),
             (false, false, _) => {
@@ -109,11 +125,11 @@ impl Taken<'_> {
         };
         let quoted = format::quoted(name);
         Reason {
-            kind: "slots",
+            kind: Kind::Slots,
             message,
             wakes: match (never, self.first, self.holders.first()) {
                 (true, _, _) => "it never fits, unless the semaphore grows".into(),
-                (false, Some(_), _) => "it may start when the line is empty and enough slots are free".into(),
+                (false, Some(_), _) => "it may start when nobody waits before it and enough slots are free".into(),
                 (false, None, Some(holder)) if self.holders.len() == 1 => self.freed(holder),
                 (false, None, _) => "it may start when enough slots are free".into(),
             },

@@ -9,7 +9,7 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 
 subcommands! {
-    /// Workers: they turn the items of a queue into tasks or pipelines, a few at a time.
+    /// Manage workers, which turn queue items into tasks or pipelines.
     ///
     /// A runbook says what they do; `runbooks apply` applies them, and runners do the work.
     #[command(after_help = "Examples:\n  banksman workers list\n  banksman workers show triager\n  banksman workers wake triager")]

@@ -21,7 +21,7 @@ use crate::views::workspaces::{RemovedView, SavedView, WorkspacePage, WorkspaceV
 use crate::{format, table};
 
 subcommands! {
-    /// Workspaces: the worktrees and directories in which tasks work.
+    /// Manage workspaces: the worktrees and directories in which tasks work.
     ///
     /// A task that was added with --worktree has a worktree of its own, used by all its attempts; a pipeline has one for all its phases. A
     /// workspace is named by its task.

@@ -234,9 +234,9 @@ fn the_stored_form_is_frozen() {
             State::Passed { tip: commit(0xab), commit: commit(0xab), flaky: true },
             format!(r#"{{"passed":{{"tip":"{hex}","commit":"{hex}","flaky":true}}}}"#),
         ),
-        (State::Over(End::Removed { by: "ann".into() }), r#"{"over":{"removed":{"by":"ann"}}}"#.to_owned()),
+        (State::Over(LandingEnd::Removed { by: "ann".into() }), r#"{"over":{"removed":{"by":"ann"}}}"#.to_owned()),
         (
-            State::Over(End::Returned(Return::Conflict { tip: commit(0xab), files: vec!["a".into()] })),
+            State::Over(LandingEnd::Returned(Return::Conflict { tip: commit(0xab), files: vec!["a".into()] })),
             format!(r#"{{"over":{{"returned":{{"conflict":{{"tip":"{hex}","files":["a"]}}}}}}}}"#),
         ),
     ] {

@@ -40,9 +40,7 @@ pub struct Approach {
 pub enum Fallback {
     /// An error, or output before it, that this regular expression matches.
     Error(Box<str>),
-    /// Any error.
     Any,
-    /// It took too long.
     Timeout,
 }
 
@@ -60,16 +58,12 @@ pub struct Strategy {
 /// How the current approach ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// It succeeded.
     Success {
-        /// Its result.
         output: Option<Value>,
     },
-    /// It did not.
     Failed {
         /// Why, and the last lines of its output.
         error: Box<str>,
-        /// It took too long.
         timed_out: bool,
     },
 }
@@ -77,20 +71,16 @@ pub enum Input {
 /// What comes next. It has all that the events `strategy:fallback` and `strategy:exhausted` tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The strategy has succeeded.
     Success {
-        /// The result.
         output: Option<Value>,
     },
     /// The next approach is to be tried.
     TryNext {
-        /// Its place.
         index: usize,
         /// The approach that failed.
         from: Name,
         /// The one that is tried instead.
         to: Name,
-        /// Why it failed.
         error: Box<str>,
     },
     /// The strategy has failed: there is no other approach, or this error is no reason to try it.

@@ -29,17 +29,13 @@ pub struct Coordination {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Something of a lock.
     Lock(Name, lock::Input),
-    /// Something of a semaphore.
     Semaphore(Name, semaphore::Input),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The lock's answer.
     Lock(lock::Outcome),
-    /// The semaphore's answer.
     Semaphore(semaphore::Outcome),
     /// Waiting would never end. The caller was not put in line.
     Deadlock(Vec<Link>),
@@ -80,7 +76,6 @@ impl Command {
         }
     }
 
-    /// Gives a grant back.
     pub fn release(resource: Resource, holder: HolderId, epoch: Epoch) -> Command {
         match resource.kind {
             Kind::Lock => Command::Lock(resource.name, lock::Input::Release { holder, epoch }),
@@ -88,7 +83,7 @@ impl Command {
         }
     }
 
-    /// Ends what is over.
+    /// Ends the grants that are over.
     pub fn reap(resource: Resource) -> Command {
         match resource.kind {
             Kind::Lock => Command::Lock(resource.name, lock::Input::Reap),

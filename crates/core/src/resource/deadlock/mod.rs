@@ -19,7 +19,6 @@ pub struct Held<'a> {
     pub capacity: u64,
     /// Who holds how many of them.
     pub holders: Vec<(&'a HolderId, u64)>,
-    /// Who waits for it.
     pub waiters: &'a Waiters,
     /// Whether one name may stand for several parties. Under a lock's name several programs may act, so a wait
     /// for what the own name holds is the wait of a stranger. A semaphore knows its holders by name.

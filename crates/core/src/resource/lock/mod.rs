@@ -24,9 +24,7 @@ pub struct Lock {
     pub config: Config,
     /// The sequence of the last grant, force, reclaim or lapse: every epoch below it is fenced.
     pub fence: Epoch,
-    /// Whether somebody holds it.
     pub state: State,
-    /// Those who wait.
     pub waiters: Waiters,
     /// For whom it is kept when it is free. It follows from the claims that wait, and is not stored.
     pub reservation: Option<Box<Reservation>>,
@@ -35,9 +33,7 @@ pub struct Lock {
 /// Whether somebody holds the lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// Nobody does.
     Free,
-    /// One does.
     Held(Box<Grant>),
 }
 
@@ -59,24 +55,25 @@ pub enum Input {
     Acquire(Box<Ask>),
     /// Ask, as a waiter, how things stand; takes up what was offered.
     Poll {
-        /// The waiter's ticket.
         ticket: Ticket,
     },
     /// Give up waiting; also gives back what was granted to the ticket.
     Leave {
-        /// The waiter's ticket.
         ticket: Ticket,
     },
     /// Show a sign of life.
     Heartbeat {
         holder: HolderId,
-        /// Of which grant.
         epoch: Epoch,
     },
-    /// Give it back.
-    Release { holder: HolderId, epoch: Epoch },
+    Release {
+        holder: HolderId,
+        epoch: Epoch,
+    },
     /// Take it away from its holder.
-    Force { by: Forced },
+    Force {
+        by: Forced,
+    },
     /// Take it away if its grant is over.
     Reap,
 }
@@ -84,15 +81,12 @@ pub enum Input {
 /// What a lock can answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The defaults are set.
     Defined,
-    /// It is yours.
     Acquired(Grant),
     /// It was yours already and stays so for another time to live.
     Extended(Grant),
     /// It is yours; the grant of `from` was over.
     Reclaimed {
-        /// The new grant.
         grant: Grant,
         /// The former holder.
         from: HolderId,
@@ -101,7 +95,6 @@ pub enum Outcome {
     },
     /// Somebody else holds it.
     Busy(Blocked),
-    /// You stand in line.
     Waiting(Waiting),
     /// The line has no place left.
     TooManyWaiters,
@@ -114,23 +107,25 @@ pub enum Outcome {
     },
     /// The ticket is not in line any more: ask again.
     Gone,
-    /// You wait no longer.
     Left,
-    /// It is given back.
     Released,
     /// It is held by another, or under another epoch.
     NotOwner {
-        /// Who holds it.
         holder: HolderId,
     },
     /// It is free: this very epoch gave it back before.
     AlreadyFree,
     /// The epoch is from before the fence: others have had the lock since.
-    Fenced { fence: Epoch },
+    Fenced {
+        fence: Epoch,
+    },
     /// It was held longer than it may be.
     Lost,
     /// The grant was over and is taken away.
-    Reaped { holder: HolderId, reason: Reason },
+    Reaped {
+        holder: HolderId,
+        reason: Reason,
+    },
     /// Nothing was over.
     Kept,
 }

@@ -37,7 +37,6 @@ pub struct Semaphore {
     pub holders: BTreeMap<HolderId, Grant>,
     /// How many slots are held by others whom this decision does not have to know: neither time nor a death ends their grants.
     pub elsewhere: u32,
-    /// Those who wait.
     pub waiters: Waiters,
     /// For whom slots are kept that are free. It follows from the claims that wait, and is not stored.
     pub reservation: Option<Box<Reservation>>,
@@ -60,15 +59,9 @@ pub enum Input {
     /// Get slots, or more slots, or stand in line for them.
     Acquire(Box<Ask>),
     /// Ask, as a waiter, how things stand; takes up what was offered.
-    Poll {
-        /// The waiter's ticket.
-        ticket: Ticket,
-    },
+    Poll { ticket: Ticket },
     /// Give up waiting; also gives back what was granted to the ticket.
-    Leave {
-        /// The waiter's ticket.
-        ticket: Ticket,
-    },
+    Leave { ticket: Ticket },
     /// Show a sign of life.
     Heartbeat {
         holder: HolderId,
@@ -91,7 +84,6 @@ pub enum Input {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Defined,
-    /// The slots are yours.
     Acquired(Grant),
     /// You have as much already; the lease starts again.
     AlreadyHeld(Grant),
@@ -101,12 +93,9 @@ pub enum Outcome {
     Extended(Grant),
     /// Not enough slots are free, or others wait.
     Full {
-        /// How many are free.
         available: u32,
-        /// What stands in the way.
         blocked: Blocked,
     },
-    /// You stand in line.
     Waiting(Waiting),
     /// The line, or the list of holders, has no place left.
     TooManyWaiters,
@@ -126,7 +115,6 @@ pub enum Outcome {
     },
     /// The ticket is not in line any more: ask again.
     Gone,
-    /// You wait no longer.
     Left,
     /// The slots are given back.
     Released,

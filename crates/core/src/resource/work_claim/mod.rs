@@ -45,7 +45,6 @@ pub struct WorkClaim {
     pub task: Option<TaskId>,
     /// All that it needs.
     pub parts: Vec<Part>,
-    /// Whether it is held.
     pub state: State,
     /// Who held its parts when the rows were read, while it waits: not all locks and semaphores are read for each decision.
     pub in_the_way: BTreeSet<HolderId>,
@@ -94,19 +93,15 @@ pub enum Input {
     Take(Box<Take>),
     /// Wait until tasks are over, as a run. Nothing is taken.
     Await(Box<Take>),
-    /// Wait no longer.
     Leave {
-        /// The claim.
         ticket: Ticket,
     },
     /// Show a sign of life for all parts.
     Renew {
-        /// The claim.
         ticket: Ticket,
     },
     /// Give all parts back.
     End {
-        /// The claim.
         ticket: Ticket,
     },
 }
@@ -131,7 +126,6 @@ pub struct Take {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// All parts are held.
     Held(Box<WorkClaim>),
     /// It was held already, and stays so for another time to live.
     Renewed(Option<Lease>),
@@ -160,7 +154,6 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
     pub resource: Resource,
-    /// What stands in the way.
     pub blocked: Blocked,
 }
 
@@ -181,7 +174,6 @@ impl WorkClaim {
         })
     }
 
-    /// Whether it needs this.
     pub fn wants(&self, resource: &Resource) -> bool {
         self.parts.iter().any(|part| part.resource == *resource)
     }

@@ -14,14 +14,12 @@ use crate::time::{Lease, Span, Stamp};
 /// For whom something that is free is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
-    /// The claim.
     pub ticket: Ticket,
     pub holder: HolderId,
     /// To work on this task.
     pub task: Option<TaskId>,
     /// How many slots are kept; one of a lock.
     pub weight: u32,
-    /// Since when it waits.
     pub since: Stamp,
     /// The process that waits: if it is dead, nothing is reserved.
     pub process: ProcessId,

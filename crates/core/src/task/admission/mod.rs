@@ -24,7 +24,6 @@ pub struct Facts<'a> {
     pub runner: Option<&'a RunnerId>,
     /// Why nothing of its project is started.
     pub pause: Option<&'a Pause>,
-    /// What it depends on.
     pub dependencies: Vec<Dependency<'a>>,
     /// Its section, if that is exclusive.
     pub section: Option<Exclusive<'a>>,
@@ -55,7 +54,6 @@ pub struct Dependency<'a> {
     pub allow_failed: bool,
 }
 
-/// An exclusive section.
 #[derive(Debug, Clone, Copy)]
 pub struct Exclusive<'a> {
     pub section: &'a Section,
@@ -82,10 +80,8 @@ impl Needed<'_> {
     }
 }
 
-/// The answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
-    /// It may run.
     Run,
     /// It may not, and this is all that stands in the way.
     Blocked(Vec<Reason>),
@@ -111,7 +107,6 @@ pub enum Reason {
     Decision(DecisionId),
     /// As many roots as allowed are under way.
     NoRoot {
-        /// How many that is.
         limit: u32,
         /// Which ones, and since when they stand as they do.
         roots: Vec<(TaskId, Title, Stamp)>,
@@ -140,7 +135,6 @@ pub enum Reason {
         run: RunId,
         /// Who looks after it.
         owner: RunnerId,
-        /// Since when it runs.
         since: Stamp,
     },
     /// Somebody works on it by hand.
@@ -157,12 +151,10 @@ pub enum Reason {
     /// A semaphore that it needs has too few free slots, or others stand in line for them.
     Slots {
         resource: Resource,
-        /// How many it needs.
         wanted: u32,
-        /// How many are free.
         available: u32,
         capacity: u32,
-        /// How many stand in line.
+        /// The number of waiters.
         waiters: usize,
         /// Who has the others.
         holders: Vec<Holding>,
@@ -188,7 +180,7 @@ pub enum Reason {
     /// All run slots are taken, or others stand in line for them.
     NoSlot {
         capacity: u32,
-        /// How many stand in line.
+        /// The number of waiters.
         waiters: usize,
         holders: Vec<Holding>,
     },

@@ -51,25 +51,20 @@ pub enum OnTimeout {
 /// What was found in the place of the file DONE.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Marker {
-    /// Nothing.
     #[default]
     Absent,
-    /// The file.
     Done,
     /// Something that is no file, or cannot be looked at.
     Broken(Box<str>),
 }
 
-/// What is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fact {
     /// The next attempt could begin.
     Due(Marker),
-    /// An attempt has ended.
     Ended {
         /// What was found right after it.
         marker: Marker,
-        /// What it has said.
         verdict: Option<Verdict>,
         /// How it ended, and as what that counts if it is not done.
         ending: RunEnd,
@@ -84,16 +79,14 @@ pub enum Fact {
     },
 }
 
-/// What comes next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Next {
+pub enum RetryDecision {
     /// The attempt may begin.
     Attempt,
     /// Another one follows after a rest.
     Restart(RetryReason),
     /// It is done, as far as it depends on itself.
     Done {
-        /// The result.
         output: Option<Value>,
     },
     /// The children are waited for.
@@ -110,16 +103,18 @@ pub enum Next {
 
 impl Policy {
     /// Decides, after `made` attempts were begun.
-    pub fn next(&self, made: u32, fact: Fact, now: Lease) -> Next {
+    pub fn next(&self, made: u32, fact: Fact, now: Lease) -> RetryDecision {
         match fact {
-            Fact::Due(Marker::Done) => Next::Done { output: None },
-            Fact::Due(Marker::Broken(error)) => Next::Failed(broken(&error)),
+            Fact::Due(Marker::Done) => RetryDecision::Done { output: None },
+            Fact::Due(Marker::Broken(error)) => RetryDecision::Failed(broken(&error)),
             Fact::Due(Marker::Absent) if made >= self.max_attempts.get() => self.exhausted(made, None),
-            Fact::Due(Marker::Absent) => Next::Attempt,
+            Fact::Due(Marker::Absent) => RetryDecision::Attempt,
             // What the run has said says more than the file: it has the result.
-            Fact::Ended { verdict: Some(Verdict::Done { output } | Verdict::NoChange { output }), .. } => Next::Done { output },
-            Fact::Ended { marker: Marker::Done, .. } => Next::Done { output: None },
-            Fact::Ended { marker: Marker::Broken(error), .. } => Next::Failed(broken(&error)),
+            Fact::Ended { verdict: Some(Verdict::Done { output } | Verdict::NoChange { output }), .. } => {
+                RetryDecision::Done { output }
+            }
+            Fact::Ended { marker: Marker::Done, .. } => RetryDecision::Done { output: None },
+            Fact::Ended { marker: Marker::Broken(error), .. } => RetryDecision::Failed(broken(&error)),
             Fact::Ended { marker: Marker::Absent, verdict, ending, setback } => {
                 let setback = setback.unwrap_or(match (&verdict, &ending) {
                     (Some(_), _) => RetryReason::Failed,
@@ -135,25 +130,25 @@ impl Policy {
                     let said = verdict.and_then(Verdict::failure);
                     return self.exhausted(made, Some(said.unwrap_or_else(|| setback.words(&ending))));
                 }
-                Next::Restart(setback)
+                RetryDecision::Restart(setback)
             }
-            Fact::Waiting { children: 0, .. } => Next::Settled { warning: None },
-            Fact::Waiting { until: None, .. } => Next::Wait,
-            Fact::Waiting { until: Some(until), .. } if now < until => Next::Wait,
+            Fact::Waiting { children: 0, .. } => RetryDecision::Settled { warning: None },
+            Fact::Waiting { until: None, .. } => RetryDecision::Wait,
+            Fact::Waiting { until: Some(until), .. } if now < until => RetryDecision::Wait,
             Fact::Waiting { children, .. } => {
                 let late = format!("{children} of its children had not ended after {}", self.child_wait);
                 match self.on_children_timeout {
-                    OnTimeout::Warn => Next::Settled { warning: Some(late.into()) },
-                    OnTimeout::Fail => Next::Failed(late.into()),
-                    OnTimeout::Kill => Next::KillChildren,
+                    OnTimeout::Warn => RetryDecision::Settled { warning: Some(late.into()) },
+                    OnTimeout::Fail => RetryDecision::Failed(late.into()),
+                    OnTimeout::Kill => RetryDecision::KillChildren,
                 }
             }
         }
     }
 
-    fn exhausted(&self, made: u32, last: Option<Box<str>>) -> Next {
+    fn exhausted(&self, made: u32, last: Option<Box<str>>) -> RetryDecision {
         let last = last.map(|last| format!("; the last one: {last}")).unwrap_or_default();
-        Next::Failed(format!("not done after {made} attempts, and max_attempts is {}{last}", self.max_attempts).into())
+        RetryDecision::Failed(format!("not done after {made} attempts, and max_attempts is {}{last}", self.max_attempts).into())
     }
 }
 

@@ -13,9 +13,9 @@ fn ended(ending: RunEnd) -> Fact {
     Fact::Ended { marker: Marker::Absent, verdict: None, ending, setback: None }
 }
 
-fn failed(next: &Next) -> &str {
+fn failed(next: &RetryDecision) -> &str {
     match next {
-        Next::Failed(error) => error,
+        RetryDecision::Failed(error) => error,
         other => panic!("{other:?} is no failure"),
     }
 }
@@ -23,9 +23,9 @@ fn failed(next: &Next) -> &str {
 #[test]
 fn done_is_looked_for_before_each_attempt_and_nothing_is_started_then() {
     for made in [0, 2, 3, 9] {
-        assert_eq!(POLICY.next(made, Fact::Due(Marker::Done), Lease(0)), Next::Done { output: None });
+        assert_eq!(POLICY.next(made, Fact::Due(Marker::Done), Lease(0)), RetryDecision::Done { output: None });
     }
-    assert_eq!(POLICY.next(2, Fact::Due(Marker::Absent), Lease(0)), Next::Attempt);
+    assert_eq!(POLICY.next(2, Fact::Due(Marker::Absent), Lease(0)), RetryDecision::Attempt);
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn the_limit_is_an_error_before_the_next_attempt() {
 fn done_right_after_an_attempt_counts_whatever_its_exit_was() {
     for ending in [RunEnd::Exited(0), RunEnd::Exited(1), RunEnd::Signalled(9), RunEnd::Lost] {
         let fact = Fact::Ended { marker: Marker::Done, verdict: None, ending, setback: Some(RetryReason::Stuck) };
-        assert_eq!(POLICY.next(3, fact, Lease(0)), Next::Done { output: None });
+        assert_eq!(POLICY.next(3, fact, Lease(0)), RetryDecision::Done { output: None });
     }
 }
 
@@ -45,22 +45,22 @@ fn done_right_after_an_attempt_counts_whatever_its_exit_was() {
 fn what_the_run_said_is_the_result_and_a_failure_that_it_tells_is_not_the_end() {
     let fact = |verdict| Fact::Ended { marker: Marker::Absent, verdict: Some(verdict), ending: RunEnd::Exited(1), setback: None };
     let done = Verdict::Done { output: Some(7.into()) };
-    assert_eq!(POLICY.next(1, fact(done), Lease(0)), Next::Done { output: Some(7.into()) });
+    assert_eq!(POLICY.next(1, fact(done), Lease(0)), RetryDecision::Done { output: Some(7.into()) });
     let error = || Verdict::Failed { error: "no luck".into() };
-    assert_eq!(POLICY.next(1, fact(error()), Lease(0)), Next::Restart(RetryReason::Failed));
+    assert_eq!(POLICY.next(1, fact(error()), Lease(0)), RetryDecision::Restart(RetryReason::Failed));
     assert!(failed(&POLICY.next(3, fact(error()), Lease(0))).ends_with("the last one: no luck"));
 }
 
 #[test]
 fn an_exit_that_says_nothing_is_no_verdict_and_counts() {
-    assert_eq!(POLICY.next(1, ended(RunEnd::Exited(0)), Lease(0)), Next::Restart(RetryReason::NoVerdict));
+    assert_eq!(POLICY.next(1, ended(RunEnd::Exited(0)), Lease(0)), RetryDecision::Restart(RetryReason::NoVerdict));
     assert!(failed(&POLICY.next(3, ended(RunEnd::Exited(0)), Lease(0))).contains("without `tasks done`"));
-    assert_eq!(POLICY.next(1, ended(RunEnd::Lost), Lease(0)), Next::Restart(RetryReason::Lost));
+    assert_eq!(POLICY.next(1, ended(RunEnd::Lost), Lease(0)), RetryDecision::Restart(RetryReason::Lost));
 }
 
 #[test]
 fn a_run_that_never_began_is_no_attempt() {
-    assert_eq!(POLICY.next(3, ended(RunEnd::Never), Lease(0)), Next::Restart(RetryReason::Never));
+    assert_eq!(POLICY.next(3, ended(RunEnd::Never), Lease(0)), RetryDecision::Restart(RetryReason::Never));
 }
 
 #[test]
@@ -74,15 +74,15 @@ fn something_else_in_the_place_of_the_file_is_an_error_at_both_looks() {
 #[test]
 fn children_have_their_time_and_then_the_policy_decides() {
     let waiting = |children| Fact::Waiting { children, until: Some(Lease(300_000)) };
-    assert_eq!(POLICY.next(1, waiting(0), Lease(0)), Next::Settled { warning: None });
-    assert_eq!(POLICY.next(1, waiting(2), Lease(299_999)), Next::Wait);
+    assert_eq!(POLICY.next(1, waiting(0), Lease(0)), RetryDecision::Settled { warning: None });
+    assert_eq!(POLICY.next(1, waiting(2), Lease(299_999)), RetryDecision::Wait);
     let warning = Some("2 of its children had not ended after 5m".into());
-    assert_eq!(POLICY.next(1, waiting(2), Lease(300_000)), Next::Settled { warning });
+    assert_eq!(POLICY.next(1, waiting(2), Lease(300_000)), RetryDecision::Settled { warning });
     let fail = Policy { on_children_timeout: OnTimeout::Fail, ..POLICY };
     failed(&fail.next(1, waiting(2), Lease(300_000)));
     let kill = Policy { on_children_timeout: OnTimeout::Kill, ..POLICY };
-    assert_eq!(kill.next(1, waiting(2), Lease(300_000)), Next::KillChildren);
-    assert_eq!(kill.next(1, Fact::Waiting { children: 2, until: None }, Lease(9_000_000)), Next::Wait);
+    assert_eq!(kill.next(1, waiting(2), Lease(300_000)), RetryDecision::KillChildren);
+    assert_eq!(kill.next(1, Fact::Waiting { children: 2, until: None }, Lease(9_000_000)), RetryDecision::Wait);
 }
 
 #[test]
@@ -101,23 +101,23 @@ proptest! {
         let marker = |marked| if marked { Marker::Done } else { Marker::Absent };
         let verdict = loop {
             match policy.next(made, Fact::Due(marker(marked)), Lease(0)) {
-                Next::Attempt => {}
+                RetryDecision::Attempt => {}
                 other => break other,
             }
             let (code, done) = ends[attempts];
             (attempts, made, marked) = (attempts + 1, made + 1, done);
             let fact = Fact::Ended { marker: marker(marked), verdict: None, ending: RunEnd::Exited(code), setback: None };
             match policy.next(made, fact, Lease(0)) {
-                Next::Restart(_) => {}
+                RetryDecision::Restart(_) => {}
                 other => break other,
             }
         };
         let first = ends.iter().take(max as usize).position(|(_, done)| *done);
         match first {
-            Some(at) => prop_assert_eq!((attempts, verdict), (at + 1, Next::Done { output: None })),
+            Some(at) => prop_assert_eq!((attempts, verdict), (at + 1, RetryDecision::Done { output: None })),
             None => {
                 prop_assert_eq!(attempts, max as usize);
-                prop_assert!(matches!(verdict, Next::Failed(_)));
+                prop_assert!(matches!(verdict, RetryDecision::Failed(_)));
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::table::letters;
 use super::*;
 use crate::ids::Name;
-use crate::landing::{CommitId, End, Return};
+use crate::landing::{CommitId, LandingEnd, Return};
 
 fn commit() -> CommitId {
     CommitId::new(&"ab".repeat(20)).unwrap()
@@ -27,19 +27,23 @@ fn landing() -> World<Task> {
     world
 }
 
-fn ends() -> [(End, Outcome, &'static str); 6] {
+fn ends() -> [(LandingEnd, Outcome, &'static str); 6] {
     let tip = commit();
     [
         (
-            End::Landed { from: tip.clone(), commit: commit(), checked: true, flaky: false },
+            LandingEnd::Landed { from: tip.clone(), commit: commit(), checked: true, flaky: false },
             Outcome::Ended(Status::Completed),
             "completed",
         ),
-        (End::NoChange { tip: tip.clone() }, Outcome::Ended(Status::Completed), "completed"),
-        (End::Returned(Return::Conflict { tip, files: vec!["a".into()] }), Outcome::Again(RetryReason::Landing), "pending"),
-        (End::Returned(Return::NoChange), Outcome::Again(RetryReason::Landing), "pending"),
-        (End::Shelved { reason: "no check".into() }, Outcome::Marked(Status::Review), "review"),
-        (End::Removed { by: "ann".into() }, Outcome::Marked(Status::Review), "review"),
+        (LandingEnd::NoChange { tip: tip.clone() }, Outcome::Ended(Status::Completed), "completed"),
+        (
+            LandingEnd::Returned(Return::Conflict { tip, files: vec!["a".into()] }),
+            Outcome::Again(RetryReason::Landing),
+            "pending",
+        ),
+        (LandingEnd::Returned(Return::NoChange), Outcome::Again(RetryReason::Landing), "pending"),
+        (LandingEnd::Shelved { reason: "no check".into() }, Outcome::Marked(Status::Review), "review"),
+        (LandingEnd::Removed { by: "ann".into() }, Outcome::Marked(Status::Review), "review"),
     ]
 }
 

@@ -63,7 +63,6 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A task.
 pub(super) struct Naive {
     pub(super) time: i64,
     pub(super) word: &'static str,
@@ -81,7 +80,6 @@ pub(super) struct Naive {
     pub(super) grant: i64,
 }
 
-/// A run.
 #[derive(Default)]
 pub(super) struct Attempt {
     pub(super) began: i64,

@@ -84,9 +84,7 @@ impl LockedBy {
 pub struct ClaimWaiting {
     /// Its ticket, its place, and whom to watch.
     pub waiting: Waiting,
-    /// What stands in the way.
     pub locked_by: Vec<LockedBy>,
-    /// When this was so.
     pub at: Stamp,
 }
 
@@ -196,7 +194,7 @@ pub(crate) fn renew(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tx
     }
 }
 
-/// What came of a renewal.
+/// The result of a renewal.
 pub(crate) struct Renewed(pub(crate) TaskOutcome);
 
 /// A claim that an earlier version has made has no row of its own yet.

@@ -19,7 +19,6 @@ const HEARD_OF: Span = Span::from_secs(300);
 /// The answer of the guards of a phase, as far as the world outside has a say in it.
 #[derive(Debug, Clone)]
 pub struct GuardCheck {
-    /// The pipeline.
     pub id: TaskId,
     pub phase: Name,
     /// On which side of it.

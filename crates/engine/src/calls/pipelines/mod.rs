@@ -25,7 +25,6 @@ use crate::request::Seen;
 
 #[derive(Debug, Clone)]
 pub enum PipelineRequest {
-    /// Hand one over.
     Start(Box<Start>),
     /// Begin with the first phase, if nothing blocks it. The claim of a runner does so by itself.
     Begin {
@@ -61,7 +60,6 @@ pub enum PipelineRequest {
     /// Set variables.
     Set {
         id: TaskId,
-        /// Their values.
         vars: Context,
         /// The run that does so, if one does.
         by: Option<(TaskId, Epoch)>,
@@ -76,11 +74,12 @@ pub enum PipelineRequest {
     /// Go on where it is blocked.
     Unblock {
         id: TaskId,
-        /// Who wants that.
         by: Option<Box<str>>,
     },
     /// Try the phase that failed again.
-    Retry { id: TaskId },
+    Retry {
+        id: TaskId,
+    },
 }
 
 /// A pipeline to be started.
@@ -90,7 +89,6 @@ pub struct Start {
     pub id: TaskId,
     /// Its task, whose work is the pipeline.
     pub spec: Spec,
-    /// What must come first.
     pub depends_on: Vec<Edge>,
     /// The variables that it begins with.
     pub context: Context,

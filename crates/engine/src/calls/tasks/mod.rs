@@ -26,12 +26,9 @@ use crate::request::Seen;
 
 #[derive(Debug, Clone)]
 pub enum TaskRequest {
-    /// Hand one over.
     Add {
         id: TaskId,
-        /// What is to be done.
         spec: Box<Spec>,
-        /// What must come first.
         depends_on: Vec<Edge>,
         /// The run that creates it, if its parent's run does.
         by: Option<Epoch>,
@@ -39,17 +36,14 @@ pub enum TaskRequest {
     /// Change what is to be done.
     Update {
         id: TaskId,
-        /// What is different.
         edit: Box<Edit>,
     },
-    /// Tell the result.
     Conclude {
         id: TaskId,
         /// The run that says so.
         epoch: Option<Epoch>,
         /// The person who says so, if no run does.
         by: Option<HolderId>,
-        /// The result.
         verdict: Verdict,
     },
     /// Work on it by hand.
@@ -62,7 +56,6 @@ pub enum TaskRequest {
     Leave {
         /// The number of the claim.
         ticket: Ticket,
-        /// What it wants.
         resources: Vec<Resource>,
         /// What was seen of its process; nothing if it is that process who says so.
         seen: Option<Seen>,
@@ -89,23 +82,18 @@ pub enum TaskRequest {
         epoch: Option<Epoch>,
         /// Whether it is done though a dependency is not completed.
         anyway: bool,
-        /// The result.
         verdict: Verdict,
     },
     /// Change what is to be done, and do something else with it: both or neither.
     Edited {
-        /// What is different.
         edit: Box<Edit>,
-        /// How it stands then.
         status: Status,
-        /// What else.
         then: Box<TaskRequest>,
     },
     /// Show a sign of life.
     Heartbeat {
         id: TaskId,
         epoch: Epoch,
-        /// What was seen.
         pulse: Pulse,
         watch: Watch,
     },
@@ -126,14 +114,19 @@ pub enum TaskRequest {
         max: Span,
     },
     /// Stop it and its children for good.
-    Cancel { id: TaskId },
+    Cancel {
+        id: TaskId,
+    },
     /// Stop several and their children for good: all of them, or none if one refuses.
     CancelAll {
-        /// Which ones.
         ids: Vec<TaskId>,
     },
     /// Stop its run, so that it fails.
-    Kill { id: TaskId, run: RunId, error: Box<str> },
+    Kill {
+        id: TaskId,
+        run: RunId,
+        error: Box<str>,
+    },
     /// Land its work as it is.
     Land {
         id: TaskId,
@@ -141,11 +134,15 @@ pub enum TaskRequest {
         by: Option<HolderId>,
         to: LandSpec,
     },
-    /// Try it again.
-    Retry { id: TaskId },
+    Retry {
+        id: TaskId,
+    },
     /// Pass it over, or look at it.
-    Set { id: TaskId, by: Option<HolderId>, mark: Mark },
-    /// Forget it.
+    Set {
+        id: TaskId,
+        by: Option<HolderId>,
+        mark: Mark,
+    },
     Delete {
         id: TaskId,
         /// Also if its lock is held.
@@ -175,7 +172,6 @@ pub struct Edit {
     pub timeout: Option<Option<Span>>,
     /// How long a run may be silent, or that the settings say so.
     pub silence: Option<Option<Span>>,
-    /// Where it works.
     pub workspace: Option<WorkspaceSpec>,
 }
 
@@ -194,7 +190,6 @@ impl Edit {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskOutcome {
-    /// It is so now.
     Kept(Box<Task>),
     /// The machine's answer, with the task as it stands now.
     Stepped(task::Outcome, Box<Task>),
@@ -202,7 +197,6 @@ pub enum TaskOutcome {
     Several(Vec<TaskOutcome>),
     /// One of several refuses, so nothing has changed.
     RefusedBy(TaskId, Box<TaskOutcome>),
-    /// It is gone.
     Deleted,
     /// There is no such task.
     Unknown,
@@ -216,14 +210,12 @@ pub enum TaskOutcome {
     Dependencies(DagError),
     /// A run is at it, so that it cannot be changed so.
     InProgress(RunId),
-    /// Others wait for it.
     HasDependents(Vec<TaskId>),
     HasChildren(Vec<TaskId>),
     /// It is a pipeline that is not over.
     NotOver,
     /// Somebody works on it, or in its section, or has what it needs.
     Locked(LockedBy),
-    /// The claim waits.
     Waiting(Box<ClaimWaiting>),
     /// The claim waits no longer.
     Left,
@@ -235,7 +227,6 @@ pub enum TaskOutcome {
     Renewed(Box<Task>),
     /// The claim of the one who speaks is over: that is told once.
     Lost(LostClaim),
-    /// Nobody has claimed it.
     NotClaimed,
     /// These must be completed first.
     DependsOn(Vec<Unmet>),

@@ -24,9 +24,7 @@ pub struct Vitals {
 /// What a keeper tells of a session that is silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
-    /// It works.
     Busy,
-    /// It does nothing.
     Idle,
     /// That takes another look, after a while.
     Unclear,

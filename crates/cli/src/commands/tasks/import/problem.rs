@@ -18,7 +18,6 @@ pub(super) struct Problem {
     pub(super) hint: Option<String>,
 }
 
-/// All that is wrong.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     list: Vec<Problem>,
@@ -96,6 +95,6 @@ impl Problems {
             .detail("file", &file)
             .detail("problems", &self.list)
             .detail("more", &(self.more > 0))
-            .hint("mend the file and try again; --dry-run only looks"))
+            .hint("correct the file and try again; --dry-run only checks it"))
     }
 }

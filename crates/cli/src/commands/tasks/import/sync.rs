@@ -69,7 +69,6 @@ struct Entry {
     /// How it stands, if it was there before.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<banksman_core::Status>,
-    /// What is different.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     fields: Vec<&'static str>,
 }
@@ -306,7 +305,6 @@ impl SyncSummary {
         self
     }
 
-    /// What people read.
     pub(super) fn words(&self) -> String {
         let begin = if self.dry_run { "would sync" } else { "synced" };
         let mut counts = vec![

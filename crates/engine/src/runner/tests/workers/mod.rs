@@ -434,15 +434,15 @@ fn a_runbook_comes_into_force_as_a_whole_or_not_at_all() {
         vec![definition("w", "nowhere", 1, &[])],
         vec![route("queue:dead(graves)", vec![push("graves")]), route("x:y", vec![Then::Wake(name("ghost")), push("void")])],
     );
-    let ApplyOutcome::Refused(misfits) = stage.request(wrong) else { panic!("it is wrong") };
-    assert_eq!(misfits.len(), 4, "{misfits:?}");
-    assert!(matches!(&misfits[0], Incompatible::NoQueue { queue, .. } if queue.as_str() == "nowhere"));
+    let ApplyOutcome::Refused(incompatible) = stage.request(wrong) else { panic!("it is wrong") };
+    assert_eq!(incompatible.len(), 4, "{incompatible:?}");
+    assert!(matches!(&incompatible[0], Incompatible::NoQueue { queue, .. } if queue.as_str() == "nowhere"));
     assert!(stage.everything().queues.queues.is_empty());
 
     let first = || runbook(vec![definition("w", "q", 1, &[])], vec![route("x:y", vec![push("q")])]);
     let how = |outcome: ApplyOutcome| match outcome {
         ApplyOutcome::Applied(changes) => changes.iter().map(|change| change.how).collect::<Vec<_>>(),
-        ApplyOutcome::Refused(misfits) => panic!("{misfits:?}"),
+        ApplyOutcome::Refused(incompatible) => panic!("{incompatible:?}"),
     };
     assert_eq!(how(stage.request(first())), [How::Created; 4]);
     let before = stage.count_events("worker:defined");
@@ -455,8 +455,8 @@ fn a_runbook_comes_into_force_as_a_whole_or_not_at_all() {
     let theirs = Definition { runbook: "other".into(), ..definition("v", "q", 1, &[]) };
     let theirs = BTreeMap::from([(name("v"), Arc::new(theirs))]);
     let theirs = ApplyRequest { runbook: "other".into(), workers: theirs, ..ApplyRequest::default() };
-    let ApplyOutcome::Refused(misfits) = stage.request(theirs) else { panic!("names belong to runbooks") };
-    assert_eq!(misfits, [Incompatible::Worker(name("v"), worker::Outcome::Foreign { runbook: "r".into() })]);
+    let ApplyOutcome::Refused(incompatible) = stage.request(theirs) else { panic!("names belong to runbooks") };
+    assert_eq!(incompatible, [Incompatible::Worker(name("v"), worker::Outcome::Foreign { runbook: "r".into() })]);
     let gone = stage.request(ApplyRequest { runbook: "r".into(), ..ApplyRequest::default() });
     assert_eq!(how(gone), [How::Removed, How::Removed]);
     let mut actor = stage.start("m", options());

@@ -12,9 +12,7 @@ use crate::project::Project;
 
 #[derive(Debug)]
 pub enum WaitEnd<T> {
-    /// It is so.
     Met(T),
-    /// The time was up.
     TimedOut,
     Cancelled,
 }
