@@ -5,6 +5,8 @@
 //! the first task. One runner of a project has duty: it is woken for whatever is no task to take, such as guards, decisions, or
 //! something that only time ends.
 
+use std::collections::BTreeSet;
+
 use banksman_core::backlog::{Backlog, Runner};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::lock;
@@ -46,8 +48,9 @@ pub(crate) fn settle(tx: &mut Tx) {
     }
     let anywhere = changed.ready_anywhere.max(free_sections).max(usize::from(changed.frees_dependents));
     for _ in 0..if is_paused { 0 } else { anywhere.min(WAKE_LIMIT) } {
-        // One that works in some sections only may not be the right one.
-        while wake_one(tx, |_| true).is_some_and(|has_sections| has_sections) {}
+        if wake_one(tx, |runner| runner.sections.is_empty()).is_none() {
+            wake_one_of_each_kind(tx);
+        }
     }
     let slots = Resource { kind: Kind::Semaphore, name: Name::runs() };
     if changed.limits && !is_paused && has_room(&slots, 1, tx) {
@@ -161,14 +164,23 @@ fn may_take(runner: &Runner, section: Option<&SectionId>) -> bool {
     runner.sections.is_empty() || section.is_some_and(|section| runner.sections.contains(section))
 }
 
-/// Wakes the first idle runner that is so, and forgets that it is idle. Says whether it works in some sections only.
-fn wake_one(tx: &mut Tx, is_so: impl Fn(&Runner) -> bool) -> Option<bool> {
+/// Wakes the first idle runner of each choice of sections: any of them may be the right one.
+fn wake_one_of_each_kind(tx: &mut Tx) {
+    let idle = tx.tables.backlog.runners.values().filter(|runner| runner.idle.is_some());
+    let kinds: BTreeSet<Vec<SectionId>> = idle.map(|runner| runner.sections.clone()).collect();
+    for sections in kinds {
+        wake_one(tx, |runner| runner.sections == sections);
+    }
+}
+
+/// Wakes the first idle runner that is so, and forgets that it is idle. `None` if there is none.
+fn wake_one(tx: &mut Tx, is_so: impl Fn(&Runner) -> bool) -> Option<()> {
     let idle = tx.tables.backlog.runners.values_mut().filter(|runner| runner.idle.is_some() && is_so(runner));
     let runner = idle.min_by_key(|runner| runner.idle.map(|idle| idle.ticket))?;
     (runner.idle, runner.woken) = (None, Some(tx.lease));
-    let (has_sections, address) = (!runner.sections.is_empty(), runner.address.clone());
+    let address = runner.address.clone();
     tx.carry_out(vec![Effect::Wake(address)], false);
-    Some(has_sections)
+    Some(())
 }
 
 fn wake_duty(tx: &mut Tx) {
