@@ -152,7 +152,7 @@ fn needs_are_part_of_the_claim_and_live_and_end_with_it() {
     world.assert_refused(&["tasks", "take", "again", "--holder", "bob", "--no-wait"], 6, "NEED_LOCKED");
     // One heartbeat renews every part by the same moment.
     let beats = |world: &World| {
-        let rows = world.snapshot().coordination;
+        let rows = world.snapshot().tables.coordination;
         let slots = rows.semaphores["gpu"].holders.values().map(|grant| grant.heartbeat.lease);
         let locks = ["deploy", &format!("task:{id}")].map(|lock| world.grant(lock).unwrap().heartbeat.lease);
         locks.into_iter().chain(slots).collect::<std::collections::BTreeSet<_>>()

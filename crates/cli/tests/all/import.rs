@@ -38,7 +38,7 @@ fn mistakes(world: &World, args: &[&str]) -> Vec<(u64, Option<String>, String)> 
 
 fn open_imports(world: &World) -> Vec<Import> {
     let mut reader = world.project().reader().unwrap();
-    reader.view().load(&[Key::Imports].into()).unwrap().backlog.imports.into_values().collect()
+    reader.view().load(&[Key::Imports].into()).unwrap().tables.backlog.imports.into_values().collect()
 }
 
 const JSON_LINES: &str = r#"{"key":"build","title":"Build it","run":"echo build >> order","labels":["x"],"priority":3,"retries":1}

@@ -555,7 +555,7 @@ pub(crate) fn kill_takers(processes: usize, items: usize, kills: usize) {
 
 fn holds_items(world: &World, worker: usize) -> bool {
     let name = format!("worker-{worker}");
-    let items = world.everything().queues.items;
+    let items = world.everything().tables.queues.items;
     items.values().any(|item| matches!(&item.state, State::Processing(taken) if taken.holder.as_str() == name))
 }
 

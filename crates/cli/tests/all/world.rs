@@ -266,7 +266,7 @@ impl World {
 
     /// The grant of a lock, if somebody has it.
     pub(crate) fn grant(&self, lock: &str) -> Option<Grant> {
-        match self.snapshot().coordination.locks.into_values().find(|row| row.name.as_str() == lock)?.state {
+        match self.snapshot().coordination.locks.remove(lock)?.state {
             State::Free => None,
             State::Held(grant) => Some(*grant),
         }
@@ -277,8 +277,7 @@ impl World {
     }
 
     pub(crate) fn line(&self, lock: &str) -> Waiters {
-        let snapshot = self.snapshot();
-        snapshot.coordination.locks.into_values().find(|row| row.name.as_str() == lock).map(|row| row.waiters).unwrap_or_default()
+        self.snapshot().coordination.locks.remove(lock).map(|row| row.waiters).unwrap_or_default()
     }
 
     pub(crate) fn until_held_by(&self, lock: &str, holder: &str) {

@@ -179,7 +179,7 @@ fn settled(client: &Client, goals: &[LandingId], end: WorkEnd) -> Result<WorkEnd
     if goals.is_empty() {
         return Ok(end);
     }
-    let rows = client.load(&goals.iter().cloned().map(Key::Landing).collect())?.backlog;
+    let rows = client.load(&goals.iter().cloned().map(Key::Landing).collect())?.tables.backlog;
     // A branch that was named twice is one entry.
     let entries: Option<Vec<Entry>> = goals.iter().map(|goal| rows.landings.get(goal).cloned()).collect();
     Ok(entries.map_or(end, WorkEnd::Settled))

@@ -150,7 +150,7 @@ impl Land {
         let request = TaskRequest::Land { id: task.id.clone(), by: speaker(None)?, to };
         match client.request(request)? {
             TaskOutcome::Stepped(task::Outcome::Landing | task::Outcome::NotPending(Status::Landing), task) => {
-                let rows = client.load(&[Key::LandingOf(task.id.clone())].into())?.backlog;
+                let rows = client.load(&[Key::LandingOf(task.id.clone())].into())?.tables.backlog;
                 let entry = rows.landings.into_values().next().ok_or_else(|| super::unknown(task.id.as_str()))?;
                 // Whoever asks for it wants it tried now.
                 client.request(LandingRequest { target: entry.target, verb: LandingVerb::TryNow(entry.id.clone()) })?;
@@ -158,7 +158,7 @@ impl Land {
             }
             // One that was completed without landing is not changed by it.
             TaskOutcome::Stepped(task::Outcome::Over(Status::Completed), task) => {
-                let workspaces = client.load(&[Key::Workspace(task.id.clone())].into())?.backlog.workspaces;
+                let workspaces = client.load(&[Key::Workspace(task.id.clone())].into())?.tables.backlog.workspaces;
                 let Some(workspace) = workspaces.get(&task.id) else {
                     return Err(Failure::new(exit::NOT_FOUND, "NO_WORKSPACE", format!("{} has no worktree any more", task.id))
                         .hint(format!("banksman landing list --all, or banksman recover list {}", task.id)));
@@ -294,7 +294,7 @@ fn is_readable(signals: &Signals) -> bool {
 }
 
 fn load(client: &Client, id: &LandingId) -> Result<Entry, Failure> {
-    let mut rows = client.load(&[banksman_store::Key::Landing(id.clone())].into())?.backlog;
+    let mut rows = client.load(&[banksman_store::Key::Landing(id.clone())].into())?.tables.backlog;
     rows.landings.remove(id).ok_or_else(|| super::unknown(id.as_str()))
 }
 

@@ -303,7 +303,7 @@ fn find(reader: &mut Reader, name: &str) -> Result<Entry, Failure> {
     {
         return Ok(entry);
     }
-    let open = reader.view().load(&[Key::OpenLandings].into())?.backlog.landings.into_values();
+    let open = reader.view().load(&[Key::OpenLandings].into())?.tables.backlog.landings.into_values();
     let of_branch = open.filter(|entry| entry.spec.task.is_none() && entry.spec.branch.as_deref() == Some(name));
     if let Some(entry) = of_branch.max_by_key(|entry| entry.id.seq()) {
         return Ok(entry);
@@ -312,7 +312,7 @@ fn find(reader: &mut Reader, name: &str) -> Result<Entry, Failure> {
         [] => return Err(unknown(name)),
         _ => super::find::task_id(reader, name)?,
     };
-    let entries = reader.view().load(&[Key::LandingOf(task)].into())?.backlog.landings.into_values();
+    let entries = reader.view().load(&[Key::LandingOf(task)].into())?.tables.backlog.landings.into_values();
     entries.max_by_key(|entry| entry.id.seq()).ok_or_else(|| unknown(name))
 }
 
