@@ -11,12 +11,14 @@ use std::time::Duration;
 use banksman_adapters::git::{Built, GitError, Lander, MergeError, Message, Moved};
 use banksman_adapters::ids;
 use banksman_core::event::{Kind, Resource};
-use banksman_core::landing::{CommitId, End, Entry, EntrySpec, LandingQueue, Obstacle, Outcome, Report, State, Target, Work};
+use banksman_core::landing::{
+    CommitId, End, Entry, EntrySpec, Input, LandingQueue, Obstacle, Outcome, Report, State, Target, Work,
+};
 use banksman_core::resource::coordination::{self, Command};
 use banksman_core::resource::grant::{Ask, GrantRequest, Term};
 use banksman_core::resource::lock;
 use banksman_core::{HolderId, LandingId, Lease, Name};
-use banksman_engine::{LandingOutcome, LandingRequest, LandingVerb, LandingWorker, Reply, TypedRequest, landing_queue};
+use banksman_engine::{LandingOutcome, LandingRequest, LandingWorker, Reply, TypedRequest, landing_queue};
 use banksman_store::{Key, StoreError};
 use thiserror::Error;
 
@@ -103,7 +105,7 @@ pub fn lander(project: &Project) -> Result<Lander, GitError> {
 pub fn enqueue(client: &Client, lander: &Lander, target: &Name, specs: Vec<EntrySpec>) -> Result<Vec<Outcome>, LandingError> {
     let sources: Vec<&str> = specs.iter().filter_map(|spec| Some(spec.source.as_ref()?.as_str())).collect();
     lander.hold(target.as_str(), &sources)?;
-    let request = |spec| LandingRequest { target: target.clone(), verb: LandingVerb::Add(Box::new(spec)) };
+    let request = |spec| LandingRequest::new(target.clone(), Input::Add(Box::new(spec)));
     let outcome = |reply: Result<Reply, StoreError>| match LandingRequest::reply(reply?) {
         Some(LandingOutcome::Stepped(outcome)) => Ok(outcome),
         reply => unreachable!("nobody needs a lock to add an entry, and the answer is {reply:?}"),
@@ -254,8 +256,8 @@ impl Job<'_> {
     }
 
     fn report(&self, entry: LandingId, report: Report) -> Result<LandingOutcome, LandingError> {
-        let verb = LandingVerb::Report { worker: self.worker.worker.clone(), entry, report };
-        Ok(self.client.request(LandingRequest { target: self.target.clone(), verb })?)
+        let (target, worker) = (self.target.clone(), Some(self.worker.worker.clone()));
+        Ok(self.client.request(LandingRequest { target, input: Input::Report(entry, report), worker })?)
     }
 
     fn build(&self, entry: &Entry) -> Report {

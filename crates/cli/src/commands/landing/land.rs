@@ -5,10 +5,10 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use banksman_adapters::git::Lander;
-use banksman_core::landing::{CommitId, End, Entry, EntrySpec, Outcome, Return, State};
+use banksman_core::landing::{CommitId, End, Entry, EntrySpec, Input, Outcome, Return, State};
 use banksman_core::task::{self, LandSpec};
 use banksman_core::{LandingId, Name, Status, Task, TaskId};
-use banksman_engine::{LandingRequest, LandingVerb, TaskOutcome, TaskRequest};
+use banksman_engine::{LandingRequest, TaskOutcome, TaskRequest};
 use banksman_runtime::Client;
 use banksman_runtime::landing::{self, WorkEnd, WorkOptions};
 use banksman_store::Key;
@@ -153,7 +153,7 @@ impl Land {
                 let rows = client.load(&[Key::LandingOf(task.id.clone())].into())?.tables.backlog;
                 let entry = rows.landings.into_values().next().ok_or_else(|| super::unknown(task.id.as_str()))?;
                 // Whoever asks for it wants it tried now.
-                client.request(LandingRequest { target: entry.target, verb: LandingVerb::TryNow(entry.id.clone()) })?;
+                client.request(LandingRequest::new(entry.target, Input::TryNow(entry.id.clone())))?;
                 Ok(entry.id)
             }
             // One that was completed without landing is not changed by it.
