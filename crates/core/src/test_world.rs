@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use crate::event::{Event, Fact, Forced};
-use crate::ids::{Epoch, HolderId, Name, RequestId, Seq, Ticket};
+use crate::ids::{Epoch, HolderId, Name, RequestId, RunnerId, Seq, TaskId, Ticket};
 use crate::process::ProcessId;
 use crate::resource::coordination::{self, Coordination};
 use crate::resource::grant::{Address, Ask, GrantRequest, Term, WaitingProcess};
 use crate::resource::lock::{self, Lock};
 use crate::resource::semaphore::{self, Semaphore};
 use crate::step::{Effect, Now, OutboxCommand, Step};
-use crate::task::{self, Task};
+use crate::task::{Input as TaskInput, Outcome as TaskOutcome, Task};
 use crate::time::{Lease, Span, Wall};
 
 /// What all machines have in common, so that one world can drive any of them.
@@ -38,7 +38,7 @@ macro_rules! machine {
 }
 machine!(Lock, lock::Input, lock::Outcome, step);
 machine!(Semaphore, semaphore::Input, semaphore::Outcome, step);
-machine!(Task, task::Input, task::Outcome, step);
+machine!(Task, TaskInput, TaskOutcome, step);
 machine!(Coordination, coordination::Command, coordination::Outcome, handle);
 
 /// A machine, the moment, and all that has come out so far.
@@ -159,6 +159,14 @@ pub(crate) fn name(text: &str) -> Name {
 
 pub(crate) fn holder(text: &str) -> HolderId {
     HolderId::new(text).unwrap()
+}
+
+pub(crate) fn task(text: &str) -> TaskId {
+    TaskId::new(text).unwrap()
+}
+
+pub(crate) fn runner(text: &str) -> RunnerId {
+    RunnerId::new(text).unwrap()
 }
 
 pub(crate) fn process(pid: i32) -> ProcessId {
