@@ -153,6 +153,19 @@ pub(crate) fn assert_table(states: &[&str], inputs: &[&str], expected: &str, cel
     assert_eq!(found, expected, "{found}");
 }
 
+/// The name of a variant in words: `NotPending(…)` is "not pending".
+pub(crate) fn words(value: &impl std::fmt::Debug) -> String {
+    let text = format!("{value:?}");
+    let mut words = String::new();
+    for letter in text.chars().take_while(|letter| letter.is_alphanumeric()) {
+        if letter.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.extend(letter.to_lowercase());
+    }
+    words
+}
+
 pub(crate) fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
