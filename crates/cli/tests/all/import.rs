@@ -20,7 +20,7 @@ fn write(world: &World, file: &str, text: &str) {
 }
 
 /// Title and status of every task that is shown.
-fn listed(world: &World) -> Vec<(String, String)> {
+pub(crate) fn listed(world: &World) -> Vec<(String, String)> {
     let list = world.data(&["tasks", "list"]);
     let word = |value: &Value| value.as_str().unwrap().to_owned();
     list["tasks"].as_array().unwrap().iter().map(|task| (word(&task["title"]), word(&task["status"]))).collect()

@@ -33,7 +33,7 @@ fn touch(world: &World, file: &str) {
 }
 
 /// How often the program was started.
-fn starts(world: &World, name: &str) -> usize {
+pub(crate) fn starts(world: &World, name: &str) -> usize {
     fs::read_to_string(world.path().join(format!("{name}.sh.args"))).unwrap_or_default().lines().count()
 }
 
