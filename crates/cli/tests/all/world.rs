@@ -290,6 +290,16 @@ impl World {
         until(&format!("{length} in line for {lock}"), || self.line(lock).len() == length);
     }
 
+    /// So many commands that wait for a lock, in the order of their names: `w0`, `w1` and so on.
+    pub(crate) fn line_up(&self, lock: &str, count: usize) -> Vec<Running> {
+        let wait = |n| {
+            let waiter = self.start(&["locks", "acquire", lock, "--holder", &format!("w{n}"), "--ttl", "1h"]);
+            self.until_line(lock, n + 1);
+            waiter
+        };
+        (0..count).map(wait).collect()
+    }
+
     /// Holds a lock that is reserved for Banksman itself, for as long as the client lives.
     pub(crate) fn hold_reserved(&self, client: &Client, lock: &str, holder: &str) -> Epoch {
         let resource = Resource { kind: Kind::Lock, name: Name::new(lock).unwrap() };
