@@ -240,7 +240,7 @@ fn positive(time: Option<Duration>) -> Result<Option<Span>> {
 
 /// The section with this id or name.
 pub(crate) fn section(reader: &mut Reader, name: &str) -> Result<SectionId> {
-    let sections = reader.view().load(&[Key::Sections].into()).or_public()?.backlog.sections;
+    let sections = reader.view().load(&[Key::Sections].into()).or_public()?.tables.backlog.sections;
     let by_name = || sections.values().find(|section| section.name.as_str() == name);
     let found = sections.get(name).or_else(by_name).map(|section| section.id.clone());
     found.ok_or_else(|| Error::NotFound { kind: "section", name: name.to_owned() })

@@ -187,7 +187,7 @@ impl Tasks {
 
     fn read(&self, id: &CoreId) -> Result<Task> {
         let keys = [Key::Task(id.clone()), Key::Dependencies(id.clone())].into();
-        let mut backlog = self.client.inner().reader().or_public()?.view().load(&keys).or_public()?.backlog;
+        let mut backlog = self.client.inner().reader().or_public()?.view().load(&keys).or_public()?.tables.backlog;
         let unmet = backlog.unmet(id);
         let task = backlog.tasks.remove(id).ok_or_else(|| no_task(id))?;
         Ok(Task::new(Listed { task, unmet }))

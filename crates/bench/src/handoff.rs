@@ -154,7 +154,7 @@ fn wait_for_line(project: &Project) -> Result<()> {
     let mut reader = project.reader()?;
     let patience_ends = Instant::now() + Duration::from_secs(2);
     while Instant::now() < patience_ends {
-        let locks = reader.view().snapshot()?.coordination.locks;
+        let locks = reader.view().snapshot()?.tables.coordination.locks;
         if locks.values().map(|lock| lock.waiters.len()).sum::<usize>() == WAITERS {
             // What they did to get there is not part of the watch.
             std::thread::sleep(Duration::from_millis(200));

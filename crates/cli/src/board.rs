@@ -119,7 +119,7 @@ impl Board {
         keys.extend([Key::OpenDecisions]);
         keys.extend(held.iter().flat_map(|(task, on)| [task, on]).cloned().map(Key::Task));
         keys.extend(parked.iter().map(|(task, _)| Key::Task(task.clone())));
-        let rows = reader.view().load(&keys)?.backlog;
+        let rows = reader.view().load(&keys)?.tables.backlog;
         let earlier = |live: &LiveRun| before?.live.iter().find(|earlier| earlier.run.run.id == live.run.id);
         let live = overview.runs.iter().map(|live| {
             let task = rows.tasks.get(&live.run.task);
@@ -203,7 +203,7 @@ fn ended(reader: &mut Reader, newest: Seq, before: Option<&Board>) -> Result<Vec
     let ends = events.iter().rev().filter_map(end).filter(|(id, ..)| seen.insert(id.clone())).take(4 * ENDED);
     let ends: Vec<(TaskId, Status, Option<String>, Wall)> = ends.collect();
     let keys: BTreeSet<Key> = ends.iter().map(|(id, ..)| Key::Task(id.clone())).collect();
-    let tasks = if keys.is_empty() { Default::default() } else { reader.view().load(&keys)?.backlog.tasks };
+    let tasks = if keys.is_empty() { Default::default() } else { reader.view().load(&keys)?.tables.backlog.tasks };
     let named = ends.into_iter().filter_map(|(id, status, error, at)| {
         let task = tasks.get(&id).filter(|task| task.spec.phase().is_none())?;
         Some(Ended { title: task.spec.title.to_string(), task: id, status, error, at })

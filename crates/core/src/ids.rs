@@ -296,33 +296,25 @@ pub struct Epoch(pub i64);
 #[serde(transparent)]
 pub struct Ticket(pub i64);
 
-impl DecisionId {
-    /// The number of the event that raised it; 0 for an id of another make.
-    pub fn seq(&self) -> Seq {
-        Seq(self.0.strip_prefix("d-").and_then(|number| number.parse().ok()).unwrap_or(0))
-    }
-}
+/// An id that is made of the number of the event from which on there is such a thing.
+macro_rules! numbered {
+    ($name:ident, $prefix:literal) => {
+        impl $name {
+            /// The number of that event; 0 for an id of another make.
+            pub fn seq(&self) -> Seq {
+                Seq(self.0.strip_prefix($prefix).and_then(|number| number.parse().ok()).unwrap_or(0))
+            }
+        }
 
-impl From<Seq> for DecisionId {
-    /// A decision is known by the number of the event that raised it.
-    fn from(seq: Seq) -> DecisionId {
-        DecisionId(format!("d-{seq}").into())
-    }
+        impl From<Seq> for $name {
+            fn from(seq: Seq) -> $name {
+                $name(format!(concat!($prefix, "{}"), seq).into())
+            }
+        }
+    };
 }
-
-impl LandingId {
-    /// The number of the event that added it; 0 for an id of another make.
-    pub fn seq(&self) -> Seq {
-        Seq(self.0.strip_prefix("l-").and_then(|number| number.parse().ok()).unwrap_or(0))
-    }
-}
-
-impl From<Seq> for LandingId {
-    /// An entry of a merge queue is known by the number of the event that added it.
-    fn from(seq: Seq) -> LandingId {
-        LandingId(format!("l-{seq}").into())
-    }
-}
+numbered!(DecisionId, "d-");
+numbered!(LandingId, "l-");
 
 /// A thing in a queue, known by the number of the event that pushed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

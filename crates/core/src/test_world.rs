@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use crate::event::{Event, Fact, Forced};
-use crate::ids::{Epoch, HolderId, Name, RequestId, Seq, Ticket};
+use crate::ids::{Epoch, HolderId, Name, RequestId, RunnerId, Seq, TaskId, Ticket};
 use crate::process::ProcessId;
 use crate::resource::coordination::{self, Coordination};
 use crate::resource::grant::{Address, Ask, GrantRequest, Term, WaitingProcess};
 use crate::resource::lock::{self, Lock};
 use crate::resource::semaphore::{self, Semaphore};
 use crate::step::{Effect, Now, OutboxCommand, Step};
-use crate::task::{self, Task};
+use crate::task::{Input as TaskInput, Outcome as TaskOutcome, Task};
 use crate::time::{Lease, Span, Wall};
 
 /// What all machines have in common, so that one world can drive any of them.
@@ -38,7 +38,7 @@ macro_rules! machine {
 }
 machine!(Lock, lock::Input, lock::Outcome, step);
 machine!(Semaphore, semaphore::Input, semaphore::Outcome, step);
-machine!(Task, task::Input, task::Outcome, step);
+machine!(Task, TaskInput, TaskOutcome, step);
 machine!(Coordination, coordination::Command, coordination::Outcome, handle);
 
 /// A machine, the moment, and all that has come out so far.
@@ -153,12 +153,33 @@ pub(crate) fn assert_table(states: &[&str], inputs: &[&str], expected: &str, cel
     assert_eq!(found, expected, "{found}");
 }
 
+/// The name of a variant in words: `NotPending(…)` is "not pending".
+pub(crate) fn words(value: &impl std::fmt::Debug) -> String {
+    let text = format!("{value:?}");
+    let mut words = String::new();
+    for letter in text.chars().take_while(|letter| letter.is_alphanumeric()) {
+        if letter.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.extend(letter.to_lowercase());
+    }
+    words
+}
+
 pub(crate) fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
 pub(crate) fn holder(text: &str) -> HolderId {
     HolderId::new(text).unwrap()
+}
+
+pub(crate) fn task(text: &str) -> TaskId {
+    TaskId::new(text).unwrap()
+}
+
+pub(crate) fn runner(text: &str) -> RunnerId {
+    RunnerId::new(text).unwrap()
 }
 
 pub(crate) fn process(pid: i32) -> ProcessId {

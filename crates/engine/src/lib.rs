@@ -16,7 +16,7 @@ pub use calls::accounts::{AccountOutcome, AccountRequest};
 pub use calls::bus::{PostOutcome, PostRequest};
 pub use calls::decisions::{DecisionOutcome, DecisionRequest};
 pub use calls::imports::{ImportOutcome, ImportRequest, SYNC_ROWS, can_sync};
-pub use calls::landings::{LandingOutcome, LandingRequest, LandingVerb, Worker as LandingWorker, landing_queue};
+pub use calls::landings::{LandingOutcome, LandingRequest, Worker as LandingWorker, landing_queue};
 pub use calls::mailbox::{MailboxOutcome, MailboxRequest};
 pub use calls::manual::{ClaimWaiting, LockedBy, Taking, Unmet};
 pub use calls::pause::{PauseOutcome, PauseRequest, Stopped};

@@ -252,7 +252,7 @@ impl Client {
     /// What is written into the session of a run for a message.
     fn input_text(&self, run: &RunId, draft: &Draft) -> Result<String, Error> {
         let keys = draft.task.iter().cloned().map(Key::Task).chain([Key::Run(run.clone())]).collect();
-        let mut rows = self.load(&keys)?.backlog;
+        let mut rows = self.load(&keys)?.tables.backlog;
         let work =
             draft.task.as_ref().and_then(|task| Some(Work { task: rows.tasks.remove(task)?, run: rows.runs.remove(run)? }));
         let encode = work.and_then(|work| agents::steering(self.project(), &work));

@@ -120,7 +120,7 @@ impl Client {
     /// Clears away the imports whose importers are dead, and says which they were.
     pub fn clear_imports(&self) -> Result<Vec<Import>, Error> {
         let mut cleared = Vec::new();
-        for import in self.load(&[Key::Imports].into())?.backlog.imports.into_values() {
+        for import in self.load(&[Key::Imports].into())?.tables.backlog.imports.into_values() {
             let probe = match self.host().probe(&import.process) {
                 Liveness::Alive | Liveness::Unknown => continue,
                 dead @ (Liveness::Dead | Liveness::OtherBoot) => (import.process.clone(), dead),

@@ -134,7 +134,7 @@ pub fn silent_keepers(reader: &mut Reader, project: &Project) -> Result<(usize, 
     let snapshot = reader.view().load(&BTreeSet::from([Key::Live]))?;
     let files = Sessions::new(project);
     let is_here = |run: &Run| run.is_live() && files.record(&run.id).exists();
-    let runs: Vec<Run> = snapshot.backlog.runs.into_values().filter(is_here).collect();
+    let runs: Vec<Run> = snapshot.tables.backlog.runs.into_values().filter(is_here).collect();
     let ask = |run: &Run| Some((run.clone(), keeper::silence(&files.record(&run.id), ANSWER_WITHIN)?));
     let share = runs.len().div_ceil(ASKED_AT_ONCE).max(1);
     let found = std::thread::scope(|scope| {
@@ -182,7 +182,7 @@ pub fn leftovers(client: &Client) -> Result<Leftovers, StoreError> {
         let failures = if has(Status::Failed) { view.last_failed(FAILURES)? } else { Vec::new() };
         let held = if has(Status::Blocked) { view.held_by_ended()?.1 } else { None };
         let (stopped, pipelines) = (view.stopped(STOPPED)?, view.open_pipelines(LEFT)?);
-        let backlog = view.load(&[Key::OpenDecisions].into())?.backlog;
+        let backlog = view.load(&[Key::OpenDecisions].into())?.tables.backlog;
         let (decisions, pause) = (backlog.decisions.len(), backlog.pause);
         Ok(Leftovers { counts, failures, decisions, pipelines, held, stopped, pause })
     })

@@ -60,7 +60,7 @@ impl Client {
 
     /// Puts items whose time has come where they belong: those of this queue, and those that go to it when they are dead.
     pub fn settle_queue(&self, queue: &Name) -> Result<(), Error> {
-        let queues = self.reader()?.view().load(&[Key::Queues].into())?.queues.queues;
+        let queues = self.reader()?.view().load(&[Key::Queues].into())?.tables.queues.queues;
         let concerns = |one: &&Queue| one.name == *queue || one.config.dead_letter.as_ref() == Some(queue);
         for one in queues.values().filter(concerns) {
             // A queue that was removed meanwhile has nothing left.

@@ -52,7 +52,7 @@ impl<'a> Slot<'a> {
     pub(crate) fn inherited(client: &'a Client) -> Result<Option<Slot<'a>>, TaskWaitError> {
         let Some(caller) = caller::run()? else { return Ok(None) };
         let Some(run) = caller.run else { return Ok(None) };
-        let rows = client.load(&[Key::Task(caller.task.clone())].into())?.backlog;
+        let rows = client.load(&[Key::Task(caller.task.clone())].into())?.tables.backlog;
         let workspace = rows.tasks.get(&caller.task).and_then(|task| task.spec.workspace.owner(&caller.task).cloned());
         Ok(Some(Slot { client, run, epoch: caller.epoch, workspace, given_back: false }))
     }

@@ -117,7 +117,7 @@ pub fn wait_for_tasks(
 
 fn read_tasks(reader: &mut Reader, ids: &[TaskId]) -> Result<Vec<AwaitedTask>, StoreError> {
     let keys = ids.iter().cloned().map(Key::Task).collect();
-    let mut tasks = reader.view().load(&keys)?.backlog.tasks;
+    let mut tasks = reader.view().load(&keys)?.tables.backlog.tasks;
     Ok(ids.iter().map(|id| AwaitedTask { id: id.clone(), task: tasks.remove(id) }).collect())
 }
 

@@ -423,7 +423,7 @@ impl World<'_> {
     }
 
     fn waiting(&mut self) -> Result<Vec<(TaskId, String)>, String> {
-        let rows = self.ground.everything()?.backlog;
+        let rows = self.ground.everything()?.tables.backlog;
         let open = rows.tasks.values().filter(|task| !task.status().is_over());
         Ok(open.map(|task| (task.id.clone(), format!("{:?}", task.state))).collect())
     }

@@ -6,14 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use banksman_core::landing::{CommitId, Found, Obstacle, Report, Terms, Work};
+use banksman_core::landing::{CommitId, Found, Input, Obstacle, Report, Terms, Work};
 use banksman_core::resource::coordination::{Command, Outcome as Held};
 use banksman_core::resource::grant::{Ask, GrantRequest, Term};
 use banksman_core::resource::lock;
 use banksman_core::task::{LandSpec, Spec, State, Work as What};
 use banksman_core::{DecisionId, Epoch, HolderId, LandingId, Liveness, Name, ProcessId, Status, TaskId, Title};
 use banksman_engine::{
-    DecisionRequest, LandingOutcome, LandingRequest, LandingVerb, LandingWorker, Reply, Request, Seen, TaskRequest, landing_queue,
+    DecisionRequest, LandingOutcome, LandingRequest, LandingWorker, Reply, Request, Seen, TaskRequest, landing_queue,
 };
 use banksman_store::Key;
 
@@ -251,8 +251,8 @@ impl World<'_> {
     fn work(&mut self, slot: usize) -> Result<(), String> {
         let Some(grant) = self.workers[slot].grant.clone() else { return self.take_lock(slot) };
         if let Some((entry, report)) = self.workers[slot].report.take() {
-            let verb = LandingVerb::Report { worker: grant, entry, report };
-            let reply = self.ground.call(Request::Landing(LandingRequest { target: self.target.clone(), verb }))?;
+            let (target, input) = (self.target.clone(), Input::Report(entry, report));
+            let reply = self.ground.call(LandingRequest { target, input, worker: Some(grant) })?;
             if let Reply::Landing(LandingOutcome::Fenced) = reply {
                 self.workers[slot].grant = None;
             }

@@ -204,7 +204,7 @@ impl World<'_> {
             }
         }
         self.check_asked()?;
-        for target in rows.over_targets {
+        for target in rows.tables.over_targets {
             self.mailbox(MailboxRequest::Return { target })?;
         }
         Ok(())

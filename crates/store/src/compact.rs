@@ -202,12 +202,12 @@ impl View<'_> {
     }
 
     fn unrouted(&mut self, through: Seq, before: Wall) -> Result<Option<Seq>, StoreError> {
-        let automation = self.load(&BTreeSet::from([Key::Automation]))?.automation;
+        let automation = self.load(&BTreeSet::from([Key::Automation]))?.tables.automation;
         let subscriptions: Vec<Subscription> = automation.subscriptions().collect();
         let Some(first) = subscriptions.iter().map(|one| one.since).min() else { return Ok(None) };
         let mut after = automation.cursor.max(first);
         loop {
-            let page = self.load(&BTreeSet::from([Key::Log { after, limit: HEARD_PAGE }]))?.automation.heard;
+            let page = self.load(&BTreeSet::from([Key::Log { after, limit: HEARD_PAGE }]))?.tables.automation.heard;
             let old = page.iter().take_while(|heard| heard.seq <= through && heard.wall < before);
             if let Some(found) = old.clone().find(|heard| !route(heard, &subscriptions).is_empty()) {
                 return Ok(Some(found.seq));

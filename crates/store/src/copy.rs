@@ -75,9 +75,9 @@ fn fill(
         return Err(StoreError::Importing { imports: snapshot.backlog.imports.len() });
     }
     let by = lease.0 - snapshot.lease.0;
-    let (coordination, backlog) = (moved(snapshot.coordination, by), moved_backlog(snapshot.backlog, by));
-    let queues = items::moved(snapshot.queues, by);
-    let automation = snapshot.automation.kept();
+    let (coordination, backlog) = (moved(snapshot.tables.coordination, by), moved_backlog(snapshot.tables.backlog, by));
+    let queues = items::moved(snapshot.tables.queues, by);
+    let automation = snapshot.tables.automation.kept();
     let after = Tables { coordination, backlog, queues, automation, ..Tables::default() };
     to.backend.write(&changes::between(to.project, &before, &after))?;
 

@@ -1,14 +1,11 @@
 //! A connection that only reads. A read collects, ends its transaction, and then returns.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::ops::{Deref, DerefMut};
 
-use banksman_core::backlog::Backlog;
-use banksman_core::event::{Actor, Resource, Source};
-use banksman_core::mailbox::Delivery;
-use banksman_core::queue::Queues;
+use banksman_core::event::{Actor, Source};
 use banksman_core::replay::Replay;
-use banksman_core::resource::coordination::Coordination;
-use banksman_core::{Lease, MessageId, Seq, Stamp, TaskId, Wall};
+use banksman_core::{Lease, Seq, Stamp, Wall};
 use serde_json::Value as Json;
 
 use crate::backend::Backend;
@@ -20,9 +17,7 @@ use crate::loaded;
 use crate::machine::Machine;
 use crate::store::Store;
 use crate::table::Table;
-use crate::tables::pipelines::Listening;
 use crate::tables::projects::Counters;
-use crate::tables::workers::Automation;
 use crate::tables::{Tables, events, projects};
 use crate::value::{Query, Rows};
 
@@ -73,37 +68,30 @@ pub struct View<'a> {
     machine: &'a dyn Machine,
 }
 
-/// Rows as they were at one moment.
+/// The rows that were asked for as they were at one moment.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// Locks and semaphores.
-    pub coordination: Coordination,
-    /// Tasks and what belongs to them.
-    pub backlog: Backlog,
-    /// Queues and their items.
-    pub queues: Queues,
-    /// Workers and routes.
-    pub automation: Automation,
-    /// Pipelines that are held up.
-    pub listening: Listening,
-    /// The first ready tasks of every lane.
-    pub ready: BTreeSet<TaskId>,
-    /// The first resources that tasks wait for, each with the first of these tasks.
-    pub parked: Vec<(Resource, TaskId)>,
-    /// The first tasks that wait for each of the resources that were asked for.
-    pub parked_on: BTreeMap<Resource, Vec<TaskId>>,
-    /// An ended task whose dependents have not all learned of it.
-    pub fan_out: Option<TaskId>,
-    /// Messages on their way.
-    pub deliveries: BTreeMap<MessageId, Delivery>,
-    /// Tasks that are over or gone, and have messages left.
-    pub over_targets: BTreeSet<TaskId>,
+    pub tables: Tables,
     /// The moment, on the lease clock.
     pub lease: Lease,
     /// The moment, on the wall clock.
     pub wall: Wall,
     /// The last event that is part of it.
     pub seq: Seq,
+}
+
+impl Deref for Snapshot {
+    type Target = Tables;
+
+    fn deref(&self) -> &Tables {
+        &self.tables
+    }
+}
+
+impl DerefMut for Snapshot {
+    fn deref_mut(&mut self) -> &mut Tables {
+        &mut self.tables
+    }
 }
 
 impl Snapshot {
@@ -178,28 +166,10 @@ impl View<'_> {
         let rest = answers.split_off(1);
         let counters = Counters::read(answers.pop().unwrap_or_default())?;
         let (lease, wall) = counters.clocks(self.machine);
-        let tables = loaded::decode(&queries[1..], rest, &counters.counts)?;
-        let Tables { coordination, mut backlog, queues, automation, listening, ready, parked, parked_on, fan_out, .. } = tables;
-        let (deliveries, over_targets) = (tables.deliveries, tables.over_targets);
-        backlog.limits = counters.limits;
-        backlog.pause = counters.pause;
-        let seq = Seq(counters.seq);
-        Ok(Snapshot {
-            coordination,
-            backlog,
-            queues,
-            automation,
-            listening,
-            ready,
-            parked,
-            parked_on,
-            fan_out,
-            deliveries,
-            over_targets,
-            lease,
-            wall,
-            seq,
-        })
+        let mut tables = loaded::decode(&queries[1..], rest, &counters.counts)?;
+        tables.backlog.limits = counters.limits;
+        tables.backlog.pause = counters.pause;
+        Ok(Snapshot { tables, lease, wall, seq: Seq(counters.seq) })
     }
 
     /// The events of the page after `after` that pass the filter.

@@ -48,6 +48,15 @@ impl Repo {
         Repo { from, to, ..repo }
     }
 
+    /// Begins a move that is killed after so many steps. Returns how many there are.
+    fn stop_after(&self, steps: usize) -> usize {
+        let journal = Journal::begin(&self.common(), Path::new("/scratch")).unwrap();
+        let staged = self.staged(&journal);
+        let all = &staged.moving.record().steps;
+        all.iter().take(steps).for_each(|step| staged.moving.slots().forward(step).unwrap());
+        all.len()
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -100,18 +109,11 @@ fn a_move_goes_back_from_every_step() {
     let repo = Repo::new();
     let mut after = 0;
     loop {
-        let journal = Journal::begin(&repo.common(), Path::new("/scratch")).unwrap();
-        let staged = repo.staged(&journal);
-        let steps = staged.moving.record().steps.clone();
-        for step in steps.iter().take(after) {
-            staged.moving.slots().forward(step).unwrap();
-        }
-        drop(staged);
-        drop(journal);
+        let steps = repo.stop_after(after);
         repo.settle();
         assert_eq!(repo.git(&["status", "--porcelain"]), "", "after {after} steps");
         repo.assert_tidy();
-        if after == steps.len() {
+        if after == steps {
             break;
         }
         after += 1;
@@ -123,13 +125,7 @@ fn a_move_goes_back_from_every_step() {
 fn a_move_whose_ref_has_moved_is_completed_from_every_step() {
     for after in [0, 4, 100] {
         let repo = Repo::new();
-        let journal = Journal::begin(&repo.common(), Path::new("/scratch")).unwrap();
-        let staged = repo.staged(&journal);
-        for step in staged.moving.record().steps.iter().take(after) {
-            staged.moving.slots().forward(step).unwrap();
-        }
-        drop(staged);
-        drop(journal);
+        repo.stop_after(after);
         repo.git(&["update-ref", "refs/heads/main", &repo.to]);
         repo.settle();
         assert_eq!(repo.git(&["status", "--porcelain"]), "", "after {after} steps");
@@ -141,13 +137,7 @@ fn a_move_whose_ref_has_moved_is_completed_from_every_step() {
 fn what_a_person_has_written_after_any_step_stays() {
     for after in [0, 2, 4, 7, 9, 12] {
         let repo = Repo::new();
-        let journal = Journal::begin(&repo.common(), Path::new("/scratch")).unwrap();
-        let staged = repo.staged(&journal);
-        for step in staged.moving.record().steps.iter().take(after) {
-            staged.moving.slots().forward(step).unwrap();
-        }
-        drop(staged);
-        drop(journal);
+        repo.stop_after(after);
         let written: Vec<&str> = FILES
             .into_iter()
             .filter(|name| *name != "link")

@@ -86,11 +86,6 @@ impl Repository {
         &self.prefix
     }
 
-    /// Whether the directory is in a linked worktree, not in the main checkout.
-    pub fn is_linked(&self) -> Result<bool, GitError> {
-        Ok(self.git.place("--git-dir")? != self.common)
-    }
-
     /// The commit that a revision names, if there is one.
     pub fn commit(&self, revision: &str) -> Result<Option<String>, GitError> {
         let answer =

@@ -7,6 +7,7 @@
 //! ```
 
 mod nudging;
+mod output;
 mod talking;
 
 use std::collections::VecDeque;
@@ -16,14 +17,13 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 use rustix::process::{WaitStatus, getpid};
 use rustix::time::Timespec;
 
 use banksman_agents::StopReason;
 
 use super::activity::Sampler;
-use super::agent::{AgentWatch, Stream};
+use super::agent::AgentWatch;
 use super::child::{self, NotStarted, Started};
 use super::control::{Ask, Control};
 use super::input::{Input, Recent};
@@ -43,9 +43,6 @@ const ACKNOWLEDGE: Duration = Duration::from_millis(100);
 
 /// How long it is waited for after that. An owner that is busy needs its keeper again, and another one costs more than to wait.
 const STAY: Duration = Duration::from_secs(2);
-
-/// How often output is read before the rest of the world is looked at again.
-const READS: usize = 16;
 
 /// The smallest limit of a log.
 const LOG_LIMIT: u64 = 4 * 1024;
@@ -126,8 +123,6 @@ impl Keeper {
         }
         let (childless, stage) = (child.is_err(), Stage::Running);
         let agent = spec.agent.map(AgentWatch::new);
-        let (buffer, nudged, output_at_ms) = (vec![0; 64 * 1024], Vec::new(), None);
-        let (exit, stopped, stragglers, nudges) = (None, false, 0, 0);
         Keeper {
             spec,
             record,
@@ -146,20 +141,20 @@ impl Keeper {
             rests: false,
             written_late: VecDeque::new(),
             recent: Recent::default(),
-            output_at_ms,
+            output_at_ms: None,
             heard: Instant::now(),
             sampler: Sampler::default(),
-            buffer,
+            buffer: vec![0; 64 * 1024],
             child,
             began: Instant::now(),
             ran: None,
-            exit,
+            exit: None,
             childless,
-            stopped,
+            stopped: false,
             lapsed,
-            stragglers,
-            nudged,
-            nudges,
+            stragglers: 0,
+            nudged: Vec::new(),
+            nudges: 0,
             acknowledged: false,
             stage,
         }
@@ -275,13 +270,6 @@ impl Keeper {
         if let Some((_, reason)) = due.filter(|_| self.exit.is_none() && matches!(self.stage, Stage::Running)) {
             self.agent.iter_mut().for_each(|agent| agent.close(reason));
             self.stop(Duration::from_millis(self.spec.grace_ms));
-        }
-    }
-
-    fn tell_answer(&mut self) {
-        if !self.is_answer_told && self.agent.as_ref().is_some_and(AgentWatch::has_answered) {
-            self.is_answer_told = true;
-            self.control.tell(&Notice::Answered);
         }
     }
 
@@ -446,40 +434,6 @@ impl Keeper {
             self.ran = Some(self.began.elapsed());
             if matches!(self.stage, Stage::Stopping(_)) {
                 self.stragglers = tree::living();
-            }
-        }
-    }
-
-    fn read_output(&mut self) {
-        self.read_stream(Stream::Output);
-        self.read_stream(Stream::Errors);
-    }
-
-    fn read_stream(&mut self, stream: Stream) {
-        let Keeper { output, errors, agent, log, buffer, input, recent, control, .. } = self;
-        let source = match stream {
-            Stream::Output => output,
-            Stream::Errors => errors,
-        };
-        for _ in 0..READS {
-            let Some(open) = source.as_ref() else { return };
-            match rustix::io::read(open, buffer.as_mut_slice()) {
-                Ok(0) => *source = None,
-                Ok(n) => {
-                    self.output_at_ms = Some(host::wall_ms());
-                    self.heard = Instant::now();
-                    match agent {
-                        Some(agent) => agent.take(stream, &buffer[..n], |bytes| log.take(bytes)),
-                        None => log.take(&buffer[..n]),
-                    }
-                    if input.is_some() {
-                        recent.add(&buffer[..n]);
-                        talking::show(control, &buffer[..n]);
-                    }
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return,
-                Err(_) => *source = None,
             }
         }
     }

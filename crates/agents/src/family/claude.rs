@@ -12,37 +12,22 @@ use crate::trouble::Trouble;
 struct Line<'a> {
     #[serde(borrow, rename = "type")]
     kind: Raw<'a>,
-    #[serde(borrow)]
     subtype: Raw<'a>,
-    #[serde(borrow)]
     session_id: Raw<'a>,
-    #[serde(borrow)]
     model: Raw<'a>,
-    #[serde(borrow, rename = "apiKeySource")]
+    #[serde(rename = "apiKeySource")]
     key_source: Raw<'a>,
-    #[serde(borrow)]
     message: Raw<'a>,
-    #[serde(borrow)]
     rate_limit_info: Raw<'a>,
-    #[serde(borrow)]
     is_error: Raw<'a>,
-    #[serde(borrow)]
     api_error_status: Raw<'a>,
-    #[serde(borrow)]
     error_status: Raw<'a>,
-    #[serde(borrow)]
     error: Raw<'a>,
-    #[serde(borrow)]
     result: Raw<'a>,
-    #[serde(borrow)]
     errors: Raw<'a>,
-    #[serde(borrow)]
     num_turns: Raw<'a>,
-    #[serde(borrow)]
     total_cost_usd: Raw<'a>,
-    #[serde(borrow)]
     usage: Raw<'a>,
-    #[serde(borrow)]
     permission_denials: Raw<'a>,
 }
 
@@ -50,9 +35,7 @@ struct Line<'a> {
 struct Message<'a> {
     #[serde(borrow)]
     id: Raw<'a>,
-    #[serde(borrow)]
     model: Raw<'a>,
-    #[serde(borrow)]
     content: Raw<'a>,
 }
 
@@ -60,19 +43,12 @@ struct Message<'a> {
 struct Block<'a> {
     #[serde(borrow, rename = "type")]
     kind: Raw<'a>,
-    #[serde(borrow)]
     text: Raw<'a>,
-    #[serde(borrow)]
     id: Raw<'a>,
-    #[serde(borrow)]
     name: Raw<'a>,
-    #[serde(borrow)]
     input: Raw<'a>,
-    #[serde(borrow)]
     tool_use_id: Raw<'a>,
-    #[serde(borrow)]
     is_error: Raw<'a>,
-    #[serde(borrow)]
     content: Raw<'a>,
 }
 
@@ -81,9 +57,7 @@ struct Block<'a> {
 struct RateLimit<'a> {
     #[serde(borrow)]
     status: Raw<'a>,
-    #[serde(borrow)]
     resets_at: Raw<'a>,
-    #[serde(borrow)]
     rate_limit_type: Raw<'a>,
 }
 
@@ -91,11 +65,8 @@ struct RateLimit<'a> {
 struct Tokens<'a> {
     #[serde(borrow)]
     input_tokens: Raw<'a>,
-    #[serde(borrow)]
     output_tokens: Raw<'a>,
-    #[serde(borrow)]
     cache_read_input_tokens: Raw<'a>,
-    #[serde(borrow)]
     cache_creation_input_tokens: Raw<'a>,
 }
 

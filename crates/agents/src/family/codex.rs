@@ -12,15 +12,11 @@ use crate::trouble::Trouble;
 struct Line<'a> {
     #[serde(borrow, rename = "type")]
     kind: Raw<'a>,
-    #[serde(borrow)]
     thread_id: Raw<'a>,
-    #[serde(borrow, default)]
+    #[serde(default)]
     item: Nested<Item<'a>>,
-    #[serde(borrow)]
     usage: Raw<'a>,
-    #[serde(borrow)]
     message: Raw<'a>,
-    #[serde(borrow)]
     error: Raw<'a>,
 }
 
@@ -28,19 +24,13 @@ struct Line<'a> {
 struct Item<'a> {
     #[serde(borrow)]
     id: Raw<'a>,
-    #[serde(borrow, rename = "type")]
+    #[serde(rename = "type")]
     kind: Raw<'a>,
-    #[serde(borrow)]
     text: Raw<'a>,
-    #[serde(borrow)]
     command: Raw<'a>,
-    #[serde(borrow)]
     tool: Raw<'a>,
-    #[serde(borrow)]
     status: Raw<'a>,
-    #[serde(borrow)]
     aggregated_output: Raw<'a>,
-    #[serde(borrow)]
     message: Raw<'a>,
 }
 
@@ -48,11 +38,8 @@ struct Item<'a> {
 struct Tokens<'a> {
     #[serde(borrow)]
     input_tokens: Raw<'a>,
-    #[serde(borrow)]
     cached_input_tokens: Raw<'a>,
-    #[serde(borrow)]
     cache_write_input_tokens: Raw<'a>,
-    #[serde(borrow)]
     output_tokens: Raw<'a>,
 }
 

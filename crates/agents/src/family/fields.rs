@@ -10,7 +10,7 @@ use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// A field that is looked at later.
+/// A field that is looked at later. One `borrow` in a struct lets all its fields do so.
 pub(super) type Raw<'a> = Option<&'a RawValue>;
 
 /// A field as what it should be.
@@ -120,17 +120,12 @@ pub(super) fn call(raw: Raw<'_>) -> Cow<'_, str> {
     struct Input<'a> {
         #[serde(borrow)]
         command: Raw<'a>,
-        #[serde(borrow)]
         file_path: Raw<'a>,
-        #[serde(borrow, rename = "filePath")]
+        #[serde(rename = "filePath")]
         path_of_file: Raw<'a>,
-        #[serde(borrow)]
         path: Raw<'a>,
-        #[serde(borrow)]
         pattern: Raw<'a>,
-        #[serde(borrow)]
         url: Raw<'a>,
-        #[serde(borrow)]
         description: Raw<'a>,
     }
     let Some(input) = object::<Input<'_>>(raw) else { return "".into() };

@@ -12,29 +12,17 @@ use crate::trouble::Trouble;
 struct Line<'a> {
     #[serde(borrow, rename = "type")]
     kind: Raw<'a>,
-    #[serde(borrow)]
     session_id: Raw<'a>,
-    #[serde(borrow)]
     model: Raw<'a>,
-    #[serde(borrow)]
     role: Raw<'a>,
-    #[serde(borrow)]
     content: Raw<'a>,
-    #[serde(borrow)]
     tool_name: Raw<'a>,
-    #[serde(borrow)]
     tool_id: Raw<'a>,
-    #[serde(borrow)]
     parameters: Raw<'a>,
-    #[serde(borrow)]
     status: Raw<'a>,
-    #[serde(borrow)]
     output: Raw<'a>,
-    #[serde(borrow)]
     error: Raw<'a>,
-    #[serde(borrow)]
     message: Raw<'a>,
-    #[serde(borrow)]
     stats: Raw<'a>,
 }
 
@@ -48,9 +36,7 @@ struct Failure<'a> {
 struct Stats<'a> {
     #[serde(borrow)]
     input: Raw<'a>,
-    #[serde(borrow)]
     cached: Raw<'a>,
-    #[serde(borrow)]
     output_tokens: Raw<'a>,
 }
 

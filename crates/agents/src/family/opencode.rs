@@ -13,11 +13,9 @@ use crate::trouble::Trouble;
 struct Line<'a> {
     #[serde(borrow, rename = "type")]
     kind: Raw<'a>,
-    #[serde(borrow, rename = "sessionID")]
+    #[serde(rename = "sessionID")]
     session: Raw<'a>,
-    #[serde(borrow)]
     part: Raw<'a>,
-    #[serde(borrow)]
     error: Raw<'a>,
 }
 
@@ -25,17 +23,12 @@ struct Line<'a> {
 struct Part<'a> {
     #[serde(borrow)]
     text: Raw<'a>,
-    #[serde(borrow)]
     tool: Raw<'a>,
-    #[serde(borrow, rename = "callID")]
+    #[serde(rename = "callID")]
     call: Raw<'a>,
-    #[serde(borrow)]
     state: Raw<'a>,
-    #[serde(borrow)]
     reason: Raw<'a>,
-    #[serde(borrow)]
     tokens: Raw<'a>,
-    #[serde(borrow)]
     cost: Raw<'a>,
 }
 
@@ -43,9 +36,7 @@ struct Part<'a> {
 struct CallState<'a> {
     #[serde(borrow)]
     status: Raw<'a>,
-    #[serde(borrow)]
     input: Raw<'a>,
-    #[serde(borrow)]
     output: Raw<'a>,
 }
 
@@ -53,9 +44,7 @@ struct CallState<'a> {
 struct Tokens<'a> {
     #[serde(borrow)]
     input: Raw<'a>,
-    #[serde(borrow)]
     output: Raw<'a>,
-    #[serde(borrow)]
     cache: Raw<'a>,
 }
 
@@ -63,7 +52,6 @@ struct Tokens<'a> {
 struct Cache<'a> {
     #[serde(borrow)]
     read: Raw<'a>,
-    #[serde(borrow)]
     write: Raw<'a>,
 }
 
@@ -78,9 +66,7 @@ struct Failure<'a> {
 struct FailureData<'a> {
     #[serde(borrow)]
     message: Raw<'a>,
-    #[serde(borrow)]
     status_code: Raw<'a>,
-    #[serde(borrow)]
     response_headers: Raw<'a>,
 }
 

@@ -20,7 +20,7 @@ use crate::World;
 
 /// How many wait for anything.
 fn waiters(world: &World) -> usize {
-    let all = world.runtime().reader().unwrap().view().snapshot().unwrap().coordination;
+    let all = world.runtime().reader().unwrap().view().snapshot().unwrap().tables.coordination;
     all.locks.values().map(|lock| lock.waiters.len()).sum::<usize>()
         + all.semaphores.values().map(|one| one.waiters.len()).sum::<usize>()
 }

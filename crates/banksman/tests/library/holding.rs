@@ -111,7 +111,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 fn is_renewed(reader: &mut banksman_store::Reader, name: &str) -> bool {
     use banksman_core::resource::lock::State;
-    let locks = reader.view().snapshot().unwrap().coordination.locks;
+    let locks = reader.view().snapshot().unwrap().tables.coordination.locks;
     matches!(&locks[name].state, State::Held(grant) if grant.heartbeat.lease > grant.acquired.lease)
 }
 

@@ -166,6 +166,6 @@ fn every_wait_can_be_cancelled() {
     assert!(token.is_cancelled());
     let after = client.lock("l").cancel_on(&token).acquire();
     assert!(matches!(after, Err(Error::Cancelled)), "also what begins later");
-    let locks = world.runtime().reader().unwrap().view().snapshot().unwrap().coordination.locks;
+    let locks = world.runtime().reader().unwrap().view().snapshot().unwrap().tables.coordination.locks;
     assert!(locks.values().all(|lock| lock.waiters.is_empty()), "nobody stands in line any more");
 }

@@ -143,35 +143,35 @@ fn pipelines() -> Vec<CompletionCandidate> {
 
 fn sections() -> Vec<CompletionCandidate> {
     read(|reader| {
-        let sections = reader.view().load(&[Key::Sections].into()).ok()?.backlog.sections;
+        let sections = reader.view().load(&[Key::Sections].into()).ok()?.tables.backlog.sections;
         Some(sections.into_values().map(|section| section.name.to_string()).collect())
     })
 }
 
 fn queues() -> Vec<CompletionCandidate> {
     read(|reader| {
-        let queues = reader.view().load(&[Key::Queues].into()).ok()?.queues.queues;
+        let queues = reader.view().load(&[Key::Queues].into()).ok()?.tables.queues.queues;
         Some(queues.into_keys().map(|name| name.to_string()).collect())
     })
 }
 
 fn locks() -> Vec<CompletionCandidate> {
     read(|reader| {
-        let locks = reader.view().snapshot().ok()?.coordination.locks;
+        let locks = reader.view().snapshot().ok()?.tables.coordination.locks;
         Some(locks.into_keys().map(|name| name.to_string()).filter(|name| !name.contains(':')).collect())
     })
 }
 
 fn semaphores() -> Vec<CompletionCandidate> {
     read(|reader| {
-        let semaphores = reader.view().snapshot().ok()?.coordination.semaphores;
+        let semaphores = reader.view().snapshot().ok()?.tables.coordination.semaphores;
         Some(semaphores.into_keys().map(|name| name.to_string()).filter(|name| !name.contains(':')).collect())
     })
 }
 
 fn decisions() -> Vec<CompletionCandidate> {
     read(|reader| {
-        let decisions = reader.view().load(&[Key::OpenDecisions].into()).ok()?.backlog.decisions;
+        let decisions = reader.view().load(&[Key::OpenDecisions].into()).ok()?.tables.backlog.decisions;
         Some(decisions.into_keys().map(|id| id.to_string()).collect())
     })
 }

@@ -248,7 +248,7 @@ fn tell_project(context: &Context, key: &str) -> Result<(), Failure> {
 /// Agents start again if what was spent today is less than the budget, as it is now.
 fn lift_budget(client: &Client) -> Result<(), Failure> {
     let today = local_day(Wall(host::wall_ms())).date;
-    let rows = client.reader()?.view().load(&[Rows::Spend { since: today }].into())?.backlog;
+    let rows = client.reader()?.view().load(&[Rows::Spend { since: today }].into())?.tables.backlog;
     let paid: u64 = rows.spend.values().filter(|spend| spend.day == today).map(|spend| spend.paid_micros).sum();
     if client.config().budget_micros().is_none_or(|budget| paid < budget) {
         client.request(AccountRequest::LiftBudget)?;

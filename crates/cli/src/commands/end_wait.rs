@@ -143,7 +143,7 @@ impl EndWait {
 
 /// How many of these runs live.
 fn living(reader: &mut Reader, runs: &[RunId]) -> Result<usize, Failure> {
-    let rows = reader.view().load(&runs.iter().cloned().map(Key::Run).collect())?.backlog.runs;
+    let rows = reader.view().load(&runs.iter().cloned().map(Key::Run).collect())?.tables.backlog.runs;
     Ok(rows.values().filter(|run| run.is_live()).count())
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn tasks_named(reader: &mut Reader, name: &str) -> Result<Vec<TaskId>
 /// Whether a task has exactly this title.
 pub(crate) fn is_title(reader: &mut Reader, title: &str) -> Result<bool, Failure> {
     let found = tasks_named(reader, title)?;
-    let tasks = reader.view().load(&found.into_iter().map(Key::Task).collect())?.backlog.tasks;
+    let tasks = reader.view().load(&found.into_iter().map(Key::Task).collect())?.tables.backlog.tasks;
     Ok(tasks.values().any(|task| task.spec.title.as_str() == title))
 }
 
@@ -70,7 +70,7 @@ fn unknown_task(reader: &mut Reader, name: &str) -> Result<Failure, Failure> {
 
 /// Several tasks may be meant: their titles tell them apart.
 fn ambiguous_task(reader: &mut Reader, name: &str, ids: &[TaskId]) -> Result<Failure, Failure> {
-    let tasks = reader.view().load(&ids.iter().cloned().map(Key::Task).collect())?.backlog.tasks;
+    let tasks = reader.view().load(&ids.iter().cloned().map(Key::Task).collect())?.tables.backlog.tasks;
     let named = ids.iter().map(|id| match tasks.get(id) {
         Some(task) => format!("{id} ({})", brief(task.spec.title.as_str(), TITLE_WIDTH)),
         None => id.to_string(),
@@ -83,7 +83,7 @@ fn ambiguous_task(reader: &mut Reader, name: &str, ids: &[TaskId]) -> Result<Fai
 
 /// The section that a name means.
 pub(crate) fn section(reader: &mut Reader, name: &str) -> Result<Section, Failure> {
-    let sections = reader.view().load(&[Key::Sections].into())?.backlog.sections;
+    let sections = reader.view().load(&[Key::Sections].into())?.tables.backlog.sections;
     let by_name = || sections.values().find(|section| section.name.as_str() == name);
     if let Some(section) = sections.get(name).or_else(by_name) {
         return Ok(section.clone());
@@ -112,7 +112,7 @@ pub(crate) fn run(reader: &mut Reader, name: &str) -> Result<Run, Failure> {
     match found.len() {
         0 => match &tasks_named(reader, name)?[..] {
             [id] => {
-                let runs = reader.view().load(&[Key::RunsOf(id.clone())].into())?.backlog.runs;
+                let runs = reader.view().load(&[Key::RunsOf(id.clone())].into())?.tables.backlog.runs;
                 let latest = runs.into_values().max_by_key(|run| run.epoch);
                 latest.ok_or_else(|| unknown(format!("{id} has not been run yet")).detail("taskId", id))
             }
@@ -165,7 +165,7 @@ pub(crate) fn with_titles(context: &Context, failure: Failure) -> Failure {
     }
     // Where the store cannot be read, the ids have to do.
     let rows = context.reader().and_then(|mut reader| Ok(reader.view().load(&keys)?));
-    let tasks = rows.map(|rows| rows.backlog.tasks).unwrap_or_default();
+    let tasks = rows.map(|rows| rows.tables.backlog.tasks).unwrap_or_default();
     let message = tasks.iter().fold(failure.message.clone(), |message, (id, task)| {
         replace_all(&message, id.as_str(), &format!("{} ({id})", brief(task.spec.title.as_str(), TITLE_WIDTH)))
     });

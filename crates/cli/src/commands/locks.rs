@@ -191,6 +191,7 @@ impl List {
         let snapshot = project.reader()?.view().snapshot()?;
         let at = snapshot.at();
         let mut locks: Vec<(Lock, &str)> = snapshot
+            .tables
             .coordination
             .locks
             .into_values()
@@ -304,7 +305,7 @@ fn lock_name(reader: &mut Reader, name: &Name) -> Result<Name, Failure> {
 
 /// There is no lock of this name: perhaps another was meant.
 fn no_lock(reader: &mut Reader, name: &Name) -> Result<Failure, Failure> {
-    let locks = reader.view().snapshot()?.coordination.locks;
+    let locks = reader.view().snapshot()?.tables.coordination.locks;
     let hint = match near(name.as_str(), locks.keys().map(Name::as_str)) {
         Some(near) => format!("did you mean {near}?"),
         None => "banksman locks list shows all locks".into(),

@@ -107,7 +107,7 @@ impl Found {
     fn read(reader: &mut Reader, project: &Project, since: Option<Wall>) -> Result<Found, Failure> {
         let timeline = timeline::read(reader, since)?;
         let overview = inspect::overview(reader, project)?;
-        let decisions = reader.view().load(&[Key::OpenDecisions].into())?.backlog.decisions.into_values().collect();
+        let decisions = reader.view().load(&[Key::OpenDecisions].into())?.tables.backlog.decisions.into_values().collect();
         let agents = spend(reader, &timeline)?;
         Ok(Found { timeline, overview, decisions, agents })
     }
@@ -162,7 +162,7 @@ fn spend(reader: &mut Reader, timeline: &Timeline) -> Result<Vec<SpendView>, Fai
     let ids: Vec<&TaskId> = timeline.all_rows().map(|row| &row.id).collect();
     let mut ends = Vec::new();
     for part in ids.chunks(500) {
-        let runs = reader.view().load(&part.iter().map(|id| Key::RunsOf((*id).clone())).collect())?.backlog.runs;
+        let runs = reader.view().load(&part.iter().map(|id| Key::RunsOf((*id).clone())).collect())?.tables.backlog.runs;
         let ended = runs.into_values().filter_map(|run| run.ended).filter(|ended| ended.at >= timeline.begin);
         ends.extend(ended.filter_map(|ended| ended.agent));
     }

@@ -241,7 +241,8 @@ impl List {
     fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let mut reader = project.reader()?;
-        let mut sections: Vec<Section> = reader.view().load(&[Key::Sections].into())?.backlog.sections.into_values().collect();
+        let mut sections: Vec<Section> =
+            reader.view().load(&[Key::Sections].into())?.tables.backlog.sections.into_values().collect();
         sections.sort_by_key(|section| section.position);
         let (pages, at) = pages(&project, &mut reader, sections)?;
         let human = if pages.is_empty() {

@@ -182,7 +182,7 @@ impl List {
         let project = context.project()?;
         let snapshot = project.reader()?.view().snapshot()?;
         let at = snapshot.at();
-        let semaphores = snapshot.coordination.semaphores.into_values();
+        let semaphores = snapshot.tables.coordination.semaphores.into_values();
         let semaphores: Vec<Usage> = semaphores.map(|semaphore| Usage::of(semaphore, at, project.host())).collect();
         let views: Vec<_> = semaphores.iter().map(|usage| usage.view(usage.live().count())).collect();
         let human = if semaphores.is_empty() {

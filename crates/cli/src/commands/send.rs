@@ -184,7 +184,7 @@ impl Body {
 
 /// How far a message has come.
 fn receipt(reader: &mut Reader, id: &MessageId, target: &TaskId) -> Result<(Receipt, Option<Delivery>, Option<Task>), Failure> {
-    let mut tasks = reader.view().load(&[Key::Task(target.clone())].into())?.backlog.tasks;
+    let mut tasks = reader.view().load(&[Key::Task(target.clone())].into())?.tables.backlog.tasks;
     let task = tasks.remove(target);
     let delivery = reader.view().delivery(id)?;
     let status = task.as_ref().map(Task::status);

@@ -80,7 +80,7 @@ pub(super) fn family(project: &Project, run: &Run, flags: &LogFlags) -> Result<O
     if flags.raw {
         return Ok(None);
     }
-    let tasks = project.reader()?.view().load(&[Key::Task(run.task.clone())].into())?.backlog.tasks;
+    let tasks = project.reader()?.view().load(&[Key::Task(run.task.clone())].into())?.tables.backlog.tasks;
     Ok(LogEnd::new(project, tasks.get(&run.task), run).family)
 }
 
@@ -143,7 +143,7 @@ fn follow(context: &Context, project: &Project, run: &RunId, mut tail: Tail, is_
 }
 
 fn is_live(reader: &mut Reader, run: &RunId) -> Result<bool, Failure> {
-    let runs = reader.view().load(&[Key::Run(run.clone())].into())?.backlog.runs;
+    let runs = reader.view().load(&[Key::Run(run.clone())].into())?.tables.backlog.runs;
     Ok(runs.get(run).is_some_and(Run::is_live))
 }
 

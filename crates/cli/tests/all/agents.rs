@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::merging::{git, repository};
+use crate::quota::starts;
 use crate::screen::Screen;
 use crate::worktrees::{Checkout, checkout};
 use crate::world::{BANKSMAN, World, until, write_program};
@@ -127,10 +128,6 @@ fn write_hooks(directory: &std::path::Path, text: &str) {
 }
 
 /// How often an agent was started.
-fn starts(world: &World, name: &str) -> usize {
-    fs::read_to_string(world.path().join(format!("{name}.sh.args"))).unwrap_or_default().lines().count()
-}
-
 #[test]
 fn what_lies_where_the_agent_runs_is_trusted_and_not_what_lies_in_the_checkout() {
     let Checkout { world, beside } = &checkout();

@@ -4,14 +4,9 @@ use banksman_core::task::Spec;
 use banksman_core::{TaskId, Title};
 use banksman_engine::{TaskOutcome, TaskRequest};
 
+use crate::import::listed;
 use crate::screen::Screen;
 use crate::world::{BANKSMAN, World, until};
-
-fn statuses(world: &World) -> Vec<(String, String)> {
-    let tasks = world.data(&["tasks", "list"])["tasks"].clone();
-    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
-    tasks.as_array().unwrap().iter().map(|task| (text(&task["title"]), text(&task["status"]))).collect()
-}
 
 #[test]
 fn command_needs_retries_and_loop_can_be_changed() {
@@ -35,7 +30,7 @@ fn command_needs_retries_and_loop_can_be_changed() {
     world.ok(&["tasks", "update", "Sign", "--run", "true"]);
     let (code, error) = world.error(&["tasks", "update", "Poll", "--retries", "2"]);
     assert!(code == 2 && error["hint"].as_str().unwrap().contains("--no-loop"), "{error}");
-    assert_eq!(world.run(&["run", "--until-idle"]).code, 0, "{:?}", statuses(&world));
+    assert_eq!(world.run(&["run", "--until-idle"]).code, 0, "{:?}", listed(&world));
     let held = std::fs::read_to_string(world.path().join("held")).unwrap();
     assert!(held.contains("run:r-"), "the new lock was held: {held}");
     assert_eq!(std::fs::read_to_string(world.path().join("seen")).unwrap(), "0\n1\n");
@@ -46,7 +41,7 @@ fn what_a_run_was_started_with_is_fixed() {
     let world = World::new();
     world.ok(&["tasks", "add", "Build", "--run", "while [ ! -e open ]; do sleep 0.01; done"]);
     let runner = world.start(&["run", "--until-idle"]);
-    until("it runs", || statuses(&world)[0].1 == "in_progress");
+    until("it runs", || listed(&world)[0].1 == "in_progress");
     for flags in [["--run", "true"], ["--lock", "db"]] {
         assert_ne!(world.run(&["tasks", "update", "Build", flags[0], flags[1]]).code, 0);
     }
@@ -91,14 +86,14 @@ fn many_tasks_are_cancelled_in_one_transaction() {
     let nobody = TaskId::new("t-00000000").unwrap();
     let request = TaskRequest::CancelAll { ids: vec![id("A"), id("B"), nobody.clone()] };
     assert_eq!(client.request(request).unwrap(), TaskOutcome::RefusedBy(nobody, Box::new(TaskOutcome::Unknown)));
-    assert!(statuses(&world).iter().all(|(_, status)| status == "pending"), "{:?}", statuses(&world));
+    assert!(listed(&world).iter().all(|(_, status)| status == "pending"), "{:?}", listed(&world));
     let before = world.events().len();
     drop(client);
 
     let data = world.data(&["tasks", "cancel", "--all"]);
     let outcomes: Vec<&str> = data["tasks"].as_array().unwrap().iter().map(|task| task["outcome"].as_str().unwrap()).collect();
     assert_eq!(outcomes, ["cancelled"; 6], "a child that goes with its parent was not over before");
-    assert!(statuses(&world).iter().all(|(_, status)| status == "cancelled"));
+    assert!(listed(&world).iter().all(|(_, status)| status == "cancelled"));
     let events = world.events();
     let times: Vec<_> = events[before..].iter().map(|event| event.wall).collect();
     assert!(times.len() >= 6 && times.iter().all(|at| *at == times[0]), "one transaction has one time: {times:?}");
@@ -116,12 +111,12 @@ fn in_a_terminal_it_asks_before_it_cancels_many() {
     screen.until_shows("cancel 4 tasks: A, B, C and 1 more? [y/N]");
     screen.press("n\n");
     assert!(screen.end().1.contains("nothing was cancelled"));
-    assert!(statuses(&world).iter().all(|(_, status)| status == "pending"));
+    assert!(listed(&world).iter().all(|(_, status)| status == "pending"));
     let mut screen = Screen::start(&world, &["tasks", "cancel", "--all"], 10, 80);
     screen.until_shows("[y/N]");
     screen.press("y\n");
     drop(screen.end());
-    assert!(statuses(&world).iter().all(|(_, status)| status == "cancelled"));
+    assert!(listed(&world).iter().all(|(_, status)| status == "cancelled"));
 }
 
 #[test]
@@ -133,7 +128,7 @@ fn the_output_of_several_tasks_has_their_titles() {
     let logs = world.start(&["tasks", "logs", "Build", "Login", "--follow"]);
     let all = world.start(&["logs", "--all", "--follow"]);
     let runner = world.start(&["run", "--until-idle"]);
-    until("one has ended", || statuses(&world).iter().any(|(title, status)| title == "Login" && status == "completed"));
+    until("one has ended", || listed(&world).iter().any(|(title, status)| title == "Login" && status == "completed"));
     std::fs::write(world.path().join("open"), "").unwrap();
     assert_eq!(runner.end().code, 0);
     let said = logs.end();

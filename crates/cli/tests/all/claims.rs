@@ -7,10 +7,6 @@ use crate::world::{BANKSMAN, Running, World, until};
 
 const UNTIL_GO: &str = "touch begun; until test -e go; do sleep 0.02; done";
 
-fn add(world: &World, title: &str, more: &[&str]) -> String {
-    world.add(&[&[title], more].concat())
-}
-
 fn section(world: &World, name: &str) -> String {
     format!("section:{}", world.data(&["sections", "add", name, "--exclusive"])["id"].as_str().unwrap())
 }
@@ -48,8 +44,8 @@ fn nothing_is_held(world: &World) {
 fn a_runner_that_is_stopped_leaves_its_section_to_its_run_and_then_to_the_person_who_waits() {
     let world = World::new();
     let db = section(&world, "db");
-    add(&world, "Migrate", &["--section", "db", "--run", UNTIL_GO]);
-    add(&world, "Review", &["--section", "db"]);
+    world.add(&["Migrate", "--section", "db", "--run", UNTIL_GO]);
+    world.add(&["Review", "--section", "db"]);
     let runner = world.start(&["run", "--quiet"]);
     until("it runs", || world.path().join("begun").exists());
     let run = world.holder(&db).unwrap();
@@ -78,7 +74,7 @@ fn a_runner_that_is_stopped_leaves_its_section_to_its_run_and_then_to_the_person
 fn who_gives_up_a_wait_holds_nothing() {
     let world = World::new();
     section(&world, "db");
-    let (first, second) = (add(&world, "T", &["--section", "db"]), add(&world, "T2", &["--section", "db"]));
+    let (first, second) = (world.add(&["T", "--section", "db"]), world.add(&["T2", "--section", "db"]));
     take(&world, "T", "ann");
     take(&world, "T2", "ann");
     let start = std::time::Instant::now();
@@ -124,7 +120,7 @@ fn who_gives_up_a_wait_holds_nothing() {
     killed.signal(Signal::KILL);
     killed.end();
     world.ok(&["tasks", "done", "T2", "--holder", "ann"]);
-    let other = add(&world, "T3", &["--section", "db"]);
+    let other = world.add(&["T3", "--section", "db"]);
     take(&world, "T3", "eve");
     assert_eq!(world.holder(&format!("task:{other}")).unwrap().as_str(), "eve", "the dead wait for nothing");
     world.ok(&["tasks", "done", "T3", "--holder", "eve"]);
@@ -141,8 +137,8 @@ fn needs_are_part_of_the_claim_and_live_and_end_with_it() {
     world.ok(&["semaphores", "define", "gpu", "--capacity", "2"]);
     let db = section(&world, "db");
     let needs = ["--section", "db", "--lock", "deploy", "--semaphore", "gpu=2"];
-    let id = add(&world, "deploy", &needs);
-    add(&world, "again", &["--lock", "deploy"]);
+    let id = world.add(&[&["deploy"], &needs[..]].concat());
+    world.add(&["again", "--lock", "deploy"]);
     take(&world, "deploy", "ann");
     assert_eq!([world.holder("deploy"), world.holder(&db)].map(|holder| holder.unwrap().to_string()), ["ann", "ann"]);
     let slots = |world: &World| {
@@ -152,7 +148,7 @@ fn needs_are_part_of_the_claim_and_live_and_end_with_it() {
     world.assert_refused(&["tasks", "take", "again", "--holder", "bob", "--no-wait"], 6, "NEED_LOCKED");
     // One heartbeat renews every part by the same moment.
     let beats = |world: &World| {
-        let rows = world.snapshot().coordination;
+        let rows = world.snapshot().tables.coordination;
         let slots = rows.semaphores["gpu"].holders.values().map(|grant| grant.heartbeat.lease);
         let locks = ["deploy", &format!("task:{id}")].map(|lock| world.grant(lock).unwrap().heartbeat.lease);
         locks.into_iter().chain(slots).collect::<std::collections::BTreeSet<_>>()
@@ -183,7 +179,7 @@ fn needs_are_part_of_the_claim_and_live_and_end_with_it() {
 #[test]
 fn a_refused_update_changes_nothing_and_an_accepted_one_everything() {
     let world = World::new();
-    add(&world, "T", &[]);
+    world.add(&["T"]);
     take(&world, "T", "ann");
     let both =
         ["tasks", "update", "T", "--status", "in_progress", "--priority", "7", "--title", "X", "--holder", "bob", "--no-wait"];
@@ -200,7 +196,7 @@ fn a_refused_update_changes_nothing_and_an_accepted_one_everything() {
 #[test]
 fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
     let world = World::new();
-    let id = add(&world, "T", &[]);
+    let id = world.add(&["T"]);
     // Nobody can tell who that is.
     world.assert_refused(&["tasks", "take", "T", "--no-wait"], 2, "USAGE");
     let first = take(&world, "T", "ann");
@@ -219,16 +215,16 @@ fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
     assert_eq!(world.status("T"), "pending");
     world.ok(&["tasks", "done", "T", "--holder", "ann"]);
     // A dependency that is not completed needs a word.
-    add(&world, "first", &[]);
-    add(&world, "then", &["--depends-on", "first"]);
+    world.add(&["first"]);
+    world.add(&["then", "--depends-on", "first"]);
     for verb in ["take", "done"] {
         world.assert_refused(&["tasks", verb, "then", "--holder", "ann"], 2, "TASK_BLOCKED");
     }
     world.ok(&["tasks", "take", "then", "--holder", "ann", "--anyway"]);
     world.ok(&["tasks", "fail", "then", "--holder", "ann", "--error", "no"]);
     // What a run has claimed ends with it.
-    add(&world, "other", &[]);
-    add(&world, "run", &["--run", &format!("{BANKSMAN} tasks take other --no-wait")]);
+    world.add(&["other"]);
+    world.add(&["run", "--run", &format!("{BANKSMAN} tasks take other --no-wait")]);
     let said = world.run(&["run", "--until-idle", "--quiet"]);
     assert_eq!(world.status("run"), "completed", "{said:?}");
     let taken = world.events().into_iter().rfind(|event| event.kind == "task:taken").unwrap();
@@ -243,9 +239,9 @@ fn a_person_who_waits_for_a_section_gets_it_after_the_current_task() {
     let world = World::new();
     section(&world, "db");
     for title in ["one", "two", "three"] {
-        add(&world, title, &["--section", "db", "--run", UNTIL_GO]);
+        world.add(&[title, "--section", "db", "--run", UNTIL_GO]);
     }
-    add(&world, "mine", &["--section", "db"]);
+    world.add(&["mine", "--section", "db"]);
     let _runner = world.start(&["run", "--quiet", "--max-runs", "1"]);
     until("it runs", || world.path().join("begun").exists());
     let ann = taking(&world, "mine", "ann");
@@ -268,7 +264,7 @@ fn runs_that_wait_for_each_other_are_refused() {
         let command = format!(
             "touch {title}; until test -e go; do sleep 0.02; done; {BANKSMAN} tasks wait {on} > {title}.out 2>&1; echo $? > {title}.code"
         );
-        add(&world, title, &["--run", &command]);
+        world.add(&[title, "--run", &command]);
     };
     wait("a", "b");
     wait("b", "c");
@@ -288,7 +284,7 @@ fn runs_that_wait_for_each_other_are_refused() {
 fn a_claim_is_overtaken_for_its_bound_and_then_what_is_free_is_kept_for_it() {
     let world = World::new();
     world.ok(&["config", "set", "locking.overtake", "0s"]);
-    add(&world, "T", &["--lock", "one", "--lock", "two"]);
+    world.add(&["T", "--lock", "one", "--lock", "two"]);
     let hold = |lock: &str, holder: &str| {
         world.data(&["locks", "acquire", lock, "--holder", holder, "--ttl", "60s", "--no-wait"])["epoch"].to_string()
     };
@@ -301,7 +297,7 @@ fn a_claim_is_overtaken_for_its_bound_and_then_what_is_free_is_kept_for_it() {
     let waits = world.start(&["locks", "acquire", "two", "--holder", "z"]);
     world.until_line("two", 1);
     let two = hold("two", "x");
-    add(&world, "needs", &["--lock", "two", "--run", "true"]);
+    world.add(&["needs", "--lock", "two", "--run", "true"]);
     world.ok(&["locks", "release", "two", "--holder", "x", "--epoch", &two]);
     let why = world.data(&["why", "needs"]).to_string();
     assert!(why.contains("reserved for ann"), "{why}");
@@ -317,7 +313,7 @@ fn a_claim_is_overtaken_for_its_bound_and_then_what_is_free_is_kept_for_it() {
 #[test]
 fn a_claim_that_would_wait_for_ever_is_refused() {
     let world = World::new();
-    add(&world, "T", &["--lock", "db"]);
+    world.add(&["T", "--lock", "db"]);
     take(&world, "T", "ann");
     let mine = world.data(&["locks", "acquire", "mine", "--holder", "bob", "--ttl", "60s"])["epoch"].to_string();
     let bob = taking(&world, "T", "bob");
@@ -326,7 +322,7 @@ fn a_claim_that_would_wait_for_ever_is_refused() {
     // The other way round: the line is there first, and the claim closes the circle.
     let line = world.start(&["locks", "acquire", "mine", "--holder", "eve"]);
     world.until_line("mine", 1);
-    add(&world, "U", &["--lock", "other"]);
+    world.add(&["U", "--lock", "other"]);
     let other = world.data(&["locks", "acquire", "other", "--holder", "eve", "--ttl", "60s"])["epoch"].to_string();
     world.assert_refused(&["tasks", "take", "U", "--holder", "bob"], 9, "DEADLOCK");
     assert_eq!(waiting(&world), 1);
@@ -344,7 +340,7 @@ fn a_claim_that_waits_commits_at_most_twice_more_than_a_plain_lock() {
     world.ok(&["config", "set", "locking.poll_interval", "10m"]);
     world.ok(&["semaphores", "define", "gpu", "--capacity", "2"]);
     section(&world, "db");
-    add(&world, "T", &["--section", "db", "--lock", "deploy", "--semaphore", "gpu=2"]);
+    world.add(&["T", "--section", "db", "--lock", "deploy", "--semaphore", "gpu=2"]);
     let hold = ["locks", "acquire", "plain", "--holder", "ann", "--ttl", "60s"];
     let epoch = world.data(&hold)["epoch"].to_string();
     take(&world, "T", "ann");

@@ -32,7 +32,7 @@ fn mark(world: &World) -> Mark {
 
 fn rows(world: &World) -> (Coordination, Backlog) {
     let everything = world.everything();
-    (everything.coordination, everything.backlog)
+    (everything.tables.coordination, everything.tables.backlog)
 }
 
 #[test]

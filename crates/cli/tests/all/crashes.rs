@@ -104,7 +104,7 @@ fn kill_at(moment: Moment, whom: u8) {
 
 /// The task is completed, every run has ended once, and nothing of it is left.
 fn check_one(world: &World, task: &TaskId, what: &str) {
-    let rows = world.everything().backlog;
+    let rows = world.everything().tables.backlog;
     assert_eq!(rows.tasks[task].status(), Status::Completed, "{what}");
     assert_eq!(world.lines("doubled"), Vec::<String>::new(), "two runs at a time: {what}");
     assert!(rows.outbox.is_empty(), "{what}");
@@ -118,7 +118,7 @@ fn check_one(world: &World, task: &TaskId, what: &str) {
     }
     let begun = world.lines("begun");
     assert!(begun.iter().all(|run| begun.iter().filter(|other| *other == run).count() == 1), "no run begins twice: {what}");
-    let held = world.snapshot().coordination.semaphores.into_values().find(|row| row.name.as_str() == "runs").unwrap();
+    let held = world.snapshot().tables.coordination.semaphores.into_values().find(|row| row.name.as_str() == "runs").unwrap();
     assert!(held.holders.is_empty(), "{what}");
     let left = std::fs::read_dir(world.path().join(".banksman/runs")).into_iter().flatten().flatten();
     let left: Vec<_> = left.filter(|file| !is_tombstone(&file.path())).map(|file| file.path()).collect();

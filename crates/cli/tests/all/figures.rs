@@ -151,7 +151,7 @@ fn a_session_that_ended_with_nobody_there_is_recorded_by_whoever_looks() {
         let said = world.run(look);
         assert_eq!(said.code, 0, "{look:?}: {said:?}");
         assert_eq!(world.data(&["tasks", "list"])["tasks"][0]["status"], "completed", "{look:?}");
-        let rows = world.everything().backlog;
+        let rows = world.everything().tables.backlog;
         assert!(rows.runners.is_empty() && rows.outbox.is_empty(), "{look:?} leaves nothing behind: {rows:?}");
     }
 }

@@ -15,7 +15,7 @@ use crate::world::{DEADLINE, Running, World, until};
 
 fn runners(world: &World) -> Vec<Runner> {
     let rows = world.project().reader().unwrap().view().load(&[Key::Runners].into()).unwrap();
-    rows.backlog.runners.into_values().collect()
+    rows.tables.backlog.runners.into_values().collect()
 }
 
 fn until_idle(world: &World, count: usize) {

@@ -9,10 +9,15 @@ use crate::world::{BANKSMAN, World, is_alive, until};
 
 /// Writes a runbook whose guards have these conditions.
 fn runbook(world: &World, name: &str, guards: &[(&str, &str)]) {
-    let dir = world.path().join(".banksman/runbooks");
-    std::fs::create_dir_all(&dir).unwrap();
     let text: String = guards.iter().map(|(name, condition)| format!("[guard.{name}]\ncondition = {condition}\n")).collect();
-    std::fs::write(dir.join(format!("{name}.toml")), text).unwrap();
+    crate::runbooks::write(world, name, &text);
+}
+
+/// A world with a runbook whose guards have these conditions.
+fn guarded(guards: &[(&str, &str)]) -> World {
+    let world = World::new();
+    runbook(&world, "r", guards);
+    world
 }
 
 /// The part that a guard fails at; `None` if it holds.
@@ -42,8 +47,7 @@ fn fails(world: &World, guard: &str, part: &str) {
 
 #[test]
 fn variables_are_written_as_for_pipelines_and_each_once() {
-    let world = World::new();
-    runbook(&world, "r", &[("there", r#"{ file_exists = { var = "file" } }"#)]);
+    let world = guarded(&[("there", r#"{ file_exists = { var = "file" } }"#)]);
     std::fs::write(world.path().join("5"), "").unwrap();
     assert_eq!(failing(&world, &["there", "--var", "file:=5"]), None);
     let refused = |args: &[&str], words: &str| {
@@ -56,12 +60,10 @@ fn variables_are_written_as_for_pipelines_and_each_once() {
 
 #[test]
 fn a_command_that_failed_is_told_with_its_status_and_its_last_line() {
-    let world = World::new();
-    let commands = [
+    let world = guarded(&[
         ("said", r#"{ command = "echo out; echo first >&2; echo no such host >&2; exit 7" }"#),
         ("silent", r#"{ command = "false" }"#),
-    ];
-    runbook(&world, "r", &commands);
+    ]);
     let part = failing(&world, &["said"]).unwrap();
     assert!(part.ends_with("` failed with status 7: no such host"), "{part}");
     fails(&world, "silent", "command `false` failed with status 1");
@@ -69,27 +71,21 @@ fn a_command_that_failed_is_told_with_its_status_and_its_last_line() {
 
 #[test]
 fn guards_of_a_wrong_runbook_are_not_said_to_be_none() {
-    let world = World::new();
-    runbook(&world, "r", &[("there", "{ nonsense = 1 }")]);
+    let world = guarded(&[("there", "{ nonsense = 1 }")]);
     assert!(world.ok(&["guards", "list"]).starts_with("no guards are known: runbook r is wrong"));
 }
 
 #[test]
 fn locks_and_semaphores() {
-    let world = World::new();
-    runbook(
-        &world,
-        "r",
-        &[
-            ("free", r#"{ lock_free = "deploy" }"#),
-            ("held", r#"{ lock_held = "deploy" }"#),
-            ("mine", r#"{ lock_held = { lock = "deploy", by = "me" } }"#),
-            ("two", r#"{ semaphore_available = { semaphore = "builds", slots = 2 } }"#),
-            ("three", r#"{ semaphore_available = { semaphore = "builds", slots = 3 } }"#),
-            ("none", r#"{ semaphore_available = "nowhere" }"#),
-            ("not-none", r#"{ not = { semaphore_available = "nowhere" } }"#),
-        ],
-    );
+    let world = guarded(&[
+        ("free", r#"{ lock_free = "deploy" }"#),
+        ("held", r#"{ lock_held = "deploy" }"#),
+        ("mine", r#"{ lock_held = { lock = "deploy", by = "me" } }"#),
+        ("two", r#"{ semaphore_available = { semaphore = "builds", slots = 2 } }"#),
+        ("three", r#"{ semaphore_available = { semaphore = "builds", slots = 3 } }"#),
+        ("none", r#"{ semaphore_available = "nowhere" }"#),
+        ("not-none", r#"{ not = { semaphore_available = "nowhere" } }"#),
+    ]);
     passes(&world, "free");
     fails(&world, "held", "lock deploy is free");
     world.ok(&["locks", "acquire", "deploy", "--holder", "you"]);
@@ -109,8 +105,7 @@ fn locks_and_semaphores() {
 
 #[test]
 fn a_lock_of_the_dead_is_free() {
-    let world = World::new();
-    runbook(&world, "r", &[("free", r#"{ lock_free = "deploy" }"#)]);
+    let world = guarded(&[("free", r#"{ lock_free = "deploy" }"#)]);
     let holder = world.start(&["locks", "run", "deploy", "--holder", "h", "--ttl", "1h", "--", "sleep", "60"]);
     world.until_held_by("deploy", "h");
     fails(&world, "free", "lock deploy is held by h");
@@ -121,20 +116,15 @@ fn a_lock_of_the_dead_is_free() {
 
 #[test]
 fn tasks_are_asked_about() {
-    let world = World::new();
-    runbook(
-        &world,
-        "r",
-        &[
-            ("all", "{ tasks_complete = { } }"),
-            ("must", r#"{ tasks_complete = { label = "must" } }"#),
-            ("back", r#"{ tasks_complete = { section = "backend" } }"#),
-            ("lost", r#"{ tasks_complete = { section = "nowhere" } }"#),
-            ("these", r#"{ tasks_complete = { ids = [{ var = "id" }] } }"#),
-            ("open", r#"{ no_blocked_tasks = { label = "must" } }"#),
-            ("failed", r#"{ tasks_complete = { status = "failed" } }"#),
-        ],
-    );
+    let world = guarded(&[
+        ("all", "{ tasks_complete = { } }"),
+        ("must", r#"{ tasks_complete = { label = "must" } }"#),
+        ("back", r#"{ tasks_complete = { section = "backend" } }"#),
+        ("lost", r#"{ tasks_complete = { section = "nowhere" } }"#),
+        ("these", r#"{ tasks_complete = { ids = [{ var = "id" }] } }"#),
+        ("open", r#"{ no_blocked_tasks = { label = "must" } }"#),
+        ("failed", r#"{ tasks_complete = { status = "failed" } }"#),
+    ]);
     passes(&world, "all");
     fails(&world, "lost", "not known: tasks of section nowhere unknown: there is no such section");
     world.ok(&["sections", "add", "backend"]);
@@ -162,24 +152,19 @@ fn tasks_are_asked_about() {
 
 #[test]
 fn issues_of_another_tracker_are_what_a_command_prints() {
-    let world = World::new();
+    let world = guarded(&[
+        ("a", r#"{ issues_complete = { label = "a", command = "cat list.json" } }"#),
+        ("b", r#"{ issues_complete = { command = { argv = ["cat", "list.json"] } } }"#),
+        ("blocked", r#"{ no_blocked_issues = { command = "cat list.json" } }"#),
+        ("one", r#"{ issues_complete = { ids = ["1"], command = "cat list.json" } }"#),
+        ("nine", r#"{ issues_complete = { ids = ["9"], command = "cat list.json" } }"#),
+        ("odd", r#"{ issues_complete = { command = "cat odd.json" } }"#),
+        ("prose", r#"{ issues_complete = { command = "echo hello" } }"#),
+        ("broken", r#"{ issues_complete = { command = "cat list.json; exit 3" } }"#),
+    ]);
     let list = r#"[{"id":1,"status":"completed","labels":["a"]},{"id":"X-2","status":"blocked","labels":["b"]}]"#;
     std::fs::write(world.path().join("list.json"), list).unwrap();
     std::fs::write(world.path().join("odd.json"), r#"[{"id":1,"status":"wontfix"}]"#).unwrap();
-    runbook(
-        &world,
-        "r",
-        &[
-            ("a", r#"{ issues_complete = { label = "a", command = "cat list.json" } }"#),
-            ("b", r#"{ issues_complete = { command = { argv = ["cat", "list.json"] } } }"#),
-            ("blocked", r#"{ no_blocked_issues = { command = "cat list.json" } }"#),
-            ("one", r#"{ issues_complete = { ids = ["1"], command = "cat list.json" } }"#),
-            ("nine", r#"{ issues_complete = { ids = ["9"], command = "cat list.json" } }"#),
-            ("odd", r#"{ issues_complete = { command = "cat odd.json" } }"#),
-            ("prose", r#"{ issues_complete = { command = "echo hello" } }"#),
-            ("broken", r#"{ issues_complete = { command = "cat list.json; exit 3" } }"#),
-        ],
-    );
     passes(&world, "a");
     fails(&world, "b", "issue X-2 is blocked (1 of 2 not completed)");
     fails(&world, "blocked", "issue X-2 is blocked (1 of 2 are blocked)");
@@ -197,16 +182,11 @@ fn issues_of_another_tracker_are_what_a_command_prints() {
 
 #[test]
 fn branches() {
-    let world = World::new();
-    runbook(
-        &world,
-        "r",
-        &[
-            ("exists", r#"{ branch_exists = { var = "b" } }"#),
-            ("clean", r#"{ branch_clean = { var = "b" } }"#),
-            ("merged", r#"{ branch_merged = { branch = { var = "b" }, into = "main" } }"#),
-        ],
-    );
+    let world = guarded(&[
+        ("exists", r#"{ branch_exists = { var = "b" } }"#),
+        ("clean", r#"{ branch_clean = { var = "b" } }"#),
+        ("merged", r#"{ branch_merged = { branch = { var = "b" }, into = "main" } }"#),
+    ]);
     let ask = |guard: &str, branch: &str| failing(&world, &[guard, "--var", &format!("b={branch}")]);
     assert!(ask("exists", "main").unwrap().starts_with("not known: branch main cannot be checked (git for-each-ref failed: "));
     repository(&world);
@@ -230,15 +210,10 @@ fn branches() {
 
 #[test]
 fn files_of_the_project() {
-    let world = World::new();
-    runbook(
-        &world,
-        "r",
-        &[
-            ("there", r#"{ file_exists = { var = "f" } }"#),
-            ("version", r#"{ file_contains = { path = { var = "f" }, pattern = '^1\.\d+$' } }"#),
-        ],
-    );
+    let world = guarded(&[
+        ("there", r#"{ file_exists = { var = "f" } }"#),
+        ("version", r#"{ file_contains = { path = { var = "f" }, pattern = '^1\.\d+$' } }"#),
+    ]);
     let ask = |guard: &str, file: &str| failing(&world, &[guard, "--var", &format!("f={file}")]);
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("secret"), "1.1\n").unwrap();
@@ -271,26 +246,21 @@ fn files_of_the_project() {
 
 #[test]
 fn commands() {
-    let world = World::new();
-    runbook(
-        &world,
-        "r",
-        &[
-            ("good", r#"{ command = "true" }"#),
-            ("bad", r#"{ command = "exit 7" }"#),
-            ("wanted", r#"{ command = { run = "exit 7", expect_success = false } }"#),
-            (
-                "env",
-                r#"{ all = [{ command = { argv = ["test", { var = "a-b" }, "=", "$(x); exit 1"] } }, { command = '[ "$VAR_A_B" = "\$(x); exit 1" ] && [ "$BANKSMAN_PROJECT" = "$PWD" ]' }] }"#,
-            ),
-            ("nobody", r#"{ command = '[ -z "$BANKSMAN_HOLDER$BANKSMAN_LOCK$BANKSMAN_LOCK_EPOCH" ]' }"#),
-            ("shell", r#"{ command = '[ "$VAR_ONLY_HERE" = 1 ]' }"#),
-            ("none", r#"{ command = { argv = ["./nowhere"] } }"#),
-            ("not-none", r#"{ not = { command = { argv = ["./nowhere"] } } }"#),
-            ("reads", r#"{ command = "cat" }"#),
-            ("prints", r#"{ command = "head -c 30000000 /dev/zero" }"#),
-        ],
-    );
+    let world = guarded(&[
+        ("good", r#"{ command = "true" }"#),
+        ("bad", r#"{ command = "exit 7" }"#),
+        ("wanted", r#"{ command = { run = "exit 7", expect_success = false } }"#),
+        (
+            "env",
+            r#"{ all = [{ command = { argv = ["test", { var = "a-b" }, "=", "$(x); exit 1"] } }, { command = '[ "$VAR_A_B" = "\$(x); exit 1" ] && [ "$BANKSMAN_PROJECT" = "$PWD" ]' }] }"#,
+        ),
+        ("nobody", r#"{ command = '[ -z "$BANKSMAN_HOLDER$BANKSMAN_LOCK$BANKSMAN_LOCK_EPOCH" ]' }"#),
+        ("shell", r#"{ command = '[ "$VAR_ONLY_HERE" = 1 ]' }"#),
+        ("none", r#"{ command = { argv = ["./nowhere"] } }"#),
+        ("not-none", r#"{ not = { command = { argv = ["./nowhere"] } } }"#),
+        ("reads", r#"{ command = "cat" }"#),
+        ("prints", r#"{ command = "head -c 30000000 /dev/zero" }"#),
+    ]);
     passes(&world, "good");
     fails(&world, "bad", "command `exit 7` failed with status 7");
     passes(&world, "wanted");
@@ -313,10 +283,8 @@ fn a_command_that_hangs_is_unknown_and_leaves_nothing_behind() {
     let world = World::new();
     // It hides: in another session, behind a parent that has exited, deaf to being asked.
     let hide = "trap '' TERM; setsid sh -c '(sh -c \"echo \\$\\$ >> pids; exec sleep 600\" &) ; exit 0'; echo $$ >> pids; while :; do sleep 1; done";
-    let dir = world.path().join(".banksman/runbooks");
-    std::fs::create_dir_all(&dir).unwrap();
     let text = format!("[guard.hangs]\ncondition = {{ not = {{ command = '''{hide}''' }} }}\ntimeout = \"1s\"\n");
-    std::fs::write(dir.join("r.toml"), text).unwrap();
+    crate::runbooks::write(&world, "r", &text);
     let begin = Instant::now();
     let part = failing(&world, &["hangs"]).unwrap();
     assert!(part.starts_with("not known: command `trap '' TERM;") && part.ends_with("took too long"), "{part}");
@@ -338,15 +306,10 @@ fn commands_run_at_the_same_time() {
 
 #[test]
 fn a_guard_of_parts_fails_at_the_smallest() {
-    let world = World::new();
-    runbook(
-        &world,
-        "r",
-        &[(
-            "mixed",
-            r#"{ all = [{ lock_free = "a" }, { any = [{ file_exists = "x" }, { command = "false" }] }, { not = { command = "true" } }] }"#,
-        )],
-    );
+    let world = guarded(&[(
+        "mixed",
+        r#"{ all = [{ lock_free = "a" }, { any = [{ file_exists = "x" }, { command = "false" }] }, { not = { command = "true" } }] }"#,
+    )]);
     fails(&world, "mixed", "file x is not there, and command `false` failed with status 1");
     std::fs::write(world.path().join("x"), "").unwrap();
     fails(&world, "mixed", "command `true` succeeded");
@@ -380,18 +343,16 @@ fn a_guard_is_found_by_its_name_and_its_runbook() {
 #[test]
 fn variables_have_the_defaults_of_the_pipelines_that_use_the_guard() {
     let world = World::new();
-    let dir = world.path().join(".banksman/runbooks");
-    std::fs::create_dir_all(&dir).unwrap();
     let pipeline = |name: &str, vars: &str| {
         format!("[pipeline.{name}]\nvars = {vars}\n[[pipeline.{name}.phase]]\nname = \"x\"\nrun = \"true\"\npre = [\"there\"]\n")
     };
     let guard = "[guard.there]\ncondition = { file_exists = { var = \"path\" } }\n";
-    std::fs::write(dir.join("r.toml"), format!("{guard}{}", pipeline("p", r#"{ path = "x", more = 1 }"#))).unwrap();
+    crate::runbooks::write(&world, "r", &format!("{guard}{}", pipeline("p", r#"{ path = "x", more = 1 }"#)));
     fails(&world, "there", "file x is not there");
     assert_eq!(failing(&world, &["there", "--var", "path=y"]).unwrap(), "file y is not there");
     fails(&world, "there", "file x is not there");
     let both = format!("{guard}{}{}", pipeline("p", r#"{ path = "x" }"#), pipeline("q", r#"{ path = "z" }"#));
-    std::fs::write(dir.join("r.toml"), both).unwrap();
+    crate::runbooks::write(&world, "r", &both);
     fails(&world, "there", "not known: the variable path has no value");
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::pipelines::way;
+use crate::pipelines::{begun, way};
 use crate::world::{World, until};
 
 pub(crate) fn hold(world: &World, lock: &str) -> String {
@@ -64,13 +64,11 @@ fn a_retry_is_checked_again_and_what_is_too_old_is_gathered_inside_of_the_sessio
 
 #[test]
 fn a_guard_that_fails_a_phase_leads_to_what_the_phase_says() {
-    let world = World::new();
     let guard = "[guard.clean]\ncondition = { not = { file_exists = \"dirt\" } }\non_failure = { fail = \"not clean\" }\n";
     let build =
         "run = 'echo build >> out; touch dirt'\npost = \"clean\"\non_fail = { phase = \"sweep\", times = 1 }\nnext = \"done\"";
     let sweep = "run = 'echo sweep >> out; rm dirt'\nnext = \"build\"";
-    world.book(&format!("{}\n{guard}", way(&[("build", build), ("sweep", sweep)])));
-    let id = world.begin(&[]);
+    let (world, id) = begun(&format!("{}\n{guard}", way(&[("build", build), ("sweep", sweep)])));
     assert_eq!(world.run_all(), 7);
     assert_eq!(world.lines("out"), ["build", "sweep", "build"], "and then it may not any more");
     assert!(world.pipeline(&id)["error"].as_str().unwrap().contains("not clean (guard clean: file dirt is there)"));
@@ -78,11 +76,9 @@ fn a_guard_that_fails_a_phase_leads_to_what_the_phase_says() {
 
 #[test]
 fn a_guard_that_blocks_for_too_long_asks_a_person_and_ends_an_idle_runner() {
-    let world = World::new();
     let guard = "[guard.there]\ncondition = { file_exists = \"key\" }\nfresh_for = \"50ms\"\n";
     let slow = "run = 'true'\npre = \"there\"\nblocked_timeout = \"300ms\"";
-    world.book(&format!("{}\n{guard}", way(&[("one", slow)])));
-    let id = world.begin(&[]);
+    let (world, id) = begun(&format!("{}\n{guard}", way(&[("one", slow)])));
     // A forgotten file does not keep the night.
     let said = world.start(&["run", "--until-idle"]).end();
     assert_eq!(said.code, 7, "{said:?}");
@@ -105,12 +101,10 @@ fn a_guard_that_blocks_for_too_long_asks_a_person_and_ends_an_idle_runner() {
 
 #[test]
 fn a_guard_that_only_a_person_can_change_does_not_keep_an_idle_runner_and_a_held_lock_does() {
-    let world = World::new();
     let guard = "[guard.taken]\ncondition = { lock_held = \"turn\" }\n[guard.quiet]\ncondition = { lock_free = \"gate\" }\n\
                  [guard.made]\ncondition = { file_exists = \"made\" }\n";
     let phases = way(&[("one", "run = 'true'\npre = [\"taken\", \"made\"]"), ("two", "run = 'true'\npre = \"quiet\"")]);
-    world.book(&format!("{phases}\n{guard}"));
-    let id = world.begin(&[]);
+    let (world, id) = begun(&format!("{phases}\n{guard}"));
     // That the other guard asks the world outside changes nothing.
     let said = world.start(&["run", "--until-idle"]).end();
     assert!(said.code == 7 && said.stdout.contains(&format!("{id} needs you: guard taken: lock turn is free")), "{said:?}");
@@ -194,12 +188,10 @@ fn only_declared_output_is_kept_and_nothing_that_was_given_is_overwritten() {
 
 #[test]
 fn the_number_of_an_attempt_goes_on_through_retries_and_through_other_phases() {
-    let world = World::new();
     let test = "argv = [\"sh\", \"-c\", 'echo $BANKSMAN_ATTEMPT $1 >> out; test -e good', \"sh\", \"{{ attempt }}\"]\nretries = 1\n\
         on_fail = { phase = \"mend\", times = 3 }\nnext = \"done\"";
     let mend = "run = 'if [ -e once ]; then touch good; fi; touch once'\nnext = \"test\"";
-    world.book(&way(&[("test", test), ("mend", mend)]));
-    let id = world.begin(&[]);
+    let (world, id) = begun(&way(&[("test", test), ("mend", mend)]));
     assert_eq!(world.run_all(), 0);
     assert_eq!(world.lines("out"), ["0 1", "1 1", "2 3", "3 3", "4 5"], "the argument was written for the first run");
     let runs: Vec<Value> = world.data(&["tasks", "show", &format!("{id}.3")])["runs"].as_array().unwrap().clone();

@@ -20,7 +20,7 @@ fn write(world: &World, file: &str, text: &str) {
 }
 
 /// Title and status of every task that is shown.
-fn listed(world: &World) -> Vec<(String, String)> {
+pub(crate) fn listed(world: &World) -> Vec<(String, String)> {
     let list = world.data(&["tasks", "list"]);
     let word = |value: &Value| value.as_str().unwrap().to_owned();
     list["tasks"].as_array().unwrap().iter().map(|task| (word(&task["title"]), word(&task["status"]))).collect()
@@ -38,7 +38,7 @@ fn mistakes(world: &World, args: &[&str]) -> Vec<(u64, Option<String>, String)> 
 
 fn open_imports(world: &World) -> Vec<Import> {
     let mut reader = world.project().reader().unwrap();
-    reader.view().load(&[Key::Imports].into()).unwrap().backlog.imports.into_values().collect()
+    reader.view().load(&[Key::Imports].into()).unwrap().tables.backlog.imports.into_values().collect()
 }
 
 const JSON_LINES: &str = r#"{"key":"build","title":"Build it","run":"echo build >> order","labels":["x"],"priority":3,"retries":1}

@@ -170,7 +170,7 @@ fn the_rest_between_two_attempts_is_kept() {
     let why = world.data(&["why", &id]);
     assert_eq!((&why["status"], &why["reasons"][0]["kind"]), (&"pending".into(), &"resting".into()), "{why}");
     assert_eq!(runner.end().code, 7);
-    let mut runs: Vec<_> = world.everything().backlog.runs.into_values().collect();
+    let mut runs: Vec<_> = world.everything().tables.backlog.runs.into_values().collect();
     runs.sort_by_key(|run| run.attempt);
     let late = runs[1].started.lease - due;
     assert!(late.as_ms() >= 0 && late.as_ms() < 5_000, "{late} after the due time");

@@ -57,7 +57,7 @@ impl Site {
     /// A task that is watched, in a section that only one runner works in.
     fn task(&self, command: &str) -> TaskId {
         self.world.ok(&["sections", "add", "alone", "--exclusive"]);
-        let section = self.rows().backlog.sections.into_keys().next();
+        let section = self.rows().tables.backlog.sections.into_keys().next();
         add(&self.world.project().open().unwrap(), "watched", command, |spec| spec.section = section)
     }
 
@@ -66,7 +66,7 @@ impl Site {
     }
 
     fn runs(&self) -> Vec<Run> {
-        let mut runs: Vec<Run> = self.rows().backlog.runs.into_values().collect();
+        let mut runs: Vec<Run> = self.rows().tables.backlog.runs.into_values().collect();
         runs.sort_by_key(|run| run.epoch);
         runs
     }
@@ -106,7 +106,7 @@ impl Site {
         assert_eq!(rows.backlog.tasks[task].status(), Status::Completed);
         assert_eq!((rows.backlog.tasks[task].recoveries, rows.backlog.tasks[task].failures), (1, 0));
         assert!(rows.backlog.outbox.is_empty());
-        let slots = rows.coordination.semaphores.into_values().find(|row| row.name.as_str() == "runs").unwrap();
+        let slots = rows.tables.coordination.semaphores.into_values().find(|row| row.name.as_str() == "runs").unwrap();
         assert!(slots.holders.is_empty());
         for run in &runs {
             let ends = ["task:complete", "task:restarting", "task:failed", "task:cancelled"];
@@ -199,7 +199,7 @@ fn who_renews_is_not_robbed() {
     let run = site.runs().remove(0);
     assert!(run.lease.as_ref().is_some_and(|lease| lease.renewed > begun), "its runs are renewed with it");
     // Also if somebody believes that it is over, as one does whose look was overtaken by a renewal: the rows decide.
-    let rows = site.rows().backlog;
+    let rows = site.rows().tables.backlog;
     let idle = rows.runners.keys().find(|id| **id != owner).unwrap().clone();
     let what = Box::new(Work { run, task: rows.tasks[&task].clone() });
     let dismiss = |runner: &RunnerId| RunRequest::Dismiss { runner: runner.clone(), seen: Seen::default() };

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::agents::{INIT, RESULT, trusted};
 use crate::dice::Dice;
-use crate::world::{BANKSMAN, World, until, write_program};
+use crate::world::{BANKSMAN, Running, World, until, write_program};
 
 fn receipt(world: &World, id: &str) -> String {
     world.data(&["mailbox", "show", id])["receipt"].as_str().unwrap().to_owned()
@@ -229,13 +229,19 @@ fn question(world: &World) -> String {
 
 const ASK: &str = "tasks ask 'Which port?' --option 80 --option 8080";
 
-#[test]
-fn an_answer_is_the_next_turn_of_the_live_agent_that_has_asked() {
+/// A live agent that has asked a question, its runner, and the decision.
+fn asking() -> (World, Running, String) {
     let world = World::new();
     turns(&world, &format!("{BANKSMAN} {ASK} > asked"));
     let runner = world.start(&["run", "--until-idle"]);
     let decision = question(&world);
-    until("it was told so", || fs::read_to_string(world.path().join("asked")).is_ok_and(|said| said.contains("end your turn")));
+    until("it was told so", || world.read("asked").contains("end your turn"));
+    (world, runner, decision)
+}
+
+#[test]
+fn an_answer_is_the_next_turn_of_the_live_agent_that_has_asked() {
+    let (world, runner, decision) = asking();
     assert_eq!(world.data(&["tasks", "show", "Job"])["status"], "in_progress", "its session waits");
     world.ok(&["decisions", "resolve", &decision, "2", "--note", "as before"]);
     assert_eq!(runner.end().code, 0);
@@ -253,11 +259,7 @@ fn an_answer_is_the_next_turn_of_the_live_agent_that_has_asked() {
 /// Whoever answers need not live until the session has the answer: its runner sends it, until the keeper takes it.
 #[test]
 fn an_answer_reaches_a_session_whose_keeper_was_stopped_meanwhile() {
-    let world = World::new();
-    turns(&world, &format!("{BANKSMAN} {ASK} > asked"));
-    let runner = world.start(&["run", "--until-idle"]);
-    let decision = question(&world);
-    until("it was told so", || fs::read_to_string(world.path().join("asked")).is_ok_and(|said| said.contains("end your turn")));
+    let (world, runner, decision) = asking();
     let sessions = world.data(&["sessions", "list"])["sessions"].clone();
     let keeper = i32::try_from(sessions[0]["keeperPid"].as_i64().unwrap()).unwrap();
     let keeper = rustix::process::Pid::from_raw(keeper).unwrap();
@@ -272,11 +274,7 @@ fn an_answer_reaches_a_session_whose_keeper_was_stopped_meanwhile() {
 
 #[test]
 fn a_question_outlives_the_session_that_has_asked() {
-    let world = World::new();
-    turns(&world, &format!("{BANKSMAN} {ASK} > asked"));
-    let runner = world.start(&["run", "--until-idle"]);
-    let live = question(&world);
-    until("it was told so", || fs::read_to_string(world.path().join("asked")).is_ok_and(|said| said.contains("end your turn")));
+    let (world, runner, live) = asking();
     let sessions = world.data(&["sessions", "list"])["sessions"].clone();
     let child = i32::try_from(sessions[0]["childPid"].as_i64().unwrap()).unwrap();
     rustix::process::kill_process(rustix::process::Pid::from_raw(child).unwrap(), Signal::KILL).unwrap();

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::loops::add_loop;
-use crate::pipelines::way;
+use crate::pipelines::{begun, way};
 use crate::runbooks;
 use crate::world::{Said, World, until};
 
@@ -204,10 +204,8 @@ fn dead_items_are_told_of_with_all_their_queues() {
 
 #[test]
 fn a_phase_tells_its_error_and_not_the_advice_after_it() {
-    let world = World::new();
     let script = "echo 'error: failed to push some refs' >&2; echo 'hint: Updates were rejected' >&2; echo 'hint: see git push --help' >&2; exit 1";
-    world.book(&way(&[("push", &format!("run = \"{script}\""))]));
-    let id = world.begin(&[]);
+    let (world, id) = begun(&way(&[("push", &format!("run = \"{script}\""))]));
     for number in 1..=7 {
         world.ok(&["pipelines", "checkpoint", &format!("step {number}"), "--pipeline", &id]);
     }

@@ -108,7 +108,7 @@ fn is_settled(task: &Task) -> bool {
 
 /// How far things are: who is settled, and whether something runs.
 fn is_morning(world: &World) -> bool {
-    let rows = world.everything().backlog;
+    let rows = world.everything().tables.backlog;
     rows.tasks.values().all(is_settled) && rows.runs.values().all(|run| !run.is_live()) && rows.outbox.is_empty()
 }
 
@@ -283,7 +283,7 @@ fn leftovers(world: &World) -> Vec<i32> {
 
 /// What is not settled, for whoever has to find out why.
 fn picture(world: &World) -> String {
-    let rows = world.everything().backlog;
+    let rows = world.everything().tables.backlog;
     let mut text = String::from("the night does not end:\n");
     for task in rows.tasks.values().filter(|task| !is_settled(task)) {
         writeln!(text, "{task:?}").unwrap();

@@ -11,10 +11,7 @@ fn is_clean(world: &World) -> bool {
 #[test]
 fn banksmans_files_never_make_a_checkout_unclean_and_hold_up_no_merge() {
     let world = World::new();
-    let runbooks = world.path().join(".banksman/runbooks");
-    std::fs::create_dir_all(&runbooks).unwrap();
-    let text = "[guard.clean]\ncondition = { branch_clean = \"main\" }\n";
-    std::fs::write(runbooks.join("ops.toml"), text).unwrap();
+    crate::runbooks::write(&world, "ops", "[guard.clean]\ncondition = { branch_clean = \"main\" }\n");
     git(world.path(), &["init", "-q", "-b", "main"]);
     git(world.path(), &["config", "user.name", "t"]);
     git(world.path(), &["config", "user.email", "t@example.invalid"]);

@@ -22,10 +22,6 @@ fn begun(world: &World) -> Vec<i32> {
     pids.map(|pid| i32::try_from(pid).unwrap()).collect()
 }
 
-fn task(world: &World, title: &str) -> Value {
-    world.data(&["tasks", "show", title])
-}
-
 fn kinds(world: &World) -> Vec<String> {
     let events = world.data(&["events", "--limit", "1000"])["events"].clone();
     events.as_array().unwrap().iter().map(|it| it["kind"].as_str().unwrap().to_owned()).collect()
@@ -47,7 +43,7 @@ fn stop_puts_all_tasks_back_without_an_attempt_and_pauses_the_project() {
     assert!(stopped["sessions"].as_array().unwrap().iter().all(|it| it["outcome"] == "stopped" && it["status"] == "pending"));
     assert_eq!(stopped["paused"]["verb"], "stop");
     assert!(pids.iter().all(|pid| !is_alive(*pid)), "they were seen dead before");
-    let build = task(&world, "Build");
+    let build = world.task("Build");
     assert_eq!((&build["status"], &build["attempts"]), (&"pending".into(), &0.into()), "{build}");
     let why = world.data(&["why", "Build"]);
     assert_eq!((&why["reasons"][0]["kind"], &why["reasons"][0]["hint"]), (&"paused".into(), &"banksman resume".into()), "{why}");
@@ -62,7 +58,7 @@ fn stop_puts_all_tasks_back_without_an_attempt_and_pauses_the_project() {
     std::fs::write(world.path().join("open"), "").unwrap();
     assert_eq!(world.data(&["resume"])["outcome"], "resumed");
     until("all is done", || world.data(&["status"])["byStatus"]["completed"] == 3);
-    assert_eq!(task(&world, "Build")["attempts"], 1);
+    assert_eq!(world.task("Build")["attempts"], 1);
     assert_eq!(world.data(&["resume"])["outcome"], "not_paused");
     let said = runner.stop();
     assert!(said.stderr.contains("paused") && said.stderr.contains("resumed"), "{said:?}");
@@ -88,7 +84,7 @@ fn stop_does_it_itself_if_the_runner_is_gone_and_a_killed_stop_is_finished_by_th
     let stopped = world.data(&["stop", "--now"]);
     assert_eq!(stopped["sessions"][0]["outcome"], "stopped", "{stopped}");
     assert!(!is_alive(pids[0]));
-    assert_eq!(task(&world, "Build")["attempts"], 0);
+    assert_eq!(world.task("Build")["attempts"], 0);
 }
 
 #[test]
@@ -110,7 +106,7 @@ fn only_the_named_tasks_are_stopped_until_they_are_resumed() {
     assert_eq!((&stopped["paused"], &stopped["tasks"][0]["outcome"]), (&Value::Null, &"stopped".into()), "{stopped}");
     let why = world.data(&["why", "Build"]);
     assert_eq!(why["reasons"][0]["kind"], "stopped", "{why}");
-    assert_eq!((task(&world, "Build")["attempts"].clone(), begun(&world).len()), (0.into(), 1));
+    assert_eq!((world.task("Build")["attempts"].clone(), begun(&world).len()), (0.into(), 1));
     assert!(
         world.data(&["status"])["next"].as_str().unwrap().contains("stopped")
             || world.data(&["status"])["stopped"][0].is_string()
@@ -118,7 +114,7 @@ fn only_the_named_tasks_are_stopped_until_they_are_resumed() {
     // Neither a resume of the project nor a new runner lifts it.
     world.ok(&["resume"]);
     std::fs::write(world.path().join("open"), "").unwrap();
-    until("the other is done", || task(&world, "Login")["status"] == "completed");
+    until("the other is done", || world.task("Login")["status"] == "completed");
     runner.signal(Signal::TERM);
     drop(runner);
     let idle = world.run(&["run", "--until-idle"]);
@@ -143,7 +139,7 @@ fn a_stopped_pipeline_goes_on_with_the_same_phase_and_a_stopped_loop_with_the_sa
     world.ok(&["stop", "Release", "Loop"]);
     assert_eq!(begun(&world).len(), 0);
     std::fs::write(world.path().join("open"), "").unwrap();
-    assert_eq!(task(&world, "Release")["status"], "in_progress");
+    assert_eq!(world.task("Release")["status"], "in_progress");
     world.ok(&["resume", "Release", "Loop"]);
     until("both are done", || world.data(&["status"])["byStatus"]["completed"] == 2);
     assert_eq!(std::fs::read_to_string(world.path().join("seen")).unwrap(), "0\n0\n");
@@ -172,7 +168,7 @@ fn run_lifts_what_stop_has_paused_but_not_what_pause_has() {
     world.ok(&["stop"]);
     let said = world.run(&["run", "--until-idle"]);
     assert!(said.code == 7 && said.stderr.contains("banksman resume"), "{said:?}");
-    assert_eq!(task(&world, "Build")["status"], "pending");
+    assert_eq!(world.task("Build")["status"], "pending");
     world.ok(&["resume"]);
     world.ok(&["stop"]);
     let said = world.run(&["run", "--until-idle"]);
@@ -205,8 +201,5 @@ fn ctrl_c_names_what_goes_on_and_a_second_one_stops_it() {
     let (_, left) = screen.end();
     assert!(left.contains("stopped Build"), "{left}");
     assert_eq!(world.data(&["status"])["paused"]["verb"], "interrupt");
-    assert_eq!(
-        (task(&world, "Build")["status"].clone(), task(&world, "Build")["attempts"].clone()),
-        ("pending".into(), 0.into())
-    );
+    assert_eq!((world.task("Build")["status"].clone(), world.task("Build")["attempts"].clone()), ("pending".into(), 0.into()));
 }

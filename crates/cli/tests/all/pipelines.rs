@@ -56,6 +56,14 @@ pub(crate) fn way(phases: &[(&str, &str)]) -> String {
     format!("[pipeline.way]\n{}", phases.iter().map(one).collect::<String>())
 }
 
+/// A world in which the pipeline `way` of this runbook was started, and its id.
+pub(crate) fn begun(text: &str) -> (World, String) {
+    let world = World::new();
+    world.book(text);
+    let id = world.begin(&[]);
+    (world, id)
+}
+
 #[test]
 fn phases_follow_each_other_and_what_they_print_is_there_for_the_next() {
     let world = World::new();
@@ -102,11 +110,9 @@ fn nothing_in_a_variable_is_ever_executed() {
 
 #[test]
 fn what_no_command_can_be_given_fails_the_phase_and_not_the_runner() {
-    let world = World::new();
     let first = r#"run = 'echo "{\"nothing\": \"a\\u0000b\"}"'
 output = ["nothing"]"#;
-    world.book(&way(&[("first", first), ("second", "run = 'true'")]));
-    let id = world.begin(&[]);
+    let (world, id) = begun(&way(&[("first", first), ("second", "run = 'true'")]));
     assert_eq!(world.run_all(), 7);
     assert_eq!(world.stands(&id), "failed second");
     world.ok(&["pipelines", "set", "--pipeline", &id, "first:={\"nothing\": \"x\"}"]);
@@ -164,9 +170,8 @@ fn a_phase_that_failed_is_tried_again_by_hand_unless_it_failed_for_good() {
 
 #[test]
 fn cancelling_kills_the_processes_of_the_phase_and_nothing_follows() {
-    let world = World::new();
-    world.book(&way(&[("one", "run = 'sleep 1000 & echo $! > child; echo $$ > pid; wait'"), ("two", "run = 'touch two'")]));
-    let id = world.begin(&[]);
+    let (world, id) =
+        begun(&way(&[("one", "run = 'sleep 1000 & echo $! > child; echo $$ > pid; wait'"), ("two", "run = 'touch two'")]));
     let runner = world.runner(&["--until-idle"]);
     until("the phase runs", || world.has("pid"));
     world.ok(&["pipelines", "cancel", &id]);
@@ -215,12 +220,10 @@ fn a_phase_speaks_from_inside_and_is_fenced_when_it_is_over() {
 
 #[test]
 fn a_failure_leads_to_another_phase_and_back() {
-    let world = World::new();
-    world.book(&way(&[
+    let (world, id) = begun(&way(&[
         ("test", "run = 'echo test >> out; test -e mended'\non_fail = { phase = \"mend\", times = 2 }\nnext = \"done\""),
         ("mend", "run = 'echo mend >> out; if [ -e once ]; then touch mended; fi; touch once'\nnext = \"test\""),
     ]));
-    let id = world.begin(&[]);
     assert_eq!(world.run_all(), 0, "what was mended has not failed");
     assert_eq!(world.lines("out"), ["test", "mend", "test", "mend", "test"]);
     assert_eq!((world.stands(&id).as_str(), world.tasks_of(&id, "test").len()), ("done", 3));
@@ -267,12 +270,10 @@ run = 'echo never >> out'
 
 #[test]
 fn a_phase_has_its_time_and_its_retries() {
-    let world = World::new();
-    world.book(&way(&[
+    let (world, id) = begun(&way(&[
         ("flaky", "run = 'echo x >> tries; test $(wc -l < tries) -ge 3'\nretries = 2"),
         ("slow", "run = 'sleep 1000'\ntimeout = \"200ms\""),
     ]));
-    let id = world.begin(&[]);
     assert_eq!(world.run_all(), 7);
     assert_eq!((world.lines("tries").len(), world.tasks_of(&id, "flaky")), (3, vec!["completed".to_owned()]));
     let page = world.pipeline(&id);
@@ -337,13 +338,11 @@ fn what_a_phase_would_wait_for_in_vain_keeps_a_pipeline_from_being_started() {
 
 #[test]
 fn a_runner_that_is_killed_in_any_phase_costs_nothing() {
-    let world = World::new();
     let phase = |name: &str| {
         let line = format!("echo {name} >> out; while [ ! -e go-{name} ]; do sleep 0.02; done; echo \"{{\\\"n\\\": 1}}\"");
         format!("run = '{line}'\noutput = [\"n\"]")
     };
-    world.book(&way(&[("one", &phase("one")), ("two", &phase("two")), ("three", &phase("three"))]));
-    let id = world.begin(&[]);
+    let (world, id) = begun(&way(&[("one", &phase("one")), ("two", &phase("two")), ("three", &phase("three"))]));
     for (number, name) in ["one", "two", "three"].iter().enumerate() {
         let runner = world.runner(&[]);
         until(&format!("{name} runs"), || world.lines("out").len() == number + 1);

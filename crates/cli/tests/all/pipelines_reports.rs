@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::guards_at_claim::{hold, release};
-use crate::pipelines::way;
+use crate::pipelines::{begun, way};
 use crate::tasks::wait_for;
 use crate::why::kinds;
 use crate::world::{BANKSMAN, Said, World, until};
@@ -119,10 +119,8 @@ fn why_tells_what_tasks_say_now() {
 
 #[test]
 fn why_says_why_the_tasks_of_a_guard_are_not_known() {
-    let world = World::new();
     let guard = "[guard.ready]\ncondition = { issues_complete = { section = \"nowhere\" } }\n";
-    world.book(&format!("{}\n{guard}", way(&[("one", "run = 'true'\npre = \"ready\"")])));
-    let id = world.begin(&[]);
+    let (world, id) = begun(&format!("{}\n{guard}", way(&[("one", "run = 'true'\npre = \"ready\"")])));
     with_a_runner(&world, "it is held up", || world.stands(&id) == "blocked one");
     let why = world.ok(&["why", &id]);
     assert!(why.contains("not known: tasks of section nowhere unknown: there is no such section (as of"), "{why}");
@@ -130,10 +128,8 @@ fn why_says_why_the_tasks_of_a_guard_are_not_known() {
 
 #[test]
 fn what_only_a_look_can_tell_is_as_old_as_the_look() {
-    let world = World::new();
     let guard = "[guard.there]\ncondition = { file_exists = \"key\" }\n";
-    world.book(&format!("{}\n{guard}", way(&[("one", "run = 'true'\npre = \"there\"")])));
-    let id = world.begin(&[]);
+    let (world, id) = begun(&format!("{}\n{guard}", way(&[("one", "run = 'true'\npre = \"there\"")])));
     let runner = world.runner(&[]);
     world.until_stands(&id, "blocked one");
     let why = world.data(&["why", &id]);
@@ -147,10 +143,8 @@ fn what_only_a_look_can_tell_is_as_old_as_the_look() {
 
 #[test]
 fn whose_guards_nobody_looks_at_says_so() {
-    let world = World::new();
     let guard = "[guard.slow]\ncondition = { command = \"touch looking; sleep 1000\" }\ntimeout = \"10m\"\n";
-    world.book(&format!("{}\n{guard}", way(&[("one", "run = 'true'\npre = \"slow\"")])));
-    let id = world.begin(&[]);
+    let (world, id) = begun(&format!("{}\n{guard}", way(&[("one", "run = 'true'\npre = \"slow\"")])));
     let runner = world.runner(&[]);
     until("it is looked at", || world.has("looking"));
     assert_eq!((world.stands(&id).as_str(), kinds(&world.data(&["why", &id]))), ("checking one", vec![]));
@@ -243,12 +237,10 @@ fn nothing_is_said_to_run_that_waits() {
 
 #[test]
 fn which_approach_of_a_strategy_is_tried_is_said() {
-    let world = World::new();
     let approach = |name: &str, more: &str| format!("[[strategy.s.approach]]\nname = \"{name}\"\n{more}\n");
     let second = format!("run = '{}'", wait_for("go"));
     let strategy = approach("quick", "run = 'false'\nfallback_on = \"any\"") + &approach("thorough", &second);
-    world.book(&format!("{}\n{strategy}", way(&[("one", "strategy = \"s\"")])));
-    let id = world.begin(&[]);
+    let (world, id) = begun(&format!("{}\n{strategy}", way(&[("one", "strategy = \"s\"")])));
     let _runner = world.runner(&[]);
     until("the second is tried", || world.ok(&["why", &id]).contains("in phase one (1 of 1, by thorough)"));
     world.touch("go");
@@ -257,10 +249,8 @@ fn which_approach_of_a_strategy_is_tried_is_said() {
 
 #[test]
 fn the_logs_of_a_pipeline_are_those_of_its_phases() {
-    let world = World::new();
     let two = format!("run = 'echo from two; {}'", wait_for("go"));
-    world.book(&way(&[("one", "run = 'echo from one; until test -e on; do sleep 0.02; done'"), ("two", &two)]));
-    let id = world.begin(&[]);
+    let (world, id) = begun(&way(&[("one", "run = 'echo from one; until test -e on; do sleep 0.02; done'"), ("two", &two)]));
     let follower = world.start(&["tasks", "logs", &id, "--follow"]);
     let runner = world.runner(&["--until-idle"]);
     until("one prints", || world.run(&["tasks", "logs", &id]).stdout == "from one\n");
@@ -284,12 +274,10 @@ fn the_logs_of_a_pipeline_are_those_of_its_phases() {
 
 #[test]
 fn a_list_has_in_each_column_what_the_others_do_not_have() {
-    let world = World::new();
-    world.book(&format!(
+    let (world, id) = begun(&format!(
         "{}\n[guard.quiet]\ncondition = {{ lock_free = \"gate\" }}\n",
         way(&[("one", "run = 'true'\npre = \"quiet\"")])
     ));
-    let id = world.begin(&[]);
     assert_eq!(world.ok(&["pipelines", "list", "--state", "blocked"]), "no pipelines that are blocked\n");
     hold(&world, "gate");
     with_a_runner(&world, "it is held up", || world.stands(&id) == "blocked one");

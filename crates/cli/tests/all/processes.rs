@@ -74,13 +74,7 @@ fn a_stopped_holder_that_wakes_up_too_late_is_fenced_in_every_verb() {
 fn the_line_moves_on_when_those_in_it_die() {
     let world = World::new();
     let epoch = world.data(&["locks", "acquire", "x", "--holder", "first"])["epoch"].to_string();
-    let waiters: Vec<_> = (0..5)
-        .map(|n| {
-            let waiter = world.start(&["locks", "acquire", "x", "--holder", &format!("w{n}"), "--ttl", "1h"]);
-            world.until_line("x", n + 1);
-            waiter
-        })
-        .collect();
+    let waiters = world.line_up("x", 5);
     for dead in [0, 1, 3] {
         waiters[dead].signal(Signal::KILL);
     }

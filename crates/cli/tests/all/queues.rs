@@ -44,6 +44,13 @@ fn got(waiter: Running) -> Value {
     serde_json::from_str::<Value>(&said.stdout).unwrap()["data"].take()
 }
 
+/// A world with the queue `q` on these terms.
+fn with_queue(terms: &[&str]) -> World {
+    let world = World::new();
+    world.ok(&[&["queues", "define", "q"], terms].concat());
+    world
+}
+
 #[test]
 fn an_item_is_pushed_taken_and_completed() {
     let world = World::new();
@@ -63,8 +70,7 @@ fn an_item_is_pushed_taken_and_completed() {
 
 #[test]
 fn priority_then_age_decide_and_a_delay_is_kept() {
-    let world = World::new();
-    world.ok(&["queues", "define", "q"]);
+    let world = with_queue(&[]);
     for (data, priority) in [("1", "0"), ("2", "5"), ("3", "0"), ("4", "-3")] {
         world.ok(&["queues", "push", "q", data, "--priority", priority]);
     }
@@ -77,8 +83,7 @@ fn priority_then_age_decide_and_a_delay_is_kept() {
 
 #[test]
 fn whoever_comes_too_late_is_fenced_in_every_verb() {
-    let world = World::new();
-    world.ok(&["queues", "define", "q", "--visibility-timeout", "50ms"]);
+    let world = with_queue(&["--visibility-timeout", "50ms"]);
     world.ok(&["queues", "push", "q", "1"]);
     let late = take(&world, "q", "late");
     let heir = got(waiter(&world, "q", "heir"));
@@ -158,8 +163,7 @@ fn what_has_died_elsewhere_by_time_can_be_taken_and_sent_back_without_a_runner()
 
 #[test]
 fn a_queue_shows_its_items_in_the_order_in_which_they_are_taken() {
-    let world = World::new();
-    world.ok(&["queues", "define", "q"]);
+    let world = with_queue(&[]);
     for (data, priority, delay) in [("1", "9", "0s"), ("2", "0", "1h"), ("3", "1", "0s"), ("4", "2", "0s")] {
         world.ok(&["queues", "push", "q", data, "--priority", priority, "--delay", delay]);
     }
@@ -197,8 +201,7 @@ push = { queue = "told" }
 
 #[test]
 fn an_item_that_is_tried_again_keeps_others_out_again() {
-    let world = World::new();
-    world.ok(&["queues", "define", "q", "--max-attempts", "1"]);
+    let world = with_queue(&["--max-attempts", "1"]);
     let push = || world.data(&["queues", "push", "q", "1", "--dedupe", "k"]);
     let first = push();
     own(&world, "fail", "q", "a", &take(&world, "q", "a"), &["--error", "no"]);
@@ -223,8 +226,7 @@ fn what_is_not_said_of_a_queue_stays_as_it_is() {
 
 #[test]
 fn one_who_waited_in_vain_hears_what_is_there() {
-    let world = World::new();
-    world.ok(&["queues", "define", "q"]);
+    let world = with_queue(&[]);
     let vain = || world.error(&["queues", "take", "q", "--wait", "--timeout", "20ms"]).1["message"].as_str().unwrap().to_owned();
     assert_eq!(vain(), "waited too long for an item of q, which is empty");
     world.ok(&["queues", "push", "q", "1"]);
@@ -255,8 +257,7 @@ fn what_is_advised_can_be_done() {
 
 #[test]
 fn one_who_was_killed_in_line_does_not_count() {
-    let world = World::new();
-    world.ok(&["queues", "define", "q"]);
+    let world = with_queue(&[]);
     let waiting = waiter(&world, "q", "w");
     until_waiting(&world, "q", 1);
     waiting.signal(Signal::KILL);
@@ -266,8 +267,7 @@ fn one_who_was_killed_in_line_does_not_count() {
 
 #[test]
 fn what_breaks_a_line_is_spelt_out_for_people() {
-    let world = World::new();
-    world.ok(&["queues", "define", "q", "--max-attempts", "1"]);
+    let world = with_queue(&["--max-attempts", "1"]);
     world.ok(&["queues", "push", "q", r#""a\nb""#]);
     let held = take(&world, "q", "a");
     own(&world, "fail", "q", "a", &held, &["--error", "first\r\nsecond\rthird"]);
@@ -282,8 +282,7 @@ fn what_breaks_a_line_is_spelt_out_for_people() {
 
 #[test]
 fn one_who_waits_is_woken_by_whatever_brings_an_item() {
-    let world = World::new();
-    world.ok(&["queues", "define", "q", "--max-attempts", "1"]);
+    let world = with_queue(&["--max-attempts", "1"]);
     world.ok(&["queues", "define", "again", "--visibility-timeout", "2s"]);
     let held = |world: &World, queue: &str| {
         world.ok(&["queues", "push", queue, "1"]);
@@ -316,8 +315,7 @@ fn one_who_waits_is_woken_by_whatever_brings_an_item() {
 
 #[test]
 fn a_push_of_many_wakes_all_who_wait_and_the_dead_hold_up_nobody() {
-    let world = World::new();
-    world.ok(&["queues", "define", "q"]);
+    let world = with_queue(&[]);
     let mut waiting: Vec<Running> = Vec::new();
     for number in 0..4 {
         waiting.push(waiter(&world, "q", &format!("w{number}")));
@@ -345,8 +343,7 @@ fn a_push_of_many_wakes_all_who_wait_and_the_dead_hold_up_nobody() {
 
 #[test]
 fn one_who_gives_up_waiting_leaves_the_line() {
-    let world = World::new();
-    world.ok(&["queues", "define", "q"]);
+    let world = with_queue(&[]);
     world.assert_refused(&["queues", "take", "q", "--wait", "--timeout", "20ms"], 6, "WAIT_TIMEOUT");
     let waiting = waiter(&world, "q", "w");
     until_waiting(&world, "q", 1);
@@ -367,8 +364,7 @@ fn piped(world: &World, args: &[&str], text: &str) -> (i32, Value) {
 
 #[test]
 fn everything_has_a_limit_and_says_so() {
-    let world = World::new();
-    world.ok(&["queues", "define", "q", "--max-length", "3"]);
+    let world = with_queue(&["--max-length", "3"]);
     let large = format!("{:?}", "x".repeat(65_536));
     world.assert_refused(&["queues", "push", "q", &large], 2, "ITEM_TOO_LARGE");
     assert_eq!(world.error(&["queues", "define", &"n".repeat(201)]).0, 2);
@@ -419,9 +415,8 @@ fn the_terms_of_a_new_queue_come_from_the_settings() {
     let defined = world.data(&["queues", "define", "q"]);
     assert_eq!((&defined["visibilityTimeout"], &defined["maxAttempts"]), (&json!("1m30s"), &json!(7)));
     // Those of a runbook, too; what it says itself comes first.
-    std::fs::create_dir_all(world.path().join(".banksman/runbooks")).unwrap();
     let runbook = "[queue.r]\n[queue.s]\nmax_attempts = 2\n[pipeline.p]\n[[pipeline.p.phase]]\nname = 'x'\nrun = 'true'\n";
-    std::fs::write(world.path().join(".banksman/runbooks/a.toml"), runbook).unwrap();
+    crate::runbooks::write(&world, "a", runbook);
     std::fs::write(world.path().join("b.toml"), runbook.replace("queue.", "queue.b-")).unwrap();
     world.ok(&["runbooks", "apply"]);
     world.ok(&["pipelines", "start", "p", "--runbook", "b.toml"]);
@@ -555,7 +550,7 @@ pub(crate) fn kill_takers(processes: usize, items: usize, kills: usize) {
 
 fn holds_items(world: &World, worker: usize) -> bool {
     let name = format!("worker-{worker}");
-    let items = world.everything().queues.items;
+    let items = world.everything().tables.queues.items;
     items.values().any(|item| matches!(&item.state, State::Processing(taken) if taken.holder.as_str() == name))
 }
 

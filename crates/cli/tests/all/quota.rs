@@ -33,7 +33,7 @@ fn touch(world: &World, file: &str) {
 }
 
 /// How often the program was started.
-fn starts(world: &World, name: &str) -> usize {
+pub(crate) fn starts(world: &World, name: &str) -> usize {
     fs::read_to_string(world.path().join(format!("{name}.sh.args"))).unwrap_or_default().lines().count()
 }
 
@@ -171,14 +171,20 @@ fn the_next_agent_does_it_meanwhile_in_a_session_of_its_own() {
     assert_eq!((starts(&world, "first"), starts(&world, "second")), (1, 1));
 }
 
-#[test]
-fn a_budget_that_is_spent_stops_agents_until_it_is_raised() {
+/// Two tasks for an agent, the first of which spends the budget of the day.
+fn with_a_budget() -> World {
     let world = World::new();
     trusted(&world, "mine", &format!("{INIT}; {}", RESULT.replace("0.25", "1.5")));
     world.ok(&["config", "set", "budget.day", "1"]);
     for title in ["a", "b"] {
         world.ok(&["tasks", "add", title, "--agent", "mine"]);
     }
+    world
+}
+
+#[test]
+fn a_budget_that_is_spent_stops_agents_until_it_is_raised() {
+    let world = with_a_budget();
     world.ok(&["tasks", "add", "plain", "--run", "true"]);
     let _runner = world.start(&["run", "--max-runs", "1"]);
     until("the budget is spent", || limit(&world)["kind"] == "budget");
@@ -199,12 +205,7 @@ fn a_budget_that_is_spent_stops_agents_until_it_is_raised() {
 
 #[test]
 fn the_day_of_a_budget_is_that_of_the_machine() {
-    let world = World::new();
-    trusted(&world, "mine", &format!("{INIT}; {}", RESULT.replace("0.25", "1.5")));
-    world.ok(&["config", "set", "budget.day", "1"]);
-    for title in ["a", "b"] {
-        world.ok(&["tasks", "add", title, "--agent", "mine"]);
-    }
+    let world = with_a_budget();
     // Fourteen hours before UTC: its midnight is at ten.
     let mut runner = world.command(&["run", "--max-runs", "1"]).env("TZ", "<+14>-14").spawn().unwrap();
     until("the budget is spent", || limit(&world)["kind"] == "budget");

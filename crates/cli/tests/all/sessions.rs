@@ -77,7 +77,7 @@ fn kill_returns_when_the_runner_has_recorded_the_end() {
     world.ok(&["tasks", "add", "Other", "--run", "while [ ! -e close ]; do sleep 0.01; done"]);
     until("the other runs", || world.data(&["sessions", "list"])["sessions"].as_array().unwrap().len() == 2);
     let killer = world.start(&["sessions", "kill", &run]);
-    let rows = || world.everything().backlog;
+    let rows = || world.everything().tables.backlog;
     until("the killer waits", || rows().runners.values().any(|runner| runner.max_runs == Some(0)));
     until("it is being stopped", || world.data(&["sessions", "show", &run])["state"] == "stopping");
     std::fs::write(world.path().join("open"), "").unwrap();

@@ -24,13 +24,7 @@ fn end(server: &Server, signal: Signal) {
 fn waiters_keep_their_place_when_every_connection_is_ended() {
     let (server, world) = own_server();
     let epoch = world.data(&["locks", "acquire", "x", "--holder", "first", "--ttl", "1h"])["epoch"].to_string();
-    let waiters: Vec<_> = (0..3)
-        .map(|n| {
-            let waiter = world.start(&["locks", "acquire", "x", "--holder", &format!("w{n}"), "--ttl", "1h"]);
-            world.until_line("x", n + 1);
-            waiter
-        })
-        .collect();
+    let waiters = world.line_up("x", 3);
     server.terminate_connections();
     world.ok(&["locks", "release", "x", "--holder", "first", "--epoch", &epoch]);
     for (n, waiter) in waiters.into_iter().enumerate() {

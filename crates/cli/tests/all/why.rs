@@ -16,25 +16,17 @@ pub(crate) fn kinds(why: &Value) -> Vec<&str> {
     why["reasons"].as_array().unwrap().iter().map(|reason| reason["kind"].as_str().unwrap()).collect()
 }
 
-fn open(world: &World) {
-    std::fs::write(world.path().join("open"), "").unwrap();
-}
-
 fn until_answer(world: &World, task: &str, answer: &str) -> Value {
     until(&format!("{task} is {answer}"), || why(world, task)["answer"] == answer);
     why(world, task)
 }
 
-fn add(world: &World, title: &str, more: &[&str]) -> String {
-    world.add(&[&[title], more].concat())
-}
-
 #[test]
 fn a_chain_is_followed_to_where_the_waiting_begins() {
     let world = World::new();
-    let compile = add(&world, "Compile", &["--run", "exit 3"]);
-    let build = add(&world, "Build", &["--run", "true", "--depends-on", "Compile"]);
-    let test = add(&world, "Test", &["--run", "true", "--depends-on", "Build"]);
+    let compile = world.add(&["Compile", "--run", "exit 3"]);
+    let build = world.add(&["Build", "--run", "true", "--depends-on", "Compile"]);
+    let test = world.add(&["Test", "--run", "true", "--depends-on", "Build"]);
     assert_eq!(kinds(&why(&world, &test)), ["dependency", "no_runner"]);
     assert_eq!(world.run(&["run", "--until-idle"]).code, 7);
     let answer = why(&world, &test);
@@ -54,7 +46,7 @@ fn a_chain_is_followed_to_where_the_waiting_begins() {
 #[test]
 fn a_run_says_since_when_and_who_looks_after_it_also_when_nobody_does() {
     let world = World::new();
-    let task = add(&world, "Long", &["--run", UNTIL_OPEN]);
+    let task = world.add(&["Long", "--run", UNTIL_OPEN]);
     let runner = world.start(&["run", "--until-idle"]);
     let answer = until_answer(&world, &task, "running");
     assert_eq!(answer["run"]["runnerState"], "alive");
@@ -64,10 +56,10 @@ fn a_run_says_since_when_and_who_looks_after_it_also_when_nobody_does() {
     let message = why(&world, &task)["message"].as_str().unwrap().to_owned();
     assert!(message.ends_with("its runner is gone, and the next runner will look after it"), "{message}");
     // What waits for it says so too.
-    let next = add(&world, "Next", &["--run", "true", "--depends-on", &task]);
+    let next = world.add(&["Next", "--run", "true", "--depends-on", &task]);
     let reason = why(&world, &next)["reasons"][0]["message"].as_str().unwrap().to_owned();
     assert!(reason.contains("which has been running for") && reason.contains("its runner is gone"), "{reason}");
-    open(&world);
+    world.touch("open");
     assert_eq!(world.run(&["run", "--until-idle"]).code, 0);
     let answer = why(&world, &task);
     assert_eq!((&answer["answer"], &answer["run"]["exitCode"]), (&"finished".into(), &0.into()));
@@ -76,13 +68,13 @@ fn a_run_says_since_when_and_who_looks_after_it_also_when_nobody_does() {
 #[test]
 fn a_task_that_is_being_stopped_says_what_comes_after() {
     let world = World::new();
-    let task = add(&world, "Stubborn", &["--run", &format!("trap '' TERM; echo up; {UNTIL_OPEN}")]);
+    let task = world.add(&["Stubborn", "--run", &format!("trap '' TERM; echo up; {UNTIL_OPEN}")]);
     let runner = world.start(&["run", "--until-idle"]);
     until("it is up", || world.run(&["tasks", "logs", &task]).stdout.contains("up"));
     world.ok(&["tasks", "cancel", &task, "--no-wait"]);
     let answer = until_answer(&world, &task, "stopping");
     assert_eq!(answer["then"], "it is cancelled");
-    open(&world);
+    world.touch("open");
     assert_eq!(runner.end().code, 7);
     let answer = why(&world, &task);
     assert_eq!((&answer["answer"], &answer["status"]), (&"finished".into(), &"cancelled".into()));
@@ -92,21 +84,21 @@ fn a_task_that_is_being_stopped_says_what_comes_after() {
 fn when_all_slots_are_taken_it_says_by_whom_and_how_many_come_first() {
     let world = World::new();
     world.ok(&["config", "set", "limits.max_concurrent_runs", "1"]);
-    let first = add(&world, "First", &["--run", UNTIL_OPEN, "--priority", "9"]);
+    let first = world.add(&["First", "--run", UNTIL_OPEN, "--priority", "9"]);
     let runner = world.start(&["run", "--until-idle"]);
     let run = until_answer(&world, &first, "running")["run"]["id"].clone();
-    let low = add(&world, "Low", &["--run", "true"]);
-    add(&world, "High", &["--run", "true", "--priority", "5"]);
-    add(&world, "Same", &["--run", "true"]);
+    let low = world.add(&["Low", "--run", "true"]);
+    world.add(&["High", "--run", "true", "--priority", "5"]);
+    world.add(&["Same", "--run", "true"]);
     // What waits for something else is not ahead of it.
-    add(&world, "Blocked", &["--run", "true", "--priority", "5", "--depends-on", "First"]);
+    world.add(&["Blocked", "--run", "true", "--priority", "5", "--depends-on", "First"]);
     let answer = why(&world, &low);
     let reason = &answer["reasons"][0];
     assert_eq!((kinds(&answer), &reason["place"]), (vec!["no_slot"], &2.into()), "{answer}");
     assert_eq!((&reason["holders"][0]["run"], &reason["holders"][0]["title"]), (&run, &"First".into()));
     let status = world.data(&["status"]);
     assert_eq!((&status["queuedRuns"], &status["slots"]["limit"]), (&3.into(), &1.into()), "{status}");
-    open(&world);
+    world.touch("open");
     assert_eq!(runner.end().code, 0);
 }
 
@@ -114,9 +106,9 @@ fn when_all_slots_are_taken_it_says_by_whom_and_how_many_come_first() {
 fn a_runner_that_is_full_or_works_elsewhere_is_a_reason_of_its_own() {
     let world = World::new();
     world.ok(&["sections", "add", "docs"]);
-    let first = add(&world, "First", &["--run", UNTIL_OPEN, "--section", "docs"]);
-    let second = add(&world, "Second", &["--run", "true", "--section", "docs"]);
-    let third = add(&world, "Third", &["--run", "true"]);
+    let first = world.add(&["First", "--run", UNTIL_OPEN, "--section", "docs"]);
+    let second = world.add(&["Second", "--run", "true", "--section", "docs"]);
+    let third = world.add(&["Third", "--run", "true"]);
     let runner = world.start(&["run", "--max-runs", "1", "--section", "docs"]);
     until_answer(&world, &first, "running");
     let answer = why(&world, &second);
@@ -126,7 +118,7 @@ fn a_runner_that_is_full_or_works_elsewhere_is_a_reason_of_its_own() {
     let answer = why(&world, &third);
     let message = answer["reasons"][0]["message"].as_str().unwrap();
     assert!(message.contains("works only in docs and has the one run"), "{message}");
-    open(&world);
+    world.touch("open");
     until_answer(&world, &second, "finished");
     assert_eq!(kinds(&why(&world, &third)), ["no_free_runner"]);
     assert_eq!(runner.stop().code, 0);
@@ -137,12 +129,12 @@ fn a_runner_that_is_full_or_works_elsewhere_is_a_reason_of_its_own() {
 fn an_exclusive_section_is_no_obstacle_for_the_runner_that_has_it() {
     let world = World::new();
     world.ok(&["sections", "add", "db", "--exclusive"]);
-    let first = add(&world, "First", &["--run", UNTIL_OPEN, "--section", "db"]);
+    let first = world.add(&["First", "--run", UNTIL_OPEN, "--section", "db"]);
     let holder = world.start(&["run", "--max-runs", "1"]);
     until_answer(&world, &first, "running");
     let waiter = world.start(&["run"]);
     until("two runners", || world.data(&["status"])["runners"].as_array().unwrap().len() == 2);
-    let second = add(&world, "Second", &["--run", "true", "--section", "db"]);
+    let second = world.add(&["Second", "--run", "true", "--section", "db"]);
     // One of them is full, and the other is kept out.
     let answer = why(&world, &second);
     assert_eq!(kinds(&answer), ["no_free_runner"], "{answer}");
@@ -154,7 +146,7 @@ fn an_exclusive_section_is_no_obstacle_for_the_runner_that_has_it() {
     // A runner that was killed leaves its run in the section until the other looks after it.
     holder.signal(Signal::KILL);
     until_answer(&world, &second, "finished");
-    open(&world);
+    world.touch("open");
     until_answer(&world, &first, "finished");
     assert_eq!(waiter.stop().code, 0);
 }
@@ -162,17 +154,17 @@ fn an_exclusive_section_is_no_obstacle_for_the_runner_that_has_it() {
 #[test]
 fn what_people_must_do_is_said() {
     let world = World::new();
-    let by_hand = add(&world, "Call them", &[]);
+    let by_hand = world.add(&["Call them"]);
     let answer = why(&world, &by_hand);
     assert_eq!(kinds(&answer), ["by_hand"], "no runner is missed for it: {answer}");
     assert_eq!(answer["reasons"][0]["hint"], format!("banksman tasks done {by_hand}"));
-    let needs = add(&world, "Train", &["--run", "true", "--semaphore", "gpu"]);
+    let needs = world.add(&["Train", "--run", "true", "--semaphore", "gpu"]);
     assert_eq!(kinds(&why(&world, &needs)), ["undefined", "no_runner"]);
     world.ok(&["semaphores", "define", "gpu", "--capacity", "1"]);
     world.ok(&["semaphores", "acquire", "gpu", "--holder", "me", "--ttl", "1h"]);
     let answer = why(&world, &needs);
     assert_eq!((kinds(&answer), &answer["reasons"][0]["holders"][0]["holder"]), (vec!["slots", "no_runner"], &"me".into()));
     world.assert_refused(&["why", "nothing"], 4, "TASK_NOT_FOUND");
-    add(&world, "Call them", &[]);
+    world.add(&["Call them"]);
     assert_eq!(world.error(&["why", "Call them"]).0, 2);
 }

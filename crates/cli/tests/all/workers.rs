@@ -9,18 +9,13 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::dice::Dice;
+use crate::runbooks::write;
 use crate::world::{BANKSMAN, Running, World, until, write_program};
 
 /// Puts this text into force as the runbook `ops`.
 fn apply(world: &World, text: &str) -> Value {
     write(world, "ops", text);
     world.data(&["runbooks", "apply", "ops"])
-}
-
-fn write(world: &World, name: &str, text: &str) {
-    let dir = world.path().join(".banksman/runbooks");
-    std::fs::create_dir_all(&dir).unwrap();
-    std::fs::write(dir.join(format!("{name}.toml")), text).unwrap();
 }
 
 /// A runner that would not look by itself before the test has failed.

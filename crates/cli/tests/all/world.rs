@@ -266,7 +266,7 @@ impl World {
 
     /// The grant of a lock, if somebody has it.
     pub(crate) fn grant(&self, lock: &str) -> Option<Grant> {
-        match self.snapshot().coordination.locks.into_values().find(|row| row.name.as_str() == lock)?.state {
+        match self.snapshot().coordination.locks.remove(lock)?.state {
             State::Free => None,
             State::Held(grant) => Some(*grant),
         }
@@ -277,8 +277,7 @@ impl World {
     }
 
     pub(crate) fn line(&self, lock: &str) -> Waiters {
-        let snapshot = self.snapshot();
-        snapshot.coordination.locks.into_values().find(|row| row.name.as_str() == lock).map(|row| row.waiters).unwrap_or_default()
+        self.snapshot().coordination.locks.remove(lock).map(|row| row.waiters).unwrap_or_default()
     }
 
     pub(crate) fn until_held_by(&self, lock: &str, holder: &str) {
@@ -289,6 +288,16 @@ impl World {
 
     pub(crate) fn until_line(&self, lock: &str, length: usize) {
         until(&format!("{length} in line for {lock}"), || self.line(lock).len() == length);
+    }
+
+    /// So many commands that wait for a lock, in the order of their names: `w0`, `w1` and so on.
+    pub(crate) fn line_up(&self, lock: &str, count: usize) -> Vec<Running> {
+        let wait = |n| {
+            let waiter = self.start(&["locks", "acquire", lock, "--holder", &format!("w{n}"), "--ttl", "1h"]);
+            self.until_line(lock, n + 1);
+            waiter
+        };
+        (0..count).map(wait).collect()
     }
 
     /// Holds a lock that is reserved for Banksman itself, for as long as the client lives.

@@ -209,7 +209,27 @@ impl Decision {
     }
 }
 
+fn choice(text: impl Into<Box<str>>, act: Act) -> Choice {
+    Choice { text: text.into(), act }
+}
+
+/// What can be done with a run once it is known that nothing of it is left.
+fn ways_to_end(known: &str) -> Vec<Choice> {
+    [
+        ("end the run as lost, and go on with the task", Act::End),
+        ("end the run, and mark the task as failed", Act::Fail),
+        ("end the run, and cancel the task and its children", Act::Cancel),
+    ]
+    .map(|(way, act)| choice(format!("{known}: {way}"), act))
+    .into()
+}
+
 impl Question {
+    /// One whose first option is recommended.
+    fn new(about: About, text: impl Into<Box<str>>, options: Vec<Choice>) -> Question {
+        Question { about, text: text.into(), options, recommended: 1 }
+    }
+
     /// The option with this number.
     pub fn option(&self, number: u32) -> Option<&Choice> {
         self.options.get(usize::try_from(number.checked_sub(1)?).ok()?)
@@ -217,34 +237,30 @@ impl Question {
 
     /// What to do with a task that was helped as often as allowed.
     pub(crate) fn of_task(task: &TaskId, title: &Title, error: &str) -> Question {
-        let choice = |text: &str, act| Choice { text: text.into(), act };
-        Question {
-            about: About::Task(task.clone()),
-            text: format!("\"{title}\" cannot go on by itself: {error}. What now?").into(),
-            options: vec![
+        Question::new(
+            About::Task(task.clone()),
+            format!("\"{title}\" cannot go on by itself: {error}. What now?"),
+            vec![
                 choice("try it again, as if for the first time", Act::Retry),
                 choice("mark it as failed", Act::Fail),
                 choice("skip it", Act::Skip),
                 choice("cancel it and its children", Act::Cancel),
             ],
-            recommended: 1,
-        }
+        )
     }
 
     /// What to do with a task whose agent was not begun, because something that it would execute is not trusted.
     pub(crate) fn of_trust(task: &TaskId, title: &Title, error: &str) -> Question {
-        let choice = |text: &str, act| Choice { text: text.into(), act };
-        Question {
-            about: About::Task(task.clone()),
-            text: format!("\"{title}\" has not begun: {error}").into(),
-            options: vec![
+        Question::new(
+            About::Task(task.clone()),
+            format!("\"{title}\" has not begun: {error}"),
+            vec![
                 choice("look again: it is trusted now, or gone", Act::Continue),
                 choice("mark it as failed", Act::Fail),
                 choice("skip it", Act::Skip),
                 choice("cancel it and its children", Act::Cancel),
             ],
-            recommended: 1,
-        }
+        )
     }
 
     /// Whether a task goes on with it once something is trusted.
@@ -254,37 +270,28 @@ impl Question {
 
     /// What the run of a task wants to know.
     pub(crate) fn of_run(task: &TaskId, question: &str, options: &[Box<str>]) -> Question {
-        let choice = |text: &str, act| Choice { text: text.into(), act };
-        let answers: Vec<Choice> = options.iter().map(|option| choice(option, Act::Answer)).collect();
+        let answers: Vec<Choice> = options.iter().map(|option| choice(option.clone(), Act::Answer)).collect();
         let open = answers.is_empty().then(|| choice(OPEN_ANSWER, Act::Answer));
         let rest = [choice("mark the task as failed", Act::Fail), choice("cancel the task and its children", Act::Cancel)];
-        Question {
-            about: About::Task(task.clone()),
-            text: question.into(),
-            options: answers.into_iter().chain(open).chain(rest).collect(),
-            recommended: 1,
-        }
+        Question::new(About::Task(task.clone()), question, answers.into_iter().chain(open).chain(rest).collect())
     }
 
     /// What to do with a pipeline that a guard has blocked for too long.
     pub(crate) fn of_guard(pipeline: &TaskId, phase: &Name, reason: &str, waited: Span) -> Question {
-        let choice = |text: &str, act| Choice { text: text.into(), act };
-        Question {
-            about: About::Task(pipeline.clone()),
-            text: format!("Phase {phase} of {pipeline} has been blocked for {waited}: {reason}. What now?").into(),
-            options: vec![
+        Question::new(
+            About::Task(pipeline.clone()),
+            format!("Phase {phase} of {pipeline} has been blocked for {waited}: {reason}. What now?"),
+            vec![
                 choice("check the guard again, and wait for as long as before", Act::Wait),
                 choice("go on with the phase, whatever the guard says", Act::Pass),
                 choice("mark the pipeline as failed", Act::Fail),
                 choice("cancel the pipeline", Act::Cancel),
             ],
-            recommended: 1,
-        }
+        )
     }
 
     /// What to do about an outbox command that failed too often.
     fn of_command(seq: Seq, command: &OutboxCommand, attempts: u32, error: &str) -> Question {
-        let choice = |text: &str, act| Choice { text: text.into(), act };
         let tries = if attempts == 1 { "once".into() } else { format!("{attempts} times") };
         let what = match command {
             OutboxCommand::Spawn { run } => format!("start run {run}"),
@@ -293,12 +300,11 @@ impl Question {
             OutboxCommand::Deliver { run, message } => format!("send {message} to run {run}"),
             OutboxCommand::Notify(notice) => format!("tell people: {}", notice.subject),
         };
-        Question {
-            about: About::OutboxCommand(seq),
-            text: format!("It was tried {tries} in vain to {what} ({error}). What now?").into(),
-            options: vec![choice("try it again", Act::Resend), choice("leave it", Act::Drop)],
-            recommended: 1,
-        }
+        Question::new(
+            About::OutboxCommand(seq),
+            format!("It was tried {tries} in vain to {what} ({error}). What now?"),
+            vec![choice("try it again", Act::Resend), choice("leave it", Act::Drop)],
+        )
     }
 
     /// Whether a run may be ended that nobody can see the end of.
@@ -332,89 +338,68 @@ impl Question {
     }
 
     fn of_unproven(run: &RunId, task: &TaskId, title: &Title, why: &str) -> Question {
-        let choice = |text: &str, act| Choice { text: text.into(), act };
-        Question {
-            about: About::Run { run: run.clone(), task: task.clone() },
-            text: format!(
+        Question::new(
+            About::Run { run: run.clone(), task: task.clone() },
+            format!(
                 "The keeper of run {run} of \"{title}\" is dead, and it cannot be proven that its processes are: {why}. \
                  Are they gone, so that the run can be ended?"
-            )
-            .into(),
-            options: vec![
-                choice("they are gone: end the run as lost, and go on with the task", Act::End),
-                choice("they are gone: end the run, and mark the task as failed", Act::Fail),
-                choice("they are gone: end the run, and cancel the task and its children", Act::Cancel),
-            ],
-            recommended: 1,
-        }
+            ),
+            ways_to_end("they are gone"),
+        )
     }
 
     /// Whether a run may be ended whose session was never seen.
     fn of_unobserved(run: &RunId, task: &TaskId, title: &Title, waited: Span) -> Question {
-        let choice = |text: &str, act| Choice { text: text.into(), act };
-        Question {
-            about: About::Run { run: run.clone(), task: task.clone() },
-            text: format!(
+        Question::new(
+            About::Run { run: run.clone(), task: task.clone() },
+            format!(
                 "Run {run} of \"{title}\" was claimed {} minutes ago with a message in its prompt, and its session has not been seen since. \
                  Is there none, so that the run can be ended?",
                 waited.as_ms() / 60_000
-            )
-            .into(),
-            options: vec![
-                choice("there is none: end the run as lost, and go on with the task", Act::End),
-                choice("there is none: end the run, and mark the task as failed", Act::Fail),
-                choice("there is none: end the run, and cancel the task and its children", Act::Cancel),
-            ],
-            recommended: 1,
-        }
+            ),
+            ways_to_end("there is none"),
+        )
     }
 
     /// What to do about a route that was stopped.
     fn of_route(route: &str, event: Seq, depth: u32) -> Question {
-        let choice = |text: &str, act| Choice { text: text.into(), act };
-        Question {
-            about: About::Route(route.into()),
-            text: format!(
+        Question::new(
+            About::Route(route.into()),
+            format!(
                 "The route {route} was stopped at event {event}: {depth} routes led to it, one after the other, so it seems to go round \
                  in circles. What now?"
-            )
-            .into(),
-            options: vec![
+            ),
+            vec![
                 choice("leave it: this chain ends here, and the route stays applied", Act::Drop),
                 choice("remove the route", Act::Remove),
             ],
-            recommended: 1,
-        }
+        )
     }
 
     /// What to do with an entry of a merge queue that cannot land by itself.
     pub(crate) fn of_landing(entry: &Entry, because: &Return) -> Question {
-        let choice = |text: &str, act| Choice { text: text.into(), act };
         let (title, target, task) = (&entry.spec.title, &entry.target, entry.spec.task.clone());
         let mut options = vec![choice("queue it again as it is", Act::Retry), choice("take it out of the queue", Act::Drop)];
         if task.is_some() {
             options.insert(0, choice("give it back to its author for another attempt", Act::Return));
         }
-        Question {
-            about: About::Landing { target: target.clone(), entry: Some(entry.id.clone()), task },
-            text: format!("\"{title}\" cannot land on {target}: {because}. What now?").into(),
+        Question::new(
+            About::Landing { target: target.clone(), entry: Some(entry.id.clone()), task },
+            format!("\"{title}\" cannot land on {target}: {because}. What now?"),
             options,
-            recommended: 1,
-        }
+        )
     }
 
     /// What to do about a target that fails the check.
     pub(crate) fn of_red_tip(target: &Name, tip: &CommitId, log: &str) -> Question {
-        Question {
-            about: About::Landing { target: target.clone(), entry: None, task: None },
-            text: format!(
+        Question::new(
+            About::Landing { target: target.clone(), entry: None, task: None },
+            format!(
                 "The check fails on {target} itself, at {} (output: {log}), so nothing lands on it. Go on when it is repaired?",
                 tip.short()
-            )
-            .into(),
-            options: vec![Choice { text: "it is repaired, or the check was wrong: go on".into(), act: Act::Resume }],
-            recommended: 1,
-        }
+            ),
+            vec![choice("it is repaired, or the check was wrong: go on", Act::Resume)],
+        )
     }
 
     /// Raises it: the event, and if it is worth it the notice to people.
@@ -430,9 +415,14 @@ impl Question {
     }
 }
 
+fn ask(question: Question, notice: Option<NoticeKind>, now: &Now) -> Step<DecisionId, ()> {
+    let mut buffer = EffectBuffer::new(now);
+    let id = question.raise(notice, &mut buffer);
+    Step { state: id, outcome: (), effects: buffer.effects }
+}
+
 /// Asks what to do about an outbox command that failed too often.
 pub fn ask_about(seq: Seq, command: &OutboxCommand, attempts: u32, error: &str, now: &Now) -> Step<DecisionId, ()> {
-    let mut buffer = EffectBuffer::new(now);
     // Nobody can be told that telling them has failed.
     let notice = match command {
         OutboxCommand::Notify(_) => None,
@@ -441,36 +431,27 @@ pub fn ask_about(seq: Seq, command: &OutboxCommand, attempts: u32, error: &str, 
         | OutboxCommand::Nudge { .. }
         | OutboxCommand::Deliver { .. } => Some(NoticeKind::Decision),
     };
-    let id = Question::of_command(seq, command, attempts, error).raise(notice, &mut buffer);
-    Step { state: id, outcome: (), effects: buffer.effects }
+    ask(Question::of_command(seq, command, attempts, error), notice, now)
 }
 
 /// Asks whether a run may be ended whose processes cannot be proven dead.
 pub fn ask_about_run(run: &RunId, task: &TaskId, title: &Title, why: &str, now: &Now) -> Step<DecisionId, ()> {
-    let mut buffer = EffectBuffer::new(now);
-    let id = Question::of_unproven(run, task, title, why).raise(Some(NoticeKind::Decision), &mut buffer);
-    Step { state: id, outcome: (), effects: buffer.effects }
+    ask(Question::of_unproven(run, task, title, why), Some(NoticeKind::Decision), now)
 }
 
 /// Asks what a live run wants to know.
 pub fn ask_for_run(run: &RunId, task: &TaskId, question: &str, options: &[Box<str>], now: &Now) -> Step<DecisionId, ()> {
-    let mut buffer = EffectBuffer::new(now);
-    let id = Question::of_live_run(run, task, question, options).raise(Some(NoticeKind::Decision), &mut buffer);
-    Step { state: id, outcome: (), effects: buffer.effects }
+    ask(Question::of_live_run(run, task, question, options), Some(NoticeKind::Decision), now)
 }
 
 /// Asks whether a run may be ended whose session was not seen for so long.
 pub fn ask_about_start(run: &RunId, task: &TaskId, title: &Title, waited: Span, now: &Now) -> Step<DecisionId, ()> {
-    let mut buffer = EffectBuffer::new(now);
-    let id = Question::of_unobserved(run, task, title, waited).raise(Some(NoticeKind::Decision), &mut buffer);
-    Step { state: id, outcome: (), effects: buffer.effects }
+    ask(Question::of_unobserved(run, task, title, waited), Some(NoticeKind::Decision), now)
 }
 
 /// Asks what to do about a route that was stopped.
 pub fn ask_about_route(route: &str, event: Seq, depth: u32, now: &Now) -> Step<DecisionId, ()> {
-    let mut buffer = EffectBuffer::new(now);
-    let id = Question::of_route(route, event, depth).raise(Some(NoticeKind::Decision), &mut buffer);
-    Step { state: id, outcome: (), effects: buffer.effects }
+    ask(Question::of_route(route, event, depth), Some(NoticeKind::Decision), now)
 }
 
 #[cfg(test)]

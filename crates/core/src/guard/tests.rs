@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::*;
+use crate::test_world::name;
 
 fn text(text: &str) -> Text {
     Text::Literal(text.into())
@@ -12,10 +13,6 @@ fn text(text: &str) -> Text {
 
 fn var(name: &str) -> Text {
     Text::Var { var: name.into() }
-}
-
-fn name(name: &str) -> Name {
-    Name::new(name).unwrap()
 }
 
 fn issue(id: &str, status: Status) -> Issue {

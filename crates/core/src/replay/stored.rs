@@ -5,18 +5,25 @@
 //! Every event changes at most one of them, so a part of the log can be replayed over the few rows that it is about. The
 //! form of the rows is as frozen as that of the events: fields may be added with a default, nothing else.
 
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::Replay;
 use crate::event::{Event, Kind, Resource};
-use crate::ids::{DecisionId, ImportId, ItemId, LandingId, Name, SectionId, TaskId};
+use crate::ids::Name;
 use crate::pipeline::Pipeline;
 use crate::pipeline::plan::Plan;
 
 /// The component of an item, which no event has as its source.
 const ITEM: &str = "item";
+
+/// What is said of a row whose component this program does not know.
+const UNKNOWN: &str = "there is no such kind of thing";
 
 /// What a row is about, in the words of an event's source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,26 +40,6 @@ pub struct StoredError {
     component: Box<str>,
     id: Box<str>,
     what: String,
-}
-
-/// A place in the replay.
-enum Slot {
-    Resource(Resource),
-    Section(SectionId),
-    Task(TaskId),
-    Decision(DecisionId),
-    Import(ImportId),
-    Queue(Name),
-    Item(ItemId),
-    Worker(Name),
-    Route(Box<str>),
-    Pipeline(TaskId),
-    Workspace(TaskId),
-    Landing(LandingId),
-    LandingTarget(Name),
-    AccountLimit(Name),
-    Limits,
-    Pause,
 }
 
 impl Entity {
@@ -84,26 +71,26 @@ impl Entity {
         }
     }
 
-    fn slot(&self) -> Result<Slot, StoredError> {
-        match (&*self.component, Kind::parse(&self.component)) {
-            (_, Some(kind)) => self.parsed(Name::new(&self.id)).map(|name| Slot::Resource(Resource { kind, name })),
-            ("section", None) => self.parsed(SectionId::new(&self.id)).map(Slot::Section),
-            ("task", None) => self.parsed(TaskId::new(&self.id)).map(Slot::Task),
-            ("decision", None) => self.parsed(DecisionId::new(&self.id)).map(Slot::Decision),
-            ("import", None) => self.parsed(ImportId::new(&self.id)).map(Slot::Import),
-            ("queue", None) => self.parsed(Name::new(&self.id)).map(Slot::Queue),
-            ("pipeline", None) => self.parsed(TaskId::new(&self.id)).map(Slot::Pipeline),
-            (ITEM, None) => self.parsed(self.id.parse()).map(Slot::Item),
-            ("worker", None) => self.parsed(Name::new(&self.id)).map(Slot::Worker),
-            ("workspace", None) => self.parsed(TaskId::new(&self.id)).map(Slot::Workspace),
-            ("landing", None) => self.parsed(LandingId::new(&self.id)).map(Slot::Landing),
-            ("landing_target", None) => self.parsed(Name::new(&self.id)).map(Slot::LandingTarget),
-            ("account_limit", None) => self.parsed(Name::new(&self.id)).map(Slot::AccountLimit),
-            ("limits", None) => Ok(Slot::Limits),
-            ("backlog", None) => Ok(Slot::Pause),
-            ("route", None) => Ok(Slot::Route(self.id.clone())),
-            (_, None) => Err(self.unreadable("there is no such kind of thing")),
-        }
+    fn resource(&self, kind: Kind) -> Result<Resource, StoredError> {
+        Ok(Resource { kind, name: self.parsed(Name::new(&self.id))? })
+    }
+
+    fn key<K: FromStr<Err: ToString>>(&self) -> Result<K, StoredError> {
+        self.parsed(self.id.parse())
+    }
+
+    /// Its row among those of its kind.
+    fn find<K: Ord + FromStr<Err: ToString>, V: Serialize>(&self, rows: &BTreeMap<K, V>) -> Result<Option<String>, StoredError> {
+        self.write(rows.get(&self.key::<K>()?))
+    }
+
+    /// Puts a row to the others of its kind.
+    fn put<K: Ord + FromStr<Err: ToString>, V>(&self, rows: &mut BTreeMap<K, V>, row: V) -> Result<(), StoredError> {
+        self.key().map(|key| drop(rows.insert(key, row)))
+    }
+
+    fn write<V: Serialize>(&self, row: Option<&V>) -> Result<Option<String>, StoredError> {
+        self.parsed(row.map(serde_json::to_string).transpose())
     }
 
     fn read<T: DeserializeOwned>(&self, data: &str) -> Result<T, StoredError> {
@@ -129,49 +116,55 @@ impl Entity {
 impl Replay {
     /// The row of an entity. Nothing is kept of one that is gone.
     pub fn stored(&self, entity: &Entity) -> Result<Option<String>, StoredError> {
-        let text = match entity.slot()? {
-            Slot::Resource(resource) => self.resources.get(&resource).map(serde_json::to_string),
-            Slot::Section(id) => self.sections.get(&id).map(serde_json::to_string),
-            Slot::Task(id) => self.tasks.get(&id).map(serde_json::to_string),
-            Slot::Decision(id) => self.decisions.get(&id).map(serde_json::to_string),
-            Slot::Import(id) => self.imports.get(&id).map(serde_json::to_string),
-            Slot::Queue(name) => self.queues.get(&name).map(serde_json::to_string),
-            Slot::Item(id) => self.items.get(&id).map(serde_json::to_string),
-            Slot::Worker(name) => self.workers.workers.get(&name).map(serde_json::to_string),
-            Slot::Route(id) => self.routes.routes.get(&id).map(serde_json::to_string),
-            Slot::Pipeline(id) => self.pipelines.get(&id).map(serde_json::to_string),
-            Slot::Workspace(id) => self.workspaces.get(&id).map(serde_json::to_string),
-            Slot::Landing(id) => self.landings.get(&id).map(serde_json::to_string),
-            Slot::LandingTarget(name) => self.landing_targets.get(&name).map(serde_json::to_string),
-            Slot::AccountLimit(name) => self.account_limits.get(&name).map(serde_json::to_string),
-            Slot::Limits => self.limits.as_ref().map(serde_json::to_string),
-            Slot::Pause => self.pause.as_ref().map(serde_json::to_string),
-        };
-        entity.parsed(text.transpose())
+        if let Some(kind) = Kind::parse(&entity.component) {
+            return entity.write(self.resources.get(&entity.resource(kind)?));
+        }
+        match &*entity.component {
+            "section" => entity.find(&self.sections),
+            "task" => entity.find(&self.tasks),
+            "decision" => entity.find(&self.decisions),
+            "import" => entity.find(&self.imports),
+            "queue" => entity.find(&self.queues),
+            ITEM => entity.find(&self.items),
+            "worker" => entity.find(&self.workers.workers),
+            "route" => entity.write(self.routes.routes.get(&entity.id)),
+            "pipeline" => entity.find(&self.pipelines),
+            "workspace" => entity.find(&self.workspaces),
+            "landing" => entity.find(&self.landings),
+            "landing_target" => entity.find(&self.landing_targets),
+            "account_limit" => entity.find(&self.account_limits),
+            "limits" => entity.write(self.limits.as_ref()),
+            "backlog" => entity.write(self.pause.as_ref()),
+            _ => Err(entity.unreadable(UNKNOWN)),
+        }
     }
 
     /// Takes over a row, before the events that follow it are applied.
     pub fn restore(&mut self, entity: &Entity, data: &str) -> Result<(), StoredError> {
-        match entity.slot()? {
-            Slot::Resource(resource) => drop(self.resources.insert(resource, entity.read(data)?)),
-            Slot::Section(id) => drop(self.sections.insert(id, entity.read_with("id", data)?)),
-            Slot::Task(id) => drop(self.tasks.insert(id, entity.read(data)?)),
-            Slot::Decision(id) => drop(self.decisions.insert(id, entity.read(data)?)),
-            Slot::Import(id) => drop(self.imports.insert(id, entity.read(data)?)),
-            Slot::Queue(name) => drop(self.queues.insert(name, entity.read_with("name", data)?)),
-            Slot::Item(id) => drop(self.items.insert(id, entity.read_with("id", data)?)),
-            Slot::Worker(name) => drop(self.workers.workers.insert(name, entity.read(data)?)),
-            Slot::Route(id) => drop(self.routes.routes.insert(id, entity.read(data)?)),
-            Slot::Pipeline(id) => {
-                let pipeline = entity.parsed(Pipeline::restore(id.clone(), Plan::unknown(), data))?;
-                self.pipelines.insert(id, pipeline);
+        if let Some(kind) = Kind::parse(&entity.component) {
+            self.resources.insert(entity.resource(kind)?, entity.read(data)?);
+            return Ok(());
+        }
+        match &*entity.component {
+            "section" => entity.put(&mut self.sections, entity.read_with("id", data)?)?,
+            "task" => entity.put(&mut self.tasks, entity.read(data)?)?,
+            "decision" => entity.put(&mut self.decisions, entity.read(data)?)?,
+            "import" => entity.put(&mut self.imports, entity.read(data)?)?,
+            "queue" => entity.put(&mut self.queues, entity.read_with("name", data)?)?,
+            ITEM => entity.put(&mut self.items, entity.read_with("id", data)?)?,
+            "worker" => entity.put(&mut self.workers.workers, entity.read(data)?)?,
+            "route" => drop(self.routes.routes.insert(entity.id.clone(), entity.read(data)?)),
+            "pipeline" => {
+                let pipeline = Pipeline::restore(entity.key()?, Plan::unknown(), data);
+                entity.put(&mut self.pipelines, entity.parsed(pipeline)?)?;
             }
-            Slot::Workspace(id) => drop(self.workspaces.insert(id, entity.read_with("owner", data)?)),
-            Slot::Landing(id) => drop(self.landings.insert(id, entity.read(data)?)),
-            Slot::LandingTarget(name) => drop(self.landing_targets.insert(name, entity.read(data)?)),
-            Slot::AccountLimit(name) => drop(self.account_limits.insert(name, entity.read(data)?)),
-            Slot::Limits => self.limits = Some(entity.read(data)?),
-            Slot::Pause => self.pause = Some(entity.read(data)?),
+            "workspace" => entity.put(&mut self.workspaces, entity.read_with("owner", data)?)?,
+            "landing" => entity.put(&mut self.landings, entity.read(data)?)?,
+            "landing_target" => entity.put(&mut self.landing_targets, entity.read(data)?)?,
+            "account_limit" => entity.put(&mut self.account_limits, entity.read(data)?)?,
+            "limits" => self.limits = Some(entity.read(data)?),
+            "backlog" => self.pause = Some(entity.read(data)?),
+            _ => return Err(entity.unreadable(UNKNOWN)),
         }
         Ok(())
     }

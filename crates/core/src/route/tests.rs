@@ -5,11 +5,8 @@ use crate::event::{CustomKind, Source, TaskFact};
 use crate::ids::TaskId;
 use crate::queue::Fact as QueueFact;
 use crate::replay::Replay;
+use crate::test_world::name;
 use crate::worker::Fact as WorkerFact;
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
 
 fn custom(kind: &str, id: Option<&str>, data: Value) -> Event {
     let source = Source { component: "user".into(), id: id.map(Into::into) };

@@ -1,6 +1,7 @@
 //! The landing of a task's work: into the merge queue, and out of it.
 
 use super::*;
+use crate::landing;
 use crate::step::{Notice, NoticeKind};
 
 impl Task {

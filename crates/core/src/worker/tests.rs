@@ -6,11 +6,8 @@ use super::*;
 use crate::replay::Replay;
 use crate::replay::tests::stored::assert_every_cut;
 use crate::step::Effect;
+use crate::test_world::name;
 use crate::time::Wall;
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
 
 fn task(number: i64) -> TaskId {
     TaskId::new(&format!("q-{number}.{number}")).unwrap()

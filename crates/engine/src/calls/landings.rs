@@ -4,46 +4,21 @@
 //! work leaves the queue.
 
 use banksman_core::event::{Kind, Resource};
-use banksman_core::landing::{Entry, EntrySpec, Input, LandingEnd, LandingQueue, Obstacle, Outcome, Report, State, Target};
+use banksman_core::landing::{Entry, EntrySpec, Input, LandingEnd, LandingQueue, Obstacle, Outcome, State, Target};
 use banksman_core::task::{self, LandSpec};
-use banksman_core::{Epoch, HolderId, LandingId, Name, Span, Task, TaskId, pipeline};
+use banksman_core::{Epoch, HolderId, Name, Span, Task, TaskId, pipeline};
 use banksman_store::{Key, Tables, Tx};
 
 use crate::calls::pipelines::step_pipeline;
 use crate::calls::steps::{carry_out, step_task, wake_runners, withdraw};
 
+/// What is asked of a merge queue.
 #[derive(Debug, Clone)]
 pub struct LandingRequest {
     pub target: Name,
-    /// What is asked of its queue.
-    pub verb: LandingVerb,
-}
-
-/// What can be asked of a merge queue.
-#[derive(Debug, Clone)]
-pub enum LandingVerb {
-    /// A commit is to land.
-    Add(Box<EntrySpec>),
-    /// A worker has done something.
-    Report {
-        worker: Worker,
-        entry: LandingId,
-        report: Report,
-    },
-    /// An entry that waits is tried now.
-    TryNow(LandingId),
-    /// Nothing lands until it is resumed.
-    Pause {
-        by: Box<str>,
-    },
-    Resume {
-        by: Box<str>,
-    },
-    /// An entry leaves the queue.
-    Remove {
-        entry: LandingId,
-        by: Box<str>,
-    },
+    pub input: Input,
+    /// Who reports, if it is a report.
+    pub worker: Option<Worker>,
 }
 
 /// Whoever holds the lock of a merge queue.
@@ -62,19 +37,24 @@ pub enum LandingOutcome {
 }
 
 impl LandingRequest {
+    /// A request that needs no lock.
+    pub fn new(target: Name, input: Input) -> LandingRequest {
+        LandingRequest { target, input, worker: None }
+    }
+
     pub(crate) fn keys(&self) -> Vec<Key> {
         let mut keys = vec![Key::LandingQueue(self.target.clone()), Key::Runners];
-        match &self.verb {
-            LandingVerb::Add(_) | LandingVerb::TryNow(_) | LandingVerb::Pause { .. } => {}
-            LandingVerb::Report { .. } => keys.extend(Target::lock(&self.target).map(Key::Lock)),
-            LandingVerb::Resume { .. } | LandingVerb::Remove { .. } => keys.push(Key::OpenDecisions),
+        match &self.input {
+            Input::Add(_) | Input::TryNow(_) | Input::Pause { .. } | Input::AuthorLeft(_) => {}
+            Input::Report(..) => keys.extend(Target::lock(&self.target).map(Key::Lock)),
+            Input::Resume { .. } | Input::Remove { .. } | Input::Answer { .. } => keys.push(Key::OpenDecisions),
         }
         keys
     }
 
     /// The task whose work an entry is.
     pub(crate) fn follow(&self, loaded: &Tables) -> Vec<Key> {
-        let (LandingVerb::Report { entry, .. } | LandingVerb::Remove { entry, .. }) = &self.verb else { return Vec::new() };
+        let (Input::Report(entry, _) | Input::Remove { entry, .. }) = &self.input else { return Vec::new() };
         let task = loaded.backlog.landings.get(entry).and_then(|entry| entry.spec.task.clone());
         let mut keys: Vec<Key> = task.into_iter().flat_map(|task| [Key::Task(task.clone()), Key::Pipeline(task)]).collect();
         // Its parent may wait for it to land.
@@ -83,20 +63,11 @@ impl LandingRequest {
     }
 
     pub(crate) fn decide(&self, tx: &mut Tx) -> LandingOutcome {
-        let input = match &self.verb {
-            LandingVerb::Add(spec) => Input::Add(spec.clone()),
-            LandingVerb::Report { worker, entry, report } => {
-                if !is_at_work(&self.target, worker, &tx.tables) {
-                    return LandingOutcome::Fenced;
-                }
-                Input::Report(entry.clone(), report.clone())
-            }
-            LandingVerb::TryNow(entry) => Input::TryNow(entry.clone()),
-            LandingVerb::Pause { by } => Input::Pause { by: by.clone() },
-            LandingVerb::Resume { by } => Input::Resume { by: by.clone() },
-            LandingVerb::Remove { entry, by } => Input::Remove { entry: entry.clone(), by: by.clone() },
-        };
-        LandingOutcome::Stepped(step_queue(&self.target, input, tx))
+        let is_at_work = |worker: &Worker| is_at_work(&self.target, worker, &tx.tables);
+        if matches!(self.input, Input::Report(..)) && !self.worker.as_ref().is_some_and(is_at_work) {
+            return LandingOutcome::Fenced;
+        }
+        LandingOutcome::Stepped(step_queue(&self.target, self.input.clone(), tx))
     }
 }
 

@@ -198,32 +198,12 @@ impl Draft {
 
 /// Notes what these effects have freed, for those who wait for it.
 pub(crate) fn wake_watchers(effects: &[Effect], tx: &mut Tx) {
-    let freed = |effect: &Effect| match effect {
-        Effect::Emit(Event::Resource { resource, fact }) => match fact {
+    let freed = |effect: &Effect| {
+        let Effect::Emit(Event::Resource { resource, fact }) = effect else { return None };
+        match fact {
             Fact::Released(_) | Fact::Reclaimed(_) | Fact::OfferLapsed(_) | Fact::Defined(_) => Some(resource.clone()),
             Fact::Acquired(_) | Fact::Increased(_) => None,
-        },
-        Effect::Emit(
-            Event::Task { .. }
-            | Event::Section { .. }
-            | Event::Decision { .. }
-            | Event::Import { .. }
-            | Event::Queue { .. }
-            | Event::Worker { .. }
-            | Event::Route { .. }
-            | Event::Pipeline { .. }
-            | Event::Workspace { .. }
-            | Event::Landing { .. }
-            | Event::LandingTarget { .. }
-            | Event::AccountLimit { .. }
-            | Event::Finished(_)
-            | Event::Limits(_)
-            | Event::Paused(_)
-            | Event::Resumed(_)
-            | Event::Custom { .. },
-        )
-        | Effect::Wake(_)
-        | Effect::Send(_) => None,
+        }
     };
     let freed: Vec<Resource> = effects.iter().filter_map(freed).collect();
     if freed.is_empty() {

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::backlog::Backlog;
-use banksman_core::landing::{Entry, Obstacle, State, Work};
+use banksman_core::landing::{Entry, Input, Obstacle, State, Work};
 use banksman_core::{Lease, Name, Span};
 
 use super::protocol::{Action, Output};
-use crate::calls::landings::{LandingRequest, LandingVerb, landing_queue};
+use crate::calls::landings::{LandingRequest, landing_queue};
 
 /// How long a queue is left alone after its job has failed, such as for a check that is not trusted.
 const RETRY_AFTER: Span = Span::from_secs(30);
@@ -32,8 +32,7 @@ impl Landings {
             let is_for_checkout = matches!(entry.state, State::Waiting { obstacle: Obstacle::Checkout { .. } });
             is_for_checkout && entry.again.is_some() && entry.is_for(host)
         };
-        let request =
-            |entry: &Entry| LandingRequest { target: entry.target.clone(), verb: LandingVerb::TryNow(entry.id.clone()) };
+        let request = |entry: &Entry| LandingRequest::new(entry.target.clone(), Input::TryNow(entry.id.clone()));
         backlog.landings.values().filter(waits).map(request).collect()
     }
 

@@ -117,7 +117,7 @@ impl Dispatcher {
                 self.is_finish_reported = true;
                 self.pass = Pass::Done(rest);
                 if snapshot.backlog.totals.has_run_since() {
-                    let BacklogTotals { counts, dead, .. } = snapshot.backlog.totals;
+                    let BacklogTotals { counts, dead, .. } = snapshot.tables.backlog.totals;
                     // One that was about to leave stays until people are told, and waits for tasks meanwhile.
                     if self.context.options.until_idle && self.sessions.is_empty() {
                         self.selection.freed();
@@ -381,6 +381,7 @@ impl Dispatcher {
 
 /// Adds the rows of the second read to those of the first. Children come with those who wait for them.
 fn add_rows(first: &mut Snapshot, second: Snapshot) {
+    let second = second.tables;
     first.coordination.locks.extend(second.coordination.locks);
     first.coordination.semaphores.extend(second.coordination.semaphores);
     first.queues = second.queues;

@@ -24,7 +24,7 @@ use banksman_core::task::roots;
 use banksman_core::task::{Live, OfItem, RetryReason, RunEnd, Spec, State};
 use banksman_core::worker::Workers;
 use banksman_core::{Liveness, MessageId, Name, Now, ProcessId, RunId, RunnerId, Status, Task, TaskId, Title};
-use banksman_store::Snapshot;
+use banksman_store::{Snapshot, Tables};
 
 use crate::calls::landings::landing_queue;
 use crate::calls::pipelines::guards::know;
@@ -82,7 +82,7 @@ impl<'a> Situation<'a> {
         let dead = probes.iter().filter(|(_, liveness)| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
         let dead = dead.map(|(process, _)| process.clone()).collect();
         let now = Now { lease: snapshot.lease, wall: snapshot.wall, dead, ..Now::default() };
-        let (issues, Snapshot { backlog, coordination, queues, automation, deliveries, .. }) = (BTreeMap::new(), snapshot);
+        let (issues, Tables { backlog, coordination, queues, automation, deliveries, .. }) = (BTreeMap::new(), &snapshot.tables);
         Situation { backlog, coordination, queues, workers: &automation.workers, deliveries, probes, issues, now }
     }
 

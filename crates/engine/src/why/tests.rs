@@ -44,22 +44,8 @@ fn done() -> State {
 }
 
 fn why(backlog: Backlog, task: &str) -> Why {
-    let snapshot = Snapshot {
-        automation: Default::default(),
-        listening: Default::default(),
-        coordination: Coordination::default(),
-        backlog,
-        queues: Default::default(),
-        ready: Default::default(),
-        parked: Default::default(),
-        parked_on: Default::default(),
-        fan_out: None,
-        deliveries: Default::default(),
-        over_targets: Default::default(),
-        lease: Lease(0),
-        wall: Wall(0),
-        seq: Seq(0),
-    };
+    let tables = Tables { backlog, ..Tables::default() };
+    let snapshot = Snapshot { tables, lease: Lease(0), wall: Wall(0), seq: Seq(0) };
     Situation::new(&snapshot, &BTreeMap::new()).why(&id(task), &[]).unwrap()
 }
 

@@ -98,7 +98,8 @@ pub struct Past {
 
 impl Past {
     pub fn load(reader: &mut StoreReader, task: &TaskId) -> Result<Past, StoreError> {
-        let rows = reader.view().load(&[Key::RunsOf(task.clone()), Key::LandingOf(task.clone()), Key::Sections].into())?.backlog;
+        let rows =
+            reader.view().load(&[Key::RunsOf(task.clone()), Key::LandingOf(task.clone()), Key::Sections].into())?.tables.backlog;
         let runs = rows.runs.into_values().filter(|run| !run.is_live()).collect();
         let landing = rows.landings.into_values().max_by_key(|entry| entry.id.seq());
         let mut past = Past { runs, answer: None, landing, sections: rows.sections };

@@ -67,7 +67,7 @@ fn by_id(reader: &mut Reader, filter: &IssueFilter) -> Result<Vec<Issue>, Troubl
     for id in filter.ids.iter().filter_map(Text::literal) {
         let missing = || Trouble::Words(format!("unknown: there is no task {id}"));
         let id = TaskId::new(id).map_err(|_| missing())?;
-        let rows = reader.view().load(&[Key::Task(id.clone()), Key::Dependencies(id.clone())].into())?.backlog;
+        let rows = reader.view().load(&[Key::Task(id.clone()), Key::Dependencies(id.clone())].into())?.tables.backlog;
         let unmet = rows.unmet(&id);
         let listed = Listed { task: rows.tasks.get(&id).ok_or_else(missing)?.clone(), unmet };
         let spec = &listed.task.spec;
@@ -81,7 +81,7 @@ fn by_id(reader: &mut Reader, filter: &IssueFilter) -> Result<Vec<Issue>, Troubl
 
 fn section(reader: &mut Reader, filter: &IssueFilter) -> Result<Option<SectionId>, Trouble> {
     let Some(name) = filter.section.as_ref().and_then(Text::literal) else { return Ok(None) };
-    let sections = reader.view().load(&[Key::Sections].into())?.backlog.sections;
+    let sections = reader.view().load(&[Key::Sections].into())?.tables.backlog.sections;
     let by_name = || sections.values().find(|section| section.name.as_str() == name);
     let section = sections.get(name).or_else(by_name);
     section.map(|section| Some(section.id.clone())).ok_or_else(|| Trouble::Words("unknown: there is no such section".into()))

@@ -17,7 +17,7 @@ impl LandingAttempt<'_> {
     pub(super) fn collect(&self, entry: &Entry) -> Result<Report, LandingError> {
         let Some(owner) = &entry.spec.task else { return Ok(failure("its commit is not known".into())) };
         let keys = [Key::Task(owner.clone()), Key::Workspace(owner.clone()), Key::Family(owner.clone())];
-        let mut rows = self.client.load(&keys.into())?.backlog;
+        let mut rows = self.client.load(&keys.into())?.tables.backlog;
         // What they do in its workspace, or land on its branch, is part of its work. Its run is over, so no more of them come.
         let open = rows.tasks.values().filter(|task| task.id != *owner && !task.status().is_over());
         let tasks: Vec<TaskId> = open.map(|task| task.id.clone()).collect();

@@ -12,13 +12,13 @@ use banksman_adapters::git::{Built, GitError, Lander, MergeError, Message, Moved
 use banksman_adapters::ids;
 use banksman_core::event::{Kind, Resource};
 use banksman_core::landing::{
-    CommitId, Entry, EntrySpec, LandingEnd, LandingQueue, Obstacle, Outcome, Report, State, Target, Work,
+    CommitId, Entry, EntrySpec, Input, LandingEnd, LandingQueue, Obstacle, Outcome, Report, State, Target, Work,
 };
 use banksman_core::resource::coordination::{self, Command};
 use banksman_core::resource::grant::{Ask, GrantRequest, Term};
 use banksman_core::resource::lock;
 use banksman_core::{HolderId, LandingId, Lease, Name};
-use banksman_engine::{LandingOutcome, LandingRequest, LandingVerb, LandingWorker, Reply, TypedRequest, landing_queue};
+use banksman_engine::{LandingOutcome, LandingRequest, LandingWorker, Reply, TypedRequest, landing_queue};
 use banksman_store::{Key, StoreError};
 use thiserror::Error;
 
@@ -104,7 +104,7 @@ pub fn lander(project: &Project) -> Result<Lander, GitError> {
 pub fn enqueue(client: &Client, lander: &Lander, target: &Name, specs: Vec<EntrySpec>) -> Result<Vec<Outcome>, LandingError> {
     let sources: Vec<&str> = specs.iter().filter_map(|spec| Some(spec.source.as_ref()?.as_str())).collect();
     lander.hold(target.as_str(), &sources)?;
-    let request = |spec| LandingRequest { target: target.clone(), verb: LandingVerb::Add(Box::new(spec)) };
+    let request = |spec| LandingRequest::new(target.clone(), Input::Add(Box::new(spec)));
     let outcome = |reply: Result<Reply, StoreError>| match LandingRequest::reply(reply?) {
         Some(LandingOutcome::Stepped(outcome)) => Ok(outcome),
         reply => unreachable!("nobody needs a lock to add an entry, and the answer is {reply:?}"),
@@ -180,7 +180,7 @@ fn settled(client: &Client, goals: &[LandingId], end: WorkEnd) -> Result<WorkEnd
     if goals.is_empty() {
         return Ok(end);
     }
-    let rows = client.load(&goals.iter().cloned().map(Key::Landing).collect())?.backlog;
+    let rows = client.load(&goals.iter().cloned().map(Key::Landing).collect())?.tables.backlog;
     // A branch that was named twice is one entry.
     let entries: Option<Vec<Entry>> = goals.iter().map(|goal| rows.landings.get(goal).cloned()).collect();
     Ok(entries.map_or(end, WorkEnd::Settled))
@@ -255,8 +255,8 @@ impl LandingAttempt<'_> {
     }
 
     fn report(&self, entry: LandingId, report: Report) -> Result<LandingOutcome, LandingError> {
-        let verb = LandingVerb::Report { worker: self.worker.worker.clone(), entry, report };
-        Ok(self.client.request(LandingRequest { target: self.target.clone(), verb })?)
+        let (target, worker) = (self.target.clone(), Some(self.worker.worker.clone()));
+        Ok(self.client.request(LandingRequest { target, input: Input::Report(entry, report), worker })?)
     }
 
     fn build(&self, entry: &Entry) -> Report {

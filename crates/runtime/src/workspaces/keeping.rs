@@ -37,7 +37,7 @@ pub struct Kept {
 impl Kept {
     /// All workspaces of a project.
     pub fn all(client: &Client) -> Result<Vec<Kept>, WorkspaceError> {
-        let workspaces = client.load(&[Key::Workspaces].into())?.backlog.workspaces;
+        let workspaces = client.load(&[Key::Workspaces].into())?.tables.backlog.workspaces;
         let keys_of =
             |owner: &TaskId| [Key::Task(owner.clone()), Key::Lock(owner.workspace_lock()), Key::LandingOf(owner.clone())];
         let owners = workspaces.keys().flat_map(keys_of);
@@ -192,7 +192,7 @@ fn holder_of(answer: &Acquisition) -> String {
 }
 
 fn remove_locked(client: &Client, owner: &TaskId, with_branch: bool, holder: &HolderId) -> Result<Removed, WorkspaceError> {
-    let mut rows = client.load(&[Key::Workspace(owner.clone()), Key::Task(owner.clone())].into())?.backlog;
+    let mut rows = client.load(&[Key::Workspace(owner.clone()), Key::Task(owner.clone())].into())?.tables.backlog;
     let row = rows.workspaces.remove(owner).ok_or_else(|| WorkspaceError::Unknown(owner.clone()))?;
     // It was done in here, under the lock that is held now: so nothing begins to land meanwhile.
     if rows.tasks.get(owner).is_some_and(|task| task.status() == Status::Landing) {

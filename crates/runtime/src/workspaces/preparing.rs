@@ -113,7 +113,8 @@ fn prepare(root: &Path, owner: &TaskId) -> Result<Prepared, WorkspaceError> {
     let run = own_run().ok_or(WorkspaceError::Fenced)?;
     let client = patiently(|| Ok(Project::find(root)?.open()?))?;
     let session = Session { client, owner: owner.clone(), run };
-    let rows = patiently(|| Ok(session.client.load(&[Key::Task(owner.clone()), Key::Workspace(owner.clone())].into())?.backlog))?;
+    let rows =
+        patiently(|| Ok(session.client.load(&[Key::Task(owner.clone()), Key::Workspace(owner.clone())].into())?.tables.backlog))?;
     let task = rows.tasks.get(owner);
     let row = rows.workspaces.get(owner).cloned();
     match (&row.as_ref().map(|row| &row.place), task.map(|task| &task.spec.workspace)) {
@@ -283,7 +284,7 @@ impl Session {
     /// If the work of the task came back from the merge queue, the worktree is put into the state in which that can be seen: with the
     /// conflict, or at the commit on which the check fails. Once: what the next attempts do there is not undone.
     fn take_back(&self, repository: &Repository, path: &Path, task: Option<&Task>) -> Result<(), WorkspaceError> {
-        let rows = patiently(|| Ok(self.client.load(&[Key::LandingOf(self.owner.clone())].into())?.backlog))?;
+        let rows = patiently(|| Ok(self.client.load(&[Key::LandingOf(self.owner.clone())].into())?.tables.backlog))?;
         let Some(entry) = rows.landings.values().find(|entry| entry.spec.task.as_ref() == Some(&self.owner)) else {
             return Ok(());
         };

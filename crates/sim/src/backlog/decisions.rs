@@ -159,7 +159,7 @@ impl World<'_> {
             }
             About::OutboxCommand(seq) => {
                 let outbox = match self.store.view().load(&[Key::Outbox].into()) {
-                    Ok(snapshot) => snapshot.backlog.outbox,
+                    Ok(snapshot) => snapshot.tables.backlog.outbox,
                     Err(error) => return self.store_failed(&error),
                 };
                 let entry = outbox.get(seq).map(|entry| entry.attempts);

@@ -180,7 +180,7 @@ impl World<'_> {
         };
         self.compare_automation(&everything);
         self.compare_locks(&everything.coordination);
-        let rows = everything.backlog;
+        let rows = everything.tables.backlog;
         rows.check();
         let differs: Vec<String> = listed
             .iter()

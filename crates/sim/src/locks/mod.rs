@@ -248,7 +248,7 @@ impl World<'_> {
         self.clear_the_dead();
         self.look_closely();
         let snapshot = match self.store.view().snapshot() {
-            Ok(snapshot) => snapshot.coordination,
+            Ok(snapshot) => snapshot.tables.coordination,
             Err(error) => return self.store_failed(&error),
         };
         let locks = snapshot.locks.values().filter(|lock| lock.state != State::Free || !lock.waiters.is_empty());

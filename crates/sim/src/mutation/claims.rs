@@ -9,40 +9,32 @@ use banksman_core::{HolderId, Ticket};
 use banksman_engine::{Reply, Request, RunOutcome, RunRequest, TaskRequest};
 use banksman_store::{Call as _, Tx};
 
-use super::{Mutation, locks, queues, tasks};
+use super::{Mutation, after, locks, queues, tasks};
 
 /// Decides like the real request, except for the fault. Whatever is no claim is left to the others.
 pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Reply {
     let before = tx.tables.coordination.clone();
     match (mutation, request) {
-        (Mutation::SectionStays, Request::Run(RunRequest::Finish { what, .. })) => {
-            let reply = request.decide(tx);
+        (Mutation::SectionStays, Request::Run(RunRequest::Finish { what, .. })) => after(request, tx, |tx| {
             let section = what.task.spec.section.as_ref().map(|section| section.lock());
             let lock = section.and_then(|name| before.locks.get(&name).cloned());
             tx.tables.coordination.locks.extend(lock.map(|lock| (lock.name.clone(), lock)));
-            reply
-        }
-        (Mutation::ClaimForgotten, Request::Task(TaskRequest::Take { .. })) => {
-            let reply = request.decide(tx);
+        }),
+        (Mutation::ClaimForgotten, Request::Task(TaskRequest::Take { .. })) => after(request, tx, |tx| {
             let is_new = |ticket: &Ticket, claim: &WorkClaim| {
                 claim.waits().is_none() && before.claims.get(ticket).is_none_or(|before| before.waits().is_some())
             };
             tx.tables.coordination.claims.retain(|ticket, claim| !is_new(ticket, claim));
-            reply
-        }
-        (Mutation::RenewsTaskOnly, Request::Task(TaskRequest::Renew { id, .. })) => {
-            let reply = request.decide(tx);
+        }),
+        (Mutation::RenewsTaskOnly, Request::Task(TaskRequest::Renew { id, .. })) => after(request, tx, |tx| {
             let others = before.locks.into_iter().filter(|(name, _)| *name != id.lock());
             tx.tables.coordination.locks.extend(others);
             tx.tables.coordination.semaphores = before.semaphores;
-            reply
-        }
+        }),
         (Mutation::SectionOpen, Request::Task(TaskRequest::Take { .. })) => {
             let sections = tx.tables.backlog.sections.clone();
             tx.tables.backlog.sections.values_mut().for_each(|section| section.exclusive = false);
-            let reply = request.decide(tx);
-            tx.tables.backlog.sections = sections;
-            reply
+            after(request, tx, |tx| tx.tables.backlog.sections = sections)
         }
         (Mutation::AdoptionNeedsLock, Request::Run(RunRequest::Adopt { what, .. })) => {
             let section = what.task.spec.section.as_ref().map(|section| section.lock());
@@ -58,12 +50,9 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
             };
             let is_hidden = |ticket: &Ticket, claim: &mut WorkClaim| claim.waits().is_some() && Some(*ticket) != own;
             let waiting: BTreeMap<Ticket, WorkClaim> = tx.tables.coordination.claims.extract_if(.., is_hidden).collect();
-            let reply = request.decide(tx);
-            tx.tables.coordination.claims.extend(waiting);
-            reply
+            after(request, tx, |tx| tx.tables.coordination.claims.extend(waiting))
         }
-        (Mutation::NextNotKept, Request::Task(TaskRequest::Take { .. })) => {
-            let reply = request.decide(tx);
+        (Mutation::NextNotKept, Request::Task(TaskRequest::Take { .. })) => after(request, tx, |tx| {
             let claims = &mut tx.tables.coordination.claims;
             let waited = |ticket: &Ticket| before.claims.get(ticket).is_some_and(|claim| claim.waits().is_some());
             if claims.iter().any(|(ticket, claim)| claim.waits().is_none() && waited(ticket)) {
@@ -73,21 +62,18 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
                     }
                 }
             }
-            reply
-        }
+        }),
         (Mutation::DeadlockUnseen, Request::Task(TaskRequest::Take { .. }))
         | (Mutation::DeadlockUnseen, Request::Coordinate { command: Command::Lock(_, lock::Input::Acquire(_)), .. }) => {
             let single = |holder: &HolderId| holder.as_str().starts_with('q');
             rename(&mut tx.tables.coordination, |holder| single(holder).then(|| format!("hidden-{holder}")));
-            let reply = request.decide(tx);
-            rename(&mut tx.tables.coordination, |holder| holder.as_str().strip_prefix("hidden-").map(str::to_owned));
-            reply
+            after(request, tx, |tx| {
+                rename(&mut tx.tables.coordination, |holder| holder.as_str().strip_prefix("hidden-").map(str::to_owned))
+            })
         }
-        (Mutation::WaitStays, Request::Task(TaskRequest::Leave { ticket, .. })) => {
-            let reply = request.decide(tx);
-            tx.tables.coordination.claims.extend(before.claims.get(ticket).map(|claim| (*ticket, claim.clone())));
-            reply
-        }
+        (Mutation::WaitStays, Request::Task(TaskRequest::Leave { ticket, .. })) => after(request, tx, |tx| {
+            tx.tables.coordination.claims.extend(before.claims.get(ticket).map(|claim| (*ticket, claim.clone())))
+        }),
         (_, Request::Coordinate { .. }) => locks::decide(mutation, request, tx),
         (_, Request::Queue(_)) => queues::decide(mutation, request, tx),
         _ => tasks::decide(mutation, request, tx),

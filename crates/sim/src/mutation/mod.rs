@@ -12,7 +12,7 @@ mod tasks;
 mod workers;
 
 use banksman_engine::{Reply, Request, RunRequest};
-use banksman_store::{Key, Tx};
+use banksman_store::{Call as _, Key, Tx};
 use clap::ValueEnum;
 
 use crate::report::Checker;
@@ -286,4 +286,11 @@ impl Mutation {
             _ => Vec::new(),
         }
     }
+}
+
+/// Decides like the real request, and then tampers with the rows.
+fn after(request: &Request, tx: &mut Tx, tamper: impl FnOnce(&mut Tx)) -> Reply {
+    let reply = request.decide(tx);
+    tamper(tx);
+    reply
 }

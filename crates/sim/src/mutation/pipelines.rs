@@ -10,33 +10,29 @@ use banksman_core::{Effect, Now, Task, TaskId};
 use banksman_engine::{GuardCheck, PipelineOutcome, PipelineRequest, Reply, Request, RunRequest};
 use banksman_store::{Call as _, Tables, Tx};
 
-use super::{Mutation, workers};
+use super::{Mutation, after, workers};
 
 /// Decides like the real request, except for the fault.
 pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Reply {
     match (mutation, request) {
         (Mutation::EndForgotten, Request::Run(RunRequest::Finish { .. })) => {
             let pipelines = std::mem::take(&mut tx.tables.backlog.pipelines);
-            let reply = request.decide(tx);
-            tx.tables.backlog.pipelines = pipelines;
-            reply
+            after(request, tx, |tx| tx.tables.backlog.pipelines = pipelines)
         }
         (Mutation::PhaseSkipped, Request::Run(RunRequest::Finish { .. })) => with_plans(request, skip, tx),
         (Mutation::SecondTask, Request::Run(RunRequest::Finish { .. })) => {
             let before: Vec<TaskId> = tx.tables.backlog.tasks.keys().cloned().collect();
-            let reply = request.decide(tx);
-            let is_new = |task: &&Task| !before.contains(&task.id);
-            let new: Vec<Task> = tx.tables.backlog.tasks.values().filter(is_new).cloned().collect();
-            new.into_iter().for_each(|task| add_twin(task, tx));
-            reply
+            after(request, tx, |tx| {
+                let is_new = |task: &&Task| !before.contains(&task.id);
+                let new: Vec<Task> = tx.tables.backlog.tasks.values().filter(is_new).cloned().collect();
+                new.into_iter().for_each(|task| add_twin(task, tx));
+            })
         }
         (Mutation::HostForgotten, Request::Run(RunRequest::Finish { .. })) => {
             let last = tx.tables.backlog.pipelines.values().filter(|pipeline| is_at_its_end(pipeline));
             let last: Vec<TaskId> = last.map(|pipeline| pipeline.id.clone()).collect();
             let hosts: Vec<Task> = last.iter().filter_map(|id| tx.tables.backlog.tasks.remove(id)).collect();
-            let reply = request.decide(tx);
-            tx.tables.backlog.tasks.extend(hosts.into_iter().map(|host| (host.id.clone(), host)));
-            reply
+            after(request, tx, |tx| tx.tables.backlog.tasks.extend(hosts.into_iter().map(|host| (host.id.clone(), host))))
         }
         (Mutation::RetriedForGood, Request::Pipeline(PipelineRequest::Retry { id })) => {
             if let Some(State::Failed { recoverable, .. }) = tx.tables.backlog.pipelines.get_mut(id).map(|row| &mut row.state) {
@@ -73,11 +69,9 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
                 Some(_) | None => request.decide(tx),
             }
         }
-        (Mutation::SilentPipeline, Request::Pipeline(PipelineRequest::Set { id, .. })) => {
-            let reply = request.decide(tx);
-            tx.tables.backlog.pipelines.get_mut(id).into_iter().for_each(|pipeline| pipeline.attempt += 1);
-            reply
-        }
+        (Mutation::SilentPipeline, Request::Pipeline(PipelineRequest::Set { id, .. })) => after(request, tx, |tx| {
+            tx.tables.backlog.pipelines.get_mut(id).into_iter().for_each(|pipeline| pipeline.attempt += 1)
+        }),
         (Mutation::KeptStays, _) => {
             let is_kept = |lock: &Lock| match &lock.state {
                 lock::State::Held(grant) => grant.claim.holder.as_str().starts_with("pipeline:"),
@@ -85,9 +79,7 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
             };
             let hides = matches!(request, Request::Run(RunRequest::Finish { .. }) | Request::Task(_) | Request::Pipeline(_));
             let kept: Vec<_> = tx.tables.coordination.locks.extract_if(.., |_, lock| hides && is_kept(lock)).collect();
-            let reply = request.decide(tx);
-            tx.tables.coordination.locks.extend(kept);
-            reply
+            after(request, tx, |tx| tx.tables.coordination.locks.extend(kept))
         }
         _ => workers::decide(mutation, request, tx),
     }

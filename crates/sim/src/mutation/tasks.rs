@@ -9,7 +9,7 @@ use banksman_core::{Decision, DecisionId, Effect, Name, Task, decision};
 use banksman_engine::{PauseRequest, PipelineRequest, Reply, Request, RunRequest, TaskRequest};
 use banksman_store::{Call as _, Snapshot, Tx};
 
-use super::{Mutation, pipelines, workers};
+use super::{Mutation, after, pipelines, workers};
 
 /// Spoils what a runner reads.
 pub(crate) fn misread(mutation: Mutation, snapshot: &mut Snapshot) {
@@ -36,9 +36,7 @@ pub(crate) fn misread(mutation: Mutation, snapshot: &mut Snapshot) {
 pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Reply {
     match (mutation, request) {
         (Mutation::DependenciesOff, Request::Task(TaskRequest::Add { id, .. })) => {
-            let reply = request.decide(tx);
-            tx.tables.backlog.edges.remove(id);
-            reply
+            after(request, tx, |tx| drop(tx.tables.backlog.edges.remove(id)))
         }
         (Mutation::QueueJumped, Request::Run(RunRequest::Claim(_))) => {
             let backlog = &tx.tables.backlog;
@@ -52,53 +50,43 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
         (Mutation::SectionsOff, Request::Run(RunRequest::Claim { .. } | RunRequest::Adopt { .. })) => {
             let sections = tx.tables.backlog.sections.clone();
             tx.tables.backlog.sections.values_mut().for_each(|section| section.exclusive = false);
-            let reply = request.decide(tx);
-            tx.tables.backlog.sections = sections;
-            reply
+            after(request, tx, |tx| tx.tables.backlog.sections = sections)
         }
         (Mutation::SlotsOff, Request::Run(RunRequest::Claim { .. })) => {
             let slots = tx.tables.coordination.semaphores.get_mut(&Name::runs());
             slots.into_iter().for_each(|slots| slots.config.capacity += 1);
-            let reply = request.decide(tx);
-            let slots = tx.tables.coordination.semaphores.get_mut(&Name::runs());
-            slots.into_iter().for_each(|slots| slots.config.capacity -= 1);
-            reply
+            after(request, tx, |tx| {
+                let slots = tx.tables.coordination.semaphores.get_mut(&Name::runs());
+                slots.into_iter().for_each(|slots| slots.config.capacity -= 1);
+            })
         }
         // The capacity of the slots, which claims go by, does not follow.
         (Mutation::LimitKept, Request::SetLimits { .. }) => {
             let kept = tx.tables.coordination.semaphores.get(&Name::runs()).map(|slots| slots.config.capacity);
-            let reply = request.decide(tx);
-            if let (Some(kept), Some(slots)) = (kept, tx.tables.coordination.semaphores.get_mut(&Name::runs())) {
-                slots.config.capacity = kept;
-            }
-            reply
+            after(request, tx, |tx| {
+                if let (Some(kept), Some(slots)) = (kept, tx.tables.coordination.semaphores.get_mut(&Name::runs())) {
+                    slots.config.capacity = kept;
+                }
+            })
         }
         (Mutation::PauseUnseen, Request::Run(RunRequest::Claim(_))) => {
             let pause = tx.tables.backlog.pause.take();
-            let reply = request.decide(tx);
-            tx.tables.backlog.pause = pause;
-            reply
+            after(request, tx, |tx| tx.tables.backlog.pause = pause)
         }
         (Mutation::StopUnseen, Request::Pause(PauseRequest::StopTasks { .. })) => {
-            let reply = request.decide(tx);
-            tx.tables.backlog.tasks.values_mut().for_each(|task| task.spec.paused = None);
-            reply
+            after(request, tx, |tx| tx.tables.backlog.tasks.values_mut().for_each(|task| task.spec.paused = None))
         }
-        (Mutation::StopCounts, Request::Pause(_)) => {
-            let reply = request.decide(tx);
+        (Mutation::StopCounts, Request::Pause(_)) => after(request, tx, |tx| {
             for task in tx.tables.backlog.tasks.values_mut() {
                 if let State::Stopping { then: then @ After::PutBack { .. }, .. } = &mut task.state {
                     *then = After::Restart;
                 }
             }
-            reply
-        }
+        }),
         (Mutation::RootsOff, Request::Run(RunRequest::Claim(_))) => {
             let limits = tx.tables.backlog.limits;
             tx.tables.backlog.limits.iter_mut().for_each(|limits| limits.roots = 0);
-            let reply = request.decide(tx);
-            tx.tables.backlog.limits = limits;
-            reply
+            after(request, tx, |tx| tx.tables.backlog.limits = limits)
         }
         (Mutation::LateEnd, Request::Run(RunRequest::Finish { runner, what, ending, marker, watch })) => {
             let mut what = what.clone();
@@ -111,21 +99,19 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
             let finish = RunRequest::Finish { runner: owner, what, ending, marker, watch: *watch };
             Request::Run(finish).decide(tx)
         }
-        (Mutation::CountersReset, Request::Run(RunRequest::Adopt { what, .. })) => {
-            let reply = request.decide(tx);
+        (Mutation::CountersReset, Request::Run(RunRequest::Adopt { what, .. })) => after(request, tx, |tx| {
             let task = tx.tables.backlog.tasks.get_mut(&what.task.id);
             task.into_iter().for_each(|task| (task.failures, task.recoveries) = (0, 0));
-            reply
-        }
+        }),
         (Mutation::RestartsOff, Request::Run(RunRequest::Finish { what, .. })) => {
             let policy = tx.tables.backlog.tasks.get(&what.task.id).and_then(|task| task.spec.restart.clone());
             let more = |policy: &Policy| Policy { max_attempts: policy.max_attempts.saturating_add(1), ..policy.clone() };
             let task = tx.tables.backlog.tasks.get_mut(&what.task.id);
             task.into_iter().for_each(|task| task.spec.restart = policy.as_ref().map(more));
-            let reply = request.decide(tx);
-            let task = tx.tables.backlog.tasks.get_mut(&what.task.id);
-            task.into_iter().for_each(|task| task.spec.restart = policy.clone());
-            reply
+            after(request, tx, |tx| {
+                let task = tx.tables.backlog.tasks.get_mut(&what.task.id);
+                task.into_iter().for_each(|task| task.spec.restart = policy.clone());
+            })
         }
         (Mutation::RestOff, Request::Run(RunRequest::Claim { .. })) => {
             let resting = tx.tables.backlog.tasks.values().filter(|task| matches!(task.state, State::Backoff { .. }));
@@ -139,9 +125,7 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
         }
         (Mutation::AskedTwice, Request::Run(RunRequest::Finish { .. })) => {
             let before = tx.tables.backlog.decisions.keys().cloned().collect();
-            let reply = request.decide(tx);
-            ask_again(&before, tx);
-            reply
+            after(request, tx, |tx| ask_again(&before, tx))
         }
         (Mutation::AnsweredTwice, Request::Decision(request)) => {
             let asked = tx.tables.backlog.decisions.get_mut(&request.id);
@@ -150,17 +134,13 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
         }
         (Mutation::QuestionStays, Request::Task(_)) => {
             let decisions = std::mem::take(&mut tx.tables.backlog.decisions);
-            let reply = request.decide(tx);
-            tx.tables.backlog.decisions.extend(decisions);
-            reply
+            after(request, tx, |tx| tx.tables.backlog.decisions.extend(decisions))
         }
         (Mutation::ChildrenOff, Request::Run(RunRequest::Finish { what, .. })) => {
             let is_child = |task: &Task| task.spec.parent.as_ref() == Some(&what.task.id);
             let children: Vec<Task> =
                 tx.tables.backlog.tasks.extract_if(.., |_, task| is_child(task)).map(|(_, task)| task).collect();
-            let reply = request.decide(tx);
-            tx.tables.backlog.tasks.extend(children.into_iter().map(|task| (task.id.clone(), task)));
-            reply
+            after(request, tx, |tx| tx.tables.backlog.tasks.extend(children.into_iter().map(|task| (task.id.clone(), task))))
         }
         (Mutation::OldEpoch, Request::Task(TaskRequest::Conclude { id, epoch: Some(_), verdict, .. })) => {
             let epoch = tx.tables.backlog.tasks.get(id).and_then(|task| task.live()).map(|live| live.epoch);
@@ -168,24 +148,18 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
         }
         (Mutation::CommandsStay, Request::Run(RunRequest::Finish { .. })) => {
             let outbox = tx.tables.backlog.outbox.clone();
-            let reply = request.decide(tx);
-            tx.tables.backlog.outbox = outbox;
-            reply
+            after(request, tx, |tx| tx.tables.backlog.outbox = outbox)
         }
         (Mutation::GuardsOffAtClaim, Request::Run(RunRequest::Claim { .. })) => {
             tx.tables.backlog.pipelines.values_mut().for_each(|pipeline| pipeline.recheck = None);
             request.decide(tx)
         }
-        (Mutation::NeverOverdue, Request::Pipeline(PipelineRequest::CheckGuards(guard_check))) => {
-            let reply = request.decide(tx);
+        (Mutation::NeverOverdue, Request::Pipeline(PipelineRequest::CheckGuards(guard_check))) => after(request, tx, |tx| {
             let pipeline = tx.tables.backlog.pipelines.get_mut(&guard_check.id);
             pipeline.into_iter().for_each(|pipeline| pipeline.overdue = None);
-            reply
-        }
+        }),
         (Mutation::SilentTask, Request::Task(TaskRequest::Retry { id })) => {
-            let reply = request.decide(tx);
-            tx.tables.backlog.tasks.get_mut(id).into_iter().for_each(|task| task.attempts += 1);
-            reply
+            after(request, tx, |tx| tx.tables.backlog.tasks.get_mut(id).into_iter().for_each(|task| task.attempts += 1))
         }
         _ => pipelines::decide(mutation, request, tx),
     }

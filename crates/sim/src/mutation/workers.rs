@@ -7,7 +7,7 @@ use banksman_core::{Name, Span, Status, Task};
 use banksman_engine::{Reply, Request, RouteRequest, WorkerOutcome, WorkerRequest};
 use banksman_store::{Automation, Call as _, Tables, Tx};
 
-use super::Mutation;
+use super::{Mutation, after};
 
 /// Decides like the real request, except for the fault.
 pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Reply {
@@ -46,9 +46,7 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
         }
         (Mutation::PauseOff, Request::Worker(WorkerRequest::Take { worker, .. })) => {
             let was = set_paused(&mut tx.tables, worker, false);
-            let reply = request.decide(tx);
-            set_paused(&mut tx.tables, worker, was);
-            reply
+            after(request, tx, |tx| _ = set_paused(&mut tx.tables, worker, was))
         }
         (Mutation::RoutedTwice, Request::Route(routed)) => {
             tx.tables.automation.cursor = routed.from;

@@ -179,7 +179,7 @@ fn add(store: &mut Store, id: &str, spec: Spec, on: &[&str]) {
 }
 
 fn is_free(store: &mut Store, name: &str) -> bool {
-    let locks = store.view().everything().expect("the store works").coordination.locks;
+    let locks = store.view().everything().expect("the store works").tables.coordination.locks;
     let lock = locks.get(&Name::new(name).expect("a good name"));
     lock.is_none_or(|lock| lock.state == lock::State::Free)
 }
@@ -242,7 +242,7 @@ fn a_section_entered_without_knowing_is_left_again() {
         one.give_ids(|| RunId::new("r").expect("a good id"));
     }
     drive(&mut store, &mut one);
-    let run = store.view().everything().expect("the store works").backlog.runs.into_keys().next().expect("one run");
+    let run = store.view().everything().expect("the store works").tables.backlog.runs.into_keys().next().expect("one run");
     add_task(&mut store, "urgent", None, 9);
     one.on(RunnerInput::Ended(run.clone(), exited(0)), Lease(0));
     assert_eq!(drive(&mut store, &mut one).len(), 1, "it goes on with what is urgent");
@@ -346,7 +346,7 @@ fn nobody_is_asked_about_a_run_that_is_over() {
         clock.advance(1_000);
     }
     let open = |store: &mut Store| {
-        let decisions = store.view().everything().expect("the store works").backlog.decisions;
+        let decisions = store.view().everything().expect("the store works").tables.backlog.decisions;
         decisions.values().filter(|decision| decision.is_open()).count()
     };
     assert_eq!((kills, open(&mut store)), (5, 1));
@@ -367,7 +367,7 @@ fn a_root_that_was_refused_keeps_its_turn() {
     add_task(&mut store, "next", None, 0);
     add_task(&mut store, "later", None, 9);
     let task_of = |store: &mut Store, run: &RunId| {
-        let runs = store.view().everything().expect("the store works").backlog.runs;
+        let runs = store.view().everything().expect("the store works").tables.backlog.runs;
         runs[run].task.clone()
     };
     let (first, looping) = if task_of(&mut store, &begun[0]) == task("loop") { (1, 0) } else { (0, 1) };

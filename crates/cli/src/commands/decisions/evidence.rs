@@ -31,13 +31,13 @@ pub(super) fn task(decision: &Decision) -> Option<&TaskId> {
 
 /// What it is called, if it is still there.
 pub(super) fn title(reader: &mut Reader, task: &TaskId) -> Result<Option<Title>, Failure> {
-    let mut tasks = reader.view().load(&[Key::Task(task.clone())].into())?.backlog.tasks;
+    let mut tasks = reader.view().load(&[Key::Task(task.clone())].into())?.tables.backlog.tasks;
     Ok(tasks.remove(task).map(|task| task.spec.title))
 }
 
 /// What is known of it, in lines.
 pub(super) fn of(client: &Client, reader: &mut Reader, task: &TaskId) -> Result<String, Failure> {
-    let rows = reader.view().load(&[Key::RunsOf(task.clone()), Key::Task(task.clone())].into())?.backlog;
+    let rows = reader.view().load(&[Key::RunsOf(task.clone()), Key::Task(task.clone())].into())?.tables.backlog;
     let mut runs: Vec<Run> = rows.runs.into_values().collect();
     runs.sort_by_key(|run| run.epoch);
     let mut text = String::new();

@@ -142,7 +142,7 @@ pub(crate) fn resolve(
 fn ask(client: &Client, decision: &Decision, option: u32, note: Option<&str>) -> Result<DecisionOutcome, Failure> {
     let run = match &decision.question.about {
         About::Run { run, task } => {
-            let mut rows = client.reader()?.view().load(&[Key::Run(run.clone()), Key::Task(task.clone())].into())?.backlog;
+            let mut rows = client.reader()?.view().load(&[Key::Run(run.clone()), Key::Task(task.clone())].into())?.tables.backlog;
             let found = rows.runs.remove(run).zip(rows.tasks.remove(task));
             found.map(|(run, task)| Box::new(Work { run, task }))
         }
@@ -162,7 +162,8 @@ fn answered(decision: &Decision) -> String {
 
 /// The decisions that wait for an answer, oldest first.
 fn open(reader: &mut Reader) -> Result<Vec<Decision>, Failure> {
-    let mut open: Vec<Decision> = reader.view().load(&[Key::OpenDecisions].into())?.backlog.decisions.into_values().collect();
+    let mut open: Vec<Decision> =
+        reader.view().load(&[Key::OpenDecisions].into())?.tables.backlog.decisions.into_values().collect();
     open.sort_by_key(|decision| decision.id.seq());
     Ok(open)
 }

@@ -191,7 +191,7 @@ impl Stage {
 
     /// When each run ended, as its keeper saw it.
     pub(super) fn ends(&self) -> Result<BTreeMap<RunId, Wall>, Failure> {
-        let runs = self.rows()?.backlog.runs;
+        let runs = self.rows()?.tables.backlog.runs;
         Ok(runs.into_values().filter_map(|run| Some((run.id, run.ended?.at))).collect())
     }
 

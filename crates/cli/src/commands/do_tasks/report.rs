@@ -42,7 +42,7 @@ struct Reported<'a> {
 pub(super) fn print(context: &Context, client: &Client, ids: &[TaskId]) -> Result<bool, Failure> {
     let keys =
         |id: &TaskId| [Key::Task(id.clone()), Key::RunsOf(id.clone()), Key::Workspace(id.clone()), Key::LandingOf(id.clone())];
-    let rows = client.load(&ids.iter().flat_map(keys).collect())?.backlog;
+    let rows = client.load(&ids.iter().flat_map(keys).collect())?.tables.backlog;
     let is_checked = client.config().landing.check.is_some();
     let reported = ids.iter().filter_map(|id| {
         let task = rows.tasks.get(id)?;

@@ -10,10 +10,11 @@ use crate::failure::Failure;
 use crate::format;
 
 pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
-    let held = examination.reader.view().snapshot()?.coordination.locks.into_values().filter_map(|lock| match lock.state {
-        lock::State::Held(grant) => Some((lock.name.task()?, lock.name, grant)),
-        lock::State::Free => None,
-    });
+    let held =
+        examination.reader.view().snapshot()?.tables.coordination.locks.into_values().filter_map(|lock| match lock.state {
+            lock::State::Held(grant) => Some((lock.name.task()?, lock.name, grant)),
+            lock::State::Free => None,
+        });
     let held: Vec<_> = held.collect();
     // Read together with the tasks, so that a claim or an end in between is no finding.
     let keys = held.iter().flat_map(|(task, name, _)| [Key::Task(task.clone()), Key::Lock(name.clone()), Key::Live]).collect();

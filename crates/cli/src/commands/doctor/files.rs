@@ -26,7 +26,7 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
         let entry = Entry::new(format!("sockets of processes that were killed: {deserted}"));
         if fix { entry.fixed("they were removed") } else { entry.fixable() }
     });
-    let known = examination.reader.view().load(&[Key::Runners].into())?.backlog.runners;
+    let known = examination.reader.view().load(&[Key::Runners].into())?.tables.backlog.runners;
     let known: Vec<_> = known.into_values().map(|runner| runner.process).collect();
     let dead = project.host().life_files.as_deref().map_or(0, |directory| match fix {
         true => life_file::remove_dead(directory, &known),

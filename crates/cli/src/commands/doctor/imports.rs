@@ -8,7 +8,7 @@ use super::{Entry, Examination, Finding};
 use crate::failure::Failure;
 
 pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
-    let open = examination.reader.view().load(&[Key::Imports].into())?.backlog.imports;
+    let open = examination.reader.view().load(&[Key::Imports].into())?.tables.backlog.imports;
     let cleared = match examination.fix && !open.is_empty() {
         true => examination.context.client()?.clear_imports()?,
         false => Vec::new(),

@@ -8,7 +8,7 @@ use super::{Entry, Examination, Finding};
 use crate::failure::Failure;
 
 pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
-    let runners = examination.reader.view().load(&[Key::Runners].into())?.backlog.runners;
+    let runners = examination.reader.view().load(&[Key::Runners].into())?.tables.backlog.runners;
     let host = examination.project.host();
     let living: Vec<Runner> = runners
         .into_values()

@@ -10,7 +10,7 @@ use super::{Entry, Examination, Finding};
 use crate::failure::Failure;
 
 pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
-    let rows = examination.reader.view().load(&[Key::Workspaces].into())?.backlog.workspaces;
+    let rows = examination.reader.view().load(&[Key::Workspaces].into())?.tables.backlog.workspaces;
     let mut entries = Vec::new();
     for row in rows.values() {
         let (owner, path) = (&row.owner, row.place.path());

@@ -25,7 +25,7 @@ pub(crate) type Titles = BTreeMap<TaskId, Title>;
 /// The titles of the tasks that some events are about. One that was deleted has none.
 pub(crate) fn titles(reader: &mut Reader, events: &[EventRow]) -> Result<Titles, Failure> {
     let keys: BTreeSet<Key> = events.iter().filter_map(task).map(Key::Task).collect();
-    let tasks = if keys.is_empty() { BTreeMap::new() } else { reader.view().load(&keys)?.backlog.tasks };
+    let tasks = if keys.is_empty() { BTreeMap::new() } else { reader.view().load(&keys)?.tables.backlog.tasks };
     Ok(tasks.into_iter().map(|(id, task)| (id, task.spec.title)).collect())
 }
 

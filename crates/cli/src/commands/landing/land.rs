@@ -5,10 +5,10 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use banksman_adapters::git::Lander;
-use banksman_core::landing::{CommitId, Entry, EntrySpec, LandingEnd, Outcome, Return, State};
+use banksman_core::landing::{CommitId, Entry, EntrySpec, Input, LandingEnd, Outcome, Return, State};
 use banksman_core::task::{self, LandSpec};
 use banksman_core::{LandingId, Name, Status, Task, TaskId};
-use banksman_engine::{LandingRequest, LandingVerb, TaskOutcome, TaskRequest};
+use banksman_engine::{LandingRequest, TaskOutcome, TaskRequest};
 use banksman_runtime::Client;
 use banksman_runtime::landing::{self, WorkEnd, WorkOptions};
 use banksman_store::Key;
@@ -150,15 +150,15 @@ impl Land {
         let request = TaskRequest::Land { id: task.id.clone(), by: speaker(None)?, to };
         match client.request(request)? {
             TaskOutcome::Stepped(task::Outcome::Landing | task::Outcome::NotPending(Status::Landing), task) => {
-                let rows = client.load(&[Key::LandingOf(task.id.clone())].into())?.backlog;
+                let rows = client.load(&[Key::LandingOf(task.id.clone())].into())?.tables.backlog;
                 let entry = rows.landings.into_values().next().ok_or_else(|| super::unknown(task.id.as_str()))?;
                 // Whoever asks for it wants it tried now.
-                client.request(LandingRequest { target: entry.target, verb: LandingVerb::TryNow(entry.id.clone()) })?;
+                client.request(LandingRequest::new(entry.target, Input::TryNow(entry.id.clone())))?;
                 Ok(entry.id)
             }
             // One that was completed without landing is not changed by it.
             TaskOutcome::Stepped(task::Outcome::Over(Status::Completed), task) => {
-                let workspaces = client.load(&[Key::Workspace(task.id.clone())].into())?.backlog.workspaces;
+                let workspaces = client.load(&[Key::Workspace(task.id.clone())].into())?.tables.backlog.workspaces;
                 let Some(workspace) = workspaces.get(&task.id) else {
                     return Err(Failure::new(exit::NOT_FOUND, "NO_WORKSPACE", format!("{} has no worktree any more", task.id))
                         .hint(format!("banksman landing list --all, or banksman recover list {}", task.id)));
@@ -294,7 +294,7 @@ fn is_readable(signals: &Signals) -> bool {
 }
 
 fn load(client: &Client, id: &LandingId) -> Result<Entry, Failure> {
-    let mut rows = client.load(&[banksman_store::Key::Landing(id.clone())].into())?.backlog;
+    let mut rows = client.load(&[banksman_store::Key::Landing(id.clone())].into())?.tables.backlog;
     rows.landings.remove(id).ok_or_else(|| super::unknown(id.as_str()))
 }
 

@@ -3,9 +3,9 @@
 mod land;
 
 use banksman_adapters::git::{GitError, Lander};
-use banksman_core::landing::{Entry, LandingEnd, LandingQueue, Outcome, State};
+use banksman_core::landing::{Entry, Input, LandingEnd, LandingQueue, Outcome, State};
 use banksman_core::{LandingId, Name};
-use banksman_engine::{LandingOutcome, LandingRequest, LandingVerb};
+use banksman_engine::{LandingOutcome, LandingRequest};
 use banksman_runtime::Client;
 use banksman_runtime::inspect;
 use banksman_runtime::landing::{self as driver, LandingError};
@@ -118,8 +118,7 @@ impl Remove {
         let client = context.client()?;
         let entry = find(&mut client.reader()?, &self.landing)?;
         let by = resources::forced(&client).user;
-        let verb = LandingVerb::Remove { entry: entry.id.clone(), by };
-        match ask(&client, &entry.target, verb)? {
+        match ask(&client, &entry.target, Input::Remove { entry: entry.id.clone(), by })? {
             Outcome::Stands(entry) => context.printer.result(&EntryView::from(&*entry), sentence(&entry)),
             Outcome::Late => Err(Failure::new(exit::LOCKED, "LANDING_MOVES", format!("{} is landing at this moment", entry.id))
                 .details(&EntryView::from(&entry))
@@ -139,9 +138,9 @@ fn switch(context: &Context, target: Option<&str>, is_paused: bool) -> ExitResul
         None => target_of(&client, &driver::lander(client.project()).map_err(git_failure)?, None)?,
     };
     let by = resources::forced(&client).user;
-    let verb = if is_paused { LandingVerb::Pause { by } } else { LandingVerb::Resume { by } };
+    let input = if is_paused { Input::Pause { by } } else { Input::Resume { by } };
     let word = if is_paused { "paused" } else { "resumed" };
-    let human = match ask(&client, &target, verb)? {
+    let human = match ask(&client, &target, input)? {
         Outcome::Paused | Outcome::Resumed => format!("{word} the merge queue of {BOLD}{target}{BOLD:#}"),
         Outcome::Unchanged => format!("the merge queue of {BOLD}{target}{BOLD:#} is {word} already"),
         other => return Err(Failure::unexpected(&other)),
@@ -149,8 +148,8 @@ fn switch(context: &Context, target: Option<&str>, is_paused: bool) -> ExitResul
     context.printer.result(&TargetView { target: &target, paused: is_paused }, human)
 }
 
-fn ask(client: &Client, target: &Name, verb: LandingVerb) -> Result<Outcome, Failure> {
-    match client.request(LandingRequest { target: target.clone(), verb })? {
+fn ask(client: &Client, target: &Name, input: Input) -> Result<Outcome, Failure> {
+    match client.request(LandingRequest::new(target.clone(), input))? {
         LandingOutcome::Stepped(outcome) => Ok(outcome),
         other @ LandingOutcome::Fenced => Err(Failure::unexpected(&other)),
     }
@@ -305,7 +304,7 @@ fn find(reader: &mut Reader, name: &str) -> Result<Entry, Failure> {
     {
         return Ok(entry);
     }
-    let open = reader.view().load(&[Key::OpenLandings].into())?.backlog.landings.into_values();
+    let open = reader.view().load(&[Key::OpenLandings].into())?.tables.backlog.landings.into_values();
     let of_branch = open.filter(|entry| entry.spec.task.is_none() && entry.spec.branch.as_deref() == Some(name));
     if let Some(entry) = of_branch.max_by_key(|entry| entry.id.seq()) {
         return Ok(entry);
@@ -314,7 +313,7 @@ fn find(reader: &mut Reader, name: &str) -> Result<Entry, Failure> {
         [] => return Err(unknown(name)),
         _ => super::find::task_id(reader, name)?,
     };
-    let entries = reader.view().load(&[Key::LandingOf(task)].into())?.backlog.landings.into_values();
+    let entries = reader.view().load(&[Key::LandingOf(task)].into())?.tables.backlog.landings.into_values();
     entries.max_by_key(|entry| entry.id.seq()).ok_or_else(|| unknown(name))
 }
 

@@ -94,7 +94,7 @@ struct Seen {
 
 impl Seen {
     fn read(delivery: Delivery, reader: &mut Reader) -> Result<Seen, Failure> {
-        let mut rows = reader.view().load(&[Key::Task(delivery.target.clone())].into())?.backlog.tasks;
+        let mut rows = reader.view().load(&[Key::Task(delivery.target.clone())].into())?.tables.backlog.tasks;
         let task: Option<Task> = rows.remove(&delivery.target);
         let status: Option<Status> = task.as_ref().map(Task::status);
         let draft = reader.view().message(&delivery.id)?.map(|message| message.draft);

@@ -44,7 +44,7 @@ impl Resume {
             PauseOutcome::Unknown(id) => return Err(refused(&id, &TaskOutcome::Unknown)),
             outcome => return Err(Failure::unexpected(&outcome)),
         };
-        let tasks = reader.view().load(&ids.iter().cloned().map(Key::Task).collect())?.backlog.tasks;
+        let tasks = reader.view().load(&ids.iter().cloned().map(Key::Task).collect())?.tables.backlog.tasks;
         let (mut views, mut lines) = (Vec::new(), Vec::new());
         for task in ids.iter().filter_map(|id| tasks.get(id)) {
             let name = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", task.spec.title, task.id);
@@ -55,7 +55,7 @@ impl Resume {
             views.push(StoppedTask { id: &task.id, title: &task.spec.title, outcome });
             lines.push(line);
         }
-        let pause = client.load(&Default::default())?.backlog.pause;
+        let pause = client.load(&Default::default())?.tables.backlog.pause;
         if let Some(pause) = &pause {
             lines.push(format!("{DIM}the project is paused: {}; go on with: banksman resume{DIM:#}", because(pause)));
         }
@@ -91,7 +91,7 @@ fn resume_project(context: &Context, client: &Client) -> ExitResult {
 /// too, and only people end a pause.
 pub(crate) fn lift(context: &Context) -> Result<Option<Pausing>, Failure> {
     let client = context.client()?;
-    let pause = client.load(&Default::default())?.backlog.pause;
+    let pause = client.load(&Default::default())?.tables.backlog.pause;
     if pause.is_none_or(|pause| !pause.verb.is_lifted_by_run()) || person_only::require_person("resume", context).is_err() {
         return Ok(None);
     }

@@ -115,7 +115,7 @@ fn described(client: &Client, asked: &Asked) -> Result<(Described, Vec<String>),
     }
     let keys = runs.iter().map(|run| &run.task).chain(asked.tasks.iter().map(|(id, _)| id)).cloned().map(Key::Task);
     let keys: BTreeSet<Key> = keys.collect();
-    let known = if keys.is_empty() { Default::default() } else { reader.view().load(&keys)?.backlog.tasks };
+    let known = if keys.is_empty() { Default::default() } else { reader.view().load(&keys)?.tables.backlog.tasks };
     let runs: Vec<(Run, Task)> =
         runs.into_iter().filter_map(|run| known.get(&run.task).cloned().map(|task| (run, task))).collect();
     let tasks: Vec<(Task, &'static str)> = asked

@@ -53,7 +53,7 @@ fn note_runner(context: &Context, client: &Client, reader: &mut Reader) -> Resul
 fn find_pipeline(reader: &mut Reader, name: &str) -> Result<Pipeline, Failure> {
     let ids = find::tasks_named(reader, name)?;
     let keys = ids.iter().flat_map(|id| [Key::Task(id.clone()), Key::Pipeline(id.clone())]).collect();
-    let mut backlog = reader.view().load(&keys)?.backlog;
+    let mut backlog = reader.view().load(&keys)?.tables.backlog;
     // The id of a phase means its pipeline; what is neither cannot be meant.
     let host = |id: &TaskId| match backlog.pipelines.contains_key(id) {
         true => Some(id.clone()),

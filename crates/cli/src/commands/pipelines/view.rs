@@ -76,7 +76,7 @@ impl List {
 /// The tasks that are at the phases of pipelines.
 pub(crate) fn tasks_at(reader: &mut Reader, found: &[Hosted]) -> Result<BTreeMap<TaskId, Task>, Failure> {
     let keys = found.iter().filter_map(|hosted| hosted.pipeline.task()).cloned().map(Key::Task).collect();
-    Ok(reader.view().load(&keys)?.backlog.tasks)
+    Ok(reader.view().load(&keys)?.tables.backlog.tasks)
 }
 
 /// A line of that list.

@@ -70,7 +70,7 @@ impl Seen {
         let tasks = jobs.map(|(task, taken)| (taken.item, task.clone())).collect();
         let worker = |worker: &Worker| (worker.definition.name.clone(), worker.definition.queue.clone(), worker.state());
         let workers = snapshot.automation.workers.workers.values().map(worker).collect();
-        Ok(Seen { queues: snapshot.queues.as_of(&now), tasks, workers, at: now.stamp() })
+        Ok(Seen { queues: snapshot.tables.queues.as_of(&now), tasks, workers, at: now.stamp() })
     }
 
     /// The workers of a queue, and how they stand.
@@ -146,7 +146,7 @@ impl Show {
         match self.item {
             Some(item) => drop(keys.insert(Key::Item(item))),
             None => {
-                let all = reader.view().load(&[Key::Queues].into())?.queues.queues;
+                let all = reader.view().load(&[Key::Queues].into())?.tables.queues.queues;
                 // What dies elsewhere may come here.
                 let from = all.values().filter(|queue| queue.config.dead_letter.as_ref() == Some(&self.queue));
                 keys.extend(from.map(|queue| part(&queue.name, Part::Processing)));

@@ -109,7 +109,7 @@ fn arrives_again(signals: &Signals) -> bool {
 
 /// The titles of the live sessions that the runner leaves behind.
 fn live(client: &Client, id: &RunnerId) -> Result<Vec<String>, Failure> {
-    let rows = client.load(&[Key::Live].into())?.backlog;
+    let rows = client.load(&[Key::Live].into())?.tables.backlog;
     let mut own: Vec<&Run> = rows.runs.values().filter(|run| run.is_live() && run.owner == *id).collect();
     own.sort_by_key(|run| run.epoch);
     Ok(own.into_iter().filter_map(|run| rows.tasks.get(&run.task)).map(|task| task.spec.title.to_string()).collect())

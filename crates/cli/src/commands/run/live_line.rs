@@ -65,7 +65,7 @@ fn keep(reader: &mut Reader, mut follower: Follower, cancelled: &UnixStream, lin
 /// `5 of 12 done · 2 running · 3 pending · 1 failed · 1 needs you · now: Build, Login`. What does not fit is cut: the titles first.
 fn summary(reader: &mut Reader) -> Result<String, Failure> {
     let counts = reader.view().counts()?.by_status;
-    let rows = reader.view().load(&[Key::Live, Key::OpenDecisions].into())?.backlog;
+    let rows = reader.view().load(&[Key::Live, Key::OpenDecisions].into())?.tables.backlog;
     let count = |status: Status| counts.get(&status).copied().unwrap_or_default();
     let mut live: Vec<&Run> = rows.runs.values().filter(|run| run.is_live()).collect();
     live.sort_by_key(|run| run.epoch);

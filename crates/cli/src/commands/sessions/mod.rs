@@ -132,7 +132,7 @@ impl List {
         if self.all {
             let ended = reader.view().last_runs(ENDED)?;
             let keys = ended.iter().map(|run| Key::Task(run.task.clone())).collect();
-            let tasks = reader.view().load(&keys)?.backlog.tasks;
+            let tasks = reader.view().load(&keys)?.tables.backlog.tasks;
             // Those that ended since the first look are in both.
             let known: Vec<RunId> = seen.iter().map(|seen| seen.run.id.clone()).collect();
             let ended = ended.into_iter().filter(|run| !known.contains(&run.id));
@@ -162,7 +162,7 @@ impl Show {
             None => {
                 // It may have ended since it was found.
                 let run = find::run(&mut reader, run.id.as_str())?;
-                let tasks = reader.view().load(&[Key::Task(run.task.clone())].into())?.backlog.tasks;
+                let tasks = reader.view().load(&[Key::Task(run.task.clone())].into())?.tables.backlog.tasks;
                 Seen::ended(run.clone(), tasks.get(&run.task))
             }
         };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use banksman_adapters::ids;
 use banksman_core::task::admission::Reason;
 use banksman_core::task::retry::Policy;
-use banksman_core::task::{LiveInput, Need, Spec};
+use banksman_core::task::{LiveInput, Spec};
 use banksman_core::{Name, Status, TaskId, Title};
 use banksman_engine::why::{Answer, Cause, Why};
 use banksman_engine::{TaskOutcome, TaskRequest};
@@ -95,7 +95,7 @@ impl Add {
         if self.runbook.is_some() {
             return self.start_request()?.carry_out(context);
         }
-        let needs = self.needs()?;
+        let needs = spec::named_needs(&self.locks, &self.semaphores)?;
         let work = self.run.as_deref().map(|run| spec::work(run).map_err(|error| error.at("--run"))).transpose()?;
         let client = context.client()?;
         let work = match &self.agent {
@@ -163,17 +163,6 @@ impl Add {
             ..config.restart.clone()
         };
         self.looped.then_some(policy)
-    }
-
-    fn needs(&self) -> Result<Vec<Need>, Failure> {
-        let mut needs = Vec::new();
-        for name in &self.locks {
-            needs.push(spec::lock(name)?);
-        }
-        for text in &self.semaphores {
-            needs.push(spec::slots(text).map_err(|error| error.at(&format!("--semaphore {text}")))?);
-        }
-        spec::needs(needs)
     }
 }
 

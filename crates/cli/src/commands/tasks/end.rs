@@ -236,13 +236,13 @@ fn cancel(client: &Client, id: &TaskId) -> Result<bool, Failure> {
 
 /// A task and all that were created by it.
 fn family(reader: &mut Reader, id: &TaskId) -> Result<Vec<Task>, Failure> {
-    Ok(reader.view().load(&[Key::Family(id.clone())].into())?.backlog.tasks.into_values().collect())
+    Ok(reader.view().load(&[Key::Family(id.clone())].into())?.tables.backlog.tasks.into_values().collect())
 }
 
 /// The live runs of these families.
 fn living(reader: &mut Reader, ids: &[TaskId]) -> Result<Vec<RunId>, Failure> {
     let keys = ids.iter().cloned().map(Key::Family).collect();
-    let tasks = reader.view().load(&keys)?.backlog.tasks;
+    let tasks = reader.view().load(&keys)?.tables.backlog.tasks;
     Ok(tasks.values().filter_map(|task| task.live()).map(|live| live.run.clone()).collect())
 }
 
@@ -271,7 +271,7 @@ impl Retry {
             lines.push(format!("{BOLD}{}{BOLD:#} {DIM}{id}{DIM:#} {said}", task.spec.title));
         }
         context.printer.print(&Named("tasks", views), lines.join("\n"));
-        let runners = reader.view().load(&[Key::Runners].into())?.backlog.runners;
+        let runners = reader.view().load(&[Key::Runners].into())?.tables.backlog.runners;
         if !context.printer.json && !runners.values().any(|runner| super::is_alive(&client, runner)) {
             context.printer.note(&format!("{DIM}{}{DIM:#}", super::NO_RUNNER));
         }
@@ -371,7 +371,7 @@ impl Files {
         let title = family.iter().find(|task| task.id == *id).map(|task| task.spec.title.to_string()).unwrap_or_default();
         let parts = family.iter().filter(|task| task.id == *id || task.spec.phase().is_some());
         let ids: Vec<&TaskId> = parts.map(|task| &task.id).collect();
-        let runs = reader.view().load(&ids.iter().map(|id| Key::RunsOf((*id).clone())).collect())?.backlog.runs;
+        let runs = reader.view().load(&ids.iter().map(|id| Key::RunsOf((*id).clone())).collect())?.tables.backlog.runs;
         let logs = runs.keys().map(|run| sessions.log(run));
         Ok(Files {
             title,

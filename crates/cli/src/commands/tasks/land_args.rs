@@ -68,7 +68,7 @@ impl LandArgs {
 /// The branch of the parent's worktree, if the parent's own work lands: then it takes in the work of its children.
 fn parent_branch(reader: &mut Reader, parent: Option<&TaskId>) -> Result<Option<Name>, Failure> {
     let (Some(parent), Some(branch)) = (parent, variable("BANKSMAN_BRANCH")) else { return Ok(None) };
-    let rows = reader.view().load(&[Key::Task(parent.clone())].into())?.backlog;
+    let rows = reader.view().load(&[Key::Task(parent.clone())].into())?.tables.backlog;
     let lands = rows.tasks.get(parent).is_some_and(|task| task.spec.land.is_some());
     Ok(lands.then(|| Name::new(&branch).ok()).flatten())
 }

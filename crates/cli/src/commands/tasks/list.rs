@@ -94,7 +94,7 @@ impl List {
         let read = if self.table.is_sorted() { usize::MAX } else { limit };
         let (tasks, next) = self.page(&mut reader, &filter, read)?;
         let rows = reader.view().load(&[Key::Sections].into())?;
-        let (at, sections) = (rows.at(), rows.backlog.sections);
+        let (at, sections) = (rows.at(), rows.tables.backlog.sections);
         let view = Page { tasks: tasks.iter().map(|listed| TaskView::new(listed, &sections)).collect(), next };
         let human = match (tasks.is_empty(), self.options().is_empty() && self.after.is_none()) {
             (false, _) => self.draw(&tasks, &sections, at, limit)?,

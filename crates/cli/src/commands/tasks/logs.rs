@@ -97,7 +97,7 @@ impl Logs {
 pub(super) fn runs(reader: &mut Reader, id: &TaskId) -> Result<Vec<Run>, Failure> {
     let phases = pipelines::phases(reader, id)?.into_iter().filter(|task| task.spec.phase().is_some()).map(|task| task.id);
     let keys = phases.chain([id.clone()]).map(Key::RunsOf).collect();
-    let mut runs: Vec<Run> = reader.view().load(&keys)?.backlog.runs.into_values().collect();
+    let mut runs: Vec<Run> = reader.view().load(&keys)?.tables.backlog.runs.into_values().collect();
     runs.sort_by_key(|run| run.epoch);
     Ok(runs)
 }

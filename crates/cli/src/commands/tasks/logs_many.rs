@@ -109,16 +109,16 @@ fn latest(reader: &mut Reader, ids: Option<&[TaskId]>) -> Result<Vec<(Run, Strin
 }
 
 fn title(reader: &mut Reader, id: &TaskId) -> Result<String, Failure> {
-    let tasks = reader.view().load(&[Key::Task(id.clone())].into())?.backlog.tasks;
+    let tasks = reader.view().load(&[Key::Task(id.clone())].into())?.tables.backlog.tasks;
     Ok(tasks.get(id).map_or_else(|| id.to_string(), |task| task.spec.title.to_string()))
 }
 
 /// The runs that these keys mean, oldest first, each with the title of its task; of these tasks and their phases only, if some are named.
 fn named(reader: &mut Reader, keys: &BTreeSet<Key>, ids: Option<&[TaskId]>) -> Result<Vec<(Run, String)>, Failure> {
-    let mut runs: Vec<Run> = reader.view().load(keys)?.backlog.runs.into_values().collect();
+    let mut runs: Vec<Run> = reader.view().load(keys)?.tables.backlog.runs.into_values().collect();
     runs.sort_by_key(|run| run.epoch);
     let keys: BTreeSet<Key> = runs.iter().map(|run| Key::Task(run.task.clone())).collect();
-    let tasks = if keys.is_empty() { BTreeMap::new() } else { reader.view().load(&keys)?.backlog.tasks };
+    let tasks = if keys.is_empty() { BTreeMap::new() } else { reader.view().load(&keys)?.tables.backlog.tasks };
     let of = |run: Run| {
         let task = tasks.get(&run.task)?;
         let host = task.spec.parent.as_ref().filter(|_| task.spec.phase().is_some());
@@ -158,7 +158,7 @@ pub(super) fn follow(context: &Context, project: &Project, ids: Option<&[TaskId]
             }
         }
         let keys: BTreeSet<Key> = followed.keys().cloned().map(Key::Run).collect();
-        let runs = if keys.is_empty() { BTreeMap::new() } else { reader.view().load(&keys)?.backlog.runs };
+        let runs = if keys.is_empty() { BTreeMap::new() } else { reader.view().load(&keys)?.tables.backlog.runs };
         for one in followed.values_mut() {
             one.read()?;
         }
@@ -177,6 +177,6 @@ pub(super) fn follow(context: &Context, project: &Project, ids: Option<&[TaskId]
 }
 
 fn are_over(reader: &mut Reader, ids: &[TaskId]) -> Result<bool, Failure> {
-    let tasks = reader.view().load(&ids.iter().cloned().map(Key::Task).collect())?.backlog.tasks;
+    let tasks = reader.view().load(&ids.iter().cloned().map(Key::Task).collect())?.tables.backlog.tasks;
     Ok(tasks.values().all(|task| task.status().is_over()))
 }

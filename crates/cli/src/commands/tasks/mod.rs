@@ -74,7 +74,7 @@ fn is_alive(client: &Client, runner: &Runner) -> bool {
 
 /// What to say when nobody would start anything.
 pub(crate) fn runner_note(client: &Client, reader: &mut Reader) -> Result<Option<&'static str>, Failure> {
-    let runners = reader.view().load(&[Key::Runners].into())?.backlog.runners;
+    let runners = reader.view().load(&[Key::Runners].into())?.tables.backlog.runners;
     Ok((!runners.values().any(|runner| is_alive(client, runner))).then_some(NO_RUNNER))
 }
 

@@ -79,7 +79,7 @@ impl Show {
 }
 
 fn print_prompt(context: &Context, project: &Project, reader: &mut Reader, id: &TaskId) -> ExitResult {
-    let rows = reader.view().load(&[Key::Task(id.clone())].into())?.backlog;
+    let rows = reader.view().load(&[Key::Task(id.clone())].into())?.tables.backlog;
     let task = rows.tasks.get(id).ok_or_else(|| find::no_task(id.as_str()))?;
     let prompt = agents::next_prompt(project, task, &Past::load(reader, id)?).map_err(Failure::usage)?;
     let prompt = prompt.ok_or_else(|| Failure::usage(format!("{id} is not done by an agent, so it has no prompt")))?;
@@ -97,7 +97,7 @@ impl Page {
             Key::Sections,
         ];
         let rows = reader.view().load(&keys.into())?;
-        let (at, mut backlog) = (rows.at(), rows.backlog);
+        let (at, mut backlog) = (rows.at(), rows.tables.backlog);
         let unmet = backlog.unmet(id);
         let task = backlog.tasks.remove(id).ok_or_else(|| find::no_task(id.as_str()))?;
         let edges = backlog.edges.remove(id).unwrap_or_default();
@@ -310,7 +310,7 @@ fn agent_end(end: &AgentEnd) -> String {
 fn others<'a>(reader: &mut Reader, ids: impl Iterator<Item = &'a TaskId>) -> Result<BTreeMap<TaskId, Listed>, Failure> {
     let ids: BTreeSet<&TaskId> = ids.collect();
     let keys = ids.iter().flat_map(|id| [Key::Task((*id).clone()), Key::Dependencies((*id).clone())]).collect();
-    let backlog = reader.view().load(&keys)?.backlog;
+    let backlog = reader.view().load(&keys)?.tables.backlog;
     let listed = |id: &TaskId| Some((id.clone(), Listed { task: backlog.tasks.get(id)?.clone(), unmet: backlog.unmet(id) }));
     Ok(ids.into_iter().filter_map(listed).collect())
 }

@@ -57,3 +57,9 @@ pub(super) fn slots(text: &str) -> Result<Need, Failure> {
 pub(super) fn needs(needs: Vec<Need>) -> Result<Vec<Need>, Failure> {
     Ok(task::needs(needs)?)
 }
+
+/// The same, as they are named on the command line.
+pub(super) fn named_needs(locks: &[Name], semaphores: &[String]) -> Result<Vec<Need>, Failure> {
+    let slots = |text: &String| slots(text).map_err(|error| error.at(&format!("--semaphore {text}")));
+    needs(locks.iter().map(lock).chain(semaphores.iter().map(slots)).collect::<Result<_, _>>()?)
+}

@@ -175,14 +175,7 @@ impl Update {
         if self.locks.is_empty() && self.semaphores.is_empty() {
             return Ok(self.no_needs.then(Vec::new));
         }
-        let mut needs = Vec::new();
-        for name in &self.locks {
-            needs.push(spec::lock(name)?);
-        }
-        for text in &self.semaphores {
-            needs.push(spec::slots(text).map_err(|error| error.at(&format!("--semaphore {text}")))?);
-        }
-        Ok(Some(spec::needs(needs)?))
+        spec::named_needs(&self.locks, &self.semaphores).map(Some)
     }
 
     /// How it is tried again, if that is to change.

@@ -51,7 +51,7 @@ pub(super) fn tasks(number: usize) -> String {
 /// A task, its own row and what holds it back, as they are now.
 pub(super) fn listed(reader: &mut Reader, id: &TaskId) -> Result<(Listed, BTreeMap<SectionId, Section>), Failure> {
     let keys = [Key::Task(id.clone()), Key::Dependencies(id.clone()), Key::Sections].into();
-    let mut backlog = reader.view().load(&keys)?.backlog;
+    let mut backlog = reader.view().load(&keys)?.tables.backlog;
     let unmet = backlog.unmet(id);
     let task = backlog.tasks.remove(id).ok_or_else(|| find::no_task(id.as_str()))?;
     Ok((Listed { task, unmet }, backlog.sections))

@@ -48,7 +48,7 @@ impl Wait {
         let start = Instant::now();
         let mut progress = |reader: &mut Reader, tasks: &[AwaitedTask]| {
             if !std::mem::replace(&mut runners_seen, true) {
-                let runners = reader.view().load(&[Key::Runners].into())?.backlog.runners;
+                let runners = reader.view().load(&[Key::Runners].into())?.tables.backlog.runners;
                 if !runners.values().any(|runner| super::is_alive(&client, runner)) {
                     context.printer.note(&format!("{DIM}{}{DIM:#}", super::NO_RUNNER));
                 }

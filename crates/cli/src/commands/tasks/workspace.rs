@@ -129,7 +129,7 @@ fn around(project: &Project, reader: &mut Reader) -> Result<Option<WorkspaceSpec
     if let Some(workspace) = variable("BANKSMAN_WORKSPACE").filter(|workspace| here.starts_with(workspace))
         && let Some((task, _)) = super::inherited()?
     {
-        let rows = reader.view().load(&[Key::Task(task.clone())].into())?.backlog;
+        let rows = reader.view().load(&[Key::Task(task.clone())].into())?.tables.backlog;
         let owner = rows.tasks.get(&task).and_then(|found| found.spec.workspace.owner(&task).cloned());
         if let Some(owner) = owner.filter(|_| here.starts_with(&workspace)) {
             return Ok(Some(WorkspaceSpec::Shared { owner }));
@@ -146,7 +146,7 @@ fn around(project: &Project, reader: &mut Reader) -> Result<Option<WorkspaceSpec
 
 /// The task whose workspace a directory is.
 fn managed(reader: &mut Reader, top: &Path) -> Result<Option<TaskId>, Failure> {
-    let rows = reader.view().load(&[Key::Workspaces].into())?.backlog.workspaces;
+    let rows = reader.view().load(&[Key::Workspaces].into())?.tables.backlog.workspaces;
     let is_it = |path: &str| Path::new(path).canonicalize().is_ok_and(|path| path == top);
     Ok(rows.into_values().find(|row| is_it(row.place.path())).map(|row| row.owner))
 }

@@ -155,7 +155,7 @@ pub(crate) fn read(reader: &mut Reader, since: Option<Wall>) -> Result<Timeline,
     let first_run = events.iter().find(|event| event.kind == "task:started").map(|event| event.wall);
     let begin = since.or(first_run).or(filter.since).unwrap_or(now.wall);
     let known = known(reader, &events)?;
-    let mut sections: Vec<_> = now.backlog.sections.into_values().collect();
+    let mut sections: Vec<_> = now.tables.backlog.sections.into_values().collect();
     sections.sort_by_key(|section| section.position);
     let sections = sections.into_iter().map(|section| Section {
         id: Some(section.id),
@@ -173,7 +173,7 @@ fn known(reader: &mut Reader, events: &[EventRow]) -> Result<BTreeMap<TaskId, Kn
     let ids: Vec<TaskId> = ids.into_iter().collect();
     let mut known = BTreeMap::new();
     for part in ids.chunks(1_000) {
-        let tasks = reader.view().load(&part.iter().cloned().map(Key::Task).collect())?.backlog.tasks;
+        let tasks = reader.view().load(&part.iter().cloned().map(Key::Task).collect())?.tables.backlog.tasks;
         known.extend(tasks.into_iter().map(|(id, task)| {
             let (title, section, parent) = (task.spec.title.to_string(), task.spec.section, task.spec.parent);
             (id, Known { title, section, parent })

@@ -292,7 +292,7 @@ impl Contents {
             }
             next = more;
         }
-        let automation = reader.view().load(&[Key::Automation].into())?.automation;
+        let automation = reader.view().load(&[Key::Automation].into())?.tables.automation;
         let id = project.store_id()?.map(|id| id.short().to_owned());
         let (workers, routes) = (automation.workers.workers.len(), automation.routes.routes.len());
         Ok(Contents { place: project.store(), id, trusted: project.is_trusted()?, tasks, commands, workers, routes })

@@ -73,12 +73,12 @@ struct Waiting {
 }
 
 fn waiting(reader: &mut Reader) -> Result<Vec<Waiting>, Failure> {
-    let open = reader.view().load(&[Key::OpenDecisions].into())?.backlog.decisions;
+    let open = reader.view().load(&[Key::OpenDecisions].into())?.tables.backlog.decisions;
     let mut waiting = Vec::new();
     for decision in open.into_values().filter(|decision| decision.question.is_of_trust()) {
         let About::Task(id) = &decision.question.about else { continue };
         let Some(task) = task(reader, id)? else { continue };
-        let runs = reader.view().load(&[Key::RunsOf(id.clone())].into())?.backlog.runs;
+        let runs = reader.view().load(&[Key::RunsOf(id.clone())].into())?.tables.backlog.runs;
         let last = runs.into_values().max_by_key(|run| run.epoch).and_then(|run| run.agent);
         let Some(agent) = last.map(|last| last.agent).or_else(|| Some(agents::choices(&task).first()?.agent.clone())) else {
             continue;

@@ -13,7 +13,7 @@ use crate::views::why::ItemView;
 /// Whoever asks about an item is sent to where that is told of.
 pub(super) fn meant(reader: &mut Reader, name: &str, failure: Failure) -> Result<Failure, Failure> {
     let Ok(id) = name.parse::<ItemId>() else { return Ok(failure) };
-    let items = reader.view().load(&[Key::Item(id)].into())?.queues.items;
+    let items = reader.view().load(&[Key::Item(id)].into())?.tables.queues.items;
     let Some(item) = items.get(&id) else { return Ok(failure) };
     let show = format!("banksman queues show {} {id}", format::quoted(&item.queue));
     Ok(failure.hint(format!("it is an item of queue {}: {show}", item.queue)))

@@ -62,7 +62,7 @@ impl Why {
 fn failed_task(reader: &mut Reader, why: &Found) -> Result<Option<TaskId>, Failure> {
     let Answer::Over { done: TaskEnd::Failed { .. }, pipeline: Some(pipeline), .. } = &why.answer else { return Ok(None) };
     let id = phase_task(&pipeline.id, pipeline.tasks);
-    let tasks = reader.view().load(&[Key::Task(id.clone())].into())?.backlog.tasks;
+    let tasks = reader.view().load(&[Key::Task(id.clone())].into())?.tables.backlog.tasks;
     let phase = pipeline.phase().map(Name::as_str);
     Ok(tasks.get(&id).is_some_and(|task| task.spec.phase() == phase).then_some(id))
 }

@@ -4,7 +4,7 @@ use banksman_core::guard::GuardResult;
 use banksman_core::pipeline::plan::Action;
 use banksman_core::pipeline::{Pipeline, Reason as Blocked, State, When};
 use banksman_core::task::State as TaskState;
-use banksman_core::{Lease, Name, Stamp, Task, TaskId, Wall};
+use banksman_core::{DecisionId, Lease, Name, Stamp, Task, TaskId, Wall};
 use banksman_engine::why::{Answer, Phases};
 
 use super::reason::{self, Reason};
@@ -181,26 +181,28 @@ pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
                 ..Reason::default()
             }]
         }
-        (State::Blocked { reason: Blocked::Overdue { guard, part, decision, .. }, .. }, _) => vec![Reason {
-            kind: Kind::Decision,
-            message: format!("guard {guard} has not held for too long: {part}"),
-            wakes: "it continues when the decision is made".into(),
-            hint: Some(format!("banksman decisions show {decision}")),
-            resource: Some(format!("decision {decision}")),
-            ..Reason::default()
-        }],
-        (State::Blocked { reason: Blocked::Decision { decision, task, .. }, .. }, _) => vec![Reason {
-            kind: Kind::Decision,
-            message: format!("its task {task} waits for decision {decision}"),
-            wakes: "it continues when the decision is made".into(),
-            hint: Some(format!("banksman decisions show {decision}")),
-            resource: Some(format!("decision {decision}")),
-            ..Reason::default()
-        }],
+        (State::Blocked { reason: Blocked::Overdue { guard, part, decision, .. }, .. }, _) => {
+            vec![undecided(decision, format!("guard {guard} has not held for too long: {part}"))]
+        }
+        (State::Blocked { reason: Blocked::Decision { decision, task, .. }, .. }, _) => {
+            vec![undecided(decision, format!("its task {task} waits for decision {decision}"))]
+        }
         (_, Some((task, Answer::Waits(causes)))) => causes.iter().map(|cause| reason::of(cause, task, at)).collect(),
         _ => Vec::new(),
     };
     own.into_iter().chain(no_runner).collect()
+}
+
+/// A decision that it waits for.
+fn undecided(decision: &DecisionId, message: String) -> Reason {
+    Reason {
+        kind: Kind::Decision,
+        message,
+        wakes: "it continues when the decision is made".into(),
+        hint: Some(format!("banksman decisions show {decision}")),
+        resource: Some(format!("decision {decision}")),
+        ..Reason::default()
+    }
 }
 
 /// What frees a guard, as a sentence if an event does, and the command that shows or does it. `part` is the fact that is in its way.

@@ -131,7 +131,7 @@ impl Show {
         let snapshot = reader.view().load(&[Key::Worker(self.worker.clone()), Key::Queues].into())?;
         let worker = snapshot.automation.workers.workers.get(&self.worker).ok_or_else(|| no_worker(&self.worker))?;
         let keys: BTreeSet<Key> = worker.jobs.keys().take(SHOWN).cloned().map(Key::Task).collect();
-        let tasks = reader.view().load(&keys)?.backlog.tasks;
+        let tasks = reader.view().load(&keys)?.tables.backlog.tasks;
         let counts = reader.view().queue_counts(snapshot.lease)?;
         let recent = reader.view().recent("worker", self.worker.as_str(), 5)?;
         let seen = see(worker, &counts, |queue| snapshot.queues.queues.get(queue).is_some_and(|queue| queue.paused));

@@ -22,7 +22,7 @@ pub(super) const ROOTS: &str = "roots";
 impl Scene {
     /// Ends all that is in the exclusive section of a task: runs and claims.
     fn vacate_section(&mut self) {
-        let rows = self.everything().backlog;
+        let rows = self.everything().tables.backlog;
         let in_it: Vec<_> = rows.tasks.into_values().filter(|task| task.spec.section.as_ref() == Some(&self.exclusive)).collect();
         for task in in_it {
             task.live().iter().for_each(|live| self.finish(&live.run.clone()));
@@ -34,7 +34,7 @@ impl Scene {
     /// Sends everybody away from a resource.
     fn vacate(&mut self, resource: &Resource) {
         loop {
-            let rows = self.rows([Key::Lock(resource.name.clone()), Key::Semaphore(resource.name.clone())]).coordination;
+            let rows = self.rows([Key::Lock(resource.name.clone()), Key::Semaphore(resource.name.clone())]).tables.coordination;
             let (holders, line) = match resource.kind {
                 Kind::Lock => {
                     let Some(lock) = rows.locks.get(&resource.name) else { return };
@@ -71,7 +71,7 @@ impl Scene {
 
     /// The task for which a person has claimed this.
     pub(super) fn claimed_for(&mut self, resource: &Resource, holder: &HolderId) -> Option<TaskId> {
-        let claims = self.everything().coordination.claims;
+        let claims = self.everything().tables.coordination.claims;
         let is_part = |claim: &&banksman_core::WorkClaim| claim.waits().is_none() && claim.wants(resource);
         let name = |claim: &banksman_core::WorkClaim| match (resource.kind, &claim.task) {
             (Kind::Semaphore, Some(task)) => format!("{}/{task}", claim.holder),
@@ -146,7 +146,7 @@ impl Scene {
                 match chosen {
                     None => drop(self.enlist(true, None, Vec::new())),
                     Some((runner, obstacles)) => {
-                        let rows = self.rows([Key::Live]).backlog;
+                        let rows = self.rows([Key::Live]).tables.backlog;
                         let own = rows.runs.values().find(|run| run.owner == *runner).map(|run| run.id.clone());
                         if obstacles.iter().any(|obstacle| matches!(obstacle, Obstacle::Full(_))) {
                             self.finish(&own.expect("a runner that is full has runs"));
@@ -184,7 +184,7 @@ impl Scene {
             Cause::SectionBusy { run, .. } => assert_eq!(run.life == Life::Alive, self.living.contains(&run.owner)),
             Cause::Dependency(chain) => self.verify_chain(chain, task),
             Cause::Roots { limit, roots, .. } => {
-                let rows = self.everything().backlog;
+                let rows = self.everything().tables.backlog;
                 let under_way = rows.tasks.values().filter(|task| roots::is_under_way(task)).count();
                 // Until the first runner has set the limits those of the settings are shown, and nothing is counted.
                 let expected = rows.limits.map_or((roots.len(), *limit), |limits| (under_way, limits.roots));
@@ -192,7 +192,7 @@ impl Scene {
             }
             // Whoever is named has it.
             Cause::Taken { reason: Reason::Lock { resource, holder } | Reason::TaskLock { resource, holder }, .. } => {
-                let rows = self.rows([Key::Lock(resource.name.clone())]).coordination;
+                let rows = self.rows([Key::Lock(resource.name.clone())]).tables.coordination;
                 let state = &rows.locks[&resource.name].state;
                 assert!(matches!(state, lock::State::Held(grant) if grant.claim.holder == holder.holder), "{cause:?}: {state:?}");
             }
@@ -204,7 +204,7 @@ impl Scene {
         // Every link is a dependency of the one before it, and not met.
         let mut before = task.clone();
         for link in &chain.links {
-            let rows = self.rows([Key::Dependencies(before.clone()), Key::Task(link.id.clone())]).backlog;
+            let rows = self.rows([Key::Dependencies(before.clone()), Key::Task(link.id.clone())]).tables.backlog;
             let edge = rows.edges[&before].iter().find(|edge| edge.on == link.id).expect("a dependency");
             let status = rows.tasks[&link.id].status();
             assert!(status != Status::Completed && !(edge.allow_failed && status.is_over()), "{link:?}");

@@ -130,7 +130,7 @@ impl Gate {
     }
 
     fn holders(&mut self, kind: Kind, of: &str) -> usize {
-        let rows = self.scene.rows([Key::Lock(name(of)), Key::Semaphore(name(of))]).coordination;
+        let rows = self.scene.rows([Key::Lock(name(of)), Key::Semaphore(name(of))]).tables.coordination;
         match kind {
             Kind::Lock => usize::from(
                 rows.locks.get(&name(of)).is_some_and(|lock| lock.state != banksman_core::resource::lock::State::Free),

@@ -229,7 +229,7 @@ impl Scene {
 
     /// Ends a live run, whoever looks after it.
     pub(super) fn finish(&mut self, run: &RunId) {
-        let rows = self.rows([Key::Live]).backlog;
+        let rows = self.rows([Key::Live]).tables.backlog;
         let Some(run) = rows.runs.get(run) else { return };
         let what = banksman_engine::Work { run: run.clone(), task: rows.tasks[&run.task].clone() };
         let ending = ended(RunEnd::Exited(0), Wall(0), None);
@@ -286,7 +286,7 @@ impl Scene {
 
     /// The claims that wait for something.
     pub(super) fn waiting(&mut self, resource: &Resource) -> Vec<WorkClaim> {
-        let claims = self.everything().coordination.claims.into_values();
+        let claims = self.everything().tables.coordination.claims.into_values();
         claims.filter(|claim| claim.waits().is_some() && claim.wants(resource)).collect()
     }
 
@@ -301,7 +301,7 @@ impl Scene {
         let command = match resource.kind {
             Kind::Lock => Command::Lock(resource.name.clone(), lock::Input::Force { by }),
             Kind::Semaphore => {
-                let rows = self.rows([Key::Semaphore(resource.name.clone())]).coordination.semaphores;
+                let rows = self.rows([Key::Semaphore(resource.name.clone())]).tables.coordination.semaphores;
                 let Some(holder) = rows[&resource.name].holders.keys().next().cloned() else { return };
                 Command::Semaphore(resource.name.clone(), semaphore::Input::Force { holder, by })
             }

@@ -115,7 +115,7 @@ impl Scene {
 
     /// Whether a living runner that works there and has room could claim the task. If one can, one does.
     pub(super) fn claimable(&mut self, task: &TaskId) -> Option<RunnerId> {
-        let rows = self.rows([Key::Task(task.clone()), Key::Live, Key::Runners]).backlog;
+        let rows = self.rows([Key::Task(task.clone()), Key::Live, Key::Runners]).tables.backlog;
         let section = rows.tasks[task].spec.section.clone();
         let able: Vec<RunnerId> = rows
             .runners

@@ -1,10 +1,7 @@
 use super::*;
 use crate::ids::Seq;
 use crate::step::Effect;
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
+use crate::test_world::name;
 
 fn run(number: u32) -> RunId {
     RunId::new(&format!("r-{number}")).unwrap()

@@ -1,10 +1,7 @@
 use super::*;
 use crate::ids::Title;
 use crate::task::Spec;
-
-fn id(name: &str) -> TaskId {
-    TaskId::new(name).unwrap()
-}
+use crate::test_world::task as id;
 
 fn event(name: &str, fact: TaskFact) -> Event {
     Event::Task { id: id(name), fact }

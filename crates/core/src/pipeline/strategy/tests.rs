@@ -3,10 +3,7 @@
 use proptest::prelude::{Just, Strategy as Random, any, prop, prop_assert_eq, prop_oneof, proptest};
 
 use super::*;
-
-fn name(name: &str) -> Name {
-    Name::new(name).unwrap()
-}
+use crate::test_world::name;
 
 fn approach(what: &str, fallback_on: Vec<Fallback>) -> Approach {
     Approach { name: name(what), run_command: RunCommand::Run("true".into()), fallback_on, timeout: None }

@@ -12,6 +12,7 @@ use crate::pipeline::plan::{Push, RunCommand};
 use crate::pipeline::strategy::{Approach, Fallback};
 use crate::replay::Replay;
 use crate::step::{Effect, OutboxCommand};
+use crate::test_world::{name, runner, task as id};
 use crate::time::Span;
 
 mod blocked;
@@ -20,21 +21,9 @@ mod histories;
 mod paper;
 mod table;
 
-pub(super) fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
-
-pub(super) fn id(text: &str) -> TaskId {
-    TaskId::new(text).unwrap()
-}
-
 /// The task of this number.
 pub(super) fn child(number: u32) -> TaskId {
     id(&format!("p-1.{number}"))
-}
-
-pub(super) fn runner(text: &str) -> RunnerId {
-    RunnerId::new(text).unwrap()
 }
 
 pub(super) fn vars(value: Value) -> Context {

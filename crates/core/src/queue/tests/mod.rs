@@ -6,16 +6,9 @@ use crate::process::ProcessId;
 use crate::replay::Replay;
 use crate::resource::grant::Address;
 use crate::step::Effect;
+use crate::test_world::{holder, name};
 
 mod histories;
-
-pub(super) fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
-
-pub(super) fn holder(text: &str) -> HolderId {
-    HolderId::new(text).unwrap()
-}
 
 pub(super) fn data(text: &str) -> Data {
     Data::parse(text).unwrap()

@@ -6,13 +6,14 @@ use super::{apply, assert_every_cut};
 use crate::backlog::{Backlog, Edge, Run, Section};
 use crate::decision::{self, Decision};
 use crate::event::{DecisionFact, Event, Finished, ImportFact, SectionFact, TaskFact};
-use crate::ids::{Epoch, HolderId, RunId, RunnerId, SectionId, Seq, TaskId};
+use crate::ids::{Epoch, HolderId, RunId, SectionId, Seq, TaskId};
 use crate::replay::Replay;
 use crate::resource::coordination::Coordination;
 use crate::step::{Effect, Notice, NoticeKind, Now, OutboxCommand};
 use crate::task::retry::{Marker, Policy};
 use crate::task::tests::{POLICY, spec};
 use crate::task::{After, Input, Mark, OnExhausted, Pulse, RunEnd, Spec, State, Stuck, Task, TaskEnd, Verdict, Watch};
+use crate::test_world::runner;
 use crate::time::{Lease, Span, Wall};
 
 /// Silent for longer than most moves take.
@@ -133,10 +134,6 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn task(number: usize) -> TaskId {
     TaskId::new(&format!("t-{number}")).unwrap()
-}
-
-fn runner(text: &str) -> RunnerId {
-    RunnerId::new(text).unwrap()
 }
 
 /// A backlog that is changed as the engine changes it: every change of a row with its event.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::resource::semaphore::Config;
-use crate::test_world::{World, ask, assert_table, holder, name, process};
+use crate::test_world::{World, ask, assert_table, holder, name, process, words};
 
 /// `L` and `M` are locks, `S:2` is two slots of a semaphore, `section:…` and `task:…` are what they are called.
 fn parts(list: &str) -> Vec<Part> {
@@ -66,17 +66,10 @@ impl World<Coordination> {
     }
 }
 
-fn word(outcome: &Outcome) -> &'static str {
+fn word(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::Held(_) => "held",
-        Outcome::Renewed(_) => "renewed",
-        Outcome::Busy(_) => "busy",
-        Outcome::Waiting(..) => "waits",
-        Outcome::Deadlock(_) => "deadlock",
-        Outcome::Never { .. } => "never",
-        Outcome::Lost(_) => "lost",
-        Outcome::Left => "left",
-        Outcome::Gone => "gone",
+        Outcome::Waiting(..) => "waits".into(),
+        other => words(other),
     }
 }
 

@@ -1,13 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::test_world::task;
 
 fn id(number: usize) -> TaskId {
     TaskId::new(&format!("t{number:06}")).unwrap()
-}
-
-fn task(text: &str) -> TaskId {
-    TaskId::new(text).unwrap()
 }
 
 fn on(text: &str) -> Edge {

@@ -199,7 +199,7 @@ impl Stage {
     }
 
     pub(super) fn rows(&mut self) -> Backlog {
-        self.everything().backlog
+        self.everything().tables.backlog
     }
 
     /// All rows, which must be sound and what the log says.

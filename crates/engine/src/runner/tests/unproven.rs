@@ -70,7 +70,7 @@ fn the_answer_ends_the_run_and_its_task_goes_on_as_it_says() {
         assert!(!stage.rows().runs[&run].is_live());
         assert_eq!(stage.status("c") == "cancelled", option == 3, "option {option}");
         assert!(actor.did().contains(&"acknowledge".into()), "its record is put away");
-        let held = stage.everything().coordination;
+        let held = stage.everything().tables.coordination;
         let holds = |grant: &banksman_core::Grant| grant.claim.holder == run.holder();
         assert!(!held.semaphores.values().flat_map(|semaphore| semaphore.holders.values()).any(holds));
     }

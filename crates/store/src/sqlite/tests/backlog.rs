@@ -86,7 +86,7 @@ fn waiting() -> Vec<Task> {
 /// The tasks that a key leads to.
 fn found(store: &mut Store, key: Key) -> Vec<String> {
     let rows = store.view().load(&[key].into()).unwrap();
-    rows.backlog.tasks.into_keys().map(|id| id.to_string()).collect()
+    rows.tables.backlog.tasks.into_keys().map(|id| id.to_string()).collect()
 }
 
 fn filled() -> Store {
@@ -98,7 +98,7 @@ fn filled() -> Store {
 #[test]
 fn every_state_is_read_as_it_was_written() {
     let mut store = filled();
-    let rows = store.view().everything().unwrap().backlog.tasks;
+    let rows = store.view().everything().unwrap().tables.backlog.tasks;
     let written: std::collections::BTreeMap<_, _> = waiting().into_iter().map(|task| (task.id.clone(), task)).collect();
     assert_eq!(rows, written);
 }
@@ -151,7 +151,7 @@ fn decisions_are_read_as_they_were_written_and_found_while_they_are_open() {
     edit(&mut store, &[], |rows| {
         rows.decisions.extend([&first, &second].map(|decision| (decision.id.clone(), decision.clone())));
     });
-    let open = |store: &mut Store| store.view().load(&[Key::OpenDecisions].into()).unwrap().backlog.decisions;
+    let open = |store: &mut Store| store.view().load(&[Key::OpenDecisions].into()).unwrap().tables.backlog.decisions;
     assert_eq!(open(&mut store).into_values().collect::<Vec<_>>(), [second.clone(), first.clone()]);
 
     let now = Now { wall: Wall(7), ..Now::default() };
@@ -161,7 +161,7 @@ fn decisions_are_read_as_they_were_written_and_found_while_they_are_open() {
     for (state, left) in [(&resolved, 1), (&withdrawn, 0)] {
         edit(&mut store, &[Key::Decision(state.id.clone())], |rows| drop(rows.decisions.insert(state.id.clone(), state.clone())));
         assert_eq!(open(&mut store).len(), left);
-        let one = store.view().load(&[Key::Decision(state.id.clone())].into()).unwrap().backlog.decisions;
+        let one = store.view().load(&[Key::Decision(state.id.clone())].into()).unwrap().tables.backlog.decisions;
         assert_eq!(one.get(&state.id), Some(state));
     }
     assert_eq!(store.view().everything().unwrap().backlog.decisions.len(), 2, "they are kept");
@@ -183,7 +183,7 @@ fn outbox_commands_keep_how_often_and_when_they_are_tried_and_who_does_it() {
         .collect();
     let put = |store: &mut Store, entry: &[OutboxEntry]| {
         edit(store, &[Key::Outbox], |rows| rows.outbox = entry.iter().map(|entry| (entry.seq, entry.clone())).collect());
-        let rows = store.view().load(&[Key::Outbox].into()).unwrap().backlog.outbox;
+        let rows = store.view().load(&[Key::Outbox].into()).unwrap().tables.backlog.outbox;
         assert_eq!(rows.into_values().collect::<Vec<_>>(), entry);
     };
     put(&mut store, &entry);

@@ -59,7 +59,7 @@ fn a_backlog_of_version_2_goes_on() {
     let (path, tx) = (dir.path().join("store.db"), dir.path().join("turn"));
     make(&path, 2, VERSION_2);
     let mut store = open(&path, &tx, Box::new(ManualMachine::at(1_000))).unwrap();
-    let rows = store.view().everything().unwrap().backlog;
+    let rows = store.view().everything().unwrap().tables.backlog;
     let first = &rows.tasks[&TaskId::new("t-1").unwrap()];
     assert_eq!((rows.tasks.len(), first.failures, &first.spec.restart), (3, 1, &None));
     let kill = &rows.outbox[&Seq(5)];
@@ -75,7 +75,7 @@ fn a_backlog_of_version_2_goes_on() {
         let lane: Option<String> = connection.query_row(text, [task.id.as_str()], |row| row.get(0)).unwrap();
         assert_eq!(lane, crate::tables::tasks::lane(&task.spec, None), "{}", task.id);
     }
-    let mut found = |key| store.view().load(&[key].into()).unwrap().backlog.tasks.into_keys().map(|id| id.to_string());
+    let mut found = |key| store.view().load(&[key].into()).unwrap().tables.backlog.tasks.into_keys().map(|id| id.to_string());
     assert!(found(Key::Ready { of_each: 9, sections: Vec::new() }).eq(["t-1", "t-2"]));
     assert_eq!(found(Key::Due).count() + found(Key::Loops { after: Seq(0), limit: 9 }).count(), 0);
 }

@@ -195,7 +195,7 @@ struct Sections {
 
 impl Sections {
     fn load(reader: &mut Reader, create: bool) -> Result<Sections, Failure> {
-        let rows = reader.view().load(&[Key::Sections].into())?.backlog.sections;
+        let rows = reader.view().load(&[Key::Sections].into())?.tables.backlog.sections;
         let names =
             |section: Section| [(section.id.to_string(), Some(section.id.clone())), (section.name.to_string(), Some(section.id))];
         Ok(Sections { known: rows.into_values().flat_map(names).collect(), new: Vec::new(), create })

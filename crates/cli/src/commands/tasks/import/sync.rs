@@ -118,7 +118,7 @@ pub(super) fn compare(
         edges
     };
     let keys = found.iter().flatten().map(|task| Key::Dependencies(task.id.clone())).collect();
-    let mut edges_before = reader.view().load(&keys)?.backlog.edges;
+    let mut edges_before = reader.view().load(&keys)?.tables.backlog.edges;
     let mut summary = SyncSummary {
         source: source.into(),
         dry_run: false,

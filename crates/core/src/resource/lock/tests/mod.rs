@@ -1,5 +1,5 @@
 use super::*;
-use crate::test_world::{World, ask, assert_table, holder, name, process, root, secs};
+use crate::test_world::{World, ask, assert_table, holder, name, process, root, secs, words};
 
 mod histories;
 
@@ -76,24 +76,10 @@ fn waiting(outcome: Outcome) -> Waiting {
 
 fn word(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::Defined => "defined".into(),
-        Outcome::Acquired(_) => "acquired".into(),
-        Outcome::Extended(_) => "extended".into(),
-        Outcome::Reclaimed { .. } => "reclaimed".into(),
-        Outcome::Busy(_) => "busy".into(),
         Outcome::Waiting(waiting) => format!("place {}", waiting.place),
         Outcome::TooManyWaiters => "line full".into(),
-        Outcome::NotOneSlot => "not one slot".into(),
-        Outcome::Spent { .. } => "spent".into(),
-        Outcome::Gone => "gone".into(),
-        Outcome::Left => "left".into(),
-        Outcome::Released => "released".into(),
-        Outcome::NotOwner { .. } => "not owner".into(),
         Outcome::AlreadyFree => "free".into(),
-        Outcome::Fenced { .. } => "fenced".into(),
-        Outcome::Lost => "lost".into(),
-        Outcome::Reaped { .. } => "reaped".into(),
-        Outcome::Kept => "kept".into(),
+        other => words(other),
     }
 }
 

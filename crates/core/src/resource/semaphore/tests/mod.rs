@@ -1,5 +1,5 @@
 use super::*;
-use crate::test_world::{World, ask, holder, name, process, root, secs};
+use crate::test_world::{World, ask, holder, name, process, root, secs, words};
 
 mod histories;
 mod table;
@@ -88,24 +88,13 @@ fn waiting(outcome: Outcome) -> Waiting {
 
 fn word(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::Defined => "defined".into(),
-        Outcome::Acquired(_) => "acquired".into(),
         Outcome::AlreadyHeld(_) => "has it".into(),
-        Outcome::Increased(_) => "increased".into(),
-        Outcome::Extended(_) => "extended".into(),
         Outcome::Full { available, .. } => format!("full({available})"),
         Outcome::Waiting(waiting) => format!("place {}", waiting.place),
         Outcome::TooManyWaiters => "line full".into(),
-        Outcome::NoWeight => "no weight".into(),
-        Outcome::TooHeavy { .. } => "too heavy".into(),
-        Outcome::HeldAlready => "held already".into(),
-        Outcome::Spent { .. } => "spent".into(),
-        Outcome::Gone => "gone".into(),
-        Outcome::Left => "left".into(),
-        Outcome::Released => "released".into(),
         Outcome::NotHolder => "no holder".into(),
-        Outcome::Fenced { .. } => "fenced".into(),
         Outcome::Reaped(over) => format!("reaped {}", over.len()),
+        other => words(other),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::resource::lock::{self, Input};
 use crate::resource::semaphore::{self, Config};
 use crate::task::tests::spec;
 use crate::task::{After, Input as TaskInput, OnExhausted, Watch};
-use crate::test_world::{World, ask, holder, name};
+use crate::test_world::{World, ask, holder, name, runner, task};
 use crate::time::{Span, Wall};
 
 /// A task that needs the lock `db`, two slots of `gpu` and one of `disk`, in an exclusive section, and all that the
@@ -28,14 +28,6 @@ struct Scene {
     roots: Vec<Task>,
     limit: u32,
     pause: Option<Pause>,
-}
-
-fn task(text: &str) -> TaskId {
-    TaskId::new(text).unwrap()
-}
-
-fn runner(text: &str) -> RunnerId {
-    RunnerId::new(text).unwrap()
 }
 
 impl Scene {

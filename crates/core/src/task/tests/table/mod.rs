@@ -1,7 +1,7 @@
 //! Every state of a task against every input.
 
 use super::*;
-use crate::test_world::assert_table;
+use crate::test_world::{assert_table, words};
 
 mod begin;
 mod phases;
@@ -59,33 +59,11 @@ fn said(task: &Task) -> &'static str {
     }
 }
 
-fn word(outcome: &Outcome) -> &'static str {
+fn word(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::Started(_) => "started",
-        Outcome::NotPending(_) => "not pending",
-        Outcome::Seen => "seen",
-        Outcome::Stuck => "stuck",
-        Outcome::Recovered => "recovered",
-        Outcome::Noted => "noted",
-        Outcome::Ended(_) => "ended",
-        Outcome::Again(setback) => setback.as_str(),
-        Outcome::Clear => "clear",
-        Outcome::Held => "held",
-        Outcome::Awaiting(_) => "awaiting",
-        Outcome::EndChildren => "end children",
-        Outcome::AwaitingDecision(_) => "parked",
-        Outcome::Taken => "taken",
-        Outcome::Returned => "returned",
-        Outcome::Stopping => "stopping",
-        Outcome::Over(_) => "over",
-        Outcome::Late => "late",
-        Outcome::Fenced(_) => "fenced",
-        Outcome::Busy(_) => "busy",
-        Outcome::Marked(_) => "marked",
-        Outcome::Followed(_) => "followed",
-        Outcome::HasPhases => "has phases",
-        Outcome::Landing => "landing",
-        Outcome::MustLand => "must land",
+        Outcome::Again(setback) => setback.as_str().into(),
+        Outcome::AwaitingDecision(_) => "parked".into(),
+        other => words(other),
     }
 }
 
@@ -99,7 +77,7 @@ fn cell(name: &str, act: impl FnOnce(&mut World<Task>) -> Outcome) -> String {
     let mut world = scene(name);
     let before = world.clone();
     let outcome = act(&mut world);
-    let mut cell = word(&outcome).to_owned();
+    let mut cell = word(&outcome);
     if is_refusal(&outcome) {
         assert_eq!((&world.machine, &world.log, &world.entry), (&before.machine, &before.log, &before.entry), "{name}: {cell}");
         return cell;

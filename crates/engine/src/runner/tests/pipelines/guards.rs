@@ -292,7 +292,7 @@ fn whoever_is_held_up_hears_of_what_could_let_it_go_on_however_many_others_are()
     crowd(&mut stage, &mut actor, 105);
     // Who takes only some of the tasks looks at guards all the same, if nobody else is left for that.
     let sections = vec![SectionId::new("s").unwrap()];
-    stage.ask(RunRequest::Retire { runner: actor.dispatcher.id().clone(), seen: Seen::default() });
+    stage.ask(RunRequest::Retire { runner: actor.dispatcher.id().clone(), seen: Seen::default() }.into());
     let mut actor = stage.start("n", Options { sections, ..options() });
     assert_eq!(checked(&mut actor), 0);
     stage.unlock("b", "bob", second);

@@ -338,7 +338,7 @@ fn an_item_is_put_into_its_queue_once() {
             stage.play(&mut second);
         }
     });
-    let items = stage.everything().queues.items;
+    let items = stage.everything().tables.queues.items;
     assert_eq!(items.len(), 1);
     let item = items.into_values().next().unwrap();
     assert_eq!((serde_json::to_value(&item.data).unwrap(), item.priority), (json!({ "a": 1 }), 3));

@@ -92,7 +92,7 @@ impl Stage {
 
     /// The items of a queue by their states.
     fn states(&mut self, queue: &str) -> Vec<&'static str> {
-        let rows = self.everything().queues;
+        let rows = self.everything().tables.queues;
         rows.items.values().filter(|item| item.queue == name(queue)).map(|item| item.status()).collect()
     }
 }
@@ -205,14 +205,14 @@ fn what_fails_is_tried_again_and_dies_with_the_error_of_its_task() {
     end_all(&mut stage, &mut actor, 3);
     assert_eq!(stage.states("q"), ["processing"], "the second attempt");
     end_all(&mut stage, &mut actor, 4);
-    let rows = stage.everything().queues;
+    let rows = stage.everything().tables.queues;
     let item = rows.items.values().next().unwrap();
     assert_eq!((item.queue.as_str(), &*item.origin.as_ref().unwrap().reason), ("graves", "exit status 4"));
     let errors: Vec<&str> = item.history.iter().map(|attempt| &*attempt.error).collect();
     assert_eq!(errors, ["exit status 3", "exit status 4"]);
     assert_eq!(item.history[0].holder.as_str(), "worker:w");
     // People are told of the item, once, and not of its tasks.
-    let notices = stage.everything().backlog.outbox.into_values().filter_map(|entry| match entry.command {
+    let notices = stage.everything().tables.backlog.outbox.into_values().filter_map(|entry| match entry.command {
         OutboxCommand::Notify(notice) if notice.kind == NoticeKind::TaskFailed => Some((notice.subject, notice.text)),
         _ => None,
     });
@@ -413,7 +413,7 @@ fn an_item_becomes_a_pipeline_and_is_done_with_it() {
     // One without the variable cannot begin, is dead at once, and says so.
     stage.push("q", &json!({ "other": 1 }), Span::ZERO);
     stage.play(&mut actor);
-    let rows = stage.everything().queues;
+    let rows = stage.everything().tables.queues;
     let history = &rows.items.values().next().unwrap().history;
     assert_eq!((history.len(), &*history[0].error), (1, r#"the variable "title" has no value"#));
     // One whose phase fails is tried again as another pipeline.
@@ -422,7 +422,7 @@ fn an_item_becomes_a_pipeline_and_is_done_with_it() {
     let first = end_all(&mut stage, &mut actor, 3);
     let second = end_all(&mut stage, &mut actor, 3);
     assert_ne!(first, second);
-    let reasons: Vec<_> = stage.everything().queues.items.into_values().filter_map(|item| item.origin).collect();
+    let reasons: Vec<_> = stage.everything().tables.queues.items.into_values().filter_map(|item| item.origin).collect();
     assert!(reasons.iter().any(|origin| origin.reason.contains("build: exit status 3")), "{reasons:?}");
 }
 
@@ -461,7 +461,7 @@ fn a_runbook_comes_into_force_as_a_whole_or_not_at_all() {
     assert_eq!(how(gone), [How::Removed, How::Removed]);
     let mut actor = stage.start("m", options());
     end_all(&mut stage, &mut actor, 0);
-    let automation = stage.everything().automation;
+    let automation = stage.everything().tables.automation;
     assert!(automation.workers.workers.is_empty() && automation.routes.routes.is_empty(), "{automation:?}");
 }
 
