@@ -158,6 +158,8 @@ pub enum Cause {
     },
     /// A task that must come first is not completed.
     Dependency(Chain),
+    /// A task that must come first has just ended, and very many wait for it: they learn of it a page at a time.
+    PassedOn { task: TaskId },
     /// A lock or slots are taken: `Section`, `TaskLock`, `Lock`, `Slots`, `Undefined` or `NoSlot` of admission.
     Taken {
         reason: Reason,
@@ -302,6 +304,7 @@ impl Cause {
             Cause::NoRunnerFree { runners, ahead } => is_queue(runners).then_some(ahead + 1),
             Cause::Roots { ahead, .. } | Cause::NoRunner { ahead } => Some(ahead + 1),
             Cause::Taken { .. }
+            | Cause::PassedOn { .. }
             | Cause::Manual
             | Cause::Paused { .. }
             | Cause::Backoff { .. }

@@ -71,6 +71,7 @@ pub struct Situation<'a> {
     queues: &'a Queues,
     workers: &'a Workers,
     deliveries: &'a BTreeMap<MessageId, Delivery>,
+    fan_out: Option<&'a TaskId>,
     probes: &'a BTreeMap<ProcessId, Liveness>,
     issues: BTreeMap<IssueFilter, Vec<Issue>>,
     now: Now,
@@ -82,8 +83,9 @@ impl<'a> Situation<'a> {
         let dead = probes.iter().filter(|(_, liveness)| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
         let dead = dead.map(|(process, _)| process.clone()).collect();
         let now = Now { lease: snapshot.lease, wall: snapshot.wall, dead, ..Now::default() };
-        let (issues, Tables { backlog, coordination, queues, automation, deliveries, .. }) = (BTreeMap::new(), &snapshot.tables);
-        Situation { backlog, coordination, queues, workers: &automation.workers, deliveries, probes, issues, now }
+        let Tables { backlog, coordination, queues, automation, deliveries, fan_out, .. } = &snapshot.tables;
+        let (issues, workers, fan_out) = (BTreeMap::new(), &automation.workers, fan_out.as_ref());
+        Situation { backlog, coordination, queues, workers, deliveries, fan_out, probes, issues, now }
     }
 
     /// The tasks that [`issues`] asks about.
@@ -326,6 +328,10 @@ impl<'a> Situation<'a> {
         let dependencies = chains.into_iter().map(|(links, stop)| Cause::Dependency(self.chain(&links, stop)));
         let at = causes.iter().take_while(|cause| matches!(cause, Cause::Manual | Cause::Paused { .. })).count();
         causes.splice(at..at, dependencies);
+        let edges = self.backlog.edges.get(&task.id).map_or(&[][..], Vec::as_slice);
+        // It may be among those that have not learned of it yet.
+        let ended = self.fan_out.filter(|ended| causes.is_empty() && edges.iter().any(|edge| edge.on == **ended));
+        causes.extend(ended.map(|ended| Cause::PassedOn { task: ended.clone() }));
         causes.extend((!is_manual).then(|| self.no_runner(task, before)).flatten());
         causes
     }

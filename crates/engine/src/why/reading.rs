@@ -50,7 +50,7 @@ fn keys(id: &TaskId, before: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<Key>
     let Some(task) = known.tasks.get(id) else { return keys };
     // Most tasks wait for no other, and to prepare the statements that follow such waits takes longer than most answers.
     if task.state == State::Pending && known.edges.get(id).is_some_and(|edges| !edges.is_empty()) {
-        keys.insert(Key::Chain(id.clone()));
+        keys.extend([Key::Chain(id.clone()), Key::FanOut]);
     }
     let ends = chains(task, known).into_iter().filter_map(|(links, _)| known.tasks.get(links.last()?));
     if let Some(of) = &task.spec.item {

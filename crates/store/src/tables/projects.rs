@@ -33,7 +33,7 @@ statements! {
     Notify => "SELECT pg_notify($1, $2)".to_owned(),
     /// Whether somebody follows the event log: followers share a lock on that, which this transaction cannot get then. Those who come while it has
     /// it wait for its end, and read what it has written.
-    Followed => "SELECT CASE WHEN pg_try_advisory_xact_lock($1) THEN 0 ELSE 1 END".to_owned(),
+    Followed => "SELECT CAST(CASE WHEN pg_try_advisory_xact_lock($1) THEN 0 ELSE 1 END AS BIGINT)".to_owned(),
 }
 
 /// The counters of the project, as a transaction finds them.

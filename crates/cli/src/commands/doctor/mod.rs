@@ -102,6 +102,7 @@ impl Doctor {
             for check in CHECKS {
                 findings.push(check(&mut examination)?);
             }
+            findings.extend(store::fan_outs(&mut examination)?);
         }
         let is_wrong = findings.iter().any(Finding::is_wrong);
         let view = Health { healthy: !is_wrong, checks: findings.iter().map(Finding::view).collect() };

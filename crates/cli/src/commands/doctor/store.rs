@@ -1,11 +1,11 @@
 //! The store: whether the database is intact, and whether the event log and the tables agree.
 
-use banksman_store::ServerUsage;
+use banksman_store::{Key, ServerUsage};
 
 use super::{Entry, Examination, Finding};
 use crate::failure::Failure;
 
-/// With fewer free connections a few more commands are refused: each runner has two, and each command one or two.
+/// With fewer free connections a few more commands are refused: each runner has one, and each command one or two.
 const FEW_CONNECTIONS: u32 = 10;
 
 /// In percent. The queue fills up while some client of the server listens and does not read.
@@ -36,6 +36,13 @@ pub(super) fn server(examination: &mut Examination<'_>) -> Result<Option<Finding
     let is_scarce = left < FEW_CONNECTIONS || notification_queue > FULL_QUEUE;
     let entries = if is_scarce { vec![Entry::new(said.clone())] } else { Vec::new() };
     Ok(Some(Finding::notes("server", &said, entries)))
+}
+
+/// A task whose end has not reached all that wait for it. Nothing is said where there is none.
+pub(super) fn fan_outs(examination: &mut Examination<'_>) -> Result<Option<Finding>, Failure> {
+    let Some(task) = examination.reader.view().load(&[Key::FanOut].into())?.tables.fan_out else { return Ok(None) };
+    let said = format!("task {task} has ended, and a runner passes that on to the many tasks that wait for it");
+    Ok(Some(Finding::notes("dependents", &said, vec![Entry::new(said.clone())])))
 }
 
 fn faults(check: &'static str, fine: &str, complaints: Vec<String>) -> Finding {

@@ -105,6 +105,14 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
             }
         }
         Cause::Dependency(chain) => dependency(chain, at),
+        Cause::PassedOn { task } => Reason {
+            kind: Kind::Dependency,
+            message: format!("task {task} has ended, and the many tasks that wait for it learn of that in turn"),
+            wakes: "it continues when a runner has reached it".into(),
+            hint: Some("banksman doctor".into()),
+            resource: Some(format!("task {task}")),
+            ..Reason::default()
+        },
         Cause::Taken { reason, holders, line, ahead } => {
             let first = line.first().map(|(holder, _)| holder.as_str());
             let taken = Taken { reason, holders, waiters: line.len(), first, ahead: *ahead, at };
@@ -217,6 +225,7 @@ fn obstacle_words(obstacle: &Obstacle, at: Stamp) -> String {
             | Cause::Backoff { .. }
             | Cause::Roots { .. }
             | Cause::Dependency(_)
+            | Cause::PassedOn { .. }
             | Cause::AccountLimit { .. }
             | Cause::NoRunner { .. }
             | Cause::NoRunnerFree { .. } => "is kept out of the section of the task".into(),

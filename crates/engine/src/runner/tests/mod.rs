@@ -2,6 +2,7 @@
 
 mod attempts;
 mod fleet;
+mod lost_wakeups;
 mod pipelines;
 mod quota;
 mod shortage;

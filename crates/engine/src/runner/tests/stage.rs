@@ -107,7 +107,8 @@ impl Stage {
         let pid = i32::from(name.as_bytes()[0]);
         let process = ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid, start: 1 };
         let id = RunnerId::new(name).unwrap();
-        let row = Runner { max_runs: options.max_runs, ..Runner::new(id, process, Address(name.into()), Stamp::default()) };
+        let (max_runs, sections) = (options.max_runs, options.sections.clone());
+        let row = Runner { max_runs, sections, ..Runner::new(id, process, Address(name.into()), Stamp::default()) };
         let dispatcher = Dispatcher::new(row.clone(), options);
         Actor { dispatcher, row, runs: 0, trace: Vec::new(), wants: VecDeque::new(), finishes: BTreeSet::new(), heard: Seq(0) }
     }

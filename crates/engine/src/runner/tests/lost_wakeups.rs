@@ -1,0 +1,200 @@
+//! Nobody waits though somebody else could go on: what happens when a runner that was woken, or was about to look, is gone, and when the first ones
+//! that wait are not those that may go on.
+
+use banksman_core::backlog::Edge;
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::semaphore;
+use banksman_core::task::{Need, Spec, Work};
+use banksman_core::{HolderId, Limits, Name, ProcessId, SectionId};
+use banksman_store::Key;
+
+use super::stage::{Actor, Stage, exited, options, task};
+use super::{Action, Input, Options};
+use crate::calls::sections::SectionRequest;
+use crate::calls::steps::take;
+use crate::calls::tasks::TaskRequest;
+use crate::request::{Request, Seen};
+
+fn one_run() -> Options {
+    Options { max_runs: Some(1), ..options() }
+}
+
+fn section(name: &str) -> SectionId {
+    SectionId::new(name).unwrap()
+}
+
+fn add_section(stage: &mut Stage, name: &str, exclusive: bool) {
+    stage.request(SectionRequest::Add { id: section(name), name: name.parse().unwrap(), exclusive });
+}
+
+fn in_section(name: &str, max_runs: u32) -> Options {
+    Options { max_runs: Some(max_runs), sections: vec![section(name)], ..options() }
+}
+
+/// A runner that works on a task of its own.
+fn busy(stage: &mut Stage, name: &str, max_runs: u32) -> Actor {
+    stage.add(&format!("own-{name}"), |_| {});
+    let mut actor = stage.start(name, Options { max_runs: Some(max_runs), ..options() });
+    assert!(actor.did().contains(&format!("spawn own-{name}")));
+    actor
+}
+
+fn needs(name: &str, weight: u32) -> Vec<Need> {
+    vec![Need::Slots { name: Name::new(name).unwrap(), weight }]
+}
+
+#[test]
+fn a_runner_that_may_take_a_task_is_woken_however_many_others_have_waited_for_longer() {
+    let mut stage = Stage::new();
+    ["a", "b"].iter().for_each(|name| add_section(&mut stage, name, false));
+    let others: Vec<Actor> = ('A'..='T').map(|name| stage.start(&name.to_string(), in_section("a", 1))).collect();
+    let mut actor = stage.start("z", in_section("b", 1));
+    stage.add("t", |spec| spec.section = Some(section("b")));
+    assert!(stage.has_called(&actor) && !others.iter().any(|other| stage.has_called(other)));
+    stage.play(&mut actor);
+    assert!(actor.did().contains(&"spawn t".to_owned()));
+}
+
+#[test]
+fn the_wake_up_of_a_runner_that_dies_beside_its_runs_goes_to_another_one() {
+    let mut stage = Stage::new();
+    let (mut first, mut woken) = (busy(&mut stage, "D", 1), busy(&mut stage, "A", 2));
+    let mut other = stage.start("C", one_run());
+    stage.add("t", |_| {});
+    assert!(stage.has_called(&woken) && !stage.has_called(&other), "whoever has waited longest is woken");
+    assert!(woken.did().is_empty());
+    let process = woken.row.process.clone();
+    stage.kill(woken);
+    first.notify(&mut stage, Input::Died(process));
+    assert!(first.did().contains(&"adopt".to_owned()));
+    stage.play(&mut other);
+    assert!(other.did().contains(&"spawn t".to_owned()));
+}
+
+#[test]
+fn a_runner_that_dies_between_the_end_of_a_run_and_its_next_claim_leaves_no_task_waiting() {
+    let mut stage = Stage::new();
+    let (mut first, mut ends) = (busy(&mut stage, "D", 1), busy(&mut stage, "R", 1));
+    let mut other = stage.start("C", one_run());
+    stage.add("next", |_| {});
+    let edge = Edge { on: task("own-R"), allow_failed: false };
+    stage.play(&mut other);
+    let run = other.run();
+    other.notify(&mut stage, Input::Ended(run, exited(0)));
+    other.did();
+    let spec = Spec { work: Some(Work::Run("true".into())), ..Spec::new("dependent".parse().unwrap()) };
+    let add = TaskRequest::Add { id: task("dependent"), spec: Box::new(spec), depends_on: vec![edge], by: None };
+    stage.request(add);
+    ends.dispatcher.on(Input::Ended(ends.run(), exited(0)), stage.now());
+    let Action::Call(requests) = ends.dispatcher.next(stage.now()) else { panic!("it reports the end") };
+    stage.ask_all(&requests);
+    assert!(!stage.has_called(&other), "it claims the dependent itself");
+    let process = ends.row.process.clone();
+    stage.kill(ends);
+    first.notify(&mut stage, Input::Died(process));
+    stage.play(&mut other);
+    assert!(other.did().contains(&"spawn dependent".to_owned()));
+}
+
+#[test]
+fn a_task_that_wants_little_of_a_semaphore_does_not_wait_behind_many_that_want_more() {
+    let mut stage = Stage::new();
+    let config = semaphore::Config { capacity: 4, ttl: None };
+    let name = Name::new("s").unwrap();
+    let define = Command::Semaphore(name.clone(), semaphore::Input::Define(config));
+    stage.ask(Request::Coordinate { command: define, seen: Seen::default() });
+    let ann = HolderId::new("ann").unwrap();
+    let all = take(&needs("s", 4)[0], ann.clone(), Vec::new());
+    stage.ask(Request::Coordinate { command: all, seen: Seen::default() });
+    stage.add("long", |spec| (spec.priority, spec.needs) = (9, needs("s", 1)));
+    for number in 0..20 {
+        stage.add(&format!("heavy-{number}"), |spec| (spec.priority, spec.needs) = (1, needs("s", 4)));
+    }
+    stage.add("light", |spec| spec.needs = needs("s", 1));
+    let mut actor = stage.start("m", options());
+    assert!(actor.did().is_empty());
+    let epoch = stage.everything().coordination.grant_of(&needs("s", 4)[0].resource(), &ann).unwrap().epoch;
+    let release = Command::release(needs("s", 4)[0].resource(), ann, epoch);
+    stage.ask(Request::Coordinate { command: release, seen: Seen::default() });
+    stage.play(&mut actor);
+    let did = actor.did();
+    assert!(["spawn long", "spawn light"].iter().all(|word| did.contains(&(*word).to_owned())), "{did:?}");
+}
+
+#[test]
+fn the_death_of_a_holder_is_seen_however_many_other_locks_tasks_wait_for() {
+    let mut stage = Stage::new();
+    let process = |pid: i32| ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid, start: 1 };
+    let last = 230;
+    for number in 0..=last {
+        let lock = Need::Lock(Name::new(&format!("l-{number:03}")).unwrap());
+        let command = take(&lock, HolderId::new(&format!("h-{number}")).unwrap(), vec![process(1_000 + number)]);
+        stage.ask(Request::Coordinate { command, seen: Seen::default() });
+        stage.add(&format!("t-{number}"), |spec| spec.needs = vec![lock]);
+    }
+    let mut actor = stage.start("m", options());
+    stage.dead.insert(process(1_000 + last));
+    for _ in 0..3 {
+        stage.sleep(&mut actor);
+    }
+    assert!(actor.did().contains(&format!("spawn t-{last}")));
+}
+
+#[test]
+fn the_end_of_a_task_wakes_nobody_because_of_its_section() {
+    let mut stage = Stage::new();
+    add_section(&mut stage, "s", false);
+    stage.add("t", |spec| spec.section = Some(section("s")));
+    let mut actor = stage.start("m", one_run());
+    let other = stage.start("n", one_run());
+    let run = actor.run();
+    actor.notify(&mut stage, Input::Ended(run, exited(0)));
+    assert!(!stage.has_called(&other));
+}
+
+#[test]
+fn a_slot_that_its_runner_cannot_use_is_for_one_that_waits_for_a_slot() {
+    let mut stage = Stage::new();
+    add_section(&mut stage, "s", true);
+    let limits = Limits { runs: 2, ..Limits::NONE };
+    for name in ["one", "two"] {
+        stage.add(name, |spec| spec.section = Some(section("s")));
+    }
+    let mut actor = stage.start("m", Options { limits, ..in_section("s", 2) });
+    assert_eq!(actor.did().iter().filter(|word| word.starts_with("spawn")).count(), 2);
+    let mut other = stage.start("n", Options { limits, ..one_run() });
+    stage.add("t", |_| {});
+    stage.play(&mut other);
+    assert!(other.did().is_empty(), "all slots are taken");
+    let run = actor.run();
+    actor.notify(&mut stage, Input::Ended(run, exited(0)));
+    assert!(stage.has_called(&other));
+    stage.play(&mut other);
+    assert!(other.did().contains(&"spawn t".to_owned()));
+}
+
+/// The runner with duty is stopped: whoever looks after a long time works off what it has left.
+#[test]
+fn the_end_of_a_task_with_many_dependents_is_passed_on_though_the_runner_with_duty_is_stopped() {
+    let mut stage = Stage::new();
+    stage.is_checked = false;
+    let stopped = busy(&mut stage, "D", 1);
+    let mut actor = busy(&mut stage, "m", 1);
+    let add = |number: usize| {
+        let edge = Edge { on: task("own-m"), allow_failed: false };
+        let spec = Spec::new(format!("d-{number}").parse().unwrap());
+        Request::Task(TaskRequest::Add {
+            id: task(&format!("d-{number}")),
+            spec: Box::new(spec),
+            depends_on: vec![edge],
+            by: None,
+        })
+    };
+    stage.ask_all(&(0..700).map(add).collect::<Vec<_>>());
+    let run = actor.run();
+    actor.notify(&mut stage, Input::Ended(run, exited(0)));
+    let has_fan_out = |stage: &mut Stage| stage.load(&[Key::FanOut].into()).fan_out.is_some();
+    assert!(stage.has_called(&stopped) && has_fan_out(&mut stage));
+    stage.sleep(&mut actor);
+    assert!(!has_fan_out(&mut stage));
+}
