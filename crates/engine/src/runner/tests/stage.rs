@@ -51,7 +51,7 @@ pub(super) struct Stage {
 /// One runner.
 pub(super) struct Actor {
     pub(super) dispatcher: Dispatcher,
-    row: Runner,
+    pub(super) row: Runner,
     runs: u32,
     /// All that it did or asked for, in words.
     pub(super) trace: Vec<String>,
