@@ -237,6 +237,40 @@ fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
     nothing_is_held(&world);
 }
 
+/// A name is no obstacle to itself: whoever waits twice under one name, or again after a kill, waits.
+#[test]
+fn waits_of_one_name_are_no_deadlock() {
+    let world = World::new();
+    add(&world, "T", &["--lock", "dep"]);
+    add(&world, "T2", &["--lock", "dep"]);
+    take(&world, "T", "ann");
+    let killed = taking(&world, "T", "bob");
+    until_waiting(&world, 1);
+    killed.signal(Signal::KILL);
+    killed.end();
+    let one = taking(&world, "T", "bob");
+    until_waiting(&world, 2);
+    let two = taking(&world, "T2", "bob");
+    until_waiting(&world, 3);
+    let plain = world.start(&["locks", "acquire", "dep", "--holder", "bob"]);
+    until("it waits", || world.snapshot().coordination.locks["dep"].waiters.len() == 1);
+    let late = taking(&world, "T2", "bob");
+    until_waiting(&world, 4);
+    world.ok(&["tasks", "done", "T", "--holder", "ann"]);
+    // Each of them comes to its end: the first is told that the task is over, the others get the lock one after the other.
+    assert_ne!(one.end().code, 9);
+    for _ in 0..2 {
+        until("it is taken", || world.holder("dep").is_some());
+        match world.status("T2").as_str() {
+            "in_progress" => drop(world.ok(&["tasks", "done", "T2", "--holder", "bob"])),
+            _ => drop(world.ok(&["locks", "release", "dep", "--force"])),
+        }
+    }
+    for said in [two.end(), plain.end(), late.end()] {
+        assert_ne!(said.code, 9, "{said:?}");
+    }
+}
+
 /// A9: a person who waits for a section gets it after the current task, however many more are ready there.
 #[test]
 fn a_person_who_waits_for_a_section_gets_it_after_the_current_task() {

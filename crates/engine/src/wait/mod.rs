@@ -223,7 +223,10 @@ fn outcome(reply: &Reply) -> &Outcome {
 /// What an answer says of those who are in the way; nothing if it is the last word.
 fn stand(reply: &Reply) -> Option<Stand> {
     // Each of them alone would break the circle if it were dead.
-    let circle = |cycle: &[Link]| cycle.iter().map(|link| vec![link.process.clone()]).collect();
+    let circle = |cycle: &[Link]| {
+        let processes = cycle.iter().flat_map(|link| [&link.process].into_iter().chain(&link.before));
+        processes.map(|process| vec![process.clone()]).collect()
+    };
     let (groups, waiting, at) = match reply {
         Reply::Coordinate { outcome, at } => match outcome {
             Outcome::Lock(lock::Outcome::Waiting(waiting)) | Outcome::Semaphore(semaphore::Outcome::Waiting(waiting)) => {
