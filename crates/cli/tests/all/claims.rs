@@ -271,6 +271,89 @@ fn waits_of_one_name_are_no_deadlock() {
     }
 }
 
+/// The keeper of the only run.
+fn keeper(world: &World) -> i32 {
+    let mut pid = None;
+    until("its keeper is known", || {
+        pid = world.data(&["sessions", "list"])["sessions"][0]["keeperPid"].as_i64();
+        pid.is_some()
+    });
+    i32::try_from(pid.unwrap()).unwrap()
+}
+
+/// A run that nobody looks after ends like any other: whoever waits for what it has records its end, and so does whoever does not wait.
+#[test]
+fn a_run_that_ends_with_no_runner_is_recorded_by_those_in_whose_way_it_is() {
+    for signal in [Signal::INT, Signal::KILL] {
+        let world = World::new();
+        // Only what the waits do by themselves counts.
+        world.configure("[locking]\npoll_interval = \"10m\"\n");
+        section(&world, "db");
+        add(&world, "Mig", &["--section", "db", "--lock", "dep", "--run", UNTIL_GO]);
+        add(&world, "Rev", &["--section", "db"]);
+        let runner = world.start(&["run", "--quiet"]);
+        until("it runs", || world.path().join("begun").exists());
+        let early = world.start(&["tasks", "take", "Rev", "--holder", "alice"]);
+        until_waiting(&world, 1);
+        runner.signal(signal);
+        runner.end();
+        let late = world.start(&["locks", "acquire", "dep", "--holder", "bob", "--ttl", "60s"]);
+        world.until_line("dep", 1);
+        std::fs::write(world.path().join("go"), "").unwrap();
+        let (early, late) = (early.end(), late.end());
+        assert_eq!((early.code, late.code), (0, 0), "{signal:?}: {early:?} {late:?}");
+        assert!(late.stderr.contains("no runner is running"), "{late:?}");
+        assert_eq!(world.status("Mig"), "completed");
+    }
+}
+
+#[test]
+fn who_does_not_wait_records_the_end_of_a_run_in_the_way() {
+    let asks: [&[&str]; 4] = [
+        &["tasks", "take", "Rev", "--holder", "alice", "--no-wait"],
+        &["locks", "acquire", "dep", "--holder", "bob", "--ttl", "60s", "--no-wait"],
+        &["tasks", "take", "Mig", "--holder", "alice", "--timeout", "60s"],
+        &["tasks", "delete", "Mig"],
+    ];
+    for ask in asks {
+        let world = World::new();
+        section(&world, "db");
+        add(&world, "Mig", &["--section", "db", "--lock", "dep", "--run", UNTIL_GO]);
+        add(&world, "Rev", &["--section", "db"]);
+        let runner = world.start(&["run", "--quiet"]);
+        until("it runs", || world.path().join("begun").exists());
+        let keeper = keeper(&world);
+        runner.signal(Signal::KILL);
+        runner.end();
+        std::fs::write(world.path().join("go"), "").unwrap();
+        until("its session has ended", || !crate::world::is_alive(keeper));
+        // The task that the run has completed cannot be taken any more, and that is said at once.
+        let expected = if ask[2] == "Mig" && ask[1] == "take" { 2 } else { 0 };
+        let said = world.run(ask);
+        assert_eq!(said.code, expected, "{ask:?}: {said:?}");
+    }
+}
+
+#[test]
+fn a_wait_for_a_run_without_runner_and_keeper_says_what_helps() {
+    let world = World::new();
+    add(&world, "Mig", &["--lock", "dep", "--run", UNTIL_GO]);
+    let runner = world.start(&["run", "--quiet"]);
+    until("it runs", || world.path().join("begun").exists());
+    let keeper = keeper(&world);
+    let run = world.holder("dep").unwrap().run().unwrap();
+    runner.signal(Signal::KILL);
+    runner.end();
+    crate::world::kill(keeper);
+    until("it is dead", || !crate::world::is_alive(keeper));
+    let said = world.run(&["locks", "acquire", "dep", "--holder", "bob", "--timeout", "300ms"]);
+    assert_eq!(said.code, 6, "{said:?}");
+    let command = format!("banksman sessions kill {run}");
+    assert!(said.stderr.contains(&command) && said.stderr.contains("keeper"), "{said:?}");
+    world.run(&["sessions", "kill", run.as_str()]);
+    world.ok(&["locks", "acquire", "dep", "--holder", "bob", "--no-wait"]);
+}
+
 /// A9: a person who waits for a section gets it after the current task, however many more are ready there.
 #[test]
 fn a_person_who_waits_for_a_section_gets_it_after_the_current_task() {
