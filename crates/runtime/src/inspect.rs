@@ -130,12 +130,13 @@ fn ask_keeper(answer: &mut Answer, files: &Sessions) {
     }
 }
 
-/// How many live runs have a record on this machine, and those whose keeper does not answer, with the reason. All of them are asked at
+/// How many live runs have a keeper on this machine, and those whose keeper does not answer, with the reason. All of them are asked at
 /// once.
 pub fn silent_keepers(reader: &mut Reader, project: &Project) -> Result<(usize, Vec<(Run, Silence)>), StoreError> {
     let snapshot = reader.view().load(&BTreeSet::from([Key::Live]))?;
     let files = Sessions::new(project);
-    let is_here = |run: &Run| run.is_live() && files.record(&run.id).exists();
+    let has_keeper = |run: &Run| !matches!(files.read_record(&run.id), Ok(Found::Dead(_) | Found::Ended(..)));
+    let is_here = |run: &Run| run.is_live() && files.record(&run.id).exists() && has_keeper(run);
     let runs: Vec<Run> = snapshot.backlog.runs.into_values().filter(is_here).collect();
     let ask = |run: &Run| Some((run.clone(), keeper::silence(&files.record(&run.id), ANSWER_WITHIN)?));
     let share = runs.len().div_ceil(ASKED_AT_ONCE).max(1);
@@ -294,7 +295,7 @@ pub fn sessions(reader: &mut Reader, project: &Project) -> Result<(Stamp, Vec<Li
 /// The runs whose session has ended while nobody looked after them, and that no living runner will record.
 pub fn unrecorded(reader: &mut Reader, project: &Project) -> Result<Vec<RunId>, StoreError> {
     let (_, live) = sessions(reader, project)?;
-    let ended = live.into_iter().map(|live| live.attended).filter(|run| run.ended.is_some() && run.heir.is_none());
+    let ended = live.into_iter().map(|live| live.attended).filter(Attended::is_unrecorded);
     Ok(ended.map(|run| run.id).collect())
 }
 

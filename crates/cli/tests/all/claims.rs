@@ -350,6 +350,9 @@ fn a_wait_for_a_run_without_runner_and_keeper_says_what_helps() {
     assert_eq!(said.code, 6, "{said:?}");
     let command = format!("banksman sessions kill {run}");
     assert!(said.stderr.contains(&command) && said.stderr.contains("keeper"), "{said:?}");
+    // Doctor says so too, and does not count the dead keeper among those that answer.
+    let doctor = world.ok(&["doctor"]);
+    assert!(doctor.contains("its keeper is dead") && !doctor.contains("the keeper of 1 run"), "{doctor}");
     world.run(&["sessions", "kill", run.as_str()]);
     world.ok(&["locks", "acquire", "dep", "--holder", "bob", "--no-wait"]);
 }

@@ -269,6 +269,13 @@ pub struct Attended {
     pub ended: Option<Box<str>>,
 }
 
+impl Attended {
+    /// Whether its session has ended and no runner will record that.
+    pub fn is_unrecorded(&self) -> bool {
+        self.ended.is_some() && self.heir.is_none()
+    }
+}
+
 /// Who holds something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
