@@ -215,6 +215,31 @@ fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
     world.ok(&["tasks", "release", "T", "--holder", "bob"]);
     world.assert_refused(&["tasks", "done", "T", "--holder", "ann", "--epoch", &epoch], 8, "CLAIM_LOST");
     world.assert_refused(&["tasks", "done", "T", "--epoch", &epoch], 8, "FENCED");
+    // As long as another one has it, the first is told so, and not to speak for the other.
+    let epoch = take(&world, "T", "ann")["epoch"].to_string();
+    until("it has expired", || world.data(&["locks", "show", &id])["state"] == "expired");
+    world.ok(&["config", "set", "locking.task_timeout", "10m"]);
+    let other = take(&world, "T", "bob")["epoch"].to_string();
+    for late in [
+        &["tasks", "heartbeat", "T", "--holder", "ann"][..],
+        &["tasks", "done", "T", "--holder", "ann"],
+        &["tasks", "update", "T", "--status", "completed", "--holder", "ann"],
+        &["tasks", "release", "T", "--holder", "ann", "--epoch", &epoch],
+    ] {
+        let (code, error) = world.error(late);
+        assert_eq!((code, &error["code"]), (8, &"CLAIM_LOST".into()), "{late:?}: {error}");
+        assert!(error["message"].as_str().unwrap().contains("bob has taken the task since"), "{error}");
+        assert!(!error.to_string().contains("--holder bob"), "{error}");
+    }
+    let (code, error) = world.error(&["tasks", "done", "T", "--holder", "eve", "--epoch", "1"]);
+    assert_eq!((code, &error["code"]), (8, &"FENCED".into()), "{error}");
+    let message = error["message"].as_str().unwrap();
+    assert!(
+        message.contains("the epoch 1 is not that of the current claim of") && message.contains("(held by bob for "),
+        "{message}"
+    );
+    world.ok(&["tasks", "release", "T", "--holder", "bob", "--epoch", &other]);
+    world.assert_refused(&["tasks", "done", "T", "--holder", "ann"], 8, "CLAIM_LOST");
     // It was told once; who says so now knows that nobody has claimed it.
     assert_eq!(world.status("T"), "pending");
     world.ok(&["tasks", "done", "T", "--holder", "ann"]);

@@ -336,7 +336,7 @@ impl Names<'_> {
 }
 
 /// `ann for 3m12s`.
-fn held_by(locked_by: &LockedBy) -> String {
+pub(super) fn held_by(locked_by: &LockedBy) -> String {
     let since = locked_by.since.map(|since| format!(" for {}", format::since(since))).unwrap_or_default();
     format!("{}{since}", format::holder(&locked_by.holder))
 }

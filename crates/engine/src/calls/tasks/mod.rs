@@ -235,6 +235,13 @@ pub enum TaskOutcome {
     Renewed(Box<Task>),
     /// The claim of the one who speaks is over: that is told once.
     Lost(LostClaim),
+    /// The epoch is not that of the claim on it.
+    NotTheClaim {
+        /// The epoch that was given.
+        epoch: Epoch,
+        /// Who has claimed it.
+        claimed_by: LockedBy,
+    },
     /// Nobody has claimed it.
     NotClaimed,
     /// These must be completed first.
