@@ -382,6 +382,34 @@ fn a_wait_for_a_run_without_runner_and_keeper_says_what_helps() {
     world.ok(&["locks", "acquire", "dep", "--holder", "bob", "--no-wait"]);
 }
 
+/// A process that is stopped keeps its place, but not the others from what it was woken for.
+#[test]
+fn a_stopped_process_that_waits_lets_the_others_pass_after_a_while() {
+    let world = World::new();
+    section(&world, "db");
+    add(&world, "one", &["--section", "db", "--run", UNTIL_GO]);
+    add(&world, "two", &["--section", "db", "--run", "true"]);
+    add(&world, "mine", &["--section", "db"]);
+    let _runner = world.start(&["run", "--quiet", "--max-runs", "1"]);
+    until("it runs", || world.path().join("begun").exists());
+    let alice = taking(&world, "mine", "alice");
+    until_waiting(&world, 1);
+    alice.signal(Signal::STOP);
+    std::fs::write(world.path().join("go"), "").unwrap();
+    world.until_status("one", "completed");
+    let why = world.ok(&["why", "two"]);
+    assert!(why.contains("its exclusive section db is reserved for alice") && why.contains("try: "), "{why}");
+    std::thread::sleep(std::time::Duration::from_secs(15));
+    world.until_status("two", "completed");
+    let found = world.ok(&["doctor"]);
+    assert!(found.contains("has not answered for") && found.contains(&format!("kill -CONT {}", alice.pid())), "{found}");
+    let why = world.ok(&["why", "mine"]);
+    assert!(why.contains("alice waits for it") && why.contains(&format!("try: kill -CONT {}", alice.pid())), "{why}");
+    alice.signal(Signal::CONT);
+    assert_eq!(alice.end().code, 0, "it has kept its place");
+    assert_eq!(world.status("mine"), "in_progress");
+}
+
 /// A9: a person who waits for a section gets it after the current task, however many more are ready there.
 #[test]
 fn a_person_who_waits_for_a_section_gets_it_after_the_current_task() {

@@ -26,6 +26,17 @@ pub struct Why {
     pub has_runner: bool,
     /// How many of its dependencies hold it back.
     pub unmet: usize,
+    /// Those who wait to work on it, and were woken because it is their turn, but do not answer.
+    pub unanswered: Vec<Unanswered>,
+}
+
+/// A process that waits to work on a task, was woken and has not answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unanswered {
+    pub holder: HolderId,
+    pub pid: i32,
+    /// When it was woken.
+    pub since: Lease,
 }
 
 /// What becomes of an item, as one of the attempts at it sees it.

@@ -76,6 +76,7 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::Never { .. } => "never",
         Outcome::Lost(_) => "lost",
         Outcome::Left => "left",
+        Outcome::Yielded => "yielded",
         Outcome::Gone => "gone",
     }
 }
@@ -234,6 +235,35 @@ fn nothing_is_kept_for_the_dead() {
     assert_eq!(word(&world.take(take("b", "t-2", "L"))), "busy");
     world.kill(1);
     assert_eq!(word(&world.take(take("b", "t-2", "L"))), "held");
+}
+
+#[test]
+fn one_that_does_not_try_in_its_turn_yields_and_keeps_its_ticket() {
+    let mut world = site();
+    let section = || Resource { kind: Kind::Lock, name: name("section:s") };
+    let held = ticket(world.take(take("x", "t-0", "task:t-0 section:s")));
+    let stopped = ticket(world.take(take("a", "t-1", "task:t-1 section:s").waits(1)));
+    let also = ticket(world.take(take("b", "t-2", "task:t-2 section:s").waits(2)));
+    world.work(Input::End { ticket: held });
+    world.machine.give_turns(&[section()], &world.now.clone());
+    assert_eq!(world.machine.claims[&stopped].turn_ends(), Some(world.now.lease + OFFER));
+    assert_eq!(world.machine.claims[&also].turn_ends(), None, "only the first one");
+    assert_eq!(word(&world.take(take("y", "t-3", "task:t-3 section:s"))), "busy", "its time is not up");
+    assert_eq!(word(&world.work(Input::Yield { ticket: stopped })), "gone", "nor can anybody say so");
+    world.pass(15);
+    // Nothing is reserved for it any more; the next one is not passed over.
+    assert_eq!(word(&world.take(take("y", "t-3", "task:t-3 section:s"))), "busy");
+    let reserved = |world: &World<Coordination>| world.machine.reservation(&section(), &world.now).map(|kept| kept.ticket);
+    assert_eq!(reserved(&world), Some(also));
+    assert_eq!(word(&world.work(Input::Yield { ticket: stopped })), "yielded");
+    world.machine.give_turns(&[section()], &world.now.clone());
+    assert_eq!(world.machine.claims[&also].turn_ends(), Some(world.now.lease + OFFER));
+    world.pass(15);
+    assert_eq!(reserved(&world), None);
+    assert_eq!(word(&world.take(take("y", "t-3", "task:t-3 section:s"))), "held");
+    // It goes on: its old ticket counts again.
+    assert_eq!(word(&world.take(take("a", "t-1", "task:t-1 section:s").waits(1).again(stopped))), "waits");
+    assert_eq!((reserved(&world), world.machine.claims[&stopped].unanswered(&world.now)), (Some(stopped), None));
 }
 
 #[test]
