@@ -341,22 +341,31 @@ fn who_does_not_wait_records_the_end_of_a_run_in_the_way() {
         &["tasks", "delete", "Mig"],
     ];
     for ask in asks {
-        let world = World::new();
-        section(&world, "db");
-        add(&world, "Mig", &["--section", "db", "--lock", "dep", "--run", UNTIL_GO]);
-        add(&world, "Rev", &["--section", "db"]);
-        let runner = world.start(&["run", "--quiet"]);
-        until("it runs", || world.path().join("begun").exists());
-        let keeper = keeper(&world);
-        runner.signal(Signal::KILL);
-        runner.end();
-        std::fs::write(world.path().join("go"), "").unwrap();
-        until("its session has ended", || !crate::world::is_alive(keeper));
+        let world = with_unrecorded_run();
         // The task that the run has completed cannot be taken any more, and that is said at once.
         let expected = if ask[2] == "Mig" && ask[1] == "take" { 2 } else { 0 };
         let said = world.run(ask);
         assert_eq!(said.code, expected, "{ask:?}: {said:?}");
     }
+    let world = with_unrecorded_run();
+    let guard = world.library().lock("dep").holder("bob").try_acquire().unwrap();
+    assert_eq!((guard.release().is_ok(), world.status("Mig")), (true, "completed".into()));
+}
+
+/// A run that has the section `db` and the lock `dep` has ended, and no runner was there.
+fn with_unrecorded_run() -> World {
+    let world = World::new();
+    section(&world, "db");
+    add(&world, "Mig", &["--section", "db", "--lock", "dep", "--run", UNTIL_GO]);
+    add(&world, "Rev", &["--section", "db"]);
+    let runner = world.start(&["run", "--quiet"]);
+    until("it runs", || world.path().join("begun").exists());
+    let keeper = keeper(&world);
+    runner.signal(Signal::KILL);
+    runner.end();
+    std::fs::write(world.path().join("go"), "").unwrap();
+    until("its session has ended", || !crate::world::is_alive(keeper));
+    world
 }
 
 #[test]
