@@ -1,5 +1,6 @@
 //! Asking for a lock or for slots of a semaphore.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use banksman_core::event::{Kind, Resource as CoreResource};
@@ -8,7 +9,7 @@ use banksman_core::resource::coordination::Outcome;
 use banksman_core::resource::grant::{Ask, Blocked, Grant, GrantRequest, Term};
 use banksman_core::resource::{lock, semaphore};
 use banksman_core::{Span, Stamp};
-use banksman_runtime::{Acquisition, WaitOptions, caller};
+use banksman_runtime::{Acquisition, EndedRuns, Sessions, WaitOptions, caller};
 
 use crate::cancel::CancelToken;
 use crate::client::Client;
@@ -149,7 +150,11 @@ impl Acquire {
         let client = self.client.inner();
         let lease = client.project().is_shared().then(|| Span::from(client.config().heartbeat_timeout));
         let ask = Ask { anew: true, term: Term::Usual(lease), ..Ask::new(request) };
-        let options = WaitOptions { wait, cancel: self.cancel.as_ref().map(CancelToken::fd), ..WaitOptions::default() };
+        // A run that has ended with no runner there is recorded by whoever finds it in the way.
+        let (files, open) = (Sessions::new(client.project()), || client.project().open().ok().map(Arc::new));
+        let ended_runs = Some(EndedRuns { files: &files, open: &open, report: &|_| {} });
+        let cancel = self.cancel.as_ref().map(CancelToken::fd);
+        let options = WaitOptions { wait, cancel, ended_runs, ..WaitOptions::default() };
         let Granted { grant, at, asked } =
             granted(&resource, &holder, client.acquire(resource.clone(), ask, options).or_public()?)?;
         // A request that was repeated gets the grant of the first one, which another guard may have.

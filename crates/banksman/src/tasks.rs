@@ -228,9 +228,10 @@ fn refused(id: &CoreId, outcome: TaskOutcome) -> Error {
         TaskOutcome::Locked(by) => Error::refused(format!("{id} is locked by {}", by.holder)),
         TaskOutcome::InProgress(run) => Error::refused(format!("run {run} works on {id}")),
         TaskOutcome::DependsOn(_) => Error::refused(format!("{id} depends on tasks that are not completed")),
-        TaskOutcome::Fenced | TaskOutcome::Lost(_) | TaskOutcome::Stepped(Outcome::Fenced(_), _) => {
-            Error::Lost { what: format!("the claim or the run of {id}") }
-        }
+        TaskOutcome::Fenced
+        | TaskOutcome::Lost(_)
+        | TaskOutcome::NotTheClaim { .. }
+        | TaskOutcome::Stepped(Outcome::Fenced(_), _) => Error::Lost { what: format!("the claim or the run of {id}") },
         TaskOutcome::Stepped(Outcome::Busy(_), _) => {
             Error::refused(format!("a run of {id} is in progress, and only that run may report"))
         }

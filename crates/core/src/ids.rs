@@ -205,6 +205,11 @@ impl HolderId {
     pub fn is_run(&self) -> bool {
         self.0.starts_with("run:")
     }
+
+    /// The run that it is, if it is one.
+    pub fn run(&self) -> Option<RunId> {
+        RunId::new(self.0.strip_prefix("run:")?).ok()
+    }
 }
 
 impl SectionId {

@@ -36,4 +36,4 @@ pub use claims::{Claim, Claimed};
 pub use request::{Reply, Request, Seen, TypedRequest};
 pub use runner::{Action as RunnerAction, Activity, Dispatcher, Input as RunnerInput, Options, RunnerEvent, Vitals};
 pub use wait::take::{TakeAction, Taking as TakingItem};
-pub use wait::{Wait, WaitAction};
+pub use wait::{Wait, WaitAction, runs_in_the_way};

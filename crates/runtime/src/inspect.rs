@@ -128,12 +128,13 @@ fn ask_keeper(answer: &mut Answer, files: &Sessions) {
     }
 }
 
-/// How many live runs have a record on this machine, and those whose keeper does not answer, with the reason. All of them are asked at
+/// How many live runs have a keeper on this machine, and those whose keeper does not answer, with the reason. All of them are asked at
 /// once.
 pub fn silent_keepers(reader: &mut Reader, project: &Project) -> Result<(usize, Vec<(Run, Silence)>), StoreError> {
     let snapshot = reader.view().load(&BTreeSet::from([Key::Live]))?;
     let files = Sessions::new(project);
-    let is_here = |run: &Run| run.is_live() && files.record(&run.id).exists();
+    let has_keeper = |run: &Run| !matches!(files.read_record(&run.id), Ok(Found::Dead(_) | Found::Ended(..)));
+    let is_here = |run: &Run| run.is_live() && files.record(&run.id).exists() && has_keeper(run);
     let runs: Vec<Run> = snapshot.tables.backlog.runs.into_values().filter(is_here).collect();
     let ask = |run: &Run| Some((run.clone(), keeper::silence(&files.record(&run.id), ANSWER_WITHIN)?));
     let share = runs.len().div_ceil(ASKED_AT_ONCE).max(1);
@@ -292,7 +293,7 @@ pub fn sessions(reader: &mut Reader, project: &Project) -> Result<(Stamp, Vec<Li
 /// The runs whose session has ended while nobody looked after them, and that no living runner will record.
 pub fn unrecorded(reader: &mut Reader, project: &Project) -> Result<Vec<RunId>, StoreError> {
     let (_, live) = sessions(reader, project)?;
-    let ended = live.into_iter().map(|live| live.attended).filter(|run| run.ended.is_some() && run.heir.is_none());
+    let ended = live.into_iter().map(|live| live.attended).filter(Attended::is_unrecorded);
     Ok(ended.map(|run| run.id).collect())
 }
 
@@ -302,20 +303,50 @@ pub fn watch_ends(reader: &mut Reader, project: &Project) -> Result<Vec<OwnedFd>
     let snapshot = reader.view().load(&BTreeSet::from([Key::Live, Key::Runners, Key::OpenDecisions]))?;
     let (host, files) = (project.host(), Sessions::new(project));
     let probes = probe(&snapshot, host);
+    let live = live_runs(&snapshot, &Situation::new(&snapshot, &probes));
+    Ok(live.iter().filter_map(|live| host.watch(&ends_with(live, &snapshot, &files)?).ok()).collect())
+}
+
+/// A run in somebody's way that no runner looks after, nor will.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unattended {
+    pub run: RunId,
+    /// Whether its keeper was killed too, so that nothing tells when its session ends.
+    pub is_keeper_dead: bool,
+}
+
+/// Descriptors that become readable when something ends that the end of one of these runs depends on and that is no event; and those of
+/// the runs that no runner looks after.
+pub(crate) fn in_the_way(
+    reader: &mut Reader,
+    project: &Project,
+    runs: &BTreeSet<RunId>,
+) -> Result<(Vec<OwnedFd>, Vec<Unattended>), StoreError> {
+    let snapshot = reader.view().load(&BTreeSet::from([Key::Live, Key::Runners, Key::OpenDecisions]))?;
+    let (host, files) = (project.host(), Sessions::new(project));
+    let probes = probe(&snapshot, host);
     let situation = Situation::new(&snapshot, &probes);
-    let mut fds = Vec::new();
-    for live in live_runs(&snapshot, &situation) {
-        let process = match snapshot.backlog.runners.get(&live.run.owner) {
-            Some(runner) if live.attended.life == Life::Alive => Some(runner.process.clone()),
-            _ if live.attended.heir.is_some() => None,
-            _ => match files.read_record(&live.run.id) {
-                Ok(Found::Live(record)) => Some(keeper_process(&record, &live.run)),
-                _ => None,
-            },
-        };
-        fds.extend(process.and_then(|process| host.watch(&process).ok()));
+    let mut live = live_runs(&snapshot, &situation);
+    live.retain(|live| runs.contains(&live.run.id));
+    let ends = live.iter().filter_map(|live| host.watch(&ends_with(live, &snapshot, &files)?).ok()).collect();
+    let unattended = live.into_iter().filter(|live| live.attended.life == Life::Gone && live.attended.heir.is_none());
+    let unattended = unattended.map(|live| {
+        let is_keeper_dead = matches!(files.read_record(&live.run.id), Ok(Found::Dead(_)));
+        Unattended { run: live.run.id, is_keeper_dead }
+    });
+    Ok((ends, unattended.collect()))
+}
+
+/// The process whose end a run's end may follow, and which is no event: its runner, or its keeper if no runner looks after it.
+fn ends_with(live: &LiveRun, snapshot: &Snapshot, files: &Sessions) -> Option<ProcessId> {
+    match snapshot.backlog.runners.get(&live.run.owner) {
+        Some(runner) if live.attended.life == Life::Alive => Some(runner.process.clone()),
+        _ if live.attended.heir.is_some() => None,
+        _ => match files.read_record(&live.run.id) {
+            Ok(Found::Live(record)) => Some(keeper_process(&record, &live.run)),
+            _ => None,
+        },
     }
-    Ok(fds)
 }
 
 fn keeper_process(record: &Record, run: &Run) -> ProcessId {

@@ -57,4 +57,4 @@ pub use sessions::{Sessions, local_day};
 pub use task_wait::{AwaitProgress, AwaitedTask, OpenRecorder, TaskWaitError, record_ended, wait_for_tasks};
 pub use trust::{Trust, TrustedStore};
 pub use wait_until::{UntilOptions, WaitEnd, concern, until};
-pub use waiting::{Acquisition, ClaimProgress, Progress, TaskClaim, WaitOptions};
+pub use waiting::{Acquisition, ClaimProgress, EndedRuns, Progress, TaskClaim, WaitOptions};

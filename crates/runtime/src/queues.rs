@@ -111,7 +111,7 @@ impl Client {
                     progress(&waiting);
                     let until = host::deadline(duration(at_most).min(left));
                     let mailbox = mailbox.as_ref().expect("only one with a mailbox is told to sleep");
-                    match sleep(self, mailbox.as_fd(), cancel, watch.as_slice(), until) {
+                    match sleep(self, mailbox.as_fd(), cancel, watch.as_slice(), &[], until) {
                         Woken::Cancelled => return place.leave(TakeEnd::Cancelled),
                         Woken::Called => {
                             mailbox.empty();
@@ -122,7 +122,7 @@ impl Client {
                             taking.stalled(span(late));
                             TakeAction::Ask
                         }
-                        Woken::Time => TakeAction::Ask,
+                        Woken::RunEnded | Woken::Time => TakeAction::Ask,
                     }
                 }
             };

@@ -124,22 +124,22 @@ fn read_tasks(reader: &mut Reader, ids: &[TaskId]) -> Result<Vec<AwaitedTask>, S
 /// Opens the client that records the ends of runs. It is another than the one that waits: nobody's command caused those ends.
 pub type OpenRecorder<'a> = &'a dyn Fn() -> Option<Arc<Client>>;
 
-/// Records the ends of runs whose session has ended while no runner was there. Who cannot write only looks: such runs are then shown as
-/// ended, not recorded yet.
-pub fn record_ended(project: &Project, files: &Sessions, reader: &mut Reader, open: OpenRecorder<'_>) -> Result<(), Error> {
+/// Records the ends of runs whose session has ended while no runner was there, and says whether there were any. Who cannot write only
+/// looks: such runs are then shown as ended, not recorded yet.
+pub fn record_ended(project: &Project, files: &Sessions, reader: &mut Reader, open: OpenRecorder<'_>) -> Result<bool, Error> {
     // Only a record on this machine can tell of an end, and the store need not be asked where there is none.
     if !files.has_records() {
-        return Ok(());
+        return Ok(false);
     }
     let ended = inspect::unrecorded(reader, project)?;
     if ended.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
-    let Some(client) = open() else { return Ok(()) };
+    let Some(client) = open() else { return Ok(false) };
     // Nothing cancels it, but it does not take long.
     let (never, _open) = std::io::pipe().map_err(Error::system("a pipe cannot be made"))?;
     for run in ended {
         recover_run(&client, files.clone(), run, never.as_fd(), RECORD_WITHIN, &mut |_| {}).ok();
     }
-    Ok(())
+    Ok(true)
 }

@@ -1,5 +1,6 @@
 //! The real driver of a wait: looks at processes, sleeps on descriptors, and asks again.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -7,13 +8,17 @@ use banksman_adapters::host;
 use banksman_core::event::Resource;
 use banksman_core::resource::coordination::Outcome;
 use banksman_core::resource::grant::{Ask, Waiting, WaitingProcess};
-use banksman_core::{Liveness, ProcessId, Span, Stamp, TaskId};
-use banksman_engine::{LockedBy, Reply, Taking, TaskOutcome, Wait, WaitAction};
+use banksman_core::{Liveness, ProcessId, RunId, Span, Stamp, TaskId};
+use banksman_engine::{LockedBy, Reply, Taking, TaskOutcome, Wait, WaitAction, runs_in_the_way};
+use banksman_store::Reader;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::client::{Cancel, Client};
 use crate::error::Error;
+use crate::inspect::{self, Unattended};
+use crate::sessions::Sessions;
+use crate::task_wait::{OpenRecorder, record_ended};
 use crate::wakeups::Mailbox;
 
 /// A timer that fires later than this was not just scheduled late: the process was stalled.
@@ -21,6 +26,14 @@ pub(crate) const STALL: Duration = Duration::from_secs(1);
 
 /// Is told the place in the line and how long it has taken so far.
 pub type Progress<'a> = &'a mut dyn FnMut(&Waiting, Duration);
+
+/// How the ends of runs are recorded that are in the way of a wait and that no runner is there to record.
+pub struct EndedRuns<'a> {
+    pub files: &'a Sessions,
+    pub open: OpenRecorder<'a>,
+    /// Is told which of the runs in the way no runner looks after, whenever that was looked at.
+    pub report: &'a dyn Fn(&[Unattended]),
+}
 
 /// How long to wait, and whom to tell meanwhile.
 #[derive(Default)]
@@ -33,6 +46,8 @@ pub struct WaitOptions<'a> {
     pub progress: Option<Progress<'a>>,
     /// How often to tell when nothing changes.
     pub tick: Option<Duration>,
+    /// How to record the end of a run that is in the way; without it the wait leaves that to others.
+    pub ended_runs: Option<EndedRuns<'a>>,
 }
 
 /// How an acquisition ended.
@@ -58,6 +73,8 @@ pub(crate) enum Woken {
     Cancelled,
     Died(ProcessId, Liveness),
     Late(Duration),
+    /// Something ended that the end of a run depends on.
+    RunEnded,
     Time,
 }
 
@@ -153,6 +170,7 @@ fn drive(
     let mut guard = WaitGuard { client, wait, is_over: false };
     let wait = &mut guard.wait;
     let (mut action, mut asked) = (WaitAction::Ask, host::boot_ms());
+    let mut runs = RunsInTheWay::new(client, patience.ended_runs.as_ref());
     loop {
         action = match action {
             WaitAction::Ask => {
@@ -163,6 +181,8 @@ fn drive(
                 let found: Vec<_> = processes.into_iter().map(|process| (client.host().probe(&process), process)).collect();
                 wait.probed(found.into_iter().map(|(liveness, process)| (process, liveness)))
             }
+            WaitAction::Done(reply) if runs.look(runs_in_the_way(&reply)) => WaitAction::Ask,
+            WaitAction::Sleep { .. } if runs.look(wait.runs_in_the_way()) => WaitAction::Ask,
             WaitAction::Done(reply) => {
                 guard.is_over = true;
                 return Ok(WaitOutcome::Answered(Box::new(reply), asked));
@@ -180,7 +200,7 @@ fn drive(
                 let until = due.min(host::deadline(left));
                 let until = patience.tick.map_or(until, |tick| until.min(host::deadline(tick)));
                 let mailbox = mailbox.as_ref().expect("only one with a mailbox is told to sleep");
-                match sleep(client, mailbox.as_fd(), patience.cancel, &watch, until) {
+                match sleep(client, mailbox.as_fd(), patience.cancel, &watch, &runs.ends, until) {
                     Woken::Cancelled => return guard.leave(WaitOutcome::Cancelled),
                     Woken::Called => {
                         mailbox.empty();
@@ -188,15 +208,66 @@ fn drive(
                     }
                     Woken::Died(process, liveness) => wait.probed([(process, liveness)]),
                     Woken::Late(late) => {
+                        runs.is_due = true;
                         wait.stalled(span(late));
                         WaitAction::Ask
                     }
+                    Woken::RunEnded => {
+                        runs.is_due = true;
+                        wait.probed([])
+                    }
                     // A tick only tells how long it has taken so far; the store is asked when something is due.
                     Woken::Time if Instant::now() < due => wait.probed([]),
-                    Woken::Time => WaitAction::Ask,
+                    Woken::Time => {
+                        runs.is_due = true;
+                        WaitAction::Ask
+                    }
                 }
             }
         };
+    }
+}
+
+/// The runs in the way of a wait. Their runners record their ends; where none is left, the wait does.
+struct RunsInTheWay<'c> {
+    client: &'c Client,
+    how: Option<&'c EndedRuns<'c>>,
+    reader: Option<Reader>,
+    /// The runs that were looked at last.
+    seen: BTreeSet<RunId>,
+    /// Whether it is time to look at the same runs again.
+    is_due: bool,
+    /// Readable when something ends that the end of one of them depends on and that is no event.
+    ends: Vec<OwnedFd>,
+}
+
+impl<'c> RunsInTheWay<'c> {
+    fn new(client: &'c Client, how: Option<&'c EndedRuns<'c>>) -> RunsInTheWay<'c> {
+        RunsInTheWay { client, how, reader: None, seen: BTreeSet::new(), is_due: true, ends: Vec::new() }
+    }
+
+    /// Records the ends of those that have ended while no runner was there. Says whether to ask again.
+    fn look(&mut self, runs: BTreeSet<RunId>) -> bool {
+        let Some(how) = self.how.filter(|_| self.is_due || self.seen != runs) else { return false };
+        (self.is_due, self.seen) = (false, runs);
+        self.ends.clear();
+        // Who cannot read waits without that.
+        let (recorded, unattended) =
+            if self.seen.is_empty() { (false, Vec::new()) } else { self.record(how).unwrap_or_default() };
+        (how.report)(&unattended);
+        recorded
+    }
+
+    fn record(&mut self, how: &EndedRuns<'_>) -> Result<(bool, Vec<Unattended>), Error> {
+        let project = self.client.project();
+        let reader = match &mut self.reader {
+            Some(reader) => reader,
+            none => none.insert(project.reader()?),
+        };
+        let recorded = record_ended(project, how.files, reader, how.open)?;
+        let (ends, unattended) = inspect::in_the_way(reader, project, &self.seen)?;
+        self.ends = ends;
+        Ok((recorded, unattended))
     }
 }
 
@@ -230,6 +301,7 @@ pub(crate) fn sleep(
     mailbox: std::os::fd::BorrowedFd<'_>,
     cancel: Cancel<'_>,
     watch: &[ProcessId],
+    ends: &[OwnedFd],
     until: Instant,
 ) -> Woken {
     let mut pidfds: Vec<(&ProcessId, OwnedFd)> = Vec::with_capacity(watch.len());
@@ -241,6 +313,7 @@ pub(crate) fn sleep(
     }
     let mut fds = vec![PollFd::from_borrowed_fd(mailbox, PollFlags::IN)];
     fds.extend(pidfds.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)));
+    fds.extend(ends.iter().map(|end| PollFd::new(end, PollFlags::IN)));
     fds.extend(cancel.map(|cancel| PollFd::from_borrowed_fd(cancel, PollFlags::IN)));
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -264,7 +337,11 @@ pub(crate) fn sleep(
         return Woken::Called;
     }
     let died = pidfds.iter().zip(&fds[1..]).find(|(_, fd)| ready(fd));
-    died.map_or(Woken::Time, |((process, _), _)| Woken::Died((*process).clone(), Liveness::Dead))
+    match died {
+        Some(((process, _), _)) => Woken::Died((*process).clone(), Liveness::Dead),
+        None if ends.is_empty() => Woken::Time,
+        None => Woken::RunEnded,
+    }
 }
 
 pub(crate) fn span(duration: Duration) -> Span {

@@ -156,7 +156,7 @@ struct Run {
 
 impl Acquire {
     fn run(self, context: &Context) -> ExitResult {
-        resources::acquire(&context.printer, &*context.client()?, Kind::Lock, &self.name, 1, self.max_hold, &self.flags)
+        resources::acquire(context, Kind::Lock, &self.name, 1, self.max_hold, &self.flags)
     }
 }
 

@@ -1,6 +1,9 @@
 //! Runs whose session has ended while no runner was there: whoever looks at them records their end.
 
-use banksman_runtime::Project;
+use std::cell::RefCell;
+
+use banksman_runtime::inspect::Unattended;
+use banksman_runtime::{Client, EndedRuns, Project};
 use banksman_store::Reader;
 
 use crate::context::Context;
@@ -9,5 +12,32 @@ use crate::failure::Failure;
 /// Records the ends that nobody has recorded.
 pub(crate) fn record_ended(context: &Context, project: &Project, reader: &mut Reader) -> Result<(), Failure> {
     let open = || context.client_of_nobody().ok();
-    Ok(banksman_runtime::record_ended(project, &context.sessions(project), reader, &open)?)
+    banksman_runtime::record_ended(project, &context.sessions(project), reader, &open)?;
+    Ok(())
+}
+
+/// Waits with what the ends of runs need that are in the way and that no runner is there to record.
+pub(crate) fn with_ended_runs<T>(context: &Context, client: &Client, wait: impl FnOnce(EndedRuns<'_>, &NoRunner) -> T) -> T {
+    let (files, said) = (context.sessions(client.project()), NoRunner::default());
+    let open = || context.client_of_nobody().ok();
+    let report = |unattended: &[Unattended]| drop(said.0.replace(unattended.to_vec()));
+    wait(EndedRuns { files: &files, open: &open, report: &report }, &said)
+}
+
+/// The runs in the way of a wait that no runner looks after.
+#[derive(Default)]
+pub(crate) struct NoRunner(RefCell<Vec<Unattended>>);
+
+impl NoRunner {
+    /// What to add to the line that says what is waited for, such as `; no runner is running`.
+    pub(crate) fn words(&self) -> String {
+        let unattended = self.0.borrow();
+        match unattended.iter().find(|one| one.is_keeper_dead).or(unattended.first()) {
+            Some(Unattended { run, is_keeper_dead: true }) => {
+                format!("; the runner and the keeper of run {run} are dead, end it with: banksman sessions kill {run}")
+            }
+            Some(_) => "; no runner is running".into(),
+            None => String::new(),
+        }
+    }
 }

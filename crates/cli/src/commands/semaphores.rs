@@ -146,7 +146,7 @@ struct Run {
 
 impl Acquire {
     fn run(self, context: &Context) -> ExitResult {
-        resources::acquire(&context.printer, &*context.client()?, Kind::Semaphore, &self.name, self.weight, None, &self.flags)
+        resources::acquire(context, Kind::Semaphore, &self.name, self.weight, None, &self.flags)
     }
 }
 

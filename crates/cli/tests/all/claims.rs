@@ -211,6 +211,31 @@ fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
     world.ok(&["tasks", "release", "T", "--holder", "bob"]);
     world.assert_refused(&["tasks", "done", "T", "--holder", "ann", "--epoch", &epoch], 8, "CLAIM_LOST");
     world.assert_refused(&["tasks", "done", "T", "--epoch", &epoch], 8, "FENCED");
+    // As long as another one has it, the first is told so, and not to speak for the other.
+    let epoch = take(&world, "T", "ann")["epoch"].to_string();
+    until("it has expired", || world.data(&["locks", "show", &id])["state"] == "expired");
+    world.ok(&["config", "set", "locking.task_timeout", "10m"]);
+    let other = take(&world, "T", "bob")["epoch"].to_string();
+    for late in [
+        &["tasks", "heartbeat", "T", "--holder", "ann"][..],
+        &["tasks", "done", "T", "--holder", "ann"],
+        &["tasks", "update", "T", "--status", "completed", "--holder", "ann"],
+        &["tasks", "release", "T", "--holder", "ann", "--epoch", &epoch],
+    ] {
+        let (code, error) = world.error(late);
+        assert_eq!((code, &error["code"]), (8, &"CLAIM_LOST".into()), "{late:?}: {error}");
+        assert!(error["message"].as_str().unwrap().contains("bob has taken the task since"), "{error}");
+        assert!(!error.to_string().contains("--holder bob"), "{error}");
+    }
+    let (code, error) = world.error(&["tasks", "done", "T", "--holder", "eve", "--epoch", "1"]);
+    assert_eq!((code, &error["code"]), (8, &"FENCED".into()), "{error}");
+    let message = error["message"].as_str().unwrap();
+    assert!(
+        message.contains("the epoch 1 is not that of the current claim of") && message.contains("(held by bob for "),
+        "{message}"
+    );
+    world.ok(&["tasks", "release", "T", "--holder", "bob", "--epoch", &other]);
+    world.assert_refused(&["tasks", "done", "T", "--holder", "ann"], 8, "CLAIM_LOST");
     // It was told once; who says so now knows that nobody has claimed it.
     assert_eq!(world.status("T"), "pending");
     world.ok(&["tasks", "done", "T", "--holder", "ann"]);
@@ -231,6 +256,163 @@ fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
     assert!(taken.data["holder"].as_str().unwrap().starts_with("run:"), "{taken:?}");
     assert_eq!(world.status("other"), "pending");
     nothing_is_held(&world);
+}
+
+/// A name is no obstacle to itself: whoever waits twice under one name, or again after a kill, waits.
+#[test]
+fn waits_of_one_name_are_no_deadlock() {
+    let world = World::new();
+    world.add(&["T", "--lock", "dep"]);
+    world.add(&["T2", "--lock", "dep"]);
+    take(&world, "T", "ann");
+    let killed = taking(&world, "T", "bob");
+    until_waiting(&world, 1);
+    killed.signal(Signal::KILL);
+    killed.end();
+    let one = taking(&world, "T", "bob");
+    until_waiting(&world, 2);
+    let two = taking(&world, "T2", "bob");
+    until_waiting(&world, 3);
+    let plain = world.start(&["locks", "acquire", "dep", "--holder", "bob"]);
+    until("it waits", || world.snapshot().coordination.locks["dep"].waiters.len() == 1);
+    let late = taking(&world, "T2", "bob");
+    until_waiting(&world, 4);
+    world.ok(&["tasks", "done", "T", "--holder", "ann"]);
+    // Each of them comes to its end: the first is told that the task is over, the others get the lock one after the other.
+    assert_ne!(one.end().code, 9);
+    for _ in 0..2 {
+        until("it is taken", || world.holder("dep").is_some());
+        match world.status("T2").as_str() {
+            "in_progress" => drop(world.ok(&["tasks", "done", "T2", "--holder", "bob"])),
+            _ => drop(world.ok(&["locks", "release", "dep", "--force"])),
+        }
+    }
+    for said in [two.end(), plain.end(), late.end()] {
+        assert_ne!(said.code, 9, "{said:?}");
+    }
+}
+
+/// The keeper of the only run.
+fn keeper(world: &World) -> i32 {
+    let mut pid = None;
+    until("its keeper is known", || {
+        pid = world.data(&["sessions", "list"])["sessions"][0]["keeperPid"].as_i64();
+        pid.is_some()
+    });
+    i32::try_from(pid.unwrap()).unwrap()
+}
+
+/// A run that nobody looks after ends like any other: whoever waits for what it has records its end, and so does whoever does not wait.
+#[test]
+fn a_run_that_ends_with_no_runner_is_recorded_by_those_in_whose_way_it_is() {
+    for signal in [Signal::INT, Signal::KILL] {
+        let world = World::new();
+        // Only what the waits do by themselves counts.
+        world.configure("[locking]\npoll_interval = \"10m\"\n");
+        section(&world, "db");
+        world.add(&["Mig", "--section", "db", "--lock", "dep", "--run", UNTIL_GO]);
+        world.add(&["Rev", "--section", "db"]);
+        let runner = world.start(&["run", "--quiet"]);
+        until("it runs", || world.path().join("begun").exists());
+        let early = world.start(&["tasks", "take", "Rev", "--holder", "alice"]);
+        until_waiting(&world, 1);
+        runner.signal(signal);
+        runner.end();
+        let late = world.start(&["locks", "acquire", "dep", "--holder", "bob", "--ttl", "60s"]);
+        world.until_line("dep", 1);
+        std::fs::write(world.path().join("go"), "").unwrap();
+        let (early, late) = (early.end(), late.end());
+        assert_eq!((early.code, late.code), (0, 0), "{signal:?}: {early:?} {late:?}");
+        assert!(late.stderr.contains("no runner is running"), "{late:?}");
+        assert_eq!(world.status("Mig"), "completed");
+    }
+}
+
+#[test]
+fn who_does_not_wait_records_the_end_of_a_run_in_the_way() {
+    let asks: [&[&str]; 4] = [
+        &["tasks", "take", "Rev", "--holder", "alice", "--no-wait"],
+        &["locks", "acquire", "dep", "--holder", "bob", "--ttl", "60s", "--no-wait"],
+        &["tasks", "take", "Mig", "--holder", "alice", "--timeout", "60s"],
+        &["tasks", "delete", "Mig"],
+    ];
+    for ask in asks {
+        let world = with_unrecorded_run();
+        // The task that the run has completed cannot be taken any more, and that is said at once.
+        let expected = if ask[2] == "Mig" && ask[1] == "take" { 2 } else { 0 };
+        let said = world.run(ask);
+        assert_eq!(said.code, expected, "{ask:?}: {said:?}");
+    }
+    let world = with_unrecorded_run();
+    let guard = world.library().lock("dep").holder("bob").try_acquire().unwrap();
+    assert_eq!((guard.release().is_ok(), world.status("Mig")), (true, "completed".into()));
+}
+
+/// A run that has the section `db` and the lock `dep` has ended, and no runner was there.
+fn with_unrecorded_run() -> World {
+    let world = World::new();
+    section(&world, "db");
+    world.add(&["Mig", "--section", "db", "--lock", "dep", "--run", UNTIL_GO]);
+    world.add(&["Rev", "--section", "db"]);
+    let runner = world.start(&["run", "--quiet"]);
+    until("it runs", || world.path().join("begun").exists());
+    let keeper = keeper(&world);
+    runner.signal(Signal::KILL);
+    runner.end();
+    std::fs::write(world.path().join("go"), "").unwrap();
+    until("its session has ended", || !crate::world::is_alive(keeper));
+    world
+}
+
+#[test]
+fn a_wait_for_a_run_without_runner_and_keeper_says_what_helps() {
+    let world = World::new();
+    world.add(&["Mig", "--lock", "dep", "--run", UNTIL_GO]);
+    let runner = world.start(&["run", "--quiet"]);
+    until("it runs", || world.path().join("begun").exists());
+    let keeper = keeper(&world);
+    let run = world.holder("dep").unwrap().run().unwrap();
+    runner.signal(Signal::KILL);
+    runner.end();
+    crate::world::kill(keeper);
+    until("it is dead", || !crate::world::is_alive(keeper));
+    let said = world.run(&["locks", "acquire", "dep", "--holder", "bob", "--timeout", "300ms"]);
+    assert_eq!(said.code, 6, "{said:?}");
+    let command = format!("banksman sessions kill {run}");
+    assert!(said.stderr.contains(&command) && said.stderr.contains("keeper"), "{said:?}");
+    // Doctor says so too, and does not count the dead keeper among those that answer.
+    let doctor = world.ok(&["doctor"]);
+    assert!(doctor.contains("its keeper is dead") && !doctor.contains("the keeper of 1 run"), "{doctor}");
+    world.run(&["sessions", "kill", run.as_str()]);
+    world.ok(&["locks", "acquire", "dep", "--holder", "bob", "--no-wait"]);
+}
+
+/// A process that is stopped keeps its place, but not the others from what it was woken for.
+#[test]
+fn a_stopped_process_that_waits_lets_the_others_pass_after_a_while() {
+    let world = World::new();
+    section(&world, "db");
+    world.add(&["one", "--section", "db", "--run", UNTIL_GO]);
+    world.add(&["two", "--section", "db", "--run", "true"]);
+    world.add(&["mine", "--section", "db"]);
+    let _runner = world.start(&["run", "--quiet", "--max-runs", "1"]);
+    until("it runs", || world.path().join("begun").exists());
+    let alice = taking(&world, "mine", "alice");
+    until_waiting(&world, 1);
+    alice.signal(Signal::STOP);
+    std::fs::write(world.path().join("go"), "").unwrap();
+    world.until_status("one", "completed");
+    let why = world.ok(&["why", "two"]);
+    assert!(why.contains("its exclusive section db is reserved for alice") && why.contains("try: "), "{why}");
+    std::thread::sleep(std::time::Duration::from_secs(15));
+    world.until_status("two", "completed");
+    let found = world.ok(&["doctor"]);
+    assert!(found.contains("has not answered for") && found.contains(&format!("kill -CONT {}", alice.pid())), "{found}");
+    let why = world.ok(&["why", "mine"]);
+    assert!(why.contains("alice waits for it") && why.contains(&format!("try: kill -CONT {}", alice.pid())), "{why}");
+    alice.signal(Signal::CONT);
+    assert_eq!(alice.end().code, 0, "it has kept its place");
+    assert_eq!(world.status("mine"), "in_progress");
 }
 
 /// A9: a person who waits for a section gets it after the current task, however many more are ready there.

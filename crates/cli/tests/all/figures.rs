@@ -170,6 +170,9 @@ fn a_session_that_cannot_be_recorded_is_shown_as_ended() {
     let why = world.ok(&["why", "left"]);
     assert!(why.contains("its session has ended (exit status 3), which is not recorded yet"), "{why}");
     assert_eq!(world.data(&["sessions", "list"])["sessions"][0]["state"], "not_recorded");
+    let doctor = world.run(&["doctor"]).stdout;
+    assert!(doctor.contains("1 run has ended and is not recorded yet") && doctor.contains("banksman status"), "{doctor}");
+    assert!(!doctor.contains("the keeper of 1 run"), "{doctor}");
     fs::remove_file(&folder).unwrap();
     assert_eq!(world.run(&["tasks", "wait", "left"]).code, 7);
 }

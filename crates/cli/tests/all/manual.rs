@@ -116,7 +116,7 @@ fn a_lock_that_has_expired_can_be_had_by_hand_and_by_a_runner() {
     set(&world, "first", "in_progress", "bob");
     assert_eq!(world.data(&["why", "first"])["holder"], "bob");
     // Who has lost it cannot end it.
-    world.assert_refused(&["tasks", "done", "first", "--holder", "ann"], 6, "TASK_LOCKED");
+    world.assert_refused(&["tasks", "done", "first", "--holder", "ann"], 8, "CLAIM_LOST");
     world.ok(&["tasks", "done", "first", "--holder", "bob"]);
     let runner = world.start(&["run"]);
     until("the runner has it", || world.data(&["tasks", "show", "second"])["status"] == "completed");

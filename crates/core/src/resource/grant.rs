@@ -426,7 +426,7 @@ impl Blocked {
         let predecessor = index.and_then(|index| index.checked_sub(1)).and_then(|before| waiters.get(before));
         let (watch, deadline) = match (predecessor, reserved) {
             (Some(before), _) => (vec![vec![before.standing.process.clone()]], None),
-            (None, Some(reserved)) => (vec![vec![reserved.process.clone()]], None),
+            (None, Some(reserved)) => (vec![vec![reserved.process.clone()]], reserved.until),
             (None, None) => {
                 let groups = holders.iter().map(Grant::watch).filter(|group| !group.is_empty()).collect();
                 (groups, holders.iter().filter_map(Grant::deadline).min())

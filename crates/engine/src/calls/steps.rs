@@ -215,6 +215,8 @@ pub(crate) fn wake_watchers(effects: &[Effect], tx: &mut Tx) {
 /// Notes that these were freed, and wakes the claims that wait for one of them, in the order of their tickets.
 pub(crate) fn wake_for(freed: &[Resource], tx: &mut Tx) {
     tx.changed.freed.extend(freed.iter().cloned());
+    let now = tx.now(Vec::new(), banksman_core::Span::ZERO);
+    tx.tables.coordination.give_turns(freed, &now);
     let wants = |claim: &&WorkClaim| freed.iter().any(|resource| claim.wants(resource));
     let claims =
         tx.tables.coordination.claims.values().filter(wants).filter_map(|claim| claim.waits()?.standing.address.as_ref());

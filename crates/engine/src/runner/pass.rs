@@ -9,7 +9,7 @@ use banksman_core::agent::limit::AccountLimit;
 use banksman_core::backlog::BacklogTotals;
 use banksman_core::task::admission::Reason;
 use banksman_core::task::{State, roots};
-use banksman_core::{Lease, ProcessId, RunId, Seq, Span, Task};
+use banksman_core::{Lease, ProcessId, RunId, Seq, Span, Task, WorkClaim};
 use banksman_store::{Key, Snapshot};
 
 use super::loops::{self, Loops};
@@ -328,7 +328,8 @@ impl Dispatcher {
         let limit = limits.filter(|until| *until > snapshot.lease).min();
         let due = due.into_iter().flatten().chain(limit).min().map(|due| Lease(due.0 - 1));
         let unanswered = selection::next_unanswered(&snapshot.backlog, context).filter(|due| *due > snapshot.lease);
-        let times = deadline.into_iter().chain(lost).chain(due).chain(unanswered).filter(|_| context.sees_to_time());
+        let turns = snapshot.coordination.claims.values().filter_map(WorkClaim::turn_ends).filter(|end| *end >= snapshot.lease);
+        let times = deadline.into_iter().chain(lost).chain(due).chain(unanswered).chain(turns).filter(|_| context.sees_to_time());
         // A merge queue may be for this machine alone.
         let times = times.chain(landings.map(|due| Lease(due.0 - 1)));
         let until = times.fold(slow, |until, deadline| until.min(deadline + Span::from_ms(1)));

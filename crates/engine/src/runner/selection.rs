@@ -289,11 +289,14 @@ impl Selection {
         orphans.filter(|run| !self.is_refused(&run.id)).filter_map(|run| work(run, backlog)).collect()
     }
 
-    /// Removes the claims of those who died while they waited, each once: what was reserved for them is free then.
+    /// Removes the claims of those who died while they waited, each once, and lets the others pass those who were woken and do not try:
+    /// what was reserved for them is free then.
     pub(super) fn dead_claims(&mut self, coordination: &Coordination, now: &Now, context: &Context) -> Vec<Request> {
         let seen = context.seen();
         let mut over: Vec<&WorkClaim> = coordination.claims.values().filter(|claim| claim.is_over(now)).collect();
         over.retain(|claim| context.only.is_none() && self.dropped_claims.insert(claim.ticket));
+        let is_late = |claim: &&WorkClaim| claim.turn_ends().is_some_and(|end| now.is_past(end)) && !claim.is_over(now);
+        over.extend(coordination.claims.values().filter(is_late).filter(|_| context.only.is_none() && context.does_duty()));
         let drop = |claim: &WorkClaim| {
             let resources = claim.parts.iter().map(|part| part.resource.clone()).collect();
             Request::Task(TaskRequest::Leave { ticket: claim.ticket, resources, seen: Some(seen.clone()) })

@@ -11,13 +11,15 @@
 
 pub(crate) mod take;
 
+use std::collections::BTreeSet;
+
 use banksman_core::event::Resource;
 use banksman_core::resource::coordination::{Command, Outcome};
 use banksman_core::resource::deadlock::Link;
 use banksman_core::resource::grant::{Ask, Blocked, Waiting};
 use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
-use banksman_core::{Lease, Liveness, ProcessId, Span, Stamp, TaskId, Ticket};
+use banksman_core::{Lease, Liveness, ProcessId, RunId, Span, Stamp, TaskId, Ticket};
 
 use crate::calls::manual::{self, LockedBy, Taking};
 use crate::calls::tasks::{TaskOutcome, TaskRequest};
@@ -132,6 +134,11 @@ impl Wait {
         }
     }
 
+    /// The runs that are in the way, as far as is known.
+    pub fn runs_in_the_way(&self) -> BTreeSet<RunId> {
+        self.last.as_ref().map(|(reply, _)| runs_in_the_way(reply)).unwrap_or_default()
+    }
+
     /// Takes in the store's answer to [`Wait::request`].
     pub fn answer(&mut self, reply: Reply) -> WaitAction {
         for probe in self.probes.iter_mut().filter(|probe| probe.says_dead()) {
@@ -216,10 +223,33 @@ fn outcome(reply: &Reply) -> &Outcome {
     }
 }
 
+/// The runs that hold what was asked for, if it was not granted.
+pub fn runs_in_the_way(reply: &Reply) -> BTreeSet<RunId> {
+    let of_locks = |locked_by: &[LockedBy]| locked_by.iter().filter_map(|one| one.holder.run()).collect();
+    let of_grants = |blocked: &Blocked| blocked.holders.iter().filter_map(|grant| grant.claim.holder.run()).collect();
+    match reply {
+        Reply::Coordinate { outcome, .. } => match outcome {
+            Outcome::Lock(lock::Outcome::Waiting(waiting)) | Outcome::Semaphore(semaphore::Outcome::Waiting(waiting)) => {
+                of_grants(&waiting.blocked)
+            }
+            Outcome::Lock(lock::Outcome::Busy(blocked)) | Outcome::Semaphore(semaphore::Outcome::Full { blocked, .. }) => {
+                of_grants(blocked)
+            }
+            _ => BTreeSet::new(),
+        },
+        Reply::Task(TaskOutcome::Waiting(claim)) => of_locks(&claim.locked_by),
+        Reply::Task(TaskOutcome::Locked(locked_by)) => of_locks(std::slice::from_ref(locked_by)),
+        _ => BTreeSet::new(),
+    }
+}
+
 /// What an answer says of those who are in the way; nothing if it is the last word.
 fn stand(reply: &Reply) -> Option<Stand> {
     // Each of them alone would break the circle if it were dead.
-    let circle = |cycle: &[Link]| cycle.iter().map(|link| vec![link.process.clone()]).collect();
+    let circle = |cycle: &[Link]| {
+        let processes = cycle.iter().flat_map(|link| [&link.process].into_iter().chain(&link.before));
+        processes.map(|process| vec![process.clone()]).collect()
+    };
     let (groups, waiting, at) = match reply {
         Reply::Coordinate { outcome, at } => match outcome {
             Outcome::Lock(lock::Outcome::Waiting(waiting)) | Outcome::Semaphore(semaphore::Outcome::Waiting(waiting)) => {

@@ -26,6 +26,17 @@ pub struct Why {
     pub has_runner: bool,
     /// How many of its dependencies hold it back.
     pub unmet: usize,
+    /// Those who wait to work on it, and were woken because it is their turn, but do not answer.
+    pub unanswered: Vec<Unanswered>,
+}
+
+/// A process that waits to work on a task, was woken and has not answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unanswered {
+    pub holder: HolderId,
+    pub pid: i32,
+    /// When it was woken.
+    pub since: Lease,
 }
 
 /// What becomes of an item, as one of the attempts at it sees it.
@@ -262,6 +273,13 @@ pub struct Attended {
     pub silence: Option<Box<str>>,
     /// How its session has ended, if it has while nobody looked after it: that is not recorded yet.
     pub ended: Option<Box<str>>,
+}
+
+impl Attended {
+    /// Whether its session has ended and no runner will record that.
+    pub fn is_unrecorded(&self) -> bool {
+        self.ended.is_some() && self.heir.is_none()
+    }
 }
 
 /// Who holds something.

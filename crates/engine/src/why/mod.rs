@@ -36,7 +36,9 @@ mod answer;
 mod chains;
 mod reading;
 
-pub use answer::{Answer, Attended, Cause, Chain, ChainEnd, Holder, ItemFuture, LandingPlace, Life, Link, Obstacle, Phases, Why};
+pub use answer::{
+    Answer, Attended, Cause, Chain, ChainEnd, Holder, ItemFuture, LandingPlace, Life, Link, Obstacle, Phases, Unanswered, Why,
+};
 pub use reading::{Rows, lane_keys, read};
 
 /// The guard that holds a pipeline up, if the store alone can tell what it says, and the variables that it is asked with.
@@ -104,7 +106,13 @@ impl<'a> Situation<'a> {
         let item_future = task.spec.item.as_ref().map(|of| self.item_future(of));
         let has_runner = self.workers().next().is_some();
         let unmet = unmet(task, self.backlog).count();
-        Some(Why { task: task.clone(), status, at: self.now.stamp(), answer, item_future, has_runner, unmet })
+        let unanswered = self.coordination.claims.values().filter(|claim| claim.task.as_ref() == Some(&task.id));
+        let unanswered = unanswered.filter_map(|claim| {
+            let since = claim.unanswered(&self.now).filter(|_| !claim.is_over(&self.now))?;
+            Some(Unanswered { holder: claim.holder.clone(), pid: claim.waits()?.standing.process.pid, since })
+        });
+        let unanswered = unanswered.collect();
+        Some(Why { task: task.clone(), status, at: self.now.stamp(), answer, item_future, has_runner, unmet, unanswered })
     }
 
     /// What becomes of the item that a task is an attempt at.

@@ -6,7 +6,7 @@ use banksman_core::resource::coordination::{Command, Coordination};
 use banksman_core::resource::lock;
 use banksman_core::resource::work_claim::{State, WorkClaim};
 use banksman_core::{HolderId, Ticket};
-use banksman_engine::{Reply, Request, RunOutcome, RunRequest, TaskRequest};
+use banksman_engine::{Reply, Request, RunOutcome, RunRequest, TaskOutcome, TaskRequest};
 use banksman_store::{Call as _, Tx};
 
 use super::{Mutation, after, locks, queues, tasks};
@@ -71,6 +71,13 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
                 rename(&mut tx.tables.coordination, |holder| holder.as_str().strip_prefix("hidden-").map(str::to_owned))
             })
         }
+        (Mutation::CircleInvented, Request::Task(TaskRequest::Take { .. })) => match request.decide(tx) {
+            Reply::Task(TaskOutcome::Waiting(claim)) if claim.waiting.place > 1 => {
+                tx.tables.coordination.claims.remove(&claim.waiting.ticket);
+                Reply::Task(TaskOutcome::Deadlock(Vec::new()))
+            }
+            reply => reply,
+        },
         (Mutation::WaitStays, Request::Task(TaskRequest::Leave { ticket, .. })) => after(request, tx, |tx| {
             tx.tables.coordination.claims.extend(before.claims.get(ticket).map(|claim| (*ticket, claim.clone())))
         }),

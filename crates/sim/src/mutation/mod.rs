@@ -76,6 +76,8 @@ pub enum Mutation {
     NextNotKept,
     /// The search for deadlocks does not see who holds a single lock.
     DeadlockUnseen,
+    /// Who would wait behind another one is refused as if that were a circle.
+    CircleInvented,
     /// A claim that gives up stays.
     WaitStays,
     /// `why` does not read the claims that wait.
@@ -237,6 +239,7 @@ impl Mutation {
             EpochReuse | QueueOldEpoch => Checker::Epochs,
             CountersReset | NudgeFree => Checker::Escalation,
             LockFencingOff | QueueFencingOff | OldEpoch => Checker::Fencing,
+            CircleInvented => Checker::Circles,
             NewcomerFirst => Checker::Fifo,
             GuardsOff | OldAnswer | TwoCheckers | GuardsOffAtClaim => Checker::Guards,
             PidOnly | Deaf | IdleEarly | RestForgotten | Unasked | CheckerStays | AnswerLost | NeverOverdue | JobForgotten

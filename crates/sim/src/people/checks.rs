@@ -51,6 +51,7 @@ impl World<'_> {
         self.check_claims(after, at);
         self.check_sections(after);
         self.check_overtaking(before, after, calls, at);
+        self.check_refusals(before, calls);
         self.check_adoption(after, calls);
         if let [call] = calls {
             self.check_lost(before, call.request, call.reply);

@@ -1,10 +1,11 @@
 //! Claims: people who claim tasks with everything that they need while they hold other things, renew, give up and are killed, beside
 //! runners with exclusive sections whose runs are adopted; limits that change, locks that are forced, tasks that are deleted.
 //!
-//! * `person`: the actors. `checks`, `overtaking`: what must be true after every commit. `explanation`: whether `why` names the true
+//! * `person`: the actors. `checks`, `circles`, `overtaking`: what must be true after every commit. `explanation`: whether `why` names the true
 //!   cause. The checkers look at rows and events alone; they call none of the functions that they check.
 
 mod checks;
+mod circles;
 mod explanation;
 mod overtaking;
 mod person;
@@ -93,6 +94,15 @@ impl World<'_> {
         Person::new(self.machine.fork(), self.people.shells, from)
     }
 
+    /// A process that waits is stopped for a while, and may be woken in vain.
+    fn stop_person(&mut self) {
+        let index = self.random.below(PEOPLE);
+        let until = self.clock.now() + self.random.between(1_000, 40_000);
+        if self.people.persons[index].stop(until) {
+            self.tally.count("waiting processes stopped");
+        }
+    }
+
     /// Runners beside people are patient, and take whatever there is.
     pub(crate) fn options_beside_people(&self) -> Options {
         let watch = Watch { timeout: Span::from_secs(60), max_recoveries: 3, on_exhausted: OnExhausted::Fail };
@@ -134,6 +144,7 @@ impl World<'_> {
             },
             63..66 => return self.replace_task(),
             66..80 => return self.check_explanation(&id),
+            80..84 => return self.stop_person(),
             _ => return,
         };
         self.calls.push(InFlight { from: Sender::Nobody, requests: vec![request] });

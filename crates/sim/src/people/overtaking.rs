@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::event::{Event, Fact, Kind, Resource};
 use banksman_core::resource::coordination::Coordination;
-use banksman_core::resource::grant::GrantRequest;
+use banksman_core::resource::grant::{GrantRequest, OFFER};
 use banksman_core::{HolderId, Lease, Liveness, ProcessId, Span, WorkClaim};
 use banksman_engine::{Request, RunRequest, TaskRequest};
 use banksman_store::Snapshot;
@@ -26,9 +26,13 @@ use crate::report::Checker;
 use crate::world::World;
 
 /// Whether a claim has waited for a resource as long as others may overtake it: not at all for a task and a section, as nobody else wants them.
-fn is_due(claim: &WorkClaim, resource: &Resource, at: Lease) -> bool {
+pub(super) fn is_due(claim: &WorkClaim, resource: &Resource, at: Lease) -> bool {
     let bound = if resource.name.is_work() { Span::ZERO } else { Span::from_ms(OVERTAKE) };
-    claim.waits().is_some_and(|terms| terms.overtake.is_some() && at >= terms.since.lease + bound)
+    // One that was woken in its turn and has not tried lets the others pass.
+    let is_absent = |turn: Lease| at >= turn + OFFER;
+    claim
+        .waits()
+        .is_some_and(|terms| terms.overtake.is_some() && at >= terms.since.lease + bound && !terms.turn.is_some_and(is_absent))
 }
 
 /// Everybody without whom a claim cannot be had: the holders of what it wants, and those of what the claims before it want, for whom it

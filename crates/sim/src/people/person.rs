@@ -34,6 +34,10 @@ pub(crate) struct Person {
     holds: Vec<Hold>,
     /// How many single locks it has asked for.
     asked: u32,
+    /// The name under which it claims tasks: its own, or that of one who was killed before.
+    name: u32,
+    /// Until when its process is stopped.
+    stopped: Ms,
 }
 
 enum Doing {
@@ -74,7 +78,14 @@ enum Held {
 
 impl Person {
     pub(super) fn new(process: ProcessId, number: u32, from: Ms) -> Person {
-        Person { process, number, doing: Doing::Idle(from), holds: Vec::new(), asked: 0 }
+        Person { process, number, doing: Doing::Idle(from), holds: Vec::new(), asked: 0, name: number, stopped: 0 }
+    }
+
+    /// Stops its process, if it waits. It does nothing before that moment, whatever happens.
+    pub(super) fn stop(&mut self, until: Ms) -> bool {
+        let waits = matches!(self.doing, Doing::Sleeping { .. });
+        self.stopped = if waits { until } else { self.stopped };
+        waits
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -106,7 +117,7 @@ impl Person {
 
     /// The name under which it claims tasks.
     fn claimant(&self) -> HolderId {
-        HolderId::new(&format!("p{}", self.number)).expect("a plain word")
+        HolderId::new(&format!("p{}", self.name)).expect("a plain word")
     }
 
     /// The name under which it holds its next single lock, as a command does that runs under it.
@@ -119,8 +130,8 @@ impl Person {
     pub(crate) fn due(&self, is_quiescing: bool) -> Option<Ms> {
         match &self.doing {
             Doing::Calling(_) => None,
-            Doing::Sleeping { until, give_up, .. } if !is_quiescing => Some(*until.min(give_up)),
-            Doing::Sleeping { until, .. } => Some(*until),
+            Doing::Sleeping { until, give_up, .. } if !is_quiescing => Some((*until.min(give_up)).max(self.stopped)),
+            Doing::Sleeping { until, .. } => Some((*until).max(self.stopped)),
             Doing::Idle(from) => {
                 let ends = self.holds.iter().map(|hold| hold.until).min();
                 ends.into_iter().chain((!is_quiescing).then_some(*from)).min()
@@ -308,7 +319,12 @@ impl World<'_> {
         self.machine.exit(&process);
         self.calls.retain(|call| call.from != Sender::Person(index));
         let now = self.clock.now();
+        let name = self.people.persons[index].name;
         self.people.persons[index] = self.new_person(now + 50);
+        // It may be the same person again, in another terminal.
+        if self.random.in_thousand(300) {
+            self.person(index).name = name;
+        }
         self.people.persons.iter_mut().for_each(|person| person.hear_of_death(&process, now));
     }
 }

@@ -59,6 +59,7 @@ caught! {
     a_claim_that_is_overtaken_for_ever_is_caught: OvertakeOff on 0,
     a_claim_that_is_next_and_is_overtaken_is_caught: NextNotKept on 22,
     a_deadlock_that_nobody_refuses_is_caught: DeadlockUnseen on 9,
+    a_circle_that_is_none_is_caught: CircleInvented on 0,
     a_wait_that_outlives_its_end_is_caught: WaitStays on 9,
     an_explanation_without_claims_is_caught: WhyIgnoresClaims on 2,
     a_second_keeper_of_a_run_is_caught: RecordShared on 8,

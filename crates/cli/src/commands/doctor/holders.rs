@@ -4,9 +4,10 @@
 use super::{Entry, Examination, Finding};
 use crate::commands::resources;
 use crate::failure::Failure;
+use crate::format;
 
 pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
-    let resources::Grants { checked, stale, waits } =
+    let resources::Grants { checked, stale, waits, unanswered } =
         resources::stale_grants(&mut examination.reader, examination.project.host())?;
     let client =
         if examination.fix && !(stale.is_empty() && waits.is_empty()) { Some(examination.context.client()?) } else { None };
@@ -26,6 +27,15 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
             None => entry.fixable(),
             Some(client) if resources::drop_wait(client, wait)? => entry.fixed("removed"),
             Some(_) => entry,
+        });
+    }
+    // It keeps its place; whether it goes on is for a person to say.
+    for (wait, silent) in &unanswered {
+        let (what, silent) = (resources::claim_words(wait), format::span(*silent));
+        let entry = Entry::new(format!("{what} of {}: its process was woken and has not answered for {silent}", wait.holder));
+        entries.push(match wait.waits().map(|terms| terms.standing.process.pid) {
+            Some(pid) => entry.solved_by(format!("kill -CONT {pid}, or end it: kill -KILL {pid}")),
+            None => entry,
         });
     }
     Ok(Finding::notes("holders", &checked.words(), entries))

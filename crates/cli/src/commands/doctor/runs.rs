@@ -1,4 +1,4 @@
-//! Runs whose keeper is dead. The next runner ends what is left of them; where it cannot prove that nothing is, a person is asked.
+//! Runs whose keeper is dead, and runs that have ended while no runner was there. The next runner ends what is left of them; where it cannot prove that nothing is, a person is asked.
 
 use banksman_adapters::keeper::Found;
 use banksman_runtime::inspect;
@@ -23,7 +23,14 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
             None => None,
         }
     };
-    let entries: Vec<Entry> = live.iter().filter_map(entry).collect();
+    let mut entries: Vec<Entry> = live.iter().filter_map(entry).collect();
+    match live.iter().filter(|live| live.attended.is_unrecorded()).count() {
+        0 => {}
+        1 => entries.push(Entry::new("1 run has ended and is not recorded yet").solved_by("banksman status")),
+        several => {
+            entries.push(Entry::new(format!("{several} runs have ended and are not recorded yet")).solved_by("banksman status"))
+        }
+    }
     let finding = if live.iter().any(|live| live.attended.asked.is_some()) { Finding::faults } else { Finding::notes };
     let fine = match live.len() {
         0 => "no run lives".to_owned(),

@@ -16,11 +16,12 @@ use clap::Args;
 use serde_json::Value;
 
 use super::{Dur, own_name, undefined};
-use crate::context::{Actor, inherited_epoch};
+use crate::commands::recording::with_ended_runs;
+use crate::context::{Actor, Context, inherited_epoch};
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::format;
-use crate::printer::{BOLD, DIM, Printer};
+use crate::printer::{BOLD, DIM};
 use crate::signals::Signals;
 use crate::views::Time;
 use crate::views::resources::{Granted, LinkView};
@@ -79,8 +80,7 @@ pub(crate) struct Won {
 
 /// `… acquire`: acquires and prints.
 pub(crate) fn acquire(
-    printer: &Printer,
-    client: &Client,
+    context: &Context,
     kind: Kind,
     name: &Name,
     weight: u32,
@@ -93,10 +93,10 @@ pub(crate) fn acquire(
     let epoch = flags.epoch.map(Epoch).or(inherited_epoch(kind.as_str(), name.as_str())?);
     let max_hold = max_hold.map(|dur| dur.positive("--max-hold")).transpose()?;
     let wanted = Wanted { resource, actor, weight, max_hold, processes: Vec::new(), leased: flags.pid.is_none(), epoch };
-    let signals = Signals::install()?;
-    let won = win(printer, client, wanted, flags, Some(&signals))?;
+    let (client, signals) = (context.client()?, Signals::install()?);
+    let won = win(context, &client, wanted, flags, Some(&signals))?;
     let (view, human) = describe(kind, name, &won);
-    printer.try_result(&view, human).map_err(|error| unprinted(client, &asked, &won, &error))?;
+    context.printer.try_result(&view, human).map_err(|error| unprinted(&client, &asked, &won, &error))?;
     Ok(exit::OK)
 }
 
@@ -112,7 +112,7 @@ fn unprinted(client: &Client, resource: &Resource, won: &Won, error: &std::io::E
 
 /// Acquires, telling the user about the wait.
 pub(crate) fn win(
-    printer: &Printer,
+    context: &Context,
     client: &Client,
     wanted: Wanted,
     flags: &AcquireFlags,
@@ -136,27 +136,31 @@ pub(crate) fn win(
     let term = Term::Usual(leased.then(|| Dur(client.config().heartbeat_timeout).span()));
     let ask = Ask { term, epoch, ..Ask::new(claim) };
     let wait = (!flags.no_wait).then(|| flags.timeout.map_or(client.config().wait_timeout, |timeout| timeout.0));
-    let watched = printer.is_watched();
-    let mut reported = false;
-    let name = resource.clone();
-    let mut progress = |waiting: &Waiting, elapsed: Duration| {
-        let text = waiting_line(&name, waiting, elapsed);
-        if watched {
-            printer.rewrite(&text);
-        } else if !reported {
-            printer.note(&text);
-        }
-        reported = true;
-    };
-    let patience = WaitOptions {
-        wait,
-        cancel: signals.map(AsFd::as_fd),
-        progress: Some(&mut progress),
-        tick: watched.then_some(Duration::from_secs(1)),
-    };
-    let acquisition = client.acquire_any(resource.clone(), ask, patience);
-    if watched && reported {
-        printer.rewrite("");
+    let watched = context.printer.is_watched();
+    // What was said last of the runs in the way; that is said again when it changes.
+    let mut reported = None;
+    let acquisition = with_ended_runs(context, client, |ended_runs, no_runner| {
+        let mut progress = |waiting: &Waiting, elapsed: Duration| {
+            let runs = no_runner.words();
+            let text = waiting_line(&resource, waiting, &runs, elapsed);
+            if watched {
+                context.printer.rewrite(&text);
+            } else if reported.as_ref() != Some(&runs) {
+                context.printer.note(&text);
+            }
+            reported = Some(runs);
+        };
+        let patience = WaitOptions {
+            wait,
+            cancel: signals.map(AsFd::as_fd),
+            progress: Some(&mut progress),
+            tick: watched.then_some(Duration::from_secs(1)),
+            ended_runs: Some(ended_runs),
+        };
+        client.acquire_any(resource.clone(), ask, patience)
+    });
+    if watched && reported.is_some() {
+        context.printer.rewrite("");
     }
     granted(&resource, acquisition?)
 }
@@ -171,7 +175,7 @@ fn metadata(text: &str) -> Result<Value, Failure> {
 }
 
 /// `waiting for deploy, held by agent-7 for 3 min, position 2 among the waiters (12 s; Ctrl-C to cancel)`.
-fn waiting_line(resource: &Resource, waiting: &Waiting, elapsed: Duration) -> String {
+fn waiting_line(resource: &Resource, waiting: &Waiting, runs: &str, elapsed: Duration) -> String {
     let name = &resource.name;
     let holder = match &waiting.blocked.holders[..] {
         [] => match &waiting.blocked.reserved {
@@ -188,7 +192,7 @@ fn waiting_line(resource: &Resource, waiting: &Waiting, elapsed: Duration) -> St
     let place = waiting.place;
     let waited = format::span(Dur(elapsed).span());
     format!(
-        "waiting for {BOLD}{name}{BOLD:#}, {holder}{held_for}, position {place} among the waiters {DIM}({waited}; Ctrl-C to cancel){DIM:#}"
+        "waiting for {BOLD}{name}{BOLD:#}, {holder}{held_for}, position {place} among the waiters{runs} {DIM}({waited}; Ctrl-C to cancel){DIM:#}"
     )
 }
 

@@ -4,7 +4,7 @@ use banksman_adapters::host::Host;
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::coordination::{Command, Coordination};
 use banksman_core::resource::lock;
-use banksman_core::{Epoch, Grant, HolderId, Liveness, Name, Now, Stamp, TaskId, Ticket, WorkClaim};
+use banksman_core::{Epoch, Grant, HolderId, Liveness, Name, Now, Span, Stamp, TaskId, Ticket, WorkClaim};
 use banksman_engine::{Seen, TaskRequest};
 use banksman_runtime::Client;
 use banksman_store::Reader;
@@ -52,7 +52,7 @@ struct RemovedWait<'a> {
 /// store, so that a holder who comes back in between keeps what it has.
 pub(crate) fn cleanup(context: &Context, kind: Kind, dry_run: bool) -> ExitResult {
     let client = context.client()?;
-    let Grants { checked, stale, waits } = stale_grants(&mut client.reader()?, client.host())?;
+    let Grants { checked, stale, waits, .. } = stale_grants(&mut client.reader()?, client.host())?;
     let checked = checked.only(kind);
     let mut freed = Vec::new();
     for entry in stale.into_iter().filter(|entry| entry.resource.kind == kind) {
@@ -101,6 +101,8 @@ pub(crate) struct Grants {
     pub(crate) stale: Vec<Stale>,
     /// The claims that wait for a process that is dead, or was not seen for too long.
     pub(crate) waits: Vec<WorkClaim>,
+    /// The claims whose process was woken because it was their turn, and has not answered; with how long ago that was.
+    pub(crate) unanswered: Vec<(WorkClaim, Span)>,
 }
 
 /// How many grants were looked at.
@@ -170,7 +172,10 @@ pub(crate) fn stale_grants(reader: &mut Reader, host: &Host) -> Result<Grants, F
     let checked = Checked { locks: Some(locks), slots: Some(slots), waits: Some(waits), unseen };
     let waits = waiting().filter(|claim| is_abandoned(claim, at, host)).cloned().collect();
     let stale = states.into_iter().filter(|entry| is_over(entry.state)).collect();
-    Ok(Grants { checked, stale, waits })
+    let now = Now { lease: at.lease, wall: at.wall, ..Now::default() };
+    let others = waiting().filter(|claim| !is_abandoned(claim, at, host));
+    let unanswered = others.filter_map(|claim| Some((claim.clone(), at.lease - claim.unanswered(&now)?))).collect();
+    Ok(Grants { checked, stale, waits, unanswered })
 }
 
 /// Whether the process of a claim that waits is dead, or was not seen for too long.

@@ -49,7 +49,7 @@ pub(crate) fn run(
         let processes = vec![client.this_process().clone(), command];
         let wanted =
             Wanted { resource: resource.clone(), actor: actor.clone(), weight, max_hold, processes, leased: true, epoch: None };
-        win(&context.printer, &client, wanted, flags, Some(&signals))
+        win(context, &client, wanted, flags, Some(&signals))
     });
     let won = match won {
         Ok(won) => won,

@@ -16,8 +16,14 @@ pub(super) fn lines(left: &Leftovers) -> Vec<String> {
     let count = |status: Status| left.counts.by_status.get(&status).copied().unwrap_or_default();
     let mut lines = Vec::new();
     if let (number @ 1.., Some(first)) = (count(Status::Failed), left.failures.first()) {
-        let retry = format!("banksman why {}; banksman tasks retry {}", first.id, first.id);
-        lines.push(group(RED, "failed", number, &titles(&left.failures), &retry));
+        // Only its pipeline says what becomes of a task with phases, or of a phase.
+        let pipeline =
+            first.spec.parent.as_ref().filter(|_| first.spec.phase().is_some()).or(first.has_phases().then_some(&first.id));
+        let next = match pipeline {
+            Some(pipeline) => format!("banksman pipelines show {pipeline}"),
+            None => format!("banksman tasks retry {}", first.id),
+        };
+        lines.push(group(RED, "failed", number, &titles(&left.failures), &format!("banksman why {}; {next}", first.id)));
     }
     if left.decisions > 0 {
         lines.push(group(RED, "needs you", left.decisions as u64, &[], "banksman decisions review"));

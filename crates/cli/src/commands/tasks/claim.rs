@@ -15,6 +15,7 @@ use clap::Args;
 
 use super::refused::refused;
 use super::view;
+use crate::commands::recording::with_ended_runs;
 use crate::commands::resources::{self, Dur};
 use crate::commands::{ExitResult, find};
 use crate::context::{Actor, Context};
@@ -137,20 +138,29 @@ impl ClaimFlags {
         signals: &Signals,
     ) -> Result<TaskOutcome, Failure> {
         let watched = context.printer.is_watched();
-        let mut reported = false;
-        let mut progress = |locked_by: &[LockedBy], elapsed: Duration| {
-            let text = waiting_line(names, locked_by, elapsed);
-            if watched {
-                context.printer.rewrite(&text);
-            } else if !reported {
-                context.printer.note(&text);
-            }
-            reported = true;
-        };
-        let patience =
-            WaitOptions { wait, cancel: Some(signals.as_fd()), progress: None, tick: watched.then_some(Duration::from_secs(1)) };
-        let claim = client.take_task(id.clone(), taking, &patience, Some(&mut progress));
-        if watched && reported {
+        // What was said last of the runs in the way; that is said again when it changes.
+        let mut reported = None;
+        let claim = with_ended_runs(context, client, |ended_runs, no_runner| {
+            let mut progress = |locked_by: &[LockedBy], elapsed: Duration| {
+                let runs = no_runner.words();
+                let text = waiting_line(names, locked_by, &runs, elapsed);
+                if watched {
+                    context.printer.rewrite(&text);
+                } else if reported.as_ref() != Some(&runs) {
+                    context.printer.note(&text);
+                }
+                reported = Some(runs);
+            };
+            let patience = WaitOptions {
+                wait,
+                cancel: Some(signals.as_fd()),
+                progress: None,
+                tick: watched.then_some(Duration::from_secs(1)),
+                ended_runs: Some(ended_runs),
+            };
+            client.take_task(id.clone(), taking, &patience, Some(&mut progress))
+        });
+        if watched && reported.is_some() {
             context.printer.rewrite("");
         }
         match claim? {
@@ -326,17 +336,17 @@ impl Names<'_> {
 }
 
 /// `ann for 3 min`.
-fn held_by(locked_by: &LockedBy) -> String {
+pub(super) fn held_by(locked_by: &LockedBy) -> String {
     let since = locked_by.since.map(|since| format!(" for {}", format::since(since))).unwrap_or_default();
     format!("{}{since}", format::holder(&locked_by.holder))
 }
 
 /// `waiting for Fix the login: section Backend is held by run r-7k2m9q1a for 3 min (3 s; Ctrl-C to cancel)`.
-fn waiting_line(names: &Names<'_>, locked_by: &[LockedBy], elapsed: Duration) -> String {
+fn waiting_line(names: &Names<'_>, locked_by: &[LockedBy], runs: &str, elapsed: Duration) -> String {
     let said: Vec<String> = locked_by.iter().take(3).map(|locked_by| names.describe(locked_by)).collect();
     let why = if said.is_empty() { String::new() } else { format!(": {}", said.join(", ")) };
     let (title, waited) = (names.title, format::span(Dur(elapsed).span()));
-    format!("waiting for {BOLD}{title}{BOLD:#}{why} {DIM}({waited}; Ctrl-C to cancel){DIM:#}")
+    format!("waiting for {BOLD}{title}{BOLD:#}{why}{runs} {DIM}({waited}; Ctrl-C to cancel){DIM:#}")
 }
 
 /// Who works on a task, for people.

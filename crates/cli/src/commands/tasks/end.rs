@@ -315,6 +315,7 @@ pub(crate) fn delete_all(context: &Context, names: &[String], force: bool) -> Ex
     let client = context.client()?;
     let mut reader = client.reader()?;
     let mut left = find::task_ids(&mut reader, names.iter().map(String::as_str))?;
+    record_ended(context, client.project(), &mut reader)?;
     if force {
         let is_at_work = |task: &Task| task.live().is_some() || matches!(task.state, State::InPhases { .. });
         for id in &left {

@@ -62,6 +62,14 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
                 .detail("lostAt", &at)
                 .hint(format!("stop what relied on it, or take it again: banksman tasks take {task}"))
         }
+        TaskOutcome::NotTheClaim { epoch, claimed_by } => {
+            let by = claim::held_by(claimed_by);
+            let message = format!("fenced: the epoch {epoch} is not that of the current claim of {task} (held by {by})");
+            Failure::new(exit::FENCED, "FENCED", message)
+                .detail("taskId", &task)
+                .detail("lockedBy", &claimed_by.holder)
+                .hint("the claim that says so is over; stop what relied on it")
+        }
         TaskOutcome::NotClaimed => Failure::new(exit::NOT_PERMITTED, "NOT_CLAIMED", format!("nobody works on {task} by hand"))
             .detail("taskId", &task)
             .hint(format!("to work on it: banksman tasks take {task}")),

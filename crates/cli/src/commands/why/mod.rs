@@ -11,7 +11,7 @@ use banksman_core::landing::Entry;
 use banksman_core::pipeline::phase_task;
 use banksman_core::task::TaskEnd;
 use banksman_core::{Name, TaskId};
-use banksman_engine::why::{Answer, Life, Why as Found};
+use banksman_engine::why::{Answer, Life, Unanswered, Why as Found};
 use banksman_runtime::inspect;
 use banksman_store::{Key, Reader};
 use clap::Args;
@@ -117,6 +117,14 @@ fn human(why: &Found, failed: Option<&TaskId>) -> String {
             }
         }
         answer => text.push_str(&sentence::answer(answer, task.changed, at)),
+    }
+    for Unanswered { holder, pid, since } in &why.unanswered {
+        let silent = format::span(at.lease - *since);
+        text.push_str(&format!(
+            "\n  {YELLOW}-{YELLOW:#} {} waits for it, and its process was woken and has not answered for {silent}\n    \
+             {DIM}try: kill -CONT {pid}{DIM:#}",
+            format::holder(holder)
+        ));
     }
     text + &item::human(why)
 }

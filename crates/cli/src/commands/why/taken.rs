@@ -54,10 +54,16 @@ impl Taken<'_> {
                 format!("there is no {resource}"),
                 Some(format!("banksman semaphores define {} --capacity N", format::quoted(&resource.name))),
             ),
-            (Refusal::Reserved { resource, holder, task, since }, _) => {
+            (Refusal::Reserved { resource, holder, task, since, section }, _) => {
+                let what = section.as_ref().map_or_else(|| resource.to_string(), |name| format!("its exclusive section {name}"));
                 let of = task.as_ref().map(|task| format!(" to work on {task}")).unwrap_or_default();
                 let span = format::span(at.lease - since.lease);
-                (Kind::Reserved, format!("{resource} is reserved for {holder}, who has waited for {span}{of}"), None)
+                let hint = match (section, task) {
+                    (_, Some(task)) => format!("banksman tasks show {task}"),
+                    (Some(name), None) => format!("banksman sections show {}", format::quoted(name)),
+                    (None, None) => format!("banksman {}s show {}", resource.kind.as_str(), format::quoted(&resource.name)),
+                };
+                (Kind::Reserved, format!("{what} is reserved for {holder}, who has waited for {span}{of}"), Some(hint))
             }
             (Refusal::NoSlot { capacity, .. }, _) => {
                 (Kind::NoSlot, self.no_slot(*capacity), Some("banksman config set limits.max_concurrent_runs N".into()))

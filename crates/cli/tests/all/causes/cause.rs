@@ -93,6 +93,7 @@ impl Scene {
             Cause::Backoff { .. } => unreachable!("there are no loops here"),
             Cause::AccountLimit { .. } => unreachable!("there are no agents here"),
             Cause::Paused { .. } => unreachable!("nobody pauses here"),
+            Cause::PassedOn { .. } => unreachable!("few tasks wait for one here"),
             Cause::Roots { roots, ahead, .. } => {
                 let room = u32::try_from(roots.len() as u64 + ahead + 1).unwrap();
                 self.set_limits(LimitsChange { roots: Some(room), ..LimitsChange::default() });
@@ -176,6 +177,7 @@ impl Scene {
     pub(super) fn verify(&mut self, cause: &Cause, task: &TaskId) {
         match cause {
             Cause::Paused { .. } => unreachable!("nobody pauses here"),
+            Cause::PassedOn { .. } => unreachable!("few tasks wait for one here"),
             Cause::NoRunner { .. } => assert!(self.living.is_empty()),
             Cause::NoRunnerFree { runners, .. } => {
                 let named: BTreeSet<RunnerId> = runners.iter().map(|(runner, _)| runner.clone()).collect();
@@ -229,6 +231,7 @@ pub(super) fn about(cause: &Cause) -> String {
         Cause::Backoff { .. } => unreachable!("there are no loops here"),
         Cause::AccountLimit { .. } => unreachable!("there are no agents here"),
         Cause::Paused { .. } => unreachable!("nobody pauses here"),
+        Cause::PassedOn { .. } => unreachable!("few tasks wait for one here"),
         Cause::Roots { .. } => ROOTS.into(),
         Cause::Dependency(chain) => format!("dependency {}", chain.links[0].id),
         Cause::NoRunner { .. } => "no runner".into(),
@@ -246,6 +249,7 @@ pub(super) fn kind(cause: &Cause) -> &'static str {
         Cause::Backoff { .. } => unreachable!("there are no loops here"),
         Cause::AccountLimit { .. } => unreachable!("there are no agents here"),
         Cause::Paused { .. } => unreachable!("nobody pauses here"),
+        Cause::PassedOn { .. } => unreachable!("few tasks wait for one here"),
         Cause::Roots { limit, roots, .. } if roots.len() < *limit as usize => "behind earlier roots",
         Cause::Roots { .. } => ROOTS,
         Cause::Dependency(_) => "dependency",

@@ -3,6 +3,10 @@
 //! Parties that wait for nothing are let finish: they give back all they hold, the lines are served, and whoever
 //! got all it waits for finishes too. Those who remain are deadlocked. This is right for weighted slots and for
 //! strict lines, where looking for a cycle of arrows alone would be wrong.
+//!
+//! Several programs may act under one name. A wait blocks what its name holds now, because the program that holds it may be
+//! the one that waits. It does not block what a namesake's wait will get, where both want the same lock: one program does
+//! not wait for a lock twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,6 +38,9 @@ pub struct Link {
     pub resource: Resource,
     /// The process that stands in line: if it is dead, there is no deadlock.
     pub process: ProcessId,
+    /// The processes whose waits come before and will get the resource, for the party that is next in the cycle: if they are
+    /// dead, there is none either.
+    pub before: Vec<ProcessId>,
 }
 
 /// A claim that waits for all that it wants at once, and stands in no line.
@@ -66,12 +73,15 @@ struct Wait<'a> {
     process: &'a ProcessId,
     /// The claim, if it is one: others stand in line.
     claim: Option<&'a ClaimWait<'a>>,
+    /// Whether another wait of the same name wants the same lock, so that it is another program's. In a line the later one is
+    /// a stranger already; claims are not served in order.
+    has_namesake: bool,
 }
 
 impl Wait<'_> {
-    fn link(&self, party: &HolderId, resource: usize, resources: &[Held<'_>]) -> Link {
-        let resource = resources[resource].resource.clone();
-        Link { party: party.clone(), ticket: self.ticket, resource, process: self.process.clone() }
+    /// Whether a holding is kept for as long as this wait lasts.
+    fn blocks(&self, (name, by_wait): Holder<'_>) -> bool {
+        self.parties.contains(&name) && !(by_wait.is_some() && self.has_namesake && self.holder == name)
     }
 
     /// Whether it cannot have a resource before this other wait, for which that is reserved.
@@ -88,12 +98,25 @@ impl Wait<'_> {
 
 /// The cycle that the wait with `ticket` is part of or stands behind, if it would wait for ever.
 pub fn find(resources: &[Held<'_>], claims: &[ClaimWait<'_>], ticket: Ticket) -> Option<Vec<Link>> {
-    let (waits, holdings) = stuck(resources, claims);
-    waits.iter().any(|wait| wait.ticket == ticket).then(|| cycle(resources, &waits, &holdings, ticket))
+    let stuck = stuck(resources, claims);
+    stuck.waits.iter().any(|wait| wait.ticket == ticket).then(|| cycle(resources, &stuck, ticket))
 }
 
+/// Who holds something: a name, and the wait by which it got a lock that it does not hold now.
+type Holder<'a> = (&'a HolderId, Option<Ticket>);
+
 /// Who holds how many slots of one resource.
-type Holding<'a> = BTreeMap<&'a HolderId, u64>;
+type Holding<'a> = BTreeMap<Holder<'a>, u64>;
+
+/// What is left when everybody has finished who can.
+struct Stuck<'a> {
+    /// The waits that are never satisfied.
+    waits: Vec<Wait<'a>>,
+    /// What is held by then, by the index of the resource.
+    holdings: Vec<Holding<'a>>,
+    /// Who got what of the waits that were satisfied: the index of the resource, the name, and the process.
+    gains: Vec<(usize, &'a HolderId, &'a ProcessId)>,
+}
 
 /// All waits, in the order of their tickets.
 fn all_waits<'a>(resources: &'a [Held<'a>], claims: &'a [ClaimWait<'a>]) -> Vec<Wait<'a>> {
@@ -107,7 +130,8 @@ fn all_waits<'a>(resources: &'a [Held<'a>], claims: &'a [ClaimWait<'a>]) -> Vec<
             let own = (!stranger).then_some(holder);
             let parties = own.into_iter().chain(&waiter.claim.ancestors).collect();
             let wants = vec![(index, u64::from(waiter.claim.weight))];
-            waits.push(Wait { ticket: waiter.ticket, wants, parties, holder, process: &waiter.standing.process, claim: None });
+            let (ticket, process) = (waiter.ticket, &waiter.standing.process);
+            waits.push(Wait { ticket, wants, parties, holder, process, claim: None, has_namesake: false });
         }
     }
     for claim in claims {
@@ -119,20 +143,48 @@ fn all_waits<'a>(resources: &'a [Held<'a>], claims: &'a [ClaimWait<'a>]) -> Vec<
         let stranger = claim.wants.iter().any(is_own);
         let parties = claim.parties.iter().copied().filter(|party| !stranger || *party != claim.holder).collect();
         let (ticket, holder, process, wants) = (claim.ticket, claim.holder, claim.process, claim.wants.clone());
-        waits.push(Wait { ticket, wants, parties, holder, process, claim: Some(claim) });
+        waits.push(Wait { ticket, wants, parties, holder, process, claim: Some(claim), has_namesake: false });
     }
     waits.sort_by_key(|wait| wait.ticket);
+    mark_namesakes(resources, &mut waits);
     waits
 }
 
-/// Lets everybody finish who can, and returns the waits that are never satisfied, with what is held by then.
-fn stuck<'a>(resources: &'a [Held<'a>], claims: &'a [ClaimWait<'a>]) -> (Vec<Wait<'a>>, Vec<Holding<'a>>) {
+/// Finds the waits of one name for the same lock, of which one at least is a claim.
+fn mark_namesakes<'a>(resources: &[Held<'a>], waits: &mut [Wait<'a>]) {
+    // How many want a lock under a name, and whether a claim is among them.
+    let mut wishes: BTreeMap<(&HolderId, usize), (usize, bool)> = BTreeMap::new();
+    for wait in waits.iter() {
+        for (resource, _) in &wait.wants {
+            let (number, has_claim) = wishes.entry((wait.holder, *resource)).or_default();
+            (*number, *has_claim) = (*number + 1, *has_claim || wait.claim.is_some());
+        }
+    }
+    for wait in waits {
+        let is_shared = |(resource, _): &(usize, u64)| {
+            resources[*resource].strangers && wishes.get(&(wait.holder, *resource)).is_some_and(|wish| wish.0 > 1 && wish.1)
+        };
+        wait.has_namesake = wait.wants.iter().any(is_shared);
+    }
+}
+
+/// Lets everybody finish who can.
+fn stuck<'a>(resources: &'a [Held<'a>], claims: &'a [ClaimWait<'a>]) -> Stuck<'a> {
     let mut waits = all_waits(resources, claims);
-    let mut holdings: Vec<Holding<'a>> = resources.iter().map(|held| held.holders.iter().copied().collect()).collect();
+    let held_now = |held: &Held<'a>| held.holders.iter().map(|(name, weight)| ((*name, None), *weight)).collect();
+    let mut holdings: Vec<Holding<'a>> = resources.iter().map(held_now).collect();
+    let mut gains = Vec::new();
     loop {
-        let blocked: BTreeSet<&HolderId> = waits.iter().flat_map(|wait| wait.parties.iter().copied()).collect();
+        // Who keeps what it holds now, and who what it got by a wait.
+        let mut blocked: [BTreeSet<&HolderId>; 2] = Default::default();
+        for (wait, party) in waits.iter().flat_map(|wait| wait.parties.iter().map(move |party| (wait, *party))) {
+            blocked[0].insert(party);
+            if wait.blocks((party, Some(wait.ticket))) {
+                blocked[1].insert(party);
+            }
+        }
         for holding in &mut holdings {
-            holding.retain(|party, _| blocked.contains(party));
+            holding.retain(|(name, by_wait), _| blocked[usize::from(by_wait.is_some())].contains(name));
         }
         let mut fronts_blocked = BTreeSet::new();
         let satisfied: BTreeSet<Ticket> = waits
@@ -142,7 +194,7 @@ fn stuck<'a>(resources: &'a [Held<'a>], claims: &'a [ClaimWait<'a>]) -> (Vec<Wai
                 let fits = |(resource, weight): &(usize, u64)| {
                     let holding = &holdings[*resource];
                     let used: u64 = holding.values().sum();
-                    let has = holding.get(wait.holder).copied().unwrap_or(0);
+                    let has: u64 = holding.iter().filter(|((name, _), _)| *name == wait.holder).map(|(_, weight)| weight).sum();
                     let own_lock = resources[*resource].strangers && has > 0;
                     // One who has enough fits also when the capacity is smaller by now than what is held.
                     let fits = *weight <= has || used - has + weight <= resources[*resource].capacity;
@@ -151,8 +203,10 @@ fn stuck<'a>(resources: &'a [Held<'a>], claims: &'a [ClaimWait<'a>]) -> (Vec<Wai
                 let is_first = wait.claim.is_some() || !fronts_blocked.contains(&wait.wants[0].0);
                 if is_first && wait.wants.iter().all(fits) {
                     for (resource, weight) in wait.wants.iter().filter(|_| wait.claim.is_none_or(|claim| claim.takes)) {
-                        let has = holdings[*resource].get(wait.holder).copied().unwrap_or(0);
-                        holdings[*resource].insert(wait.holder, (*weight).max(has));
+                        let holder = (wait.holder, resources[*resource].strangers.then_some(wait.ticket));
+                        let has = holdings[*resource].get(&holder).copied().unwrap_or(0);
+                        holdings[*resource].insert(holder, (*weight).max(has));
+                        gains.push((*resource, wait.holder, wait.process));
                     }
                     return true;
                 }
@@ -164,14 +218,15 @@ fn stuck<'a>(resources: &'a [Held<'a>], claims: &'a [ClaimWait<'a>]) -> (Vec<Wai
             .map(|wait| wait.ticket)
             .collect();
         if satisfied.is_empty() {
-            return (waits, holdings);
+            return Stuck { waits, holdings, gains };
         }
         waits.retain(|wait| !satisfied.contains(&wait.ticket));
     }
 }
 
 /// Follows the arrows from a stuck waiter until a party comes up for the second time.
-fn cycle(resources: &[Held<'_>], waits: &[Wait<'_>], holdings: &[Holding<'_>], ticket: Ticket) -> Vec<Link> {
+fn cycle(resources: &[Held<'_>], stuck: &Stuck<'_>, ticket: Ticket) -> Vec<Link> {
+    let waits = &stuck.waits;
     let mut path: Vec<(&Wait<'_>, &HolderId, usize)> = Vec::new();
     let mut wait = waits.iter().find(|wait| wait.ticket == ticket).expect("the caller found it among the stuck");
     let mut party = wait.holder;
@@ -179,18 +234,17 @@ fn cycle(resources: &[Held<'_>], waits: &[Wait<'_>], holdings: &[Holding<'_>], t
         if let Some(start) = path.iter().position(|(earlier, ..)| earlier.ticket == wait.ticket) {
             // The name under which the circle closes: of a descendant that waits, the ancestor that holds.
             path[start].1 = party;
-            return path[start..].iter().map(|(wait, party, resource)| wait.link(party, *resource, resources)).collect();
+            return links(resources, stuck, &path[start..]);
         }
         // Somebody who blocks this wait is stuck too: one who holds the resource in the end, perhaps because it
         // stands in line now and will get it, one before this wait in the line, or one for whom it is reserved.
         let blocker = |resource: usize| {
             // What it holds of a semaphore itself is in the way of no increase.
-            let increases = |holder: &HolderId| !resources[resource].strangers && holder == wait.holder;
-            let holders = || holdings[resource].keys().copied().filter(|holder| !increases(holder));
-            let waits_of = |holder: &HolderId, own: bool| {
-                waits.iter().find(|next| next.parties.contains(&holder) && (next.ticket == wait.ticket) == own)
-            };
-            let by_holder = |own: bool| holders().find_map(|holder| waits_of(holder, own).map(|next| (next, holder)));
+            let increases = |(name, _): Holder<'_>| !resources[resource].strangers && name == wait.holder;
+            let holders = || stuck.holdings[resource].keys().copied().filter(|holder| !increases(*holder));
+            let waits_of =
+                |holder, own: bool| waits.iter().find(|next| next.blocks(holder) && (next.ticket == wait.ticket) == own);
+            let by_holder = |own: bool| holders().find_map(|holder| waits_of(holder, own).map(|next| (next, holder.0)));
             let is_before = |next: &&Wait<'_>| next.wants(resource) && next.ticket < wait.ticket && next.claim.is_none();
             let by_line = || waits.iter().find(is_before).filter(|_| wait.claim.is_none()).map(|next| (next, next.holder));
             let by_claim = || waits.iter().find(|next| wait.yields_to(next, resource)).map(|next| (next, next.holder));
@@ -201,10 +255,27 @@ fn cycle(resources: &[Held<'_>], waits: &[Wait<'_>], holdings: &[Holding<'_>], t
         path.push((wait, party, found.as_ref().map_or(first, |(resource, _)| *resource)));
         let Some((_, (next, next_party))) = found else {
             // Stuck only because of what it holds itself, such as an increase that can never fit.
-            return path.iter().map(|(wait, party, resource)| wait.link(party, *resource, resources)).collect();
+            return links(resources, stuck, &path);
         };
         (wait, party) = (next, next_party);
     }
+}
+
+/// The arrows of a path: who waits, under which name, and for what.
+fn links(resources: &[Held<'_>], stuck: &Stuck<'_>, path: &[(&Wait<'_>, &HolderId, usize)]) -> Vec<Link> {
+    let link = |at: usize| {
+        let (wait, party, resource) = path[at];
+        let (_, next, _) = path[(at + 1) % path.len()];
+        let before = stuck.gains.iter().filter(|(gained, name, _)| *gained == resource && *name == next);
+        Link {
+            party: party.clone(),
+            ticket: wait.ticket,
+            resource: resources[resource].resource.clone(),
+            process: wait.process.clone(),
+            before: before.map(|(.., process)| (*process).clone()).collect(),
+        }
+    };
+    (0..path.len()).map(link).collect()
 }
 
 #[cfg(test)]

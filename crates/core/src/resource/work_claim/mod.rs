@@ -11,6 +11,9 @@
 //!   (none)
 //! ```
 //!
+//! When the last part is freed it is its turn: it is woken, and has as long as an offer lasts to try again. One that does not, because its
+//! process is stopped, yields: it keeps its ticket, but nothing is reserved for it until it tries.
+//!
 //! A claim that waits holds nothing and stands in no line: it tries again when a part is freed. Others may overtake it for a
 //! while; then the parts that are free are reserved for it, and only those pass who hold something that it waits for.
 //!
@@ -28,7 +31,7 @@ use crate::event::{Kind, Resource};
 use crate::ids::{Epoch, HolderId, Name, TaskId, Ticket};
 use crate::resource::coordination::{self, Command, Coordination, after};
 use crate::resource::deadlock::Link;
-use crate::resource::grant::{Ask, Blocked, Grant, GrantRequest, Term, Waiting, WaitingProcess};
+use crate::resource::grant::{Ask, Blocked, Grant, GrantRequest, OFFER, Term, Waiting, WaitingProcess};
 use crate::resource::lock;
 use crate::resource::semaphore;
 use crate::step::{Effect, Now, Step};
@@ -84,6 +87,12 @@ pub struct Terms {
     /// How long others may overtake it; without it nothing is ever reserved for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overtake: Option<Span>,
+    /// When it was woken because all that it waits for was free, if it has not tried since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<Lease>,
+    /// Whether that was so long ago that others were told that nothing is reserved for it any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_yielded: bool,
 }
 
 /// What can be asked of claims.
@@ -94,6 +103,11 @@ pub enum Input {
     /// Wait until tasks are over, as a run. Nothing is taken.
     Await(Box<Take>),
     Leave {
+        ticket: Ticket,
+    },
+    /// Its turn is over: its process was woken and has not tried again. It waits on, but nothing is reserved for it before it does.
+    Yield {
+        /// The claim.
         ticket: Ticket,
     },
     /// Show a sign of life for all parts.
@@ -146,6 +160,8 @@ pub enum Outcome {
     Lost(Resource),
     /// It waits no longer, or is given back.
     Left,
+    /// Nothing is reserved for it until it tries again.
+    Yielded,
     /// There is no such claim.
     Gone,
 }
@@ -174,6 +190,18 @@ impl WorkClaim {
         })
     }
 
+    /// Since when its process owes a try, if it has owed it for too long: it may be stopped. Nothing is reserved for it.
+    pub fn unanswered(&self, now: &Now) -> Option<Lease> {
+        let terms = self.waits()?;
+        terms.turn.filter(|_| terms.has_yielded || terms.is_late(now))
+    }
+
+    /// When its turn is over, if it has one.
+    pub fn turn_ends(&self) -> Option<Lease> {
+        let terms = self.waits().filter(|terms| !terms.has_yielded)?;
+        terms.turn.map(|turn| turn + OFFER)
+    }
+
     pub fn wants(&self, resource: &Resource) -> bool {
         self.parts.iter().any(|part| part.resource == *resource)
     }
@@ -194,6 +222,13 @@ fn slot_holder(holder: &HolderId, task: Option<&TaskId>, part: &Part) -> HolderI
     }
 }
 
+impl Terms {
+    /// Whether it has not tried for as long as an offer lasts though it was its turn, and others were not told so yet.
+    fn is_late(&self, now: &Now) -> bool {
+        !self.has_yielded && self.turn.is_some_and(|turn| now.is_past(turn + OFFER))
+    }
+}
+
 impl Coordination {
     /// Decides one input about a claim.
     pub fn work(mut self, input: Input, now: &Now) -> Step<Coordination, Outcome> {
@@ -202,6 +237,7 @@ impl Coordination {
             Input::Take(take) => self.take(*take, now, &mut effects),
             Input::Await(take) => self.wait(&take, Vec::new(), now),
             Input::Leave { ticket } => self.leave(ticket, now, &mut effects),
+            Input::Yield { ticket } => self.yield_turn(ticket, now, &mut effects),
             Input::Renew { ticket } => self.renew(ticket, now, &mut effects),
             Input::End { ticket } => self.end(ticket, now, &mut effects),
         };
@@ -312,7 +348,9 @@ impl Coordination {
             Some(lease) if (now.lease - terms.seen).as_ms().saturating_mul(3) >= lease.as_ms() => now.lease,
             _ => terms.seen,
         });
-        let terms = Terms { ancestors: take.ancestors.clone(), standing, since, seen, overtake };
+        // It has tried, so that it was not its turn.
+        let (turn, has_yielded) = (None, false);
+        let terms = Terms { ancestors: take.ancestors.clone(), standing, since, seen, overtake, turn, has_yielded };
         let claim = WorkClaim {
             ticket,
             holder: take.holder.clone(),
@@ -344,6 +382,25 @@ impl Coordination {
             return Outcome::Gone;
         }
         let claim = self.claims.remove(&ticket).expect("it was just seen");
+        self.serve_waiters(&claim, now, effects);
+        Outcome::Left
+    }
+
+    /// Lets a claim that has not tried in its turn come last, until it tries again.
+    fn yield_turn(&mut self, ticket: Ticket, now: &Now, effects: &mut Vec<Effect>) -> Outcome {
+        let Some(claim) = self.claims.get_mut(&ticket) else { return Outcome::Gone };
+        let State::Waiting(terms) = &mut claim.state else { return Outcome::Gone };
+        if !terms.is_late(now) {
+            return Outcome::Gone;
+        }
+        terms.has_yielded = true;
+        let claim = claim.clone();
+        self.serve_waiters(&claim, now, effects);
+        Outcome::Yielded
+    }
+
+    /// What was reserved for a claim goes to those who stand in line.
+    fn serve_waiters(&mut self, claim: &WorkClaim, now: &Now, effects: &mut Vec<Effect>) {
         for part in &claim.parts {
             let name = &part.resource.name;
             // Who works on a task, or in a section, is seen to by those who ask about it.
@@ -355,7 +412,6 @@ impl Coordination {
                 self.act(Command::reap(part.resource.clone()), now, effects);
             }
         }
-        Outcome::Left
     }
 
     fn renew(&mut self, ticket: Ticket, now: &Now, effects: &mut Vec<Effect>) -> Outcome {

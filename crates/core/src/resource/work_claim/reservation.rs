@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::WorkClaim;
-use crate::event::Resource;
+use super::{Part, State, WorkClaim};
+use crate::event::{Kind, Resource};
 use crate::ids::{HolderId, TaskId, Ticket};
 use crate::process::ProcessId;
 use crate::resource::coordination::Coordination;
@@ -23,6 +23,8 @@ pub struct Reservation {
     pub since: Stamp,
     /// The process that waits: if it is dead, nothing is reserved.
     pub process: ProcessId,
+    /// When nothing is reserved for it any more unless it tries, because it is its turn.
+    pub until: Option<Lease>,
     /// Who may pass: the holder itself, and whoever holds something that it waits for.
     pub passes: BTreeSet<HolderId>,
 }
@@ -48,7 +50,45 @@ impl Coordination {
     /// The claims that wait for a resource and were overtaken for long enough, in the order in which they get it.
     pub fn reserving<'a>(&'a self, resource: &'a Resource, now: &'a Now) -> impl Iterator<Item = &'a WorkClaim> {
         let is_due = move |claim: &&WorkClaim| claim.reserves_from(resource).is_some_and(|from| now.lease >= from);
-        self.waiting_for(resource).filter(is_due).filter(|claim| !claim.is_over(now))
+        let is_absent = move |claim: &WorkClaim| claim.is_over(now) || claim.unanswered(now).is_some();
+        self.waiting_for(resource).filter(is_due).filter(move |claim| !is_absent(claim))
+    }
+
+    /// These were freed: notes for each whose turn it is, if all that the first one waits for is free now as far as is known here. Whether
+    /// that is so it finds out itself, when it tries.
+    pub fn give_turns(&mut self, freed: &[Resource], now: &Now) {
+        for resource in freed {
+            let is_present = |claim: &&WorkClaim| {
+                let takes = claim.waits().is_some_and(|terms| terms.overtake.is_some());
+                takes && !claim.is_over(now) && claim.unanswered(now).is_none()
+            };
+            let Some(first) = self.waiting_for(resource).find(is_present).filter(|claim| self.is_all_free(claim)) else {
+                continue;
+            };
+            let ticket = first.ticket;
+            if let Some(State::Waiting(terms)) = self.claims.get_mut(&ticket).map(|claim| &mut claim.state) {
+                terms.turn.get_or_insert(now.lease);
+            }
+        }
+    }
+
+    /// Whether nobody has what a claim needs, as far as the rows tell that are here.
+    fn is_all_free(&self, claim: &WorkClaim) -> bool {
+        let is_here = |part: &Part| match part.resource.kind {
+            Kind::Lock => self.locks.contains_key(&part.resource.name),
+            Kind::Semaphore => true,
+        };
+        // One of those in the way has just given something back; somebody else may have a lock that was not read.
+        if claim.in_the_way.len() > 1
+            && !claim.parts.iter().all(is_here)
+            && claim.parts.iter().all(|part| part.resource.kind == Kind::Lock)
+        {
+            return false;
+        }
+        claim.parts.iter().all(|part| match part.resource.kind {
+            Kind::Lock => self.holders_of(&part.resource).is_empty(),
+            Kind::Semaphore => self.semaphores.get(&part.resource.name).is_none_or(|one| part.weight <= one.available()),
+        })
     }
 
     /// For whom what is free of a resource is kept: the first claim that waits for it and was overtaken for long enough.
@@ -63,6 +103,7 @@ impl Coordination {
             weight: part.weight,
             since: terms.since,
             process: terms.standing.process.clone(),
+            until: claim.turn_ends(),
             passes: self.passes(claim, now),
         })
     }

@@ -230,6 +230,35 @@ fn nothing_is_kept_for_the_dead() {
 }
 
 #[test]
+fn one_that_does_not_try_in_its_turn_yields_and_keeps_its_ticket() {
+    let mut world = site();
+    let section = || Resource { kind: Kind::Lock, name: name("section:s") };
+    let held = ticket(world.take(take("x", "t-0", "task:t-0 section:s")));
+    let stopped = ticket(world.take(take("a", "t-1", "task:t-1 section:s").waits(1)));
+    let also = ticket(world.take(take("b", "t-2", "task:t-2 section:s").waits(2)));
+    world.work(Input::End { ticket: held });
+    world.machine.give_turns(&[section()], &world.now.clone());
+    assert_eq!(world.machine.claims[&stopped].turn_ends(), Some(world.now.lease + OFFER));
+    assert_eq!(world.machine.claims[&also].turn_ends(), None, "only the first one");
+    assert_eq!(word(&world.take(take("y", "t-3", "task:t-3 section:s"))), "busy", "its time is not up");
+    assert_eq!(word(&world.work(Input::Yield { ticket: stopped })), "gone", "nor can anybody say so");
+    world.pass(15);
+    // Nothing is reserved for it any more; the next one is not passed over.
+    assert_eq!(word(&world.take(take("y", "t-3", "task:t-3 section:s"))), "busy");
+    let reserved = |world: &World<Coordination>| world.machine.reservation(&section(), &world.now).map(|kept| kept.ticket);
+    assert_eq!(reserved(&world), Some(also));
+    assert_eq!(word(&world.work(Input::Yield { ticket: stopped })), "yielded");
+    world.machine.give_turns(&[section()], &world.now.clone());
+    assert_eq!(world.machine.claims[&also].turn_ends(), Some(world.now.lease + OFFER));
+    world.pass(15);
+    assert_eq!(reserved(&world), None);
+    assert_eq!(word(&world.take(take("y", "t-3", "task:t-3 section:s"))), "held");
+    // It goes on: its old ticket counts again.
+    assert_eq!(word(&world.take(take("a", "t-1", "task:t-1 section:s").waits(1).again(stopped))), "waits");
+    assert_eq!((reserved(&world), world.machine.claims[&stopped].unanswered(&world.now)), (Some(stopped), None));
+}
+
+#[test]
 fn slots_are_kept_up_to_what_is_wanted() {
     let mut world = World::site();
     world.at_semaphore("S", semaphore::Input::Define(Config { capacity: 3, ttl: None }));
@@ -262,6 +291,71 @@ fn circles_through_claims_lines_and_reservations_are_refused() {
     assert_eq!(words, ["x -> lock L", "a -> lock M", "y -> lock N"]);
     world.work(Input::Leave { ticket: claim });
     assert_eq!(world.lock("L", "x"), world.holder("L").unwrap().1);
+}
+
+#[test]
+fn namesakes_that_wait_for_the_same_are_no_circle() {
+    // Two claims on a task that another one has.
+    let mut world = site();
+    let held = ticket(world.take(take("a", "t-1", "task:t-1")));
+    let one = ticket(world.take(take("b", "t-1", "task:t-1").waits(1)));
+    assert_eq!(word(&world.take(take("b", "t-1", "task:t-1").waits(2))), "waits");
+    assert_eq!(word(&world.take(take("b", "t-1", "task:t-1").waits(1).again(one))), "waits");
+    world.work(Input::End { ticket: held });
+    assert_eq!(word(&world.take(take("b", "t-1", "task:t-1").waits(1).again(one))), "held");
+    // Two tasks that need the same lock, and a plain wait for it on either side of a claim.
+    let mut world = site();
+    world.lock("L", "x");
+    assert_eq!(word(&world.take(take("b", "t-1", "task:t-1 L").waits(1))), "waits");
+    assert_eq!(word(&world.take(take("b", "t-2", "task:t-2 L").waits(2))), "waits");
+    let plain = world.at_lock("L", lock::Input::Acquire(Box::new(ask("b").waits(3))));
+    assert!(matches!(plain, coordination::Outcome::Lock(lock::Outcome::Waiting(_))), "{plain:?}");
+    assert_eq!(word(&world.take(take("b", "t-3", "task:t-3 L").waits(4))), "waits");
+    // Four claims, two on each of two tasks: each pair waits for a namesake that the other pair would be in the way of.
+    let mut world = site();
+    take_both(&mut world);
+    for (pid, task) in [(1, "t-1"), (2, "t-2"), (3, "t-1"), (4, "t-2")] {
+        assert_eq!(word(&world.take(take("b", task, &format!("task:{task}")).waits(pid))), "waits");
+    }
+}
+
+fn take_both(world: &mut World<Coordination>) {
+    world.take(take("a", "t-1", "task:t-1"));
+    world.take(take("a", "t-2", "task:t-2"));
+}
+
+#[test]
+fn a_circle_through_what_a_name_holds_is_refused_however_many_wait_under_it() {
+    let mut world = site();
+    world.lock("L", "b");
+    world.lock("M", "x");
+    assert_eq!(word(&world.take(take("b", "t-1", "task:t-1 M").waits(1))), "waits");
+    assert_eq!(word(&world.take(take("b", "t-2", "task:t-2 M").waits(2))), "waits");
+    let refused = world.at_lock("L", lock::Input::Acquire(Box::new(ask("x").waits(3))));
+    assert!(matches!(refused, coordination::Outcome::Deadlock(_)), "{refused:?}");
+    // And the other way round: the wait of x is there first.
+    let mut world = site();
+    world.lock("L", "b");
+    world.lock("M", "x");
+    world.at_lock("L", lock::Input::Acquire(Box::new(ask("x").waits(3))));
+    assert_eq!(word(&world.take(take("b", "t-1", "task:t-1 M").waits(1))), "deadlock");
+}
+
+/// A wait that will get what the circle needs may be that of a dead process: the circle names it.
+#[test]
+fn a_circle_names_the_processes_that_will_hold_what_is_waited_for() {
+    let mut world = site();
+    world.lock("M", "z");
+    world.lock("L", "x");
+    world.take(take("y", "t-1", "task:t-1 L").waits(1));
+    world.at_lock("M", lock::Input::Acquire(Box::new(ask("y").waits(2))));
+    let refused = |world: &mut World<Coordination>| world.at_lock("L", lock::Input::Acquire(Box::new(ask("z").waits(3))));
+    let coordination::Outcome::Deadlock(cycle) = refused(&mut world) else { panic!("z waits for y, and y for z") };
+    let said: Vec<_> = cycle.iter().map(|link| (link.process.pid, link.before.iter().map(|one| one.pid).collect())).collect();
+    assert_eq!(said, [(3, vec![1]), (2, vec![])]);
+    world.kill(1);
+    let waits = refused(&mut world);
+    assert!(matches!(waits, coordination::Outcome::Lock(lock::Outcome::Waiting(_))), "{waits:?}");
 }
 
 #[test]

@@ -171,6 +171,8 @@ pub enum Reason {
         /// To work on this task.
         task: Option<TaskId>,
         since: Stamp,
+        /// What the section is called, if it is the lock of one.
+        section: Option<Title>,
     },
     /// The account of its agent is limited, or not logged in, or the budget of the day is spent.
     AccountLimit {
@@ -337,7 +339,8 @@ impl Facts<'_> {
         let resource = Resource { kind, name: name.clone() };
         let kept = self.reserved.get(&resource)?;
         let (holder, task, since) = (kept.holder.clone(), kept.task.clone(), kept.since);
-        Some(Reason::Reserved { resource, holder, task, since })
+        let section = self.section.as_ref().filter(|one| one.section.id.lock() == *name).map(|one| one.section.name.clone());
+        Some(Reason::Reserved { resource, holder, task, since, section })
     }
 
     /// The same of a lock or slots that are needed: what is kept of a semaphore may leave enough.
@@ -417,7 +420,7 @@ fn next_in_line(need: &Need, needed: &Needed<'_>, now: &Now) -> Option<Reason> {
     let (Need::Lock(name) | Need::Kept { name, .. }, Needed::Lock(Some(lock))) = (need, needed) else { return None };
     let first = lock.waiters.iter().find(|waiter| !waiter.is_over(now)).filter(|_| lock.state == LockState::Free)?;
     let resource = Resource { kind: Kind::Lock, name: name.clone() };
-    Some(Reason::Reserved { resource, holder: first.claim.holder.clone(), task: None, since: first.since })
+    Some(Reason::Reserved { resource, holder: first.claim.holder.clone(), task: None, since: first.since, section: None })
 }
 
 /// Who holds a lock, unless it is `own` or the grant is over.

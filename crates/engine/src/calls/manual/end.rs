@@ -51,13 +51,23 @@ pub(crate) fn release(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, 
 }
 
 /// Why one who speaks for a task that is claimed is not its holder: by the epoch if it is given, else by name.
+///
+/// One whose own claim is over is told so as long as another has the task: it must not be asked to speak for that one.
 pub(super) fn not_the_holder(task: &Task, by: Option<&HolderId>, epoch: Option<Epoch>, tx: &Tx) -> Option<TaskOutcome> {
-    let State::Manual { epoch: current, .. } = &task.state else { return None };
-    match epoch {
-        Some(epoch) if epoch == *current => None,
-        Some(_) => Some(TaskOutcome::Fenced),
-        None => locked_by(task, by, tx).map(TaskOutcome::Locked),
+    let State::Manual { holder, epoch: current, .. } = &task.state else { return None };
+    if epoch == Some(*current) || (epoch.is_none() && by == Some(holder)) {
+        return None;
     }
+    let lost = by.filter(|by| *by != holder).and_then(|by| tx.tables.backlog.lost_claims.get(&(task.id.clone(), by.clone())));
+    if let Some(lost) = lost.filter(|lost| epoch.is_none_or(|epoch| epoch == lost.epoch)) {
+        let reason = format!("{}; {holder} has taken the task since", lost.reason).into();
+        return Some(TaskOutcome::Lost(LostClaim { reason, ..lost.clone() }));
+    }
+    let claimed_by = locked_by(task, None, tx)?;
+    Some(match epoch {
+        Some(epoch) => TaskOutcome::NotTheClaim { epoch, claimed_by },
+        None => TaskOutcome::Locked(claimed_by),
+    })
 }
 
 /// Why one who speaks for a task that nobody has claimed is refused: its claim is over. It is told once.

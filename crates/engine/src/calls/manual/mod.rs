@@ -155,13 +155,19 @@ pub(crate) fn leave(ticket: Ticket, now: &Now, tx: &mut Tx) -> TaskOutcome {
     TaskOutcome::Left
 }
 
-/// Removes the claim of a process that is dead, or was not seen for too long.
+/// Removes the claim of a process that is dead, or was not seen for too long. That of one which was woken and has not tried again comes
+/// after the others.
 pub(crate) fn drop_over(ticket: Ticket, seen: &Seen, tx: &mut Tx) -> TaskOutcome {
     let now = seen.now(tx);
-    match tx.tables.coordination.claims.get(&ticket).is_some_and(|claim| claim.is_over(&now)) {
-        true => leave(ticket, &now, tx),
-        false => TaskOutcome::Left,
+    let Some(claim) = tx.tables.coordination.claims.get(&ticket).cloned() else { return TaskOutcome::Left };
+    if claim.is_over(&now) {
+        return leave(ticket, &now, tx);
     }
+    if let Outcome::Yielded = work(Input::Yield { ticket }, &now, tx) {
+        let resources: Vec<Resource> = claim.parts.into_iter().map(|part| part.resource).collect();
+        wake_for(&resources, tx);
+    }
+    TaskOutcome::Left
 }
 
 /// Renews everything that was claimed together. A claim that lost a part is over.

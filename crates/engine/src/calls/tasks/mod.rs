@@ -227,6 +227,12 @@ pub enum TaskOutcome {
     Renewed(Box<Task>),
     /// The claim of the one who speaks is over: that is told once.
     Lost(LostClaim),
+    /// The epoch is not that of the claim on it.
+    NotTheClaim {
+        /// The epoch that was given.
+        epoch: Epoch,
+        claimed_by: LockedBy,
+    },
     NotClaimed,
     /// These must be completed first.
     DependsOn(Vec<Unmet>),

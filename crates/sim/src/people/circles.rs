@@ -1,0 +1,142 @@
+//! Nobody is refused a wait as a deadlock where there is no circle.
+//!
+//! Names are the nodes. One waits for another that holds what it wants, that wanted it before, or for whose claim it is reserved; slots count as those of the person who
+//! has them. A wait for what the own name holds or wants is no circle, as another program of that name has it; unless that is one on
+//! whose behalf the wait is, or has slots. This is more than the engine refuses, and computed from rows alone: whatever it refuses must be here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use banksman_core::event::{Kind, Resource};
+use banksman_core::resource::coordination::{Command, Outcome as Coordinated};
+use banksman_core::resource::grant::Waiter;
+use banksman_core::resource::lock;
+use banksman_core::task::Need;
+use banksman_core::{HolderId, Lease, Ticket, WorkClaim};
+use banksman_engine::{Reply, Request, TaskOutcome, TaskRequest};
+use banksman_store::Snapshot;
+
+use super::checks::grants;
+use super::overtaking::is_due;
+use crate::commit::CommittedCall;
+use crate::report::Checker;
+use crate::world::World;
+
+/// Who waits, and for what.
+struct Wish {
+    /// The one that came last has the highest.
+    ticket: Ticket,
+    holder: String,
+    /// It, and those on whose behalf it waits.
+    family: Vec<String>,
+    wants: Vec<Resource>,
+    /// The claim, if it is one that waited before: what it wants may be reserved for it.
+    claim: Option<WorkClaim>,
+    /// Whether it stands in a line.
+    is_in_line: bool,
+}
+
+impl Wish {
+    /// Whether it may get something before this other one.
+    fn is_before(&self, other: &Wish, resource: &Resource, at: Lease) -> bool {
+        let is_reserved = other.is_in_line && self.claim.as_ref().is_some_and(|claim| is_due(claim, resource, at));
+        self.wants.contains(resource) && (self.ticket < other.ticket || is_reserved)
+    }
+}
+
+/// The person or run whose name this is: slots are held in the name of a person and a task.
+fn party(holder: &HolderId) -> String {
+    let name = holder.as_str();
+    name.split_once('/').map_or(name, |(person, _)| person).to_owned()
+}
+
+fn wish(ticket: Ticket, holder: &HolderId, ancestors: &[HolderId], wants: Vec<Resource>) -> Wish {
+    let family = [holder].into_iter().chain(ancestors).map(party).collect();
+    Wish { ticket, holder: party(holder), family, wants, claim: None, is_in_line: false }
+}
+
+/// All waits of these rows.
+fn wishes(rows: &Snapshot) -> Vec<Wish> {
+    let mut wishes = Vec::new();
+    for claim in rows.coordination.claims.values() {
+        if let Some(terms) = claim.waits() {
+            let wants = claim.parts.iter().map(|part| part.resource.clone()).collect();
+            let wish = wish(claim.ticket, &claim.holder, &terms.ancestors, wants);
+            wishes.push(Wish { claim: Some(claim.clone()), ..wish });
+        }
+    }
+    let locks = rows.coordination.locks.values().map(|lock| (Kind::Lock, &lock.name, &lock.waiters));
+    let slots = rows.coordination.semaphores.values().map(|one| (Kind::Semaphore, &one.name, &one.waiters));
+    for (kind, name, waiters) in locks.chain(slots) {
+        let in_line = |one: &Waiter| {
+            let wants = vec![Resource { kind, name: name.clone() }];
+            Wish { is_in_line: true, ..wish(one.ticket, &one.claim.holder, &one.claim.ancestors, wants) }
+        };
+        wishes.extend(waiters.iter().map(in_line));
+    }
+    wishes
+}
+
+/// Whether a circle can be reached from this wish.
+fn has_circle(refused: Wish, rows: &Snapshot, at: Lease) -> bool {
+    let mut wishes = wishes(rows);
+    // It may have waited for a while.
+    wishes.retain(|wish| wish.ticket != refused.ticket);
+    let start = refused.family.clone();
+    wishes.push(refused);
+    let mut edges: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for wish in &wishes {
+        for resource in &wish.wants {
+            let holders = grants(&rows.coordination, resource).into_iter().map(|grant| party(&grant.claim.holder));
+            let before = wishes.iter().filter(|other| other.is_before(wish, resource, at));
+            let before = before.flat_map(|other| other.family.clone());
+            let is_slot = resource.kind == Kind::Semaphore;
+            let others: BTreeSet<String> = holders
+                .filter(|holder| is_slot || *holder != wish.holder)
+                .chain(before.filter(|name| *name != wish.holder))
+                .collect();
+            for party in &wish.family {
+                edges.entry(party).or_default().extend(others.iter().cloned());
+            }
+        }
+    }
+    let reach = |from: &str| {
+        let (mut seen, mut open) = (BTreeSet::new(), vec![from.to_owned()]);
+        while let Some(next) = open.pop() {
+            for to in edges.get(next.as_str()).into_iter().flatten() {
+                if seen.insert(to.clone()) {
+                    open.push(to.clone());
+                }
+            }
+        }
+        seen
+    };
+    let nodes: BTreeSet<String> = start.iter().flat_map(|name| reach(name)).chain(start.iter().cloned()).collect();
+    nodes.iter().any(|node| reach(node).contains(node))
+}
+
+impl World<'_> {
+    /// Compares a refusal with the rows over which it was decided.
+    pub(super) fn check_refusals(&mut self, before: &Snapshot, calls: &[CommittedCall<'_>]) {
+        let [call] = calls else { return };
+        let last = Ticket(i64::MAX);
+        let refused = match (call.request, call.reply) {
+            (Request::Task(TaskRequest::Take { id, taking }), Reply::Task(TaskOutcome::Deadlock(_))) => {
+                let section = taking.section.iter().map(|section| Need::Lock(section.lock()));
+                let needs = [Need::Lock(id.lock())].into_iter().chain(section).chain(taking.needs.iter().cloned());
+                let wants = needs.map(|need| need.resource()).collect();
+                wish(taking.ticket.unwrap_or(last), &taking.holder, &taking.ancestors, wants)
+            }
+            (Request::Coordinate { command, .. }, Reply::Coordinate { outcome: Coordinated::Deadlock(_), .. }) => {
+                let Command::Lock(_, lock::Input::Acquire(ask)) = command else { return };
+                let wish = wish(last, &ask.claim.holder, &ask.claim.ancestors, vec![command.resource()]);
+                Wish { is_in_line: true, ..wish }
+            }
+            _ => return,
+        };
+        self.tally.count("refusals compared");
+        let (holder, wants) = (refused.holder.clone(), refused.wants.clone());
+        self.verdict.expect(Checker::Circles, has_circle(refused, before, call.note.lease), || {
+            format!("{holder} is refused to wait for {wants:?}, and there is no circle")
+        });
+    }
+}
