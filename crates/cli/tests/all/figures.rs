@@ -252,9 +252,17 @@ fn the_numbers_of_tasks_are_counters_which_doctor_counts_again() {
     assert_eq!((counted("completed"), counted("failed"), counted("pending"), counted("blocked")), (1, 1, 1, 1));
     world.check();
     let connection = rusqlite::Connection::open(world.path().join(".banksman/store.db")).unwrap();
-    connection.execute_batch("UPDATE task_counts SET number = number + 1 WHERE state = 'failed'").unwrap();
+    connection
+        .execute_batch("UPDATE projects SET task_counts = json_set(task_counts, '$.failed', 2), live_runs = 3, run_slots = 4")
+        .unwrap();
     let said = world.run(&["doctor"]);
-    assert!(said.stdout.contains("the counter of failed tasks says 2, and there are 1") && said.code == 7, "{said:?}");
+    for wrong in [
+        "the counter of failed tasks says 2, and there are 1",
+        "the counter of live runs says 3, and there are 0",
+        "the counter of slots for runs that are taken says 4, and there are 0",
+    ] {
+        assert!(said.stdout.contains(wrong) && said.code == 7, "{said:?}");
+    }
 }
 
 /// Whoever waits for a task hears of the end of its session also if no runner is there; and what had ended was not cancelled.

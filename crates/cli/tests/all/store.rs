@@ -107,9 +107,11 @@ fn a_store_of_an_earlier_version_is_brought_up_to_date() {
     let later = all.iter().filter(|table| !first.contains(&table.as_str()));
     let mut undo: String = later.map(|table| format!("DROP TABLE {table};")).collect();
     let columns = ["compacted", "compacted_wall", "store_id", "moved_to", "max_runs", "max_roots", "parks", "pause"];
-    undo.extend(columns.map(|column| format!("ALTER TABLE projects DROP COLUMN {column};")));
+    let counters = ["live_runs", "run_slots", "task_counts"];
+    let columns = columns.into_iter().chain(counters);
+    undo.extend(columns.map(|column: &str| format!("ALTER TABLE projects DROP COLUMN {column};")));
     undo.push_str(
-        "ALTER TABLE events DROP COLUMN actor; ALTER TABLE events DROP COLUMN depth; DROP INDEX locks_of_pipelines; DROP INDEX locks_timed; DROP INDEX slots_timed; DROP INDEX slots_of_pipelines;",
+        "ALTER TABLE events DROP COLUMN actor; ALTER TABLE events DROP COLUMN depth; DROP INDEX locks_of_pipelines; DROP INDEX locks_timed; DROP INDEX slots_timed; DROP INDEX slots_of_pipelines; DROP INDEX slots_mortal;",
     );
     connection.execute_batch(&format!("{undo} UPDATE store SET version = 1")).unwrap();
     drop(connection);

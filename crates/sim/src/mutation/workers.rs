@@ -3,7 +3,7 @@
 use banksman_core::queue::State;
 use banksman_core::route::Pattern;
 use banksman_core::worker::{Input, JobEnd};
-use banksman_core::{Name, Span, Status, Task};
+use banksman_core::{Name, Seq, Span, Status, Task};
 use banksman_engine::{Reply, Request, RouteRequest, WorkerOutcome, WorkerRequest};
 use banksman_store::{Automation, Call as _, Tables, Tx};
 
@@ -48,10 +48,13 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
             let was = set_paused(&mut tx.tables, worker, false);
             after(request, tx, |tx| _ = set_paused(&mut tx.tables, worker, was))
         }
-        (Mutation::RoutedTwice, Request::Route(routed)) => {
-            tx.tables.automation.cursor = routed.from;
-            request.decide(tx)
-        }
+        // The last of several events is left for the next time, too.
+        (Mutation::RoutedTwice, Request::Route(routed)) => after(request, tx, |tx| {
+            let last = Seq(routed.to.0 - 1);
+            if last > routed.from && tx.tables.automation.cursor == routed.to {
+                tx.tables.automation.cursor = last;
+            }
+        }),
         (Mutation::RoutePassed, Request::Route(routed)) => {
             let nothing = RouteRequest { reactions: Vec::new(), ..routed.clone() };
             Request::Route(nothing).decide(tx)

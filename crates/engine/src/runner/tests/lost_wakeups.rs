@@ -50,7 +50,9 @@ fn a_runner_that_may_take_a_task_is_woken_however_many_others_have_waited_for_lo
     let mut others: Vec<Actor> = ('A'..='T').map(|name| stage.start(&name.to_string(), in_section("a", 1))).collect();
     let mut actor = stage.start("z", in_section("b", 1));
     // The first one was told to watch the last.
-    others.iter_mut().for_each(|other| drop(stage.play(other)));
+    for other in &mut others {
+        stage.play(other);
+    }
     stage.add("t", |spec| spec.section = Some(section("b")));
     assert!(stage.has_called(&actor) && !others.iter().any(|other| stage.has_called(other)));
     stage.play(&mut actor);
