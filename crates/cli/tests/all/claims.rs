@@ -1,5 +1,8 @@
 //! One claim of everything that a task needs: taken in one transaction or not at all, renewed and ended together.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -318,12 +321,13 @@ fn a_run_that_ends_with_no_runner_is_recorded_by_those_in_whose_way_it_is() {
         until_waiting(&world, 1);
         runner.signal(signal);
         runner.end();
-        let late = world.start(&["locks", "acquire", "dep", "--holder", "bob", "--ttl", "60s"]);
-        world.until_line("dep", 1);
+        let mut late = world.command(&["locks", "acquire", "dep", "--holder", "bob", "--ttl", "60s"]);
+        let mut late = late.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(late.stderr.take().unwrap()).lines().map(Result::unwrap);
+        assert!(said.any(|line| line.contains("no runner is running")), "{signal:?}");
         std::fs::write(world.path().join("go"), "").unwrap();
-        let (early, late) = (early.end(), late.end());
-        assert_eq!((early.code, late.code), (0, 0), "{signal:?}: {early:?} {late:?}");
-        assert!(late.stderr.contains("no runner is running"), "{late:?}");
+        let early = early.end();
+        assert_eq!((early.code, late.wait().unwrap().code()), (0, Some(0)), "{signal:?}: {early:?}");
         assert_eq!(world.status("Mig"), "completed");
     }
 }
@@ -343,7 +347,8 @@ fn who_does_not_wait_records_the_end_of_a_run_in_the_way() {
         let said = world.run(ask);
         assert_eq!(said.code, expected, "{ask:?}: {said:?}");
     }
-    let world = with_unrecorded_run();
+    // To a server this process is on another machine than the commands, which have a home of their own.
+    let Some(world) = World::only_on_sqlite().map(|_| with_unrecorded_run()) else { return };
     let guard = world.library().lock("dep").holder("bob").try_acquire().unwrap();
     assert_eq!((guard.release().is_ok(), world.status("Mig")), (true, "completed".into()));
 }
@@ -390,7 +395,8 @@ fn a_wait_for_a_run_without_runner_and_keeper_says_what_helps() {
 /// A process that is stopped keeps its place, but not the others from what it was woken for.
 #[test]
 fn a_stopped_process_that_waits_lets_the_others_pass_after_a_while() {
-    let world = World::new();
+    // On a server who does not show a sign of life loses the place.
+    let Some(world) = World::only_on_sqlite() else { return };
     section(&world, "db");
     world.add(&["one", "--section", "db", "--run", UNTIL_GO]);
     world.add(&["two", "--section", "db", "--run", "true"]);
@@ -404,7 +410,6 @@ fn a_stopped_process_that_waits_lets_the_others_pass_after_a_while() {
     world.until_status("one", "completed");
     let why = world.ok(&["why", "two"]);
     assert!(why.contains("its exclusive section db is reserved for alice") && why.contains("try: "), "{why}");
-    std::thread::sleep(std::time::Duration::from_secs(15));
     world.until_status("two", "completed");
     let found = world.ok(&["doctor"]);
     assert!(found.contains("has not answered for") && found.contains(&format!("kill -CONT {}", alice.pid())), "{found}");

@@ -205,8 +205,35 @@ fn rows_read(server: &postgres::Server) -> u64 {
     server.sql("plans", sum).trim().parse().unwrap()
 }
 
+/// On a server every announcement is a transaction of its own.
 #[test]
-#[ignore = "make soak; red: without statistics far more rows are read than are needed"]
+fn events_are_announced_only_while_somebody_follows() {
+    let world = World::new();
+    let project = world.project();
+    let mut store = project.open_store().unwrap();
+    let mut is_followed = |number: usize| {
+        let spec = banksman_core::task::Spec::new("some work".parse().unwrap());
+        let id = TaskId::new(&format!("t-{number}")).unwrap();
+        let add = Request::Task(TaskRequest::Add { id, spec: Box::new(spec), depends_on: Vec::new(), by: None });
+        store.batch(&[add]).pop().unwrap().unwrap().is_followed
+    };
+    // On one machine it costs nothing to tell them.
+    assert_eq!(is_followed(0), !postgres::wanted());
+    let follower = project.follow(banksman_core::Seq(0)).unwrap();
+    assert!(is_followed(1));
+    drop(follower);
+    let runner = world.start(&["run"]);
+    until_idle(&world, 1);
+    let mut number = 1;
+    // The connection of a follower that is gone ends by itself in a moment.
+    until("nobody follows", || {
+        number += 1;
+        is_followed(number) != postgres::wanted()
+    });
+    runner.stop();
+}
+
+#[test]
 fn a_claim_on_postgres_reads_little_however_many_tasks_wait() {
     claims_read_little(5_000);
 }

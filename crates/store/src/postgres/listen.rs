@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
 
 use futures_util::future::poll_fn;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -23,6 +24,8 @@ struct Listeners {
     subscribers: BTreeMap<String, OwnedFd>,
     /// Nobody is left to hear anything.
     closed: bool,
+    /// Wakes the thread that listens.
+    waker: Option<Waker>,
 }
 
 /// Somebody who is woken when a key is called. It is given up with this value.
@@ -56,7 +59,8 @@ impl Listener {
                     Heard::Key(key) => lock(&heard).call(key),
                     Heard::Anything => lock(&heard).call_all(),
                 };
-                let result = runtime.block_on(listen(&server, &name, shared, call, &mut ready));
+                let is_closed = |context: &Context<'_>| lock(&heard).is_closed(context);
+                let result = runtime.block_on(listen(&server, &name, shared, call, is_closed, &mut ready));
                 if let (Err(error), Some(ready)) = (result, &ready) {
                     // Nobody waits for the first try any more if this fails, and then there is nothing to tell.
                     ready.send(Err(error)).ok();
@@ -83,7 +87,7 @@ impl Listener {
             let Some(runtime) = turn().then(|| connect::runtime().ok()).flatten() else { return };
             loop {
                 // Whatever it was: the next try comes, and until then those who wait look by themselves now and then.
-                runtime.block_on(listen(&server, &channel, None, &call, &mut None)).ok();
+                runtime.block_on(listen(&server, &channel, None, &call, |_| false, &mut None)).ok();
                 connect::pause(std::time::Duration::from_millis(200));
             }
         };
@@ -115,8 +119,10 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // The thread ends with the process, or at its next reconnection; it costs nothing until then.
-        lock(&self.listeners).closed = true;
+        // The thread ends, and its connection with it: who commits must not think that somebody follows.
+        let mut listeners = lock(&self.listeners);
+        listeners.closed = true;
+        listeners.waker.take().into_iter().for_each(Waker::wake);
     }
 }
 
@@ -157,6 +163,7 @@ async fn listen(
     channel: &str,
     shared: Option<i64>,
     call: impl Fn(Heard<'_>),
+    is_closed: impl Fn(&Context<'_>) -> bool,
     ready: &mut Ready,
 ) -> Result<(), StoreError> {
     let (client, mut messages) = server.connect().await?;
@@ -167,6 +174,9 @@ async fn listen(
     let mut confirmed = false;
     loop {
         let next = poll_fn(|context| {
+            if is_closed(context) {
+                return std::task::Poll::Ready(None);
+            }
             if !confirmed && let std::task::Poll::Ready(done) = listening.as_mut().poll(context) {
                 confirmed = true;
                 if done.is_err() {
@@ -189,6 +199,12 @@ async fn listen(
 }
 
 impl Listeners {
+    /// Whether nobody is left; else who listens is woken when that is so.
+    fn is_closed(&mut self, context: &Context<'_>) -> bool {
+        self.waker = Some(context.waker().clone());
+        self.closed
+    }
+
     fn call(&self, key: &str) {
         let named = self.subscribers.get(key).filter(|_| !key.is_empty());
         named.into_iter().chain(self.subscribers.get("")).for_each(poke);
