@@ -53,7 +53,7 @@ pub enum Key {
     },
     /// The first tasks that wait for a lock or a semaphore.
     ParkedOn(Resource),
-    /// The first task of each of the first few locks and semaphores that tasks wait for, but for those that only runs hold.
+    /// The first task of each of the first few locks and semaphores that tasks wait for.
     Parked {
         /// Of those that come after this one, by kind and name.
         after: Option<Resource>,

@@ -105,21 +105,11 @@ fn part(name: &str) -> Option<&'static str> {
         "first_root" => "tasks i WHERE {ready i} AND i.parent IS NULL AND i.lane = l.lane ORDER BY i.position LIMIT $2",
         // A task that a runner of the sections $3 may take; of any section, if that is NULL.
         "in_sections" => "(CAST($3 AS TEXT) IS NULL OR $3 LIKE '%|' || @.section || '|%')",
-        // What tasks are parked on after $3, found by one step in the index for each.
+        // What tasks are parked on after $3, found by one step in the index for each: the first `$2`.
         "parked" => {
             "WITH RECURSIVE parked(name, number) AS (SELECT (SELECT t.parked FROM tasks t WHERE t.project = $1 \
              AND t.parked IS NOT NULL AND t.parked > $3 ORDER BY t.parked LIMIT 1), CAST(1 AS BIGINT) UNION ALL SELECT (SELECT t.parked FROM tasks t \
-             WHERE t.project = $1 AND t.parked IS NOT NULL AND t.parked > p.name ORDER BY t.parked LIMIT 1), p.number + 1 FROM parked p WHERE p.name IS NOT NULL AND p.number < 10000)"
-        }
-        // Nobody but runs holds the lock or the semaphore `p.name`, and nobody waits for it.
-        "left_to_runs" => {
-            "((substr(p.name, 1, 5) = 'lock:' AND EXISTS (SELECT 1 FROM locks l WHERE l.project = $1 AND l.name = substr(p.name, 6) \
-             AND substr(l.holder, 1, 4) = 'run:' AND l.offer IS NULL) OR substr(p.name, 1, 10) = 'semaphore:' \
-             AND EXISTS (SELECT 1 FROM slots s WHERE s.project = $1 AND s.semaphore = substr(p.name, 11) AND substr(s.holder, 1, 4) = 'run:') \
-             AND NOT EXISTS (SELECT 1 FROM slots s WHERE s.project = $1 AND s.semaphore = substr(p.name, 11) \
-             AND (substr(s.holder, 1, 4) <> 'run:' OR s.offer IS NOT NULL))) \
-             AND NOT EXISTS (SELECT 1 FROM waiters w WHERE w.project = $1 AND p.name = w.kind || ':' || w.resource) \
-             AND NOT EXISTS (SELECT 1 FROM claims c WHERE c.project = $1 AND p.name = c.kind || ':' || c.resource))"
+             WHERE t.project = $1 AND t.parked IS NOT NULL AND t.parked > p.name ORDER BY t.parked LIMIT 1), p.number + 1 FROM parked p WHERE p.name IS NOT NULL AND p.number < $2)"
         }
         // A live run `r` with its task `t` in an exclusive section `s`. Where there is no such section nothing else is read.
         "live_exclusive" => {

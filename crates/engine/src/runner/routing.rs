@@ -98,13 +98,22 @@ pub(super) fn next_due(snapshot: &Snapshot, context: &Context) -> Option<Lease> 
     snapshot.automation.due.values().map(|due| *due + context.patience()).min().filter(|_| context.serves())
 }
 
-/// Whether there are items that a worker will take when their time has come.
+/// Whether there are items that a worker will take when their time has come, or something that the runner with duty is about to do.
 pub(super) fn is_waiting(snapshot: &Snapshot, context: &Context) -> bool {
+    if !context.serves() {
+        return false;
+    }
+    let subscriptions: Vec<Subscription> = snapshot.automation.subscriptions().collect();
+    let heard = snapshot.automation.heard.iter().filter(|heard| heard.seq > snapshot.automation.cursor);
+    let has_reaction = heard.into_iter().any(|heard| !route(heard, &subscriptions).is_empty());
+    if has_reaction || !settled(&snapshot.automation).is_empty() || !overdue(snapshot, context).is_empty() {
+        return true;
+    }
     let has_items = |worker: &Worker| {
         let queue = &worker.definition.queue;
         is_open(queue, snapshot) && waits(queue, &snapshot.queues)
     };
-    context.serves() && takers(&snapshot.automation).any(has_items)
+    takers(&snapshot.automation).any(has_items)
 }
 
 /// The workers that could take something.

@@ -22,8 +22,7 @@ use crate::claims::{Claim, Claimed};
 use crate::facts;
 use crate::request::Request;
 
-/// Of how many locks and semaphores that tasks wait for, and that others hold than runs, the holders are watched at a time: of the first ones always,
-/// and of the others in turn.
+/// Of how many locks and semaphores that tasks wait for the holders are watched at a time: of the first ones always, and of the others in turn.
 const PARKED: u32 = 100;
 
 /// After which silence a runner that was woken is taken for stalled, and another one is woken.
@@ -182,7 +181,8 @@ impl Selection {
     /// Chooses what to look at next time beside the first ones.
     pub(super) fn turn_page(&mut self, snapshot: &Snapshot) {
         let pages = 1 + usize::from(self.parked_after.is_some());
-        let is_last = snapshot.parked.len() < pages * PARKED as usize;
+        // Those that a person has stopped take the place of one.
+        let is_last = snapshot.parked.len() + 1 < pages * PARKED as usize;
         self.parked_after = snapshot.parked.last().filter(|_| !is_last).map(|(resource, _)| resource.clone());
     }
 

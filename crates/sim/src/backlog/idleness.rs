@@ -64,15 +64,11 @@ impl World<'_> {
         let reliable = self.harsh == 0 || self.reliable_from.is_some_and(|from| from <= now);
         if let Some((id, since)) = idle.iter().find(|(_, since)| reliable && now - **since > IDLE_LIMIT) {
             // What the rows say that tasks wait for.
-            if let Ok(rows) = self.store.view().load(
-                &[
-                    Key::Parked { after: None, limit: 16 },
-                    Key::Ready { of_each: 16, sections: Vec::new() },
-                    Key::ReadyRoots { of_each: 16, sections: Vec::new() },
-                ]
-                .into(),
-            ) {
-                self.say(format_args!("parked: {:?}, ready: {:?}, tasks: {:?}", rows.parked, rows.ready, rows.backlog.tasks));
+            let keys = [Key::Ready { of_each: 16, sections: Vec::new() }, Key::ReadyRoots { of_each: 16, sections: Vec::new() }];
+            let parked = self.store.view().first_parked(100);
+            if let (Ok(rows), Ok(parked)) = (self.store.view().load(&keys.into()), parked) {
+                let needs = self.model.jobs.get(id).map(|job| job.spec.needs_to_begin(true).to_vec());
+                self.say(format_args!("parked: {parked:?}, ready: {:?}, needs of {id}: {needs:?}", rows.ready));
             }
             self.verdict.report(Checker::Idle, || format!("{id} could have gone on {} ms ago", now - since));
         }

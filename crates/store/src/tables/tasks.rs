@@ -121,11 +121,10 @@ table! {
         LightestParkedOn => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.parked = $2 AND t.parked_weight IS NOT NULL AND t.unmet = 0 \
             ORDER BY t.parked_weight, t.priority DESC, t.position LIMIT $3",
         /// The first task that waits for each lock and semaphore that tasks wait for: of the first $2 that come after $3. Those that a person has
-        /// stopped wait for none, and what only runs hold is freed when they end.
+        /// stopped wait for none.
         Parked => "{parked} SELECT {tasks t}, p.name FROM parked p CROSS JOIN tasks t WHERE t.project = $1 AND p.name <> 'person' \
-            AND NOT {left_to_runs} \
             AND t.id = (SELECT i.id FROM tasks i WHERE i.project = $1 AND i.parked = p.name ORDER BY i.priority DESC, i.position LIMIT 1) \
-            ORDER BY p.name LIMIT $2",
+            ORDER BY p.name",
         SetParked => "UPDATE tasks SET parked = $3, parked_weight = $4 WHERE project = $1 AND id = $2",
         ReadyCounts => "{lanes} SELECT {example}, (SELECT count(*) FROM tasks i WHERE {ready i} AND i.lane = l.lane) \
             FROM lanes l WHERE {visible_lane}",
