@@ -177,7 +177,6 @@ impl Shop {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        self.clock.borrow_mut().stop();
         // Seconds since midnight of UTC, and how far that is from 14:00.
         let offset = host::wall_ms().div_euclid(1_000).rem_euclid(86_400) - 14 * 3_600;
         let (sign, offset) = (if offset < 0 { '-' } else { '+' }, offset.abs());
@@ -189,6 +188,7 @@ impl Shop {
 
     /// What a command leaves on a screen of so many columns.
     pub(crate) fn shown(&self, args: &[&str], columns: u16) -> String {
+        self.clock.borrow_mut().stop();
         Screen::of(self.command(args), 60, columns).end().1
     }
 }
