@@ -1,5 +1,6 @@
 //! The board: everything that a screen shows, from one moment. `status`, `report` and `top` are views of it.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -7,10 +8,10 @@ use banksman_core::decision::About;
 use banksman_core::event::{Event, TaskFact};
 use banksman_core::task::{State, Work};
 use banksman_core::workspace::Place;
-use banksman_core::{Decision, Seq, Stamp, Status, TaskId, Wall};
+use banksman_core::{Decision, Seq, Stamp, Status, Task, TaskId, Wall};
 use banksman_runtime::Project;
 use banksman_runtime::inspect::{self, LiveRun, Overview};
-use banksman_store::{EventFilter, EventRow, Key, Reader};
+use banksman_store::{EventFilter, EventRow, Key, Reader, Tables};
 
 use crate::commands::tail::LogEnd;
 use crate::commands::{landing, pipelines, why};
@@ -22,6 +23,9 @@ const LOOK_BACK: i64 = 1_000;
 
 /// How many of the tasks are shown that others block, and of those that wait for a lock or a semaphore.
 const BLOCKED: i64 = 5;
+
+/// How many of those are shown that start next.
+const NEXT: u32 = 3;
 
 /// How often everything is read again because it changed meanwhile.
 const TRIES: usize = 4;
@@ -37,6 +41,8 @@ pub(crate) struct Board {
     pub(crate) blocked: Vec<Blocked>,
     /// What is ready but for a lock or a semaphore.
     pub(crate) waiting: Vec<Blocked>,
+    /// What starts next.
+    pub(crate) next: Vec<(TaskId, String)>,
     /// What has just ended, newest first, each task once.
     pub(crate) ended: Vec<Ended>,
     /// The last event that it knows of.
@@ -116,10 +122,13 @@ impl Board {
         let parked = reader.view().first_parked(BLOCKED)?;
         let mut keys: BTreeSet<Key> = overview.runs.iter().map(|live| Key::Task(live.run.task.clone())).collect();
         keys.extend(overview.runs.iter().map(|live| Key::Workspace(live.run.task.clone())));
-        keys.extend([Key::OpenDecisions]);
+        keys.extend([Key::OpenDecisions, Key::Ready { of_each: NEXT, sections: Vec::new() }]);
         keys.extend(held.iter().flat_map(|(task, on)| [task, on]).cloned().map(Key::Task));
         keys.extend(parked.iter().map(|(task, _)| Key::Task(task.clone())));
-        let rows = reader.view().load(&keys)?.tables.backlog;
+        let Tables { backlog: rows, ready, .. } = reader.view().load(&keys)?.tables;
+        let mut next: Vec<&Task> = ready.iter().filter_map(|id| rows.tasks.get(id)).collect();
+        next.sort_by_key(|task| (Reverse(task.spec.priority), task.position));
+        let next = next.into_iter().take(NEXT as usize).map(|task| (task.id.clone(), task.spec.title.to_string())).collect();
         let earlier = |live: &LiveRun| before?.live.iter().find(|earlier| earlier.run.run.id == live.run.id);
         let live = overview.runs.iter().map(|live| {
             let task = rows.tasks.get(&live.run.task);
@@ -171,7 +180,7 @@ impl Board {
         // One that is at it again has not ended.
         ended.retain(|ended| !overview.runs.iter().any(|live| live.run.task == ended.task));
         let project = project.root().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        Ok(Board { project, overview, live, decisions, landings, blocked, waiting, ended, newest })
+        Ok(Board { project, overview, live, decisions, landings, blocked, waiting, next, ended, newest })
     }
 
     /// The present moment, as far as the last look tells.

@@ -122,6 +122,8 @@ pub enum Key {
     OpenLandings,
     /// The last entry of a task in a merge queue.
     LandingOf(TaskId),
+    /// The last entry of each whose descendant a task is: one may wait for it.
+    LandingsAbove(TaskId),
     /// The limits of accounts that were reached.
     AccountLimits,
     /// What agents have used and cost, by day and agent.

@@ -226,6 +226,7 @@ impl<'a> Plan<'a> {
                 self.add(landings::Statement::OfTask, [task.as_str().into()]);
                 self.add(landing_targets::Statement::OfTask, [task.as_str().into()]);
             }
+            Key::LandingsAbove(task) => self.add(landings::Statement::Above, [task.as_str().into()]),
             Key::AccountLimits => self.add(account_limits::Statement::All, []),
             Key::Spend { since } => self.add(spend::Statement::Since, [(*since).into()]),
             Key::Imports => self.add(imports::Statement::All, []),

@@ -131,6 +131,11 @@ fn part(name: &str) -> Option<&'static str> {
             "WITH RECURSIVE family(id) AS (SELECT CAST($2 AS TEXT) \
              UNION SELECT c.id FROM family f CROSS JOIN tasks c WHERE c.project = $1 AND c.parent = f.id)"
         }
+        // Those whose descendant a task is.
+        "ancestors" => {
+            "WITH RECURSIVE ancestors(id) AS (SELECT parent FROM tasks WHERE project = $1 AND id = $2 \
+             UNION SELECT t.parent FROM ancestors a CROSS JOIN tasks t WHERE t.project = $1 AND t.id = a.id)"
+        }
         // A dependency `e` on the task `d` holds nobody back.
         "met" => {
             "(coalesce(d.state, '') = 'completed' \

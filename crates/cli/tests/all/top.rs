@@ -189,6 +189,9 @@ fn every_key_says_what_came_of_it() {
     world.ok(&["pause"]);
     world.ok(&["tasks", "retry", "Fails"]);
     world.ok(&["tasks", "done", "Fails"]);
+    screen.until_shows("NEXT");
+    screen.press("/nobody\r");
+    screen.until_shows("no line has the text nobody");
     screen.press("/held\r");
     screen.until("only one line", |screen| screen.contains("▸ Held") && !screen.contains("Long"));
     screen.press("t");

@@ -4,7 +4,7 @@
 //! work leaves the queue.
 
 use banksman_core::event::{Kind, Resource};
-use banksman_core::landing::{Entry, EntrySpec, Input, LandingEnd, LandingQueue, Obstacle, Outcome, State, Target};
+use banksman_core::landing::{Entry, EntrySpec, Input, LandingEnd, LandingQueue, Obstacle, Outcome, Report, State, Target};
 use banksman_core::task::{self, LandSpec};
 use banksman_core::{Epoch, HolderId, Name, Span, Task, TaskId, pipeline};
 use banksman_store::{Key, Tables, Tx};
@@ -46,7 +46,10 @@ impl LandingRequest {
         let mut keys = vec![Key::LandingQueue(self.target.clone()), Key::Runners];
         match &self.input {
             Input::Add(_) | Input::TryNow(_) | Input::Pause { .. } | Input::AuthorLeft(_) => {}
-            Input::Report(..) => keys.extend(Target::lock(&self.target).map(Key::Lock)),
+            Input::Report(_, report) => {
+                keys.extend(Target::lock(&self.target).map(Key::Lock));
+                keys.extend(waited_for(report).iter().cloned().map(Key::Task));
+            }
             Input::Resume { .. } | Input::Remove { .. } | Input::Answer { .. } => keys.push(Key::OpenDecisions),
         }
         keys
@@ -56,10 +59,7 @@ impl LandingRequest {
     pub(crate) fn follow(&self, loaded: &Tables) -> Vec<Key> {
         let (Input::Report(entry, _) | Input::Remove { entry, .. }) = &self.input else { return Vec::new() };
         let task = loaded.backlog.landings.get(entry).and_then(|entry| entry.spec.task.clone());
-        let mut keys: Vec<Key> = task.into_iter().flat_map(|task| [Key::Task(task.clone()), Key::Pipeline(task)]).collect();
-        // Its parent may wait for it to land.
-        keys.extend(loaded.backlog.tasks.values().filter_map(|task| task.spec.parent.clone()).map(Key::LandingOf));
-        keys
+        task.into_iter().flat_map(|task| [Key::Task(task.clone()), Key::Pipeline(task.clone()), Key::LandingsAbove(task)]).collect()
     }
 
     pub(crate) fn decide(&self, tx: &mut Tx) -> LandingOutcome {
@@ -67,8 +67,21 @@ impl LandingRequest {
         if matches!(self.input, Input::Report(..)) && !self.worker.as_ref().is_some_and(is_at_work) {
             return LandingOutcome::Fenced;
         }
-        LandingOutcome::Stepped(step_queue(&self.target, self.input.clone(), tx))
+        let outcome = step_queue(&self.target, self.input.clone(), tx);
+        if let Input::Report(entry, report) = &self.input {
+            let is_open = |id: &TaskId| tx.tables.backlog.tasks.get(id).is_some_and(|task| !task.status().is_over());
+            // One may have ended since the worker has seen it, and then nobody else tells of it.
+            if !waited_for(report).iter().all(is_open) {
+                step_queue(&self.target, Input::TryNow(entry.clone()), tx);
+            }
+        }
+        LandingOutcome::Stepped(outcome)
     }
+}
+
+/// The tasks whose end is waited for, by this report.
+fn waited_for(report: &Report) -> &[TaskId] {
+    if let Report::Obstructed(Obstacle::Children { tasks }) = report { tasks } else { &[] }
 }
 
 fn is_at_work(target: &Name, worker: &Worker, tables: &Tables) -> bool {
@@ -121,21 +134,22 @@ pub(crate) fn step_queue(target: &Name, input: Input, tx: &mut Tx) -> Outcome {
 pub(crate) fn keys_of_landing<'a>(tasks: impl Iterator<Item = &'a Task>) -> Vec<Key> {
     let lands = |task: &&Task| task.spec.land.is_some() || matches!(task.state, task::State::Landing { .. });
     let own = |task: &Task| [Key::LandingOf(task.id.clone()), Key::Workspace(task.id.clone())];
-    let (mut keys, mut parents) = (Vec::new(), Vec::new());
+    let mut keys = Vec::new();
     for task in tasks {
         keys.extend(lands(&task).then(|| own(task)).into_iter().flatten());
-        parents.extend(task.spec.parent.clone().map(Key::LandingOf));
+        keys.extend(task.spec.parent.is_some().then(|| Key::LandingsAbove(task.id.clone())));
     }
-    keys.append(&mut parents);
     keys
 }
 
-/// The work of a task that waited for its children is collected as soon as one of them is over.
-pub(crate) fn try_parent(id: &TaskId, tx: &mut Tx) {
-    let Some(parent) = tx.tables.backlog.tasks.get(id).and_then(|task| task.spec.parent.clone()) else { return };
-    let waiting =
-        last_entry(&parent, tx).filter(|entry| matches!(entry.state, State::Waiting { obstacle: Obstacle::Children { .. } }));
-    if let Some((target, entry)) = waiting.map(|entry| (entry.target.clone(), entry.id.clone())) {
+/// The work of a task that waited for this one, which is over, is collected now.
+pub(crate) fn try_waiting(id: &TaskId, tx: &mut Tx) {
+    let waits = |entry: &&Entry| match &entry.state {
+        State::Waiting { obstacle: Obstacle::Children { tasks } } => tasks.contains(id),
+        _ => false,
+    };
+    let waiting = tx.tables.backlog.landings.values().filter(waits).map(|entry| (entry.target.clone(), entry.id.clone()));
+    for (target, entry) in waiting.collect::<Vec<_>>() {
         step_queue(&target, Input::TryNow(entry), tx);
     }
 }

@@ -9,7 +9,7 @@ use banksman_core::task::{self, LandSpec, Need};
 use banksman_core::{Decision, DecisionId, Effect, Epoch, HolderId, Now, ProcessId, RunnerId, TaskId, WorkClaim, decision};
 use banksman_store::{Tables, Tx};
 
-use crate::calls::landings::{dequeue_work, enqueue_work, leave_author, try_parent};
+use crate::calls::landings::{dequeue_work, enqueue_work, leave_author, try_waiting};
 use crate::calls::manual::let_go;
 use crate::calls::pipelines;
 
@@ -62,7 +62,7 @@ pub(crate) fn follow_landing(id: &TaskId, before: &task::State, to: Option<&Land
         leave_author(id, tx);
     }
     if tx.tables.backlog.tasks.get(id).is_some_and(|task| task.status().is_over()) {
-        try_parent(id, tx);
+        try_waiting(id, tx);
     }
 }
 

@@ -24,6 +24,9 @@ table! {
         OpenOf => "SELECT {landings} FROM landings WHERE project = $1 AND is_open = 1 AND target = $2 ORDER BY seq",
         /// The last of a task.
         OfTask => "SELECT {landings} FROM landings WHERE project = $1 AND task = $2 ORDER BY seq DESC LIMIT 1",
+        /// The last of each whose descendant a task is.
+        Above => "{ancestors} SELECT {landings l} FROM ancestors a CROSS JOIN landings l WHERE l.project = $1 \
+            AND l.id = (SELECT i.id FROM landings i WHERE i.project = $1 AND i.task = a.id ORDER BY i.seq DESC LIMIT 1)",
         Last => "SELECT {landings} FROM landings WHERE project = $1 ORDER BY seq DESC LIMIT $2",
     }
 }

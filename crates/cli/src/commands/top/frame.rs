@@ -116,7 +116,10 @@ fn footer(top: &Top, width: usize) -> String {
         (_, _, Some(text), _) => format!("/{}", terminal::one_line(text)),
         (_, Some(message), ..) => terminal::one_line(message),
         (_, _, _, Some(_)) => format!("{DIM}Esc back  ↑↓ scroll  q leave{DIM:#}"),
-        _ => format!("{DIM}{}{DIM:#}", keys(width)),
+        _ => {
+            let filter = top.filter.as_ref().map_or_else(String::new, |text| format!("/{}  Esc all  ", terminal::one_line(text)));
+            format!("{filter}{DIM}{}{DIM:#}", keys(width.saturating_sub(terminal::width(&filter))))
+        }
     };
     terminal::cut(&text, width)
 }
@@ -151,7 +154,11 @@ fn list(top: &mut Top, width: usize, height: usize) -> Vec<String> {
         lines.push(format!("{}{}", if is_selected { "▸ " } else { "  " }, item.text));
     }
     if lines.is_empty() {
-        lines.push(format!("  {DIM}nothing is going on: banksman tasks add TITLE --run CMD{DIM:#}"));
+        let text = match &top.filter {
+            Some(filter) => format!("no line has the text {}: Esc shows all", terminal::one_line(filter)),
+            None => "nothing is going on: banksman tasks add TITLE --run CMD".to_owned(),
+        };
+        lines.push(terminal::cut(&format!("  {DIM}{text}{DIM:#}"), width));
     }
     let from = at.saturating_sub(height.saturating_sub(2)).min(lines.len().saturating_sub(height));
     lines.into_iter().skip(from).take(height).collect()
@@ -166,6 +173,7 @@ fn items(top: &Top, width: usize) -> Vec<Item> {
         landing(board, width),
         blocked(board, width),
         waiting(board, width),
+        next(board, width),
         ended(board, width),
     ];
     let filter = top.filter.as_ref().map(|text| text.to_lowercase());
@@ -257,6 +265,11 @@ fn waiting(board: &Board, width: usize) -> Vec<Item> {
         (Subject::task(&waiting.task, &waiting.title), vec![terminal::one_line(&waiting.title), terminal::one_line(&waiting.by)])
     };
     part(&["WAITING~", "FOR~"], board.waiting.iter().map(row).collect(), width)
+}
+
+fn next(board: &Board, width: usize) -> Vec<Item> {
+    let row = |(task, title): &(TaskId, String)| (Subject::task(task, title), vec![terminal::one_line(title)]);
+    part(&["NEXT~"], board.next.iter().map(row).collect(), width)
 }
 
 fn ended(board: &Board, width: usize) -> Vec<Item> {

@@ -2,14 +2,16 @@
 //! that wait are not those that may go on.
 
 use banksman_core::backlog::Edge;
+use banksman_core::landing::{self, Obstacle, Report, Target};
 use banksman_core::resource::coordination::Command;
 use banksman_core::resource::semaphore;
-use banksman_core::task::{Need, Spec, Work};
-use banksman_core::{HolderId, Limits, Name, ProcessId, SectionId};
+use banksman_core::task::{LandSpec, Need, Spec, Work};
+use banksman_core::{HolderId, Lease, Limits, Name, ProcessId, SectionId};
 use banksman_store::Key;
 
 use super::stage::{Actor, Stage, exited, options, task};
 use super::{Action, Input, Options};
+use crate::calls::landings::{LandingRequest, Worker};
 use crate::calls::sections::SectionRequest;
 use crate::calls::steps::take;
 use crate::calls::tasks::TaskRequest;
@@ -201,4 +203,61 @@ fn the_end_of_a_task_with_many_dependents_is_passed_on_though_the_runner_with_du
     assert!(stage.has_called(&stopped) && has_fan_out(&mut stage));
     stage.sleep(&mut actor);
     assert!(!has_fan_out(&mut stage));
+}
+
+/// Tasks with this many runners at once, each a child of the one before; the first one is in the merge queue.
+fn lineage<const N: usize>(stage: &mut Stage, names: [&str; N]) -> Actor {
+    for (place, name) in names.iter().enumerate() {
+        stage.add(name, |spec| {
+            spec.parent = place.checked_sub(1).map(|before| task(names[before]));
+            spec.land = (place == 0).then(|| Box::new(LandSpec { target: Name::new("main").unwrap(), unchecked: true, of_child: false }));
+        });
+    }
+    let mut actor = stage.start("m", Options { max_runs: Some(N as u32), ..options() });
+    end_run(stage, &mut actor, names[0]);
+    actor
+}
+
+fn end_run(stage: &mut Stage, actor: &mut Actor, name: &str) {
+    let run = stage.rows().runs.values().find(|run| run.task == task(name) && run.ended.is_none()).unwrap().id.clone();
+    actor.notify(stage, Input::Ended(run, exited(0)));
+}
+
+/// Whoever works for the merge queue has found that these are not over.
+fn report_children(stage: &mut Stage, names: &[&str]) {
+    let (target, holder) = (Name::new("main").unwrap(), HolderId::new("lander").unwrap());
+    let lock = Need::Lock(Target::lock(&target).unwrap());
+    stage.ask(Request::Coordinate { command: take(&lock, holder.clone(), Vec::new()), seen: Seen::default() });
+    let epoch = stage.everything().coordination.grant_of(&lock.resource(), &holder).unwrap().epoch;
+    let id = stage.rows().landings.into_keys().next().unwrap();
+    let tasks = names.iter().map(|name| task(name)).collect();
+    let input = landing::Input::Report(id, Report::Obstructed(Obstacle::Children { tasks }));
+    stage.request(LandingRequest { target, input, worker: Some(Worker { holder, epoch }) });
+}
+
+/// When what waits to land is tried again.
+fn tried_again(stage: &mut Stage) -> Option<Lease> {
+    stage.rows().landings.into_values().next().unwrap().again
+}
+
+#[test]
+fn work_that_is_found_to_wait_for_a_task_which_has_ended_meanwhile_is_tried_at_once() {
+    let mut stage = Stage::new();
+    let mut actor = lineage(&mut stage, ["parent", "child"]);
+    report_children(&mut stage, &["child"]);
+    assert!(tried_again(&mut stage).is_some());
+    end_run(&mut stage, &mut actor, "child");
+    report_children(&mut stage, &["child"]);
+    assert_eq!(tried_again(&mut stage), None);
+}
+
+#[test]
+fn work_that_waits_for_a_descendant_is_tried_as_soon_as_that_ends() {
+    let mut stage = Stage::new();
+    let mut actor = lineage(&mut stage, ["parent", "child", "grandchild"]);
+    end_run(&mut stage, &mut actor, "child");
+    report_children(&mut stage, &["grandchild"]);
+    assert!(tried_again(&mut stage).is_some());
+    end_run(&mut stage, &mut actor, "grandchild");
+    assert_eq!(tried_again(&mut stage), None);
 }

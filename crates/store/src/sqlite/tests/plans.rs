@@ -322,6 +322,7 @@ fn a_pipeline_goes_on_without_a_look_at_others() {
         (pipelines::Statement::Open.whole(), "pipelines_open (project=?"),
         (pipelines::Statement::OfFamily.whole(), "tasks_parent (project=? AND parent=?)"),
         (tasks::Statement::Family.whole(), "tasks_parent (project=? AND parent=?)"),
+        (landings::Statement::Above.whole(), "landings_task (project=? AND task=?)"),
     ];
     for (statement, wanted) in by_key {
         let plan = plan_with(&connection, statement, wanted);
