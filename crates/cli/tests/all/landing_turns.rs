@@ -73,7 +73,7 @@ fn a_task_lands_after_its_children() {
          {BANKSMAN} tasks add Shares --child --run \"{landing}; echo c > shared\""
     );
     let id = yard.task("Parent", &script, &[]);
-    assert!(yard.work(), "{}\n{}", yard.0.ok(&["why", &id]), yard.0.ok(&["events", "--limit", "200"]));
+    assert!(yard.work(), "{}", yard.account(&id));
     assert_eq!((yard.log(1), yard.is_clean()), (vec!["Parent".to_owned()], true));
     assert_eq!(yard.git(&["ls-tree", "--name-only", "main", "own", "shared", "of_parent"]), "of_parent\nown\nshared");
     assert_eq!(yard.git(&["branch", "--list", "banksman/*"]), "");

@@ -22,6 +22,11 @@ impl Yard {
         said.code == 0
     }
 
+    /// Why a task is where it is, and what has led there.
+    pub(crate) fn account(&self, task: &str) -> String {
+        [&["why", task][..], &["events", "--limit", "200"], &["logs", "--all"]].map(|args| self.0.ok(args)).join("\n")
+    }
+
     pub(crate) fn show(&self, task: &str) -> Value {
         self.0.data(&["tasks", "show", task])
     }
