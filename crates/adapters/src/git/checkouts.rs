@@ -4,14 +4,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use super::scratch::remove_half_made;
 use super::{Git, GitError};
-
-/// How often the worktrees are listed until git can, and the pause between.
-const LIST_TRIES: u32 = 10;
-const LIST_PAUSE: Duration = Duration::from_millis(20);
 
 /// A directory in which a branch is checked out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +19,7 @@ impl Git {
     /// The checkouts of a branch. One whose directory is gone is none, unless somebody has locked it: then it will come back.
     pub(super) fn checkouts(&self, branch: &str) -> Result<Vec<Checkout>, GitError> {
         let name = format!("refs/heads/{branch}");
-        let list = self.list_worktrees()?;
+        let list = self.get(&["worktree", "list", "--porcelain", "-z"])?;
         let mut found = Vec::new();
         let (mut main, mut path, mut gone) = (None, None, None);
         for line in list.split(|byte| *byte == 0) {
@@ -48,19 +42,6 @@ impl Git {
             self.rebasing(&name, &main.unwrap_or_default())?.into_iter().map(|path| Checkout { path, is_rebasing: true }),
         );
         Ok(found)
-    }
-
-    /// Git fails if it comes across a worktree that somebody else is adding, half made; and for good, if that somebody was killed.
-    fn list_worktrees(&self) -> Result<Vec<u8>, GitError> {
-        let list = || self.get(&["worktree", "list", "--porcelain", "-z"]);
-        for _ in 1..LIST_TRIES {
-            match list() {
-                Err(GitError::Failed { .. }) => std::thread::sleep(LIST_PAUSE),
-                done => return done,
-            }
-        }
-        remove_half_made(&self.common()?);
-        list()
     }
 
     /// The main checkout. Git lists the directory around its own as such, which is not that of a submodule, nor that of a

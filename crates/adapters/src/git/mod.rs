@@ -145,6 +145,10 @@ pub struct Git {
 /// The id of a commit.
 type Id = String;
 
+/// How often git is asked again that has met a worktree which another git is adding, and after what time.
+const HALF_MADE_TRIES: usize = 50;
+const HALF_MADE_PAUSE: Duration = Duration::from_millis(20);
+
 /// The exit status and the output of git.
 struct Answer {
     what: String,
@@ -250,7 +254,22 @@ impl Git {
 
     /// Asks git, whatever it answers.
     fn ask<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Answer, GitError> {
-        self.end(self.command(args), args.first().map(|arg| arg.as_ref().to_string_lossy().into()).unwrap_or_default())
+        let what: String = args.first().map(|arg| arg.as_ref().to_string_lossy().into()).unwrap_or_default();
+        self.past_half_made(|| self.end(self.command(args), what.clone()))
+    }
+
+    /// Many a git looks through all worktrees before it does anything, and gives up at one that another git is just adding. That takes
+    /// milliseconds; what a git that was killed has left is removed.
+    fn past_half_made(&self, ask: impl Fn() -> Result<Answer, GitError>) -> Result<Answer, GitError> {
+        for _ in 0..HALF_MADE_TRIES {
+            let answer = ask()?;
+            if answer.status == 0 || !answer.has_met_half_made() {
+                return Ok(answer);
+            }
+            scratch::remove_half_made(&self.place("--git-common-dir")?);
+            std::thread::sleep(HALF_MADE_PAUSE);
+        }
+        ask()
     }
 
     /// Asks git, with something to read.
@@ -262,9 +281,11 @@ impl Git {
             file.rewind()?;
             Ok(file)
         };
-        let mut command = self.command(args);
-        command.stdin(file().map_err(|source| GitError::System { what: what.clone(), source })?);
-        self.end(command, what)
+        self.past_half_made(|| {
+            let mut command = self.command(args);
+            command.stdin(file().map_err(|source| GitError::System { what: what.clone(), source })?);
+            self.end(command, what.clone())
+        })
     }
 
     /// Makes a pack of all that a commit has and another has not, with a path that begins like this, if everything is there.
@@ -320,6 +341,11 @@ impl Git {
 }
 
 impl Answer {
+    /// Whether it is about a worktree of which not everything is written down. Our git speaks English.
+    fn has_met_half_made(&self) -> bool {
+        self.stderr.contains("failed to read") && self.stderr.contains("worktrees/")
+    }
+
     fn failed(&self) -> GitError {
         let said = if self.stderr.is_empty() { format!("exit status {}", self.status) } else { self.stderr.clone() };
         GitError::Failed { what: self.what.clone(), said }

@@ -1,6 +1,7 @@
 //! Worktrees that a killed git has left half made.
 
 use std::fs;
+use std::process::Command;
 
 use banksman_adapters::git::{Found, Removal, Repository, Saving};
 
@@ -60,6 +61,37 @@ fn a_record_that_a_killed_git_has_begun_holds_up_nobody_else() {
     begin("main-0123abcd");
     repository.make(&world.path("tree"), "work", &world.tip("main")).unwrap();
     assert!(!records.join("main-0123abcd").exists());
+    fs::write(world.path("tree").join("left"), "over\n").unwrap();
+    begin("t-8");
+    let saving = Saving { id: "t-1", reason: "before a run", ignored: &[] };
+    assert!(repository.save(&world.path("tree"), saving).unwrap().saved.is_some());
+    assert!(!records.join("t-8").exists());
+}
+
+/// Git reads what is written down about every worktree, and gives up at a file that is still empty.
+#[test]
+fn what_is_asked_while_another_git_adds_a_worktree_is_answered() {
+    let world = World::new();
+    let repository = Repository::of(&world.repo()).unwrap().unwrap();
+    let tree = world.path("tree");
+    repository.make(&tree, "work", &world.tip("main")).unwrap();
+    fs::write(tree.join("left"), "over\n").unwrap();
+    let record = world.repo().join(".git/worktrees/feature");
+    fs::create_dir_all(&record).unwrap();
+    fs::write(record.join("gitdir"), format!("{}/.git\n", world.path("feature").display())).unwrap();
+    fs::write(record.join("HEAD"), world.tip("main") + "\n").unwrap();
+    fs::write(record.join("written"), "../..\n").unwrap();
+    let commondir = record.join("commondir");
+    assert!(Command::new("mkfifo").arg(&commondir).status().unwrap().success());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Whoever has opened it reads nothing; whoever comes next finds the whole.
+            let _reader_is_there = fs::OpenOptions::new().write(true).open(&commondir).unwrap();
+            fs::rename(record.join("written"), &commondir).unwrap();
+        });
+        let saving = Saving { id: "t-1", reason: "before a run", ignored: &[] };
+        assert!(repository.save(&tree, saving).unwrap().saved.is_some());
+    });
 }
 
 #[test]
