@@ -1,13 +1,13 @@
 //! Nobody is refused a wait as a deadlock where there is no circle.
 //!
-//! Names are the nodes. One waits for another that holds what it wants, that wanted it before, or for whose claim it is reserved; slots count as those of the person who
-//! has them. A wait for what the own name holds or wants is no circle, as another program of that name has it; unless that is one on
+//! Names are the nodes. One waits for another that holds what it wants, that wanted it before, or for whose claim it is reserved unless that
+//! claim cannot be had without it; slots count as those of the person who has them. A wait for what the own name holds or wants is no circle, as another program of that name has it; unless that is one on
 //! whose behalf the wait is, or has slots. This is more than the engine refuses, and computed from rows alone: whatever it refuses must be here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::event::{Kind, Resource};
-use banksman_core::resource::coordination::{Command, Outcome as Coordinated};
+use banksman_core::resource::coordination::{Command, Coordination, Outcome as Coordinated};
 use banksman_core::resource::grant::Waiter;
 use banksman_core::resource::lock;
 use banksman_core::task::Need;
@@ -16,7 +16,7 @@ use banksman_engine::{Reply, Request, TaskOutcome, TaskRequest};
 use banksman_store::Snapshot;
 
 use super::checks::grants;
-use super::overtaking::is_due;
+use super::overtaking::{is_due, needed};
 use crate::commit::CommittedCall;
 use crate::report::Checker;
 use crate::world::World;
@@ -37,8 +37,10 @@ struct Wish {
 
 impl Wish {
     /// Whether it may get something before this other one.
-    fn is_before(&self, other: &Wish, resource: &Resource, at: Lease) -> bool {
-        let is_reserved = other.is_in_line && self.claim.as_ref().is_some_and(|claim| is_due(claim, resource, at));
+    fn is_before(&self, other: &Wish, resource: &Resource, rows: &Coordination, at: Lease) -> bool {
+        let reserves = |claim: &&WorkClaim| is_due(claim, resource, at);
+        let passes = |claim: &WorkClaim| needed(claim, rows, at).iter().any(|holder| other.family.contains(&party(holder)));
+        let is_reserved = other.is_in_line && self.claim.as_ref().filter(reserves).is_some_and(|claim| !passes(claim));
         self.wants.contains(resource) && (self.ticket < other.ticket || is_reserved)
     }
 }
@@ -87,7 +89,7 @@ fn has_circle(refused: Wish, rows: &Snapshot, at: Lease) -> bool {
     for wish in &wishes {
         for resource in &wish.wants {
             let holders = grants(&rows.coordination, resource).into_iter().map(|grant| party(&grant.claim.holder));
-            let before = wishes.iter().filter(|other| other.is_before(wish, resource, at));
+            let before = wishes.iter().filter(|other| other.is_before(wish, resource, &rows.coordination, at));
             let before = before.flat_map(|other| other.family.clone());
             let is_slot = resource.kind == Kind::Semaphore;
             let others: BTreeSet<String> = holders
@@ -124,7 +126,10 @@ impl World<'_> {
                 let section = taking.section.iter().map(|section| Need::Lock(section.lock()));
                 let needs = [Need::Lock(id.lock())].into_iter().chain(section).chain(taking.needs.iter().cloned());
                 let wants = needs.map(|need| need.resource()).collect();
-                wish(taking.ticket.unwrap_or(last), &taking.holder, &taking.ancestors, wants)
+                let wish = wish(taking.ticket.unwrap_or(last), &taking.holder, &taking.ancestors, wants);
+                // One that waits already may have something reserved for it.
+                let claim = taking.ticket.and_then(|ticket| before.coordination.claims.get(&ticket));
+                Wish { claim: claim.cloned(), ..wish }
             }
             (Request::Coordinate { command, .. }, Reply::Coordinate { outcome: Coordinated::Deadlock(_), .. }) => {
                 let Command::Lock(_, lock::Input::Acquire(ask)) = command else { return };

@@ -37,7 +37,7 @@ pub(super) fn is_due(claim: &WorkClaim, resource: &Resource, at: Lease) -> bool 
 
 /// Everybody without whom a claim cannot be had: the holders of what it wants, and those of what the claims before it want, for whom it
 /// waits as well.
-fn needed(claim: &WorkClaim, rows: &Coordination, at: Lease) -> BTreeSet<HolderId> {
+pub(super) fn needed(claim: &WorkClaim, rows: &Coordination, at: Lease) -> BTreeSet<HolderId> {
     let (mut claims, mut open) = (vec![claim], vec![claim]);
     while let Some(next) = open.pop() {
         for part in &next.parts {

@@ -91,6 +91,16 @@ impl Command {
         }
     }
 
+    /// Whether it may put somebody in line.
+    fn may_wait(&self) -> bool {
+        match self {
+            Command::Lock(_, lock::Input::Acquire(ask)) | Command::Semaphore(_, semaphore::Input::Acquire(ask)) => {
+                ask.wait.is_some()
+            }
+            Command::Lock(..) | Command::Semaphore(..) => false,
+        }
+    }
+
     /// The resource it is about.
     pub fn resource(&self) -> Resource {
         match self {
@@ -143,22 +153,28 @@ impl Coordination {
     }
 
     /// Decides one command. Parties that the caller has proven dead are cleared away first: from the resource it is
-    /// about, and from everything that somebody waits for.
+    /// about, and from everything that somebody waits for. Before somebody may come to wait, so is what is over by time: nobody is refused that
+    /// as a deadlock because of what others may take.
     pub fn handle(mut self, command: Command, now: &Now) -> Step<Coordination, Outcome> {
         let resource = command.resource();
         let mut effects = Vec::new();
-        if !now.dead.is_empty() {
+        if !now.dead.is_empty() || command.may_wait() {
             // Who loses the lock of a task loses the task, which only those can see to who ask about that lock.
             let is_task = |other: &Resource| other.kind == Kind::Lock && other.name.task().is_some();
             self.locks.values_mut().filter(|lock| lock.name.task().is_some()).for_each(|lock| lock.waiters.drop_over(now));
-            let step = self.reap(now, |other, waiters| *other == resource || (!waiters.is_empty() && !is_task(other)));
+            // Whoever asks ends a grant that is over by time itself, and is told whose it was.
+            let step = self.reap(now, |other, waiters| match *other == resource {
+                true => !now.dead.is_empty(),
+                false => !waiters.is_empty() && !is_task(other),
+            });
             (self, effects) = (step.state, step.effects);
         }
         let now = &after(now, &effects);
         let outcome = match command {
             Command::Lock(name, input) => {
+                let reservation = self.kept(&resource, now);
                 let mut lock = self.locks.remove(&name).unwrap_or_else(|| Lock::new(name.clone()));
-                lock.reservation = self.kept(&resource, now);
+                lock.reservation = reservation;
                 let step = lock.step(input, now);
                 self.locks.insert(name, step.state);
                 effects.extend(step.effects);
@@ -170,10 +186,10 @@ impl Coordination {
                 effects.extend(step.effects);
                 Outcome::Semaphore(step.outcome)
             }
-            Command::Semaphore(name, input) => match self.semaphores.remove(&name) {
-                None => Outcome::Undefined,
-                Some(mut semaphore) => {
-                    semaphore.reservation = self.kept(&resource, now);
+            Command::Semaphore(name, input) => match (self.kept(&resource, now), self.semaphores.remove(&name)) {
+                (_, None) => Outcome::Undefined,
+                (reservation, Some(mut semaphore)) => {
+                    semaphore.reservation = reservation;
                     let step = semaphore.step(input, now);
                     self.semaphores.insert(name, step.state);
                     effects.extend(step.effects);
@@ -194,17 +210,21 @@ impl Coordination {
     fn reap(mut self, now: &Now, meant: impl Fn(&Resource, &Waiters) -> bool) -> Step<Coordination, ()> {
         let mut effects = Vec::new();
         let is_meant = |kind, name: &Name, waiters: &Waiters| meant(&Resource { kind, name: name.clone() }, waiters);
-        let locks: Vec<_> = self.locks.extract_if(.., |name, lock| is_meant(Kind::Lock, name, &lock.waiters)).collect();
-        for (name, mut lock) in locks {
-            lock.reservation = self.kept(&Resource { kind: Kind::Lock, name: name.clone() }, now);
+        let locks = self.locks.values().filter(|lock| is_meant(Kind::Lock, &lock.name, &lock.waiters));
+        for name in locks.map(|lock| lock.name.clone()).collect::<Vec<_>>() {
+            // Who passes a reservation follows from all that is held.
+            let reservation = self.kept(&Resource { kind: Kind::Lock, name: name.clone() }, now);
+            let Some(mut lock) = self.locks.remove(&name) else { continue };
+            lock.reservation = reservation;
             let step = lock.step(lock::Input::Reap, &after(now, &effects));
             effects.extend(step.effects);
             self.locks.insert(name, step.state);
         }
-        let semaphores: Vec<_> =
-            self.semaphores.extract_if(.., |name, semaphore| is_meant(Kind::Semaphore, name, &semaphore.waiters)).collect();
-        for (name, mut semaphore) in semaphores {
-            semaphore.reservation = self.kept(&Resource { kind: Kind::Semaphore, name: name.clone() }, now);
+        let semaphores = self.semaphores.values().filter(|one| is_meant(Kind::Semaphore, &one.name, &one.waiters));
+        for name in semaphores.map(|one| one.name.clone()).collect::<Vec<_>>() {
+            let reservation = self.kept(&Resource { kind: Kind::Semaphore, name: name.clone() }, now);
+            let Some(mut semaphore) = self.semaphores.remove(&name) else { continue };
+            semaphore.reservation = reservation;
             let step = semaphore.step(semaphore::Input::Reap, &after(now, &effects));
             effects.extend(step.effects);
             self.semaphores.insert(name, step.state);
@@ -295,6 +315,7 @@ impl Coordination {
         let reserves = |resource: &Resource| self.reservation(resource, now).filter(|kept| kept.ticket == claim.ticket);
         let reserved: Vec<usize> =
             claim.parts.iter().filter(|part| reserves(&part.resource).is_some()).filter_map(index).collect();
+        let due = claim.parts.iter().filter(|part| claim.is_due(&part.resource, now)).filter_map(index).collect();
         let kept = claim.parts.iter().find_map(|part| reserves(&part.resource));
         // The slots that its holder has for other tasks are its own.
         let alias = format!("{}/", claim.holder);
@@ -309,6 +330,7 @@ impl Coordination {
             wants,
             takes: claim.task.is_some(),
             reserved,
+            due,
             passes: kept.map(|kept| kept.passes).unwrap_or_default(),
         })
     }

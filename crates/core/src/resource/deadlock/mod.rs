@@ -4,6 +4,9 @@
 //! got all it waits for finishes too. Those who remain are deadlocked. This is right for weighted slots and for
 //! strict lines, where looking for a cycle of arrows alone would be wrong.
 //!
+//! What is reserved for a claim is kept from those who stand in line; whom the reservation lets pass is served before them. A claim that
+//! lost its reservation because its process is stopped has it again as soon as that tries, so that no later claim is in its way.
+//!
 //! Several programs may act under one name. A wait blocks what its name holds now, because the program that holds it may be
 //! the one that waits. It does not block what a namesake's wait will get, where both want the same lock: one program does
 //! not wait for a lock twice.
@@ -56,8 +59,10 @@ pub struct ClaimWait<'a> {
     pub wants: Vec<(usize, u64)>,
     /// Whether it takes what it wants; a run that waits for tasks only needs it to be free.
     pub takes: bool,
-    /// What is reserved for it: others cannot have that before.
+    /// What is reserved for it, by the index of the resource: others cannot have that before.
     pub reserved: Vec<usize>,
+    /// What would be reserved for it if it tried now and no earlier claim did: no later claim can have that before.
+    pub due: Vec<usize>,
     /// Who passes its reservations.
     pub passes: BTreeSet<HolderId>,
 }
@@ -84,11 +89,30 @@ impl Wait<'_> {
         self.parties.contains(&name) && !(by_wait.is_some() && self.has_namesake && self.holder == name)
     }
 
-    /// Whether it cannot have a resource before this other wait, for which that is reserved.
+    /// Whether a resource is reserved for another wait, before which it cannot have that.
     fn yields_to(&self, other: &Wait<'_>, resource: usize) -> bool {
-        let passes = |claim: &ClaimWait<'_>| self.parties.iter().chain([&self.holder]).any(|party| claim.passes.contains(*party));
-        let reserves = |claim: &&ClaimWait<'_>| claim.reserved.contains(&resource);
-        self.ticket != other.ticket && other.claim.filter(reserves).is_some_and(|claim| !passes(claim))
+        let is_earlier = self.ticket < other.ticket && self.claim.is_some_and(|own| own.due.contains(&resource));
+        self.ticket != other.ticket && other.reserves(resource) && !self.passes(other) && !is_earlier
+    }
+
+    fn reserves(&self, resource: usize) -> bool {
+        self.claim.is_some_and(|claim| claim.reserved.contains(&resource))
+    }
+
+    /// Whether the reservations of another wait let it pass.
+    fn passes(&self, other: &Wait<'_>) -> bool {
+        let mut parties = self.parties.iter().chain([&self.holder]);
+        other.claim.is_some_and(|claim| parties.any(|party| claim.passes.contains(*party)))
+    }
+
+    /// Whether it is served before those who stand before it in the line.
+    fn passes_line(&self, resource: usize, waits: &[Wait<'_>]) -> bool {
+        waits.iter().any(|other| other.reserves(resource) && self.passes(other))
+    }
+
+    /// How much of a resource it wants.
+    fn weight_of(&self, resource: usize) -> u64 {
+        self.wants.iter().filter(|(wanted, _)| *wanted == resource).map(|(_, weight)| weight).sum()
     }
 
     fn wants(&self, resource: usize) -> bool {
@@ -190,17 +214,21 @@ fn stuck<'a>(resources: &'a [Held<'a>], claims: &'a [ClaimWait<'a>]) -> Stuck<'a
         let satisfied: BTreeSet<Ticket> = waits
             .iter()
             .filter(|wait| {
-                let is_kept = |resource: usize| waits.iter().any(|other| wait.yields_to(other, resource));
+                // For how much of it others come first.
+                let kept = |resource: usize| -> u64 {
+                    waits.iter().filter(|other| wait.yields_to(other, resource)).map(|other| other.weight_of(resource)).sum()
+                };
                 let fits = |(resource, weight): &(usize, u64)| {
                     let holding = &holdings[*resource];
                     let used: u64 = holding.values().sum();
                     let has: u64 = holding.iter().filter(|((name, _), _)| *name == wait.holder).map(|(_, weight)| weight).sum();
                     let own_lock = resources[*resource].strangers && has > 0;
                     // One who has enough fits also when the capacity is smaller by now than what is held.
-                    let fits = *weight <= has || used - has + weight <= resources[*resource].capacity;
-                    fits && !own_lock && !is_kept(*resource)
+                    let fits = *weight <= has || used - has + weight + kept(*resource) <= resources[*resource].capacity;
+                    fits && !own_lock
                 };
-                let is_first = wait.claim.is_some() || !fronts_blocked.contains(&wait.wants[0].0);
+                let line = wait.wants.first().map(|(resource, _)| *resource).filter(|_| wait.claim.is_none());
+                let is_first = line.is_none_or(|line| !fronts_blocked.contains(&line) || wait.passes_line(line, &waits));
                 if is_first && wait.wants.iter().all(fits) {
                     for (resource, weight) in wait.wants.iter().filter(|_| wait.claim.is_none_or(|claim| claim.takes)) {
                         let holder = (wait.holder, resources[*resource].strangers.then_some(wait.ticket));
@@ -210,9 +238,7 @@ fn stuck<'a>(resources: &'a [Held<'a>], claims: &'a [ClaimWait<'a>]) -> Stuck<'a
                     }
                     return true;
                 }
-                if wait.claim.is_none() {
-                    fronts_blocked.insert(wait.wants[0].0);
-                }
+                fronts_blocked.extend(line);
                 false
             })
             .map(|wait| wait.ticket)
@@ -246,7 +272,8 @@ fn cycle(resources: &[Held<'_>], stuck: &Stuck<'_>, ticket: Ticket) -> Vec<Link>
                 |holder, own: bool| waits.iter().find(|next| next.blocks(holder) && (next.ticket == wait.ticket) == own);
             let by_holder = |own: bool| holders().find_map(|holder| waits_of(holder, own).map(|next| (next, holder.0)));
             let is_before = |next: &&Wait<'_>| next.wants(resource) && next.ticket < wait.ticket && next.claim.is_none();
-            let by_line = || waits.iter().find(is_before).filter(|_| wait.claim.is_none()).map(|next| (next, next.holder));
+            let stands_behind = wait.claim.is_none() && !wait.passes_line(resource, waits);
+            let by_line = || waits.iter().find(is_before).filter(|_| stands_behind).map(|next| (next, next.holder));
             let by_claim = || waits.iter().find(|next| wait.yields_to(next, resource)).map(|next| (next, next.holder));
             by_holder(false).or_else(|| by_holder(true)).or_else(by_line).or_else(by_claim)
         };

@@ -269,6 +269,12 @@ impl Coordination {
         if let Some(name) = self.never(&take.parts) {
             return name;
         }
+        // It tries, so that it is not absent: what others do not hold is reserved for it again.
+        if let Some(State::Waiting(terms)) =
+            take.ticket.and_then(|ticket| self.claims.get_mut(&ticket)).map(|claim| &mut claim.state)
+        {
+            (terms.turn, terms.has_yielded) = (None, false);
+        }
         match self.draft(&take, now) {
             Ok((state, claim, more)) => {
                 *self = state;
@@ -348,7 +354,6 @@ impl Coordination {
             Some(lease) if (now.lease - terms.seen).as_ms().saturating_mul(3) >= lease.as_ms() => now.lease,
             _ => terms.seen,
         });
-        // It has tried, so that it was not its turn.
         let (turn, has_yielded) = (None, false);
         let terms = Terms { ancestors: take.ancestors.clone(), standing, since, seen, overtake, turn, has_yielded };
         let claim = WorkClaim {
@@ -360,7 +365,8 @@ impl Coordination {
             in_the_way,
         };
         self.claims.insert(ticket, claim);
-        if let Some(cycle) = self.deadlock(ticket, now) {
+        // What is over stays in the rows until somebody takes it.
+        if let Some(cycle) = self.clone().maintain(now).state.deadlock(ticket, now) {
             self.claims.remove(&ticket);
             return Outcome::Deadlock(cycle);
         }

@@ -44,14 +44,18 @@ impl WorkClaim {
         // Nobody but those who want to work there asks for these: the first who came is next.
         Some(terms.since.lease + if resource.name.is_work() { Span::ZERO } else { overtake })
     }
+
+    /// Whether it was overtaken for long enough.
+    pub(crate) fn is_due(&self, resource: &Resource, now: &Now) -> bool {
+        self.reserves_from(resource).is_some_and(|from| now.lease >= from)
+    }
 }
 
 impl Coordination {
     /// The claims that wait for a resource and were overtaken for long enough, in the order in which they get it.
     pub fn reserving<'a>(&'a self, resource: &'a Resource, now: &'a Now) -> impl Iterator<Item = &'a WorkClaim> {
-        let is_due = move |claim: &&WorkClaim| claim.reserves_from(resource).is_some_and(|from| now.lease >= from);
         let is_absent = move |claim: &WorkClaim| claim.is_over(now) || claim.unanswered(now).is_some();
-        self.waiting_for(resource).filter(is_due).filter(move |claim| !is_absent(claim))
+        self.waiting_for(resource).filter(move |claim| claim.is_due(resource, now) && !is_absent(claim))
     }
 
     /// These were freed: notes for each whose turn it is, if all that the first one waits for is free now as far as is known here. Whether

@@ -341,6 +341,112 @@ fn a_circle_through_what_a_name_holds_is_refused_however_many_wait_under_it() {
     assert_eq!(word(&world.take(take("b", "t-1", "task:t-1 M").waits(1))), "deadlock");
 }
 
+/// Who holds what a claim waits for passes what is reserved for it, also when others stand before it in the line.
+#[test]
+fn one_that_a_reservation_lets_passes_those_before_it_in_line() {
+    let mut world = site();
+    world.lock("L", "x");
+    let epoch = world.lock("M", "p");
+    world.at_lock("M", lock::Input::Acquire(Box::new(ask("q").waits(2))));
+    world.at_lock("M", lock::Input::Acquire(Box::new(ask("child").under(&["x"]).waits(3))));
+    let claim = ticket(world.take(take("a", "t-1", "L M").waits(1)));
+    world.pass(30);
+    // The claim waits for x, and x for the second in line; the first one waits for the claim.
+    assert_eq!(word(&world.take(take("a", "t-1", "L M").waits(1).again(claim))), "waits");
+    world.unlock("M", "p", epoch);
+    assert_eq!(world.of("M"), "child");
+}
+
+#[test]
+fn one_that_has_yielded_comes_first_again_and_closes_no_circle() {
+    let mut world = site();
+    world.lock("L", "x");
+    world.lock("N", "y");
+    let epoch = world.lock("K", "z");
+    let of_y = |claim: Take| Take { ancestors: vec![holder("y")], ..claim };
+    let stopped = ticket(world.take(of_y(take("d", "t-1", "K").waits(1))));
+    world.at_lock("N", lock::Input::Acquire(Box::new(ask("x").waits(3))));
+    let claim = ticket(world.take(take("b", "t-2", "K L").waits(2)));
+    world.pass(30);
+    world.unlock("K", "z", epoch);
+    world.machine.give_turns(&[Resource { kind: Kind::Lock, name: name("K") }], &world.now.clone());
+    world.pass(15);
+    assert_eq!(word(&world.work(Input::Yield { ticket: stopped })), "yielded");
+    // K is kept for b, who waits for x, who waits for y; but y waits for b only as long as its process is stopped.
+    assert_eq!(word(&world.take(take("b", "t-2", "K L").waits(2).again(claim))), "waits");
+    assert_eq!(word(&world.take(of_y(take("d", "t-1", "K").waits(1).again(stopped)))), "held", "it is the first again");
+}
+
+#[test]
+fn what_is_over_closes_no_circle() {
+    let scene = |world: &mut World<Coordination>| {
+        world.lock("L", "a");
+        world.lock("N", "x");
+        world.at_lock("M", lock::Input::Acquire(Box::new(ask("p").ttl(10))));
+        world.at_lock("L", lock::Input::Acquire(Box::new(ask("p").waits(2))));
+        word(&world.take(take("a", "t-1", "M N").waits(1)))
+    };
+    assert_eq!(scene(&mut site()), "deadlock");
+    let mut world = site();
+    scene(&mut world);
+    world.pass(10);
+    assert_eq!(word(&world.take(take("a", "t-1", "M N").waits(1))), "waits", "M is anybody's");
+    // Likewise the wait of a process that is dead.
+    let mut world = site();
+    scene(&mut world);
+    world.kill(2);
+    assert_eq!(word(&world.take(take("a", "t-1", "M N").waits(1))), "waits", "p waits for nothing any more");
+}
+
+#[test]
+fn what_is_over_closes_no_circle_of_those_in_line() {
+    let scene = |world: &mut World<Coordination>| {
+        world.lock("N", "q");
+        world.lock("L", "r");
+        world.at_lock("M", lock::Input::Acquire(Box::new(ask("p").ttl(10))));
+        world.at_lock("N", lock::Input::Acquire(Box::new(ask("p").waits(2))));
+        world.at_lock("M", lock::Input::Acquire(Box::new(ask("r").waits(3))));
+    };
+    let asks = |world: &mut World<Coordination>| world.at_lock("L", lock::Input::Acquire(Box::new(ask("q").waits(4))));
+    let mut world = site();
+    scene(&mut world);
+    assert!(matches!(asks(&mut world), coordination::Outcome::Deadlock(_)));
+    let mut world = site();
+    scene(&mut world);
+    world.pass(10);
+    assert!(matches!(asks(&mut world), coordination::Outcome::Lock(lock::Outcome::Waiting(_))));
+    assert_eq!(world.of("M"), "r", "p cannot come back to what r waits for");
+}
+
+/// Who passes follows from all that is held, also while several locks are cleared away at once.
+#[test]
+fn one_that_a_reservation_lets_passes_also_when_the_dead_are_cleared_away() {
+    let mut world = site();
+    world.lock("Z", "x");
+    world.at_lock("M", lock::Input::Acquire(Box::new(ask("p").bound_to(&[9]))));
+    world.at_lock("Z", lock::Input::Acquire(Box::new(ask("q").waits(2))));
+    world.at_lock("M", lock::Input::Acquire(Box::new(ask("child").under(&["x"]).waits(3))));
+    world.take(take("a", "t-1", "M Z").waits(1));
+    world.pass(30);
+    world.kill(9);
+    world.at_lock("other", lock::Input::Reap);
+    assert_eq!(world.of("M"), "child", "x has Z, for which the claim waits");
+}
+
+#[test]
+fn slots_beyond_those_that_are_kept_close_no_circle() {
+    let mut world = World::site();
+    world.at_semaphore("S", semaphore::Input::Define(Config { capacity: 3, ttl: None }));
+    world.lock("L", "y");
+    world.lock("M", "x");
+    world.at_semaphore("S", semaphore::Input::Acquire(Box::new(ask("z").weight(3))));
+    world.at_semaphore("S", semaphore::Input::Acquire(Box::new(ask("y").waits(2))));
+    world.at_lock("L", lock::Input::Acquire(Box::new(ask("x").waits(3))));
+    let claim = ticket(world.take(take("a", "t-1", "M S:1").waits(1)));
+    world.pass(30);
+    assert_eq!(word(&world.take(take("a", "t-1", "M S:1").waits(1).again(claim))), "waits", "there are two for y");
+}
+
 /// A wait that will get what the circle needs may be that of a dead process: the circle names it.
 #[test]
 fn a_circle_names_the_processes_that_will_hold_what_is_waited_for() {
