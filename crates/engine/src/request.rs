@@ -16,7 +16,7 @@ use crate::calls::imports::{ImportOutcome, ImportRequest};
 use crate::calls::landings::{LandingOutcome, LandingRequest, keys_of_landing};
 use crate::calls::limits;
 use crate::calls::mailbox::{self, MailboxOutcome, MailboxRequest};
-use crate::calls::manual::{end_broken, follow_lock};
+use crate::calls::manual::{end_broken, follow_lock, pass_absent, turn_keys};
 use crate::calls::pause::{PauseOutcome, PauseRequest};
 use crate::calls::pipelines::{PipelineOutcome, PipelineRequest};
 use crate::calls::queues::QueueRequest;
@@ -184,13 +184,15 @@ impl Call for Request {
     fn follow(&self, loaded: &Tables) -> Vec<Key> {
         match self {
             Request::Run(RunRequest::Claim(claim)) => claim.follow(loaded),
+            Request::Coordinate { command, .. } if asks(command) => turn_keys(loaded).collect(),
             // What a task that is ready would have taken is for the next one that waits for it.
             Request::Task(TaskRequest::Add { .. }) => Vec::new(),
             Request::Task(_) | Request::Decision(_) | Request::Pipeline(_) => {
                 let ready = loaded.backlog.tasks.values().filter(|task| task.state == State::Pending);
                 let needs = ready.flat_map(|task| facts::resource_keys(None, task.spec.needs_to_begin(true)));
                 let landing = keys_of_landing(loaded.backlog.tasks.values());
-                needs.chain(landing).chain(mailbox::notice_keys(loaded)).collect()
+                let turns = turn_keys(loaded).filter(|_| matches!(self, Request::Task(TaskRequest::Take { .. })));
+                needs.chain(landing).chain(mailbox::notice_keys(loaded)).chain(turns).collect()
             }
             // Whatever ends may land.
             Request::Run(request) => keys_of_landing(request.ends().filter_map(|task| loaded.backlog.tasks.get(task))),
@@ -289,6 +291,9 @@ fn coordinate(mut command: Command, seen: &Seen, tx: &mut Tx) -> Reply {
         }
         ask.granted_before = Some(granted.epoch);
     }
+    if asks(&command) {
+        pass_absent(None, seen, tx);
+    }
     let now = seen.now(tx);
     let is_own = matches!(&command, Command::Lock(_, lock::Input::Release { .. }));
     let is_taken_away = is_taken_away(&command);
@@ -308,6 +313,14 @@ fn coordinate(mut command: Command, seen: &Seen, tx: &mut Tx) -> Reply {
         end_broken(&resource, &now, tx);
     }
     Reply::Coordinate { outcome: step.outcome, at: now.stamp() }
+}
+
+/// Whether somebody asks for a lock or slots, or asks how things stand in the line.
+fn asks(command: &Command) -> bool {
+    match command {
+        Command::Lock(_, input) => matches!(input, lock::Input::Acquire(_) | lock::Input::Poll { .. }),
+        Command::Semaphore(_, input) => matches!(input, semaphore::Input::Acquire(_) | semaphore::Input::Poll { .. }),
+    }
 }
 
 /// Whether a holder may lose by it what it has not given back.

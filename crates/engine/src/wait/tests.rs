@@ -1,5 +1,5 @@
 use banksman_core::event::Kind;
-use banksman_core::resource::grant::{GrantRequest, WaitingProcess};
+use banksman_core::resource::grant::{GrantRequest, OFFER, WaitingProcess};
 use banksman_core::task::{Need, Spec};
 use banksman_core::{Epoch, HolderId, Name, SectionId};
 use banksman_store::test_support::ManualMachine;
@@ -121,4 +121,49 @@ fn a_claim_passes_two_holders_who_died_one_after_the_other() {
         };
     }
     panic!("it asks about one and the other by turns");
+}
+
+/// Three processes that wait for tasks are stopped, and no runner is there. Who waits for a lock that they need gets it after the turn of the
+/// first and that of the two others.
+#[test]
+fn a_lock_is_for_the_next_in_line_after_two_turns_however_many_processes_are_stopped() {
+    let clock = ManualMachine::at(1_000);
+    let mut world = World(sqlite::memory(Box::new(clock.clone())).unwrap(), 0);
+    let epoch = world.hold("need");
+    for (number, also) in ["one", "two", "three"].into_iter().enumerate() {
+        let id = TaskId::new(&format!("t-{number}")).unwrap();
+        let needs = vec![Need::Lock(name("need")), Need::Lock(name(also))];
+        let spec = Spec { needs: needs.clone(), ..Spec::new("T".parse().unwrap()) };
+        world.ask(Request::Task(TaskRequest::Add { id: id.clone(), spec: Box::new(spec), depends_on: Vec::new(), by: None }));
+        let wait = Some((standing(), Span::from_secs(30)));
+        let taking = Taking { needs, wait, ..Taking::new(holder(&format!("p{number}")), Span::from_secs(60)) };
+        let reply = world.ask(Request::Task(TaskRequest::Take { id, taking: Box::new(taking) }));
+        assert!(matches!(reply, Reply::Task(TaskOutcome::Waiting(_))), "{reply:?}");
+    }
+    clock.advance(30_000);
+    let ask = Ask { wait: Some(standing()), ..Ask::new(GrantRequest::new(holder("carl"))) };
+    let resource = Resource { kind: Kind::Lock, name: name("need") };
+    let mut wait = Wait::new(resource, ask, Span::from_secs(60));
+    let (mut action, mut waited, mut is_held) = (WaitAction::Ask, 0, true);
+    for _ in 0..20 {
+        action = match action {
+            WaitAction::Ask => wait.answer(world.ask(wait.request())),
+            WaitAction::Probe(processes) => wait.probed(processes.into_iter().map(|process| (process, Liveness::Alive))),
+            WaitAction::Sleep { .. } if is_held => {
+                is_held = false;
+                world.ask(Request::plain(Command::Lock(name("need"), lock::Input::Release { holder: holder("x"), epoch })));
+                WaitAction::Ask
+            }
+            WaitAction::Sleep { at_most, .. } => {
+                waited += at_most.as_ms();
+                clock.advance(at_most.as_ms());
+                WaitAction::Ask
+            }
+            WaitAction::Done(Reply::Coordinate { outcome: Outcome::Lock(lock::Outcome::Acquired(_)), .. }) => {
+                return assert_eq!(waited, 2 * OFFER.as_ms());
+            }
+            other => panic!("{other:?}"),
+        };
+    }
+    panic!("it waits for ever");
 }

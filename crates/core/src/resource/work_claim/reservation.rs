@@ -58,21 +58,35 @@ impl Coordination {
         self.waiting_for(resource).filter(move |claim| claim.is_due(resource, now) && !is_absent(claim))
     }
 
-    /// These were freed: notes for each whose turn it is, if all that the first one waits for is free now as far as is known here. Whether
-    /// that is so it finds out itself, when it tries.
+    /// These were freed: notes for each whose turn it is, the first for whom everything is free now as far as is known here. Whether that is
+    /// so it finds out itself, when it tries.
     pub fn give_turns(&mut self, freed: &[Resource], now: &Now) {
         for resource in freed {
-            let is_present = |claim: &&WorkClaim| {
-                let takes = claim.waits().is_some_and(|terms| terms.overtake.is_some());
-                takes && !claim.is_over(now) && claim.unanswered(now).is_none()
-            };
-            let Some(first) = self.waiting_for(resource).find(is_present).filter(|claim| self.is_all_free(claim)) else {
-                continue;
-            };
-            let ticket = first.ticket;
-            if let Some(State::Waiting(terms)) = self.claims.get_mut(&ticket).map(|claim| &mut claim.state) {
-                terms.turn.get_or_insert(now.lease);
-            }
+            let first = self.present(resource, now).find(|claim| self.is_all_free(claim));
+            first.map(|claim| claim.ticket).into_iter().for_each(|ticket| self.begin_turn(ticket, now));
+        }
+    }
+
+    /// Nothing of these is reserved any more for a claim that does not answer: notes that it is the turn of all the others for whom everything is
+    /// free. Those that live try at once; those that are stopped as well yield together, not one after the other.
+    pub(super) fn give_all_turns(&mut self, freed: &[Resource], now: &Now) {
+        for resource in freed {
+            let free = self.present(resource, now).filter(|claim| self.is_all_free(claim)).map(|claim| claim.ticket);
+            free.collect::<Vec<_>>().into_iter().for_each(|ticket| self.begin_turn(ticket, now));
+        }
+    }
+
+    /// The claims that wait to take a resource and answer, as far as is known.
+    fn present<'a>(&'a self, resource: &'a Resource, now: &'a Now) -> impl Iterator<Item = &'a WorkClaim> {
+        self.waiting_for(resource).filter(move |claim| {
+            let takes = claim.waits().is_some_and(|terms| terms.overtake.is_some());
+            takes && !claim.is_over(now) && claim.unanswered(now).is_none()
+        })
+    }
+
+    fn begin_turn(&mut self, ticket: Ticket, now: &Now) {
+        if let Some(State::Waiting(terms)) = self.claims.get_mut(&ticket).map(|claim| &mut claim.state) {
+            terms.turn.get_or_insert(now.lease);
         }
     }
 

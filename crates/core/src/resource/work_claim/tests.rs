@@ -478,3 +478,29 @@ fn a_run_that_waits_for_a_task_is_an_edge_and_takes_nothing() {
     assert_eq!(word(&world.work(waits("run:b", "task:b", 2))), "deadlock", "nor for itself");
     assert_eq!(world.machine.claims.len(), 1);
 }
+
+/// However many are stopped, the others wait for two turns at most: that of the first, and that of all who come after it.
+#[test]
+fn those_after_one_that_yields_have_their_turn_together() {
+    let mut world = site();
+    let epoch = world.lock("L", "x");
+    let claims: Vec<Ticket> = [1, 2, 3].map(|pid| ticket(world.take(take("a", &format!("t-{pid}"), "L").waits(pid)))).into();
+    world.take(take("b", "t-4", "L M").waits(4));
+    world.lock("M", "y");
+    world.pass(30);
+    world.at_lock("L", lock::Input::Acquire(Box::new(ask("z").waits(5))));
+    world.unlock("L", "x", epoch);
+    world.machine.give_turns(&[Resource { kind: Kind::Lock, name: name("L") }], &world.now.clone());
+    let ends = |world: &World<Coordination>| world.machine.claims.values().map(WorkClaim::turn_ends).collect::<Vec<_>>();
+    let first = Some(world.now.lease + OFFER);
+    assert_eq!(ends(&world), [first, None, None, None]);
+    world.pass(15);
+    assert_eq!(word(&world.work(Input::Yield { ticket: claims[0] })), "yielded");
+    let second = Some(world.now.lease + OFFER);
+    assert_eq!(ends(&world), [None, second, second, None], "the last one waits for M");
+    world.pass(15);
+    for ticket in &claims[1..] {
+        assert_eq!(word(&world.work(Input::Yield { ticket: *ticket })), "yielded");
+    }
+    assert_eq!(world.of("L"), "nobody", "it is kept for b, who lives and waits for M");
+}

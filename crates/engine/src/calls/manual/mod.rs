@@ -170,6 +170,23 @@ pub(crate) fn drop_over(ticket: Ticket, seen: &Seen, tx: &mut Tx) -> TaskOutcome
     TaskOutcome::Left
 }
 
+/// Lets the others pass those who were woken in their turn and have not tried again, but for the one that asks now. The rows of
+/// [`turn_keys`] must be there.
+pub(crate) fn pass_absent(own: Option<Ticket>, seen: &Seen, tx: &mut Tx) {
+    let now = seen.now(tx);
+    let is_late = |claim: &&WorkClaim| claim.turn_ends().is_some_and(|end| now.is_past(end)) && Some(claim.ticket) != own;
+    let late: Vec<Ticket> = tx.tables.coordination.claims.values().filter(is_late).map(|claim| claim.ticket).collect();
+    for ticket in late {
+        drop_over(ticket, seen, tx);
+    }
+}
+
+/// What the claims want whose turn it is: somebody may pass them, and then it is for those who wait for it.
+pub(crate) fn turn_keys(loaded: &Tables) -> impl Iterator<Item = Key> {
+    let in_turn = loaded.coordination.claims.values().filter(|claim| claim.turn_ends().is_some());
+    in_turn.flat_map(|claim| &claim.parts).map(|part| Key::resource(&part.resource))
+}
+
 /// Renews everything that was claimed together. A claim that lost a part is over.
 pub(crate) fn renew(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tx: &mut Tx) -> Renewed {
     let Some(task) = tx.tables.backlog.tasks.get(id) else { return Renewed(TaskOutcome::Unknown) };

@@ -5,11 +5,11 @@ use banksman_core::resource::grant::{Grant, WaitingProcess};
 use banksman_core::resource::lock;
 use banksman_core::resource::work_claim::{Input, Obstacle, Outcome, Take, WorkClaim};
 use banksman_core::task::{self, Need, State};
-use banksman_core::{HolderId, Now, SectionId, Span, TaskId, Ticket};
+use banksman_core::{HolderId, Now, SectionId, Span, TaskId};
 use banksman_store::{Tables, Tx};
 
 use super::{
-    ClaimWaiting, LockedBy, Renewed, Taking, deadline, drop_over, end_if_over, grant, leave, part, parts, renew, unmet, work,
+    ClaimWaiting, LockedBy, Renewed, Taking, deadline, end_if_over, grant, leave, part, parts, pass_absent, renew, unmet, work,
 };
 use crate::calls::steps::{Draft, step_task, wake_runners};
 use crate::calls::tasks::{self, TaskOutcome};
@@ -20,12 +20,7 @@ pub(crate) fn take(id: &TaskId, taking: &Taking, tx: &mut Tx) -> TaskOutcome {
     for rival in rivals(id, taking, &tx.tables) {
         end_if_over(&rival, &now, tx);
     }
-    // What is reserved for one that was woken and does not try is for those after it.
-    let late = |claim: &&WorkClaim| claim.turn_ends().is_some_and(|end| now.is_past(end)) && Some(claim.ticket) != taking.ticket;
-    let late: Vec<Ticket> = tx.tables.coordination.claims.values().filter(late).map(|claim| claim.ticket).collect();
-    for ticket in late {
-        drop_over(ticket, &taking.seen, tx);
-    }
+    pass_absent(taking.ticket, &taking.seen, tx);
     let mut draft = tx.clone();
     let outcome = match attempt(id, taking, &now, &mut draft) {
         Ok(outcome) => {
