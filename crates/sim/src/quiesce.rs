@@ -52,6 +52,7 @@ impl World<'_> {
 
     fn quiesce_backlog(&mut self) {
         self.send_users_home();
+        self.stop_people_at_the_end();
         self.resume_all();
         self.settle_outside();
         if self.has_crew {

@@ -72,6 +72,8 @@ pub enum Checker {
     Adoption,
     /// No claim is overtaken for longer than its bound.
     Overtaken,
+    /// Nobody is held up for long by processes that are stopped.
+    HeldUp,
     /// Nobody is refused a wait as a deadlock where there is no circle.
     Circles,
     /// `why` names all that keeps a task from starting, and nothing else.

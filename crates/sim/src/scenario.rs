@@ -48,7 +48,7 @@ impl Scenario {
             | PresumeDead | SilentLock | LostHeartbeat | OutsideCounter => Scenario::Locks,
             QueueFencingOff | QueueNoTime | QueueSilent | QueueLostItem | QueueOldEpoch | QueueSilentRow => Scenario::Queues,
             SectionStays | ClaimForgotten | RenewsTaskOnly | SectionOpen | AdoptionNeedsLock | OvertakeOff | NextNotKept
-            | DeadlockUnseen | CircleInvented | WaitStays | WhyIgnoresClaims => Scenario::People,
+            | StoppedKept | DeadlockUnseen | CircleInvented | WaitStays | WhyIgnoresClaims => Scenario::People,
             WakeLost | WakesAll | WakesTheDead | NewestFirst | EndersFirst | StaysParked => Scenario::Runners,
             _ => Scenario::Backlog,
         }

@@ -313,6 +313,9 @@ impl<'a> World<'a> {
             (false, true) => self.jump(Ms::MAX),
         }
         self.watch_idleness();
+        if self.has_people() {
+            self.watch_stopped();
+        }
     }
 
     /// Takes old events out of the log: nothing else changes.

@@ -93,7 +93,7 @@ impl World<'_> {
     }
 
     /// Whether some runner could start the task right now.
-    fn could_start(&self, id: &TaskId, job: &TaskModel) -> bool {
+    pub(crate) fn could_start(&self, id: &TaskId, job: &TaskModel) -> bool {
         // The phases of a pipeline need what it does not.
         let has_phases = job.plan().is_some();
         let able = |runner: &&Runner| {

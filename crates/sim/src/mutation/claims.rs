@@ -63,6 +63,13 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
                 }
             }
         }),
+        (Mutation::StoppedKept, request) => after(request, tx, |tx| {
+            for claim in tx.tables.coordination.claims.values_mut() {
+                if let State::Waiting(terms) = &mut claim.state {
+                    (terms.turn, terms.has_yielded) = (None, false);
+                }
+            }
+        }),
         (Mutation::DeadlockUnseen, Request::Task(TaskRequest::Take { .. }))
         | (Mutation::DeadlockUnseen, Request::Coordinate { command: Command::Lock(_, lock::Input::Acquire(_)), .. }) => {
             let single = |holder: &HolderId| holder.as_str().starts_with('q');

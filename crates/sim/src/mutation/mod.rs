@@ -74,6 +74,8 @@ pub enum Mutation {
     OvertakeOff,
     /// Once a claim is taken, nothing is kept for the others until they try again.
     NextNotKept,
+    /// What is reserved for a claim stays so though its process is stopped.
+    StoppedKept,
     /// The search for deadlocks does not see who holds a single lock.
     DeadlockUnseen,
     /// Who would wait behind another one is refused as if that were a circle.
@@ -240,6 +242,7 @@ impl Mutation {
             CountersReset | NudgeFree => Checker::Escalation,
             LockFencingOff | QueueFencingOff | OldEpoch => Checker::Fencing,
             CircleInvented => Checker::Circles,
+            StoppedKept => Checker::HeldUp,
             NewcomerFirst => Checker::Fifo,
             GuardsOff | OldAnswer | TwoCheckers | GuardsOffAtClaim => Checker::Guards,
             PidOnly | Deaf | IdleEarly | RestForgotten | Unasked | CheckerStays | AnswerLost | NeverOverdue | JobForgotten

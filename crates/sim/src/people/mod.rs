@@ -1,14 +1,16 @@
 //! Claims: people who claim tasks with everything that they need while they hold other things, renew, give up and are killed, beside
 //! runners with exclusive sections whose runs are adopted; limits that change, locks that are forced, tasks that are deleted.
 //!
-//! * `person`: the actors. `checks`, `circles`, `overtaking`: what must be true after every commit. `explanation`: whether `why` names the true
-//!   cause. The checkers look at rows and events alone; they call none of the functions that they check.
+//! * `person`: the actors. `checks`, `circles`, `overtaking`: what must be true after every commit. `stopped`: whether others get past processes
+//!   that are stopped. `explanation`: whether `why` names the true cause. The checkers look at rows and events alone; they call none of the
+//!   functions that they check.
 
 mod checks;
 mod circles;
 mod explanation;
 mod overtaking;
 mod person;
+mod stopped;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -51,6 +53,8 @@ pub(crate) struct People {
     rows: Option<Rc<Snapshot>>,
     /// Live runs whose runner is dead, and since when.
     orphans: BTreeMap<RunId, Ms>,
+    /// Whoever is held up by stopped processes alone, and since when.
+    held_up: BTreeMap<String, Ms>,
 }
 
 fn name(text: &str) -> Name {

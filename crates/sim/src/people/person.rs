@@ -88,6 +88,10 @@ impl Person {
         waits
     }
 
+    pub(super) fn is_stopped(&self, now: Ms) -> bool {
+        self.stopped > now
+    }
+
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self.doing, Doing::Sleeping { .. } | Doing::Calling(Purpose::Wait { .. }))
     }

@@ -58,6 +58,7 @@ caught! {
     a_run_that_nobody_may_adopt_is_caught: AdoptionNeedsLock on 1,
     a_claim_that_is_overtaken_for_ever_is_caught: OvertakeOff on 0,
     a_claim_that_is_next_and_is_overtaken_is_caught: NextNotKept on 22,
+    a_stopped_process_that_keeps_others_waiting_is_caught: StoppedKept on 4,
     a_deadlock_that_nobody_refuses_is_caught: DeadlockUnseen on 9,
     a_circle_that_is_none_is_caught: CircleInvented on 0,
     a_wait_that_outlives_its_end_is_caught: WaitStays on 9,

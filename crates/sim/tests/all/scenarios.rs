@@ -90,6 +90,7 @@ fn people_keep_every_promise() {
         "explained: waiting",
         "forced",
         "gave up",
+        "held up by stopped processes",
         "limits changed",
         "locks held",
         "runs",
