@@ -96,6 +96,17 @@ pub(crate) struct WhyView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) landing: Option<EntryView<'a>>,
     pub(crate) item: Option<ItemView<'a>>,
+    /// The processes that wait to work on it, but do not answer.
+    pub(crate) unanswered: Vec<UnansweredView<'a>>,
+}
+
+/// A process that waits to work on a task, was woken and has not answered: it may be stopped.
+#[derive(Debug, Serialize)]
+pub(crate) struct UnansweredView<'a> {
+    pub(crate) holder: &'a HolderId,
+    pub(crate) pid: i32,
+    /// When it was woken.
+    pub(crate) since: Time,
 }
 
 /// A run, and the runner that looks after it while it lives.

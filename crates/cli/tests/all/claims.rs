@@ -415,6 +415,11 @@ fn a_stopped_process_that_waits_lets_the_others_pass_after_a_while() {
     assert!(found.contains("has not answered for") && found.contains(&format!("kill -CONT {}", alice.pid())), "{found}");
     let why = world.ok(&["why", "mine"]);
     assert!(why.contains("alice waits for it") && why.contains(&format!("try: kill -CONT {}", alice.pid())), "{why}");
+    let unanswered = world.data(&["why", "mine"])["unanswered"].clone();
+    assert_eq!(unanswered.as_array().unwrap().len(), 1, "{unanswered}");
+    assert_eq!((&unanswered[0]["holder"], &unanswered[0]["pid"]), (&"alice".into(), &alice.pid().into()));
+    assert!(unanswered[0]["since"].as_str().unwrap().ends_with('Z'), "{unanswered}");
+    assert_eq!(world.data(&["why", "two"])["unanswered"], Value::Array(Vec::new()), "the same keys for each");
     alice.signal(Signal::CONT);
     assert_eq!(alice.end().code, 0, "it has kept its place");
     assert_eq!(world.status("mine"), "in_progress");

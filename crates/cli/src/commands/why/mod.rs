@@ -10,7 +10,7 @@ mod taken;
 use banksman_core::landing::Entry;
 use banksman_core::pipeline::phase_task;
 use banksman_core::task::TaskEnd;
-use banksman_core::{Name, TaskId};
+use banksman_core::{Name, Stamp, TaskId};
 use banksman_engine::why::{Answer, Life, Unanswered, Why as Found};
 use banksman_runtime::inspect;
 use banksman_store::{Key, Reader};
@@ -23,9 +23,10 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
+use crate::views::Time;
 use crate::views::landing::EntryView;
 use crate::views::pipelines::PipelineView;
-use crate::views::why::{AnswerKind, RunView, WhyView};
+use crate::views::why::{AnswerKind, RunView, UnansweredView, WhyView};
 
 pub(crate) use phases::{anew, detail, needs_runner, side, standing};
 pub(crate) use reason::Reason;
@@ -129,6 +130,10 @@ fn human(why: &Found, failed: Option<&TaskId>) -> String {
     text + &item::human(why)
 }
 
+fn unanswered(one: &Unanswered, at: Stamp) -> UnansweredView<'_> {
+    UnansweredView { holder: &one.holder, pid: one.pid, since: Time(at.wall_of(one.since)) }
+}
+
 fn view(why: &Found) -> WhyView<'_> {
     let task = &why.task;
     let mut view = WhyView {
@@ -153,6 +158,7 @@ fn view(why: &Found) -> WhyView<'_> {
         pipeline: None,
         landing: None,
         item: item::view(why),
+        unanswered: why.unanswered.iter().map(|one| unanswered(one, why.at)).collect(),
     };
     match &why.answer {
         Answer::Waits(causes) => view.reasons = causes.iter().map(|cause| reason::of(cause, &task.id, why.at)).collect(),
