@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Part, State, WorkClaim};
+use super::{State, WorkClaim};
 use crate::event::{Kind, Resource};
 use crate::ids::{HolderId, TaskId, Ticket};
 use crate::process::ProcessId;
@@ -90,21 +90,15 @@ impl Coordination {
         }
     }
 
-    /// Whether nobody has what a claim needs, as far as the rows tell that are here.
+    /// Whether nobody has what a claim needs, as far as the rows tell that are here. What was not read counts as free, whoever had it before: he
+    /// may have given it back in this very transaction, and one that is stopped would have no turn again.
     fn is_all_free(&self, claim: &WorkClaim) -> bool {
-        let is_here = |part: &Part| match part.resource.kind {
-            Kind::Lock => self.locks.contains_key(&part.resource.name),
-            Kind::Semaphore => true,
-        };
-        // One of those in the way has just given something back; somebody else may have a lock that was not read.
-        if claim.in_the_way.len() > 1
-            && !claim.parts.iter().all(is_here)
-            && claim.parts.iter().all(|part| part.resource.kind == Kind::Lock)
-        {
-            return false;
-        }
         claim.parts.iter().all(|part| match part.resource.kind {
-            Kind::Lock => self.holders_of(&part.resource).is_empty(),
+            // A section is shared by the claims of one holder.
+            Kind::Lock => {
+                let is_own = |holder: &HolderId| part.resource.name.is_section() && *holder == claim.holder;
+                self.holders_of(&part.resource).iter().all(|grant| is_own(&grant.claim.holder))
+            }
             Kind::Semaphore => self.semaphores.get(&part.resource.name).is_none_or(|one| part.weight <= one.available()),
         })
     }

@@ -479,6 +479,35 @@ fn a_run_that_waits_for_a_task_is_an_edge_and_takes_nothing() {
     assert_eq!(world.machine.claims.len(), 1);
 }
 
+/// Two give back what it wants in one transaction, in which not all of its locks were read: the turn must not be missed.
+#[test]
+fn it_is_its_turn_when_the_last_of_several_gives_something_back() {
+    let mut world = site();
+    let [one, two] = ["L", "M"].map(|label| world.lock(label, label));
+    let claim = ticket(world.take(take("a", "t-1", "L M N").waits(1)));
+    // As the rows say that were read at the beginning.
+    world.machine.claims.get_mut(&claim).unwrap().in_the_way = [holder("L"), holder("M")].into();
+    world.machine.locks.remove("N");
+    let freed = |label: &str| [Resource { kind: Kind::Lock, name: name(label) }];
+    world.unlock("L", "L", one);
+    world.machine.give_turns(&freed("L"), &world.now.clone());
+    assert_eq!(world.machine.claims[&claim].turn_ends(), None);
+    world.unlock("M", "M", two);
+    world.machine.give_turns(&freed("M"), &world.now.clone());
+    assert_eq!(world.machine.claims[&claim].turn_ends(), Some(world.now.lease + OFFER));
+}
+
+#[test]
+fn a_section_that_is_its_own_does_not_keep_a_claim_from_its_turn() {
+    let mut world = site();
+    world.take(take("a", "t-1", "task:t-1 section:s"));
+    let epoch = world.lock("L", "x");
+    let claim = ticket(world.take(take("a", "t-2", "task:t-2 section:s L").waits(1)));
+    world.unlock("L", "x", epoch);
+    world.machine.give_turns(&[Resource { kind: Kind::Lock, name: name("L") }], &world.now.clone());
+    assert_eq!(world.machine.claims[&claim].turn_ends(), Some(world.now.lease + OFFER));
+}
+
 /// However many are stopped, the others wait for two turns at most: that of the first, and that of all who come after it.
 #[test]
 fn those_after_one_that_yields_have_their_turn_together() {
