@@ -425,6 +425,37 @@ fn a_stopped_process_that_waits_lets_the_others_pass_after_a_while() {
     assert_eq!(world.status("mine"), "in_progress");
 }
 
+/// Several that are stopped hold those in line for a lock up for two turns, also where no runner is.
+#[test]
+fn stopped_processes_that_wait_let_those_in_line_for_a_lock_pass() {
+    let Some(world) = World::only_on_sqlite() else { return };
+    world.ok(&["config", "set", "locking.overtake", "0s"]);
+    let hold = |holder: &str| world.data(&["locks", "acquire", "dep", "--holder", holder, "--no-wait"])["epoch"].to_string();
+    let epoch = hold("x");
+    let mut stopped = Vec::new();
+    for (index, task) in ["one", "two", "three"].into_iter().enumerate() {
+        world.add(&[task, "--lock", "dep"]);
+        stopped.push(taking(&world, task, &format!("{task}-taker")));
+        until_waiting(&world, index + 1);
+        stopped[index].signal(Signal::STOP);
+    }
+    let carl = world.start(&["locks", "acquire", "dep", "--holder", "carl", "--json"]);
+    world.until_line("dep", 1);
+    world.ok(&["locks", "release", "dep", "--holder", "x", "--epoch", &epoch]);
+    until("carl has it", || world.holder("dep").is_some_and(|holder| holder.as_str() == "carl"));
+    let said = carl.end();
+    assert_eq!(said.code, 0, "{said:?}");
+    let found = world.ok(&["doctor"]);
+    assert!(stopped.iter().all(|process| found.contains(&format!("kill -CONT {}", process.pid()))), "{found}");
+    // They have kept their places.
+    stopped.iter().for_each(|process| process.signal(Signal::CONT));
+    world.ok(&["locks", "release", "dep", "--force"]);
+    for (process, task) in stopped.into_iter().zip(["one", "two", "three"]) {
+        assert_eq!(process.end().code, 0, "{task} comes before those after it");
+        world.ok(&["tasks", "done", task, "--holder", &format!("{task}-taker")]);
+    }
+}
+
 /// A9: a person who waits for a section gets it after the current task, however many more are ready there.
 #[test]
 fn a_person_who_waits_for_a_section_gets_it_after_the_current_task() {
