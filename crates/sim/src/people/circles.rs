@@ -1,7 +1,7 @@
 //! Nobody is refused a wait as a deadlock where there is no circle.
 //!
-//! Names are the nodes. One waits for another that holds what it wants, that wanted it before, or for whose claim it is reserved unless that
-//! claim cannot be had without it; slots count as those of the person who has them. A wait for what the own name holds or wants is no circle, as another program of that name has it; unless that is one on
+//! Names are the nodes. One waits for another that holds what it wants, that wanted it before or may overtake it, or for whose claim it is
+//! reserved unless that claim cannot be had without it; slots count as those of the person who has them. A wait for what the own name holds or wants is no circle, as another program of that name has it; unless that is one on
 //! whose behalf the wait is, or has slots. This is more than the engine refuses, and computed from rows alone: whatever it refuses must be here.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,7 +41,9 @@ impl Wish {
         let reserves = |claim: &&WorkClaim| is_due(claim, resource, at);
         let passes = |claim: &WorkClaim| needed(claim, rows, at).iter().any(|holder| other.family.contains(&party(holder)));
         let is_reserved = other.is_in_line && self.claim.as_ref().filter(reserves).is_some_and(|claim| !passes(claim));
-        self.wants.contains(resource) && (self.ticket < other.ticket || is_reserved)
+        // A claim that is not due is overtaken by whoever comes.
+        let overtakes = self.ticket != other.ticket && !other.is_in_line && other.claim.as_ref().filter(reserves).is_none();
+        self.wants.contains(resource) && (self.ticket < other.ticket || is_reserved || overtakes)
     }
 }
 

@@ -110,7 +110,9 @@ fn people_keep_every_promise() {
     let served = [1795060000016365];
     // In these a claim was refused to wait because of a line that its reservation does not close, and of a stopped process that comes first again.
     let refused = [1795089983267824, 1795090038174730];
-    let seeds: Vec<u64> = (0..25).chain(found).chain(late).chain(unheard).chain(served).chain(refused).collect();
+    // In this one a claim is refused because a later one of its own name may overtake the claim before it; that one is of a dead process.
+    let overtakes = [1795095479464090];
+    let seeds: Vec<u64> = (0..25).chain(found).chain(late).chain(unheard).chain(served).chain(refused).chain(overtakes).collect();
     assert_all_hold(Scenario::People, &seeds, &happens);
 }
 
