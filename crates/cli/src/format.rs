@@ -102,6 +102,11 @@ pub(crate) fn slots(number: u32) -> String {
     if number == 1 { "1 slot".into() } else { format!("{number} slots") }
 }
 
+/// `1 child`, `2 children`.
+pub(crate) fn children(number: u32) -> String {
+    if number == 1 { "1 child".into() } else { format!("{number} children") }
+}
+
 /// `1 task`, `100,000 tasks`.
 pub(crate) fn tasks(number: usize) -> String {
     if number == 1 { "1 task".into() } else { format!("{} tasks", thousands(number)) }

@@ -299,15 +299,15 @@ fn mark_unknown(inputs: &mut GuardInputs, topic: Topic, words: String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use banksman_core::Name;
     use banksman_core::pipeline::plan::Plan;
+    use banksman_core::{Name, Title};
 
     #[test]
     fn what_a_command_has_said_is_remembered_with_its_answer() {
         let plan =
             Plan { runbook: "r".into(), name: Name::new("p").unwrap(), vars: BTreeMap::new(), phases: Vec::new(), land: None };
         let id = TaskId::new("p-1").unwrap();
-        let pipeline = Pipeline::new(id, plan.into(), Context::new(), &Now::default());
+        let pipeline = Pipeline::new(id, Title::new("p").unwrap(), plan.into(), Context::new(), &Now::default());
         let [good, bad, slow] = ["true", "false", "sleep 9"].map(|line| Cmd::Run(line.into()));
         let mut found = GuardInputs::default();
         found.command_results.insert(good.clone(), CommandResult::Success);

@@ -251,7 +251,7 @@ fn parent(world: &World) -> String {
 fn one_that_is_done_waits_for_its_children() {
     let world = World::new();
     let id = parent(&world);
-    let runner = world.runner(&["--until-idle"]);
+    let runner = world.start(&["run", "--until-idle"]);
     until("it waits", || world.data(&["why", &id])["answer"] == "awaiting");
     let child = pid_in(&world, "child.pid");
     let why = world.data(&["why", &id]);
@@ -262,7 +262,8 @@ fn one_that_is_done_waits_for_its_children() {
     assert_eq!(told(&world, &id, "awaiting")[0]["children"], 1);
     assert!(is_alive(child));
     world.touch("go");
-    assert_eq!(runner.end().code, 0);
+    let said = runner.end();
+    assert_eq!((said.code, said.stderr.contains("it is done, and waits for 1 child\n")), (0, true), "{said:?}");
     let task = world.task(&id);
     assert_eq!((&task["status"], &task["output"], &task["attempts"]), (&"completed".into(), &5.into(), &1.into()));
     let complete = told(&world, &id, "complete");

@@ -296,20 +296,21 @@ fn a_runner_tells_what_becomes_of_pipelines() {
     let id = world.begin(&["--title", "Ship it"]);
     let said = world.run(&["run", "--until-idle"]);
     let about = |said: &Said, word: &str| line(&said.stderr, word).to_owned();
-    assert!(about(&said, "begins").contains(&format!("way {id}")), "{said:?}");
-    let failed = said.stderr.lines().find(|line| line.starts_with("failed") && line.contains(&format!("way {id}"))).unwrap();
+    let named = format!("Ship it {id}");
+    assert!(about(&said, "begins").contains(&named), "{said:?}");
+    let failed = said.stderr.lines().find(|line| line.starts_with("failed") && line.contains(&named)).unwrap();
     assert!(failed.contains("in phase one: exit status 1"), "{said:?}");
     world.touch("key");
     world.ok(&["pipelines", "retry", &id]);
     let epoch = hold(&world, "gate");
     let said = with_a_runner(&world, "it is held up", || world.stands(&id) == "blocked two");
     let blocked = about(&said, "blocked ");
-    assert!(blocked.contains("before phase two: guard quiet: lock gate is held by bob"), "{said:?}");
+    assert!(blocked.contains(&format!("{named} before phase two: guard quiet: lock gate is held by bob")), "{said:?}");
     assert_eq!(said.stderr.matches("guard quiet").count(), 1, "it is said once: {said:?}");
     assert!(said.stdout.ends_with("has left\n"), "it leaves nothing behind: {said:?}");
     release(&world, "gate", &epoch);
     let said = world.run(&["run", "--until-idle"]);
-    assert!(about(&said, "done").contains(&format!("way {id}")), "{said:?}");
+    assert!(about(&said, "done").contains(&named), "{said:?}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ use strum::IntoStaticStr;
 use crate::decision::Question;
 use crate::event::Event;
 use crate::guard::Guard;
-use crate::ids::{DecisionId, Name, RunnerId, Seq, TaskId};
+use crate::ids::{DecisionId, Name, RunnerId, Seq, TaskId, Title};
 use crate::pipeline::plan::{Action, After, BindError, Context, OnFail, Phase, Plan};
 use crate::step::{EffectBuffer, Notice, NoticeKind, Now, OutboxCommand, Step};
 use crate::time::{Lease, Span, Stamp, Wall};
@@ -79,7 +79,9 @@ pub const MESSAGE_LIMIT: usize = 1_000;
 pub struct Pipeline {
     #[serde(skip, default = "unknown_id")]
     pub id: TaskId,
-    /// What it does. It is kept in the spec of its task.
+    /// Title and plan are kept in the spec of its task.
+    #[serde(skip, default = "unknown_title")]
+    pub title: Title,
     #[serde(skip, default = "Plan::unknown")]
     pub plan: Arc<Plan>,
     pub state: State,
@@ -250,6 +252,10 @@ fn unknown_id() -> TaskId {
     TaskId::new("unknown").expect("a valid id")
 }
 
+pub(crate) fn unknown_title() -> Title {
+    Title::new("unknown").expect("a valid title")
+}
+
 fn is_default(stamp: &Stamp) -> bool {
     *stamp == Stamp::default()
 }
@@ -287,15 +293,16 @@ impl Reason {
 }
 
 impl Pipeline {
-    /// Reads the serialized form. Id and plan are not in it: they are those of the task.
-    pub fn restore(id: TaskId, plan: Arc<Plan>, data: &str) -> serde_json::Result<Pipeline> {
-        Ok(Pipeline { id, plan, ..serde_json::from_str(data)? })
+    /// Reads the serialized form. Title and plan are not in it: they are those of the task.
+    pub fn restore(id: TaskId, data: &str) -> serde_json::Result<Pipeline> {
+        Ok(Pipeline { id, ..serde_json::from_str(data)? })
     }
 
-    /// A pipeline that was just handed over.
-    pub fn new(id: TaskId, plan: Arc<Plan>, context: Context, now: &Now) -> Pipeline {
+    /// A pipeline that was just added.
+    pub fn new(id: TaskId, title: Title, plan: Arc<Plan>, context: Context, now: &Now) -> Pipeline {
         Pipeline {
             id,
+            title,
             plan,
             state: State::Init,
             attempt: 1,

@@ -1,4 +1,4 @@
-//! What the log says of pipelines: a pipeline without its plan, which is in the spec of its task, without the moments of the
+//! What the log says of pipelines: a pipeline without its title and plan, which are in the spec of its task, without the moments of the
 //! lease clock, and without what only runners need to know.
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::Replay;
 use crate::ids::TaskId;
 use crate::pipeline::plan::Plan;
-use crate::pipeline::{Fact, Pipeline, Reason, State, remember};
+use crate::pipeline::{Fact, Pipeline, Reason, State, remember, unknown_title};
 use crate::step::Now;
 use crate::time::Stamp;
 
@@ -14,7 +14,7 @@ impl Replay {
     pub(super) fn apply_to_pipeline(&mut self, id: TaskId, fact: Fact) {
         match fact {
             Fact::Created { context } => {
-                let pipeline = Pipeline::new(id.clone(), Plan::unknown(), context, &Now::default());
+                let pipeline = Pipeline::new(id.clone(), unknown_title(), Plan::unknown(), context, &Now::default());
                 self.pipelines.insert(id, pipeline);
             }
             Fact::Deleted {} => drop(self.pipelines.remove(&id)),
@@ -26,6 +26,7 @@ impl Replay {
 /// A pipeline as the log tells it.
 pub(super) fn timeless(pipeline: &Pipeline) -> Pipeline {
     Pipeline {
+        title: unknown_title(),
         plan: Plan::unknown(),
         state: timeless_state(pipeline.state.clone()),
         phase_started: Stamp::default(),

@@ -17,7 +17,6 @@ use super::Replay;
 use crate::event::{Event, Kind, Resource};
 use crate::ids::Name;
 use crate::pipeline::Pipeline;
-use crate::pipeline::plan::Plan;
 
 /// The component of an item, which no event has as its source.
 const ITEM: &str = "item";
@@ -155,7 +154,7 @@ impl Replay {
             "worker" => entity.put(&mut self.workers.workers, entity.read(data)?)?,
             "route" => drop(self.routes.routes.insert(entity.id.clone(), entity.read(data)?)),
             "pipeline" => {
-                let pipeline = Pipeline::restore(entity.key()?, Plan::unknown(), data);
+                let pipeline = Pipeline::restore(entity.key()?, data);
                 entity.put(&mut self.pipelines, entity.parsed(pipeline)?)?;
             }
             "workspace" => entity.put(&mut self.workspaces, entity.read_with("owner", data)?)?,

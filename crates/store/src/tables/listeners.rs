@@ -93,7 +93,7 @@ mod tests {
         };
         let plan = Plan { runbook: "b".into(), name: name("way"), vars: BTreeMap::new(), phases: vec![phase], land: None };
         let id = TaskId::new("p-1").unwrap();
-        let mut pipeline = Pipeline::new(id.clone(), Arc::new(plan), Context::new(), &Now::default());
+        let mut pipeline = Pipeline::new(id.clone(), banksman_core::Title::new("way").unwrap(), Arc::new(plan), Context::new(), &Now::default());
         let reason = Reason::Guard {
             guard: name("g"),
             part: "p".into(),

@@ -82,7 +82,7 @@ pub(crate) fn read(row: &mut Row) -> Result<Hosted, StoreError> {
     let Some(Work::Pipeline(plan)) = &task.spec.work else {
         return Err(StoreError::corrupt(format_args!("{} has a pipeline, but does not say what it does", task.id)));
     };
-    let pipeline = Pipeline { id: task.id.clone(), plan: plan.clone(), ..Pipelines::read(row)? };
+    let pipeline = Pipeline { id: task.id.clone(), title: task.spec.title.clone(), plan: plan.clone(), ..Pipelines::read(row)? };
     Ok(Hosted { task, pipeline })
 }
 

@@ -1,9 +1,9 @@
 //! What a runner reports, in lines for people.
 
-use banksman_core::Status;
 use banksman_core::backlog::Run;
 use banksman_core::pipeline::State as Stand;
 use banksman_core::task::{After, Outcome, RetryReason, State, TaskEnd};
+use banksman_core::{Status, TaskId, Title};
 use banksman_engine::{RunnerEvent, Work};
 use banksman_runtime::RunnerReport;
 
@@ -44,7 +44,8 @@ impl Trouble {
 
 /// What has happened, in a line for people.
 pub(super) fn line(report: RunnerReport) -> Option<String> {
-    let name = |work: &Work| format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", work.task.spec.title, work.task.id);
+    let titled = |title: &Title, id: &TaskId| format!("{BOLD}{title}{BOLD:#} {DIM}{id}{DIM:#}");
+    let name = |work: &Work| titled(&work.task.spec.title, &work.task.id);
     let text = match report {
         RunnerReport::Event(RunnerEvent::Started(work)) => format!("{GREEN}started{GREEN:#}    {}", name(&work)),
         RunnerReport::Event(RunnerEvent::Adopted(work)) => format!("{YELLOW}adopted{YELLOW:#}    {}", name(&work)),
@@ -58,7 +59,7 @@ pub(super) fn line(report: RunnerReport) -> Option<String> {
             format!("{YELLOW}stopping{YELLOW:#}   {}{why}", name(&work))
         }
         RunnerReport::Event(RunnerEvent::Settled(task, outcome)) => {
-            let title = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", task.spec.title, task.id);
+            let title = titled(&task.spec.title, &task.id);
             match outcome {
                 Outcome::Ended(Status::Completed) => {
                     let warning = match &task.state {
@@ -72,7 +73,7 @@ pub(super) fn line(report: RunnerReport) -> Option<String> {
                     format!("{RED}{status:<9}{RED:#}  {title}{why}")
                 }
                 Outcome::Landing => format!("{CYAN}landing{CYAN:#}    {title}"),
-                Outcome::Awaiting(children) => format!("{YELLOW}waits{YELLOW:#}      {title} for {children} children"),
+                Outcome::Awaiting(children) => format!("{YELLOW}waits{YELLOW:#}      {title} for {}", format::children(children)),
                 Outcome::EndChildren => format!("{YELLOW}waits{YELLOW:#}      {title} for its children, which are being ended"),
                 _ => return None,
             }
@@ -100,7 +101,7 @@ pub(super) fn line(report: RunnerReport) -> Option<String> {
             };
             let why = match outcome {
                 Outcome::Ended(Status::Completed) | Outcome::Landing => String::new(),
-                Outcome::Awaiting(children) => format!(": it is done, {children} of its children are not"),
+                Outcome::Awaiting(children) => format!(": it is done, and waits for {}", format::children(children)),
                 Outcome::AwaitingDecision(decision) => match untrusted(&work.run) {
                     Some(error) => format!(": {error}"),
                     None => format!(": banksman decisions show {decision}"),
@@ -116,10 +117,10 @@ pub(super) fn line(report: RunnerReport) -> Option<String> {
             format!("{how}  {} {DIM}after {took}{DIM:#}{why}{note}", name(&work))
         }
         RunnerReport::Event(RunnerEvent::Begins(pipeline)) => {
-            format!("{GREEN}begins{GREEN:#}     {BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", pipeline.plan.name, pipeline.id)
+            format!("{GREEN}begins{GREEN:#}     {}", titled(&pipeline.title, &pipeline.id))
         }
         RunnerReport::Event(RunnerEvent::Stands(pipeline)) => {
-            let name = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", pipeline.plan.name, pipeline.id);
+            let name = titled(&pipeline.title, &pipeline.id);
             let why = why::detail(&pipeline, None).unwrap_or_default();
             match &pipeline.state {
                 Stand::Blocked { phase, when, .. } => {
@@ -127,7 +128,10 @@ pub(super) fn line(report: RunnerReport) -> Option<String> {
                 }
                 Stand::Failed { phase, .. } => format!("{RED}failed{RED:#}     {name} in phase {phase}: {why}"),
                 Stand::Done => format!("{GREEN}done{GREEN:#}       {name}"),
-                Stand::Init | Stand::Checking { .. } | Stand::Running { .. } | Stand::Cancelled { .. } => return None,
+                Stand::Init
+                | Stand::Checking { .. }
+                | Stand::Running { .. }
+                | Stand::Cancelled { .. } => return None,
             }
         }
         RunnerReport::Event(RunnerEvent::Unfit { worker, queue, item, error }) => {

@@ -93,7 +93,7 @@ impl Site {
     /// One that nobody has heard of.
     pub(super) fn blank(phases: Vec<Phase>) -> Site {
         let now = Now { seq: Seq(1), lease: Lease(1_000), wall: Wall(1_000_000), ..Now::default() };
-        let pipeline = Pipeline::new(id("p-1"), plan(phases), vars(json!({ "title": "x" })), &now);
+        let pipeline = Pipeline::new(id("p-1"), Title::new("x").unwrap(), plan(phases), vars(json!({ "title": "x" })), &now);
         Site { pipeline, now, log: Replay::default(), told: Vec::new(), made: BTreeSet::new(), entry: 0 }
     }
 

@@ -190,7 +190,8 @@ pub(crate) fn begin_life(start: &Start, tx: &mut Tx) -> PipelineOutcome {
     };
     let unmet = !depends_on.iter().all(is_met);
     let now = tx.now(Vec::new(), Span::ZERO);
-    tx.tables.backlog.pipelines.insert(id.clone(), Pipeline::new(id.clone(), plan.clone(), context.clone(), &now));
+    let pipeline = Pipeline::new(id.clone(), spec.title.clone(), plan.clone(), context.clone(), &now);
+    tx.tables.backlog.pipelines.insert(id.clone(), pipeline);
     stepped(id, Input::Start { unmet }, tx)
 }
 
