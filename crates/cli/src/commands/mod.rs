@@ -39,6 +39,7 @@ pub(crate) mod tasks;
 pub(crate) mod timeline;
 pub(crate) mod top;
 pub(crate) mod trust;
+mod waiting_line;
 pub(crate) mod why;
 pub(crate) mod workers;
 pub(crate) mod workspaces;

@@ -30,7 +30,7 @@ pub(crate) struct NoRunner(RefCell<Vec<Unattended>>);
 
 impl NoRunner {
     /// What to add to the line that says what is waited for, such as `; no runner is running`.
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn suffix(&self) -> String {
         let unattended = self.0.borrow();
         match unattended.iter().find(|one| one.is_keeper_dead).or(unattended.first()) {
             Some(Unattended { run, is_keeper_dead: true }) => {

@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::{Dur, own_name, undefined};
 use crate::commands::recording::with_ended_runs;
+use crate::commands::waiting_line::WaitingLine;
 use crate::context::{Actor, Context, inherited_epoch};
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -136,32 +137,23 @@ pub(crate) fn win(
     let term = Term::Usual(leased.then(|| Dur(client.config().heartbeat_timeout).span()));
     let ask = Ask { term, epoch, ..Ask::new(claim) };
     let wait = (!flags.no_wait).then(|| flags.timeout.map_or(client.config().wait_timeout, |timeout| timeout.0));
-    let watched = context.printer.is_watched();
-    // What was said last of the runs in the way; that is said again when it changes.
-    let mut reported = None;
+    let mut line = WaitingLine::new(context);
+    let tick = line.tick();
     let acquisition = with_ended_runs(context, client, |ended_runs, no_runner| {
         let mut progress = |waiting: &Waiting, elapsed: Duration| {
-            let runs = no_runner.words();
-            let text = waiting_line(&resource, waiting, &runs, elapsed);
-            if watched {
-                context.printer.rewrite(&text);
-            } else if reported.as_ref() != Some(&runs) {
-                context.printer.note(&text);
-            }
-            reported = Some(runs);
+            let runs = no_runner.suffix();
+            line.show(&waiting_line(&resource, waiting, &runs, elapsed), runs);
         };
         let patience = WaitOptions {
             wait,
             cancel: signals.map(AsFd::as_fd),
             progress: Some(&mut progress),
-            tick: watched.then_some(Duration::from_secs(1)),
+            tick,
             ended_runs: Some(ended_runs),
         };
         client.acquire_any(resource.clone(), ask, patience)
     });
-    if watched && reported.is_some() {
-        context.printer.rewrite("");
-    }
+    line.clear();
     granted(&resource, acquisition?)
 }
 

@@ -17,6 +17,7 @@ use super::refused::refused;
 use super::view;
 use crate::commands::recording::with_ended_runs;
 use crate::commands::resources::{self, Dur};
+use crate::commands::waiting_line::WaitingLine;
 use crate::commands::{ExitResult, find};
 use crate::context::{Actor, Context};
 use crate::exit_codes as exit;
@@ -137,32 +138,18 @@ impl ClaimFlags {
         names: &Names<'_>,
         signals: &Signals,
     ) -> Result<TaskOutcome, Failure> {
-        let watched = context.printer.is_watched();
-        // What was said last of the runs in the way; that is said again when it changes.
-        let mut reported = None;
+        let mut line = WaitingLine::new(context);
+        let tick = line.tick();
         let claim = with_ended_runs(context, client, |ended_runs, no_runner| {
             let mut progress = |locked_by: &[LockedBy], elapsed: Duration| {
-                let runs = no_runner.words();
-                let text = waiting_line(names, locked_by, &runs, elapsed);
-                if watched {
-                    context.printer.rewrite(&text);
-                } else if reported.as_ref() != Some(&runs) {
-                    context.printer.note(&text);
-                }
-                reported = Some(runs);
+                let runs = no_runner.suffix();
+                line.show(&waiting_line(names, locked_by, &runs, elapsed), runs);
             };
-            let patience = WaitOptions {
-                wait,
-                cancel: Some(signals.as_fd()),
-                progress: None,
-                tick: watched.then_some(Duration::from_secs(1)),
-                ended_runs: Some(ended_runs),
-            };
+            let patience =
+                WaitOptions { wait, cancel: Some(signals.as_fd()), progress: None, tick, ended_runs: Some(ended_runs) };
             client.take_task(id.clone(), taking, &patience, Some(&mut progress))
         });
-        if watched && reported.is_some() {
-            context.printer.rewrite("");
-        }
+        line.clear();
         match claim? {
             TaskClaim::Answered(outcome) => Ok(outcome),
             TaskClaim::Cancelled => Err(Failure::interrupted()),
