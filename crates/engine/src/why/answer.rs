@@ -67,7 +67,7 @@ pub enum Answer {
     Waits(Vec<Cause>),
     /// Nothing stands in the way, and this runner has room for it.
     Starting(RunnerId),
-    /// A run is at it.
+    /// A run works on it.
     Running {
         run: Attended,
         /// Since when it looks stuck, and why.
@@ -175,7 +175,7 @@ pub enum Cause {
     Taken {
         reason: Reason,
         holders: Vec<Holder>,
-        /// Who stands in line for it, then the claims that it is kept for when it is free.
+        /// Who waits for it, then the claims that it is kept for when it is free.
         line: Vec<(HolderId, Stamp)>,
         /// How many ready tasks come before this one, if a run slot is what is missing.
         ahead: u64,

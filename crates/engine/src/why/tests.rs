@@ -3,7 +3,7 @@
 
 use banksman_core::backlog::Edge;
 use banksman_core::task::{Spec, TaskEnd, Work};
-use banksman_core::{Lease, Seq, Wall};
+use banksman_core::{Lease, Seq, Title, Wall};
 use banksman_store::CHAIN_LIMIT;
 
 use super::*;
