@@ -1,35 +1,34 @@
 //! A connection that writes: batches of calls, each batch one transaction.
 
+mod commit;
+mod follow;
+
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use banksman_core::event::{Actor, Kind, Resource};
-use banksman_core::resource::coordination::Coordination;
-use banksman_core::resource::grant::Address;
-use banksman_core::task::State;
-use banksman_core::{Name, Seq, TaskId, Ticket};
+use banksman_core::event::Actor;
+use banksman_core::{Seq, Ticket};
 
 use crate::backend::Backend;
 use crate::call::{Call, Changed, Tx};
-use crate::changes;
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::load;
 use crate::loaded::Loaded;
 use crate::machine::Machine;
 use crate::postgres::FOLLOWER_SPACE;
+use crate::tables::Tables;
 use crate::tables::projects::{Counters, Statement};
-use crate::tables::{Tables, events, fan_outs, tasks};
 use crate::tally::{Counted, Tally};
 use crate::value::{Query, Rows, Value};
 
+use commit::Decided;
+pub use commit::{Committed, Open};
+
 /// How often a batch is tried again when the connection is lost before its commit.
 const RECONNECTS: usize = 5;
-
-/// How often rows lead to others that a decision needs.
-const FOLLOWS: usize = 4;
 
 /// A store that this process may change.
 pub struct Store {
@@ -43,12 +42,6 @@ pub struct Store {
     here: Option<String>,
     /// Boots of this host before the current one, once this process has made its own boot known.
     earlier_boots: Option<BTreeSet<Box<str>>>,
-}
-
-/// A batch that is decided but not committed yet. Dropping it undoes it.
-pub struct Open<'s, R> {
-    store: &'s mut Store,
-    decided: Decided<R>,
 }
 
 /// A transaction that has begun. Unless the store is taken out, it is rolled back, also when a decision panics.
@@ -76,34 +69,6 @@ impl Drop for Begun<'_> {
     }
 }
 
-/// A batch as it was decided.
-struct Decided<R> {
-    replies: Vec<R>,
-    tx: Tx,
-    before: Tables,
-    counters: Counters,
-    /// The row that makes this boot known, if it is new.
-    new_boot: Option<Query<'static>>,
-    is_followed: bool,
-}
-
-/// What a committed batch leaves to do.
-#[derive(Debug)]
-pub struct Committed<R> {
-    /// The answers, in the order of the calls.
-    pub replies: Vec<R>,
-    /// Whom to wake, unless the database does that itself.
-    pub wakes: Vec<Address>,
-    /// The number of the last event.
-    pub seq: Seq,
-    /// How many events and messages were written.
-    pub events: usize,
-    /// Whether somebody may follow the event log.
-    pub is_followed: bool,
-    /// Whether anything was written: a heartbeat changes rows without an event, and who only looked changes nothing.
-    pub has_written: bool,
-}
-
 impl Store {
     pub(crate) fn new(backend: Box<dyn Backend>, project: i64, machine: Box<dyn Machine>) -> Store {
         Store { backend, project, machine, actor: None, depth: 0, here: None, earlier_boots: None }
@@ -126,8 +91,8 @@ impl Store {
         self.here = Some(end.to_owned());
     }
 
-    /// Waits until it is this process's turn to write, and says whether others had it before. The turn lasts for one batch at least, and at most until it is given back: where the
-    /// writer lock is a part of transactions, the next batch is that transaction. A batch without the writer lock takes one for itself.
+    /// Waits for the writer lock, and says whether others had it before. It lasts for one batch at least, and at most until it is given
+    /// back: where it is a part of transactions, the next batch is that transaction. A batch without the writer lock takes it for itself.
     pub fn lock_writer(&mut self) -> Result<bool, StoreError> {
         self.backend.lock_writer()
     }
@@ -217,57 +182,6 @@ impl Store {
         drop(queries);
         let decided = begun.store().decide(calls, keys, rare, answers, loaded)?;
         Ok(Open { store: begun.keep(), decided })
-    }
-
-    /// Loads what the loaded rows refer to. Returns what was asked for in all.
-    fn follow<C: Call>(
-        &mut self,
-        calls: &[C],
-        mut known: BTreeSet<Key>,
-        mut rare: BTreeSet<Key>,
-        counters: &Counters,
-        loaded: &mut Loaded,
-    ) -> Result<BTreeSet<Key>, StoreError> {
-        // Who waits, and whom to wake, was read for the rare ones too.
-        let mut planned: BTreeSet<Key> = known.union(&rare).cloned().collect();
-        // A server has read the locks of the first tasks of each lane together with them.
-        let has_own_locks = self.backend.is_remote() && counters.limits.is_none_or(|limits| limits.roots == 0);
-        for _ in 0..FOLLOWS {
-            let rows = loaded.so_far();
-            let mut more: BTreeSet<Key> = calls.iter().flat_map(|call| call.follow(rows)).collect();
-            let own_locks = rows.ready.iter().map(|id| Key::Lock(id.lock()));
-            if has_own_locks {
-                known.extend(own_locks);
-            } else {
-                more.extend(own_locks);
-            }
-            if counters.parks {
-                // Also of what is only about to be there.
-                let asked = known.iter().chain(&more).filter_map(resource);
-                let limits = rows.backlog.account_limits.keys().map(|name| Resource { kind: Kind::Lock, name: name.clone() });
-                let all = resources(&rows.coordination).chain(asked).filter(|resource| parks_tasks(resource, rows));
-                let all: Vec<Resource> = all.collect();
-                more.extend(all.into_iter().chain(limits).map(Key::ParkedOn));
-                if !more.is_empty() && !load::loads_idle(&planned) {
-                    more.insert(Key::Idle);
-                }
-            }
-            more.append(&mut rare);
-            let (wanted, absent): (BTreeSet<Key>, BTreeSet<Key>) =
-                more.into_iter().filter(|key| !known.contains(key)).partition(|key| load::may_have_rows(key, rows, counters));
-            known.extend(absent);
-            let more = wanted;
-            if more.is_empty() {
-                break;
-            }
-            let queries = load::plan_more(self.project, &planned, &more, true);
-            let answers = self.backend.query(&queries)?;
-            loaded.extend(&queries, answers)?;
-            drop(queries);
-            planned.extend(more.iter().cloned());
-            known.extend(more);
-        }
-        Ok(known)
     }
 
     fn decide<C: Call>(
@@ -365,111 +279,6 @@ impl Store {
     /// Tells followers on other machines that something has happened. On one machine a change notifier does that.
     pub fn ring(&mut self) -> Result<(), StoreError> {
         self.backend.ring(self.project)
-    }
-}
-
-impl<R> Open<'_, R> {
-    /// Writes it and makes it last.
-    pub fn commit(mut self) -> Result<Committed<R>, StoreError> {
-        let here = self.store.here.as_deref();
-        let is_notified = |address: &Address| !here.is_some_and(|here| address.0.ends_with(here));
-        let wakes = std::mem::take(&mut self.decided.tx.wakes);
-        let notifies = self.store.backend.notifies() && !self.store.machine.is_simulated();
-        let (notified, wakes) = if notifies { wakes.into_iter().partition(is_notified) } else { (Vec::new(), wakes) };
-        let writes = self.decided.writes(self.store.project, &*self.store.machine, self.store.actor.as_deref(), &notified);
-        let has_written = !writes.is_empty();
-        if has_written {
-            // If it fails, dropping `self` forgets what is undone with it.
-            self.store.backend.commit(&writes)?;
-        }
-        drop(writes);
-        let Decided { replies, tx, new_boot, before, is_followed, .. } = &mut self.decided;
-        *new_boot = None;
-        let events = tx.events.len() + tx.tables.messages.len() - before.messages.len();
-        Ok(Committed {
-            replies: std::mem::take(replies),
-            wakes,
-            seq: Seq(tx.seq.0 - 1),
-            events,
-            is_followed: *is_followed,
-            has_written,
-        })
-    }
-}
-
-impl<R> Decided<R> {
-    /// The statements of the batch; none if nothing has changed.
-    fn writes<'a>(
-        &'a self,
-        project: i64,
-        machine: &dyn Machine,
-        actor: Option<&'a str>,
-        notified: &'a [Address],
-    ) -> Vec<Query<'a>> {
-        let tx = &self.tx;
-        let mut writes = changes::between(project, &self.before, &self.tx.tables);
-        // One that has begun meanwhile, or is over, was taken out by the statement that says so.
-        let is_pending = |task: &TaskId| tx.tables.backlog.tasks.get(task).is_some_and(|task| task.state == State::Pending);
-        for (task, on) in tx.changed.parked.iter().filter(|(task, _)| is_pending(task)) {
-            let task = &tx.tables.backlog.tasks[task];
-            let weight = on.as_ref().filter(|on| on.kind == Kind::Semaphore).map(|on| i64::from(task.spec.weight_of(on)));
-            let params = [project.into(), task.id.as_str().into(), on.as_ref().map(tasks::parked_on).into(), weight.into()];
-            writes.push(Query::new(tasks::Statement::SetParked, params));
-        }
-        if !self.counters.parks && tx.changed.parked.values().any(Option::is_some) {
-            writes.push(Query::new(Statement::SetParks, [project.into()]));
-        }
-        writes.extend(tx.changed.fan_out.iter().flat_map(|task| fan_outs::advance(project, task)));
-        writes.extend(self.new_boot.clone());
-        for (seq, event, depth) in &tx.events {
-            writes.push(events::insert(project, *seq, tx.wall, event, actor.into(), *depth));
-        }
-        writes.extend(notified.iter().map(notify));
-        // A ticket that was given out is never given out again, also if its waiter has left within the same batch.
-        if !writes.is_empty() || tx.ticket.0 - 1 != self.counters.ticket {
-            writes.push(self.counters.update(project, tx, &self.before, machine));
-        }
-        writes
-    }
-}
-
-/// The lock or semaphore that a key names.
-fn resource(key: &Key) -> Option<Resource> {
-    match key {
-        Key::Lock(name) => Some(Resource { kind: Kind::Lock, name: name.clone() }),
-        Key::Semaphore(name) => Some(Resource { kind: Kind::Semaphore, name: name.clone() }),
-        _ => None,
-    }
-}
-
-/// Whether tasks may be parked on it. Those that wait for a run slot or an exclusive section stay in their lanes, and for the lock of a
-/// task only that task waits: not if it is in its lane, or waits for something else.
-fn parks_tasks(resource: &Resource, rows: &Tables) -> bool {
-    let is_elsewhere = |task: &TaskId| rows.ready.contains(task) || rows.parked_on.values().any(|tasks| tasks.contains(task));
-    let waits =
-        |task: &TaskId| rows.backlog.tasks.get(task).is_none_or(|task| task.state == State::Pending) && !is_elsewhere(task);
-    !resource.name.is_section() && resource.name != Name::runs() && resource.name.task().is_none_or(|task| waits(&task))
-}
-
-/// All locks and semaphores.
-fn resources(coordination: &Coordination) -> impl Iterator<Item = Resource> {
-    let locks = coordination.locks.keys().map(|name| Resource { kind: Kind::Lock, name: name.clone() });
-    locks.chain(coordination.semaphores.keys().map(|name| Resource { kind: Kind::Semaphore, name: name.clone() }))
-}
-
-/// `CHANNEL/KEY@FOLDER` wakes whoever listens to the channel and knows the key.
-fn notify(address: &Address) -> Query<'_> {
-    let (channel, key) = address.0.split_once('/').unwrap_or((&address.0, ""));
-    let key = key.split_once('@').map_or(key, |(key, _)| key);
-    Query::new(Statement::Notify, [channel.into(), key.into()])
-}
-
-impl<R> Drop for Open<'_, R> {
-    fn drop(&mut self) {
-        self.store.backend.roll_back();
-        if self.decided.new_boot.is_some() {
-            self.store.earlier_boots = None;
-        }
     }
 }
 

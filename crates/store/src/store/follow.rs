@@ -1,0 +1,97 @@
+//! What the rows of a batch lead to: the rows that a decision needs beside those that its keys name.
+
+use std::collections::BTreeSet;
+
+use banksman_core::event::{Kind, Resource};
+use banksman_core::resource::coordination::Coordination;
+use banksman_core::task::State;
+use banksman_core::{Name, TaskId};
+
+use super::Store;
+use crate::call::Call;
+use crate::error::StoreError;
+use crate::key::Key;
+use crate::load;
+use crate::loaded::Loaded;
+use crate::tables::Tables;
+use crate::tables::projects::Counters;
+
+/// How often rows lead to others that a decision needs.
+const FOLLOWS: usize = 4;
+
+impl Store {
+    /// Loads what the loaded rows refer to. Returns what was asked for in all.
+    pub(super) fn follow<C: Call>(
+        &mut self,
+        calls: &[C],
+        mut known: BTreeSet<Key>,
+        mut rare: BTreeSet<Key>,
+        counters: &Counters,
+        loaded: &mut Loaded,
+    ) -> Result<BTreeSet<Key>, StoreError> {
+        // Who waits, and whom to wake, was read for the rare ones too.
+        let mut planned: BTreeSet<Key> = known.union(&rare).cloned().collect();
+        // A server has read the locks of the first tasks of each lane together with them.
+        let has_own_locks = self.backend.is_remote() && counters.limits.is_none_or(|limits| limits.roots == 0);
+        for _ in 0..FOLLOWS {
+            let rows = loaded.so_far();
+            let mut more: BTreeSet<Key> = calls.iter().flat_map(|call| call.follow(rows)).collect();
+            let own_locks = rows.ready.iter().map(|id| Key::Lock(id.lock()));
+            if has_own_locks {
+                known.extend(own_locks);
+            } else {
+                more.extend(own_locks);
+            }
+            if counters.parks {
+                // Also of what is only about to be there.
+                let asked = known.iter().chain(&more).filter_map(resource);
+                let limits = rows.backlog.account_limits.keys().map(|name| Resource { kind: Kind::Lock, name: name.clone() });
+                let all = resources(&rows.coordination).chain(asked).filter(|resource| parks_tasks(resource, rows));
+                let all: Vec<Resource> = all.collect();
+                more.extend(all.into_iter().chain(limits).map(Key::ParkedOn));
+                if !more.is_empty() && !load::loads_idle(&planned) {
+                    more.insert(Key::Idle);
+                }
+            }
+            more.append(&mut rare);
+            let (wanted, absent): (BTreeSet<Key>, BTreeSet<Key>) =
+                more.into_iter().filter(|key| !known.contains(key)).partition(|key| load::may_have_rows(key, rows, counters));
+            known.extend(absent);
+            let more = wanted;
+            if more.is_empty() {
+                break;
+            }
+            let queries = load::plan_more(self.project, &planned, &more, true);
+            let answers = self.backend.query(&queries)?;
+            loaded.extend(&queries, answers)?;
+            drop(queries);
+            planned.extend(more.iter().cloned());
+            known.extend(more);
+        }
+        Ok(known)
+    }
+}
+
+/// The lock or semaphore that a key names.
+fn resource(key: &Key) -> Option<Resource> {
+    match key {
+        Key::Lock(name) => Some(Resource { kind: Kind::Lock, name: name.clone() }),
+        Key::Semaphore(name) => Some(Resource { kind: Kind::Semaphore, name: name.clone() }),
+        _ => None,
+    }
+}
+
+/// Whether tasks may be parked on it. Those that wait for a run slot or an exclusive section stay in their lanes, and for the lock of a
+/// task only that task waits: not if it is in its lane, or waits for something else.
+fn parks_tasks(resource: &Resource, rows: &Tables) -> bool {
+    let is_elsewhere = |task: &TaskId| rows.ready.contains(task) || rows.parked_on.values().any(|tasks| tasks.contains(task));
+    let waits =
+        |task: &TaskId| rows.backlog.tasks.get(task).is_none_or(|task| task.state == State::Pending) && !is_elsewhere(task);
+    !resource.name.is_section() && resource.name != Name::runs() && resource.name.task().is_none_or(|task| waits(&task))
+}
+
+/// All locks and semaphores.
+fn resources(coordination: &Coordination) -> impl Iterator<Item = Resource> {
+    let locks = coordination.locks.keys().map(|name| Resource { kind: Kind::Lock, name: name.clone() });
+    locks.chain(coordination.semaphores.keys().map(|name| Resource { kind: Kind::Semaphore, name: name.clone() }))
+}
