@@ -65,7 +65,7 @@ impl Context {
             printer.note(&format!("waiting for the store: process {pid} ({command}) is in the middle of a write and is {state}"));
         };
         let client = Arc::new(Client::open_with(&self.project()?, Box::new(on_stall))?);
-        signals::stop_outside_turn(&client).map_err(|error| Failure::system("take note of signals", error))?;
+        signals::stop_without_writer_lock(&client).map_err(|error| Failure::system("take note of signals", error))?;
         Ok(client)
     }
 

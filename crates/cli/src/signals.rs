@@ -96,13 +96,13 @@ fn stop() {
 
 /// Lets Ctrl-Z stop this process only when it does not hold up all others: a process that is stopped in the middle
 /// of its turn would.
-pub(crate) fn stop_outside_turn(client: &Arc<Client>) -> io::Result<()> {
+pub(crate) fn stop_without_writer_lock(client: &Arc<Client>) -> io::Result<()> {
     let client: Weak<Client> = Arc::downgrade(client);
     let mut signals = Blocking::new([SIGTSTP, SIGTTIN, SIGTTOU])?;
     std::thread::Builder::new().name("banksman-stop".into()).spawn(move || {
         for _ in signals.forever() {
             match client.upgrade() {
-                Some(client) => client.outside_turn(stop),
+                Some(client) => client.without_writer_lock(stop),
                 None => stop(),
             }
         }

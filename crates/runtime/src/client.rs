@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::project::Project;
 use crate::waiting::{self, Acquisition, ClaimProgress, TaskClaim, WaitOptions};
 use crate::wakeups::Wakeups;
-use crate::writer::{Answers, Bell, Pending, Writer};
+use crate::writer::{AnswerSignal, Answers, Pending, Writer};
 
 /// How long a call waits for the store unless told otherwise.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -104,10 +104,10 @@ impl Client {
         self.project.reader()
     }
 
-    /// Runs `f` while this process does not hold up the others; it takes no turn until `f` returns. For whoever
+    /// Runs `f` while this process does not hold up the others; it does not take the writer lock until `f` returns. For whoever
     /// is about to stop the process.
-    pub fn outside_turn(&self, f: impl FnOnce()) {
-        self.writer.outside_turn(f);
+    pub fn without_writer_lock(&self, f: impl FnOnce()) {
+        self.writer.without_writer_lock(f);
     }
 
     pub fn this_process(&self) -> &ProcessId {
@@ -141,9 +141,9 @@ impl Client {
         self.writer.call_all(requests, CALL_TIMEOUT)
     }
 
-    /// Sends several requests without waiting for others that write: then the bell tells when to look.
-    pub(crate) fn begin_call(&self, requests: Vec<Request>, bell: &Arc<Bell>) -> Result<Answers, Pending> {
-        self.writer.begin(requests, CALL_TIMEOUT, bell)
+    /// Sends several requests without waiting for others that write: then the signal is raised when the call is to be polled.
+    pub(crate) fn begin_call(&self, requests: Vec<Request>, signal: &Arc<AnswerSignal>) -> Result<Answers, Pending> {
+        self.writer.begin(requests, CALL_TIMEOUT, signal)
     }
 
     /// Changes the requests of a call that was begun, unless they are being written.
@@ -153,10 +153,10 @@ impl Client {
 
     /// The answers to a call that was begun, once they are there.
     pub(crate) fn look_at_call(&self, call: &mut Pending) -> Option<Answers> {
-        self.writer.look(call)
+        self.writer.poll(call)
     }
 
-    /// The same, waiting for their turn no longer than this: then they have not happened and will not happen.
+    /// The same, waiting for the writer lock no longer than this: then they have not happened and will not happen.
     pub(crate) fn call_all_within(&self, requests: Vec<Request>, deadline: Duration) -> Answers {
         self.writer.call_all(requests, deadline)
     }

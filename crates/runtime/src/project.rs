@@ -112,7 +112,7 @@ impl Project {
     pub fn store(&self) -> String {
         match &self.store {
             Location::Sqlite(path) => path.display().to_string(),
-            Location::Postgres { server, id } => format!("{} (project {id})", server.shown()),
+            Location::Postgres { server, id } => format!("{} (project {id})", server.place()),
         }
     }
 
@@ -130,10 +130,10 @@ impl Project {
         &self.store
     }
 
-    /// The file at which writers of a SQLite store take turns.
+    /// The file that the writers of a SQLite store lock.
     pub fn writer_lock(&self) -> PathBuf {
         match &self.store {
-            Location::Sqlite(path) => sqlite::turnstile_of(path),
+            Location::Sqlite(path) => sqlite::writer_lock_path(path),
             Location::Postgres { .. } => self.folder.join("turn"),
         }
     }
@@ -153,7 +153,7 @@ impl Project {
         let store_id = new_store_id();
         let host = self.host_at(&place);
         let machine = || Box::new(RealMachine(host.clone()));
-        let copy_of_it = TrustedStore { id: store_id.clone(), clone: place.clone_of(&self.root), place: place.shown(&id) };
+        let copy_of_it = TrustedStore { id: store_id.clone(), clone: place.clone_of(&self.root), place: place.describe(&id) };
         // The copy of what the user trusts is the user's own; a copy of anything else is trusted as little as that. It is recorded
         // first, so that a copy which is completed after a kill is trusted too; trust in an id that no store has does nothing.
         if is_trusted && let Some(trust) = Trust::of_user() {
@@ -162,7 +162,7 @@ impl Project {
         let copied = match &place {
             StoreUrl::Sqlite(path) => {
                 sqlite::create(path, &id, &store_id, &*machine())?;
-                let writer_lock = sqlite::turnstile_of(path);
+                let writer_lock = sqlite::writer_lock_path(path);
                 self.relocate(sqlite::open(path, &writer_lock, machine()), &place)?
             }
             StoreUrl::Postgres(server) => {

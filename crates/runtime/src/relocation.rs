@@ -147,7 +147,7 @@ impl Project {
     fn open_other(&self, place: &StoreUrl) -> Result<Store, ProjectError> {
         let machine = Box::new(RealMachine(self.host_at(place)));
         Ok(match place {
-            StoreUrl::Sqlite(path) => sqlite::open_retired(path, &sqlite::turnstile_of(path), machine)?,
+            StoreUrl::Sqlite(path) => sqlite::open_retired(path, &sqlite::writer_lock_path(path), machine)?,
             StoreUrl::Postgres(server) => postgres::open_retired(server, &self.database_id()?, machine)?,
         })
     }

@@ -29,7 +29,7 @@ use crate::project::Project;
 use crate::sessions::Sessions;
 use crate::waiting::span;
 use crate::wakeups::{EventListener, Mailbox};
-use crate::writer::Bell;
+use crate::writer::AnswerSignal;
 
 /// How much longer than the grace of its session a keeper may take to end it.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
@@ -75,7 +75,7 @@ pub struct Runner<'a> {
     files: Sessions,
     mailbox: Mailbox,
     /// Tells that a call was answered.
-    answered: Arc<Bell>,
+    answered: Arc<AnswerSignal>,
     /// Hears of new events, while something may follow from them.
     listener: Option<EventListener>,
     dispatcher: Dispatcher,
@@ -159,7 +159,7 @@ impl<'a> Runner<'a> {
             client,
             files,
             mailbox,
-            answered: Arc::new(Bell::new().map_err(Error::system("a descriptor for answers cannot be made"))?),
+            answered: Arc::new(AnswerSignal::new().map_err(Error::system("a descriptor for answers cannot be made"))?),
             listener: None,
             dispatcher: match only {
                 Some(run) => dispatcher.only(run),

@@ -9,8 +9,8 @@
 //! One that has other things to do than to wait [begins](Writer::begin) a call. As long as others write, it may still change what it asks for,
 //! so that a busy store makes its transactions larger and not its line longer.
 
-mod job;
-mod turns;
+mod queued_call;
+mod thread;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -23,9 +23,9 @@ use banksman_core::event::Actor;
 use banksman_engine::{Reply, Request};
 use banksman_store::{Committed, Identity, Key, Snapshot, Store, StoreError, View};
 
-pub(crate) use job::{Answers, Bell};
-use job::{Job, Relay, State, failed};
-use turns::{Message, Shared};
+pub(crate) use queued_call::{AnswerSignal, Answers};
+use queued_call::{QueuedCall, Relay, State, failed};
+use thread::{Message, Shared};
 
 use crate::wakeups::Wakeups;
 
@@ -44,14 +44,14 @@ pub(crate) type OnStall = Box<dyn Fn() + Send + Sync>;
 /// The client: writes calls, or hands them to the thread.
 pub(crate) struct Writer {
     shared: Arc<Shared>,
-    jobs: Option<Sender<Message>>,
+    queue: Option<Sender<Message>>,
     thread: Option<JoinHandle<()>>,
     on_stall: OnStall,
 }
 
 /// A call that others stand before.
 pub(crate) struct Pending {
-    job: Arc<Job>,
+    queued: Arc<QueuedCall>,
     /// How many requests it has.
     count: usize,
     since: Instant,
@@ -61,11 +61,11 @@ pub(crate) struct Pending {
 
 impl Writer {
     pub(crate) fn start(store: Store, wakeups: Arc<Wakeups>, on_stall: OnStall) -> std::io::Result<Writer> {
-        let (jobs, inbox) = mpsc::channel();
+        let (queue, inbox) = mpsc::channel();
         let shared = Arc::new(Shared::new(store, wakeups));
         let server = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("banksman-writer".into()).spawn(move || server.serve(&inbox))?;
-        Ok(Writer { shared, jobs: Some(jobs), thread: Some(thread), on_stall })
+        Ok(Writer { shared, queue: Some(queue), thread: Some(thread), on_stall })
     }
 
     /// Carries out a call. At the deadline it is withdrawn: then it has not happened and will not happen.
@@ -86,18 +86,23 @@ impl Writer {
         calls.into_iter().flat_map(|call| call.map_or_else(|refused| refused, |mut call| self.await_answers(&mut call))).collect()
     }
 
-    /// Carries out the requests at once if nobody is in the way. Else the bell tells when the call is to be [looked at](Writer::look).
-    pub(crate) fn begin(&self, requests: Vec<Request>, deadline: Duration, bell: &Arc<Bell>) -> Result<Answers, Pending> {
+    /// Carries out the requests at once if nobody is in the way. Else the signal is raised when the call is to be [polled](Writer::poll).
+    pub(crate) fn begin(
+        &self,
+        requests: Vec<Request>,
+        deadline: Duration,
+        signal: &Arc<AnswerSignal>,
+    ) -> Result<Answers, Pending> {
         if let Some(answers) = self.write_alone(&requests) {
             return Ok(answers);
         }
-        bell.silence();
-        self.submit(requests, deadline, Some(bell)).map_or_else(Ok, Err)
+        signal.clear();
+        self.submit(requests, deadline, Some(signal)).map_or_else(Ok, Err)
     }
 
     /// Changes what a call asks for, unless it is a part of a batch already.
     pub(crate) fn amend(&self, call: &mut Pending, change: impl FnOnce(&mut Vec<Request>)) {
-        if let State::Queued(requests) = &mut *lock(&call.job.state) {
+        if let State::Queued(requests) = &mut *lock(&call.queued.state) {
             change(requests);
             call.count = requests.len();
         }
@@ -136,8 +141,8 @@ impl Writer {
             match result {
                 Ok(Committed { replies, wakes, events, is_followed, .. }) => {
                     wakes.iter().for_each(|address| state.wakeups.wake(address));
-                    if events > 0 && is_followed && !state.ring_if_time() {
-                        self.send(Message::Ring);
+                    if events > 0 && is_followed && !state.notify_if_time() {
+                        self.send(Message::Notify);
                     }
                     answers.extend(replies.into_iter().map(Ok));
                 }
@@ -154,13 +159,13 @@ impl Writer {
     }
 
     /// Sends a call to the thread. Fails with the answers if that has ended.
-    fn submit(&self, requests: Vec<Request>, deadline: Duration, bell: Option<&Arc<Bell>>) -> Result<Pending, Answers> {
+    fn submit(&self, requests: Vec<Request>, deadline: Duration, signal: Option<&Arc<AnswerSignal>>) -> Result<Pending, Answers> {
         let count = requests.len();
         let is_prompt = self.shared.returned.elapsed() < PROMPT;
-        let job = Arc::new(Job::new(requests, bell.map(Arc::clone), is_prompt));
+        let queued = Arc::new(QueuedCall::new(requests, signal.map(Arc::clone), is_prompt));
         self.shared.queued.fetch_add(1, Ordering::Relaxed);
-        if self.send(Message::Write(Arc::clone(&job))) {
-            Ok(Pending { job, count, since: Instant::now(), deadline, is_named: false })
+        if self.send(Message::Write(Arc::clone(&queued))) {
+            Ok(Pending { queued, count, since: Instant::now(), deadline, is_named: false })
         } else {
             Err(failed(&gone(), count))
         }
@@ -168,20 +173,20 @@ impl Writer {
 
     fn await_answers(&self, call: &mut Pending) -> Answers {
         loop {
-            if let Some(answers) = self.look(call) {
+            if let Some(answers) = self.poll(call) {
                 return answers;
             }
-            let state = lock(&call.job.state);
+            let state = lock(&call.queued.state);
             if matches!(*state, State::Queued(_) | State::Taken) {
-                drop(call.job.answered.wait_timeout(state, call.patience()));
+                drop(call.queued.answered.wait_timeout(state, call.patience()));
             }
         }
     }
 
     /// The answers to a call, once they are there. At its deadline it is withdrawn: then it has not happened and will not happen.
-    pub(crate) fn look(&self, call: &mut Pending) -> Option<Answers> {
+    pub(crate) fn poll(&self, call: &mut Pending) -> Option<Answers> {
         let waited = call.since.elapsed();
-        let mut state = lock(&call.job.state);
+        let mut state = lock(&call.queued.state);
         let error = match &*state {
             State::Answered(..) => {
                 let State::Answered(answers, relay) = std::mem::replace(&mut *state, State::Abandoned) else {
@@ -233,11 +238,11 @@ impl Writer {
     }
 
     fn send(&self, message: Message) -> bool {
-        self.jobs.as_ref().is_some_and(|jobs| jobs.send(message).is_ok())
+        self.queue.as_ref().is_some_and(|queue| queue.send(message).is_ok())
     }
 
-    /// Runs `f` at a moment when this process does not have the writer lock, and takes no turn until it returns.
-    pub(crate) fn outside_turn(&self, f: impl FnOnce()) {
+    /// Runs `f` at a moment when this process does not have the writer lock, and does not take it until `f` returns.
+    pub(crate) fn without_writer_lock(&self, f: impl FnOnce()) {
         let _outside = lock(&self.shared.inside);
         f();
     }
@@ -255,7 +260,7 @@ impl Pending {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.jobs = None;
+        self.queue = None;
         // A thread that still waits for the writer lock has nothing left to do: whoever called it has given up.
         if let Some(thread) = self.thread.take().filter(|_| !self.shared.outside.load(Ordering::Acquire)) {
             // A panic over there ends the process by itself; there is nothing to add.

@@ -41,10 +41,10 @@ impl StoreUrl {
     }
 
     /// The place in words, as a project with this id says where its rows are.
-    pub(super) fn shown(&self, id: &str) -> String {
+    pub(super) fn describe(&self, id: &str) -> String {
         match self {
             StoreUrl::Sqlite(path) => path.display().to_string(),
-            StoreUrl::Postgres(server) => format!("{} (project {id})", server.shown()),
+            StoreUrl::Postgres(server) => format!("{} (project {id})", server.place()),
         }
     }
 

@@ -21,7 +21,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 pub struct Server {
     config: Config,
     /// The same without the password, for messages.
-    shown: String,
+    place: String,
     /// A file with the authority that has signed the server's certificate.
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "only an encrypted connection has a certificate"))]
     root_certificate: Option<String>,
@@ -29,7 +29,7 @@ pub struct Server {
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.shown)
+        f.write_str(&self.place)
     }
 }
 
@@ -62,13 +62,13 @@ impl Server {
             tokio_postgres::config::Host::Tcp(name) => name.clone(),
             tokio_postgres::config::Host::Unix(dir) => dir.display().to_string(),
         });
-        let shown = format!("database {database} on {host}");
-        Ok(Server { config, shown, root_certificate: variable("PGSSLROOTCERT") })
+        let place = format!("database {database} on {host}");
+        Ok(Server { config, place, root_certificate: variable("PGSSLROOTCERT") })
     }
 
     /// The place in words, without the password.
-    pub fn shown(&self) -> &str {
-        &self.shown
+    pub fn place(&self) -> &str {
+        &self.place
     }
 
     /// The URL, with what was looked up and without the password.
@@ -91,7 +91,7 @@ impl Server {
 
     pub(super) async fn connect(&self) -> Result<(Client, Messages), StoreError> {
         let unreachable =
-            |text: String| StoreError::Unreachable { source: Arc::new(std::io::Error::other(format!("{}: {text}", self.shown))) };
+            |text: String| StoreError::Unreachable { source: Arc::new(std::io::Error::other(format!("{}: {text}", self.place))) };
         let connected = tokio::time::timeout(CONNECT, self.dial()).await;
         let connected = connected.unwrap_or_else(|_| Err(format!("no answer within {} s", CONNECT.as_secs())));
         connected.map_err(unreachable)
@@ -182,13 +182,13 @@ mod tests {
     fn urls_mean_what_libpq_says_and_passwords_stay_hidden() {
         let none = |_: &str| None;
         let server = Server::parse("postgres://me:secret@db.example.invalid:5433/app", none, "test").unwrap();
-        assert_eq!(server.shown(), "database app on db.example.invalid");
+        assert_eq!(server.place(), "database app on db.example.invalid");
         assert!(!format!("{server:?}").contains("secret"));
         let server = Server::parse("postgres:///app?host=/run/pg", none, "test").unwrap();
-        assert_eq!(server.shown(), "database app on /run/pg");
+        assert_eq!(server.place(), "database app on /run/pg");
         let var = |name: &str| Some(format!("from-{name}"));
         let server = Server::parse("postgres://", var, "test").unwrap();
-        assert_eq!(server.shown(), "database from-PGDATABASE on from-PGHOST");
+        assert_eq!(server.place(), "database from-PGDATABASE on from-PGHOST");
         assert!(Server::parse("postgres://host:port/x", none, "test").is_err());
     }
 }

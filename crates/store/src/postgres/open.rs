@@ -29,7 +29,7 @@ pub fn create(server: &Server, id: &str, store_id: &StoreId) -> Result<(), Store
         migrate(client).await?;
         let known = client.query_opt("SELECT project FROM projects WHERE id = $1", &[&id]).await.map_err(classify)?;
         if known.is_some() {
-            return Err(StoreError::Exists { place: server.shown().to_owned() });
+            return Err(StoreError::Exists { place: server.place().to_owned() });
         }
         // Lease time is the server's clock; it needs no base and no boot.
         let insert = "INSERT INTO projects (project, id, seq, ticket, lease, lease_base, boot, store_id) \
@@ -138,7 +138,7 @@ fn find(server: &Server, id: &str, may_migrate: bool) -> Result<(Postgres, Optio
         let session = Session::connect(server).await?;
         let client = session.client();
         require_version(client).await?;
-        let missing = || StoreError::Missing { place: format!("{} (project {id})", server.shown()) };
+        let missing = || StoreError::Missing { place: format!("{} (project {id})", server.place()) };
         match version(client).await? {
             None => return Err(missing()),
             Some(VERSION) => {}

@@ -17,7 +17,7 @@ use rusqlite::{Connection, ErrorCode, Statement, ToSql};
 
 pub use backup::{Backup, backup};
 pub use open::{create, memory, moved_to, open, open_reader, open_retired, remove};
-pub use writer_lock::{Occupant, occupant, turnstile_of};
+pub use writer_lock::{Occupant, occupant, writer_lock_path};
 
 use crate::backend::Backend;
 use crate::compact::Size;

@@ -107,7 +107,7 @@ pub fn open_reader(path: &Path, machine: Box<dyn Machine>) -> Result<Reader, Sto
         return Err(StoreError::Newer { found: version, known: VERSION });
     }
     refuse_moved(&connection)?;
-    refuse_gone_back(&connection, &writer_lock::turnstile_of(path))?;
+    refuse_gone_back(&connection, &writer_lock::writer_lock_path(path))?;
     Ok(Reader { backend: Box::new(Sqlite::new(connection, None, Some(path.into()))?), project: PROJECT, machine })
 }
 

@@ -39,8 +39,8 @@ pub struct Occupant {
     pub state: &'static str,
 }
 
-/// Where the writers of a store take turns. Two stores in one folder have two places, so that a process can write to both.
-pub fn turnstile_of(store: &Path) -> PathBuf {
+/// The file that the writers of a store lock. Two stores in one folder have two files, so that a process can write to both.
+pub fn writer_lock_path(store: &Path) -> PathBuf {
     if store.file_name() == Some("store.db".as_ref()) {
         return store.with_file_name("turn");
     }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_turn_is_known() {
+    fn the_process_that_has_the_writer_lock_is_known() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("turn");
         let mut writer_lock = WriterLock::open(&path).unwrap();

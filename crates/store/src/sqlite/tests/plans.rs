@@ -117,7 +117,7 @@ fn what_every_call_reads_needs_no_temporary_table() {
 }
 
 /// How much work a look for something to do is, counted in steps of SQLite's machine; and what it finds.
-fn look(connection: &Connection) -> (i32, Vec<String>) {
+fn ready_tasks(connection: &Connection) -> (i32, Vec<String>) {
     let mut prepared = connection.prepare(&dialect::sqlite(tasks::Statement::Ready.whole().text())).unwrap();
     prepared.raw_bind_parameter(1, 1).unwrap();
     prepared.raw_bind_parameter(2, 3).unwrap();
@@ -140,16 +140,16 @@ fn a_claim_passes_over_an_import_that_is_not_finished_in_one_step() {
             .unwrap();
     };
     fill(5, "shown", "NULL");
-    let (without, found) = look(&connection);
+    let (without, found) = ready_tasks(&connection);
     assert_eq!(found.len(), 3);
     fill(20_000, "hidden", "'i-1'");
     connection.execute_batch("INSERT INTO imports VALUES (1, 'i-1', '{}', 0, 0, 20000, 20000, NULL)").unwrap();
-    let (with, still) = look(&connection);
+    let (with, still) = ready_tasks(&connection);
     assert_eq!(still, found, "only what is shown is found");
     assert!(with < without + 200, "{without} steps without the import, {with} with it");
 
     connection.execute_batch("DELETE FROM imports").unwrap();
-    let (_, finished) = look(&connection);
+    let (_, finished) = ready_tasks(&connection);
     assert_eq!(finished.len(), 6, "the first few of each lane");
 }
 

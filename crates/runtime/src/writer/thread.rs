@@ -1,4 +1,4 @@
-//! The thread that writes, and how this process takes its turns among others.
+//! The thread that writes: when it takes the writer lock, when it lends it to a caller, and when it gives it back.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use banksman_store::{Committed, Store, StoreError};
 
-use super::job::{Answers, Batch, Job};
+use super::queued_call::{Answers, Batch, QueuedCall};
 use super::{BATCH, lock};
 use crate::wakeups::Wakeups;
 
@@ -20,24 +20,24 @@ const LINGER: Duration = Duration::from_micros(150);
 /// How long to leave the writer lock to others, in their order, after one of them was met at the writer lock.
 const POLITE: Duration = Duration::from_millis(100);
 
-/// The change notifier is not rung more often than this.
-const BELL_EVERY: Duration = Duration::from_millis(10);
+/// The change notifier is not used more often than this.
+const NOTIFY_EVERY: Duration = Duration::from_millis(10);
 
-/// What the thread is told.
+/// What the thread receives.
 pub(super) enum Message {
-    Write(Arc<Job>),
-    /// The change notifier is due: it was rung too short a time ago.
-    Ring,
+    Write(Arc<QueuedCall>),
+    /// The change notifier is due: it was used too short a time ago.
+    Notify,
 }
 
 /// What the callers and the thread share.
 pub(super) struct Shared {
     pub(super) state: Mutex<WriterState>,
-    /// How many jobs are on their way to the thread.
+    /// How many calls are on their way to the thread.
     pub(super) queued: AtomicUsize,
     /// Held while this process holds the writer lock.
     pub(super) inside: Mutex<()>,
-    /// Set while the thread waits for others to end their turn.
+    /// Set while the thread waits for the writer lock.
     pub(super) outside: AtomicBool,
     /// When a caller last went on with its answers.
     pub(super) returned: Moment,
@@ -80,7 +80,7 @@ impl Moment {
 impl Shared {
     pub(super) fn new(store: Store, wakeups: Arc<Wakeups>) -> Shared {
         Shared {
-            state: Mutex::new(WriterState { store, wakeups, rung: None, ring_due: false, met: None, lent_until: None }),
+            state: Mutex::new(WriterState { store, wakeups, notified: None, notify_due: false, met: None, lent_until: None }),
             queued: AtomicUsize::new(0),
             inside: Mutex::new(()),
             outside: AtomicBool::new(false),
@@ -90,32 +90,37 @@ impl Shared {
     }
 
     pub(super) fn serve(&self, inbox: &Receiver<Message>) {
-        let mut ring_due = false;
+        let mut notify_due = false;
         let mut next = None;
         loop {
             let first = match next.take() {
-                Some(job) => Ok(Message::Write(job)),
-                None if ring_due => inbox.recv_timeout(BELL_EVERY),
+                Some(call) => Ok(Message::Write(call)),
+                None if notify_due => inbox.recv_timeout(NOTIFY_EVERY),
                 None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match first {
-                Ok(Message::Write(job)) => next = self.turn(job, inbox, &mut ring_due),
-                Ok(Message::Ring) => ring_due = true,
+                Ok(Message::Write(call)) => next = self.hold_writer_lock(call, inbox, &mut notify_due),
+                Ok(Message::Notify) => notify_due = true,
                 Err(RecvTimeoutError::Timeout) => {
-                    ring_due = false;
-                    lock(&self.state).ring();
+                    notify_due = false;
+                    lock(&self.state).notify();
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        if ring_due {
-            lock(&self.state).ring();
+        if notify_due {
+            lock(&self.state).notify();
         }
     }
 
-    /// One turn: waits for it first, so that everything that arrives meanwhile comes along. Notes if the change notifier is still to be
-    /// rung, and returns a call that came when the writer lock had been given back.
-    fn turn(&self, first: Arc<Job>, inbox: &Receiver<Message>, ring_due: &mut bool) -> Option<Arc<Job>> {
+    /// Takes the writer lock and writes until it is to be given back. It waits for the lock first, so that everything that arrives meanwhile
+    /// comes along. Notes if the change notifier is still to be used, and returns a call that came when the writer lock had been given back.
+    fn hold_writer_lock(
+        &self,
+        first: Arc<QueuedCall>,
+        inbox: &Receiver<Message>,
+        notify_due: &mut bool,
+    ) -> Option<Arc<QueuedCall>> {
         let mut state = lock(&self.state);
         // For callers that do not come back at once, waiting for them would hold everybody up.
         let lingers = first.is_prompt;
@@ -133,14 +138,14 @@ impl Shared {
         let mut next = Some(first);
         let mut late = None;
         while let Some(first) = next {
-            let batch = self.gather(first, inbox, ring_due);
+            let batch = self.gather(first, inbox, notify_due);
             let Wrote { answers, events, woke } = state.write(&batch);
             has_events |= events;
             // Whoever was woken comes for the writer lock now, so it is not kept for those who might come.
             let goes_on = !woke && lingers && Instant::now() < ends;
             if goes_on && batch.is_single() && state.store.keeps_writer_lock() {
                 let came;
-                (state, came) = self.lend(state, ends, || batch.answer(answers), inbox, ring_due);
+                (state, came) = self.lend(state, ends, || batch.answer(answers), inbox, notify_due);
                 if state.lent_until.take().is_some() {
                     next = came;
                 } else {
@@ -148,21 +153,21 @@ impl Shared {
                 }
             } else {
                 batch.answer(answers);
-                next = if goes_on { linger(inbox, ring_due) } else { None };
+                next = if goes_on { linger(inbox, notify_due) } else { None };
             }
         }
         state.store.unlock_writer();
         drop(inside);
         let quiet = self.queued.load(Ordering::Relaxed) == 0;
         state.tidy(quiet);
-        if has_events && !state.ring_if_time() {
-            *ring_due = true;
+        if has_events && !state.notify_if_time() {
+            *notify_due = true;
         }
         late
     }
 
     /// A call, with all that have come since.
-    fn gather(&self, first: Arc<Job>, inbox: &Receiver<Message>, ring_due: &mut bool) -> Batch {
+    fn gather(&self, first: Arc<QueuedCall>, inbox: &Receiver<Message>, notify_due: &mut bool) -> Batch {
         let mut batch = Batch::default();
         batch.add(first);
         let mut arrived = 1;
@@ -170,11 +175,11 @@ impl Shared {
             && let Ok(message) = inbox.try_recv()
         {
             match message {
-                Message::Write(job) => {
-                    batch.add(job);
+                Message::Write(call) => {
+                    batch.add(call);
                     arrived += 1;
                 }
-                Message::Ring => *ring_due = true,
+                Message::Notify => *notify_due = true,
             }
         }
         self.queued.fetch_sub(arrived, Ordering::Relaxed);
@@ -190,8 +195,8 @@ impl Shared {
         ends: Instant,
         answer: impl FnOnce(),
         inbox: &Receiver<Message>,
-        ring_due: &mut bool,
-    ) -> (MutexGuard<'s, WriterState>, Option<Arc<Job>>) {
+        notify_due: &mut bool,
+    ) -> (MutexGuard<'s, WriterState>, Option<Arc<QueuedCall>>) {
         state.lent_until = Some(ends);
         self.used.note();
         drop(state);
@@ -199,8 +204,8 @@ impl Shared {
         loop {
             let message = inbox.recv_timeout(LINGER);
             match message {
-                Ok(Message::Write(job)) => return (lock(&self.state), Some(job)),
-                Ok(Message::Ring) => *ring_due = true,
+                Ok(Message::Write(call)) => return (lock(&self.state), Some(call)),
+                Ok(Message::Notify) => *notify_due = true,
                 Err(RecvTimeoutError::Disconnected) => return (lock(&self.state), None),
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -217,12 +222,12 @@ impl Shared {
 }
 
 /// Looks for the next call for a moment: its caller has just been answered and is likely to have one.
-fn linger(inbox: &Receiver<Message>, ring_due: &mut bool) -> Option<Arc<Job>> {
+fn linger(inbox: &Receiver<Message>, notify_due: &mut bool) -> Option<Arc<QueuedCall>> {
     let since = Instant::now();
     while since.elapsed() < LINGER {
         match inbox.try_recv() {
-            Ok(Message::Write(job)) => return Some(job),
-            Ok(Message::Ring) => *ring_due = true,
+            Ok(Message::Write(call)) => return Some(call),
+            Ok(Message::Notify) => *notify_due = true,
             Err(_) => std::hint::spin_loop(),
         }
     }
@@ -243,8 +248,8 @@ struct Wrote {
 pub(super) struct WriterState {
     pub(super) store: Store,
     pub(super) wakeups: Arc<Wakeups>,
-    rung: Option<Instant>,
-    ring_due: bool,
+    notified: Option<Instant>,
+    notify_due: bool,
     /// When another process was last met at the writer lock.
     pub(super) met: Option<Instant>,
     /// When the writer lock goes to other processes that the thread has and a caller may write with.
@@ -269,7 +274,7 @@ impl WriterState {
         self.met.is_some_and(|met| met.elapsed() < POLITE)
     }
 
-    /// Takes the writer lock if that overtakes nobody. A free turn is not proof: those who wait may just be waking up.
+    /// Takes the writer lock if that overtakes nobody. That it is free is no proof: those who wait may just be waking up.
     pub(super) fn enter_if_free(&mut self) -> bool {
         if self.has_just_met() {
             return false;
@@ -325,18 +330,18 @@ impl WriterState {
     }
 
     /// Rings unless that was done a moment ago. Says whether it is done with.
-    pub(super) fn ring_if_time(&mut self) -> bool {
-        if self.rung.is_some_and(|rung| rung.elapsed() < BELL_EVERY) {
-            // The first one to find it too early has it rung later, for all who come until then.
-            return std::mem::replace(&mut self.ring_due, true);
+    pub(super) fn notify_if_time(&mut self) -> bool {
+        if self.notified.is_some_and(|notified| notified.elapsed() < NOTIFY_EVERY) {
+            // The first one to find it too early has it notified later, for all who come until then.
+            return std::mem::replace(&mut self.notify_due, true);
         }
-        self.ring();
+        self.notify();
         true
     }
 
-    fn ring(&mut self) {
-        self.ring_due = false;
-        self.rung = Some(Instant::now());
+    fn notify(&mut self) {
+        self.notify_due = false;
+        self.notified = Some(Instant::now());
         self.wakeups.ring(&mut self.store);
     }
 

@@ -13,36 +13,36 @@ use super::lock;
 pub(crate) type Answers = Vec<Result<Reply, StoreError>>;
 
 /// Becomes readable when a call is answered.
-pub(crate) struct Bell(OwnedFd);
+pub(crate) struct AnswerSignal(OwnedFd);
 
-impl Bell {
-    pub(crate) fn new() -> std::io::Result<Bell> {
-        Ok(Bell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+impl AnswerSignal {
+    pub(crate) fn new() -> std::io::Result<AnswerSignal> {
+        Ok(AnswerSignal(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    fn ring(&self) {
-        // It cannot overflow: it is silenced before the next call.
+    fn raise(&self) {
+        // It cannot overflow: it is cleared before the next call.
         rustix::io::write(&self.0, &1u64.to_ne_bytes()).ok();
     }
 
-    pub(super) fn silence(&self) {
+    pub(super) fn clear(&self) {
         // Nothing to read is as well.
         rustix::io::read(&self.0, &mut [0; 8]).ok();
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for AnswerSignal {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
 /// The requests of one call on their way.
-pub(super) struct Job {
+pub(super) struct QueuedCall {
     pub(super) state: Mutex<State>,
     pub(super) answered: Condvar,
     /// For a caller that does not wait for the condition alone.
-    bell: Option<Arc<Bell>>,
+    signal: Option<Arc<AnswerSignal>>,
     /// Whether it came as soon as the one before was answered: then the next one is likely to do so, too.
     pub(super) is_prompt: bool,
 }
@@ -57,9 +57,9 @@ pub(super) enum State {
     Answered(Answers, Option<Relay>),
 }
 
-impl Job {
-    pub(super) fn new(requests: Vec<Request>, bell: Option<Arc<Bell>>, is_prompt: bool) -> Job {
-        Job { state: Mutex::new(State::Queued(requests)), answered: Condvar::new(), bell, is_prompt }
+impl QueuedCall {
+    pub(super) fn new(requests: Vec<Request>, signal: Option<Arc<AnswerSignal>>, is_prompt: bool) -> QueuedCall {
+        QueuedCall { state: Mutex::new(State::Queued(requests)), answered: Condvar::new(), signal, is_prompt }
     }
 
     /// Takes the call into a batch, unless its caller has withdrawn it.
@@ -85,7 +85,7 @@ impl Job {
             *state = State::Answered(answers, relay);
         }
         drop(state);
-        self.bell.iter().for_each(|bell| bell.ring());
+        self.signal.iter().for_each(|signal| signal.raise());
     }
 
     fn is_abandoned(&self) -> bool {
@@ -98,34 +98,34 @@ impl Job {
 pub(super) struct Batch {
     pub(super) requests: Vec<Request>,
     /// Whose requests they are, and how many of each.
-    jobs: Vec<(Arc<Job>, usize)>,
+    calls: Vec<(Arc<QueuedCall>, usize)>,
 }
 
 impl Batch {
     /// Takes a call in, unless its caller has withdrawn it.
-    pub(super) fn add(&mut self, job: Arc<Job>) {
-        if let Some(requests) = job.take() {
-            self.jobs.push((job, requests.len()));
+    pub(super) fn add(&mut self, queued: Arc<QueuedCall>) {
+        if let Some(requests) = queued.take() {
+            self.calls.push((queued, requests.len()));
             self.requests.extend(requests);
         }
     }
 
     /// Whether all of it is one call.
     pub(super) fn is_single(&self) -> bool {
-        self.jobs.len() == 1
+        self.calls.len() == 1
     }
 
     /// Answers the calls. The first caller wakes the next two, and so on. One that has given up would break the relay, so it is left
     /// out; one that is in it sees its answer at the latest when its time is up.
     pub(super) fn answer(self, answers: Answers) {
         let mut rest = answers.into_iter();
-        let own = self.jobs.into_iter().map(|(job, count)| (job, rest.by_ref().take(count).collect::<Answers>()));
-        let (jobs, answers): (Vec<_>, Vec<_>) = own.filter(|(job, _)| !job.is_abandoned()).unzip();
-        let jobs: Arc<[Arc<Job>]> = jobs.into();
-        for (index, (job, answers)) in jobs.iter().zip(answers).enumerate() {
-            job.answer(answers, Some(Relay { jobs: Arc::clone(&jobs), index }));
+        let own = self.calls.into_iter().map(|(call, count)| (call, rest.by_ref().take(count).collect::<Answers>()));
+        let (calls, answers): (Vec<_>, Vec<_>) = own.filter(|(call, _)| !call.is_abandoned()).unzip();
+        let calls: Arc<[Arc<QueuedCall>]> = calls.into();
+        for (index, (call, answers)) in calls.iter().zip(answers).enumerate() {
+            call.answer(answers, Some(Relay { calls: Arc::clone(&calls), index }));
         }
-        if let Some(first) = jobs.first() {
+        if let Some(first) = calls.first() {
             first.answered.notify_one();
         }
     }
@@ -134,14 +134,14 @@ impl Batch {
 /// Those who are answered together wake each other, each one two more. Waking a thread costs more than deciding its
 /// call, and the thread that writes has better things to do.
 pub(super) struct Relay {
-    jobs: Arc<[Arc<Job>]>,
+    calls: Arc<[Arc<QueuedCall>]>,
     index: usize,
 }
 
 impl Relay {
     pub(super) fn pass_on(&self) {
         let next = 2 * self.index + 1;
-        self.jobs.iter().skip(next).take(2).for_each(|job| job.answered.notify_one());
+        self.calls.iter().skip(next).take(2).for_each(|call| call.answered.notify_one());
     }
 }
 
