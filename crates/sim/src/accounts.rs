@@ -20,6 +20,7 @@ use banksman_store::{Call, Key, Machine, Tables, Tx};
 
 use crate::clock::Ms;
 use crate::ground::{Ground, history};
+use crate::mutation::QuotaMutation;
 
 /// How many runners, accounts and tasks there are.
 const RUNNERS: usize = 3;
@@ -28,18 +29,7 @@ const TASKS: usize = 16;
 
 /// How many steps are taken with faults, and how many without must be enough.
 const STEPS: usize = 600;
-const CALM: usize = 20_000;
-
-/// A mistake on purpose, which a checker must find.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QuotaMutation {
-    /// A claim does not look at limits.
-    StartsAnyway,
-    /// A claim does not see that a run tries a limit already.
-    TriesTwice,
-    /// The end of a run that tries a limit hands that on to nobody.
-    ForgetsProbe,
-}
+const QUIESCE_STEPS: usize = 20_000;
 
 /// What happened in a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,7 +43,7 @@ pub struct QuotaTally {
 }
 
 /// A request as a mutation decides it.
-struct Broken(Request, Option<QuotaMutation>);
+struct Mutated(Request, Option<QuotaMutation>);
 
 struct Actor {
     dispatcher: Dispatcher,
@@ -104,7 +94,7 @@ fn name(text: &str) -> Name {
     Name::new(text).expect("a good name")
 }
 
-impl Call for Broken {
+impl Call for Mutated {
     type Reply = Reply;
 
     fn keys(&self) -> Vec<Key> {
@@ -150,16 +140,16 @@ impl World<'_> {
             let id = TaskId::new(&format!("t{number}")).expect("a good id");
             self.commit(vec![Request::Task(TaskRequest::Add { id, spec: Box::new(spec), depends_on: Vec::new(), by: None })])?;
         }
-        for step in 0..STEPS + CALM {
-            self.ground.is_calm = step >= STEPS;
+        for step in 0..STEPS + QUIESCE_STEPS {
+            self.ground.is_quiescing = step >= STEPS;
             while self.actors.len() < RUNNERS {
                 let actor = self.newborn();
                 self.actors.push(actor);
             }
-            if !self.ground.is_calm {
+            if !self.ground.is_quiescing {
                 self.disturb()?;
             }
-            if self.ground.is_calm && self.is_over()? {
+            if self.ground.is_quiescing && self.is_over()? {
                 return Ok(self.tally);
             }
             if !self.act()? && !self.advance() {
@@ -353,7 +343,7 @@ impl World<'_> {
 
     /// Commits a batch, wakes whom it wakes, and checks what it has done.
     fn commit(&mut self, requests: Vec<Request>) -> Result<Vec<Reply>, String> {
-        let calls: Vec<Broken> = requests.iter().map(|request| Broken(request.clone(), self.mutation)).collect();
+        let calls: Vec<Mutated> = requests.iter().map(|request| Mutated(request.clone(), self.mutation)).collect();
         let mut replies = Vec::new();
         for committed in self.ground.store.batch(&calls) {
             let committed = committed.map_err(|error| error.to_string())?;

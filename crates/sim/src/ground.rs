@@ -13,7 +13,7 @@ pub(crate) struct Ground {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     /// Whether nothing goes wrong any more.
-    pub(crate) is_calm: bool,
+    pub(crate) is_quiescing: bool,
     /// How many processes there have been.
     born: i32,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Ground {
 pub(crate) fn history<T>(seed: u64, salt: u64, play: impl FnOnce(&mut Ground) -> Result<T, String>) -> Result<T, String> {
     let clock = Clock::new();
     let store = store::empty(&clock).map_err(|error| error.to_string())?;
-    let mut ground = Ground { random: Random::new(seed ^ salt), store, clock, is_calm: false, born: 0 };
+    let mut ground = Ground { random: Random::new(seed ^ salt), store, clock, is_quiescing: false, born: 0 };
     let result = play(&mut ground);
     store::give_back(ground.store);
     result.map_err(|what| format!("seed {seed}: {what}"))

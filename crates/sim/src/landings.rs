@@ -18,26 +18,14 @@ use banksman_engine::{
 use banksman_store::Key;
 
 use crate::ground::{Ground, history};
+use crate::mutation::LandingMutation;
 
 /// How many workers there are, and how many of their steps are taken with faults.
 const WORKERS: usize = 3;
 const STEPS: usize = 400;
 
 /// How many steps without faults must be enough.
-const CALM: usize = 4_000;
-
-/// A mistake on purpose, which a checker must find.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LandingMutation {
-    /// A worker says that the check has passed without running it.
-    SkipsCheck,
-    /// A worker moves the target though somebody else has.
-    MovesAnyway,
-    /// A worker says that it has moved the target though it has not.
-    ReportsTooSoon,
-    /// A worker that is killed after the move does not look whether the target has the commit.
-    ForgetsMove,
-}
+const QUIESCE_STEPS: usize = 4_000;
 
 /// A commit of the target.
 #[derive(Debug, Clone)]
@@ -121,16 +109,16 @@ impl World<'_> {
         for number in 0..2 + self.ground.random.below(6) {
             self.add(number)?;
         }
-        for step in 0..STEPS + CALM {
-            self.ground.is_calm = step >= STEPS;
-            self.ground.clock.advance(self.ground.random.between(1, if self.ground.is_calm { 60_000 } else { 4_000 }));
+        for step in 0..STEPS + QUIESCE_STEPS {
+            self.ground.is_quiescing = step >= STEPS;
+            self.ground.clock.advance(self.ground.random.between(1, if self.ground.is_quiescing { 60_000 } else { 4_000 }));
             match self.ground.random.below(100) {
-                0..6 if !self.ground.is_calm => {
+                0..6 if !self.ground.is_quiescing => {
                     let slot = self.ground.random.below(WORKERS);
                     self.kill(slot);
                     tally.killed += 1;
                 }
-                6..10 if !self.ground.is_calm => self.move_by_person(),
+                6..10 if !self.ground.is_quiescing => self.move_by_person(),
                 10..20 => self.answer()?,
                 20..32 => self.author()?,
                 _ => {
@@ -139,7 +127,7 @@ impl World<'_> {
                 }
             }
             self.check()?;
-            if self.ground.is_calm && self.is_over()? {
+            if self.ground.is_quiescing && self.is_over()? {
                 break;
             }
         }
@@ -196,8 +184,8 @@ impl World<'_> {
         self.made += 1;
         let source = commit_id(0x100_0000 + self.made);
         let (improves, is_empty) = (
-            self.ground.is_calm || self.ground.random.in_thousand(700),
-            self.ground.random.in_thousand(100) && !self.ground.is_calm,
+            self.ground.is_quiescing || self.ground.random.in_thousand(700),
+            self.ground.random.in_thousand(100) && !self.ground.is_quiescing,
         );
         let tree = self.trees.get_mut(&id).expect("every task has one");
         if tree.source.is_some() && improves {
@@ -232,7 +220,7 @@ impl World<'_> {
             // The tip is red: somebody repairs it first.
             self.commit_by_person(true);
         }
-        let option = if options == 1 || self.ground.is_calm {
+        let option = if options == 1 || self.ground.is_quiescing {
             1
         } else {
             u32::try_from(1 + self.ground.random.below(options)).expect("few")
@@ -271,7 +259,7 @@ impl World<'_> {
 
     /// What comes of a piece of work. The world changes at once; that somebody hears of it is another matter.
     fn act(&mut self, work: Work) -> Result<(LandingId, Report), String> {
-        if !self.ground.is_calm && self.ground.random.in_thousand(30) {
+        if !self.ground.is_quiescing && self.ground.random.in_thousand(30) {
             let (Work::Collect(entry)
             | Work::Build(entry)
             | Work::Check { entry, .. }
@@ -310,7 +298,7 @@ impl World<'_> {
             Work::Check { entry, commit } => {
                 let passes = self.candidates[&commit].0;
                 // A flaky check fails now and then.
-                let is_flaky = !self.ground.is_calm && self.ground.random.in_thousand(100);
+                let is_flaky = !self.ground.is_quiescing && self.ground.random.in_thousand(100);
                 let passed = self.mutation == Some(LandingMutation::SkipsCheck) || (passes && !is_flaky);
                 (entry.id, Report::Checked { commit, passed, log })
             }

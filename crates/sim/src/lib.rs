@@ -11,7 +11,7 @@
 //! * [`land_history`]: merge queues, in a world of their own with a model of git.
 //! * [`quota_history`]: limits of accounts, in a world of their own with a model of the provider.
 //! * [`mail_history`]: messages to tasks, in a world of their own with a model of sessions.
-//! * [`Mutation`]: variants with one fault each, to show that the checkers can fail.
+//! * [`Mutation`]: variants with one fault each, to show that the checkers can fail; beside it those of the smaller worlds.
 
 mod accounts;
 mod backlog;
@@ -37,10 +37,10 @@ mod trace;
 mod traced;
 mod world;
 
-pub use accounts::{QuotaMutation, QuotaTally, quota_history};
-pub use landings::{LandingMutation, LandingTally, land_history};
-pub use mail::{MailMutation, MailTally, mail_history};
-pub use mutation::Mutation;
+pub use accounts::{QuotaTally, quota_history};
+pub use landings::{LandingTally, land_history};
+pub use mail::{MailTally, mail_history};
+pub use mutation::{LandingMutation, MailMutation, Mutation, QuotaMutation};
 pub use report::{Checker, Report, Tally, Violation};
 pub use scenario::Scenario;
 pub use store::use_postgres;

@@ -30,6 +30,7 @@ use banksman_engine::{
 use banksman_store::Key;
 
 use crate::ground::{Ground, history};
+use crate::mutation::MailMutation;
 use sending::{Sender, Stage};
 use sessions::Session;
 
@@ -39,24 +40,7 @@ const SENDERS: usize = 3;
 const STEPS: usize = 300;
 
 /// How many steps without faults must be enough.
-const CALM: usize = 2_000;
-
-/// A mistake on purpose, which a checker must find.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MailMutation {
-    /// A keeper writes a message whenever it is sent, and a sender sends it twice.
-    SendsTwice,
-    /// A runner starts an agent without the messages that were fetched for its prompt.
-    ForgetsPrompt,
-    /// A sender says that it has sent what it has not.
-    ReportsTooSoon,
-    /// Nobody looks after the message of a sender that was killed.
-    LeavesLock,
-    /// A keeper says at the end of a session that it has written what it still had for the next turn.
-    ClaimsFollowUps,
-    /// A runner records an end without what the keeper has said of its messages.
-    ForgetsWritten,
-}
+const QUIESCE_STEPS: usize = 2_000;
 
 /// What happened in a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -118,13 +102,13 @@ impl World<'_> {
             let sender = self.newborn();
             self.senders.push(sender);
         }
-        for step in 0..STEPS + CALM {
-            self.ground.is_calm = step >= STEPS;
+        for step in 0..STEPS + QUIESCE_STEPS {
+            self.ground.is_quiescing = step >= STEPS;
             // Now and then nothing happens for long.
             let most = if self.ground.random.in_thousand(40) { 700_000 } else { 20_000 };
             self.ground.clock.advance(self.ground.random.between(1, most));
             match self.ground.random.below(100) {
-                0..3 if !self.ground.is_calm => {
+                0..3 if !self.ground.is_quiescing => {
                     let slot = self.ground.random.below(SENDERS);
                     let newborn = self.newborn();
                     self.dead.push(std::mem::replace(&mut self.senders[slot], newborn).process);
@@ -139,7 +123,7 @@ impl World<'_> {
                 _ => self.live()?,
             }
             self.check()?;
-            if self.ground.is_calm && self.is_over()? {
+            if self.ground.is_quiescing && self.is_over()? {
                 break;
             }
         }

@@ -1,4 +1,4 @@
-//! What people hold by hand: they take locks and slots, stand in line for them, and give them back, or die with them.
+//! What people hold by hand: they take locks and slots, wait for them, and give them back, or die with them.
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::coordination::{Command, Outcome};
@@ -65,7 +65,7 @@ impl World<'_> {
         self.ask_for(index, Purpose::Hold(resource, holder), Request::plain(command));
     }
 
-    /// One who stands in line looks how things stand, or has had enough.
+    /// One who waits looks how things stand, or has had enough.
     pub(crate) fn look_from_line(&mut self, index: usize, place: Place) {
         let (name, ticket) = (place.resource.name.clone(), place.ticket);
         let leaves = self.clock.now() >= place.give_up_at;
@@ -126,7 +126,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether somebody who lives stands in line for it.
+    /// Whether somebody who lives waits for it.
     pub(crate) fn is_waited_for(&self, resource: &Resource) -> bool {
         self.users.iter().any(|user| {
             let calling = match &user.calling {

@@ -184,31 +184,31 @@ impl World<'_> {
     fn refuse(&mut self, keeper: &mut Keeper) {
         self.say(format_args!("keeper {} of {}: there is a record already", keeper.number, keeper.run));
         self.tally.count("keepers refused");
-        self.tell(keeper, Notice::RecordExists);
+        self.notify(keeper, Notice::RecordExists);
         self.leave_session(keeper);
     }
 
     /// Tells the owner what it has missed.
     fn introduce(&mut self, keeper: &mut Keeper) {
         if let Some(child) = keeper.child.as_ref().map(|child| child.process.pid) {
-            self.tell(keeper, Notice::Started(Session { keeper: keeper.process.pid, child }));
+            self.notify(keeper, Notice::Started(Session { keeper: keeper.process.pid, child }));
         }
         if let Stage::Ended { ending, until } = &mut keeper.stage {
             *until = self.clock.now() + ACKNOWLEDGE;
             let notice = Notice::Ended(ending.clone());
-            self.tell(keeper, notice);
+            self.notify(keeper, notice);
         }
     }
 
     fn consider(&mut self, keeper: &mut Keeper, stream: u64, ask: Ask) {
         let (Ask::Own(epoch) | Ask::Kill(epoch) | Ask::Nudge(epoch, _) | Ask::Acknowledge(epoch)) = ask;
         if epoch < keeper.epoch {
-            return self.tell_stream(stream, Notice::LowerEpoch);
+            return self.notify_stream(stream, Notice::LowerEpoch);
         }
         keeper.epoch = epoch;
         if keeper.owner != Some(stream) {
             if let Some(former) = keeper.owner.replace(stream) {
-                self.tell_stream(former, Notice::LowerEpoch);
+                self.notify_stream(former, Notice::LowerEpoch);
                 self.close_stream(former);
             }
             self.introduce(keeper);
@@ -222,7 +222,7 @@ impl World<'_> {
                 if let Some(child) = keeper.child.as_mut().filter(|_| is_new) {
                     child.wake_up(self.clock.now());
                 }
-                self.tell(keeper, Notice::Nudged(command));
+                self.notify(keeper, Notice::Nudged(command));
             }
             (Ask::Acknowledge(_), Stage::Ended { .. }) => {
                 self.machine.records.remove(&keeper.run);
@@ -256,7 +256,7 @@ impl World<'_> {
             }
         }
         self.facts(&keeper.run).recorded = Some(ending.clone());
-        self.tell(keeper, Notice::Ended(ending.clone()));
+        self.notify(keeper, Notice::Ended(ending.clone()));
         keeper.stage = Stage::Ended { ending, until: self.clock.now() + ACKNOWLEDGE };
     }
 
@@ -269,9 +269,9 @@ impl World<'_> {
         streams.into_iter().for_each(|stream| self.close_stream(stream));
     }
 
-    fn tell(&mut self, keeper: &Keeper, notice: Notice) {
+    fn notify(&mut self, keeper: &Keeper, notice: Notice) {
         if let Some(stream) = keeper.owner {
-            self.tell_stream(stream, notice);
+            self.notify_stream(stream, notice);
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) enum Pause {
     Asked,
     /// It waits for others.
     Away { until: Ms },
-    /// It stands in line for a slot.
+    /// It waits for a slot.
     InLine { ticket: Ticket, look_at: Ms },
     /// It has one, and makes sure that it may keep it.
     Back,
@@ -92,7 +92,7 @@ impl World<'_> {
         self.verdict.expect(Checker::Slots, holds, || format!("{run} goes on without a slot"));
     }
 
-    /// Whether a session that lives stands in line for a run slot.
+    /// Whether a session that lives waits for a run slot.
     pub(crate) fn slots_are_waited_for(&self, resource: &Resource) -> bool {
         let waits = |pause: Pause| matches!(pause, Pause::InLine { .. } | Pause::Away { .. });
         let mut children = self.keepers.values().filter_map(|keeper| keeper.child.as_ref());

@@ -16,7 +16,7 @@ use crate::machine::Placed;
 use crate::random::Random;
 use crate::world::World;
 
-/// More tasks than this are not handed over.
+/// No more tasks than this are added.
 const TASK_LIMIT: u32 = 40;
 
 impl World<'_> {
@@ -170,7 +170,7 @@ impl World<'_> {
         Request::Task(TaskRequest::Add { id: self.new_task(), spec: Box::new(spec), depends_on, by: None })
     }
 
-    /// A task that a session hands over.
+    /// A task that a session adds.
     pub(crate) fn child_task(&mut self, parent: &TaskId, by: Epoch) -> TaskRequest {
         let spec = self.spec(Some(parent.clone()));
         TaskRequest::Add { id: self.new_task(), spec: Box::new(spec), depends_on: Vec::new(), by: Some(by) }

@@ -203,7 +203,7 @@ impl World<'_> {
         streams.into_iter().find(|stream| stream.number == number)
     }
 
-    pub(crate) fn tell_stream(&mut self, number: u64, notice: Notice) {
+    pub(crate) fn notify_stream(&mut self, number: u64, notice: Notice) {
         if let Some(stream) = self.stream(number) {
             stream.notices.push_back(notice);
         }

@@ -1,4 +1,4 @@
-//! People: they hand over tasks, change their minds, and work with locks and slots of their own.
+//! People: they add tasks, change their minds, and work with locks and slots of their own.
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::coordination::Command;

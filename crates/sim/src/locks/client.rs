@@ -42,7 +42,7 @@ pub(crate) enum Doing {
     Backoff { until: Ms },
     /// Has sent a call and waits for the answer.
     Calling(Purpose),
-    /// Stands in line.
+    /// Waits.
     Sleeping { waiter: Box<Waiter>, watch: Vec<ProcessId>, until: Ms, due: Ms, place: usize },
     /// Has nothing left to do.
     Finished,

@@ -174,7 +174,7 @@ impl World<'_> {
             Heard::Replies(replies) => replies.into_iter().next().expect("one request has one reply"),
             Heard::Unknown => {
                 if matches!(&purpose, Purpose::Wait(waiter) if !waiter.repeatable) {
-                    // Asking again could stand in line behind itself. Who has no request id can only end.
+                    // Asking again could wait behind itself. Who has no request id can only end.
                     self.note_client(slot, format_args!("gives up, not knowing what it holds"));
                     self.tally.count("gave up unknowing");
                     return self.end_client(slot);

@@ -132,7 +132,7 @@ impl Model {
     }
 
     /// Which resources a batch of these requests may look at: those it names, and all that somebody waits for if one
-    /// of them may have to stand in line or knows of somebody dead.
+    /// of them may have to wait or knows of somebody dead.
     fn loaded<'a>(&self, requests: impl Iterator<Item = &'a Request>) -> BTreeSet<Resource> {
         let mut loaded = BTreeSet::new();
         for request in requests {

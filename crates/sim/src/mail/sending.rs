@@ -33,7 +33,7 @@ impl World<'_> {
             Some(live) => {
                 // A keeper that hangs, or whose session is not there yet or not any more, does not answer.
                 let session = self.sessions.get(&live.run).filter(|session| session.ended.is_none());
-                let hangs = self.ground.random.in_thousand(if self.ground.is_calm { 0 } else { 100 });
+                let hangs = self.ground.random.in_thousand(if self.ground.is_quiescing { 0 } else { 100 });
                 Presence::Live { run: live.run.clone(), input: session.filter(|_| !hangs).map(|session| session.input) }
             }
         })
@@ -43,7 +43,7 @@ impl World<'_> {
     pub(super) fn send(&mut self, slot: usize) -> Result<(), String> {
         let stage = std::mem::replace(&mut self.senders[slot].stage, Stage::Idle);
         self.senders[slot].stage = match stage {
-            Stage::Idle if self.ground.is_calm => Stage::Idle,
+            Stage::Idle if self.ground.is_quiescing => Stage::Idle,
             Stage::Idle => self.post()?,
             Stage::Posted(target, plan, round) => self.begin(slot, target, plan, round)?,
             Stage::Began(delivery, plan, round) => {

@@ -27,7 +27,7 @@ impl World<'_> {
         let ended = self.sessions.values().find(|session| session.ended.is_some());
         match (ended.map(|session| session.work.run.id.clone()), unreported.map(|session| session.work.clone())) {
             (Some(run), _) if self.ground.random.in_thousand(500) => self.finish(&run),
-            (_, Some(work)) if self.ground.is_calm || self.ground.random.in_thousand(300) => {
+            (_, Some(work)) if self.ground.is_quiescing || self.ground.random.in_thousand(300) => {
                 let session = Processes { keeper: 7, child: 8 };
                 let prompted = matches!(work.task.spec.work, Some(What::Agent(_))).then(|| work.task.id.clone());
                 let (run, owner_epoch) = (work.run.id.clone(), work.run.owner_epoch);
@@ -69,7 +69,7 @@ impl World<'_> {
                 false => SessionInput::Nothing,
             };
             // Some sessions are never there.
-            let begins = self.ground.is_calm || self.ground.random.in_thousand(900);
+            let begins = self.ground.is_quiescing || self.ground.random.in_thousand(900);
             let not_begun = || (RunEnd::NotBegun { error: "no".into(), is_shortage: false }, false);
             let (seen, ended) = if begins { (seen, None) } else { (Vec::new(), Some(not_begun())) };
             let id = work.run.id.clone();
@@ -143,9 +143,9 @@ impl World<'_> {
                 self.ground.call(TaskRequest::Conclude { id: task, epoch: Some(epoch), by: None, verdict })?;
                 self.sessions.get_mut(&run).expect("it lives").has_result = true;
             }
-            6 if !self.ground.is_calm && self.ground.random.in_thousand(400) => self.end(&run, RunEnd::Signalled(9), false),
-            7 if !self.ground.is_calm && self.ground.random.in_thousand(400) => self.end(&run, RunEnd::Exited(1), false),
-            8 if self.ground.is_calm || self.ground.random.in_thousand(300) => {
+            6 if !self.ground.is_quiescing && self.ground.random.in_thousand(400) => self.end(&run, RunEnd::Signalled(9), false),
+            7 if !self.ground.is_quiescing && self.ground.random.in_thousand(400) => self.end(&run, RunEnd::Exited(1), false),
+            8 if self.ground.is_quiescing || self.ground.random.in_thousand(300) => {
                 self.turn(&run);
                 self.end(&run, RunEnd::Exited(0), true);
             }

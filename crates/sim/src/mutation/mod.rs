@@ -2,12 +2,14 @@
 //!
 //! A checker that never fires proves nothing. Production code stays as it is: a fault sits around [`Request::decide`] and changes the rows,
 //! the request or the reply; in what a runner reads; or in the simulated driver and keeper.
+//! The faults of the one world are in [`Mutation`], those of the smaller worlds beside it in `small_worlds`.
 
 mod claims;
 mod locks;
 mod pipelines;
 mod queues;
 mod runners;
+mod small_worlds;
 mod tasks;
 mod workers;
 
@@ -17,6 +19,7 @@ use clap::ValueEnum;
 
 use crate::report::Checker;
 
+pub use small_worlds::{LandingMutation, MailMutation, QuotaMutation};
 pub(crate) use tasks::misread;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -45,7 +45,7 @@ fn acquire(holder: &str, request: &str, pid: i32) -> lock::Input {
     lock::Input::Acquire(Box::new(Ask { wait, ..Ask::new(claim) }))
 }
 
-/// A process died while it stood in line, and its successor repeated the request: the place was the successor's,
+/// A process died while it waited, and its successor repeated the request: the place was the successor's,
 /// but the row was still bound to the dead one, so that the next in line would have taken the lock from the living.
 #[test]
 fn a_place_taken_over_is_bound_to_the_process_that_took_it_over() {
@@ -331,7 +331,7 @@ fn files_are_looked_for_however_busy_a_runner_is() {
 
 /// A session could not be ended and a person was asked what to do. When it had ended after all, the question stayed.
 #[test]
-fn nobody_is_asked_about_a_run_that_is_over() {
+fn no_question_is_raised_about_a_run_that_is_over() {
     let clock = ManualMachine::default();
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     let mut one = runner("one", 1);
