@@ -189,7 +189,7 @@ fn end_all(command: Pid) -> String {
     let mut reap = || {
         tree::reap(|pid, status| {
             if pid == command {
-                said = words(status)
+                said = describe(status)
             }
         })
     };
@@ -200,7 +200,7 @@ fn end_all(command: Pid) -> String {
     said
 }
 
-fn words(status: WaitStatus) -> String {
+fn describe(status: WaitStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => format!("exit {code}"),
         (None, Some(signal)) => format!("signal {signal}"),

@@ -24,6 +24,6 @@ pub use family::Family;
 pub use judge::{Exit, StopReason, judge};
 pub use lines::Lines;
 pub use profile::{Level, Profile, ProfileError, Profiles};
-pub use report::{Ending, Reader, Report, Retry};
+pub use report::{Reader, Report, ReportedEnd, Retry};
 pub use resets::Reset;
 pub use trouble::Trouble;

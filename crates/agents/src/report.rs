@@ -51,7 +51,7 @@ pub struct Report {
     /// When that ends, if the program has said so to people only.
     pub reset: Option<Reset>,
     pub denied: Vec<Box<str>>,
-    pub ending: Option<Ending>,
+    pub ending: Option<ReportedEnd>,
     /// The last plain text that it has put out, such as what it says on standard error.
     pub plain: Box<str>,
 }
@@ -70,7 +70,7 @@ pub struct Retry {
 /// What the program says of its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Ending {
+pub struct ReportedEnd {
     pub is_error: bool,
     pub trouble: Option<Trouble>,
     pub text: Box<str>,
@@ -111,7 +111,7 @@ impl Report {
             Event::StepEnded { is_last } => {
                 (self.in_step, self.last_step_ended) = (false, is_last);
                 self.turns = Some(self.turns.unwrap_or(0) + 1);
-                self.ending = is_last.then(|| Ending { is_error: false, trouble: None, text: "".into() });
+                self.ending = is_last.then(|| ReportedEnd { is_error: false, trouble: None, text: "".into() });
             }
             Event::Used { usage, is_total: true } => self.usage = usage,
             Event::Used { usage, is_total: false } => self.usage = self.usage.plus(usage),
@@ -134,7 +134,7 @@ impl Report {
                 self.turns = turns.or(self.turns);
                 self.calls.clear();
                 self.in_step = false;
-                self.ending = Some(Ending { is_error, trouble, text: cut(&text, TEXT) });
+                self.ending = Some(ReportedEnd { is_error, trouble, text: cut(&text, TEXT) });
             }
             Event::Plain(text) => {
                 self.note_plain(&text);

@@ -24,7 +24,7 @@ const IDLE: Duration = Duration::from_secs(10);
 pub(crate) struct Handoff {
     /// Just before it was asked for.
     pub(crate) called: u64,
-    /// When its process stood in line and first fell asleep; 0 if it was free.
+    /// When its process waited and first fell asleep; 0 if it was free.
     pub(crate) joined: u64,
     /// When `acquire` returned.
     pub(crate) granted: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Handoff {
     pub(crate) epoch: u64,
     /// 0 if it was free.
     pub(crate) ticket: u64,
-    /// How often its process fell asleep while it stood in line: each time but the last it was woken for nothing.
+    /// How often its process fell asleep while it waited: each time but the last it was woken for nothing.
     pub(crate) sleeps: u64,
 }
 

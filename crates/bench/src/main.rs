@@ -158,7 +158,7 @@ fn run(options: &Options) -> Result<()> {
     let mut report = Report { header: machine::header(&bench)?, rows: Vec::new() };
     for (name, measure) in FIGURES {
         if options.only.as_ref().is_none_or(|only| is_named(name, only)) {
-            report::tell(name);
+            report::announce(name);
             report.rows.extend(measure(&bench)?);
         }
     }

@@ -69,7 +69,7 @@ fn hand_offs(here: &Client, there: &Client) -> Result<Vec<f64>> {
                 for _ in 0..HAND_OFFS {
                     let held = client.lock("to-and-fro").acquire_within(START)?;
                     tell.send((clock::now(), true))?;
-                    // Long enough for the other one to stand in line again.
+                    // Long enough for the other one to wait again.
                     let until = Instant::now() + Duration::from_millis(5);
                     while Instant::now() < until {
                         std::thread::yield_now();

@@ -66,7 +66,7 @@ impl Row {
 
     /// The same figure of a peer, and ours divided by it.
     pub(crate) fn peer(self, name: &str, theirs: Sample, ratio: Sample) -> Row {
-        let beside = format!("{name}: {}", self.unit.words(theirs));
+        let beside = format!("{name}: {}", self.unit.format(theirs));
         Row { beside, ratio: Some(ratio), ..self }
     }
 
@@ -96,11 +96,11 @@ impl Row {
 
     fn line(&self) -> String {
         let met = self.met().map_or("-", |met| if met { "yes" } else { "**no**" });
-        let ratio = self.ratio.map_or_else(|| "-".into(), |ratio| Unit::Ratio.words(ratio));
+        let ratio = self.ratio.map_or_else(|| "-".into(), |ratio| Unit::Ratio.format(ratio));
         format!(
             "| {} | {} | {} | {ratio} | {} | {met} |",
             self.what,
-            self.unit.words(self.ours),
+            self.unit.format(self.ours),
             self.beside,
             self.target_words()
         )
@@ -161,7 +161,7 @@ impl Unit {
     }
 
     /// The median, and the range of the rounds if there was more than one.
-    fn words(self, sample: Sample) -> String {
+    fn format(self, sample: Sample) -> String {
         let median = self.number(sample.median);
         if sample.least == sample.most {
             return median;
@@ -193,7 +193,7 @@ impl Report {
 
 /// Says what is being measured, to whoever watches.
 #[expect(clippy::print_stderr, reason = "standard output is for the table alone")]
-pub(crate) fn tell(name: &str) {
+pub(crate) fn announce(name: &str) {
     eprintln!("measuring: {name}");
 }
 

@@ -13,7 +13,7 @@ use crate::program;
 /// The lock that tasks wait for.
 pub(crate) const LOCK: &str = "db";
 
-/// How many are handed over in one transaction.
+/// How many are added in one transaction.
 const BATCH: usize = 1_000;
 
 /// A fresh project with so many slots, without tasks.

@@ -157,7 +157,7 @@ fn timed<T>(calls: &mut Vec<Vec<u64>>, call: impl FnOnce() -> Result<T>) -> Resu
     Ok(result)
 }
 
-/// Stands in line for the one lock, holds it for a moment, and again. Reports each [`Handoff`].
+/// Waits for the one lock, holds it for a moment, and again. Reports each [`Handoff`].
 fn turns(dir: &str) -> Result<Vec<Vec<u64>>> {
     let client = open(dir)?;
     let end = start()?;

@@ -129,13 +129,13 @@ fn table<'a>(title: &str, args: impl Iterator<Item = &'a Arg>) -> String {
         if arg.get_action().takes_values() && !values.is_empty() {
             write!(meaning, ": {}", values.join(", ")).unwrap();
         }
-        writeln!(text, "| {} | {meaning} |", spelling(arg)).unwrap();
+        writeln!(text, "| {} | {meaning} |", flag_names(arg)).unwrap();
     }
     text
 }
 
 /// `-C`, `--directory DIR`.
-fn spelling(arg: &Arg) -> String {
+fn flag_names(arg: &Arg) -> String {
     let value = arg.get_value_names().map(|names| names.join(" ")).filter(|_| arg.get_action().takes_values());
     let long = arg.get_long().map(|long| value.as_ref().map_or(format!("`--{long}`"), |value| format!("`--{long} {value}`")));
     let names: Vec<String> = arg.get_short().map(|short| format!("`-{short}`")).into_iter().chain(long).collect();

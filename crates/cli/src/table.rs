@@ -98,7 +98,7 @@ impl TableFlags {
     }
 
     /// The flags as they are written on a command line.
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn arguments(&self) -> String {
         let columns = (!self.columns.is_empty()).then(|| format!(" --columns {}", self.columns.join(",")));
         let sort = self.sort.as_ref().map(|sort| format!(" --sort {sort}"));
         columns.into_iter().chain(sort).collect()
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
     use crate::printer::GREEN;
 
-    fn shown(names: &[&str], rows: &[&[&str]], limit: usize) -> String {
+    fn drawn(names: &[&str], rows: &[&[&str]], limit: usize) -> String {
         let columns: Vec<Column<'_>> = names.iter().map(|name| Column::parse(name)).collect();
         let rows = rows.iter().map(|row| row.iter().map(|cell| (*cell).to_owned()).collect()).collect();
         terminal::plain(&draw(&columns, rows, Some(limit)))
@@ -238,7 +238,7 @@ mod tests {
         let names = ["ID", "TITLE~", "RUNNER??", "ERROR~?", "FOR>"];
         let rows: &[&[&str]] =
             &[&["t-1", "A title that is somewhat long", "runner-1234", "an error that is long as well", "12s"]];
-        let at = |limit| shown(&names, rows, limit);
+        let at = |limit| drawn(&names, rows, limit);
         let wide = at(79);
         assert!(wide.contains("runner-1234") && wide.contains("A title that is somewhat long  "), "{wide}");
         assert_eq!(
@@ -266,9 +266,9 @@ mod tests {
     #[test]
     fn characters_are_never_cut_in_two() {
         let family = "👩‍👩‍👧‍👦";
-        let text = shown(&["N~"], &[&[&format!("{family}{family}{family}{family}{family}")]], 8);
+        let text = drawn(&["N~"], &[&[&format!("{family}{family}{family}{family}{family}")]], 8);
         assert_eq!(text, format!("N\n{family}{family}{family}…"));
-        assert_eq!(shown(&["N~"], &[&["漢字漢字漢字"]], 8), "N\n漢字漢…");
+        assert_eq!(drawn(&["N~"], &[&["漢字漢字漢字"]], 8), "N\n漢字漢…");
     }
 
     #[test]

@@ -149,7 +149,7 @@ text_id!(
     NAME_LIMIT
 );
 text_id!(
-    /// Many tasks that are handed over together.
+    /// Many tasks that are added together.
     ImportId,
     "import id",
     IMPORT_ID_LIMIT

@@ -1,4 +1,4 @@
-//! An import: many tasks that are handed over together, and appear together.
+//! An import: many tasks that are added together, and appear together.
 //!
 //! Its rows come in small transactions. Until the last of them, which removes the import's own row, nobody sees its tasks.
 

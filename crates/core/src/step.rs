@@ -81,7 +81,7 @@ pub enum OutboxCommand {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         now: bool,
     },
-    /// Wake a run up that shows no sign of life. Its keeper knows the outbox command by its number, and does it once.
+    /// Wake a run up that shows no activity. Its keeper knows the outbox command by its number, and does it once.
     Nudge {
         run: RunId,
     },

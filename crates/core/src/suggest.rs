@@ -17,7 +17,7 @@ pub fn distance(from: &str, to: &str) -> usize {
 }
 
 /// Which of these words was most likely meant, if one is near.
-pub fn near<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn closest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let meant = plain(word);
     // In a short word, a second slip makes it another word.
     let limit = match word.chars().count() {
@@ -69,10 +69,10 @@ mod tests {
             ("Run", "run"),
             ("psot", "post"),
         ] {
-            assert_eq!(near(slip, words), Some(meant), "{slip}");
+            assert_eq!(closest(slip, words), Some(meant), "{slip}");
         }
         for nonsense in ["", "x", "abc", "tops", "frobnicate"] {
-            assert_eq!(near(nonsense, words), None, "{nonsense}");
+            assert_eq!(closest(nonsense, words), None, "{nonsense}");
         }
     }
 }

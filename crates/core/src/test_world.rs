@@ -251,7 +251,7 @@ impl Ask {
         self
     }
 
-    /// The process `pid` stands in line if need be; its address is its number.
+    /// The process `pid` waits if need be; its address is its number.
     pub(crate) fn waits(mut self, pid: i32) -> Ask {
         let address = Some(Address(pid.to_string().into()));
         self.wait = Some(WaitingProcess { process: process(pid), address, lease: None });

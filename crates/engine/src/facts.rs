@@ -41,7 +41,7 @@ pub(crate) fn need_key(need: &Need) -> Key {
     }
 }
 
-/// The processes whose death would free something: those of holders, and of all who stand in line.
+/// The processes whose death would free something: those of holders, and of all who wait.
 pub(crate) fn processes(coordination: &Coordination) -> impl Iterator<Item = &ProcessId> {
     let locks = coordination.locks.values().flat_map(|lock| {
         let grant = match &lock.state {

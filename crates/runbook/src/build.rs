@@ -19,7 +19,7 @@ use banksman_core::Name;
 use banksman_core::guard::Guard;
 use banksman_core::pipeline::plan::env_name;
 use banksman_core::pipeline::strategy::Approach;
-use banksman_core::suggest::near;
+use banksman_core::suggest::closest;
 
 use crate::diagnostic::{At, Code, Diagnostic, Sink};
 use crate::runbook::Runbook;
@@ -104,7 +104,7 @@ pub(crate) fn build<'a>(
         seen: BTreeSet::new(),
         capacities: BTreeMap::new(),
     };
-    runbook.description = root.words("description");
+    runbook.description = root.string("description");
     build.read_shared(root, &mut runbook);
     build.read_agents(root);
     build.read_guards(root, &mut runbook);
@@ -122,7 +122,7 @@ impl<'a> Build<'a, '_> {
         let whole = if what == "phase" { "pipeline" } else { "runbook" };
         let message = format!("there is no {what} {name:?} in this {whole}");
         // Long lists are not searched for mistakes that nobody is shown.
-        let near = if self.sink.is_full() { None } else { near(name, names) };
+        let near = if self.sink.is_full() { None } else { closest(name, names) };
         match near {
             Some(near) => self.sink.hint(Code::UnknownReference, at, message, format!("did you mean {near:?}?")),
             None if what == "phase" => self.sink.add(Code::UnknownReference, at, message),
@@ -134,7 +134,7 @@ impl<'a> Build<'a, '_> {
     fn check_uses(&mut self, uses: &Uses, vars: &BTreeSet<&str>, scope: VariableScope<'_>) {
         for (var, at) in &uses.vars {
             if !vars.contains(&**var) {
-                let near = near(var, vars.iter().copied()).map(|near| format!("did you mean {near:?}?"));
+                let near = closest(var, vars.iter().copied()).map(|near| format!("did you mean {near:?}?"));
                 let hint = match PHASE_VARS.contains(&&**var) {
                     true => {
                         "only what a phase does can name it; a command of a guard finds the pipeline in $BANKSMAN_PIPELINE".into()
@@ -162,7 +162,7 @@ impl<'a> Build<'a, '_> {
             if names.contains_key(name) || line.text.contains(&format!("{name}=")) {
                 continue;
             }
-            let Some(near) = near(name.trim_start_matches(VAR), names.values().copied()) else { continue };
+            let Some(near) = closest(name.trim_start_matches(VAR), names.values().copied()) else { continue };
             let message = format!("there is no variable for ${name} in {scope}");
             let hint = format!("did you mean ${}? One that a phase sets is declared in `vars`, with a default", env_name(near));
             self.sink.hint(Code::UnknownVariable, place_in(self.sink.text, line, Some(at)), message, hint);

@@ -119,8 +119,8 @@ impl Table {
 }
 
 impl Kind {
-    /// What is expected, in words: the page and the messages say the same.
-    pub(crate) fn words(&self) -> String {
+    /// What is expected: the page and the messages say the same.
+    pub(crate) fn describe(&self) -> String {
         match self {
             Kind::Flag => "`true` or `false`".into(),
             Kind::Number(least, most) => format!("a whole number from {least} to {most}"),
@@ -139,9 +139,9 @@ impl Kind {
             Kind::Vars => "a list of names and of tables with defaults".into(),
             Kind::List(Kind::Table(table)) if table.title.starts_with("[[") => format!("`{}`", table.title),
             Kind::List(Kind::Table(table)) => format!("a list of tables as in `{}`", table.title),
-            Kind::List(kind) => format!("a list, each {}", kind.words()),
-            Kind::OneOrMany(kind) => format!("{}, or a list of them", kind.words()),
-            Kind::Short(kind, table) => format!("{}, or {}", kind.words(), brief(table)),
+            Kind::List(kind) => format!("a list, each {}", kind.describe()),
+            Kind::OneOrMany(kind) => format!("{}, or a list of them", kind.describe()),
+            Kind::Short(kind, table) => format!("{}, or {}", kind.describe(), brief(table)),
             Kind::Table(table) => brief(table),
             Kind::Each(_, table) => format!("`{}`", table.title),
         }

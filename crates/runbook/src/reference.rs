@@ -69,7 +69,7 @@ fn inner(kind: &Kind) -> Option<&'static Table> {
 fn keys(table: &Table) -> String {
     let mut text = String::from("| key | value | meaning |\n|---|---|---|\n");
     for key in table.keys {
-        writeln!(text, "| `{}` | {} | {} |", key.name, cell(&key.kind.words()), cell(&meaning(table, key))).ok();
+        writeln!(text, "| `{}` | {} | {} |", key.name, cell(&key.kind.describe()), cell(&meaning(table, key))).ok();
     }
     text
 }

@@ -8,7 +8,7 @@ use banksman_core::ids::{Name, NameError};
 use banksman_core::pattern::{self, RegexError};
 use banksman_core::pipeline::plan;
 use banksman_core::route::Pattern;
-use banksman_core::suggest::near;
+use banksman_core::suggest::closest;
 use banksman_core::task::COMMAND_LIMIT;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
@@ -44,7 +44,7 @@ fn check_table(sink: &mut Sink, table: &DeTable, at: At, format: &'static Table,
     for key in format.keys.iter().filter(|key| key.required && !table.contains_key(key.name) && !meant.contains(&key.name)) {
         let hint = match &key.kind {
             Kind::List(Kind::Table(table)) => format!("add {}", table.title),
-            kind => format!("add `{} = …`: {}", key.name, kind.words()),
+            kind => format!("add `{} = …`: {}", key.name, kind.describe()),
         };
         sink.hint(Code::MissingKey, at.clone(), format!("`{}` is missing in {}", key.name, format.title), hint);
     }
@@ -62,7 +62,7 @@ fn beside(sink: &mut Sink, table: &DeTable, key: &Spanned<toml::de::DeString<'_>
 /// A key that there is not. Gives the one that was meant, if one is near.
 fn unknown(sink: &mut Sink, key: &Spanned<toml::de::DeString<'_>>, format: &'static Table) -> Option<&'static str> {
     let names = || format.keys.iter().map(|key| key.name);
-    let near = near(key.get_ref(), names());
+    let near = closest(key.get_ref(), names());
     let hint = match near {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("the keys are {}", names().collect::<Vec<_>>().join(", ")),
@@ -100,7 +100,7 @@ fn check_value(sink: &mut Sink, value: &Spanned<DeValue>, kind: &Kind, depth: us
         (Kind::Flag, DeValue::Boolean(_)) => {}
         (Kind::Number(least, most), DeValue::Integer(number)) => {
             if !integer(number).is_some_and(|number| (*least..=*most).contains(&number)) {
-                sink.add(Code::OutOfRange, at, format!("{} is not {}", number, kind.words()));
+                sink.add(Code::OutOfRange, at, format!("{} is not {}", number, kind.describe()));
             }
         }
         (Kind::List(each), DeValue::Array(list)) | (Kind::OneOrMany(each), DeValue::Array(list)) => {
@@ -165,7 +165,7 @@ fn wrong_type(sink: &mut Sink, at: At, kind: &Kind, found: &DeValue) {
         DeValue::Array(_) => "a list",
         DeValue::Table(_) => "a table",
     };
-    let message = format!("this is {found}, and must be {}", kind.words());
+    let message = format!("this is {found}, and must be {}", kind.describe());
     match kind {
         Kind::Duration | Kind::DurationOrZero => sink.hint(Code::WrongType, at, message, "write it in quotes: \"90s\""),
         Kind::List(Kind::Table(table)) if table.title.starts_with("[[") => {
@@ -224,8 +224,8 @@ fn check_text(sink: &mut Sink, text: &str, at: At, kind: &Kind) {
         },
         Kind::Word(words) => {
             if !words.contains(&text) {
-                let message = format!("{text:?} is not {}", kind.words());
-                match near(text, words.iter().copied()) {
+                let message = format!("{text:?} is not {}", kind.describe());
+                match closest(text, words.iter().copied()) {
                     Some(near) => sink.hint(Code::BadWord, at, message, format!("did you mean \"{near}\"?")),
                     None => sink.add(Code::BadWord, at, message),
                 }
@@ -329,7 +329,7 @@ fn variable_reference(sink: &mut Sink, inner: &DeTable, at: At, kind: &Kind) {
     match inner.get("var").map(|value| (value.span(), value.get_ref())) {
         Some((_, DeValue::String(_))) if inner.len() == 1 => {}
         Some((at, other)) if inner.len() == 1 => wrong_type(sink, at, &Kind::Variable, other),
-        _ => sink.add(Code::WrongType, at, format!("this is another table, and must be {}", kind.words())),
+        _ => sink.add(Code::WrongType, at, format!("this is another table, and must be {}", kind.describe())),
     }
 }
 

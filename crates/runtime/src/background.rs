@@ -283,7 +283,7 @@ impl Background {
         // What a thread leaves behind when it panics is seen by nobody else.
         let begun = thread.spawn(move || match catch_unwind(AssertUnwindSafe(work)) {
             Ok(done) => then(done),
-            Err(panic) => then((otherwise(Undone { why: words(&*panic), has_begun: true }), Vec::new())),
+            Err(panic) => then((otherwise(Undone { why: panic_message(&*panic), has_begun: true }), Vec::new())),
         });
         if let Err(error) = begun {
             let why = format!("no thread can be started: {error}");
@@ -321,7 +321,7 @@ fn land(project: &Project, target: &Name, cancel: Option<BorrowedFd<'_>>, tell: 
 }
 
 /// What a thread said when it panicked.
-fn words(panic: &(dyn Any + Send)) -> String {
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     format!("this is a mistake in banksman: {}", text.unwrap_or("a thread panicked"))
 }

@@ -421,7 +421,7 @@ impl Key {
     }
 
     /// A value of it as it may be shown.
-    pub fn shown(&self, text: &str) -> String {
+    pub fn masked(&self, text: &str) -> String {
         match self.kind {
             Kind::Url(_) => masked(text),
             Kind::Webhook(_) => notify::masked(text),

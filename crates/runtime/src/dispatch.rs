@@ -43,7 +43,7 @@ pub enum SendError {
 
 /// A message that is in the mailbox of its target, or further.
 #[derive(Debug)]
-pub struct Sent {
+pub struct PostedMessage {
     /// What the bus has answered.
     pub post: PostOutcome,
     /// The way that it was to take.
@@ -73,11 +73,11 @@ fn answered(reply: Reply) -> MailboxOutcome {
 
 impl Client {
     /// Sends a message to the task that it is about.
-    pub fn send(&self, draft: Draft, target: &TaskId, mode: Mode) -> Result<Sent, SendError> {
+    pub fn send(&self, draft: Draft, target: &TaskId, mode: Mode) -> Result<PostedMessage, SendError> {
         let facts = self.facts(target, None)?;
         let plan = dispatch::decide(&facts.presence, mode)?;
         let Plan::ControlSocket { run } = &plan else {
-            return Ok(Sent { post: self.post_to(draft, Some(mode), Vec::new())?.0, plan });
+            return Ok(PostedMessage { post: self.post_to(draft, Some(mode), Vec::new())?.0, plan });
         };
         // It is put into the mailbox and taken out again in one transaction.
         let begin = self.begin(target, run, &facts);
@@ -85,7 +85,7 @@ impl Client {
         if let (PostOutcome::Posted(_) | PostOutcome::AlreadyPosted(_), Some(began)) = (&post, began.pop()) {
             self.dispatch(target, facts, plan.clone(), answered(began), Some(&draft))?;
         }
-        Ok(Sent { post, plan })
+        Ok(PostedMessage { post, plan })
     }
 
     /// Sends what waits for a task into its live session, if that takes messages for its next turn. Says how far one of them has come.

@@ -75,10 +75,10 @@ pub(crate) fn patiently<T>(mut ask: impl FnMut() -> Result<T, String>) -> Result
 
 /// Checks the guards of the phase that a task is. What does not pass is told to the store.
 fn check(root: &Path, task: &TaskId, epoch: Epoch) -> Result<Option<Refused>, String> {
-    let words = |error: &dyn std::fmt::Display| error.to_string();
-    let project = Project::find(root).map_err(|error| words(&error))?;
-    let client = project.open().map_err(|error| words(&error))?;
-    let rows = client.load(&[Key::Pipeline(task.clone())].into()).map_err(|error| words(&error))?;
+    let message = |error: &dyn std::fmt::Display| error.to_string();
+    let project = Project::find(root).map_err(|error| message(&error))?;
+    let client = project.open().map_err(|error| message(&error))?;
+    let rows = client.load(&[Key::Pipeline(task.clone())].into()).map_err(|error| message(&error))?;
     let pipeline = rows.backlog.pipelines.values().find(|pipeline| pipeline.task() == Some(task));
     // Who has gone on without it ends it, too.
     let Some(pipeline) = pipeline else { return Err("the pipeline has left this phase".into()) };

@@ -1,4 +1,4 @@
-//! Importing: opens, hands over chunk after chunk, and finishes; or leaves nothing behind.
+//! Importing: opens, adds chunk after chunk, and finishes; or leaves nothing behind.
 
 use std::ops::ControlFlow;
 
@@ -58,7 +58,7 @@ impl Client {
         Ok(Some(result))
     }
 
-    /// Hands over many tasks that appear all at once, or not at all. What they depend on is there already, or is one of them
+    /// Adds many tasks that appear all at once, or not at all. What they depend on is there already, or is one of them
     /// ([`ImportId::task`] with its place in the list). `progress` hears how many are in place, and may stop it.
     pub fn import(
         &self,

@@ -41,7 +41,7 @@ mod writer;
 pub use bus::{BusFollower, BusReader, PostError};
 pub use client::Client;
 pub use config::{Config, duration as parse_duration};
-pub use dispatch::{Letter, SendError, Sent};
+pub use dispatch::{Letter, PostedMessage, SendError};
 pub use error::Error;
 pub use follow::Follower;
 pub use import::ImportError;

@@ -69,7 +69,7 @@ impl Client {
         Ok(())
     }
 
-    /// Takes an item; waits for one for at most so long, if the caller wants to. `progress` hears of the place in the line.
+    /// Takes an item; waits for one for at most so long, if the caller wants to. `progress` hears of the position among the waiters.
     pub fn take(
         &self,
         queue: &Name,
@@ -130,7 +130,7 @@ impl Client {
     }
 }
 
-/// A place in the line of a queue. Whoever does not come back, because of an error or a panic, must not stand in the way of the others as long as
+/// A position among the waiters of a queue. Whoever does not come back, because of an error or a panic, must not stand in the way of the others as long as
 /// this process lives.
 struct TakeGuard<'c> {
     client: &'c Client,

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use banksman_core::suggest::near;
+use banksman_core::suggest::closest;
 use banksman_runbook::template::TEMPLATE_LIMIT;
 use banksman_runbook::{Diagnostics, RUNBOOK_LIMIT, Runbook, parse_bytes, too_large};
 use thiserror::Error;
@@ -97,7 +97,7 @@ pub fn load_runbook(project: &Project, name_or_path: &str) -> Result<Runbook, Ru
         None => Err(RunbookError::NotFound {
             name: name_or_path.into(),
             dir: project.runbooks_dir(),
-            near: near(name_or_path, files.iter().map(|file| file.name.as_str())).map(Into::into),
+            near: closest(name_or_path, files.iter().map(|file| file.name.as_str())).map(Into::into),
         }),
     }
 }

@@ -24,7 +24,7 @@ use crate::wakeups::Mailbox;
 /// A timer that fires later than this was not just scheduled late: the process was stalled.
 pub(crate) const STALL: Duration = Duration::from_secs(1);
 
-/// Is told the place in the line and how long it has taken so far.
+/// Is told the position among the waiters and how long it has taken so far.
 pub type Progress<'a> = &'a mut dyn FnMut(&Waiting, Duration);
 
 /// How the ends of runs are recorded that are in the way of a wait and that no runner is there to record.
@@ -181,8 +181,8 @@ fn drive(
                 let found: Vec<_> = processes.into_iter().map(|process| (client.host().probe(&process), process)).collect();
                 wait.probed(found.into_iter().map(|(liveness, process)| (process, liveness)))
             }
-            WaitAction::Done(reply) if runs.look(runs_in_the_way(&reply)) => WaitAction::Ask,
-            WaitAction::Sleep { .. } if runs.look(wait.runs_in_the_way()) => WaitAction::Ask,
+            WaitAction::Done(reply) if runs.record_ends(runs_in_the_way(&reply)) => WaitAction::Ask,
+            WaitAction::Sleep { .. } if runs.record_ends(wait.runs_in_the_way()) => WaitAction::Ask,
             WaitAction::Done(reply) => {
                 guard.is_over = true;
                 return Ok(WaitOutcome::Answered(Box::new(reply), asked));
@@ -247,7 +247,7 @@ impl<'c> RunsInTheWay<'c> {
     }
 
     /// Records the ends of those that have ended while no runner was there. Says whether to ask again.
-    fn look(&mut self, runs: BTreeSet<RunId>) -> bool {
+    fn record_ends(&mut self, runs: BTreeSet<RunId>) -> bool {
         let Some(how) = self.how.filter(|_| self.is_due || self.seen != runs) else { return false };
         (self.is_due, self.seen) = (false, runs);
         self.ends.clear();

@@ -74,8 +74,8 @@ pub(crate) trait Number: Sized {
 }
 
 /// What stands as a text.
-pub(crate) trait Words: Sized {
-    fn words(&self) -> Option<&str>;
+pub(crate) trait AsText: Sized {
+    fn as_text(&self) -> Option<&str>;
 
     fn of(text: Option<String>) -> Result<Self, StoreError>;
 }
@@ -125,10 +125,10 @@ numbers! {
     u64: |value| i64::try_from(*value).unwrap_or(i64::MAX), |number| number.try_into().map_err(StoreError::corrupt);
 }
 
-macro_rules! words {
+macro_rules! text_columns {
     ($($type:ty: |$value:ident| $text:expr, |$read:ident| $of:expr;)*) => {
-        $(impl Words for $type {
-            fn words(&self) -> Option<&str> {
+        $(impl AsText for $type {
+            fn as_text(&self) -> Option<&str> {
                 let $value = self;
                 Some($text)
             }
@@ -139,13 +139,13 @@ macro_rules! words {
             }
         }
 
-        impl Words for Option<$type> {
-            fn words(&self) -> Option<&str> {
-                self.as_ref().and_then(Words::words)
+        impl AsText for Option<$type> {
+            fn as_text(&self) -> Option<&str> {
+                self.as_ref().and_then(AsText::as_text)
             }
 
             fn of(text: Option<String>) -> Result<Self, StoreError> {
-                text.map(|text| Words::of(Some(text))).transpose()
+                text.map(|text| AsText::of(Some(text))).transpose()
             }
         })*
     };
@@ -153,12 +153,12 @@ macro_rules! words {
 
 macro_rules! ids {
     ($($type:ty)*) => {
-        words! { $($type: |value| value.as_str(), |text| <$type>::new(&text).map_err(StoreError::corrupt);)* }
+        text_columns! { $($type: |value| value.as_str(), |text| <$type>::new(&text).map_err(StoreError::corrupt);)* }
     };
 }
 
 ids! { DecisionId DedupeKey HolderId ImportId LandingId MessageId Name RequestId RunId RunnerId SectionId TaskId Title }
-words! {
+text_columns! {
     Address: |value| &value.0, |text| Ok(Address(text.into()));
     Box<str>: |value| value, |text| Ok(text.into());
     MessageType: |value| value.as_str(), |text| MessageType::new(&text).map_err(StoreError::corrupt);
@@ -176,9 +176,9 @@ impl<T: Number> Codec<T> for Int {
     }
 }
 
-impl<T: Words> Codec<T> for Text {
+impl<T: AsText> Codec<T> for Text {
     fn bind<'a>(value: &'a T, params: &mut Vec<Value<'a>>) {
-        params.push(value.words().into());
+        params.push(value.as_text().into());
     }
 
     fn read(row: &mut Row) -> Result<T, StoreError> {
@@ -188,14 +188,14 @@ impl<T: Words> Codec<T> for Text {
 
 impl<T> Codec<Option<T>> for OrEmpty
 where
-    Option<T>: Words,
+    Option<T>: AsText,
 {
     fn bind<'a>(value: &'a Option<T>, params: &mut Vec<Value<'a>>) {
-        params.push(value.words().unwrap_or_default().into());
+        params.push(value.as_text().unwrap_or_default().into());
     }
 
     fn read(row: &mut Row) -> Result<Option<T>, StoreError> {
-        Words::of(row.maybe_text()?.filter(|text| !text.is_empty()))
+        AsText::of(row.maybe_text()?.filter(|text| !text.is_empty()))
     }
 }
 

@@ -74,7 +74,7 @@ pub(super) fn stage<'a>(git: &Git, journal: &'a Journal, target: &str, from: &Id
     if changes.iter().any(|change| staged.contains(change.path.as_os_str().as_bytes())) {
         return Err(Halt::Refused(MergeError::Dirty(git.directory.clone())));
     }
-    let seen = staging.look()?;
+    let seen = staging.stamps()?;
     if staging.is_dirty(&seen)? {
         return Err(Halt::Refused(MergeError::Dirty(git.directory.clone())));
     }
@@ -133,7 +133,7 @@ impl Staging<'_, '_> {
         Ok(())
     }
 
-    fn look(&self) -> Result<Vec<(PathBuf, Option<Stamp>)>, GitError> {
+    fn stamps(&self) -> Result<Vec<(PathBuf, Option<Stamp>)>, GitError> {
         let root = &self.moving.slots().root;
         let files = self.changes.iter().filter(|change| change.is_file(0));
         files.map(|change| Ok((change.path.clone(), root.stamp(&change.path).map_err(system(&change.path))?))).collect()

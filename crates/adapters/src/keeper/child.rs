@@ -16,7 +16,7 @@ use rustix::termios::tcsetwinsize;
 
 use super::MARKER;
 use super::input::{FIRST_SIZE, Input};
-use super::protocol::{InputKind, Spec, words};
+use super::protocol::{InputKind, Spec, message};
 use crate::shortage::Shortage;
 use crate::{private, tree};
 
@@ -53,7 +53,7 @@ pub(super) struct Started {
 /// Starts the program; or says why not. It dies when this thread does, which must be the main one.
 pub(super) fn spawn(spec: &Spec) -> Result<Started, NotStarted> {
     for dir in &spec.make_dirs {
-        let cannot = |error: io::Error| NotStarted::new(&error, format!("cannot make {dir:?}: {}", words(&error)));
+        let cannot = |error: io::Error| NotStarted::new(&error, format!("cannot make {dir:?}: {}", message(&error)));
         private::make_dir(dir).map_err(cannot)?;
     }
     let Some((program, arguments)) = spec.argv.split_first() else {
@@ -154,7 +154,7 @@ fn terminal(command: &mut Command) -> io::Result<(OwnedFd, Input)> {
 
 /// What the program reads. Does not wait for a writer if it is a named pipe.
 fn stdin_file(path: &Path) -> Result<File, NotStarted> {
-    let cannot = |error: io::Error| NotStarted::new(&error, format!("cannot read {path:?}: {}", words(&error)));
+    let cannot = |error: io::Error| NotStarted::new(&error, format!("cannot read {path:?}: {}", message(&error)));
     let file = private::open(path, OFlags::RDONLY | OFlags::NONBLOCK).map_err(cannot)?;
     if !file.metadata().map_err(cannot)?.is_file() {
         return Err(format!("cannot read {path:?}: it is not a plain file").into());
@@ -166,8 +166,8 @@ fn stdin_file(path: &Path) -> Result<File, NotStarted> {
 /// A missing directory and a missing program are the same error to the system.
 fn explain(spec: &Spec, program: &OsStr, error: &io::Error) -> String {
     match fs::metadata(&spec.cwd) {
-        Err(error) => format!("cannot start in {:?}: {}", spec.cwd, words(&error)),
+        Err(error) => format!("cannot start in {:?}: {}", spec.cwd, message(&error)),
         Ok(found) if !found.is_dir() => format!("cannot start in {:?}: it is not a directory", spec.cwd),
-        Ok(_) => format!("cannot start {program:?}: {}", words(error)),
+        Ok(_) => format!("cannot start {program:?}: {}", message(error)),
     }
 }

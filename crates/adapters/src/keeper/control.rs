@@ -134,8 +134,8 @@ impl Control {
         readable.into_iter().flat_map(|id| self.read(id)).collect()
     }
 
-    /// Tells the owner, if there is one.
-    pub(super) fn tell(&mut self, notice: &Notice) {
+    /// Notifies the owner, if there is one.
+    pub(super) fn notify_owner(&mut self, notice: &Notice) {
         if let Some(owner) = self.owner {
             self.answer(owner, notice);
         }

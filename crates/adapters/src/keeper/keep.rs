@@ -179,14 +179,14 @@ impl Keeper {
     /// Tells the owner what it has missed.
     fn introduce(&mut self) {
         if let Ok(child_pid) = self.child {
-            self.control.tell(&Notice::Started { keeper_pid: own_pid(), child_pid });
+            self.control.notify_owner(&Notice::Started { keeper_pid: own_pid(), child_pid });
         }
         self.is_answer_told = false;
         self.tell_answer();
         if let Stage::Ended { ending, until, .. } = &mut self.stage {
             *until = Instant::now() + ACKNOWLEDGE;
             let notice = Notice::Ended(ending.clone());
-            self.control.tell(&notice);
+            self.control.notify_owner(&notice);
         }
     }
 
@@ -308,7 +308,7 @@ impl Keeper {
         // If it cannot be written, the owner is told all the same, and it is tried once more.
         let recorded = self.record.end(&ending).is_ok();
         let notice = Notice::Ended(ending.clone());
-        self.control.tell(&notice);
+        self.control.notify_owner(&notice);
         self.stage = Stage::Ended { ending, until: Instant::now() + ACKNOWLEDGE, recorded, flushed: false };
     }
 
@@ -389,7 +389,7 @@ impl Keeper {
             Ask::Renew { limit } => self.timer.iter_mut().for_each(|timer| timer.renew(limit)),
             Ask::Nudge { effect_id } => {
                 self.nudge(effect_id);
-                self.control.tell(&Notice::Nudged { effect_id });
+                self.control.notify_owner(&Notice::Nudged { effect_id });
             }
             Ask::Acknowledge => {
                 if matches!(self.stage, Stage::Ended { .. }) {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
-use super::protocol::{LogReport, words};
+use super::protocol::{LogReport, message};
 use super::record::with_parents;
 use crate::private;
 
@@ -52,7 +52,7 @@ impl Log {
                 Ok(written) => bytes = &bytes[written..],
                 Err(error) => {
                     self.report.dropped += bytes.len() as u64;
-                    self.report.error.get_or_insert_with(|| format!("cannot write {:?}: {}", self.path, words(&error)));
+                    self.report.error.get_or_insert_with(|| format!("cannot write {:?}: {}", self.path, message(&error)));
                     self.resume = Some(Instant::now() + PAUSE);
                     return;
                 }

@@ -374,7 +374,7 @@ pub(super) fn decode_as<T: DeserializeOwned>(expected: u32, line: &[u8]) -> Resu
 }
 
 /// An error in words, without the number that only programmers need.
-pub(super) fn words(error: &io::Error) -> String {
+pub(super) fn message(error: &io::Error) -> String {
     let text = error.to_string();
     text.split_once(" (os error").map_or(text.as_str(), |(words, _)| words).to_owned()
 }

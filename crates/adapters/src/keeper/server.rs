@@ -17,7 +17,7 @@ use super::cgroup::Cgroup;
 use super::control::Control;
 use super::keep::Keeper;
 use super::protocol::{
-    Arrival, Inbox, Notice, Refusal, Request, SPEC_LIMIT, SpawnRequest, Spec, Unclear, VERSION, decode, encode, send, words,
+    Arrival, Inbox, Notice, Refusal, Request, SPEC_LIMIT, SpawnRequest, Spec, Unclear, VERSION, decode, encode, message, send,
 };
 use super::record::{Own, Record};
 use super::timer::Timer;
@@ -37,7 +37,7 @@ pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
 /// Tells the owner why this keeper ends without having begun. One whose session has begun does not come here.
 fn tell_why(error: io::Error) -> ExitCode {
     if let Ok(owner) = io::stdin().as_fd().try_clone_to_owned() {
-        let refusal = Refusal::CannotBegin { error: words(&error), shortage: Shortage::of(&error) };
+        let refusal = Refusal::CannotBegin { error: message(&error), shortage: Shortage::of(&error) };
         // If nobody listens, the silence tells.
         refuse(&UnixStream::from(owner), refusal).ok();
     }
@@ -94,7 +94,7 @@ fn keep(
         Ok(Some(record)) => record,
         Ok(None) => return refuse(&owner, Refusal::RecordExists).map(|()| None),
         Err(error) => {
-            let (error, shortage) = (words(&error), Shortage::of(&error));
+            let (error, shortage) = (message(&error), Shortage::of(&error));
             return refuse(&owner, Refusal::NoRecord { error, shortage }).map(|()| None);
         }
     };

@@ -19,7 +19,7 @@ pub(super) fn run(command: Command, limit: Duration) -> Result<(), NotifyError> 
         Ok(Some(ended)) => {
             // What it complains about says more than what it prints.
             let said = Some(ended.stderr.last_line()).filter(|line| !line.is_empty()).unwrap_or_else(|| ended.stdout.last_line());
-            Err(NotifyError::Exit { program, how: words(ended.status), said })
+            Err(NotifyError::Exit { program, how: describe(ended.status), said })
         }
         Ok(None) => Err(NotifyError::Overdue { program, limit }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(NotifyError::NoProgram { program }),
@@ -27,7 +27,7 @@ pub(super) fn run(command: Command, limit: Duration) -> Result<(), NotifyError> 
     }
 }
 
-fn words(status: ExitStatus) -> String {
+fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),
         (None, Some(signal)) => format!("signal {signal}"),

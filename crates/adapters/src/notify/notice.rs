@@ -15,7 +15,7 @@ pub struct Notice {
     /// One or two plain sentences.
     pub text: String,
     /// The directory of the project.
-    #[serde(serialize_with = "shown")]
+    #[serde(serialize_with = "as_lossy_text")]
     pub project: PathBuf,
     /// What programs want to know beside that, such as the id of a task.
     pub data: Value,
@@ -28,7 +28,7 @@ impl Notice {
 }
 
 /// JSON is text, so bytes that are not UTF-8 are shown as such.
-fn shown<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_lossy_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&path.display())
 }
 

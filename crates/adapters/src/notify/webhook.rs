@@ -120,7 +120,7 @@ impl Webhook {
             Ok(200..=299) => Ok(()),
             Ok(status @ (429 | 500..=599)) => Err(NotifyError::Busy { host, status }),
             Ok(status) => Err(NotifyError::Refused { host, status }),
-            Err(error) => Err(judge(host, &error)),
+            Err(error) => Err(classify(host, &error)),
         }
     }
 }
@@ -155,7 +155,7 @@ fn authorities() -> RootCerts {
 }
 
 /// What an error of the client means. Whatever is not known to come before the request leaves its fate open.
-fn judge(host: String, error: &ureq::Error) -> NotifyError {
+fn classify(host: String, error: &ureq::Error) -> NotifyError {
     let what = error.to_string();
     match error {
         ureq::Error::Timeout(Timeout::Resolve | Timeout::Connect) | ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => {

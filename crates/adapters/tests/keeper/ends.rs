@@ -58,7 +58,7 @@ fn a_straggler_cannot_hold_the_end_up() {
 }
 
 #[test]
-fn who_does_not_listen_is_killed_after_the_grace() {
+fn a_process_that_ignores_the_signal_is_killed_after_the_grace() {
     let world = World::new();
     let mut talk = world.start("trap '' TERM; echo $$ >> pids; while :; do sleep 0.01; done");
     let pids = world.pids(1);
@@ -91,7 +91,7 @@ fn who_is_stopped_can_end_too() {
 }
 
 #[test]
-fn who_keeps_forking_is_caught() {
+fn a_process_that_keeps_forking_is_caught() {
     let world = World::new();
     let fork = "trap \"\" TERM; echo $$ >> pids; while :; do setsid sleep 50 & setsid sh -c \"sleep 50 &\"; done";
     let mut talk = world.start(&format!("setsid sh -c '{fork}' & setsid sh -c '{fork}' & wait"));
@@ -104,7 +104,7 @@ fn who_keeps_forking_is_caught() {
 
 /// The record, once the kernel has done away with the keeper: its stream ends before its lock.
 fn dead(world: &World) -> Record {
-    until("the keeper is dead", || match world.look() {
+    until("the keeper is dead", || match world.find() {
         Found::Live(_) => None,
         Found::Dead(record) => Some(record),
         other => panic!("not dead: {other:?}"),

@@ -40,7 +40,7 @@ fn a_session_that_nobody_renews_is_ended_in_time_and_says_why() {
 }
 
 #[test]
-fn who_does_not_listen_is_dead_soon_after_the_limit() {
+fn a_process_that_ignores_the_signal_is_dead_soon_after_the_limit() {
     let world = World::new();
     let mut spec = spec(&world, STUBBORN, in_ms(300, 500));
     // What a person would grant does not count.
@@ -129,7 +129,7 @@ fn the_limit_holds_without_anybody_and_the_record_keeps_it() {
     let pid = world.pids(1)[0];
     runner.kill().unwrap();
     runner.wait().unwrap();
-    let found = until("the keeper is gone", || Some(world.look()).filter(|found| !matches!(found, Found::Live(_))));
+    let found = until("the keeper is gone", || Some(world.find()).filter(|found| !matches!(found, Found::Live(_))));
     assert!(matches!(&found, Found::Ended(_, ending) if ending.lapsed && ending.stopped), "{found:?}");
     assert!(!alive(pid));
 }

@@ -33,7 +33,7 @@ fn a_session_survives_its_runner_and_is_adopted() {
     go(&world);
     assert_eq!(talk.settled().code, Some(9));
     assert_eq!(world.log(), "done\n");
-    assert_eq!(world.look(), Found::Nothing);
+    assert_eq!(world.find(), Found::Nothing);
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn an_ending_that_nobody_acknowledges_stays() {
     let ending = talk.ended();
     assert_eq!(talk.next(), Notice::Gone);
     let Found::Ended(record, found) =
-        until("the keeper is gone", || Some(world.look()).filter(|found| !matches!(found, Found::Live(_))))
+        until("the keeper is gone", || Some(world.find()).filter(|found| !matches!(found, Found::Live(_))))
     else {
         panic!("not ended")
     };
@@ -72,10 +72,10 @@ fn an_ending_without_an_owner_stays_too() {
     drop(world.start(WAIT));
     world.wait_for("up");
     go(&world);
-    let found = until("the keeper is gone", || Some(world.look()).filter(|found| !matches!(found, Found::Live(_))));
+    let found = until("the keeper is gone", || Some(world.find()).filter(|found| !matches!(found, Found::Live(_))));
     assert!(matches!(&found, Found::Ended(_, ending) if ending.code == Some(9)), "{found:?}");
     assert!(keeper::forget(&world.record()).unwrap());
-    assert_eq!(world.look(), Found::Nothing);
+    assert_eq!(world.find(), Found::Nothing);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn an_acknowledgement_before_the_end_is_none() {
     go(&world);
     talk.ended();
     assert_eq!(talk.next(), Notice::Gone);
-    assert!(matches!(world.look(), Found::Ended(..) | Found::Live(_)));
+    assert!(matches!(world.find(), Found::Ended(..) | Found::Live(_)));
 }
 
 #[test]

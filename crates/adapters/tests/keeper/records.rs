@@ -27,23 +27,23 @@ fn a_run_with_a_record_is_not_started_again() {
 }
 
 fn not_live(world: &World) -> Option<Found> {
-    Some(world.look()).filter(|found| !matches!(found, Found::Live(_)))
+    Some(world.find()).filter(|found| !matches!(found, Found::Live(_)))
 }
 
 #[test]
 fn a_buried_run_never_starts() {
     let world = World::new();
-    assert_eq!(world.look(), Found::Nothing);
+    assert_eq!(world.find(), Found::Nothing);
     for _ in 0..2 {
         assert_eq!(keeper::write_tombstone(&world.record()).unwrap(), Found::Tombstone);
-        assert_eq!(world.look(), Found::Tombstone);
+        assert_eq!(world.find(), Found::Tombstone);
     }
     let mut talk = world.start(LIVE);
     assert_eq!(talk.next(), Notice::Refused(Refusal::RecordExists));
     assert_eq!(talk.next(), Notice::Gone);
     assert!(!world.path("starts").exists());
     assert!(keeper::forget(&world.record()).unwrap());
-    assert_eq!(world.look(), Found::Tombstone, "a keeper that was held up may still come");
+    assert_eq!(world.find(), Found::Tombstone, "a keeper that was held up may still come");
 }
 
 #[test]
@@ -105,23 +105,23 @@ fn only_a_whole_ending_is_one_and_only_a_lock_is_life() {
     let first = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     for length in 0..whole.len() {
         fs::write(world.record(), &whole[..length]).unwrap();
-        match world.look() {
+        match world.find() {
             Found::Nothing => assert!(length < first, "{length}"),
             Found::Dead(_) => assert!(length >= first, "{length}"),
             other => panic!("{length}: {other:?}"),
         }
     }
     // The keeper's pid and start belong to a process that lives, but is no keeper: nobody has the lock.
-    let Found::Dead(record) = world.look() else { panic!("not dead") };
+    let Found::Dead(record) = world.find() else { panic!("not dead") };
     let own = std::process::id();
     let text = String::from_utf8(whole[..first].to_vec()).unwrap();
     let reused = text.replace(&format!("\"keeper_pid\":{}", record.keeper_pid), &format!("\"keeper_pid\":{own}"));
     assert_ne!(text, reused);
     fs::write(world.record(), reused).unwrap();
-    assert!(matches!(world.look(), Found::Dead(record) if record.keeper_pid == i32::try_from(own).unwrap()));
+    assert!(matches!(world.find(), Found::Dead(record) if record.keeper_pid == i32::try_from(own).unwrap()));
     // A file of zeros is what a power cut may leave.
     fs::write(world.record(), [0; 300]).unwrap();
-    assert_eq!(world.look(), Found::Nothing);
+    assert_eq!(world.find(), Found::Nothing);
     assert_eq!(world.start("true").next(), Notice::Refused(Refusal::RecordExists), "it may have started before the power cut");
 }
 
@@ -134,5 +134,5 @@ fn those_who_look_do_not_see_each_other() {
     until("the keeper is gone", || not_live(&world));
     let file = fs::File::open(world.record()).unwrap();
     file.lock_shared().unwrap();
-    assert!(matches!(world.look(), Found::Ended(..)));
+    assert!(matches!(world.find(), Found::Ended(..)));
 }

@@ -12,7 +12,7 @@ use crate::world::{Talk, World, signal, until};
 /// A session that stops its keeper, perhaps before that can tell anything.
 fn stopped(world: &World, script: &str) -> (Talk, keeper::Record) {
     let talk = world.start(script);
-    let record = until("it is stopped", || match world.look() {
+    let record = until("it is stopped", || match world.find() {
         Found::Live(record) if keeper::is_stopped(&record) => Some(record),
         _ => None,
     });
@@ -45,7 +45,7 @@ fn a_session_that_is_to_end_is_not_waited_for_if_its_keeper_is_stopped() {
     let (found, silence) = keeper::await_end(&world.record(), Duration::from_secs(60)).unwrap();
     assert_eq!((found.keeper_pid, silence), (record.keeper_pid, Silence::Stopped));
     assert!(keeper::kill(&found).unwrap());
-    until("it is dead", || matches!(world.look(), Found::Dead(_)).then_some(()));
+    until("it is dead", || matches!(world.find(), Found::Dead(_)).then_some(()));
     assert!(keeper::sweep(&found, Duration::ZERO).unwrap().left.is_empty());
     assert!(!keeper::kill(&found).unwrap(), "its pid is nobody's, or another's");
 }
@@ -69,7 +69,7 @@ fn a_keeper_that_ends_before_it_begins_tells_how() {
     assert!(session.is_own());
     // Unless it takes long to die.
     assert!(session.exit().is_none_or(|exit| exit.code() == Some(1)));
-    assert_eq!(world.look(), Found::Nothing);
+    assert_eq!(world.find(), Found::Nothing);
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl Watcher {
         Watcher { talker, is_typist, seen: Vec::new(), moved: false, ended: false }
     }
 
-    fn look(&mut self) {
+    fn receive(&mut self) {
         self.talker.push();
         for heard in self.talker.heard() {
             match heard {
@@ -43,7 +43,7 @@ impl Watcher {
 
     fn until_seen(&mut self, text: &str) {
         until(text, || {
-            self.look();
+            self.receive();
             String::from_utf8_lossy(&self.seen).contains(text).then_some(())
         });
     }
@@ -123,7 +123,7 @@ fn several_watch_and_one_types() {
     let third = Watcher::attach(&world, Typist::Take);
     assert!(third.is_typist);
     until("the first is told", || {
-        first.look();
+        first.receive();
         first.moved.then_some(())
     });
     drop(third);
@@ -134,7 +134,7 @@ fn several_watch_and_one_types() {
 }
 
 #[test]
-fn one_who_comes_late_is_shown_the_last_of_it_and_one_who_is_slow_is_dropped() {
+fn a_late_watcher_is_shown_the_end_and_a_slow_watcher_is_dropped() {
     let world = World::new();
     let script = "seq -w 1 20000; echo filled; read -r line; seq -w 1 400000; echo over; sleep 60";
     let _talk = session(&world, Some(InputKind::Terminal), script);
@@ -149,7 +149,7 @@ fn one_who_comes_late_is_shown_the_last_of_it_and_one_who_is_slow_is_dropped() {
     watcher.until_seen("400000\r\nover");
     let mut slow = slow;
     until("it was cut off", || {
-        slow.look();
+        slow.receive();
         slow.ended.then_some(())
     });
     assert!(!String::from_utf8_lossy(&slow.seen).contains("over"));
@@ -163,7 +163,7 @@ fn those_who_watch_are_told_of_the_end() {
     watcher.talker.type_in(b"\r");
     watcher.until_seen("last");
     until("the end", || {
-        watcher.look();
+        watcher.receive();
         watcher.ended.then_some(())
     });
     talk.ended();

@@ -75,13 +75,13 @@ impl World {
         Talk::new(keeper::adopt(&self.record(), epoch).unwrap())
     }
 
-    pub(crate) fn look(&self) -> Found {
+    pub(crate) fn find(&self) -> Found {
         keeper::read_record(&self.record()).unwrap()
     }
 
     /// The record of a session that lives.
     pub(crate) fn live(&self) -> Record {
-        match self.look() {
+        match self.find() {
             Found::Live(record) => record,
             other => panic!("not live: {other:?}"),
         }

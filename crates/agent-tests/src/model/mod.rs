@@ -99,8 +99,8 @@ impl Model {
         memory.asked.iter().filter(|asked| asked.script == script).map(|asked| asked.answer.clone()).collect()
     }
 
-    /// All that was said to the model with each request of the script of this name.
-    pub fn told(&self, script: &str) -> Vec<String> {
+    /// The prompt of each request of the script of this name.
+    pub fn prompts(&self, script: &str) -> Vec<String> {
         let memory = self.memory.lock().expect("no thread panics with it");
         memory.asked.iter().filter(|asked| asked.script == script).map(|asked| asked.said.clone()).collect()
     }

@@ -29,7 +29,7 @@ fn a_steered_message_arrives_in_the_running_session() {
     world.write("go", "");
     runner.wait().unwrap();
     assert_eq!(world.status("Steered"), "completed", "{}", world.log("Steered"));
-    let seen = world.model.told("Steered");
+    let seen = world.model.prompts("Steered");
     assert!(seen.iter().any(|body| body.contains("use port 8080 from now on")), "the model was told: {}", seen.len());
     let id = sent["data"]["id"].as_str().unwrap();
     assert_eq!(world.json(&["mailbox", "show", id])["data"]["receipt"], "read");
@@ -51,7 +51,7 @@ fn a_follow_up_reaches_the_next_turn() {
     runner.wait().unwrap();
     let log = world.log("Followed");
     assert_eq!((world.verdicts("Followed"), world.status("Followed")), (vec!["ok".into()], "completed".into()), "{log}");
-    let (asked, bodies) = (world.model.asked("Followed"), world.model.told("Followed"));
+    let (asked, bodies) = (world.model.asked("Followed"), world.model.prompts("Followed"));
     let told: Vec<bool> = bodies.iter().map(|body| body.contains("and mind the tests")).collect();
     assert_eq!(
         told,
@@ -80,5 +80,5 @@ fn a_session_that_has_asked_goes_on_with_the_answer() {
     let log = world.log("Asked");
     assert_eq!((world.verdicts("Asked"), world.status("Asked")), (vec!["ok".into()], "completed".into()), "{log}");
     assert!(fs::read_to_string(world.root().join("second")).is_ok(), "{log}");
-    assert!(world.model.told("Asked").last().is_some_and(|said| said.contains("8080")), "{log}");
+    assert!(world.model.prompts("Asked").last().is_some_and(|said| said.contains("8080")), "{log}");
 }

@@ -69,7 +69,7 @@ fn no_change_gets_one_more_attempt_and_leftovers_are_committed() {
     for agent in AGENTS {
         let (nothing, leftover) = (format!("Nothing {agent}"), format!("Leftover {agent}"));
         assert_eq!((world.verdicts(&nothing), world.status(&nothing)), (vec!["ok".into(); 2], "review".into()), "{agent}");
-        let told = world.model.told(&nothing);
+        let told = world.model.prompts(&nothing);
         let reason = "did not land: nothing was changed";
         assert!(!told[0].contains(reason) && told.iter().any(|said| said.contains(reason)), "{told:?}");
         assert_eq!((world.verdicts(&leftover), world.status(&leftover)), (vec!["ok".into()], "completed".into()), "{agent}");

@@ -140,7 +140,7 @@ fn a_conflict_goes_to_the_session_of_the_author_or_to_a_fresh_agent() {
         assert_eq!(found, (vec!["ok".into(); 2], "completed".into(), "both".into()), "{}", world.log(&title));
         let session = |number: usize| task["runs"][number]["agent"]["session"].as_str().unwrap_or_default().to_owned();
         assert_eq!(session(0) == session(1), on_conflict == "author", "{agent} {on_conflict}: {task}");
-        let told = world.model.told(&title);
+        let told = world.model.prompts(&title);
         assert!(told.iter().any(|said| said.contains("The work did not land: conflict in ")), "{told:?}");
         std::fs::remove_file(begun).unwrap();
         std::fs::remove_file(go).unwrap();

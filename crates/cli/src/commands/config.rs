@@ -171,7 +171,7 @@ impl Set {
         note_former(context, &self.key);
         let (layer, file) = place(context, self.user)?;
         let key = config::set(layer, &file, &self.key, &self.value)?;
-        let value = key.shown(&self.value);
+        let value = key.masked(&self.value);
         let applies = self.applies(context, layer);
         if applies.is_none() {
             tell_project(context, key.name)?;
@@ -304,7 +304,7 @@ fn all_settings(context: &Context, project_file: Option<&Path>) -> Result<Vec<Se
         let (value, source, place) = match &context.store {
             Some(url) if key.name == "store" => {
                 let (source, place) = url_source(url, from_variable.as_deref());
-                (Some(key.shown(url)), source, Some(place.into()))
+                (Some(key.masked(url)), source, Some(place.into()))
             }
             _ => (setting.value.clone(), setting.source.as_str(), setting.source.place()),
         };

@@ -61,7 +61,7 @@ fn unknown_task(reader: &mut Reader, name: &str) -> Result<Failure, Failure> {
         titles.extend(page.into_iter().map(|listed| listed.task.spec.title.to_string()));
         next = more;
     }
-    let meant = suggest::near(name, titles.iter().map(String::as_str));
+    let meant = suggest::closest(name, titles.iter().map(String::as_str));
     Ok(match meant {
         Some(title) => no_task(name).hint(format!("did you mean {}?", format::quoted(title))),
         None => no_task(name),

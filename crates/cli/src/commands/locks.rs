@@ -4,7 +4,7 @@ use banksman_adapters::host::Host;
 use banksman_core::event::Kind;
 use banksman_core::resource::coordination::{Command, Outcome};
 use banksman_core::resource::lock::{self, Lock, State};
-use banksman_core::suggest::near;
+use banksman_core::suggest::closest;
 use banksman_core::{Epoch, HolderId, Name, Span, Stamp};
 use banksman_store::{Key, Reader};
 use clap::Args;
@@ -306,7 +306,7 @@ fn lock_name(reader: &mut Reader, name: &Name) -> Result<Name, Failure> {
 /// There is no lock of this name: perhaps another was meant.
 fn no_lock(reader: &mut Reader, name: &Name) -> Result<Failure, Failure> {
     let locks = reader.view().snapshot()?.tables.coordination.locks;
-    let hint = match near(name.as_str(), locks.keys().map(Name::as_str)) {
+    let hint = match closest(name.as_str(), locks.keys().map(Name::as_str)) {
         Some(near) => format!("did you mean {near}?"),
         None => "banksman locks list shows all locks".into(),
     };

@@ -232,7 +232,7 @@ fn text(view: &ReportView<'_>) -> String {
     part(format!("{YELLOW}Needs you {}{YELLOW:#}", view.needs_you.len()), &["", "", "~"], asked.collect());
     text.push_str(&format!("\n\n{}", view.totals()));
     for agent in view.agents {
-        text.push_str(&format!("\n{DIM}{}{DIM:#}", spend::words(agent)));
+        text.push_str(&format!("\n{DIM}{}{DIM:#}", spend::summary(agent)));
     }
     if let Some(rest) = view.rest() {
         text.push_str(&format!("\n{DIM}left: {rest}{DIM:#}"));
@@ -250,7 +250,7 @@ fn text(view: &ReportView<'_>) -> String {
 
 fn markdown(view: &ReportView<'_>) -> String {
     let mut text = format!("## Report, {}\n\n{}", view.heading(), view.totals());
-    let agents: String = view.agents.iter().map(|agent| format!("\n- {}", escaped(&spend::words(agent)))).collect();
+    let agents: String = view.agents.iter().map(|agent| format!("\n- {}", escaped(&spend::summary(agent)))).collect();
     if !agents.is_empty() {
         text.push_str(&format!("\n{agents}"));
     }

@@ -258,7 +258,7 @@ fn error(task: &Task) -> &str {
 fn human(overview: &Overview, at_phases: &BTreeMap<TaskId, Task>, next: &str, host: &str) -> String {
     let mut text = summary(overview);
     for spent in &overview.spend {
-        text.push_str(&format!("\n{DIM}today{DIM:#} {}", spend::words(&spent.into())));
+        text.push_str(&format!("\n{DIM}today{DIM:#} {}", spend::summary(&spent.into())));
     }
     for limit in &overview.account_limits {
         text.push_str(&format!("\n{YELLOW}{}{YELLOW:#}", accounts::sentence(limit)));

@@ -90,7 +90,7 @@ impl<'a> From<&'a Guard> for GuardView<'a> {
     fn from(guard: &'a Guard) -> GuardView<'a> {
         GuardView {
             name: &guard.name,
-            condition: guard::words(&guard.condition),
+            condition: guard::describe(&guard.condition),
             on_failure: guard::action(&guard.on_failure),
             fresh_for: Text(guard.fresh_for),
             timeout: Text(guard.timeout),

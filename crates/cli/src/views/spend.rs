@@ -50,7 +50,7 @@ pub(crate) fn of_ends<'a>(ends: impl Iterator<Item = &'a AgentEnd>) -> Vec<Spend
 }
 
 /// `claude: 3 runs, 12400 tokens, $1.25 (list price)`.
-pub(crate) fn words(spend: &SpendView) -> String {
+pub(crate) fn summary(spend: &SpendView) -> String {
     let runs = if spend.runs == 1 { "1 run".into() } else { format!("{} runs", spend.runs) };
     let cost = price(std::slice::from_ref(spend)).map(|cost| format!(", {cost}")).unwrap_or_default();
     format!("{}: {runs}, {} tokens{cost}", spend.agent, spend.tokens.total())

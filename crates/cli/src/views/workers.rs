@@ -51,7 +51,7 @@ impl<'a> WorkerView<'a> {
         WorkerView {
             definition: definition.into(),
             runbook: &definition.runbook,
-            does: definition.job.words(),
+            does: definition.job.describe(),
             state,
             paused: worker.paused,
             awake: worker.awake,

@@ -162,12 +162,12 @@ impl Decision {
                 None => Outcome::NoSuchOption { options: u32::try_from(self.question.options.len()).unwrap_or(u32::MAX) },
                 Some(choice) => {
                     let act = choice.act;
-                    self.tell(DecisionFact::Resolved { option, by, note }, now, &mut buffer);
+                    self.record(DecisionFact::Resolved { option, by, note }, now, &mut buffer);
                     Outcome::Resolved(act)
                 }
             },
             (State::Open, Input::Withdraw) => {
-                self.tell(DecisionFact::Withdrawn {}, now, &mut buffer);
+                self.record(DecisionFact::Withdrawn {}, now, &mut buffer);
                 Outcome::Withdrawn
             }
         };
@@ -203,7 +203,7 @@ impl Decision {
         }
     }
 
-    fn tell(&mut self, fact: DecisionFact, now: &Now, buffer: &mut EffectBuffer) {
+    fn record(&mut self, fact: DecisionFact, now: &Now, buffer: &mut EffectBuffer) {
         self.apply(fact.clone(), now.wall);
         buffer.emit(Event::Decision { id: self.id.clone(), fact });
     }

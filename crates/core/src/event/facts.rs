@@ -50,7 +50,7 @@ pub enum TaskFact {
         /// The runner that looked after it before.
         from: RunnerId,
     },
-    /// Its run shows no sign of life.
+    /// Its run shows no activity.
     Stuck {
         run: RunId,
         /// What makes it look so.

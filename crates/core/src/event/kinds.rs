@@ -7,7 +7,7 @@ use super::custom::OWN;
 use super::{DecisionFact, ESCALATE, FINISHED, ImportFact, LIMITS_SET, PAUSED, RESUMED, SectionFact, TaskFact};
 use crate::agent::limit::LimitFact;
 use crate::route;
-use crate::suggest::{distance, near};
+use crate::suggest::{closest, distance};
 use crate::{landing, pipeline, queue, worker, workspace};
 
 /// Events of this kind cannot happen: the category is one of Banksman's, or almost.
@@ -35,9 +35,9 @@ pub fn check_kind(kind: &str) -> Result<(), UnknownKind> {
         // An action in the past tense is the most likely slip: `queue:pushed` is nearer to `queue:paused` by its letters.
         let is_begun = |known: &&String| kind.strip_prefix(known.as_str()).is_some_and(|rest| rest.len() <= 2);
         let meant = all.iter().find(is_begun).map(String::as_str);
-        return unknown(meant.or_else(|| near(kind, all.iter().map(String::as_str))), others);
+        return unknown(meant.or_else(|| closest(kind, all.iter().map(String::as_str))), others);
     }
-    let is_slip = |name: &&&str| distance(name, category) == 1 || near(category, [**name]).is_some();
+    let is_slip = |name: &&&str| distance(name, category) == 1 || closest(category, [**name]).is_some();
     let meant = OWN.iter().filter(is_slip).find_map(|name| all.iter().find(|known| **known == format!("{name}:{action}")));
     meant.map_or(Ok(()), |meant| unknown(Some(meant), Vec::new()))
 }

@@ -45,7 +45,7 @@ impl LandingQueue {
         buffer: &mut EffectBuffer,
     ) -> Outcome {
         let (id, tries) = (entry.id.clone(), entry.tries);
-        self.tell(entry, EntryFact::Waiting { obstacle: Obstacle::Author { files }, tries }, buffer);
+        self.record(entry, EntryFact::Waiting { obstacle: Obstacle::Author { files }, tries }, buffer);
         let entry = self.entries.get_mut(&id).expect("one that waits is in the queue");
         entry.again = Some(now.lease + AUTHOR_WAIT);
         Outcome::Stands(Box::new(entry.clone()))

@@ -130,7 +130,7 @@ impl LandingQueue {
             Input::Remove { entry, by } => match self.entries.get(&entry).cloned() {
                 // The target may have moved to it already: what comes of that is known in a moment.
                 Some(Entry { state: State::Passed { .. }, .. }) => Outcome::Late,
-                Some(entry) => self.tell(entry, EntryFact::Removed { by }, &mut buffer),
+                Some(entry) => self.record(entry, EntryFact::Removed { by }, &mut buffer),
                 None => Outcome::Unknown,
             },
             Input::TryNow(id) => match self.entries.get_mut(&id) {
@@ -145,9 +145,9 @@ impl LandingQueue {
                     (State::Asking { .. }, true) => {
                         // The person may have repaired it in the worktree.
                         let collect = entry.spec.task.is_some();
-                        self.tell(entry, EntryFact::Requeued { rebuilds: 0, tries: 0, collect }, &mut buffer)
+                        self.record(entry, EntryFact::Requeued { rebuilds: 0, tries: 0, collect }, &mut buffer)
                     }
-                    (State::Asking { because, .. }, false) => self.tell(entry, EntryFact::Returned(because), &mut buffer),
+                    (State::Asking { because, .. }, false) => self.record(entry, EntryFact::Returned(because), &mut buffer),
                     (
                         State::Queued
                         | State::Candidate { .. }
@@ -252,17 +252,17 @@ impl LandingQueue {
     /// A task's worktree was looked at.
     fn collected(&mut self, entry: Entry, found: Found, terms: Terms, buffer: &mut EffectBuffer) -> Outcome {
         match found {
-            Found::Commit { source, branch } => self.tell(entry, EntryFact::Collected { source, branch, terms }, buffer),
-            Found::Nothing if entry.spec.round == 0 => self.tell(entry, EntryFact::Returned(Return::NoChange), buffer),
+            Found::Commit { source, branch } => self.record(entry, EntryFact::Collected { source, branch, terms }, buffer),
+            Found::Nothing if entry.spec.round == 0 => self.record(entry, EntryFact::Returned(Return::NoChange), buffer),
             Found::Nothing => {
                 let reason = "its last attempt has changed nothing either".into();
-                self.tell(entry, EntryFact::Shelved { reason }, buffer)
+                self.record(entry, EntryFact::Shelved { reason }, buffer)
             }
             Found::Unfinished { reason } if entry.spec.round >= terms.rounds => {
                 self.ask(entry, Return::Unfinished { reason }, buffer)
             }
-            Found::Unfinished { reason } => self.tell(entry, EntryFact::Returned(Return::Unfinished { reason }), buffer),
-            Found::ForReview { reason } => self.tell(entry, EntryFact::Shelved { reason }, buffer),
+            Found::Unfinished { reason } => self.record(entry, EntryFact::Returned(Return::Unfinished { reason }), buffer),
+            Found::ForReview { reason } => self.record(entry, EntryFact::Shelved { reason }, buffer),
         }
     }
 
@@ -280,10 +280,10 @@ impl LandingQueue {
                 if self.entries.values().any(|other| other.is_active() && other.spec.host == entry.spec.host) {
                     return Outcome::Late;
                 }
-                self.tell(entry, EntryFact::Built { tip, commit }, buffer)
+                self.record(entry, EntryFact::Built { tip, commit }, buffer)
             }
             (State::Queued | State::Waiting { .. }, Report::NoChange { tip }) => {
-                self.tell(entry, EntryFact::NoChange { tip }, buffer)
+                self.record(entry, EntryFact::NoChange { tip }, buffer)
             }
             (State::Queued | State::Waiting { .. }, Report::Conflict { files, .. })
                 if self.is_to_wait_for_author(&entry, &files, now.lease) =>
@@ -301,7 +301,7 @@ impl LandingQueue {
                     true => EntryFact::CheckPassed { commit, flaky: failures > 0 },
                     false => EntryFact::CheckFailed { commit, log: log.clone() },
                 };
-                let outcome = self.tell(entry.clone(), fact, buffer);
+                let outcome = self.record(entry.clone(), fact, buffer);
                 match self.entries.get(&entry.id).map(|entry| entry.state.clone()) {
                     // The tip is known to pass, so it is the entry that fails.
                     Some(State::Suspect { tip, commit, log }) if self.target.green.as_ref() == Some(&tip) => {
@@ -317,7 +317,7 @@ impl LandingQueue {
             }
             (State::Suspect { tip, .. }, Report::TipChecked { tip: checked, passed: false, log }) if tip == checked => {
                 let fact = EntryFact::Requeued { rebuilds: entry.rebuilds, tries: entry.tries, collect: false };
-                let outcome = self.tell(entry, fact, buffer);
+                let outcome = self.record(entry, fact, buffer);
                 self.pause_red(tip, log, now, buffer);
                 outcome
             }
@@ -326,7 +326,7 @@ impl LandingQueue {
                 if checked {
                     self.tell_target(TargetFact::Green { commit: commit.clone() }, now, buffer);
                 }
-                self.tell(entry, EntryFact::Landed { from: tip, commit, checked, flaky }, buffer)
+                self.record(entry, EntryFact::Landed { from: tip, commit, checked, flaky }, buffer)
             }
             (State::Candidate { .. } | State::Suspect { .. } | State::Passed { .. }, Report::TipMoved) => {
                 let rebuilds = entry.rebuilds + 1;
@@ -334,7 +334,7 @@ impl LandingQueue {
                     return self.ask(entry, Return::TargetMoves, buffer);
                 }
                 let fact = EntryFact::Requeued { rebuilds, tries: entry.tries, collect: false };
-                self.tell(entry, fact, buffer)
+                self.record(entry, fact, buffer)
             }
             (State::Passed { tip, .. }, Report::Obstructed(Obstacle::Checkout { files, .. })) if entry.spec.of_child => {
                 self.give_back(entry, Return::Conflict { tip, files }, false, buffer)
@@ -375,7 +375,7 @@ impl LandingQueue {
         let subject = format!("landing {id} of \"{}\" waits", entry.spec.title).into();
         let notice = Notice { kind: NoticeKind::Escalate, subject, text: obstacle.to_string().into() };
         let is_for_person = !matches!(obstacle, Obstacle::Children { .. } | Obstacle::Author { .. });
-        self.tell(entry, EntryFact::Waiting { obstacle, tries }, buffer);
+        self.record(entry, EntryFact::Waiting { obstacle, tries }, buffer);
         if tries == 1 && is_for_person {
             buffer.send(OutboxCommand::Notify(Box::new(notice)));
         }
@@ -391,13 +391,13 @@ impl LandingQueue {
         if entry.spec.task.is_some() && (asks || entry.spec.round >= entry.spec.rounds) {
             return self.ask(entry, why, buffer);
         }
-        self.tell(entry, EntryFact::Returned(why), buffer)
+        self.record(entry, EntryFact::Returned(why), buffer)
     }
 
     fn ask(&mut self, entry: Entry, because: Return, buffer: &mut EffectBuffer) -> Outcome {
         let question = Question::of_landing(&entry, &because);
         let decision = question.raise(Some(NoticeKind::Decision), buffer);
-        self.tell(entry, EntryFact::Asked { decision, because }, buffer)
+        self.record(entry, EntryFact::Asked { decision, because }, buffer)
     }
 
     fn pause_red(&mut self, tip: CommitId, log: Box<str>, now: &Now, buffer: &mut EffectBuffer) {
@@ -407,7 +407,7 @@ impl LandingQueue {
         self.tell_target(TargetFact::Paused { by: None, red }, now, buffer);
     }
 
-    fn tell(&mut self, mut entry: Entry, fact: EntryFact, buffer: &mut EffectBuffer) -> Outcome {
+    fn record(&mut self, mut entry: Entry, fact: EntryFact, buffer: &mut EffectBuffer) -> Outcome {
         entry.apply(fact.clone());
         buffer.emit(Event::Landing { id: entry.id.clone(), fact });
         self.entries.insert(entry.id.clone(), entry.clone());

@@ -106,12 +106,12 @@ pub enum Input {
     /// Make it, or change its terms.
     Define(Config),
     Push(Vec<New>),
-    /// Take the first item, or stand in line for one.
+    /// Take the first item, or wait for one.
     Take {
         holder: HolderId,
         /// How one who waits can be reached.
         wait: Option<WaitingProcess>,
-        /// The place in the line, of one who waits already.
+        /// The position among the waiters, of one who waits already.
         ticket: Option<Ticket>,
     },
     Leave {

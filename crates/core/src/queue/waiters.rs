@@ -38,7 +38,7 @@ pub struct Waiting {
 }
 
 impl Queues {
-    /// Stands in line, or goes on doing so.
+    /// Waits, or goes on doing so.
     pub(super) fn stand(
         &mut self,
         name: &Name,

@@ -154,7 +154,7 @@ impl Replay {
         [
             differing("", &resources::known(&self.resources), &resources::known(&tables.resources)),
             differing("section ", &self.sections, &tables.sections),
-            differing("task ", &self.shown(), &tables.tasks),
+            differing("task ", &self.visible_tasks(), &tables.tasks),
             differing("decision ", &self.decisions, &tables.decisions),
             differing("queue ", &self.measured(), &tables.queues),
             differing("item ", &self.items, &tables.items),

@@ -74,10 +74,10 @@ enum LivePhase {
 
 impl Replay {
     /// The tasks that are there: those of an import are not before its end.
-    pub(super) fn shown(&self) -> BTreeMap<TaskId, TaskEntry> {
+    pub(super) fn visible_tasks(&self) -> BTreeMap<TaskId, TaskEntry> {
         let is_there = |import: &ImportId| self.imports.get(import).copied().unwrap_or(false);
-        let shown = self.tasks.iter().filter(|(_, task)| task.import.as_ref().is_none_or(is_there));
-        shown.map(|(id, task)| (id.clone(), TaskEntry { import: None, ..task.clone() })).collect()
+        let visible = self.tasks.iter().filter(|(_, task)| task.import.as_ref().is_none_or(is_there));
+        visible.map(|(id, task)| (id.clone(), TaskEntry { import: None, ..task.clone() })).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! A task: one unit of work, and the run that is at it right now.
+//! A task: one unit of work, and the run that works on it right now.
 //!
 //! ```text
 //!              start               end: done, or nothing left to try
@@ -90,9 +90,9 @@ pub enum State {
     },
     /// It is a phase that waits for a guard: its pipeline is blocked, and lets it go when the guard holds.
     Held,
-    /// A run is at it.
+    /// A run works on it.
     Running(Live),
-    /// A run is at it, and shows no sign of life.
+    /// A run works on it, and shows no activity.
     Stuck {
         live: Live,
         detected: Stamp,
@@ -250,7 +250,7 @@ impl Task {
         }
     }
 
-    /// The run that is at it.
+    /// The run that works on it.
     pub fn live(&self) -> Option<&Live> {
         if let State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } = &self.state {
             Some(live)

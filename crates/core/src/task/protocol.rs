@@ -49,7 +49,7 @@ pub enum Input {
         /// How long it may take.
         max: Span,
     },
-    /// The result is told: by its run, or by a person if no run is at it.
+    /// The result is told: by its run, or by a person if no run works on it.
     Conclude {
         /// Which run says so.
         epoch: Option<Epoch>,
@@ -85,7 +85,7 @@ pub enum Input {
     Retry,
     /// A person has answered what its run has asked.
     Answer,
-    /// A person passes it over, or wants to look at it.
+    /// A person skips it, or wants to look at it.
     Set(Mark),
     /// A person works on it from now on.
     Take {
@@ -155,7 +155,7 @@ pub enum Outcome {
     Late,
     /// The epoch is not that of the run that is at the task, if there is one.
     Fenced(Option<Epoch>),
-    /// A run is at it, and only that run may say so.
+    /// A run works on it, and only that run may say so.
     Busy(Epoch),
     Marked(Status),
     /// It stands as its pipeline says.

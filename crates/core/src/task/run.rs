@@ -1,4 +1,4 @@
-//! The run that is at a task: what it says, what is seen of it, and how it ends.
+//! The run that works on a task: what it says, what is seen of it, and how it ends.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,7 +14,7 @@ pub const OUTPUT_LIMIT: usize = 1_000_000;
 /// The longest error text that is kept, in bytes.
 pub const ERROR_LIMIT: usize = 10_000;
 
-/// The run that is at a task.
+/// The run that works on a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Live {
@@ -272,7 +272,7 @@ impl RetryReason {
     }
 
     /// What it means for people.
-    pub fn words(self, ending: &RunEnd) -> Box<str> {
+    pub fn describe(self, ending: &RunEnd) -> Box<str> {
         match self {
             RetryReason::NoVerdict => "it exited 0 without `tasks done`".into(),
             RetryReason::Overtime => "it took too long".into(),

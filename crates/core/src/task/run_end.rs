@@ -320,7 +320,7 @@ impl Task {
         let why = RetryReason::of_agent(&end.verdict)?;
         let is_account = matches!(why, RetryReason::Quota | RetryReason::Auth);
         if !is_account && self.recoveries >= watch.max_recoveries {
-            let error = format!("{}: {}", why.words(ending), end.text).into();
+            let error = format!("{}: {}", why.describe(ending), end.text).into();
             return Some(self.give_up_after(watch, error, live.run.clone(), now, buffer));
         }
         let delay = Span::from_ms(PROVIDER_DELAY.as_ms() << self.recoveries.min(PROVIDER_DOUBLINGS));

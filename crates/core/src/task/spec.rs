@@ -264,7 +264,7 @@ impl Work {
     }
 
     /// It as people would write it, in a line.
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         match self {
             Work::Run(command) => command.to_string(),
             Work::Exec { argv, .. } => argv.join(" "),

@@ -31,9 +31,9 @@ pub enum Status {
     Pending,
     /// It is pending and another must come first, which is derived and never stored; or it waits for a decision.
     Blocked,
-    /// A run is at it, or is being stopped; a person works on it; or it is done and waits for its children.
+    /// A run works on it, or is being stopped; a person works on it; or it is done and waits for its children.
     InProgress,
-    /// A run is at it and shows no sign of life.
+    /// A run works on it and shows no activity.
     Stuck,
     /// Its work is done and in the merge queue.
     Landing,

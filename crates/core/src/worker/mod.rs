@@ -377,7 +377,7 @@ impl Worker {
 
 impl Job {
     /// What it does, in a few words.
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         match self {
             Job::Pipeline(plan) => format!("pipeline {}", plan.name),
             Job::Task { run_command, .. } => match run_command {

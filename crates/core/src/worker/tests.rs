@@ -191,9 +191,9 @@ fn deed() -> impl Strategy<Value = Move> {
     ]
 }
 
-/// A worker on paper: what a person would keep in mind of it.
+/// The naive model of a worker.
 #[derive(Default)]
-struct Paper {
+struct WorkerModel {
     there: bool,
     limit: usize,
     sleeps: bool,
@@ -205,55 +205,55 @@ struct Paper {
 proptest! {
     #[test]
     fn a_worker_does_what_a_person_with_a_list_would(deeds in prop::collection::vec(deed(), 1..60)) {
-        let (mut site, mut paper, mut number) = (Site::default(), Paper::default(), 0);
+        let (mut site, mut model, mut number) = (Site::default(), WorkerModel::default(), 0);
         for deed in deeds {
             match deed {
                 Move::Define(concurrency, sleeps) => {
                     site.ask(Input::Define(definition(concurrency, sleeps)));
-                    if !paper.there {
-                        (paper.paused, paper.asleep) = (false, true);
+                    if !model.there {
+                        (model.paused, model.asleep) = (false, true);
                     }
-                    paper.asleep &= sleeps && paper.jobs.is_empty();
-                    (paper.there, paper.limit, paper.sleeps) = (true, concurrency as usize, sleeps);
+                    model.asleep &= sleeps && model.jobs.is_empty();
+                    (model.there, model.limit, model.sleeps) = (true, concurrency as usize, sleeps);
                 }
                 Move::Remove => {
                     site.ask(Input::Remove);
-                    paper.there = false;
+                    model.there = false;
                 }
                 Move::Wake => {
                     site.ask(Input::Wake);
-                    paper.asleep &= !paper.there;
+                    model.asleep &= !model.there;
                 }
                 Move::Pause => {
                     site.ask(Input::Pause);
-                    paper.paused |= paper.there;
+                    model.paused |= model.there;
                 }
                 Move::Resume => {
                     site.ask(Input::Resume);
-                    paper.paused &= !paper.there;
+                    model.paused &= !model.there;
                 }
                 Move::Take => {
                     number += 1;
-                    let may = paper.there && !paper.paused && !paper.asleep && paper.jobs.len() < paper.limit;
+                    let may = model.there && !model.paused && !model.asleep && model.jobs.len() < model.limit;
                     let outcome = site.ask(Input::Take { task: task(number), taken: taken(number) });
                     prop_assert_eq!(outcome == Outcome::Taken, may, "{:?}", outcome);
                     if may {
-                        paper.jobs.push(number);
+                        model.jobs.push(number);
                     }
                 }
                 Move::End(at) => {
-                    let job = paper.jobs.get(at).copied();
+                    let job = model.jobs.get(at).copied();
                     let outcome = site.ask(Input::Ended { task: task(job.unwrap_or(-1)), how: JobEnd::Completed });
                     prop_assert_eq!(matches!(outcome, Outcome::Ended(_)), job.is_some());
-                    paper.jobs.retain(|other| Some(*other) != job);
+                    model.jobs.retain(|other| Some(*other) != job);
                 }
                 Move::Drained => {
                     site.ask(Input::Drained);
-                    paper.asleep |= paper.there && paper.sleeps && paper.jobs.is_empty();
+                    model.asleep |= model.there && model.sleeps && model.jobs.is_empty();
                 }
             }
             let jobs = site.workers.workers.get(&name("w")).map_or(0, |worker| worker.jobs.len());
-            prop_assert_eq!(jobs, paper.jobs.len());
+            prop_assert_eq!(jobs, model.jobs.len());
         }
         site.compare();
     }

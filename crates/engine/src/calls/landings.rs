@@ -59,7 +59,9 @@ impl LandingRequest {
     pub(crate) fn follow(&self, loaded: &Tables) -> Vec<Key> {
         let (Input::Report(entry, _) | Input::Remove { entry, .. }) = &self.input else { return Vec::new() };
         let task = loaded.backlog.landings.get(entry).and_then(|entry| entry.spec.task.clone());
-        task.into_iter().flat_map(|task| [Key::Task(task.clone()), Key::Pipeline(task.clone()), Key::LandingsAbove(task)]).collect()
+        task.into_iter()
+            .flat_map(|task| [Key::Task(task.clone()), Key::Pipeline(task.clone()), Key::LandingsAbove(task)])
+            .collect()
     }
 
     pub(crate) fn decide(&self, tx: &mut Tx) -> LandingOutcome {

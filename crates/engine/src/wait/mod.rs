@@ -74,7 +74,7 @@ pub enum WaitAction {
     Sleep {
         watch: Vec<ProcessId>,
         at_most: Span,
-        /// The place in the line.
+        /// The position among the waiters.
         waiting: Waiting,
     },
     Done(Reply),
@@ -113,7 +113,7 @@ impl Wait {
         Request::Coordinate { command, seen }
     }
 
-    /// What to send to give up waiting, if this one stands in line.
+    /// What to send to give up waiting, if this one waits.
     pub fn leave(&self) -> Option<Request> {
         let ticket = self.ticket?;
         Some(match &self.what {

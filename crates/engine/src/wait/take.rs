@@ -39,7 +39,7 @@ pub enum TakeAction {
     Sleep {
         watch: Option<ProcessId>,
         at_most: Span,
-        /// The place in the line.
+        /// The position among the waiters.
         waiting: Waiting,
     },
     Done(Reply),
@@ -58,7 +58,7 @@ impl Taking {
         Request::Queue(QueueRequest { queue: self.queue.clone(), input, seen })
     }
 
-    /// What to send to give up waiting, if this one stands in line.
+    /// What to send to give up waiting, if this one waits.
     pub fn leave(&self) -> Option<Request> {
         let input = Input::Leave { ticket: self.ticket? };
         Some(Request::Queue(QueueRequest::new(self.queue.clone(), input)))

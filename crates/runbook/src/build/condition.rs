@@ -49,7 +49,7 @@ fn action(guard: View<'_>) -> Option<GuardAction> {
         return (guard.str("on_failure")? == "warn").then_some(GuardAction::Warn);
     };
     let retry = view.span("retry").map(|delay| GuardAction::Retry { delay });
-    retry.or_else(|| view.words("fail").map(|message| GuardAction::Fail { message }))
+    retry.or_else(|| view.string("fail").map(|message| GuardAction::Fail { message }))
 }
 
 /// Reads the conditions of one guard.
@@ -98,7 +98,7 @@ impl Reader {
                 Some(Predicate::BranchMerged { branch: text_of(view, "branch", uses)?, into: text_of(view, "into", uses)? })
             }
             "file_contains" => {
-                Some(Predicate::FileContains { path: text_of(view, "path", uses)?, pattern: view.words("pattern")? })
+                Some(Predicate::FileContains { path: text_of(view, "path", uses)?, pattern: view.string("pattern")? })
             }
             "pipeline_in_phase" => {
                 Some(Predicate::PipelineInPhase { pipeline: text_of(view, "pipeline", uses)?, phase: view.name("phase")? })
@@ -178,7 +178,7 @@ impl Reader {
             DeValue::String(line) => Some(Cmd::Run((&**line).into())),
             _ => {
                 let view = View::of(value)?;
-                match view.words("run") {
+                match view.string("run") {
                     Some(line) => Some(Cmd::Run(line)),
                     None => Some(Cmd::Argv(view.many("argv").into_iter().filter_map(|word| self.text(word)).collect())),
                 }

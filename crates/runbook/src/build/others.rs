@@ -136,7 +136,7 @@ impl<'a> Build<'a, '_> {
                     None => self.no_such("worker", name, at, runbook.workers.keys().map(Name::as_str)),
                 }
             }
-            then.extend(view.words("notify").map(Then::Notify));
+            then.extend(view.string("notify").map(Then::Notify));
             let Ok(on) = Pattern::new(pattern) else { continue };
             let route = Route { runbook: self.name.into(), on, then };
             if let Err(error) = route.check() {

@@ -39,7 +39,7 @@ impl<'a> Build<'a, '_> {
             let phases = self.phases(view, name, &vars);
             let land = view.view("land").map(|land| Box::new(self.land(land, name, &vars, &phases)));
             let plan = Plan { runbook: self.name.into(), name: title.clone(), vars, phases, land };
-            let def = PipelineDef { description: view.words("description"), plan: Arc::new(plan) };
+            let def = PipelineDef { description: view.string("description"), plan: Arc::new(plan) };
             runbook.pipelines.insert(title, def);
         }
     }

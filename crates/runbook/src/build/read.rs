@@ -46,7 +46,7 @@ impl<'a> View<'a> {
         self.get(key)?.get_ref().as_str()
     }
 
-    pub(super) fn words(&self, key: &str) -> Option<Box<str>> {
+    pub(super) fn string(&self, key: &str) -> Option<Box<str>> {
         self.str(key).map(Into::into)
     }
 

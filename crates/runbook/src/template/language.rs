@@ -8,7 +8,7 @@ use minijinja::machinery::{Span, Token, parse, tokenize};
 use minijinja::syntax::SyntaxConfig;
 
 use super::{FILTERS, TEMPLATE_LIMIT, TemplateError};
-use banksman_core::suggest::near;
+use banksman_core::suggest::closest;
 
 /// The most words and signs in one pair of braces: they are nested in each other when they are read.
 const TAG_LIMIT: usize = 100;
@@ -179,7 +179,7 @@ impl<'t> Walk<'_, 't> {
             return;
         }
         let wrong = TemplateError::new(format!("there is no variable {name:?}")).at(range(span));
-        let hint = near(name, self.vars.iter().copied()).map(|near| format!("did you mean {near:?}?").into());
+        let hint = closest(name, self.vars.iter().copied()).map(|near| format!("did you mean {near:?}?").into());
         self.wrong.push(TemplateError { variable: Some(name.into()), hint, ..wrong });
     }
 
@@ -199,7 +199,7 @@ impl<'t> Walk<'_, 't> {
             return;
         }
         let wrong = TemplateError::new(format!("there is no filter {name:?}")).at(range(span));
-        self.wrong.push(match near(name, FILTERS) {
+        self.wrong.push(match closest(name, FILTERS) {
             Some(near) => wrong.hint(format!("did you mean `{near}`?")),
             None => wrong.hint(format!("the filters are {}", FILTERS.join(", "))),
         });

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn who_pays_is_told_by_the_variables_of_the_program() {
+    fn the_variables_of_the_program_tell_who_pays() {
         let profiles = banksman_agents::Profiles::default();
         let with = |agent: &str, name: &str, value: &str| {
             let (_, profile) = profiles.get(agent).unwrap();

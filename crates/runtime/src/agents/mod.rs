@@ -256,7 +256,9 @@ impl<'a> Prompt<'a> {
         let session = agent.filter(|_| goes_on && is_same && profile.can_resume()).and_then(|agent| agent.session.clone());
         let why = ended.filter(|_| answer.is_none() && !is_news).map(|ended| {
             let why = ended.error.as_deref().map(str::to_owned);
-            why.unwrap_or_else(|| ended.setback.map_or_else(|| ended.ending.to_string(), |why| why.words(&ended.ending).into()))
+            why.unwrap_or_else(|| {
+                ended.setback.map_or_else(|| ended.ending.to_string(), |why| why.describe(&ended.ending).into())
+            })
         });
         let log = last.filter(|_| session.is_none() && why.is_some()).map(|run| {
             let family = family(project, task, run).unwrap_or(profile.output);

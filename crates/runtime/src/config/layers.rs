@@ -79,7 +79,7 @@ pub struct Foreign {
 
 impl fmt::Debug for Foreign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} = {:?}", self.key.name, self.key.shown(&self.value))
+        write!(f, "{} = {:?}", self.key.name, self.key.masked(&self.value))
     }
 }
 
@@ -283,7 +283,7 @@ impl Reading {
             Ok((key, value)) => {
                 let setting = self.settings.list.iter_mut().find(|setting| setting.key.name == key.name);
                 let setting = setting.expect("the list has every key of the table");
-                *setting = Setting { key, value: Some(key.shown(value)), source: source.clone() };
+                *setting = Setting { key, value: Some(key.masked(value)), source: source.clone() };
                 self.settings.foreign.retain(|foreign| foreign.key.name != key.name);
                 if key.home == Home::Trusted && matches!(source, Source::Project(_)) {
                     self.settings.foreign.push(Foreign { key, value: value.into() });

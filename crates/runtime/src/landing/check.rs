@@ -45,7 +45,7 @@ pub(super) fn run(
         Err(error) => return Some(Err(format!("the worktree for checks: {error}"))),
     };
     if let Err(error) = lander.check_out(&directory, commit.as_str(), project.config().landing.fresh) {
-        return Some(Err(format!("the worktree for checks at {}: {}", directory.display(), super::words(&error))));
+        return Some(Err(format!("the worktree for checks at {}: {}", directory.display(), super::git_message(&error))));
     }
     let env: Vec<(String, OsString)> = vec![
         ("BANKSMAN_PROJECT".into(), project.root().into()),

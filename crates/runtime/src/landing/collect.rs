@@ -8,7 +8,7 @@ use banksman_core::workspace::Place;
 use banksman_core::{Task, TaskId, Workspace};
 use banksman_store::Key;
 
-use super::{LandingAttempt, LandingError, failure, words};
+use super::{LandingAttempt, LandingError, failure, git_message};
 use crate::config::OnConflict;
 use crate::workspaces::{self, WorkspaceError};
 
@@ -34,7 +34,7 @@ impl LandingAttempt<'_> {
             ));
         }
         let Some(workspace) = rows.workspaces.remove(owner) else { return found(Found::Nothing) };
-        match workspaces::with_lock(self.client, owner, |_| self.look(&task, &workspace)) {
+        match workspaces::with_lock(self.client, owner, |_| self.inspect(&task, &workspace)) {
             Ok(Ok(collected)) => found(collected),
             Ok(Err(error)) => Ok(failure(error)),
             Err(WorkspaceError::InUse { holder, .. }) => Ok(Report::Obstructed(Obstacle::Checkout {
@@ -47,7 +47,7 @@ impl LandingAttempt<'_> {
     }
 
     /// What is in a worktree, or why that cannot be told.
-    fn look(&self, task: &Task, workspace: &Workspace) -> Result<Result<Found, String>, WorkspaceError> {
+    fn inspect(&self, task: &Task, workspace: &Workspace) -> Result<Result<Found, String>, WorkspaceError> {
         self.forget_done(&task.id)?;
         let Place::Worktree { path, branch, .. } = &workspace.place else {
             return Ok(Ok(review("it does not work in a worktree".into())));
@@ -67,7 +67,7 @@ impl LandingAttempt<'_> {
         let found = match collected {
             Ok(Collected::Commit { commit, branch }) => {
                 if let Err(error) = self.lander.hold(self.target.as_str(), &[&commit]) {
-                    return Ok(Err(words(&error)));
+                    return Ok(Err(git_message(&error)));
                 }
                 match CommitId::new(&commit) {
                     Ok(source) => Found::Commit { source, branch: branch.map(Into::into) },
@@ -77,7 +77,7 @@ impl LandingAttempt<'_> {
             Ok(Collected::Nothing) => Found::Nothing,
             Ok(Collected::Unfinished(reason)) => Found::Unfinished { reason: reason.into() },
             Ok(Collected::Uncommitted(reason)) => review(reason),
-            Err(WorkspaceError::Git(error)) => return Ok(Err(words(&error))),
+            Err(WorkspaceError::Git(error)) => return Ok(Err(git_message(&error))),
             Err(error) => return Ok(Err(error.to_string())),
         };
         Ok(Ok(found))

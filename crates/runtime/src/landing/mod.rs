@@ -266,7 +266,7 @@ impl LandingAttempt<'_> {
         let target = self.target.as_str();
         let built = match self.lander.build(target, source.as_str(), &message) {
             Ok(built) => built,
-            Err(error) => return failure(words(&error)),
+            Err(error) => return failure(git_message(&error)),
         };
         match built {
             Built::NoChange { tip } => with_commit(&tip, |tip| Report::NoChange { tip }),
@@ -292,7 +292,7 @@ impl LandingAttempt<'_> {
         let source = entry.spec.source.as_ref().map_or("", CommitId::as_str);
         match self.lander.move_to(self.target.as_str(), source, tip.as_str(), commit.as_str()) {
             Ok(moved) => self.moved(moved, Some(commit)),
-            Err(MergeError::Git(error)) => failure(words(&error)),
+            Err(MergeError::Git(error)) => failure(git_message(&error)),
             Err(error) => failure(error.to_string()),
         }
     }
@@ -347,7 +347,7 @@ fn failure(error: String) -> Report {
 }
 
 /// What git said, and what helps.
-fn words(error: &GitError) -> String {
+fn git_message(error: &GitError) -> String {
     let said = error.to_string();
     let is = |words: &[&str]| words.iter().any(|word| said.contains(word));
     if is(&["empty ident", "tell me who you are", "no email was given", "no name was given"]) {

@@ -150,7 +150,7 @@ impl Session {
         }
     }
 
-    fn tell(&self, input: Input) -> Result<(Outcome, Option<Workspace>), WorkspaceError> {
+    fn step(&self, input: Input) -> Result<(Outcome, Option<Workspace>), WorkspaceError> {
         let request = WorkspaceRequest { owner: self.owner.clone(), holder: self.run.holder(), input };
         match patiently(|| Ok(self.client.request(request.clone())?))? {
             WorkspaceOutcome::Fenced => Err(WorkspaceError::Fenced),
@@ -171,8 +171,8 @@ impl Session {
         // The row is for people: a directory whose path is no text works all the same.
         if let Ok(text) = text {
             let place = Place::Dir { path: text.into() };
-            if self.tell(Input::Begin { host: self.host(row.as_ref()), place })?.0 != Outcome::Use {
-                self.tell(Input::Made)?;
+            if self.step(Input::Begin { host: self.host(row.as_ref()), place })?.0 != Outcome::Use {
+                self.step(Input::Made)?;
             }
         }
         let env = vec![("BANKSMAN_WORKSPACE", path.clone().into()), ("GIT_CEILING_DIRECTORIES", fence.into())];
@@ -187,7 +187,7 @@ impl Session {
                 Some(row) => row.place.clone(),
                 None => self.place(&repository, task, spec)?,
             };
-            let (outcome, now) = self.tell(Input::Begin { host: self.host(row.as_ref()), place })?;
+            let (outcome, now) = self.step(Input::Begin { host: self.host(row.as_ref()), place })?;
             let now = now.ok_or_else(|| WorkspaceError::Unknown(self.owner.clone()))?;
             let Place::Worktree { path, branch, base } = now.place else {
                 return Err(WorkspaceError::Unknown(self.owner.clone()));
@@ -201,7 +201,7 @@ impl Session {
                 }
                 Outcome::HalfRemoved => {
                     self.clear(&repository, &path, &branch)?;
-                    self.tell(Input::Removed)?;
+                    self.step(Input::Removed)?;
                     row = None;
                     continue;
                 }
@@ -210,7 +210,7 @@ impl Session {
             break (path, branch);
         };
         fit(self.project(), &repository, &path, &branch, Copies::Keep)?;
-        self.tell(Input::Made)?;
+        self.step(Input::Made)?;
         let (_, branch) = repository.head(&path).map(|(head, now)| (head, now.unwrap_or_else(|| branch.to_string())))?;
         let directory = inside(&path, &repository);
         let env = vec![("BANKSMAN_WORKSPACE", path.into()), ("BANKSMAN_BRANCH", branch.into())];

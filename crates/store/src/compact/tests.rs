@@ -23,7 +23,7 @@ impl Call for Tell {
     }
 }
 
-fn tell(store: &mut Store, events: Vec<Event>) {
+fn write(store: &mut Store, events: Vec<Event>) {
     store.batch(&[Tell(events)]).into_iter().for_each(|committed| drop(committed.unwrap()));
 }
 
@@ -41,7 +41,7 @@ fn said(bytes: usize) -> Event {
 #[test]
 fn a_step_that_was_overtaken_changes_nothing() {
     let mut store = sqlite::memory(Box::new(ManualMachine::at(1_000))).unwrap();
-    tell(&mut store, vec![defined(1), defined(2), defined(3), said(1)]);
+    write(&mut store, vec![defined(1), defined(2), defined(3), said(1)]);
     let limit = Limit { through: Seq(1), before: Wall(i64::MAX), unheard: None };
     let part = store.view().part(Mark::default(), &limit).unwrap().unwrap();
     let rows = store.view().rows_after(&part).unwrap();
@@ -56,7 +56,7 @@ fn a_step_that_was_overtaken_changes_nothing() {
 #[test]
 fn a_step_takes_little_even_if_events_are_large() {
     let mut store = sqlite::memory(Box::new(ManualMachine::at(1_000))).unwrap();
-    tell(&mut store, (0..10).map(|_| said(STEP_BYTES / 2 - 100)).chain([said(2 * STEP_BYTES), said(1)]).collect());
+    write(&mut store, (0..10).map(|_| said(STEP_BYTES / 2 - 100)).chain([said(2 * STEP_BYTES), said(1)]).collect());
     let mut steps = Vec::new();
     store.compact(Keep::Last(1), |so_far| steps.push(so_far.mark.through.0)).unwrap();
     assert_eq!(steps, [2, 4, 6, 8, 10, 11]);
@@ -68,7 +68,7 @@ fn nothing_and_a_single_event_are_left_alone() {
     for keep in [Keep::Last(1), Keep::Last(0), Keep::Last(i64::MAX), Keep::For(Span::ZERO)] {
         assert_eq!(store.compact(keep, |_| {}).unwrap(), Compacted::default());
     }
-    tell(&mut store, vec![defined(1)]);
+    write(&mut store, vec![defined(1)]);
     for keep in [Keep::Last(1), Keep::Last(0), Keep::Last(i64::MAX), Keep::For(Span::ZERO)] {
         assert_eq!(store.compact(keep, |_| {}).unwrap(), Compacted::default());
     }

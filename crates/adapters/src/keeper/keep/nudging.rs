@@ -1,4 +1,4 @@
-//! How a session that shows no sign of life is nudged.
+//! How a session that shows no activity is nudged.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -50,7 +50,7 @@ impl Keeper {
     pub(super) fn tell_answer(&mut self) {
         if !self.is_answer_told && self.agent.as_ref().is_some_and(AgentWatch::has_answered) {
             self.is_answer_told = true;
-            self.control.tell(&Notice::Answered);
+            self.control.notify_owner(&Notice::Answered);
         }
     }
 }

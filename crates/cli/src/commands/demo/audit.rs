@@ -27,7 +27,7 @@ pub(super) struct Audit {
     pub(super) answered: usize,
     /// The runs that another runner took over.
     pub(super) adopted: BTreeSet<RunId>,
-    /// How many tasks were handed over by a run.
+    /// How many tasks were added by a run.
     pub(super) children: usize,
     /// How many runs began before what they depend on was completed.
     pub(super) early: usize,

@@ -55,24 +55,25 @@ pub(super) fn play(stage: &mut Stage) -> Result<Plot, Failure> {
     let runner = stage.cast(&["run"])?;
     let mut shifts = vec![Shift { name: "runner 1", from: now(), to: now(), is_killed: false }];
     let event = stage.until(|seen| of_kind(seen, "workspace:made"))?;
-    stage.tell(event.wall, &format!("{CYAN}a runner starts{CYAN:#}; each task works in a worktree of its own"));
+    stage.narrate(event.wall, &format!("{CYAN}a runner starts{CYAN:#}; each task works in a worktree of its own"));
     let event = stage.until(|seen| task(seen, "task:restarting", "Add search"))?;
-    stage.tell(event.wall, &format!("{BOLD}Add search{BOLD:#} {RED}crashes{RED:#}, and goes on in the same worktree"));
+    stage.narrate(event.wall, &format!("{BOLD}Add search{BOLD:#} {RED}crashes{RED:#}, and goes on in the same worktree"));
     let event = stage.until(|seen| of_kind(seen, "landing:landed"))?;
-    stage.tell(event.wall, &format!("the first work has {GREEN}landed{GREEN:#}: checked as one commit on top of main"));
+    stage.narrate(event.wall, &format!("the first work has {GREEN}landed{GREEN:#}: checked as one commit on top of main"));
     // The commit of the next one is made and not checked yet.
     let landed = event.id;
     let built = stage.until(|seen| seen.iter().find(|event| event.id > landed && event.kind == "landing:built").cloned())?;
     let tip_at_kill = stage.git(&["rev-parse", "main"])?;
     shifts[0].to = runner.kill()?;
     shifts[0].is_killed = true;
-    stage.tell(shifts[0].to.max(built.wall), &format!("{RED}kill -9 of the runner{RED:#} while it checks a commit"));
+    stage.narrate(shifts[0].to.max(built.wall), &format!("{RED}kill -9 of the runner{RED:#} while it checks a commit"));
     shifts.push(Shift { name: "runner 2", from: now(), to: now(), is_killed: false });
     let runner = stage.cast(&["run", "--until-idle"])?;
     let event = stage.until(|seen| sent_back(seen, "conflict"))?;
-    stage.tell(event.wall, &format!("{YELLOW}a conflict{YELLOW:#} goes back to its author, with the conflict in the worktree"));
+    stage
+        .narrate(event.wall, &format!("{YELLOW}a conflict{YELLOW:#} goes back to its author, with the conflict in the worktree"));
     let event = stage.until(|seen| sent_back(seen, "the check fails"))?;
-    stage.tell(
+    stage.narrate(
         event.wall,
         &format!("{YELLOW}a failed check{YELLOW:#} goes back: both services are right alone, and wrong together"),
     );
@@ -82,7 +83,7 @@ pub(super) fn play(stage: &mut Stage) -> Result<Plot, Failure> {
     shifts[1].to = now();
     let status = runner.end()?;
     stage.catch_up()?;
-    stage.tell(now(), "everything has landed, and the runner leaves");
+    stage.narrate(now(), "everything has landed, and the runner leaves");
     Ok(Plot { shifts, tip_at_kill, status })
 }
 

@@ -35,23 +35,23 @@ pub(super) fn play(stage: &mut Stage, shifts: &mut Vec<Shift>) -> Result<(), Fai
     }
     shifts.push(Shift { name: "runner 4", from: now(), to: now(), is_killed: false });
     let runner = stage.cast(&["run"])?;
-    stage.tell(now(), &format!("{CYAN}night falls{CYAN:#}: three agents, and nobody who looks at them"));
+    stage.narrate(now(), &format!("{CYAN}night falls{CYAN:#}: three agents, and nobody who looks at them"));
 
     let event = stage.until(|seen| task(seen, "task:restarting", "Fix the test"))?;
-    stage.tell(event.wall, &format!("{BOLD}Fix the test{BOLD:#} stops without a word, and is {YELLOW}restarted{YELLOW:#}"));
+    stage.narrate(event.wall, &format!("{BOLD}Fix the test{BOLD:#} stops without a word, and is {YELLOW}restarted{YELLOW:#}"));
     let event = stage.until(|seen| task(seen, "task:nudged", "Refactor"))?;
-    stage.tell(event.wall, &format!("{BOLD}Refactor{BOLD:#} shows no activity, and is {YELLOW}nudged{YELLOW:#}"));
+    stage.narrate(event.wall, &format!("{BOLD}Refactor{BOLD:#} shows no activity, and is {YELLOW}nudged{YELLOW:#}"));
     let event = stage.until(|seen| task(seen, "task:recovered", "Refactor"))?;
-    stage.tell(event.wall, &format!("{BOLD}Refactor{BOLD:#} {GREEN}recovers{GREEN:#}, and says that it is done"));
+    stage.narrate(event.wall, &format!("{BOLD}Refactor{BOLD:#} {GREEN}recovers{GREEN:#}, and says that it is done"));
     let event = stage.until(|seen| of_kind(seen, "escalate"))?;
-    stage.tell(event.wall, &format!("{BOLD}Upgrade{BOLD:#} is {RED}beyond help{RED:#}: it is ended, and a person is asked"));
+    stage.narrate(event.wall, &format!("{BOLD}Upgrade{BOLD:#} is {RED}beyond help{RED:#}: it is ended, and a person is asked"));
 
     let decision = stage.until(|seen| of_kind(seen, "decision:raised"))?;
     let id = DecisionId::from(Seq(decision.id.0));
     // People need a moment.
     std::thread::sleep(Duration::from_millis(500));
     stage.run(&["decisions", "resolve", id.as_str(), "--recommended"])?;
-    stage.tell(now(), &format!("the person says: try again      {DIM}$ banksman decisions resolve {id} 1{DIM:#}"));
+    stage.narrate(now(), &format!("the person says: try again      {DIM}$ banksman decisions resolve {id} 1{DIM:#}"));
     stage.until(|seen| task(seen, "task:complete", "Upgrade"))?;
     stage.until(|seen| TASKS.iter().all(|(title, ..)| task(seen, "task:complete", title).is_some()).then(|| seen[0].clone()))?;
     runner.stop()?;
@@ -59,6 +59,6 @@ pub(super) fn play(stage: &mut Stage, shifts: &mut Vec<Shift>) -> Result<(), Fai
         shift.to = now();
     }
     stage.catch_up()?;
-    stage.tell(now(), "all is done, and it is still dark");
+    stage.narrate(now(), "all is done, and it is still dark");
     Ok(())
 }

@@ -75,7 +75,7 @@ impl Stage {
     }
 
     /// A line of the story.
-    pub(super) fn tell(&self, at: Wall, text: &str) {
+    pub(super) fn narrate(&self, at: Wall, text: &str) {
         let seconds = (at.0 - self.start.0) as f64 / 1_000.0;
         self.say(&format!("{DIM}{seconds:>4.1} s{DIM:#}  {text}"));
     }

@@ -38,7 +38,7 @@ pub(super) const TASKS: [Part; 12] = [
         r#"env -i setsid sleep 600 >&- 2>&- & banksman events emit demo:hidden --data "{\"pid\":$!}"; sleep 2"#,
         &[],
     ),
-    // Hands over a part of its work, and waits for it.
+    // Adds a part of its work as tasks, and waits for it.
     (
         "tests",
         "Fuzzing",
@@ -80,11 +80,11 @@ pub(super) fn play(stage: &mut Stage) -> Result<Plot, Failure> {
     stage.begin();
     let runner = stage.cast(&["run", "--until-idle"])?;
     let mut shifts = vec![Shift { name: "runner 1", from: now(), to: now(), is_killed: true }];
-    stage.tell(now(), &format!("{CYAN}the runner starts{CYAN:#}             {DIM}$ banksman run --until-idle{DIM:#}"));
+    stage.narrate(now(), &format!("{CYAN}the runner starts{CYAN:#}             {DIM}$ banksman run --until-idle{DIM:#}"));
     stage.until(|seen| of_kind(seen, "demo:fetching"))?;
 
     let why = stage.run(&["why", "Backup"])?;
-    stage.tell(now(), &format!("{BOLD}Backup{BOLD:#} does not start; why?   {DIM}$ banksman why Backup{DIM:#}"));
+    stage.narrate(now(), &format!("{BOLD}Backup{BOLD:#} does not start; why?   {DIM}$ banksman why Backup{DIM:#}"));
     // The headline is said already, and nobody can type what is suggested.
     for line in why.lines().skip(1).filter(|line| !line.trim_start().starts_with("try:")) {
         stage.say(&wrapped(line));
@@ -92,7 +92,7 @@ pub(super) fn play(stage: &mut Stage) -> Result<Plot, Failure> {
     let killed = alice.kill()?;
     let heir = stage.until(|seen| task(seen, "task:started", "Backup"))?;
     let after = (heir.wall - killed).as_ms();
-    stage.tell(
+    stage.narrate(
         killed,
         &format!("{RED}kill -9 of alice{RED:#}; {BOLD}Backup{BOLD:#} has the lock and runs {GREEN}{after} ms{GREEN:#} later"),
     );
@@ -100,26 +100,28 @@ pub(super) fn play(stage: &mut Stage) -> Result<Plot, Failure> {
     let fetched = stage.until(|seen| task(seen, "task:complete", "Fetch"))?;
     let event = stage.until(|seen| task(seen, "task:started", "Compile"))?;
     let after = (event.wall - fetched.wall).as_ms();
-    stage
-        .tell(fetched.wall, &format!("{BOLD}Fetch{BOLD:#} is done; {BOLD}Compile{BOLD:#} runs {GREEN}{after} ms{GREEN:#} later"));
+    stage.narrate(
+        fetched.wall,
+        &format!("{BOLD}Fetch{BOLD:#} is done; {BOLD}Compile{BOLD:#} runs {GREEN}{after} ms{GREEN:#} later"),
+    );
     let event = stage.until(|seen| of_kind(seen, "demo:hidden"))?;
     let pid = event.data["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).unwrap_or_default();
     let hidden = stage.identify(pid).ok_or_else(|| Failure::system("find the process that hides", pid))?;
-    stage.tell(event.wall, &format!("{BOLD}Browser tests{BOLD:#} hides process {pid} behind setsid and env -i"));
+    stage.narrate(event.wall, &format!("{BOLD}Browser tests{BOLD:#} hides process {pid} behind setsid and env -i"));
     let event = stage.until(|seen| task(seen, "task:started", "Minimise"))?;
-    stage.tell(event.wall, &format!("{BOLD}Fuzzing{BOLD:#} adds {BOLD}Minimise{BOLD:#}, and lends it its slot"));
+    stage.narrate(event.wall, &format!("{BOLD}Fuzzing{BOLD:#} adds {BOLD}Minimise{BOLD:#}, and lends it its slot"));
     let event = stage.until(|seen| task(seen, "task:restarting", "Unit tests"))?;
-    stage.tell(event.wall, &format!("{BOLD}Unit tests{BOLD:#} {RED}crashes{RED:#}, and is run again"));
+    stage.narrate(event.wall, &format!("{BOLD}Unit tests{BOLD:#} {RED}crashes{RED:#}, and is run again"));
     stage.until(|seen| of_kind(seen, "demo:testing"))?;
 
     let orphans = orphans(stage)?;
     shifts[0].to = runner.kill()?;
     let alive_after_kill = orphans.iter().filter(|orphan| is_alive(stage, orphan)).count();
     let text = format!("{RED}kill -9 of the runner{RED:#}; {alive_after_kill} of its sessions live, and go on without it");
-    stage.tell(shifts[0].to, &text);
+    stage.narrate(shifts[0].to, &text);
     stage.until_death(&orphans.iter().map(|orphan| &orphan.process).collect::<Vec<_>>())?;
     let ended = orphans.iter().find(|orphan| !is_alive(stage, orphan)).map_or("one", |orphan| &orphan.title);
-    stage.tell(now(), &format!("{BOLD}{ended}{BOLD:#} ends while nobody is there; its keeper writes down how"));
+    stage.narrate(now(), &format!("{BOLD}{ended}{BOLD:#} ends while nobody is there; its keeper writes down how"));
 
     let statuses = finish(stage, &mut shifts)?;
     night::play(stage, &mut shifts)?;
@@ -133,15 +135,15 @@ fn finish(stage: &mut Stage, shifts: &mut Vec<Shift>) -> Result<Vec<Option<i32>>
         shifts.push(Shift { name, from: now(), to: now(), is_killed: false });
         runners.push(stage.cast(&["run", "--until-idle"])?);
     }
-    stage.tell(now(), &format!("{CYAN}two runners start{CYAN:#}, and share the sessions and the slots"));
+    stage.narrate(now(), &format!("{CYAN}two runners start{CYAN:#}, and share the sessions and the slots"));
     let event = stage.until(|seen| task(seen, "task:adopted", "Minimise"))?;
     let adopted = stage.seen().iter().filter(|event| event.kind == "task:adopted").count();
-    stage.tell(event.wall, &format!("{YELLOW}{adopted} sessions adopted{YELLOW:#}, and what had ended is reported"));
+    stage.narrate(event.wall, &format!("{YELLOW}{adopted} sessions adopted{YELLOW:#}, and what had ended is reported"));
     let event = stage.until(|seen| task(seen, "task:started", "Deploy"))?;
     let last =
         stage.seen().iter().filter(|other| other.kind == "task:complete" && other.id < event.id).map(|other| other.wall).max();
     let after = (event.wall - last.unwrap_or(event.wall)).as_ms();
-    stage.tell(
+    stage.narrate(
         event.wall,
         &format!("{BOLD}Deploy{BOLD:#} starts {GREEN}{after} ms{GREEN:#} after the last of all that it waits for"),
     );
@@ -154,7 +156,7 @@ fn finish(stage: &mut Stage, shifts: &mut Vec<Shift>) -> Result<Vec<Option<i32>>
         statuses.push(runner.end()?);
     }
     stage.catch_up()?;
-    stage.tell(now(), "nothing is left to do, and the runners leave");
+    stage.narrate(now(), "nothing is left to do, and the runners leave");
     Ok(statuses)
 }
 

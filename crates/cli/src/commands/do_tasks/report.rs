@@ -35,7 +35,7 @@ struct Reported<'a> {
     #[serde(skip)]
     price: Option<String>,
     #[serde(skip)]
-    words: String,
+    detail: String,
 }
 
 /// Prints what came of each task, and what to do next. Says whether all are completed.
@@ -58,7 +58,7 @@ pub(super) fn print(context: &Context, client: &Client, ids: &[TaskId]) -> Resul
             landing: entry.map(EntryView::from),
             next: next(task, is_checked),
             price: spend::price(&spend::of_runs(runs())),
-            words: words(task, entry),
+            detail: detail(task, entry),
         })
     });
     let tasks: Vec<Reported<'_>> = reported.collect();
@@ -80,7 +80,7 @@ fn next(task: &Task, is_checked: bool) -> Option<String> {
 }
 
 /// How it stands, beside its status.
-fn words(task: &Task, entry: Option<&Entry>) -> String {
+fn detail(task: &Task, entry: Option<&Entry>) -> String {
     let landing = entry.map(|entry| (&entry.state, &entry.target));
     match (task.status(), landing) {
         (Status::Completed, Some((Landing::Over(LandingEnd::Landed { commit, .. }), target))) => {
@@ -100,8 +100,8 @@ fn line(task: &Reported<'_>) -> String {
         _ => YELLOW,
     };
     let runs = (task.runs > 1).then(|| format!("{} runs", task.runs));
-    let words = (!task.words.is_empty()).then(|| format::one_line(&task.words));
-    let more: Vec<String> = [words, runs, task.price.clone()].into_iter().flatten().collect();
+    let detail = (!task.detail.is_empty()).then(|| format::one_line(&task.detail));
+    let more: Vec<String> = [detail, runs, task.price.clone()].into_iter().flatten().collect();
     let more = if more.is_empty() { String::new() } else { format!("  {DIM}{}{DIM:#}", more.join(", ")) };
     let next = task.next.as_ref().map(|next| format!("\n            {next}")).unwrap_or_default();
     format!("{style}{:<11}{style:#} {BOLD}{}{BOLD:#}{more}{next}", task.status.to_string(), format::one_line(task.title))

@@ -38,5 +38,5 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
             None => entry,
         });
     }
-    Ok(Finding::notes("holders", &checked.words(), entries))
+    Ok(Finding::notes("holders", &checked.describe(), entries))
 }

@@ -9,8 +9,8 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
     let settings = examination.project.config().limits();
     let row = examination.reader.view().load(&Default::default())?.backlog.limits;
     let fine = match row {
-        Some(row) => format!("the settings and the project agree: {}", words(row)),
-        None => format!("not set yet; the first runner sets them: {}", words(settings)),
+        Some(row) => format!("the settings and the project agree: {}", describe(row)),
+        None => format!("not set yet; the first runner sets them: {}", describe(settings)),
     };
     let entries = differences(settings, row.unwrap_or(settings)).into_iter();
     let entries = entries.map(|(text, command)| Entry::new(text).solved_by(command)).collect();
@@ -32,7 +32,7 @@ pub(in crate::commands) fn differences(settings: Limits, row: Limits) -> Vec<(St
 }
 
 /// `at most 4 runs at a time, any number of root tasks`.
-fn words(limits: Limits) -> String {
+fn describe(limits: Limits) -> String {
     let number = |limit: u32, what: &str| match limit {
         0 => format!("any number of {what}s"),
         1 => format!("at most 1 {what}"),

@@ -114,7 +114,7 @@ fn of_task(fact: &TaskFact) -> (Style, String) {
         TaskFact::Restarting { why: Some(RetryReason::Stopped), .. } => (YELLOW, "was stopped, and is pending again".into()),
         TaskFact::Paused(_) => (YELLOW, "is not started until it is resumed".into()),
         TaskFact::Resumed(_) => (GREEN, "may be started again".into()),
-        TaskFact::Restarting { ending, why: Some(why), .. } => (YELLOW, format!("is queued for retry: {}", why.words(ending))),
+        TaskFact::Restarting { ending, why: Some(why), .. } => (YELLOW, format!("is queued for retry: {}", why.describe(ending))),
         TaskFact::Restarting { ending, .. } => (YELLOW, format!("is queued for retry: {ending}")),
         TaskFact::Awaiting { children, .. } => plain(&format!("waits for {}", format::children(*children))),
         TaskFact::Asked { .. } => (YELLOW, "asks a person, and waits for the answer".into()),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use banksman_core::Name;
 use banksman_core::guard::{Guard, GuardResult};
 use banksman_core::pipeline::plan::{Context as Vars, Plan};
-use banksman_core::suggest::near;
+use banksman_core::suggest::closest;
 use banksman_runbook::Runbook;
 use banksman_runtime::guards::{Limits, gather};
 use clap::Args;
@@ -96,7 +96,7 @@ impl Check {
     }
 
     fn no_guard(&self, names: &BTreeSet<String>) -> Failure {
-        let near = near(&self.name, names.iter().map(String::as_str));
+        let near = closest(&self.name, names.iter().map(String::as_str));
         Failure::new(exit::NOT_FOUND, "GUARD_NOT_FOUND", format!("there is no guard {:?}", self.name))
             .detail("guard", &self.name)
             .hint(near.map_or("banksman guards list shows all guards".into(), |near| format!("did you mean {near}?")))
@@ -119,7 +119,7 @@ impl Check {
 
     fn no_var(&self, name: &str, known: &BTreeSet<&str>) -> Failure {
         let all = known.iter().copied().collect::<Vec<_>>().join(", ");
-        let hint = match near(name, known.iter().copied()) {
+        let hint = match closest(name, known.iter().copied()) {
             Some(near) => format!("did you mean {near}?"),
             None if known.is_empty() => "it has none".into(),
             None => format!("it has {all}"),

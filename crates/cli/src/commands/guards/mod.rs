@@ -91,7 +91,7 @@ impl List {
             format!("no guards yet\n{DIM}docs/concepts/guards.md shows how to write one{DIM:#}")
         } else {
             let rows = all.iter().map(|(runbook, guard)| {
-                let (holds, otherwise) = (guard::words(&guard.condition), guard::action(&guard.on_failure));
+                let (holds, otherwise) = (guard::describe(&guard.condition), guard::action(&guard.on_failure));
                 vec![guard.name.to_string(), runbook.name.to_string(), otherwise, holds]
             });
             table::render(&["GUARD", "RUNBOOK??", "ON FAILURE?", "HOLDS IF~"], rows.collect())

@@ -7,7 +7,7 @@ mod terms;
 mod view;
 
 use banksman_core::queue::{Outcome, QUEUES_LIMIT};
-use banksman_core::suggest::near;
+use banksman_core::suggest::closest;
 use banksman_core::{ItemId, Name};
 use banksman_store::Key;
 use clap::Args;
@@ -66,7 +66,7 @@ fn meant(context: &Context, failure: Failure) -> Failure {
     let name = failure.details.get("queue").and_then(Value::as_str);
     let Some(name) = name.filter(|_| failure.code == "QUEUE_NOT_FOUND") else { return failure };
     let Ok(rows) = context.reader().and_then(|mut reader| Ok(reader.view().load(&[Key::Queues].into())?)) else { return failure };
-    match near(name, rows.queues.queues.keys().map(Name::as_str)) {
+    match closest(name, rows.queues.queues.keys().map(Name::as_str)) {
         Some(near) => failure.hint(format!("did you mean {near}?")),
         None => failure,
     }

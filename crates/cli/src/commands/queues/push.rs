@@ -76,7 +76,7 @@ impl Push {
             1 => format!("{GREEN}pushed{GREEN:#} {BOLD}{id}{BOLD:#} to {}", self.queue),
             _ => format!("{BOLD}{id}{BOLD:#} is in {} already, with the same key", self.queue),
         };
-        self.tell(context, &sum, human)
+        self.print(context, &sum, human)
     }
 
     fn stream(self, context: &Context) -> ExitResult {
@@ -114,7 +114,7 @@ impl Push {
         send(&client, &self.queue, chunk, &mut sum)?;
         sum.last = None;
         let human = format!("{GREEN}pushed{GREEN:#} {} to {BOLD}{}{BOLD:#}", items(sum.pushed), self.queue);
-        self.tell(context, &sum, human)
+        self.print(context, &sum, human)
     }
 
     fn item(&self, text: &str) -> Result<New, Failure> {
@@ -129,7 +129,7 @@ impl Push {
         Ok(New { data, priority: self.priority, delay, dedupe: self.dedupe.clone() })
     }
 
-    fn tell(&self, context: &Context, sum: &Sum, human: String) -> ExitResult {
+    fn print(&self, context: &Context, sum: &Sum, human: String) -> ExitResult {
         let outcome = if sum.pushed == 0 && sum.duplicates > 0 { "duplicate" } else { "pushed" };
         let Sum { last: id, pushed, duplicates } = *sum;
         let view = PushedView { queue: &self.queue, id, outcome, pushed, duplicates };

@@ -76,7 +76,7 @@ pub(crate) fn cleanup(context: &Context, kind: Kind, dry_run: bool) -> ExitResul
         removed.iter().map(|wait| RemovedWait { task: &wait.task, holder: &wait.holder, ticket: wait.ticket, reason: "dead" });
     let view = Cleaned { dry_run, released: released.collect(), removed_waits: waits.collect() };
     let human = if freed.is_empty() && removed.is_empty() {
-        format!("nothing to clean up: {}", checked.words())
+        format!("nothing to clean up: {}", checked.describe())
     } else {
         let title = if dry_run { "WOULD RELEASE" } else { "RELEASED" };
         let row = |entry: &Stale| {
@@ -125,7 +125,7 @@ impl Checked {
     }
 
     /// `2 locks and 1 holder of slots: none is dead or past its time`.
-    pub(crate) fn words(self) -> String {
+    pub(crate) fn describe(self) -> String {
         let number = |count: usize, one: &str, several: &str| match count {
             0 => format!("no {one}"),
             1 => format!("1 {one}"),

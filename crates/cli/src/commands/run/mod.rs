@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use banksman_core::pipeline::{Reason as Blocked, State as Stand};
+use banksman_core::pipeline::{Reason as Blocked, State as PipelineState};
 use banksman_core::{Limits, Pipeline, RunId, RunnerId, SectionId, Status, TaskId, Wall};
 use banksman_engine::why::{Attended, Life};
 use banksman_runtime::inspect::{self, Leftovers, LiveRun};
@@ -232,7 +232,7 @@ fn adopt_only(context: &Context, client: &Client, signals: &mut Signals, refusal
 /// The first pipelines that cannot go on without a person.
 fn blocked(left: &Leftovers) -> Vec<&Pipeline> {
     let is_blocked = |pipeline: &&Pipeline| match &pipeline.state {
-        Stand::Blocked { reason, .. } => *reason != Blocked::Dependencies,
+        PipelineState::Blocked { reason, .. } => *reason != Blocked::Dependencies,
         _ => false,
     };
     left.pipelines.iter().map(|hosted| &hosted.pipeline).filter(is_blocked).collect()

@@ -1,7 +1,7 @@
 //! What a runner reports, in lines for people.
 
 use banksman_core::backlog::Run;
-use banksman_core::pipeline::State as Stand;
+use banksman_core::pipeline::State as PipelineState;
 use banksman_core::task::{After, Outcome, RetryReason, State, TaskEnd};
 use banksman_core::{Status, TaskId, Title};
 use banksman_engine::{RunnerEvent, Work};
@@ -107,7 +107,7 @@ pub(super) fn line(report: RunnerReport) -> Option<String> {
                     None => format!(": banksman decisions show {decision}"),
                 },
                 Outcome::Again(RetryReason::Stopped) => ": it is pending again".into(),
-                Outcome::Again(setback) => format!(": {}", setback.words(&ended.ending)),
+                Outcome::Again(setback) => format!(": {}", setback.describe(&ended.ending)),
                 Outcome::Ended(_) if tasks::error(&work.task).is_some() => {
                     format!(": {}", tasks::error(&work.task).unwrap_or_default())
                 }
@@ -123,15 +123,15 @@ pub(super) fn line(report: RunnerReport) -> Option<String> {
             let name = titled(&pipeline.title, &pipeline.id);
             let why = why::detail(&pipeline, None).unwrap_or_default();
             match &pipeline.state {
-                Stand::Blocked { phase, when, .. } => {
+                PipelineState::Blocked { phase, when, .. } => {
                     format!("{YELLOW}blocked{YELLOW:#}    {name} {}: {why}", why::side(*when, phase))
                 }
-                Stand::Failed { phase, .. } => format!("{RED}failed{RED:#}     {name} in phase {phase}: {why}"),
-                Stand::Done => format!("{GREEN}done{GREEN:#}       {name}"),
-                Stand::Init
-                | Stand::Checking { .. }
-                | Stand::Running { .. }
-                | Stand::Cancelled { .. } => return None,
+                PipelineState::Failed { phase, .. } => format!("{RED}failed{RED:#}     {name} in phase {phase}: {why}"),
+                PipelineState::Done => format!("{GREEN}done{GREEN:#}       {name}"),
+                PipelineState::Init
+                | PipelineState::Checking { .. }
+                | PipelineState::Running { .. }
+                | PipelineState::Cancelled { .. } => return None,
             }
         }
         RunnerReport::Event(RunnerEvent::Unfit { worker, queue, item, error }) => {

@@ -127,7 +127,7 @@ fn page(name: &str, changes: &[Change]) -> String {
 }
 
 fn refused(runbook: &str, incompatible: &[Incompatible], applied: &[(Box<str>, Vec<Change>)]) -> Failure {
-    let problems: Vec<String> = incompatible.iter().map(words).collect();
+    let problems: Vec<String> = incompatible.iter().map(describe).collect();
     let applied: Vec<&str> = applied.iter().map(|(name, _)| &**name).collect();
     let message = match &problems[..] {
         [only] => format!("the runbook {runbook} cannot be put into force: {only}"),
@@ -143,7 +143,7 @@ fn refused(runbook: &str, incompatible: &[Incompatible], applied: &[(Box<str>, V
         .hint("nothing of it was changed")
 }
 
-fn words(incompatible: &Incompatible) -> String {
+fn describe(incompatible: &Incompatible) -> String {
     match incompatible {
         Incompatible::NoQueue { user, queue } => format!("{user}: there is no queue {queue}"),
         Incompatible::NoWorker { route, worker } => format!("route {route}: there is no worker {worker}"),

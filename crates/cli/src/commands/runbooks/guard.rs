@@ -7,7 +7,7 @@ use crate::printer::{BOLD, DIM};
 /// A guard with its condition, in one line.
 pub(super) fn lines(guard: &Guard) -> String {
     let fresh = if guard.fresh_for == FRESH_FOR { String::new() } else { format!(", good for {}", guard.fresh_for) };
-    format!("{BOLD}{}{BOLD:#}  {}  {DIM}else {}{fresh}{DIM:#}", guard.name, words(&guard.condition), action(&guard.on_failure))
+    format!("{BOLD}{}{BOLD:#}  {}  {DIM}else {}{fresh}{DIM:#}", guard.name, describe(&guard.condition), action(&guard.on_failure))
 }
 
 pub(crate) fn action(action: &GuardAction) -> String {
@@ -19,11 +19,11 @@ pub(crate) fn action(action: &GuardAction) -> String {
     }
 }
 
-pub(crate) fn words(condition: &Condition) -> String {
+pub(crate) fn describe(condition: &Condition) -> String {
     match condition {
         Condition::All(parts) => joined(parts, " and ", "always"),
         Condition::Any(parts) => joined(parts, " or ", "never"),
-        Condition::Not(part) => format!("not ({})", words(part)),
+        Condition::Not(part) => format!("not ({})", describe(part)),
         Condition::Predicate(predicate) => assertion(predicate),
     }
 }
@@ -52,7 +52,7 @@ fn assertion(predicate: &Predicate) -> String {
 fn joined(parts: &[Condition], between: &str, empty: &str) -> String {
     match parts {
         [] => empty.into(),
-        [one] => words(one),
-        many => format!("({})", many.iter().map(words).collect::<Vec<_>>().join(between)),
+        [one] => describe(one),
+        many => format!("({})", many.iter().map(describe).collect::<Vec<_>>().join(between)),
     }
 }

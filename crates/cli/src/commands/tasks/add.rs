@@ -135,7 +135,7 @@ impl Add {
             queue_position: why.as_ref().and_then(Why::position),
             runner_alive: why.as_ref().is_some_and(|why| why.has_runner),
         };
-        let said = why.as_ref().map_or_else(|| "deleted".into(), words);
+        let said = why.as_ref().map_or_else(|| "deleted".into(), describe);
         context.printer.print(&view, format!("added {BOLD}{id}{BOLD:#} {}: {said}", task.spec.title));
         if !context.printer.json {
             let untrusted = agents::untrusted(client.project(), &task);
@@ -167,7 +167,7 @@ impl Add {
 }
 
 /// What is said of a task that was just added: the same as `why` says of it.
-fn words(why: &Why) -> String {
+fn describe(why: &Why) -> String {
     match why.position() {
         _ if why.status == Status::Blocked => format!("waits for {}", view::tasks(why.unmet)),
         _ if why.task.spec.work.is_none() => "manual".into(),

@@ -42,7 +42,7 @@ pub(crate) fn account(name: &str, profile: &Profile) -> Result<Name, Failure> {
 /// No agent has this name.
 pub(crate) fn unknown(config: &Config, name: &str) -> Failure {
     let known: Vec<&str> = config.agents.profiles.names().collect();
-    let near = suggest::near(name, known.iter().copied());
+    let near = suggest::closest(name, known.iter().copied());
     let hint = near.map_or_else(|| format!("known agents: {}", known.join(", ")), |near| format!("did you mean {near}?"));
     Failure::new(exit::NOT_FOUND, "AGENT_NOT_FOUND", format!("there is no agent {name:?}")).detail("agent", &name).hint(hint)
 }

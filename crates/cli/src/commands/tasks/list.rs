@@ -104,7 +104,7 @@ impl List {
         context.printer.print(&view, human);
         if let Some(next) = next.filter(|_| !context.printer.json) {
             let limit = self.limit.map(|limit| format!(" --limit {limit}")).unwrap_or_default();
-            let flags = self.options() + if self.phases { " --phases" } else { "" } + &self.table.words();
+            let flags = self.options() + if self.phases { " --phases" } else { "" } + &self.table.arguments();
             let command = format!("banksman tasks list{flags}{limit} --after {next}");
             context.printer.note(&format!("{DIM}there are more: {command}{DIM:#}"));
         }

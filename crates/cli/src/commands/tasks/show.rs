@@ -198,7 +198,7 @@ impl Page {
             text.push_str(&format!("\n\n{}", table::render(&["RUN", "#>", "STARTED>?", "TOOK>", "ENDED WITH~"], rows)));
         }
         for spent in spend::of_runs(self.runs.iter()).iter().filter(|_| self.runs.len() > 1) {
-            text.push_str(&format!("\n{DIM}in all{DIM:#} {}", spend::words(spent)));
+            text.push_str(&format!("\n{DIM}in all{DIM:#} {}", spend::summary(spent)));
         }
         if !self.log.is_empty() {
             text.push_str(&format!("\n\n{DIM}THE LAST OF ITS LOG{DIM:#}"));
@@ -323,7 +323,7 @@ fn block(text: &mut String, title: &str, rows: Vec<Vec<String>>) {
 }
 
 fn command(task: &Task) -> Option<String> {
-    task.spec.work.as_ref().map(Work::words)
+    task.spec.work.as_ref().map(Work::describe)
 }
 
 fn output(task: &Task) -> Option<&Value> {

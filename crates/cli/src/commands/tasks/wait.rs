@@ -66,7 +66,7 @@ impl Wait {
             context.printer.rewrite("");
         }
         match ended.map_err(|error| failure(&ids, error))? {
-            (WaitEnd::Met(()), tasks) => Ok(tell(context, &tasks)),
+            (WaitEnd::Met(()), tasks) => Ok(print(context, &tasks)),
             (WaitEnd::TimedOut, tasks) => Err(timed_out(&tasks)),
             (WaitEnd::Cancelled, _) => Err(Failure::interrupted()),
         }
@@ -133,7 +133,7 @@ struct Waited<'a> {
     tasks: Vec<Awaited<'a>>,
 }
 
-fn tell(context: &Context, tasks: &[AwaitedTask]) -> u8 {
+fn print(context: &Context, tasks: &[AwaitedTask]) -> u8 {
     let all = tasks.iter().all(is_completed);
     let view = Waited { completed: all, tasks: tasks.iter().map(to_view).collect() };
     context.printer.print(&view, tasks.iter().map(result_line).collect::<Vec<_>>().join("\n"));

@@ -97,12 +97,12 @@ impl Picture<'_> {
     }
 
     fn task(&self, row: &Row) -> String {
-        let mut cells = self.cells(|time| row.at(time).map_or((' ', PLAIN), look));
+        let mut cells = self.cells(|time| row.at(time).map_or((' ', PLAIN), cell));
         // What was too short to be the longest of its column is shown where nothing else is.
         for (from, _, state) in row.segments().filter(|(.., state)| state.is_at_work()) {
-            let cell = &mut cells[self.column(from)];
-            if !matches!(cell.0, '█' | '▒' | '░' | '▓' | '│') {
-                *cell = look(state);
+            let drawn = &mut cells[self.column(from)];
+            if !matches!(drawn.0, '█' | '▒' | '░' | '▓' | '│') {
+                *drawn = cell(state);
             }
         }
         for (at, mark) in &row.marks {
@@ -123,11 +123,11 @@ impl Picture<'_> {
     }
 
     /// What lasted longest in each column, with the line of the kill through all.
-    fn cells(&self, look: impl Fn(i64) -> Cell) -> Vec<Cell> {
+    fn cells(&self, cell: impl Fn(i64) -> Cell) -> Vec<Cell> {
         let (length, bars) = (self.timeline.length, self.bars as i64);
         let time = |column: usize, part: i64| (column as i64 * PARTS + part) * length / (bars * PARTS);
         let longest = |column: usize| {
-            let seen: Vec<Cell> = (0..PARTS).map(|part| look(time(column, part))).collect();
+            let seen: Vec<Cell> = (0..PARTS).map(|part| cell(time(column, part))).collect();
             let share = |cell: &&Cell| seen.iter().filter(|other| other == cell).count();
             seen.iter().max_by_key(share).copied().unwrap_or((' ', PLAIN))
         };
@@ -214,7 +214,7 @@ pub(crate) fn name(row: &Row, shown: &BTreeSet<TaskId>) -> String {
     if row.parent.as_ref().is_some_and(|parent| shown.contains(parent)) { format!("└ {title}") } else { title }
 }
 
-fn look(state: State) -> Cell {
+fn cell(state: State) -> Cell {
     match state {
         State::Waits => ('·', DIM),
         State::Ready => ('-', YELLOW),
@@ -258,7 +258,7 @@ fn legend(timeline: &Timeline, width: usize) -> String {
         (Mark::Again, ('↻', YELLOW), "is restarted"),
         (Mark::Stopped, ('■', YELLOW), "is stopped by a person"),
     ];
-    let states = states.into_iter().filter(|(state, _)| has_state(*state)).map(|(state, words)| (look(state), words));
+    let states = states.into_iter().filter(|(state, _)| has_state(*state)).map(|(state, words)| (cell(state), words));
     let marks = marks.into_iter().filter(|(mark, ..)| has_mark(*mark)).map(|(_, cell, words)| (cell, words));
     let mut lines: Vec<String> = vec![String::new()];
     for ((letter, style), words) in states.chain(marks) {

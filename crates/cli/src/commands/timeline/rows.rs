@@ -21,7 +21,7 @@ pub(crate) enum State {
     Lends,
     /// It runs, and will crash.
     Crashes,
-    /// It shows no sign of life.
+    /// It shows no activity.
     Stuck,
     AwaitingDecision,
     /// Its work is in the merge queue.
@@ -61,7 +61,7 @@ pub(crate) struct Row {
     pub(crate) changes: Vec<(i64, State)>,
     pub(crate) marks: Vec<(i64, Mark)>,
     unmet: BTreeSet<TaskId>,
-    /// The run that is at it, since when, and whether it has lent its slot.
+    /// The run that works on it, since when, and whether it has lent its slot.
     run: Option<(RunId, i64, bool)>,
     /// Whether that is being ended: whoever ends it may take it over for that.
     is_ending: bool,

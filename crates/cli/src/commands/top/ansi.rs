@@ -36,7 +36,7 @@ impl RawScreen {
     }
 
     /// Does something with the terminal as it was before.
-    pub(super) fn aside<R>(&self, what: impl FnOnce() -> R) -> io::Result<R> {
+    pub(super) fn with_terminal_restored<R>(&self, what: impl FnOnce() -> R) -> io::Result<R> {
         restore();
         let result = what();
         let before = tcgetattr(io::stdin())?;

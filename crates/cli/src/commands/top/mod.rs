@@ -188,7 +188,7 @@ pub(crate) fn show(context: &Context, runner: Option<Command>) -> ExitResult {
                         continue;
                     }
                     let mut command = own(context, &args)?;
-                    let done = screen.aside(|| command.status()).map_err(system("set up the terminal"))?;
+                    let done = screen.with_terminal_restored(|| command.status()).map_err(system("set up the terminal"))?;
                     terminal.clear().map_err(system("draw"))?;
                     top.message = done.err().map(|error| error.to_string());
                     is_stale = true;
@@ -249,7 +249,7 @@ impl Top {
         self.message = None;
         if let Some(subject) = self.confirm.take() {
             let task = subject.task.filter(|_| key == Key::Letter('y'))?;
-            return Some(Wish::Do(words(&["tasks", "cancel", "--no-wait", task.as_str()])));
+            return Some(Wish::Do(arguments(&["tasks", "cancel", "--no-wait", task.as_str()])));
         }
         if let Some(typed) = &mut self.typing {
             match key {
@@ -277,21 +277,21 @@ impl Top {
             Key::Enter | Key::Letter('l') => {
                 return self.subject().filter(|subject| subject.task.is_some()).cloned().map(Wish::Log);
             }
-            Key::Letter('w') => return Some(Wish::Show(words(&["why", &task()?]))),
+            Key::Letter('w') => return Some(Wish::Show(arguments(&["why", &task()?]))),
             Key::Letter('o') => {
-                let check = Some(words(&["workspaces", "show", &task()?]));
-                return Some(Wish::Visit { check, args: words(&["tasks", "open", &task()?]) });
+                let check = Some(arguments(&["workspaces", "show", &task()?]));
+                return Some(Wish::Visit { check, args: arguments(&["tasks", "open", &task()?]) });
             }
             Key::Letter('d') if self.board.decisions.is_empty() => return Some(Wish::Say("nothing waits for a decision")),
-            Key::Letter('d') => return Some(Wish::Visit { check: None, args: words(&["decisions", "review"]) }),
+            Key::Letter('d') => return Some(Wish::Visit { check: None, args: arguments(&["decisions", "review"]) }),
             Key::Letter('t') => {
                 // The command has no terminal of its own to be known by.
-                let mut args = words(&["tasks", "take", "--no-wait", &task()?]);
-                args.extend(self.holder.iter().flat_map(|holder| words(&["--holder", holder.as_str()])));
+                let mut args = arguments(&["tasks", "take", "--no-wait", &task()?]);
+                args.extend(self.holder.iter().flat_map(|holder| arguments(&["--holder", holder.as_str()])));
                 return Some(Wish::Do(args));
             }
-            Key::Letter('r') => return Some(Wish::Do(words(&["tasks", "retry", &task()?]))),
-            Key::Letter('n') => return Some(Wish::Do(words(&["sessions", "nudge", &task()?]))),
+            Key::Letter('r') => return Some(Wish::Do(arguments(&["tasks", "retry", &task()?]))),
+            Key::Letter('n') => return Some(Wish::Do(arguments(&["sessions", "nudge", &task()?]))),
             Key::Letter('c') => self.confirm = self.subject().filter(|subject| subject.task.is_some()).cloned(),
             Key::Letter('/') => self.typing = Some(String::new()),
             Key::Letter('?') => {
@@ -337,7 +337,7 @@ impl Pane {
     }
 }
 
-fn words(args: &[&str]) -> Vec<String> {
+fn arguments(args: &[&str]) -> Vec<String> {
     args.iter().map(|arg| (*arg).to_owned()).collect()
 }
 
@@ -388,7 +388,7 @@ impl Subject {
     /// The end of its log.
     fn log(&self, context: &Context) -> Result<Vec<String>, Failure> {
         let Some(task) = &self.task else { return Ok(Vec::new()) };
-        lines_of(context, &words(&["tasks", "logs", "--tail", LOG_LINES, task.as_str()]))
+        lines_of(context, &arguments(&["tasks", "logs", "--tail", LOG_LINES, task.as_str()]))
     }
 }
 

@@ -284,7 +284,7 @@ impl Contents {
         while let Some(after) = next {
             let (page, more) = reader.view().tasks(&filter, after)?;
             for task in page.into_iter().map(|listed| listed.task) {
-                let Some(command) = task.spec.work.as_ref().map(|work| work.words()) else { continue };
+                let Some(command) = task.spec.work.as_ref().map(|work| work.describe()) else { continue };
                 tasks += 1;
                 if commands.len() < COMMANDS_SHOWN {
                     commands.push(StoredCommand { task: task.id, title: task.spec.title, command });

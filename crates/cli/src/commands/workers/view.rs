@@ -85,7 +85,7 @@ impl Seen<'_> {
             definition.name.to_string(),
             self.coloured(),
             definition.queue.to_string(),
-            brief(&definition.job.words(), 40),
+            brief(&definition.job.describe(), 40),
             format!("{}/{}", self.worker.jobs.len(), definition.concurrency),
             if self.waiting == 0 { "-".into() } else { self.waiting.to_string() },
             definition.runbook.to_string(),
@@ -159,7 +159,7 @@ fn page(seen: &Seen<'_>) -> String {
     let mut text = format!("{BOLD}{}{BOLD:#} is {}", definition.name, seen.coloured());
     let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<10}{DIM:#} {value}"));
     field("queue", format!("{}, {} waiting", definition.queue, seen.waiting));
-    field("does", brief(&definition.job.words(), 100));
+    field("does", brief(&definition.job.describe(), 100));
     field("busy", format!("{} of {}", seen.worker.jobs.len(), definition.concurrency));
     let patterns: Vec<String> = definition.wake_on.iter().map(ToString::to_string).collect();
     field("woken by", if patterns.is_empty() { "nothing: it is always awake".into() } else { patterns.join(", ") });

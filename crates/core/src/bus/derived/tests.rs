@@ -23,7 +23,7 @@ fn failed(name: &str) -> Event {
 }
 
 /// What the events say, as `task TYPE body`.
-fn told(events: &[Event]) -> Vec<String> {
+fn messages_of(events: &[Event]) -> Vec<String> {
     let mut derived = DerivedMessages::default();
     let messages = events.iter().zip(1..).flat_map(|(event, seq)| derived.apply(Seq(seq), Wall(seq), event));
     let words = |message: Message| {
@@ -38,7 +38,7 @@ fn a_task_tells_once_per_change_what_it_waits_for() {
     let events = [added("a", None, &[], None), added("b", None, &[], None), added("c", None, &["a", "b"], None)];
     let more = [complete("a"), event("a", TaskFact::Retried {}), complete("b"), complete("a"), complete("c")];
     assert_eq!(
-        told(&[&events[..], &more].concat()),
+        messages_of(&[&events[..], &more].concat()),
         [
             "c PROGRESS waiting for 2 tasks: a (A), b (B)",
             r#"a FACT A: completed: {"v":1}"#,
@@ -63,7 +63,7 @@ fn a_failure_unblocks_only_those_who_allow_it_and_is_told_to_the_parent() {
         failed("a"),
     ];
     assert_eq!(
-        told(&events)[2..],
+        messages_of(&events)[2..],
         ["a FACT A: failed: broke", "p FACT child a, A: failed: broke", "lenient FACT all dependencies are met"]
     );
 }
@@ -121,18 +121,18 @@ fn what_banksman_itself_asks_is_not_a_question_on_the_bus() {
     let title = Title::new("A").unwrap();
     let raised = decision(DecisionFact::Raised(Box::new(Question::of_task(&id("a"), &title, "it hangs"))));
     let resolved = decision(DecisionFact::Resolved { option: 1, by: "ada".into(), note: None });
-    assert_eq!(told(&[added("a", None, &[], None), raised, resolved]), [""; 0]);
+    assert_eq!(messages_of(&[added("a", None, &[], None), raised, resolved]), [""; 0]);
 }
 
 #[test]
 fn the_tasks_of_an_import_speak_when_it_is_finished() {
     let import = |fact| Event::Import { id: ImportId::new("i-1").unwrap(), fact };
     let hidden = [added("a", None, &[], Some("i-1")), added("b", None, &["a"], Some("i-1"))];
-    assert_eq!(told(&hidden), [""; 0]);
+    assert_eq!(messages_of(&hidden), [""; 0]);
     let finished = [&hidden[..], &[import(ImportFact::Finished { tasks: 2 })]].concat();
-    assert_eq!(told(&finished), ["b PROGRESS waiting for 1 task: a (A)"]);
+    assert_eq!(messages_of(&finished), ["b PROGRESS waiting for 1 task: a (A)"]);
     let dropped = [&hidden[..], &[import(ImportFact::Dropped {}), complete("a")]].concat();
-    assert_eq!(told(&dropped), [""; 0]);
+    assert_eq!(messages_of(&dropped), [""; 0]);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_removed_dependency_and_long_lists() {
     let mut events: Vec<Event> = (0..25).map(|n| added(&format!("d{n:02}"), None, &[], None)).collect();
     let on: Vec<String> = (0..25).map(|n| format!("d{n:02}")).collect();
     events.push(added("t", None, &on.iter().map(String::as_str).collect::<Vec<_>>(), None));
-    let told_last = |events: &[Event]| told(events).pop().unwrap();
+    let told_last = |events: &[Event]| messages_of(events).pop().unwrap();
     assert!(told_last(&events).ends_with("d19 (D19) and 5 more"), "{}", told_last(&events));
     let spec = Box::new(Spec::new(Title::new("T").unwrap()));
     events.push(event("t", TaskFact::Updated { spec, depends_on: Vec::new() }));

@@ -103,7 +103,7 @@ fn chain() -> impl Random<Value = Vec<Line>> {
 proptest! {
     #[test]
     fn a_strategy_does_what_a_list_read_from_the_top_says(chain in chain()) {
-        // On paper: strike out approaches from the top as long as each failed for a reason that it names and one is left.
+        // The model: strike out approaches from the top as long as each failed for a reason that it names and one is left.
         let names = |on: &Fallback, error: char, late: bool| match on {
             Fallback::Any => true,
             Fallback::Timeout => late,

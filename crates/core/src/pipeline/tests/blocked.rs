@@ -20,12 +20,12 @@ fn refute(site: &mut Site, verdict: GuardsResult) -> Outcome {
 #[test]
 fn a_guard_that_does_not_hold_at_the_claim_holds_the_task_until_it_does() {
     let mut site = guarded(OnFail::Fail);
-    assert_eq!(site.judge(passed()), Outcome::Begin(child(1)));
+    assert_eq!(site.report_guards(passed()), Outcome::Begin(child(1)));
     assert_eq!(site.ask(Input::Refuted { task: child(9), verdict: block(false), at: Seq(0) }), Outcome::Late);
     assert_eq!(refute(&mut site, block(false)), Outcome::Blocked);
     assert_eq!((site.where_it_is().as_str(), site.pipeline.task()), ("blocked one", Some(&child(1))));
-    assert_eq!(site.judge(block(false)), Outcome::Blocked);
-    assert_eq!((site.judge(passed()), site.where_it_is().as_str()), (Outcome::Noted, "running one"));
+    assert_eq!(site.report_guards(block(false)), Outcome::Blocked);
+    assert_eq!((site.report_guards(passed()), site.where_it_is().as_str()), (Outcome::Noted, "running one"));
     assert_eq!((site.pipeline.task(), site.pipeline.attempt, site.pipeline.tasks), (Some(&child(1)), 1, 1), "the same one");
     assert_eq!(site.kinds()[3..], ["phase", "blocked", "resumed"]);
     // A person may do it meanwhile, or let it go on.
@@ -36,7 +36,7 @@ fn a_guard_that_does_not_hold_at_the_claim_holds_the_task_until_it_does() {
     assert_eq!(site.end(success(Value::Null)), Outcome::Over);
     // What fails the phase does so at the claim as well.
     let mut site = guarded(OnFail::Fail);
-    site.judge(passed());
+    site.report_guards(passed());
     let fail = GuardsResult::Fail { guard: name("g"), message: "no".into(), part: "p".into() };
     assert_eq!((refute(&mut site, fail), site.where_it_is().as_str()), (Outcome::Over, "failed one"));
 }
@@ -45,21 +45,21 @@ fn a_guard_that_does_not_hold_at_the_claim_holds_the_task_until_it_does() {
 fn a_guard_that_blocks_for_too_long_fails_the_phase_or_asks_a_person() {
     // The plan says what comes then.
     let mut site = guarded(OnFail::Retry { times: 1 });
-    site.judge(block(true));
+    site.report_guards(block(true));
     assert_eq!(site.pipeline.next_deadline(), Some(Lease(1_000) + Span::from_secs(60)));
     site.pass(60_000);
-    assert_eq!((site.judge(block(true)), site.where_it_is().as_str()), (Outcome::Check, "checking one"));
+    assert_eq!((site.report_guards(block(true)), site.where_it_is().as_str()), (Outcome::Check, "checking one"));
     // It does not any more.
-    site.judge(block(true));
+    site.report_guards(block(true));
     site.pass(59_999);
-    assert_eq!((site.judge(block(true)), site.kinds().contains(&"raised")), (Outcome::Blocked, false));
+    assert_eq!((site.report_guards(block(true)), site.kinds().contains(&"raised")), (Outcome::Blocked, false));
     site.pass(1);
-    assert_eq!(site.judge(block(true)), Outcome::Blocked);
+    assert_eq!(site.report_guards(block(true)), Outcome::Blocked);
     assert!(matches!(site.pipeline.state, State::Blocked { reason: Reason::Overdue { .. }, .. }), "{:?}", site.pipeline.state);
-    assert_eq!((site.pipeline.next_deadline(), site.judge(passed())), (None, Outcome::Late), "nobody looks any more");
+    assert_eq!((site.pipeline.next_deadline(), site.report_guards(passed())), (None, Outcome::Late), "nobody looks any more");
     let (asked, mut other) = (site.clone(), site.clone());
     assert_eq!((site.ask(Input::Wait), site.where_it_is().as_str()), (Outcome::Blocked, "blocked one"));
-    assert_eq!(site.judge(passed()), Outcome::Begin(child(1)));
+    assert_eq!(site.report_guards(passed()), Outcome::Begin(child(1)));
     assert_eq!((other.ask(Input::GiveUp), other.where_it_is().as_str()), (Outcome::Over, "failed one"));
     let mut other = asked;
     assert_eq!(other.ask(Input::Unblock { by: None }), Outcome::Begin(child(1)));
@@ -69,16 +69,16 @@ fn a_guard_that_blocks_for_too_long_fails_the_phase_or_asks_a_person() {
 fn a_guard_about_the_store_that_blocks_for_long_is_told_once() {
     let mut site = guarded(OnFail::Retry { times: 1 });
     for _ in 0..3 {
-        site.judge(block(false));
+        site.report_guards(block(false));
         site.pass(60_000);
     }
     assert_eq!((site.where_it_is().as_str(), site.entry), ("blocked one", 1));
     // Behind the phase it holds what the phase holds, so that it has an end.
     let mut site = Site::begun(vec![Phase { post: vec![guard("g")], ..phase("one") }]);
     site.end(success(Value::Null));
-    site.judge(block(false));
+    site.report_guards(block(false));
     site.pass(BLOCKED_TIMEOUT.as_ms());
-    site.judge(block(false));
+    site.report_guards(block(false));
     assert!(matches!(site.pipeline.state, State::Blocked { reason: Reason::Overdue { .. }, .. }), "{:?}", site.pipeline.state);
 }
 

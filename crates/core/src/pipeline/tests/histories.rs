@@ -1,8 +1,8 @@
-//! Random histories of random plans, against the paper.
+//! Random histories of random plans, against the model.
 
 use proptest::prelude::*;
 
-use super::paper::{Entry, Finger, Paper, Then, Work};
+use super::model::{Entry, PipelineModel, Position, Then, Work};
 use super::*;
 
 /// Something that happens. What is about a task names it by how far it is from the newest one.
@@ -68,7 +68,7 @@ fn title(at: usize) -> String {
     format!("p{at}")
 }
 
-/// The plan that the paper means.
+/// The plan that the model means.
 fn phases(entries: &[Entry]) -> Vec<Phase> {
     let written = |(at, entry): (usize, &Entry)| Phase {
         action: match entry.work {
@@ -96,41 +96,41 @@ fn phases(entries: &[Entry]) -> Vec<Phase> {
     entries.iter().enumerate().map(written).collect()
 }
 
-/// What the pipeline looks like on paper.
-fn seen(pipeline: &Pipeline) -> Finger {
+/// The position that the model would have.
+fn seen(pipeline: &Pipeline) -> Position {
     let at = |phase: &Name| pipeline.plan.index(phase).unwrap();
     let number = |task: &TaskId| task.as_str().rsplit('.').next().unwrap().parse().unwrap();
     match &pipeline.state {
-        State::Init => Finger::Not,
-        State::Blocked { reason: Reason::Dependencies, .. } => Finger::Waits,
-        State::Checking { phase, when: When::Pre } => Finger::Before { at: at(phase), held: false },
-        State::Checking { phase, when: When::Post } => Finger::After { at: at(phase), held: false },
+        State::Init => Position::Not,
+        State::Blocked { reason: Reason::Dependencies, .. } => Position::Waits,
+        State::Checking { phase, when: When::Pre } => Position::Before { at: at(phase), held: false },
+        State::Checking { phase, when: When::Post } => Position::After { at: at(phase), held: false },
         State::Blocked { phase, when, reason: Reason::Guard { .. } } => match when {
-            When::Pre => Finger::Before { at: at(phase), held: true },
-            When::Post => Finger::After { at: at(phase), held: true },
+            When::Pre => Position::Before { at: at(phase), held: true },
+            When::Post => Position::After { at: at(phase), held: true },
         },
         State::Blocked { reason: Reason::Overdue { .. }, .. } => unreachable!("nobody waits for so long here"),
         State::Blocked { phase, reason: Reason::Decision { approach, task, .. }, .. } => {
-            Finger::At { at: at(phase), choice: *approach, task: Some(number(task)), asked: true }
+            Position::At { at: at(phase), choice: *approach, task: Some(number(task)), asked: true }
         }
         State::Running { phase, approach, task } => {
-            Finger::At { at: at(phase), choice: *approach, task: task.as_ref().map(number), asked: false }
+            Position::At { at: at(phase), choice: *approach, task: task.as_ref().map(number), asked: false }
         }
-        State::Done => Finger::Through,
-        State::Failed { phase, recoverable, .. } => Finger::Broken { at: at(phase), for_good: !recoverable },
-        State::Cancelled { .. } => Finger::Dropped,
+        State::Done => Position::Through,
+        State::Failed { phase, recoverable, .. } => Position::Broken { at: at(phase), for_good: !recoverable },
+        State::Cancelled { .. } => Position::Dropped,
     }
 }
 
-/// Does the same in both places. Says whether the paper knows of no reason for it: then it must be late or refused.
-fn act(site: &mut Site, paper: &mut Paper, op: Op) -> (Outcome, bool) {
-    let before = (paper.finger, paper.attempt, paper.tasks);
+/// Does the same in both places. Says whether the model knows of no reason for it: then it must be late or refused.
+fn act(site: &mut Site, model: &mut PipelineModel, op: Op) -> (Outcome, bool) {
+    let before = (model.position, model.attempt, model.tasks);
     let is_newest = |task: &TaskId| site.pipeline.task() == Some(task);
     let meant = |before: u32| child(site.pipeline.tasks.saturating_sub(before));
     let mut is_noted = false;
     let input = match op {
         Op::Begin => {
-            paper.begin();
+            model.begin();
             Input::Begin
         }
         Op::Judge { kind, is_meant } => {
@@ -143,7 +143,7 @@ fn act(site: &mut Site, paper: &mut Paper, op: Op) -> (Outcome, bool) {
                 }
                 _ => (name("p0"), When::Pre),
             };
-            let is_awaited = is_meant && matches!(paper.finger, Finger::Before { .. } | Finger::After { .. });
+            let is_awaited = is_meant && matches!(model.position, Position::Before { .. } | Position::After { .. });
             let verdict = match kind {
                 0 if site.now.seq.0 % 3 == 0 => GuardsResult::Fail { guard: name("g"), message: "no".into(), part: "p".into() },
                 1 | 2 => GuardsResult::Block {
@@ -156,81 +156,81 @@ fn act(site: &mut Site, paper: &mut Paper, op: Op) -> (Outcome, bool) {
             };
             match &verdict {
                 _ if !is_awaited => {}
-                GuardsResult::Fail { .. } => paper.give_up(),
+                GuardsResult::Fail { .. } => model.give_up(),
                 GuardsResult::Block { .. } => {
-                    paper.hold_up();
+                    model.hold_up();
                     is_noted = true;
                 }
-                GuardsResult::Pass { .. } => paper.let_through(),
+                GuardsResult::Pass { .. } => model.let_through(),
             }
             Input::Checked { phase, when, verdict, at: Seq(0) }
         }
         Op::End { well, before } => {
             let task = meant(before);
             if is_newest(&task) {
-                paper.ended(well);
+                model.ended(well);
             }
             Input::Ended { task, end: if well { success(json!({ "n": before })) } else { failed("no") }, runs: 1 }
         }
         Op::TakeAway { before } => {
             let task = meant(before);
             if is_newest(&task) {
-                paper.taken_away();
+                model.taken_away();
             }
             Input::Ended { task, end: PhaseEnd::Dropped { how: "skipped".into() }, runs: 1 }
         }
         Op::Ask(is_open) => {
             let task = meant(0);
             if is_newest(&task) {
-                paper.ask(is_open);
+                model.ask(is_open);
             }
             Input::AwaitingDecision { task, decision: is_open.then(|| DecisionId::new("d-1").unwrap()) }
         }
         Op::Pushed { well } => {
             let phase = site.pipeline.phase().cloned().unwrap_or_else(|| name("p0"));
-            if matches!(paper.finger, Finger::At { task: None, .. }) {
-                paper.ended(well);
+            if matches!(model.position, Position::At { task: None, .. }) {
+                model.ended(well);
             }
             Input::Pushed { phase, error: (!well).then(|| "full".into()) }
         }
         Op::Unclear => {
             let task = meant(0);
             if is_newest(&task) {
-                paper.taken_away();
+                model.taken_away();
             }
             Input::Unclear { task, error: "no such variable".into() }
         }
         Op::Poll => {
-            is_noted = matches!(paper.finger, Finger::Before { held: true, .. } | Finger::After { held: true, .. });
+            is_noted = matches!(model.position, Position::Before { held: true, .. } | Position::After { held: true, .. });
             Input::Poll
         }
         Op::Unblock => {
-            match paper.finger {
-                Finger::Waits => paper.begin(),
-                _ => paper.let_through(),
+            match model.position {
+                Position::Waits => model.begin(),
+                _ => model.let_through(),
             }
             Input::Unblock { by: None }
         }
         Op::Retry => {
-            paper.again();
+            model.again();
             Input::Retry
         }
         Op::Cancel => {
-            if !paper.is_over() {
-                paper.drop_it();
+            if !model.is_over() {
+                model.drop_it();
             }
             Input::Cancel
         }
         Op::Set(number) => {
-            is_noted = !matches!(paper.finger, Finger::Through | Finger::Dropped);
+            is_noted = !matches!(model.position, Position::Through | Position::Dropped);
             Input::Set(vars(json!({ "set": number })))
         }
         Op::Say => {
-            is_noted = !matches!(paper.finger, Finger::Through | Finger::Dropped);
+            is_noted = !matches!(model.position, Position::Through | Position::Dropped);
             Input::Checkpoint("so far".into())
         }
     };
-    let is_moved = before != (paper.finger, paper.attempt, paper.tasks);
+    let is_moved = before != (model.position, model.attempt, model.tasks);
     (site.ask(input), !is_moved && !is_noted)
 }
 
@@ -242,10 +242,10 @@ proptest! {
         ops in prop::collection::vec(op(), 1..80),
     ) {
         let mut site = Site::blank(phases(&entries));
-        let mut paper = Paper::new(entries);
+        let mut model = PipelineModel::new(entries);
         site.ask(Input::Start { unmet: waits });
         if waits {
-            paper.waits();
+            model.waits();
         }
         // The phase that was completed last: nothing but that leads to the end.
         let mut completed: Option<Name> = None;
@@ -253,12 +253,12 @@ proptest! {
         for op in ops {
             let (was, phase) = (site.pipeline.clone(), site.pipeline.phase().cloned());
             let is_good = matches!(op, Op::End { well: true, .. } | Op::Pushed { well: true });
-            let (outcome, is_unmoved) = act(&mut site, &mut paper, op.clone());
-            prop_assert_eq!(seen(&site.pipeline), paper.finger, "{:?}: {:?}", &op, &outcome);
-            prop_assert_eq!((site.pipeline.attempt, site.pipeline.tasks), (paper.attempt, paper.tasks), "{:?}", &op);
+            let (outcome, is_unmoved) = act(&mut site, &mut model, op.clone());
+            prop_assert_eq!(seen(&site.pipeline), model.position, "{:?}: {:?}", &op, &outcome);
+            prop_assert_eq!((site.pipeline.attempt, site.pipeline.tasks), (model.attempt, model.tasks), "{:?}", &op);
             let tallies: Vec<u32> =
-                (0..paper.entries.len()).map(|at| site.pipeline.failures.get(&name(&title(at))).copied().unwrap_or(0)).collect();
-            prop_assert_eq!(&tallies, &paper.tallies);
+                (0..model.entries.len()).map(|at| site.pipeline.failures.get(&name(&title(at))).copied().unwrap_or(0)).collect();
+            prop_assert_eq!(&tallies, &model.tallies);
             let is_refused = matches!(outcome, Outcome::Late | Outcome::Refused(_));
             prop_assert_eq!(is_refused, is_unmoved, "{:?}: {:?}", &op, &outcome);
             if is_good && !is_refused {
@@ -282,7 +282,7 @@ proptest! {
         let mut steps = 0;
         while !site.pipeline.is_over() {
             match site.pipeline.state.clone() {
-                State::Checking { .. } => drop(site.judge(passed())),
+                State::Checking { .. } => drop(site.report_guards(passed())),
                 State::Running { phase, task: None, .. } => drop(site.ask(Input::Pushed { phase, error: Some("full".into()) })),
                 State::Running { .. } => drop(site.end(failed("no"))),
                 other => prop_assert!(false, "{other:?}"),

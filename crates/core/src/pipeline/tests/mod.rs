@@ -18,7 +18,7 @@ use crate::time::Span;
 mod blocked;
 mod frozen;
 mod histories;
-mod paper;
+mod model;
 mod table;
 
 /// The task of this number.
@@ -83,7 +83,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// One that was handed over, with nothing in its way.
+    /// One that was added, with nothing in its way.
     pub(super) fn new(phases: Vec<Phase>) -> Site {
         let mut site = Site::blank(phases);
         assert_eq!(site.ask(Input::Start { unmet: false }), Outcome::Noted);
@@ -144,7 +144,7 @@ impl Site {
     }
 
     fn compare(&self, input: &Input) {
-        // Before it is handed over there is nothing to tell.
+        // Before it is added there is nothing to tell.
         if self.told.is_empty() {
             return;
         }
@@ -159,7 +159,7 @@ impl Site {
         self.ask(Input::Ended { task, end, runs: 1 })
     }
 
-    pub(super) fn judge(&mut self, verdict: GuardsResult) -> Outcome {
+    pub(super) fn report_guards(&mut self, verdict: GuardsResult) -> Outcome {
         let (State::Checking { phase, when } | State::Blocked { phase, when, .. }) = self.pipeline.state.clone() else {
             panic!("no guards are looked at: {:?}", self.pipeline.state)
         };
@@ -286,18 +286,18 @@ fn guards_stand_before_and_after_a_phase() {
     let mut site = Site::new(vec![held, phase("two")]);
     assert_eq!(site.ask(Input::Begin), Outcome::Check);
     let block = |part: &str, again| GuardsResult::Block { guard: name("before"), part: part.into(), again, asks_outside: false };
-    assert_eq!(site.judge(block("a", Lease(9_000))), Outcome::Blocked);
+    assert_eq!(site.report_guards(block("a", Lease(9_000))), Outcome::Blocked);
     let told = site.told.len();
-    assert_eq!(site.judge(block("a", Lease(2_000))), Outcome::Blocked);
+    assert_eq!(site.report_guards(block("a", Lease(2_000))), Outcome::Blocked);
     assert_eq!((site.told.len(), site.pipeline.next_deadline()), (told, Some(Lease(2_000))), "it is no news");
-    assert_eq!(site.judge(block("b", Lease(9_000))), Outcome::Blocked);
+    assert_eq!(site.report_guards(block("b", Lease(9_000))), Outcome::Blocked);
     assert_eq!(site.told.len(), told + 1, "it is held up by something else");
     let warnings = vec![(name("soft"), "c".into())];
-    assert_eq!(site.judge(GuardsResult::Pass { warnings, recheck: None }), Outcome::Begin(child(1)));
+    assert_eq!(site.report_guards(GuardsResult::Pass { warnings, recheck: None }), Outcome::Begin(child(1)));
     assert_eq!(site.end(success(Value::Null)), Outcome::Check);
     assert_eq!(site.where_it_is(), "checking one", "a phase is not over before its guards say so");
     assert_eq!(site.ask(Input::Ended { task: child(1), end: failed("no"), runs: 1 }), Outcome::Late);
-    assert_eq!(site.judge(passed()), Outcome::Begin(child(2)));
+    assert_eq!(site.report_guards(passed()), Outcome::Begin(child(2)));
 }
 
 #[test]
@@ -305,8 +305,11 @@ fn a_guard_that_fails_a_phase_leads_to_what_its_plan_says_or_ends_it_for_good() 
     let fail = || GuardsResult::Fail { guard: name("g"), message: "never on a Friday".into(), part: "p".into() };
     let held = || vec![Phase { pre: vec![guard("g")], on_fail: OnFail::Retry { times: 1 }, ..phase("one") }];
     let mut site = Site::begun(held());
-    assert_eq!((site.judge(fail()), site.where_it_is().as_str(), site.pipeline.attempt), (Outcome::Check, "checking one", 2));
-    assert_eq!(site.judge(fail()), Outcome::Over);
+    assert_eq!(
+        (site.report_guards(fail()), site.where_it_is().as_str(), site.pipeline.attempt),
+        (Outcome::Check, "checking one", 2)
+    );
+    assert_eq!(site.report_guards(fail()), Outcome::Over);
     let error = "never on a Friday (guard g: p)".into();
     assert_eq!(site.pipeline.state, State::Failed { phase: name("one"), error, recoverable: false });
     assert_eq!(site.ask(Input::Retry), Outcome::Refused(Refusal::NotRecoverable));
@@ -326,14 +329,14 @@ fn one_runner_at_a_time_looks_at_guards() {
     assert_eq!(look(&mut site, "n", true), Outcome::Check, "the first is gone");
     assert_eq!(site.pipeline.checker, Some(runner("n")));
     let block = |again| GuardsResult::Block { guard: name("g"), part: "p".into(), again, asks_outside: false };
-    site.judge(block(Lease(5_000)));
+    site.report_guards(block(Lease(5_000)));
     assert_eq!(site.pipeline.checker, Some(runner("n")), "until it says itself that it is done");
     assert_eq!(site.ask(Input::EndCheck { by: runner("m") }), Outcome::Late, "another does");
     assert_eq!(site.ask(Input::EndCheck { by: runner("n") }), Outcome::Noted);
     assert_eq!((look(&mut site, "m", true), &site.pipeline.checker), (Outcome::Late, &None), "not before its time");
     site.pass(4_000);
     assert_eq!(look(&mut site, "m", false), Outcome::Check);
-    site.judge(block(Lease(1_000_000)));
+    site.report_guards(block(Lease(1_000_000)));
     site.ask(Input::EndCheck { by: runner("m") });
     site.pass(1_000);
     assert_eq!(look(&mut site, "m", true), Outcome::Late, "nothing was heard");
@@ -342,7 +345,7 @@ fn one_runner_at_a_time_looks_at_guards() {
     assert!(site.pipeline.knows().unwrap() >= Seq(2), "what was heard is not heard again");
     assert_eq!(look(&mut site, "n", true), Outcome::Check, "and if nothing comes of it, somebody else looks at once");
     site.ask(Input::EndCheck { by: runner("n") });
-    site.judge(block(Lease(1_000_000)));
+    site.report_guards(block(Lease(1_000_000)));
     site.ask(Input::EndCheck { by: runner("m") });
     site.ask(Input::Set(vars(json!({ "title": "z" }))));
     assert_eq!(look(&mut site, "m", false), Outcome::Check, "it may ask about something else");
@@ -360,7 +363,7 @@ fn events_make_the_world_be_asked_once_a_second_at_most() {
     let mut site = Site::begun(vec![Phase { pre: vec![held], ..phase("one") }]);
     let block = || GuardsResult::Block { guard: name("g"), part: "p".into(), again: Lease(9_000), asks_outside: false };
     let hear = |site: &mut Site| site.ask(Input::BeginCheck { by: runner("m"), is_free: false, heard: Seq(99) });
-    site.judge(block());
+    site.report_guards(block());
     assert_eq!((site.pipeline.listens().len(), site.pipeline.rests()), (1, Some(Lease(2_000))));
     site.pass(100);
     assert_eq!((hear(&mut site), &site.pipeline.checker), (Outcome::Noted, &None), "too soon");
@@ -368,7 +371,7 @@ fn events_make_the_world_be_asked_once_a_second_at_most() {
     site.pass(900);
     assert_eq!(hear(&mut site), Outcome::Check, "its time has come");
     assert_eq!(site.pipeline.listens().len(), 0, "it is looked at");
-    site.judge(block());
+    site.report_guards(block());
     site.ask(Input::EndCheck { by: runner("m") });
     assert_eq!(site.pipeline.listens().len(), 1);
     site.pass(1_000);

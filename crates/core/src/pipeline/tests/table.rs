@@ -60,11 +60,11 @@ fn badly(site: &mut Site) -> Outcome {
 }
 
 fn pass(site: &mut Site) -> Outcome {
-    site.judge(passed())
+    site.report_guards(passed())
 }
 
 fn fail(site: &mut Site) -> Outcome {
-    site.judge(GuardsResult::Fail { guard: name("g"), message: "no".into(), part: "part".into() })
+    site.report_guards(GuardsResult::Fail { guard: name("g"), message: "no".into(), part: "part".into() })
 }
 
 fn cancel(site: &mut Site) -> Outcome {
@@ -82,9 +82,9 @@ fn path(state: &str) -> &'static [Act] {
             site.ask(Input::AwaitingDecision { task: child(1), decision: Some(DecisionId::new("d-1").unwrap()) })
         }],
         "checking pre" => &[start, begin, well],
-        "blocked pre" => &[start, begin, well, |site| site.judge(block("g", Lease(9_000)))],
+        "blocked pre" => &[start, begin, well, |site| site.report_guards(block("g", Lease(9_000)))],
         "blocked pre, due" => &[start, begin, well, |site| {
-            let outcome = site.judge(block("g", Lease(1_500)));
+            let outcome = site.report_guards(block("g", Lease(1_500)));
             site.pass(500);
             outcome
         }],
@@ -92,7 +92,7 @@ fn path(state: &str) -> &'static [Act] {
         "approach b" => &[start, begin, well, pass, |site| site.end(failed("boom"))],
         "approach a, last" => &[start, begin, well, pass, badly, well, pass],
         "checking post" => &[start, begin, well, pass, well],
-        "blocked post" => &[start, begin, well, pass, well, |site| site.judge(block("h", Lease(9_000)))],
+        "blocked post" => &[start, begin, well, pass, well, |site| site.report_guards(block("h", Lease(9_000)))],
         "pushing" => &[start, begin, well, pass, well, pass],
         "done" => &[start, begin, well, pass, well, pass, |site| site.ask(Input::Pushed { phase: name("send"), error: None })],
         "failed" => &[start, begin, badly, badly],

@@ -1,10 +1,10 @@
-//! Random histories against a naive model: a plain list, as a person would keep it on paper.
+//! Random histories against a naive model: a plain list.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// An item on paper.
+/// An item of the model.
 #[derive(Debug, Clone)]
 struct Line {
     id: ItemId,
@@ -100,7 +100,7 @@ proptest! {
                             holds.push(Hold { item: item.id, holder: holder("a"), epoch: item.fence });
                         }
                         (Outcome::Empty { .. }, None) => {}
-                        (outcome, wanted) => prop_assert!(false, "{outcome:?}, on paper {wanted:?}"),
+                        (outcome, wanted) => prop_assert!(false, "{outcome:?}, the model says {wanted:?}"),
                     }
                 }
                 Op::Complete(at) | Op::Fail(at, _) | Op::Extend(at) => {

@@ -145,7 +145,7 @@ struct Site {
 }
 
 impl Site {
-    fn tell(&mut self, event: Event) {
+    fn record(&mut self, event: Event) {
         if let Event::Decision { id, fact: DecisionFact::Raised(question) } = &event {
             self.rows.decisions.insert(id.clone(), Decision::new(id.clone(), (**question).clone(), self.now.wall));
         }
@@ -154,7 +154,7 @@ impl Site {
     }
 
     fn tell_of(&mut self, number: usize, fact: TaskFact) {
-        self.tell(Event::Task { id: task(number), fact });
+        self.record(Event::Task { id: task(number), fact });
     }
 
     /// The first two of the three are loops; one of them does not rest.
@@ -187,7 +187,7 @@ impl Site {
     fn do_all(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
-                Effect::Emit(event) => self.tell(event),
+                Effect::Emit(event) => self.record(event),
                 Effect::Send(_) => {}
                 Effect::Wake(_) => unreachable!("nobody stands in line for a task"),
             }
@@ -275,7 +275,7 @@ impl Site {
             Op::DropSection(number) => {
                 let id = SectionId::new(&format!("s-{number}")).unwrap();
                 if self.rows.sections.remove(&id).is_some() {
-                    self.tell(Event::Section { id, fact: SectionFact::Deleted {} });
+                    self.record(Event::Section { id, fact: SectionFact::Deleted {} });
                 }
             }
             Op::Decide { back, option } => self.decide(back, option),
@@ -287,7 +287,7 @@ impl Site {
                 let step = decision::ask_about(Seq(1), &command, 5, "no answer", &self.now);
                 self.do_all(step.effects);
             }
-            Op::Finish => self.tell(Event::Finished(Finished::default())),
+            Op::Finish => self.record(Event::Finished(Finished::default())),
             Op::Add { .. } | Op::Update { .. } | Op::Delete(_) => {}
             Op::Start(_) | Op::Step(..) | Op::Adopt(_) => {}
         }
@@ -307,7 +307,7 @@ impl Site {
                 SectionFact::Added { name, exclusive }
             }
         };
-        self.tell(Event::Section { id, fact });
+        self.record(Event::Section { id, fact });
     }
 
     fn replay(&self) -> Replay {
@@ -429,9 +429,9 @@ fn the_tasks_of_an_import_are_there_when_it_is_finished() {
     add(&mut site, 2, "i-2");
     let second = add(&mut site, 3, "i-1");
     check(&site);
-    site.tell(Event::Import { id: import("i-2"), fact: ImportFact::Dropped {} });
+    site.record(Event::Import { id: import("i-2"), fact: ImportFact::Dropped {} });
     check(&site);
-    site.tell(Event::Import { id: import("i-1"), fact: ImportFact::Finished { tasks: 2 } });
+    site.record(Event::Import { id: import("i-1"), fact: ImportFact::Finished { tasks: 2 } });
     for row in [first, second] {
         site.rows.edges.insert(row.id.clone(), Vec::new());
         site.rows.tasks.insert(row.id.clone(), row);

@@ -148,7 +148,7 @@ pub enum Reason {
         resource: Resource,
         holder: Holding,
     },
-    /// A semaphore that it needs has too few free slots, or others stand in line for them.
+    /// A semaphore that it needs has too few free slots, or others wait for them.
     Slots {
         resource: Resource,
         wanted: u32,
@@ -179,7 +179,7 @@ pub enum Reason {
         agent: Name,
         limit: Box<AccountLimit>,
     },
-    /// All run slots are taken, or others stand in line for them.
+    /// All run slots are taken, or others wait for them.
     NoSlot {
         capacity: u32,
         /// The number of waiters.

@@ -128,7 +128,7 @@ impl Policy {
                 let is_attempt = !matches!(setback, RetryReason::Never | RetryReason::Shortage);
                 if is_attempt && made >= self.max_attempts.get() {
                     let said = verdict.and_then(Verdict::failure);
-                    return self.exhausted(made, Some(said.unwrap_or_else(|| setback.words(&ending))));
+                    return self.exhausted(made, Some(said.unwrap_or_else(|| setback.describe(&ending))));
                 }
                 RetryDecision::Restart(setback)
             }

@@ -1,4 +1,4 @@
-//! The escalation for a run that shows no sign of life, and for one that takes too long, as scripts.
+//! The escalation for a run that shows no activity, and for one that takes too long, as scripts.
 
 use super::*;
 use crate::decision::{About, Act};

@@ -128,7 +128,7 @@ impl World<Task> {
         self.end_with(self.runs(), RunEnd::Exited(0), Marker::Done, children)
     }
 
-    /// The last run shows no sign of life for as long as is too long.
+    /// The last run shows no activity for as long as is too long.
     pub(super) fn fall_silent(&mut self) -> Outcome {
         self.pass(TIMEOUT);
         self.pulse(self.epoch(), Pulse::Idle(Span::from_secs(1_000)))
@@ -189,7 +189,7 @@ fn a_run_of_which_nothing_was_ever_seen_makes_no_progress() {
 }
 
 #[test]
-fn one_who_was_stalled_calls_nobody_stuck_for_as_long() {
+fn a_runner_that_was_stalled_calls_no_run_stuck_for_as_long() {
     let (mut world, _) = World::running();
     let (epoch, long) = (world.epoch(), Pulse::Idle(Span::from_secs(1_000)));
     world.now.patience = Span::from_secs(15);

@@ -107,7 +107,7 @@ impl Naive {
         ["completed", "failed", "cancelled", "skipped"].contains(&self.word)
     }
 
-    /// Neither a run is at it nor is it over, nor does it wait for its children.
+    /// Neither a run works on it nor is it over, and it does not wait for its children.
     fn is_free(&self) -> bool {
         self.live.is_none() && ["pending", "resting", "parked", "by hand", "review"].contains(&self.word)
     }

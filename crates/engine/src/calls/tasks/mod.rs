@@ -74,7 +74,7 @@ pub enum TaskRequest {
         /// Under which claim.
         epoch: Option<Epoch>,
     },
-    /// Tell the result, as a person or as the run that is at it.
+    /// Tell the result, as a person or as the run that works on it.
     Finish {
         id: TaskId,
         by: Option<HolderId>,
@@ -208,7 +208,7 @@ pub enum TaskOutcome {
     Fenced,
     /// The dependencies make no sense.
     Dependencies(DagError),
-    /// A run is at it, so that it cannot be changed so.
+    /// A run works on it, so that it cannot be changed so.
     InProgress(RunId),
     HasDependents(Vec<TaskId>),
     HasChildren(Vec<TaskId>),
@@ -423,7 +423,7 @@ pub(crate) fn stepped(id: &TaskId, input: task::Input, tx: &mut Tx) -> TaskOutco
     TaskOutcome::Stepped(outcome, Box::new(tx.tables.backlog.tasks[id].clone()))
 }
 
-/// Who looks after the run that is at a task, as far as that was loaded.
+/// Who looks after the run that works on a task, as far as that was loaded.
 fn owner(id: &TaskId, tables: &Tables) -> Option<RunnerId> {
     let live = tables.backlog.tasks.get(id)?.live()?;
     tables.backlog.runs.get(&live.run).map(|run| run.owner.clone())

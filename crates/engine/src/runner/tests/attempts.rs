@@ -130,7 +130,7 @@ fn one_that_is_done_waits_for_its_children_and_they_have_their_time() {
 }
 
 /// Looks at the run of the one task; nothing was seen of it for so long.
-fn look(stage: &mut Stage, actor: &mut Actor, quiet: Span) -> Vec<String> {
+fn observe(stage: &mut Stage, actor: &mut Actor, quiet: Span) -> Vec<String> {
     actor.notify(stage, Input::Pulse(actor.run().clone(), Some(Vitals { quiet, output_bytes: 0, activity: Activity::Idle })));
     actor.did()
 }
@@ -142,14 +142,14 @@ fn a_silent_run_is_nudged_and_then_killed_once() {
     let mut actor = started(&mut stage, options());
     assert_eq!(Span::from_ms(stage.sleep(&mut actor)), TIMEOUT);
     assert_eq!(actor.did(), ["pulse"]);
-    assert_eq!(look(&mut stage, &mut actor, TIMEOUT), ["heartbeat", "nudge"]);
+    assert_eq!(observe(&mut stage, &mut actor, TIMEOUT), ["heartbeat", "nudge"]);
     let Some(Action::Nudge(_, command)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
     actor.notify(&mut stage, Input::CommandDone(command, Ok(())));
     assert_eq!(actor.did(), ["done"]);
     assert_eq!(Span::from_ms(stage.sleep(&mut actor)), TIMEOUT, "it has as long to wake up");
     assert_eq!(actor.did(), ["pulse"]);
     let long = Span::from_ms(2 * TIMEOUT.as_ms());
-    assert_eq!(look(&mut stage, &mut actor, long), ["heartbeat", "kill"]);
+    assert_eq!(observe(&mut stage, &mut actor, long), ["heartbeat", "kill"]);
     stage.play(&mut actor);
     assert_eq!(actor.did(), Vec::<String>::new());
     end(&mut stage, &mut actor, 143);
@@ -355,7 +355,7 @@ fn a_run_at_work_is_recorded_on_the_beat() {
         stage.sleep(&mut actor);
         assert_eq!(actor.did(), ["pulse"]);
         stage.pass(late);
-        assert_eq!(look(&mut stage, &mut actor, Span::from_ms(5)), ["checkpoint"]);
+        assert_eq!(observe(&mut stage, &mut actor, Span::from_ms(5)), ["checkpoint"]);
     }
     let beats = 3 * interval.as_ms();
     assert_eq!(stage.now().0, 1_000 + beats, "one that came late does not move the others");
@@ -368,7 +368,7 @@ fn parked(stage: &mut Stage) -> (Actor, Decision) {
     let watch = Watch { max_recoveries: 0, ..options().watch };
     let mut actor = started(stage, Options { watch, ..options() });
     stage.sleep(&mut actor);
-    look(stage, &mut actor, TIMEOUT);
+    observe(stage, &mut actor, TIMEOUT);
     end(stage, &mut actor, 143);
     let open: Vec<_> = stage.rows().decisions.into_values().filter(Decision::is_open).collect();
     let [decision] = &open[..] else { panic!("{open:?}") };

@@ -210,7 +210,8 @@ fn lineage<const N: usize>(stage: &mut Stage, names: [&str; N]) -> Actor {
     for (place, name) in names.iter().enumerate() {
         stage.add(name, |spec| {
             spec.parent = place.checked_sub(1).map(|before| task(names[before]));
-            spec.land = (place == 0).then(|| Box::new(LandSpec { target: Name::new("main").unwrap(), unchecked: true, of_child: false }));
+            spec.land =
+                (place == 0).then(|| Box::new(LandSpec { target: Name::new("main").unwrap(), unchecked: true, of_child: false }));
         });
     }
     let mut actor = stage.start("m", Options { max_runs: Some(N as u32), ..options() });

@@ -275,7 +275,7 @@ impl Stage {
                     between(self, &requests);
                     let replies = self.ask_all(&requests);
                     let named = requests.iter().zip(&replies).filter(|(request, _)| !is_left_out(request));
-                    let words: Vec<&str> = named.flat_map(|(request, reply)| words(request, reply)).collect();
+                    let words: Vec<&str> = named.flat_map(|(request, reply)| names(request, reply)).collect();
                     actor.trace.extend(words.into_iter().map(str::to_owned));
                     actor.dispatcher.on(Input::Replies(replies), self.now());
                 }
@@ -358,7 +358,7 @@ impl Actor {
 }
 
 /// What is said of a request. A claim that found nothing is not worth a word.
-fn words(request: &Request, reply: &Reply) -> Vec<&'static str> {
+fn names(request: &Request, reply: &Reply) -> Vec<&'static str> {
     if let Reply::Run(RunOutcome::Claimed(claimed)) = reply {
         let begins = (!claimed.began.is_empty()).then_some("begin");
         return begins.into_iter().chain((!claimed.started.is_empty()).then_some("claim")).collect();

@@ -51,7 +51,7 @@ mod tests {
     fn parsed(text: &str) -> (Vec<Record>, Vec<String>) {
         let mut problems = Problems::default();
         let parsed = parse(text, &mut problems);
-        (parsed.records, problems.words())
+        (parsed.records, problems.messages())
     }
 
     #[test]

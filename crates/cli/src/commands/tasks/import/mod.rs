@@ -1,4 +1,4 @@
-//! A file full of tasks: read (`source`, one parser per format), understood (`record`, `plan`), handed over.
+//! A file full of tasks: read (`source`, one parser per format), understood (`record`, `plan`), added.
 
 mod csv;
 mod jsonl;
@@ -124,7 +124,7 @@ impl Import {
         }
         let mut summary = ImportSummary::of(&plan, parsed);
         if self.dry_run {
-            return context.printer.result(&summary, format!("{} could be imported{}", summary.words(), summary.left_out()));
+            return context.printer.result(&summary, format!("{} could be imported{}", summary.describe(), summary.left_out()));
         }
         client.clear_imports()?;
         if plan.tasks.is_empty() {
@@ -136,7 +136,7 @@ impl Import {
         let seconds = began.elapsed().as_secs_f64();
         let human = format!(
             "imported {BOLD}{}{BOLD:#} in {seconds:.1} s {DIM}(import {id}){DIM:#}{}",
-            summary.words(),
+            summary.describe(),
             summary.left_out()
         );
         summary.import = Some(id);
@@ -155,7 +155,7 @@ impl Import {
         } else {
             sync.carry_out(client, plan)?
         };
-        context.printer.result(&summary, summary.words())
+        context.printer.result(&summary, summary.describe())
     }
 }
 
@@ -236,7 +236,7 @@ impl ImportSummary {
         }
     }
 
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         format::tasks(self.tasks)
     }
 

@@ -47,7 +47,7 @@ impl Problem {
     }
 
     /// `12:5: title: a title must not be empty`.
-    pub(super) fn words(&self) -> String {
+    pub(super) fn message(&self) -> String {
         let column = self.column.map_or_else(String::new, |column| format!("{column}:"));
         let field = self.field.as_ref().map_or_else(String::new, |field| format!(" {field}:"));
         format!("{}:{column}{field} {}", self.line, self.what)
@@ -69,8 +69,8 @@ impl Problems {
     }
 
     #[cfg(test)]
-    pub(super) fn words(&self) -> Vec<String> {
-        self.list.iter().map(Problem::words).collect()
+    pub(super) fn messages(&self) -> Vec<String> {
+        self.list.iter().map(Problem::message).collect()
     }
 
     /// Nothing, or the failure that tells of all of them.
@@ -86,7 +86,7 @@ impl Problems {
         };
         let mut message = format!("{file} has {number}; nothing was imported");
         for problem in &self.list {
-            message.push_str(&format!("\n  {file}:{}", problem.words()));
+            message.push_str(&format!("\n  {file}:{}", problem.message()));
             if let Some(hint) = &problem.hint {
                 message.push_str(&format!("\n    hint: {hint}"));
             }

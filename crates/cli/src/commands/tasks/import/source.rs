@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(decode(b"\xef\xbb\xbftitle".to_vec(), &mut problems), "title");
         assert!(problems.is_empty());
         assert_eq!(decode(b"a\nb\xffc".to_vec(), &mut problems), "");
-        assert_eq!(problems.words(), ["2:2: this is not UTF-8"]);
+        assert_eq!(problems.messages(), ["2:2: this is not UTF-8"]);
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
         let mut problems = Problems::default();
         let long = "x".repeat(WAITERS_LIMIT + 1);
         Format::Csv.parse(&format!("title\n{}\n{long}\n", &long[1..]), &mut problems);
-        assert_eq!(problems.words(), ["3: a line may have at most 1048576 bytes, this one has 1048577"]);
+        assert_eq!(problems.messages(), ["3: a line may have at most 1048576 bytes, this one has 1048577"]);
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
         let mut problems = Problems::default();
         assert!(has_room(IMPORT_LIMIT - 1, 1_000_000, &mut problems) && problems.is_empty());
         assert!(!has_room(IMPORT_LIMIT, 1_000_001, &mut problems));
-        assert_eq!(problems.words(), ["1000001: one import may have at most 1,000,000 tasks"]);
+        assert_eq!(problems.messages(), ["1000001: one import may have at most 1,000,000 tasks"]);
     }
 
     #[test]

@@ -305,7 +305,7 @@ impl SyncSummary {
         self
     }
 
-    pub(super) fn words(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let begin = if self.dry_run { "would sync" } else { "synced" };
         let mut counts = vec![
             format!("{} added", format::thousands(self.added.len())),

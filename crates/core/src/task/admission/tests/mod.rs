@@ -95,7 +95,7 @@ impl Scene {
     fn reasons(&self) -> Vec<String> {
         match self.admit() {
             Admission::Run => Vec::new(),
-            Admission::Blocked(reasons) => reasons.iter().map(words).collect(),
+            Admission::Blocked(reasons) => reasons.iter().map(describe).collect(),
         }
     }
 
@@ -126,7 +126,7 @@ impl Scene {
         self.limits.push(AccountLimit::new(scope, &self.site.now).step(reach, &self.site.now).state);
     }
 
-    /// The process `pid` stands in line for the lock.
+    /// The process `pid` waits for the lock.
     fn wait(&mut self, label: &str, who: &str, pid: i32) {
         self.site.at_lock(label, Input::Acquire(Box::new(ask(who).waits(pid))));
     }
@@ -136,7 +136,7 @@ impl Scene {
     }
 }
 
-fn words(reason: &Reason) -> String {
+fn describe(reason: &Reason) -> String {
     let list = |holders: &[Holding]| holders.iter().map(|held| held.holder.as_str()).collect::<Vec<_>>().join(" ");
     match reason {
         Reason::NotPending(status) => format!("is {status}"),

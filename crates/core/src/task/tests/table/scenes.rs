@@ -31,7 +31,7 @@ pub(super) fn scene(state: &str) -> World<Task> {
     world
 }
 
-/// Whoever is helped as often as allowed, and shows no sign of life again.
+/// Whoever is helped as often as allowed, and shows no activity again.
 fn exhaust(world: &mut World<Task>) {
     while !matches!(world.machine.state, State::Stopping { then: After::Escalate { .. }, .. }) {
         world.machine.recoveries = MAX_RECOVERIES;

@@ -285,7 +285,7 @@ fn checked(actor: &mut Actor) -> usize {
 }
 
 #[test]
-fn whoever_is_held_up_hears_of_what_could_let_it_go_on_however_many_others_are() {
+fn a_blocked_pipeline_hears_of_what_could_unblock_it_among_many_others() {
     let mut stage = Stage::new();
     let (first, second) = (stage.lock("a", "ann"), stage.lock("b", "bob"));
     let mut actor = stage.runner("m", options());

@@ -147,7 +147,7 @@ fn what_comes_before_a_phase_is_for_its_plan_to_say() {
 }
 
 #[test]
-fn nobody_takes_the_task_of_a_pipeline() {
+fn the_task_of_a_pipeline_cannot_be_taken() {
     let mut stage = Stage::with_pipeline(two());
     let taking = Taking::new(HolderId::new("ann").unwrap(), Span::from_secs(60));
     let refused = stage.request(TaskRequest::Take { id: task("p-1"), taking: Box::new(taking) });

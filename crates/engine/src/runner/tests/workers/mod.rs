@@ -241,7 +241,7 @@ fn a_push_wakes_a_runner_that_would_sleep_for_long_and_a_delay_is_slept_through(
 }
 
 #[test]
-fn who_waits_until_idle_waits_for_items() {
+fn run_until_idle_waits_for_items() {
     let mut stage = Stage::with_worker(1, &[]);
     stage.push("q", &json!(1), Span::ZERO);
     stage.push("q", &json!(2), Span::from_secs(5));
@@ -324,7 +324,7 @@ fn an_event_that_came_while_it_was_awake_does_not_wake_it_later() {
 }
 
 #[test]
-fn who_works_in_some_sections_only_leaves_workers_alone() {
+fn a_runner_of_some_sections_leaves_workers_alone() {
     let mut stage = Stage::with_worker(1, &[]);
     stage.push("q", &json!(1), Span::ZERO);
     stage.start("m", Options { sections: vec!["s-1".parse().unwrap()], ..options() });

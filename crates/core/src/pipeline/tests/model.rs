@@ -1,9 +1,9 @@
-//! A pipeline as a person would keep it on paper: a list of phases, a finger on one of them, and tallies beside.
+//! The naive model of a pipeline: a list of phases, the position in it, and counters.
 //!
 //! It works by an agenda, one small thing after the other, and knows nothing of events, guards' words or task ids but their
 //! numbers.
 
-/// A phase on paper.
+/// A phase of the model.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) work: Work,
@@ -32,7 +32,7 @@ pub(super) enum Then {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Finger {
+pub(super) enum Position {
     Not,
     Waits,
     Before { at: usize, held: bool },
@@ -43,7 +43,7 @@ pub(super) enum Finger {
     Dropped,
 }
 
-/// What happens next on paper.
+/// What happens next in the model.
 enum Todo {
     Arrive(usize),
     Approach(usize),
@@ -54,9 +54,9 @@ enum Todo {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Paper {
+pub(super) struct PipelineModel {
     pub(super) entries: Vec<Entry>,
-    pub(super) finger: Finger,
+    pub(super) position: Position,
     pub(super) tasks: u32,
     pub(super) attempt: u32,
     /// Of each entry.
@@ -64,33 +64,33 @@ pub(super) struct Paper {
     pub(super) tallies: Vec<u32>,
 }
 
-impl Paper {
-    pub(super) fn new(entries: Vec<Entry>) -> Paper {
+impl PipelineModel {
+    pub(super) fn new(entries: Vec<Entry>) -> PipelineModel {
         let none = vec![0; entries.len()];
-        Paper { entries, finger: Finger::Not, tasks: 0, attempt: 1, attempts: none.clone(), tallies: none }
+        PipelineModel { entries, position: Position::Not, tasks: 0, attempt: 1, attempts: none.clone(), tallies: none }
     }
 
     pub(super) fn begin(&mut self) {
-        if matches!(self.finger, Finger::Not | Finger::Waits) {
+        if matches!(self.position, Position::Not | Position::Waits) {
             self.work(Todo::Arrive(0));
         }
     }
 
     pub(super) fn waits(&mut self) {
-        self.finger = Finger::Waits;
+        self.position = Position::Waits;
     }
 
     /// The guards say yes, or a person does.
     pub(super) fn let_through(&mut self) {
-        match self.finger {
-            Finger::Before { at, .. } => self.work(Todo::Do(at, 0)),
-            Finger::After { at, .. } => self.work(Todo::Leave(at)),
+        match self.position {
+            Position::Before { at, .. } => self.work(Todo::Do(at, 0)),
+            Position::After { at, .. } => self.work(Todo::Leave(at)),
             _ => {}
         }
     }
 
     pub(super) fn hold_up(&mut self) {
-        if let Finger::Before { held, .. } | Finger::After { held, .. } = &mut self.finger {
+        if let Position::Before { held, .. } | Position::After { held, .. } = &mut self.position {
             *held = true;
         }
     }
@@ -98,16 +98,16 @@ impl Paper {
     pub(super) fn give_up(&mut self) {
         match self.place() {
             Some(at) if self.entries[at].if_fails == Then::End || self.tallies[at] >= self.entries[at].times => {
-                self.finger = Finger::Broken { at, for_good: true };
+                self.position = Position::Broken { at, for_good: true };
             }
             Some(at) => self.work(Todo::Failed(at)),
             None => {}
         }
     }
 
-    /// The work at the finger has ended.
+    /// The work at the position has ended.
     pub(super) fn ended(&mut self, well: bool) {
-        let Finger::At { at, choice, .. } = self.finger else { return };
+        let Position::At { at, choice, .. } = self.position else { return };
         let next = match (well, self.entries[at].work) {
             (true, _) => Todo::Finished(at),
             (false, Work::Choices(count, true)) if choice + 1 < count => Todo::Do(at, choice + 1),
@@ -118,19 +118,19 @@ impl Paper {
 
     /// Somebody has taken the work away.
     pub(super) fn taken_away(&mut self) {
-        if let Finger::At { at, .. } = self.finger {
-            self.finger = Finger::Broken { at, for_good: false };
+        if let Position::At { at, .. } = self.position {
+            self.position = Position::Broken { at, for_good: false };
         }
     }
 
     pub(super) fn ask(&mut self, is_open: bool) {
-        if let Finger::At { asked, .. } = &mut self.finger {
+        if let Position::At { asked, .. } = &mut self.position {
             *asked = is_open;
         }
     }
 
     pub(super) fn again(&mut self) {
-        if let Finger::Broken { at, for_good: false } = self.finger {
+        if let Position::Broken { at, for_good: false } = self.position {
             self.tallies.fill(0);
             self.begin_attempt(at);
             self.work(Todo::Approach(at));
@@ -138,17 +138,19 @@ impl Paper {
     }
 
     pub(super) fn drop_it(&mut self) {
-        self.finger = Finger::Dropped;
+        self.position = Position::Dropped;
     }
 
     pub(super) fn is_over(&self) -> bool {
-        matches!(self.finger, Finger::Through | Finger::Broken { .. } | Finger::Dropped)
+        matches!(self.position, Position::Through | Position::Broken { .. } | Position::Dropped)
     }
 
     fn place(&self) -> Option<usize> {
-        match self.finger {
-            Finger::Before { at, .. } | Finger::At { at, .. } | Finger::After { at, .. } | Finger::Broken { at, .. } => Some(at),
-            Finger::Not | Finger::Waits | Finger::Through | Finger::Dropped => None,
+        match self.position {
+            Position::Before { at, .. } | Position::At { at, .. } | Position::After { at, .. } | Position::Broken { at, .. } => {
+                Some(at)
+            }
+            Position::Not | Position::Waits | Position::Through | Position::Dropped => None,
         }
     }
 
@@ -165,22 +167,22 @@ impl Paper {
                     self.begin_attempt(at);
                     todo = Some(Todo::Approach(at));
                 }
-                Todo::Approach(at) if self.entries[at].pre => self.finger = Finger::Before { at, held: false },
+                Todo::Approach(at) if self.entries[at].pre => self.position = Position::Before { at, held: false },
                 Todo::Approach(at) => todo = Some(Todo::Do(at, 0)),
                 Todo::Do(at, choice) => {
                     self.tasks += 1;
                     let task = (self.entries[at].work != Work::Item).then_some(self.tasks);
-                    self.finger = Finger::At { at, choice, task, asked: false };
+                    self.position = Position::At { at, choice, task, asked: false };
                 }
-                Todo::Finished(at) if self.entries[at].post => self.finger = Finger::After { at, held: false },
+                Todo::Finished(at) if self.entries[at].post => self.position = Position::After { at, held: false },
                 Todo::Finished(at) => todo = Some(Todo::Leave(at)),
                 Todo::Leave(at) => match self.entries[at].then {
                     Then::Next if at + 1 < self.entries.len() => todo = Some(Todo::Arrive(at + 1)),
                     Then::Go(to) => todo = Some(Todo::Arrive(to)),
-                    Then::Next | Then::End | Then::Same => self.finger = Finger::Through,
+                    Then::Next | Then::End | Then::Same => self.position = Position::Through,
                 },
                 Todo::Failed(at) if self.entries[at].if_fails == Then::End || self.tallies[at] >= self.entries[at].times => {
-                    self.finger = Finger::Broken { at, for_good: false };
+                    self.position = Position::Broken { at, for_good: false };
                 }
                 Todo::Failed(at) => {
                     self.tallies[at] += 1;
