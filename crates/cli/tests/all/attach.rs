@@ -30,7 +30,7 @@ impl Terminal {
         Terminal { ours, child, seen: Vec::new() }
     }
 
-    fn look(&mut self) -> String {
+    fn screen(&mut self) -> String {
         let mut bytes = [0; 4096];
         while let Ok(read) = rustix::io::read(&self.ours, &mut bytes) {
             if read == 0 {
@@ -43,8 +43,8 @@ impl Terminal {
 
     fn until_seen(&mut self, text: &str) {
         let start = Instant::now();
-        while !self.look().contains(text) {
-            assert!(start.elapsed() < DEADLINE, "{text:?} is not in {:?}", self.look());
+        while !self.screen().contains(text) {
+            assert!(start.elapsed() < DEADLINE, "{text:?} is not in {:?}", self.screen());
             std::thread::park_timeout(std::time::Duration::from_millis(2));
         }
     }
@@ -65,11 +65,11 @@ impl Terminal {
         let code = loop {
             match self.child.try_wait().unwrap() {
                 Some(status) => break status.code(),
-                None => assert!(start.elapsed() < DEADLINE, "it does not end: {:?}", self.look()),
+                None => assert!(start.elapsed() < DEADLINE, "it does not end: {:?}", self.screen()),
             }
             std::thread::park_timeout(std::time::Duration::from_millis(2));
         };
-        (code, self.look())
+        (code, self.screen())
     }
 }
 
@@ -102,7 +102,7 @@ fn people_attach_type_watch_and_detach() {
     typist.resize(40, 100);
     until("the session has the new size", || {
         typist.type_in(b"size\r");
-        typist.look().contains("40 100")
+        typist.screen().contains("40 100")
     });
     // A message does not get between what a person types.
     world.assert_refused(&["send", "Shell", "x"], 6, "SESSION_BUSY");

@@ -109,7 +109,7 @@ fn of_two_waits_in_one_run_the_first_that_is_over_does_not_keep_the_slot() {
 }
 
 #[test]
-fn whoever_is_killed_while_a_parent_waits_leaves_no_slot_behind() {
+fn a_kill_while_a_parent_waits_leaves_no_slot_behind() {
     let world = World::new();
     world.ok(&["config", "set", "limits.max_concurrent_runs", "1"]);
     let parent = |child: &str| {
@@ -133,7 +133,7 @@ fn whoever_is_killed_while_a_parent_waits_leaves_no_slot_behind() {
     kill("first.wait");
     world.touch("first.go");
     world.until_status("first", "completed");
-    // The process that waits is killed while it stands in line for its slot: nobody waits behind it.
+    // The process that waits is killed while it waits for its slot: nobody waits behind it.
     world.add(&["second parent", "--run", &parent("second")]);
     until("the child is at work", || {
         world.data(&["tasks", "list", "--status", "in_progress"])["tasks"].as_array().unwrap().len() == 3

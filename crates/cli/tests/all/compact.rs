@@ -85,7 +85,7 @@ fn old_events_go_and_what_they_meant_stays() {
 }
 
 #[test]
-fn who_asks_for_events_that_are_gone_is_told() {
+fn a_request_for_compacted_events_is_refused() {
     let world = World::new();
     chatter(&world, 10);
     world.ok(&["events", "compact", "--keep-events", "4"]);

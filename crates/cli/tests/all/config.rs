@@ -13,7 +13,7 @@ fn with_variable(world: &World, name: &str, value: &str, args: &[&str]) -> Said 
 }
 
 /// The value and the source of a setting.
-fn look(world: &World, key: &str) -> (Value, Value) {
+fn setting(world: &World, key: &str) -> (Value, Value) {
     let setting = world.data(&["config", "get", key]);
     (setting["value"].clone(), setting["source"].clone())
 }
@@ -22,11 +22,11 @@ fn look(world: &World, key: &str) -> (Value, Value) {
 fn each_layer_covers_the_one_before() {
     let world = World::on_sqlite();
     let key = "locking.wait_timeout";
-    assert_eq!(look(&world, key), ("30m".into(), "default".into()));
+    assert_eq!(setting(&world, key), ("30m".into(), "default".into()));
     world.ok(&["config", "set", "--user", key, "90m"]);
-    assert_eq!(look(&world, key), ("90m".into(), "user".into()));
+    assert_eq!(setting(&world, key), ("90m".into(), "user".into()));
     world.ok(&["config", "set", key, "60s"]);
-    assert_eq!(look(&world, key), ("60s".into(), "project".into()));
+    assert_eq!(setting(&world, key), ("60s".into(), "project".into()));
     assert_eq!(world.ok(&["config", "get", "--user", key]), "90m\n");
     let said = with_variable(&world, VARIABLE, "1h30m", &["config", "get", key]);
     assert_eq!((said.code, said.stdout.as_str()), (0, "1h30m\n"), "as it was written");
@@ -128,7 +128,7 @@ fn the_place_of_the_store_is_for_the_user_only_and_its_password_for_nobody() {
         let said = with_variable(&world, "BANKSMAN_STORE", url, args);
         assert_eq!((said.code, said.stdout.contains("hunter2")), (0, false), "{said:?}");
     }
-    assert_eq!(look(&world, "store"), ("postgres://me:***@db.example/app".into(), "user".into()));
+    assert_eq!(setting(&world, "store"), ("postgres://me:***@db.example/app".into(), "user".into()));
     let given = world.data(&["--store", "postgres://other/x", "config", "get", "store"]);
     assert_eq!((&given["source"], &given["place"]), (&"flag".into(), &"--store".into()));
     let (code, error) = {
@@ -146,7 +146,7 @@ fn the_store_of_the_user_is_used_and_a_flag_wins_over_it() {
     assert!(!world.path().join(".banksman/store.db").exists(), "it is in the database");
     world.ok(&["locks", "run", "x", "--", "true"]);
     assert_eq!(world.data(&["events"])["events"].as_array().unwrap().len(), 2);
-    assert_eq!(look(&world, "project").1, "project");
+    assert_eq!(setting(&world, "project").1, "project");
     world.assert_refused(&["--store", "sqlite:.banksman/store.db", "events"], 4, "STORE_MISSING");
 }
 

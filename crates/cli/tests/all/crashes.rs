@@ -130,22 +130,22 @@ fn is_tombstone(path: &Path) -> bool {
 }
 
 #[test]
-fn whoever_is_killed_at_the_start_no_task_is_lost_or_doubled() {
+fn a_kill_at_the_start_loses_and_doubles_no_task() {
     (1..8).for_each(|whom| kill_at(Moment::Start, whom));
 }
 
 #[test]
-fn whoever_is_killed_during_the_run_no_task_is_lost_or_doubled() {
+fn a_kill_during_the_run_loses_and_doubles_no_task() {
     (1..8).for_each(|whom| kill_at(Moment::Run, whom));
 }
 
 #[test]
-fn whoever_is_killed_at_the_exit_no_task_is_lost_or_doubled() {
+fn a_kill_at_the_exit_loses_and_doubles_no_task() {
     (1..8).for_each(|whom| kill_at(Moment::Exit, whom));
 }
 
 #[test]
-fn whoever_is_killed_before_the_end_is_reported_no_task_is_lost_or_doubled() {
+fn a_kill_before_the_end_is_reported_loses_and_doubles_no_task() {
     // Keeper and child have ended by then.
     kill_at(Moment::Report, RUNNER);
     kill_at(Moment::Report, 0);

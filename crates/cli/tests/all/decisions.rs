@@ -8,7 +8,7 @@ use banksman_core::task::State;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::loops::{row, told};
+use crate::loops::{events_of, row};
 use crate::world::{BANKSMAN, Running, Said, World, is_alive, until};
 
 /// A run that is silent unless the file `mended` is there.
@@ -111,7 +111,7 @@ fn a_retry_by_decision_has_all_its_help_again_and_may_ask_again() {
     world.ok(&["config", "set", "task.max_recovery_attempts", "2"]);
     let [(task, first)] = parked(&world, ["again"]);
     assert_eq!(row(&world, &task).recoveries, 2);
-    let nudges = || told(&world, &task, "nudged").len();
+    let nudges = || events_of(&world, &task, "nudged").len();
     let before = nudges();
     world.ok(&["decisions", "resolve", &first, "1"]);
     assert_eq!(row(&world, &task).recoveries, 0);
@@ -181,7 +181,7 @@ fn what_people_do_without_the_question_withdraws_it() {
 }
 
 #[test]
-fn who_is_cancelled_by_decision_takes_its_children_and_their_questions_along() {
+fn a_task_cancelled_by_decision_takes_its_children_and_their_questions_along() {
     let world = world();
     world.ok(&["config", "set", "task.silence_timeout", "1s"]);
     // It is not silent before its child is there.

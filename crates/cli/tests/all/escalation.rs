@@ -5,7 +5,7 @@ use banksman_core::task::State;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::loops::{add_loop, pid_in, row, told};
+use crate::loops::{add_loop, events_of, pid_in, row};
 use crate::tasks::wait_for;
 use crate::world::{BANKSMAN, World, is_alive, until};
 
@@ -25,13 +25,13 @@ fn world(timeout: &str, settings: &[(&str, &str)]) -> World {
     world
 }
 
-/// The words of what was told of a task, in their order, with what it counts.
-fn words(world: &World, id: &str) -> Vec<String> {
-    words_but(world, id, &[])
+/// The events of a task, in their order, with their counts.
+fn history(world: &World, id: &str) -> Vec<String> {
+    history_without(world, id, &[])
 }
 
-/// The same without what was told of these runs, and of who looked after which.
-fn words_but(world: &World, id: &str, runs: &[&Value]) -> Vec<String> {
+/// The same without the events of these runs, and of adoptions.
+fn history_without(world: &World, id: &str, runs: &[&Value]) -> Vec<String> {
     let is_left_out = |event: &banksman_store::EventRow| event.kind == "task:adopted" || runs.contains(&&event.data["run"]);
     let of_it = |event: &banksman_store::EventRow| event.source.id.as_deref() == Some(id) && !is_left_out(event);
     let word = |event: banksman_store::EventRow| {
@@ -45,7 +45,7 @@ fn words_but(world: &World, id: &str, runs: &[&Value]) -> Vec<String> {
 }
 
 fn count(world: &World, id: &str, word: &str) -> usize {
-    told(world, id, word).len()
+    events_of(world, id, word).len()
 }
 
 /// When things were told of a task, in milliseconds.
@@ -80,11 +80,11 @@ fn a_run_that_talks_is_stopped_when_it_takes_too_long() {
     let error = |id: &str| world.task(id)["error"].as_str().unwrap().to_owned();
     assert_eq!((error(&plain), error(&again)), ("it took longer than 400ms".into(), "it took longer than 400ms".into()));
     assert_eq!(error(&looped), "not done after 2 attempts, and max_attempts is 2; the last one: it took too long");
-    assert_eq!(words(&world, &plain), ["added", "started", "stopping", "failed"]);
+    assert_eq!(history(&world, &plain), ["added", "started", "stopping", "failed"]);
     for id in [&again, &looped] {
         let expected = ["added", "started", "stopping", "restarting 0", "started", "stopping", "failed"];
-        assert_eq!(words(&world, id), expected, "no run that talks is ever stuck");
-        assert_eq!((&told(&world, id, "restarting")[0]["why"], row(&world, id).recoveries), (&"overtime".into(), 0));
+        assert_eq!(history(&world, id), expected, "no run that talks is ever stuck");
+        assert_eq!((&events_of(&world, id, "restarting")[0]["why"], row(&world, id).recoveries), (&"overtime".into(), 0));
     }
     for id in [&plain, &again, &looped] {
         let (started, stopping) = (times(&world, id, "task:started"), times(&world, id, "task:stopping"));
@@ -113,7 +113,7 @@ fn a_nudge_wakes_a_silent_run_up_and_it_is_helped_anew() {
     }
     assert_eq!(runner.end().code, 0);
     let expected = ["added", "started", "stuck", "nudged 1", "recovered 0", "stuck", "nudged 1", "recovered 0", "complete"];
-    assert_eq!(words(&world, &id), expected);
+    assert_eq!(history(&world, &id), expected);
     assert!(world.ok(&["tasks", "logs", &id]).contains("banksman: nudged\n"));
 }
 
@@ -127,7 +127,7 @@ fn a_nudge_ends_nobody_who_does_not_expect_it_and_continues_what_was_stopped() {
     until("it has recovered", || count(&world, &id, "recovered") == 1);
     world.touch("go");
     assert_eq!(runner.end().code, 0);
-    assert_eq!(words(&world, &id), ["added", "started", "stuck", "nudged 1", "recovered 0", "complete"]);
+    assert_eq!(history(&world, &id), ["added", "started", "stuck", "nudged 1", "recovered 0", "complete"]);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_heartbeat_is_a_sign_of_life_too() {
     until("the silent one is stuck", || count(&world, &other, "stuck") == 1);
     world.touch("go");
     assert_eq!(runner.end().code, 0);
-    assert_eq!(words(&world, &id), ["added", "started", "complete"]);
+    assert_eq!(history(&world, &id), ["added", "started", "complete"]);
 }
 
 #[test]
@@ -150,8 +150,8 @@ fn one_that_stays_silent_is_escalated_until_a_person_decides() {
     let id = world.add(&["silent", "--run", script, "--lock", "deploy"]);
     let said = world.runner(&["--until-idle"]).end();
     assert_eq!(said.code, 7, "what waits for a person is not well: {said:?}");
-    assert_eq!(words(&world, &id), [&STEPS[..], &["escalate"]].concat());
-    assert_eq!(told(&world, &id, "restarting")[0]["why"], "stuck");
+    assert_eq!(history(&world, &id), [&STEPS[..], &["escalate"]].concat());
+    assert_eq!(events_of(&world, &id, "restarting")[0]["why"], "stuck");
     let pids: Vec<i32> = world.read("pids").lines().map(|pid| pid.parse().unwrap()).collect();
     assert_eq!(pids.len(), 4);
     let decision = check_parked(&world, &id, &pids);
@@ -186,8 +186,8 @@ fn in_a_loop_a_silent_attempt_counts_as_one_and_as_help() {
     let world = world("300ms", &[("task.max_recovery_attempts", "10")]);
     let id = add_loop(&world, "silent", "sleep 600", &["--max-attempts", "2"]);
     assert_eq!(world.run_all(), 7);
-    assert_eq!(words(&world, &id), [&STEPS[..], &["failed"]].concat());
-    let restarting = &told(&world, &id, "restarting")[0];
+    assert_eq!(history(&world, &id), [&STEPS[..], &["failed"]].concat());
+    let restarting = &events_of(&world, &id, "restarting")[0];
     assert_eq!((&restarting["why"], &restarting["failures"]), (&"stuck".into(), &1.into()));
     let error = "not done after 2 attempts, and max_attempts is 2; the last one: no activity";
     assert_eq!(world.task(&id)["error"], error);
@@ -207,9 +207,9 @@ fn no_step_is_taken_twice_though_the_runner_is_killed_on_each() {
     }
     assert_eq!(world.run_all(), 7);
     // A run that never began because its runner was killed is followed by another, and is no step.
-    let restarting = told(&world, &id, "restarting");
+    let restarting = events_of(&world, &id, "restarting");
     let never: Vec<&Value> = restarting.iter().filter(|told| told["why"] == "never").map(|told| &told["run"]).collect();
-    let words = words_but(&world, &id, &never);
+    let words = history_without(&world, &id, &never);
     assert_eq!(words, [&STEPS[..], &["escalate"]].concat());
     let pids: Vec<i32> = world.read("pids").lines().map(|pid| pid.parse().unwrap()).collect();
     assert_eq!(pids.len(), 2);
@@ -217,7 +217,7 @@ fn no_step_is_taken_twice_though_the_runner_is_killed_on_each() {
 }
 
 #[test]
-fn who_is_stuck_when_the_runner_is_killed_can_recover_with_the_next() {
+fn a_run_that_is_stuck_when_its_runner_is_killed_can_recover_with_the_next() {
     let world = world("1s", &[]);
     let script = format!("{}; {TALKS}", wait_for("speak"));
     let id = world.add(&["silent", "--run", &script]);
@@ -245,7 +245,7 @@ fn a_run_at_work_is_recorded_on_the_beat_where_that_is_wanted() {
     until("four checkpoints", || count(&world, &id, "checkpoint") >= 4);
     world.touch("go");
     assert_eq!(runner.end().code, 0);
-    let (run, checkpoints) = (told(&world, &id, "started")[0]["run"].clone(), told(&world, &id, "checkpoint"));
+    let (run, checkpoints) = (events_of(&world, &id, "started")[0]["run"].clone(), events_of(&world, &id, "checkpoint"));
     let bytes: Vec<u64> = checkpoints.iter().map(|checkpoint| checkpoint["outputBytes"].as_u64().unwrap()).collect();
     assert!(bytes.is_sorted_by(|one, next| one < next) && bytes[0] > 0, "{bytes:?}");
     assert!(checkpoints.iter().all(|checkpoint| checkpoint["run"] == run && checkpoint["quiet"].as_i64().unwrap() < 10_000));
@@ -296,7 +296,7 @@ fn a_task_has_limits_of_its_own() {
 }
 
 #[test]
-fn who_answers_every_nudge_is_never_given_up() {
+fn a_run_that_answers_every_nudge_is_never_given_up() {
     let world = world("500ms", &[("task.max_recovery_attempts", "1"), ("task.on_exhausted", "fail")]);
     // It is idle between two nudges, and answers each.
     let idle = "trap \"echo here; sleep 0.2; echo still\" USR1; sleep 1000 & while [ ! -e go ]; do wait; done; kill %1";

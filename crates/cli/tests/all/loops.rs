@@ -20,7 +20,7 @@ pub(crate) fn add_loop(world: &World, title: &str, command: &str, more: &[&str])
 }
 
 /// What was told of a task under this word, oldest first.
-pub(crate) fn told(world: &World, id: &str, word: &str) -> Vec<Value> {
+pub(crate) fn events_of(world: &World, id: &str, word: &str) -> Vec<Value> {
     let kind = format!("task:{word}");
     let of_it = |event: &banksman_store::EventRow| event.kind == kind && event.source.id.as_deref() == Some(id);
     world.events().into_iter().filter(of_it).map(|event| event.data).collect()
@@ -59,7 +59,7 @@ fn one_that_is_done_beforehand_has_no_run() {
     let task = world.task("done");
     assert_eq!((&task["status"], &task["attempts"], &task["loop"]), (&"completed".into(), &0.into(), &true.into()));
     assert!(!world.has("ran"));
-    let complete = told(&world, &id, "complete");
+    let complete = events_of(&world, &id, "complete");
     assert!(complete.len() == 1 && complete[0]["run"].is_null(), "{complete:?}");
 }
 
@@ -71,7 +71,7 @@ fn done_is_looked_for_right_after_an_attempt_whatever_its_exit_status() {
         assert_eq!(world.run_all(), 0);
         let task = world.task(&id);
         assert_eq!((&task["status"], &task["attempts"]), (&"completed".into(), &1.into()), "{task}");
-        assert!(told(&world, &id, "complete")[0]["run"].is_string());
+        assert!(events_of(&world, &id, "complete")[0]["run"].is_string());
     }
 }
 
@@ -80,7 +80,7 @@ fn attempts_are_numbered_from_1_in_the_log_and_from_0_in_the_events() {
     let world = World::new();
     let id = add_loop(&world, "third time", &format!("echo $BANKSMAN_ATTEMPT; test $BANKSMAN_ATTEMPT = 2 && {TOUCH}"), &[]);
     assert_eq!(world.run_all(), 0);
-    let started = told(&world, &id, "started");
+    let started = events_of(&world, &id, "started");
     for (number, started) in started.iter().enumerate() {
         assert_eq!((&started["restart"], &started["attempt"]), (&number.into(), &number.into()));
         let log = world.read(&format!(".banksman/logs/{}.log", started["run"].as_str().unwrap()));
@@ -88,12 +88,12 @@ fn attempts_are_numbered_from_1_in_the_log_and_from_0_in_the_events() {
     }
     let task = world.task(&id);
     assert_eq!((started.len(), &task["restarts"]), (3, &2.into()), "two were followed by another");
-    let restarting = told(&world, &id, "restarting");
+    let restarting = events_of(&world, &id, "restarting");
     assert_eq!(restarting.iter().map(|told| told["failures"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2]);
     // A task that is no loop is not announced.
     let plain = world.add(&["plain", "--run", "echo plain"]);
     assert_eq!(world.run_all(), 0);
-    assert!(told(&world, &plain, "started")[0]["restart"].is_null());
+    assert!(events_of(&world, &plain, "started")[0]["restart"].is_null());
     assert_eq!(world.ok(&["tasks", "logs", &plain]), "plain\n");
 }
 
@@ -148,7 +148,7 @@ fn there_are_as_many_attempts_as_allowed_and_then_it_has_failed() {
         let task = world.task(&id);
         let error = format!("not done after {allowed} attempts, and max_attempts is {allowed}; the last one: exit status 4");
         assert_eq!((&task["attempts"], &task["error"]), (&allowed.into(), &error.into()));
-        let counts = ["started", "restarting", "failed"].map(|word| told(&world, &id, word).len());
+        let counts = ["started", "restarting", "failed"].map(|word| events_of(&world, &id, word).len());
         assert_eq!(counts, [allowed, allowed - 1, 1]);
     }
     assert_eq!(world.read("tries").lines().count(), 5);
@@ -202,7 +202,7 @@ fn to_exit_with_0_or_to_print_done_is_no_verdict() {
     let liar = add_loop(&world, "liar", "echo DONE; echo 'the task is DONE' >&2; touch DONE", &["--max-attempts", "2"]);
     assert_eq!(world.run_all(), 7);
     for id in [silent, liar] {
-        let restarting = told(&world, &id, "restarting");
+        let restarting = events_of(&world, &id, "restarting");
         assert_eq!((restarting.len(), &restarting[0]["why"], &restarting[0]["failures"]), (1, &"no_verdict".into(), &1.into()));
         let task = world.task(&id);
         assert_eq!((&task["attempts"], &task["restarts"]), (&2.into(), &1.into()));
@@ -227,7 +227,7 @@ fn the_next_attempt_is_told_how_the_last_one_ended() {
     assert_eq!(world.run_all(), 0);
     assert_eq!(world.read("seen-0"), "none\n");
     let result = |number: u32| -> Value { serde_json::from_str(&world.read(&format!("result-{number}"))).unwrap() };
-    let runs = told(&world, &id, "started");
+    let runs = events_of(&world, &id, "started");
     let first = result(1);
     assert_eq!((&first["verdict"], &first["exitCode"], &first["error"]), (&"failed".into(), &3.into(), &"no key".into()));
     assert_eq!((&first["attempt"], &first["run"], &first["signal"]), (&0.into(), &runs[0]["run"], &Value::Null));
@@ -237,7 +237,7 @@ fn the_next_attempt_is_told_how_the_last_one_ended() {
     assert_eq!((&second["verdict"], &second["exitCode"], &second["signal"]), (&"failed".into(), &Value::Null, &9.into()));
     assert_eq!((&second["ending"], &second["error"]), (&"killed by signal 9".into(), &Value::Null));
     assert_eq!((&result(3)["verdict"], &result(3)["exitCode"]), (&"no_verdict".into(), &0.into()));
-    assert_eq!(told(&world, &id, "restarting")[0]["error"], "no key");
+    assert_eq!(events_of(&world, &id, "restarting")[0]["error"], "no key");
 }
 
 /// A loop that is done at once, with a child that lives until the file `go` is there.
@@ -259,14 +259,14 @@ fn one_that_is_done_waits_for_its_children() {
     let message = why["message"].as_str().unwrap();
     assert!(message.starts_with("is done but for its children: child (t-") && message.contains("they have"), "{message}");
     assert!(world.task(&id)["run"].is_null(), "no run, no slot and no lock of it is left");
-    assert_eq!(told(&world, &id, "awaiting")[0]["children"], 1);
+    assert_eq!(events_of(&world, &id, "awaiting")[0]["children"], 1);
     assert!(is_alive(child));
     world.touch("go");
     let said = runner.end();
     assert_eq!((said.code, said.stderr.contains("it is done, and waits for 1 child\n")), (0, true), "{said:?}");
     let task = world.task(&id);
     assert_eq!((&task["status"], &task["output"], &task["attempts"]), (&"completed".into(), &5.into(), &1.into()));
-    let complete = told(&world, &id, "complete");
+    let complete = events_of(&world, &id, "complete");
     assert!(complete.len() == 1 && complete[0]["warning"].is_null(), "{complete:?}");
 }
 
@@ -282,7 +282,7 @@ fn children_that_take_too_long_are_a_warning_a_failure_or_ended() {
         until("it is over", || ["completed", "failed"].contains(&&*world.status(&id)));
         let late = "1 of its children had not ended after 1s500ms";
         let (status, output) = (world.status(&id), world.task(&id)["output"].clone());
-        let complete = told(&world, &id, "complete");
+        let complete = events_of(&world, &id, "complete");
         match policy {
             "warn" => {
                 assert_eq!((&*status, &output, &complete[0]["warning"]), ("completed", &5.into(), &late.into()));
@@ -295,7 +295,7 @@ fn children_that_take_too_long_are_a_warning_a_failure_or_ended() {
             _ => {
                 assert_eq!((&*status, &output), ("completed", &5.into()));
                 assert!(!is_alive(child) && world.status("child") == "cancelled", "first they end");
-                assert_eq!(told(&world, &id, "ending_children").len(), 1);
+                assert_eq!(events_of(&world, &id, "ending_children").len(), 1);
                 assert!(complete[0]["warning"].is_null());
             }
         }
@@ -305,7 +305,7 @@ fn children_that_take_too_long_are_a_warning_a_failure_or_ended() {
 }
 
 #[test]
-fn whoever_waits_for_its_children_can_be_failed_or_cancelled() {
+fn a_loop_that_waits_for_its_children_can_be_failed_or_cancelled() {
     let world = World::new();
     let id = parent(&world);
     let _runner = world.runner(&[]);
@@ -342,7 +342,7 @@ fn done_while_it_waits_for_others_ends_the_wait() {
     world.until_status(&id, "completed");
     world.until_status(&broken, "failed");
     assert_eq!(world.status("first"), "in_progress");
-    assert!(told(&world, &id, "complete")[0]["run"].is_null());
+    assert!(events_of(&world, &id, "complete")[0]["run"].is_null());
     // The same while it rests.
     let rests = add_loop(&world, "rests", "exit 1", &["--restart-delay", "10m"]);
     until("it rests", || resting(&world, &rests).is_some());
@@ -391,7 +391,7 @@ fn a_runner_that_is_killed_during_the_rest_is_followed_by_one_that_goes_on() {
     }
     assert_eq!(world.run_all(), 7);
     assert_eq!(world.read("tries"), "0\n1\n2\n");
-    let numbers: Vec<u64> = told(&world, &id, "started").iter().map(|told| told["restart"].as_u64().unwrap()).collect();
+    let numbers: Vec<u64> = events_of(&world, &id, "started").iter().map(|told| told["restart"].as_u64().unwrap()).collect();
     assert_eq!(numbers, [0, 1, 2]);
     assert!(world.task(&id)["error"].as_str().unwrap().starts_with("not done after 3 attempts"));
 }
@@ -410,9 +410,9 @@ fn an_attempt_that_is_lost_with_its_runner_counts_once() {
     drop(runner);
     assert_eq!(world.run_all(), 0);
     assert!(!is_alive(child), "nothing of it is left before the next one begins");
-    let restarting = told(&world, &id, "restarting");
+    let restarting = events_of(&world, &id, "restarting");
     assert_eq!((restarting.len(), &restarting[0]["why"], &restarting[0]["failures"]), (1, &"lost".into(), &1.into()));
     let task = world.task(&id);
     assert_eq!((&task["status"], &task["attempts"], &task["restarts"]), (&"completed".into(), &2.into(), &1.into()));
-    assert_eq!(told(&world, &id, "started")[1]["restart"], 1);
+    assert_eq!(events_of(&world, &id, "started")[1]["restart"], 1);
 }

@@ -220,7 +220,7 @@ fn who_renews_is_not_robbed() {
 }
 
 #[test]
-fn who_leaves_says_how_long_its_sessions_have_and_an_heir_renews_them() {
+fn a_runner_that_leaves_says_how_long_its_sessions_have_and_an_heir_renews_them() {
     let site = Site::new();
     let task = site.task(&stubborn());
     let first = site.runner("one", &[]);

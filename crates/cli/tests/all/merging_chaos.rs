@@ -108,7 +108,7 @@ impl Person<'_> {
     }
 
     /// Everything that was not committed is where it was put.
-    fn look(&self) {
+    fn check_nothing_lost(&self) {
         for (path, word) in &self.loose {
             let is_saved = || files(&self.root.join(".git/banksman/saved")).iter().any(|path| is_in(path, word));
             assert!(
@@ -120,7 +120,7 @@ impl Person<'_> {
     }
 
     fn act(&mut self) {
-        self.look();
+        self.check_nothing_lost();
         let merge = self.merge.load(Ordering::SeqCst);
         let near = merge.saturating_sub(1) + usize::try_from(self.dice.roll(3)).unwrap();
         match self.dice.roll(10) {
@@ -193,7 +193,7 @@ impl Person<'_> {
 
     /// Everything that ever was committed or stashed is there.
     fn check(&self) {
-        self.look();
+        self.check_nothing_lost();
         for commit in &self.commits {
             self.git(&["merge-base", "--is-ancestor", commit, "main"]).unwrap();
         }

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use crate::dice::Dice;
 use crate::runbooks;
 use crate::world::{Said, World, is_alive, until};
 
@@ -340,29 +339,6 @@ fn what_a_phase_would_wait_for_in_vain_keeps_a_pipeline_from_being_started() {
 }
 
 #[test]
-fn a_runner_that_is_killed_in_any_phase_costs_nothing() {
-    let phase = |name: &str| {
-        let line = format!("echo {name} >> out; while [ ! -e go-{name} ]; do sleep 0.02; done; echo \"{{\\\"n\\\": 1}}\"");
-        format!("run = '{line}'\noutput = [\"n\"]")
-    };
-    let (world, id) = begun(&way(&[("one", &phase("one")), ("two", &phase("two")), ("three", &phase("three"))]));
-    for (number, name) in ["one", "two", "three"].iter().enumerate() {
-        let runner = world.runner(&[]);
-        until(&format!("{name} runs"), || world.lines("out").len() == number + 1);
-        runner.kill();
-        // It ends while nobody looks after it.
-        world.touch(&format!("go-{name}"));
-    }
-    assert_eq!(world.run_all(), 0);
-    assert_eq!(world.lines("out"), ["one", "two", "three"], "nothing ran twice");
-    let page = world.pipeline(&id);
-    assert_eq!(
-        (&page["state"], &page["vars"]),
-        (&json!("done"), &json!({ "one": { "n": 1 }, "two": { "n": 1 }, "three": { "n": 1 } }))
-    );
-}
-
-#[test]
 fn a_running_pipeline_keeps_to_the_text_that_it_started_with() {
     let world = World::new();
     let wait = "run = 'echo old-one >> out; while [ ! -e go ]; do sleep 0.02; done'";
@@ -512,38 +488,6 @@ fn pipelines_move_to_the_other_database_with_their_project() {
     assert_eq!(there(&["pipelines", "show", &id])["state"], "done");
     assert_eq!(there(&["pipelines", "show", &other])["state"], "done");
     assert_eq!(there(&["doctor"])["healthy"], true);
-}
-
-#[test]
-fn runners_that_are_killed_at_any_moment_lose_no_phase_and_repeat_none() {
-    const PIPELINES: usize = 10;
-    let world = World::new();
-    let note = "run = 'echo \"$BANKSMAN_PIPELINE $BANKSMAN_PHASE\" >> out; echo \"{\\\"last\\\": \\\"$BANKSMAN_PHASE\\\"}\"'";
-    let send = "push = \"q\"";
-    let quiet = format!("{note}\npre = \"quiet\"");
-    let phases = way(&[("one", note), ("two", &quiet), ("three", send), ("four", note)]);
-    world.book(&format!("{phases}\n[queue.q]\n[guard.quiet]\ncondition = {{ lock_free = \"deploy\" }}\n"));
-    let ids: Vec<String> = (0..PIPELINES).map(|_| world.begin(&[])).collect();
-    let mut dice = Dice(7);
-    let is_done = || world.data(&["pipelines", "list", "--state", "done"])["pipelines"].as_array().unwrap().len() == PIPELINES;
-    let mut runners = vec![world.runner(&[]), world.runner(&[])];
-    for _ in 0..8 {
-        // So many lines later one of them dies, wherever it is.
-        let wanted = world.lines("out").len() + usize::try_from(dice.roll(4)).unwrap();
-        until("there is progress", || world.lines("out").len() >= wanted || is_done());
-        let victim = runners.remove(usize::try_from(dice.roll(2)).unwrap());
-        victim.kill();
-        runners.push(world.runner(&[]));
-    }
-    until("all are through", is_done);
-    drop(runners);
-    let mut lines = world.lines("out");
-    let mut expected: Vec<String> =
-        ids.iter().flat_map(|id| ["one", "two", "four"].map(|phase| format!("{id} {phase}"))).collect();
-    lines.sort();
-    expected.sort();
-    assert_eq!(lines, expected, "each phase once");
-    assert_eq!(world.data(&["queues", "show", "q"])["ready"], PIPELINES, "each item once");
 }
 
 #[test]

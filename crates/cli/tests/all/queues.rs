@@ -1,18 +1,12 @@
 //! Queues from the command line: the life of items, wake-ups without polling, limits, many processes, and kills.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::Write;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Stdio;
 
-use banksman_core::queue::{Hold, Input, Outcome, State};
-use banksman_core::{HolderId, Name};
-use banksman_runtime::{Client, Project, StoreUrl};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::dice::Dice;
-use crate::postgres::sized;
 use crate::world::{Running, World, until};
 
 /// Takes as `holder`, and returns the item and the epoch as they are written on the command line.
@@ -82,7 +76,7 @@ fn priority_then_age_decide_and_a_delay_is_kept() {
 }
 
 #[test]
-fn whoever_comes_too_late_is_fenced_in_every_verb() {
+fn a_late_holder_is_fenced_in_every_verb() {
     let world = with_queue(&["--visibility-timeout", "50ms"]);
     world.ok(&["queues", "push", "q", "1"]);
     let late = take(&world, "q", "late");
@@ -225,7 +219,7 @@ fn what_is_not_said_of_a_queue_stays_as_it_is() {
 }
 
 #[test]
-fn one_who_waited_in_vain_hears_what_is_there() {
+fn a_take_that_times_out_says_what_is_in_the_queue() {
     let world = with_queue(&[]);
     let vain = || world.error(&["queues", "take", "q", "--wait", "--timeout", "20ms"]).1["message"].as_str().unwrap().to_owned();
     assert_eq!(vain(), "waited too long for an item of q, which is empty");
@@ -236,7 +230,7 @@ fn one_who_waited_in_vain_hears_what_is_there() {
 }
 
 #[test]
-fn what_is_advised_can_be_done() {
+fn the_commands_of_hints_work() {
     let world = World::new();
     let said = world.run(&["queues", "show", "--", "-nope"]);
     assert!(said.stderr.ends_with("define it with: banksman queues define -- -nope\n"), "{said:?}");
@@ -256,7 +250,7 @@ fn what_is_advised_can_be_done() {
 }
 
 #[test]
-fn one_who_was_killed_in_line_does_not_count() {
+fn a_killed_taker_is_not_counted_as_a_waiter() {
     let world = with_queue(&[]);
     let waiting = waiter(&world, "q", "w");
     until_waiting(&world, "q", 1);
@@ -266,7 +260,7 @@ fn one_who_was_killed_in_line_does_not_count() {
 }
 
 #[test]
-fn what_breaks_a_line_is_spelt_out_for_people() {
+fn line_breaks_are_escaped_for_people() {
     let world = with_queue(&["--max-attempts", "1"]);
     world.ok(&["queues", "push", "q", r#""a\nb""#]);
     let held = take(&world, "q", "a");
@@ -281,7 +275,7 @@ fn what_breaks_a_line_is_spelt_out_for_people() {
 }
 
 #[test]
-fn one_who_waits_is_woken_by_whatever_brings_an_item() {
+fn a_waiting_taker_is_woken_by_everything_that_brings_an_item() {
     let world = with_queue(&["--max-attempts", "1"]);
     world.ok(&["queues", "define", "again", "--visibility-timeout", "2s"]);
     let held = |world: &World, queue: &str| {
@@ -342,7 +336,7 @@ fn a_push_of_many_wakes_all_who_wait_and_the_dead_hold_up_nobody() {
 }
 
 #[test]
-fn one_who_gives_up_waiting_leaves_the_line() {
+fn a_taker_that_gives_up_leaves_the_waiters() {
     let world = with_queue(&[]);
     world.assert_refused(&["queues", "take", "q", "--wait", "--timeout", "20ms"], 6, "WAIT_TIMEOUT");
     let waiting = waiter(&world, "q", "w");
@@ -351,7 +345,7 @@ fn one_who_gives_up_waiting_leaves_the_line() {
     assert_eq!(world.data(&["queues", "show", "q"])["waiters"], 0);
 }
 
-fn piped(world: &World, args: &[&str], text: &str) -> (i32, Value) {
+pub(crate) fn piped(world: &World, args: &[&str], text: &str) -> (i32, Value) {
     let mut command = world.command(&[args, &["--json"]].concat());
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
@@ -424,142 +418,4 @@ fn the_terms_of_a_new_queue_come_from_the_settings() {
         let terms = world.data(&["queues", "show", queue]);
         assert_eq!((&terms["visibilityTimeout"], &terms["maxAttempts"]), (&json!("1m30s"), &json!(attempts)), "{queue}");
     }
-}
-
-/// The variables that make [`worker`] work: who it is, and how many items it is at.
-const WORKER: &str = "QUEUE_WORKER";
-const THREADS: &str = "QUEUE_THREADS";
-
-/// What a process of the tests below does: takes and completes until there is nothing left, or until it is killed.
-#[test]
-#[ignore = "the tests below start it as a process of its own"]
-fn worker() {
-    let Ok(holder) = std::env::var(WORKER) else { return };
-    let holder = HolderId::new(&holder).unwrap();
-    let place = std::env::var("BANKSMAN_STORE").ok().map(|url| StoreUrl::parse(&url, |_| None).unwrap());
-    let client = Project::find_at(std::path::Path::new("."), place).unwrap().open().unwrap();
-    let threads: usize = std::env::var(THREADS).unwrap().parse().unwrap();
-    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(|| work(&client, &holder)))));
-}
-
-fn work(client: &Client, holder: &HolderId) {
-    let queue = Name::new("q").unwrap();
-    loop {
-        let input = Input::Take { holder: holder.clone(), wait: None, ticket: None };
-        match client.ask_queue(&queue, input).unwrap().0 {
-            Outcome::Taken(item) => {
-                let hold = Hold { item: item.id, holder: holder.clone(), epoch: item.fence };
-                match client.ask_queue(&queue, Input::Complete(hold)).unwrap().0 {
-                    Outcome::Completed => {}
-                    // It was held up for so long that another has it, or was done with it.
-                    Outcome::Fenced { .. } | Outcome::NoItem => {}
-                    other => panic!("{other:?}"),
-                }
-            }
-            // What a killed one has left comes back by itself.
-            Outcome::Empty { next: Some(_) } => std::thread::park_timeout(Duration::from_millis(20)),
-            Outcome::Empty { next: None } => return,
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-fn start_worker(world: &World, number: usize, threads: usize) -> Running {
-    let program = Command::new(std::env::current_exe().unwrap());
-    let mut command = world.clean(program, &["--exact", "queues::worker", "--ignored", "--nocapture"]);
-    // `clean` takes away what begins with BANKSMAN_, and puts back what belongs to the world.
-    command
-        .env(WORKER, format!("worker-{number}"))
-        .env(THREADS, threads.to_string())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    Running(command.spawn().unwrap())
-}
-
-fn fill(world: &World, items: usize, visibility: &str) {
-    world.ok(&["queues", "define", "q", "--visibility-timeout", visibility, "--max-attempts", "1000"]);
-    let lines: String = (0..items).map(|number| format!("{number}\n")).collect();
-    assert_eq!(piped(world, &["queues", "push", "q", "-"], &lines).0, 0);
-}
-
-/// What the log says: every item was completed once, by the one who took it last; and how often items were taken.
-fn audit(world: &World, items: usize) -> usize {
-    let (mut taken, mut completed, mut takes) = (BTreeMap::new(), BTreeSet::new(), 0);
-    for event in world.events() {
-        let item = event.data["item"].as_str().unwrap_or_default().to_owned();
-        match event.kind.as_str() {
-            "queue:take" => {
-                assert!(!completed.contains(&item), "{item} was taken after it was done");
-                takes += 1;
-                taken.insert(item, (event.data["holder"].clone(), event.id.0));
-            }
-            "queue:complete" => {
-                let (holder, epoch) = &taken[&item];
-                assert_eq!((&event.data["holder"], &event.data["epoch"]), (holder, &json!(epoch)), "{item}");
-                assert!(completed.insert(item.clone()), "{item} was completed twice");
-            }
-            _ => {}
-        }
-    }
-    assert_eq!(completed.len(), items, "none lost");
-    assert_eq!(world.data(&["queues", "show", "q"])["length"], 0);
-    world.check();
-    takes
-}
-
-/// So many processes take from one queue, each item is granted once.
-pub(crate) fn share(processes: usize, items: usize) {
-    let world = World::new();
-    fill(&world, items, "10m");
-    let workers: Vec<Running> = (0..processes).map(|number| start_worker(&world, number, 2)).collect();
-    for worker in workers {
-        let mut worker = worker;
-        assert!(worker.0.wait().unwrap().success());
-    }
-    assert_eq!(audit(&world, items), items, "exactly one grant each");
-}
-
-/// So many processes, each at several items, that are killed at random moments, and replaced, until all is done.
-pub(crate) fn kill_takers(processes: usize, items: usize, kills: usize) {
-    const EACH: usize = 16;
-    let world = World::new();
-    fill(&world, items, "250ms");
-    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();
-    let mut dice = Dice(u64::from(seed));
-    let mut workers: Vec<Running> = (0..processes).map(|number| start_worker(&world, number, EACH)).collect();
-    let mut names: Vec<usize> = (0..processes).collect();
-    // Enough of them, and at least one in the middle of an item.
-    let mut has_held = false;
-    let mut kill = 0;
-    while kill < kills || !has_held {
-        // Another moment each time: before its first call, in the middle of one, or after its last.
-        std::thread::park_timeout(Duration::from_micros(dice.roll(20_000)));
-        let number = usize::try_from(dice.roll(processes as u64)).unwrap();
-        workers[number].signal(Signal::KILL);
-        workers[number].0.wait().unwrap();
-        has_held = has_held || holds_items(&world, names[number]);
-        names[number] = processes + kill;
-        workers[number] = start_worker(&world, names[number], EACH);
-        kill += 1;
-    }
-    for mut worker in workers {
-        assert!(worker.0.wait().unwrap().success());
-    }
-    assert!(audit(&world, items) > items, "some were killed while they worked on an item, and others did it");
-}
-
-fn holds_items(world: &World, worker: usize) -> bool {
-    let name = format!("worker-{worker}");
-    let items = world.everything().tables.queues.items;
-    items.values().any(|item| matches!(&item.state, State::Processing(taken) if taken.holder.as_str() == name))
-}
-
-#[test]
-fn sixteen_processes_get_each_of_4000_items_once() {
-    share(16, sized(16 * 250));
-}
-
-#[test]
-fn takers_killed_at_random_moments_lose_and_double_nothing() {
-    kill_takers(8, sized(8_000), 30);
 }

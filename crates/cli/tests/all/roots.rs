@@ -6,7 +6,7 @@ use banksman_core::task::roots;
 use banksman_store::EventRow;
 use serde_json::Value;
 
-use crate::loops::{add_loop, row, told};
+use crate::loops::{add_loop, events_of, row};
 use crate::tasks::wait_for;
 use crate::world::{BANKSMAN, World, until};
 
@@ -210,7 +210,7 @@ fn a_queued_one_that_is_done_is_dropped() {
     std::fs::write(folder.join("DONE"), "").unwrap();
     world.until_status("done", "completed");
     assert_eq!(world.status("first"), "in_progress");
-    let complete = told(&world, &done, "complete");
+    let complete = events_of(&world, &done, "complete");
     assert!(complete.len() == 1 && complete[0]["run"].is_null(), "{complete:?}");
     assert_eq!(world.data(&["why", "last"])["reasons"][0]["place"], 1);
     world.touch("go");

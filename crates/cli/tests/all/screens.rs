@@ -72,7 +72,7 @@ fn review(shop: &Shop, width: u16) -> String {
 fn every_screen_fits() {
     let shop = Shop::new();
     for (name, calls) in screens() {
-        let text = at_all_widths(|width| calls.iter().map(|args| shop.shown(args, width)).collect::<Vec<_>>().join("\n\n"));
+        let text = at_all_widths(|width| calls.iter().map(|args| shop.screen_of(args, width)).collect::<Vec<_>>().join("\n\n"));
         check(name, &text);
     }
     check("decisions_review", &at_all_widths(|width| review(&shop, width)));

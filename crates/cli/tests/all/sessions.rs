@@ -143,7 +143,7 @@ fn who_waits_for_the_end_takes_over_when_the_runner_dies_meanwhile() {
 }
 
 #[test]
-fn whoever_waits_can_be_interrupted_and_the_next_runner_goes_on() {
+fn a_waiting_runner_can_be_interrupted_and_the_next_one_goes_on() {
     let world = World::new();
     world.ok(&["config", "set", "task.kill_grace", "1h"]);
     let (runner, run) = live(&world, &format!("trap '' TERM; {UNTIL_OPEN}"), &[]);

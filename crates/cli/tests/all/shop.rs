@@ -187,7 +187,7 @@ impl Shop {
     }
 
     /// What a command leaves on a screen of so many columns.
-    pub(crate) fn shown(&self, args: &[&str], columns: u16) -> String {
+    pub(crate) fn screen_of(&self, args: &[&str], columns: u16) -> String {
         self.clock.borrow_mut().stop();
         Screen::of(self.command(args), 60, columns).end().1
     }

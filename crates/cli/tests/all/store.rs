@@ -58,7 +58,7 @@ fn a_batch_that_is_dropped_has_not_happened() {
     let committed = store.begin(&[define("a"), define("b")]).unwrap().commit().unwrap();
     assert_eq!((committed.replies.len(), committed.events), (2, 2));
     assert_eq!(world.events().len(), 2);
-    assert_eq!(project.occupant(), None, "the turn is over");
+    assert_eq!(project.occupant(), None, "the writer lock is free");
 }
 
 #[test]

@@ -276,7 +276,7 @@ fn the_log_says_whose_command_it_was() {
 }
 
 #[test]
-fn whoever_unblocks_a_pipeline_is_in_the_log() {
+fn the_person_who_unblocks_a_pipeline_is_in_the_log() {
     let world = World::new();
     let text = "[guard.never]\ncondition = { file_exists = \"nosuch\" }\n[pipeline.p]\n[[pipeline.p.phase]]\nname = \"go\"\nrun = \"true\"\npre = [\"never\"]\n";
     std::fs::write(world.path().join(".banksman/runbooks/p.toml"), text).unwrap();

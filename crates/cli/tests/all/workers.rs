@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 
 use crate::dice::Dice;
 use crate::runbooks::write;
-use crate::world::{BANKSMAN, Running, World, until, write_program};
+use crate::world::{Running, World, until, write_program};
 
 /// Puts this text into force as the runbook `ops`.
-fn apply(world: &World, text: &str) -> Value {
+pub(crate) fn apply(world: &World, text: &str) -> Value {
     write(world, "ops", text);
     world.data(&["runbooks", "apply", "ops"])
 }
 
 /// A runner that would not look by itself before the test has failed.
-fn runner(world: &World) -> Running {
+pub(crate) fn runner(world: &World) -> Running {
     let mut command = world.command(&["run", "--quiet"]);
     command.env("BANKSMAN_CONFIG_LOCKING__POLL_INTERVAL", "1h");
     let running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
@@ -237,49 +237,6 @@ fn an_event_or_a_person_wakes_a_worker_and_it_sleeps_again() {
 }
 
 #[test]
-fn routes_push_tell_wake_and_start_once_with_several_runners() {
-    let world = World::new();
-    let told = world.path().join("told");
-    let command = format!("cat >> '{}'; echo >> '{}'", told.display(), told.display());
-    world.ok(&["config", "set", "--user", "notify.command", &command]);
-    apply(
-        &world,
-        r#"
-        [queue.q]
-        [worker.w]
-        queue = "q"
-        pipeline = "smoke"
-        wake_on = "never:comes"
-        [on."deploy:done"]
-        push = { queue = "q", vars = ["stage"] }
-        wake = "w"
-        notify = "something was deployed"
-        start = "smoke"
-        [pipeline.smoke]
-        vars = ["stage"]
-        [[pipeline.smoke.phase]]
-        name = "smoke"
-        run = 'echo "$VAR_STAGE" >> smoked'
-        "#,
-    );
-    let runners = [runner(&world), runner(&world)];
-    world.ok(&["events", "emit", "deploy:done", "--data", r#"{"stage": "prod"}"#]);
-    world.ok(&["events", "emit", "deploy:done", "--data", r#"{"stage": "test"}"#]);
-    until("all pipelines are done", || world.count("pipeline:complete") == 4);
-    until("the items are done", || world.count("queue:complete") == 2);
-    until("people are told", || {
-        std::fs::read_to_string(&told).is_ok_and(|told| told.matches("something was deployed").count() == 2)
-    });
-    let smoked = std::fs::read_to_string(world.path().join("smoked")).unwrap();
-    assert_eq!((smoked.matches("prod").count(), smoked.matches("test").count()), (2, 2));
-    // What cannot be done is written down.
-    world.ok(&["events", "emit", "deploy:done", "--data", "{}"]);
-    until("the failures are written down", || world.count("route:failed") == 1);
-    drop(runners);
-    assert_eq!(world.count("queue:push"), 3);
-}
-
-#[test]
 fn a_runbook_comes_into_force_changes_and_goes() {
     let world = World::new();
     let outcomes = |data: &Value| -> Vec<String> {
@@ -333,34 +290,6 @@ fn a_worker_that_was_removed_finishes_what_it_is_at() {
     until("it is gone", || world.data(&["workers", "list"])["workers"] == json!([]));
     assert_eq!(world.count("queue:complete"), 1, "it has taken nothing more");
     drop(runner);
-}
-
-#[test]
-fn what_no_runner_has_routed_stays_in_the_log() {
-    for (subscriber, then) in [("[on.\"deploy:done\"]\npush = { queue = \"q\" }", "queue:push"), ("", "queue:complete")] {
-        let world = World::new();
-        let wake_on = "[queue.q]\n[worker.w]\nqueue = \"q\"\nrun = \"true\"\nwake_on = \"deploy:done\"\n";
-        apply(&world, &format!("{wake_on}{subscriber}"));
-        world.ok(&["queues", "push", "q", "1"]);
-        (0..3).for_each(|_| drop(world.ok(&["events", "emit", "deploy:begun"])));
-        world.ok(&["events", "emit", "deploy:done"]);
-        world.ok(&["events", "emit", "deploy:over"]);
-        world.ok(&["events", "emit", "deploy:over"]);
-        let done = world.events().iter().find(|event| event.kind == "deploy:done").unwrap().id;
-        for dry_run in ["--dry-run", "--quiet"] {
-            let compacted = world.data(&["events", "compact", "--keep-events", "1", dry_run]);
-            assert_eq!((&compacted["unheard"], &compacted["compactedThrough"]), (&json!(done), &json!(done.0 - 1)));
-        }
-        let said = world.ok(&["events", "compact", "--keep-events", "1"]);
-        assert!(said.contains(&format!(
-            "event {done} and what came after it stay: a worker, a route or a blocked pipeline has yet to hear of it"
-        )));
-        assert_eq!(world.data(&["events", "compact", "--keep-events", "3"])["unheard"], Value::Null, "it would stay anyway");
-        world.ok(&["run", "--until-idle"]);
-        assert_eq!(world.count(then), 1, "it was heard of");
-        let compacted = world.data(&["events", "compact", "--keep-events", "1"]);
-        assert_eq!((&compacted["unheard"], &compacted["kept"]), (&Value::Null, &json!(1)), "nothing keeps it any more");
-    }
 }
 
 #[test]
@@ -509,7 +438,7 @@ fn items_that_wait_for_a_worker_are_told_of_with_what_keeps_it_and_what_to_do() 
 }
 
 #[test]
-fn who_waits_for_the_end_of_the_work_does_not_take_an_interruption_for_it() {
+fn an_interruption_is_not_taken_for_the_end_of_the_work() {
     let world = World::new();
     apply(&world, "[queue.q]\n[worker.w]\nqueue = \"q\"\nrun = \"true\"");
     world.ok(&["queues", "push", "q", "1", "--delay", "1h"]);
@@ -533,46 +462,4 @@ fn an_item_that_cannot_fit_its_worker_is_dead_at_once_with_the_reason() {
     let item = &world.data(&["queues", "list", "--dead"])["items"][0];
     assert_eq!((item["state"].as_str(), world.count("queue:take")), (Some("dead"), 1), "{item}");
     assert!(item.to_string().contains("title"), "{item}");
-}
-
-#[test]
-fn a_chain_of_routes_that_goes_round_in_circles_is_stopped_with_a_decision() {
-    let world = World::new();
-    // The pipeline that a completed task starts puts an item into a queue, whose worker makes a task of it.
-    apply(
-        &world,
-        "[queue.q]\n[worker.w]\nqueue = \"q\"\nrun = \"true\"\n[on.\"task:complete\"]\nstart = \"p\"\n\
-         [pipeline.p]\n[[pipeline.p.phase]]\nname = \"one\"\npush = \"q\"\n",
-    );
-    world.data(&["tasks", "add", "First", "--run", "true"]);
-    let said = world.run(&["run", "--until-idle", "--quiet"]);
-    assert!([0, 7].contains(&said.code), "{said:?}");
-    let pipelines = || world.data(&["pipelines", "list"])["pipelines"].as_array().unwrap().len();
-    assert_eq!((pipelines(), world.count("route:failed")), (10, 1));
-    let open = world.data(&["decisions", "list"]);
-    let decision = &open["decisions"][0];
-    assert_eq!(
-        (decision["route"].as_str(), open["decisions"].as_array().unwrap().len()),
-        (Some("ops/task:complete"), 1),
-        "{open}"
-    );
-    // Another chain that ends in the same way asks nothing more.
-    world.data(&["tasks", "add", "Second", "--run", "true"]);
-    world.run(&["run", "--until-idle", "--quiet"]);
-    assert_eq!((pipelines(), world.count("decision:raised")), (20, 1));
-    // What a run of such a chain adds is as deep as the run.
-    let id = decision["id"].as_str().unwrap().to_owned();
-    world.ok(&["decisions", "resolve", &id, "2"]);
-    assert!(!world.data(&["runbooks", "list"]).to_string().contains("task:complete"));
-    apply(
-        &world,
-        &format!(
-            "[on.\"task:complete\"]\nstart = \"p\"\n[pipeline.p]\n[[pipeline.p.phase]]\nname = \"one\"\n\
-             run = \"{BANKSMAN} tasks add Next --run true\"\n"
-        ),
-    );
-    world.data(&["tasks", "add", "Third", "--run", "true"]);
-    world.run(&["run", "--until-idle", "--quiet"]);
-    assert_eq!((pipelines(), world.count("decision:raised")), (30, 2));
-    world.ok(&["doctor"]);
 }

@@ -200,7 +200,7 @@ impl Gate {
     }
 
     /// A runner looks at the guards, and tells what it has found.
-    fn look(&mut self) {
+    fn check_guards(&mut self) {
         self.scene.advance(600_000);
         let (id, by, seen) = (self.id.clone(), self.runner.clone(), self.scene.seen());
         let at = self.scene.everything().seq;
@@ -244,7 +244,7 @@ fn play(seed: u64) -> BTreeSet<&'static str> {
     let mut kinds = BTreeSet::new();
     let mut changes_mind = gate.scene.dice.chance(2);
     loop {
-        gate.look();
+        gate.check_guards();
         let (named, expected) = (gate.named(), gate.first_false());
         assert_eq!(named, expected, "seed {seed}: the first guard that does not hold is named");
         if let Some(guard) = named {

@@ -11,7 +11,7 @@ use banksman_store::Key;
 use super::scene::{Scene, name};
 
 impl Scene {
-    /// Lets somebody have some of a resource, and perhaps others stand in line for it: dead or alive, with or without a
+    /// Lets somebody have some of a resource, and perhaps others wait for it: dead or alive, with or without a
     /// lease, one that is over included.
     fn occupy(&mut self, resource: &Resource, weight: u32) {
         let process = [None, Some(true), Some(false)][self.dice.index(3)].map(|lives| self.process(lives));
