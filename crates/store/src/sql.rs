@@ -93,7 +93,14 @@ fn part(name: &str) -> Option<&'static str> {
         // The first $2 ready tasks of every lane, by the index: SQLite finds their numbers in it without reading them.
         "first_of_lanes" => {
             "lanes l CROSS JOIN /* sqlite */ tasks t WHERE t.rowid IN (SELECT i.rowid FROM {first_of_lane}) AND \
-             /* postgres */ LATERAL (SELECT i.* FROM {first_of_lane}) t WHERE /* end */ {visible_lane}"
+             /* postgres */ LATERAL (SELECT * FROM {from_head}) t WHERE /* end */ {visible_lane}"
+        }
+        // The same from the first one on, which is known: on PostgreSQL the index keeps what was ready at its head as long as anybody may
+        // see it, and nobody shall go through that twice.
+        "from_head" => {
+            "((SELECT i.* FROM tasks i WHERE {ready i} AND i.lane = l.lane AND i.priority = l.priority AND i.position >= l.position \
+             ORDER BY i.position LIMIT $2) UNION ALL (SELECT i.* FROM tasks i WHERE {ready i} AND i.lane = l.lane \
+             AND i.priority < l.priority ORDER BY i.priority DESC, i.position LIMIT $2)) h ORDER BY h.priority DESC, h.position LIMIT $2"
         }
         "first_of_lane" => "tasks i WHERE {ready i} AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT $2",
         // The first $2 ready roots of every lane, in the order of their arrival, where roots are limited.
@@ -116,11 +123,19 @@ fn part(name: &str) -> Option<&'static str> {
             "sections s CROSS JOIN runs r CROSS JOIN tasks t WHERE s.project = $1 AND s.exclusive = 1 AND r.project = $1 AND r.live = 1 \
              AND t.project = $1 AND t.id = r.task AND t.section = s.id"
         }
-        // The lanes that have ready tasks, found by one step in the index for each.
+        // The lanes that have ready tasks, found by one step in the index for each; on PostgreSQL with the place of the first one.
         "lanes" => {
-            "WITH RECURSIVE lanes(lane) AS (SELECT (SELECT t.lane FROM tasks t WHERE {ready t} ORDER BY t.lane LIMIT 1) \
+            "WITH RECURSIVE /* sqlite */ lanes(lane) AS (SELECT (SELECT t.lane FROM tasks t WHERE {ready t} ORDER BY t.lane LIMIT 1) \
              UNION ALL SELECT (SELECT t.lane FROM tasks t WHERE {ready t} AND t.lane > l.lane ORDER BY t.lane LIMIT 1) FROM lanes l \
-             WHERE l.lane IS NOT NULL)"
+             WHERE l.lane IS NOT NULL) /* postgres */ lanes AS ((SELECT {head_of_lane}) \
+             UNION ALL SELECT h.* FROM lanes l CROSS JOIN LATERAL (SELECT {next_head}) h) /* end */"
+        }
+        "head_of_lane" => {
+            "t.lane, t.priority, t.position FROM tasks t WHERE {ready t} ORDER BY t.lane, t.priority DESC, t.position LIMIT 1"
+        }
+        "next_head" => {
+            "t.lane, t.priority, t.position FROM tasks t WHERE {ready t} AND t.lane > l.lane \
+             ORDER BY t.lane, t.priority DESC, t.position LIMIT 1"
         }
         // The first ready task of the lane `l`, as its example.
         "example" => {
