@@ -136,7 +136,7 @@ fn several_watch_and_one_types() {
 #[test]
 fn a_late_watcher_is_shown_the_end_and_a_slow_watcher_is_dropped() {
     let world = World::new();
-    let script = "seq -w 1 20000; echo filled; read -r line; seq -w 1 400000; echo over; sleep 60";
+    let script = "seq -w 1 20000; echo filled; read -r line; seq -w 1 600000; echo over; sleep 60";
     let _talk = session(&world, Some(InputKind::Terminal), script);
     until("it is filled", || world.log().contains("filled").then_some(()));
     let slow = Watcher::attach(&world, Typist::Never);
@@ -144,9 +144,9 @@ fn a_late_watcher_is_shown_the_end_and_a_slow_watcher_is_dropped() {
     watcher.until_seen("filled");
     assert!(watcher.seen.len() <= 64 * 1024, "{}", watcher.seen.len());
     assert!(!watcher.seen.starts_with(b"00001\r"), "only the last of it");
-    // 3 MB of output: one who reads nothing is cut off, the others see all of it.
+    // 5 MB of output, which is 6 MB as lines to a watcher: one who reads nothing is cut off, the others see all of it.
     watcher.talker.type_in(b"go\r");
-    watcher.until_seen("400000\r\nover");
+    watcher.until_seen("600000\r\nover");
     let mut slow = slow;
     until("it was cut off", || {
         slow.receive();
