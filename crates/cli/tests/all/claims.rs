@@ -305,7 +305,7 @@ fn a_stopped_process_that_waits_lets_the_others_pass_after_a_while() {
     until("it runs", || world.path().join("begun").exists());
     let alice = taking(&world, "mine", "alice");
     until_waiting(&world, 1);
-    alice.signal(Signal::STOP);
+    alice.stop_at_rest(&world);
     std::fs::write(world.path().join("go"), "").unwrap();
     world.until_status("one", "completed");
     let why = world.ok(&["why", "two"]);
@@ -337,7 +337,7 @@ fn stopped_processes_that_wait_let_those_in_line_for_a_lock_pass() {
         world.add(&[task, "--lock", "dep"]);
         stopped.push(taking(&world, task, &format!("{task}-taker")));
         until_waiting(&world, index + 1);
-        stopped[index].signal(Signal::STOP);
+        stopped[index].stop_at_rest(&world);
     }
     let carl = world.start(&["locks", "acquire", "dep", "--holder", "carl", "--json"]);
     world.until_line("dep", 1);

@@ -54,7 +54,7 @@ fn a_task_does_not_wait_for_a_runner_that_is_stopped() {
     }
     let first = runners(&world).into_iter().min_by_key(|runner| runner.idle.map(|idle| idle.ticket)).unwrap();
     let stopped = all.iter().find(|runner| runner.pid() == first.process.pid).unwrap();
-    stopped.signal(Signal::STOP);
+    stopped.stop_at_rest(&world);
     let began = Instant::now();
     assert_ne!(runner_of(&world, "somebody else does it"), first.process.pid);
     assert!(began.elapsed() < DEADLINE);

@@ -1,7 +1,7 @@
 //! A temporary project, and `banksman` as a user would call it.
 
 use std::ffi::OsStr;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -81,6 +81,20 @@ pub(crate) struct Said {
 pub(crate) struct Running(pub(crate) Child);
 
 impl World {
+    /// Whether a process has a lock for writing on a file of the store, or waits for one.
+    fn has_store_lock(&self, pid: &str) -> bool {
+        let files = std::fs::read_dir(self.path().join(".banksman")).unwrap().flatten();
+        let files =
+            files.filter(|file| ["store", "turn"].iter().any(|name| file.file_name().to_string_lossy().starts_with(name)));
+        let inodes: Vec<String> = files.map(|file| format!(":{}", file.metadata().unwrap().ino())).collect();
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        locks.lines().any(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let is_of = |word: &&str| inodes.iter().any(|inode| word.ends_with(inode.as_str()));
+            words.contains(&"WRITE") && words.contains(&pid) && words.iter().any(is_of)
+        })
+    }
+
     pub(crate) fn new() -> World {
         World::empty().initialized()
     }
@@ -412,6 +426,24 @@ impl Running {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_raw(self.pid()).unwrap(), signal).unwrap();
+    }
+
+    /// Stops it while it neither has the store to itself nor waits for that: else the store would stall, which is another story.
+    pub(crate) fn stop_at_rest(&self, world: &World) {
+        let pid = self.pid().to_string();
+        let is_stopped = || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            stat.rsplit_once(") ").unwrap().1.starts_with('T')
+        };
+        until("it is stopped at rest", || {
+            self.signal(Signal::STOP);
+            until("it is stopped", is_stopped);
+            let is_at_rest = !world.has_store_lock(&pid);
+            if !is_at_rest {
+                self.signal(Signal::CONT);
+            }
+            is_at_rest
+        });
     }
 
     /// Kills it after this time, unless it ends before. Returns its exit code, if it has ended by itself.
