@@ -234,6 +234,10 @@ impl Coordination {
     /// Decides one input about a claim.
     pub fn work(mut self, input: Input, now: &Now) -> Step<Coordination, Outcome> {
         let mut effects = Vec::new();
+        let in_turn = match &input {
+            Input::Take(take) | Input::Await(take) => take.ticket.filter(|ticket| self.has_turn(*ticket)),
+            Input::Leave { .. } | Input::Yield { .. } | Input::Renew { .. } | Input::End { .. } => None,
+        };
         let outcome = match input {
             Input::Take(take) => self.take(*take, now, &mut effects),
             Input::Await(take) => self.wait(&take, Vec::new(), now),
@@ -242,6 +246,9 @@ impl Coordination {
             Input::Renew { ticket } => self.renew(ticket, now, &mut effects),
             Input::End { ticket } => self.end(ticket, now, &mut effects),
         };
+        if let (Some(ticket), Outcome::Waiting(..)) = (in_turn, &outcome) {
+            self.pass_turn(ticket, now, &mut effects);
+        }
         Step { state: self, outcome, effects }
     }
 

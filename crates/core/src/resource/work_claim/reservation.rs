@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{State, WorkClaim};
+use super::{Part, State, WorkClaim};
 use crate::event::{Kind, Resource};
 use crate::ids::{HolderId, TaskId, Ticket};
 use crate::process::ProcessId;
 use crate::resource::coordination::Coordination;
 use crate::resource::grant::GrantRequest;
-use crate::step::Now;
+use crate::step::{Effect, Now};
 use crate::time::{Lease, Span, Stamp};
 
 /// For whom something that is free is kept.
@@ -58,13 +58,27 @@ impl Coordination {
         self.waiting_for(resource).filter(move |claim| claim.is_due(resource, now) && !is_absent(claim))
     }
 
-    /// These were freed: notes for each whose turn it is, the first for whom everything is free now as far as is known here. Whether that is
-    /// so it finds out itself, when it tries.
+    /// These were freed: notes for each whose turn it is, the first who may take everything now as far as is known here. Whether that is so it
+    /// finds out itself, when it tries.
     pub fn give_turns(&mut self, freed: &[Resource], now: &Now) {
         for resource in freed {
-            let first = self.present(resource, now).find(|claim| self.is_all_free(claim));
+            let first = self.present(resource, now).find(|claim| self.may_take(claim, now));
             first.map(|claim| claim.ticket).into_iter().for_each(|ticket| self.begin_turn(ticket, now));
         }
+    }
+
+    /// A claim has tried in its turn and waits on, as it lacks something that was not known when it got the turn: it is that of the next one.
+    pub(super) fn pass_turn(&mut self, from: Ticket, now: &Now, effects: &mut Vec<Effect>) {
+        for part in &self.claims[&from].parts.clone() {
+            let after = |claim: &&WorkClaim| claim.ticket > from && self.may_take(claim, now);
+            let Some(next) = self.present(&part.resource, now).find(after) else { continue };
+            effects.extend(next.waits().and_then(|terms| terms.standing.address.clone()).map(Effect::Wake));
+            self.begin_turn(next.ticket, now);
+        }
+    }
+
+    pub(super) fn has_turn(&self, ticket: Ticket) -> bool {
+        self.claims.get(&ticket).and_then(WorkClaim::waits).is_some_and(|terms| terms.turn.is_some())
     }
 
     /// Nothing of these is reserved any more for a claim that does not answer: notes that it is the turn of all the others for whom everything is
@@ -88,6 +102,24 @@ impl Coordination {
         if let Some(State::Waiting(terms)) = self.claims.get_mut(&ticket).map(|claim| &mut claim.state) {
             terms.turn.get_or_insert(now.lease);
         }
+    }
+
+    /// Whether a claim would get everything if it tried now, as far as is known here.
+    fn may_take(&self, claim: &WorkClaim, now: &Now) -> bool {
+        let lets = |kept: &Reservation| {
+            let may_pass = |holder: &HolderId| kept.passes.contains(holder);
+            may_pass(&claim.holder) || claim.waits().is_some_and(|terms| terms.ancestors.iter().any(may_pass))
+        };
+        let is_left = |part: &Part| {
+            let kept = self.reservation(&part.resource, now).filter(|kept| kept.ticket != claim.ticket && !lets(kept));
+            let semaphore = self.semaphores.get(&part.resource.name).filter(|_| part.resource.kind == Kind::Semaphore);
+            match (kept, semaphore) {
+                (None, _) => true,
+                (Some(kept), Some(semaphore)) => part.weight + kept.weight <= semaphore.available(),
+                (Some(_), None) => part.resource.kind == Kind::Semaphore,
+            }
+        };
+        self.is_all_free(claim) && claim.parts.iter().all(is_left)
     }
 
     /// Whether nobody has what a claim needs, as far as the rows tell that are here. What was not read counts as free, whoever had it before: he

@@ -1,4 +1,5 @@
 use super::*;
+use crate::resource::grant::Address;
 use crate::resource::semaphore::Config;
 use crate::test_world::{World, ask, assert_table, holder, name, process, words};
 
@@ -532,4 +533,31 @@ fn those_after_one_that_yields_have_their_turn_together() {
         assert_eq!(word(&world.work(Input::Yield { ticket: *ticket })), "yielded");
     }
     assert_eq!(world.of("L"), "nobody", "it is kept for b, who lives and waits for M");
+}
+
+/// The first one's turn was a guess: it lacks a lock that was not read. It finds out, and the next one, who may pass what is reserved for the
+/// first, must not lose its turn over that.
+#[test]
+fn a_turn_that_turns_out_too_early_is_passed_on() {
+    let mut world = site();
+    let section = world.lock("section:s", "x");
+    let held = world.lock("M", "y");
+    let first = ticket(world.take(take("a", "t-1", "M section:s task:t-1").waits(1)));
+    let passes = Take { ancestors: vec![holder("y")], ..take("b", "t-2", "L section:s task:t-2").waits(2) };
+    let standing = WaitingProcess { process: process(2), address: Some(Address("b".into())), lease: None };
+    let second = ticket(world.take(Take { wait: Some((standing, Some(Span::from_secs(30)))), ..passes }));
+    let third = ticket(world.take(take("c", "t-3", "section:s task:t-3").waits(3)));
+    let unread = world.machine.locks.remove("M").unwrap();
+    world.machine.claims.get_mut(&first).unwrap().in_the_way.insert(holder("y"));
+    world.unlock("section:s", "x", section);
+    world.machine.give_turns(&parts("section:s").into_iter().map(|part| part.resource).collect::<Vec<_>>(), &world.now.clone());
+    let has_turn =
+        |world: &World<Coordination>| [first, second, third].map(|ticket| world.machine.claims[&ticket].turn_ends().is_some());
+    assert_eq!(has_turn(&world), [true, false, false]);
+    world.machine.locks.insert(unread.name.clone(), unread);
+    world.woken.clear();
+    assert_eq!(word(&world.take(take("a", "t-1", "M section:s task:t-1").waits(1).again(first))), "waits");
+    assert_eq!(has_turn(&world), [false, true, false], "the third may not pass the first");
+    assert_eq!(world.woken, [Address("b".into())], "and it is told");
+    world.unlock("M", "y", held);
 }

@@ -183,7 +183,7 @@ fn wait(id: &TaskId, taking: &Taking, tx: &mut Tx) -> TaskOutcome {
         Outcome::Waiting(mut waiting, obstacles) => {
             let is_new = waiting.ticket == now.ticket;
             tx.tables.coordination.claims = step.state.claims;
-            tx.carry_out(Vec::new(), is_new);
+            tx.carry_out(step.effects, is_new);
             let rivals = rivals(id, taking, &tx.tables);
             let ends = rivals.iter().filter(|rival| *rival != id).filter_map(|rival| deadline(rival, &tx.tables));
             waiting.blocked.deadline = ends.chain(waiting.blocked.deadline).min();
