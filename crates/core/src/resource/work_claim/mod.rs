@@ -12,8 +12,8 @@
 //! ```
 //!
 //! When the last part is freed it is its turn: it is woken, and has as long as an offer lasts to try again. One that does not, because its
-//! process is stopped, yields: it keeps its ticket, but nothing is reserved for it until it tries. Then it is the turn of all who come after it,
-//! as they may be stopped too.
+//! process is stopped, yields: it keeps its ticket, but nothing is reserved for it until it tries. Then it is the turn of all for whom everything
+//! is free, as they may be stopped too.
 //!
 //! A claim that waits holds nothing and stands in no line: it tries again when a part is freed. Others may overtake it for a
 //! while; then the parts that are free are reserved for it, and only those pass who hold something that it waits for.
@@ -410,8 +410,7 @@ impl Coordination {
         terms.has_yielded = true;
         let claim = claim.clone();
         self.serve_waiters(&claim, now, effects);
-        let resources: Vec<Resource> = claim.parts.into_iter().map(|part| part.resource).collect();
-        self.give_all_turns(&resources, now);
+        self.give_all_turns(now, effects);
         Outcome::Yielded
     }
 

@@ -45,6 +45,12 @@ impl WorkClaim {
         Some(terms.since.lease + if resource.name.is_work() { Span::ZERO } else { overtake })
     }
 
+    /// Whether it waits to take something and answers, as far as is known.
+    fn is_present(&self, now: &Now) -> bool {
+        let takes = self.waits().is_some_and(|terms| terms.overtake.is_some());
+        takes && !self.is_over(now) && self.unanswered(now).is_none()
+    }
+
     /// Whether it was overtaken for long enough.
     pub(crate) fn is_due(&self, resource: &Resource, now: &Now) -> bool {
         self.reserves_from(resource).is_some_and(|from| now.lease >= from)
@@ -63,7 +69,9 @@ impl Coordination {
     pub fn give_turns(&mut self, freed: &[Resource], now: &Now) {
         for resource in freed {
             let first = self.present(resource, now).find(|claim| self.may_take(claim, now));
-            first.map(|claim| claim.ticket).into_iter().for_each(|ticket| self.begin_turn(ticket, now));
+            let first = first.map(|claim| claim.ticket);
+            // All who wait for it are woken.
+            first.into_iter().for_each(|ticket| self.begin_turn(ticket, now, &mut Vec::new()));
         }
     }
 
@@ -71,9 +79,8 @@ impl Coordination {
     pub(super) fn pass_turn(&mut self, from: Ticket, now: &Now, effects: &mut Vec<Effect>) {
         for part in &self.claims[&from].parts.clone() {
             let after = |claim: &&WorkClaim| claim.ticket > from && self.may_take(claim, now);
-            let Some(next) = self.present(&part.resource, now).find(after) else { continue };
-            effects.extend(next.waits().and_then(|terms| terms.standing.address.clone()).map(Effect::Wake));
-            self.begin_turn(next.ticket, now);
+            let next = self.present(&part.resource, now).find(after).map(|claim| claim.ticket);
+            next.into_iter().for_each(|ticket| self.begin_turn(ticket, now, effects));
         }
     }
 
@@ -81,26 +88,28 @@ impl Coordination {
         self.claims.get(&ticket).and_then(WorkClaim::waits).is_some_and(|terms| terms.turn.is_some())
     }
 
-    /// Nothing of these is reserved any more for a claim that does not answer: notes that it is the turn of all the others for whom everything is
-    /// free. Those that live try at once; those that are stopped as well yield together, not one after the other.
-    pub(super) fn give_all_turns(&mut self, freed: &[Resource], now: &Now) {
-        for resource in freed {
-            let free = self.present(resource, now).filter(|claim| self.is_all_free(claim)).map(|claim| claim.ticket);
-            free.collect::<Vec<_>>().into_iter().for_each(|ticket| self.begin_turn(ticket, now));
+    /// One does not answer: notes that it is the turn of all others for whom everything is free, and wakes them. Those that live try at once; those
+    /// that are stopped as well yield together, not one after the other. Also those who want something else: they may wait for one who waits for
+    /// this one.
+    pub(super) fn give_all_turns(&mut self, now: &Now, effects: &mut Vec<Effect>) {
+        let free =
+            self.claims.values().filter(|claim| claim.is_present(now) && self.is_all_free(claim)).map(|claim| claim.ticket);
+        for ticket in free.collect::<Vec<_>>() {
+            self.begin_turn(ticket, now, effects);
         }
     }
 
     /// The claims that wait to take a resource and answer, as far as is known.
     fn present<'a>(&'a self, resource: &'a Resource, now: &'a Now) -> impl Iterator<Item = &'a WorkClaim> {
-        self.waiting_for(resource).filter(move |claim| {
-            let takes = claim.waits().is_some_and(|terms| terms.overtake.is_some());
-            takes && !claim.is_over(now) && claim.unanswered(now).is_none()
-        })
+        self.waiting_for(resource).filter(move |claim| claim.is_present(now))
     }
 
-    fn begin_turn(&mut self, ticket: Ticket, now: &Now) {
-        if let Some(State::Waiting(terms)) = self.claims.get_mut(&ticket).map(|claim| &mut claim.state) {
-            terms.turn.get_or_insert(now.lease);
+    fn begin_turn(&mut self, ticket: Ticket, now: &Now, effects: &mut Vec<Effect>) {
+        if let Some(State::Waiting(terms)) = self.claims.get_mut(&ticket).map(|claim| &mut claim.state)
+            && terms.turn.is_none()
+        {
+            terms.turn = Some(now.lease);
+            effects.extend(terms.standing.address.clone().map(Effect::Wake));
         }
     }
 

@@ -509,12 +509,15 @@ fn a_section_that_is_its_own_does_not_keep_a_claim_from_its_turn() {
     assert_eq!(world.machine.claims[&claim].turn_ends(), Some(world.now.lease + OFFER));
 }
 
-/// However many are stopped, the others wait for two turns at most: that of the first, and that of all who come after it.
+/// However many are stopped, the others wait for two turns at most: that of the first, and that of all who come after it, also those who wait for
+/// one of these.
 #[test]
 fn those_after_one_that_yields_have_their_turn_together() {
     let mut world = site();
     let epoch = world.lock("L", "x");
-    let claims: Vec<Ticket> = [1, 2, 3].map(|pid| ticket(world.take(take("a", &format!("t-{pid}"), "L").waits(pid)))).into();
+    let other = world.lock("N", "x");
+    let claims = ["L", "L N", "N"].map(|parts| ticket(world.take(take("a", &parts.replace(' ', "-"), parts).waits(1))));
+    world.unlock("N", "x", other);
     world.take(take("b", "t-4", "L M").waits(4));
     world.lock("M", "y");
     world.pass(30);
