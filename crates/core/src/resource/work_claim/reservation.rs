@@ -34,9 +34,26 @@ impl Reservation {
     pub fn lets(&self, claim: &GrantRequest) -> bool {
         self.passes.contains(&claim.holder) || claim.ancestors.iter().any(|ancestor| self.passes.contains(ancestor))
     }
+
+    /// Whether a claim may have it.
+    fn lets_claim(&self, claim: &WorkClaim) -> bool {
+        let mut ancestors = claim.waits().into_iter().flat_map(|terms| &terms.ancestors);
+        self.ticket == claim.ticket || self.passes.contains(&claim.holder) || ancestors.any(|one| self.passes.contains(one))
+    }
+}
+
+impl Part {
+    /// Whether two may have it at the same time: a section is shared by the claims of one holder.
+    fn is_shared(&self, one: &HolderId, other: &HolderId) -> bool {
+        self.resource.name.is_section() && one == other
+    }
 }
 
 impl WorkClaim {
+    fn weight_of(&self, resource: &Resource) -> u32 {
+        self.parts.iter().find(|part| part.resource == *resource).map_or(0, |part| part.weight)
+    }
+
     /// Since when what is free of a resource is reserved for it.
     fn reserves_from(&self, resource: &Resource) -> Option<Lease> {
         let terms = self.waits()?;
@@ -64,23 +81,32 @@ impl Coordination {
         self.waiting_for(resource).filter(move |claim| claim.is_due(resource, now) && !is_absent(claim))
     }
 
-    /// These were freed: notes for each whose turn it is, the first who may take everything now as far as is known here. Whether that is so it
-    /// finds out itself, when it tries.
+    /// These were freed: notes whose turn it is, for each who may take everything now as far as is known here. Whether that is so it finds out
+    /// itself, when it tries.
     pub fn give_turns(&mut self, freed: &[Resource], now: &Now) {
-        for resource in freed {
-            let first = self.present(resource, now).find(|claim| self.may_take(claim, now));
-            let first = first.map(|claim| claim.ticket);
-            // All who wait for it are woken.
-            first.into_iter().for_each(|ticket| self.begin_turn(ticket, now, &mut Vec::new()));
-        }
+        // All who wait for it are woken.
+        self.give_turns_to(|claim| freed.iter().any(|resource| claim.wants(resource)), now, &mut Vec::new());
     }
 
-    /// A claim has tried in its turn and waits on, as it lacks something that was not known when it got the turn: it is that of the next one.
+    /// A claim has tried in its turn and waits on, as it lacks something that was not known when it got the turn: it is that of the next ones.
     pub(super) fn pass_turn(&mut self, from: Ticket, now: &Now, effects: &mut Vec<Effect>) {
-        for part in &self.claims[&from].parts.clone() {
-            let after = |claim: &&WorkClaim| claim.ticket > from && self.may_take(claim, now);
-            let next = self.present(&part.resource, now).find(after).map(|claim| claim.ticket);
-            next.into_iter().for_each(|ticket| self.begin_turn(ticket, now, effects));
+        let parts = self.claims[&from].parts.clone();
+        let is_next = |claim: &WorkClaim| claim.ticket > from && parts.iter().any(|part| claim.wants(&part.resource));
+        self.give_turns_to(is_next, now, effects);
+    }
+
+    /// Gives a turn to each of these who may take everything, one after the other and after those who have one.
+    fn give_turns_to(&mut self, is_meant: impl Fn(&WorkClaim) -> bool, now: &Now, effects: &mut Vec<Effect>) {
+        let (mut before, mut next): (Vec<&WorkClaim>, Vec<Ticket>) = Default::default();
+        for claim in self.claims.values().filter(|claim| claim.is_present(now)) {
+            let has_turn = self.has_turn(claim.ticket);
+            if has_turn || is_meant(claim) && self.may_take(claim, &before, now) {
+                before.push(claim);
+                next.extend((!has_turn).then_some(claim.ticket));
+            }
+        }
+        for ticket in next {
+            self.begin_turn(ticket, now, effects);
         }
     }
 
@@ -99,11 +125,6 @@ impl Coordination {
         }
     }
 
-    /// The claims that wait to take a resource and answer, as far as is known.
-    fn present<'a>(&'a self, resource: &'a Resource, now: &'a Now) -> impl Iterator<Item = &'a WorkClaim> {
-        self.waiting_for(resource).filter(move |claim| claim.is_present(now))
-    }
-
     fn begin_turn(&mut self, ticket: Ticket, now: &Now, effects: &mut Vec<Effect>) {
         if let Some(State::Waiting(terms)) = self.claims.get_mut(&ticket).map(|claim| &mut claim.state)
             && terms.turn.is_none()
@@ -113,19 +134,23 @@ impl Coordination {
         }
     }
 
-    /// Whether a claim would get everything if it tried now, as far as is known here.
-    fn may_take(&self, claim: &WorkClaim, now: &Now) -> bool {
-        let lets = |kept: &Reservation| {
-            let may_pass = |holder: &HolderId| kept.passes.contains(holder);
-            may_pass(&claim.holder) || claim.waits().is_some_and(|terms| terms.ancestors.iter().any(may_pass))
-        };
+    /// Whether a claim would get everything if it tried after these, as far as is known here.
+    fn may_take(&self, claim: &WorkClaim, before: &[&WorkClaim], now: &Now) -> bool {
         let is_left = |part: &Part| {
-            let kept = self.reservation(&part.resource, now).filter(|kept| kept.ticket != claim.ticket && !lets(kept));
-            let semaphore = self.semaphores.get(&part.resource.name).filter(|_| part.resource.kind == Kind::Semaphore);
-            match (kept, semaphore) {
-                (None, _) => true,
-                (Some(kept), Some(semaphore)) => part.weight + kept.weight <= semaphore.available(),
-                (Some(_), None) => part.resource.kind == Kind::Semaphore,
+            let taken: u32 = before
+                .iter()
+                .filter(|other| !part.is_shared(&other.holder, &claim.holder))
+                .map(|other| other.weight_of(&part.resource))
+                .sum();
+            let kept = self
+                .reservation(&part.resource, now)
+                .filter(|kept| !kept.lets_claim(claim) && before.iter().all(|other| other.ticket != kept.ticket));
+            let taken = taken + kept.map_or(0, |kept| kept.weight);
+            match part.resource.kind {
+                Kind::Lock => taken == 0,
+                Kind::Semaphore => {
+                    self.semaphores.get(&part.resource.name).is_none_or(|one| taken + part.weight <= one.available())
+                }
             }
         };
         self.is_all_free(claim) && claim.parts.iter().all(is_left)
@@ -135,11 +160,7 @@ impl Coordination {
     /// may have given it back in this very transaction, and one that is stopped would have no turn again.
     fn is_all_free(&self, claim: &WorkClaim) -> bool {
         claim.parts.iter().all(|part| match part.resource.kind {
-            // A section is shared by the claims of one holder.
-            Kind::Lock => {
-                let is_own = |holder: &HolderId| part.resource.name.is_section() && *holder == claim.holder;
-                self.holders_of(&part.resource).iter().all(|grant| is_own(&grant.claim.holder))
-            }
+            Kind::Lock => self.holders_of(&part.resource).iter().all(|grant| part.is_shared(&grant.claim.holder, &claim.holder)),
             Kind::Semaphore => self.semaphores.get(&part.resource.name).is_none_or(|one| part.weight <= one.available()),
         })
     }

@@ -564,3 +564,21 @@ fn a_turn_that_turns_out_too_early_is_passed_on() {
     assert_eq!(world.woken, [Address("b".into())], "and it is told");
     world.unlock("M", "y", held);
 }
+
+/// It is the turn of all who fit, not of the first alone: the next would wait for one that lives and does not hear that it is its turn.
+#[test]
+fn it_is_the_turn_of_all_who_fit() {
+    let mut world = site();
+    world.at_semaphore("S", semaphore::Input::Define(Config { capacity: 3, ttl: None }));
+    let held = ticket(world.take(take("x", "t-0", "S:3")));
+    let wants = ["S:2 task:t-1", "S:2 task:t-2", "S:1 task:t-3", "S:1 task:t-4"];
+    let claims = [1, 2, 3, 4].map(|pid| {
+        ticket(world.take(take(&format!("p{pid}"), &format!("t-{pid}"), wants[pid - 1]).waits(i32::try_from(pid).unwrap())))
+    });
+    world.pass(30);
+    world.work(Input::End { ticket: held });
+    let freed: Vec<Resource> = parts("S:3").into_iter().map(|part| part.resource).collect();
+    world.machine.give_turns(&freed, &world.now.clone());
+    let has_turn = claims.map(|ticket| world.machine.claims[&ticket].turn_ends().is_some());
+    assert_eq!(has_turn, [true, false, true, false]);
+}
