@@ -56,8 +56,6 @@ pub(crate) fn gathered(all: impl Iterator<Item = Key>) -> BTreeSet<Key> {
 /// The statements of a load, in their order.
 struct Plan<'a> {
     project: i64,
-    /// Whether the locks of ready tasks are read with them, and not by their names afterwards.
-    joins_locks: bool,
     queries: Vec<Query<'a>>,
 }
 
@@ -180,9 +178,6 @@ impl<'a> Plan<'a> {
             Key::InSection(id) => self.add(tasks::Statement::InSection, [id.as_str().into()]),
             Key::Ready { of_each, sections } => {
                 self.add(tasks::Statement::Ready, [number(of_each), between_bars(sections).into()]);
-                if self.joins_locks {
-                    self.add(locks::Statement::OfReady, [number(of_each)]);
-                }
             }
             Key::ReadyRoots { of_each, sections } => {
                 self.add(tasks::Statement::ReadyRoots, [number(of_each), between_bars(sections).into()]);
@@ -341,22 +336,21 @@ pub(crate) fn loads_idle(keys: &BTreeSet<Key>) -> bool {
     keys.iter().any(|key| *key == Key::Idle || Plan::needs_idle(key))
 }
 
-/// The queries that load these keys. Joining the locks of ready tasks costs more than reading each by its name, unless that is another message to
-/// a server.
-pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>, joins_locks: bool) -> Vec<Query<'_>> {
-    plan_more(project, &BTreeSet::new(), keys, joins_locks)
+/// The queries that load these keys.
+pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
+    plan_more(project, &BTreeSet::new(), keys)
 }
 
 /// The queries that load what these keys need beside their own rows, before it is known whether they have any.
 pub(crate) fn plan_needed(project: i64, loaded: &BTreeSet<Key>, rare: &BTreeSet<Key>) -> Vec<Query<'static>> {
-    let mut plan = Plan { project, joins_locks: false, queries: Vec::new() };
+    let mut plan = Plan { project, queries: Vec::new() };
     plan.waiters(loaded, rare);
     plan.queries
 }
 
 /// The queries that load these keys after those of a plan were loaded.
-pub(crate) fn plan_more<'a>(project: i64, loaded: &BTreeSet<Key>, more: &'a BTreeSet<Key>, joins_locks: bool) -> Vec<Query<'a>> {
-    let mut plan = Plan { project, joins_locks, queries: Vec::with_capacity(more.len() + 4) };
+pub(crate) fn plan_more<'a>(project: i64, loaded: &BTreeSet<Key>, more: &'a BTreeSet<Key>) -> Vec<Query<'a>> {
+    let mut plan = Plan { project, queries: Vec::with_capacity(more.len() + 4) };
     plan.waiters(loaded, more);
     more.iter().for_each(|key| plan.load(key));
     plan.queries

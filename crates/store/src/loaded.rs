@@ -93,7 +93,13 @@ impl Loaded {
                     backlog.imported.insert(task.id.clone(), ImportId::new(import).map_err(StoreError::corrupt)?);
                 }
                 match statement {
-                    tasks::Statement::Ready | tasks::Statement::ReadyRoots => drop(ready.insert(task.id.clone())),
+                    tasks::Statement::Ready | tasks::Statement::ReadyRoots => {
+                        ready.insert(task.id.clone());
+                        if !row.is_null() {
+                            let lock = locks::Locks::read(row)?;
+                            coordination.locks.insert(lock.name.clone(), lock);
+                        }
+                    }
                     tasks::Statement::Parked => parked.push((tasks::parked_resource(&row.text()?)?, task.id.clone())),
                     tasks::Statement::ParkedOn | tasks::Statement::LightestParkedOn => {
                         let waiting = parked_on.entry(parked_resource(query)?).or_default();

@@ -156,7 +156,7 @@ impl View<'_> {
 
     /// The rows that these keys name.
     pub fn load(&mut self, keys: &BTreeSet<Key>) -> Result<Snapshot, StoreError> {
-        self.at_once(load::plan(self.project, keys, true))
+        self.at_once(load::plan(self.project, keys))
     }
 
     fn at_once(&mut self, rows: Vec<Query<'_>>) -> Result<Snapshot, StoreError> {

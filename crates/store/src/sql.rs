@@ -90,11 +90,15 @@ fn part(name: &str) -> Option<&'static str> {
         "top_level" => "@.part IS NULL",
         // What the partial index `tasks_ready` holds.
         "ready" => "@.project = $1 AND @.state = 'pending' AND @.unmet = 0 AND @.lane IS NOT NULL AND @.parked IS NULL",
-        // The first $2 ready tasks of every lane, by the index: SQLite finds their numbers in it without reading them.
+        // The first $2 ready tasks of every lane with their locks `k`, by the index: SQLite finds their numbers in it without reading them.
         "first_of_lanes" => {
-            "lanes l CROSS JOIN /* sqlite */ tasks t WHERE t.rowid IN (SELECT i.rowid FROM {first_of_lane}) AND \
-             /* postgres */ LATERAL (SELECT * FROM {from_head}) t WHERE /* end */ {visible_lane}"
+            "lanes l CROSS JOIN \
+             /* sqlite */ tasks t LEFT JOIN {own_lock} WHERE t.rowid IN (SELECT i.rowid FROM {first_of_lane}) AND \
+             /* postgres */ LATERAL (SELECT * FROM {from_head}) t LEFT JOIN {lateral_lock} WHERE /* end */ {visible_lane}"
         }
+        "own_lock" => "locks k ON k.project = $1 AND k.name = 'task:' || t.id",
+        // PostgreSQL shall look each of them up, whatever it believes about the table.
+        "lateral_lock" => "LATERAL (SELECT * FROM locks o WHERE o.project = $1 AND o.name = 'task:' || t.id OFFSET 0) k ON true",
         // The same from the first one on, which is known: on PostgreSQL the index keeps what was ready at its head as long as anybody may
         // see it, and nobody shall go through that twice.
         "from_head" => {
@@ -103,11 +107,11 @@ fn part(name: &str) -> Option<&'static str> {
              AND i.priority < l.priority ORDER BY i.priority DESC, i.position LIMIT $2)) h ORDER BY h.priority DESC, h.position LIMIT $2"
         }
         "first_of_lane" => "tasks i WHERE {ready i} AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT $2",
-        // The first $2 ready roots of every lane, in the order of their arrival, where roots are limited.
+        // The first $2 ready roots of every lane with their locks, in the order of their arrival, where roots are limited.
         "first_roots" => {
             "projects p CROSS JOIN lanes l CROSS JOIN \
-             /* sqlite */ tasks t WHERE t.rowid IN (SELECT i.rowid FROM {first_root}) AND \
-             /* postgres */ LATERAL (SELECT i.* FROM {first_root}) t WHERE /* end */ p.project = $1 AND p.max_roots > 0 AND {visible_lane}"
+             /* sqlite */ tasks t LEFT JOIN {own_lock} WHERE t.rowid IN (SELECT i.rowid FROM {first_root}) AND \
+             /* postgres */ LATERAL (SELECT i.* FROM {first_root}) t LEFT JOIN {lateral_lock} WHERE /* end */ p.project = $1 AND p.max_roots > 0 AND {visible_lane}"
         }
         "first_root" => "tasks i WHERE {ready i} AND i.parent IS NULL AND i.lane = l.lane ORDER BY i.position LIMIT $2",
         // A task that a runner of the sections $3 may take; of any section, if that is NULL.

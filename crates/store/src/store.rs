@@ -171,7 +171,7 @@ impl Store {
         }
         let heads = queries.len();
         let (rare, keys): (BTreeSet<Key>, BTreeSet<Key>) = keys.into_iter().partition(load::is_rare);
-        queries.extend(load::plan(self.project, &keys, self.backend.is_remote()));
+        queries.extend(load::plan(self.project, &keys));
         // They are planned later, when the others tell whether there are any; what all of them need is read now.
         queries.extend(load::plan_needed(self.project, &keys, &rare));
         let mut answers = self.backend.begin(&queries)?;

@@ -31,17 +31,11 @@ impl Store {
     ) -> Result<BTreeSet<Key>, StoreError> {
         // Who waits, and whom to wake, was read for the rare ones too.
         let mut planned: BTreeSet<Key> = known.union(&rare).cloned().collect();
-        // A server has read the locks of the first tasks of each lane together with them.
-        let has_own_locks = self.backend.is_remote() && counters.limits.is_none_or(|limits| limits.roots == 0);
         for _ in 0..FOLLOWS {
             let rows = loaded.so_far();
             let mut more: BTreeSet<Key> = calls.iter().flat_map(|call| call.follow(rows)).collect();
-            let own_locks = rows.ready.iter().map(|id| Key::Lock(id.lock()));
-            if has_own_locks {
-                known.extend(own_locks);
-            } else {
-                more.extend(own_locks);
-            }
+            // The locks of ready tasks were read with them.
+            known.extend(rows.ready.iter().map(|id| Key::Lock(id.lock())));
             if counters.parks {
                 // Also of what is only about to be there.
                 let asked = known.iter().chain(&more).filter_map(resource);
@@ -61,7 +55,7 @@ impl Store {
             if more.is_empty() {
                 break;
             }
-            let queries = load::plan_more(self.project, &planned, &more, true);
+            let queries = load::plan_more(self.project, &planned, &more);
             let answers = self.backend.query(&queries)?;
             loaded.extend(&queries, answers)?;
             drop(queries);

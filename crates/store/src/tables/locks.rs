@@ -54,11 +54,6 @@ table! {
         Listed => "SELECT {locks} FROM locks WHERE project = $1 \
             AND (holder IS NOT NULL OR NOT (name >= 'task:' AND name < 'task;')) ORDER BY name",
         Waited => "SELECT {locks} FROM locks WHERE project = $1 AND name IN ({waited lock}) ORDER BY name",
-        /// Those of the first ready tasks of every lane themselves.
-        OfReady => "{lanes} SELECT {locks k} FROM lanes l CROSS JOIN \
-            /* sqlite */ locks k WHERE k.project = $1 AND k.name IN (SELECT 'task:' || i.id FROM {first_of_lane}) AND \
-            /* postgres */ LATERAL (SELECT h.id FROM {from_head}) t CROSS JOIN \
-            LATERAL (SELECT * FROM locks o WHERE o.project = $1 AND o.name = 'task:' || t.id OFFSET 0) k WHERE /* end */ {visible_lane}",
         /// Who works by hand on the task or its descendants, and what they may hold.
         Manual => "{family} SELECT {locks l} FROM family f CROSS JOIN locks l WHERE l.project = $1 AND l.name = 'task:' || f.id \
             UNION ALL SELECT {locks l} FROM family f CROSS JOIN tasks t CROSS JOIN locks l WHERE t.project = $1 AND t.id = f.id \

@@ -111,10 +111,10 @@ table! {
         Chain => "{chain} SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.id IN (SELECT task FROM chain LIMIT 10000) ORDER BY t.id",
         /// Also those that are not visible yet: a section that an import needs is not empty.
         InSection => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.section = $2 ORDER BY t.position",
-        /// The first few of every lane.
-        Ready => "{lanes} SELECT {tasks t} FROM {first_of_lanes} AND {in_sections t}",
+        /// The first few of every lane, with their locks.
+        Ready => "{lanes} SELECT {tasks t}, {locks k} FROM {first_of_lanes} AND {in_sections t}",
         /// The first few roots of every lane, in the order of their arrival, where roots are limited.
-        ReadyRoots => "{lanes} SELECT {tasks t} FROM {first_roots} AND {in_sections t}",
+        ReadyRoots => "{lanes} SELECT {tasks t}, {locks k} FROM {first_roots} AND {in_sections t}",
         /// The first that wait for the lock or semaphore $2.
         ParkedOn => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.parked = $2 AND t.unmet = 0 ORDER BY t.priority DESC, t.position LIMIT $3",
         /// Those of them that want least of a semaphore: if none of these fits, none of the others does.

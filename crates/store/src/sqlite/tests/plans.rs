@@ -85,7 +85,7 @@ fn a_claim_reads_by_indexes_only() {
 fn a_call_about_a_lock_reads_its_row_and_who_waits() {
     let reads = |name: &str| {
         let keys = [crate::Key::Lock(banksman_core::Name::new(name).unwrap())].into();
-        crate::load::plan(1, &keys, true).into_iter().map(|query| query.statement).collect::<Vec<_>>()
+        crate::load::plan(1, &keys).into_iter().map(|query| query.statement).collect::<Vec<_>>()
     };
     let (waiters, idle) = (waiters::Statement::All.whole(), runners::Statement::Idle.whole());
     let lock = locks::Statement::ByName.whole();
@@ -192,7 +192,6 @@ fn a_claim_is_the_same_work_however_many_tasks_wait_with_and_without_statistics(
         tasks::Statement::Ready.whole(),
         tasks::Statement::ParkedOn.whole(),
         tasks::Statement::Parked.whole(),
-        locks::Statement::OfReady.whole(),
         edges::Statement::CountOnTask.whole(),
     ];
     let measure = || of_claim.map(|statement| steps(&connection, statement));
