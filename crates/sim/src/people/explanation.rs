@@ -138,11 +138,15 @@ fn next_in_turn(causes: &[Cause], replies: &[Reply]) -> Option<Resource> {
         Cause::Taken { reason, line, .. } => matches!(reason, Reason::Reserved { .. }) || !line.is_empty(),
         _ => false,
     };
-    let Reply::Run(RunOutcome::Claimed(claimed)) = replies.first()? else { return None };
-    match &claimed.blocked.first()?.1[..] {
-        [Reason::Reserved { resource, .. }, ..] if causes.iter().any(gives_up) => Some(resource.clone()),
-        _ => None,
-    }
+    let kept = |reply: &Reply| {
+        let Reply::Run(RunOutcome::Claimed(claimed)) = reply else { return None };
+        match &claimed.blocked.first()?.1[..] {
+            [Reason::Reserved { resource, task: Some(_), .. }, ..] => Some(resource.clone()),
+            _ => None,
+        }
+    };
+    // To other runners something else may be in the way.
+    if causes.iter().any(gives_up) { replies.iter().find_map(kept) } else { None }
 }
 
 /// The rows of everything that may have to be taken away.
