@@ -182,7 +182,9 @@ pub fn leftovers(client: &Client) -> Result<Leftovers, StoreError> {
         let has = |status| counts.by_status.get(&status).is_some_and(|count| *count > 0);
         let failures = if has(Status::Failed) { view.last_failed(FAILURES)? } else { Vec::new() };
         let held = if has(Status::Blocked) { view.held_by_ended()?.1 } else { None };
-        let (stopped, pipelines) = (view.stopped(STOPPED)?, view.open_pipelines(LEFT)?);
+        let is_open = counts.by_status.iter().any(|(status, count)| *count > 0 && !status.is_over());
+        let (stopped, pipelines) =
+            if is_open { (view.stopped(STOPPED)?, view.open_pipelines(LEFT)?) } else { Default::default() };
         let backlog = view.load(&[Key::OpenDecisions].into())?.tables.backlog;
         let (decisions, pause) = (backlog.decisions.len(), backlog.pause);
         Ok(Leftovers { counts, failures, decisions, pipelines, held, stopped, pause })

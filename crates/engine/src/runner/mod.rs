@@ -91,6 +91,8 @@ pub struct Dispatcher {
     is_leaving: bool,
     /// Whether it was reported that there is nothing left to do, or need not be.
     is_finish_reported: bool,
+    /// Whether it has ended a run, and seen none of another runner since.
+    has_ended_last: bool,
     /// The pause of the project that was reported.
     pause: Option<Pause>,
     not_before: Option<Lease>,
@@ -116,6 +118,7 @@ impl Dispatcher {
             is_enlisted: false,
             is_leaving: false,
             is_finish_reported: false,
+            has_ended_last: false,
             pause: None,
             not_before: None,
         }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use banksman_core::agent::limit::AccountLimit;
-use banksman_core::backlog::BacklogTotals;
+use banksman_core::backlog::{BacklogTotals, Run};
 use banksman_core::task::admission::Reason;
 use banksman_core::task::{State, roots};
 use banksman_core::{Lease, ProcessId, RunId, Seq, Span, Task, WorkClaim};
@@ -232,6 +232,9 @@ impl Dispatcher {
         let blocked = self.selection.reasons(snapshot, &now, context);
         let found = self.loops.found(snapshot);
         let mut requests = self.sessions.finishes(context, |task| self.loops.marker(task));
+        let is_of_others = |run: &Run| run.is_live() && run.owner != context.me.id;
+        self.has_ended_last &= !snapshot.backlog.runs.values().any(is_of_others);
+        self.has_ended_last |= !requests.is_empty();
         requests.extend(self.selection.dead_claims(&snapshot.coordination, &now, context));
         requests.extend(found.into_iter().map(Request::from));
         if context.only.is_none() {
@@ -295,11 +298,13 @@ impl Dispatcher {
             && self.is_idle(snapshot, blocked)
     }
 
-    /// The pass is over. If nothing is left to do, the tasks are counted, once.
+    /// The pass is over. If nothing is left to do, the tasks are counted and it is reported, once: by whoever has ended the last run, and by the
+    /// runner with duty, should that one be dead. All others only leave, if they do.
     fn finish(&mut self, rest: Rest) {
+        let reports = self.has_ended_last || self.context.does_duty();
         self.context.is_slow_pass = false;
         self.is_finish_reported &= rest.idle;
-        if rest.idle && !self.is_finish_reported && self.context.serves() {
+        if rest.idle && !self.is_finish_reported && reports && self.context.serves() {
             self.out.act(Action::Load([Key::FinishedMark, Key::Counts].into()));
             self.pass = Pass::Count(rest);
         } else {
@@ -349,6 +354,7 @@ impl Dispatcher {
 
     /// Whether nothing goes on without a person.
     fn is_idle(&self, snapshot: &Snapshot, blocked: &[Vec<Reason>]) -> bool {
+        let now = &self.context.now(snapshot);
         // A task that waits for nothing but the end of a root needs a person if that does: a root that runs, rests or waits for its children
         // keeps the runner by itself, and of what its phase waits for the first task that waits for it tells.
         let under_way: Vec<&Task> = snapshot.backlog.tasks.values().filter(|task| roots::is_under_way(task)).collect();
@@ -367,8 +373,9 @@ impl Dispatcher {
             [Reason::NoRoot { limit, .. }] => under_way.len() >= *limit as usize && !has_manual,
             reasons => reasons.iter().any(never),
         };
-        let is_waiting =
-            loops::is_waiting(snapshot) || guard_checks::is_waiting(snapshot) || routing::is_waiting(snapshot, &self.context);
+        let is_waiting = loops::is_waiting(snapshot)
+            || guard_checks::is_waiting(snapshot, now)
+            || routing::is_waiting(snapshot, &self.context);
         let is_waiting =
             is_waiting || self.landings.is_waiting(&snapshot.backlog, self.context.landing_host()) || snapshot.fan_out.is_some();
         let is_unproven = |run: &RunId| self.sessions.is_unproven(run);
