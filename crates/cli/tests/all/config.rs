@@ -43,6 +43,22 @@ fn each_layer_covers_the_one_before() {
 }
 
 #[test]
+fn what_is_unset_is_what_the_layer_below_says() {
+    let world = World::on_sqlite();
+    let key = "locking.wait_timeout";
+    let file = world.path().join(".banksman/config.toml");
+    let before = fs::read_to_string(&file).unwrap();
+    world.ok(&["config", "set", "--user", key, "90m"]);
+    world.ok(&["config", "set", key, "60s"]);
+    world.ok(&["config", "unset", key]);
+    assert_eq!(setting(&world, key), ("90m".into(), "user".into()));
+    world.ok(&["config", "unset", "--user", key]);
+    assert_eq!(setting(&world, key), ("30m".into(), "default".into()));
+    world.ok(&["config", "unset", "locking.overtake"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), before, "nothing is left of it, nor of one that was not set");
+}
+
+#[test]
 fn settings_can_be_read_and_set_outside_of_a_project() {
     let world = World::empty_on_sqlite();
     world.ok(&["config", "set", "--user", "locking.poll_interval", "7s"]);

@@ -77,15 +77,15 @@ fn check(layer: Layer, name: &str, value: &str) -> Result<&'static Key, ConfigEr
 
 fn edit(mut document: DocumentMut, name: &str, value: Option<Value>) -> Result<String, String> {
     let (sections, leaf) = name.rsplit_once('.').unwrap_or(("", name));
+    let Some(mut value) = value else {
+        remove(document.as_table_mut(), &name.split('.').collect::<Vec<_>>());
+        return Ok(document.to_string());
+    };
     let mut table: &mut dyn TableLike = document.as_table_mut();
     for section in sections.split('.').filter(|section| !section.is_empty()) {
         let item = table.entry(section).or_insert_with(|| Item::Table(Table::new()));
         table = item.as_table_like_mut().ok_or_else(|| format!("{section} is not a section in this file"))?;
     }
-    let Some(mut value) = value else {
-        table.remove(leaf);
-        return Ok(document.to_string());
-    };
     match table.get_mut(leaf) {
         Some(Item::Value(old)) => {
             // The blanks before it and the comment after it.
@@ -98,6 +98,25 @@ fn edit(mut document: DocumentMut, name: &str, value: Option<Value>) -> Result<S
         }
     }
     Ok(document.to_string())
+}
+
+/// Removes a key, and the sections of which nothing is left but their name.
+fn remove(table: &mut dyn TableLike, path: &[&str]) {
+    match path {
+        [] => {}
+        [leaf] => drop(table.remove(leaf)),
+        [section, rest @ ..] => {
+            let Some(item) = table.get_mut(section) else { return };
+            let Some(inner) = item.as_table_like_mut() else { return };
+            remove(inner, rest);
+            let is_empty = inner.is_empty();
+            let decor = item.as_table().map(Table::decor);
+            let comments = decor.into_iter().flat_map(|decor| [decor.prefix(), decor.suffix()]).flatten();
+            if is_empty && comments.filter_map(|comment| comment.as_str()).all(|comment| comment.trim().is_empty()) {
+                table.remove(section);
+            }
+        }
+    }
 }
 
 /// Writes beside the file and renames over it, so that no reader ever sees half of it.
@@ -137,6 +156,19 @@ mod tests {
             after("locking.wait_timeout = '1m' # one\n", "locking.wait_timeout", "2m"),
             "locking.wait_timeout = \"2m\" # one\n"
         );
+    }
+
+    #[test]
+    fn of_what_is_removed_nothing_stays_but_comments() {
+        for (before, after) in [
+            ("a = 1\n\n[locking]\nwait_timeout = '1m'\n", "a = 1\n"),
+            ("[locking] # ours\nwait_timeout = '1m'\n", "[locking] # ours\n"),
+            ("# ours\n[locking]\nwait_timeout = '1m'\n", "# ours\n[locking]\n"),
+            ("[locking]\nwait_timeout = '1m'\nttl = '1m'\n", "[locking]\nttl = '1m'\n"),
+            ("a = 1\n", "a = 1\n"),
+        ] {
+            assert_eq!(edit(before.parse().unwrap(), "locking.wait_timeout", None).unwrap(), after, "{before:?}");
+        }
     }
 
     #[test]
