@@ -91,7 +91,7 @@ pub struct Dispatcher {
     is_leaving: bool,
     /// Whether it was reported that there is nothing left to do, or need not be.
     is_finish_reported: bool,
-    /// Whether it has ended a run, and seen none of another runner since.
+    /// Whether it has ended a run or a task, and seen no run of another runner since.
     has_ended_last: bool,
     /// The pause of the project that was reported.
     pause: Option<Pause>,

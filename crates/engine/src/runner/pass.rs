@@ -234,7 +234,6 @@ impl Dispatcher {
         let mut requests = self.sessions.finishes(context, |task| self.loops.marker(task));
         let is_of_others = |run: &Run| run.is_live() && run.owner != context.me.id;
         self.has_ended_last &= !snapshot.backlog.runs.values().any(is_of_others);
-        self.has_ended_last |= !requests.is_empty();
         requests.extend(self.selection.dead_claims(&snapshot.coordination, &now, context));
         requests.extend(found.into_iter().map(Request::from));
         if context.only.is_none() {

@@ -82,6 +82,7 @@ impl Dispatcher {
             (RunRequest::Renew { .. }, _) => self.is_enlisted = false,
             (RunRequest::Finish { what, ending, .. }, outcome) => {
                 self.sessions.on_finished(what.run.id.clone(), &mut self.out);
+                self.has_ended_last = true;
                 if let RunOutcome::Finished(outcome, work, pipeline) = outcome {
                     self.out.report(RunnerEvent::Ended(work, ending, outcome));
                     pipeline.iter().for_each(|pipeline| self.guard_checks.report(pipeline, &mut self.out));
@@ -98,10 +99,12 @@ impl Dispatcher {
             (RunRequest::Adopt { .. }, RunOutcome::Adopted(work)) => self.sessions.begin(*work, false, &mut self.out),
             (RunRequest::Adopt { what, .. }, _) => self.selection.refuse(what.run.id),
             (RunRequest::Found { .. } | RunRequest::Settle { .. }, RunOutcome::Stepped(outcome, task)) => {
+                self.has_ended_last = true;
                 self.out.report(RunnerEvent::Settled(task, outcome));
             }
             (RunRequest::Tried { command, .. }, _) => self.outbox.on_reply(command),
             (RunRequest::Lose { what, .. }, RunOutcome::Lost(ended, outcome, pipeline)) => {
+                self.has_ended_last = true;
                 self.out.report(RunnerEvent::Ended(what, ended, outcome));
                 pipeline.iter().for_each(|pipeline| self.guard_checks.report(pipeline, &mut self.out));
             }

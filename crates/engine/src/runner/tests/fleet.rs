@@ -9,6 +9,7 @@ use banksman_store::Tallied;
 
 use super::stage::{Actor, Stage, exited, options, task};
 use super::{Action, Input, Options};
+use crate::calls::runs::RunRequest;
 use crate::calls::sections::SectionRequest;
 use crate::calls::steps::take;
 use crate::calls::tasks::{Edit, TaskRequest};
@@ -188,6 +189,30 @@ fn a_chain_goes_on_with_one_runner_and_without_a_wake_up() {
     end(&mut stage, &mut actor);
     assert_eq!(actor.did(), ["finish", "acknowledge", "claim", "spawn b"]);
     assert_eq!(stage.wakes, wakes, "the runner that ends it claims by itself");
+}
+
+#[test]
+fn of_many_that_leave_together_one_reports_that_nothing_is_left() {
+    let mut stage = Stage::new();
+    add_after(&mut stage, "a", &[]);
+    add_after(&mut stage, "b", &[]);
+    let idle = || Options { max_runs: Some(1), until_idle: true, ..options() };
+    let [mut first, mut second, third] = ["m", "n", "o"].map(|name| stage.start(name, idle()));
+    assert!(end(&mut stage, &mut first).is_some(), "b runs");
+    let reports = |requests: &[Request]| requests.iter().any(|request| matches!(request, Request::Run(RunRequest::Rest { .. })));
+    second.dispatcher.on(Input::Ended(second.run(), exited(0)), stage.now());
+    let mut third = Some(third);
+    let left = stage.play_with(&mut second, |stage, requests| {
+        if reports(requests)
+            && let Some(mut third) = third.take()
+        {
+            third.dispatcher.on(Input::Woken, stage.now());
+            let left = stage.play_with(&mut third, |_, requests| assert!(!reports(requests), "{requests:?}"));
+            assert_eq!(left, None, "it leaves while another one reports it");
+        }
+    });
+    assert_eq!((left, third.is_none()), (None, true), "who has ended the last run reports it");
+    assert_eq!((first.notify(&mut stage, Input::Woken), stage.count_events("backlog:finished")), (None, 1));
 }
 
 /// While others write, more runs may end: all of them are reported in one transaction, or the late ones in the next.
