@@ -253,7 +253,10 @@ impl World<'_> {
         let (Some(job), Some(entry)) = (self.model.jobs.get(id), self.model.runs.get(run)) else { return };
         let had_time = entry.stuck.is_some_and(|since| since + watch.timeout <= lease);
         let spent = job.recoveries >= watch.max_recoveries && (had_time || entry.stuck == Some(lease));
+        // Whoever stops the project at once hurries what is being stopped already, for the reason that it has.
+        let is_hurried = entry.stopping.as_ref() == Some(then) && self.call.about != Basis::Pulse;
         let right = match then {
+            _ if is_hurried => true,
             After::Restart => had_time && job.recoveries < watch.max_recoveries,
             After::Escalate { .. } => spent && on_exhausted(&job.spec, &watch) == OnExhausted::Escalate,
             After::Fail { .. } if self.call.about == Basis::Pulse => {
