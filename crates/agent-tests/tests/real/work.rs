@@ -78,6 +78,9 @@ fn one_command_lands_a_change_of_every_agent() {
 #[ignore = "needs the real programs: make test-agents"]
 fn a_huge_answer_a_failing_command_and_an_overload_end_well() {
     let world = World::new();
+    // Two that start for the first time at the same moment both make the database of opencode, and one of them crashes.
+    world.add("First", "opencode", "@run echo ok\n");
+    world.run_until_idle();
     for agent in AGENTS {
         world.add(&format!("Huge {agent}"), agent, "@run exit 3\n@huge 200000\n");
         world.add(&format!("Overloaded {agent}"), agent, "@overload 1\n@run echo ok\n");
