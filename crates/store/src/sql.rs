@@ -99,8 +99,8 @@ fn part(name: &str) -> Option<&'static str> {
         "own_lock" => "locks k ON k.project = $1 AND k.name = 'task:' || t.id",
         // PostgreSQL shall look each of them up, whatever it believes about the table.
         "lateral_lock" => "LATERAL (SELECT * FROM locks o WHERE o.project = $1 AND o.name = 'task:' || t.id OFFSET 0) k ON true",
-        // The same from the first one on, which is known: on PostgreSQL the index keeps what was ready at its head as long as anybody may
-        // see it, and nobody shall go through that twice.
+        // The first $2 ready tasks of the lane `l` from its head on, whose place is known: on PostgreSQL the index keeps what was ready
+        // before it for as long as anybody may see it, and nobody shall go through that twice.
         "from_head" => {
             "((SELECT i.* FROM tasks i WHERE {ready i} AND i.lane = l.lane AND i.priority = l.priority AND i.position >= l.position \
              ORDER BY i.position LIMIT $2) UNION ALL (SELECT i.* FROM tasks i WHERE {ready i} AND i.lane = l.lane \

@@ -20,6 +20,7 @@
 //!
 //! Invariants: a claim that is held has the epoch of every part, one that waits has none.
 
+mod draft;
 mod reservation;
 
 pub use reservation::Reservation;
@@ -32,9 +33,8 @@ use crate::event::{Kind, Resource};
 use crate::ids::{Epoch, HolderId, Name, TaskId, Ticket};
 use crate::resource::coordination::{self, Command, Coordination, after};
 use crate::resource::deadlock::Link;
-use crate::resource::grant::{Ask, Blocked, Grant, GrantRequest, OFFER, Term, Waiting, WaitingProcess};
+use crate::resource::grant::{Blocked, Grant, OFFER, Waiting, WaitingProcess};
 use crate::resource::lock;
-use crate::resource::semaphore;
 use crate::step::{Effect, Now, Step};
 use crate::time::{Lease, Span, Stamp};
 
@@ -293,60 +293,6 @@ impl Coordination {
         }
     }
 
-    /// A part that can never be granted.
-    fn never(&self, parts: &[Part]) -> Option<Outcome> {
-        parts.iter().filter(|part| part.resource.kind == Kind::Semaphore).find_map(|part| {
-            let name = &part.resource.name;
-            let capacity = self.semaphores.get(name).map(|semaphore| semaphore.config.capacity);
-            let fits = capacity.is_some_and(|capacity| part.weight <= capacity);
-            (!fits).then(|| Outcome::Never { name: name.clone(), capacity })
-        })
-    }
-
-    /// Everything with all parts taken; else what stands in the way.
-    fn draft(&self, take: &Take, now: &Now) -> Result<(Coordination, WorkClaim, Vec<Effect>), Vec<Obstacle>> {
-        let mut draft = self.clone();
-        let ticket = take.ticket.filter(|ticket| self.claims.contains_key(ticket)).unwrap_or(now.ticket);
-        let mut effects = Vec::new();
-        let (mut parts, mut obstacles) = (Vec::new(), Vec::new());
-        for part in &take.parts {
-            if let Some(epoch) = self.shared(take, part) {
-                parts.push(Part { epoch: Some(epoch), ..part.clone() });
-                continue;
-            }
-            // What it has taken in this very draft lets it pass no reservation.
-            let alone = self.clone().handle(acquire(take, part), now).outcome;
-            if let Err(blocked) = granted(&alone) {
-                obstacles.push(Obstacle { resource: part.resource.clone(), blocked });
-                continue;
-            }
-            let step = std::mem::take(&mut draft).handle(acquire(take, part), &after(now, &effects));
-            draft = step.state;
-            effects.extend(step.effects);
-            match granted(&step.outcome) {
-                Ok(epoch) => parts.push(Part { epoch: Some(epoch), ..part.clone() }),
-                Err(blocked) => obstacles.push(Obstacle { resource: part.resource.clone(), blocked }),
-            }
-        }
-        if !obstacles.is_empty() {
-            return Err(obstacles);
-        }
-        let (holder, task) = (take.holder.clone(), take.task.clone());
-        let claim = WorkClaim { ticket, holder, task, parts, state: State::Held, in_the_way: BTreeSet::new() };
-        draft.claims.insert(ticket, claim.clone());
-        Ok((draft, claim, effects))
-    }
-
-    /// The grant of an exclusive section that the same holder has for another task of it.
-    fn shared(&self, take: &Take, part: &Part) -> Option<Epoch> {
-        let held = self.holders_of(&part.resource).into_iter().find(|grant| grant.claim.holder == take.holder)?;
-        let by_claim = |claim: &WorkClaim| {
-            let has = |other: &Part| other.resource == part.resource && other.epoch == Some(held.epoch);
-            claim.state == State::Held && claim.holder == take.holder && claim.parts.iter().any(has)
-        };
-        (part.resource.name.is_section() && self.claims.values().any(by_claim)).then_some(held.epoch)
-    }
-
     /// Puts the claim among those who wait, unless the caller does not wait or it would be for ever.
     fn wait(&mut self, take: &Take, obstacles: Vec<Obstacle>, now: &Now) -> Outcome {
         let Some((standing, overtake)) = take.wait.clone() else { return Outcome::Busy(obstacles) };
@@ -491,30 +437,6 @@ impl Coordination {
             );
             assert!(!is_held || claim.task.is_some(), "a claim that is held has a task: {claim:?}");
         }
-    }
-}
-
-/// What is asked of a part. A section is kept until it is given back, whatever time it is.
-fn acquire(take: &Take, part: &Part) -> Command {
-    let holder = slot_holder(&take.holder, take.task.as_ref(), part);
-    let is_alias = holder != take.holder;
-    let ancestors = is_alias.then(|| take.holder.clone()).into_iter().chain(take.ancestors.iter().cloned()).collect();
-    let is_section = part.resource.name.is_section();
-    let claim =
-        GrantRequest { ancestors, weight: part.weight, ttl: (!is_section).then_some(take.ttl), ..GrantRequest::new(holder) };
-    let term = if is_section { Term::Open } else { Term::Usual(None) };
-    Command::acquire(part.resource.clone(), Box::new(Ask { term, anew: true, ..Ask::new(claim) }))
-}
-
-fn granted(outcome: &coordination::Outcome) -> Result<Epoch, Blocked> {
-    if let Some(grant) = outcome.granted() {
-        return Ok(grant.epoch);
-    }
-    match outcome {
-        coordination::Outcome::Lock(lock::Outcome::Busy(blocked))
-        | coordination::Outcome::Semaphore(semaphore::Outcome::Full { blocked, .. }) => Err(blocked.clone()),
-        // A crowd, or a namesake that has slots for the same task: it is tried again when something is given back.
-        _ => Err(Blocked { holders: Vec::new(), waiters: 0, watch: Vec::new(), deadline: None, reserved: None }),
     }
 }
 
