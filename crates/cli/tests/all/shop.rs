@@ -177,8 +177,9 @@ impl Shop {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        // Seconds since midnight of UTC, and how far that is from 14:00.
-        let offset = host::wall_ms().div_euclid(1_000).rem_euclid(86_400) - 14 * 3_600;
+        // When the clock stopped, in seconds since midnight of UTC, and how far that is from 14:00. The time of now may be a second later than
+        // what was written to the store a moment before.
+        let offset = self.clock.borrow().passed.div_euclid(1_000).rem_euclid(86_400) - 14 * 3_600;
         let (sign, offset) = (if offset < 0 { '-' } else { '+' }, offset.abs());
         let zone = format!("<SHOP>{sign}{:02}:{:02}:{:02}", offset / 3_600, offset / 60 % 60, offset % 60);
         let mut command = self.world.command(args);
