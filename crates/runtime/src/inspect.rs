@@ -178,7 +178,7 @@ pub struct Leftovers {
 /// What is left to do, read over the connection of a client that ends: many may end at the same moment.
 pub fn leftovers(client: &Client) -> Result<Leftovers, StoreError> {
     client.view(|view| {
-        let counts = view.counts()?;
+        let counts = view.final_counts()?;
         let has = |status| counts.by_status.get(&status).is_some_and(|count| *count > 0);
         let failures = if has(Status::Failed) { view.last_failed(FAILURES)? } else { Vec::new() };
         let held = if has(Status::Blocked) { view.held_by_ended()?.1 } else { None };

@@ -203,7 +203,8 @@ impl<'a> Plan<'a> {
             Key::Loops { after, limit } => self.add(tasks::Statement::Loops, [number(limit), after.0.into()]),
             Key::FinishedMark => self.add(marks::Statement::Finished, []),
             Key::Counts => {
-                self.add(task_counts::Statement::Kept, []);
+                self.add(task_counts::Statement::Imported, []);
+                self.add(task_counts::Statement::Held, []);
                 self.add(items::Statement::OfWorkers, []);
             }
             Key::OpenDecisions => self.add(decisions::Statement::Open, []),

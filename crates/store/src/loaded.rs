@@ -44,7 +44,7 @@ impl Loaded {
         for (query, rows) in queries.iter().zip(answers) {
             self.has_some_run_slots |= query.statement == slots::Statement::Mortal.whole();
             match query.statement {
-                Statement::TaskCounts(_) => self.task_counts = Some(rows),
+                Statement::TaskCounts(_) => self.task_counts.get_or_insert_default().extend(rows),
                 _ => rows.into_iter().try_for_each(|mut row| self.add(query, &mut row))?,
             }
         }

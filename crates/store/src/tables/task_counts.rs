@@ -18,14 +18,15 @@ use crate::tables::project_counts::ProjectCounts;
 use crate::tables::projects::{self, Counters};
 use crate::tables::task_lists::status;
 use crate::tables::tasks::word;
-use crate::value::{Query, Rows};
+use crate::value::{Query, Row, Rows};
 
 statements! {
-    /// Counters of imports, and beside them what of the pending dependencies hold back: that is taken off the number of the others.
-    Kept => sql::expand(
-        "SELECT c.state, CAST(0 AS BIGINT), c.by_hand, CAST(sum(c.number) AS BIGINT) FROM task_counts c WHERE c.project = $1 \
-         AND (c.import = '' OR c.import NOT IN (SELECT m.id FROM imports m WHERE m.project = $1)) GROUP BY c.state, c.by_hand \
-         UNION ALL SELECT 'pending', CAST(1 AS BIGINT), CAST(CASE WHEN t.lane IS NULL THEN 1 ELSE 0 END AS BIGINT), count(*) \
+    /// Counters of imports.
+    Imported => "SELECT c.state, CAST(0 AS BIGINT), c.by_hand, CAST(sum(c.number) AS BIGINT) FROM task_counts c WHERE c.project = $1 \
+        AND (c.import = '' OR c.import NOT IN (SELECT m.id FROM imports m WHERE m.project = $1)) GROUP BY c.state, c.by_hand".to_owned(),
+    /// What of the pending dependencies hold back: that is taken off the number of the others.
+    Held => sql::expand(
+        "SELECT 'pending', CAST(1 AS BIGINT), CAST(CASE WHEN t.lane IS NULL THEN 1 ELSE 0 END AS BIGINT), count(*) \
          FROM tasks t WHERE t.project = $1 AND t.state = 'pending' AND t.unmet > 0 AND {top_level t} AND {visible t} GROUP BY 3",
     ),
     /// The same by going through all tasks.
@@ -111,7 +112,7 @@ pub(crate) struct TaskCounts {
 
 impl TaskCounts {
     /// Reads counters: those of the project, and rows. Those of pending tasks count what dependencies hold back too, which has rows of its own.
-    pub(crate) fn kept(counts: &ProjectCounts, rows: Rows) -> Result<TaskCounts, StoreError> {
+    pub(crate) fn kept(counts: &ProjectCounts, rows: impl IntoIterator<Item = Row>) -> Result<TaskCounts, StoreError> {
         let mut tally = Tally::default();
         for (key, number) in &counts.tasks {
             let (word, is_manual) = key.strip_suffix(MANUAL).map_or((key.as_str(), false), |word| (word, true));
@@ -164,12 +165,13 @@ impl View<'_> {
     pub fn check_counts(&mut self) -> Result<Vec<String>, StoreError> {
         let counters = Query::new(projects::Statement::One, [self.project.into()]);
         let counted =
-            [Statement::Kept, Statement::Real, Statement::RealRuns].map(|statement| Query::new(statement, [self.project.into()]));
+            [Statement::Imported, Statement::Held, Statement::Real, Statement::RealRuns].map(|statement| Query::new(statement, [self.project.into()]));
         let queries: Vec<Query<'_>> = std::iter::once(counters).chain(counted).collect();
         let mut answers = self.backend.read(&queries)?.into_iter();
         let mut next = || answers.next().unwrap_or_default();
         let counts = Counters::read(next())?.counts;
-        let (kept, real) = (TaskCounts::kept(&counts, next())?, TaskCounts::real(next())?);
+        let kept = TaskCounts::kept(&counts, next().into_iter().chain(next()))?;
+        let real = TaskCounts::real(next())?;
         let mut runs = next().pop().ok_or_else(|| StoreError::corrupt("live runs cannot be counted"))?;
         let said = |what: &str, kept: i64, real: i64| {
             (kept != real).then(|| format!("the counter of {what} says {kept}, and there are {real}"))

@@ -14,6 +14,7 @@ use crate::tables::items::{self, WorkItems};
 use crate::tables::projects::{self, Counters};
 use crate::tables::task_counts::{self, TaskCounts};
 use crate::tables::tasks::{Statement, Tasks, parked_resource};
+use crate::tables::workers;
 use crate::value::{Query, Value};
 
 /// How many tasks one read returns at most.
@@ -153,23 +154,47 @@ impl View<'_> {
         Ok(Vec::new())
     }
 
+    /// The first tasks of exactly this title.
+    pub fn tasks_titled(&mut self, title: &str) -> Result<Vec<TaskId>, StoreError> {
+        let found = self.rows(Query::new(Statement::IdByTitle, [self.project.into(), title.into()]))?;
+        found.into_iter().map(|mut row| Text::read(&mut row)).collect()
+    }
+
     /// Counts the tasks.
     pub fn counts(&mut self) -> Result<Counts, StoreError> {
         let project: Value<'_> = self.project.into();
         let counters = Query::new(projects::Statement::One, [project.clone()]);
-        let of_imports = Query::new(task_counts::Statement::Kept, [project.clone()]);
+        let [imported, held] = [task_counts::Statement::Imported, task_counts::Statement::Held]
+            .map(|statement| Query::new(statement, [project.clone()]));
         let ready = Query::new(Statement::ReadyCounts, [project.clone()]);
         let items = Query::new(items::Statement::OfWorkers, [project]);
-        let mut answers = self.backend.read(&[counters, of_imports, ready, items])?.into_iter();
-        let mut counts = Counts::default();
-        let kept = Counters::read(answers.next().unwrap_or_default())?.counts;
-        let TaskCounts { by_status, by_hand } = TaskCounts::kept(&kept, answers.next().unwrap_or_default())?;
-        (counts.by_status, counts.by_hand) = (by_status, by_hand);
-        for mut row in answers.next().unwrap_or_default() {
+        let mut answers = self.backend.read(&[counters, imported, held, ready, items])?.into_iter();
+        let mut next = || answers.next().unwrap_or_default();
+        let kept = Counters::read(next())?.counts;
+        let TaskCounts { by_status, by_hand } = TaskCounts::kept(&kept, next().into_iter().chain(next()))?;
+        let mut counts = Counts { by_status, by_hand, ..Counts::default() };
+        for mut row in next() {
             counts.ready.push((Text::read(&mut row)?, Int::read(&mut row)?));
         }
-        answers.next().unwrap_or_default().iter_mut().try_for_each(|row| counts.items.put(row))?;
+        next().iter_mut().try_for_each(|row| counts.items.put(row))?;
         Ok(counts)
+    }
+
+    /// The same for somebody who most likely finds that all is over. Many may ask at the same moment, and the whole costs PostgreSQL some
+    /// milliseconds for each that asks for the first time.
+    pub fn final_counts(&mut self) -> Result<Counts, StoreError> {
+        let project: Value<'_> = self.project.into();
+        let counters = Query::new(projects::Statement::One, [project.clone()]);
+        let imported = Query::new(task_counts::Statement::Imported, [project.clone()]);
+        let workers = Query::new(workers::Statement::Any, [project]);
+        let mut answers = self.backend.read(&[counters, imported, workers])?.into_iter();
+        let mut next = || answers.next().unwrap_or_default();
+        let kept = Counters::read(next())?.counts;
+        let TaskCounts { by_status, by_hand } = TaskCounts::kept(&kept, next())?;
+        if by_status.contains_key(&Status::Pending) || !next().is_empty() {
+            return self.counts();
+        }
+        Ok(Counts { by_status, by_hand, ..Counts::default() })
     }
 
     /// Counts the tasks of each section by status.
