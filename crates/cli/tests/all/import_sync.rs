@@ -14,6 +14,25 @@ fn titles(value: &Value) -> Vec<&str> {
 }
 
 #[test]
+fn a_second_import_says_that_it_doubles_the_tasks_and_names_the_sync() {
+    let world = World::new();
+    write(&world, "plan.jsonl", "{\"title\":\"Build\",\"run\":\"true\"}\n{\"title\":\"Test\"}\n");
+    assert_eq!(world.run(&["tasks", "import", "plan.jsonl"]).stderr, "");
+    for (more, says) in
+        [(&["--dry-run"][..], "would be there twice (--sync"), (&[], "are there twice; cancel one of each (--sync")]
+    {
+        let said = world.run(&[&["tasks", "import", "plan.jsonl"], more].concat()).stderr;
+        assert!(said.replace('\n', " ").contains(says), "{said}");
+    }
+    // Another file, and one whose tasks are over, are new.
+    world.ok(&["tasks", "import", "plan.jsonl", "--source", "other"]);
+    for id in world.data(&["tasks", "list"])["tasks"].as_array().unwrap().iter().map(|task| task["id"].as_str().unwrap()) {
+        world.ok(&["tasks", "cancel", id]);
+    }
+    assert_eq!(world.run(&["tasks", "import", "plan.jsonl"]).stderr, "");
+}
+
+#[test]
 fn a_sync_adds_what_is_new_and_edits_what_is_different() {
     let world = World::new();
     write(

@@ -31,7 +31,7 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::format;
-use crate::printer::{BOLD, DIM};
+use crate::printer::{BOLD, DIM, YELLOW};
 use crate::signals::Signals;
 
 /// How long the line that shows the progress is.
@@ -123,7 +123,19 @@ impl Import {
             return self.sync(context, client, &id, plan, sync);
         }
         let mut summary = ImportSummary::of(&plan, parsed);
+        let is_second = match plan.keys.first() {
+            Some(first) => sync::has_imported(&plan.tasks[0].0, first, &source, &mut reader)?,
+            None => false,
+        };
+        let note_second = |rest: &str| {
+            if is_second {
+                context.printer.note(&format!(
+                    "{YELLOW}note:{YELLOW:#} the tasks of {file} were imported before, and {rest} (--sync imports only what is new or different)"
+                ));
+            }
+        };
         if self.dry_run {
+            note_second("would be there twice");
             return context.printer.result(&summary, format!("{} could be imported{}", summary.describe(), summary.left_out()));
         }
         client.clear_imports()?;
@@ -133,6 +145,7 @@ impl Import {
         let ids = || (0..).zip(&plan.keys).map(|(number, key)| (key.clone(), id.task(number))).collect();
         summary.ids = self.ids.then(ids);
         hand_over(context, client, &id, plan)?;
+        note_second("are there twice; cancel one of each");
         let seconds = began.elapsed().as_secs_f64();
         let human = format!(
             "imported {BOLD}{}{BOLD:#} in {seconds:.1} s {DIM}(import {id}){DIM:#}{}",

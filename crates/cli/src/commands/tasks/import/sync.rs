@@ -181,6 +181,16 @@ fn known(source: &str, reader: &mut Reader) -> Result<BTreeMap<String, Vec<Task>
     Ok(known)
 }
 
+/// Whether the first entry of a file was imported before and is not over. Only tasks of the same title are looked at: going through all of them would take
+/// longer than the import.
+pub(super) fn has_imported(spec: &Spec, key: &str, source: &str, reader: &mut Reader) -> Result<bool, Failure> {
+    let same = reader.view().tasks_titled(spec.title.as_str())?;
+    let keys = same.into_iter().map(Key::Task).collect();
+    let tasks = reader.view().load(&keys)?.tables.backlog.tasks;
+    let is_it = |entry: &SourceEntry| *entry.file == *source && *entry.key == *key;
+    Ok(tasks.values().any(|task| !task.status().is_over() && task.spec.source.as_deref().is_some_and(is_it)))
+}
+
 /// The task that an entry means. A file that was imported twice without --sync has several: the one that is not over, or the last.
 fn the_one(key: &str, line: usize, tasks: Vec<Task>, problems: &mut Problems) -> Option<Task> {
     let (over, mut open): (Vec<Task>, Vec<Task>) = tasks.into_iter().partition(|task| task.status().is_over());
