@@ -1,5 +1,6 @@
 //! Tasks that are tried again until they are done, with real runs.
 
+use std::io::Read as _;
 use std::path::PathBuf;
 
 use banksman_core::task::State;
@@ -95,6 +96,19 @@ fn attempts_are_numbered_from_1_in_the_log_and_from_0_in_the_events() {
     assert_eq!(world.run_all(), 0);
     assert!(events_of(&world, &plain, "started")[0]["restart"].is_null());
     assert_eq!(world.ok(&["tasks", "logs", &plain]), "plain\n");
+}
+
+#[test]
+fn whoever_follows_a_loop_reads_one_attempt_after_the_other() {
+    let world = World::new();
+    let script = format!("echo $BANKSMAN_ATTEMPT; {}; test $BANKSMAN_ATTEMPT = 1 && {TOUCH}", wait_for("on"));
+    let id = add_loop(&world, "speaks", &script, &[]);
+    let mut follow = world.start(&["tasks", "logs", &id, "--follow"]);
+    let _runner = world.runner(&[]);
+    let mut first = [0; 22];
+    follow.0.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    world.touch("on");
+    assert_eq!((&first, follow.end().stdout.as_str()), (b"banksman: attempt 1\n0\n", "banksman: attempt 2\n1\n"));
 }
 
 #[test]
