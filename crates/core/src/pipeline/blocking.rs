@@ -49,7 +49,9 @@ impl Pipeline {
         };
         let phase = self.at(index).name.clone();
         let is_new = !matches!(self.state, State::Blocked { reason: Reason::Guard { .. }, .. });
-        if is_new {
+        // People were told that it waits for what the store has. The world has its own time.
+        let was_told = self.overdue.is_none();
+        if is_new || was_told && asks_outside {
             self.overdue = Some(now.lease + self.at(index).blocked_timeout());
         }
         let mut is_told = false;

@@ -197,8 +197,11 @@ impl World<'_> {
         let lease = self.call.lease;
         let pipeline = self.model.pipelines.get_mut(id).expect("it was looked at");
         let limit = pipeline.plan.phase(phase).map(banksman_core::pipeline::plan::Phase::blocked_timeout);
+        // After the notice about what the store has, the world outside has its own time.
+        let asks = |guard: &Name| pipeline.guards().iter().any(|asked| asked.name == *guard && asks_outside(&asked.condition));
+        let was_told = pipeline.overdue.is_some_and(|overdue| overdue <= lease);
         match reason {
-            Reason::Guard { .. } if pipeline.is_held_up() => {}
+            Reason::Guard { guard, .. } if pipeline.is_held_up() && !(was_told && asks(guard)) => {}
             Reason::Guard { .. } => pipeline.overdue = limit.map(|limit| lease + limit),
             Reason::Overdue { .. } | Reason::Dependencies | Reason::Decision { .. } => pipeline.overdue = None,
         }

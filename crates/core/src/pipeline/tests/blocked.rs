@@ -73,6 +73,12 @@ fn a_guard_about_the_store_that_blocks_for_long_is_told_once() {
         site.pass(60_000);
     }
     assert_eq!((site.where_it_is().as_str(), site.entry), ("blocked one", 1));
+    // The world outside has its own time after that.
+    site.report_guards(block(true));
+    site.pass(59_999);
+    assert_eq!(site.report_guards(block(true)), Outcome::Blocked);
+    site.pass(1);
+    assert_eq!((site.report_guards(block(true)), site.where_it_is().as_str()), (Outcome::Check, "checking one"));
     // Behind the phase it holds what the phase holds, so that it has an end.
     let mut site = Site::begun(vec![Phase { post: vec![guard("g")], ..phase("one") }]);
     site.end(success(Value::Null));
