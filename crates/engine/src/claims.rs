@@ -93,7 +93,9 @@ impl Claim {
         me.woken = None;
         let mut head =
             Head { claim: self, runs: self.runs.iter(), found: Claimed::default(), places: 0, spare: 0, is_limited: false };
-        if tx.tables.backlog.pause.is_none() {
+        if tx.changed.reopens {
+            head.found.again = true;
+        } else if tx.tables.backlog.pause.is_none() {
             head.take_all(tx);
         }
         let Head { mut found, spare, is_limited, .. } = head;
@@ -186,6 +188,9 @@ impl Head<'_> {
         let ready: Vec<TaskId> = ready.into_iter().map(|task| task.id.clone()).collect();
         let under_way = backlog.tasks.values().filter(|task| roots::is_under_way(task)).count();
         self.places = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(under_way);
+        if tx.changed.limits_roots {
+            (self.places, self.found.again) = (0, true);
+        }
         for id in &ready {
             tx.depth = tx.tables.backlog.tasks.get(id).map_or(0, |task| task.spec.depth);
             if self.take_one(id, limit > 0, tx).is_none() {

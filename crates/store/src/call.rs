@@ -87,12 +87,16 @@ pub struct Changed {
     pub takeable: BTreeSet<TaskId>,
     /// Tasks may have become ready, of whatever section: so many runners are woken at most.
     pub ready_anywhere: usize,
+    /// A task that was over is not any more. Who depends on it was not loaded.
+    pub reopens: bool,
     /// Tasks that were not loaded may have become ready.
     pub frees_dependents: bool,
     /// Runners that have the exclusive section of a task that another runner may not take for that reason alone.
     pub section_owners: BTreeSet<RunnerId>,
     /// More may be under way than before.
     pub limits: bool,
+    /// Only so many roots may be under way from now on. Which of them are was not loaded.
+    pub limits_roots: bool,
     /// Something happened that a runner must see to, though it is no task to take.
     pub duty: bool,
     /// A run has ended.

@@ -6,6 +6,7 @@ use banksman_core::{Event, Limits, LimitsChange, Name};
 use banksman_store::{Key, Tx};
 
 use crate::calls::steps::{Draft, emit, wake_runners};
+use crate::facts;
 
 pub(crate) fn keys() -> Vec<Key> {
     vec![Key::Runners, Key::Semaphore(Name::runs())]
@@ -20,6 +21,7 @@ pub(crate) fn change(change: LimitsChange, seed: Limits, tx: &mut Tx) -> Limits 
 
 /// Sets the limits, and the capacity of the run slots with them. More than before may start, so the runners are woken.
 fn set(limits: Limits, tx: &mut Tx) {
+    tx.changed.limits_roots |= limits.roots > 0 && facts::root_limit(&tx.tables.backlog) == 0;
     if tx.tables.backlog.limits.replace(limits) != Some(limits) {
         emit(tx, Event::Limits(limits));
         wake_runners(tx);

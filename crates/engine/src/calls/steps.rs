@@ -35,6 +35,7 @@ pub(crate) fn step_task_after(
     };
     let step = task.step(input, &now);
     let is_same = std::mem::discriminant(&before) == std::mem::discriminant(&step.state.state);
+    note_reopened(&before, &step.state.state, tx);
     tx.tables.backlog.tasks.insert(id.clone(), step.state);
     carry_out(tx, step.effects, executor);
     pipelines::follow(id, &before, tail, tx);
@@ -46,6 +47,12 @@ pub(crate) fn step_task_after(
         _ => {}
     }
     Some(step.outcome)
+}
+
+/// What was ready at the beginning of a batch may wait for a task that is tried again.
+pub(crate) fn note_reopened(before: &task::State, after: &task::State, tx: &mut Tx) {
+    let is_over = |state: &task::State| matches!(state, task::State::Done(_));
+    tx.changed.reopens |= is_over(before) && !is_over(after);
 }
 
 /// The work of a task is in the merge queue as long as the task says so.

@@ -18,7 +18,7 @@ use banksman_store::{Key, Tx};
 
 use crate::calls::pipelines::guards::GuardCheck;
 use crate::calls::queues::step_queue;
-use crate::calls::steps::{Draft, carry_out, emit, follow_landing, step_task, wake_runners, withdraw};
+use crate::calls::steps::{Draft, carry_out, emit, follow_landing, note_reopened, step_task, wake_runners, withdraw};
 use crate::calls::tasks::{self, TaskOutcome};
 use crate::facts;
 use crate::request::Seen;
@@ -360,6 +360,7 @@ fn mirror_status(id: &TaskId, tx: &mut Tx) {
     let Some(parent) = tx.tables.backlog.tasks.remove(id) else { return };
     let (before, to) = (parent.state.clone(), parent.spec.land.clone());
     let step = parent.step(task::Input::MirrorStatus(status), &tx.now(Vec::new(), Span::ZERO));
+    note_reopened(&before, &step.state.state, tx);
     tx.tables.backlog.tasks.insert(id.clone(), step.state);
     carry_out(tx, step.effects, None);
     follow_landing(id, &before, to.as_deref(), tx);
