@@ -258,7 +258,7 @@ pub(crate) fn hand_over(gone: &Runner, heir: Option<&RunnerId>, tx: &mut Tx) {
     }
 }
 
-/// Notes that a task was added: it may be ready, or wait for something that it needs, which then must be loaded.
+/// Notes that a task was added: it may be ready, or wait for something that it needs. What was not loaded may be free: whoever claims it sees.
 pub(crate) fn note_added(id: &TaskId, tx: &mut Tx) {
     let is_work = |task: &&Task| task.spec.work.is_some() && task.spec.paused.is_none();
     let Some(task) = tx.tables.backlog.tasks.get(id).filter(is_work) else { return };
@@ -266,7 +266,10 @@ pub(crate) fn note_added(id: &TaskId, tx: &mut Tx) {
     if tx.tables.backlog.unmet(id) > 0 {
         return;
     }
-    let is_missing = |need: &&Need| !matches!(need, Need::Kept { .. }) && !has_room(&need.resource(), need.weight(), tx);
+    let is_missing = |need: &&Need| {
+        let is_known = !matches!(need, Need::Kept { .. }) && tx.loaded.contains(&facts::need_key(need));
+        is_known && !has_room(&need.resource(), need.weight(), tx)
+    };
     let is_limited = facts::root_limit(&tx.tables.backlog) > 0;
     let missing = task.spec.needs_to_begin(is_limited).iter().find(is_missing).map(Need::resource);
     match missing {

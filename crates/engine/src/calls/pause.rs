@@ -187,8 +187,6 @@ fn resume_tasks(by: &str, tasks: &[TaskId], tx: &mut Tx) -> PauseOutcome {
 fn set(id: &TaskId, paused: Option<Box<Pause>>, fact: TaskFact, tx: &mut Tx) {
     let task = tx.tables.backlog.tasks.get_mut(id).expect("the caller has seen it");
     task.spec.paused = paused;
-    // What an earlier call of the batch has found it to wait for is found again when it may start.
-    tx.changed.parked.remove(id);
     emit(tx, Event::Task { id: id.clone(), fact });
 }
 

@@ -125,7 +125,9 @@ table! {
         Parked => "{parked} SELECT {tasks t}, p.name FROM parked p CROSS JOIN tasks t WHERE t.project = $1 AND p.name <> 'person' \
             AND t.id = (SELECT i.id FROM tasks i WHERE i.project = $1 AND i.parked = p.name ORDER BY i.priority DESC, i.position LIMIT 1) \
             ORDER BY p.name",
-        SetParked => "UPDATE tasks SET parked = $3, parked_weight = $4 WHERE project = $1 AND id = $2",
+        /// Not one that another call of the batch lets wait for a person or another task.
+        SetParked => "UPDATE tasks SET parked = $3, parked_weight = $4 WHERE project = $1 AND id = $2 AND unmet = 0 \
+            AND (parked IS NULL OR parked <> 'person')",
         ReadyCounts => "{lanes} SELECT {example}, (SELECT count(*) FROM tasks i WHERE {ready i} AND i.lane = l.lane) \
             FROM lanes l WHERE {visible_lane}",
         /// Those of a higher priority, or of the same that came earlier. Counted in the index alone; one task of each lane is looked up

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use banksman_core::event::{CustomKind, Event, Source};
 use banksman_core::pipeline::plan::{Action, Phase, Plan, Push, RunCommand};
 use banksman_core::queue::{self, Data, Input, New, Outcome};
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::semaphore;
 use banksman_core::route::{Does, Pattern, Reaction, Route, Then};
-use banksman_core::task::Work;
+use banksman_core::task::{Need, Work};
 use banksman_core::worker::{Definition, Job};
-use banksman_core::{Name, NoticeKind, OutboxCommand, Seq, Span, TaskId, worker};
+use banksman_core::{Limits, Name, NoticeKind, OutboxCommand, Seq, Span, TaskId, worker};
 use banksman_store::Key;
 use serde_json::{Value, json};
 
@@ -18,6 +20,7 @@ use super::stage::{Actor, Stage, exited, options};
 use crate::calls::queues::QueueRequest;
 use crate::calls::routes::{RouteOutcome, RouteRequest};
 use crate::calls::runbooks::{ApplyOutcome, ApplyRequest, How, Incompatible};
+use crate::calls::steps::take;
 use crate::calls::workers::{WorkerOutcome, WorkerRequest};
 use crate::request::{Reply, Request};
 use crate::{RunnerAction, RunnerInput};
@@ -424,6 +427,26 @@ fn an_item_becomes_a_pipeline_and_is_done_with_it() {
     assert_ne!(first, second);
     let reasons: Vec<_> = stage.everything().tables.queues.items.into_values().filter_map(|item| item.origin).collect();
     assert!(reasons.iter().any(|origin| origin.reason.contains("build: exit status 3")), "{reasons:?}");
+}
+
+/// Whoever takes the item does not read what its first phase needs. The pipeline was parked on slots that were free, and nobody freed them again.
+#[test]
+fn a_pipeline_made_of_an_item_begins_though_its_maker_has_not_looked_whether_it_can() {
+    let mut stage = Stage::new();
+    let mut plan = Plan::clone(&plan(&["title"]));
+    let slots = |weight| vec![Need::Slots { name: name("s"), weight }];
+    plan.phases[0].needs = slots(1);
+    let config = semaphore::Config { capacity: 2, ttl: None };
+    stage.ask(Request::plain(Command::Semaphore(name("s"), semaphore::Input::Define(config))));
+    stage.in_force(vec![Definition { job: Job::Pipeline(Arc::new(plan)), ..definition("w", "q", 1, &[]) }], vec![]);
+    // Of what is parked, whoever has duty looks at the first: that one waits for a person.
+    let taken = take(&slots(1)[0], "ann".parse().unwrap(), Vec::new());
+    stage.ask(Request::plain(taken));
+    stage.add("t", |spec| spec.needs = slots(2));
+    let mut actor = stage.start("m", Options { limits: Limits { runs: 0, roots: 1 }, ..options() });
+    stage.push("q", &json!({ "title": "x" }), Span::ZERO);
+    stage.play(&mut actor);
+    assert_eq!(end_all(&mut stage, &mut actor, 0).len(), 1);
 }
 
 #[test]
