@@ -120,11 +120,16 @@ impl Pipeline {
         self.checker.is_some() && !self.guards().iter().all(|guard| guard.wants(&self.context).is_internal())
     }
 
+    /// Whether the guard that holds it up is looked at again so soon that it need not hear of anything before.
+    pub fn is_asked_soon(&self) -> bool {
+        matches!(&self.state, State::Blocked { reason: Reason::Guard { again, rest, .. }, .. } if again <= rest)
+    }
+
     /// What may change the answer of the guard that holds it up, when something happens to it. Who is looked at, or will be soon,
     /// listens to nothing: the answer will know.
     pub fn listens(&self) -> Vec<Source> {
-        let State::Blocked { reason: Reason::Guard { guard, again, rest, .. }, .. } = &self.state else { return Vec::new() };
-        if self.is_being_checked() || again <= rest {
+        let State::Blocked { reason: Reason::Guard { guard, .. }, .. } = &self.state else { return Vec::new() };
+        if self.is_being_checked() || self.is_asked_soon() {
             return Vec::new();
         }
         let asked = self.guards().iter().find(|asked| asked.name == *guard);

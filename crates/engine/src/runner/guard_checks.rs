@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use banksman_core::guard::{Guard, GuardInputs};
 use banksman_core::pipeline::plan::Action as PhaseAction;
 use banksman_core::pipeline::{Outcome, Pipeline, Reason, State, When};
-use banksman_core::resource::coordination::{Command, Coordination};
+use banksman_core::resource::coordination::Command;
 use banksman_core::resource::grant;
 use banksman_core::resource::lock;
 use banksman_core::{Grant, Lease, Name, Now, Seq, TaskId};
@@ -234,23 +234,24 @@ pub(super) fn next_due(snapshot: &Snapshot) -> Option<Lease> {
 }
 
 /// Whether one of these pipelines may go on by itself.
-pub(super) fn is_waiting(snapshot: &Snapshot, now: &Now) -> bool {
+pub(super) fn is_waiting(snapshot: &Snapshot) -> bool {
     let pipelines = &snapshot.backlog.pipelines;
     snapshot.listening.next_due.is_some()
         || pipelines.len() >= PIPELINES as usize
-        || pipelines.values().any(|pipeline| goes_on(pipeline, &snapshot.coordination, now))
+        || pipelines.values().any(|pipeline| goes_on(pipeline, snapshot))
 }
 
 /// Whether a pipeline that has no task may go on without a person. A guard that asks the world outside, or stands behind a phase, ends
 /// by time, and what is held may be released; tasks and other pipelines that it asks about go on by themselves, or need a person too.
-/// Only the guard that blocks counts: the others are not in the way. While the guards are being checked, their answer is to be waited for; and what
-/// was released may let it go on when it is looked at next.
-fn goes_on(pipeline: &Pipeline, rows: &Coordination, now: &Now) -> bool {
+/// Only the guard that blocks counts: the others are not in the way. While the guards are being checked, their answer is to be waited for; and one
+/// that listens to nothing because it is looked at again soon has not heard of what has happened since.
+fn goes_on(pipeline: &Pipeline, snapshot: &Snapshot) -> bool {
+    let rows = &snapshot.coordination;
     match &pipeline.state {
         State::Checking { .. } | State::Running { task: None, .. } => true,
         State::Blocked { when: When::Post, reason: Reason::Guard { .. }, .. } => true,
         State::Blocked { reason: Reason::Guard { .. }, .. } if pipeline.is_being_checked() => true,
-        State::Blocked { reason: Reason::Guard { guard, .. }, .. } => {
+        State::Blocked { reason: Reason::Guard { guard, at, .. }, .. } => {
             let blocking: Vec<Guard> = pipeline.guards().iter().filter(|each| each.name == *guard).cloned().collect();
             let wants = guards::wants(&blocking, &pipeline.context);
             let is_held = |name: &str| rows.locks.get(name).is_some_and(|lock| lock.state != lock::State::Free);
@@ -258,7 +259,7 @@ fn goes_on(pipeline: &Pipeline, rows: &Coordination, now: &Now) -> bool {
             wants.asks_outside()
                 || wants.locks.iter().any(|name| is_held(name))
                 || wants.semaphores.iter().any(|name| is_used(name))
-                || guards::may_pass(&blocking, pipeline, &wants, rows, now)
+                || *at < snapshot.seq && pipeline.is_asked_soon()
         }
         State::Init
         | State::Blocked { .. }

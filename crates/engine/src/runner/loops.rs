@@ -6,7 +6,7 @@ use banksman_core::resource::coordination::Command;
 use banksman_core::resource::lock::{self, Lock};
 use banksman_core::resource::semaphore::{self, Semaphore};
 use banksman_core::task::retry::Marker;
-use banksman_core::task::{self, State, Task};
+use banksman_core::task::{State, Task};
 use banksman_core::{Lease, Now, Seq, TaskId};
 use banksman_store::{Key, Snapshot};
 
@@ -153,8 +153,13 @@ pub(super) fn next_due(snapshot: &Snapshot) -> Option<Lease> {
     snapshot.backlog.tasks.values().filter_map(due).filter(|due| *due > snapshot.lease).min()
 }
 
-/// Whether something will go on by itself though no run lives.
+/// Whether something will go on by itself though no run lives. A child that goes on tells by itself; one that was ended with the others, and that a
+/// person tries again, is waited for without end.
 pub(super) fn is_waiting(snapshot: &Snapshot) -> bool {
-    let waits = |task: &Task| matches!(task.state, task::State::Backoff { .. } | task::State::Awaiting { .. });
+    let waits = |task: &Task| match task.state {
+        State::Backoff { .. } | State::Awaiting { until: Some(_), .. } => true,
+        State::Awaiting { until: None, .. } => open_in(&snapshot.backlog, &task.id) == 0,
+        _ => false,
+    };
     snapshot.backlog.tasks.values().any(waits)
 }

@@ -47,7 +47,7 @@ use std::collections::BTreeSet;
 
 use banksman_core::backlog::{RunEndRecord, Runner};
 use banksman_core::task::retry::Marker;
-use banksman_core::{Lease, Liveness, Pause, RunId, RunnerId, Span, Task};
+use banksman_core::{Lease, Liveness, Pause, RunId, RunnerId, Span};
 
 use context::Context;
 use guard_checks::GuardChecks;
@@ -193,7 +193,9 @@ impl Dispatcher {
             Input::Checked(found) => self.selection.on_checked(found),
             Input::Replies(replies) => self.on_replies(replies),
             Input::NoReply => {
-                self.guard_checks.on_no_reply(&std::mem::take(&mut self.sent));
+                let sent = std::mem::take(&mut self.sent);
+                self.guard_checks.on_no_reply(&sent);
+                self.sessions.on_no_reply(&sent, now);
                 self.selection.on_no_reply();
                 self.pass = Pass::Due;
                 self.not_before = Some(now + RETRY_AFTER);
@@ -254,11 +256,13 @@ impl Dispatcher {
         let is_reported = |run: &RunId| {
             requests.iter().any(|request| matches!(request, Request::Run(RunRequest::Finish { what, .. }) if what.run.id == *run))
         };
-        // Whether a loop is done must be looked for first.
-        let marker = |task: &Task| task.spec.restart.is_none().then_some(Marker::Absent);
-        let mut ended = self.sessions.finishes(&self.context, marker);
+        // Whether a loop is done must be looked for first. Until then its run takes its place.
+        if !self.may_amend() || self.sessions.ended_tasks().any(|task| task.spec.restart.is_some()) {
+            return;
+        }
+        let mut ended = self.sessions.finishes(&self.context, |_| Some(Marker::Absent));
         ended.retain(|request| !matches!(request, Request::Run(RunRequest::Finish { what, .. }) if is_reported(&what.run.id)));
-        if ended.is_empty() || !self.may_amend() {
+        if ended.is_empty() {
             return;
         }
         if let Some(Request::Run(RunRequest::Claim(claim))) =

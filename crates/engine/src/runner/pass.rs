@@ -193,13 +193,18 @@ impl Dispatcher {
             return self.call(requests);
         }
         // One that ends when nothing is left must not overlook what became ready since it claimed.
-        if self.sessions.is_empty() && self.room() > 0 && snapshot.backlog.pause.is_none() && self.selection.overlooks(&snapshot)
-        {
+        let leaves = self.sessions.only_unproven() && self.room() > 0 && snapshot.backlog.pause.is_none();
+        if leaves && self.selection.overlooks(&snapshot) {
             return self.selection.freed();
         }
         // Nobody tells of the rest of the log a second time.
         if !self.guard_checks.is_behind {
             let rest = self.what_to_wait_for(&snapshot, &blocked);
+            if !rest.idle {
+                self.selection.forget_those_behind();
+            } else if self.selection.looks_behind(&snapshot) {
+                return;
+            }
             self.finish(rest);
         }
     }
@@ -294,6 +299,7 @@ impl Dispatcher {
             && self.sessions.is_empty()
             && self.outbox.is_empty()
             && snapshot.ready.is_empty()
+            && self.selection.has_looked_behind(snapshot)
             && self.is_idle(snapshot, blocked)
     }
 
@@ -353,7 +359,6 @@ impl Dispatcher {
 
     /// Whether nothing goes on without a person.
     fn is_idle(&self, snapshot: &Snapshot, blocked: &[Vec<Reason>]) -> bool {
-        let now = &self.context.now(snapshot);
         // A task that waits for nothing but the end of a root needs a person if that does: a root that runs, rests or waits for its children
         // keeps the runner by itself, and of what its phase waits for the first task that waits for it tells.
         let under_way: Vec<&Task> = snapshot.backlog.tasks.values().filter(|task| roots::is_under_way(task)).collect();
@@ -372,9 +377,8 @@ impl Dispatcher {
             [Reason::NoRoot { limit, .. }] => under_way.len() >= *limit as usize && !has_manual,
             reasons => reasons.iter().any(never),
         };
-        let is_waiting = loops::is_waiting(snapshot)
-            || guard_checks::is_waiting(snapshot, now)
-            || routing::is_waiting(snapshot, &self.context);
+        let is_waiting =
+            loops::is_waiting(snapshot) || guard_checks::is_waiting(snapshot) || routing::is_waiting(snapshot, &self.context);
         let is_waiting =
             is_waiting || self.landings.is_waiting(&snapshot.backlog, self.context.landing_host()) || snapshot.fan_out.is_some();
         let is_unproven = |run: &RunId| self.sessions.is_unproven(run);

@@ -57,6 +57,8 @@ pub(super) struct Selection {
     returned: BTreeMap<Name, (limit::State, TaskId)>,
     /// Up to where the holders beyond the first ones were looked at.
     parked_after: Option<Resource>,
+    /// The resources of which more than the first of those are read that wait for it.
+    behind: BTreeSet<Resource>,
 }
 
 impl Default for Selection {
@@ -73,6 +75,7 @@ impl Default for Selection {
             dropped_claims: BTreeSet::new(),
             returned: BTreeMap::new(),
             parked_after: None,
+            behind: BTreeSet::new(),
         }
     }
 }
@@ -175,7 +178,27 @@ impl Selection {
     /// The first rows that tell what tasks wait for.
     pub(super) fn first_keys(&self) -> impl Iterator<Item = Key> {
         let others = self.parked_after.clone().map(|after| Key::Parked { after: Some(after), limit: PARKED });
-        [Key::Parked { after: None, limit: PARKED }].into_iter().chain(others)
+        let behind = self.behind.iter().cloned().map(Key::ParkedOn);
+        [Key::Parked { after: None, limit: PARKED }].into_iter().chain(others).chain(behind)
+    }
+
+    /// Nothing is left, as far as the first tasks tell that wait for each resource: those behind them may wait for less. Says whether they are still
+    /// to be looked at.
+    pub(super) fn looks_behind(&mut self, snapshot: &Snapshot) -> bool {
+        let is_due = !self.has_looked_behind(snapshot);
+        if is_due {
+            self.behind = snapshot.parked.iter().map(|(resource, _)| resource.clone()).collect();
+        }
+        is_due
+    }
+
+    pub(super) fn has_looked_behind(&self, snapshot: &Snapshot) -> bool {
+        snapshot.parked.iter().all(|(resource, _)| self.behind.contains(resource))
+    }
+
+    /// Something is left.
+    pub(super) fn forget_those_behind(&mut self) {
+        self.behind.clear();
     }
 
     /// Chooses what to look at next time beside the first ones.
@@ -193,7 +216,7 @@ impl Selection {
 
     /// The tasks that could not be taken: by the last claims, and those that wait for a resource.
     pub(super) fn waiting<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Task> {
-        self.blocked.values().map(|(task, _)| task).chain(parked(snapshot).map(|(_, task)| task))
+        self.blocked.values().map(|(task, _)| task).chain(all_parked(snapshot))
     }
 
     /// Whether there are ready tasks that no claim has found blocked.
@@ -204,7 +227,7 @@ impl Selection {
     /// What keeps tasks from starting.
     pub(super) fn reasons(&self, snapshot: &Snapshot, now: &Now, context: &Context) -> Vec<Vec<Reason>> {
         let admission = |task: &Task| facts::admit(task, Some(&context.me.id), &snapshot.coordination, &snapshot.backlog, now);
-        let parked = parked(snapshot).filter_map(|(_, task)| match admission(task) {
+        let parked = all_parked(snapshot).filter_map(|task| match admission(task) {
             Admission::Run => None,
             Admission::Blocked(reasons) => Some(reasons),
         });
@@ -337,6 +360,12 @@ pub(super) fn gone_runners(backlog: &Backlog, now: &Now, context: &Context) -> V
 fn parked(snapshot: &Snapshot) -> impl Iterator<Item = (&Resource, &Task)> {
     let task = |id: &TaskId| snapshot.backlog.tasks.get(id).filter(|task| task.state == State::Pending);
     snapshot.parked.iter().filter_map(move |(resource, id)| Some((resource, task(id)?)))
+}
+
+/// The same, and those behind them that were read.
+fn all_parked(snapshot: &Snapshot) -> impl Iterator<Item = &Task> {
+    let behind = snapshot.parked_on.values().flatten().filter_map(|id| snapshot.backlog.tasks.get(id));
+    parked(snapshot).map(|(_, task)| task).chain(behind.filter(|task| task.state == State::Pending))
 }
 
 /// What a task needs, with its own lock and that of its section.

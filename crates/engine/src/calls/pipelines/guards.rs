@@ -239,16 +239,6 @@ fn evaluate_again(pipeline: &Pipeline, recheck: &Recheck, asked: &Wants, now: &N
     verdict_until_a_lapse(&recheck.guards, asked, &inputs, &tables.coordination, now)
 }
 
-/// Whether guards that hold a pipeline up would let it go on by now, as far as locks and semaphores alone tell.
-pub(crate) fn may_pass(guards: &[Guard], pipeline: &Pipeline, wants: &Wants, rows: &Coordination, now: &Now) -> bool {
-    if !wants.is_internal() || !wants.pipelines.is_empty() || !wants.running.is_empty() {
-        return false;
-    }
-    let mut inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
-    know(Some(&pipeline.id), wants, rows, &Backlog::default(), now, &mut inputs);
-    !matches!(verdict(guards, &inputs, now), GuardsResult::Block { .. })
-}
-
 /// Whether a pipeline still waits for the answer that it was asked for: about the same guards, with the same variables.
 pub(crate) fn is_awaited(asked: &Pipeline, pipeline: &Pipeline) -> bool {
     pipeline.gate().is_some_and(|gate| asked.gate() == Some(gate))

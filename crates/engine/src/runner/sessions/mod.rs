@@ -186,6 +186,17 @@ impl Sessions {
         self.pending.push(RunRequest::Unproven { runner: context.id(), what, why }.into());
     }
 
+    /// The store did not reply: whether a person was asked what has become of these sessions is not known, so that they are looked at again.
+    pub(super) fn on_no_reply(&mut self, requests: &[Request], now: Lease) {
+        for request in requests {
+            if let Request::Run(RunRequest::Unproven { what, .. }) = request
+                && let Some(owned) = self.open(&what.run.id)
+            {
+                (owned.unproven, owned.recover_at) = (false, Some(now + RETRY_AFTER));
+            }
+        }
+    }
+
     fn open(&mut self, run: &RunId) -> Option<&mut OwnedRun> {
         self.owned.get_mut(run).filter(|owned| !owned.has_ended())
     }

@@ -129,6 +129,25 @@ fn one_that_is_done_waits_for_its_children_and_they_have_their_time() {
     assert_eq!((stage.status("c-1"), stage.status("t")), ("cancelled".into(), "completed".into()));
 }
 
+/// It was ended with the others, and a person tried it again: nobody ends it a second time, and nothing goes on without a person.
+#[test]
+fn who_ends_when_nothing_is_left_does_not_wait_for_a_parent_whose_child_waits_for_a_person() {
+    let mut stage = Stage::new();
+    stage.add_loop("t");
+    let mut actor = started(&mut stage, Options { until_idle: true, ..options() });
+    for child in ["c-1", "c-2"] {
+        stage.add(child, |spec| (spec.parent, spec.work) = (Some(task("t")), None));
+    }
+    stage.files.insert(task("t"), Marker::Done);
+    end(&mut stage, &mut actor, 0);
+    // One of the children is cancelled with its parent while a person takes the other one up again.
+    stage.pass(policy().child_wait.as_ms());
+    let settle = Request::Run(RunRequest::Settle { task: task("t") });
+    stage.ask_all(&[settle, Request::Task(TaskRequest::Retry { id: task("c-1") })]);
+    assert!(matches!(stage.rows().tasks[&task("t")].state, State::Awaiting { until: None, .. }));
+    assert_eq!(actor.notify(&mut stage, Input::Woken), None);
+}
+
 /// Looks at the run of the one task; nothing was seen of it for so long.
 fn observe(stage: &mut Stage, actor: &mut Actor, quiet: Span) -> Vec<String> {
     actor.notify(stage, Input::Pulse(actor.run().clone(), Some(Vitals { quiet, output_bytes: 0, activity: Activity::Idle })));

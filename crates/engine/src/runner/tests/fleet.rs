@@ -245,6 +245,28 @@ fn a_run_that_ends_while_others_write_is_reported_with_the_one_before() {
     }
 }
 
+/// The run of a loop is reported when its file was looked for, and takes its place until then.
+#[test]
+fn a_loop_that_ends_while_others_write_keeps_its_place_until_it_is_reported() {
+    let mut stage = Stage::new();
+    stage.add_loop("t-0");
+    (1..6).for_each(|number| stage.add(&format!("t-{number}"), |_| {}));
+    let mut actor = stage.start("m", Options { max_runs: Some(3), ..options() });
+    let spawned = |action| if let Action::Spawn(work) = action { Some(work) } else { None };
+    let mut runs: Vec<_> = actor.wants.drain(..).filter_map(spawned).collect();
+    runs.sort_by_key(|work| work.task.id.clone());
+    let now = stage.now();
+    actor.dispatcher.on(Input::Ended(runs[1].run.id.clone(), exited(0)), now);
+    let Action::Call(mut requests) = actor.dispatcher.next(now) else { panic!("it reports the end") };
+    [2, 0].iter().for_each(|number: &usize| actor.dispatcher.on(Input::Ended(runs[*number].run.id.clone(), exited(0)), now));
+    actor.dispatcher.amend(&mut requests);
+    let replies = stage.ask_all(&requests);
+    assert_eq!(stage.rows().runs.values().filter(|run| run.is_live()).count(), 3);
+    actor.dispatcher.on(Input::Replies(replies), now);
+    stage.play(&mut actor);
+    assert_eq!(stage.rows().runs.values().filter(|run| run.is_live()).count(), 3);
+}
+
 fn lock(name: &str) -> Need {
     Need::Lock(Name::new(name).unwrap())
 }

@@ -5,16 +5,17 @@ use banksman_core::backlog::Edge;
 use banksman_core::landing::{self, Obstacle, Report, Target};
 use banksman_core::resource::coordination::Command;
 use banksman_core::resource::semaphore;
-use banksman_core::task::{LandSpec, Need, Spec, Work};
+use banksman_core::task::{LandSpec, Mark, Need, Spec, Work};
 use banksman_core::{HolderId, Lease, Limits, Name, ProcessId, SectionId};
 use banksman_store::Key;
 
 use super::stage::{Actor, Stage, exited, options, task};
 use super::{Action, Input, Options};
 use crate::calls::landings::{LandingRequest, Worker};
+use crate::calls::pause::PauseRequest;
 use crate::calls::sections::SectionRequest;
 use crate::calls::steps::take;
-use crate::calls::tasks::TaskRequest;
+use crate::calls::tasks::{Edit, TaskRequest};
 use crate::request::{Request, Seen};
 
 fn one_run() -> Options {
@@ -261,4 +262,64 @@ fn work_that_waits_for_a_descendant_is_tried_as_soon_as_that_ends() {
     assert!(tried_again(&mut stage).is_some());
     end_run(&mut stage, &mut actor, "grandchild");
     assert_eq!(tried_again(&mut stage), None);
+}
+
+/// It was parked on slots, and once these were free the runner with duty tried to return it without a pause.
+#[test]
+fn a_task_that_waits_for_a_person_or_another_task_from_the_same_transaction_on_waits_for_no_slots() {
+    let edge = Edge { on: task("never"), allow_failed: false };
+    let edit = Box::new(Edit { depends_on: Some(vec![edge]), ..Edit::default() });
+    let stop = PauseRequest::StopTasks { by: "ann".into(), tasks: vec![task("t")], now: false };
+    for change in [Request::Task(TaskRequest::Update { id: task("t"), edit }), Request::Pause(stop)] {
+        let mut stage = Stage::new();
+        let config = semaphore::Config { capacity: 1, ttl: None };
+        stage.ask(Request::plain(Command::Semaphore(Name::new("s").unwrap(), semaphore::Input::Define(config))));
+        stage.add("never", |spec| spec.work = None);
+        let mut actor = stage.start("m", one_run());
+        stage.add("first", |spec| spec.needs = needs("s", 1));
+        stage.play(&mut actor);
+        let spec = Spec { work: Some(Work::Run("true".into())), needs: needs("s", 1), ..Spec::new("t".parse().unwrap()) };
+        let add = TaskRequest::Add { id: task("t"), spec: Box::new(spec), depends_on: Vec::new(), by: None };
+        stage.ask_all(&[Request::Task(add), change]);
+        stage.play(&mut actor);
+        let run = actor.run().clone();
+        actor.did();
+        actor.notify(&mut stage, Input::Ended(run, exited(1)));
+        stage.sleep(&mut actor);
+        assert!(!actor.did().contains(&"spawn t".to_owned()));
+    }
+}
+
+/// Of those that wait for a resource a runner reads the first. That one waits in vain, and nobody stayed for the one behind it.
+#[test]
+fn a_runner_stays_for_a_task_behind_one_that_waits_in_vain() {
+    let mut stage = Stage::new();
+    let config = semaphore::Config { capacity: 2, ttl: None };
+    stage.ask(Request::plain(Command::Semaphore(Name::new("s").unwrap(), semaphore::Input::Define(config))));
+    let holder = HolderId::new("ann").unwrap();
+    stage.ask(Request::plain(take(&needs("s", 2)[0], holder.clone(), Vec::new())));
+    stage.add("vain", |spec| spec.needs = needs("s", 3));
+    stage.add("t", |spec| spec.needs = needs("s", 1));
+    let mut actor = stage.runner("m", Options { until_idle: true, ..options() });
+    assert!(stage.play(&mut actor).is_some());
+    actor.did();
+    // It has forgotten what its first claims have found.
+    assert!(actor.notify(&mut stage, Input::Woken).is_some());
+    stage.ask(Request::plain(Command::Semaphore(Name::new("s").unwrap(), semaphore::Input::Release { holder, epoch: None })));
+    stage.play(&mut actor);
+    assert!(actor.did().contains(&"spawn t".to_owned()));
+}
+
+/// What had been ready when the transaction began was started beside a person who tried again what it depends on.
+#[test]
+fn a_task_does_not_start_in_the_transaction_that_tries_again_what_it_depends_on() {
+    let mut stage = Stage::new();
+    stage.add("first", |_| {});
+    let edge = Edge { on: task("first"), allow_failed: true };
+    let spec = Spec { work: Some(Work::Run("true".into())), ..Spec::new("t".parse().unwrap()) };
+    let add = TaskRequest::Add { id: task("t"), spec: Box::new(spec), depends_on: vec![edge], by: None };
+    stage.ask(Request::Task(add));
+    stage.ask(Request::Task(TaskRequest::Set { id: task("first"), by: None, mark: Mark::Skipped }));
+    stage.claim_runs_after(vec![Request::Task(TaskRequest::Retry { id: task("first") })], &["r"]);
+    assert_eq!((stage.status("t"), stage.rows().runs.len()), ("pending".into(), 0));
 }

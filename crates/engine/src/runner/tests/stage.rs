@@ -120,6 +120,11 @@ impl Stage {
         actor
     }
 
+    /// Whoever was woken does not hear of it.
+    pub(super) fn forget_wakes(&mut self) {
+        self.woken.clear();
+    }
+
     /// Whether somebody was woken and has not looked.
     pub(super) fn has_called(&self, actor: &Actor) -> bool {
         self.woken.contains(&actor.row.address)
@@ -183,12 +188,17 @@ impl Stage {
 
     /// Lets a runner without room for a run claim what is ready, in the transaction of these requests, and after them.
     pub(super) fn claim_after(&mut self, first: Vec<Request>) {
+        self.claim_runs_after(first, &[]);
+    }
+
+    /// The same with room for these runs.
+    pub(super) fn claim_runs_after(&mut self, first: Vec<Request>, runs: &[&str]) {
         let runner = Box::new(self.runner("full", options()).row);
         let claim = Claim {
             runner: runner.id.clone(),
-            room: 0,
+            room: runs.len(),
             head: 8,
-            runs: Vec::new(),
+            runs: runs.iter().map(|run| RunId::new(run).unwrap()).collect(),
             sections: Vec::new(),
             checked: Vec::new(),
             seen: Seen::default(),

@@ -4,10 +4,10 @@ use banksman_core::decision::About;
 use banksman_core::task::{After, State};
 use banksman_core::{Decision, Lease, RunId};
 
-use super::Input;
 use super::stage::{Actor, Stage, options, task};
+use super::{Action, Input, Options};
 use crate::calls::decisions::{DecisionOutcome, DecisionRequest};
-use crate::calls::runs::Work;
+use crate::calls::runs::{RunRequest, Work};
 use crate::calls::tasks::TaskRequest;
 use crate::request::Request;
 
@@ -52,6 +52,41 @@ fn a_person_is_asked_once_however_often_it_is_looked_at() {
     assert_eq!(stage.count_events("decision:raised"), 1);
     assert_eq!(open(&mut stage)[0].question.about, About::Run { run, task: task("t") });
     assert_eq!(stage.rows().runs.values().filter(|run| run.is_live()).count(), 1, "it lives as far as anybody knows");
+}
+
+/// The store did not reply to the question, which may not have been asked: whoever ends when nothing is left to do without a person stays for that.
+#[test]
+fn nobody_leaves_before_the_person_was_asked() {
+    let mut stage = Stage::new();
+    stage.add("t", |_| {});
+    let mut actor = stage.start("n", Options { until_idle: true, ..options() });
+    let run = actor.run();
+    actor.dispatcher.on(Input::Unproven(run.clone(), "its container cannot be seen".into()), stage.now());
+    let Action::Call(requests) = actor.dispatcher.next(stage.now()) else { panic!("it asks") };
+    assert!(matches!(requests[..], [Request::Run(RunRequest::Unproven { .. }), ..]), "{requests:?}");
+    actor.dispatcher.on(Input::NoReply, stage.now());
+    actor.did();
+    stage.sleep(&mut actor);
+    stage.sleep(&mut actor);
+    assert_eq!(actor.did().iter().filter(|did| *did == "recover t").count(), 1);
+    ask(&mut stage, &mut actor, &run);
+    assert_eq!(open(&mut stage).len(), 1);
+}
+
+/// Who ends when nothing is left without a person does not overlook what became ready since it claimed, though it has a run that only a person can end.
+#[test]
+fn whoever_has_a_run_that_only_a_person_can_end_does_the_other_tasks_before_it_leaves() {
+    let mut stage = Stage::new();
+    stage.add("t", |_| {});
+    let mut actor = stage.start("n", Options { until_idle: true, ..options() });
+    let run = actor.run();
+    ask(&mut stage, &mut actor, &run);
+    actor.did();
+    stage.forget_wakes();
+    stage.add("other", |_| {});
+    stage.forget_wakes();
+    actor.notify(&mut stage, Input::NewEvents);
+    assert!(actor.did().contains(&"spawn other".to_owned()));
 }
 
 #[test]

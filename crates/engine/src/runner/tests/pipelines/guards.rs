@@ -459,6 +459,25 @@ fn who_ends_when_nothing_is_left_waits_for_the_next_look_that_may_pass() {
     assert!(actor.notify(&mut stage, RunnerInput::Woken).is_some(), "it is free, and the guard does not know");
     stage.sleep(&mut actor);
     assert_eq!(spawned(&mut actor), ["p-1.1"]);
+    // The same for the end of another pipeline.
+    let mut stage = Stage::with_pipeline(vec![phase("one")]);
+    let done = guard(Condition::Predicate(Predicate::PipelineComplete { pipeline: text("p-1") })).remove(0);
+    let pre = vec![Guard { on_failure: GuardAction::Retry { delay: Span::from_ms(500) }, ..done }];
+    stage.pipeline("p-2", vec![Phase { pre, ..phase("one") }]);
+    let mut actor = stage.start("m", Options { until_idle: true, ..options() });
+    assert_eq!(spawned(&mut actor), ["p-1.1"]);
+    let ended = RunnerInput::Ended(actor.run().clone(), exited(0));
+    assert!(actor.notify(&mut stage, ended).is_some());
+    stage.sleep(&mut actor);
+    assert_eq!(spawned(&mut actor), ["p-2.1"]);
+    // One that asks about nothing, because its variable has no value, hears of nothing either, and waits for a person.
+    let mut stage = Stage::with_pipeline(vec![phase("one")]);
+    let lock = Text::Var { var: "lock".into() };
+    stage.pipeline("p-2", vec![Phase { pre: guard(Condition::Predicate(Predicate::LockFree { lock })), ..phase("one") }]);
+    let mut actor = stage.start("m", Options { until_idle: true, ..options() });
+    let ended = RunnerInput::Ended(actor.run().clone(), exited(0));
+    assert_eq!(actor.notify(&mut stage, ended), None);
+    assert_eq!(stage.stands("p-2"), "blocked one");
 }
 
 /// The check knew that the holder of the lock is dead, and what puts the item into its queue did not: each undid what the other had done.

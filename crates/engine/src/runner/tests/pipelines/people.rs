@@ -154,3 +154,19 @@ fn the_task_of_a_pipeline_cannot_be_taken() {
     assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
     assert!(stage.everything().coordination.locks.is_empty(), "and nobody holds its lock");
 }
+
+/// Which roots are under way is not read while there may be any number of them.
+#[test]
+fn whoever_limits_roots_limits_what_begins_in_the_same_transaction() {
+    let mut stage = Stage::with_pipeline(two());
+    stage.begin_pipelines();
+    stage.pipeline("p-2", two());
+    let limit = |roots| {
+        let change = LimitsChange { roots: Some(roots), ..LimitsChange::default() };
+        vec![Request::SetLimits { change, seed: Limits::NONE }]
+    };
+    stage.claim_after(limit(1));
+    assert_eq!(stage.status("p-2"), "pending");
+    stage.claim_after(limit(2));
+    assert_eq!(stage.status("p-2"), "in_progress");
+}
