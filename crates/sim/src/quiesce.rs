@@ -2,14 +2,14 @@
 
 use banksman_core::event::Kind;
 use banksman_core::task::{OnExhausted, Watch};
-use banksman_core::{Limits, Span};
+use banksman_core::{Limits, Span, TaskId};
 use banksman_engine::Options;
 use banksman_store::Key;
 
 use crate::Scenario;
 use crate::backlog::idleness;
 use crate::backlog::model::TaskState;
-use crate::backlog::runner::{Doing, POLL};
+use crate::backlog::runner::{Doing, POLL, Runner};
 use crate::backlog::users::{TOP_CAPACITY, define, resources};
 use crate::clock::Ms;
 use crate::machine::Record;
@@ -124,12 +124,21 @@ impl World<'_> {
             if steps % PEOPLE_LOOK == 0 {
                 is_answered |= self.try_again();
             }
-            if is_answered && !self.is_closing && self.runners.iter().all(|runner| !runner.alive) {
+            let stays = |runner: &Runner| runner.alive && runner.options.until_idle;
+            if is_answered && !self.is_closing && !self.runners.iter().any(stays) {
                 self.start_last_runner();
                 is_answered = false;
             }
             if self.verdict.is_guilty() || is_there(self) {
                 return;
+            }
+            // Whoever was told to end has left something for the next one.
+            if steps % PEOPLE_LOOK == 0
+                && !self.is_closing
+                && self.runners.iter().all(|runner| !runner.alive)
+                && !self.outbox_is_empty()
+            {
+                self.start_last_runner();
             }
             if self.clock.now() > end || steps > STEPS {
                 return self.never_done();
@@ -149,6 +158,7 @@ impl World<'_> {
         let quiet = self.calls.is_empty()
             && (0..self.runners.len()).all(rests)
             && !self.people_are_busy()
+            && self.runners.iter().all(|runner| !runner.alive || runner.guard_checks.is_empty())
             && self.late.is_empty()
             && self.keepers.values().all(|keeper| !keeper.alive && !keeper.tree_lives());
         let has_pending = || self.model.jobs.values().any(|job| job.state == TaskState::Pending);
@@ -160,7 +170,11 @@ impl World<'_> {
         let rests = self.model.pipelines.iter().all(|(id, pipeline)| self.is_at_rest(id, pipeline));
         let mut pending = self.model.jobs.values().filter(|job| job.state == TaskState::Pending);
         let idle = idle || (is_held_up && rests && pending.all(|job| self.is_rightly_blocked(job)));
-        quiet && idle && self.crew_is_at_rest() && self.model.jobs.values().all(|job| over(&job.state)) && self.outbox_is_empty()
+        // Whoever waits without end waits for a child that a person has tried again.
+        let is_left =
+            |id: &TaskId, state: &TaskState| matches!(state, TaskState::Awaiting(None)) && self.model.open_children(id) > 0;
+        let all_over = self.model.jobs.iter().all(|(id, job)| over(&job.state) || is_left(id, &job.state));
+        quiet && idle && self.crew_is_at_rest() && all_over && self.outbox_is_empty()
     }
 
     fn outbox_is_empty(&mut self) -> bool {

@@ -211,8 +211,8 @@ impl World<'_> {
             TaskFact::Deleted {} => {
                 let live = self.model.live(id).is_some();
                 self.verdict.expect(Checker::Ends, !live, || format!("{id} is deleted while a run is at it"));
-                self.model.jobs.remove(id);
                 self.end_phase(id, None, false);
+                self.model.jobs.remove(id);
             }
         }
     }

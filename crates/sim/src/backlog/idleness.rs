@@ -34,8 +34,11 @@ impl World<'_> {
                 && !self.model.is_held(job)
                 && !self.model.is_paused(job)
         };
-        let goes_on = |job: &TaskModel| matches!(job.state, TaskState::Awaiting(_)) || waits(job);
-        let jobs = self.model.jobs.iter().filter(|(_, job)| goes_on(job)).map(|(id, _)| id);
+        let goes_on = |id: &TaskId, job: &TaskModel| match job.state {
+            TaskState::Awaiting(until) => until.is_some() || self.model.open_children(id) == 0,
+            _ => waits(job),
+        };
+        let jobs = self.model.jobs.iter().filter(|(id, job)| goes_on(id, job)).map(|(id, _)| id);
         let pipelines = self.model.pipelines.iter().filter(|(_, pipeline)| self.is_awaited(pipeline)).map(|(id, _)| id);
         // Whether a run may be ended that cannot be seen only a person can tell.
         let runs = self.model.live_runs().filter(|run| !self.is_asked_about(run)).map(ToString::to_string);

@@ -72,6 +72,12 @@ fn are_free(wants: &[(Resource, u32)], rows: &Coordination) -> bool {
     })
 }
 
+/// Whether somebody has had a turn, or will have one soon, and is stopped. Whoever waits behind one for whom not everything is free has none.
+fn yields(wish: &Wish<'_>, wishes: &[Wish<'_>], stopped: &[&ProcessId], rows: &Coordination) -> bool {
+    let mut before = wishes.iter().filter(|other| other.is_before(wish));
+    stopped.contains(&wish.process) && are_free(&wish.wants, rows) && before.all(|other| yields(other, wishes, stopped, rows))
+}
+
 /// What a run of a task takes. All sections are exclusive here.
 fn wants(id: &TaskId, spec: &Spec) -> Vec<(Resource, u32)> {
     let section = spec.section.as_ref().map(|section| Need::Lock(section.lock()));
@@ -91,7 +97,7 @@ impl World<'_> {
         let stopped: Vec<&ProcessId> =
             self.people.persons.iter().filter(|person| person.is_stopped(now)).map(|person| &person.process).collect();
         let wishes = wishes(rows);
-        let yields = |wish: &Wish<'_>| stopped.contains(&wish.process) && are_free(&wish.wants, rows);
+        let yields = |wish: &Wish<'_>| yields(wish, &wishes, &stopped, rows);
         let is_held_up = |before: &[&Wish<'_>]| !before.is_empty() && before.iter().all(|wish| yields(wish));
         let lives = |wish: &&Wish<'_>| self.machine.lives(wish.process) && !stopped.contains(&wish.process);
         let waiting = wishes.iter().filter(lives).filter(|wish| {
