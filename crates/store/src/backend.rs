@@ -1,4 +1,4 @@
-//! What a database must be able to do.
+//! The interface that every database implements.
 
 use crate::compact::Size;
 use crate::error::StoreError;
@@ -7,68 +7,70 @@ use crate::value::{Query, Rows};
 
 /// One connection to one database. Writers of a project are served one after the other.
 pub(crate) trait Backend: Send {
-    /// Waits for the writer lock, and says whether somebody had it. It lasts for one transaction at least, and at most until it is given back.
+    /// Waits for the writer lock. Returns whether another process held it. The lock lasts for at least one transaction, and at
+    /// most until [`Backend::unlock_writer`].
     fn lock_writer(&mut self) -> Result<bool, StoreError>;
 
-    /// Takes the writer lock if nobody has it, and says whether it did. Where the lock is part of transactions, the next ones wait
-    /// only briefly, and then fail with `Stalled`.
+    /// Takes the writer lock if it is free. Returns whether it took it. Where the lock is part of the transaction,
+    /// later transactions wait only briefly, and then fail with `Stalled`.
     fn try_lock_writer(&mut self) -> Result<bool, StoreError>;
 
-    /// Lets others write.
     fn unlock_writer(&mut self);
 
     /// Whether the writer lock lasts from one transaction to the next.
     fn keeps_writer_lock(&self) -> bool;
 
-    /// Whether the last transaction has waited for others, where [`Backend::try_lock_writer`] cannot tell.
+    /// Whether the last transaction waited for another writer, for databases where [`Backend::try_lock_writer`] cannot
+    /// tell.
     fn has_waited(&self) -> bool;
 
-    /// Starts a write transaction, waiting for the writer lock if it was not taken before, and answers the queries in it.
+    /// Starts a write transaction and runs the queries in it. Waits for the writer lock if this connection does not
+    /// hold it yet.
     fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError>;
 
-    /// Answers more queries in the open transaction.
+    /// Runs more queries in the open transaction.
     fn query(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError>;
 
-    /// Lets the open transaction last for as long as it takes, though nothing is asked of it meanwhile.
+    /// Lets the open transaction stay idle for any length of time.
     fn stay(&mut self) -> Result<(), StoreError>;
 
-    /// Carries out statements of the open transaction, for one that is too large to be kept in memory.
+    /// Runs statements of the open transaction, for a transaction that is too large to keep in memory.
     fn write(&mut self, writes: &[Query<'_>]) -> Result<(), StoreError>;
 
-    /// Carries out the statements of the open transaction and commits it. Unless the error is
-    /// `Unknown`, a failure means that nothing has happened.
+    /// Runs the statements in the open transaction and commits it. Unless the error is `Unknown`, a failure means that
+    /// nothing was changed.
     fn commit(&mut self, writes: &[Query<'_>]) -> Result<(), StoreError>;
 
-    /// Ends the transaction, if one is open, as if it had not been.
+    /// Rolls back the open transaction, if there is one.
     fn roll_back(&mut self);
 
-    /// Answers queries from one moment, without waiting for anybody.
+    /// Runs queries in one snapshot, without waiting for writers.
     fn read(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError>;
 
-    /// Whether each call of [`Backend::query`] is a message to a server, so that a statement that reads more at once is worth its price.
+    /// Whether each [`Backend::query`] costs a round trip, so that one statement that reads more pays off.
     fn is_remote(&self) -> bool;
 
-    /// Whether those who are granted something are woken by the commit itself.
+    /// Whether the commit itself wakes the waiters that were granted something.
     fn notifies(&self) -> bool;
 
-    /// Tells the followers of the event log.
+    /// Notifies the followers of the event log.
     fn ring(&mut self, project: i64) -> Result<(), StoreError>;
 
-    /// Does what can wait until nobody is waiting.
+    /// Does maintenance. `quiet` says that no caller waits, so that more of it is worth its price.
     fn tidy(&mut self, quiet: bool) -> Result<(), StoreError>;
 
-    /// Lets the database count what is in its tables of tasks, for better plans, if it needs to be told.
+    /// Updates the statistics of the task tables for better plans, if the database does not do so by itself.
     fn analyze(&mut self) -> Result<(), StoreError>;
 
-    /// Asks the database to check its own structure. Returns what it complains about.
+    /// Asks the database to check its own structure. Returns the problems that it reports.
     fn check_integrity(&mut self) -> Result<Vec<String>, StoreError>;
 
-    /// How much of what all its clients share the server has left, if there is a server.
+    /// Usage of the resources that all clients of the server share. `None` if there is no server.
     fn server_usage(&mut self) -> Result<Option<ServerUsage>, StoreError>;
 
-    /// Removes all rows of the project and starts its counters anew.
+    /// Removes all rows of the project and resets its counters.
     fn clear(&mut self, project: i64, lease: i64, boot: &str) -> Result<(), StoreError>;
 
-    /// How large the store is. Cheap to find out.
+    /// The size of the store. Cheap.
     fn size(&mut self) -> Result<Size, StoreError>;
 }

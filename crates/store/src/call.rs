@@ -1,4 +1,4 @@
-//! The one way to change something: a call that names its rows and decides over them.
+//! The only way to change the store: a call that names its rows and decides over them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,23 +9,22 @@ use banksman_core::{Effect, Event, Lease, Now, OutboxCommand, ProcessId, RunnerI
 use crate::key::Key;
 use crate::tables::Tables;
 
-/// Something that is asked of the store.
+/// One operation on the store.
 pub trait Call {
-    /// The answer.
     type Reply;
 
-    /// The rows it needs. They follow from its arguments alone.
+    /// The rows that the call needs. They follow from its arguments alone.
     fn keys(&self) -> Vec<Key>;
 
-    /// The rows that it needs beside those that were loaded, as what these refer to. They are loaded in the same transaction.
+    /// More rows that the loaded ones refer to. They are loaded in the same transaction.
     fn follow(&self, _loaded: &Tables) -> Vec<Key> {
         Vec::new()
     }
 
-    /// Decides. It may run more than once and must not do anything but read and change `tx`.
+    /// Decides. May run more than once, so it must do nothing but read and change `tx`.
     fn decide(&self, tx: &mut Tx) -> Self::Reply;
 
-    /// Decides what follows from the batch as a whole, after all its calls.
+    /// Decides what follows from the whole batch, after all its calls.
     fn settle(_tx: &mut Tx) {}
 }
 
@@ -49,10 +48,10 @@ impl<C: Call> Call for &C {
     }
 }
 
-/// One transaction as its decisions see it: the rows, the time, the numbers, and what must be done.
+/// One transaction as its decisions see it: rows, clocks, counters and effects.
 #[derive(Debug, Clone)]
 pub struct Tx {
-    /// The rows that were loaded, as they are to be written.
+    /// The loaded rows, as they will be written.
     pub tables: Tables,
     /// The number of the next event.
     pub seq: Seq,
@@ -62,13 +61,13 @@ pub struct Tx {
     pub lease: Lease,
     /// The wall clock.
     pub wall: Wall,
-    /// How many routes led to what is decided now, one after the other: every event has it beside it.
+    /// The number of routes that led to the current decision, one after the other. Every event is stored with it.
     pub depth: u32,
-    /// What the calls have brought about, for whoever waits.
+    /// Changes that runners may wait for.
     pub changed: Changed,
-    /// What the rows were loaded by.
+    /// The keys by which the rows were loaded.
     pub loaded: BTreeSet<Key>,
-    /// Boots of this host that the store saw before the current one: their processes are dead.
+    /// Boots of this host that the store saw before the current one. Their processes are dead.
     pub(crate) earlier_boots: BTreeSet<Box<str>>,
     /// Whether all processes that share the store run on one kernel.
     pub(crate) one_kernel: bool,
@@ -76,53 +75,53 @@ pub struct Tx {
     pub(crate) wakes: Vec<Address>,
 }
 
-/// What a batch has brought about that somebody may wait for. Who is woken for it is decided when all calls are.
+/// Changes of a batch that runners may wait for. Which runners to wake is decided after all calls.
 #[derive(Debug, Clone, Default)]
 pub struct Changed {
-    /// What was freed, at least for a moment.
+    /// Resources that were freed, at least for a moment.
     pub freed: BTreeSet<Resource>,
     /// Tasks that may have become ready.
     pub ready: BTreeSet<TaskId>,
-    /// Those among them that a claim of the same batch may take, if all that they need was loaded.
+    /// The tasks of `ready` that a claim of the same batch may take, if everything that they need was loaded.
     pub takeable: BTreeSet<TaskId>,
-    /// Tasks may have become ready, of whatever section: so many runners are woken at most.
+    /// Tasks of unknown sections may have become ready: the number of runners to wake at most.
     pub ready_anywhere: usize,
-    /// A task that was over is not any more. Who depends on it was not loaded.
+    /// An ended task is open again. Its dependents were not loaded.
     pub reopens: bool,
     /// Tasks that were not loaded may have become ready.
     pub frees_dependents: bool,
-    /// Runners that have the exclusive section of a task that another runner may not take for that reason alone.
+    /// Runners that own the exclusive section of a task, when that section alone keeps other runners from taking the
+    /// task.
     pub section_owners: BTreeSet<RunnerId>,
-    /// More may be under way than before.
+    /// More runs or roots may be under way than before.
     pub limits: bool,
-    /// Only so many roots may be under way from now on. Which of them are was not loaded.
+    /// Roots are limited from now on, and were not before. The roots that are under way were not loaded.
     pub limits_roots: bool,
-    /// Something happened that a runner must see to, though it is no task to take.
+    /// A runner must act, though there is no task to take.
     pub duty: bool,
-    /// A run has ended.
     pub has_ended_run: bool,
-    /// The runner that has claimed: it knows of all that this batch has done.
+    /// The runner that claimed in this batch. It knows of everything that the batch did.
     pub claimant: Option<RunnerId>,
-    /// An ended task: the next page of those that wait for it learn of that.
+    /// An ended task whose next page of dependents is to be updated.
     pub fan_out: Option<TaskId>,
-    /// Tasks that wait for a resource from now on, or not any more.
+    /// Tasks that wait for a resource from now on (`Some`), or no longer wait for one (`None`).
     pub parked: BTreeMap<TaskId, Option<Resource>>,
 }
 
 impl Tx {
-    /// The moment of a decision, with what its caller has found out.
+    /// The moment of a decision, with the facts that its caller has gathered.
     pub fn now(&self, dead: Vec<ProcessId>, patience: Span) -> Now {
         Now { seq: self.seq, ticket: self.ticket, lease: self.lease, wall: self.wall, dead, patience }
     }
 
-    /// Whether a boot other than the current one is over, so that its processes are dead. Where one kernel has the store for
-    /// itself every one is: it came before, or the store was moved here from another machine.
+    /// Whether a boot other than the current one has ended, so that its processes are dead. If all users of the store
+    /// share one kernel, every other boot has: it came before, or the store was moved here from another machine.
     pub fn is_over(&self, other_boot: &str) -> bool {
         self.one_kernel || self.earlier_boots.contains(other_boot)
     }
 
-    /// Takes over the effects of a step. Every step is given a ticket; whether it used it does not matter, as
-    /// tickets only have to rise. Returns the commands for the outbox, each under the number of the event before it.
+    /// Applies the effects of a step. Every step is given a ticket; whether it used it does not matter, as tickets only
+    /// have to rise. Returns the commands for the outbox, each under the number of the event before it.
     pub fn carry_out(&mut self, effects: Vec<Effect>, took_ticket: bool) -> Vec<(Seq, OutboxCommand)> {
         let mut commands = Vec::new();
         for effect in effects {

@@ -1,4 +1,4 @@
-//! What a batch has changed, as statements.
+//! The statements that write the changes of a batch.
 
 use banksman_core::event::Kind;
 use banksman_core::resource::coordination::Coordination;

@@ -1,6 +1,6 @@
-//! How a value stands in the columns of a row.
+//! How values are stored in columns.
 //!
-//! A table declares for each field which of these codecs it has; names, types, parameters and reading all follow from that.
+//! A table declares one of these codecs for each field; column names, types, parameters and decoding follow from it.
 
 use banksman_core::bus::MessageType;
 use banksman_core::event::{Kind, Resource};
@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use crate::error::StoreError;
 use crate::value::{Row, Value};
 
-/// The types that columns have.
+/// The types of columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Type {
     Int,
@@ -25,7 +25,7 @@ pub(crate) enum Type {
 
 /// One or more columns.
 pub(crate) trait Columns {
-    /// Their names, for a field of this name, and their types.
+    /// Appends the names and types of the columns for a field of this name.
     fn list(field: &str, out: &mut Vec<(String, Type)>);
 }
 
@@ -36,16 +36,16 @@ pub(crate) trait Codec<T>: Columns {
     fn read(row: &mut Row) -> Result<T, StoreError>;
 }
 
-/// A number; NULL is none.
+/// A number; NULL is `None`.
 pub(crate) struct Int;
 
-/// A text; NULL is none.
+/// A text; NULL is `None`.
 pub(crate) struct Text;
 
-/// A text; an empty one is none.
+/// A text; the empty text is `None`.
 pub(crate) struct OrEmpty;
 
-/// JSON; NULL is a default value: an empty list, or none.
+/// JSON; NULL is the default value: an empty list, or `None`.
 pub(crate) struct Json;
 
 /// A moment on both clocks: `FIELD_lease` and `FIELD_wall`.
@@ -66,14 +66,14 @@ macro_rules! single {
 
 single! { Int Int; Text Text; OrEmpty Text; Json Text; }
 
-/// What stands as a number.
+/// A value that is stored as a number.
 pub(crate) trait Number: Sized {
     fn number(&self) -> Option<i64>;
 
     fn of(number: Option<i64>) -> Result<Self, StoreError>;
 }
 
-/// What stands as a text.
+/// A value that is stored as a text.
 pub(crate) trait AsText: Sized {
     fn as_text(&self) -> Option<&str>;
 
@@ -199,7 +199,7 @@ where
     }
 }
 
-/// What is written as JSON.
+/// A value that is stored as JSON.
 pub(crate) trait JsonValue: Sized {
     fn text(&self) -> Option<String>;
 
@@ -316,7 +316,7 @@ macro_rules! columns {
     };
 }
 
-/// The name of a column: that of its field, unless it has another one.
+/// The name of a column: its field's name, unless the table gives another one.
 macro_rules! named {
     ($field:ident) => {
         stringify!($field)
@@ -329,8 +329,8 @@ macro_rules! named {
 pub(crate) use {columns, named};
 
 columns! {
-    /// What is asked for, or held. Nobody does if there is no holder.
-    OfClaim of GrantRequest {
+    /// A grant request, of a waiter or of a holder. All columns are NULL if there is no holder.
+    OfGrantRequest of GrantRequest {
         holder: Text,
         weight: Int,
         ttl: Int,
@@ -343,9 +343,8 @@ columns! {
 }
 
 columns! {
-    /// What is held.
     OfGrant of Grant {
-        claim: OfClaim,
+        claim: OfGrantRequest,
         epoch: Int,
         acquired: Moment,
         heartbeat: Moment,

@@ -1,12 +1,12 @@
-//! Taking the oldest events out of the log and keeping what they meant.
+//! Compaction: removing the oldest events from the log and keeping their effect.
 //!
-//! The log begins with a *baseline*: the state after all events that were taken out, one row for each lock, semaphore, section,
-//! task and decision. A step takes a few of the oldest events, replays them over the rows that they are about, and in one
-//! transaction writes these rows, deletes the events and notes how far the log is compacted. So every step is complete by
-//! itself: whoever is interrupted leaves a sound store, and the next one goes on from there.
+//! The log begins with a *baseline*: the state after all removed events, one row for each lock, semaphore, section,
+//! task and decision. A step takes a few of the oldest events, replays them over the rows that they are about, and in
+//! one transaction writes these rows, deletes the events and advances the mark. Every step is complete by itself: an
+//! interrupted compaction leaves a consistent store, and the next one continues from there.
 //!
-//! Reading and replaying need no turn, because events never change and the baseline changes only together with the mark;
-//! the transaction looks whether the mark is still where it was. So a step keeps others waiting for its writes only.
+//! Reading and replaying need no writer lock, because events never change and the baseline changes only together with
+//! the mark; the transaction checks that the mark has not moved. So a step blocks other writers only while it writes.
 
 use std::collections::BTreeSet;
 
@@ -25,50 +25,52 @@ use crate::tables::projects::Counters;
 use crate::tables::{baseline, events, listeners, projects};
 use crate::value::{Query, Rows, Value};
 
-/// How much data one step takes out, in bytes; but one event at least. The number of events is that of a page.
+/// Bytes of event data that one step removes at most; it always removes at least one event. The number of events is
+/// limited by a page.
 const STEP_BYTES: usize = 1_024 * 1_024;
 
-/// How many events are read at a time to see what follows from them.
+/// Page size for reading events that routes have yet to handle.
 const HEARD_PAGE: u32 = 500;
 
-/// Which events stay in the log. The newest one always does, and what workers, routes and blocked pipelines have yet to hear of.
+/// Which events stay in the log. The newest event always stays, and so do those that workers, routes or blocked
+/// pipelines have yet to handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// Those of the last so long.
+    /// The events of this last span.
     For(Span),
-    /// The last so many.
+    /// This many of the last events.
     Last(i64),
 }
 
 /// How far the log is compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mark {
-    /// The last event that was taken out; 0 if none was.
+    /// The last event that was removed; 0 if there is none.
     pub through: Seq,
     /// When it happened.
     pub wall: Wall,
 }
 
-/// How far a compaction has come.
+/// The result of a compaction, or its progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Compacted {
-    /// How many events it has taken out.
+    /// The number of removed events.
     pub events: u64,
-    /// How far the log is compacted now.
     pub mark: Mark,
-    /// The event that a worker, a route or a blocked pipeline has yet to hear of, if more would have been taken out but for that.
+    /// The event that a worker, a route or a blocked pipeline has yet to handle, if it alone keeps more events from
+    /// being removed.
     pub unheard: Option<Seq>,
 }
 
-/// How large a store is.
+/// The size of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
     pub bytes: u64,
-    /// What of it is free for new rows, where that is known.
+    /// The part of it that is free for new rows, where that is known.
     pub free: Option<u64>,
 }
 
-/// What the log begins with.
+/// The state that the log begins with.
 pub(crate) struct Baseline {
     pub(crate) mark: Mark,
     pub(crate) rows: Vec<(Entity, String)>,
@@ -89,25 +91,26 @@ struct Part {
 }
 
 impl Store {
-    /// Takes events out of the log, and tells after every step how far it has come. It may be interrupted at any moment.
-    pub fn compact(&mut self, keep: Keep, mut told: impl FnMut(&Compacted)) -> Result<Compacted, StoreError> {
+    /// Removes events from the log, and reports its progress after every step. It may be interrupted at any moment.
+    pub fn compact(&mut self, keep: Keep, mut report: impl FnMut(&Compacted)) -> Result<Compacted, StoreError> {
         let limit = self.view().limit(keep)?;
         let mut done = Compacted { events: 0, mark: self.view().mark()?, unheard: limit.unheard };
         while let Some(part) = self.view().part(done.mark, &limit)? {
             let rows = self.view().rows_after(&part)?;
             if self.replace(&part, &rows)? {
                 done = Compacted { events: done.events + part.events.len() as u64, mark: part.to, ..done };
-                told(&done);
+                report(&done);
                 self.backend.tidy(true)?;
             } else {
-                // Another process compacts as well, and was faster.
+                // Another process compacts as well and was faster.
                 done.mark = self.view().mark()?;
             }
         }
         Ok(done)
     }
 
-    /// One transaction: the rows instead of the events. Says whether it was done; not so if the mark has moved.
+    /// Replaces the events by their rows in one transaction. Returns `false`, and changes nothing, if the mark has
+    /// moved.
     fn replace(&mut self, part: &Part, rows: &[(Entity, Option<String>)]) -> Result<bool, StoreError> {
         let project: Value<'_> = self.project.into();
         let mut writes: Vec<Query<'_>> =
@@ -115,12 +118,12 @@ impl Store {
         writes.push(Query::new(events::Statement::DeleteThrough, [project.clone(), part.to.through.0.into()]));
         writes.push(part.to.query(self.project));
         self.backend.lock_writer()?;
-        let done = self.replace_in_turn(part.from, &writes);
+        let done = self.replace_locked(part.from, &writes);
         self.backend.unlock_writer();
         done
     }
 
-    fn replace_in_turn(&mut self, from: Mark, writes: &[Query<'_>]) -> Result<bool, StoreError> {
+    fn replace_locked(&mut self, from: Mark, writes: &[Query<'_>]) -> Result<bool, StoreError> {
         let queries = [projects::Statement::One, projects::Statement::Compacted]
             .map(|statement| Query::new(statement, [self.project.into()]));
         let mut answers = self.backend.begin(&queries)?.into_iter();
@@ -141,7 +144,7 @@ impl View<'_> {
         Mark::read(self.rows(Query::new(projects::Statement::Compacted, [self.project.into()]))?)
     }
 
-    /// How many events a compaction would take out, and how far it would come.
+    /// The number of events that a compaction would remove, and its mark then.
     pub fn compactable(&mut self, keep: Keep) -> Result<Compacted, StoreError> {
         let limit = self.limit(keep)?;
         let mut found = Compacted { events: 0, mark: self.mark()?, unheard: limit.unheard };
@@ -151,20 +154,20 @@ impl View<'_> {
         Ok(found)
     }
 
-    /// How many events there are after one.
+    /// The number of events after this one.
     pub fn count_events(&mut self, after: Seq) -> Result<i64, StoreError> {
         let query = Query::new(events::Statement::CountAfter, [self.project.into(), after.0.into()]);
         self.rows(query)?.pop().map_or(Ok(0), |mut row| row.int())
     }
 
-    /// How large the store is.
+    /// The size of the store.
     pub fn size(&mut self) -> Result<Size, StoreError> {
         self.backend.size()
     }
 
-    /// What the log begins with, all of one moment.
+    /// The baseline, read in one snapshot.
     pub(crate) fn baseline(&mut self) -> Result<Baseline, StoreError> {
-        let queries = [projects::Statement::Compacted.whole(), baseline::Statement::All.whole()]
+        let queries = [projects::Statement::Compacted.erased(), baseline::Statement::All.erased()]
             .map(|statement| Query::new(statement, [self.project.into()]));
         let mut answers = self.backend.read(&queries)?.into_iter();
         let mark = Mark::read(answers.next().unwrap_or_default())?;
@@ -172,7 +175,7 @@ impl View<'_> {
         Ok(Baseline { mark, rows })
     }
 
-    /// What messages depend on at the beginning of the log.
+    /// The state at the beginning of the log from which messages are derived.
     pub fn baseline_messages(&mut self) -> Result<DerivedMessages, StoreError> {
         let replay = self.baseline()?.replay()?;
         Ok(DerivedMessages::new(replay.known_tasks(), replay.open_questions()))
@@ -192,8 +195,8 @@ impl View<'_> {
         Ok(Limit { through, before: Wall(before), unheard })
     }
 
-    /// The first of these events from which something follows that was not carried out yet: a route, or a look at the guard that blocks a
-    /// pipeline. Who subscribes later hears of none of them, so the answer stays true while they are taken out.
+    /// The first of these events that still has an unhandled consequence: a route, or a check of the guard that blocks
+    /// a pipeline. A later subscription does not cover these events, so the answer stays true while they are removed.
     fn unheard(&mut self, through: Seq, before: Wall) -> Result<Option<Seq>, StoreError> {
         let query = Query::new(listeners::Statement::Unheard, [self.project.into(), through.0.into(), before.0.into()]);
         let listened = self.rows(query)?.pop().map_or(Ok(None), |mut row| row.maybe_int())?.map(Seq);
@@ -219,7 +222,7 @@ impl View<'_> {
         }
     }
 
-    /// The next events to take out; none if the rest stays.
+    /// The next events to remove; `None` if the rest stays.
     fn part(&mut self, from: Mark, limit: &Limit) -> Result<Option<Part>, StoreError> {
         let page = self.events(from.through, &EventFilter::default())?;
         let mut part = Part { from, to: from, events: Vec::new() };
@@ -236,7 +239,7 @@ impl View<'_> {
         Ok((!part.events.is_empty()).then_some(part))
     }
 
-    /// The rows of everything that the events are about, as they are after them; nothing of what is gone.
+    /// The rows of all entities that the events are about, after these events. `None` for an entity that is gone.
     fn rows_after(&mut self, part: &Part) -> Result<Vec<(Entity, Option<String>)>, StoreError> {
         let entities: BTreeSet<Entity> = part.events.iter().filter_map(|(_, _, event)| Entity::of(event)).collect();
         let project: Value<'_> = self.project.into();
@@ -254,14 +257,14 @@ impl View<'_> {
 }
 
 impl Baseline {
-    /// What the events before the log say.
+    /// The state after all events of the baseline.
     pub(crate) fn replay(&self) -> Result<Replay, StoreError> {
         let mut replay = Replay::default();
         self.rows.iter().try_for_each(|(entity, data)| replay.restore(entity, data).map_err(StoreError::corrupt))?;
         Ok(replay)
     }
 
-    /// The statements that make it the baseline of a project that has none.
+    /// The statements that write this baseline into a project that has none.
     pub(crate) fn writes(&self, project: i64) -> Vec<Query<'_>> {
         let rows = self.rows.iter().map(|(entity, data)| baseline::keep(project, entity, Some(data)));
         rows.chain([self.mark.query(project)]).collect()
@@ -279,7 +282,7 @@ impl Mark {
     }
 }
 
-/// The event of a row whose data is this text.
+/// The event of a row with this data.
 pub(crate) fn parse(row: &EventRow, data: &str) -> Result<Event, StoreError> {
     Event::parse(&row.kind, &row.source.component, row.source.id.as_deref(), data).map_err(StoreError::corrupt)
 }

@@ -1,4 +1,4 @@
-//! Moving a project from one store to another: everything that is held and everything that happened.
+//! Copying a project, with its state and its log, from one store to another.
 
 use banksman_core::backlog::Backlog;
 use banksman_core::event::Actor;
@@ -37,9 +37,9 @@ pub struct Copied {
     pub messages: usize,
 }
 
-/// Copies the project of `from` into the new, empty project of `to`, in one transaction. Lines are left behind: whoever
-/// waits does so at the old store. Nothing is written if the old store contradicts itself. The new store is not in use if it is to
-/// say that the project is elsewhere still.
+/// Copies the project of `from` into the new, empty project of `to`, in one transaction. Waiters are not copied: their
+/// processes wait at the old store. Nothing is written if the old store contradicts itself. With `still_at`, the new
+/// store is marked as retired: the project is still at that place.
 pub(crate) fn copy(from: &mut Reader, to: &mut Store, still_at: Option<&str>) -> Result<Copied, StoreError> {
     let counters = vec![Query::new(projects::Statement::One, [to.project.into()])];
     loop {
@@ -52,7 +52,7 @@ pub(crate) fn copy(from: &mut Reader, to: &mut Store, still_at: Option<&str>) ->
     }
 }
 
-/// Nothing if events were taken out of the log before they could be copied.
+/// Returns `None` if events were compacted before they could be copied.
 fn fill(
     from: &mut Reader,
     to: &mut Store,
@@ -119,7 +119,7 @@ fn fill(
     Ok(Some(Copied { locks: locks.len(), semaphores: semaphores.len(), holders, tasks, items, events: copied, messages }))
 }
 
-/// The messages up to a number.
+/// Copies the messages up to this number.
 fn copy_messages(from: &mut Reader, to: &mut Store, through: Seq) -> Result<usize, StoreError> {
     let (mut at, mut copied) = (Seq(0), 0);
     loop {
@@ -135,7 +135,7 @@ fn copy_messages(from: &mut Reader, to: &mut Store, through: Seq) -> Result<usiz
     }
 }
 
-/// What became of the messages up to a number.
+/// Copies the deliveries up to this number.
 fn copy_deliveries(from: &mut Reader, to: &mut Store, through: Seq) -> Result<(), StoreError> {
     let mut at = Seq(0);
     loop {
@@ -150,8 +150,8 @@ fn copy_deliveries(from: &mut Reader, to: &mut Store, through: Seq) -> Result<()
     }
 }
 
-/// The same tasks on another lease clock. Runners stay where they are, so the next one takes on what they were to do: without a live
-/// run that is to tell people.
+/// The same tasks on another lease clock. Runners are not copied, so the next runner takes over their outbox entries:
+/// without live runs these are notifications to people.
 fn moved_backlog(backlog: Backlog, by: i64) -> Backlog {
     let mut backlog = Backlog { runners: Default::default(), ..backlog };
     for entry in backlog.outbox.values_mut() {
@@ -176,7 +176,7 @@ fn moved_backlog(backlog: Backlog, by: i64) -> Backlog {
     backlog
 }
 
-/// The same grants on another lease clock: what was left of them is still left.
+/// The same grants on another lease clock: their remaining time stays the same.
 fn moved(mut coordination: Coordination, by: i64) -> Coordination {
     let shift = |grant: &mut Grant| {
         for stamp in [&mut grant.acquired, &mut grant.heartbeat] {

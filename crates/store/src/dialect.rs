@@ -1,4 +1,4 @@
-//! The few places where databases spell SQL differently.
+//! The differences between the SQL of the databases.
 
 /// Rewrites `$n` to `?n`. SQLite numbers `$n` by first appearance, so that `$2 - $1` would silently bind wrongly.
 pub(crate) fn sqlite(sql: &str) -> String {
@@ -12,19 +12,20 @@ pub(crate) fn sqlite(sql: &str) -> String {
     out
 }
 
-/// Rewrites a migration: SQLite's strict tables know INTEGER only, and a table whose key is its order needs no
-/// second one.
+/// Rewrites a migration: SQLite's strict tables have no BIGINT but INTEGER, and a table that is ordered by its key
+/// needs no separate rowid.
 pub(crate) fn sqlite_schema(sql: &str) -> String {
     sqlite(sql).replace("BIGINT", "INTEGER").replace("/* keyed */", "STRICT, WITHOUT ROWID").replace("/* wide */", "STRICT")
 }
 
-/// PostgreSQL has `$n` itself; and its server has the clock that all machines share.
+/// PostgreSQL understands `$n`. Its server provides the clock that all machines share.
 pub(crate) fn postgres(sql: &str) -> String {
     choose(sql, 1).replace("/* clock */ NULL", "(extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 }
 
-/// Takes one of the two texts of every `/* sqlite */ … /* postgres */ … /* end */`. A table whose rows follow from those of another one is
-/// joined by `LATERAL` on PostgreSQL: whatever it believes of their sizes, it must begin with the other one.
+/// Takes one of the two texts of every `/* sqlite */ … /* postgres */ … /* end */`. On PostgreSQL, a table whose rows
+/// follow from those of another one is joined by `LATERAL`: whatever the planner estimates, it must begin with the
+/// other one.
 fn choose(sql: &str, which: usize) -> String {
     let mut parts = sql.split("/* sqlite */");
     let first = parts.next().unwrap_or_default().to_owned();

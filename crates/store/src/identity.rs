@@ -1,4 +1,4 @@
-//! Which store this is: its random id, and where its project went.
+//! The identity of a store: its random id, and where its project went.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use crate::store::Store;
 use crate::tables::projects::Statement;
 use crate::value::{Query, Rows};
 
-/// The random id of a store. Whoever made the store, or was told so by its user, trusts what lies under this id; so the id is
-/// not shown to anybody who cannot read the store.
+/// The random id of a store. The client that made the store, or whose user has accepted the id, trusts the content of
+/// the store with this id; so the id is shown only to clients that can read the store.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreId(Box<str>);
 
 impl StoreId {
-    /// Wraps an id that was just made, or that was read.
+    /// Wraps an id that was generated or read.
     pub fn new(text: impl Into<Box<str>>) -> StoreId {
         StoreId(text.into())
     }
@@ -35,12 +35,11 @@ impl fmt::Debug for StoreId {
     }
 }
 
-/// What a store says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// Its id; none if an earlier version made the store and no user has trusted it since.
+    /// `None` if an earlier version made the store and no user has trusted it since.
     pub store: Option<StoreId>,
-    /// The URL that the project was copied to; none while this store is the one in use.
+    /// The URL that the project was copied to; `None` while this store is in use.
     pub moved_to: Option<String>,
 }
 
@@ -52,8 +51,8 @@ impl View<'_> {
 }
 
 impl Store {
-    /// Gives a store without an id this one, and returns the id that the store has then: of several processes that do so
-    /// at once, one wins.
+    /// Gives a store without an id this one, and returns the id that the store has afterwards: if several processes do
+    /// so at once, one wins.
     pub fn identify(&mut self, new: &StoreId) -> Result<StoreId, StoreError> {
         let ask = [Query::new(Statement::Identity, [self.project.into()])];
         let answers = self.backend.begin(&ask)?;

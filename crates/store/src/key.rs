@@ -1,4 +1,4 @@
-//! How a decision names the rows that it needs.
+//! The names of the rows that a decision needs.
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::queue::Part;
@@ -7,112 +7,113 @@ use banksman_core::{
     Seq, TaskId,
 };
 
-/// Names rows to load.
+/// A set of rows to load.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
-    /// One lock with its line.
+    /// One lock with its waiters.
     Lock(Name),
-    /// One semaphore with its holders and its line.
+    /// One semaphore with its holders and waiters.
     Semaphore(Name),
-    /// The run slots: how many are taken, without the holders whose grants neither time nor a death ends.
+    /// The semaphore of the run slots: the holders whose grants time or a death may end, and the number of slots that
+    /// the others take.
     RunSlots,
     /// The run slot of one run, if it has one. Needs the run slots.
     RunSlot(RunId),
-    /// Everything that anybody waits for.
+    /// All waiters, and the locks and semaphores that they wait for.
     Waits,
-    /// What a request was granted before, as long as that event is in the log.
+    /// The earlier grant of a request, as long as its event is in the log.
     Request(RequestId),
     Sections,
     Task(TaskId),
     /// A task and all its descendants, with their pipelines and what these hold.
     Family(TaskId),
-    /// What a task depends on: the edges, and the tasks that they lead to.
+    /// The dependencies of a task, and the tasks that they lead to.
     Dependencies(TaskId),
-    /// Who waits for a task: the edges alone.
+    /// The edges of the tasks that depend on a task.
     Dependents(TaskId),
-    /// The same for a task and all its descendants.
+    /// The same edges for a task and all its descendants.
     FamilyDependents(TaskId),
-    /// The edges of everything that a task depends on, directly or not.
+    /// All edges on the way upstream of a task: of its dependencies, of their dependencies, and so on.
     Upstream(TaskId),
-    /// A task and, if it is pending, all that holds it back, directly or not: the nearest [`CHAIN_LIMIT`](crate::CHAIN_LIMIT) tasks, with those
-    /// edges of theirs that are not met.
+    /// A task and, if it is pending, everything that holds it back, directly or not: the nearest
+    /// [`CHAIN_LIMIT`](crate::CHAIN_LIMIT) tasks, with their unmet edges.
     Chain(TaskId),
     /// The tasks of a section.
     InSection(SectionId),
     /// The first few ready tasks of every lane.
     Ready {
         of_each: u32,
-        /// Of which sections; of all, if there is none.
+        /// Only tasks of these sections; of all sections if empty.
         sections: Vec<SectionId>,
     },
-    /// The first few ready roots of every lane in the order of their arrival, if the project limits its roots, else nothing.
+    /// The first few ready roots of every lane by arrival, if the project limits its roots; otherwise nothing.
     ReadyRoots {
         of_each: u32,
-        /// Of which sections, likewise.
+        /// Only roots of these sections; of all sections if empty.
         sections: Vec<SectionId>,
     },
-    /// The first tasks that wait for a lock or a semaphore.
+    /// The first tasks that are parked on a lock or a semaphore.
     ParkedOn(Resource),
-    /// The first task of each of the first few locks and semaphores that tasks wait for.
+    /// The first task of each of the first few locks and semaphores that tasks are parked on.
     Parked {
-        /// Of those that come after this one, by kind and name.
+        /// Only locks and semaphores after this one, by kind and name.
         after: Option<Resource>,
         limit: u32,
     },
-    /// How many tasks wait for a task: none, some, or so many that they learn of its end a page at a time.
+    /// The number of dependents of a task, counted up to one more than [`FAN_OUT`](crate::FAN_OUT).
     DependentCount(TaskId),
-    /// The first ended task whose dependents have not all learned of it.
+    /// The first ended task whose fan-out to its dependents is not finished.
     FanOut,
-    /// The tasks that time alone may change, the most urgent first, up to a thousand.
+    /// The tasks that time alone may change, most urgent first, up to a thousand.
     Due,
-    /// The roots among them, all of them, and those that go through phases.
+    /// All roots that time alone may change, and all roots in their phases.
     DueRoots,
-    /// The same if the project limits its roots, else nothing.
+    /// The roots of [`Key::DueRoots`] and those with a live run, if the project limits its roots; otherwise nothing.
     LimitedRoots,
-    /// The first locks and semaphores with a grant that time has ended by now.
+    /// The first locks and semaphores with a grant that has expired by now.
     Expired {
         now: Lease,
         limit: u32,
     },
     /// Loops that wait for their next attempt.
     Loops {
-        /// From which position on.
+        /// Only loops after this position.
         after: Seq,
-        /// How many at most.
         limit: u32,
     },
-    /// Whether something was done since people were told that there is nothing left to do.
+    /// The last report that the backlog is finished, and the last run: whether there is something new to report.
     FinishedMark,
-    /// How many tasks stand how, and how many items of workers are dead.
+    /// The number of tasks by status, and of dead items of workers.
     Counts,
-    /// The decisions that wait for an answer.
+    /// The open decisions.
     OpenDecisions,
     Decision(DecisionId),
-    /// What people who work on a task or its descendants may hold: their locks, those of their sections, and the other tasks
-    /// in these sections that are worked on by hand.
+    /// Everything that manual work on a task or its descendants may hold: locks, the locks of sections, and the other
+    /// tasks in these sections that are worked on manually.
     Manual(TaskId),
-    /// The tasks that a holder has claimed, and everything that these claims hold. Nothing is read while there are no claims.
+    /// The tasks that a holder has claimed, and everything that these claims hold. Nothing is read while there are no
+    /// claims.
     ClaimsBy(HolderId),
-    /// The same for the claims that a lock or a semaphore is part of.
+    /// The same for all claims that include a lock or a semaphore of this name.
     ClaimsOn(Name),
     /// All live runs, and their tasks.
     Live,
-    /// Those in exclusive sections. [`Key::Sections`] must be loaded with them: nothing is read while no section is exclusive.
+    /// The live runs in exclusive sections, and their tasks. Needs [`Key::Sections`]: nothing is read while no section
+    /// is exclusive.
     LiveExclusive,
-    /// Those of one runner.
+    /// The live runs of one runner, and their tasks.
     LiveOf(RunnerId),
     Run(RunId),
-    /// All runs of a task.
     RunsOf(TaskId),
     Runners,
     Runner(RunnerId),
-    /// The runner that has duty, and the first of those that wait for tasks. Loaded with every lock and semaphore.
+    /// The runner with duty, and the first idle runners. Loaded with every lock and semaphore.
     Idle,
-    /// All that is to be done outside.
+    /// All outbox entries.
     Outbox,
-    /// What one runner is to do outside, or whoever comes first.
+    /// The outbox entries of one runner, and those without an executor: any runner may carry them out.
     OutboxOf(RunnerId),
-    /// What is to be done outside for a run.
+    /// The outbox entries of a run.
     OutboxOfRun(RunId),
     /// One entry of a merge queue.
     Landing(LandingId),
@@ -120,31 +121,32 @@ pub enum Key {
     LandingQueue(Name),
     /// All merge queues: their targets and open entries.
     OpenLandings,
-    /// The last entry of a task in a merge queue.
+    /// The last entry of a task in a merge queue, and its target.
     LandingOf(TaskId),
-    /// The last entry of each whose descendant a task is: one may wait for it.
+    /// The last entry of each ancestor of a task: one of them may wait for the task.
     LandingsAbove(TaskId),
-    /// The limits of accounts that were reached.
+    /// The account limits that were reached.
     AccountLimits,
-    /// What agents have used and cost, by day and agent.
+    /// Usage and cost of agents, by day and agent.
     Spend {
-        /// From this day on, counted from 1970.
+        /// The first day, counted from 1970.
         since: i64,
     },
-    /// All imports that are not finished.
+    /// All unfinished imports.
     Imports,
-    /// The first [`IMPORTED`](crate::IMPORTED) tasks of an import that is not finished.
+    /// The first [`IMPORTED`](crate::IMPORTED) tasks of an unfinished import.
     Imported(ImportId),
-    /// The pipeline of a task, or that whose phase it is, with its task and the locks that it holds.
+    /// The pipeline of a task, or the pipeline whose phase the task is, with its task and the locks that it holds.
     Pipeline(TaskId),
-    /// All pipelines that have begun and are not over.
+    /// All pipelines that have begun and have not ended.
     BegunPipelines,
-    /// The first few pipelines that are to be looked at by now, when the next one is, and since when others listen.
+    /// The first few pipelines that are due by now, the time when the next one is due, and the event since which others
+    /// listen.
     DuePipelines {
         now: Lease,
         limit: u32,
     },
-    /// The first few pipelines that listen to what has happened in a part of the log.
+    /// The first few pipelines that listen to a source with events in this part of the log.
     HeardPipelines {
         /// After this event.
         after: Seq,
@@ -152,7 +154,7 @@ pub enum Key {
         through: Seq,
         limit: u32,
     },
-    /// The first few locks, and semaphores, that pipelines wait for.
+    /// The first few locks and semaphores that pipelines wait for.
     Awaited {
         limit: u32,
     },
@@ -165,65 +167,62 @@ pub enum Key {
     NamedQueue(Name),
     /// One item, wherever it is.
     Item(ItemId),
-    /// The item of a queue that keeps others with this key out.
+    /// The item of a queue that blocks other items with this deduplication key.
     Dedupe(Name, DedupeKey),
-    /// The items that the next takes of a queue look at. Within a batch they add up.
+    /// The items that the next takes of a queue may need. The keys of a batch are added up.
     Head {
         queue: Name,
-        /// How many takes there are.
+        /// The number of takes.
         takes: u32,
-        /// How many items that can be taken may be gone by something else in the same batch.
+        /// The number of ready items that other calls of the batch may remove.
         removed: u32,
-        /// How many items that wait for a time may be gone so.
+        /// The number of timed items that other calls of the batch may remove.
         ended: u32,
     },
     /// The first items of one kind in a queue.
     Part {
         queue: Name,
-        /// Of which kind.
         part: Part,
         limit: u32,
     },
-    /// The first who waits for an item of a queue.
+    /// The first process that waits for an item of a queue.
     FirstTaker(Name),
-    /// All who wait for an item of a queue, or of its dead-letter queue.
+    /// All processes that wait for an item of a queue or of its dead-letter queue.
     Takers(Name),
-    /// All who wait for an item.
+    /// All processes that wait for an item.
     AllTakers,
-    /// All workers, their jobs, all routes, and how far events were routed: one statement.
+    /// All workers with their jobs, all routes, and the router's cursor, in one statement.
     Automation,
     /// One worker with its jobs.
     Worker(Name),
-    /// One route, by its id.
     Route(Box<str>),
-    /// How far events were routed.
+    /// The router's cursor: the last event that was routed.
     Router,
-    /// Where to wake the runners, if a queue has a worker.
+    /// The addresses of the runners to wake, if a queue has a worker.
     WorkerRunners(Name),
     /// The same for a queue and its dead-letter queue.
     WorkerRunnersBeyond(Name),
     /// The same for all queues.
     AllWorkerRunners,
-    /// The message with this id, if there is one.
     Message(MessageId),
-    /// The delivery of the message with this id, if it is one to a task.
+    /// The delivery of this message, if it is addressed to a task.
     Delivery(MessageId),
     /// The open deliveries to a task.
     Mailbox(TaskId),
-    /// The first deliveries that a dispatch holds a lock for, and the first targets that are over or gone and have messages left.
+    /// The first deliveries that a dispatch holds a lock for, and the first targets that have ended or are gone and
+    /// still have messages.
     UnsettledDeliveries {
         limit: u32,
     },
-    /// Events.
+    /// Events of the log.
     Log {
         after: Seq,
-        /// How many at most.
         limit: u32,
     },
 }
 
 impl Key {
-    /// A lock or a semaphore.
+    /// The key of a lock or a semaphore.
     pub fn resource(resource: &Resource) -> Key {
         match resource.kind {
             Kind::Lock => Key::Lock(resource.name.clone()),

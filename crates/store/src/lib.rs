@@ -1,12 +1,12 @@
-//! Where Banksman keeps its rows.
+//! The store: where Banksman keeps its rows.
 //!
-//! A [`Call`] says which rows it needs and decides over them; a batch of calls is one transaction: one load, the
+//! A [`Call`] names the rows that it needs and decides over them; a batch of calls is one transaction: one load, the
 //! decisions in order, one write. Nothing else writes. SQL is written once, with `$n`, for every database.
 //!
-//! * [`Call`], [`Tx`]: what a caller implements, and what its decision may do.
-//! * [`Tables`], [`Key`]: the rows that a decision sees, and how it names them. `tables/` has a file for each table with its
-//!   columns and statements; `load.rs` says which of these load a key, `changes.rs` what a batch writes.
-//! * [`Store`]: a connection that writes; [`Reader`]: one that only reads.
+//! * [`Call`], [`Tx`]: the interface of a caller, and of its decision.
+//! * [`Tables`], [`Key`]: the rows that a decision sees, and their names. `tables/` has a file for each table with its
+//!   columns and statements; `load.rs` maps keys to statements, `changes.rs` writes the changes of a batch.
+//! * [`Store`]: a connection that writes; [`Reader`]: a connection that only reads.
 //! * [`sqlite`], [`postgres`]: the databases.
 
 mod backend;

@@ -1,4 +1,4 @@
-//! Which statements load the rows that keys name.
+//! The statements that load the rows of keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,16 +11,18 @@ use crate::tables::projects::Counters;
 use crate::tables::*;
 use crate::value::{Query, Value};
 
-/// How many tasks that wait for time, or for their children, are looked at together.
+/// Maximum number of tasks that wait for time, or for their children, in one load.
 const DUE_LIMIT: u32 = 1_000;
 
-/// How many tasks that wait for one semaphore, or for one limit of an account, are returned to their lanes at once.
+/// Maximum number of tasks that are parked on one semaphore or one account limit, and that return to their lanes at
+/// once.
 pub const PARKED_LIMIT: u32 = 16;
 
-/// How many tasks that wait for one lock are read: the first one returns to its lane, or the next if that has changed meanwhile.
+/// Tasks to read that are parked on one lock: the first one returns to its lane, or the second if the first has changed
+/// meanwhile.
 const PARKED_ON_LOCK: u32 = 2;
 
-/// How many tasks are read that are parked on something.
+/// The number of tasks parked on this resource to read.
 pub fn parked_page(resource: &Resource) -> u32 {
     if resource.kind == Kind::Lock && !resource.name.is_account_limit() { PARKED_ON_LOCK } else { PARKED_LIMIT }
 }
@@ -28,14 +30,14 @@ pub fn parked_page(resource: &Resource) -> u32 {
 /// The semaphore of the run slots.
 const RUNS: &str = "runs";
 
-/// How many tasks of an import are loaded at once.
+/// Maximum number of tasks of an import in one load.
 pub const IMPORTED: usize = 500;
 
-/// How far what holds a task back is followed.
+/// Maximum length of the chain of tasks that hold a task back.
 pub const CHAIN_LIMIT: usize = 10_000;
 
-/// The keys of a batch. Takes of one queue share one look at its head: each may take an item, so that as many must be there.
-pub(crate) fn gathered(all: impl Iterator<Item = Key>) -> BTreeSet<Key> {
+/// The keys of a batch. Takes of one queue share one read of its head, which needs one item for each take.
+pub(crate) fn merge_keys(all: impl Iterator<Item = Key>) -> BTreeSet<Key> {
     let mut heads: BTreeMap<Name, [u32; 3]> = BTreeMap::new();
     let mut keys: BTreeSet<Key> = all
         .filter_map(|key| match key {
@@ -47,7 +49,7 @@ pub(crate) fn gathered(all: impl Iterator<Item = Key>) -> BTreeSet<Key> {
             key => Some(key),
         })
         .collect();
-    // Only a take reads the head; what others do to it matters only then.
+    // Only a take reads the head; removals from it matter only then.
     let read = heads.into_iter().filter(|(_, [takes, ..])| *takes > 0);
     keys.extend(read.map(|(queue, [takes, removed, ended])| Key::Head { queue, takes, removed, ended }));
     keys
@@ -67,8 +69,8 @@ impl<'a> Plan<'a> {
         self.queries.push(Query::new(statement, all));
     }
 
-    /// Whether the key loads locks or semaphores. The waiters of every loaded resource are needed, so the usually empty table of waiters is
-    /// read as a whole, once.
+    /// Whether the key loads locks or semaphores. Their waiters are needed too; the table of waiters is usually empty,
+    /// so it is read once and completely.
     fn needs_waiters(key: &Key) -> bool {
         matches!(
             key,
@@ -87,8 +89,8 @@ impl<'a> Plan<'a> {
         )
     }
 
-    /// Whether a runner may have to be woken when what the key loads is freed. Tasks that wait for a plain lock or semaphore are parked on
-    /// it: as long as there are none, nobody is.
+    /// Whether freeing the rows of the key may have to wake an idle runner. Tasks that wait for a plain lock or
+    /// semaphore are parked on it: without parked tasks there is no runner to wake.
     fn needs_idle(key: &Key) -> bool {
         match key {
             Key::Lock(name) => name.is_section() || name.task().is_some(),
@@ -97,7 +99,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Who waits for what these keys load, and who is to be woken when it is freed, unless the keys before them have loaded it.
+    /// Loads the waiters of these keys, and the runners to wake, unless the keys before them have loaded both.
     fn waiters(&mut self, loaded: &BTreeSet<Key>, keys: &BTreeSet<Key>) {
         if keys.iter().any(Plan::needs_waiters) && !loaded.iter().any(Plan::needs_waiters) {
             self.add(waiters::Statement::All, []);
@@ -268,7 +270,7 @@ impl<'a> Plan<'a> {
             Key::Item(id) => self.add(items::Statement::ById, [id.0.0.into()]),
             Key::Dedupe(queue, key) => self.add(items::Statement::ByKey, [queue.as_str().into(), key.as_str().into()]),
             Key::Head { queue, takes, removed, ended } => {
-                // One more tells whether there is something left for the next in line.
+                // One more item tells whether the next waiter can take one.
                 let [takes, removed, ended] = [takes, removed, ended].map(|number| i64::from(*number));
                 let due = takes * DUE_PER_TAKE as i64 + ended + 1;
                 self.add(items::Statement::Ready, [queue.as_str().into(), (takes + removed + 1).into()]);
@@ -309,13 +311,13 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The ids between bars; nothing if there are none.
+/// The ids between bars; `None` if there are none.
 fn between_bars(sections: &[SectionId]) -> Option<String> {
     (!sections.is_empty()).then(|| sections.iter().fold("|".to_owned(), |all, section| all + section.as_str() + "|"))
 }
 
-/// Whether there may be rows for a key that a batch asks for from the beginning, by what its other keys have loaded: most projects have none of
-/// these.
+/// Whether a rare key may have rows, judging by the rows that the other keys of the batch have loaded: most projects
+/// have none of these.
 pub(crate) fn may_have_rows(key: &Key, rows: &Tables, counters: &Counters) -> bool {
     let is_limited = || counters.limits.is_some_and(|limits| limits.roots > 0);
     match key {
@@ -327,12 +329,12 @@ pub(crate) fn may_have_rows(key: &Key, rows: &Tables, counters: &Counters) -> bo
     }
 }
 
-/// Whether [`may_have_rows`] has to be asked, once the others are loaded.
+/// Whether [`may_have_rows`] decides about this key after the others are loaded.
 pub(crate) fn is_rare(key: &Key) -> bool {
     matches!(key, Key::ClaimsBy(_) | Key::ClaimsOn(_) | Key::LiveExclusive | Key::LimitedRoots | Key::ReadyRoots { .. })
 }
 
-/// Whether these keys load the runners that wait for tasks.
+/// Whether these keys load the idle runners.
 pub(crate) fn loads_idle(keys: &BTreeSet<Key>) -> bool {
     keys.iter().any(|key| *key == Key::Idle || Plan::needs_idle(key))
 }
@@ -342,14 +344,14 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
     plan_more(project, &BTreeSet::new(), keys)
 }
 
-/// The queries that load what these keys need beside their own rows, before it is known whether they have any.
+/// The queries for everything that these keys need besides their own rows, before it is known whether they have any.
 pub(crate) fn plan_needed(project: i64, loaded: &BTreeSet<Key>, rare: &BTreeSet<Key>) -> Vec<Query<'static>> {
     let mut plan = Plan { project, queries: Vec::new() };
     plan.waiters(loaded, rare);
     plan.queries
 }
 
-/// The queries that load these keys after those of a plan were loaded.
+/// The queries that load these keys after those of an earlier plan.
 pub(crate) fn plan_more<'a>(project: i64, loaded: &BTreeSet<Key>, more: &'a BTreeSet<Key>) -> Vec<Query<'a>> {
     let mut plan = Plan { project, queries: Vec::with_capacity(more.len() + 4) };
     plan.waiters(loaded, more);
@@ -357,38 +359,37 @@ pub(crate) fn plan_more<'a>(project: i64, loaded: &BTreeSet<Key>, more: &'a BTre
     plan.queries
 }
 
-/// Everything that is held and waited for, without the locks of tasks that nobody works on.
+/// All grants and waiters, without the locks of tasks that are not in progress.
 pub(crate) fn plan_held(project: i64) -> Vec<Query<'static>> {
     plan_of(project, locks::Statement::Listed, &[])
 }
 
-/// Everything.
 pub(crate) fn plan_all(project: i64) -> Vec<Query<'static>> {
     let rest = [
-        sections::Statement::All.whole(),
-        tasks::Statement::All.whole(),
-        edges::Statement::All.whole(),
-        runs::Statement::All.whole(),
-        runners::Statement::All.whole(),
-        outbox::Statement::All.whole(),
-        marks::Statement::Finished.whole(),
-        decisions::Statement::All.whole(),
-        imports::Statement::All.whole(),
-        landings::Statement::All.whole(),
-        landing_targets::Statement::All.whole(),
-        account_limits::Statement::All.whole(),
-        spend::Statement::All.whole(),
-        pipelines::Statement::All.whole(),
-        workspaces::Statement::All.whole(),
-        queues::Statement::All.whole(),
-        items::Statement::All.whole(),
-        workers::Statement::Everything.whole(),
+        sections::Statement::All.erased(),
+        tasks::Statement::All.erased(),
+        edges::Statement::All.erased(),
+        runs::Statement::All.erased(),
+        runners::Statement::All.erased(),
+        outbox::Statement::All.erased(),
+        marks::Statement::Finished.erased(),
+        decisions::Statement::All.erased(),
+        imports::Statement::All.erased(),
+        landings::Statement::All.erased(),
+        landing_targets::Statement::All.erased(),
+        account_limits::Statement::All.erased(),
+        spend::Statement::All.erased(),
+        pipelines::Statement::All.erased(),
+        workspaces::Statement::All.erased(),
+        queues::Statement::All.erased(),
+        items::Statement::All.erased(),
+        workers::Statement::Everything.erased(),
     ];
     plan_of(project, locks::Statement::All, &rest)
 }
 
 fn plan_of(project: i64, locks: locks::Statement, rest: &[Statement]) -> Vec<Query<'static>> {
-    let (semaphores, slots) = (semaphores::Statement::All.whole(), slots::Statement::All.whole());
-    let held = [waiters::Statement::All.whole(), locks.whole(), semaphores, slots];
+    let (semaphores, slots) = (semaphores::Statement::All.erased(), slots::Statement::All.erased());
+    let held = [waiters::Statement::All.erased(), locks.erased(), semaphores, slots];
     held.iter().chain(rest).map(|statement| Query::new(*statement, [project.into()])).collect()
 }

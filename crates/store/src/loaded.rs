@@ -1,4 +1,4 @@
-//! How the answers to the statements of a load become [`Tables`].
+//! Decoding of the answers to a load into [`Tables`].
 
 use std::collections::BTreeMap;
 
@@ -18,17 +18,17 @@ use crate::tables::task_counts::TaskCounts;
 use crate::tables::*;
 use crate::value::{Query, Row, Rows, Value};
 
-/// The answers to a plan, put together. Rows that two queries both return are equal, as they come from one transaction.
+/// The answers to a plan, merged. Rows that two queries both return are equal, as they come from one transaction.
 #[derive(Default)]
 pub(crate) struct Loaded {
     tables: Tables,
-    /// What belongs to rows that may come later.
+    /// Parts of rows that may be read later.
     waiters: Vec<(Resource, Waiter)>,
     holders: Vec<(Ticket, HolderId)>,
     jobs: Vec<(Name, TaskId, Taken)>,
-    /// How many tasks of imports there are, and how many are held back.
+    /// Counters of tasks of imports and of blocked tasks.
     task_counts: Option<Rows>,
-    /// Whether only some of the slots for runs were asked for.
+    /// Whether only some of the run slots were queried.
     has_some_run_slots: bool,
 }
 
@@ -39,10 +39,10 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>, counts: &Project
 }
 
 impl Loaded {
-    /// Takes in the answers to a plan.
+    /// Adds the answers to a plan.
     pub(crate) fn extend(&mut self, queries: &[Query<'_>], answers: Vec<Rows>) -> Result<(), StoreError> {
         for (query, rows) in queries.iter().zip(answers) {
-            self.has_some_run_slots |= query.statement == slots::Statement::Mortal.whole();
+            self.has_some_run_slots |= query.statement == slots::Statement::Mortal.erased();
             match query.statement {
                 Statement::TaskCounts(_) => self.task_counts.get_or_insert_default().extend(rows),
                 _ => rows.into_iter().try_for_each(|mut row| self.add(query, &mut row))?,
@@ -51,7 +51,7 @@ impl Loaded {
         Ok(())
     }
 
-    /// What was loaded so far; it may lack who waits.
+    /// The rows loaded so far; waiters may be missing.
     pub(crate) fn so_far(&self) -> &Tables {
         &self.tables
     }
@@ -88,7 +88,7 @@ impl Loaded {
             Statement::Sections(_) => put::<sections::Sections, _>(&mut backlog.sections, row, |section| section.id.clone())?,
             Statement::Tasks(statement) => {
                 let task = tasks::Tasks::read(row)?;
-                // They are counted under the import.
+                // These tasks are counted under the import.
                 if let (tasks::Statement::Imported, Some(Value::Text(import))) = (statement, query.params.get(1)) {
                     backlog.imported.insert(task.id.clone(), ImportId::new(import).map_err(StoreError::corrupt)?);
                 }
@@ -103,7 +103,7 @@ impl Loaded {
                     tasks::Statement::Parked => parked.push((tasks::parked_resource(&row.text()?)?, task.id.clone())),
                     tasks::Statement::ParkedOn | tasks::Statement::LightestParkedOn => {
                         let waiting = parked_on.entry(parked_resource(query)?).or_default();
-                        // The first ones may be those that want least.
+                        // The same task may be among the first and among the lightest.
                         if !waiting.contains(&task.id) {
                             waiting.push(task.id.clone());
                         }
@@ -119,7 +119,7 @@ impl Loaded {
             Statement::Edges(_) => {
                 let (task, edge) = edges::Edges::read(row)?;
                 let edges = backlog.edges.entry(task).or_default();
-                // Two queries may both return it.
+                // Two queries may return the same edge.
                 if let Err(at) = edges.binary_search(&edge) {
                     edges.insert(at, edge);
                 }
@@ -185,20 +185,21 @@ impl Loaded {
         Ok(())
     }
 
-    /// A row of the statement that reads everybody who waits.
+    /// Adds a row of the statement that reads all waiters.
     fn add_waiting(&mut self, row: &mut Row) -> Result<(), StoreError> {
         let word = row.text()?;
         row.skip_nulls();
         match word.as_str() {
             "waiter" => self.waiters.push(waiters::WaiterRows::read(row)?),
-            "claim" => join(claims::Claims::read(row)?, &mut self.tables.coordination),
+            "claim" => add_claim_part(claims::Claims::read(row)?, &mut self.tables.coordination),
             "holder" => self.holders.push((Int::read(row)?, Text::read(row)?)),
             other => return Err(StoreError::corrupt(format_args!("a row of the kind {other:?}"))),
         }
         Ok(())
     }
 
-    /// Puts together what belongs together. What is counted in the row of the project was read with these rows.
+    /// Joins waiters, claims and jobs with their rows. The counters of the project row were read in the same
+    /// transaction.
     pub(crate) fn finish(mut self, counts: &ProjectCounts) -> Result<Tables, StoreError> {
         self.tables.live_runs = counts.live_runs.try_into().map_err(StoreError::corrupt)?;
         if let Some(rows) = self.task_counts {
@@ -213,7 +214,7 @@ impl Loaded {
             coordination.claims.get_mut(&ticket).into_iter().for_each(|claim| claim.in_the_way.extend([holder.clone()]));
         }
         for (resource, waiter) in self.waiters {
-            stand(&resource, waiter, coordination);
+            add_waiter(&resource, waiter, coordination);
         }
         coordination.claims.values_mut().for_each(|claim| claim.parts.sort_by(|a, b| a.resource.cmp(&b.resource)));
         self.tables.automation.assign(self.jobs)?;
@@ -221,34 +222,34 @@ impl Loaded {
     }
 }
 
-/// What a query asks who waits for it.
+/// The resource whose parked tasks a query reads.
 fn parked_resource(query: &Query<'_>) -> Result<Resource, StoreError> {
     let text = query.params.get(1).and_then(Value::as_text).unwrap_or_default();
     tasks::parked_resource(text)
 }
 
-/// Puts a row to the others of its table.
+/// Adds a row to its table.
 fn put<T: Table, K: Ord>(rows: &mut BTreeMap<K, T::Row>, row: &mut Row, key: impl Fn(&T::Row) -> K) -> Result<(), StoreError> {
     let read = T::read(row)?;
     rows.insert(key(&read), read);
     Ok(())
 }
 
-/// Puts one part of a claim to the others.
-fn join(part: WorkClaim, coordination: &mut Coordination) {
+/// Adds one part of a claim to the other parts.
+fn add_claim_part(part: WorkClaim, coordination: &mut Coordination) {
     match coordination.claims.get_mut(&part.ticket) {
         Some(claim) => claim.parts.extend(part.parts),
         None => drop(coordination.claims.insert(part.ticket, part)),
     }
 }
 
-/// Puts a waiter in the line of its resource, if that was loaded.
-fn stand(resource: &Resource, waiter: Waiter, coordination: &mut Coordination) {
-    let line = match resource.kind {
+/// Adds a waiter to its resource, if that was loaded.
+fn add_waiter(resource: &Resource, waiter: Waiter, coordination: &mut Coordination) {
+    let waiters = match resource.kind {
         Kind::Lock => coordination.locks.get_mut(&resource.name).map(|lock| &mut lock.waiters),
         Kind::Semaphore => coordination.semaphores.get_mut(&resource.name).map(|semaphore| &mut semaphore.waiters),
     };
-    if let Some(line) = line {
-        line.push(waiter);
+    if let Some(waiters) = waiters {
+        waiters.push(waiter);
     }
 }

@@ -1,4 +1,4 @@
-//! A connection that only reads. A read collects, ends its transaction, and then returns.
+//! A connection that only reads. A read collects all rows, ends its transaction, and then returns.
 
 use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
@@ -21,24 +21,24 @@ use crate::tables::projects::Counters;
 use crate::tables::{Tables, events, projects};
 use crate::value::{Query, Rows};
 
-/// How many events one read returns at most.
+/// Maximum number of events of one read.
 const PAGE: i64 = 1_000;
 
-/// A store that this process only looks at.
+/// A store that this process only reads.
 pub struct Reader {
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) project: i64,
     pub(crate) machine: Box<dyn Machine>,
 }
 
-/// What all clients of a database server share.
+/// Resources that all clients of a database server share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerUsage {
-    /// How many clients are connected.
+    /// The number of connected clients.
     pub connections: u32,
-    /// How many may be.
+    /// Its maximum.
     pub max_connections: u32,
-    /// How full the queue of notifications is, in percent. When it is full, nothing that notifies can be committed.
+    /// Fill level of the notification queue, in percent. When it is full, no transaction that notifies can commit.
     pub notification_queue: u32,
 }
 
@@ -48,27 +48,27 @@ impl Reader {
         self.project
     }
 
-    /// What can be read.
+    /// The read operations of the store.
     pub fn view(&mut self) -> View<'_> {
         View { backend: &mut *self.backend, project: self.project, machine: &*self.machine }
     }
 }
 
 impl Store {
-    /// What can be read, over the connection that writes.
+    /// The read operations, over the connection that writes.
     pub fn view(&mut self) -> View<'_> {
         View { backend: &mut *self.backend, project: self.project, machine: &*self.machine }
     }
 }
 
-/// The questions that can be asked without changing anything.
+/// Operations that change nothing.
 pub struct View<'a> {
     pub(crate) backend: &'a mut dyn Backend,
     pub(crate) project: i64,
     machine: &'a dyn Machine,
 }
 
-/// The rows that were asked for as they were at one moment.
+/// Loaded rows as of one moment.
 #[derive(Debug)]
 pub struct Snapshot {
     pub tables: Tables,
@@ -76,7 +76,7 @@ pub struct Snapshot {
     pub lease: Lease,
     /// The moment, on the wall clock.
     pub wall: Wall,
-    /// The last event that is part of it.
+    /// The last event that the snapshot includes.
     pub seq: Seq,
 }
 
@@ -95,44 +95,38 @@ impl DerefMut for Snapshot {
 }
 
 impl Snapshot {
-    /// When it was read.
+    /// The moment of the snapshot.
     pub fn at(&self) -> Stamp {
         Stamp { lease: self.lease, wall: self.wall }
     }
 }
 
-/// An event as the log has it.
+/// A stored event.
 #[derive(Debug, Clone)]
 pub struct EventRow {
-    /// Its number.
     pub id: Seq,
     pub kind: String,
-    /// When it happened.
     pub wall: Wall,
-    /// Where it comes from.
     pub source: Source,
-    /// What belongs to it.
     pub data: Json,
-    /// The person or run whose command caused it; none if a runner did it by itself.
+    /// The person or run whose command caused the event; `None` if a runner acted by itself.
     pub by: Option<Actor>,
-    /// How many routes led to it.
+    /// The number of routes that led to the event.
     pub depth: u32,
 }
 
 /// One page of the event log.
 #[derive(Debug)]
 pub struct Page {
-    /// The events that passed the filter.
     pub events: Vec<EventRow>,
-    /// How far the page reaches: every event up to here was looked at.
+    /// The end of the page: every event up to this one was read.
     pub last: Seq,
     /// Whether there may be another page.
     pub more: bool,
-    /// How far the log is compacted: earlier events are not in it.
+    /// The compaction mark: earlier events are not in the log.
     pub compacted: Mark,
 }
 
-/// Which events to read.
 #[derive(Debug, Clone, Default)]
 pub struct EventFilter {
     /// Only this kind, or this category if it ends with a colon.
@@ -144,12 +138,11 @@ pub struct EventFilter {
 }
 
 impl View<'_> {
-    /// Everything that is held and waited for, and nothing of the backlog.
+    /// All grants and waiters, without the backlog.
     pub fn snapshot(&mut self) -> Result<Snapshot, StoreError> {
         self.at_once(load::plan_held(self.project))
     }
 
-    /// All rows there are.
     pub fn everything(&mut self) -> Result<Snapshot, StoreError> {
         self.at_once(load::plan_all(self.project))
     }
@@ -181,7 +174,7 @@ impl View<'_> {
         let mut answers = self.backend.read(&[events, compacted, counters])?.into_iter();
         let rows = answers.next().unwrap_or_default().into_iter().map(events::read).collect::<Result<Vec<_>, _>>()?;
         let compacted = Mark::read(answers.next().unwrap_or_default())?;
-        // Beyond the last event of the last page there are only messages.
+        // After the last event of the last page there can only be messages.
         let newest = Seq(Counters::read(answers.next().unwrap_or_default())?.seq).max(after);
         let more = rows.len() as i64 == PAGE;
         let last = rows.last().filter(|_| more).map_or(newest, |row| row.id);
@@ -193,13 +186,13 @@ impl View<'_> {
         Ok(self.newest()?.0)
     }
 
-    /// The number of the last event, and the moment by the wall clock.
+    /// The number of the last event, and the current time by the wall clock.
     pub(crate) fn newest(&mut self) -> Result<(Seq, Wall), StoreError> {
         let counters = Counters::read(self.rows(Query::new(projects::Statement::One, [self.project.into()]))?)?;
         Ok((Seq(counters.seq), counters.clocks(self.machine).1))
     }
 
-    /// The last few events of one source, newest first, looked for in the last ten thousand.
+    /// The last few events of one source among the last ten thousand events, newest first.
     pub fn recent(&mut self, component: &str, id: &str, limit: i64) -> Result<Vec<EventRow>, StoreError> {
         const LOOK_BACK: i64 = 10_000;
         let after = self.last_event()?.0 - LOOK_BACK;
@@ -209,7 +202,7 @@ impl View<'_> {
         ))
     }
 
-    /// Replays the whole log and compares the result with the tables. Returns the differences, in words.
+    /// Replays the whole log and compares the result with the tables. Returns a description of each difference.
     pub fn compare_with_log(&mut self) -> Result<Vec<String>, StoreError> {
         loop {
             if let Some(differences) = self.compare_unless_compacted()? {
@@ -218,11 +211,11 @@ impl View<'_> {
         }
     }
 
-    /// The differences; nothing if events were taken out of the log before they could be read.
+    /// The differences; `None` if events were compacted before they could be read.
     fn compare_unless_compacted(&mut self) -> Result<Option<Vec<String>>, StoreError> {
         let baseline = self.baseline()?;
         let (mut replay, mut after) = (baseline.replay()?, baseline.mark.through);
-        // The log goes on growing meanwhile: the tables are read last, and the log is then read up to them.
+        // The log grows meanwhile: read it first, then the tables, and then the log up to that moment.
         loop {
             let page = self.events(after, &EventFilter::default())?;
             if page.compacted.through > after {
@@ -244,12 +237,12 @@ impl View<'_> {
         }
     }
 
-    /// How much of what all its clients share the database server has left, if there is a server.
+    /// Usage of the resources that all clients of the database server share. `None` if there is no server.
     pub fn server_usage(&mut self) -> Result<Option<ServerUsage>, StoreError> {
         self.backend.server_usage()
     }
 
-    /// Asks the database to check its own structure. Returns what it complains about.
+    /// Asks the database to check its own structure. Returns the problems that it reports.
     pub fn check_integrity(&mut self) -> Result<Vec<String>, StoreError> {
         self.backend.check_integrity()
     }

@@ -1,4 +1,4 @@
-//! Moving a project to another store, so that at every moment at most one of the two is in use.
+//! Moving a project to another store. At every moment at most one of the two is in use.
 //!
 //! ```text
 //!   old store               new store
@@ -7,8 +7,9 @@
 //!   moved to the new store  in use
 //! ```
 //!
-//! Writers of the old store wait from before the first row is read until it is retired, and are then refused. A process that is
-//! killed in between leaves stores of which at most one is in use; the next attempt goes on from there.
+//! Writers of the old store wait from before the first row is read until the store is retired, and are then refused. A
+//! process that is killed in between leaves stores of which at most one is in use; the next attempt continues from
+//! there.
 
 use crate::Reader;
 use crate::copy::{Copied, copy};
@@ -17,19 +18,17 @@ use crate::store::Store;
 use crate::tables::projects::{Counters, Statement};
 use crate::value::Query;
 
-/// How the two stores are called, without passwords: what each says of the other.
+/// The names of the two stores, without passwords, as each refers to the other.
 #[derive(Debug, Clone, Copy)]
 pub struct Route<'a> {
-    /// The store that the project is in.
     pub from: &'a str,
-    /// The store that it goes to.
     pub to: &'a str,
 }
 
 /// Why a project was not moved.
 #[derive(Debug)]
 pub enum RelocateError {
-    /// The old store is in use as before, so what is in the new one is of no use.
+    /// The old store is still in use, so the new one is useless.
     NotMoved(StoreError),
     /// The old store is retired, or may be: the new one must not be removed.
     Unfinished(StoreError),
@@ -58,11 +57,11 @@ fn copy_and_retire(source: &mut Store, from: &mut Reader, to: &mut Store, route:
     Ok(copied)
 }
 
-/// Keeps everybody else from writing until the transaction ends.
+/// Blocks all other writers until the transaction ends.
 fn lock(source: &mut Store) -> Result<(), StoreError> {
     let project = Query::new(Statement::One, [source.project.into()]);
     let answers = source.backend.begin(&[project])?;
-    // Somebody may have moved the project while this process waited for the writer lock.
+    // Another process may have moved the project while this one waited for the writer lock.
     Counters::read(answers.into_iter().next().unwrap_or_default())?;
     source.backend.stay()
 }
@@ -72,13 +71,13 @@ pub(crate) fn moved_to(project: i64, to: Option<&str>) -> Query<'_> {
 }
 
 impl Store {
-    /// Retires the store in favour of another one, or takes it into use again.
+    /// Retires the store in favour of another one, or puts it back into use.
     pub fn set_moved_to(&mut self, to: Option<&str>) -> Result<(), StoreError> {
         self.backend.begin(&[])?;
         self.backend.commit(&[moved_to(self.project, to)])
     }
 
-    /// Retires the store in favour of another one if nothing has happened in it since this event. Says whether it did.
+    /// Retires the store in favour of another one if this event is still the last one. Returns whether it did.
     pub fn retire_after(&mut self, event: i64, to: &str) -> Result<bool, StoreError> {
         let answers = self.backend.begin(&[Query::new(Statement::One, [self.project.into()])])?;
         match Counters::of_retired(answers.into_iter().next().unwrap_or_default()) {
@@ -93,13 +92,13 @@ impl Store {
         }
     }
 
-    /// Where the project went, if the store is retired.
+    /// The new place of the project, if the store is retired.
     pub fn moved_to(&mut self) -> Result<Option<String>, StoreError> {
         let answers = self.backend.read(&[Query::new(Statement::One, [self.project.into()])])?;
         Ok(Counters::of_retired(answers.into_iter().next().unwrap_or_default())?.1)
     }
 
-    /// The number of the last event, also if the store is retired.
+    /// The number of the last event. Works on a retired store too.
     pub fn last_event(&mut self) -> Result<i64, StoreError> {
         let answers = self.backend.read(&[Query::new(Statement::One, [self.project.into()])])?;
         Ok(Counters::of_retired(answers.into_iter().next().unwrap_or_default())?.0.seq)

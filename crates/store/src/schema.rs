@@ -1,9 +1,9 @@
-//! The tables, as numbered migrations. A migration is never changed once it has been released.
+//! The tables, as numbered migrations. A released migration is never changed.
 
-/// The schema that this program knows.
+/// The schema version of this program.
 pub const VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// What leads from one schema number to the next, each in one transaction.
+/// The migrations from one schema version to the next, each in one transaction.
 pub(crate) const MIGRATIONS: [&str; 23] = [
     include_str!("schema/0001_coordination.sql"),
     include_str!("schema/0002_backlog.sql"),

@@ -27,7 +27,7 @@ use crate::value::{Query, Rows, Value};
 use commit::Decided;
 pub use commit::{Committed, Open};
 
-/// How often a batch is tried again when the connection is lost before its commit.
+/// How often a batch is retried when the connection is lost before its commit.
 const RECONNECTS: usize = 5;
 
 /// A store that this process may change.
@@ -35,16 +35,16 @@ pub struct Store {
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) project: i64,
     pub(crate) machine: Box<dyn Machine>,
-    /// Whose commands this store carries out, as JSON; none for a runner.
+    /// The person or run whose commands this store carries out, as JSON; `None` for a runner.
     actor: Option<String>,
     depth: u32,
-    /// How the addresses end whose owners this process wakes itself, where the database wakes the others.
+    /// Suffix of the addresses that this process wakes itself, where the database wakes the others.
     here: Option<String>,
-    /// Boots of this host before the current one, once this process has made its own boot known.
+    /// Boots of this host before the current one; `None` until this process has recorded its own boot.
     earlier_boots: Option<BTreeSet<Box<str>>>,
 }
 
-/// A transaction that has begun. Unless the store is taken out, it is rolled back, also when a decision panics.
+/// A transaction that has begun. Unless `keep` is called, it is rolled back, even when a decision panics.
 struct Begun<'s> {
     store: Option<&'s mut Store>,
 }
@@ -63,7 +63,7 @@ impl Drop for Begun<'_> {
     fn drop(&mut self) {
         if let Some(store) = &mut self.store {
             store.backend.roll_back();
-            // The row that makes this boot known may be undone with it.
+            // The row that records this boot may be rolled back too.
             store.earlier_boots = None;
         }
     }
@@ -74,52 +74,52 @@ impl Store {
         Store { backend, project, machine, actor: None, depth: 0, here: None, earlier_boots: None }
     }
 
-    /// Counts from now on what this connection asks of its database.
+    /// Counts the requests of this connection to its database from now on.
     pub fn counted(self, tally: &Arc<Tally>) -> Store {
         let Store { backend, .. } = self;
         Store { backend: Box::new(Counted { inner: backend, tally: Arc::clone(tally) }), ..self }
     }
 
-    /// Notes with every event from now on that it was caused by a command of this person or run.
+    /// Stores every later event as caused by a command of this person or run.
     pub fn act_for(&mut self, actor: &Actor) {
         self.actor = Some(actor.to_json());
         self.depth = actor.depth;
     }
 
-    /// Leaves it to the caller to wake those whose addresses end so.
+    /// Leaves it to the caller to wake addresses with this suffix.
     pub fn wakes_here(&mut self, end: &str) {
         self.here = Some(end.to_owned());
     }
 
-    /// Waits for the writer lock, and says whether others had it before. It lasts for one batch at least, and at most until it is given
-    /// back: where it is a part of transactions, the next batch is that transaction. A batch without the writer lock takes it for itself.
+    /// Waits for the writer lock. Returns whether another process held it. The lock lasts for at least one batch, and
+    /// at most until [`Store::unlock_writer`]: where it is part of the transaction, the next batch is that transaction.
+    /// A batch without the writer lock takes the lock itself.
     pub fn lock_writer(&mut self) -> Result<bool, StoreError> {
         self.backend.lock_writer()
     }
 
-    /// Takes the writer lock if nobody has it, and says whether it did. Where the lock is part of transactions, the next batches
-    /// wait only briefly for them, and then fail with `Stalled`.
+    /// Takes the writer lock if it is free. Returns whether it took it. Where the lock is part of the transaction,
+    /// later batches wait only briefly for it, and then fail with `Stalled`.
     pub fn try_lock_writer(&mut self) -> Result<bool, StoreError> {
         self.backend.try_lock_writer()
     }
 
-    /// Lets others write.
     pub fn unlock_writer(&mut self) {
         self.backend.unlock_writer();
     }
 
-    /// Whether the writer lock lasts from one batch to the next. Elsewhere each batch takes it anew.
+    /// Whether the writer lock lasts from one batch to the next. If not, each batch takes it again.
     pub fn keeps_writer_lock(&self) -> bool {
         self.backend.keeps_writer_lock()
     }
 
-    /// Whether the last batch has waited for others, where [`Store::try_lock_writer`] cannot tell.
+    /// Whether the last batch waited for another writer, for databases where [`Store::try_lock_writer`] cannot tell.
     pub fn has_waited(&self) -> bool {
         self.backend.has_waited()
     }
 
-    /// Decides and commits a batch. If it fails before the commit, the calls are tried one by one, so that one
-    /// bad call does not spoil the others.
+    /// Decides and commits a batch. If it fails before the commit, each call is retried by itself, so that one bad call
+    /// does not fail the others.
     pub fn batch<C: Call>(&mut self, calls: &[C]) -> Vec<Result<Committed<C::Reply>, StoreError>> {
         match self.attempt(calls) {
             Ok(committed) => vec![Ok(committed)],
@@ -131,7 +131,7 @@ impl Store {
         }
     }
 
-    /// Decides and commits, again if the connection was lost before the commit: then nothing has happened.
+    /// Decides and commits, and retries if the connection was lost before the commit: then nothing was changed.
     fn attempt<C: Call>(&mut self, calls: &[C]) -> Result<Committed<C::Reply>, StoreError> {
         for _ in 1..RECONNECTS {
             match self.attempt_once(calls) {
@@ -142,7 +142,7 @@ impl Store {
         self.attempt_once(calls)
     }
 
-    /// A decision that panics is a mistake of this program, and must not make the store unusable for the rest of it.
+    /// Catches a panic in a decision: it is a bug, and must not make the store unusable for the rest of the process.
     fn attempt_once<C: Call>(&mut self, calls: &[C]) -> Result<Committed<C::Reply>, StoreError> {
         let committing = Cell::new(false);
         let attempt = || {
@@ -150,7 +150,7 @@ impl Store {
             committing.set(true);
             open.commit()
         };
-        // Everything that was begun is rolled back while it unwinds, so that the store is as it was before.
+        // Unwinding rolls back the transaction, so that the store is as before.
         catch_unwind(AssertUnwindSafe(attempt)).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default();
@@ -161,7 +161,7 @@ impl Store {
 
     /// Loads and decides a batch, and leaves the commit to the caller.
     pub fn begin<C: Call>(&mut self, calls: &[C]) -> Result<Open<'_, C::Reply>, StoreError> {
-        let keys = load::gathered(calls.iter().flat_map(Call::keys));
+        let keys = load::merge_keys(calls.iter().flat_map(Call::keys));
         let mut queries = vec![Query::new(Statement::One, [self.project.into()])];
         if self.earlier_boots.is_none() {
             queries.push(Query::new(Statement::Boots, [self.project.into(), self.machine.host().into()]));
@@ -172,7 +172,8 @@ impl Store {
         let heads = queries.len();
         let (rare, keys): (BTreeSet<Key>, BTreeSet<Key>) = keys.into_iter().partition(load::is_rare);
         queries.extend(load::plan(self.project, &keys));
-        // They are planned later, when the others tell whether there are any; what all of them need is read now.
+        // Rare keys are planned later, when the other rows show whether they have any rows; their shared needs are read
+        // now.
         queries.extend(load::plan_needed(self.project, &keys, &rare));
         let mut answers = self.backend.begin(&queries)?;
         let mut begun = Begun { store: Some(self) };
@@ -203,7 +204,7 @@ impl Store {
             new_boot = new;
             self.earlier_boots = Some(earlier);
         }
-        // Followers on one machine are told without the database.
+        // Followers on one machine are notified without the database.
         let is_followed = heads_rows.next().is_none_or(|rows| rows.into_iter().any(|mut row| matches!(row.int(), Ok(1))));
         let loaded = self.follow(calls, keys, rare, &counters, &mut rows)?;
         let mut before = rows.finish(&counters.counts)?;
@@ -217,7 +218,6 @@ impl Store {
         Ok(Decided { replies, tx, before, counters, new_boot, is_followed })
     }
 
-    /// The moment of this transaction.
     fn tx(&self, counters: &Counters, tables: Tables, loaded: BTreeSet<Key>) -> Tx {
         let (lease, wall) = counters.clocks(&*self.machine);
         Tx {
@@ -236,8 +236,8 @@ impl Store {
         }
     }
 
-    /// The boots of this host that the store saw before the current one, and the row that makes the current one
-    /// known if it is new.
+    /// The boots of this host that the store saw before the current one, and the row that records the current one if it
+    /// is new.
     fn earlier(&self, boots: &[(String, i64)], seq: i64) -> (BTreeSet<Box<str>>, Option<Query<'static>>) {
         let own = self.machine.boot();
         let seen = boots.iter().find(|(boot, _)| *boot == own).map(|(_, seq)| *seq);
@@ -251,13 +251,13 @@ impl Store {
         (earlier, insert)
     }
 
-    /// From now on it knows as little as one that was just opened. In a simulation one connection in memory stands for
-    /// all processes of a machine, and outlives its reboots.
+    /// Forgets everything that this connection has learned since it was opened. In a simulation one connection in
+    /// memory serves all processes of a machine, and outlives its reboots.
     pub fn start_over(&mut self) {
         self.earlier_boots = None;
     }
 
-    /// Empties the project, as if it had just been made on this machine. A simulation runs one history after the other on one
+    /// Empties the project, as if it had just been created on this machine. A simulation runs many histories on one
     /// connection, whose statements stay prepared.
     pub fn clear(&mut self, machine: Box<dyn Machine>) -> Result<(), StoreError> {
         let lease = machine.read().monotonic_ms;
@@ -266,17 +266,17 @@ impl Store {
         Ok(())
     }
 
-    /// Does what can wait until nobody is waiting.
+    /// Does maintenance. `quiet` says that no caller waits, so that more of it is worth its price.
     pub fn tidy(&mut self, quiet: bool) -> Result<(), StoreError> {
         self.backend.tidy(quiet)
     }
 
-    /// To be called when much has been added at once.
+    /// Updates statistics. Call this after many rows were added at once.
     pub fn analyze(&mut self) -> Result<(), StoreError> {
         self.backend.analyze()
     }
 
-    /// Tells followers on other machines that something has happened. On one machine a change notifier does that.
+    /// Notifies followers on other machines of new events. On one machine a change notifier does that.
     pub fn ring(&mut self) -> Result<(), StoreError> {
         self.backend.ring(self.project)
     }
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
     use crate::test_support::ManualMachine;
 
-    /// Sets a name aside as an event, or panics.
+    /// Writes an event with this name, or panics.
     struct Note(&'static str);
 
     impl Call for Note {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decision_that_panics_is_undone_and_leaves_the_others_alone() {
+    fn a_panicking_decision_is_rolled_back_without_failing_the_others() {
         let mut store = crate::sqlite::memory(Box::new(ManualMachine::at(1))).unwrap();
         let answers = store.batch(&[Note("one"), Note("bad"), Note("two")]);
         let words: Vec<_> = answers.into_iter().map(|answer| answer.map(|committed| committed.replies)).collect();
@@ -316,6 +316,6 @@ mod tests {
             "{words:?}"
         );
         assert!(matches!(store.batch(&[Note("bad")])[..], [Err(StoreError::Bug { .. })]));
-        assert_eq!(store.batch(&[Note("three")]).pop().unwrap().unwrap().seq, Seq(3), "nothing of the bad ones is left");
+        assert_eq!(store.batch(&[Note("three")]).pop().unwrap().unwrap().seq, Seq(3), "the bad calls left no events");
     }
 }

@@ -1,6 +1,6 @@
-//! What a table is: one declaration has its columns, how they are bound and read, and its statements.
+//! Declarations of tables: one declaration has the columns, their binding and reading, and the statements.
 //!
-//! Adding a column is a line in the declaration of its table and a migration.
+//! To add a column, add a line to the declaration of its table and a migration.
 
 use std::collections::BTreeMap;
 
@@ -9,30 +9,30 @@ use crate::error::StoreError;
 use crate::tables::Statement;
 use crate::value::{Query, Row, Value};
 
-/// A table of a project whose rows are entities.
+/// A table with one row per entity of a project.
 pub(crate) trait Table {
-    /// What tells its rows apart in memory.
+    /// The key of a row in memory.
     type Key<'a>: Copy;
     /// The rest of a row in memory. It may repeat the key.
     type Value: PartialEq + 'static;
-    /// What a row becomes when it is read.
+    /// The result of reading a row.
     type Row;
 
     const NAME: &'static str;
 
-    /// The columns beside the project by which a row is changed and removed.
+    /// The columns besides the project that identify a row for updates and deletes.
     const KEY: &'static [&'static str];
 
-    /// Writes a row that is new to a batch: an upsert, if it may be in the table all the same.
+    /// Writes a row that is new to a batch. This is an upsert if the table may have the row nevertheless.
     const NEW: Statement;
-    /// Writes a row that has changed; without it, it is written like a new one.
+    /// Writes a changed row. Without it, changed rows are written like new ones.
     const UPDATE: Option<Statement>;
     const DELETE: Statement;
 
     /// The columns that are read.
     fn stored() -> Vec<(String, Type)>;
 
-    /// The columns that are written when a row is made and never again; and those that change.
+    /// The columns that are written only on insert, and those that change.
     fn written() -> [Vec<(String, Type)>; 2];
 
     fn bind_key<'a>(key: Self::Key<'a>, value: &'a Self::Value, params: &mut Vec<Value<'a>>);
@@ -58,8 +58,8 @@ pub(crate) trait Table {
 /// }
 /// ```
 ///
-/// The name of a column is that of its field, and the value is that field of the entity, unless something else is said. A derived
-/// column is written and not read: it is there for indexes.
+/// A column has the name of its field, and the value of that field of the entity, unless the declaration gives another
+/// one. A derived column is written but not read: it exists for indexes.
 macro_rules! table {
     (
         $(#[$doc:meta])*
@@ -94,9 +94,9 @@ macro_rules! table {
 
             const NAME: &'static str = $name;
             const KEY: &'static [&'static str] = &[$($by),*];
-            const NEW: $crate::tables::Statement = $crate::table::mode!($mode new).whole();
+            const NEW: $crate::tables::Statement = $crate::table::mode!($mode new).erased();
             const UPDATE: Option<$crate::tables::Statement> = $crate::table::mode!($mode update);
-            const DELETE: $crate::tables::Statement = Statement::Delete.whole();
+            const DELETE: $crate::tables::Statement = Statement::Delete.erased();
 
             fn stored() -> Vec<(String, $crate::columns::Type)> {
                 let mut out = Vec::new();
@@ -152,8 +152,8 @@ macro_rules! field {
     };
 }
 
-/// How rows are written: `inserts` and updates; `upserts` both new and changed ones; or `saves`, which is an upsert of those that are new
-/// to the batch, and an update.
+/// How rows are written: `inserts` new rows and updates changed ones; `upserts` both; or `saves`, which upserts rows
+/// that are new to the batch, and updates changed ones.
 macro_rules! mode {
     (inserts new) => {
         Statement::Insert
@@ -165,7 +165,7 @@ macro_rules! mode {
         None
     };
     ($mode:ident update) => {
-        Some(Statement::Update.whole())
+        Some(Statement::Update.erased())
     };
 }
 

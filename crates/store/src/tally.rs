@@ -1,4 +1,4 @@
-//! Counts what a connection asks of its database, for tests and figures.
+//! Counters of a connection's requests to its database, for tests and statistics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use crate::error::StoreError;
 use crate::reader::ServerUsage;
 use crate::value::{Query, Rows};
 
-/// What connections have asked of a database so far.
+/// The requests of connections so far.
 #[derive(Debug, Default)]
 pub struct Tally {
     begun: AtomicU64,
@@ -25,20 +25,19 @@ pub struct Tally {
 pub struct Tallied {
     /// Transactions with the writer lock.
     pub writes: u64,
-    /// Those among them that changed nothing.
+    /// Write transactions that changed nothing.
     pub empty: u64,
     /// Transactions that only read.
     pub reads: u64,
-    /// How often the database was asked something and its answer awaited.
+    /// Requests whose answers were awaited.
     pub round_trips: u64,
-    /// Rows that were read.
+    /// Rows read.
     pub rows: u64,
-    /// Statements that wrote.
+    /// Write statements.
     pub statements: u64,
 }
 
 impl Tally {
-    /// The counts.
     pub fn read(&self) -> Tallied {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let (begun, committed) = (of(&self.begun), of(&self.committed));
@@ -57,7 +56,7 @@ impl Tally {
     }
 }
 
-/// A backend that counts what it passes on.
+/// A backend that counts the requests to another one.
 pub(crate) struct Counted {
     pub(crate) inner: Box<dyn Backend>,
     pub(crate) tally: Arc<Tally>,

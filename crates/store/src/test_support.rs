@@ -1,4 +1,4 @@
-//! What tests use in place of the real machine.
+//! Replacements of the real machine for tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,7 +10,7 @@ use crate::machine::{Machine, Reading};
 pub struct ManualMachine(Arc<AtomicI64>);
 
 impl ManualMachine {
-    /// A machine that was started so many milliseconds ago.
+    /// A machine that was started this many milliseconds ago.
     pub fn at(ms: i64) -> ManualMachine {
         ManualMachine(Arc::new(AtomicI64::new(ms)))
     }
@@ -20,7 +20,6 @@ impl ManualMachine {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Moves the clock on.
     pub fn advance(&self, ms: i64) {
         self.0.fetch_add(ms, Ordering::Relaxed);
     }

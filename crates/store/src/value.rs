@@ -1,4 +1,4 @@
-//! Values on their way into and out of a database.
+//! Parameters and columns of a statement.
 
 use std::borrow::Cow;
 
@@ -32,8 +32,8 @@ impl Row {
         Row(values.into_iter())
     }
 
-    /// Passes over columns that belong to rows of other tables, in a statement that reads several: the first column of a row of its own is
-    /// never NULL.
+    /// Skips the NULL columns of other tables, in a statement that reads several: the first column of a table is never
+    /// NULL.
     pub(crate) fn skip_nulls(&mut self) {
         while self.is_null() {
             self.0.next();

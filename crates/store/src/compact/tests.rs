@@ -8,10 +8,10 @@ use crate::key::Key;
 use crate::sqlite;
 use crate::test_support::ManualMachine;
 
-/// Writes events as they are.
-struct Tell(Vec<Event>);
+/// Writes these events.
+struct WriteEvents(Vec<Event>);
 
-impl Call for Tell {
+impl Call for WriteEvents {
     type Reply = ();
 
     fn keys(&self) -> Vec<Key> {
@@ -24,7 +24,7 @@ impl Call for Tell {
 }
 
 fn write(store: &mut Store, events: Vec<Event>) {
-    store.batch(&[Tell(events)]).into_iter().for_each(|committed| drop(committed.unwrap()));
+    store.batch(&[WriteEvents(events)]).into_iter().for_each(|committed| drop(committed.unwrap()));
 }
 
 fn defined(capacity: u32) -> Event {
@@ -32,16 +32,16 @@ fn defined(capacity: u32) -> Event {
     Event::Resource { resource, fact: Fact::Defined(Defined { capacity: Some(capacity), ttl: None, max_hold: None }) }
 }
 
-fn said(bytes: usize) -> Event {
+fn custom(bytes: usize) -> Event {
     let source = Source { component: "user".into(), id: None };
     Event::Custom { kind: CustomKind::new("a:b").unwrap(), source, data: "x".repeat(bytes).into() }
 }
 
-/// Of two that compact at the same time, the slower one does nothing: its rows are of the past.
+/// Of two concurrent compactions, the slower one changes nothing: the rows that it computed are outdated.
 #[test]
-fn a_step_that_was_overtaken_changes_nothing() {
+fn an_overtaken_step_changes_nothing() {
     let mut store = sqlite::memory(Box::new(ManualMachine::at(1_000))).unwrap();
-    write(&mut store, vec![defined(1), defined(2), defined(3), said(1)]);
+    write(&mut store, vec![defined(1), defined(2), defined(3), custom(1)]);
     let limit = Limit { through: Seq(1), before: Wall(i64::MAX), unheard: None };
     let part = store.view().part(Mark::default(), &limit).unwrap().unwrap();
     let rows = store.view().rows_after(&part).unwrap();
@@ -54,16 +54,16 @@ fn a_step_that_was_overtaken_changes_nothing() {
 }
 
 #[test]
-fn a_step_takes_little_even_if_events_are_large() {
+fn steps_stay_small_when_events_are_large() {
     let mut store = sqlite::memory(Box::new(ManualMachine::at(1_000))).unwrap();
-    write(&mut store, (0..10).map(|_| said(STEP_BYTES / 2 - 100)).chain([said(2 * STEP_BYTES), said(1)]).collect());
+    write(&mut store, (0..10).map(|_| custom(STEP_BYTES / 2 - 100)).chain([custom(2 * STEP_BYTES), custom(1)]).collect());
     let mut steps = Vec::new();
     store.compact(Keep::Last(1), |so_far| steps.push(so_far.mark.through.0)).unwrap();
     assert_eq!(steps, [2, 4, 6, 8, 10, 11]);
 }
 
 #[test]
-fn nothing_and_a_single_event_are_left_alone() {
+fn an_empty_log_and_a_single_event_are_not_compacted() {
     let mut store = sqlite::memory(Box::new(ManualMachine::at(1_000))).unwrap();
     for keep in [Keep::Last(1), Keep::Last(0), Keep::Last(i64::MAX), Keep::For(Span::ZERO)] {
         assert_eq!(store.compact(keep, |_| {}).unwrap(), Compacted::default());

@@ -1,4 +1,4 @@
-//! Where the server is, and how to reach it.
+//! The address of the server, and connecting to it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Socket};
 
 use crate::error::StoreError;
 
-/// How long one attempt to connect may take.
+/// Time limit of one attempt to connect.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// The address of a database, with what is needed to log in.
+/// The address of a database, with credentials.
 #[derive(Clone)]
 pub struct Server {
     config: Config,
     /// The same without the password, for messages.
     place: String,
-    /// A file with the authority that has signed the server's certificate.
+    /// A file with the authority that signed the server's certificate.
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "only an encrypted connection has a certificate"))]
     root_certificate: Option<String>,
 }
@@ -34,9 +34,9 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// Understands a URL as libpq does: `postgres://user:password@host:port/database?host=/socket/dir`. `variable`
-    /// looks up `PGHOST`, `PGUSER`, `PGPASSWORD`, `PGDATABASE` and `PGSSLROOTCERT` for what the URL leaves out; `client` is how the
-    /// server's administrator sees us.
+    /// Parses a URL as libpq does: `postgres://user:password@host:port/database?host=/socket/dir`. `variable` looks up
+    /// `PGHOST`, `PGUSER`, `PGPASSWORD`, `PGDATABASE` and `PGSSLROOTCERT` for missing parts; `client` is the
+    /// application name that the server's administrator sees.
     pub fn parse(url: &str, variable: impl Fn(&str) -> Option<String>, client: &str) -> Result<Server, String> {
         let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| chain(&error))?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
@@ -66,12 +66,12 @@ impl Server {
         Ok(Server { config, place, root_certificate: variable("PGSSLROOTCERT") })
     }
 
-    /// The place in words, without the password.
+    /// The place for messages, without the password.
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// The URL, with what was looked up and without the password.
+    /// The URL, completed from the environment and without the password.
     pub fn url(&self) -> String {
         let database = self.config.get_dbname().or(self.config.get_user()).unwrap_or_default();
         let user = self.config.get_user().unwrap_or_default();
@@ -111,15 +111,15 @@ impl Server {
         Ok((client, messages(connection)))
     }
 
-    /// Nothing is encrypted on a Unix socket, and nothing against the user's will.
+    /// A Unix socket is never encrypted, and neither is a connection whose URL disables TLS.
     #[cfg(feature = "tls")]
     fn may_encrypt(&self) -> bool {
         let by_network = |host: &tokio_postgres::config::Host| matches!(host, tokio_postgres::config::Host::Tcp(_));
         self.config.get_ssl_mode() != SslMode::Disable && self.config.get_hosts().iter().any(by_network)
     }
 
-    /// Trusts the system's authorities and the one in `PGSSLROOTCERT`. Certificates are always checked, as with
-    /// libpq's `verify-full`: an encrypted connection to a stranger protects nothing.
+    /// Trusts the system's authorities and the one in `PGSSLROOTCERT`. Certificates are always verified, as with
+    /// libpq's `verify-full`: an encrypted connection to an unknown server protects nothing.
     #[cfg(feature = "tls")]
     fn tls(&self) -> Result<rustls::ClientConfig, String> {
         use rustls::pki_types::{CertificateDer, pem::PemObject};
@@ -139,7 +139,7 @@ impl Server {
     }
 }
 
-/// What the server sends beside answers. It must be polled for anything to happen on the connection.
+/// Messages that the server sends besides answers. The stream must be polled for any progress on the connection.
 pub(super) type Messages = Pin<Box<dyn Stream<Item = Result<AsyncMessage, tokio_postgres::Error>> + Send>>;
 
 fn messages<T>(mut connection: Connection<Socket, T>) -> Messages
@@ -149,21 +149,22 @@ where
     Box::pin(stream::poll_fn(move |context| connection.poll_message(context)))
 }
 
-/// A private runtime for one connection: nothing runs unless somebody waits for it.
+/// A private runtime for one connection: it runs only while a caller waits for it.
 pub(super) fn runtime() -> Result<Runtime, StoreError> {
     Builder::new_current_thread().enable_all().build().map_err(StoreError::io)
 }
 
-/// Waits before the next attempt, longer the longer it takes, and never in step with the others.
+/// Waits before the next attempt. The pause grows with the time spent so far, and is random, so that clients do not
+/// retry in step.
 pub(super) fn pause(so_far: Duration) {
     let mut byte = [0u8; 1];
-    // Without randomness they are in step; that is slow, not wrong.
+    // Without randomness the clients retry in step; that is slow, not wrong.
     rustix::rand::getrandom(&mut byte, GetRandomFlags::empty()).unwrap_or(0);
     let base = Duration::from_millis(10).max(so_far / 4).min(Duration::from_millis(500));
     std::thread::sleep(base.mul_f64(0.5 + f64::from(byte[0]) / 255.0));
 }
 
-/// An error with all its causes: the outermost one alone often says nothing.
+/// An error with all its causes: the outermost one alone often says little.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_mean_what_libpq_says_and_passwords_stay_hidden() {
+    fn urls_are_parsed_like_libpq_and_passwords_stay_hidden() {
         let none = |_: &str| None;
         let server = Server::parse("postgres://me:secret@db.example.invalid:5433/app", none, "test").unwrap();
         assert_eq!(server.place(), "database app on db.example.invalid");

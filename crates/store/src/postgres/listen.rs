@@ -1,4 +1,5 @@
-//! Hearing what the server notifies: one connection and one thread per process, however many wait; for runners one per folder.
+//! Listening for notifications of the server: one connection and one thread per process, for any number of waiters; for
+//! runners one per folder.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,57 +13,59 @@ use tokio_postgres::AsyncMessage;
 use super::connect::{self, Server};
 use crate::error::StoreError;
 
-/// Listens on one channel and wakes those who subscribed to a key.
+/// Listens on one channel and wakes the subscribers of a key.
 pub struct Listener {
     channel: String,
     listeners: Arc<Mutex<Listeners>>,
 }
 
-/// Whom to wake, by key; the empty key hears everything.
+/// The subscribers by key; the empty key receives everything.
 #[derive(Default)]
 struct Listeners {
     subscribers: BTreeMap<String, OwnedFd>,
-    /// Nobody is left to hear anything.
+    /// Whether the last user of the listener is gone.
     closed: bool,
-    /// Wakes the thread that listens.
+    /// Wakes the listening thread.
     waker: Option<Waker>,
 }
 
-/// Somebody who is woken when a key is called. It is given up with this value.
+/// A subscriber that is woken when its key is notified. Dropping it ends the subscription.
 pub struct Subscription {
     key: String,
     listeners: Arc<Mutex<Listeners>>,
 }
 
-/// A place that becomes readable when anything is called.
+/// A descriptor that becomes readable after any notification.
 pub struct ChangeSubscription {
     read: OwnedFd,
     _subscription: Subscription,
 }
 
 impl Listener {
-    /// Starts to listen. Returns once the server has confirmed, so that nothing is missed from then on.
+    /// Starts to listen. Returns once the server has confirmed, so that no later notification is missed.
     pub fn start(server: &Server, channel: String) -> Result<Listener, StoreError> {
         Listener::with(server, channel, None)
     }
 
-    /// The same, and shares a lock for as long as the connection lasts: by that others see that somebody listens.
+    /// The same, and holds a shared lock for as long as the connection lasts: it shows writers that there is a
+    /// listener.
     fn with(server: &Server, channel: String, shared: Option<i64>) -> Result<Listener, StoreError> {
         let listeners = Arc::new(Mutex::new(Listeners::default()));
         let (ready, started) = std::sync::mpsc::channel();
-        let (server, heard, name) = (server.clone(), Arc::clone(&listeners), channel.clone());
+        let (server, shared_listeners, name) = (server.clone(), Arc::clone(&listeners), channel.clone());
         let run = move || {
             let mut ready = Some(ready);
             let Ok(runtime) = connect::runtime() else { return };
-            while !lock(&heard).closed {
-                let call = |call: Heard<'_>| match call {
-                    Heard::Key(key) => lock(&heard).call(key),
-                    Heard::Anything => lock(&heard).call_all(),
+            while !lock(&shared_listeners).closed {
+                let call = |heard: Heard<'_>| match heard {
+                    Heard::Key(key) => lock(&shared_listeners).call(key),
+                    Heard::Anything => lock(&shared_listeners).call_all(),
                 };
-                let is_closed = |context: &Context<'_>| lock(&heard).is_closed(context);
+                let is_closed = |context: &Context<'_>| lock(&shared_listeners).is_closed(context);
                 let result = runtime.block_on(listen(&server, &name, shared, call, is_closed, &mut ready));
                 if let (Err(error), Some(ready)) = (result, &ready) {
-                    // Nobody waits for the first try any more if this fails, and then there is nothing to tell.
+                    // If the send fails, no caller waits for the first attempt any more, and there is nothing to
+                    // report.
                     ready.send(Err(error)).ok();
                     return;
                 }
@@ -74,19 +77,19 @@ impl Listener {
         Ok(Listener { channel, listeners })
     }
 
-    /// Listens for as long as the process lives, in a thread, once `turn` has returned: one process listens for many. `call` hears of every
-    /// key.
+    /// Listens in a thread for as long as the process lives, on behalf of other processes too. The thread begins once
+    /// `elect` returns true. `call` receives every key.
     pub fn relay(
         server: &Server,
         channel: String,
-        turn: impl FnOnce() -> bool + Send + 'static,
+        elect: impl FnOnce() -> bool + Send + 'static,
         call: impl Fn(Heard<'_>) + Send + 'static,
     ) -> Result<(), StoreError> {
         let server = server.clone();
         let run = move || {
-            let Some(runtime) = turn().then(|| connect::runtime().ok()).flatten() else { return };
+            let Some(runtime) = elect().then(|| connect::runtime().ok()).flatten() else { return };
             loop {
-                // Whatever it was: the next try comes, and until then those who wait look by themselves now and then.
+                // After any error the next attempt follows; until then waiters fall back to polling.
                 runtime.block_on(listen(&server, &channel, None, &call, |_| false, &mut None)).ok();
                 connect::pause(std::time::Duration::from_millis(200));
             }
@@ -94,12 +97,12 @@ impl Listener {
         std::thread::Builder::new().name("banksman-relay".into()).spawn(run).map(drop).map_err(StoreError::io)
     }
 
-    /// Hears every event of a project, for those who follow its log.
+    /// Listens to every event of a project, for followers of its log.
     pub fn change_channel(server: &Server, project: i64) -> Result<Listener, StoreError> {
         Listener::with(server, super::change_channel(project), Some(super::FOLLOWER_SPACE | project))
     }
 
-    /// Writes to a descriptor, which must not block, whenever a key is called.
+    /// Writes to a descriptor, which must not block, whenever this key is notified.
     pub fn subscribe(&self, key: &str, wake: OwnedFd) -> Subscription {
         lock(&self.listeners).subscribers.insert(key.to_owned(), wake);
         Subscription { key: key.to_owned(), listeners: Arc::clone(&self.listeners) }
@@ -111,7 +114,6 @@ impl Listener {
         Ok(ChangeSubscription { read, _subscription: self.subscribe("", write) })
     }
 
-    /// The channel it listens on.
     pub fn channel(&self) -> &str {
         &self.channel
     }
@@ -119,7 +121,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // The thread ends, and its connection with it: who commits must not think that somebody follows.
+        // The thread ends, and its connection with it: writers must not believe that there is a follower.
         let mut listeners = lock(&self.listeners);
         listeners.closed = true;
         listeners.waker.take().into_iter().for_each(Waker::wake);
@@ -127,7 +129,7 @@ impl Drop for Listener {
 }
 
 impl ChangeSubscription {
-    /// Takes out what has been heard so far.
+    /// Discards the notifications received so far.
     pub fn empty(&self) {
         let mut bytes = [0u8; 64];
         while rustix::io::read(&self.read, &mut bytes).is_ok_and(|count| count > 0) {}
@@ -146,18 +148,18 @@ impl Drop for Subscription {
     }
 }
 
-/// What was heard.
+/// A received notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heard<'a> {
-    /// This key was called.
+    /// This key was notified.
     Key(&'a str),
-    /// It has just begun to listen: everybody may have been called before.
+    /// Listening has just begun: any key may have been notified before.
     Anything,
 }
 
 type Ready = Option<std::sync::mpsc::Sender<Result<(), StoreError>>>;
 
-/// Listens until the connection breaks. After a break something may have been missed, so everybody is woken once.
+/// Listens until the connection breaks. Notifications may be lost after a break, so all subscribers are woken once.
 async fn listen(
     server: &Server,
     channel: &str,
@@ -199,7 +201,7 @@ async fn listen(
 }
 
 impl Listeners {
-    /// Whether nobody is left; else who listens is woken when that is so.
+    /// Whether the listener is closed. If not, closing it wakes the caller of this context.
     fn is_closed(&mut self, context: &Context<'_>) -> bool {
         self.waker = Some(context.waker().clone());
         self.closed
@@ -215,7 +217,7 @@ impl Listeners {
     }
 }
 
-/// A full pipe already says all.
+/// Ignores a full pipe: its reader wakes anyway.
 fn poke(pipe: &OwnedFd) {
     rustix::io::write(pipe, b"!").ok();
 }

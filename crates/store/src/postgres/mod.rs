@@ -1,8 +1,8 @@
 //! PostgreSQL: one database, many machines, one writer at a time for each project.
 //!
-//! A write transaction begins with an advisory lock on the project, so that writes are serial as on SQLite; the
-//! order of sequence numbers is the order of commits. Two round trips per batch: begin, lock and load; write and
-//! commit. When the connection breaks during the second, the server is asked how the transaction ended.
+//! A write transaction begins with an advisory lock on the project, so that writes are serial as on SQLite; sequence
+//! numbers have the order of commits. A batch takes two round trips: begin, lock and load; write and commit. If the
+//! connection breaks during the second one, the server is asked for the outcome of the transaction.
 
 mod connect;
 mod listen;
@@ -28,7 +28,7 @@ use crate::value::{Query, Rows};
 pub(crate) use session::FOLLOWER_SPACE;
 use session::{Begun, Session};
 
-/// How long to go on asking how a transaction ended whose connection broke.
+/// How long to ask for the outcome of a transaction whose connection broke.
 const RESOLVE: Duration = Duration::from_secs(20);
 
 /// How long to try to reach the server for one call.
@@ -40,11 +40,11 @@ pub(crate) struct Postgres {
     server: Server,
     project: i64,
     session: Option<Session>,
-    /// The id of the open transaction, to ask for when the connection breaks.
+    /// The id of the open transaction, to ask for its outcome if the connection breaks.
     transaction: Option<String>,
-    /// Whether the open transaction has the writer lock and nothing else yet.
+    /// Whether the open transaction holds the writer lock and has done nothing else yet.
     is_fresh: bool,
-    /// Whether the last transaction has waited for the writer lock.
+    /// Whether the last transaction waited for the writer lock.
     has_waited: bool,
 }
 
@@ -53,7 +53,7 @@ impl Postgres {
         Postgres { runtime, server, project, session: Some(session), transaction: None, is_fresh: false, has_waited: false }
     }
 
-    /// The session, connected if need be, with some patience: a server that restarts is back in a moment.
+    /// The session. Connects if needed, and retries for a while: a server that restarts is soon back.
     fn session(&mut self) -> Result<(&Runtime, &mut Session), StoreError> {
         if self.session.as_ref().is_none_or(Session::is_closed) {
             self.session = None;
@@ -70,7 +70,8 @@ impl Postgres {
         Ok((&self.runtime, self.session.as_mut().expect("just connected")))
     }
 
-    /// Begins a transaction with the writer lock. It waits for that for long, or only until somebody should be told who is in the way.
+    /// Begins a transaction with the writer lock. Without `is_patient` the wait is short, so that the caller can report
+    /// the lock's holder.
     fn begin_transaction(&mut self, is_patient: bool, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
         let project = self.project;
         let (runtime, session) = self.session()?;
@@ -88,7 +89,7 @@ impl Postgres {
         }
     }
 
-    /// Whether a transaction whose connection broke has been committed.
+    /// Asks whether a transaction whose connection broke was committed.
     fn resolve(&mut self, transaction: &str, source: tokio_postgres::Error) -> Result<(), StoreError> {
         let start = Instant::now();
         let source = Arc::new(source);
@@ -97,7 +98,7 @@ impl Postgres {
             match status.as_ref().map(Option::as_deref) {
                 Ok(Some("committed")) => return Ok(()),
                 Ok(Some("aborted")) => return Err(StoreError::Disconnected { source }),
-                // The server has not noticed yet that we are gone, or cannot be reached yet.
+                // The server has not noticed yet that the connection is gone, or is not reachable yet.
                 Ok(Some(_)) | Err(_) => connect::pause(start.elapsed()),
                 Ok(None) => break,
             }
@@ -107,7 +108,8 @@ impl Postgres {
 }
 
 impl Backend for Postgres {
-    /// Begins the transaction of the next batch, with more patience than that has by itself: what arrives meanwhile comes along.
+    /// Begins the transaction of the next batch with a longer wait than that batch has by itself; calls that arrive
+    /// meanwhile join the batch.
     fn lock_writer(&mut self) -> Result<bool, StoreError> {
         if self.is_fresh {
             return Ok(false);
@@ -121,7 +123,7 @@ impl Backend for Postgres {
         Ok(self.has_waited)
     }
 
-    /// The lock is a part of the transaction, which tells whether anybody was in the way.
+    /// The lock is a part of the transaction, which reports whether another one held it.
     fn try_lock_writer(&mut self) -> Result<bool, StoreError> {
         Ok(true)
     }
@@ -145,7 +147,7 @@ impl Backend for Postgres {
             true => self.query(queries),
             false => self.begin_transaction(false, queries),
         };
-        // Nobody goes on with a transaction whose rows cannot be read.
+        // A transaction whose rows cannot be read is of no use.
         answers.inspect_err(|_| self.roll_back())
     }
 
@@ -170,7 +172,7 @@ impl Backend for Postgres {
         let (runtime, session) = (&self.runtime, self.session.as_mut().expect("a transaction has a session"));
         match runtime.block_on(session.commit(writes)) {
             Ok(()) => Ok(()),
-            // The server has answered: the transaction is undone.
+            // The server has answered: the transaction was rolled back.
             Err(error) if error.code().is_some() && !is_shutdown(&error) => Err(classify(error)),
             Err(error) => {
                 self.session = None;
@@ -228,7 +230,7 @@ impl Backend for Postgres {
         runtime.block_on(session.client().batch_execute("ANALYZE tasks, edges, events")).map_err(classify)
     }
 
-    /// The server looks after its own files; what can be asked from here is that the tables can be read.
+    /// The server checks its own files; from here one can check that the tables are readable.
     fn check_integrity(&mut self) -> Result<Vec<String>, StoreError> {
         self.read(&crate::load::plan_all(self.project)).map(|_| Vec::new())
     }
@@ -244,7 +246,8 @@ impl Backend for Postgres {
         runtime.block_on(open::clear(session.client(), project, lease, boot))
     }
 
-    /// Of the log and its baseline, which all projects of the database share. What is free in them is not cheap to know.
+    /// The size of the log and its baseline, which all projects of the database share. Free space in them is expensive
+    /// to determine.
     fn size(&mut self) -> Result<Size, StoreError> {
         let (runtime, session) = self.session()?;
         let bytes = runtime.block_on(session.log_size()).map_err(classify)?;
@@ -252,12 +255,12 @@ impl Backend for Postgres {
     }
 }
 
-/// The channel on which followers of a project's event log are told.
+/// The channel that notifies the followers of a project's event log.
 fn change_channel(project: i64) -> String {
     format!("banksman_bell_{project}")
 }
 
-/// Sorts errors of the server by what they mean for the caller.
+/// Maps errors of the server to their meaning for the caller.
 fn classify(error: tokio_postgres::Error) -> StoreError {
     let code = error.code().cloned();
     let shutdown = is_shutdown(&error);
@@ -273,7 +276,7 @@ fn classify(error: tokio_postgres::Error) -> StoreError {
     }
 }
 
-/// The server ends the session: an administrator did, it restarts, or it has crashed.
+/// Whether the server ends the session: an administrator ended it, or the server restarts or has crashed.
 fn is_shutdown(error: &tokio_postgres::Error) -> bool {
     let endings = [
         SqlState::ADMIN_SHUTDOWN,

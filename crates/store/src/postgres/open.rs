@@ -1,4 +1,4 @@
-//! Making and opening projects in a PostgreSQL database.
+//! Creating and opening projects in a PostgreSQL database.
 
 use tokio_postgres::Client;
 
@@ -14,10 +14,10 @@ use crate::schema::{MIGRATIONS, VERSION};
 use crate::sqlite::Occupant;
 use crate::store::Store;
 
-/// The advisory lock under which tables are made and changed. No project has the number zero.
+/// The advisory lock for creating and migrating tables. No project has the number zero.
 const MIGRATION: i64 = LOCK_SPACE;
 
-/// Makes the schema if it is not there, and the project `id` in it.
+/// Creates the schema if it is missing, and the project `id` in it.
 pub fn create(server: &Server, id: &str, store_id: &StoreId) -> Result<(), StoreError> {
     with_session(server, async |session| {
         let client = session.client();
@@ -53,7 +53,7 @@ pub fn exists(server: &Server, id: &str) -> Result<bool, StoreError> {
     })
 }
 
-/// Removes a project that is not in use: one that was just made and holds nothing, or one that says that it is elsewhere.
+/// Removes a project that is not in use: a new one without events, or one that has moved to another store.
 pub fn remove(server: &Server, id: &str) -> Result<(), StoreError> {
     with_session(server, async |session| {
         let client = session.client();
@@ -66,7 +66,7 @@ pub fn remove(server: &Server, id: &str) -> Result<(), StoreError> {
     })
 }
 
-/// Deletes all rows of a project. What others refer to comes last.
+/// Deletes all rows of a project. Tables that others refer to come last.
 async fn delete_rows(client: &Client, project: i64) -> Result<(), StoreError> {
     let tables = "SELECT table_name::text FROM information_schema.columns WHERE table_schema = 'banksman' AND column_name = 'project' \
                   ORDER BY table_name IN ('projects', 'semaphores'), table_name = 'projects'";
@@ -77,7 +77,7 @@ async fn delete_rows(client: &Client, project: i64) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Removes all rows of a project but its own, which starts anew.
+/// Removes all rows of a project except its own, which is reset.
 pub(super) async fn clear(client: &Client, project: i64, lease: i64, boot: &str) -> Result<(), StoreError> {
     client.batch_execute("BEGIN").await.map_err(classify)?;
     let own = client.query_one("SELECT id, store_id FROM projects WHERE project = $1", &[&project]).await.map_err(classify)?;
@@ -96,7 +96,7 @@ pub fn open(server: &Server, id: &str, machine: Box<dyn Machine>) -> Result<Stor
     Ok(Store::new(Box::new(found), project, machine))
 }
 
-/// The same, also if the project is in another store now.
+/// The same for a store that may be retired.
 pub fn open_retired(server: &Server, id: &str, machine: Box<dyn Machine>) -> Result<Store, StoreError> {
     let (found, _) = find(server, id, true)?;
     let project = found.project;
@@ -109,7 +109,7 @@ pub fn open_reader(server: &Server, id: &str, machine: Box<dyn Machine>) -> Resu
     Ok(Reader { project: found.project, backend: Box::new(found), machine })
 }
 
-/// The session that holds the writer lock to write in this project, as the server tells.
+/// The session that holds the writer lock of this project, according to the server.
 pub fn occupant(server: &Server, id: &str) -> Option<Occupant> {
     let question = "SELECT a.pid, coalesce(a.application_name, ''), coalesce(a.state, '') FROM pg_locks l \
                     JOIN pg_stat_activity a ON a.pid = l.pid JOIN projects p ON p.id = $1 \
@@ -126,12 +126,12 @@ pub fn occupant(server: &Server, id: &str) -> Option<Occupant> {
     Some(Occupant { pid: row.get(0), command: row.get(1), state })
 }
 
-/// A project that is not retired.
+/// Refuses a retired project.
 fn in_use((found, moved_to): (Postgres, Option<String>)) -> Result<Postgres, StoreError> {
     moved_to.map_or(Ok(found), |to| Err(StoreError::Moved { to }))
 }
 
-/// A connection to a project, and where the project went. Brings the tables up to date if they are older and that is wanted.
+/// Connects to a project. Returns its new place too, if it has moved. Migrates older tables if that is allowed.
 fn find(server: &Server, id: &str, may_migrate: bool) -> Result<(Postgres, Option<String>), StoreError> {
     let runtime = connect::runtime()?;
     let (project, moved_to, session) = runtime.block_on(async {
@@ -156,7 +156,7 @@ fn find(server: &Server, id: &str, may_migrate: bool) -> Result<(Postgres, Optio
     Ok((Postgres::new(runtime, server.clone(), project, session), moved_to))
 }
 
-/// The schema number; `None` if there are no tables of ours.
+/// The schema number; `None` if our tables do not exist.
 async fn version(client: &Client) -> Result<Option<i64>, StoreError> {
     let there = client.query_one("SELECT to_regclass('banksman.store') IS NOT NULL", &[]).await.map_err(classify)?;
     if !there.get::<_, bool>(0) {
@@ -166,7 +166,7 @@ async fn version(client: &Client) -> Result<Option<i64>, StoreError> {
     Ok(row.get(0))
 }
 
-/// Carries out the migrations that are missing, inside the caller's transaction.
+/// Applies the missing migrations inside the caller's transaction.
 async fn migrate(client: &Client) -> Result<(), StoreError> {
     let found = version(client).await?.unwrap_or(0);
     if found > VERSION {

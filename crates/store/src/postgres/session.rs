@@ -1,4 +1,4 @@
-//! One connection: prepared statements, and requests that travel together.
+//! One connection: prepared statements, and pipelined requests.
 
 use std::pin::pin;
 use std::task::Poll;
@@ -16,17 +16,17 @@ use crate::sql;
 use crate::tables::{Statement, events, locks};
 use crate::value::{Query, Row, Rows, Value};
 
-/// Marks our advisory locks among those of other programs.
+/// Distinguishes our advisory locks from those of other programs.
 pub(super) const LOCK_SPACE: i64 = 0x424b_534d << 32;
 
-/// The same for those that followers of an event log share.
+/// The same for the locks that followers of an event log share.
 pub(crate) const FOLLOWER_SPACE: i64 = 0x424b_5346 << 32;
 
-/// What every connection starts with. A process that is stopped inside the writer lock is thrown out by the server after a
-/// while, and an acknowledged commit must be on disk whatever the server's default is. Plans are made once and kept, so they must not
-/// be made for tables that happen to be small: a scan would read every dead version of a row that changes all the time, and so
-/// would a bitmap. Joins are done in the order in which they are written, row by row and by an index, as in SQLite: other ways pay only
-/// where most rows of a table are read. No statement runs for so long that compiling it would pay.
+/// Settings of every connection. The server ends a session that stops while it holds the writer lock, and an
+/// acknowledged commit is on disk whatever the server's default is. Plans are made once and kept, so they must not be
+/// made for tables that happen to be small: a sequential scan would read every dead version of a row that changes
+/// often, and so would a bitmap scan. Joins are done in the written order, row by row by an index, as in SQLite: other
+/// ways only pay where most rows of a table are read. No statement runs long enough for JIT compilation to pay.
 const SETTINGS: &str = "SET search_path = banksman; SET synchronous_commit = on; \
                         SET idle_in_transaction_session_timeout = '15s'; SET lock_timeout = '2s'; \
                         SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
@@ -38,11 +38,9 @@ pub(super) struct Session {
     prepared: Vec<Option<tokio_postgres::Statement>>,
 }
 
-/// A transaction that has begun.
 pub(super) struct Begun {
-    /// Its id.
     pub(super) transaction: String,
-    /// Whether another one had the writer lock.
+    /// Whether another transaction held the writer lock.
     pub(super) has_waited: bool,
     pub(super) answers: Vec<Vec<tokio_postgres::Row>>,
 }
@@ -50,7 +48,8 @@ pub(super) struct Begun {
 impl Session {
     pub(super) async fn connect(server: &Server) -> Result<Session, StoreError> {
         let (client, mut messages) = server.connect().await?;
-        // The connection is driven whenever this thread waits for an answer. Its end is seen by the next request.
+        // The connection makes progress whenever this thread waits for an answer. The next request sees the end of the
+        // connection.
         tokio::spawn(async move { while let Some(Ok(_)) = messages.next().await {} });
         let tx = client.prepare("SELECT pg_try_advisory_xact_lock($1), pg_advisory_xact_lock($1), pg_current_xact_id()::text");
         let (settings, tx) = futures_util::future::join(client.batch_execute(SETTINGS), tx).await;
@@ -84,13 +83,13 @@ impl Session {
         Ok(Begun { transaction, has_waited: !was_free, answers: loads? })
     }
 
-    /// Answers in the open transaction.
+    /// Runs queries in the open transaction.
     pub(super) async fn query(&mut self, queries: &[Query<'_>]) -> Result<Vec<Vec<tokio_postgres::Row>>, Error> {
         self.prepare(queries).await?;
         self.answers(queries).await
     }
 
-    /// Lets the open transaction be idle.
+    /// Lets the open transaction stay idle.
     pub(super) async fn stay(&self) -> Result<(), Error> {
         self.client.batch_execute("SET LOCAL idle_in_transaction_session_timeout = 0").await
     }
@@ -101,7 +100,7 @@ impl Session {
         self.carry_out(writes).await
     }
 
-    /// Writes and commits, in one round trip. If a statement fails, the commit behind it undoes the transaction.
+    /// Writes and commits in one round trip. If a statement fails, the commit after it rolls the transaction back.
     pub(super) async fn commit(&mut self, writes: &[Query<'_>]) -> Result<(), Error> {
         self.prepare(writes).await?;
         let (writes, commit) = futures_util::future::join(self.carry_out(writes), self.client.batch_execute("COMMIT")).await;
@@ -109,13 +108,13 @@ impl Session {
         commit
     }
 
-    /// Undoes the transaction, and so lets others write, without waiting for the answer: whatever is asked next comes after it on the same
-    /// connection, and a connection that is gone takes its transaction with it.
+    /// Rolls the transaction back, and so releases the writer lock, without waiting for the answer: the next request
+    /// follows it on the same connection, and the end of the connection ends the transaction too.
     pub(super) async fn roll_back(&self) {
         let mut roll_back = pin!(self.client.batch_execute("ROLLBACK"));
-        // The first look at it hands it to the connection, which sends it as soon as this future lets it run.
+        // The first poll hands the request to the connection, which sends it as soon as this future yields.
         poll_fn(|context| {
-            // What becomes of it is seen by the next request.
+            // The next request sees a failure.
             let _unanswered = roll_back.as_mut().poll(context);
             Poll::Ready(())
         })
@@ -123,7 +122,7 @@ impl Session {
         tokio::task::yield_now().await;
     }
 
-    /// Answers from one moment.
+    /// Runs queries in one snapshot.
     pub(super) async fn read(&mut self, queries: &[Query<'_>]) -> Result<Vec<Vec<tokio_postgres::Row>>, Error> {
         self.prepare(queries).await?;
         let begin = self.client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ");
@@ -134,13 +133,13 @@ impl Session {
         end.map(|()| loads)
     }
 
-    /// How much room the log and its baseline take, in bytes.
+    /// The size of the log and its baseline, in bytes.
     pub(super) async fn log_size(&self) -> Result<i64, Error> {
         let question = "SELECT pg_total_relation_size('events') + pg_total_relation_size('baseline')";
         self.client.query_one(question, &[]).await?.try_get(0)
     }
 
-    /// How many are connected, how many may be, and how full the queue of notifications is in percent.
+    /// The number of connections, its maximum, and the fill level of the notification queue in percent.
     pub(super) async fn usage(&self) -> Result<[u32; 3], Error> {
         let question = "SELECT (SELECT sum(numbackends) FROM pg_stat_database)::int8, (current_setting('max_connections')::int \
                         - current_setting('superuser_reserved_connections')::int)::int8, (pg_notification_queue_usage() * 100)::int8";
@@ -149,14 +148,14 @@ impl Session {
         Ok([number(0)?, number(1)?, number(2)?])
     }
 
-    /// How a transaction ended: `committed`, `aborted`, `in progress`, or `None` if that is forgotten.
+    /// The outcome of a transaction: `committed`, `aborted`, `in progress`, or `None` if the server no longer knows.
     pub(super) async fn status(&self, transaction: &str) -> Result<Option<String>, StoreError> {
         let row = self.client.query_one("SELECT pg_xact_status($1::text::xid8)", &[&transaction]).await;
         row.and_then(|row| row.try_get(0)).map_err(super::classify)
     }
 
-    /// The rows that answer each query. Those of all locks stand in the place of the first of them: a row says itself
-    /// which lock it is.
+    /// The rows that answer each query. One statement reads all locks, and the first lock query gets its rows: each row
+    /// names its lock.
     async fn answers(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<tokio_postgres::Row>>, Error> {
         let is_lock = |query: &&Query<'_>| query.statement == LOCK;
         let Some(first) = queries.iter().find(is_lock) else {
@@ -172,8 +171,8 @@ impl Session {
         Ok(queries.iter().map(answer).collect())
     }
 
-    /// Carries out statements; the events among them all at once. All are sent before the first answer is looked at, so
-    /// that what follows them is sent too.
+    /// Runs statements, with one insert for all events. All are sent before the first answer is read, so that a
+    /// statement after them is sent too.
     async fn carry_out(&self, writes: &[Query<'_>]) -> Result<(), Error> {
         let is_event = |query: &&Query<'_>| query.statement == EVENT;
         let events: Vec<&Query<'_>> = writes.iter().filter(is_event).collect();
@@ -192,7 +191,7 @@ impl Session {
         events.map(drop)
     }
 
-    /// Prepares the statements that this connection meets for the first time, in one round trip.
+    /// Prepares the statements that are new to this connection, in one round trip.
     async fn prepare(&mut self, queries: &[Query<'_>]) -> Result<(), Error> {
         let mut missing: Vec<Statement> = Vec::new();
         for statement in queries.iter().map(|query| query.statement) {
@@ -215,8 +214,9 @@ impl Session {
     }
 }
 
-/// The locks of a batch are asked for all at once, and its events are written all at once: a message for each would be
-/// most of a round trip. Each lock is found by its key: for `= ANY` a plan that was made for a small table reads all locks of the project.
+/// The locks of a batch are read by one statement, and its events are written by one: a message for each would cost
+/// most of a round trip. Each lock is looked up by its key: for `= ANY`, a plan made for a small table reads all locks
+/// of the project.
 fn text(statement: Statement) -> String {
     let text = dialect::postgres(statement.text());
     match statement {
@@ -240,10 +240,10 @@ fn text(statement: Statement) -> String {
     }
 }
 
-const LOCK: Statement = locks::Statement::ByName.whole();
-const EVENT: Statement = events::Statement::Insert.whole();
+const LOCK: Statement = locks::Statement::ByName.erased();
+const EVENT: Statement = events::Statement::Insert.erased();
 
-/// Events as one parameter for each column.
+/// The events as one parameter per column.
 fn columns<'a>(events: &'a [&Query<'_>]) -> Vec<Box<dyn ToSql + Sync + 'a>> {
     let mut columns: Vec<Box<dyn ToSql + Sync + 'a>> = vec![Box::new(events.first().and_then(|event| event.params[0].as_int()))];
     for ((_, of), index) in events::COLUMNS.iter().zip(1..) {
@@ -255,7 +255,7 @@ fn columns<'a>(events: &'a [&Query<'_>]) -> Vec<Box<dyn ToSql + Sync + 'a>> {
     columns
 }
 
-/// The rows in the form that all databases share.
+/// Rows in the form that all databases share.
 pub(super) fn decode(rows: Vec<tokio_postgres::Row>) -> Result<Rows, StoreError> {
     let column = |row: &tokio_postgres::Row, index: usize| -> Result<Value<'static>, StoreError> {
         let value = match *row.columns()[index].type_() {

@@ -1,4 +1,4 @@
-//! A copy of a store that can be made while the store is in use.
+//! Backups of a store that is in use.
 
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,21 +9,20 @@ use rusqlite::Connection;
 use super::open::{connect, explain, parent, remove};
 use crate::error::StoreError;
 
-/// After how many steps of SQLite's machine the progress is told.
+/// The number of virtual machine steps between two progress reports.
 const STEPS: i32 = 100_000;
 
-/// What was written.
+/// A finished backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Backup {
-    /// The size of the file.
     pub bytes: u64,
-    /// The number of the last event in it.
+    /// The number of the last event in the file.
     pub last_event: i64,
 }
 
-/// Writes everything that is in the store at this moment to a new file, for its owner only. Writers go on meanwhile. The file
-/// appears complete or not at all; one that is there is left alone. `progress` is told the size of what is written so far.
+/// Writes the current content of the store to a new file that only its owner can read. Writers are not blocked. The
+/// file appears complete or not at all; an existing file is not replaced. `progress` receives the size written so far.
 pub fn backup(store: &Path, file: &Path, progress: Box<dyn FnMut(u64) + Send>) -> Result<Backup, StoreError> {
     let exists = || StoreError::Exists { place: file.display().to_string() };
     if file.symlink_metadata().is_ok() {
@@ -46,9 +45,9 @@ pub fn backup(store: &Path, file: &Path, progress: Box<dyn FnMut(u64) + Send>) -
     remove(&draft).and(made)
 }
 
-/// Copies the rows, and checks what was written. Returns the number of the last event.
+/// Copies the rows and verifies the copy. Returns the number of the last event.
 fn fill(source: &mut Connection, draft: &Path, mut progress: Box<dyn FnMut(u64) + Send>) -> Result<i64, StoreError> {
-    // SQLite writes into a file that is empty, and keeps its mode.
+    // SQLite writes into an empty file, and keeps its mode.
     fs::File::options().write(true).create_new(true).mode(0o600).open(draft).map_err(StoreError::io)?;
     let name = draft.to_str().ok_or_else(|| StoreError::Failed {
         source: std::sync::Arc::new(std::io::Error::other("the path of a backup must be UTF-8")),
@@ -65,7 +64,7 @@ fn fill(source: &mut Connection, draft: &Path, mut progress: Box<dyn FnMut(u64) 
     source.progress_handler(0, None::<fn() -> bool>)?;
     copied?;
     let copy = Connection::open(draft)?;
-    // A store is used by readers and a writer at the same time.
+    // WAL mode lets readers and a writer use a store at the same time.
     copy.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
     let state: String = copy.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if state != "ok" {

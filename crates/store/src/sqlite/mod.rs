@@ -28,19 +28,20 @@ use crate::tables;
 use crate::value::{Query, Row, Rows, Value};
 use writer_lock::{Stay, WriterLock};
 
-/// Log pages after which a checkpoint is worth its while, once nobody is waiting.
+/// Pages of the write-ahead log after which a checkpoint pays off while no caller waits.
 const CHECKPOINT_WHEN_QUIET: i32 = 1_000;
 
-/// Log pages after which those who wait must wait for a checkpoint too.
+/// Pages of the write-ahead log after which a checkpoint runs even if callers wait.
 const CHECKPOINT_ANYWAY: i32 = 8_000;
 
-/// Bytes of the log from which on the last process that leaves copies it: every process that comes alone reads all of it first.
+/// Size of the write-ahead log in bytes from which on the last process checkpoints it on close: every process that
+/// opens the store alone first reads all of it.
 const CHECKPOINT_WHEN_LEAVING: u64 = 256 * 1_024;
 
-/// How often the last event is written down: a store that has gone back has lost more than a moment.
+/// Minimum time between two recordings of the last event: a restored store has lost more than a moment.
 const RECORD_EVERY: Duration = Duration::from_millis(10);
 
-/// The statements beside those of `Statement` that are kept prepared: the begins and ends of transactions.
+/// Prepared statements besides those of `Statement`: the begins and ends of transactions.
 const TRANSACTION_STATEMENTS: usize = 8;
 
 /// A connection to a SQLite file.
@@ -48,15 +49,16 @@ pub(crate) struct Sqlite {
     connection: Connection,
     writer_lock: Option<WriterLock>,
     log_pages: Arc<AtomicI32>,
-    /// Where the file is; an in-memory database has no place.
+    /// `None` for an in-memory database.
     path: Option<PathBuf>,
     /// The id of the store, if it has one.
     store_id: Option<String>,
-    /// A commit has failed: what this connection believes may be wrong, so it is opened anew before the next use.
+    /// Whether a commit has failed: the state of this connection may be wrong, so it is opened again before the next
+    /// use.
     doubtful: bool,
-    /// When the last event was written down by this connection.
+    /// The time of the last recording by this connection.
     recorded: Option<Instant>,
-    /// The last event that was not.
+    /// The last event if it is not recorded yet.
     unrecorded: Option<i64>,
 }
 
@@ -68,7 +70,8 @@ impl Sqlite {
             seen.store(pages, Ordering::Relaxed);
             Ok(())
         }))?;
-        // Without this promise, clearing the parameters of a cached SELECT makes SQLite parse and plan it anew at every use.
+        // Without this promise, clearing the parameters of a cached SELECT makes SQLite parse and plan it again at
+        // every use.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.set_prepared_statement_cache_capacity(tables::Statement::COUNT + TRANSACTION_STATEMENTS);
         let (store_id, doubtful, recorded, unrecorded) = (None, false, None, None);
@@ -87,7 +90,6 @@ impl Sqlite {
         Ok(answers)
     }
 
-    /// Runs a statement whose rows, if any, do not matter.
     fn run(&self, sql: &str) -> Result<(), rusqlite::Error> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.raw_query();
@@ -95,9 +97,10 @@ impl Sqlite {
         Ok(())
     }
 
-    /// Writes down the last event, while this process still holds the writer lock; not after every one of many.
+    /// Records the last event while this process still holds the writer lock. Skips most of many events in quick
+    /// succession.
     fn record(&mut self, writes: &[Query<'_>]) {
-        let row = writes.iter().rev().find(|query| query.statement == tables::projects::Statement::Update.whole());
+        let row = writes.iter().rev().find(|query| query.statement == tables::projects::Statement::Update.erased());
         self.unrecorded = row.and_then(|row| row.params.get(1)?.as_int()).or(self.unrecorded);
         if self.recorded.is_none_or(|recorded| recorded.elapsed() >= RECORD_EVERY) {
             self.record_now();
@@ -111,8 +114,9 @@ impl Sqlite {
         }
     }
 
-    /// Writes down the last event before this connection leaves. If another process writes right now, that one does it.
-    fn record_the_last(&mut self) {
+    /// Records the last event before this connection closes. If another process is writing, that process records a
+    /// later one.
+    fn record_on_close(&mut self) {
         let (Some(event), Some(store)) = (self.unrecorded, &self.store_id) else { return };
         let Some(lock) = self.writer_lock.as_mut().filter(|lock| lock.recorded(store) < Some(event)) else { return };
         if lock.try_enter().unwrap_or(false) {
@@ -145,14 +149,14 @@ impl Sqlite {
 }
 
 impl Drop for Sqlite {
-    /// SQLite finds out by itself whether this is the last connection, and only then copies the log and removes it.
+    /// SQLite itself detects whether this is the last connection, and only then checkpoints and removes the log.
     fn drop(&mut self) {
-        self.record_the_last();
+        self.record_on_close();
         let Some(path) = self.path.as_ref().filter(|_| !self.doubtful) else { return };
         let mut log = path.clone().into_os_string();
         log.push("-wal");
         if std::fs::metadata(log).is_ok_and(|log| log.len() > CHECKPOINT_WHEN_LEAVING) {
-            // If it cannot be set, the log stays as long as it is, which makes the next start slower and nothing else.
+            // On failure the log keeps its length, which only makes the next start slower.
             self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).ok();
         }
     }
@@ -210,13 +214,13 @@ impl Backend for Sqlite {
         Ok(())
     }
 
-    /// Nearly every failure of the commit itself leaves open whether the change was saved.
+    /// Nearly every failure of COMMIT leaves it open whether the change was saved.
     fn commit(&mut self, writes: &[Query<'_>]) -> Result<(), StoreError> {
         let result = self.write(writes).and_then(|()| {
             self.run("COMMIT").map_err(|error| {
                 self.doubtful = true;
                 match error.sqlite_error_code() {
-                    // The frame that makes the transaction count is the last one of it, and there was no room for it.
+                    // The last frame of a transaction makes it valid, and the disk had no room for it.
                     Some(ErrorCode::DiskFull) => StoreError::from(error),
                     _ => StoreError::Unknown { source: Arc::new(error) },
                 }
@@ -254,8 +258,8 @@ impl Backend for Sqlite {
         Ok(())
     }
 
-    /// Copies the write-ahead log into the database file when it is worth it. It takes the writer lock for that, so that
-    /// no writer keeps the log from starting over.
+    /// Checkpoints the write-ahead log when that pays off. Takes the writer lock, so that no writer keeps the log from
+    /// starting over.
     fn tidy(&mut self, quiet: bool) -> Result<(), StoreError> {
         let limit = if quiet { CHECKPOINT_WHEN_QUIET } else { CHECKPOINT_ANYWAY };
         if self.log_pages.load(Ordering::Relaxed) < limit {
@@ -294,7 +298,6 @@ impl Backend for Sqlite {
     }
 }
 
-/// The statement in SQLite's spelling.
 fn text(statement: tables::Statement) -> &'static str {
     static TEXTS: [OnceLock<String>; tables::Statement::COUNT] = [const { OnceLock::new() }; tables::Statement::COUNT];
     TEXTS[statement.index()].get_or_init(|| dialect::sqlite(statement.text()))

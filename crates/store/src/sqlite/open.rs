@@ -1,4 +1,4 @@
-//! Making and opening a SQLite store, with all the checks that come before the first use.
+//! Creating and opening a SQLite store, with all checks before the first use.
 
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
@@ -21,22 +21,22 @@ use crate::schema::{MIGRATIONS, VERSION};
 use crate::store::Store;
 use crate::tables::projects::Statement;
 
-/// The schema that has a column for the place where a project went.
+/// The first schema version with a column for the new place of a project.
 const MOVED_SINCE: i64 = 6;
 
-/// SQLite opens no file whose path is longer than 512 bytes; its own files beside it have longer names.
+/// SQLite opens no file whose path is longer than 512 bytes; the names of its other files are longer.
 const LONGEST_PATH: usize = 480;
 
-/// "BKSM": marks the file as ours.
+/// "BKSM": identifies our files.
 const APPLICATION_ID: i64 = 0x424b_534d;
 
 /// The number of the one project in a SQLite file.
 const PROJECT: i64 = 1;
 
-/// How long SQLite itself waits, for the rare moments in which a reader recovers the log.
+/// SQLite's own busy timeout, for the rare moments in which a reader recovers the log.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// Makes a new store for the project `id`. It appears complete or not at all.
+/// Creates a store for the project `id`. The file appears complete or not at all.
 pub fn create(path: &Path, id: &str, store_id: &StoreId, machine: &dyn Machine) -> Result<(), StoreError> {
     let parent = parent(path);
     refuse_network_file_system(&parent)?;
@@ -54,7 +54,7 @@ pub fn create(path: &Path, id: &str, store_id: &StoreId, machine: &dyn Machine) 
     remove(&draft).and(made)
 }
 
-/// Removes a store with all its files. For one that nobody uses.
+/// Removes a store with all its files. It must not be in use.
 pub fn remove(path: &Path) -> Result<(), StoreError> {
     for leftover in ["", "-wal", "-shm", "-journal"] {
         let mut name = path.as_os_str().to_owned();
@@ -68,14 +68,14 @@ pub fn remove(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Opens a store for writing. The writer lock stands beside it.
+/// Opens a store for writing. `writer_lock` is the path of the lock file beside it.
 pub fn open(path: &Path, writer_lock: &Path, machine: Box<dyn Machine>) -> Result<Store, StoreError> {
     let backend = open_backend(path, writer_lock)?;
     refuse_moved(&backend.connection)?;
     Ok(Store::new(Box::new(backend), PROJECT, machine))
 }
 
-/// The same, also if its project is in another store now.
+/// The same for a store that may be retired.
 pub fn open_retired(path: &Path, writer_lock: &Path, machine: Box<dyn Machine>) -> Result<Store, StoreError> {
     Ok(Store::new(Box::new(open_backend(path, writer_lock)?), PROJECT, machine))
 }
@@ -88,8 +88,8 @@ fn open_backend(path: &Path, writer_lock: &Path) -> Result<Sqlite, StoreError> {
     Ok(backend)
 }
 
-/// Events that were committed must be there. What was written down is read first, because the store only goes forward. Returns the id
-/// of the store, without which it is not known whether what was written down is about this store.
+/// Refuses a store that has lost committed events. The record is read first, because the store only goes forward.
+/// Returns the id of the store; without an id it is not known whether the record is about this store.
 fn refuse_gone_back(connection: &Connection, writer_lock: &Path) -> Result<Option<String>, StoreError> {
     let id: Option<String> = connection.query_row("SELECT store_id FROM projects", [], |row| row.get(0))?;
     let Some(store) = &id else { return Ok(None) };
@@ -98,7 +98,7 @@ fn refuse_gone_back(connection: &Connection, writer_lock: &Path) -> Result<Optio
     if found < recorded { Err(StoreError::WentBack { recorded, found }) } else { Ok(id) }
 }
 
-/// Opens a store for reading only. Needs no turn.
+/// Opens a store for reading only. Needs no writer lock.
 pub fn open_reader(path: &Path, machine: Box<dyn Machine>) -> Result<Reader, StoreError> {
     let connection = connect(path)?;
     connection.pragma_update(None, "query_only", true)?;
@@ -111,7 +111,7 @@ pub fn open_reader(path: &Path, machine: Box<dyn Machine>) -> Result<Reader, Sto
     Ok(Reader { backend: Box::new(Sqlite::new(connection, None, Some(path.into()))?), project: PROJECT, machine })
 }
 
-/// Where the project of a store went, if it is retired.
+/// The new place of the project, if the store is retired.
 pub fn moved_to(path: &Path) -> Result<Option<String>, StoreError> {
     let connection = connect(path)?;
     // Stores of earlier versions were never retired.
@@ -130,11 +130,11 @@ fn place_of(connection: &Connection) -> Result<Option<String>, StoreError> {
 pub fn memory(machine: Box<dyn Machine>) -> Result<Store, StoreError> {
     let mut connection = Connection::open_in_memory()?;
     connection.pragma_update(None, "foreign_keys", true)?;
-    found(&mut connection, "memory", None, &*machine)?;
+    initialize(&mut connection, "memory", None, &*machine)?;
     Ok(Store::new(Box::new(Sqlite::new(connection, None, None)?), PROJECT, machine))
 }
 
-/// Opens the file and makes sure that it is one of ours.
+/// Opens the file and verifies that it is a store.
 pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
     if !path.exists() {
         return Err(StoreError::Missing { place: path.display().to_string() });
@@ -143,7 +143,7 @@ pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
     checked(path).map_err(|error| explain(path, error))
 }
 
-/// SQLite does not say why it cannot open or write a file. The two common reasons can be seen from outside.
+/// SQLite does not report why it cannot open or write a file. The common reasons are visible from outside.
 pub(super) fn explain(path: &Path, error: StoreError) -> StoreError {
     const LITTLE: u64 = 256 * 1_024;
     let StoreError::Failed { source } = error else { return error };
@@ -163,7 +163,7 @@ pub(super) fn explain(path: &Path, error: StoreError) -> StoreError {
 
 fn checked(path: &Path) -> Result<Connection, StoreError> {
     let plain = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-    // What leads to the folder is the user's, and may contain links; the file may be none.
+    // The user controls the path of the folder, which may contain links; the file itself must not be a link.
     let real = parent(path).canonicalize().map_err(StoreError::io)?.join(path.file_name().unwrap_or_default());
     let connection = Connection::open_with_flags(&real, OpenFlags::SQLITE_OPEN_READ_WRITE | plain)?;
     connection.busy_timeout(BUSY)?;
@@ -180,7 +180,7 @@ fn checked(path: &Path) -> Result<Connection, StoreError> {
     }
     // Closing the last connection must not wait for a checkpoint, unless the log is long: see `Sqlite::drop`.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    // The file may have come with a repository: what is in its schema is data, and cannot change how SQLite works.
+    // The file may have come with a repository: its schema is data, and must not change how SQLite works.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
@@ -195,25 +195,30 @@ fn fill(path: &Path, id: &str, store_id: &StoreId, machine: &dyn Machine) -> Res
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    found(&mut connection, id, Some(store_id), machine)?;
+    initialize(&mut connection, id, Some(store_id), machine)?;
     connection.close().map_err(|(_, error)| error.into())
 }
 
-/// Makes the tables and the one project.
-fn found(connection: &mut Connection, id: &str, store_id: Option<&StoreId>, machine: &dyn Machine) -> Result<(), StoreError> {
+/// Creates the tables and the project.
+fn initialize(
+    connection: &mut Connection,
+    id: &str,
+    store_id: Option<&StoreId>,
+    machine: &dyn Machine,
+) -> Result<(), StoreError> {
     let transaction = connection.transaction()?;
     for migration in MIGRATIONS {
         transaction.execute_batch(&dialect::sqlite_schema(migration))?;
     }
     let lease = machine.read().monotonic_ms;
-    let insert = dialect::sqlite(Statement::Insert.whole().text());
+    let insert = dialect::sqlite(Statement::Insert.erased().text());
     transaction.execute(&insert, (PROJECT, id, lease, machine.boot()))?;
-    let identify = dialect::sqlite(Statement::SetStoreId.whole().text());
+    let identify = dialect::sqlite(Statement::SetStoreId.erased().text());
     transaction.execute(&identify, (PROJECT, store_id.map(StoreId::as_str)))?;
     Ok(transaction.commit()?)
 }
 
-/// Removes all rows of the one project but its own, which starts anew.
+/// Removes all rows of the project except its own, which is reset.
 pub(super) fn clear(connection: &mut Connection, project: i64, lease: i64, boot: &str) -> Result<(), StoreError> {
     let transaction = connection.transaction()?;
     transaction.pragma_update(None, "defer_foreign_keys", true)?;
@@ -225,14 +230,14 @@ pub(super) fn clear(connection: &mut Connection, project: i64, lease: i64, boot:
     for table in tables {
         transaction.execute(&format!("DELETE FROM {table}"), [])?;
     }
-    let insert = dialect::sqlite(Statement::Insert.whole().text());
+    let insert = dialect::sqlite(Statement::Insert.erased().text());
     transaction.execute(&insert, (project, id, lease, boot))?;
-    let identify = dialect::sqlite(Statement::SetStoreId.whole().text());
+    let identify = dialect::sqlite(Statement::SetStoreId.erased().text());
     transaction.execute(&identify, (project, store_id))?;
     Ok(transaction.commit()?)
 }
 
-/// Brings an older store up to date, one transaction per step.
+/// Migrates an older store, one transaction per step.
 fn migrate(backend: &mut Sqlite) -> Result<(), StoreError> {
     loop {
         let found = version(&backend.connection)?;
@@ -270,16 +275,16 @@ pub(super) fn parent(path: &Path) -> PathBuf {
 
 fn refuse_network_file_system(dir: &Path) -> Result<(), StoreError> {
     let stat = rustix::fs::statfs(dir).map_err(|error| StoreError::io(error.into()))?;
-    // The kernel's type is signed on some machines; only its low 32 bits carry the number.
+    // The type is signed on some machines; only its low 32 bits carry the number.
     match network_file_system((stat.f_type as u64) & 0xffff_ffff) {
         Some(kind) => Err(StoreError::NetworkFileSystem { path: dir.into(), kind }),
         None => Ok(()),
     }
 }
 
-/// The file systems that another kernel may have open at the same time, by the kernel's number for them: locks of other machines are not
-/// seen, or not kept, and the boot id does not identify the only machine there is. A FUSE file system may be anything, so none is
-/// trusted (virtiofs and what virtual machines share with their host are of that kind).
+/// File systems that several kernels may have open at the same time, by their magic number: locks of other machines are
+/// invisible or not kept, and the boot id does not identify the only machine. A FUSE file system may be anything, so
+/// none is trusted (virtiofs and folders shared with a virtual machine are FUSE).
 fn network_file_system(magic: u64) -> Option<&'static str> {
     match magic {
         0x6969 => Some("NFS"),

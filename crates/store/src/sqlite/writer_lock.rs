@@ -1,4 +1,5 @@
-//! Processes take turns to write. SQLite's own busy handler polls and starves; a blocking file lock is fair.
+//! The right to write, one process at a time. SQLite's own busy handler polls and starves; a blocking file lock is
+//! fair.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -9,11 +10,11 @@ use rustix::fs::OFlags;
 
 use crate::error::StoreError;
 
-/// A file whose lock is the right to write, behind a gate that one waits in at a time.
+/// A file lock that is the right to write, behind a gate where one process waits at a time.
 ///
-/// A free file lock goes to whoever asks first, and that is the one who has just given it up: it is running, and those
-/// who wait must first wake up. But the next in turn keeps the gate shut until it holds the writer lock, so the one who leaves
-/// has to queue up behind it.
+/// A free file lock goes to the first process that asks, which is usually the one that has just released it: that process
+/// is running, while the waiting ones must first wake up. But the next process holds the gate until it has the writer
+/// lock, so the one that released it queues up behind.
 pub(crate) struct WriterLock {
     gate: File,
     file: File,
@@ -23,9 +24,9 @@ pub(crate) struct WriterLock {
 /// How long the writer lock lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stay {
-    /// It was taken for one transaction and ends with it.
+    /// For one transaction; its end releases the lock.
     OneTransaction,
-    /// It was taken for as many as its owner likes.
+    /// Until the owner releases it.
     UntilGivenBack,
 }
 
@@ -33,13 +34,12 @@ pub(crate) enum Stay {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occupant {
     pub pid: i32,
-    /// Its command line.
     pub command: String,
-    /// What it does, in a word: `running`, `stopped`, …
+    /// The state of the process in a word: `running`, `stopped`, …
     pub state: &'static str,
 }
 
-/// The file that the writers of a store lock. Two stores in one folder have two files, so that a process can write to both.
+/// The lock file of a store's writers. Two stores in one folder have two files, so that a process can write to both.
 pub fn writer_lock_path(store: &Path) -> PathBuf {
     if store.file_name() == Some("store.db".as_ref()) {
         return store.with_file_name("turn");
@@ -51,7 +51,7 @@ pub fn writer_lock_path(store: &Path) -> PathBuf {
 
 impl WriterLock {
     pub(crate) fn open(path: &Path) -> Result<WriterLock, StoreError> {
-        // A link leads wherever the author of a repository likes.
+        // A link in a repository leads wherever its author likes.
         let flags = i32::try_from(OFlags::NOFOLLOW.bits()).expect("a flag of open is an int");
         let open = |path: &Path| {
             let mut options = File::options();
@@ -61,8 +61,8 @@ impl WriterLock {
         Ok(WriterLock { gate: open(&path.with_extension("gate"))?, file: open(path)?, inside: None })
     }
 
-    /// Waits for the writer lock, however long it takes, and says whether others had it or waited for it. A turn that was taken already goes
-    /// on as it was taken.
+    /// Waits for the writer lock, for any length of time. Returns whether other processes held it or waited for it. A
+    /// lock that is held already stays held as it was taken.
     pub(crate) fn enter(&mut self, stay: Stay) -> Result<bool, StoreError> {
         if self.inside.is_some() {
             return Ok(false);
@@ -75,7 +75,7 @@ impl WriterLock {
         Ok(has_queued || has_waited)
     }
 
-    /// Takes the writer lock if nobody has it.
+    /// Takes the writer lock if it is free. Returns whether it is held now.
     pub(crate) fn try_enter(&mut self) -> Result<bool, StoreError> {
         if self.inside.is_none() {
             if !try_lock(&self.gate)? {
@@ -88,14 +88,14 @@ impl WriterLock {
         Ok(self.inside.is_some())
     }
 
-    /// Writes down the last event that was committed to this store, so that a store that has gone back is noticed. It is not flushed:
-    /// after a power cut it may say less than is true, never more.
+    /// Records the last event that was committed to this store, so that a store that was set back is detected. Not
+    /// flushed: after a power cut the record may be too low, never too high.
     pub(crate) fn record(&self, store: &str, event: i64) {
-        // Nothing but that notice depends on it.
+        // Only the detection depends on the record.
         self.file.write_all_at(format!("{store} {event:020}\n").as_bytes(), 0).ok();
     }
 
-    /// The last event of this store that was written down.
+    /// The last recorded event of this store.
     pub(crate) fn recorded(&self, store: &str) -> Option<i64> {
         let mut text = [0; 256];
         let length = self.file.read_at(&mut text, 0).ok()?;
@@ -115,7 +115,7 @@ impl WriterLock {
     }
 }
 
-/// Locks a file, and says whether that took waiting.
+/// Locks a file. Returns whether it had to wait.
 fn wait_for(file: &File) -> Result<bool, StoreError> {
     Ok(if try_lock(file)? { false } else { lock(file).map(|()| true)? })
 }
@@ -142,7 +142,7 @@ fn unlock(file: &File) {
     file.unlock().expect("a lock that is held on an open file can be given up");
 }
 
-/// The last event that was committed to this store, as far as it was written down.
+/// The last recorded event of this store.
 pub(crate) fn recorded(writer_lock: &Path, store: &str) -> Option<i64> {
     last_event(&std::fs::read_to_string(writer_lock).ok()?, store)
 }
@@ -151,7 +151,8 @@ fn last_event(text: &str, store: &str) -> Option<i64> {
     text.lines().next()?.strip_prefix(store)?.trim().parse().ok()
 }
 
-/// Who holds the writer lock at this writer lock, as the kernel tells. `None` if nobody has or it cannot be seen from here.
+/// The process that holds the writer lock, according to the kernel. `None` if there is none, or it is not visible from
+/// here.
 pub fn occupant(writer_lock: &Path) -> Option<Occupant> {
     let inode = std::fs::metadata(writer_lock).ok()?.ino();
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
@@ -169,8 +170,8 @@ pub fn occupant(writer_lock: &Path) -> Option<Occupant> {
     Some(Occupant { pid, command, state })
 }
 
-/// The pid in a line of /proc/locks such as `1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF`. Those who still
-/// wait have an arrow after the number.
+/// The pid in a line of /proc/locks such as `1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF`. Waiting processes have
+/// an arrow after the number.
 fn holder(line: &str, inode: u64) -> Option<i32> {
     let mut words = line.split_whitespace().skip(1);
     let (kind, _, _, pid, place) = (words.next()?, words.next()?, words.next()?, words.next()?, words.next()?);
@@ -183,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_list_is_understood() {
+    fn lines_of_proc_locks_are_parsed() {
         assert_eq!(holder("1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF", 5678), Some(1234));
         assert_eq!(holder("1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF", 678), None);
         assert_eq!(holder("1: -> FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF", 5678), None);
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_that_has_the_writer_lock_is_known() {
+    fn the_holder_of_the_writer_lock_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("turn");
         let mut writer_lock = WriterLock::open(&path).unwrap();

@@ -1,4 +1,4 @@
-//! The end of a batch: what it writes, and what is left to do after the commit.
+//! The end of a batch: its writes, and the wakeups after the commit.
 
 use banksman_core::event::Kind;
 use banksman_core::resource::grant::Address;
@@ -14,42 +14,42 @@ use crate::tables::projects::{Counters, Statement};
 use crate::tables::{Tables, events, fan_outs, tasks};
 use crate::value::Query;
 
-/// A batch that is decided but not committed yet. Dropping it undoes it.
+/// A decided batch that is not committed yet. Dropping it rolls it back.
 pub struct Open<'s, R> {
     pub(super) store: &'s mut Store,
     pub(super) decided: Decided<R>,
 }
 
-/// A batch as it was decided.
+/// The result of the decisions of a batch.
 pub(super) struct Decided<R> {
     pub(super) replies: Vec<R>,
     pub(super) tx: Tx,
     pub(super) before: Tables,
     pub(super) counters: Counters,
-    /// The row that makes this boot known, if it is new.
+    /// The row that records this boot, if it is new.
     pub(super) new_boot: Option<Query<'static>>,
     pub(super) is_followed: bool,
 }
 
-/// What a committed batch leaves to do.
+/// The result of a committed batch.
 #[derive(Debug)]
 pub struct Committed<R> {
     /// The answers, in the order of the calls.
     pub replies: Vec<R>,
-    /// Whom to wake, unless the database does that itself.
+    /// The addresses to wake, except those that the database notifies itself.
     pub wakes: Vec<Address>,
     /// The number of the last event.
     pub seq: Seq,
-    /// How many events and messages were written.
+    /// The number of events and messages written.
     pub events: usize,
-    /// Whether somebody may follow the event log.
+    /// Whether there may be a follower of the event log.
     pub is_followed: bool,
-    /// Whether anything was written: a heartbeat changes rows without an event, and who only looked changes nothing.
+    /// Whether anything was written: a heartbeat changes rows without an event, and a mere read changes nothing.
     pub has_written: bool,
 }
 
 impl<R> Open<'_, R> {
-    /// Writes it and makes it last.
+    /// Writes and commits the batch.
     pub fn commit(mut self) -> Result<Committed<R>, StoreError> {
         let here = self.store.here.as_deref();
         let is_notified = |address: &Address| !here.is_some_and(|here| address.0.ends_with(here));
@@ -59,7 +59,7 @@ impl<R> Open<'_, R> {
         let writes = self.decided.writes(self.store.project, &*self.store.machine, self.store.actor.as_deref(), &notified);
         let has_written = !writes.is_empty();
         if has_written {
-            // If it fails, dropping `self` forgets what is undone with it.
+            // On failure, dropping `self` forgets everything that is rolled back.
             self.store.backend.commit(&writes)?;
         }
         drop(writes);
@@ -78,7 +78,7 @@ impl<R> Open<'_, R> {
 }
 
 impl<R> Decided<R> {
-    /// The statements of the batch; none if nothing has changed.
+    /// The statements of the batch; none if nothing changed.
     fn writes<'a>(
         &'a self,
         project: i64,
@@ -88,7 +88,7 @@ impl<R> Decided<R> {
     ) -> Vec<Query<'a>> {
         let tx = &self.tx;
         let mut writes = changes::between(project, &self.before, &self.tx.tables);
-        // One that has begun meanwhile, or is over, was taken out by the statement that says so.
+        // A task that has since begun, or has ended, was unparked by the statement that writes its state.
         let is_pending = |task: &TaskId| tx.tables.backlog.tasks.get(task).is_some_and(|task| task.state == State::Pending);
         for (task, on) in tx.changed.parked.iter().filter(|(task, _)| is_pending(task)) {
             let task = &tx.tables.backlog.tasks[task];
@@ -105,7 +105,7 @@ impl<R> Decided<R> {
             writes.push(events::insert(project, *seq, tx.wall, event, actor.into(), *depth));
         }
         writes.extend(notified.iter().map(notify));
-        // A ticket that was given out is never given out again, also if its waiter has left within the same batch.
+        // A ticket is never issued twice, even if its waiter leaves within the same batch.
         if !writes.is_empty() || tx.ticket.0 - 1 != self.counters.ticket {
             writes.push(self.counters.update(project, tx, &self.before, machine));
         }
@@ -113,7 +113,7 @@ impl<R> Decided<R> {
     }
 }
 
-/// `CHANNEL/KEY@FOLDER` wakes whoever listens to the channel and knows the key.
+/// `CHANNEL/KEY@FOLDER` notifies the listeners of the channel that know the key.
 fn notify(address: &Address) -> Query<'_> {
     let (channel, key) = address.0.split_once('/').unwrap_or((&address.0, ""));
     let key = key.split_once('@').map_or(key, |(key, _)| key);

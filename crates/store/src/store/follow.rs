@@ -1,4 +1,4 @@
-//! What the rows of a batch lead to: the rows that a decision needs beside those that its keys name.
+//! Loading the rows that the loaded rows refer to, and that a decision needs besides those of its keys.
 
 use std::collections::BTreeSet;
 
@@ -16,11 +16,11 @@ use crate::loaded::Loaded;
 use crate::tables::Tables;
 use crate::tables::projects::Counters;
 
-/// How often rows lead to others that a decision needs.
+/// Maximum number of rounds in which rows lead to more rows.
 const FOLLOWS: usize = 4;
 
 impl Store {
-    /// Loads what the loaded rows refer to. Returns what was asked for in all.
+    /// Loads the rows that the loaded ones refer to. Returns all keys.
     pub(super) fn follow<C: Call>(
         &mut self,
         calls: &[C],
@@ -29,15 +29,15 @@ impl Store {
         counters: &Counters,
         loaded: &mut Loaded,
     ) -> Result<BTreeSet<Key>, StoreError> {
-        // Who waits, and whom to wake, was read for the rare ones too.
+        // Waiters and idle runners were planned for the rare keys too.
         let mut planned: BTreeSet<Key> = known.union(&rare).cloned().collect();
         for _ in 0..FOLLOWS {
             let rows = loaded.so_far();
             let mut more: BTreeSet<Key> = calls.iter().flat_map(|call| call.follow(rows)).collect();
-            // The locks of ready tasks were read with them.
+            // The locks of ready tasks were loaded with them.
             known.extend(rows.ready.iter().map(|id| Key::Lock(id.lock())));
             if counters.parks {
-                // Also of what is only about to be there.
+                // Includes resources that this round loads.
                 let asked = known.iter().chain(&more).filter_map(resource);
                 let limits = rows.backlog.account_limits.keys().map(|name| Resource { kind: Kind::Lock, name: name.clone() });
                 let all = resources(&rows.coordination).chain(asked).filter(|resource| parks_tasks(resource, rows));
@@ -75,8 +75,8 @@ fn resource(key: &Key) -> Option<Resource> {
     }
 }
 
-/// Whether tasks may be parked on it. Those that wait for a run slot or an exclusive section stay in their lanes, and for the lock of a
-/// task only that task waits: not if it is in its lane, or waits for something else.
+/// Whether tasks may be parked on the resource. Tasks that wait for a run slot or an exclusive section stay in their
+/// lanes. Only the task itself waits for its own lock, unless it is in its lane or waits for something else.
 fn parks_tasks(resource: &Resource, rows: &Tables) -> bool {
     let is_elsewhere = |task: &TaskId| rows.ready.contains(task) || rows.parked_on.values().any(|tasks| tasks.contains(task));
     let waits =
@@ -84,7 +84,6 @@ fn parks_tasks(resource: &Resource, rows: &Tables) -> bool {
     !resource.name.is_section() && resource.name != Name::runs() && resource.name.task().is_none_or(|task| waits(&task))
 }
 
-/// All locks and semaphores.
 fn resources(coordination: &Coordination) -> impl Iterator<Item = Resource> {
     let locks = coordination.locks.keys().map(|name| Resource { kind: Kind::Lock, name: name.clone() });
     locks.chain(coordination.semaphores.keys().map(|name| Resource { kind: Kind::Semaphore, name: name.clone() }))

@@ -1,4 +1,4 @@
-//! The limits of accounts that were reached.
+//! Account limits that were reached.
 
 use banksman_core::agent::limit::AccountLimit;
 use banksman_core::ids::Name;

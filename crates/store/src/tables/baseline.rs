@@ -1,4 +1,4 @@
-//! What the events meant that were taken out of the log: one row for each entity that they were about.
+//! The effect of the compacted events: one row for each entity that they were about.
 
 use banksman_core::replay::stored::Entity;
 
@@ -15,7 +15,7 @@ statements! {
     Delete => "DELETE FROM baseline WHERE project = $1 AND component = $2 AND id = $3".to_owned(),
 }
 
-/// The statement that keeps what is left of an entity, or forgets it.
+/// The statement that stores the state of an entity, or deletes it.
 pub(crate) fn keep<'a>(project: i64, entity: &'a Entity, data: Option<&'a str>) -> Query<'a> {
     let (component, id) = (entity.component.as_ref().into(), entity.id.as_ref().into());
     match data {

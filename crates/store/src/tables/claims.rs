@@ -1,4 +1,4 @@
-//! Everything that a person takes to work on a task, or waits for: one row for each resource of a claim.
+//! Claims of people, held or waiting: one row for each resource of a claim.
 
 use banksman_core::WorkClaim;
 use banksman_core::resource::coordination::Coordination;
@@ -10,7 +10,7 @@ use crate::error::StoreError;
 use crate::table::{self, table};
 use crate::value::{Query, Row, Value};
 
-/// How a claim waits; NULL while it is held.
+/// The terms of a waiting claim; NULL while the claim is held.
 pub(crate) struct OfState;
 
 impl Columns for OfState {
@@ -55,7 +55,7 @@ table! {
 /// The statements that turn the claims of `before` into those of `after`.
 pub(crate) fn changes<'a>(project: i64, before: &'a Coordination, after: &'a Coordination, queries: &mut Vec<Query<'a>>) {
     for (ticket, claim) in &before.claims {
-        // Its parts may be others.
+        // The parts of the claim may have changed.
         let is_same = after.claims.get(ticket).is_some_and(|now| resources(now).eq(resources(claim)));
         if !is_same {
             queries.push(Query::new(Statement::DeleteAll, [project.into(), ticket.0.into()]));

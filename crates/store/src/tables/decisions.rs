@@ -1,4 +1,4 @@
-//! Questions for people. `is_open` is 1 until one is answered or withdrawn, and NULL then.
+//! Questions for people. `is_open` is 1 until a decision is answered or withdrawn, and NULL then.
 
 use banksman_core::Decision;
 use banksman_core::ids::DecisionId;

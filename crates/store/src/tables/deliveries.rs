@@ -1,5 +1,5 @@
-//! Messages on their way. `is_open` is 1 until nothing can happen to one any more, and NULL then; `is_locked` is 1 while a dispatch holds
-//! the lock of the target for it.
+//! Deliveries of messages to tasks. `is_open` is 1 until the delivery can no longer change, and NULL then; `is_locked`
+//! is 1 while a dispatch holds the target's lock for it.
 
 use banksman_core::Seq;
 use banksman_core::ids::{MessageId, RunId, TaskId};
@@ -22,17 +22,17 @@ table! {
     read Delivery = Delivery { id, seq, target, mode, state, dispatch };
     statements {
         ById => "SELECT {deliveries} FROM deliveries WHERE project = $1 AND id = $2",
-        /// Those of a task that are open.
+        /// The open deliveries to a task.
         OfTarget => "SELECT {deliveries} FROM deliveries WHERE project = $1 AND target = $2 AND is_open = 1 ORDER BY seq",
-        /// Those that a dispatch holds a lock for.
+        /// The deliveries that a dispatch holds a lock for.
         Locked => "SELECT {deliveries} FROM deliveries WHERE project = $1 AND is_locked = 1 ORDER BY seq LIMIT $2",
-        /// The targets of open ones that are over or gone. What is being sent is settled first.
+        /// The targets of open deliveries that have ended or are gone. Dispatches in progress are settled first.
         OverTargets => "SELECT DISTINCT d.target FROM deliveries d LEFT JOIN tasks t ON t.project = d.project AND t.id = d.target \
                         WHERE d.project = $1 AND d.is_open = 1 AND d.is_locked IS NULL \
                         AND coalesce(t.state, 'completed') IN ('completed', 'failed', 'cancelled', 'skipped') LIMIT $2",
         After => "SELECT {deliveries} FROM deliveries WHERE project = $1 AND seq > $2 ORDER BY seq LIMIT $3",
         Before => "SELECT {deliveries} FROM deliveries WHERE project = $1 AND seq < $2 ORDER BY seq DESC LIMIT $3",
-        /// Those whose messages are gone.
+        /// Removes the deliveries of removed messages.
         DeleteThrough => "DELETE FROM deliveries WHERE project = $1 AND seq <= $2 AND is_open IS NULL AND NOT EXISTS \
                           (SELECT 1 FROM messages m WHERE m.project = $1 AND m.seq = deliveries.seq)",
     }
@@ -49,13 +49,13 @@ impl View<'_> {
         self.read::<Deliveries>(Query::new(Statement::OfTarget, [self.project.into(), target.as_str().into()]))
     }
 
-    /// What a run has and has not acknowledged, oldest first.
+    /// The messages that a run has fetched and not acknowledged, oldest first.
     pub fn fetched_by(&mut self, target: &TaskId, run: &RunId) -> Result<Vec<Delivery>, StoreError> {
         let open = self.mailbox(target)?;
         Ok(open.into_iter().filter(|delivery| matches!(&delivery.state, State::Fetched { run: by, .. } if by == run)).collect())
     }
 
-    /// A page of all deliveries after a number.
+    /// A page of the deliveries after this number.
     pub fn deliveries(&mut self, after: Seq, limit: i64) -> Result<Vec<Delivery>, StoreError> {
         self.read::<Deliveries>(Query::new(Statement::After, [self.project.into(), after.0.into(), limit.into()]))
     }

@@ -16,7 +16,7 @@ use crate::tables::Granted;
 use crate::tables::items::Depth;
 use crate::value::{Query, Row, Value};
 
-/// The columns in the order of [`insert`].
+/// The columns, in the order of [`insert`].
 pub(crate) const COLUMNS: [(&str, Type); 9] = [
     ("seq", Number),
     ("wall", Number),
@@ -39,16 +39,15 @@ statements! {
               AND wall >= $4 ORDER BY seq LIMIT $3".to_owned(),
     Last => "SELECT seq, wall, kind, component, id, data, actor, depth FROM events WHERE project = $1 AND seq > $2 \
              AND component = $3 AND id = $4 ORDER BY seq DESC LIMIT $5".to_owned(),
-    /// With what a pipeline is to do, if it happened to one: that tells which pipeline of which runbook it is.
+    /// Includes the spec of the pipeline that an event is about: it names the pipeline and its runbook.
     Heard => "SELECT e.seq, e.wall, e.kind, e.component, e.id, e.data, CASE WHEN e.component = 'pipeline' THEN \
               (SELECT t.spec FROM tasks t WHERE t.project = $1 AND t.id = e.id) END, e.depth FROM events e \
               WHERE e.project = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3".to_owned(),
-    /// How many there are after one.
     CountAfter => "SELECT count(*) FROM events WHERE project = $1 AND seq > $2".to_owned(),
-    /// The one before the last $2.
+    /// The last event before the last $2.
     BeforeLast => "SELECT seq FROM events WHERE project = $1 ORDER BY seq DESC LIMIT 1 OFFSET $2".to_owned(),
     OfRequest => "SELECT seq, kind, component, id, data FROM events WHERE project = $1 AND request = $2 ORDER BY seq DESC LIMIT 1".to_owned(),
-    /// Those that messages are derived from.
+    /// The events that messages are derived from.
     OfTasks => format!(
         "SELECT seq, wall, kind, component, id, data, actor, depth FROM events WHERE project = $1 AND seq > $2 \
          AND kind IN ('{}') ORDER BY seq LIMIT $3",
@@ -57,7 +56,6 @@ statements! {
     DeleteThrough => "DELETE FROM events WHERE project = $1 AND seq <= $2".to_owned(),
 }
 
-/// The statement that writes an event.
 pub(crate) fn insert<'a>(project: i64, seq: Seq, wall: Wall, event: &'a Event, actor: Value<'a>, depth: u32) -> Query<'a> {
     let (component, id) = event.source();
     let params: [Value<'a>; COLUMNS.len() + 1] = [
@@ -92,12 +90,12 @@ pub(crate) fn heard(row: &mut Row) -> Result<Heard, StoreError> {
     Ok(Heard { seq, wall, event, depth: Depth::read(row)?, pipeline })
 }
 
-/// What a request was granted.
+/// The grant of a request.
 pub(crate) fn granted(row: &mut Row) -> Result<(RequestId, Granted), StoreError> {
     let epoch = Int::read(row)?;
     match event(row)? {
         Event::Resource { resource, fact: Fact::Acquired(claim) } if claim.request.is_some() => {
-            let request = claim.request.expect("the guard has looked");
+            let request = claim.request.expect("checked by the guard");
             Ok((request, Granted { resource, holder: claim.holder, epoch }))
         }
         _ => Err(StoreError::corrupt(format_args!("event {epoch} carries a request but grants nothing"))),

@@ -1,4 +1,4 @@
-//! Imports that are not finished. Their tasks are in place, but nobody sees them while the row is here.
+//! Unfinished imports. Their tasks are stored, but hidden while the row exists.
 
 use banksman_core::ids::ImportId;
 use banksman_core::import::Import;

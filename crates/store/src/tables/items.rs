@@ -1,7 +1,7 @@
-//! Items of queues. One that is done has no row: the log has it, and so the table holds what is left to do and no more.
+//! Items of queues. A completed item has no row, only events: the table holds only what is left to do.
 //!
-//! `rank` is the order in which items are taken; it never changes. Every item is in one of three indexes: `ready` is 1 if it can be
-//! taken at once, else NULL; `due` is when time alone changes how it stands; the rest is dead.
+//! `rank` is the order of takes; it never changes. Every item is in one of three indexes: `ready` is 1 if the item can
+//! be taken at once, else NULL; `due` is the time when its state changes by itself; the rest is dead.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::reader::View;
 use crate::table::table;
 use crate::value::{Query, Row, Value};
 
-/// How an item stands. The epoch of a take is the fence of its item.
+/// The state of an item. The epoch of a take is the fence of its item.
 pub(crate) struct OfState;
 
 impl Columns for OfState {
@@ -62,7 +62,7 @@ impl Codec<State> for OfState {
     }
 }
 
-/// A number of routes; NULL is none.
+/// A number of routes; NULL is zero.
 pub(crate) struct Depth;
 
 impl Columns for Depth {
@@ -91,7 +91,7 @@ table! {
     statements {
         ById => "SELECT {items} FROM items WHERE project = $1 AND id = $2",
         All => "SELECT {items} FROM items WHERE project = $1 ORDER BY id",
-        /// One that is dead keeps its key, but nobody out.
+        /// A dead item keeps its key, but does not block other items with it.
         ByKey => "SELECT {items} FROM items WHERE project = $1 AND queue = $2 AND dedupe = $3 AND dedupe IS NOT NULL \
             AND state <> 'dead' AND origin IS NULL ORDER BY id",
         Ready => "SELECT {items} FROM items WHERE project = $1 AND queue = $2 AND ready = 1 ORDER BY rank, id LIMIT $3",
@@ -103,7 +103,7 @@ table! {
         Dead => "SELECT {items} FROM items WHERE project = $1 AND queue = $2 AND state = 'dead' ORDER BY id LIMIT $3",
         Moved => "SELECT {items} FROM items WHERE project = $1 AND queue = $2 AND ready = 1 AND origin IS NOT NULL \
             ORDER BY rank, id LIMIT $3",
-        /// Each part is counted in the index that has it and nothing else. What time has done by $2 counts as done.
+        /// Each part is counted in its own index. Items whose time has passed by $2 are counted in their next state.
         Counts => "SELECT queue, 'ready', count(*) FROM items WHERE project = $1 AND ready = 1 GROUP BY queue \
             UNION ALL SELECT place, word, count(*) FROM (SELECT \
             CASE WHEN {dies} AND i.origin IS NULL THEN coalesce(q.dead_letter, i.queue) ELSE i.queue END AS place, \
@@ -112,7 +112,7 @@ table! {
             FROM items i JOIN queues q ON q.project = i.project AND q.name = i.queue WHERE i.project = $1 AND i.due IS NOT NULL) AS timed \
             GROUP BY place, word \
             UNION ALL SELECT queue, 'dead', count(*) FROM items WHERE project = $1 AND state = 'dead' GROUP BY queue",
-        /// What workers have to do, are at, and could not do: by queue, with the first of each.
+        /// The waiting, processing and dead items of workers by queue, with the first of each.
         OfWorkers => "SELECT i.queue, 'ready', count(*), min(i.id) FROM items i \
             WHERE i.project = $1 AND i.ready = 1 AND i.queue IN {worked} GROUP BY i.queue \
             UNION ALL SELECT i.queue, i.state, count(*), min(i.id) FROM items i \
@@ -133,30 +133,27 @@ fn fenced(mut item: Item) -> Item {
     item
 }
 
-/// How many items of a queue stand how.
+/// The number of items of a queue by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct QueueCounts {
-    /// Those that can be taken at once.
+    /// Items that can be taken at once.
     pub ready: u64,
-    /// Those that wait for a time.
+    /// Items that wait for a time.
     pub resting: u64,
-    /// Those that are worked on.
     pub processing: u64,
     pub dead: u64,
 }
 
-/// The items that workers are there for.
+/// The items of the queues that workers serve.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkItems {
-    /// How many wait to be taken, now or at a time.
+    /// Items that can be taken, now or later.
     pub waiting: u64,
-    /// How many are worked on.
     pub processing: u64,
-    /// Those that are dead, by the queue in which they are: that of the worker, or its dead letters.
+    /// Dead items by queue: the queue of the worker, or its dead-letter queue.
     pub dead: BTreeMap<Name, DeadItems>,
 }
 
-/// The dead items of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct DeadItems {
     pub count: u64,
@@ -164,12 +161,10 @@ pub struct DeadItems {
 }
 
 impl WorkItems {
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         *self == WorkItems::default()
     }
 
-    /// How many are dead.
     pub fn deaths(&self) -> u64 {
         self.dead.values().map(|dead| dead.count).sum()
     }
@@ -189,7 +184,7 @@ impl WorkItems {
     }
 }
 
-/// The same items on another lease clock. Those who wait do so at the old store.
+/// The same items on another lease clock. Takers are not copied: their processes wait at the old store.
 pub(crate) fn moved(queues: Queues, by: i64) -> Queues {
     let mut queues = Queues { takers: BTreeMap::new(), ..queues };
     for item in queues.items.values_mut() {
@@ -207,7 +202,8 @@ pub(crate) fn moved(queues: Queues, by: i64) -> Queues {
 }
 
 impl View<'_> {
-    /// How many items of each queue stand how at a moment: what time has done by then counts as done.
+    /// The number of items of each queue by state at this moment: items whose time has passed by then are counted in
+    /// their next state.
     pub fn queue_counts(&mut self, at: Lease) -> Result<BTreeMap<Name, QueueCounts>, StoreError> {
         let mut counts: BTreeMap<Name, QueueCounts> = BTreeMap::new();
         for mut row in self.rows(Query::new(Statement::Counts, [self.project.into(), at.0.into()]))? {

@@ -1,4 +1,4 @@
-//! The items that became tasks of workers, until these are over.
+//! Items that became tasks of workers, until these tasks have ended.
 
 use banksman_core::worker::Taken;
 use banksman_core::{Name, TaskId};

@@ -1,4 +1,4 @@
-//! The entries of merge queues. `is_open` is 1 until one has left its queue, and NULL then.
+//! The entries of merge queues. `is_open` is 1 until the entry has left its queue, and NULL then.
 
 use banksman_core::ids::LandingId;
 use banksman_core::landing::Entry;
@@ -10,7 +10,6 @@ use crate::table::table;
 use crate::value::Query;
 
 table! {
-    /// The entries of merge queues.
     Landings "landings" of &'a LandingId => Entry, |_id, entry|
     by ["id"] = [Text &entry.id]; inserts
     fixed { id: Text, target: Text, added("added_wall"): Int }
@@ -22,9 +21,9 @@ table! {
         All => "SELECT {landings} FROM landings WHERE project = $1 ORDER BY seq",
         Open => "SELECT {landings} FROM landings WHERE project = $1 AND is_open = 1 ORDER BY target, seq",
         OpenOf => "SELECT {landings} FROM landings WHERE project = $1 AND is_open = 1 AND target = $2 ORDER BY seq",
-        /// The last of a task.
+        /// The last entry of a task.
         OfTask => "SELECT {landings} FROM landings WHERE project = $1 AND task = $2 ORDER BY seq DESC LIMIT 1",
-        /// The last of each whose descendant a task is.
+        /// The last entry of each ancestor of a task.
         Above => "{ancestors} SELECT {landings l} FROM ancestors a CROSS JOIN landings l WHERE l.project = $1 \
             AND l.id = (SELECT i.id FROM landings i WHERE i.project = $1 AND i.task = a.id ORDER BY i.seq DESC LIMIT 1)",
         Last => "SELECT {landings} FROM landings WHERE project = $1 ORDER BY seq DESC LIMIT $2",

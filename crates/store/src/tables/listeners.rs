@@ -1,4 +1,5 @@
-//! What may change the answer of the guard that holds a pipeline up, when something happens to it. All of it follows from `pipelines`.
+//! The sources whose events may change the result of the guard that blocks a pipeline. All rows follow from
+//! `pipelines`.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +15,10 @@ use crate::table::statements;
 use crate::value::{Query, Row, Value};
 
 statements! {
-    /// When the next pipeline is to be looked at, and since when somebody listens.
+    /// The time when the next pipeline is due, and the event since which the longest listener listens.
     Next => "SELECT (SELECT min(p.due) FROM pipelines p WHERE p.project = $1 AND p.due > $2), \
              (SELECT min(l.since) FROM listeners l WHERE l.project = $1)".to_owned(),
-    /// The first event, up to one and before a time, of which a listener has yet to hear.
+    /// The first event up to $2 and before $3 that a listener has yet to handle.
     Unheard => "SELECT min(e.seq) FROM listeners l JOIN events e ON e.project = l.project AND e.seq > l.since \
                 AND e.component = l.component AND (l.about = '' OR e.id = l.about) \
                 WHERE l.project = $1 AND e.seq <= $2 AND e.wall < $3".to_owned(),
@@ -27,7 +28,8 @@ statements! {
     Delete => "DELETE FROM listeners WHERE project = $1 AND pipeline = $2 AND component = $3 AND about = $4".to_owned(),
 }
 
-/// What a pipeline listens to is written anew with every answer, so that one of an older store is heard of as well.
+/// Writes the listeners of a pipeline again with every guard check, so that a pipeline of an older store gets listeners
+/// too.
 pub(crate) fn changes<'a>(project: i64, id: &'a TaskId, was: Option<&Pipeline>, is: Option<&Pipeline>, queries: &mut Vec<Query<'a>>) {
     if was == is {
         return;
@@ -52,7 +54,7 @@ fn listener<'a>(project: i64, id: &'a TaskId, source: &Source) -> [Value<'a>; 4]
 }
 
 impl View<'_> {
-    /// All who listen: which pipeline, to what, after which event.
+    /// All listeners: the pipeline, its source, and the event after which it listens.
     pub fn listeners(&mut self) -> Result<BTreeSet<(TaskId, Source, Seq)>, StoreError> {
         let rows = self.rows(Query::new(Statement::All, [self.project.into()]))?;
         let read = |mut row: Row| {
@@ -83,8 +85,8 @@ mod tests {
         Name::new(text).unwrap()
     }
 
-    /// A pipeline that a lock holds up, and whose answer knows of so much.
-    fn held_up(at: i64) -> Backlog {
+    /// A pipeline that is blocked by a lock, with a guard check as of this event.
+    fn blocked(at: i64) -> Backlog {
         let condition = Condition::Predicate(Predicate::LockFree { lock: Text::Literal("l".into()) });
         let (fresh_for, timeout) = (Span::ZERO, Span::ZERO);
         let phase = Phase {
@@ -108,15 +110,15 @@ mod tests {
     }
 
     #[test]
-    fn one_of_a_store_without_listeners_listens_after_its_next_answer() {
-        let (before, after, gone) = (held_up(1), held_up(2), Backlog::default());
+    fn a_pipeline_without_listeners_gets_them_with_its_next_guard_check() {
+        let (before, after, gone) = (blocked(1), blocked(2), Backlog::default());
         let written = |before: &Backlog, after: &Backlog| {
             let mut queries = Vec::new();
             crate::tables::pipelines::changes(1, before, after, &mut queries);
             queries.iter().map(|query| query.statement).collect::<Vec<_>>()
         };
-        assert_eq!(written(&before, &after), [Pipelines::UPDATE.unwrap(), Statement::Upsert.whole()]);
+        assert_eq!(written(&before, &after), [Pipelines::UPDATE.unwrap(), Statement::Upsert.erased()]);
         assert_eq!(written(&after, &after), []);
-        assert_eq!(written(&after, &gone), [Pipelines::DELETE, Statement::Delete.whole()]);
+        assert_eq!(written(&after, &gone), [Pipelines::DELETE, Statement::Delete.erased()]);
     }
 }

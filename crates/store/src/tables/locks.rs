@@ -1,4 +1,4 @@
-//! Locks with their holders. A row outlives its grants: the fence must never be forgotten.
+//! Locks with their holders. A row outlives its grants, because the fence must never be forgotten.
 
 use banksman_core::Name;
 use banksman_core::resource::grant::Grant;
@@ -17,7 +17,7 @@ columns! {
     }
 }
 
-/// Who holds it: the columns of a grant, all NULL if nobody does.
+/// The holder: the columns of a grant, all NULL if the lock is free.
 pub(crate) struct OfState;
 
 impl Columns for OfState {
@@ -47,26 +47,26 @@ table! {
     changing { config: OfConfig, fence: Int, state: OfState }
     read Lock = Lock { config, fence, state, ..Lock::new(name) };
     statements {
-        /// One. A batch asks PostgreSQL for all of its locks at once.
+        /// One lock. On PostgreSQL one statement reads all locks of a batch.
         ByName => "SELECT {locks} FROM locks WHERE project = $1 AND name = $2",
         All => "SELECT {locks} FROM locks WHERE project = $1 ORDER BY name",
-        /// For lists: the locks of tasks that nobody works on say nothing.
+        /// For lists: without the free locks of tasks.
         Listed => "SELECT {locks} FROM locks WHERE project = $1 \
             AND (holder IS NOT NULL OR NOT (name >= 'task:' AND name < 'task;')) ORDER BY name",
         Waited => "SELECT {locks} FROM locks WHERE project = $1 AND name IN ({waited lock}) ORDER BY name",
-        /// Who works by hand on the task or its descendants, and what they may hold.
+        /// The holders who work manually on the task or its descendants, and the locks that they may hold.
         Manual => "{family} SELECT {locks l} FROM family f CROSS JOIN locks l WHERE l.project = $1 AND l.name = 'task:' || f.id \
             UNION ALL SELECT {locks l} FROM family f CROSS JOIN tasks t CROSS JOIN locks l WHERE t.project = $1 AND t.id = f.id \
             AND l.project = $1 AND l.name = 'section:' || t.section \
             UNION ALL SELECT {locks l} FROM claims c CROSS JOIN locks l WHERE {claimed lock} AND l.project = $1 AND l.name = c.resource",
-        /// The grants that time may have ended by $2: the first $3 of them.
+        /// The first $3 locks whose grants may have expired by $2.
         Expired => "SELECT {locks} FROM locks WHERE project = $1 AND holder IS NOT NULL AND {timed} ORDER BY name LIMIT $3",
-        /// Those of the claims of the holder $2, or that $3 is part of.
+        /// The locks of the claims of the holder $2, or of claims that include $3.
         Claimed => "SELECT {locks l} FROM claims c CROSS JOIN locks l WHERE {claims_of} AND c.kind = 'lock' \
             AND l.project = $1 AND l.name = c.resource",
         OfPipeline => "SELECT {locks h} FROM {pipeline_holders} CROSS JOIN locks h WHERE h.project = $1 AND {of_pipeline h}",
         OfFamilyPipelines => "{family} SELECT {locks} FROM locks WHERE project = $1 AND {of_family_pipelines locks}",
-        /// The first that pipelines wait for.
+        /// The first locks that pipelines wait for.
         Awaited => "{awaited lock} SELECT {locks} FROM locks WHERE project = $1 AND name IN (SELECT name FROM awaited) ORDER BY name",
     }
 }
@@ -74,7 +74,7 @@ table! {
 /// The statement that writes a lock, if its row has changed: its waiters and reservation are not part of it.
 pub(crate) fn change<'a>(project: i64, was: Option<&Lock>, lock: &'a Lock) -> Option<Query<'a>> {
     let is_same = was.is_some_and(|was| (was.config, was.fence, &was.state) == (lock.config, lock.fence, &lock.state));
-    // A lock that was only asked about leaves no row behind.
+    // A lock that was only queried leaves no row behind.
     let is_blank = || was.is_none() && *lock == Lock::new(lock.name.clone());
     let write = if was.is_some() { table::update::<Locks> } else { table::insert::<Locks> };
     (!is_same && !is_blank()).then(|| write(project, &lock.name, lock))

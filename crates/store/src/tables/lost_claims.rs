@@ -1,4 +1,4 @@
-//! Claims that ended against the will of their holder, until the holder was told.
+//! Claims that ended against the will of their holder, until the holder is notified.
 
 use banksman_core::backlog::LostClaim;
 use banksman_core::{HolderId, TaskId};

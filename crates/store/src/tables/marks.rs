@@ -1,5 +1,5 @@
-//! How far something was done: `finished` is the event that last told that there is nothing left to do, `router` the last event that
-//! was routed.
+//! Positions in the log: `finished` is the last event that reported the backlog as finished, `router` the last event
+//! that was routed.
 
 use banksman_core::Seq;
 
@@ -14,8 +14,8 @@ statements! {
     Move => "INSERT INTO marks (project, name, seq) VALUES ($1, $2, $3) ON CONFLICT (project, name) DO UPDATE SET seq = $3".to_owned(),
 }
 
-pub(crate) fn finished(project: i64, told: Seq) -> Query<'static> {
-    Query::new(Statement::Move, [project.into(), "finished".into(), told.0.into()])
+pub(crate) fn finished(project: i64, event: Seq) -> Query<'static> {
+    Query::new(Statement::Move, [project.into(), "finished".into(), event.0.into()])
 }
 
 pub(crate) fn routed(project: i64, cursor: Seq) -> Query<'static> {

@@ -1,4 +1,4 @@
-//! The bus. A row is written once and never changed; its number is one of those of the events.
+//! The bus. A row is written once and never changed; its number comes from the same sequence as events.
 
 use banksman_core::bus::{Contention, Draft, Message, MessageType};
 use banksman_core::event::Event;
@@ -45,42 +45,40 @@ table! {
         BeforeOfTask => "SELECT {messages} FROM messages WHERE project = $1 AND task = $4 AND seq < $2 ORDER BY seq DESC LIMIT $3",
         Statistics => "SELECT kind, count(*), CAST(sum(attempts) AS BIGINT), CAST(sum(waited) AS BIGINT), max(waited), \
                        CAST(sum(length(body)) AS BIGINT), max(seq) FROM messages WHERE project = $1 GROUP BY kind ORDER BY kind",
-        /// How many are older than $2, and the newest of them; of the oldest $3 that are not on their way to a task.
+        /// Of the oldest $3 messages without an open delivery: the number of those older than $2, and the newest of
+        /// them.
         Old => "SELECT count(*), max(o.seq) FROM (SELECT m.seq, m.wall FROM messages m WHERE m.project = $1 AND {arrived m} \
                 ORDER BY m.seq LIMIT $3) o WHERE o.wall < $2",
         DeleteThrough => "DELETE FROM messages WHERE project = $1 AND seq <= $2 AND wall < $3 AND {arrived messages}",
     }
 }
 
-/// How many messages one read returns at most.
+/// Maximum number of messages of one read.
 pub const MESSAGES_PAGE: usize = 1_000;
 
-/// How many messages one step takes out.
+/// Number of messages that one compaction step removes.
 const STEP: i64 = 1_000;
 
-/// Which messages to read.
 #[derive(Debug, Clone, Default)]
 pub struct MessageFilter {
-    /// Only of these types; of all, if there is none.
+    /// Only these types; all types if empty.
     pub kinds: Vec<MessageType>,
     /// Only about this task.
     pub task: Option<TaskId>,
 }
 
 impl MessageFilter {
-    /// Whether a message is one of them.
     pub fn passes(&self, message: &Message) -> bool {
         let task = self.task.as_ref().is_none_or(|task| message.draft.task.as_ref() == Some(task));
         task && (self.kinds.is_empty() || self.kinds.contains(&message.draft.kind))
     }
 }
 
-/// A part of the bus.
+/// A page of the bus.
 #[derive(Debug)]
 pub struct MessagePage {
-    /// The messages, oldest first.
     pub messages: Vec<Message>,
-    /// How far the page reaches: every message up to here was looked at.
+    /// The end of the page: every message up to this one was read.
     pub through: Seq,
     /// Whether there may be another page.
     pub more: bool,
@@ -89,9 +87,8 @@ pub struct MessagePage {
 /// Events that messages are derived from.
 #[derive(Debug)]
 pub struct TaskEvents {
-    /// The events, oldest first.
     pub events: Vec<(Seq, Wall, Event)>,
-    /// How far the page reaches.
+    /// The end of the page.
     pub through: Seq,
     /// Whether there may be another page.
     pub more: bool,
@@ -102,14 +99,14 @@ pub struct TaskEvents {
 pub struct TypeCount {
     pub kind: MessageType,
     pub messages: u64,
-    /// How often it was tried to post them.
+    /// How often their senders tried to post them.
     pub attempts: u64,
-    /// How long their senders were kept from the store in all, and the longest.
+    /// How long the store kept their senders waiting: the total and the maximum.
     pub waited: Span,
     pub longest_wait: Span,
-    /// The length of their bodies.
+    /// Total length of the bodies.
     pub bytes: u64,
-    /// The newest.
+    /// The newest message.
     pub last: Seq,
 }
 
@@ -157,9 +154,9 @@ impl View<'_> {
         match &filter.task {
             Some(task) => {
                 params.push(task.as_str().into());
-                Query { statement: of_task.whole(), params }
+                Query { statement: of_task.erased(), params }
             }
-            None => Query { statement: all.whole(), params },
+            None => Query { statement: all.erased(), params },
         }
     }
 
@@ -168,7 +165,7 @@ impl View<'_> {
         Ok(self.read::<Messages>(Query::new(Statement::ById, [self.project.into(), id.as_str().into()]))?.pop())
     }
 
-    /// The events after `after` that messages are derived from, a page of them.
+    /// A page of the events after `after` that messages are derived from.
     pub fn task_events(&mut self, after: Seq) -> Result<TaskEvents, StoreError> {
         let limit = i64::try_from(MESSAGES_PAGE).expect("a page is small");
         let query = Query::new(events::Statement::OfTasks, [self.project.into(), after.0.into(), limit.into()]);
@@ -182,7 +179,7 @@ impl View<'_> {
         Ok(TaskEvents { events: rows.into_iter().map(event).collect::<Result<_, StoreError>>()?, through, more })
     }
 
-    /// How many messages there are, and how long their senders were kept from the store.
+    /// The number of messages by type, with the waiting times of their senders.
     pub fn message_counts(&mut self) -> Result<Vec<TypeCount>, StoreError> {
         let rows = self.rows(Query::new(Statement::Statistics, [self.project.into()]))?;
         let count = |number: i64| u64::try_from(number).map_err(StoreError::corrupt);
@@ -195,7 +192,7 @@ impl View<'_> {
         rows.into_iter().map(read).collect()
     }
 
-    /// How many of the oldest messages were posted before this, and the newest of them.
+    /// How many of the oldest messages were posted before this moment, and the newest of them.
     fn old_messages(&mut self, before: Wall) -> Result<(u64, Seq), StoreError> {
         let params = [self.project.into(), before.0.into(), STEP.into()];
         let mut row = self.rows(Query::new(Statement::Old, params))?.pop().ok_or_else(|| StoreError::corrupt("nothing was counted"))?;
@@ -204,8 +201,9 @@ impl View<'_> {
 }
 
 impl Store {
-    /// Takes the messages out that are older than `keep`, a step at a time, and says how many. It may be interrupted at any moment.
-    pub fn compact_messages(&mut self, keep: Span, mut told: impl FnMut(u64)) -> Result<u64, StoreError> {
+    /// Removes the messages that are older than `keep`, a step at a time, and returns their number. It may be
+    /// interrupted at any moment.
+    pub fn compact_messages(&mut self, keep: Span, mut report: impl FnMut(u64)) -> Result<u64, StoreError> {
         let mut removed = 0;
         loop {
             let before = Wall(self.view().newest()?.1.0.saturating_sub(keep.as_ms()));
@@ -215,7 +213,7 @@ impl Store {
             }
             self.remove_messages(through, before)?;
             removed += number;
-            told(removed);
+            report(removed);
             self.backend.tidy(true)?;
         }
     }

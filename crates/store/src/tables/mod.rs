@@ -31,14 +31,14 @@ macro_rules! tables {
         }
 
         $(impl $module::Statement {
-            pub(crate) const fn whole(self) -> Statement {
+            pub(crate) const fn erased(self) -> Statement {
                 Statement::$variant(self)
             }
         }
 
         impl From<$module::Statement> for Statement {
             fn from(statement: $module::Statement) -> Statement {
-                statement.whole()
+                statement.erased()
             }
         })*
 
@@ -47,10 +47,10 @@ macro_rules! tables {
 
             #[cfg(test)]
             pub(crate) fn all() -> impl Iterator<Item = Statement> {
-                std::iter::empty()$(.chain($module::Statement::ALL.iter().map(|one| one.whole())))*
+                std::iter::empty()$(.chain($module::Statement::ALL.iter().map(|one| one.erased())))*
             }
 
-            /// Its number: every statement has another one, below [`Statement::COUNT`].
+            /// The number of the statement, unique and below [`Statement::COUNT`].
             pub(crate) const fn index(self) -> usize {
                 let before = 0;
                 $(if let Statement::$variant(one) = self {
@@ -116,14 +116,14 @@ tables! {
 }
 
 impl Statement {
-    /// Its text, with parameters `$n`. It is put together once.
+    /// The text with parameters `$n`. It is assembled once.
     pub(crate) fn text(self) -> &'static str {
         static TEXTS: [OnceLock<String>; Statement::COUNT] = [const { OnceLock::new() }; Statement::COUNT];
         TEXTS[self.index()].get_or_init(|| self.written())
     }
 }
 
-/// A partial copy of the tables: what the calls of one batch asked for, with the changes of earlier calls.
+/// A partial copy of the tables: the rows that the calls of one batch need, with the changes of earlier calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tables {
     /// Locks and semaphores.
@@ -135,33 +135,31 @@ pub struct Tables {
     pub queues: Queues,
     /// Workers and routes.
     pub automation: Automation,
-    /// Pipelines that are held up.
+    /// Blocked pipelines.
     pub listening: Listening,
     /// The first ready tasks of every lane.
     pub ready: BTreeSet<TaskId>,
-    /// The first resources that tasks wait for, each with the first of these tasks.
+    /// The first resources that tasks are parked on, each with its first task.
     pub parked: Vec<(Resource, TaskId)>,
-    /// The first tasks that wait for each of the loaded resources.
+    /// The first tasks that are parked on each of the loaded resources.
     pub parked_on: BTreeMap<Resource, Vec<TaskId>>,
-    /// How many tasks wait for a task, counted up to one more than a transaction tells of its end.
+    /// The number of dependents of a task, counted up to one more than the limit of one transaction.
     pub dependents: BTreeMap<TaskId, u32>,
-    /// An ended task whose dependents have not all learned of it.
+    /// An ended task whose fan-out is not finished.
     pub fan_out: Option<TaskId>,
-    /// Messages: those with an id that was asked for, and those that were posted.
+    /// The requested messages, and the posted ones.
     pub messages: BTreeMap<MessageId, Message>,
-    /// Messages on their way.
     pub deliveries: BTreeMap<MessageId, Delivery>,
-    /// Tasks that are over or gone, and have messages left.
+    /// Tasks that have ended or are gone, and still have open deliveries.
     pub over_targets: BTreeSet<TaskId>,
-    /// How many runs live.
+    /// The number of live runs.
     pub live_runs: u64,
 }
 
-/// What a request was granted.
+/// The grant of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granted {
     pub resource: Resource,
-    /// To whom.
     pub holder: HolderId,
     /// The epoch of the grant.
     pub epoch: Epoch,

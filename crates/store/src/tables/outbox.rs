@@ -1,4 +1,4 @@
-//! What must be done outside after a commit. Commands of one subject are done in the order of their numbers.
+//! Commands to carry out after a commit. Commands of one subject are carried out in the order of their numbers.
 
 use banksman_core::Seq;
 use banksman_core::backlog::OutboxEntry;
@@ -8,17 +8,16 @@ use crate::columns::{Int, NeededJson, OrEmpty, Text};
 use crate::table::table;
 
 table! {
-    /// The outbox commands.
     Outbox "outbox" of &'a Seq => OutboxEntry, |_seq, entry|
     by ["seq"] = [Int &entry.seq]; inserts
     fixed { seq: Int, command("errand"): NeededJson } + { "subject": Text = entry.command.run().map_or("", RunId::as_str) }
     changing { executor: OrEmpty, attempts: Int, due: Int }
     read OutboxEntry = OutboxEntry { seq, executor, command, attempts, due };
     statements {
-        /// What a runner does, or whoever comes first.
+        /// The entries of a runner, and those without an executor.
         OfRunner => "SELECT {outbox} FROM outbox WHERE project = $1 AND executor IN ($2, '') ORDER BY seq",
-        /// Those of a run come after its claim. Without that bound a server would also pass the commands that are gone while a backup still sees
-        /// them.
+        /// Entries of a run come after its claim. Without this bound PostgreSQL would also scan deleted entries that a
+        /// backup still sees.
         OfRun => "SELECT {outbox} FROM outbox WHERE project = $1 AND subject = $2 \
             AND seq >= coalesce((SELECT r.epoch FROM runs r WHERE r.project = $1 AND r.id = $2), 0) ORDER BY seq",
         All => "SELECT {outbox} FROM outbox WHERE project = $1 ORDER BY seq",

@@ -1,5 +1,5 @@
-//! Pipelines. Each has a task of the same id, whose spec has the plan. `state` and `phase` are in the body too; `due` is when it is to
-//! be looked at.
+//! Pipelines. Each has a task of the same id, whose spec has the plan. `state` and `phase` are in the body too; `due`
+//! is the time of the next check.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::tables::listeners;
 use crate::tables::tasks::Tasks;
 use crate::value::{Query, Row, Value};
 
-/// How many pipelines one read returns at most.
+/// Maximum number of pipelines of one read.
 const PAGE: i64 = 500;
 
 /// A pipeline with its task.
@@ -28,16 +28,16 @@ pub struct Hosted {
     pub pipeline: Pipeline,
 }
 
-/// What is known of pipelines that are held up, without reading them all.
+/// Facts about blocked pipelines that are known without reading them all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listening {
-    /// When the next one is to be looked at that was not to be by now.
+    /// When the next pipeline is due, of those that are not due yet.
     pub next_due: Option<Lease>,
-    /// The first event that somebody may not have heard of comes after this one; nothing if nobody listens.
+    /// Events up to this one were handled by all listeners; `None` if there are no listeners.
     pub since: Option<Seq>,
-    /// Those that something has happened for.
+    /// The pipelines whose sources have new events.
     pub heard: BTreeSet<TaskId>,
-    /// The locks and semaphores that they wait for.
+    /// The locks and semaphores that pipelines wait for.
     pub awaited: BTreeSet<Resource>,
 }
 
@@ -52,16 +52,16 @@ table! {
     }
     read Pipeline = body;
     statements {
-        /// The pipeline of a task, or that whose phase it is.
+        /// The pipeline of a task, or the pipeline whose phase the task is.
         OfTask => "{hosted} AND p.id IN \
             (SELECT CAST($2 AS TEXT) UNION ALL SELECT c.parent FROM tasks c WHERE c.project = $1 AND c.id = $2)",
         OfFamily => "{family} {hosted} AND p.id IN (SELECT id FROM family)",
-        /// The words of the index come first, so that it is used.
+        /// Repeats the condition of the partial index first, so that SQLite uses the index.
         Begun => "{hosted} AND p.state IN ('init', 'checking', 'blocked', 'running') AND p.state <> 'init' ORDER BY p.id",
-        /// Those that are to be looked at by now, the most urgent first.
+        /// The pipelines that are due, most urgent first.
         Due => "{hosted} AND p.due <= $3 ORDER BY p.due, p.id LIMIT $2",
-        /// Those that something has happened for, in a part of the log. Each thing in it is looked up once, however much has happened to
-        /// it. The plus keeps SQLite from going through all who have listened since before.
+        /// The pipelines whose sources have events in a part of the log. Each source is looked up once, whatever the
+        /// number of its events. The plus keeps SQLite from scanning all listeners by `since`.
         Heard => "{hosted} AND p.id IN (SELECT DISTINCT l.pipeline FROM (\
             SELECT component, id AS about, max(seq) AS seq FROM events WHERE project = $1 AND seq > $2 AND seq <= $3 \
             AND id IS NOT NULL GROUP BY component, id UNION ALL \
@@ -76,7 +76,7 @@ table! {
     }
 }
 
-/// Reads a pipeline, with its task before it in the same row.
+/// Reads a pipeline from a row that has its task first.
 pub(crate) fn read(row: &mut Row) -> Result<Hosted, StoreError> {
     let task = Tasks::read(row)?;
     let Some(Work::Pipeline(plan)) = &task.spec.work else {
@@ -97,7 +97,7 @@ pub(crate) fn changes<'a>(project: i64, before: &'a Backlog, after: &'a Backlog,
     }
 }
 
-/// The same pipelines by a clock that is so much ahead.
+/// The same pipelines on another lease clock.
 pub(crate) fn moved(mut pipelines: BTreeMap<TaskId, Pipeline>, by: i64) -> BTreeMap<TaskId, Pipeline> {
     let shift = |lease: &mut Lease| lease.0 = lease.0.saturating_add(by);
     for pipeline in pipelines.values_mut() {
@@ -108,14 +108,15 @@ pub(crate) fn moved(mut pipelines: BTreeMap<TaskId, Pipeline>, by: i64) -> BTree
         }
         pipeline.overdue.iter_mut().for_each(shift);
         pipeline.recheck.iter_mut().for_each(|recheck| shift(&mut recheck.fresh_until));
-        // Nobody at the new place looks at it.
+        // The checker of the old place is not at the new one.
         pipeline.checker = None;
     }
     pipelines
 }
 
 impl View<'_> {
-    /// The next pipelines after a position that stand so, each with its task; and where to go on, if there may be more.
+    /// The next pipelines after a position, in this state, each with its task; and the position to continue from if
+    /// there may be more.
     pub fn pipelines(&mut self, state: Option<&str>, after: Seq) -> Result<(Vec<Hosted>, Option<Seq>), StoreError> {
         let params: [Value<'_>; 4] = [self.project.into(), after.0.into(), PAGE.into(), state.map(str::to_owned).into()];
         let listed = self.hosted(Query::new(Statement::Page, params))?;
@@ -124,7 +125,7 @@ impl View<'_> {
         Ok((listed, next))
     }
 
-    /// The first pipelines that are not over, each with its task.
+    /// The first open pipelines, each with its task.
     pub fn open_pipelines(&mut self, limit: i64) -> Result<Vec<Hosted>, StoreError> {
         self.hosted(Query::new(Statement::Open, [self.project.into(), limit.into()]))
     }
@@ -133,7 +134,7 @@ impl View<'_> {
         self.rows(query)?.into_iter().map(|mut row| read(&mut row)).collect()
     }
 
-    /// How many pipelines stand how.
+    /// The number of pipelines by state.
     pub fn pipeline_counts(&mut self) -> Result<BTreeMap<String, u64>, StoreError> {
         let rows = self.rows(Query::new(Statement::Counts, [self.project.into()]))?;
         rows.into_iter().map(|mut row| Ok((row.text()?, Int::read(&mut row)?))).collect()

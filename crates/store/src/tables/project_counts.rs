@@ -1,4 +1,4 @@
-//! What every batch keeps counted in the row of its project, so that nobody has to go through the rows that are counted.
+//! Counters in the row of the project, updated with every batch, so that no read has to scan the counted rows.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,14 @@ use crate::error::StoreError;
 use crate::tables::{Tables, task_counts};
 use crate::value::{Row, Value};
 
-/// The counters of a project. All of them follow from its tables.
+/// The counters of a project. All of them follow from the other tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ProjectCounts {
-    /// How many runs live.
     pub(crate) live_runs: i64,
-    /// How many slots for runs are taken.
+    /// The number of run slots taken.
     pub(crate) run_slots: i64,
-    /// How many tasks there are of a kind that [`task_counts`] names. What it counts in rows of its own is to be added, so that a number
-    /// may be negative.
+    /// Tasks by kind, as [`task_counts`] names the kinds. The counters in the rows of `task_counts` have to be added,
+    /// so a number may be negative.
     pub(crate) tasks: BTreeMap<String, i64>,
 }
 
@@ -32,7 +31,7 @@ impl ProjectCounts {
         [self.live_runs.into(), self.run_slots.into(), to_json(&self.tasks).into()]
     }
 
-    /// The counters once the rows of `before` are those of `after`.
+    /// The counters after a batch that turns the rows of `before` into those of `after`.
     pub(crate) fn after(&self, before: &Tables, after: &Tables) -> ProjectCounts {
         let mut tasks = self.tasks.clone();
         for (kind, by) in

@@ -23,7 +23,7 @@ statements! {
     SetPause => "UPDATE projects SET pause = $2 WHERE project = $1".to_owned(),
     SetLimits => "UPDATE projects SET max_runs = $2, max_roots = $3 WHERE project = $1".to_owned(),
     Identity => "SELECT store_id, moved_to FROM projects WHERE project = $1".to_owned(),
-    /// An id is given once and never changed.
+    /// An id is set once and never changed.
     SetStoreId => "UPDATE projects SET store_id = $2 WHERE project = $1 AND store_id IS NULL".to_owned(),
     SetMovedTo => "UPDATE projects SET moved_to = $2 WHERE project = $1".to_owned(),
     Compacted => "SELECT compacted, compacted_wall FROM projects WHERE project = $1".to_owned(),
@@ -31,29 +31,29 @@ statements! {
     Boots => "SELECT boot, seq FROM boots WHERE project = $1 AND host = $2 ORDER BY boot".to_owned(),
     InsertBoot => "INSERT INTO boots (project, host, boot, seq) VALUES ($1, $2, $3, $4)".to_owned(),
     Notify => "SELECT pg_notify($1, $2)".to_owned(),
-    /// Whether somebody follows the event log: followers share a lock on that, which this transaction cannot get then. Those who come while it has
-    /// it wait for its end, and read what it has written.
+    /// Whether there is a follower of the event log: followers share a lock that this transaction then cannot get. A
+    /// follower that comes while the transaction holds the lock waits for its end, and reads what it wrote.
     Followed => "SELECT CAST(CASE WHEN pg_try_advisory_xact_lock($1) THEN 0 ELSE 1 END AS BIGINT)".to_owned(),
 }
 
-/// The counters of the project, as a transaction finds them.
+/// The counters of the project at the start of a transaction.
 pub(crate) struct Counters {
     pub(crate) seq: i64,
     pub(crate) ticket: i64,
     lease: i64,
     lease_base: i64,
     boot: String,
-    /// The database server's own clock, if it has one.
+    /// The clock of the database server, if there is one.
     server_ms: Option<i64>,
     pub(crate) limits: Option<Limits>,
-    /// Whether a task may be parked.
+    /// Whether tasks may be parked.
     pub(crate) parks: bool,
     pub(crate) pause: Option<Pause>,
     pub(crate) counts: ProjectCounts,
 }
 
 impl Counters {
-    /// Reads the row of the project, and makes sure that this program understands the tables and that the store is in use.
+    /// Reads the row of the project. Checks that this program knows the schema and that the store is in use.
     pub(crate) fn read(rows: Rows) -> Result<Counters, StoreError> {
         match Counters::of_retired(rows)? {
             (counters, None) => Ok(counters),
@@ -61,7 +61,7 @@ impl Counters {
         }
     }
 
-    /// The same, also of a store that is retired: with the place where its project went.
+    /// The same for a store that may be retired, with the new place of its project.
     pub(crate) fn of_retired(mut rows: Rows) -> Result<(Counters, Option<String>), StoreError> {
         let mut row: Row = rows.pop().ok_or_else(|| StoreError::corrupt("the project has no row"))?;
         let (seq, ticket, lease, lease_base) = (row.int()?, row.int()?, row.int()?, row.int()?);
@@ -75,8 +75,8 @@ impl Counters {
         Ok((Counters { seq, ticket, lease, lease_base, boot, server_ms, limits, parks, pause, counts }, moved_to))
     }
 
-    /// Both clocks, now. Lease time never goes back. A server's clock counts where there is one; else lease time goes
-    /// on where it stood when the machine went down, so that what was left of every lease is still left.
+    /// Both clocks, now. Lease time never goes back. A server's clock is used if there is one; otherwise lease time
+    /// continues from its value at shutdown, so that the remaining time of every lease is kept.
     pub(crate) fn clocks(&self, machine: &dyn Machine) -> (Lease, Wall) {
         let reading = machine.read();
         let (lease, wall) = match self.server_ms.filter(|_| !machine.is_simulated()) {
@@ -86,9 +86,9 @@ impl Counters {
         (Lease(lease.max(self.lease)), Wall(wall))
     }
 
-    /// What leads from the monotonic clock to lease time, so that this is at least `lease`. It is what it was as long as the boot is
-    /// the same. A clock of the same boot that is behind what was written was read under another offset, by a version that did
-    /// not know of time namespaces: without a new base lease time would stand still until the clock has caught up.
+    /// The offset from the monotonic clock to lease time, which must be at least `lease`. It stays the same within one
+    /// boot. A clock of the same boot that is behind the stored time was read under another offset, by a version that
+    /// did not know of time namespaces: without a new base, lease time would stand still until the clock has caught up.
     fn base(&self, boot: &str, lease: i64, reading: Reading) -> i64 {
         let is_valid = self.boot == boot && reading.monotonic_ms + self.lease_base >= self.lease;
         if is_valid { self.lease_base } else { lease - reading.monotonic_ms }
@@ -99,7 +99,7 @@ impl Counters {
         self.row(project, Seq(tx.seq.0 - 1), tx.ticket.0 - 1, tx.lease, self.counts.after(before, &tx.tables), machine)
     }
 
-    /// The row of an empty project to which these rows, and the events that led to them, were brought from elsewhere.
+    /// The row of an empty project that receives these rows, and the events that led to them, from another store.
     pub(crate) fn moved(&self, project: i64, seq: Seq, lease: Lease, rows: &Tables, machine: &dyn Machine) -> Query<'static> {
         self.row(project, seq, self.ticket, lease, self.counts.after(&Tables::default(), rows), machine)
     }
@@ -124,14 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn lease_time_is_the_monotonic_clock_of_one_boot_and_goes_on_in_the_next() {
+    fn lease_time_continues_across_boots() {
         assert_eq!(counters("boot", 1_000, 500).clocks(&ManualMachine::at(600)).0, Lease(1_100));
         assert_eq!(counters("before", 1_000, 500).clocks(&ManualMachine::at(7)).0, Lease(1_000), "it stood still while the machine was off");
         assert_eq!(counters("before", 1_000, 500).base("boot", 1_000, ManualMachine::at(7).read()), 993);
     }
 
     #[test]
-    fn lease_time_goes_on_after_somebody_has_written_with_a_clock_that_is_ahead() {
+    fn lease_time_advances_after_a_write_with_a_clock_that_is_ahead() {
         let ahead = counters("boot", 864_000_000, 0);
         assert_eq!(ahead.clocks(&ManualMachine::at(5_000)).0, Lease(864_000_000), "it never goes back");
         let base = ahead.base("boot", 864_000_000, ManualMachine::at(5_000).read());

@@ -1,4 +1,4 @@
-//! Queues. `length` counts the items, dead ones included; it follows from them.
+//! Queues. `length` is the number of items, dead ones included; it follows from them.
 
 use banksman_core::Name;
 use banksman_core::queue::{Config, Queue};
@@ -24,7 +24,7 @@ table! {
     read Queue = Queue { name, config, paused, length };
     statements {
         All => "SELECT {queues} FROM queues WHERE project = $1 ORDER BY name",
-        /// One, and the one that its dead items go to.
+        /// A queue and its dead-letter queue.
         ByName => "SELECT {queues} FROM queues WHERE project = $1 AND name = $2 \
             UNION ALL SELECT {queues d} FROM {dead_letter queues} AND d.name = q.dead_letter",
     }

@@ -1,4 +1,4 @@
-//! Routes: what follows from events.
+//! Routes from events to their consequences.
 
 use banksman_core::route::InForce;
 

@@ -9,7 +9,7 @@ use crate::error::StoreError;
 use crate::table::table;
 use crate::value::{Row, Value};
 
-/// What a runner waits for: it wants nothing if it is not idle.
+/// The idle state of a runner: `wants` is 0 if the runner is busy.
 pub(crate) struct OfIdle;
 
 impl Columns for OfIdle {
@@ -41,11 +41,11 @@ table! {
     statements {
         All => "SELECT {runners} FROM runners WHERE project = $1 ORDER BY id",
         ById => "SELECT {runners} FROM runners WHERE project = $1 AND id = $2",
-        /// The one that has duty, and the first of those that wait for tasks: of every kind that may be woken for something else than the others.
+        /// The runner with duty, and the first idle runners of each group that the same changes wake.
         Idle => "SELECT {runners} FROM runners WHERE project = $1 AND duty = 1 \
             UNION ALL SELECT {runners} FROM (SELECT {runners}, row_number() OVER (PARTITION BY sections, limited, until_idle ORDER BY ticket) AS place \
             FROM runners WHERE project = $1 AND wants > 0 AND duty = 0) AS waiting WHERE place <= 16",
-        /// Where to wake the runners, once for each worker of a queue.
+        /// The addresses of the runners to wake, once for each worker of a queue.
         OfQueue => "{woken} AND w.queue = $2",
         OfQueueAndDeadLetter => "{woken} AND w.queue IN {and_dead_letter}",
         OfQueues => "{woken}",

@@ -1,4 +1,4 @@
-//! Runs: attempts at tasks. `live` is 1 until a run has ended, and NULL then: an index of the few that live.
+//! Runs: attempts at tasks. `live` is 1 until a run has ended, and NULL then, for an index of the few live runs.
 
 use banksman_core::backlog::Run;
 use banksman_core::ids::RunId;
@@ -35,7 +35,7 @@ impl View<'_> {
         self.read::<Runs>(Query::new(Statement::Last, [self.project.into(), limit.into()]))
     }
 
-    /// The runs that a name may mean: the exact id, else ids that begin so.
+    /// The runs that a name may mean: the run with this id, else the runs whose ids start with it.
     pub fn find_runs(&mut self, name: &str) -> Result<Vec<Run>, StoreError> {
         let params: [Value<'_>; 3] = [self.project.into(), name.into(), format!("{name}\u{10ffff}").into()];
         let runs = self.read::<Runs>(Query::new(Statement::ByPrefix, params))?;

@@ -1,4 +1,4 @@
-//! Semaphores. Who holds them is in `slots`.
+//! Semaphores. Their holders are in `slots`.
 
 use banksman_core::Name;
 use banksman_core::resource::semaphore::{Config, Semaphore};
@@ -7,7 +7,7 @@ use crate::columns::{Int, Text, columns};
 use crate::table::table;
 
 columns! {
-    /// What was defined.
+    /// The defined properties.
     OfConfig of Config {
         capacity: Int,
         ttl("default_ttl"): Int,

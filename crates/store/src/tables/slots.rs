@@ -1,4 +1,4 @@
-//! Who holds how much of a semaphore.
+//! Holders of semaphores, and the slots that they hold.
 
 use banksman_core::Name;
 use banksman_core::resource::grant::Grant;
@@ -7,7 +7,6 @@ use crate::columns::{OfGrant, Text};
 use crate::table::table;
 
 table! {
-    /// The grants of semaphores.
     Slots "slots" of &'a Name => Grant, |name, grant|
     by ["semaphore", "holder"] = [Text name, Text &grant.claim.holder]; upserts
     fixed { semaphore: Text = name }
@@ -16,7 +15,7 @@ table! {
     statements {
         OfSemaphore => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore = $2 ORDER BY holder",
         OfHolder => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore = $2 AND holder = $3",
-        /// Those that time or a death may end: what the partial index `slots_mortal` holds.
+        /// Grants that time or a death may end: the content of the partial index `slots_mortal`.
         Mortal => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore = $2 \
             AND (ttl IS NOT NULL OR max_hold IS NOT NULL OR offer IS NOT NULL OR processes IS NOT NULL) ORDER BY holder",
         All => "SELECT {slots} FROM slots WHERE project = $1 ORDER BY semaphore, holder",

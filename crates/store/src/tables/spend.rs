@@ -1,4 +1,4 @@
-//! What agents have used and cost, by day and agent.
+//! Usage and cost of agents, by day and agent.
 
 use banksman_core::agent::Usage;
 use banksman_core::agent::spend::DaySpend;
@@ -8,7 +8,6 @@ use crate::columns::{Int, Text};
 use crate::table::table;
 
 table! {
-    /// The days.
     Spend "spend" of &'a (i64, Name) => DaySpend, |_key, spend|
     by ["day", "agent"] = [Int &spend.day, Text &spend.agent]; saves
     fixed { day: Int, agent: Text }

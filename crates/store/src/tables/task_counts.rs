@@ -1,8 +1,8 @@
-//! How many tasks there are in each state: counters that every batch keeps up, so that nobody has to go through all tasks.
+//! The number of tasks in each state: counters that every batch updates, so that no read has to scan all tasks.
 //!
-//! The counters stand in the row of the project ([`ProjectCounts`]). Tasks of an import are counted under its id in a table of their own
-//! while it is not finished, and are left out until then. What dependencies hold back follows from `unmet`, which the database keeps, and
-//! is counted in an index of its own.
+//! The counters are in the row of the project ([`ProjectCounts`]). Tasks of an unfinished import are counted under its
+//! id in a table of their own, and are left out until the import is finished. Blocked tasks follow from `unmet`, which
+//! the database maintains, and are counted in an index of their own.
 
 use std::collections::BTreeMap;
 
@@ -21,49 +21,48 @@ use crate::tables::tasks::word;
 use crate::value::{Query, Row, Rows};
 
 statements! {
-    /// Counters of imports.
+    /// Counters of finished imports.
     Imported => "SELECT c.state, CAST(0 AS BIGINT), c.by_hand, CAST(sum(c.number) AS BIGINT) FROM task_counts c WHERE c.project = $1 \
         AND (c.import = '' OR c.import NOT IN (SELECT m.id FROM imports m WHERE m.project = $1)) GROUP BY c.state, c.by_hand".to_owned(),
-    /// What of the pending dependencies hold back: that is taken off the number of the others.
+    /// The pending tasks with unmet dependencies, to be subtracted from the pending ones.
     Held => sql::expand(
         "SELECT 'pending', CAST(1 AS BIGINT), CAST(CASE WHEN t.lane IS NULL THEN 1 ELSE 0 END AS BIGINT), count(*) \
          FROM tasks t WHERE t.project = $1 AND t.state = 'pending' AND t.unmet > 0 AND {top_level t} AND {visible t} GROUP BY 3",
     ),
-    /// The same by going through all tasks.
+    /// The same counts by a scan of all tasks.
     Real => sql::expand(
         "SELECT state, CAST(CASE WHEN unmet > 0 THEN 1 ELSE 0 END AS BIGINT), \
          CAST(CASE WHEN lane IS NULL THEN 1 ELSE 0 END AS BIGINT), count(*) \
          FROM tasks t WHERE project = $1 AND {visible t} AND {top_level t} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
     ),
-    /// Live runs, and slots for runs that are taken, by going through all of them.
+    /// Live runs and taken run slots, by a scan of both tables.
     RealRuns => "SELECT (SELECT count(*) FROM runs WHERE project = $1 AND live = 1), \
         (SELECT CAST(coalesce(sum(weight), 0) AS BIGINT) FROM slots WHERE project = $1 AND semaphore = 'runs')".to_owned(),
     Add => "INSERT INTO task_counts (project, import, state, by_hand, number) VALUES ($1, $2, $3, $4, $5) \
             ON CONFLICT (project, import, state, by_hand) DO UPDATE SET number = task_counts.number + $5".to_owned(),
 }
 
-/// What one counter counts.
+/// The kind of tasks of one counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Counted<'a> {
-    /// The import that the tasks belong to; empty once it is finished.
+    /// The import of the tasks; empty once it is finished.
     pub(crate) import: &'a str,
     /// The word for their state.
     state: &'static str,
-    /// Whether they are for people.
     is_manual: bool,
 }
 
-/// What stands behind the word for the state of tasks that are for people.
+/// Suffix of the state for manual tasks.
 const MANUAL: &str = "/manual";
 
 impl Counted<'_> {
-    /// Its name in the row of the project.
+    /// The name of the counter in the row of the project.
     pub(crate) fn key(&self) -> String {
         format!("{}{}", self.state, if self.is_manual { MANUAL } else { "" })
     }
 }
 
-/// By how much the counters differ, once the tasks of `before` are those of `after`.
+/// The changes of the counters between the tasks of `before` and those of `after`.
 pub(crate) fn changed<'a>(before: &'a Backlog, after: &'a Backlog) -> BTreeMap<Counted<'a>, i64> {
     let mut changes: BTreeMap<Counted<'a>, i64> = BTreeMap::new();
     let mut count = |backlog: &'a Backlog, id: &'a TaskId, task: &Task, by: i64| {
@@ -91,7 +90,7 @@ pub(crate) fn changed<'a>(before: &'a Backlog, after: &'a Backlog) -> BTreeMap<C
     changes
 }
 
-/// The statements that bring the counters of imports from `before` to `after`.
+/// The statements that update the counters of imports.
 pub(crate) fn changes<'a>(project: i64, before: &'a Backlog, after: &'a Backlog, queries: &mut Vec<Query<'a>>) {
     if before.imported.is_empty() && after.imported.is_empty() {
         return;
@@ -102,16 +101,16 @@ pub(crate) fn changes<'a>(project: i64, before: &'a Backlog, after: &'a Backlog,
     }
 }
 
-/// How many tasks stand how.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct TaskCounts {
     pub(crate) by_status: BTreeMap<Status, u64>,
-    /// How many of the pending are for people.
+    /// How many of the pending tasks are manual.
     pub(crate) by_hand: u64,
 }
 
 impl TaskCounts {
-    /// Reads counters: those of the project, and rows. Those of pending tasks count what dependencies hold back too, which has rows of its own.
+    /// Reads counters, from the project and from rows. Those of pending tasks include blocked tasks, which have rows of
+    /// their own.
     pub(crate) fn kept(counts: &ProjectCounts, rows: impl IntoIterator<Item = Row>) -> Result<TaskCounts, StoreError> {
         let mut tally = Tally::default();
         for (key, number) in &counts.tasks {
@@ -128,7 +127,7 @@ impl TaskCounts {
         tally.finish()
     }
 
-    /// Reads numbers that were counted by going through all tasks.
+    /// Reads counts of a scan.
     fn real(rows: Rows) -> Result<TaskCounts, StoreError> {
         let mut tally = Tally::default();
         for mut row in rows {
@@ -139,7 +138,7 @@ impl TaskCounts {
     }
 }
 
-/// Numbers that are still to be added up.
+/// A sum of counters.
 #[derive(Default)]
 struct Tally {
     by_status: BTreeMap<Status, i64>,
@@ -153,15 +152,15 @@ impl Tally {
     }
 
     fn finish(self) -> Result<TaskCounts, StoreError> {
-        let whole = |number: i64| u64::try_from(number).map_err(StoreError::corrupt);
+        let unsigned = |number: i64| u64::try_from(number).map_err(StoreError::corrupt);
         let by_status = self.by_status.into_iter().filter(|(_, number)| *number != 0);
-        let by_status = by_status.map(|(status, number)| Ok((status, whole(number)?))).collect::<Result<_, StoreError>>()?;
-        Ok(TaskCounts { by_status, by_hand: whole(self.manual)? })
+        let by_status = by_status.map(|(status, number)| Ok((status, unsigned(number)?))).collect::<Result<_, StoreError>>()?;
+        Ok(TaskCounts { by_status, by_hand: unsigned(self.manual)? })
     }
 }
 
 impl View<'_> {
-    /// What the counters say otherwise than the tables, in words. Both are read at one moment.
+    /// Compares the counters with the tables, in one snapshot. Returns a description of each difference.
     pub fn check_counts(&mut self) -> Result<Vec<String>, StoreError> {
         let counters = Query::new(projects::Statement::One, [self.project.into()]);
         let counted =
@@ -173,18 +172,18 @@ impl View<'_> {
         let kept = TaskCounts::kept(&counts, next().into_iter().chain(next()))?;
         let real = TaskCounts::real(next())?;
         let mut runs = next().pop().ok_or_else(|| StoreError::corrupt("live runs cannot be counted"))?;
-        let said = |what: &str, kept: i64, real: i64| {
+        let difference = |what: &str, kept: i64, real: i64| {
             (kept != real).then(|| format!("the counter of {what} says {kept}, and there are {real}"))
         };
         let count =
             |counts: &TaskCounts, status: Status| counts.by_status.get(&status).map_or(0, |number| *number as i64);
         let tasks = Status::ALL.into_iter().filter_map(|status| {
-            said(&format!("{status} tasks"), count(&kept, status), count(&real, status))
+            difference(&format!("{status} tasks"), count(&kept, status), count(&real, status))
         });
         let mut differences: Vec<String> = tasks.collect();
-        differences.extend(said("pending tasks for people", kept.by_hand as i64, real.by_hand as i64));
-        differences.extend(said("live runs", counts.live_runs, runs.int()?));
-        differences.extend(said("slots for runs that are taken", counts.run_slots, runs.int()?));
+        differences.extend(difference("pending tasks for people", kept.by_hand as i64, real.by_hand as i64));
+        differences.extend(difference("live runs", counts.live_runs, runs.int()?));
+        differences.extend(difference("slots for runs that are taken", counts.run_slots, runs.int()?));
         Ok(differences)
     }
 }

@@ -1,4 +1,4 @@
-//! What can be read of tasks without changing anything: lists, names, counts.
+//! Read-only views of tasks: lists, names, counts.
 
 use std::collections::BTreeMap;
 
@@ -17,25 +17,24 @@ use crate::tables::tasks::{Statement, Tasks, parked_resource};
 use crate::tables::workers;
 use crate::value::{Query, Value};
 
-/// How many tasks one read returns at most.
+/// Maximum number of tasks of one read.
 const PAGE: i64 = 1_000;
 
-/// Which tasks to list.
 #[derive(Debug, Clone, Default)]
 pub struct TaskFilter {
-    /// Only those that stand in one of these ways; all if there is none.
+    /// Only tasks in one of these statuses; all if empty.
     pub statuses: Vec<Status>,
-    /// Only those of this section.
+    /// Only tasks of this section.
     pub section: Option<SectionId>,
     /// Only the children of this task.
     pub parent: Option<TaskId>,
-    /// Only those that have all these labels.
+    /// Only tasks with all these labels.
     pub labels: Vec<Label>,
-    /// Only those whose title contains this, whatever the case.
+    /// Only tasks whose title contains this text, ignoring case.
     pub search: Option<String>,
-    /// Without the phases of pipelines.
+    /// Whether to hide the phases of pipelines.
     pub hide_phases: bool,
-    /// No more rows than this are read, whether they pass or not; 0 for a full page.
+    /// Maximum number of rows to read, including rows that do not pass; 0 for a full page.
     pub page: usize,
 }
 
@@ -43,25 +42,24 @@ pub struct TaskFilter {
 #[derive(Debug, Clone)]
 pub struct Listed {
     pub task: Task,
-    /// How many dependencies hold it back.
+    /// The number of unmet dependencies.
     pub unmet: u32,
 }
 
-/// How many tasks there are of each kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// By status: what dependencies hold back is blocked.
+    /// By status: pending tasks with unmet dependencies are blocked.
     pub by_status: BTreeMap<Status, u64>,
-    /// Pending tasks for people, which no runner will start.
+    /// Pending manual tasks, which no runner will start.
     pub by_hand: u64,
     /// Ready tasks by lane, with one task of each as its example.
     pub ready: Vec<(TaskId, u64)>,
-    /// The items of workers. Their tasks are not counted by themselves, nor are the phases of pipelines.
+    /// The items of workers. Their tasks are not counted separately, and neither are the phases of pipelines.
     pub items: WorkItems,
 }
 
 impl Listed {
-    /// The word for how it stands, with what dependencies tell.
+    /// The status, with regard to dependencies.
     pub fn status(&self) -> Status {
         match self.task.status() {
             Status::Pending if self.unmet > 0 => Status::Blocked,
@@ -71,12 +69,12 @@ impl Listed {
 }
 
 impl TaskFilter {
-    /// The words of the rows that may pass, each between bars.
+    /// The stored states of the rows that may pass, each between bars.
     fn states(&self) -> String {
         let words = self.statuses.iter().flat_map(|status| match status {
             Status::Pending => &["pending", "resting"][..],
             Status::Blocked => &["pending", "resting", "held", "parked", "phases_blocked"],
-            // What is being stopped is in progress too.
+            // A task that is being stopped is in progress too.
             Status::InProgress => &["running", "stopping", "awaiting", "by_hand", "phases"],
             Status::Stuck => &["stuck"],
             Status::Landing => &["landing"],
@@ -89,14 +87,14 @@ impl TaskFilter {
         words.fold("|".to_owned(), |all, word| all + word + "|")
     }
 
-    /// What the stored text of a task with the first label looks like, so that not every row has to be read. It may look so
-    /// without that; a label that is written in another way than it is spelt is not looked for.
+    /// A pattern for the stored spec of a task with the first label, so that not every row has to be read. Other specs
+    /// may match it too; a label that JSON escapes is not searched for.
     fn label_in_spec(&self) -> Option<String> {
         let label = self.labels.first().filter(|label| !label.as_str().contains(['"', '\\']))?;
         Some(format!("%\"{label}\"%"))
     }
 
-    /// Whether a row passes that the database has found.
+    /// Whether a row that the database has found passes.
     fn passes(&self, listed: &Listed, search: Option<&str>) -> bool {
         let spec = &listed.task.spec;
         !(self.hide_phases && spec.phase().is_some())
@@ -107,7 +105,8 @@ impl TaskFilter {
 }
 
 impl View<'_> {
-    /// The next tasks after a position, in their order, that pass the filter; and where to go on, if there may be more.
+    /// The next tasks after a position that pass the filter, in their order; and the position to continue from if there
+    /// may be more.
     pub fn tasks(&mut self, filter: &TaskFilter, after: Seq) -> Result<(Vec<Listed>, Option<Seq>), StoreError> {
         let states = (!filter.statuses.is_empty()).then(|| filter.states());
         let limit = if filter.page == 0 { PAGE } else { PAGE.min(i64::try_from(filter.page).unwrap_or(PAGE)) };
@@ -132,8 +131,8 @@ impl View<'_> {
         Ok((listed, next))
     }
 
-    /// The tasks that a name may mean, best first: the exact id, else exact titles, else ids that begin so, else titles whatever the case,
-    /// else titles that contain it.
+    /// The tasks that a name may mean, best first: the task with this id, else tasks with this title, else ids that
+    /// start with it, else titles that match without regard to case, else titles that contain it.
     pub fn find_tasks(&mut self, name: &str) -> Result<Vec<TaskId>, StoreError> {
         let statements =
             [Statement::IdById, Statement::IdByTitle, Statement::IdByPrefix, Statement::IdByFold, Statement::IdByPart];
@@ -154,13 +153,12 @@ impl View<'_> {
         Ok(Vec::new())
     }
 
-    /// The first tasks of exactly this title.
+    /// The first tasks with exactly this title.
     pub fn tasks_titled(&mut self, title: &str) -> Result<Vec<TaskId>, StoreError> {
         let found = self.rows(Query::new(Statement::IdByTitle, [self.project.into(), title.into()]))?;
         found.into_iter().map(|mut row| Text::read(&mut row)).collect()
     }
 
-    /// Counts the tasks.
     pub fn counts(&mut self) -> Result<Counts, StoreError> {
         let project: Value<'_> = self.project.into();
         let counters = Query::new(projects::Statement::One, [project.clone()]);
@@ -180,8 +178,8 @@ impl View<'_> {
         Ok(counts)
     }
 
-    /// The same for somebody who most likely finds that all is over. Many may ask at the same moment, and the whole costs PostgreSQL some
-    /// milliseconds for each that asks for the first time.
+    /// The same for a caller that most likely finds the backlog finished. Many processes may ask at the same moment,
+    /// and the full counts cost PostgreSQL some milliseconds for each connection that asks for the first time.
     pub fn final_counts(&mut self) -> Result<Counts, StoreError> {
         let project: Value<'_> = self.project.into();
         let counters = Query::new(projects::Statement::One, [project.clone()]);
@@ -209,8 +207,8 @@ impl View<'_> {
         Ok(counts)
     }
 
-    /// The ready tasks that come before this one, by lane, with one task of each as its example. Where only so many roots may be
-    /// under way, those before a root are the roots that came earlier.
+    /// The ready tasks before this one, by lane, with one task of each as its example. Where roots are limited, only
+    /// earlier roots count as before a root.
     pub fn ready_before(&mut self, task: &Task, roots_are_limited: bool) -> Result<Vec<(TaskId, u64)>, StoreError> {
         let (project, position) = (self.project.into(), task.position.0.into());
         let query = if roots_are_limited && task.spec.parent.is_none() {
@@ -228,7 +226,7 @@ impl View<'_> {
         Ok(lanes)
     }
 
-    /// The first tasks that a person has stopped.
+    /// The first tasks that a person has paused.
     pub fn stopped(&mut self, limit: i64) -> Result<Vec<Task>, StoreError> {
         self.read::<Tasks>(Query::new(Statement::Stopped, [self.project.into(), limit.into()]))
     }
@@ -238,27 +236,28 @@ impl View<'_> {
         self.read::<Tasks>(Query::new(Statement::LastFailed, [self.project.into(), limit.into()]))
     }
 
-    /// How many pending tasks wait for one that has failed, was cancelled or was skipped; with one of them as an example.
+    /// The number of pending tasks that wait for a task that failed, was cancelled or was skipped; and one of them as
+    /// an example.
     pub fn held_by_ended(&mut self) -> Result<(u64, Option<TaskId>), StoreError> {
         let mut rows = self.rows(Query::new(Statement::HeldByEnded, [self.project.into()]))?;
         let Some(mut row) = rows.pop() else { return Ok((0, None)) };
         Ok((Int::read(&mut row)?, Text::read(&mut row)?))
     }
 
-    /// The first of these, each with one that it waits for.
+    /// The first of these tasks, each with a task that it waits for.
     pub fn first_held_by_ended(&mut self, limit: i64) -> Result<Vec<(TaskId, TaskId)>, StoreError> {
         let rows = self.rows(Query::new(Statement::HeldFirst, [self.project.into(), limit.into()]))?;
         rows.into_iter().map(|mut row| Ok((Text::read(&mut row)?, Text::read(&mut row)?))).collect()
     }
 
-    /// The first ready tasks that wait for a lock or a semaphore, each with what it waits for.
+    /// The first ready tasks that are parked on a lock or a semaphore, each with its resource.
     pub fn first_parked(&mut self, limit: i64) -> Result<Vec<(TaskId, Resource)>, StoreError> {
         let rows = self.rows(Query::new(Statement::ParkedFirst, [self.project.into(), limit.into()]))?;
         rows.into_iter().map(|mut row| Ok((Text::read(&mut row)?, parked_resource(&row.text()?)?))).collect()
     }
 }
 
-/// The status that the word of a row stands for.
+/// The status of a row with this state.
 pub(crate) fn status(word: &str, held_back: bool) -> Result<Status, StoreError> {
     let status = match word {
         "running" | "stopping" | "awaiting" | "by_hand" | "phases" => Some(Status::InProgress),

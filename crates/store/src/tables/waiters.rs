@@ -1,18 +1,17 @@
-//! Who waits for a lock or a semaphore, in the order of the tickets.
+//! The waiters of locks and semaphores, by ticket.
 
 use banksman_core::Name;
 use banksman_core::resource::grant::{Waiters, Waiter};
 use banksman_core::event::{Kind, Resource};
 
-use crate::columns::{Int, Moment, NeededJson, OfClaim, Text, columns};
+use crate::columns::{Int, Moment, NeededJson, OfGrantRequest, Text, columns};
 use crate::table::{self, table};
 use crate::value::Query;
 
 columns! {
-    /// One who waits.
     OfWaiter of Waiter {
         ticket: Int,
-        claim: OfClaim,
+        claim: OfGrantRequest,
         standing: NeededJson,
         since: Moment,
         seen("seen_lease"): Int,
@@ -20,15 +19,15 @@ columns! {
 }
 
 table! {
-    /// Those who wait.
     WaiterRows "waiters" of (&'a Kind, &'a Name) => Waiter, |of, waiter|
     by ["ticket"] = [Int &waiter.ticket]; upserts
     fixed { kind: Text = of.0, resource: Text = of.1 }
     changing { waiter: OfWaiter = waiter }
     read (Resource, Waiter) = (Resource { kind, name: resource }, waiter);
     statements {
-        /// With everything else that a decision about a lock must know of: claims; and who holds what a waiting claim wants, as they pass its
-        /// reservations. Each kind of row has columns of its own. These tables are nearly always empty, and this is read with every lock and semaphore: one statement takes SQLite 5 µs then,
+        /// Includes everything else that a decision about a lock needs: claims; and the holders of resources that a
+        /// waiting claim wants, as they pass its reservations. Each kind of row has columns of its own. These tables
+        /// are nearly always empty, and are read with every lock and semaphore: one statement then takes SQLite 5 µs,
         /// four of them 9 µs.
         All => "SELECT 'waiter', {waiters}, {no claims}, CAST(NULL AS BIGINT), CAST(NULL AS TEXT) \
             FROM waiters WHERE project = $1 \
@@ -43,15 +42,15 @@ table! {
     }
 }
 
-/// The statements that turn the waiters of one resource into others.
-pub(crate) fn changes<'a>(project: i64, of: (&'a Kind, &'a Name), was: Option<&'a Waiters>, line: &'a Waiters, queries: &mut Vec<Query<'a>>) {
-    if was == Some(line) {
+/// The statements that change the waiters of one resource.
+pub(crate) fn changes<'a>(project: i64, of: (&'a Kind, &'a Name), was: Option<&'a Waiters>, is: &'a Waiters, queries: &mut Vec<Query<'a>>) {
+    if was == Some(is) {
         return;
     }
-    for waiter in was.into_iter().flat_map(Waiters::iter).filter(|waiter| line.position(waiter.ticket).is_none()) {
+    for waiter in was.into_iter().flat_map(Waiters::iter).filter(|waiter| is.position(waiter.ticket).is_none()) {
         queries.push(table::delete::<WaiterRows>(project, of, waiter));
     }
-    for waiter in line.iter() {
+    for waiter in is.iter() {
         let before = was.and_then(|was| was.get(was.position(waiter.ticket)?));
         queries.extend(table::change::<WaiterRows>(project, of, before, waiter));
     }

@@ -1,4 +1,4 @@
-//! Workers, and what goes on around them.
+//! Workers, routes, and their environment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::tables::jobs::Jobs;
 use crate::tables::{marks, routes};
 use crate::value::{Query, Row};
 
-/// Workers and routes, with what goes on around them.
+/// Workers and routes, with the facts around them that a runner needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Automation {
     /// The workers, with all their jobs.
@@ -22,13 +22,12 @@ pub struct Automation {
     pub routes: Routes,
     /// The last event that was routed.
     pub cursor: Seq,
-    /// The jobs whose tasks are over, or gone. Loaded with [`Key::Automation`](crate::Key::Automation) alone.
+    /// The jobs whose tasks have ended or are gone. Loaded with [`Key::Automation`](crate::Key::Automation) alone.
     pub over: BTreeSet<TaskId>,
-    /// Where to wake the runners when there is something in a queue that has a worker.
+    /// The addresses of the runners to wake when a queue with a worker has items.
     pub worker_runners: BTreeMap<Name, BTreeSet<Address>>,
-    /// Events, in their order.
     pub heard: Vec<Heard>,
-    /// When time next changes something in a queue. Loaded with [`Key::Automation`](crate::Key::Automation) alone.
+    /// When time next changes a queue. Loaded with [`Key::Automation`](crate::Key::Automation) alone.
     pub due: BTreeMap<Name, Lease>,
 }
 
@@ -42,8 +41,8 @@ table! {
     statements {
         ByName => "SELECT {workers} FROM workers WHERE project = $1 AND name = $2",
         Any => "SELECT name FROM workers WHERE project = $1 LIMIT 1",
-        /// Everything that a runner must know of workers, routes and queues in which time changes something: one statement tells it that there
-        /// is nothing, in 4 µs on SQLite instead of 8 µs for five. Each kind of row has columns of its own.
+        /// Everything that a runner needs to know of workers, routes and timed queues: one statement finds that there
+        /// is nothing in 4 µs on SQLite, five take 8 µs. Each kind of row has columns of its own.
         Everything => "SELECT 'worker', {workers}, {no jobs}, CAST(NULL AS BIGINT), {no routes}, \
             CAST(NULL AS TEXT), CAST(NULL AS BIGINT), CAST(NULL AS BIGINT) FROM workers WHERE project = $1 \
             UNION ALL SELECT 'job', {no workers}, {jobs j}, \
@@ -59,7 +58,7 @@ table! {
 }
 
 impl Automation {
-    /// Takes in a row of the statement that reads everything. Jobs wait for their workers, which may come later.
+    /// Adds a row of the statement that reads everything. Jobs wait for their workers, whose rows may come later.
     pub(crate) fn add(&mut self, row: &mut Row, jobs: &mut Vec<(Name, TaskId, Taken)>) -> Result<(), StoreError> {
         let word = row.text()?;
         row.skip_nulls();
@@ -89,7 +88,7 @@ impl Automation {
         Ok(())
     }
 
-    /// The routes, and the workers that are asleep: one that is awake takes what there is anyway.
+    /// The routes, and the workers that are asleep: a worker that is awake takes any item anyway.
     pub fn subscriptions(&self) -> impl Iterator<Item = Subscription> {
         let routes = self.routes.routes.iter().map(|(id, in_force)| Subscription {
             pattern: in_force.route.on.clone(),
@@ -107,7 +106,7 @@ impl Automation {
         routes.chain(workers)
     }
 
-    /// What is in the tables, without what is only there to be looked at.
+    /// The stored part, without rows that were loaded for information only.
     pub(crate) fn kept(self) -> Automation {
         Automation { over: BTreeSet::new(), worker_runners: BTreeMap::new(), heard: Vec::new(), due: BTreeMap::new(), ..self }
     }

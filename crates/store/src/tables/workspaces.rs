@@ -1,4 +1,4 @@
-//! The directories in which tasks and pipelines work.
+//! The directories of tasks and pipelines.
 
 use banksman_core::Workspace;
 use banksman_core::ids::TaskId;

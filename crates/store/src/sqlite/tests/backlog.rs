@@ -1,4 +1,4 @@
-//! What is written of a backlog is read again, and is found by the keys that look for it.
+//! Rows of a backlog survive a round trip, and their keys find them.
 
 use std::num::NonZeroU32;
 
@@ -15,7 +15,7 @@ use crate::sqlite::memory;
 use crate::store::Store;
 use crate::test_support::ManualMachine;
 
-/// Changes what it has loaded by hand.
+/// Changes the loaded rows directly.
 struct Edit<F>(Vec<Key>, F);
 
 impl<F: Fn(&mut Backlog)> Call for Edit<F> {
@@ -38,7 +38,7 @@ fn id(number: i64) -> TaskId {
     TaskId::new(&format!("t-{number}")).unwrap()
 }
 
-/// A root, or a child of the first task. Odd ones are loops.
+/// A root, or a child of the first task. Tasks with odd numbers are loops.
 fn task(number: i64, parent: Option<i64>, state: State) -> Task {
     let policy = Policy {
         max_attempts: NonZeroU32::new(3).unwrap(),
@@ -60,30 +60,30 @@ fn task(number: i64, parent: Option<i64>, state: State) -> Task {
     Task { state, ..Task::new(id(number), spec, &Now { seq: Seq(number), ..Now::default() }) }
 }
 
-fn by_hand(until: Option<i64>) -> State {
+fn manual(until: Option<i64>) -> State {
     State::Manual { holder: HolderId::new("ann").unwrap(), epoch: Epoch(7), until: until.map(Lease) }
 }
 
-/// Tasks in every state that waits for something, in the order of their numbers.
+/// Tasks in every state that waits for something, by number.
 fn waiting() -> Vec<Task> {
-    let resting = |until| State::Backoff { until: Lease(until) };
+    let backoff = |until| State::Backoff { until: Lease(until) };
     let awaiting = |until: Option<i64>| State::Awaiting { output: Some(7.into()), until: until.map(Lease), no_change: false };
     vec![
-        task(1, None, resting(500)),
-        task(2, Some(1), by_hand(Some(300))),
+        task(1, None, backoff(500)),
+        task(2, Some(1), manual(Some(300))),
         task(3, None, awaiting(Some(400))),
-        task(4, None, by_hand(None)),
+        task(4, None, manual(None)),
         task(5, Some(1), awaiting(None)),
         task(6, None, State::AwaitingDecision { decision: DecisionId::from(Seq(9)) }),
         task(7, None, State::Pending),
         task(8, None, State::Pending),
         task(9, Some(1), State::Pending),
         task(11, None, State::Done(TaskEnd::Skipped)),
-        task(13, Some(1), resting(500)),
+        task(13, Some(1), backoff(500)),
     ]
 }
 
-/// The tasks that a key leads to.
+/// The tasks that a key loads.
 fn found(store: &mut Store, key: Key) -> Vec<String> {
     let rows = store.view().load(&[key].into()).unwrap();
     rows.tables.backlog.tasks.into_keys().map(|id| id.to_string()).collect()
@@ -96,7 +96,7 @@ fn filled() -> Store {
 }
 
 #[test]
-fn every_state_is_read_as_it_was_written() {
+fn every_task_state_survives_a_round_trip() {
     let mut store = filled();
     let rows = store.view().everything().unwrap().tables.backlog.tasks;
     let written: std::collections::BTreeMap<_, _> = waiting().into_iter().map(|task| (task.id.clone(), task)).collect();
@@ -104,11 +104,11 @@ fn every_state_is_read_as_it_was_written() {
 }
 
 #[test]
-fn what_waits_for_time_is_found_and_what_does_not_is_not() {
+fn due_keys_find_exactly_the_tasks_that_wait_for_time() {
     let mut store = filled();
     assert_eq!(found(&mut store, Key::Due), ["t-1", "t-13", "t-2", "t-3", "t-4", "t-5"]);
     assert_eq!(found(&mut store, Key::DueRoots), ["t-1", "t-3", "t-4"]);
-    // A task that no longer waits leaves the index with the same change, and one that begins to wait enters it.
+    // A task that no longer waits leaves the index with the same change, and a task that begins to wait enters it.
     edit(&mut store, &[Key::Task(id(1)), Key::Task(id(8))], |rows| {
         rows.tasks.get_mut(&id(1)).unwrap().state = State::Pending;
         rows.tasks.get_mut(&id(8)).unwrap().state = State::Backoff { until: Lease(1) };
@@ -117,7 +117,7 @@ fn what_waits_for_time_is_found_and_what_does_not_is_not() {
 }
 
 #[test]
-fn loops_that_wait_are_gone_through_in_turn() {
+fn waiting_loops_are_read_in_pages_by_position() {
     let mut store = filled();
     let loops = |store: &mut Store, after, limit| found(store, Key::Loops { after: Seq(after), limit });
     assert_eq!(loops(&mut store, 0, 9), ["t-1", "t-13", "t-7", "t-9"]);
@@ -126,7 +126,7 @@ fn loops_that_wait_are_gone_through_in_turn() {
 }
 
 #[test]
-fn roots_are_queued_in_the_order_of_their_arrival_and_ready_tasks_by_priority() {
+fn limited_roots_are_ordered_by_arrival_and_ready_tasks_by_priority() {
     let mut store = filled();
     let ready = Key::Ready { of_each: 1, sections: Vec::new() };
     let roots = Key::ReadyRoots { of_each: 1, sections: Vec::new() };
@@ -142,7 +142,7 @@ fn question(about: About) -> Question {
 }
 
 #[test]
-fn decisions_are_read_as_they_were_written_and_found_while_they_are_open() {
+fn decisions_survive_a_round_trip_and_open_ones_are_found() {
     let mut store = memory(Box::new(ManualMachine::at(1_000))).unwrap();
     let key = |seq| DecisionId::from(Seq(seq));
     // Ten comes after nine, though not as a text.
@@ -168,7 +168,7 @@ fn decisions_are_read_as_they_were_written_and_found_while_they_are_open() {
 }
 
 #[test]
-fn outbox_commands_keep_how_often_and_when_they_are_tried_and_who_does_it() {
+fn outbox_entries_keep_their_attempts_due_time_and_executor() {
     let mut store = memory(Box::new(ManualMachine::at(1_000))).unwrap();
     let (run, runner) = (RunId::new("r-1").unwrap(), RunnerId::new("n-1").unwrap());
     let notice = Notice { kind: NoticeKind::BacklogFinished, subject: "x".into(), text: "y".into() };

@@ -1,4 +1,4 @@
-//! What a process leaves behind when it closes a store.
+//! Closing a store.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::sqlite::writer_lock::recorded;
 use crate::sqlite::{CHECKPOINT_WHEN_LEAVING, create, open};
 use crate::test_support::ManualMachine;
 
-/// Writes an event of so many bytes.
+/// Writes an event of this many bytes.
 struct Write(usize);
 
 impl Call for Write {
@@ -33,7 +33,7 @@ fn log_length(store: &Path) -> u64 {
 }
 
 #[test]
-fn the_last_one_who_leaves_copies_a_long_log_and_nobody_else_does() {
+fn only_the_last_process_to_close_checkpoints_a_long_log() {
     let dir = tempfile::tempdir().unwrap();
     let (path, turn) = (dir.path().join("store.db"), dir.path().join("turn"));
     create(&path, "p", &StoreId::new("s-1"), &ManualMachine::at(1_000)).unwrap();
@@ -41,13 +41,13 @@ fn the_last_one_who_leaves_copies_a_long_log_and_nobody_else_does() {
     first.batch(&[Write(1)]).pop().unwrap().unwrap();
     drop(first);
     let short = log_length(&path);
-    assert!(short > 0, "a short log is left to the next one");
+    assert!(short > 0, "a short log is left to the next process");
 
     let mut first = open(&path, &turn, Box::new(ManualMachine::at(1_000))).unwrap();
     let second = open(&path, &turn, Box::new(ManualMachine::at(1_000))).unwrap();
     first.batch(&[Write(2 * CHECKPOINT_WHEN_LEAVING as usize)]).pop().unwrap().unwrap();
     drop(first);
-    assert!(log_length(&path) > CHECKPOINT_WHEN_LEAVING, "somebody is still there");
+    assert!(log_length(&path) > CHECKPOINT_WHEN_LEAVING, "another connection is still open");
     drop(second);
     assert_eq!(log_length(&path), 0);
     let last = open(&path, &turn, Box::new(ManualMachine::at(1_000))).unwrap().batch(&[Write(1)]).pop().unwrap().unwrap().seq;
@@ -55,7 +55,7 @@ fn the_last_one_who_leaves_copies_a_long_log_and_nobody_else_does() {
 }
 
 #[test]
-fn the_last_event_is_written_down_by_whoever_leaves() {
+fn closing_a_store_records_the_last_event() {
     let dir = tempfile::tempdir().unwrap();
     let (path, turn) = (dir.path().join("store.db"), dir.path().join("turn"));
     create(&path, "p", &StoreId::new("s-1"), &ManualMachine::at(1_000)).unwrap();
@@ -63,9 +63,9 @@ fn the_last_event_is_written_down_by_whoever_leaves() {
     let mut second = open(&path, &turn, Box::new(ManualMachine::at(1_000))).unwrap();
     (0..3).for_each(|_| drop(first.batch(&[Write(1)]).pop().unwrap().unwrap()));
     second.batch(&[Write(1)]).pop().unwrap().unwrap();
-    assert_eq!(recorded(&turn, "s-1"), Some(4), "the first event of a connection is written down at once");
+    assert_eq!(recorded(&turn, "s-1"), Some(4), "the first event of a connection is recorded at once");
     drop(first);
-    assert_eq!(recorded(&turn, "s-1"), Some(4), "what is written down does not go back");
+    assert_eq!(recorded(&turn, "s-1"), Some(4), "the recorded event does not go back");
     (0..3).for_each(|_| drop(second.batch(&[Write(1)]).pop().unwrap().unwrap()));
     drop(second);
     assert_eq!(recorded(&turn, "s-1"), Some(7));

@@ -1,4 +1,4 @@
-//! A store that was written by an earlier version.
+//! Stores of earlier versions.
 
 use std::path::Path;
 
@@ -15,8 +15,8 @@ use crate::sqlite::open;
 use crate::tables::projects::Statement;
 use crate::test_support::ManualMachine;
 
-/// A backlog as version 2 left it: three pending tasks, one of them a child, one without work and one that failed once;
-/// and a run that is to be ended.
+/// A backlog of version 2: three pending tasks, of which one is a child, one has no work and one failed once; and a run
+/// that is to be ended.
 const VERSION_2: &str = r#"
 INSERT INTO tasks (project, id, title, section, parent, priority, position, lane, spec, created_wall, state, detail, changed_lease, changed_wall, attempts, failures, recoveries, unmet) VALUES
     (1, 't-1', 'build', NULL, NULL, 0, 1, '[null,[]]', '{"title":"build","priority":0,"work":{"run":"make"},"retries":2,"workspace":"none"}', 10, 'pending', NULL, 5, 10, 1, 1, 0, 0),
@@ -34,7 +34,7 @@ INSERT INTO outbox (project, seq, subject, executor, errand) VALUES (1, 5, 'r-1'
 UPDATE projects SET seq = 5;
 "#;
 
-/// A task that failed and one that is a child of it, as version 4 left them.
+/// A failed task and its failed child, in version 4.
 const VERSION_4: &str = r#"
 INSERT INTO tasks (project, id, title, parent, priority, position, spec, created_wall, state, changed_lease, changed_wall, attempts, failures, recoveries) VALUES
     (1, 't-1', 'build', NULL, 0, 1, '{"title":"build"}', 10, 'failed', 5, 10, 0, 0, 0),
@@ -48,13 +48,13 @@ fn make(path: &Path, version: usize, rows: &str) {
     for migration in &MIGRATIONS[..version] {
         connection.execute_batch(&dialect::sqlite_schema(migration)).unwrap();
     }
-    let insert = dialect::sqlite(Statement::Insert.whole().text());
+    let insert = dialect::sqlite(Statement::Insert.erased().text());
     connection.execute(&insert, (1, "p", 1_000, ManualMachine::at(1_000).boot())).unwrap();
     connection.execute_batch(rows).unwrap();
 }
 
 #[test]
-fn a_backlog_of_version_2_goes_on() {
+fn a_backlog_of_version_2_is_migrated() {
     let dir = tempfile::tempdir().unwrap();
     let (path, tx) = (dir.path().join("store.db"), dir.path().join("turn"));
     make(&path, 2, VERSION_2);
@@ -68,7 +68,7 @@ fn a_backlog_of_version_2_goes_on() {
     assert_eq!(store.view().check_integrity().unwrap(), Vec::<String>::new());
     assert_eq!(store.view().check_counts().unwrap(), Vec::<String>::new());
 
-    // Their lanes are those of new tasks.
+    // Their lanes equal those of new tasks.
     let connection = Connection::open(&path).unwrap();
     for task in rows.tasks.values() {
         let text = "SELECT lane FROM tasks WHERE id = ?1";
@@ -81,7 +81,7 @@ fn a_backlog_of_version_2_goes_on() {
 }
 
 #[test]
-fn the_tasks_of_version_4_are_no_parts_of_anything() {
+fn tasks_of_version_4_count_as_top_level() {
     let dir = tempfile::tempdir().unwrap();
     let (path, tx) = (dir.path().join("store.db"), dir.path().join("turn"));
     make(&path, 4, VERSION_4);
@@ -91,7 +91,7 @@ fn the_tasks_of_version_4_are_no_parts_of_anything() {
 }
 
 #[test]
-fn a_store_of_version_5_has_no_id_until_it_is_given_one() {
+fn a_store_of_version_5_gets_its_id_once() {
     let dir = tempfile::tempdir().unwrap();
     let (path, tx) = (dir.path().join("store.db"), dir.path().join("turn"));
     make(&path, 5, "");
