@@ -1,7 +1,7 @@
-//! The second look at a runbook: what its parts mean together. References, variables, what follows what.
+//! The second pass over a runbook: the meaning of its parts together. References, variables, the order of phases.
 //!
-//! * `build/pipeline.rs`: pipelines and their phases, `build/order.rs`: what follows what;
-//! * `build/condition.rs`: guards; `build/run_command.rs`: what is done, and strategies;
+//! * `build/pipeline.rs`: pipelines and their phases, `build/order.rs`: their order;
+//! * `build/condition.rs`: guards; `build/run_command.rs`: commands and strategies;
 //! * `build/others.rs`: locks, semaphores, queues, workers, routes.
 
 mod condition;
@@ -27,7 +27,7 @@ use crate::template::{TemplateError, check_template};
 use crate::{Files, PHASE_VARS};
 use read::View;
 
-/// What the parts of a runbook are made from.
+/// The state of a build.
 struct Build<'a, 's> {
     sink: &'s mut Sink<'a>,
     name: &'a str,
@@ -35,31 +35,31 @@ struct Build<'a, 's> {
     agents: BTreeMap<&'a str, Vec<Box<str>>>,
     guards: BTreeMap<&'a str, (Option<Guard>, Uses)>,
     strategies: BTreeMap<&'a str, (Vec<Approach>, Uses)>,
-    /// Which guards and strategies were looked at with the variables of which pipeline.
+    /// The guards and strategies that were checked with the variables of a pipeline: kind, name, pipeline.
     seen: BTreeSet<(&'static str, &'a str, &'a str)>,
-    /// How many slots the semaphores of this runbook have.
+    /// The capacities of the semaphores of this runbook.
     capacities: BTreeMap<&'a str, u32>,
 }
 
-/// The variables that something needs.
+/// The variables that a part refers to.
 #[derive(Debug, Clone, Default)]
 struct Uses {
     vars: Vec<(Box<str>, At)>,
     templates: Vec<Template>,
-    /// Lines for the shell.
+    /// Shell command lines.
     lines: Vec<Template>,
 }
 
-/// A template, and where it stands.
+/// A template with its place.
 #[derive(Debug, Clone)]
 struct Template {
     text: Box<str>,
     at: At,
-    /// The file that it is in, if it is not the runbook.
+    /// The name and text of its file, if that is not the runbook.
     file: Option<(Box<str>, Arc<str>)>,
 }
 
-/// Where variables were looked for.
+/// The scope in which variables are looked up.
 #[derive(Debug, Clone, Copy)]
 enum VariableScope<'a> {
     Pipeline(&'a str),
@@ -67,7 +67,7 @@ enum VariableScope<'a> {
 }
 
 impl VariableScope<'_> {
-    /// How there can be such a variable.
+    /// How to define or name such a variable.
     fn hint(self, var: &str) -> String {
         match self {
             VariableScope::Pipeline(_) => "declare it in `vars` of the pipeline, with a default if a phase sets it".into(),
@@ -85,7 +85,7 @@ impl fmt::Display for VariableScope<'_> {
     }
 }
 
-/// Makes a runbook of a table that was looked at already. If anything is wrong, what comes out is not complete.
+/// Builds a runbook from a checked table. If there are diagnostics, the result is incomplete.
 pub(crate) fn build<'a>(
     sink: &mut Sink<'a>,
     name: &'a str,
@@ -117,11 +117,11 @@ pub(crate) fn build<'a>(
 }
 
 impl<'a> Build<'a, '_> {
-    /// There is no such thing in this runbook.
+    /// Reports a reference to an unknown name.
     fn no_such<'n>(&mut self, what: &str, name: &str, at: At, names: impl IntoIterator<Item = &'n str>) {
-        let whole = if what == "phase" { "pipeline" } else { "runbook" };
-        let message = format!("there is no {what} {name:?} in this {whole}");
-        // Long lists are not searched for mistakes that nobody is shown.
+        let scope = if what == "phase" { "pipeline" } else { "runbook" };
+        let message = format!("there is no {what} {name:?} in this {scope}");
+        // No suggestions for diagnostics that are not shown: the lists of names may be long.
         let near = if self.sink.is_full() { None } else { closest(name, names) };
         match near {
             Some(near) => self.sink.hint(Code::UnknownReference, at, message, format!("did you mean {near:?}?")),
@@ -130,7 +130,7 @@ impl<'a> Build<'a, '_> {
         }
     }
 
-    /// Whether all variables are there.
+    /// Checks that all variables exist.
     fn check_uses(&mut self, uses: &Uses, vars: &BTreeSet<&str>, scope: VariableScope<'_>) {
         for (var, at) in &uses.vars {
             if !vars.contains(&**var) {
@@ -153,7 +153,8 @@ impl<'a> Build<'a, '_> {
         }
     }
 
-    /// Whether the variables in a line for the shell are misspelt. Others may be set by a phase, or by the line itself.
+    /// Reports misspelt variables in a shell command line. Other unknown variables may be set by a phase, or by the
+    /// line itself.
     fn check_line(&mut self, line: &Template, vars: &BTreeSet<&str>, scope: VariableScope<'_>) {
         let names: BTreeMap<String, &str> =
             vars.iter().filter(|var| !PHASE_VARS.contains(*var)).map(|var| (env_name(var), *var)).collect();
@@ -169,7 +170,7 @@ impl<'a> Build<'a, '_> {
         }
     }
 
-    /// What no pipeline uses has no variables to be compared with, but must be written in the right way.
+    /// Checks the syntax of strategies that no pipeline uses: there are no variables to check them against.
     fn check_unused(&mut self) {
         let used: BTreeSet<&str> = self.seen.iter().filter(|(what, ..)| *what == "strategy").map(|(_, name, _)| *name).collect();
         let unused: Vec<Template> = self
@@ -201,16 +202,16 @@ impl<'a> Build<'a, '_> {
         self.sink.put(Diagnostic { code, message, hint, elsewhere, span, line: 0, column: 0 });
     }
 
-    /// The names that templates and conditions of a pipeline know.
+    /// The names that templates and conditions of a pipeline may use.
     fn known<'v>(vars: impl Iterator<Item = &'v str>) -> BTreeSet<&'v str> {
         vars.chain(PHASE_VARS).collect()
     }
 }
 
-/// How the variables of a pipeline begin in the environment.
+/// Prefix of pipeline variables in the environment.
 const VAR: &str = "VAR_";
 
-/// Where a line for the shell uses such a variable: `$VAR_TITLE` or `${VAR_TITLE…`.
+/// The places of such variables in a shell command line: `$VAR_TITLE` or `${VAR_TITLE…`.
 fn shell_vars(line: &str) -> Vec<At> {
     let used = |start: &usize| line[..*start].ends_with('$') || line[..*start].ends_with("${");
     let starts = line.match_indices(VAR).map(|(start, _)| start).filter(used);
@@ -218,7 +219,7 @@ fn shell_vars(line: &str) -> Vec<At> {
     starts.map(|start| start..start + line[start..].find(|letter| !is_name(letter)).unwrap_or(line.len() - start)).collect()
 }
 
-/// Where a part of a template stands in the runbook. Of a text with escapes only the whole is known.
+/// The place of a part of a template in the runbook. For a text with escapes this is the place of the text.
 fn place_in(file: &str, template: &Template, inside: Option<At>) -> At {
     let (Some(inside), Some(raw)) = (inside, file.get(template.at.clone())) else { return template.at.clone() };
     match raw.find(&*template.text) {
@@ -227,13 +228,13 @@ fn place_in(file: &str, template: &Template, inside: Option<At>) -> At {
     }
 }
 
-/// A name as a part of a header.
+/// A name as it is written in a table header.
 fn quoted(name: &str) -> String {
     let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
     if plain && !name.is_empty() { name.to_owned() } else { format!("{name:?}") }
 }
 
-/// A name that was found to be one.
+/// A name that was checked before.
 fn own(text: &str) -> Option<Name> {
     Name::new(text).ok()
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a runbook: all of it at once, each with its place.
+//! Diagnostics of a runbook: all errors at once, each with its place.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,84 +9,84 @@ use strum::IntoStaticStr;
 
 use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
 
-/// How many things that are wrong are told of one file.
+/// Maximum number of errors kept for one file.
 pub const DIAGNOSTIC_LIMIT: usize = 1_000;
 
-/// How many of them are drawn with their lines.
+/// Maximum number of errors drawn with their lines.
 const DRAWN: usize = 100;
 
-/// The longest line that is drawn, in bytes. Of a longer one only the place is told.
+/// The longest line that is drawn, in bytes. For a longer one only the place is shown.
 const LINE: usize = 4_000;
 
-/// What kind of thing is wrong.
+/// The kind of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Code {
-    /// It is too large to be read.
+    /// The runbook is too large.
     TooLarge,
-    /// It is no TOML.
+    /// The text is not valid TOML.
     Syntax,
-    /// There is no such key.
+    /// The format has no such key.
     UnknownKey,
     /// A key has a value of another type.
     WrongType,
-    /// A key is not there.
+    /// A required key is missing.
     MissingKey,
-    /// Two keys that exclude each other, or one without the other that it needs.
+    /// Two keys exclude each other, or a key lacks another one that it needs.
     Conflict,
-    /// A text cannot be a name.
+    /// A text is not a valid name.
     BadName,
-    /// A name is given twice.
+    /// A name is defined twice.
     Duplicate,
-    /// A text is none of those that there are.
+    /// A text is not one of the allowed words.
     BadWord,
-    /// A text is no duration.
+    /// A text is not a valid duration.
     BadDuration,
-    /// A number is too small or too large; there are too many or too few of something.
+    /// A number is too small or too large, or there are too many or too few of something.
     OutOfRange,
-    /// A text is no regular expression.
+    /// A text is not a valid regular expression.
     BadRegex,
-    /// A text is no pattern for events.
+    /// A text is not a valid event pattern.
     BadPattern,
-    /// A template is wrong, or stands where none can be.
+    /// A template is wrong, or is used where none is allowed.
     Template,
-    /// There is no such variable.
+    /// The variable does not exist.
     UnknownVariable,
-    /// There is no such guard, strategy, agent, pipeline, worker or phase.
+    /// The guard, strategy, agent, pipeline, worker or phase does not exist.
     UnknownReference,
-    /// Phases follow each other for ever, or queues.
+    /// Phases or queues follow each other for ever.
     Cycle,
-    /// A phase that can never be reached.
+    /// No path reaches a phase.
     Unreachable,
-    /// A file that is referred to cannot be used.
+    /// A referenced file cannot be used.
     File,
 }
 
-/// One thing that is wrong.
+/// One error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
     pub code: Code,
     pub message: Box<str>,
-    /// What to do about it.
+    /// How to fix it.
     pub hint: Option<Box<str>>,
-    /// In which other file, if it is one that the runbook refers to, with its text.
+    /// The name and text of another file, if the error is in a file that the runbook refers to.
     pub elsewhere: Option<(Box<str>, Arc<str>)>,
-    /// Where, in bytes of the text.
+    /// The place, in bytes of the text.
     pub span: Range<usize>,
-    /// The line, from 1 on.
+    /// The line, counted from 1.
     pub line: usize,
-    /// The column, in characters from 1 on.
+    /// The column in characters, counted from 1.
     pub column: usize,
 }
 
-/// All that is wrong with a runbook, in the order of its lines; at least one thing.
+/// All errors of a runbook, in the order of its lines; at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostics {
-    /// The runbook's file, as it is shown.
+    /// The name of the runbook's file for messages.
     pub file: Box<str>,
     pub text: Arc<str>,
     pub list: Vec<Diagnostic>,
-    /// How much more is wrong than is told.
+    /// The number of errors beyond [`DIAGNOSTIC_LIMIT`].
     pub more: usize,
 }
 
@@ -95,7 +95,7 @@ impl Code {
         self.into()
     }
 
-    /// Whether it is said of something that is not there, which may be in the part that could not be read.
+    /// Whether the error is about something missing, which may be in the part that could not be read.
     fn is_absence(self) -> bool {
         match self {
             Code::MissingKey | Code::Conflict | Code::UnknownReference | Code::UnknownVariable | Code::Unreachable => true,
@@ -107,7 +107,7 @@ impl Code {
 }
 
 impl fmt::Display for Diagnostics {
-    /// As it is shown to people, without colours.
+    /// Without colours.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.draw(false))
     }
@@ -116,7 +116,7 @@ impl fmt::Display for Diagnostics {
 impl std::error::Error for Diagnostics {}
 
 impl Diagnostics {
-    /// Everything with its lines, as it is shown to people.
+    /// All errors with their lines, for people.
     pub fn draw(&self, colours: bool) -> String {
         let renderer = if colours { Renderer::styled() } else { Renderer::plain() };
         let drawn: Vec<String> = self.list.iter().take(DRAWN).map(|wrong| self.draw_one(wrong, &renderer)).collect();
@@ -134,7 +134,7 @@ impl Diagnostics {
             None => (&*self.file, &*self.text),
         };
         let file = &*harmless(file.into());
-        // Only the line itself is handed over: a long file with many mistakes must not take long.
+        // Only the line itself is passed on: a long file with many errors must not take long.
         let start = text[..wrong.span.start].rfind('\n').map_or(0, |at| at + 1);
         let end = text[wrong.span.start..].find('\n').map_or(text.len(), |at| wrong.span.start + at);
         let span = wrong.span.start - start..wrong.span.end.min(end) - start;
@@ -153,7 +153,7 @@ impl Diagnostics {
     }
 }
 
-/// Collects what is wrong with one text.
+/// Collects the errors of one text.
 #[derive(Debug)]
 pub(crate) struct Sink<'a> {
     pub(crate) text: &'a str,
@@ -169,12 +169,12 @@ impl<'a> Sink<'a> {
         Sink { text, list: Vec::new(), more: 0 }
     }
 
-    /// Something is wrong here.
+    /// Adds an error.
     pub(crate) fn add(&mut self, code: Code, at: At, message: impl Into<Box<str>>) {
         self.push(code, at, message.into(), None);
     }
 
-    /// Something is wrong here, and this is what to do about it.
+    /// Adds an error with advice on how to fix it.
     pub(crate) fn hint(&mut self, code: Code, at: At, message: impl Into<Box<str>>, hint: impl Into<Box<str>>) {
         self.push(code, at, message.into(), Some(hint.into()));
     }
@@ -183,14 +183,14 @@ impl<'a> Sink<'a> {
         self.put(Diagnostic { code, message, hint, elsewhere: None, span, line: 0, column: 0 });
     }
 
-    /// Something is wrong in another file.
+    /// Adds an error that may be in another file.
     pub(crate) fn put(&mut self, mut wrong: Diagnostic) {
         wrong.message = harmless(wrong.message);
         wrong.hint = wrong.hint.map(harmless);
         if self.list.len() < DIAGNOSTIC_LIMIT { self.list.push(wrong) } else { self.more += 1 }
     }
 
-    /// Whether there is room for another thing that is wrong: nobody reads a suggestion that is not shown.
+    /// Whether later errors will not be drawn, so that suggestions for them are not worth computing.
     pub(crate) fn is_full(&self) -> bool {
         self.list.len() >= DRAWN
     }
@@ -199,7 +199,7 @@ impl<'a> Sink<'a> {
         self.list.is_empty()
     }
 
-    /// All of it with lines and columns, in order, each once.
+    /// All errors with lines and columns, sorted and without duplicates.
     pub(crate) fn finish(mut self, file: &str) -> Diagnostics {
         let own = Lines::new(self.text);
         for wrong in &mut self.list {
@@ -209,8 +209,8 @@ impl<'a> Sink<'a> {
             };
             (wrong.line, wrong.column, wrong.span) = found;
         }
-        self.leave_out_what_follows();
-        // What is wrong with the runbook itself comes first.
+        self.drop_consequential_errors();
+        // Errors of the runbook itself come first.
         self.list.sort_by(|a, b| {
             let key = |wrong: &Diagnostic| (wrong.elsewhere.is_some(), wrong.span.start, wrong.code);
             key(a).cmp(&key(b)).then_with(|| a.message.cmp(&b.message))
@@ -219,9 +219,9 @@ impl<'a> Sink<'a> {
         Diagnostics { file: file.into(), text: self.text.into(), list: self.list, more: self.more }
     }
 
-    /// Where the text is no TOML, what is not there may only not have been read, and what follows up to the next header may have
+    /// Where the text is not valid TOML, a missing part may only be unread, and lines up to the next header may have
     /// been read as a part of something else.
-    fn leave_out_what_follows(&mut self) {
+    fn drop_consequential_errors(&mut self) {
         let broken: BTreeSet<usize> =
             self.list.iter().filter(|wrong| wrong.code == Code::Syntax).map(|wrong| wrong.line).collect();
         if broken.is_empty() {
@@ -237,7 +237,7 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// Names out of the file must not reach a terminal as commands.
+/// Escapes control characters: names from the file must not reach a terminal as commands.
 fn harmless(text: Box<str>) -> Box<str> {
     if !text.contains(char::is_control) {
         return text;
@@ -245,7 +245,7 @@ fn harmless(text: Box<str>) -> Box<str> {
     text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect::<String>().into()
 }
 
-/// Where the lines of a text begin.
+/// The offsets at which the lines of a text begin.
 struct Lines<'a> {
     text: &'a str,
     starts: Vec<usize>,
@@ -257,7 +257,7 @@ impl<'a> Lines<'a> {
         Lines { text, starts }
     }
 
-    /// Line and column, and the place itself, moved onto characters that there are.
+    /// The line and column of a span, and the span moved to character boundaries.
     fn find(&self, span: At) -> (usize, usize, At) {
         let inside = |mut at: usize| {
             at = at.min(self.text.len());
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_drawn_with_its_line() {
+    fn an_error_is_drawn_with_its_line() {
         let text = "a = 1\nnäme = \"\x1b[31mx\"\n";
         let mut sink = Sink::new(text);
         sink.hint(Code::UnknownKey, 6..11, "there is no key `näme`", "did you mean `name`?\x1b[2J");
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_full_of_mistakes_is_told_in_part() {
+    fn the_number_of_drawn_errors_is_limited() {
         let text = "x = 1\n".repeat(5_000);
         let mut sink = Sink::new(&text);
         (0..5_000).for_each(|line| sink.add(Code::UnknownKey, line * 6..line * 6 + 1, "wrong"));

@@ -1,7 +1,8 @@
-//! The format of a runbook, said once: from this come the check of keys and types, the schema for editors and the reference.
+//! The format of a runbook in one place: the source of the check of keys and types, of the schema for editors and of
+//! the reference.
 //!
 //! * `format/blocks.rs`: the blocks, such as `[pipeline.NAME]`;
-//! * `format/parts.rs`: the small tables inside of them, such as `on_fail`.
+//! * `format/parts.rs`: the small tables in them, such as `on_fail`.
 
 mod blocks;
 mod parts;
@@ -9,40 +10,38 @@ mod parts;
 pub(crate) use blocks::ROOT;
 pub(crate) use parts::CONDITION;
 
-/// A table, and what can stand in it.
+/// A table and its keys.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// How it is written: `[guard.NAME]`.
+    /// Its notation: `[guard.NAME]`.
     pub(crate) title: &'static str,
-    /// What it is, in sentences.
+    /// Its description, in sentences.
     pub(crate) doc: &'static str,
-    /// What can stand in it.
     pub(crate) keys: &'static [Key],
-    /// Exactly one of these must be there.
+    /// Exactly one of these keys must be present.
     pub(crate) one_of: &'static [&'static str],
-    /// At least one of these must be there.
+    /// At least one of these keys must be present.
     pub(crate) some_of: &'static [&'static str],
-    /// A runbook that shows it.
+    /// An example runbook.
     pub(crate) example: &'static str,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Key {
-    /// How it is written.
     pub(crate) name: &'static str,
-    /// What it can be.
+    /// The kind of its value.
     pub(crate) kind: Kind,
-    /// Whether it must be there.
+    /// Whether it must be present.
     pub(crate) required: bool,
-    /// What it is if it is not there.
+    /// Its value if it is missing.
     pub(crate) default: Option<&'static str>,
-    /// Another key that it can only stand beside.
+    /// Another key that it needs.
     pub(crate) with: Option<&'static str>,
-    /// What it means.
+    /// Its description.
     pub(crate) doc: &'static str,
 }
 
-/// What a value can be.
+/// The kind of a value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     /// `true` or `false`.
@@ -53,23 +52,23 @@ pub(crate) enum Kind {
     Duration,
     /// A duration, or `0s`.
     DurationOrZero,
-    /// Words for people.
+    /// Text for people.
     Prose,
-    /// The name of something in this runbook.
+    /// The name of something defined in this runbook.
     Own(&'static str),
-    /// The name of something that the whole project shares: a lock, a semaphore, a queue.
+    /// The name of something that the project shares: a lock, a semaphore, a queue.
     Shared(&'static str),
-    /// A line for the shell.
+    /// A shell command line.
     Shell,
     /// A text with `{{ … }}`.
     Template,
-    /// A text in which `{{ … }}` would be a mistake.
+    /// A text in which `{{ … }}` is an error.
     Plain,
     /// The path of a file.
     Path,
     /// A regular expression.
     Regex,
-    /// A pattern for events.
+    /// An event pattern.
     Event,
     /// One of these words.
     Word(&'static [&'static str]),
@@ -82,9 +81,9 @@ pub(crate) enum Kind {
     /// The variables of a pipeline.
     Vars,
     List(&'static Kind),
-    /// One, or a list of them.
+    /// One value, or a list of them.
     OneOrMany(&'static Kind),
-    /// Something short, or a table that says more.
+    /// A short value, or a table with details.
     Short(&'static Kind, &'static Table),
     Table(&'static Table),
     /// Tables with names of this kind: `[guard.NAME]`.
@@ -119,7 +118,7 @@ impl Table {
 }
 
 impl Kind {
-    /// What is expected: the page and the messages say the same.
+    /// The expected value, for the reference and the messages.
     pub(crate) fn describe(&self) -> String {
         match self {
             Kind::Flag => "`true` or `false`".into(),
@@ -161,7 +160,7 @@ fn listed(words: &[&str]) -> String {
     }
 }
 
-/// A table in a few signs: `{ retry }` or `{ phase, times }`.
+/// A short notation of a table: `{ retry }` or `{ phase, times }`.
 fn brief(table: &Table) -> String {
     if table.keys.len() > 4 {
         return format!("a table as in `{}`", table.title);

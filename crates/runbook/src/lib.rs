@@ -1,8 +1,8 @@
-//! Runbooks: TOML text becomes typed definitions, or diagnostics that point at the place. Nothing here reads a file.
+//! Runbooks: TOML text becomes typed definitions, or diagnostics with their places. This crate reads no files.
 //!
-//! * [`parse`]: the one way in. It looks at each value by itself (`shape.rs`), then at what they mean together (`build.rs`);
-//! * `format.rs`: what can stand in a runbook, said once. [`schema()`] and [`reference()`] are made from it, and so is the check;
-//! * [`template`]: the texts in which variables are put.
+//! * [`parse`]: the entry point. It checks each value by itself (`shape.rs`), then their meaning together (`build.rs`);
+//! * `format.rs`: the format of a runbook. The check, [`schema()`] and [`reference()`] are derived from it;
+//! * [`template`]: texts with variables.
 
 mod build;
 mod diagnostic;
@@ -26,16 +26,16 @@ pub use template::{TemplateError, check_template, render};
 /// The largest runbook, in bytes.
 pub const RUNBOOK_LIMIT: usize = 1_024 * 1_024;
 
-/// The variables that every phase has, beside those of its pipeline.
+/// The variables that every phase has, besides those of its pipeline.
 pub const PHASE_VARS: [&str; 3] = ["pipeline", "phase", "attempt"];
 
 /// The variables that a template of a worker has.
 pub const WORKER_VARS: [&str; 2] = ["item", "attempt"];
 
-/// Gives the text of a file that a runbook names, as seen from its folder, or says why it cannot be had.
+/// Returns the text of a file that a runbook names, relative to its folder, or why it cannot be read.
 pub type Files<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
-/// Reads a runbook, or finds everything that is wrong with it.
+/// Parses a runbook, or finds all its errors.
 pub fn parse(name: &str, text: &str, files: Files<'_>) -> Result<Runbook, Diagnostics> {
     if text.len() > RUNBOOK_LIMIT {
         return Err(too_large(name, text.len() as u64));
@@ -53,7 +53,7 @@ pub fn parse(name: &str, text: &str, files: Files<'_>) -> Result<Runbook, Diagno
     if sink.is_empty() { Ok(runbook) } else { Err(sink.finish(name)) }
 }
 
-/// The same for what may be no text at all.
+/// The same for bytes that may not be UTF-8.
 pub fn parse_bytes(name: &str, bytes: &[u8], files: Files<'_>) -> Result<Runbook, Diagnostics> {
     match str::from_utf8(bytes) {
         Ok(text) => parse(name, text, files),
@@ -66,7 +66,7 @@ pub fn parse_bytes(name: &str, bytes: &[u8], files: Files<'_>) -> Result<Runbook
     }
 }
 
-/// What is wrong with a runbook that was not read because it has so many bytes.
+/// The diagnostics of a runbook that was not read because it has so many bytes.
 pub fn too_large(name: &str, bytes: u64) -> Diagnostics {
     let mut sink = Sink::new("");
     let message = format!("a runbook may have at most {RUNBOOK_LIMIT} bytes, this one has {bytes}");

@@ -1,4 +1,4 @@
-//! The page on the format, made from its description.
+//! The reference page of the format, generated from its description.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use crate::format::{Key, Kind, ROOT, Table};
 use crate::template::FILTERS;
 use crate::{PHASE_VARS, RUNBOOK_LIMIT};
 
-/// What a place in the page is made of.
+/// One section of the page.
 struct Section {
     table: &'static Table,
     depth: usize,
@@ -33,18 +33,18 @@ pub fn reference() -> String {
     page + &values()
 }
 
-/// The worked examples, each a runbook of its own.
+/// The example runbooks.
 pub fn examples() -> Vec<&'static str> {
     let all = [&ROOT].into_iter().chain(sections().into_iter().map(|section| section.table));
     all.map(|table| table.example).filter(|example| !example.is_empty()).collect()
 }
 
-/// All tables below the top, each before those in it, each once.
+/// All tables below the top level, parents before their parts, each once.
 fn sections() -> Vec<Section> {
     fn collect(table: &'static Table, depth: usize, seen: &mut BTreeSet<&'static str>, all: &mut Vec<Section>) {
         for inner in table.keys.iter().filter_map(|key| inner(&key.kind)) {
             if seen.insert(inner.title) && inner.keys.len() > 1 {
-                // Small tables stand one below the other, however deep they are.
+                // Small tables are siblings on the page, however deeply they are nested.
                 all.push(Section { table: inner, depth });
                 collect(inner, 3, seen, all);
             }
@@ -55,7 +55,7 @@ fn sections() -> Vec<Section> {
     all
 }
 
-/// The table in a kind of value.
+/// The table that a kind of value contains.
 fn inner(kind: &Kind) -> Option<&'static Table> {
     match kind {
         Kind::Each(_, table) | Kind::Table(table) | Kind::Short(_, table) => Some(table),
@@ -95,7 +95,7 @@ fn example(table: &Table) -> String {
     if table.example.is_empty() { String::new() } else { format!("\n```toml\n{}```\n", table.example) }
 }
 
-/// What is common to many keys.
+/// The section on values that many keys share.
 fn values() -> String {
     let vars: Vec<String> = PHASE_VARS.iter().map(|name| format!("`{name}`")).collect();
     let filters: Vec<String> = FILTERS.iter().map(|name| format!("`{name}`")).collect();

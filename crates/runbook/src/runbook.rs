@@ -1,4 +1,4 @@
-//! What a runbook says, once it was found to make sense.
+//! A checked runbook.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,9 +12,8 @@ use banksman_core::{Name, Span, worker};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Runbook {
-    /// What it is called: its file name without the ending.
+    /// The file name without its extension.
     pub name: Box<str>,
-    /// What it is for.
     pub description: Option<Box<str>>,
     pub pipelines: BTreeMap<Name, PipelineDef>,
     pub guards: BTreeMap<Name, Guard>,
@@ -22,16 +21,14 @@ pub struct Runbook {
     pub semaphores: BTreeMap<Name, SemaphoreTerms>,
     pub queues: BTreeMap<Name, QueueTerms>,
     pub workers: BTreeMap<Name, worker::Definition>,
-    /// What it does when something happens.
+    /// The consequences of events.
     pub routes: Vec<Route>,
 }
 
 /// A pipeline of a runbook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PipelineDef {
-    /// What it is for.
     pub description: Option<Box<str>>,
-    /// The plan that it carries out.
     pub plan: Arc<Plan>,
 }
 
@@ -39,7 +36,7 @@ pub struct PipelineDef {
 pub struct LockTerms {
     /// How long a grant lasts without a heartbeat.
     pub ttl: Option<Span>,
-    /// How long it lasts at most.
+    /// How long a grant lasts at most.
     pub max_hold: Option<Span>,
 }
 
@@ -52,7 +49,6 @@ impl LockTerms {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SemaphoreTerms {
-    /// How many slots it has.
     pub capacity: u32,
     /// How long a grant lasts without a heartbeat.
     pub ttl: Option<Span>,
@@ -65,15 +61,15 @@ impl SemaphoreTerms {
     }
 }
 
-/// The terms of a queue. What it does not say, the settings do.
+/// The terms of a queue. The settings provide missing values.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QueueTerms {
-    /// How long an item that was taken is left to its holder.
+    /// How long a taken item belongs to its holder.
     pub visibility_timeout: Option<Span>,
-    /// How often it is taken at most.
+    /// Maximum number of attempts at an item.
     pub max_attempts: Option<u32>,
-    /// Where it goes when it is dead.
+    /// The queue for dead items.
     pub dead_letter: Option<Name>,
-    /// How many items it has at most.
+    /// Maximum number of items.
     pub max_length: Option<u32>,
 }

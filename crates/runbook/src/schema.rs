@@ -1,4 +1,4 @@
-//! A JSON Schema of the format, so that editors complete and check while one writes.
+//! A JSON Schema of the format, so that editors complete and check while typing.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ const REFERENCE: &str = "^[A-Za-z][A-Za-z0-9_]{0,63}(\\.[a-z][a-z0-9_]{0,63})?$"
 /// Names of variables.
 const VARIABLE: &str = "^[a-z][a-z0-9_]*$";
 
-/// Names of a runbook's own things.
+/// Names of things defined in a runbook.
 const OWN: &str = "^[^:()/\"]+$";
 
-/// Durations, as far as a pattern can tell.
+/// Durations, as far as a pattern can check them.
 const DURATION: &str = "^([0-9]+(ms|s|m|h|d))+$";
 
-/// The schema, in the draft of 2020-12. What it accepts, `runbooks check` may still refuse: references, cycles and variables are
-/// beyond it.
+/// The schema, in the draft 2020-12. `runbooks check` may refuse what the schema accepts: it cannot express references,
+/// cycles and variables.
 pub fn schema() -> Value {
     let mut definitions = BTreeMap::new();
     let Value::Object(mut root) = table(&ROOT, &mut definitions) else { return Value::Null };
@@ -114,11 +114,11 @@ fn variable_reference() -> Value {
     })
 }
 
-/// A table is said once and referred to: conditions contain conditions.
+/// Defines a table once and refers to it: conditions contain conditions.
 fn reference(full: &Table, definitions: &mut Definitions) -> Value {
     let name = definition(full);
     if !definitions.contains_key(&name) {
-        // Taken before it is known, or a table that contains itself would never end.
+        // Reserves the name first, because a table may contain itself.
         definitions.insert(name.clone(), Value::Null);
         let schema = table(full, definitions);
         definitions.insert(name.clone(), schema);
@@ -126,8 +126,8 @@ fn reference(full: &Table, definitions: &mut Definitions) -> Value {
     json!({ "$ref": format!("#/$defs/{name}") })
 }
 
-/// `[[pipeline.NAME.phase]]` is `pipeline-phase`, `on_fail = { … }` is `on_fail-value`. Two that are written alike are told apart
-/// by their keys.
+/// `[[pipeline.NAME.phase]]` is `pipeline-phase`, `on_fail = { … }` is `on_fail-value`. Two tables with one title get
+/// different names by their keys.
 fn definition(table: &Table) -> String {
     let words = table.title.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let words = words.filter(|word| !word.is_empty() && *word != "NAME" && *word != "PATTERN");

@@ -1,5 +1,5 @@
-//! The first look at a runbook: keys that there are not, values of another type, texts that are no names, durations or
-//! patterns. All that can be said of a value without knowing the rest of the file.
+//! The first pass over a runbook: unknown keys, values of a wrong type, texts that are not valid names, durations or
+//! patterns. It checks each value without the rest of the file.
 
 use banksman_core::Span;
 use banksman_core::event::check_kind;
@@ -16,26 +16,26 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use crate::diagnostic::{At, Code, Sink};
 use crate::format::{CONDITION, Key, Kind, Table, article};
 
-/// What no name of a runbook's own things can have in it: these signs have a meaning where such names are used.
+/// Characters that the names of a runbook's own things must not contain: they have a meaning where such names are used.
 const SIGNS: [char; 5] = [':', '(', ')', '/', '"'];
 
-/// Looks at a table with everything in it.
+/// Checks a table with everything in it.
 pub(crate) fn check(sink: &mut Sink, table: &DeTable, at: At, format: &'static Table) {
     check_table(sink, table, at, format, 0);
 }
 
-/// Looks at the name of the runbook itself.
+/// Checks the name of the runbook itself.
 pub(crate) fn check_name(sink: &mut Sink, name: &str) {
     own_name(sink, name, 0..0, "runbook");
 }
 
 fn check_table(sink: &mut Sink, table: &DeTable, at: At, format: &'static Table, depth: usize) {
-    // A key that is only misspelt is not missing as well.
+    // A misspelt key is not reported as missing too.
     let mut meant = Vec::new();
     for (key, value) in table.iter() {
         match format.key(key.get_ref()) {
             Some(known) => {
-                beside(sink, table, key, known);
+                check_companion(sink, table, key, known);
                 check_value(sink, value, &known.kind, depth);
             }
             None => meant.extend(unknown(sink, key, format)),
@@ -51,15 +51,15 @@ fn check_table(sink: &mut Sink, table: &DeTable, at: At, format: &'static Table,
     choice(sink, table, at, format, &meant);
 }
 
-/// A key that needs another beside it.
-fn beside(sink: &mut Sink, table: &DeTable, key: &Spanned<toml::de::DeString<'_>>, known: &Key) {
+/// Checks that a key has the other key that it needs.
+fn check_companion(sink: &mut Sink, table: &DeTable, key: &Spanned<toml::de::DeString<'_>>, known: &Key) {
     if let Some(other) = known.with.filter(|other| !table.contains_key(*other)) {
         let message = format!("`{}` means nothing without `{other}`", known.name);
         sink.add(Code::Conflict, key.span(), message);
     }
 }
 
-/// A key that there is not. Gives the one that was meant, if one is near.
+/// Reports an unknown key. Returns the key that was probably meant, if one is similar.
 fn unknown(sink: &mut Sink, key: &Spanned<toml::de::DeString<'_>>, format: &'static Table) -> Option<&'static str> {
     let names = || format.keys.iter().map(|key| key.name);
     let near = closest(key.get_ref(), names());
@@ -71,14 +71,14 @@ fn unknown(sink: &mut Sink, key: &Spanned<toml::de::DeString<'_>>, format: &'sta
     near
 }
 
-/// Where exactly one key, or at least one, must be there.
+/// Checks the keys of which exactly one, or at least one, must be present.
 fn choice(sink: &mut Sink, table: &DeTable, at: At, format: &'static Table, meant: &[&str]) {
     let listed = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    let there = |names: &[&str]| -> Vec<(At, String)> {
+    let present = |names: &[&str]| -> Vec<(At, String)> {
         let key = |name: &&str| table.get_key_value(*name).map(|(key, _)| (key.span(), name.to_string()));
         names.iter().filter_map(key).collect()
     };
-    let mut one = there(format.one_of);
+    let mut one = present(format.one_of);
     one.sort_by_key(|(at, _)| at.start);
     if let [first, rest @ ..] = one.as_slice() {
         for (at, name) in rest {
@@ -88,8 +88,8 @@ fn choice(sink: &mut Sink, table: &DeTable, at: At, format: &'static Table, mean
     } else if !format.one_of.is_empty() && !meant.iter().any(|name| format.one_of.contains(name)) {
         sink.add(Code::MissingKey, at.clone(), format!("{} needs one of {}", format.title, listed(format.one_of)));
     }
-    let some = there(format.some_of).is_empty() && !meant.iter().any(|name| format.some_of.contains(name));
-    if !format.some_of.is_empty() && some {
+    let has_none = present(format.some_of).is_empty() && !meant.iter().any(|name| format.some_of.contains(name));
+    if !format.some_of.is_empty() && has_none {
         sink.add(Code::MissingKey, at, format!("{} needs at least one of {}", format.title, listed(format.some_of)));
     }
 }
@@ -108,7 +108,7 @@ fn check_value(sink: &mut Sink, value: &Spanned<DeValue>, kind: &Kind, depth: us
             if list.is_empty() && !matches!(each, Kind::Table(table) if table.title == CONDITION.title) && must_have_some(each) {
                 sink.add(Code::OutOfRange, at, "the list is empty");
             }
-            // The words of a command are templates, and may be empty; but not the first, which is the program.
+            // The words of a command are templates, and may be empty, except the first one, which is the program.
             if let (Kind::Template, Some(first)) = (each, list.first())
                 && first.get_ref().as_str().is_some_and(|program| program.trim().is_empty())
             {
@@ -119,7 +119,7 @@ fn check_value(sink: &mut Sink, value: &Spanned<DeValue>, kind: &Kind, depth: us
         (Kind::Short(_, table), DeValue::Table(inner)) => check_table(sink, inner, at, table, depth + 1),
         (Kind::Short(short, _), DeValue::String(_)) => check_value(sink, value, short, depth),
         (Kind::Table(table), DeValue::Table(inner)) => {
-            // A guard that is too deep is told once; what is deeper still is not looked at.
+            // Reports a guard that is too deep once, and does not check deeper levels.
             if depth <= DEPTH_LIMIT {
                 check_table(sink, inner, at, table, depth + 1);
             } else if depth == DEPTH_LIMIT + 1 {
@@ -140,7 +140,7 @@ fn check_value(sink: &mut Sink, value: &Spanned<DeValue>, kind: &Kind, depth: us
     }
 }
 
-/// Lists that mean nothing when they are empty. A pipeline without phases is one; no guards at all is fine.
+/// Whether an empty list of these is an error. A pipeline needs phases; an empty list of guards is fine.
 fn must_have_some(kind: &Kind) -> bool {
     matches!(kind, Kind::Table(_) | Kind::Template | Kind::Plain | Kind::Text)
 }
@@ -175,7 +175,7 @@ fn wrong_type(sink: &mut Sink, at: At, kind: &Kind, found: &DeValue) {
     }
 }
 
-/// Tables with names.
+/// Checks tables with names.
 fn each(sink: &mut Sink, all: &DeTable, name: &Kind, table: &'static Table) {
     for (key, value) in all.iter() {
         check_text(sink, key.get_ref(), key.span(), name);
@@ -195,9 +195,11 @@ fn check_text(sink: &mut Sink, text: &str, at: At, kind: &Kind) {
             Ok(_) => {}
             Err(wrong) => sink.add(Code::BadDuration, at, wrong),
         },
-        Kind::Prose | Kind::Plain | Kind::Path | Kind::Template | Kind::Shell | Kind::Text => written(sink, text, at, kind),
+        Kind::Prose | Kind::Plain | Kind::Path | Kind::Template | Kind::Shell | Kind::Text => {
+            check_verbatim(sink, text, at, kind)
+        }
         Kind::Inside => {
-            written(sink, text, at.clone(), &Kind::Text);
+            check_verbatim(sink, text, at.clone(), &Kind::Text);
             if text.starts_with('/') || text.split('/').any(|part| part == "..") {
                 sink.add(Code::File, at, "the path must stay inside the project");
             }
@@ -237,8 +239,8 @@ fn check_text(sink: &mut Sink, text: &str, at: At, kind: &Kind) {
     }
 }
 
-/// Texts that are used as they are.
-fn written(sink: &mut Sink, text: &str, at: At, kind: &Kind) {
+/// Checks texts that are used verbatim.
+fn check_verbatim(sink: &mut Sink, text: &str, at: At, kind: &Kind) {
     if text.trim().is_empty() && !matches!(kind, Kind::Template) {
         sink.add(Code::OutOfRange, at.clone(), "the text is empty");
     }
@@ -279,7 +281,7 @@ fn braced(text: &str) -> Option<&str> {
     Some(inside.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or(inside))
 }
 
-/// Where the first braces of a text stand in the file.
+/// The place of the first braces of a text in the file.
 fn place_of_braces(file: &str, at: At) -> At {
     let Some(start) = file.get(at.clone()).and_then(|text| text.find("{{")).map(|found| at.start + found) else { return at };
     let end = file[start..at.end].find("}}").map_or(at.end, |end| start + end + 2);
@@ -297,7 +299,7 @@ fn own_name(sink: &mut Sink, text: &str, at: At, what: &str) {
     }
 }
 
-/// Refuses a pattern that no event ever fits.
+/// Refuses a pattern that no event matches.
 fn event_kind(sink: &mut Sink, pattern: &Pattern, at: At) {
     let Some(Err(unknown)) = pattern.kind().map(|kind| check_kind(&kind)) else { return };
     let hint = match &unknown.meant {
@@ -333,7 +335,7 @@ fn variable_reference(sink: &mut Sink, inner: &DeTable, at: At, kind: &Kind) {
     }
 }
 
-/// The number, if it is not larger than any number can be.
+/// The number, if it fits.
 pub(crate) fn integer(number: &DeInteger) -> Option<i64> {
     i64::from_str_radix(number.as_str(), number.radix()).ok()
 }

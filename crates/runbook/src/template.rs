@@ -1,8 +1,8 @@
 //! Templates: `{{ name }}` in a prompt or in an element of an argv.
 //!
-//! A template can name variables and parts of them, choose with `{% if %}`, repeat with `{% for %}`, and use a few filters.
-//! Nothing in it can make a value that is larger than what it was given: what joins, repeats or keeps values is refused before
-//! anything is rendered. So a template ends soon, with little memory, whoever wrote it.
+//! A template can name variables and parts of them, choose with `{% if %}`, repeat with `{% for %}`, and use a few
+//! filters. It cannot create values that are larger than its input: everything that joins, repeats or stores values is
+//! refused before rendering. So a template ends soon and needs little memory, whoever wrote it.
 
 mod language;
 
@@ -20,28 +20,28 @@ use thiserror::Error as ThisError;
 /// The longest template, in bytes.
 pub const TEMPLATE_LIMIT: usize = 256 * 1_024;
 
-/// The longest text that can come out of one, in bytes.
+/// The longest rendered text, in bytes.
 pub const OUTPUT_LIMIT: usize = 1_024 * 1_024;
 
-/// How many steps a template may take.
+/// Maximum number of steps of a template.
 const FUEL: u64 = 100_000;
 
-/// How many bytes the filters of a template may make, all together.
+/// Maximum number of bytes that the filters of a template produce together.
 const FILTER_LIMIT: usize = 8 * 1_024 * 1_024;
 
-/// The filters that there are.
+/// The supported filters.
 pub const FILTERS: [&str; 8] = ["default", "first", "join", "json", "last", "length", "lower", "upper"];
 
-/// What is wrong with a template, or why it could not be rendered.
+/// An error of a template, when it is checked or rendered.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
 #[error("{message}")]
 pub struct TemplateError {
     pub message: Box<str>,
-    /// Where, in bytes of the template, if that is known.
+    /// The place in bytes of the template, if it is known.
     pub at: Option<Range<usize>>,
     /// What to write instead.
     pub hint: Option<Box<str>>,
-    /// The variable that there is not, if that is what is wrong.
+    /// The unknown variable, if that is the error.
     pub variable: Option<Box<str>>,
 }
 
@@ -67,7 +67,7 @@ impl TemplateError {
     }
 }
 
-/// Puts the variables into a template.
+/// Renders a template with these variables.
 pub fn render(template: &str, context: &Context) -> Result<String, TemplateError> {
     // Most elements of an argv are plain words.
     if !template.contains("{{") && !template.contains("{%") && !template.contains("{#") {
@@ -84,14 +84,14 @@ pub fn render(template: &str, context: &Context) -> Result<String, TemplateError
     String::from_utf8(text.0).map_err(|_| TemplateError::new("the text is not UTF-8"))
 }
 
-/// Everything that is wrong with a template that can use these variables. At least one if it is an error.
+/// All errors of a template that may use these variables. An `Err` has at least one.
 pub fn check_template(template: &str, vars: &BTreeSet<&str>) -> Result<(), Vec<TemplateError>> {
     let wrong = language::check(template, vars);
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
 fn failed(error: &Error, template: &str) -> TemplateError {
-    let expression = error.range().and_then(|range| whole(template, range)).map(|text| format!("`{text}` is "));
+    let expression = error.range().and_then(|range| expression_at(template, range)).map(|text| format!("`{text}` is "));
     let wrong = match error.kind() {
         ErrorKind::OutOfFuel => TemplateError::new(format!("the template takes more than {FUEL} steps")),
         ErrorKind::WriteFailure => {
@@ -105,8 +105,8 @@ fn failed(error: &Error, template: &str) -> TemplateError {
     error.range().map_or(wrong.clone(), |range| wrong.at(range))
 }
 
-/// The expression at this place, with the variable before it: the place is only that of the last part or filter.
-fn whole(template: &str, at: Range<usize>) -> Option<&str> {
+/// The expression at this place, with the variable before it: the place covers only its last part or filter.
+fn expression_at(template: &str, at: Range<usize>) -> Option<&str> {
     let (before, part) = (template.get(..at.start)?, template.get(at.clone())?);
     let is_name = |letter: char| letter.is_alphanumeric() || "_.[]'\"|".contains(letter);
     let from =
@@ -114,7 +114,7 @@ fn whole(template: &str, at: Range<usize>) -> Option<&str> {
     template.get(from..at.end).map(str::trim)
 }
 
-/// A place for text that takes no more than the limit.
+/// A buffer that takes no more bytes than the limit.
 struct Bounded(Vec<u8>);
 
 impl io::Write for Bounded {
@@ -141,28 +141,28 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// A value as a command would see it: a text without quotes, everything else as JSON.
+/// Prints a value as a command sees it: a text without quotes, everything else as JSON.
 fn print(out: &mut Output, _state: &mut State, value: &Value) -> Result<(), Error> {
-    match there(value)?.as_str() {
+    match defined(value)?.as_str() {
         Some(text) => out.write_str(text).map_err(Error::from),
         None => out.write_str(&json(value)?).map_err(Error::from),
     }
 }
 
-/// A value, if it is one: what is not there is an error also where a filter asks for it.
-fn there(value: &Value) -> Result<&Value, Error> {
+/// A defined value: an undefined one is an error in a filter too.
+fn defined(value: &Value) -> Result<&Value, Error> {
     if value.is_undefined() { Err(ErrorKind::UndefinedError.into()) } else { Ok(value) }
 }
 
 fn json(value: &Value) -> Result<String, Error> {
-    serde_json::to_string(there(value)?).map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))
+    serde_json::to_string(defined(value)?).map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))
 }
 
 fn plain(value: &Value) -> Result<String, Error> {
     value.as_str().map_or_else(|| json(value), |text| Ok(text.to_owned()))
 }
 
-/// The filters. All that they make together has a limit, or one of them in a loop would be slow.
+/// The filters. Their total output is limited, or a filter in a loop would be slow.
 fn add_filters(environment: &mut Environment<'static>) {
     let made = Arc::new(AtomicUsize::new(0));
     let meter = |change: fn(&Value) -> Result<String, Error>| {
@@ -174,20 +174,20 @@ fn add_filters(environment: &mut Environment<'static>) {
     environment.add_filter("json", meter(json));
     environment.add_filter("length", length);
     environment
-        .add_filter("first", |value: &Value| there(value)?.try_iter().map(|mut all| all.next().unwrap_or(Value::UNDEFINED)));
-    environment.add_filter("last", |value: &Value| there(value)?.try_iter().map(|all| all.last().unwrap_or(Value::UNDEFINED)));
+        .add_filter("first", |value: &Value| defined(value)?.try_iter().map(|mut all| all.next().unwrap_or(Value::UNDEFINED)));
+    environment.add_filter("last", |value: &Value| defined(value)?.try_iter().map(|all| all.last().unwrap_or(Value::UNDEFINED)));
     environment.add_filter("default", |value: &Value, other: &Value| if value.is_true() { value.clone() } else { other.clone() });
     let total = made.clone();
     environment.add_filter("join", move |value: &Value, between: &str| join(&total, value, between));
 }
 
 fn length(value: &Value) -> Result<usize, Error> {
-    there(value)?.len().ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "a number has no length"))
+    defined(value)?.len().ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "a number has no length"))
 }
 
 fn join(made: &AtomicUsize, value: &Value, between: &str) -> Result<String, Error> {
     let mut text = String::new();
-    for (index, part) in there(value)?.try_iter()?.enumerate() {
+    for (index, part) in defined(value)?.try_iter()?.enumerate() {
         if index > 0 {
             text += between;
         }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_come_as_a_command_would_see_them() {
+    fn values_are_printed_as_commands_see_them() {
         let cases = [
             ("plain } text {", "plain } text {"),
             ("{{ title }}\n", "Add a door\n"),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_an_error() {
+    fn undefined_variables_and_parts_are_errors() {
         assert_eq!(rendered("{{ titel }}"), Err("there is no variable \"titel\"".into()));
         let part = |expression: &str| Err(format!("`{expression}` is a part of a variable that it does not have"));
         assert_eq!(rendered("{{ title }}\n{{ item.nothing }}"), part("item.nothing"));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_finds_everything_with_its_place() {
+    fn a_check_finds_all_errors_with_their_places() {
         let template = "{{ a }} {{ title }} {{ b }} {% for f in c %}{{ f }}{{ loop.index }}{% endfor %}{{ f }}";
         let wrong = check_template(template, &["title"].into()).unwrap_err();
         let found: Vec<&str> = wrong.iter().map(|wrong| &template[wrong.at.clone().unwrap()]).collect();

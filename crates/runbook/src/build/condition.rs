@@ -86,12 +86,12 @@ impl Reader {
             "file_exists" => self.text(value).map(|path| Predicate::FileExists { path }),
             "pipeline_complete" => self.text(value).map(|pipeline| Predicate::PipelineComplete { pipeline }),
             "pipeline_running" => self.running(value).map(|filter| Predicate::PipelineRunning { filter }),
-            _ => self.of_two(key, View::of(value)?),
+            _ => self.two_arguments(key, View::of(value)?),
         }
     }
 
-    /// Those that ask about two things.
-    fn of_two(&mut self, key: &str, view: View<'_>) -> Option<Predicate> {
+    /// Reads the predicates with two arguments.
+    fn two_arguments(&mut self, key: &str, view: View<'_>) -> Option<Predicate> {
         let uses = &mut self.uses;
         match key {
             "branch_merged" => {
@@ -111,7 +111,7 @@ impl Reader {
         used(value, &mut self.uses)
     }
 
-    /// All of a list. Each is looked at, also after one that is wrong: they are counted.
+    /// Reads all conditions of a list, also after a wrong one: they are counted.
     fn list(&mut self, value: Spot<'_>, depth: usize) -> Option<Vec<Condition>> {
         let all = value.get_ref().as_array()?.iter();
         let read: Vec<Option<Condition>> = all.map(|each| self.condition(View::of(each)?, depth + 1)).collect();

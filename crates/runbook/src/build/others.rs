@@ -16,11 +16,11 @@ use crate::WORKER_VARS;
 use crate::diagnostic::{At, Code};
 use crate::runbook::{LockTerms, QueueTerms, Runbook, SemaphoreTerms};
 
-/// How long an item waits after the first attempt of a worker has failed, unless the worker says otherwise.
+/// How long an item waits after the first failed attempt of a worker, unless the worker sets another delay.
 const RETRY_DELAY: Span = Span::from_secs(10);
 
 impl<'a> Build<'a, '_> {
-    /// What the whole project shares.
+    /// Reads the resources that the whole project shares.
     pub(super) fn read_shared(&mut self, root: View<'a>, runbook: &mut Runbook) {
         for (name, view) in named(root, "lock") {
             let terms = LockTerms { ttl: view.span("ttl"), max_hold: view.span("max_hold") };
@@ -57,7 +57,7 @@ impl<'a> Build<'a, '_> {
         self.check_dead_letters(&queues);
     }
 
-    /// A dead item must come to rest somewhere.
+    /// Dead items must not move in a cycle.
     fn check_dead_letters(&mut self, queues: &[(&'a str, View<'a>)]) {
         let to: BTreeMap<&str, (&str, At)> = queues
             .iter()
@@ -126,12 +126,12 @@ impl<'a> Build<'a, '_> {
             for (name, at) in names(view.many("start")) {
                 then.extend(self.plan(name, at, runbook).map(Then::Start));
             }
-            // What is in an event is not known here.
+            // The fields of an event are not known here.
             then.extend(view.get("push").and_then(|push| push_of(push, &mut Uses::default())).map(Then::Push));
             for (name, at) in names(view.many("wake")) {
                 match runbook.workers.get_key_value(name) {
                     Some((worker, _)) => then.push(Then::Wake(worker.clone())),
-                    // One that is there and wrong is told already.
+                    // A worker with errors was reported already.
                     None if named(root, "worker").iter().any(|(other, _)| *other == name) => {}
                     None => self.no_such("worker", name, at, runbook.workers.keys().map(Name::as_str)),
                 }

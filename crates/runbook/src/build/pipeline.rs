@@ -11,23 +11,23 @@ use banksman_core::pipeline::plan::{
 use banksman_core::task::{NEED_LIMIT, Need};
 use serde_json::Value;
 
-use super::order::{self, Stop};
+use super::order::{self, PhaseNode};
 use super::read::{Spot, View, json};
 use super::run_command::{push_of, text_of};
 use super::{Build, Uses, VariableScope, own};
 use crate::diagnostic::{At, Code};
 use crate::runbook::{PipelineDef, Runbook};
 
-/// What `next` says instead of a phase, when the pipeline is over.
+/// The value of `next` that ends the pipeline.
 const DONE: &str = "done";
 
 type Vars = BTreeMap<Box<str>, Option<Value>>;
 
-/// The names that the parts of a pipeline know.
+/// The names that the parts of a pipeline may use.
 struct Known<'v> {
-    /// Those of guards.
+    /// The names for guards.
     conditions: BTreeSet<&'v str>,
-    /// Those of what is done in phases.
+    /// The names for the actions of phases.
     templates: BTreeSet<&'v str>,
 }
 
@@ -48,7 +48,7 @@ impl<'a> Build<'a, '_> {
     fn land(&mut self, view: View<'a>, pipeline: &'a str, vars: &Vars, phases: &[Phase]) -> PlanLand {
         let mut uses = Uses::default();
         let (branch, into) = (text_of(view, "branch", &mut uses), text_of(view, "into", &mut uses));
-        // When it starts, nothing but its variables is known.
+        // Only the variables of the pipeline are known when it starts.
         self.check_uses(&uses, &vars.keys().map(|name| &**name).collect(), VariableScope::Pipeline(pipeline));
         let returned = view.name("returned");
         if let Some(name) = returned.as_ref().filter(|name| !phases.iter().any(|phase| phase.name == **name)) {
@@ -95,13 +95,13 @@ impl<'a> Build<'a, '_> {
         let outputs = self.outputs(&views, vars);
         let names = vars.keys().map(|name| &**name).chain(outputs.iter().map(String::as_str));
         let known = Known { conditions: names.clone().collect(), templates: Self::known(names) };
-        let stops: Vec<Stop<'a>> = views.iter().map(|view| stop(*view)).collect();
-        self.check_names(&stops);
-        order::check(self, &stops);
+        let nodes: Vec<PhaseNode<'a>> = views.iter().map(|view| node(*view)).collect();
+        self.check_names(&nodes);
+        order::check(self, &nodes);
         views.into_iter().filter_map(|view| self.phase(view, pipeline, &known)).collect()
     }
 
-    /// What the outputs of phases are called in templates and in conditions.
+    /// The names of the outputs of phases in templates and conditions.
     fn outputs(&mut self, views: &[View<'a>], vars: &Vars) -> Vec<String> {
         let mut names = Vec::new();
         for view in views.iter().filter(|view| view.get("output").is_some()) {
@@ -123,7 +123,7 @@ impl<'a> Build<'a, '_> {
         names
     }
 
-    /// What is held until guards have passed cannot be free for them.
+    /// Refuses guards that need a resource to be free which the phase holds until they have passed.
     fn check_post(&mut self, view: View<'a>, needs: &[Need]) {
         for value in view.many("post") {
             let guard = value.get_ref().as_str().and_then(|name| self.guards.get(name)?.0.as_ref());
@@ -141,10 +141,10 @@ impl<'a> Build<'a, '_> {
         }
     }
 
-    fn check_names(&mut self, stops: &[Stop<'a>]) {
+    fn check_names(&mut self, nodes: &[PhaseNode<'a>]) {
         let mut names = BTreeSet::new();
-        for stop in stops {
-            let Some((name, at)) = &stop.name else { continue };
+        for node in nodes {
+            let Some((name, at)) = &node.name else { continue };
             if *name == DONE {
                 let hint = "it is what `next` says when the pipeline is over";
                 self.sink.hint(Code::BadName, at.clone(), "a phase cannot be called \"done\"", hint);
@@ -189,7 +189,7 @@ impl<'a> Build<'a, '_> {
         self.run_command(view, uses).map(Action::Do)
     }
 
-    /// Nothing runs in such a phase, so nothing can be held or take too long.
+    /// No run belongs to a `push` phase, so it cannot hold anything or time out.
     fn check_push(&mut self, view: View<'a>) {
         for key in ["lock", "semaphore", "timeout", "retries", "output"].into_iter().filter(|key| view.get(key).is_some()) {
             self.sink.add(
@@ -253,7 +253,7 @@ impl<'a> Build<'a, '_> {
         needs
     }
 
-    /// More slots than there are will never be free.
+    /// Refuses a weight above the capacity: so many slots never become free.
     fn check_weight(&mut self, need: &Need, at: At) {
         let Need::Slots { name, weight } = need else { return };
         if let Some(capacity) = self.capacities.get(name.as_str()).filter(|capacity| *capacity < weight) {
@@ -263,12 +263,12 @@ impl<'a> Build<'a, '_> {
     }
 }
 
-/// What comes after a phase, as it is written.
-fn stop(view: View<'_>) -> Stop<'_> {
+/// The written order of a phase.
+fn node(view: View<'_>) -> PhaseNode<'_> {
     let name = |view: View<'_>, key: &str| view.value_at(key);
     let next = view.str("next").map(|next| (next, name(view, "next")));
     let fallback = view.view("on_fail").and_then(|fail| Some((fail.str("phase")?, name(fail, "phase"))));
-    Stop {
+    PhaseNode {
         name: view.str("name").map(|text| (text, view.value_at("name"))),
         at: view.at(),
         is_last: next.as_ref().is_some_and(|(next, _)| *next == DONE),

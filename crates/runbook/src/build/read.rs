@@ -1,4 +1,4 @@
-//! Reads values that the first look has found to be right. What is not is passed over: it has been told already.
+//! Reads values that the first pass has checked. Wrong values are skipped: they were reported already.
 
 use banksman_core::pipeline::plan::Text;
 use banksman_core::{Name, Span};
@@ -32,12 +32,12 @@ impl<'a> View<'a> {
         self.table.get(key)
     }
 
-    /// Where a key stands, or the table if it has none.
+    /// The place of a key, or of the table if the key is missing.
     pub(super) fn key_at(&self, key: &str) -> At {
         self.table.get_key_value(key).map_or_else(|| self.at(), |(key, _)| key.span())
     }
 
-    /// Where a value stands, or the table if it has none.
+    /// The place of a value, or of the table if the key is missing.
     pub(super) fn value_at(&self, key: &str) -> At {
         self.get(key).map_or_else(|| self.at(), Spanned::span)
     }
@@ -62,7 +62,7 @@ impl<'a> View<'a> {
         self.get(key)?.get_ref().as_bool()
     }
 
-    /// A number that fits; those that do not have been told.
+    /// A number that fits; others were reported already.
     pub(super) fn number<T: TryFrom<i64>>(&self, key: &str) -> Option<T> {
         T::try_from(integer(self.get(key)?.get_ref().as_integer()?)?).ok()
     }
@@ -71,7 +71,7 @@ impl<'a> View<'a> {
         View::of(self.get(key)?)
     }
 
-    /// One, or a list of them; none if the key is not there.
+    /// One value, or a list of them; empty if the key is missing.
     pub(super) fn many(&self, key: &str) -> Vec<Spot<'a>> {
         self.get(key).map(many).unwrap_or_default()
     }
@@ -81,7 +81,7 @@ impl<'a> View<'a> {
         self.many(key).into_iter().filter_map(View::of).collect()
     }
 
-    /// Everything in it, in the order of the file.
+    /// All entries, in the order of the file.
     pub(super) fn entries(&self) -> Vec<(&'a str, At, Spot<'a>)> {
         let mut all: Vec<_> = self.table.iter().map(|(key, value)| (&**key.get_ref(), key.span(), value)).collect();
         all.sort_by_key(|(_, at, _)| at.start);
@@ -105,7 +105,7 @@ pub(super) fn text(value: Spot<'_>) -> Option<Text> {
     }
 }
 
-/// The default of a variable. A date is a text; `None` for a number that JSON does not have.
+/// The default of a variable. A date becomes a text; `None` for a number that JSON cannot represent.
 pub(super) fn json(value: &DeValue<'_>) -> Option<Value> {
     match value {
         DeValue::String(text) => Some(Value::String(text.to_string())),

@@ -1,4 +1,4 @@
-//! What is done: commands, agents, merges; and strategies, which are made of them.
+//! Actions of runs: commands, agents, merges; and strategies, which consist of them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ impl<'a> Build<'a, '_> {
         }
     }
 
-    /// What a phase, an approach or a worker does, if it is one thing that a run does.
+    /// The action of a phase, an approach or a worker, if a run carries it out.
     pub(super) fn run_command(&mut self, view: View<'a>, uses: &mut Uses) -> Option<RunCommand> {
         if let Some(run) = view.str("run") {
             uses.lines.push(Template { text: run.into(), at: view.value_at("run"), file: None });
@@ -50,7 +50,7 @@ impl<'a> Build<'a, '_> {
         Some(RunCommand::Agent { name: own(name)?, command, prompt: prompt.text })
     }
 
-    /// The prompt, from here or from its file.
+    /// The prompt, from the runbook or from its file.
     fn prompt(&mut self, view: View<'a>) -> Option<Template> {
         let (here, file) = (view.get("prompt"), view.get("prompt_file"));
         match (here, file) {
@@ -148,12 +148,12 @@ fn merge_of(view: View<'_>, uses: &mut Uses) -> Option<Merge> {
     Some(Merge { branch: text_of(view, "branch", uses)?, into: text_of(view, "into", uses)?, how })
 }
 
-/// A text of a table, with its variable.
+/// A text of a table. Records its variable.
 pub(super) fn text_of(view: View<'_>, key: &str, uses: &mut Uses) -> Option<Text> {
     used(view.get(key)?, uses)
 }
 
-/// A text with its variable.
+/// A text. Records its variable.
 pub(super) fn used(value: Spot<'_>, uses: &mut Uses) -> Option<Text> {
     let text = text(value)?;
     if let Text::Var { var } = &text {
@@ -162,7 +162,7 @@ pub(super) fn used(value: Spot<'_>, uses: &mut Uses) -> Option<Text> {
     Some(text)
 }
 
-/// An item that is put into a queue.
+/// An item to push into a queue.
 pub(super) fn push_of(value: Spot<'_>, uses: &mut Uses) -> Option<Push> {
     let Some(view) = View::of(value) else {
         return Some(Push { queue: own(value.get_ref().as_str()?)?, priority: 0, vars: Vec::new() });

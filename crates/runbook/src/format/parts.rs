@@ -1,11 +1,11 @@
-//! The small tables inside of blocks.
+//! The small tables in blocks.
 
 use banksman_core::guard::{CONDITION_LIMIT, DEPTH_LIMIT};
 use banksman_core::resource::semaphore::CAPACITY_LIMIT;
 
 use super::{Key, Kind, Table, key};
 
-/// How often something that failed may be tried again.
+/// The number of retries after a failure.
 pub(super) const TIMES: Kind = Kind::Number(1, 1_000);
 
 const SLOTS: Kind = Kind::Number(1, CAPACITY_LIMIT as i64);
@@ -55,7 +55,7 @@ static TELL: Table = Table {
     keys: &[
         key("queue", Kind::Shared("queue"), "Which queue.").required(),
         key("priority", PRIORITY, "What is higher is taken first.").or("0"),
-        // What the fields of events are called is not for runbooks to say: `phase`, `movedTo`.
+        // Runbooks do not define the names of event fields: `phase`, `movedTo`.
         key(
             "vars",
             Kind::List(&Kind::Plain),
@@ -207,7 +207,7 @@ pre = ["only-deploy"]
     ..Table::EMPTY
 };
 
-/// A line for the shell, or a program.
+/// A shell command line, or a program.
 const PROGRAM: [Key; 2] = [
     key("run", Kind::Shell, "A line for the shell. It finds the variable `title` in `$VAR_TITLE`."),
     key("argv", Kind::List(&Kind::Text), "A program with its arguments, without a shell."),

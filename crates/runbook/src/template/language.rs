@@ -1,4 +1,4 @@
-//! What a template may say. Everything that could make values grow, and everything that nobody needs in a prompt, is refused.
+//! The language of templates. Everything that could make values grow, or that no prompt needs, is refused.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,21 +10,21 @@ use minijinja::syntax::SyntaxConfig;
 use super::{FILTERS, TEMPLATE_LIMIT, TemplateError};
 use banksman_core::suggest::closest;
 
-/// The most words and signs in one pair of braces: they are nested in each other when they are read.
+/// Maximum number of tokens in one pair of braces: the parser nests them.
 const TAG_LIMIT: usize = 100;
 
-/// The most `{% … %}` of one template, for the same reason.
+/// Maximum number of `{% … %}` in one template, for the same reason.
 const BLOCK_LIMIT: usize = 200;
 
-/// How templates are written.
+/// The syntax of templates.
 pub(super) fn syntax() -> SyntaxConfig {
     let mut builder = SyntaxConfig::builder();
-    // What is passed on must be what was written.
+    // The text must be passed on unchanged.
     builder.keep_trailing_newline(true);
     builder.build().unwrap_or_default()
 }
 
-/// All that is wrong with a template.
+/// All errors of a template.
 pub(super) fn check(template: &str, vars: &BTreeSet<&str>) -> Vec<TemplateError> {
     if let Some(error) = oversize(template) {
         return vec![error];
@@ -42,7 +42,7 @@ pub(super) fn check(template: &str, vars: &BTreeSet<&str>) -> Vec<TemplateError>
     walk.wrong
 }
 
-/// Whether it is too long or too deep to be read at all.
+/// Reports a template that is too long or too deep to be parsed.
 fn oversize(template: &str) -> Option<TemplateError> {
     if template.len() > TEMPLATE_LIMIT {
         let message = format!("a template may have at most {TEMPLATE_LIMIT} bytes, this one has {}", template.len());
@@ -50,7 +50,7 @@ fn oversize(template: &str) -> Option<TemplateError> {
     }
     let (mut words, mut blocks) = (0, 0);
     for token in tokenize(template, false, syntax()) {
-        // What cannot be split into words is told with its place by the parser.
+        // The parser reports invalid tokens, with their places.
         let Ok((token, span)) = token else { return None };
         match token {
             Token::BlockStart => (words, blocks) = (0, blocks + 1),
@@ -118,7 +118,7 @@ impl<'t> Walk<'_, 't> {
         self.body(&each.else_body);
     }
 
-    /// What a loop calls its items: one name, or several.
+    /// Adds the loop variables of a loop: one name, or several.
     fn targets(&mut self, target: &Expr<'t>) {
         match target {
             Expr::Var(var) => self.loops.push(var.id),
@@ -161,15 +161,15 @@ impl<'t> Walk<'_, 't> {
                 self.expression(&part.expr);
                 self.expression(&part.subscript_expr);
             }
-            Expr::Test(it) => self.nothing_new(it.span()),
-            Expr::Call(it) => self.nothing_new(it.span()),
-            Expr::List(it) => self.nothing_new(it.span()),
-            Expr::Tuple(it) => self.nothing_new(it.span()),
-            Expr::Map(it) => self.nothing_new(it.span()),
+            Expr::Test(it) => self.refuse_value(it.span()),
+            Expr::Call(it) => self.refuse_value(it.span()),
+            Expr::List(it) => self.refuse_value(it.span()),
+            Expr::Tuple(it) => self.refuse_value(it.span()),
+            Expr::Map(it) => self.refuse_value(it.span()),
         }
     }
 
-    fn nothing_new(&mut self, span: Span) {
+    fn refuse_value(&mut self, span: Span) {
         let wrong = TemplateError::new("a template cannot call, test or make anything: it can name variables, and parts of them");
         self.wrong.push(wrong.at(range(span)));
     }
@@ -208,7 +208,7 @@ impl<'t> Walk<'_, 't> {
     fn argument(&mut self, argument: &CallArg<'t>, span: Span) {
         match argument {
             CallArg::Pos(value) => self.expression(value),
-            CallArg::Kwarg(..) | CallArg::PosSplat(_) | CallArg::KwargSplat(_) => self.nothing_new(span),
+            CallArg::Kwarg(..) | CallArg::PosSplat(_) | CallArg::KwargSplat(_) => self.refuse_value(span),
         }
     }
 }

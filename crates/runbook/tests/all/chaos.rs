@@ -1,4 +1,4 @@
-//! Runbooks that were cut, doubled and mixed up at random: each is read or refused, with places that exist, and nothing panics.
+//! Runbooks with random deletions and insertions: each is accepted or refused, with valid places, and nothing panics.
 
 use std::fs;
 use std::path::Path;
@@ -6,13 +6,13 @@ use std::path::Path;
 use banksman_runbook::parse;
 use proptest::prelude::*;
 
-/// The whole of one, for the cutting.
-fn whole() -> String {
+/// The complete runbook, to be edited.
+fn everything() -> String {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/right");
     fs::read_to_string(dir.join("everything.toml")).unwrap()
 }
 
-/// What stands where something else stood.
+/// Texts that replace other texts.
 const PIECES: [&str; 16] = [
     "",
     "\"",
@@ -52,9 +52,9 @@ proptest! {
 
     #[test]
     fn nothing_panics(edits in prop::collection::vec(any::<(prop::sample::Index, u8, prop::sample::Index)>(), 1..6)) {
-        let text = edit(whole(), &edits);
+        let text = edit(everything(), &edits);
         if let Err(wrong) = parse("chaos", &text, &|_| Ok("{{ branch }} {{ nothing }}".into())) {
-            prop_assert!(!wrong.list.is_empty(), "wrong, but nobody says why: {text}");
+            prop_assert!(!wrong.list.is_empty(), "refused without a diagnostic: {text}");
             for one in &wrong.list {
                 let lines = one.elsewhere.as_ref().map_or(&*text, |(_, text)| text).split('\n').count();
                 prop_assert!((1..=lines).contains(&one.line) && one.column >= 1, "{one:?}");

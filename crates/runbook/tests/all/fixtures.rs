@@ -1,9 +1,9 @@
-//! A folder of wrong runbooks, each with everything that must be said about it; and one of right ones.
+//! A folder of wrong runbooks, each with all its expected diagnostics; and one of right runbooks.
 //!
-//! What is expected stands at the top of each file. `UPDATE_EXPECT=1 cargo test -p banksman-runbook` writes it anew: read the
-//! difference.
+//! The expectations are at the top of each file. `UPDATE_EXPECT=1 cargo test -p banksman-runbook` rewrites them: review
+//! the diff.
 
-#![expect(clippy::disallowed_methods, reason = "what is expected can be written anew")]
+#![expect(clippy::disallowed_methods, reason = "the environment selects whether to rewrite the expectations")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn check(dir: &Path, name: &str, text: &str) -> Result<(), Diagnostics> {
     parse(name, text, &|file| fs::read_to_string(dir.join(file)).map_err(|error| error.kind().to_string())).map(drop)
 }
 
-fn said(wrong: &Diagnostics) -> Vec<String> {
+fn diagnostic_lines(wrong: &Diagnostics) -> Vec<String> {
     let line = |one: &banksman_runbook::Diagnostic| {
         let file = one.elsewhere.as_ref().map_or_else(String::new, |(file, _)| format!("{file}:"));
         let hint = one.hint.as_ref().map_or_else(String::new, |hint| format!(" | {hint}"));
@@ -40,18 +40,18 @@ fn said(wrong: &Diagnostics) -> Vec<String> {
     wrong.list.iter().map(line).collect()
 }
 
-/// Writes what is said at the top. The lines of the rest move down by as many.
+/// Writes the expectations at the top. The other lines move down accordingly.
 fn update(dir: &Path, name: &str, path: &Path, text: &str) {
     let rest: String = text.lines().filter(|line| !line.starts_with(EXPECT)).map(|line| format!("{line}\n")).collect();
     let count = check(dir, name, &rest).err().map_or(0, |wrong| wrong.list.len());
     let moved = format!("{}{rest}", "#\n".repeat(count));
-    let lines = check(dir, name, &moved).err().map(|wrong| said(&wrong)).unwrap_or_default();
+    let lines = check(dir, name, &moved).err().map(|wrong| diagnostic_lines(&wrong)).unwrap_or_default();
     let top: String = lines.iter().map(|line| format!("{EXPECT}{}\n", line.replace('\n', " "))).collect();
     fs::write(path, format!("{top}{rest}")).unwrap();
 }
 
 #[test]
-fn every_wrong_runbook_gets_the_right_words_at_the_right_place() {
+fn wrong_runbooks_get_the_expected_diagnostics() {
     let dir = folder("wrong");
     let all = runbooks(&dir);
     assert!(all.len() >= 45, "{}", all.len());
@@ -61,14 +61,14 @@ fn every_wrong_runbook_gets_the_right_words_at_the_right_place() {
         }
         let text = fs::read_to_string(&path).unwrap();
         let expected: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(EXPECT)).collect();
-        let found = check(&dir, &name, &text).err().map(|wrong| said(&wrong)).unwrap_or_default();
+        let found = check(&dir, &name, &text).err().map(|wrong| diagnostic_lines(&wrong)).unwrap_or_default();
         assert!(!expected.is_empty(), "{name} expects nothing");
         assert_eq!(found, expected, "{name}");
     }
 }
 
 #[test]
-fn every_mistake_is_drawn_with_its_line() {
+fn every_error_is_drawn_with_its_line() {
     let dir = folder("wrong");
     for (name, path) in runbooks(&dir) {
         let wrong = check(&dir, &name, &fs::read_to_string(&path).unwrap()).unwrap_err();
@@ -83,7 +83,7 @@ fn every_mistake_is_drawn_with_its_line() {
 }
 
 #[test]
-fn right_runbooks_are_right() {
+fn right_runbooks_are_accepted() {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/runbooks");
     for dir in [folder("right"), shipped] {
         let all = runbooks(&dir);

@@ -1,4 +1,4 @@
-//! The description of the format is one: its examples are runbooks, and the schema says the same as the check.
+//! There is one description of the format: its examples are runbooks, and the schema agrees with the check.
 
 use banksman_runbook::{examples, parse, reference, schema};
 use serde_json::Value;
@@ -8,7 +8,7 @@ fn no_files(_: &str) -> Result<String, String> {
 }
 
 #[test]
-fn every_example_of_the_page_is_a_runbook() {
+fn every_example_of_the_reference_is_a_valid_runbook() {
     assert!(examples().len() >= 10);
     for example in examples() {
         if let Err(wrong) = parse("example", example, &no_files) {
@@ -18,7 +18,7 @@ fn every_example_of_the_page_is_a_runbook() {
 }
 
 #[test]
-fn the_runbooks_of_the_guide_are_right() {
+fn the_runbooks_of_the_guide_are_valid() {
     let guide = include_str!("../../../../docs/guides/runbooks.md");
     let shown: Vec<&str> = guide.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert!(!shown.is_empty());
@@ -28,7 +28,7 @@ fn the_runbooks_of_the_guide_are_right() {
 }
 
 #[test]
-fn every_block_is_on_the_page_with_an_example() {
+fn every_block_is_in_the_reference_with_an_example() {
     let page = reference();
     for block in ["pipeline", "guard", "strategy", "agent", "lock", "semaphore", "queue", "worker"] {
         let section = page.split(&format!("\n## `[{block}.NAME]`")).nth(1).unwrap_or_else(|| panic!("[{block}.NAME]"));
@@ -38,9 +38,8 @@ fn every_block_is_on_the_page_with_an_example() {
     assert!(page.contains("## `[on.\"PATTERN\"]`"));
 }
 
-/// Every `$ref` leads somewhere.
 #[test]
-fn the_schema_is_whole() {
+fn every_reference_of_the_schema_resolves() {
     fn references(value: &Value, found: &mut Vec<String>) {
         match value {
             Value::Object(map) => {

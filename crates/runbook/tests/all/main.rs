@@ -1,6 +1,6 @@
 //! Tests of the whole crate. One test binary, because linking dominates.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails shall say so at once")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a failing test should report the error at once")]
 
 mod chaos;
 mod fixtures;

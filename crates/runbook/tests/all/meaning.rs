@@ -1,4 +1,4 @@
-//! What a runbook means: the definitions that come out.
+//! The definitions that a runbook becomes.
 
 use std::fs;
 use std::path::Path;
@@ -46,7 +46,7 @@ fn variables_have_their_defaults() {
 }
 
 #[test]
-fn phases_are_what_they_say() {
+fn phases_have_their_actions_guards_needs_and_order() {
     let runbook = everything();
     let plan = &runbook.pipelines["feature"].plan;
     let names: Vec<&str> = plan.phases.iter().map(|phase| phase.name.as_str()).collect();
@@ -62,8 +62,8 @@ fn phases_are_what_they_say() {
     assert_eq!((build.timeout, build.retries), (Some(Span::from_secs(5_400)), 2));
     let fails: Vec<OnFail> = plan.phases.iter().map(|phase| phase.on_fail.clone()).collect();
     let mend = |times| OnFail::Phase { to: name("mend"), times };
-    let again = |times| OnFail::Retry { times };
-    let expected = [again(3), mend(3), mend(7), again(3), again(2), OnFail::Fail];
+    let retry = |times| OnFail::Retry { times };
+    let expected = [retry(3), mend(3), mend(7), retry(3), retry(2), OnFail::Fail];
     assert_eq!(fails, expected);
     let then: Vec<After> = plan.phases.iter().map(|phase| phase.then.clone()).collect();
     let expected = [After::Next, After::Next, After::Next, After::Next, After::Done, After::Phase(name("test"))];
@@ -79,7 +79,7 @@ fn phases_are_what_they_say() {
 }
 
 #[test]
-fn approaches_fall_back_as_they_say() {
+fn approaches_have_their_fallbacks() {
     let runbook = everything();
     let Action::Strategy { name: title, approaches } = &runbook.pipelines["feature"].plan.phases[4].action else { panic!() };
     assert_eq!((title.as_str(), approaches.len()), ("land", 3));
@@ -89,7 +89,7 @@ fn approaches_fall_back_as_they_say() {
 }
 
 #[test]
-fn conditions_ask_what_they_say() {
+fn conditions_become_predicates() {
     let runbook = everything();
     let (clean, quiet, built) = (&runbook.guards["clean"], &runbook.guards["quiet"], &runbook.guards["built"]);
     assert_eq!((&clean.on_failure, clean.fresh_for), (&GuardAction::Warn, FRESH_FOR));
@@ -120,7 +120,7 @@ fn conditions_ask_what_they_say() {
 }
 
 #[test]
-fn what_is_shared_has_its_terms() {
+fn locks_semaphores_and_queues_have_their_terms() {
     let runbook = everything();
     assert_eq!((runbook.locks["main"].ttl, runbook.locks["docs"].ttl), (Some(Span::from_secs(60)), None));
     assert_eq!((runbook.semaphores["builders"].capacity, runbook.semaphores["builders"].ttl), (4, Some(Span::from_secs(90))));
@@ -130,7 +130,7 @@ fn what_is_shared_has_its_terms() {
 }
 
 #[test]
-fn workers_and_routes_lead_where_they_say() {
+fn workers_and_routes_have_their_targets() {
     let runbook = everything();
     let herald = &runbook.workers["herald"];
     assert!(matches!(&herald.job, Job::Pipeline(plan) if plan.name.as_str() == "small"));
@@ -146,7 +146,7 @@ fn workers_and_routes_lead_where_they_say() {
 }
 
 #[test]
-fn a_runbook_has_a_name_that_others_can_write() {
+fn the_name_of_a_runbook_is_checked() {
     let no_files = |_: &str| Err(String::new());
     for bad in ["", "a:b", " a", "a/b"] {
         let wrong = parse(bad, "", &no_files).unwrap_err();

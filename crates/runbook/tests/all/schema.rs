@@ -1,5 +1,4 @@
-//! The schema for editors agrees with the check: what is right is right for both, and what is wrong with the shape of a runbook is
-//! wrong for both.
+//! The schema for editors agrees with the check: it accepts right runbooks, and refuses runbooks with a wrong shape.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +7,7 @@ use banksman_core::pattern;
 use banksman_runbook::{examples, schema};
 use serde_json::{Map, Value};
 
-/// Whether a value is what a schema says, as far as our schema needs it.
+/// Whether a value satisfies a schema. Supports the rules that our schema uses.
 fn is_valid(root: &Value, schema: &Value, value: &Value) -> bool {
     let Value::Object(rules) = schema else { return schema != &Value::Bool(false) };
     rules.iter().all(|(rule, says)| follows(root, rules, rule, says, value))
@@ -61,7 +60,7 @@ fn follows(root: &Value, rules: &Map<String, Value>, rule: &str, says: &Value, v
     }
 }
 
-/// A file as an editor sees it; `None` if it is no TOML.
+/// A file as an editor sees it; `None` if it is not valid TOML.
 fn read(text: &str) -> Option<Value> {
     fn json(value: &toml::de::DeValue<'_>) -> Value {
         use toml::de::DeValue::{Array, Boolean, Datetime, Float, Integer, String, Table};
@@ -86,7 +85,7 @@ fn folder(name: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn what_is_right_is_right_for_an_editor() {
+fn the_schema_accepts_right_runbooks() {
     let schema = schema();
     let shown = examples().into_iter().map(|example| ("an example".to_owned(), example.to_owned()));
     for (name, text) in folder("tests/right").into_iter().chain(folder("../../docs/runbooks")).chain(shown) {
@@ -96,14 +95,14 @@ fn what_is_right_is_right_for_an_editor() {
 }
 
 #[test]
-fn a_wrong_shape_is_wrong_for_an_editor() {
+fn the_schema_refuses_wrong_shapes() {
     let schema = schema();
     let shape = ["unknown-key", "wrong-type", "missing-key", "bad-word"];
     let mut count = 0;
     for (name, text) in folder("tests/wrong") {
         let codes: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# expect: ")?.split(' ').next()).collect();
         let Some(value) = read(&text).filter(|_| codes.iter().any(|code| shape.contains(code))) else { continue };
-        // A schema can say of few numbers what JSON makes of them, and nothing of an agent without a prompt.
+        // The schema cannot express which numbers JSON lacks, and that an agent needs a prompt.
         let beyond = ["variables-that-no-json-has", "prompt-missing"];
         if !beyond.iter().any(|file| name.contains(file)) {
             assert!(!is_valid(&schema, &schema, &value), "{name}\n{text}");

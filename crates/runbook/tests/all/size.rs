@@ -1,6 +1,6 @@
-//! Large runbooks: what is too large is refused at once, and what is not takes time in proportion.
+//! Large runbooks: too large ones are refused at once, and the others take time in proportion to their size.
 
-#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "how long something takes is what is asked here")]
+#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests measure time")]
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ fn no_files(_: &str) -> Result<String, String> {
     Err("there are no files here".into())
 }
 
-/// A pipeline with so many phases, each with a guard, a template and a way back.
+/// A pipeline with this many phases, each with a guard, a template and a step back.
 fn phases(count: usize) -> String {
     let mut text = String::from("[guard.g]\ncondition = { file_exists = \"a\" }\n\n[pipeline.p]\nvars = [\"a\"]\n");
     for index in 0..count {
@@ -27,7 +27,7 @@ fn phases(count: usize) -> String {
     text
 }
 
-/// The time of a processor, which other programs do not lengthen.
+/// Processor time, which other programs do not prolong.
 fn time(text: &str) -> Duration {
     let now = || {
         let now = clock_gettime(ClockId::ThreadCPUTime);
@@ -39,7 +39,7 @@ fn time(text: &str) -> Duration {
     now() - start
 }
 
-/// The best of a few, because other tests run beside this one.
+/// The best of three, because other tests run at the same time.
 fn best(text: &str) -> Duration {
     (0..3).map(|_| time(text)).min().unwrap()
 }
@@ -55,7 +55,7 @@ fn nine_times_the_phases_take_about_nine_times_as_long() {
 
 /// Every phase is wrong in several ways.
 #[test]
-fn mistakes_take_time_in_proportion_too() {
+fn the_time_for_errors_grows_with_their_number() {
     let wrong = |count: usize| {
         let text = phases(count);
         text.replace("\"g\"", "\"h\"").replace("{{ a }}", "{{ b }}").replace("phase = \"n", "phase = \"m")
@@ -75,13 +75,13 @@ fn too_many_phases_are_refused() {
 }
 
 #[test]
-fn ten_megabytes_are_refused_before_they_are_read() {
+fn ten_megabytes_are_refused_without_parsing() {
     let text = "x".repeat(10_000_000);
     let wrong = parse("large", &text, &no_files).unwrap_err();
     assert_eq!((wrong.list.len(), wrong.list[0].code.as_str()), (1, "too-large"));
 }
 
-/// Text that is meant to hurt a reader of TOML, or of this format.
+/// Texts that are hard for a TOML parser, or for this format.
 #[test]
 fn nothing_hangs_or_overflows() {
     let hurtful = [
