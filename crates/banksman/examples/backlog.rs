@@ -1,4 +1,4 @@
-//! Adds two tasks, runs them in this process, and tells how they ended.
+//! Adds two tasks, runs them in this process, and prints how they ended.
 
 #![expect(clippy::print_stdout, reason = "an example talks to the person who runs it")]
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use banksman::{Error, NewTask, Project};
 
 fn main() -> banksman::Result<()> {
-    // First of all: the supervisors of the runs are this very program.
+    // Must come first: the supervisors of the runs start this same program.
     banksman::enter();
     let project = match Project::find(".") {
         Err(Error::NoProject { .. }) => Project::init(".")?,

@@ -1,4 +1,4 @@
-//! Holds a lock while it works, and stops when the lock is lost.
+//! Holds a lock while working, and stops when the lock is lost.
 //!
 //! ```text
 //! cargo run -p banksman --example critical_section
@@ -17,7 +17,7 @@ fn main() -> banksman::Result<()> {
         found => found?,
     };
     let client = project.open()?;
-    // With a time to live, which the guard renews: even if this machine is cut off, another one can go on.
+    // The guard renews the time to live: even if this machine is cut off, another one can continue.
     let request = client.lock("nightly-report").ttl(Duration::from_secs(30));
     let lock = match request.acquire_within(Duration::from_secs(10)) {
         Err(Error::Busy { holders, position, .. }) => {

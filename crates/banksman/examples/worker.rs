@@ -1,4 +1,4 @@
-//! Works off a queue with two threads, until Enter is pressed or there was nothing to do for a while.
+//! Processes a queue with two threads, until Enter is pressed or the queue has been empty for a while.
 
 #![expect(clippy::print_stdout, reason = "an example talks to the person who runs it")]
 
@@ -43,7 +43,7 @@ fn work(client: &Client, stop: &CancelToken) -> banksman::Result<()> {
         };
         let thumbnail: Thumbnail = item.data()?;
         println!("{} (attempt {}): {thumbnail:?}", item.id(), item.attempt());
-        // An error or a panic before this line gives the item back.
+        // An error or a panic before this line returns the item to the queue.
         item.complete()?;
     }
 }

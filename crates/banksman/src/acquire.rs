@@ -1,4 +1,4 @@
-//! Asking for a lock or for slots of a semaphore.
+//! Acquiring a lock or slots of a semaphore.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,9 @@ use crate::guard::Guard;
 
 /// A request for a lock or for slots of a semaphore.
 ///
-/// The grant is bound to this process: when the process dies, the first waiter gets it. Where other machines share the store, they
-/// cannot see that, so the grant also has a time to live (`locking.heartbeat_timeout`), which its [`Guard`] renews.
+/// The grant is bound to this process: when the process dies, the first waiter gets the resource. Other machines that
+/// share the store cannot see the death, so there the grant also has a time to live (`locking.heartbeat_timeout`),
+/// which its [`Guard`] renews.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,7 +32,7 @@ use crate::guard::Guard;
 /// let guard = client.lock("deploy").holder("release-robot").acquire()?;
 /// println!("fencing number: {}", guard.epoch());
 ///
-/// // Another holder is told who has it.
+/// // A refusal names the holders.
 /// match client.lock("deploy").acquire_within(Duration::from_millis(10)) {
 ///     Err(Error::Busy { holders, position, .. }) => {
 ///         assert_eq!(holders, ["release-robot"]);
@@ -46,7 +47,7 @@ use crate::guard::Guard;
 /// let slots = client.semaphore("gpu").weight(3).try_acquire()?;
 /// assert!(client.semaphore("gpu").weight(2).try_acquire().is_err());
 /// std::thread::spawn(move || {
-///     // Work that needs three slots; dropping the guard gives them back.
+///     // Work that needs three slots; dropping the guard releases them.
 ///     drop(slots);
 /// })
 /// .join()
@@ -57,9 +58,9 @@ use crate::guard::Guard;
 ///
 /// # Holders and deadlocks
 ///
-/// Every guard has a grant of its own. Without [`holder`](Acquire::holder), each request has a fresh holder name. Banksman knows which
-/// holder waits for which: give all requests of one thread, or of one unit of work, the same holder name, and a wait that would never end is
-/// refused with [`Error::Deadlock`].
+/// Every guard has a grant of its own. Without [`holder`](Acquire::holder), each request has a fresh holder name.
+/// Banksman detects holders that wait for each other: give all requests of one thread, or of one unit of work, the same
+/// holder name, and a wait that would never end is refused with [`Error::Deadlock`].
 #[derive(Debug, Clone)]
 #[must_use = "a request does nothing until it is acquired"]
 pub struct Acquire {
@@ -80,7 +81,7 @@ impl Acquire {
         Acquire { client, kind, name, holder: None, request_id: None, weight: 1, ttl: None, max_hold: None, cancel: None }
     }
 
-    /// Holds it under this name instead of a fresh one. The name is shown to others who want it.
+    /// Sets the name of the holder, instead of a fresh one. Other processes that want the resource see the name.
     ///
     /// A lock is not reentrant: a request under a name that already holds the lock waits like any other. A semaphore answers such a request
     /// with [`Error::AlreadyHeld`].
@@ -89,26 +90,27 @@ impl Acquire {
         self
     }
 
-    /// Marks the request: after [`Error::OutcomeUnknown`], asking again with the same id gets the same grant. It is also the
-    /// holder name, unless one is given.
+    /// Identifies the request: after [`Error::OutcomeUnknown`], a request with the same id gets the same grant. The id
+    /// is also the holder name, unless one is given.
     pub fn request_id(mut self, id: impl Into<String>) -> Acquire {
         self.request_id = Some(id.into());
         self
     }
 
-    /// Asks for so many slots of a semaphore instead of one.
+    /// Requests this number of slots of a semaphore instead of one.
     pub fn weight(mut self, slots: u32) -> Acquire {
         self.weight = slots;
         self
     }
 
-    /// Gives the grant a time to live. The guard renews it; if that fails for so long, others may have it.
+    /// Gives the grant a time to live. The guard renews the grant; after this time without a renewal another holder may
+    /// get the resource.
     pub fn ttl(mut self, ttl: Duration) -> Acquire {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Ends the grant of a lock after so long, whatever happens.
+    /// Ends the grant of a lock after this time, even if it is renewed.
     pub fn max_hold(mut self, max_hold: Duration) -> Acquire {
         self.max_hold = Some(max_hold);
         self
@@ -120,16 +122,16 @@ impl Acquire {
         self
     }
 
-    /// Acquires it without waiting.
+    /// Acquires the resource without waiting.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] if others have it.
+    /// [`Error::Busy`] if other holders have it.
     pub fn try_acquire(&self) -> Result<Guard> {
         self.ask(None)
     }
 
-    /// Acquires it, and waits for at most `locking.wait_timeout` (30 minutes unless the settings say otherwise).
+    /// Acquires the resource. Waits for at most `locking.wait_timeout` (30 minutes unless the settings say otherwise).
     ///
     /// # Errors
     ///
@@ -138,7 +140,7 @@ impl Acquire {
         self.acquire_within(self.client.inner().config().wait_timeout)
     }
 
-    /// The same, but waits for at most so long.
+    /// The same, but waits for at most this time.
     pub fn acquire_within(&self, timeout: Duration) -> Result<Guard> {
         self.ask(Some(timeout))
     }
@@ -150,14 +152,14 @@ impl Acquire {
         let client = self.client.inner();
         let lease = client.project().is_shared().then(|| Span::from(client.config().heartbeat_timeout));
         let ask = Ask { anew: true, term: Term::Usual(lease), ..Ask::new(request) };
-        // A run that has ended with no runner there is recorded by whoever finds it in the way.
+        // If a run that ended without a runner blocks this request, the request records its end.
         let (files, open) = (Sessions::new(client.project()), || client.project().open().ok().map(Arc::new));
         let ended_runs = Some(EndedRuns { files: &files, open: &open, report: &|_| {} });
         let cancel = self.cancel.as_ref().map(CancelToken::fd);
         let options = WaitOptions { wait, cancel, ended_runs, ..WaitOptions::default() };
         let Granted { grant, at, asked } =
             granted(&resource, &holder, client.acquire(resource.clone(), ask, options).or_public()?)?;
-        // A request that was repeated gets the grant of the first one, which another guard may have.
+        // A repeated request gets the grant of the first one, which another guard may hold.
         if grant.claim.request.is_some() && !self.client.guarded().insert(grant.epoch) {
             return Err(Error::AlreadyHeld { resource: Resource::of(&resource), holder: holder.to_string() });
         }
@@ -172,7 +174,7 @@ impl Acquire {
         Name::unreserved(&self.name).map_err(|error| bad_name(what, error))
     }
 
-    /// The checked request.
+    /// The validated request.
     fn request(&self) -> Result<GrantRequest> {
         let (ttl, max_hold) = (self.ttl.map(Span::from), self.max_hold.map(Span::from));
         match self.kind {
@@ -187,7 +189,7 @@ impl Acquire {
             return Err(Error::invalid("a time to live and a longest hold must be at least one millisecond"));
         }
         let inherited = caller::holder().map_err(Error::invalid)?;
-        // A request that is repeated must come from the same holder.
+        // A repeated request must come from the same holder.
         let holder = match self.holder.as_deref().or(self.request_id.as_deref()) {
             Some(name) => HolderId::new(name).map_err(|error| bad_name("holder", error))?,
             None => fresh_holder(),
@@ -205,14 +207,14 @@ impl Acquire {
     }
 }
 
-/// A grant, and when it was read: by the clock of the store, and not before this by that of the machine.
+/// A grant, and the time when it was read: `at` by the clock of the store; `asked` is not later, by the clock of this machine.
 struct Granted {
     grant: Grant,
     at: Stamp,
     asked: i64,
 }
 
-/// Sorts the answers into grants and refusals.
+/// Maps the answer to a grant or an error.
 fn granted(resource: &CoreResource, holder: &HolderId, acquisition: Acquisition) -> Result<Granted> {
     let (outcome, at, asked) = match acquisition {
         Acquisition::Answered { outcome, at, asked } => (outcome, at, asked),

@@ -1,4 +1,4 @@
-//! Ending a wait from another thread.
+//! Cancelling a wait from another thread.
 
 use std::io::{PipeReader, PipeWriter, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{OrPublic, Result};
 
-/// Ends the waits it was given to: all at once, for good. Clones are the same token.
+/// Cancels all waits that use this token, permanently. Clones are the same token.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,19 +31,19 @@ pub struct CancelToken(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     is_cancelled: AtomicBool,
-    /// Readable from the cancellation on: nobody reads from it.
+    /// Becomes readable on cancellation, and is never read.
     reader: PipeReader,
     writer: PipeWriter,
 }
 
 impl CancelToken {
-    /// Makes a token. Fails if the process has no file descriptors left.
+    /// Creates a token. Fails if the process has no file descriptors left.
     pub fn new() -> Result<CancelToken> {
         let (reader, writer) = std::io::pipe().or_public()?;
         Ok(CancelToken(Arc::new(Inner { is_cancelled: AtomicBool::new(false), reader, writer })))
     }
 
-    /// Ends the waits that have this token, and all that begin with it later.
+    /// Ends the waits that use this token, and all later ones.
     pub fn cancel(&self) {
         if !self.0.is_cancelled.swap(true, Ordering::AcqRel) {
             (&self.0.writer).write_all(b"x").expect("a pipe has room for its first byte");

@@ -23,8 +23,8 @@ use crate::tasks::Tasks;
 
 /// An open project. Clones share its connection, and all methods can be called from all threads.
 ///
-/// Every method blocks until the store has answered; in asynchronous programs, call them on a thread for blocking work. A change
-/// that was acknowledged is durable.
+/// Every method blocks until the store has answered; in asynchronous programs, call the methods on a thread for
+/// blocking work. An acknowledged change is durable.
 ///
 /// ```
 /// use banksman::Project;
@@ -44,14 +44,14 @@ use crate::tasks::Tasks;
 #[derive(Clone)]
 pub struct Client(Arc<Shared>);
 
-/// A client as its renewals know it: they do not keep it open.
+/// A weak reference for renewals, which do not keep the client open.
 pub(crate) struct WeakClient(Weak<Shared>);
 
 struct Shared {
     client: banksman_runtime::Client,
     project: Project,
     renewals: Arc<Renewals>,
-    /// The grants of requests with an id that guards of this client have.
+    /// Grants of requests with an id that a guard of this client holds.
     guarded: Mutex<BTreeSet<Epoch>>,
 }
 
@@ -68,7 +68,7 @@ impl Client {
         &self.0.project
     }
 
-    /// A request for the lock of this name. Locks need no definition.
+    /// A request for the lock with this name. Locks need no definition.
     ///
     /// A name has 1 to 200 bytes of UTF-8, no control characters and no space at either end; names that Banksman itself uses, such as
     /// `task:…`, `run:…`, `runs` and `roots`, are reserved. The same holds for the names of semaphores, queues and holders.
@@ -76,12 +76,13 @@ impl Client {
         Acquire::new(self, Kind::Lock, name.into())
     }
 
-    /// A request for slots of the semaphore of this name, which [`define_semaphore`](Client::define_semaphore) makes.
+    /// A request for slots of the semaphore with this name. [`define_semaphore`](Client::define_semaphore) creates
+    /// semaphores.
     pub fn semaphore(&self, name: impl Into<String>) -> Acquire {
         Acquire::new(self, Kind::Semaphore, name.into())
     }
 
-    /// Makes a semaphore with so many slots, or changes how many it has. Holders keep what they have.
+    /// Creates a semaphore with this number of slots, or changes the number. Holders keep their slots.
     pub fn define_semaphore(&self, name: &str, capacity: u32) -> Result<()> {
         if capacity == 0 {
             return Err(Error::invalid("a semaphore must have at least one slot"));
@@ -97,7 +98,7 @@ impl Client {
         }
     }
 
-    /// The queue of this name, which [`Queue::define`] makes.
+    /// The queue with this name. [`Queue::define`] creates queues.
     pub fn queue(&self, name: impl Into<String>) -> Queue {
         Queue::new(self, name.into())
     }
@@ -117,7 +118,7 @@ impl Client {
         Events::open(self, Some(number))
     }
 
-    /// Writes an event of your own, such as `deploy:finished`, with any data. Returns its number.
+    /// Writes a custom event, such as `deploy:finished`, with any data. Returns its number.
     pub fn emit(&self, kind: &str, data: &impl Serialize) -> Result<u64> {
         let kind = CustomKind::new(kind).map_err(Error::invalid)?;
         let source = Source { component: "user".into(), id: None };

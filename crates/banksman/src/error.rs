@@ -1,4 +1,4 @@
-//! What can go wrong, with what a program needs to react.
+//! Errors, with the facts that a program needs to react.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,78 +15,79 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a call did not do what it was asked to do. Unless a variant says otherwise, nothing was changed.
+/// Why a call failed. Unless a variant says otherwise, nothing was changed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Other holders have the lock or the slots, and the time to wait was up.
+    /// Other holders have the lock or the slots, and the timeout passed.
     #[error("{}", busy(.resource, .holders, *.position, *.waiters))]
     #[non_exhaustive]
     Busy {
-        /// What was asked for.
+        /// The requested resource.
         resource: Resource,
-        /// The holders it is held by. Empty if it is reserved for a waiter.
+        /// The current holders. Empty if the resource is reserved for a waiter.
         holders: Vec<String>,
-        /// The position among the waiters when the time was up, counted from 1. `None` if the call did not wait.
+        /// The position among the waiters at the timeout, counted from 1. `None` if the call did not wait.
         position: Option<usize>,
-        /// How many holders were waiting, this one included if it waited.
+        /// The number of waiters, including this one if it waited.
         waiters: usize,
     },
     /// Waiting would never end: the holders wait for each other.
     #[error("waiting for {resource} would be a deadlock: {}", circle(.cycle))]
     #[non_exhaustive]
     Deadlock {
-        /// What was asked for.
+        /// The requested resource.
         resource: Resource,
-        /// Who waits for what. Each one waits for what the next one has, and the last one for what the first one has.
+        /// The cycle. Each holder waits for a resource of the next one, and the last one for a resource of the first
+        /// one.
         cycle: Vec<Wait>,
     },
-    /// The holder that was named has slots of the semaphore already, or waits for some.
+    /// The named holder already has slots of the semaphore, or waits for some.
     #[error("{holder} has {resource} already, or waits for it")]
     #[non_exhaustive]
     AlreadyHeld {
-        /// What was asked for.
+        /// The requested resource.
         resource: Resource,
         /// The holder.
         holder: String,
     },
-    /// The lock, the slots or the item is not held any more: it expired, or was taken away. Another holder may have it.
+    /// The lock, the slots or the item is no longer held: it expired, or was taken away. Another holder may have it.
     #[error("{what} is not held any more")]
     #[non_exhaustive]
     Lost {
-        /// What was held.
+        /// The lost lock, slots or item.
         what: String,
     },
     /// The wait was ended by its [`CancelToken`](crate::CancelToken).
     #[error("the wait was cancelled")]
     Cancelled,
-    /// The time to wait was up.
+    /// The timeout of a wait passed.
     #[error("waited too long for {what}")]
     #[non_exhaustive]
     TimedOut {
-        /// What was waited for.
+        /// What the call waited for.
         what: String,
     },
-    /// There is no such thing in the project.
+    /// The project has no such object.
     #[error("there is no {kind} {name}")]
     #[non_exhaustive]
     NotFound {
-        /// What kind of thing, such as `task` or `queue`.
+        /// The kind of the object, such as `task` or `queue`.
         kind: &'static str,
         /// Its name or id.
         name: String,
     },
-    /// An argument cannot be used.
+    /// An argument is not valid.
     #[error("{0}")]
     InvalidArgument(String),
-    /// The state of the thing does not allow it, whatever the arguments are.
+    /// The state of the object does not allow the operation, whatever the arguments are.
     #[error("{0}")]
     Refused(String),
-    /// Events that were to be read have been removed from the log by a compaction.
+    /// A compaction has removed events from the log that were not read yet.
     #[error("the events up to {through} are not in the log any more")]
     #[non_exhaustive]
     Compacted {
-        /// The last event that is gone.
+        /// The last removed event.
         through: u64,
     },
     /// There is no project.
@@ -96,28 +97,28 @@ pub enum Error {
         /// Where the search began.
         from: PathBuf,
     },
-    /// There is a project already.
+    /// The directory is a project already.
     #[error("{} is a banksman project already", root.display())]
     #[non_exhaustive]
     ProjectExists {
         /// The directory of the project.
         root: PathBuf,
     },
-    /// The user has neither made the store nor trusted it, so nothing of it is started.
+    /// The user has neither made the store nor trusted it, so none of its tasks are started.
     #[error("the store {store} is not trusted, so nothing of it is started")]
     #[non_exhaustive]
     Untrusted {
         /// Where the store is.
         store: String,
     },
-    /// `main` has not called [`enter`](crate::enter), which a runner needs.
+    /// `main` has not called [`enter`](crate::enter), which a runner requires.
     #[error("this program would start itself again: its main must call banksman::enter() before anything else")]
     NotEntered,
-    /// The commit failed in a way that leaves open whether the change was saved. Look before you repeat the call.
+    /// The commit failed, and it is not known whether the change was saved. Check before repeating the call.
     #[error("it is not known whether the change was saved: {source}")]
     #[non_exhaustive]
     OutcomeUnknown {
-        /// What the database reported.
+        /// The error of the database.
         source: Source,
     },
     /// The store, the project or the operating system failed.
@@ -129,13 +130,13 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Resource {
-    /// Which of the two.
+    /// Whether it is a lock or a semaphore.
     pub kind: ResourceKind,
     /// Its name.
     pub name: String,
 }
 
-/// What a resource is.
+/// The kind of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ResourceKind {
@@ -145,13 +146,13 @@ pub enum ResourceKind {
     Semaphore,
 }
 
-/// One holder that waits, as part of a deadlock.
+/// One waiting holder, as part of a deadlock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Wait {
     /// The holder.
     pub holder: String,
-    /// What it waits for.
+    /// The resource that the holder waits for.
     pub waits_for: Resource,
 }
 
@@ -216,12 +217,13 @@ fn circle(cycle: &[Wait]) -> String {
     cycle.iter().zip(blockers).map(link).collect::<Vec<_>>().join("; ")
 }
 
-/// An error of an internal crate. A private trait instead of `From`, which would make that crate part of the public interface.
+/// An error of an internal crate. A private trait instead of `From`, which would make that crate part of the public
+/// interface.
 pub(crate) trait Internal {
     fn public(self) -> Error;
 }
 
-/// The result of an internal crate as a result of this one.
+/// Converts the result of an internal crate to a result of this one.
 pub(crate) trait OrPublic<T> {
     fn or_public(self) -> Result<T>;
 }
@@ -232,7 +234,7 @@ impl<T, E: Internal> OrPublic<T> for std::result::Result<T, E> {
     }
 }
 
-/// Why the name of something cannot be used.
+/// The error for an invalid name.
 pub(crate) fn bad_name(what: impl fmt::Display, error: NameError) -> Error {
     match error {
         NameError::Empty { .. } => Error::invalid(format!("the name of a {what} must not be empty")),

@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::error::{Error, OrPublic, Result};
 use crate::{json, time_of};
 
-/// Events of the project in their order: none is repeated, none is missed. [`next`](Iterator::next) sleeps until there is one.
+/// Events of the project in order, each exactly once. [`next`](Iterator::next) sleeps until there is one.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,7 +28,7 @@ use crate::{json, time_of};
 /// assert_eq!(locks.next().unwrap()?.kind(), "lock:acquired");
 /// assert_eq!(locks.next().unwrap()?.source_id(), Some("deploy"));
 ///
-/// // An event of your own; the log also has what happened before.
+/// // A custom event; the log also has earlier events.
 /// client.emit("release:published", &"1.2")?;
 /// let event = client.events_after(0)?.kind("release:").next_within(Duration::from_secs(5))?.expect("there is one");
 /// assert_eq!(event.data::<String>()?, "1.2");
@@ -42,7 +42,7 @@ pub struct Events {
     cancel: CancelToken,
 }
 
-/// Something that happened in the project.
+/// An event of the project.
 #[derive(Clone)]
 pub struct Event(EventRow);
 
@@ -57,13 +57,13 @@ impl Events {
         Ok(Events { client: client.clone(), follower, filter, ready, cancel: CancelToken::new()? })
     }
 
-    /// Only events of this kind, such as `task:complete`, or of a whole category, such as `task:`.
+    /// Only events of this kind, such as `task:complete`, or of a category, such as `task:`.
     pub fn kind(mut self, kind: impl Into<String>) -> Events {
         self.filter.kind = Some(kind.into());
         self
     }
 
-    /// Only events of this source, such as `lock:deploy`, or of a whole component, such as `lock`.
+    /// Only events of this source, such as `lock:deploy`, or of a component, such as `lock`.
     pub fn source(mut self, source: impl Into<String>) -> Events {
         self.filter.source = Some(source.into());
         self
@@ -75,11 +75,11 @@ impl Events {
         self
     }
 
-    /// The next event; `None` if the token was cancelled, or the time is up.
+    /// The next event; `None` if the token was cancelled, or the timeout passed.
     ///
     /// # Errors
     ///
-    /// [`Error::Compacted`] if events that were not read yet are gone; the next call goes on behind them.
+    /// [`Error::Compacted`] if unread events were removed; the next call continues after them.
     pub fn next_within(&mut self, timeout: Duration) -> Result<Option<Event>> {
         let deadline = banksman_adapters::host::deadline(timeout);
         loop {
@@ -118,32 +118,32 @@ impl fmt::Debug for Events {
 }
 
 impl Event {
-    /// Its number. It rises with every event of the project.
+    /// The number of the event. It rises with every event of the project.
     pub fn number(&self) -> u64 {
         self.0.id.0.unsigned_abs()
     }
 
-    /// What happened, such as `lock:acquired`.
+    /// The kind of the event, such as `lock:acquired`.
     pub fn kind(&self) -> &str {
         &self.0.kind
     }
 
-    /// What kind of thing it happened to, such as `lock`.
+    /// The kind of its subject, such as `lock`.
     pub fn source(&self) -> &str {
         &self.0.source.component
     }
 
-    /// The name or the id of that thing.
+    /// The name or the id of its subject.
     pub fn source_id(&self) -> Option<&str> {
         self.0.source.id.as_deref()
     }
 
-    /// When it happened, by the wall clock.
+    /// The time of the event, by the wall clock.
     pub fn time(&self) -> SystemTime {
         time_of(self.0.wall)
     }
 
-    /// What belongs to it. Use `serde_json::Value` for whatever it is.
+    /// The data of the event. Use `serde_json::Value` for data of any type.
     pub fn data<T: DeserializeOwned>(&self) -> Result<T> {
         json::read(&self.0.data, || format!("the data of event {}", self.number()))
     }

@@ -14,10 +14,10 @@ use banksman_core::{Epoch, HolderId, Span, Stamp};
 use crate::client::Client;
 use crate::error::{Error, OrPublic, Resource, Result};
 
-/// A lock, or slots of a semaphore, that this process holds. Dropping it gives it back.
+/// A lock, or slots of a semaphore, that this process holds. Dropping the guard releases them.
 ///
-/// It can move to another thread, and outlives the variable that the [`Client`] is in. If the grant has a time to live, a
-/// background thread renews it for as long as the guard exists.
+/// A guard can move to another thread, and keeps its [`Client`] open. If the grant has a time to live, a background
+/// thread renews it for as long as the guard exists.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,7 +43,7 @@ pub struct Guard {
     is_over: bool,
 }
 
-/// What a guard and its renewal share.
+/// The state that a guard shares with its renewal.
 pub(crate) struct Grip {
     resource: CoreResource,
     holder: HolderId,
@@ -51,15 +51,16 @@ pub(crate) struct Grip {
     /// How long the grant lives without a renewal.
     ttl: Option<Duration>,
     is_lost: AtomicBool,
-    /// When the grant is over unless it is renewed, in milliseconds since boot.
+    /// When the grant expires unless it is renewed, in milliseconds since boot.
     expires: AtomicI64,
-    /// The same by its longest hold, which nothing extends.
+    /// When the grant ends by its longest hold, which nothing extends.
     ends: i64,
     is_repeatable: bool,
 }
 
 impl Guard {
-    /// Of a grant that was read at this moment of the store, which was not before `asked` on this machine.
+    /// Creates the guard of a grant that was read at this moment of the store. That moment was not before `asked` on
+    /// this machine.
     pub(crate) fn new(client: &Client, resource: CoreResource, grant: &Grant, at: Stamp, asked: i64) -> Result<Guard> {
         let until = |from: Stamp, limit: Option<Span>| until(asked, at, from, limit);
         let grip = Arc::new(Grip {
@@ -79,47 +80,48 @@ impl Guard {
         Ok(guard)
     }
 
-    /// The fencing number: it rises with every grant in the project. Pass it to what the lock protects, so that a late write
-    /// of an earlier holder can be refused.
+    /// The fencing number: it rises with every grant in the project. Pass it to whatever the lock protects, so that a
+    /// late write of an earlier holder can be refused.
     pub fn epoch(&self) -> u64 {
         self.grip.epoch.0.unsigned_abs()
     }
 
-    /// The name it is held under.
+    /// The name of the holder.
     pub fn holder(&self) -> &str {
         self.grip.holder.as_str()
     }
 
-    /// What is held.
+    /// The held resource.
     pub fn resource(&self) -> Resource {
         Resource::of(&self.grip.resource)
     }
 
-    /// Whether it must be assumed to be lost: the store has said so, or its time is over and no renewal was confirmed. It asks nobody;
-    /// [`renew`](Guard::renew) does.
+    /// Whether the grant must be assumed to be lost: the store has reported so, or the grant has expired without a
+    /// confirmed renewal. Does not ask the store; [`renew`](Guard::renew) does.
     pub fn is_lost(&self) -> bool {
         self.grip.is_lost()
     }
 
-    /// Renews it now, and learns whether it is still held. Only needed before a step that must not happen without it.
+    /// Renews the grant now, and checks that it is still held. Only needed before a step that must not happen without
+    /// it.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if it is not held any more.
+    /// [`Error::Lost`] if it is no longer held.
     pub fn renew(&self) -> Result<()> {
         self.grip.renew(&self.client)
     }
 
-    /// Gives it back. Dropping does the same, but cannot report an error.
+    /// Releases the grant. Dropping the guard does the same, but cannot report an error.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if it was not held any more.
+    /// [`Error::Lost`] if it was no longer held.
     pub fn release(mut self) -> Result<()> {
-        self.give_back()
+        self.release_once()
     }
 
-    fn give_back(&mut self) -> Result<()> {
+    fn release_once(&mut self) -> Result<()> {
         if self.is_over {
             return Ok(());
         }
@@ -132,22 +134,23 @@ impl Guard {
         }
         let command = Command::release(grip.resource.clone(), grip.holder.clone(), grip.epoch);
         let outcome = self.client.inner().ask(command, Vec::new()).or_public()?.0;
-        // Without an answer it is still held; dropping the guard asks once more.
+        // Without an answer the grant is still held; dropping the guard asks again.
         self.is_over = true;
         if outcome.is_released() { Ok(()) } else { Err(self.grip.lost()) }
     }
 }
 
-/// When a limit that began at a moment of the store is over, in milliseconds since boot. An answer may take as long as it likes to arrive: the
-/// guard must not believe for longer than the store that it holds something, so the time counts from before the question.
+/// When a limit that began at a moment of the store ends, in milliseconds since boot. An answer may take any time to
+/// arrive, and the guard must not believe longer than the store that it holds the grant, so the time counts from before
+/// the question.
 fn until(asked: i64, at: Stamp, from: Stamp, limit: Option<Span>) -> i64 {
     limit.map_or(i64::MAX, |limit| asked.saturating_add(limit.as_ms().saturating_sub((at.lease - from.lease).as_ms())))
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Who wants to know whether it was still held calls `release`.
-        self.give_back().ok();
+        // To learn whether the grant was still held, callers use `release`.
+        self.release_once().ok();
     }
 }
 
@@ -170,7 +173,6 @@ impl Grip {
         self.is_lost.load(Ordering::Acquire) || now >= self.expires.load(Ordering::Acquire) || now >= self.ends
     }
 
-    /// Renews the grant.
     pub(crate) fn renew(&self, client: &Client) -> Result<()> {
         let sent = host::boot_ms();
         let command = Command::heartbeat(self.resource.clone(), self.holder.clone(), self.epoch);

@@ -11,8 +11,8 @@ use crate::error::{Error, OrPublic, Result};
 use crate::json;
 use crate::queue::Queue;
 
-/// An item that this process works on, until its visibility timeout is over. Dropping it gives it back, which counts as an attempt that
-/// failed: an item whose work panics does not come back for ever.
+/// An item that this process works on, until the end of its visibility timeout. Dropping the item returns it to the
+/// queue, which counts as a failed attempt, so that an item whose work panics does not come back for ever.
 ///
 /// ```
 /// use std::time::Duration;
@@ -49,22 +49,22 @@ impl Item {
         Item { queue: queue.clone(), name, item, hold, is_over: false }
     }
 
-    /// Its id, such as `q-17`.
+    /// The id of the item, such as `q-17`.
     pub fn id(&self) -> String {
         self.item.id.to_string()
     }
 
-    /// Its data, as the type that was pushed.
+    /// The data of the item, as the type that was pushed.
     pub fn data<T: DeserializeOwned>(&self) -> Result<T> {
         json::read(self.item.data.value(), || format!("the data of item {}", self.item.id))
     }
 
-    /// Which attempt this is, counted from 1.
+    /// The number of this attempt, counted from 1.
     pub fn attempt(&self) -> u32 {
         self.item.attempts
     }
 
-    /// Its priority.
+    /// The priority of the item.
     pub fn priority(&self) -> i32 {
         self.item.priority
     }
@@ -74,35 +74,35 @@ impl Item {
         self.hold.epoch.0.unsigned_abs()
     }
 
-    /// Removes the item: its work is done.
+    /// Completes the item and removes it from the queue.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if its time was over: another holder may work on it.
+    /// [`Error::Lost`] if its visibility timeout was over: another holder may work on it.
     pub fn complete(mut self) -> Result<()> {
         match self.end(Input::Complete(self.hold.clone()))? {
             Outcome::Completed => Ok(()),
-            // After an error with an unknown outcome, the first attempt may have been the one that counts.
+            // After an error with an unknown outcome, the first attempt may have completed the item.
             Outcome::NoItem if self.queue.client().inner().was_completed(&self.name, &self.hold).or_public()? => Ok(()),
             other => Err(self.lost(&other)),
         }
     }
 
-    /// Ends this attempt without success. After `retry_after` the item can be taken again, unless it was the last attempt.
+    /// Ends this attempt as failed. After `retry_after` the item can be taken again, unless this was the last attempt.
     pub fn fail(mut self, error: impl Into<String>, retry_after: Duration) -> Result<()> {
         self.end_failed(&error.into(), retry_after)
     }
 
-    /// Begins the visibility timeout anew. Call it from time to time while the work goes on.
+    /// Restarts the visibility timeout. Call this from time to time during long work.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if its time was over.
+    /// [`Error::Lost`] if its visibility timeout was over.
     pub fn extend(&self) -> Result<()> {
         self.extend_by(None)
     }
 
-    /// Keeps the item for so long from now on.
+    /// Keeps the item for this time from now on.
     pub fn extend_for(&self, time: Duration) -> Result<()> {
         match Span::from(time) {
             Span::ZERO => Err(Error::invalid("an item must be kept for at least one millisecond")),
@@ -145,7 +145,7 @@ impl Item {
 impl Drop for Item {
     fn drop(&mut self) {
         if !self.is_over {
-            // If it fails, the item comes back when its time is over.
+            // On failure, the item returns when its visibility timeout ends.
             self.end_failed("it was given back", Duration::ZERO).ok();
         }
     }

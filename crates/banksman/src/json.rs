@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// What is kept of a value.
+/// The stored form of a value.
 pub(crate) fn value(data: &impl Serialize) -> Result<Value> {
-    // By its text, so that it is checked like one that comes from the command line.
+    // Parses the text, so that the value is checked like one from the command line.
     let text = serde_json::to_string(data).map_err(Error::invalid)?;
     banksman_core::json::parse(&text).map_err(Error::invalid)
 }
 
-/// A stored value that is not of the type that the caller expects.
+/// A stored value that does not have the type that the caller expects.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} cannot be read: {source}")]
 struct Unreadable {

@@ -1,7 +1,8 @@
 //! Locks, semaphores, queues and tasks that many processes share: fenced, fair, durable.
 //!
-//! The same project is used by this library and by the command `banksman`: what a program holds, the command shows, and the other way
-//! around. There is no daemon; every process opens the store, which is a SQLite file in the project or a PostgreSQL database.
+//! This library and the command `banksman` use the same projects: the command shows what a program holds, and the other
+//! way around. There is no daemon; every process opens the store, which is a SQLite file in the project or a PostgreSQL
+//! database.
 //!
 //! ```
 //! use std::time::Duration;
@@ -19,8 +20,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Start at [`Project`] and [`Client`]; then [`Acquire`] and [`Guard`] for locks and semaphores, [`Queue`] and [`Item`], [`Tasks`] and [`NewTask`],
-//! [`Events`], and [`Runner`] for a program that starts tasks itself. [`Error`] tells who holds what, and who waits for whom.
+//! Start at [`Project`] and [`Client`]; then [`Acquire`] and [`Guard`] for locks and semaphores, [`Queue`] and
+//! [`Item`], [`Tasks`] and [`NewTask`], [`Events`], and [`Runner`] for a program that starts tasks itself. [`Error`]
+//! names holders and waiters.
 //!
 //! Every method blocks. Clients, guards and items can move between threads; a [`CancelToken`] ends a wait from another thread.
 
@@ -63,17 +65,18 @@ pub use tasks::Tasks;
 
 use error::OrPublic;
 
-/// Must be called first in the `main` of every program that has a [`Runner`].
+/// Must be the first call in the `main` of every program that has a [`Runner`].
 ///
-/// The library starts the running executable again, as the supervisor of a session or of a guard's command, and to merge branches.
-/// `enter` recognises such a start by its arguments, does its work, and never returns. In every other process it returns at once. A program
-/// that has not called it is refused a runner with [`Error::NotEntered`].
+/// The library starts the running executable again: as the supervisor of a session or of a guard's command, and to
+/// merge branches. `enter` recognises such a start by its arguments, does the work, and never returns. In every other
+/// process it returns at once. A program that has not called it gets [`Error::NotEntered`] instead of a runner.
 pub fn enter() {
     banksman_runtime::enter();
 }
 
-/// Starts `program`, the absolute path of a `banksman` executable, instead of the running one. For a program whose `main` cannot call [`enter`]
-/// first: a test, or an extension of another language. The first of all calls to [`enter`] and `use_program` decides.
+/// Starts `program`, the absolute path of a `banksman` executable, instead of the running one. For a program whose
+/// `main` cannot call [`enter`] first: a test, or an extension of another language. The first of all calls to [`enter`]
+/// and `use_program` wins.
 pub fn use_program(program: impl AsRef<Path>) -> Result<()> {
     banksman_runtime::use_program(program.as_ref()).or_public()
 }
@@ -86,7 +89,7 @@ fn fresh_holder() -> HolderId {
     HolderId::new(&banksman_adapters::ids::short("h")).expect("a short id is a valid name")
 }
 
-/// The guide, whose programs are tests.
+/// The guide. Its programs are tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guides/library.md")]
 struct Guide;

@@ -1,4 +1,4 @@
-//! What a new task is to be.
+//! The description of a new task.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use banksman_store::{Key, Reader};
 
 use crate::error::{Error, OrPublic, Result, bad_name};
 
-/// A task to be added: a title, and what it needs. A title alone makes a manual task.
+/// A task to be added: a title, and its properties. A title alone makes a manual task.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,7 +44,7 @@ pub struct NewTask {
     has_own_dir: bool,
 }
 
-/// A new task as the store takes it.
+/// A validated task, as the store takes it.
 pub(crate) struct TaskInput {
     pub(crate) spec: Spec,
     pub(crate) depends_on: Vec<Edge>,
@@ -72,100 +72,97 @@ impl NewTask {
         }
     }
 
-    /// Lets a runner run this line in a shell, in the directory of the project. Values reach it safely by [`env`](NewTask::env): do not
-    /// paste them into the line.
+    /// Sets the shell command of the task, which a runner runs in the directory of the project. Pass values by
+    /// [`env`](NewTask::env): do not paste them into the command.
     pub fn run(mut self, command: impl Into<String>) -> NewTask {
         self.run = Some(command.into());
         self
     }
 
-    /// Sets a variable in the environment of its runs.
+    /// Sets an environment variable for the runs of the task.
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> NewTask {
         self.env.insert(name.into(), value.into());
         self
     }
 
-    /// Puts it into this section, named by its name or its id.
+    /// Puts the task into this section, given by name or id.
     pub fn section(mut self, section: impl Into<String>) -> NewTask {
         self.section = Some(section.into());
         self
     }
 
-    /// Marks it, to find it by. May be called more than once.
+    /// Adds a label. May be called more than once.
     pub fn label(mut self, label: impl Into<String>) -> NewTask {
         self.labels.push(label.into());
         self
     }
 
-    /// Lets it begin only when the task with this id is completed. May be called more than once.
+    /// Starts the task only after the task with this id is completed. May be called more than once.
     pub fn depends_on(mut self, id: impl AsRef<str>) -> NewTask {
         self.depends_on.push((id.as_ref().to_owned(), false));
         self
     }
 
-    /// Lets it begin only when the task with this id is over, however it ended.
+    /// Starts the task only after the task with this id has ended in any way.
     pub fn depends_on_end_of(mut self, id: impl AsRef<str>) -> NewTask {
         self.depends_on.push((id.as_ref().to_owned(), true));
         self
     }
 
-    /// Holds this lock while a run of it lives. May be called more than once.
+    /// Holds this lock during each run. May be called more than once.
     pub fn lock(mut self, name: impl Into<String>) -> NewTask {
         self.locks.push(name.into());
         self
     }
 
-    /// Holds so many slots of this semaphore while a run of it lives. May be called more than once.
+    /// Holds this number of slots of the semaphore during each run. May be called more than once.
     pub fn semaphore(mut self, name: impl Into<String>, slots: u32) -> NewTask {
         self.semaphores.push((name.into(), slots));
         self
     }
 
-    /// Higher comes first.
+    /// Sets the priority: higher comes first.
     pub fn priority(mut self, priority: i32) -> NewTask {
         self.priority = priority;
         self
     }
 
-    /// Lets so many further runs follow one that failed.
+    /// Sets how many further runs may follow a failed one.
     pub fn retries(mut self, retries: u32) -> NewTask {
         self.retries = retries;
         self
     }
 
-    /// Stops a run that takes longer than this.
+    /// Sets a time limit for a run. A run that takes longer is stopped.
     pub fn timeout(mut self, timeout: Duration) -> NewTask {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Takes a run for stuck that prints nothing for so long.
+    /// Sets how long a run may print nothing before it counts as stuck.
     pub fn silence_timeout(mut self, timeout: Duration) -> NewTask {
         self.silence_timeout = Some(timeout);
         self
     }
 
-    /// Makes it a child of the task whose run this process is part of: it is cancelled with it.
+    /// Makes the task a child of the task whose run this process is part of: it is cancelled with its parent.
     pub fn child(mut self) -> NewTask {
         self.is_child = true;
         self
     }
 
-    /// Lets it work in a directory of its own instead of the project's.
+    /// Runs the task in a directory of its own instead of the project's.
     pub fn own_directory(mut self) -> NewTask {
         self.has_own_dir = true;
         self
     }
 
-    /// The checked specification.
+    /// The validated specification.
     pub(crate) fn input(&self, reader: &mut Reader) -> Result<TaskInput> {
         let caller = caller::run().map_err(Error::invalid)?.filter(|_| self.is_child);
         if self.is_child && caller.is_none() {
             return Err(Error::invalid("NewTask::child works only inside a run (BANKSMAN_TASK is not set)"));
         }
-        let text = |map: &BTreeMap<String, String>| -> BTreeMap<Box<str>, Box<str>> {
-            map.iter().map(|(name, value)| (name.as_str().into(), value.as_str().into())).collect()
-        };
         let spec = Spec {
             section: self.section.as_deref().map(|name| section(reader, name)).transpose()?,
             parent: caller.as_ref().map(|caller| caller.task.clone()),
@@ -175,7 +172,7 @@ impl NewTask {
             needs: self.needs()?,
             retries: self.retries,
             workspace: if self.has_own_dir { WorkspaceSpec::Dir } else { WorkspaceSpec::Checkout },
-            env: text(self.checked_env()?),
+            env: self.checked_env()?.iter().map(|(name, value)| (name.as_str().into(), value.as_str().into())).collect(),
             timeout: positive(self.timeout)?,
             silence: positive(self.silence_timeout)?,
             ..Spec::new(Title::new(&self.title).or_public()?)

@@ -27,22 +27,22 @@ use crate::error::{OrPublic, Result};
 pub struct Project(pub(crate) banksman_runtime::Project);
 
 impl Project {
-    /// Makes a project in an existing directory, in the store that the environment and the user's settings name, or else in the
-    /// directory itself. This is what `banksman init` does.
+    /// Creates a project in an existing directory, in the store that the environment and the user's settings name, or
+    /// else in the directory itself. `banksman init` does the same.
     ///
     /// # Errors
     ///
-    /// [`Error::ProjectExists`](crate::Error::ProjectExists) if it is one already.
+    /// [`Error::ProjectExists`](crate::Error::ProjectExists) if the directory is a project already.
     pub fn init(root: impl AsRef<Path>) -> Result<Project> {
         banksman_runtime::Project::init(root.as_ref()).or_public().map(Project)
     }
 
-    /// Makes a project whose data is kept in the store with this URL: `sqlite:PATH` or `postgres://…`.
+    /// Creates a project whose data is in the store with this URL: `sqlite:PATH` or `postgres://…`.
     pub fn init_in(root: impl AsRef<Path>, store: &str) -> Result<Project> {
         banksman_runtime::Project::init_at(root.as_ref(), Some(place(store)?)).or_public().map(Project)
     }
 
-    /// Finds the project that a directory belongs to: the nearest one at or above it. The store is the one that the command
+    /// Finds the project of a directory: the nearest one at or above it. The store is the one that the command
     /// `banksman` uses there, by `BANKSMAN_STORE`, the user's settings, or the project's folder.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl Project {
         banksman_runtime::Project::find(from.as_ref()).or_public().map(Project)
     }
 
-    /// Finds the project that a directory belongs to in the store with this URL: `sqlite:PATH` or `postgres://…`.
+    /// Finds the project of a directory in the store with this URL: `sqlite:PATH` or `postgres://…`.
     pub fn find_in(from: impl AsRef<Path>, store: &str) -> Result<Project> {
         banksman_runtime::Project::find_at(from.as_ref(), Some(place(store)?)).or_public().map(Project)
     }
@@ -68,7 +68,7 @@ impl Project {
         self.0.root()
     }
 
-    /// Where the data of the project is kept, for messages. It contains no password.
+    /// The place of the project's data, for messages. It contains no password.
     pub fn store(&self) -> String {
         self.0.store()
     }

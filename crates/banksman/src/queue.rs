@@ -1,4 +1,4 @@
-//! Queues: items that wait to be worked on, each by one holder at a time.
+//! Queues: items to be processed, each by one holder at a time.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ use crate::{fresh_holder, json};
 /// assert_eq!((issue.number, item.attempt()), (17, 1));
 /// item.fail("the tracker does not answer", Duration::ZERO)?;
 ///
-/// // It is tried again. An item that is dropped goes back, too; only `complete` removes it.
+/// // It is tried again. A dropped item goes back, too; only `complete` removes it.
 /// let item = queue.take()?.expect("it is back");
 /// assert_eq!(item.attempt(), 2);
 /// item.complete()?;
@@ -52,7 +52,7 @@ pub struct Queue {
     cancel: Option<CancelToken>,
 }
 
-/// The terms of a queue. What is not set is as the settings say.
+/// The terms of a queue. The settings provide missing values.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct QueueOptions {
@@ -62,7 +62,7 @@ pub struct QueueOptions {
     dead_letter: Option<String>,
 }
 
-/// How an item is pushed.
+/// Options of a push.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct PushOptions {
@@ -75,28 +75,28 @@ pub struct PushOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pushed {
-    /// It is in the queue, under this id.
+    /// The item was added, with this id.
     Added(String),
-    /// An item with its key is in the queue already, under this id.
+    /// An item with the same key is in the queue already, with this id.
     Duplicate(String),
 }
 
-/// How many items a queue has.
+/// The number of items of a queue by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueCounts {
-    /// Those that can be taken now.
+    /// Items that can be taken now.
     pub ready: u64,
-    /// Those that can be taken later: they are delayed, or wait for their next attempt.
+    /// Items that can be taken later: they are delayed, or wait for their next attempt.
     pub delayed: u64,
-    /// Those that are being worked on.
+    /// Items that are being processed.
     pub processing: u64,
-    /// Those whose last attempt has failed.
+    /// Items whose last attempt has failed.
     pub dead: u64,
 }
 
 impl Pushed {
-    /// The id of the item that is in the queue now: the new one, or the one with the same key.
+    /// The id of the item in the queue: the new one, or the one with the same key.
     pub fn id(&self) -> &str {
         match self {
             Pushed::Added(id) | Pushed::Duplicate(id) => id,
@@ -105,24 +105,24 @@ impl Pushed {
 }
 
 impl QueueOptions {
-    /// The terms that the settings have.
+    /// The terms of the settings.
     pub fn new() -> QueueOptions {
         QueueOptions::default()
     }
 
-    /// Leaves an item to its holder for so long; then others may take it.
+    /// Sets how long a taken item belongs to its holder; then others may take it.
     pub fn visibility_timeout(mut self, timeout: Duration) -> QueueOptions {
         self.visibility_timeout = Some(timeout);
         self
     }
 
-    /// Lets an item be taken so often at most; then it is dead.
+    /// Sets the maximum number of attempts at an item; then the item is dead.
     pub fn max_attempts(mut self, attempts: u32) -> QueueOptions {
         self.max_attempts = Some(attempts);
         self
     }
 
-    /// Lets the queue have so many items at most.
+    /// Sets the maximum number of items.
     pub fn max_length(mut self, items: u32) -> QueueOptions {
         self.max_length = Some(items);
         self
@@ -155,18 +155,18 @@ impl QueueOptions {
 }
 
 impl PushOptions {
-    /// Priority 0, at once, without a key.
+    /// Priority 0, no delay and no key.
     pub fn new() -> PushOptions {
         PushOptions::default()
     }
 
-    /// Higher comes first.
+    /// Sets the priority: higher comes first.
     pub fn priority(mut self, priority: i32) -> PushOptions {
         self.priority = priority;
         self
     }
 
-    /// Lets nobody take the item for so long.
+    /// Sets how long the item cannot be taken.
     pub fn delay(mut self, delay: Duration) -> PushOptions {
         self.delay = delay;
         self
@@ -184,7 +184,7 @@ impl Queue {
         Queue { client: client.clone(), name, holder: None, cancel: None }
     }
 
-    /// Takes items under this name instead of a fresh one.
+    /// Takes items under this holder name instead of a fresh one.
     pub fn holder(mut self, holder: impl Into<String>) -> Queue {
         self.holder = Some(holder.into());
         self
@@ -196,7 +196,7 @@ impl Queue {
         self
     }
 
-    /// Makes the queue, or changes its terms.
+    /// Creates the queue, or changes its terms.
     pub fn define(&self, options: QueueOptions) -> Result<()> {
         let config = self.client.inner().config().queue(&options.terms()?);
         match self.ask(Input::Define(config))? {
@@ -205,7 +205,7 @@ impl Queue {
         }
     }
 
-    /// Puts an item into the queue. Its data is kept as JSON.
+    /// Pushes an item. Its data is stored as JSON.
     ///
     /// # Errors
     ///
@@ -232,7 +232,7 @@ impl Queue {
         }
     }
 
-    /// Takes the first item, if there is one that can be taken now.
+    /// Takes the first item that can be taken now, if there is one.
     ///
     /// # Errors
     ///
@@ -241,12 +241,13 @@ impl Queue {
         self.take_item(None)
     }
 
-    /// Takes the first item, and waits for one for at most so long; waiters are served in the order in which they came. `None` if the time is up.
+    /// Takes the first item, and waits for one for at most this time; waiters are served in the order of their arrival.
+    /// `None` after the timeout.
     pub fn take_within(&self, timeout: Duration) -> Result<Option<Item>> {
         self.take_item(Some(timeout))
     }
 
-    /// How many items there are.
+    /// The number of items by state.
     pub fn counts(&self) -> Result<QueueCounts> {
         let mut reader = self.client.inner().reader().or_public()?;
         let (name, keys) = (self.name()?, [banksman_store::Key::NamedQueue(self.name()?)].into());
@@ -264,7 +265,7 @@ impl Queue {
         let cancel = self.cancel.as_ref().map(CancelToken::fd);
         let take = |wait| client.take(&name, holder.clone(), wait, cancel, &mut |_| {}).or_public();
         let end = match take(None)? {
-            // What has died elsewhere by time belongs here, though nobody has looked at it since.
+            // Items of other queues whose attempts have timed out may belong here, but have not been moved yet.
             TakeEnd::Answered { outcome: Outcome::Empty { .. } | Outcome::Halted, .. } => {
                 client.settle_queue(&name).or_public()?;
                 take(wait)?

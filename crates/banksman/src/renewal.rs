@@ -1,4 +1,4 @@
-//! Renews the grants of a client that have a time to live, on one thread, which the first of them starts.
+//! Renewal of the grants of a client with a time to live, on one thread that the first such grant starts.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,10 +11,10 @@ use crate::client::{Client, WeakClient};
 use crate::error::{Error, OrPublic, Result};
 use crate::guard::Grip;
 
-/// How soon to try again when the store did not answer.
+/// The pause before a retry when the store did not answer.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The grants that are to be renewed.
+/// The grants to renew.
 #[derive(Default)]
 pub(crate) struct Renewals {
     state: Mutex<State>,
@@ -24,7 +24,8 @@ pub(crate) struct Renewals {
 #[derive(Default)]
 struct State {
     entries: BTreeMap<Epoch, Entry>,
-    /// Until when the thread sleeps. It is woken only if it must look earlier, so that short holds cost no switch of threads.
+    /// The end of the thread's sleep. A new grant wakes the thread only if it is due earlier, so that short holds cost
+    /// no context switch.
     sleeps_until: Option<Instant>,
     is_running: bool,
     is_closed: bool,
@@ -32,13 +33,13 @@ struct State {
 
 struct Entry {
     grip: Arc<Grip>,
-    /// A third of its time to live: two renewals may fail.
+    /// A third of the time to live: two renewals may fail.
     every: Duration,
     due: Instant,
 }
 
 impl Renewals {
-    /// Renews a grant from now on.
+    /// Starts to renew a grant.
     pub(crate) fn add(self: &Arc<Renewals>, client: &Client, grip: &Arc<Grip>, ttl: Duration) -> Result<()> {
         let (every, due) = (ttl / 3, host::deadline(ttl / 3));
         let mut state = self.state();
@@ -55,12 +56,12 @@ impl Renewals {
         Ok(())
     }
 
-    /// Renews a grant no longer.
+    /// Stops renewing a grant.
     pub(crate) fn remove(&self, epoch: Epoch) {
         self.state().entries.remove(&epoch);
     }
 
-    /// Ends the thread.
+    /// Stops the thread.
     pub(crate) fn close(&self) {
         self.state().is_closed = true;
         self.changed.notify_one();
@@ -68,12 +69,13 @@ impl Renewals {
 
     fn work(&self, client: &WeakClient) {
         while let Some((grip, every)) = self.next() {
-            // Without a client there is no guard left either.
+            // Without a client there are no guards.
             let Some(client) = client.upgrade() else { return };
             let again = match grip.renew(&client) {
                 Ok(()) => Some(every),
                 Err(Error::Lost { .. }) => None,
-                // A grant whose time is over is revived as long as nobody else has taken it, so there is no reason to give up.
+                // An expired grant is revived as long as no other holder has taken the resource, so there is no reason
+                // to give up.
                 Err(_) => Some(every.min(RETRY)),
             };
             let mut state = self.state();
@@ -85,7 +87,7 @@ impl Renewals {
         }
     }
 
-    /// Sleeps until a grant is to be renewed; `None` when the client is gone.
+    /// Sleeps until a renewal is due; `None` after the client is gone.
     fn next(&self) -> Option<(Arc<Grip>, Duration)> {
         let mut state = self.state();
         while !state.is_closed {

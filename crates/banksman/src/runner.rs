@@ -1,4 +1,4 @@
-//! A runner of this process.
+//! A runner in this process.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -11,10 +11,10 @@ use crate::client::Client;
 use crate::error::{Error, Internal, OrPublic, Result};
 use crate::new_task;
 
-/// A runner: starts the tasks of a project that have a command, each as a session of its own, and looks after them.
+/// A runner: starts the tasks of a project that have a command, each as a session of its own, and supervises them.
 ///
-/// The program itself supervises the sessions: it is started again for each. So its `main` must begin with [`enter`](crate::enter). The user must
-/// have made the store, or trust it.
+/// The program itself supervises the sessions: it is started again for each. So its `main` must begin with
+/// [`enter`](crate::enter). The user must have made the store, or trust it.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -49,7 +49,7 @@ type OnTrouble = Box<dyn FnMut(&str) + Send>;
 /// A runner that works on a thread of this process. Dropping it stops it.
 pub struct RunnerHandle {
     stop: CancelToken,
-    /// Behind a mutex so that it can be shared between threads.
+    /// In a mutex so that the handle can be shared between threads.
     thread: Mutex<Option<JoinHandle<Result<()>>>>,
 }
 
@@ -58,19 +58,19 @@ impl Runner {
         Runner { client: client.clone(), max_runs: None, sections: Vec::new(), on_trouble: None, cancel: None }
     }
 
-    /// Has at most so many runs at a time. The limits of the project apply in any case.
+    /// Limits the number of concurrent runs. The limits of the project apply in any case.
     pub fn max_runs(mut self, runs: u32) -> Runner {
         self.max_runs = Some(runs);
         self
     }
 
-    /// Works only in this section, named by its name or its id. May be called more than once.
+    /// Works only in this section, given by name or id. May be called more than once.
     pub fn section(mut self, section: impl Into<String>) -> Runner {
         self.sections.push(section.into());
         self
     }
 
-    /// Calls this when something could not be done, and is tried again: the store did not answer, or a notification was not sent.
+    /// Reports a failure that will be retried: the store did not answer, or a notification was not sent.
     pub fn on_trouble(mut self, report: impl FnMut(&str) + Send + 'static) -> Runner {
         self.on_trouble = Some(Box::new(report));
         self
@@ -91,23 +91,24 @@ impl Runner {
         self.work(true, &mut || {})
     }
 
-    /// Works on this thread until the token of [`cancel_on`](Runner::cancel_on) is cancelled. Sessions go on, and the next runner adopts them.
+    /// Works on this thread until the token of [`cancel_on`](Runner::cancel_on) is cancelled. Sessions continue, and
+    /// the next runner adopts them.
     pub fn run(self) -> Result<()> {
         self.work(false, &mut || {})
     }
 
-    /// Works on a thread of its own. Returns when the runner has begun, or could not.
+    /// Works on a thread of its own. Returns when the runner has started, or has failed to.
     pub fn start(mut self) -> Result<RunnerHandle> {
         let stop = self.cancel.take().map_or_else(CancelToken::new, Ok)?;
         self.cancel = Some(stop.clone());
         let (begun, is_begun) = mpsc::channel();
-        // Nobody listens any more if the thread that starts it was unwound.
+        // The receiver is gone if the thread that starts the runner was unwound.
         let work = move || self.work(false, &mut || begun.send(()).unwrap_or_default());
         let thread = std::thread::Builder::new().name("banksman-runner".into()).spawn(work).or_public()?;
         let handle = RunnerHandle { stop, thread: Mutex::new(Some(thread)) };
         match is_begun.recv() {
             Ok(()) => Ok(handle),
-            // The thread has ended before it began.
+            // The thread has ended before the runner started.
             Err(_) => handle.join().and(Err(Error::Cancelled)),
         }
     }
@@ -117,22 +118,22 @@ impl Runner {
         let mut reader = client.reader().or_public()?;
         let sections = self.sections.iter().map(|name| new_task::section(&mut reader, name)).collect::<Result<_>>()?;
         let options = RunOptions { max_runs: self.max_runs, sections, until_idle, report: None };
-        // It acts for itself, not for the person or the run that this process acts for.
+        // The runner acts for itself, not for the person or the run that this process acts for.
         let own = client.project().open().or_public()?;
         let runner = banksman_runtime::Runner::new(&own, Sessions::new(own.project()), options).or_public()?;
         let token = self.cancel.take().map_or_else(CancelToken::new, Ok)?;
         begun();
-        let mut tell = |told: RunnerReport| {
-            if let (Some(report), Some(trouble)) = (&mut self.on_trouble, trouble(told)) {
-                report(&trouble);
+        let mut on_report = |report: RunnerReport| {
+            if let (Some(on_trouble), Some(trouble)) = (&mut self.on_trouble, trouble(report)) {
+                on_trouble(&trouble);
             }
         };
-        runner.run(token.fd(), &mut tell).map_err(Internal::public)
+        runner.run(token.fd(), &mut on_report).map_err(Internal::public)
     }
 }
 
-fn trouble(told: RunnerReport) -> Option<String> {
-    match told {
+fn trouble(report: RunnerReport) -> Option<String> {
+    match report {
         RunnerReport::Event(_) | RunnerReport::Left { .. } => None,
         RunnerReport::Trouble(error) => Some(error.to_string()),
         RunnerReport::RunTrouble(run, what) => Some(format!("run {run}: {what}")),
@@ -141,13 +142,14 @@ fn trouble(told: RunnerReport) -> Option<String> {
 }
 
 impl RunnerHandle {
-    /// Stops the runner, and waits until it has left. Sessions go on, and the next runner adopts them.
+    /// Stops the runner, and waits until it has left. Sessions continue, and the next runner adopts them.
     pub fn stop(self) -> Result<()> {
         self.stop.cancel();
         self.join()
     }
 
-    /// Whether the runner has ended: by an error, or because it was stopped. [`stop`](RunnerHandle::stop) tells which.
+    /// Whether the runner has ended, by an error or because it was stopped. [`stop`](RunnerHandle::stop) returns the
+    /// error.
     pub fn is_finished(&self) -> bool {
         self.thread().as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -166,7 +168,7 @@ impl RunnerHandle {
 impl Drop for RunnerHandle {
     fn drop(&mut self) {
         self.stop.cancel();
-        // Who wants to know how it ended calls `stop`.
+        // To learn how the runner ended, callers use `stop`.
         if let Some(thread) = self.thread().take() {
             thread.join().ok();
         }

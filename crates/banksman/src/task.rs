@@ -1,4 +1,4 @@
-//! A task as it was when it was read, and which tasks to list.
+//! A snapshot of a task, and the filter of a list.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::{json, time_of};
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskId(String);
 
-/// A task as it was when it was read.
+/// A snapshot of a task.
 #[derive(Clone)]
 pub struct Task {
     id: TaskId,
@@ -25,33 +25,33 @@ pub struct Task {
     task: Arc<task::Task>,
 }
 
-/// How a task stands.
+/// The status of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TaskStatus {
-    /// It can be started.
+    /// The task can be started.
     Pending,
-    /// It waits for other tasks, or for a decision.
+    /// The task waits for other tasks, or for a decision.
     Blocked,
-    /// A run or a person works on it.
+    /// A run or a person works on the task.
     InProgress,
-    /// Its run shows no activity.
+    /// The run of the task shows no activity.
     Stuck,
-    /// Its work is done and in the merge queue.
+    /// The work is done and in the merge queue.
     Landing,
-    /// A person reviews it.
+    /// A person reviews the work.
     Review,
-    /// It is done.
+    /// The task is done.
     Completed,
-    /// It has failed.
+    /// The task has failed.
     Failed,
-    /// It was cancelled.
+    /// The task was cancelled.
     Cancelled,
-    /// It was skipped.
+    /// The task was skipped.
     Skipped,
 }
 
-/// Which tasks to list; all, unless something is set.
+/// A filter for tasks; without any condition it selects all.
 ///
 /// ```
 /// use banksman::{NewTask, Project, TaskFilter, TaskStatus};
@@ -81,25 +81,25 @@ impl TaskFilter {
         TaskFilter::default()
     }
 
-    /// Only tasks with this status. If it is called more than once, one of them is enough.
+    /// Only tasks with this status. Several calls select tasks with any of these statuses.
     pub fn status(mut self, status: TaskStatus) -> TaskFilter {
         self.statuses.push(status);
         self
     }
 
-    /// Only tasks of this section, named by its name or its id.
+    /// Only tasks of this section, given by name or id.
     pub fn section(mut self, section: impl Into<String>) -> TaskFilter {
         self.section = Some(section.into());
         self
     }
 
-    /// Only tasks with this label. If it is called more than once, all of them are required.
+    /// Only tasks with this label. Several calls select tasks with all of these labels.
     pub fn label(mut self, label: impl Into<String>) -> TaskFilter {
         self.labels.push(label.into());
         self
     }
 
-    /// Only tasks whose title contains this text, in whatever case.
+    /// Only tasks whose title contains this text, ignoring case.
     pub fn title_contains(mut self, text: impl Into<String>) -> TaskFilter {
         self.text = Some(text.into());
         self
@@ -112,42 +112,42 @@ impl Task {
         Task { id: TaskId(listed.task.id.to_string()), status, task: Arc::new(listed.task) }
     }
 
-    /// Its id.
+    /// The id of the task.
     pub fn id(&self) -> &TaskId {
         &self.id
     }
 
-    /// Its title.
+    /// The title of the task.
     pub fn title(&self) -> &str {
         self.task.spec.title.as_str()
     }
 
-    /// How it stands.
+    /// The status of the task.
     pub fn status(&self) -> TaskStatus {
         self.status
     }
 
-    /// Its labels.
+    /// The labels of the task.
     pub fn labels(&self) -> impl Iterator<Item = &str> {
         self.task.spec.labels.iter().map(Label::as_str)
     }
 
-    /// Its priority: higher comes first.
+    /// The priority of the task: higher comes first.
     pub fn priority(&self) -> i32 {
         self.task.spec.priority
     }
 
-    /// How many runs it has had.
+    /// The number of runs so far.
     pub fn attempts(&self) -> u32 {
         self.task.attempts
     }
 
-    /// When it was added.
+    /// When the task was added.
     pub fn created(&self) -> SystemTime {
         time_of(self.task.created)
     }
 
-    /// Why it has failed, if it has. The log of its runs is printed by `banksman tasks logs ID`.
+    /// The error of a failed task. `banksman tasks logs ID` prints the log of its runs.
     pub fn error(&self) -> Option<&str> {
         match &self.task.state {
             State::Done(TaskEnd::Failed { error }) => Some(error),
@@ -155,8 +155,8 @@ impl Task {
         }
     }
 
-    /// Its result, if it is completed and has one. A result comes only from `banksman tasks done --output` or from
-    /// [`Tasks::done`](crate::Tasks::done), not from what the command prints.
+    /// The result of a completed task, if it has one. A result comes only from `banksman tasks done --output` or from
+    /// [`Tasks::done`](crate::Tasks::done), not from the output of the command.
     pub fn output<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         self.value().map(|value| json::read(value, || format!("the result of task {}", self.id))).transpose()
     }
@@ -178,7 +178,7 @@ impl fmt::Debug for Task {
 }
 
 impl AsRef<str> for Task {
-    /// Its id.
+    /// The id of the task.
     fn as_ref(&self) -> &str {
         &self.id.0
     }
@@ -197,7 +197,7 @@ impl fmt::Display for TaskId {
 }
 
 impl TaskStatus {
-    /// Whether the task is over, so that only a retry changes it.
+    /// Whether the task has ended, so that only a retry changes it.
     pub fn is_over(self) -> bool {
         self.core().is_over()
     }

@@ -1,4 +1,4 @@
-//! Tasks: adding, reading, waiting for and ending them.
+//! Adding, reading, awaiting and ending tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ use crate::task::{Task, TaskFilter, TaskStatus};
 /// let release = tasks.add(NewTask::new("Release").run("./release.sh").depends_on(&tests).depends_on(&name))?;
 /// assert_eq!(tasks.get(&release)?.status(), TaskStatus::Blocked);
 ///
-/// // A runner does what has a command; people, and programs like this one, do the rest.
+/// // A runner runs tasks with a command; people, and programs like this one, do the rest.
 /// tasks.done(&name, &"banksman")?;
 /// assert_eq!(tasks.wait(&name, Duration::from_secs(5))?.output::<String>()?.as_deref(), Some("banksman"));
 ///
@@ -58,7 +58,7 @@ impl Tasks {
         self
     }
 
-    /// Adds a task: a title for people, or a [`NewTask`].
+    /// Adds a task: the title of a manual task, or a [`NewTask`].
     pub fn add(&self, task: impl Into<NewTask>) -> Result<Task> {
         let mut reader = self.client.inner().reader().or_public()?;
         let TaskInput { spec, depends_on, by } = task.into().input(&mut reader)?;
@@ -74,7 +74,7 @@ impl Tasks {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`] if there is none.
+    /// [`Error::NotFound`] if there is no such task.
     pub fn get(&self, id: impl AsRef<str>) -> Result<Task> {
         self.read(&core_id(id.as_ref())?)
     }
@@ -99,20 +99,22 @@ impl Tasks {
         Ok(tasks)
     }
 
-    /// Waits until a task is over, for at most so long, and returns it: [`Task::status`] tells how it ended.
+    /// Waits until a task has ended, for at most this time, and returns it: [`Task::status`] is its final status.
     ///
-    /// In a process that is part of a run, the run's slot goes to other runs meanwhile: a run may wait for its children.
+    /// In a process that is part of a run, other runs may use the run's slot meanwhile: a run may wait for its
+    /// children.
     ///
     /// # Errors
     ///
-    /// [`Error::TimedOut`] if the time is up, [`Error::Cancelled`] if the wait was cancelled, [`Error::NotFound`] if there is no such task, or it
-    /// was deleted meanwhile, [`Error::Deadlock`] if the task waits for the run that this process is part of.
+    /// [`Error::TimedOut`] after the timeout, [`Error::Cancelled`] if the wait was cancelled, [`Error::NotFound`] if
+    /// there is no such task, or it was deleted meanwhile, [`Error::Deadlock`] if the task waits for the run that this
+    /// process is part of.
     pub fn wait(&self, id: impl AsRef<str>, timeout: Duration) -> Result<Task> {
         let tasks = self.wait_all([id], timeout)?;
         tasks.into_iter().next().ok_or(Error::Cancelled)
     }
 
-    /// Waits until all these tasks are over, and returns them in the same order.
+    /// Waits until all these tasks have ended, and returns them in the same order.
     pub fn wait_all<I: AsRef<str>>(&self, ids: impl IntoIterator<Item = I>, timeout: Duration) -> Result<Vec<Task>> {
         let ids: Vec<CoreId> = ids.into_iter().map(|id| core_id(id.as_ref())).collect::<Result<_>>()?;
         for id in &ids {
@@ -141,8 +143,8 @@ impl Tasks {
         }
     }
 
-    /// Cancels a task and its children for good. A run of it is stopped; [`wait`](Tasks::wait) waits until its processes are dead. A task that is
-    /// over stays as it is.
+    /// Cancels a task and its children permanently. A current run is stopped; [`wait`](Tasks::wait) waits until its
+    /// processes are dead. An ended task stays as it is.
     pub fn cancel(&self, id: impl AsRef<str>) -> Result<Task> {
         let id = core_id(id.as_ref())?;
         match self.ask(TaskRequest::Cancel { id: id.clone() })? {
@@ -151,8 +153,8 @@ impl Tasks {
         }
     }
 
-    /// Says that a task is done, with its result. For a task that no run works on it counts at once. In a process that is part of the
-    /// task's run it counts when the run ends.
+    /// Reports that a task is done, with its result. For a task without a current run this takes effect at once. In a
+    /// process that is part of the task's run it takes effect when the run ends.
     pub fn done(&self, id: impl AsRef<str>, output: &impl Serialize) -> Result<Task> {
         let output = json::value(output)?;
         if output.to_string().len() > OUTPUT_LIMIT {
@@ -161,7 +163,7 @@ impl Tasks {
         self.finish(id.as_ref(), false, Verdict::Done { output: Some(output).filter(|output| !output.is_null()) })
     }
 
-    /// Says that a task has failed, and why.
+    /// Reports that a task has failed, and why.
     pub fn fail(&self, id: impl AsRef<str>, error: impl Into<String>) -> Result<Task> {
         let error = error.into();
         if error.trim().is_empty() || error.len() > ERROR_LIMIT {
@@ -202,14 +204,14 @@ fn no_task(id: &CoreId) -> Error {
     Error::NotFound { kind: "task", name: id.to_string() }
 }
 
-/// Why tasks were not waited for.
+/// The error of a wait that was refused.
 fn unawaited(tasks: &[CoreId], error: TaskWaitError) -> Error {
     match error {
         TaskWaitError::Failed(error) => error.public(),
         TaskWaitError::Caller(error) => Error::invalid(error),
         TaskWaitError::Fenced { run } => Error::Lost { what: format!("run {run}") },
         TaskWaitError::Deadlock { run, cycle } => {
-            // The lock of a task is held by who works on it.
+            // The lock of a task is held by the run or person that works on it.
             let name = tasks.first().map_or_else(|| run.holder().to_string(), |task| task.lock().to_string());
             Error::deadlock(Resource { kind: ResourceKind::Lock, name }, &cycle)
         }
@@ -217,7 +219,7 @@ fn unawaited(tasks: &[CoreId], error: TaskWaitError) -> Error {
     }
 }
 
-/// Why something was not done to a task.
+/// The error of a refused request.
 fn refused(id: &CoreId, outcome: TaskOutcome) -> Error {
     match outcome {
         TaskOutcome::Unknown => no_task(id),
@@ -253,7 +255,7 @@ fn refused(id: &CoreId, outcome: TaskOutcome) -> Error {
             Error::deadlock(Resource { kind: ResourceKind::Lock, name: id.lock().to_string() }, &cycle)
         }
         TaskOutcome::Deleted => no_task(id),
-        // No request of this library is answered so.
+        // This library makes no request with such an answer.
         TaskOutcome::Stepped(..)
         | TaskOutcome::Kept(_)
         | TaskOutcome::Several(_)

@@ -1,4 +1,4 @@
-//! No argument makes the library panic, and nothing that is refused leaves a trace.
+//! No argument makes the library panic, and a refused request leaves no trace.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use crate::World;
 
-/// How many wait for anything.
+/// The number of waiters in the project.
 fn waiters(world: &World) -> usize {
     let all = world.runtime().reader().unwrap().view().snapshot().unwrap().tables.coordination;
     all.locks.values().map(|lock| lock.waiters.len()).sum::<usize>()
@@ -26,12 +26,12 @@ fn waiters(world: &World) -> usize {
 }
 
 #[test]
-fn a_lock_has_one_slot() {
+fn a_lock_refuses_a_weight_other_than_one() {
     let world = World::new();
     let (client, runtime) = (world.client(), world.runtime());
     for weight in [0, 2, 5, u32::MAX] {
         assert!(matches!(client.lock("w").weight(weight).try_acquire(), Err(Error::InvalidArgument(_))));
-        // Those who ask below the builder are refused as well.
+        // Requests below the builder are refused as well.
         let claim = GrantRequest { weight, ..GrantRequest::new(HolderId::new("h").unwrap()) };
         let input = lock::Input::Acquire(Box::new(Ask::new(claim)));
         let (outcome, _) = runtime.ask(Command::Lock(Name::new("w").unwrap(), input), Vec::new()).unwrap();
@@ -73,7 +73,7 @@ fn messages_name_the_argument_and_the_reason() {
 }
 
 #[test]
-fn a_holder_that_has_a_lock_waits_for_it_like_any_other() {
+fn a_lock_is_not_reentrant() {
     let world = World::new();
     let client = world.client();
     let _held = client.lock("l").holder("me").try_acquire().unwrap();
@@ -82,7 +82,7 @@ fn a_holder_that_has_a_lock_waits_for_it_like_any_other() {
 }
 
 #[test]
-fn a_wait_may_be_endless() {
+fn a_wait_without_a_limit_ends_with_the_grant() {
     let world = World::new();
     let client = world.client();
     let first = client.lock("l").try_acquire().unwrap();
@@ -99,16 +99,16 @@ fn a_wait_may_be_endless() {
 }
 
 #[test]
-fn whoever_panics_while_it_waits_does_not_stand_in_the_way() {
+fn a_panic_during_a_wait_removes_the_waiter() {
     let world = World::new();
     let client = world.client();
     let first = client.lock("l").try_acquire().unwrap();
     let resource = Resource { kind: Kind::Lock, name: Name::new("l").unwrap() };
     let ask = Ask::new(GrantRequest::new(HolderId::new("h").unwrap()));
     let mut progress = |_: &_, _| panic!("the program is broken");
-    let patience = WaitOptions { wait: Some(Duration::from_secs(60)), progress: Some(&mut progress), ..WaitOptions::default() };
+    let options = WaitOptions { wait: Some(Duration::from_secs(60)), progress: Some(&mut progress), ..WaitOptions::default() };
     let runtime = world.runtime();
-    let acquire = || runtime.acquire(resource, ask, patience);
+    let acquire = || runtime.acquire(resource, ask, options);
     assert!(catch_unwind(AssertUnwindSafe(acquire)).is_err());
     assert_eq!(waiters(&world), 0);
     first.release().unwrap();
@@ -116,7 +116,7 @@ fn whoever_panics_while_it_waits_does_not_stand_in_the_way() {
 }
 
 #[test]
-fn names_of_banksman_are_reserved() {
+fn internal_names_are_reserved() {
     let world = World::new();
     let (client, runtime) = (world.client(), world.runtime());
     for name in ["task:t-1", "section:s-1", "dispatch:q", "run:r-1", "runs", "roots"] {
@@ -124,7 +124,7 @@ fn names_of_banksman_are_reserved() {
         reserved(client.lock(name).try_acquire().err().unwrap());
         reserved(client.semaphore(name).try_acquire().err().unwrap());
         reserved(client.define_semaphore(name, 1).err().unwrap());
-        // Nor below the builder.
+        // The same below the builder.
         let (plain, holder) = (Name::new(name).unwrap(), HolderId::new("h").unwrap());
         let ask = || Box::new(Ask::new(GrantRequest::new(holder.clone())));
         let commands = [
@@ -144,7 +144,7 @@ fn names_of_banksman_are_reserved() {
 }
 
 #[test]
-fn a_handle_never_shares_its_grant() {
+fn guards_never_share_a_grant() {
     let world = World::new();
     let client = world.client();
     client.define_semaphore("s", 5).unwrap();
@@ -157,15 +157,15 @@ fn a_handle_never_shares_its_grant() {
         assert!(matches!(slots(&world.client(), "me", weight), Err(Error::AlreadyHeld { .. })), "another process: {weight}");
     }
     one.renew().unwrap();
-    assert_ne!(slots(&client, "you", 4).unwrap().0, one.epoch(), "the refused have left its weight alone");
+    assert_ne!(slots(&client, "you", 4).unwrap().0, one.epoch(), "refused requests leave the weight unchanged");
     let (two, three) = (client.semaphore("s").try_acquire().unwrap(), client.semaphore("s").try_acquire().unwrap());
-    assert_ne!(two.holder(), three.holder(), "a holder without a name is one of its own");
+    assert_ne!(two.holder(), three.holder(), "unnamed requests have different holders");
     drop(two);
     three.renew().unwrap();
     one.release().unwrap();
     slots(&client, "me", 1).unwrap().1.unwrap();
 
-    // A request that is repeated gets its grant, but not while a handle of this client has it.
+    // A repeated request gets its grant, but not while a guard of this client has it.
     for (kind, name) in [(Kind::Lock, "l"), (Kind::Semaphore, "s")] {
         let ask = |client: &'_ Client| {
             let acquire = if kind == Kind::Lock { client.lock(name) } else { client.semaphore(name) };
@@ -177,7 +177,7 @@ fn a_handle_never_shares_its_grant() {
     }
 }
 
-/// What may be asked for, with values at every edge.
+/// Durations with values at every edge.
 fn span() -> impl Strategy<Value = Option<Duration>> {
     let edges = [0, 1, 999_999, 1_000_000, 1_500_000, u64::MAX].map(Duration::from_nanos);
     let all = edges.into_iter().chain([Duration::from_secs(3_600), Duration::from_secs(u64::MAX), Duration::MAX]);
@@ -211,7 +211,7 @@ fn no_argument_panics_or_leaves_a_waiter() {
         acquire = weight.into_iter().fold(acquire, Acquire::weight);
         acquire = ttl.into_iter().fold(acquire, Acquire::ttl);
         acquire = max_hold.into_iter().fold(acquire, Acquire::max_hold);
-        // What others have is not waited for: they keep it.
+        // Never wait long for resources of other holders: they are never released.
         let is_held = name == "held" || name == "slots";
         let wait = wait.map(|wait| if is_held { wait.min(Duration::from_millis(2)) } else { wait });
         let word = match wait.map_or_else(|| acquire.try_acquire(), |wait| acquire.acquire_within(wait)) {
@@ -238,14 +238,14 @@ fn no_argument_panics_or_leaves_a_waiter() {
 }
 
 #[test]
-fn an_endless_tick_is_a_tick_that_never_comes() {
+fn a_tick_of_maximum_duration_never_comes() {
     let world = World::new();
     let _held = world.client().lock("l").try_acquire().unwrap();
     let client = world.runtime();
     let resource = Resource { kind: Kind::Lock, name: Name::new("l").unwrap() };
     let ask = Ask::new(GrantRequest::new(HolderId::new("h").unwrap()));
-    let patience = WaitOptions { wait: Some(Duration::from_millis(5)), tick: Some(Duration::MAX), ..WaitOptions::default() };
-    assert!(matches!(client.acquire(resource, ask, patience), Ok(Acquisition::TimedOut(_))));
+    let options = WaitOptions { wait: Some(Duration::from_millis(5)), tick: Some(Duration::MAX), ..WaitOptions::default() };
+    assert!(matches!(client.acquire(resource, ask, options), Ok(Acquisition::TimedOut(_))));
     let queue = Name::new("q").unwrap();
     let taken = client.take(&queue, HolderId::new("h").unwrap(), Some(Duration::MAX), None, &mut |_| {});
     assert!(taken.is_ok(), "there is no such queue: {taken:?}");

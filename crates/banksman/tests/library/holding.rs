@@ -1,4 +1,4 @@
-//! Guards: they move, renew themselves, tell when they are lost, and refusals name who is in the way.
+//! Guards can move, renew themselves and report their loss; refusals name the holders.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::World;
 const SOON: Duration = Duration::from_secs(20);
 
 #[test]
-fn everything_that_is_held_can_move_to_a_thread() {
+fn handles_can_move_to_another_thread() {
     fn moves<T: Send + std::fmt::Debug + 'static>() {}
     fn is_shared<T: Send + Sync + std::fmt::Debug + 'static>() {}
     moves::<Guard>();
@@ -23,7 +23,7 @@ fn everything_that_is_held_can_move_to_a_thread() {
 
     let world = World::new();
     let guard = {
-        // The variable of the client is gone before the guard is.
+        // The client variable is dropped before the guard.
         let client = world.client();
         client.lock("l").holder("mover").try_acquire().unwrap()
     };
@@ -46,7 +46,7 @@ fn refusals_name_the_holders_the_position_and_the_cycle() {
     }
     let _b = client.lock("b").holder("bob").try_acquire().unwrap();
     std::thread::scope(|scope| {
-        // Bob waits for what Ann has; then Ann must not wait for what Bob has.
+        // Bob waits for a lock of Ann; then Ann must not wait for a lock of Bob.
         let bob = scope.spawn(|| client.lock("a").holder("bob").acquire_within(SOON));
         let third = |timeout| client.lock("a").holder("eve").acquire_within(timeout);
         let started = Instant::now();
@@ -87,14 +87,14 @@ fn a_grant_with_a_time_to_live_is_renewed_until_it_is_lost() {
     until("the grants are renewed", || ["kept", "taken"].iter().all(|name| is_renewed(&mut reader, name)));
     kept.renew().unwrap();
 
-    // A person takes it away: the next renewal tells, without anybody who asks.
+    // A person takes the lock away: the next renewal notices without a call.
     force(&world, "taken");
     until("the guard knows that it is lost", || taken.is_lost());
     assert!(matches!(taken.renew(), Err(Error::Lost { .. })));
     assert!(matches!(taken.release(), Err(Error::Lost { .. })));
     kept.release().unwrap();
 
-    // Nothing extends the longest hold.
+    // The longest hold cannot be extended.
     let short = client.lock("short").max_hold(Duration::from_millis(1)).try_acquire().unwrap();
     let other = client.lock("short").acquire_within(SOON).unwrap();
     assert!(short.is_lost() && !other.is_lost());

@@ -1,6 +1,6 @@
-//! The library as a dependency: whatever it is given, it neither panics nor hurts the program that uses it.
+//! The library as a dependency: whatever its arguments are, it neither panics nor harms the program that uses it.
 
-#![expect(clippy::unwrap_used, reason = "a test that fails shall say so at once")]
+#![expect(clippy::unwrap_used, reason = "a failing test should report the error at once")]
 
 mod arguments;
 mod holding;
@@ -9,7 +9,7 @@ mod reentry;
 
 use banksman::{Client, Project};
 
-/// A project that is removed in the end.
+/// A temporary project.
 pub(crate) struct World {
     dir: tempfile::TempDir,
 }
@@ -29,7 +29,7 @@ impl World {
         Project::find(self.path()).unwrap().open().unwrap()
     }
 
-    /// What the library is built on, to see what it leaves behind.
+    /// The internal client, to inspect what the library leaves behind.
     pub(crate) fn runtime(&self) -> banksman_runtime::Client {
         banksman_runtime::Project::find(self.path()).unwrap().open().unwrap()
     }

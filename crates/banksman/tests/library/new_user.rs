@@ -1,4 +1,4 @@
-//! The library as a new user writes with it, from its documentation alone: no internal crate is named here.
+//! The library as a new user would use it, from its documentation alone: no internal crate is named here.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::World;
 
-/// No wait of these tests takes so long.
+/// No wait of these tests takes this long.
 const SOON: Duration = Duration::from_secs(20);
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ struct Build {
 }
 
 #[test]
-fn a_program_locks_queues_adds_a_task_and_waits_for_it() -> Result<(), Box<dyn std::error::Error>> {
+fn a_program_uses_locks_queues_and_tasks_together() -> Result<(), Box<dyn std::error::Error>> {
     let dir = tempfile::tempdir()?;
     assert!(matches!(Project::find(dir.path()), Err(Error::NoProject { .. })));
     let project = Project::init(dir.path())?;
@@ -65,7 +65,7 @@ fn a_program_locks_queues_adds_a_task_and_waits_for_it() -> Result<(), Box<dyn s
 }
 
 #[test]
-fn tasks_fail_are_cancelled_and_are_waited_for_in_time() {
+fn tasks_can_fail_be_cancelled_and_be_awaited() {
     let world = World::new();
     let tasks = world.client().tasks();
     let failed = tasks.fail(tasks.add("Fail").unwrap(), "no space left").unwrap();
@@ -97,7 +97,7 @@ fn tasks_fail_are_cancelled_and_are_waited_for_in_time() {
 }
 
 #[test]
-fn a_task_may_wait_for_the_end_of_another_and_events_are_read_from_the_beginning() {
+fn dependencies_on_the_end_and_events_from_the_beginning() {
     let world = World::new();
     let (client, tasks) = (world.client(), world.client().tasks());
     let first = tasks.add("Try it").unwrap();
@@ -115,7 +115,7 @@ fn a_task_may_wait_for_the_end_of_another_and_events_are_read_from_the_beginning
 }
 
 #[test]
-fn an_item_that_is_dropped_or_panics_comes_back_until_it_is_dead() {
+fn a_dropped_item_returns_until_it_is_dead() {
     let world = World::new();
     let queue = world.client().queue("q");
     queue.define(QueueOptions::new().max_attempts(2)).unwrap();
@@ -127,7 +127,7 @@ fn an_item_that_is_dropped_or_panics_comes_back_until_it_is_dead() {
     assert!(std::thread::spawn(move || item.data::<Vec<u8>>().expect("it is something else")).join().is_err());
     assert_eq!((queue.counts().unwrap().dead, queue.take().unwrap().is_none()), (1, true));
 
-    // One whose time is over belongs to another.
+    // An item whose visibility timeout is over belongs to the next holder.
     let short = world.client().queue("short");
     short.define(QueueOptions::new().visibility_timeout(Duration::from_millis(1))).unwrap();
     short.push(&"x").unwrap();
@@ -165,7 +165,7 @@ fn every_wait_can_be_cancelled() {
     });
     assert!(token.is_cancelled());
     let after = client.lock("l").cancel_on(&token).acquire();
-    assert!(matches!(after, Err(Error::Cancelled)), "also what begins later");
+    assert!(matches!(after, Err(Error::Cancelled)), "later waits are cancelled too");
     let locks = world.runtime().reader().unwrap().view().snapshot().unwrap().tables.coordination.locks;
-    assert!(locks.values().all(|lock| lock.waiters.is_empty()), "nobody stands in line any more");
+    assert!(locks.values().all(|lock| lock.waiters.is_empty()), "no waiters are left");
 }

@@ -1,11 +1,11 @@
-//! A program of a user of the library, for the tests: their own `main` belongs to the harness.
+//! A program that uses the library, for the tests: their own `main` belongs to the test harness.
 //!
 //! ```text
-//! banksman-library-test entered DIR     calls `enter` first, and works off the backlog of the project
+//! banksman-library-test entered DIR     calls `enter` first, and runs the backlog of the project
 //! banksman-library-test careless DIR    the same without `enter`
 //! banksman-library-test named DIR PATH  the same with another program for supervisors
 //! banksman-library-test thread DIR      calls `enter` first, and has a runner on a thread while it waits for a task
-//! banksman-library-test parent DIR      as the run of a task: adds a child, waits for it, and tells its result
+//! banksman-library-test parent DIR      as the run of a task: adds a child, waits for it, and reports its status
 //! ```
 
 #![expect(clippy::print_stdout, reason = "the tests read what it prints")]
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if args.get(1).is_none_or(|mode| mode != "careless" && mode != "named") {
         banksman::enter();
     }
-    // Whatever comes here is `main`: the tests count it.
+    // Only `main` of the program reaches this line: the tests count its lines.
     let dir = args.get(2).map_or_else(|| Path::new("/nowhere"), Path::new);
     File::options().append(true).create(true).open(dir.join("mains"))?.write_all(b"main\n")?;
     if args.get(1).is_some_and(|mode| mode == "parent") {

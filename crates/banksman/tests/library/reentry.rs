@@ -1,4 +1,4 @@
-//! A program that uses a runner is started again only if it says that it may be.
+//! A program that uses a runner is started again only if it has called `enter`.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -62,16 +62,16 @@ fn with_enter_tasks_run_and_branches_are_merged() {
 }
 
 #[test]
-fn without_enter_a_runner_is_refused_and_nothing_is_started() {
+fn without_enter_a_runner_is_refused() {
     let world = world();
     let done = run(&world, "careless", None);
     assert!(!done.status.success());
     let said = String::from_utf8(done.stdout).unwrap();
     assert!(said.starts_with("NotEntered:") && said.contains("banksman::enter()"), "{said}");
     assert_eq!((lines(&world, "mains"), lines(&world, "ran")), (1, 0));
-    // Nor has a runner on a thread begun: this program has not called `enter` either.
+    // A runner on a thread does not start either: this test program has not called `enter`.
     assert!(matches!(world.client().runner().start(), Err(Error::NotEntered)));
-    // Nor does it help to name itself.
+    // Naming itself as the supervisor does not help.
     assert!(!run(&world, "named", Some(PROGRAM)).status.success());
     assert_eq!((lines(&world, "mains"), lines(&world, "ran")), (2, 0));
 }
@@ -79,7 +79,7 @@ fn without_enter_a_runner_is_refused_and_nothing_is_started() {
 #[test]
 fn another_program_can_be_the_supervisor() {
     let world = world();
-    // A copy is another file, and its `main` enters whatever it is started as.
+    // A copy is another file, and its `main` calls `enter`.
     let keeper = world.path().join("keeper");
     std::fs::copy(PROGRAM, &keeper).unwrap();
     let done = run(&world, "named", keeper.to_str());
@@ -99,7 +99,7 @@ fn a_runner_on_a_thread_works_until_it_is_stopped() {
 }
 
 #[test]
-fn a_run_gives_its_slot_to_the_child_that_it_waits_for() {
+fn a_waiting_run_lends_its_slot_to_its_child() {
     let world = World::new();
     let config = world.path().join(".banksman/config.toml");
     let text = std::fs::read_to_string(&config).unwrap();
