@@ -1,4 +1,4 @@
-//! The output of agent programs: how fast recorded streams of the real ones are understood, on one core.
+//! The output of agent programs: the speed of parsing recorded streams of real ones on one core.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::clock;
 use crate::report::{Row, Target, Unit};
 use crate::stats::Sample;
 
-/// As much as a pipe gives at a time.
+/// The size of one read from a pipe.
 const CHUNK: usize = 64 * 1024;
 /// The recorded streams are repeated up to this size.
 const SIZE: usize = 8 << 20;

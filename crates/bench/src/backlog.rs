@@ -1,4 +1,4 @@
-//! 1,000 tasks `true`, two at a time, each with a durable start and a durable end, beside programs that do less.
+//! 1,000 tasks `true`, two at a time, each with a durable start and a durable end, next to programs that do less.
 
 use crate::bench::{Bench, Result};
 use crate::program::Cost;
@@ -50,7 +50,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What the runner takes from its start to its exit, with all its sessions.
+/// The cost of a runner and all its sessions, from its start to its exit.
 fn work_through(bench: &Bench, round: usize) -> Result<Cost> {
     let project = tasks::project(bench, &format!("backlog-{round}"), 2)?;
     tasks::fill(&project, (0..TASKS).map(|_| tasks::command("true")).collect::<Result<_>>()?)?;

@@ -1,4 +1,4 @@
-//! What all figures share: where they are taken, how long they may take, and how long the disk takes.
+//! The environment that all figures share: their directory, their duration, and the speed of the disk.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -9,19 +9,19 @@ use tempfile::TempDir;
 
 use crate::machine;
 
-/// A figure that cannot be taken ends the program, and a person reads why.
+/// An error while taking a figure ends the program; its text is for people.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// One run of the bench.
 pub(crate) struct Bench {
     dir: TempDir,
     quick: bool,
-    /// Fs: how long this disk takes to make a page durable.
+    /// Fs: the time that this disk takes to make a page durable.
     pub(crate) flush: Duration,
 }
 
 impl Bench {
-    /// Makes the directory, beside this program, so that it is on the disk of `target/` and not in memory.
+    /// Creates the directory beside this program, so that it is on the disk of `target/` and not in memory.
     pub(crate) fn open(quick: bool) -> Result<Bench> {
         let program = std::env::current_exe()?;
         let beside = program.parent().ok_or("this program is in no directory")?;
@@ -34,12 +34,12 @@ impl Bench {
         self.dir.path()
     }
 
-    /// How long one round of a figure takes.
+    /// The duration of one round of a figure.
     pub(crate) fn span(&self, full: Duration) -> Duration {
         if self.quick { full / 4 } else { full }
     }
 
-    /// How many rounds a figure takes; an odd number has a median that was measured.
+    /// The number of rounds of a figure; for an odd number the median is one of the measured values.
     pub(crate) fn rounds(&self, full: usize) -> usize {
         if self.quick { full.div_ceil(4) | 1 } else { full }
     }
@@ -51,12 +51,12 @@ impl Bench {
         Ok(place)
     }
 
-    /// A fresh directory, however often one of this name was asked for.
+    /// A fresh directory. Several calls may use the same name.
     pub(crate) fn fresh(&self, name: &str) -> Result<PathBuf> {
         Ok(tempfile::Builder::new().prefix(&format!("{name}-")).tempdir_in(self.dir())?.keep())
     }
 
-    /// The public library, on a project that was made for a figure.
+    /// The public library, on the project of a figure.
     pub(crate) fn library(project: &Project) -> Result<banksman::Client> {
         let store = format!("sqlite:{}", project.folder().join("store.db").display());
         Ok(banksman::Project::find_in(project.root(), &store)?.open()?)

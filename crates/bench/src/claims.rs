@@ -1,5 +1,5 @@
-//! What it costs to report one run and to claim the next, in a small backlog and in a large one: the real decisions over
-//! the real store, but no session is started.
+//! The cost of reporting one run and claiming the next, in a small backlog and in a large one: real decisions over the
+//! real store, without sessions.
 
 use banksman::{Client, Guard};
 use banksman_adapters::{host, ids};
@@ -19,7 +19,7 @@ use crate::{clock, tasks};
 const FEW: usize = 1_000;
 const MANY: usize = 100_000;
 
-/// In short rounds, because the two take turns; all of them fit into the half of [`FEW`] that does not wait.
+/// Rounds are short, because the two projects alternate; all cycles fit into the half of [`FEW`] that does not wait.
 const CYCLES: usize = 20;
 const ROUNDS: usize = 21;
 
@@ -87,7 +87,7 @@ impl Site<'_> {
         Ok(Site { project, store: project.open_store()?, dispatcher: Dispatcher::new(runner, options), now: Lease(0) })
     }
 
-    /// Milliseconds from one start to the next, so many times.
+    /// The milliseconds between consecutive starts of runs, this many times.
     fn cycles(&mut self, count: usize) -> Result<Vec<f64>> {
         let mut times = Vec::with_capacity(count);
         let mut before = clock::now();
@@ -101,7 +101,7 @@ impl Site<'_> {
         Ok(times)
     }
 
-    /// Does what the dispatcher says. Says whether a run has begun, and so ended.
+    /// Carries out the dispatcher's next action. Returns whether a run has begun, which then ends at once.
     fn step(&mut self) -> Result<bool> {
         self.dispatcher.give_ids(|| RunId::new(&ids::short("r")).expect("a short id is valid"));
         match self.dispatcher.next(self.now) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// CLOCK_MONOTONIC, in nanoseconds. Unlike an `Instant` it can be told to another process.
+/// CLOCK_MONOTONIC, in nanoseconds. Unlike an `Instant`, it has a meaning in another process.
 pub(crate) fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let (seconds, nanos) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
@@ -16,12 +16,12 @@ pub(crate) fn sleep_until(until: u64) {
     std::thread::sleep(left(until));
 }
 
-/// How long it is until the clock shows `until`.
+/// The time until the clock shows `until`.
 pub(crate) fn left(until: u64) -> Duration {
     Duration::from_nanos(until.saturating_sub(now()))
 }
 
-/// A duration in the clock's unit.
+/// A duration in nanoseconds, the unit of this clock.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

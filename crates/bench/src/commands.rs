@@ -1,5 +1,5 @@
-//! Short commands from their start to their exit, after much was written: alone, when each opens the store by itself, and beside a runner, which
-//! keeps it open.
+//! Short commands from start to exit, after many writes: alone, when each command opens the store itself, and next to a
+//! runner, which keeps it open.
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ const WRITES: usize = 1_000;
 const TASKS: usize = 200;
 const RUNS: usize = 60;
 
-/// The commands. `why` is asked about a task that waits for a lock.
+/// The commands. `why` is about a task that waits for a lock.
 const COMMANDS: [&[&str]; 3] =
     [&["locks", "list"], &["why", "the one that is asked about"], &["tasks", "list", "--limit", "100"]];
 
@@ -24,7 +24,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     program::succeed(&project, &["locks", "acquire", tasks::LOCK, "--holder", "bench", "--ttl", "1h"])?;
     let mut rows = Vec::new();
     for with_runner in [false, true] {
-        // Who writes last leaves the log as the commands find it.
+        // The last writer to close the store leaves the log as the commands find it.
         let client = Bench::library(&project)?;
         for _ in 0..WRITES / 2 {
             client.lock("written").try_acquire()?.release()?;

@@ -1,5 +1,5 @@
-//! How long others wait for their calls while `events compact` works through the events of 100,000 tasks, each of which is
-//! a row to keep: the most that it has to write for one event.
+//! The wait of other calls while `events compact` compacts the events of 100,000 tasks, each of which becomes a
+//! baseline row: the maximum that it writes for one event.
 
 use banksman_core::event::{CustomKind, Event, Source};
 use banksman_runtime::Project;

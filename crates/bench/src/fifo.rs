@@ -1,4 +1,4 @@
-//! A named pipe: how a command of a shell tells the bench that it runs, or waits for the bench, without another process.
+//! A named pipe: a shell command signals the bench, or waits for it, without another process.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -11,10 +11,10 @@ use rustix::fs::{CWD, FileType, mknodat};
 use crate::bench::Result;
 use crate::clock;
 
-/// Longer than any command takes: who waits for so long has found a fault.
-const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+/// Longer than any command takes: a timeout means that something is broken.
+const TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
-/// The pipe, open at both ends, so that nobody who opens it has to wait for the other.
+/// A pipe that is open at both ends, so that opening it never blocks.
 pub(crate) struct Fifo(File);
 
 impl Fifo {
@@ -23,15 +23,15 @@ impl Fifo {
         Ok(Fifo(File::options().read(true).write(true).open(path)?))
     }
 
-    /// Lets so many who read a line go on.
+    /// Unblocks this many readers of a line.
     pub(crate) fn ring(&mut self, times: usize) -> Result<()> {
         Ok(self.0.write_all(&vec![b'\n'; times])?)
     }
 
-    /// Waits until somebody writes a line, and says when that was.
-    pub(crate) fn heard(&mut self) -> Result<u64> {
+    /// Waits until a line is written. Returns the time.
+    pub(crate) fn wait(&mut self) -> Result<u64> {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
-        if poll(&mut fds, Some(&PATIENCE))? == 0 {
+        if poll(&mut fds, Some(&TIMEOUT))? == 0 {
             return Err("a command was not heard of for 30 s".into());
         }
         let at = clock::now();
@@ -39,7 +39,7 @@ impl Fifo {
         Ok(at)
     }
 
-    /// Whether somebody has written and was not heard.
+    /// Whether there are unread lines.
     pub(crate) fn has_more(&self, within: Duration) -> Result<bool> {
         let timeout = Timespec { tv_sec: within.as_secs().cast_signed(), tv_nsec: within.subsec_nanos().into() };
         Ok(poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout))? > 0)

@@ -1,5 +1,4 @@
-//! One lock, one holder, 16 waiters, each a process: how fast it changes hands, in which order, and what the
-//! waiting costs.
+//! One lock, one holder, 16 waiters, each a process: the speed and the order of its hand-offs, and the cost of waiting.
 
 use std::time::{Duration, Instant};
 
@@ -22,18 +21,18 @@ const IDLE: Duration = Duration::from_secs(10);
 /// One hold of the lock, with times of the clock that all processes share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Handoff {
-    /// Just before it was asked for.
+    /// Just before the request.
     pub(crate) called: u64,
-    /// When its process waited and first fell asleep; 0 if it was free.
+    /// When its process waited and first slept; 0 if the lock was free.
     pub(crate) joined: u64,
     /// When `acquire` returned.
     pub(crate) granted: u64,
     /// Just before `release` was called.
     pub(crate) released: u64,
     pub(crate) epoch: u64,
-    /// 0 if it was free.
+    /// 0 if the lock was free.
     pub(crate) ticket: u64,
-    /// How often its process fell asleep while it waited: each time but the last it was woken for nothing.
+    /// How often its process slept while it waited: every wakeup but the last was useless.
     pub(crate) sleeps: u64,
 }
 
@@ -54,23 +53,23 @@ impl Handoff {
 }
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
-    // The disk may change its speed in the course of a run, so each round has an Fs of its own.
+    // The speed of the disk may change during a run, so each round measures its own Fs.
     let mut flush = Vec::new();
     let (mut p50, mut p99, mut wakes, mut commits, mut wrong) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), 0);
     for round in 0..bench.rounds(ROUNDS) {
         let (project, client) = bench.project(&format!("handoff-{round}"))?;
         flush.push(machine::flush_time(bench.dir(), FLUSHES)?.as_secs_f64() * 1e3);
-        let (turns, written) = pass_round(&project, bench.span(ROUND))?;
-        // The last one to close the store removes the index of its WAL, from which the commits are read.
+        let (holds, written) = pass_round(&project, bench.span(ROUND))?;
+        // The last process to close the store removes the index of its WAL, from which the commits are read.
         drop(client);
         flush.push(machine::flush_time(bench.dir(), FLUSHES)?.as_secs_f64() * 1e3);
-        let times = handoffs_ms(&turns);
+        let times = handoffs_ms(&holds);
         p50.push(stats::percentile(&times, 0.5));
         p99.push(stats::percentile(&times, 0.99));
-        let waited = turns.iter().filter(|turn| turn.sleeps > 0).count();
-        wakes.push(turns.iter().map(|turn| turn.sleeps as f64).sum::<f64>() / waited as f64);
-        commits.push(written as f64 / turns.len() as f64);
-        wrong += inversions(&turns);
+        let waited = holds.iter().filter(|hold| hold.sleeps > 0).count();
+        wakes.push(holds.iter().map(|hold| hold.sleeps as f64).sum::<f64>() / waited as f64);
+        commits.push(written as f64 / holds.len() as f64);
+        wrong += inversions(&holds);
     }
     let flush_ms = Sample::of(&flush).median;
     let limit = format!("2 Fs = {:.2} ms, between these rounds", 2.0 * flush_ms);
@@ -91,51 +90,52 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// Lets the lock go round. Returns every turn, in the order of the grants, and how many commits it took.
+/// Passes the lock around. Returns every hold in the order of the grants, and the number of commits.
 fn pass_round(project: &Project, span: Duration) -> Result<(Vec<Handoff>, u64)> {
     let dir = project.root().display().to_string();
-    let mut group = ProcessGroup::gather("turns", (0..=WAITERS).map(|_| vec![dir.clone()]))?;
+    let mut group = ProcessGroup::gather("handoffs", (0..=WAITERS).map(|_| vec![dir.clone()]))?;
     let before = worker::commits(&threads::index_file(project))?;
     group.go(span)?;
     let reports = group.reports()?;
     let after = worker::commits(&threads::index_file(project))?;
-    let mut turns = reports.iter().flatten().map(|line| Handoff::from_line(line)).collect::<Result<Vec<_>>>()?;
-    turns.sort_by_key(|turn| turn.epoch);
-    Ok((turns, after - before))
+    let mut holds = reports.iter().flatten().map(|line| Handoff::from_line(line)).collect::<Result<Vec<_>>>()?;
+    holds.sort_by_key(|hold| hold.epoch);
+    Ok((holds, after - before))
 }
 
-/// From just before a release until the next holder's `acquire` returned, where the next one was already waiting.
-fn handoffs_ms(turns: &[Handoff]) -> Vec<f64> {
-    let handed = turns.windows(2).filter(|pair| pair[1].joined != 0 && pair[1].joined < pair[0].released);
+/// The time from just before a release until the next holder's `acquire` returned, for holders that were already
+/// waiting.
+fn handoffs_ms(holds: &[Handoff]) -> Vec<f64> {
+    let handed = holds.windows(2).filter(|pair| pair[1].joined != 0 && pair[1].joined < pair[0].released);
     handed.map(|pair| (pair[1].granted as f64 - pair[0].released as f64) / 1e6).collect()
 }
 
-/// Grants that came before their time: with a ticket above that of a later grant, or to somebody who only asked
-/// when the holder of a later grant already slept in line.
-fn inversions(turns: &[Handoff]) -> usize {
+/// Grants out of order: with a ticket above that of a later grant, or to a process that asked when the holder of a
+/// later grant already slept.
+fn inversions(holds: &[Handoff]) -> usize {
     let (mut least_ticket, mut first_joined) = (u64::MAX, u64::MAX);
     let mut wrong = 0;
-    for turn in turns.iter().rev() {
-        let overtook = turn.ticket > least_ticket || turn.called > first_joined;
+    for hold in holds.iter().rev() {
+        let overtook = hold.ticket > least_ticket || hold.called > first_joined;
         wrong += usize::from(overtook);
-        if turn.ticket != 0 {
-            least_ticket = least_ticket.min(turn.ticket);
-            first_joined = first_joined.min(turn.joined.max(1));
+        if hold.ticket != 0 {
+            least_ticket = least_ticket.min(hold.ticket);
+            first_joined = first_joined.min(hold.joined.max(1));
         }
     }
     wrong
 }
 
-/// The share of a processor that a waiter takes while nothing happens, and how often one looked by itself.
+/// The share of a core that an idle waiter uses, and how often one woke up.
 fn idle(bench: &Bench) -> Result<(Sample, String)> {
     let (project, _) = bench.project("idle")?;
     let client = Bench::library(&project)?;
     let held = client.lock(LOCK).try_acquire()?;
     let span = bench.span(IDLE);
     let mut group = ProcessGroup::gather("idle", (0..WAITERS).map(|_| vec![project.root().display().to_string()]))?;
-    // They must all be in line before the watch starts, and stay there until it is over.
+    // All waiters must be registered before the measurement starts, and stay until it ends.
     group.go(span + Duration::from_secs(3))?;
-    wait_for_line(&project)?;
+    await_waiters(&project)?;
     let pids = group.pids();
     let before = pids.iter().map(|pid| proc::used(*pid)).collect::<Result<Vec<_>>>()?;
     std::thread::sleep(span);
@@ -150,13 +150,13 @@ fn idle(bench: &Bench) -> Result<(Sample, String)> {
     Ok((Sample::once(worst), format!("{:.0} s, {each:.1} voluntary switches each", span.as_secs_f64())))
 }
 
-fn wait_for_line(project: &Project) -> Result<()> {
+fn await_waiters(project: &Project) -> Result<()> {
     let mut reader = project.reader()?;
-    let patience_ends = Instant::now() + Duration::from_secs(2);
-    while Instant::now() < patience_ends {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < deadline {
         let locks = reader.view().snapshot()?.tables.coordination.locks;
         if locks.values().map(|lock| lock.waiters.len()).sum::<usize>() == WAITERS {
-            // What they did to get there is not part of the watch.
+            // Their work until then is not part of the measurement.
             std::thread::sleep(Duration::from_millis(200));
             return Ok(());
         }
@@ -169,20 +169,20 @@ fn wait_for_line(project: &Project) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn turn(epoch: u64, ticket: u64, called: u64, joined: u64) -> Handoff {
+    fn hold(epoch: u64, ticket: u64, called: u64, joined: u64) -> Handoff {
         Handoff { called, joined, granted: epoch * 10, released: epoch * 10 + 5, epoch, ticket, sleeps: 1 }
     }
 
     #[test]
-    fn one_who_overtakes_is_counted() {
-        assert_eq!(inversions(&[turn(1, 0, 1, 0), turn(2, 1, 2, 3), turn(3, 2, 3, 4)]), 0);
-        assert_eq!(inversions(&[turn(2, 2, 2, 3), turn(3, 1, 3, 4)]), 1, "tickets");
-        assert_eq!(inversions(&[turn(2, 0, 9, 0), turn(3, 1, 3, 4)]), 1, "it pushed in although another one waited");
+    fn inversions_are_counted() {
+        assert_eq!(inversions(&[hold(1, 0, 1, 0), hold(2, 1, 2, 3), hold(3, 2, 3, 4)]), 0);
+        assert_eq!(inversions(&[hold(2, 2, 2, 3), hold(3, 1, 3, 4)]), 1, "tickets");
+        assert_eq!(inversions(&[hold(2, 0, 9, 0), hold(3, 1, 3, 4)]), 1, "granted before an earlier waiter");
     }
 
     #[test]
-    fn only_those_who_waited_are_handed_to() {
-        let turns = [turn(1, 0, 1, 0), turn(2, 1, 2, 3), turn(3, 2, 26, 27)];
-        assert_eq!(handoffs_ms(&turns).len(), 1);
+    fn only_waiters_count_as_hand_offs() {
+        let holds = [hold(1, 0, 1, 0), hold(2, 1, 2, 3), hold(3, 2, 26, 27)];
+        assert_eq!(handoffs_ms(&holds).len(), 1);
     }
 }

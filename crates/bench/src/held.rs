@@ -1,4 +1,4 @@
-//! A lock as the engine gives it, without the guard of the library: what figures of the engine are taken with.
+//! A lock of the engine, without the guard of the library, for figures of the engine.
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::coordination::{Command, Outcome};
@@ -9,14 +9,13 @@ use banksman_runtime::{Acquisition, Client, WaitOptions};
 
 use crate::bench::Result;
 
-/// A lock that is held until it is released.
 pub(crate) struct Held {
     name: Name,
     grant: Grant,
 }
 
 impl Held {
-    /// Takes a lock that is free.
+    /// Acquires a lock that is free.
     pub(crate) fn acquire(client: &Client, name: &str) -> Result<Held> {
         let name = Name::new(name)?;
         let processes = vec![client.this_process().clone()];
@@ -28,7 +27,6 @@ impl Held {
         }
     }
 
-    /// Gives it back.
     pub(crate) fn release(self, client: &Client) -> Result<()> {
         let release = lock::Input::Release { holder: self.grant.claim.holder, epoch: self.grant.epoch };
         match client.ask(Command::Lock(self.name, release), Vec::new())?.0 {

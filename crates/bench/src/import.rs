@@ -1,4 +1,4 @@
-//! `banksman tasks import` of 100,000 tasks with 200,000 dependencies, and how long others wait meanwhile.
+//! `banksman tasks import` of 100,000 tasks with 200,000 dependencies, and the wait of other calls meanwhile.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -19,7 +19,7 @@ use crate::{clock, program};
 const TASKS: usize = 100_000;
 const ROUNDS: usize = 3;
 
-/// How many tasks one transaction of plain SQLite inserts: as many as one of ours.
+/// Number of tasks that one transaction of plain SQLite inserts, the same as ours.
 const CHUNK: usize = 250;
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
@@ -30,10 +30,10 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
         let (project, _) = bench.project(&format!("import-{round}"))?;
         alone.push(import(&project, &file)?);
         plain.push(insert(&bench.place(&format!("import-plain-{round}"))?)?);
-        cycles.push(look_for_cycle());
+        cycles.push(cycle_check_ms());
 
         let (project, client) = bench.project(&format!("import-beside-{round}"))?;
-        let (ms, times) = import_beside_another(bench, round, &project, client, &file)?;
+        let (ms, times) = import_with_other_calls(bench, round, &project, client, &file)?;
         beside.push(ms);
         calls.extend(times);
     }
@@ -51,19 +51,19 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
             .peer("plain SQLite, the same rows", Sample::of(&plain), ratio)
             .target(Target::AtMost(8_000.0)),
         Row::new("cycle check of the same", Unit::Milliseconds, Sample::of(&cycles)).target(Target::AtMost(200.0)),
-        // Not a single call may take longer, in no round: a median would hide the one that did.
+        // No call of any round may take longer: a median would hide the slow one.
         Row::new("slowest call of another process meanwhile", Unit::Milliseconds, Sample::once(stats::percentile(&calls, 1.0)))
             .beside(others)
             .target(Target::AtMost(100.0)),
     ])
 }
 
-/// What a task depends on: two of the earlier ones, anywhere.
+/// The dependencies of a task: two earlier tasks, anywhere.
 fn dependencies(number: usize) -> Vec<usize> {
     let somewhere = |salt: usize| (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(salt * 0x517c_c1b7) >> 20;
     let mut on: Vec<usize> = match number {
         0 => Vec::new(),
-        // Two more make up for the first two.
+        // A few tasks have three, to make up for the first two.
         _ if number % (TASKS / 3) == TASKS / 3 - 1 => (0..3).map(|salt| somewhere(salt) % number).collect(),
         _ => (0..2).map(|salt| somewhere(salt) % number).collect(),
     };
@@ -97,8 +97,15 @@ fn import(project: &Project, file: &Path) -> Result<f64> {
     Ok(ms)
 }
 
-/// The same while another process takes and gives back a lock: also how long each of its calls took, in milliseconds.
-fn import_beside_another(bench: &Bench, round: usize, project: &Project, client: Client, file: &Path) -> Result<(f64, Vec<f64>)> {
+/// The same while another process acquires and releases a lock. Returns the durations of its calls too, in
+/// milliseconds.
+fn import_with_other_calls(
+    bench: &Bench,
+    round: usize,
+    project: &Project,
+    client: Client,
+    file: &Path,
+) -> Result<(f64, Vec<f64>)> {
     drop(client);
     let over = bench.dir().join(format!("import-over-{round}"));
     let dir = project.root().display().to_string();
@@ -110,19 +117,20 @@ fn import_beside_another(bench: &Bench, round: usize, project: &Project, client:
     Ok((ms, calls.iter().flatten().map(|nanos| *nanos as f64 / 1e6).collect()))
 }
 
-fn look_for_cycle() -> f64 {
-    // Numbered backwards, so that the way from the first is long.
+fn cycle_check_ms() -> f64 {
+    // Numbered backwards, so that the path from the first task is long.
     let backwards = |on: usize| u32::try_from(TASKS - 1 - on).ok();
     let graph: Vec<Vec<u32>> =
         (0..TASKS).rev().map(|number| dependencies(number).into_iter().filter_map(backwards).collect()).collect();
     let start = clock::now();
     let found = std::hint::black_box(dependencies::cycle(std::hint::black_box(&graph)));
     let ms = (clock::now() - start) as f64 / 1e6;
-    debug_assert!(found.is_none(), "nothing depends on a later one");
+    debug_assert!(found.is_none(), "tasks depend on earlier ones only");
     ms
 }
 
-/// Plain SQLite: a row for each task, each event and each dependency, the least indexes, and as many commits.
+/// Plain SQLite: a row for each task, each event and each dependency, a minimum of indexes, and the same number of
+/// commits.
 fn insert(dir: &Path) -> Result<f64> {
     let mut connection = Connection::open(dir.join("plain.db"))?;
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;

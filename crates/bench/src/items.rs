@@ -1,5 +1,5 @@
-//! Queues: cycles of push, take and complete, beside the same three statements of plain SQLite; and what a take costs when a
-//! million items wait.
+//! Queues: cycles of push, take and complete, next to the same three statements of plain SQLite; and the cost of a take
+//! while a million items wait.
 
 use std::path::Path;
 use std::sync::Barrier;
@@ -23,10 +23,10 @@ const THREADS_ROUNDS: usize = 5;
 const FEW: usize = 1_000;
 const MANY: usize = 1_000_000;
 
-/// How many items go in with one transaction.
+/// Number of items that one transaction adds.
 const CHUNK: usize = 500;
 
-/// How many takes a round of the comparison has; all rounds fit into [`FEW`].
+/// Number of takes in a round of the comparison; all rounds fit into [`FEW`].
 const TAKES: usize = 20;
 const TAKES_ROUNDS: usize = 21;
 
@@ -42,7 +42,7 @@ fn one_client(bench: &Bench) -> Result<Vec<Row>> {
     let site = Site::new(&client, "one")?;
     let mut plain = Plain::create(&bench.place("queues-plain")?)?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    // The two take turns, and each round is compared by itself.
+    // The two alternate, and rounds are compared in pairs.
     for _ in 0..bench.rounds(ROUNDS) {
         ours.push(single::rate(ROUND, || site.cycle())?);
         theirs.push(single::rate(ROUND, || plain.cycle())?);
@@ -80,7 +80,7 @@ fn many_threads(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// How many cycles all threads did, and in how many seconds.
+/// The number of cycles of all threads, and the seconds that they took.
 fn round(site: &Site<'_>, span: Duration) -> Result<(f64, f64)> {
     let start = Barrier::new(THREADS);
     let began = clock::now();
@@ -142,7 +142,7 @@ fn new(number: usize) -> Result<New> {
     Ok(New { data, priority: 0, delay: Span::ZERO, dedupe: None })
 }
 
-/// A queue and one who works on it.
+/// A queue with one holder.
 struct Site<'a> {
     client: &'a Client,
     queue: Name,
@@ -178,7 +178,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// How long so many takes took, each in milliseconds.
+    /// The durations of this many takes, each in milliseconds.
     fn takes(&self, count: usize) -> Result<Vec<f64>> {
         let one = |_| {
             let start = clock::now();
@@ -189,7 +189,7 @@ impl<'a> Site<'a> {
     }
 }
 
-/// A queue as lean as it can honestly be: one table, one index, three commits, no log of what happened.
+/// A minimal but correct queue: one table, one index, three commits, no event log.
 struct Plain(Connection);
 
 impl Plain {

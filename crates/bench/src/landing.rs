@@ -1,4 +1,4 @@
-//! How many branches land in a second, without a check, onto a branch that is checked out; beside the same done by plain git.
+//! The number of branches that land in a second, without a check, on a checked-out branch; next to plain git.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::stats::Sample;
 
 const BRANCHES: usize = 200;
 
-/// What the repository has beside what lands.
+/// Number of files in the repository that the branches do not change.
 const FILES: usize = 1_000;
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
@@ -50,7 +50,7 @@ fn rate(start: u64) -> f64 {
     BRANCHES as f64 * 1e9 / (clock::now() - start) as f64
 }
 
-/// The least that git can do for the same result, without any care for what is in the checkout.
+/// The minimum that git needs for the same result, without any protection of the checkout.
 fn land_plainly(root: &Path, branch: &str) -> Result<()> {
     let tip = git(root, &["rev-parse", "main"])?;
     let tree = git(root, &["merge-tree", "--write-tree", &tip, branch])?;
@@ -92,7 +92,7 @@ fn repository(root: &Path) -> Result<std::path::PathBuf> {
     Ok(root)
 }
 
-/// A repository with what a script for `git fast-import` says.
+/// A repository from a script for `git fast-import`.
 pub(crate) fn import(root: &Path, script: &str) -> Result<std::path::PathBuf> {
     std::fs::create_dir(root)?;
     git(root, &["init", "-q", "-b", "main"])?;

@@ -1,4 +1,4 @@
-//! `banksman locks list` with 100 locks, from its start to its exit.
+//! `banksman locks list` with 100 locks, from start to exit.
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ const RUNS: usize = 50;
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let (project, _) = bench.project("list")?;
     let client = Bench::library(&project)?;
-    // All of them are held: each holder is looked at, which is the longer way.
+    // All locks are held: the command checks each holder, which is the slow case.
     let held = (0..LOCKS).map(|number| Ok(client.lock(format!("lock-{number}")).try_acquire()?)).collect::<Result<Vec<_>>>()?;
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {

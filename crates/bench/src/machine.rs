@@ -9,10 +9,10 @@ use crate::bench::{Bench, Result};
 use crate::stats;
 
 const PAGE: usize = 4096;
-/// How many flushes Fs is the median of.
+/// Number of flushes of which Fs is the median.
 pub(crate) const FLUSHES: usize = 500;
 
-/// Date, machine and Fs, as the report begins.
+/// Date, machine and Fs, for the head of the report.
 pub(crate) fn header(bench: &Bench) -> Result<Vec<(&'static str, String)>> {
     let cores = std::thread::available_parallelism()?;
     let system = rustix::system::uname();
@@ -26,7 +26,7 @@ pub(crate) fn header(bench: &Bench) -> Result<Vec<(&'static str, String)>> {
     ])
 }
 
-/// Fs once more, as the report ends: if it is another, the disk was not the same all the time.
+/// Fs again, for the end of the report: a different value means that the speed of the disk has changed.
 pub(crate) fn flush_again(bench: &Bench) -> Result<(&'static str, String)> {
     Ok(("Fs at the end", ms(flush_time(bench.dir(), FLUSHES)?)))
 }
@@ -35,8 +35,8 @@ fn ms(time: Duration) -> String {
     format!("{:.3} ms", time.as_secs_f64() * 1e3)
 }
 
-/// Fs. The pages are written once before, as a write-ahead log overwrites its old pages: the size of the file does
-/// not change, so that nothing but the data is flushed.
+/// Fs. The pages are written once before, as a write-ahead log overwrites its old pages: the file size does not change,
+/// so that only the data is flushed.
 pub(crate) fn flush_time(dir: &Path, flushes: usize) -> Result<Duration> {
     let file = File::create(dir.join("flush"))?;
     file.write_all_at(&vec![1; PAGE * flushes], 0)?;
@@ -58,7 +58,7 @@ fn cpu() -> Result<String> {
     Ok(model.map_or("unknown processor", |(_, model)| model).into())
 }
 
-/// The type of the file system that `dir` is on: that of the longest mount point above it.
+/// The type of the file system of `dir`: that of the longest mount point above it.
 fn file_system(dir: &Path) -> Result<String> {
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     let fields = mounts.lines().filter_map(|line| {

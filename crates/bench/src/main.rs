@@ -1,15 +1,17 @@
-//! Measures what `docs/performance.md` states: each figure beside a raw limit or a peer of the same run.
+//! Measures what `docs/performance.md` states: each figure next to a raw limit or a peer of the same run.
 //!
-//! `cargo run --release -p banksman-bench -- [--only NAME] [--quick] [--json]`. Everything happens in a directory
-//! that is made below `target/`, on a real disk, and removed again. Every loop ends by the clock.
+//! `cargo run --release -p banksman-bench -- [--only NAME] [--quick] [--json]`. All files are in a temporary directory
+//! below `target/`, on a real disk. Every loop has a time limit.
 //!
 //! * [`single`], [`threads`], [`processes`], [`handoff`], [`listing`], [`steps`], [`postgres`]: locks, one file per figure.
 //! * [`backlog`], [`starts`], [`restarts`], [`runner_start`], [`claims`], [`resting`], [`memory`], [`compaction`],
-//!   [`import`]: tasks and runners, likewise. [`status`], [`commands`], [`screen`]: what people look at.
-//! * [`agents`]: the output of agent programs, [`profiles`]: their runs. [`messages`]: the bus, [`sends`]: messages to live sessions. [`landing`]: merge queues, [`worktrees`]. [`items`]: queues, [`phases`]: pipelines, and
+//!   [`import`]: tasks and runners, likewise. [`status`], [`commands`], [`screen`]: commands that people read.
+//! * [`agents`]: the output of agent programs, [`profiles`]: their runs. [`messages`]: the bus, [`sends`]: messages to
+//!   live sessions. [`landing`]: merge queues, [`worktrees`]. [`items`]: queues, [`phases`]: pipelines, and
 //!   [`runbooks`], likewise.
-//! * [`runners`]: many runners in one project, on both databases; `--only runners` takes the whole group, `--only runners.rate` a part.
-//! * [`tasks`], [`program`], [`fifo`]: projects full of tasks, the binary, and how a command is heard.
+//! * [`runners`]: many runners in one project, on both databases; `--only runners` takes the group, `--only runners.rate`
+//!   a part.
+//! * [`tasks`], [`program`], [`fifo`]: projects full of tasks, the binary, and signals of its commands.
 //! * [`process_group`] and [`worker`]: this program again, as many processes that start together.
 //! * [`plain`], [`peers`], [`queues`], [`machine`], [`proc`]: what the figures are compared with.
 //! * [`report`], [`stats`]: rows, and the arithmetic in them.
@@ -64,7 +66,7 @@ use std::process::ExitCode;
 use bench::{Bench, Result};
 use report::{Report, Row};
 
-/// A figure: its name on the command line, and how it is taken.
+/// A figure: its name on the command line, and its function.
 type Figure = (&'static str, fn(&Bench) -> Result<Vec<Row>>);
 
 const FIGURES: [Figure; 37] = [
@@ -107,7 +109,6 @@ const FIGURES: [Figure; 37] = [
     ("runners.snapshot", runners::interference::snapshot),
 ];
 
-/// What the command line asks for.
 #[derive(Default)]
 struct Options {
     json: bool,
@@ -148,7 +149,7 @@ fn options(args: &[String]) -> Result<Options> {
     Ok(options)
 }
 
-/// Whether a figure is the one of this name, or of the group of this name.
+/// Whether a figure has this name, or is in the group of this name.
 fn is_named(figure: &str, name: &str) -> bool {
     figure == name || figure.split_once('.').is_some_and(|(group, _)| group == name)
 }

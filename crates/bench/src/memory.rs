@@ -1,4 +1,4 @@
-//! How much memory a runner has while it works through a backlog of 100,000 tasks.
+//! The memory of a runner in a backlog of 100,000 tasks.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{proc, tasks};
 const TASKS: usize = 100_000;
 const SPAN: Duration = Duration::from_secs(10);
 
-/// Fewer than a slow machine works through in a short time: the figure is not about speed.
+/// Fewer tasks than a slow machine completes in this time: the figure is not about speed.
 const AT_LEAST: usize = 50;
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {

@@ -1,4 +1,5 @@
-//! The bus: appends beside a file that is locked and flushed for each of them, reads of many messages, and how soon a follower hears of one.
+//! The bus: appends next to a file that is locked and flushed for each message, reads of many messages, and the latency
+//! of a follower.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -29,7 +30,7 @@ const THREADS: usize = 16;
 const MANY: usize = 100_000;
 const HEARD: usize = 200;
 
-/// What a message says: about as much as an agent reports in a sentence.
+/// The body of a message: about as long as a sentence of an agent.
 const BODY: &str = "the tests of the login pass; the next step is the page that shows which sessions of a user are alive";
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
@@ -40,7 +41,6 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Posts one message.
 pub(crate) fn post(client: &Client) -> Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let id = format!("m-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -94,7 +94,7 @@ fn one_writer(bench: &Bench) -> Result<Vec<Row>> {
 
 fn many_processes(bench: &Bench) -> Result<Vec<Row>> {
     let (project, client) = bench.project("messages-processes")?;
-    // Only the worker processes shall have connections.
+    // Only the worker processes may have connections.
     drop(client);
     let dir = project.root().display().to_string();
     let file: PathBuf = bench.place("messages-processes-file")?.join("bus");
@@ -184,7 +184,7 @@ fn reading(bench: &Bench) -> Result<Vec<Row>> {
         Row::new(
             "bus: from an append to a follower in another process",
             Unit::Milliseconds,
-            Sample::of(&heard(bench, &project, &client)?),
+            Sample::of(&follower_latencies(bench, &project, &client)?),
         )
         .beside("median")
         .target(Target::AtMost(3.0)),
@@ -202,8 +202,8 @@ fn read_after(project: &Project, after: Seq) -> Result<usize> {
     }
 }
 
-/// How long after the call of an append a follower has the message, in milliseconds.
-fn heard(bench: &Bench, project: &Project, client: &Client) -> Result<Vec<f64>> {
+/// The time from the call of an append until a follower has the message, in milliseconds.
+fn follower_latencies(bench: &Bench, project: &Project, client: &Client) -> Result<Vec<f64>> {
     let dir = project.root().display().to_string();
     let mut command = Command::new(std::env::current_exe()?);
     command.args([worker::MARK, "follows", &dir]).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -215,7 +215,7 @@ fn heard(bench: &Bench, project: &Project, client: &Client) -> Result<Vec<f64>> 
     }
     let mut times = Vec::new();
     for _ in 0..bench.rounds(HEARD) {
-        // Longer apart than followers are told of changes.
+        // Longer than the interval at which followers are notified of changes.
         std::thread::sleep(Duration::from_millis(15));
         let before = clock::now();
         post(client)?;
@@ -226,7 +226,7 @@ fn heard(bench: &Bench, project: &Project, client: &Client) -> Result<Vec<f64>> 
     Ok(times)
 }
 
-/// The side of a follower: says when it has got each message.
+/// The process of a follower: prints the time of each message.
 pub(crate) fn follow(dir: &str) -> Result<()> {
     let project = Project::find_at(Path::new(dir), None)?;
     let last = project.reader()?.view().last_event()?;

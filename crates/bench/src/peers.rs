@@ -18,17 +18,17 @@ const ROUND: Duration = Duration::from_secs(2);
 /// How long a server may take to start.
 const START: Duration = Duration::from_secs(10);
 
-/// What became of a peer: pairs per second, or why there are none.
+/// The result of a peer: pairs per second, or why there are none.
 pub(crate) enum Peer {
     Rate(f64),
     Missing,
 }
 
-/// A server that ends with this value.
+/// A server process that is killed when this value is dropped.
 pub(crate) struct Server(Child);
 
 impl Peer {
-    /// Ours beside theirs.
+    /// The row that compares our rate with this one.
     pub(crate) fn row(&self, name: &str, ours: Sample) -> Row {
         let row = Row::new("64 threads, beside a peer", Unit::PairsPerSecond, ours);
         match self {
@@ -38,8 +38,8 @@ impl Peer {
     }
 }
 
-/// A pair is SET NX and DEL: two logged commands. The benchmark that comes with redis is fastest with one kind of
-/// command, so half of its SETs are taken.
+/// A pair is SET NX and DEL: two logged commands. The benchmark of redis is fastest with one kind of command, so half
+/// of its SETs count.
 pub(crate) fn redis(bench: &Bench) -> Result<Peer> {
     if !installed("redis-server") || !installed("redis-benchmark") {
         return Ok(Peer::Missing);
@@ -92,7 +92,7 @@ fn etcd_pairs(server: SocketAddr, number: usize, end: u64) -> Result<f64> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(START))?;
     let mut answers = BufReader::new(stream.try_clone()?);
-    // Keys travel as base64, and any four digits are some three bytes.
+    // Keys are sent as base64, and any four digits decode to three bytes.
     let key = format!("{number:04}");
     let put = post(server, "/v3/kv/put", &format!(r#"{{"key":"{key}","value":"{key}"}}"#));
     let delete = post(server, "/v3/kv/deleterange", &format!(r#"{{"key":"{key}"}}"#));
@@ -148,9 +148,9 @@ impl Server {
     }
 
     fn wait_until(&self, ready: impl Fn() -> bool) -> Result<()> {
-        let patience_ends = Instant::now() + START;
+        let deadline = Instant::now() + START;
         while !ready() {
-            if Instant::now() >= patience_ends {
+            if Instant::now() >= deadline {
                 return Err(format!("process {} did not get ready", self.0.id()).into());
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -161,7 +161,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nothing of it is kept, so nothing is lost by the hard way.
+        // The data is not kept, so a kill loses nothing.
         self.0.kill().ok();
         self.0.wait().ok();
     }

@@ -1,4 +1,4 @@
-//! Pipelines: from the end of one phase to the beginning of the next, durable, many at once; and whole pipelines.
+//! Pipelines: from the end of one phase to the beginning of the next, durable, many at once; and complete pipelines.
 
 use std::sync::Arc;
 use std::sync::Barrier;
@@ -20,10 +20,10 @@ const THREADS: usize = 64;
 const ROUND: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 5;
 
-/// How many phases one pipeline goes through before a thread starts another.
+/// Number of phases of one pipeline before a thread starts another.
 const PHASES: u32 = 500;
 
-/// How many phases a whole pipeline has.
+/// Number of phases of a short pipeline.
 const SHORT: u32 = 4;
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
@@ -51,7 +51,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// How many transitions and whole pipelines all threads did, and in how many seconds.
+/// The number of transitions and complete pipelines of all threads, and the seconds that they took.
 fn round(client: &Client, made: &AtomicU32, phases: u32, span: Duration) -> Result<(f64, f64, f64)> {
     let start = Barrier::new(THREADS);
     let plan = plan(phases)?;
@@ -81,13 +81,13 @@ fn round(client: &Client, made: &AtomicU32, phases: u32, span: Duration) -> Resu
     Ok((sum(|count| count.0), sum(|count| count.1), (clock::now() - began) as f64 / 1e9))
 }
 
-/// A pipeline with so many phases in a row.
+/// A pipeline with this many phases in a row.
 fn plan(phases: u32) -> Result<Arc<Plan>> {
     let phase = |number: u32| -> Result<Phase> {
         Ok(Phase::new(Name::new(&format!("phase-{}", number % 4))?, Action::Do(RunCommand::Run("make".into()))))
     };
     let mut list = (0..4).map(phase).collect::<Result<Vec<_>>>()?;
-    // The plan is as long as people write them: a long way goes round.
+    // The plan has a realistic length: a long pipeline repeats its phases.
     if phases > SHORT {
         list[3].then = After::Phase(list[0].name.clone());
     }
@@ -112,7 +112,7 @@ fn ask(client: &Client, request: PipelineRequest) -> Result<PipelineOutcome> {
     }
 }
 
-/// The task of a phase is done, and the next phase begins with it.
+/// Ends the task of a phase as done, which begins the next phase.
 fn conclude(client: &Client, pipeline: &TaskId, number: u32) -> Result<()> {
     let id = TaskId::new(&format!("{pipeline}.{number}"))?;
     let verdict = Verdict::Done { output: None };

@@ -1,4 +1,4 @@
-//! Plain SQLite, as lean as it can honestly be: one row per lock, one UPDATE per commit, two commits per pair.
+//! Plain SQLite, minimal but correct: one row per lock, one UPDATE per commit, two commits per pair.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use crate::bench::Result;
 
-/// How long SQLite's busy handler tries before it gives up.
+/// SQLite's busy timeout.
 const BUSY: Duration = Duration::from_secs(20);
 
 /// A connection to a table of locks.
@@ -17,7 +17,7 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// Makes a database with this many free locks, and says where it is.
+    /// Creates a database with this many free locks. Returns its path.
     pub(crate) fn create(dir: &Path, locks: usize) -> Result<PathBuf> {
         let path = dir.join("plain.db");
         let connection = Connection::open(&path)?;
@@ -29,7 +29,7 @@ impl Plain {
         Ok(path)
     }
 
-    /// Opens it with the durability that ours has.
+    /// Opens the database with the same durability as ours.
     pub(crate) fn open(path: &Path) -> Result<Plain> {
         let connection = Connection::open(path)?;
         connection.busy_timeout(BUSY)?;
@@ -37,12 +37,11 @@ impl Plain {
         Ok(Plain { connection, holder: format!("process-{}", std::process::id()) })
     }
 
-    /// Takes a lock that is free.
+    /// Acquires a lock that is free.
     pub(crate) fn acquire(&mut self, id: i64) -> Result<()> {
         self.commit("UPDATE locks SET holder = ?2, epoch = epoch + 1 WHERE id = ?1 AND holder IS NULL", id)
     }
 
-    /// Gives it back.
     pub(crate) fn release(&mut self, id: i64) -> Result<()> {
         self.commit("UPDATE locks SET holder = NULL WHERE id = ?1 AND holder = ?2", id)
     }

@@ -1,4 +1,4 @@
-//! PostgreSQL: the same pairs over a server of its own, beside plain statements by `pgbench` on the same server.
+//! PostgreSQL: the same pairs over a server of our own, next to plain statements by `pgbench` on the same server.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,10 +20,10 @@ const ROUNDS: usize = 3;
 const THREADS: usize = 32;
 const HAND_OFFS: usize = 300;
 
-/// The variable that names the store to the binary.
+/// The environment variable that names the store to the binary.
 pub(crate) const STORE_VARIABLE: &str = "BANKSMAN_STORE";
 
-/// How long the server may take to start.
+/// Time limit for starting the server.
 const START: Duration = Duration::from_secs(20);
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
@@ -59,36 +59,37 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// Two who hand a lock to and fro: from just before a release until the other one has it, in milliseconds.
+/// Two clients that pass a lock to and fro: the time from just before a release until the other client has it, in
+/// milliseconds.
 fn hand_offs(here: &Client, there: &Client) -> Result<Vec<f64>> {
-    let (tell, told) = mpsc::channel();
+    let (sender, moments) = mpsc::channel();
     std::thread::scope(|scope| {
         for client in [here, there] {
-            let tell = tell.clone();
+            let sender = sender.clone();
             scope.spawn(move || -> Result<()> {
                 for _ in 0..HAND_OFFS {
                     let held = client.lock("to-and-fro").acquire_within(START)?;
-                    tell.send((clock::now(), true))?;
-                    // Long enough for the other one to wait again.
+                    sender.send((clock::now(), true))?;
+                    // Long enough for the other client to wait again.
                     let until = Instant::now() + Duration::from_millis(5);
                     while Instant::now() < until {
                         std::thread::yield_now();
                     }
-                    tell.send((clock::now(), false))?;
+                    sender.send((clock::now(), false))?;
                     held.release()?;
                 }
                 Ok(())
             });
         }
     });
-    drop(tell);
-    let mut moments: Vec<(u64, bool)> = told.into_iter().collect();
+    drop(sender);
+    let mut moments: Vec<(u64, bool)> = moments.into_iter().collect();
     moments.sort_unstable();
     let gaps = moments.windows(2).filter(|pair| !pair[0].1 && pair[1].1).map(|pair| (pair[1].0 - pair[0].0) as f64 / 1e6);
     Ok(gaps.collect())
 }
 
-/// A server with a Unix socket, every commit durable. It ends with this value.
+/// A server with a Unix socket and durable commits. It is killed when this value is dropped.
 pub(crate) struct Server {
     child: Child,
     dir: PathBuf,
@@ -96,13 +97,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// One that has just started, if the programs are installed.
+    /// Starts a server, if the programs are installed.
     pub(crate) fn installed(bench: &Bench) -> Result<Option<Server>> {
         programs().map(|programs| Server::start(bench, programs)).transpose()
     }
 
     fn start(bench: &Bench, programs: PathBuf) -> Result<Server> {
-        // The path of a Unix socket is short.
+        // The path of a Unix socket must be short.
         let dir = bench.fresh("server")?;
         let socket = tempfile::Builder::new().prefix("bm-").tempdir_in("/tmp")?.keep();
         for place in [&dir, &socket] {
@@ -147,20 +148,20 @@ impl Server {
     pub(crate) fn cpu_ms(&self) -> Result<f64> {
         let mut all = proc::spent(self.child.id())?.all_ms();
         for pid in proc::child_pids(self.child.id())? {
-            // It may have gone in the meantime; then the server has waited for it.
+            // A process may have ended in the meantime; then the server has waited for it.
             all += proc::spent(pid).map_or(0.0, |spent| spent.all_ms());
         }
         Ok(all)
     }
 
-    /// Runs statements with `psql`, which goes on until its input ends.
+    /// Runs statements with `psql`, which continues until its input ends.
     pub(crate) fn psql(&self) -> Command {
         let mut psql = Command::new(self.programs.join("psql"));
         psql.args(["-X", "-q", "-A", "-t", "-U", "postgres", "-h"]).arg(&self.dir).arg("postgres");
         psql
     }
 
-    /// A row for each connection. pgbench's own data would take longer than the figure.
+    /// Creates a row for each connection. pgbench's own data would take longer than the figure.
     fn make_rows(&self) -> Result<()> {
         self.pgbench(&["-i", "-I", "t"], None)?;
         let script = self.dir.join("rows.sql");
@@ -171,7 +172,7 @@ impl Server {
         self.pgbench(&["-n", "-t", "1"], Some(&script)).map(drop)
     }
 
-    /// Pairs per second of two plain updates, each one durable, on so many connections.
+    /// Pairs per second of two plain updates, each one durable, on this many connections.
     fn plain(&self, connections: usize, span: Duration) -> Result<f64> {
         let script = self.dir.join("pair.sql");
         std::fs::write(
@@ -201,14 +202,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It is gone already, or it goes now; either way nobody needs it.
+        // The server has ended already, or ends now; neither matters.
         self.child.kill().ok();
         self.child.wait().ok();
         std::fs::remove_dir_all(&self.dir).ok();
     }
 }
 
-/// PostgreSQL refuses to run as root.
+/// Runs a program as another user if needed: PostgreSQL refuses to run as root.
 fn unprivileged(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.arg("--pdeathsig=KILL");
@@ -219,13 +220,13 @@ fn unprivileged(program: &Path) -> Command {
     command
 }
 
-/// Lets another user pass through the bench's own directory.
+/// Lets another user traverse the bench's own directory.
 fn open_up(dir: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     Ok(std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755))?)
 }
 
-/// Where Debian puts the server's programs, or where PATH says.
+/// The directory of the server's programs: Debian's, or one in PATH.
 fn programs() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let debian =

@@ -1,49 +1,49 @@
-//! What `/proc` tells about a process.
+//! Facts about processes from `/proc`.
 
 use std::fs;
 use std::path::Path;
 
 use crate::bench::Result;
 
-/// In one second, as `/proc/<pid>/stat` counts.
+/// Ticks per second in `/proc/<pid>/stat`.
 const TICKS: f64 = 100.0;
 
-/// What a process and those that it has waited for have used.
+/// Resources that a process and its awaited children have used.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Spent {
-    /// Processor time of itself, in milliseconds.
+    /// Processor time of the process itself, in milliseconds.
     pub(crate) own_ms: f64,
-    /// Processor time of all its children that are gone, and of theirs.
+    /// Processor time of all its awaited children, and of theirs.
     pub(crate) children_ms: f64,
-    /// Page faults of these children: no process gets by without any.
+    /// Page faults of these children: every process has some.
     pub(crate) children_faults: u64,
 }
 
 impl Spent {
-    /// Processor time of itself and of its children that are gone, in milliseconds.
+    /// Processor time of the process and its awaited children, in milliseconds.
     pub(crate) fn all_ms(self) -> f64 {
         self.own_ms + self.children_ms
     }
 }
 
-/// How much memory a process has, in megabytes.
+/// The memory of a process, in megabytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Memory {
-    /// The most that it ever had in memory, shared pages and all.
+    /// The peak, including shared pages.
     pub(crate) peak: f64,
-    /// Its share: what several processes have in common is divided among them.
+    /// Its share: memory that processes have in common is divided among them.
     pub(crate) share: f64,
-    /// What is in no file.
+    /// Memory that no file backs.
     pub(crate) anonymous: f64,
 }
 
-/// What a process has spent. It may have exited, as long as nobody has waited for it.
+/// The resources that a process has used. It may have exited, as long as its parent has not waited for it.
 pub(crate) fn spent(pid: u32) -> Result<Spent> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     parse_stat(&stat).ok_or_else(|| format!("/proc/{pid}/stat cannot be understood: {stat}").into())
 }
 
-/// The name may contain anything, also brackets, so the numbers begin after the last one.
+/// The name may contain anything, including brackets, so the numbers begin after the last bracket.
 fn parse_stat(stat: &str) -> Option<Spent> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |index: usize| fields.get(index)?.parse::<u64>().ok();
@@ -55,8 +55,9 @@ fn parse_stat(stat: &str) -> Option<Spent> {
     })
 }
 
-/// The nanoseconds that all threads of a process have run, and how often they went to sleep. `/proc/<pid>/stat`
-/// counts in hundredths of a second, which is as much as an idle waiter may use in all: too coarse.
+/// The nanoseconds that all threads of a process have run, and the number of their voluntary context switches.
+/// `/proc/<pid>/stat` counts in hundredths of a second, which is as much as an idle waiter may use in total: too
+/// coarse.
 pub(crate) fn used(pid: u32) -> Result<(u64, u64)> {
     let (mut ran, mut switches) = (0, 0);
     for thread in threads(pid)? {
@@ -66,12 +67,10 @@ pub(crate) fn used(pid: u32) -> Result<(u64, u64)> {
     Ok((ran, switches))
 }
 
-/// How many children a process has.
 pub(crate) fn children(pid: u32) -> Result<usize> {
     Ok(child_pids(pid)?.len())
 }
 
-/// The children of a process.
 pub(crate) fn child_pids(pid: u32) -> Result<Vec<u32>> {
     let mut pids = Vec::new();
     for thread in threads(pid)? {
@@ -81,7 +80,6 @@ pub(crate) fn child_pids(pid: u32) -> Result<Vec<u32>> {
     Ok(pids)
 }
 
-/// How much memory a process has.
 pub(crate) fn memory(pid: u32) -> Result<Memory> {
     let dir = format!("/proc/{pid}");
     let kib = |file: &str, name: &str| {
@@ -112,14 +110,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_look_like_fields() {
+    fn a_process_name_may_look_like_fields() {
         let stat = "12 (a) b) S 1 12 12 0 -1 4194560 500 7000 1 2 30 20 300 100 20 0 3 0 99 1 1";
         let spent = Spent { own_ms: 500.0, children_ms: 4_000.0, children_faults: 7_002 };
         assert_eq!(parse_stat(stat), Some(spent));
     }
 
     #[test]
-    fn this_process_can_be_looked_at() {
+    fn facts_of_this_process_can_be_read() {
         let pid = std::process::id();
         assert!(memory(pid).is_ok_and(|memory| memory.peak > 0.0 && memory.share > 0.0 && memory.anonymous > 0.0));
         assert!(used(pid).is_ok_and(|(ran, _)| ran > 0));

@@ -7,10 +7,9 @@ use std::time::Duration;
 use crate::bench::Result;
 use crate::{clock, worker};
 
-/// How long after the word everybody starts, so that everybody has heard it.
+/// The delay between the start signal and the start, so that all processes have received the signal.
 const LEAD: Duration = Duration::from_millis(50);
 
-/// The processes of one round.
 pub(crate) struct ProcessGroup(Vec<Member>);
 
 struct Member {
@@ -36,12 +35,11 @@ impl ProcessGroup {
         Ok(group)
     }
 
-    /// The processes.
     pub(crate) fn pids(&self) -> Vec<u32> {
         self.0.iter().map(|member| member.child.id()).collect()
     }
 
-    /// Tells everybody when to start and when to stop.
+    /// Sends all processes their start and end times.
     pub(crate) fn go(&mut self, span: Duration) -> Result<()> {
         let start = clock::now() + clock::nanos(LEAD);
         let end = start + clock::nanos(span);
@@ -51,7 +49,7 @@ impl ProcessGroup {
         Ok(())
     }
 
-    /// What each of them reports at its end: lines of numbers.
+    /// The reports of the processes at their end: lines of numbers.
     pub(crate) fn reports(mut self) -> Result<Vec<Vec<Vec<u64>>>> {
         self.0.iter_mut().map(Member::report).collect()
     }
@@ -79,7 +77,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // Most have ended by themselves; a failed round must leave nobody behind.
+        // Most processes have ended by themselves; a failed round must leave none behind.
         self.child.kill().ok();
         self.child.wait().ok();
     }

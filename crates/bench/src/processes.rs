@@ -1,4 +1,4 @@
-//! 16 processes, each with a lock of its own: who gets how many turns, and how long does the unluckiest call take.
+//! 16 processes, each with a lock of its own: the distribution of their calls, and the slowest call.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const PROCESSES: usize = 16;
 const ROUND: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 7;
 
-/// What one round told, one value per round.
+/// The results of the rounds, one value per round.
 #[derive(Default)]
 struct Rounds {
     rates: Vec<f64>,
@@ -23,7 +23,7 @@ struct Rounds {
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let (project, client) = bench.project("processes")?;
-    // Only the worker processes shall have connections.
+    // Only the worker processes may have connections.
     drop(client);
     let dir = project.root().display().to_string();
     let path = Plain::create(&bench.place("processes-plain")?, PROCESSES)?.display().to_string();

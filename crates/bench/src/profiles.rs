@@ -1,4 +1,4 @@
-//! What it costs that a run is that of an agent, and what tasks cost that wait for a quota.
+//! The overhead of an agent run, and the cost of tasks that wait for a quota.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -23,14 +23,14 @@ const ROUNDS: usize = 7;
 const WAITING: usize = 20;
 const SPAN: Duration = Duration::from_secs(20);
 
-/// What an agent says of a short turn, as claude does.
+/// The output of a short agent turn, in the format of claude.
 const TURN: &str = r#"cat >/dev/null
 echo '{"type":"system","subtype":"init","session_id":"s-1","model":"m"}'
 echo '{"type":"assistant","message":{"id":"m-1","content":[{"type":"text","text":"done"}]}}'
 echo '{"type":"result","subtype":"success","is_error":false,"result":"done","num_turns":1,"usage":{"input_tokens":10,"output_tokens":2}}'
 "#;
 
-/// What it says when the account is limited for an hour.
+/// The output while the account is limited for an hour.
 const LIMITED: &str = r#"echo >bell
 echo '{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":'$(($(date +%s)+3600))',"rateLimitType":"five_hour"}}'
 echo '{"type":"result","subtype":"success","is_error":true,"api_error_status":429,"result":"session limit"}'
@@ -43,7 +43,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A project with a trusted agent that is this script.
+/// A project with this script as a trusted agent.
 fn project(bench: &Bench, name: &str, script: &str) -> Result<Project> {
     let project = tasks::project(bench, name, 1)?;
     let program = project.root().join("agent.sh");
@@ -88,18 +88,18 @@ fn cost_of_a_profile(bench: &Bench) -> Result<Row> {
     Ok(Row::new(what, Unit::Milliseconds, Sample::of(&added)).beside(beside).target(Target::AtMost(3.0)))
 }
 
-/// A runner beside tasks whose account is limited, after one run has learned of it.
+/// A runner with tasks whose account is limited, after one run has found out.
 fn waiting_for_a_quota(bench: &Bench) -> Result<Vec<Row>> {
     let project = project(bench, "quota", LIMITED)?;
     let mut bell = Fifo::make(&project.root().join("bell"))?;
     tasks::fill(&project, (0..=WAITING).map(|_| agent()).collect::<Result<_>>()?)?;
     let mut runner = Runner::start(&project, &[], |_| true)?;
-    bell.heard()?;
-    // Until its end is recorded and the runner sleeps.
+    bell.wait()?;
+    // Long enough for the runner to record the end of the run and to sleep.
     std::thread::sleep(Duration::from_secs(2));
     let span = bench.span(SPAN);
     let (pid, faults) = (runner.pid(), proc::spent(runner.pid())?.children_faults);
-    // The keeper of the run that has ended waits for the next one.
+    // The keeper of the ended run waits for the next one.
     let (before, kept) = (proc::used(pid)?, proc::children(pid)?);
     std::thread::sleep(span);
     let after = proc::used(pid)?;

@@ -1,8 +1,8 @@
-//! The binary, started as a user does.
+//! The binary, started as a user starts it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use banksman_core::backlog;
@@ -15,10 +15,10 @@ use crate::bench::Result;
 use crate::clock;
 use crate::proc;
 
-/// How long a runner may take to begin, and to leave.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time limit for a runner to begin, and to leave.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a runner does before it sleeps is not part of any figure.
+/// Work of a runner before its first sleep is not part of any figure.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// `target/release/banksman`.
@@ -30,7 +30,7 @@ pub(crate) fn path() -> Result<PathBuf> {
     Err(format!("{} is missing: cargo build --release -p banksman-cli", program.display()).into())
 }
 
-/// The binary in a project. It only says what goes wrong.
+/// The binary in a project. It prints errors only.
 pub(crate) fn command(project: &Project, args: &[&str]) -> Result<Command> {
     let mut command = Command::new(path()?);
     command.args(args).current_dir(project.root());
@@ -38,26 +38,23 @@ pub(crate) fn command(project: &Project, args: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// A runner in a project. What it says is not of interest.
+/// A runner in a project. Its output is discarded.
 pub(crate) fn run(project: &Project, args: &[&str]) -> Result<Command> {
     let mut command = command(project, &[&["run"], args].concat())?;
     command.stderr(Stdio::null());
     Ok(command)
 }
 
-/// Runs a command, and fails if it does.
+/// Runs a command, and fails if the command fails.
 pub(crate) fn done(command: &mut Command) -> Result<()> {
     let status = command.status()?;
     if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}").into()) }
 }
 
-/// Runs it, and fails if it does.
+/// Runs the binary with these arguments, and fails if it fails.
 pub(crate) fn succeed(project: &Project, args: &[&str]) -> Result<()> {
-    check(args, command(project, args)?.status()?)
-}
-
-fn check(what: &[&str], status: ExitStatus) -> Result<()> {
-    if status.success() { Ok(()) } else { Err(format!("banksman {what:?}: {status}").into()) }
+    let status = command(project, args)?.status()?;
+    if status.success() { Ok(()) } else { Err(format!("banksman {args:?}: {status}").into()) }
 }
 
 /// Milliseconds from the start of a command to its exit.
@@ -69,20 +66,20 @@ pub(crate) fn start_to_exit(command: &mut Command) -> Result<f64> {
     if status.success() { Ok(ms) } else { Err(format!("{command:?}: {status}").into()) }
 }
 
-/// What a command took, with all that it has started.
+/// The cost of a command, including all processes that it has started.
 pub(crate) struct Cost {
     /// From its start to its exit.
     pub(crate) seconds: f64,
-    /// Processor time of itself, in milliseconds.
+    /// Processor time of the command itself, in milliseconds.
     pub(crate) own_ms: f64,
-    /// Processor time of all other processes that it has started, whoever waited for them.
+    /// Processor time of all other processes that it has started, whichever process waited for them.
     pub(crate) others_ms: f64,
 }
 
 /// Runs a command. This process must have no other children meanwhile.
 ///
-/// A keeper may outlive its runner, and then nothing of it is charged to the runner. So this process takes over whatever
-/// the command leaves behind, and waits for it too.
+/// A keeper may outlive its runner, and then none of its time is charged to the runner. So this process adopts every
+/// orphan of the command, and waits for it too.
 pub(crate) fn timed(command: &mut Command) -> Result<Cost> {
     set_child_subreaper(Some(getpid()))?;
     let before = proc::spent(std::process::id())?.children_ms;
@@ -90,7 +87,7 @@ pub(crate) fn timed(command: &mut Command) -> Result<Cost> {
     let mut child = command.spawn()?;
     exited(child.id())?;
     let seconds = (clock::now() - start) as f64 / 1e9;
-    // It is not waited for yet, so what it has spent can still be seen.
+    // The process is not reaped yet, so its times are still available.
     let own_ms = proc::spent(child.id())?.own_ms;
     let status = child.wait()?;
     wait_for_rest()?;
@@ -103,8 +100,8 @@ pub(crate) fn timed(command: &mut Command) -> Result<Cost> {
     }
 }
 
-/// Does something, and says how much processor time all processes have used that it has started, in milliseconds. This process must have no
-/// other children meanwhile.
+/// Runs a function. Returns the processor time of all processes that it has started too, in milliseconds. This process
+/// must have no other children meanwhile.
 pub(crate) fn with_children<T>(f: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
     set_child_subreaper(Some(getpid()))?;
     let before = proc::spent(std::process::id())?.children_ms;
@@ -114,29 +111,29 @@ pub(crate) fn with_children<T>(f: impl FnOnce() -> Result<T>) -> Result<(T, f64)
     Ok((result?, proc::spent(std::process::id())?.children_ms - before))
 }
 
-/// Asks a process to leave, if it is still there.
+/// Asks a process to leave. Ignores a process that is gone.
 pub(crate) fn ask_to_leave(pid: u32) {
     as_pid(pid).and_then(|pid| Ok(kill_process(pid, Signal::TERM)?)).ok();
 }
 
-/// Waits for a process that was asked to leave, and ends it if it does not.
+/// Waits for a process that was asked to leave, and kills it if it does not.
 pub(crate) fn await_end(child: &mut Child) {
-    let patience_ends = Instant::now() + PATIENCE;
-    while matches!(child.try_wait(), Ok(None)) && Instant::now() < patience_ends {
+    let deadline = Instant::now() + TIMEOUT;
+    while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }
     child.kill().ok();
     child.wait().ok();
 }
 
-/// Reaps every child until there is none left.
+/// Reaps children until none is left.
 fn wait_for_rest() -> Result<()> {
-    let patience_ends = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match wait(WaitOptions::NOHANG) {
             Err(Errno::CHILD) => return Ok(()),
             Ok(Some(_)) | Err(Errno::INTR) => {}
-            Ok(None) if Instant::now() < patience_ends => std::thread::sleep(Duration::from_millis(10)),
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),
             Ok(None) => return Err("what the command left behind did not end within 10 s".into()),
             Err(error) => return Err(error.into()),
         }
@@ -152,22 +149,22 @@ fn as_pid(pid: u32) -> Result<Pid> {
     Ok(Pid::from_raw(pid.try_into()?).ok_or("0 is not a process")?)
 }
 
-/// A runner that goes on until this value ends.
+/// A runner that is stopped when this value is dropped.
 pub(crate) struct Runner(Child);
 
 impl Runner {
-    /// One that was just started.
+    /// Wraps a runner that was just started.
     pub(crate) fn of(child: Child) -> Runner {
         Runner(child)
     }
 
-    /// Starts it, and waits until it is at work: until `ready` says so of its row.
+    /// Starts a runner, and waits until `ready` accepts its row.
     pub(crate) fn start(project: &Project, args: &[&str], ready: impl Fn(&backlog::Runner) -> bool) -> Result<Runner> {
         let runner = Runner(run(project, args)?.spawn()?);
         let mut reader = project.reader()?;
-        let patience_ends = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !reader.view().load(&BTreeSet::from([Key::Runners]))?.backlog.runners.values().any(&ready) {
-            if Instant::now() >= patience_ends {
+            if Instant::now() >= deadline {
                 return Err("the runner did not begin within 10 s".into());
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -180,7 +177,7 @@ impl Runner {
         self.0.id()
     }
 
-    /// Fails if it is gone.
+    /// Fails if the runner is gone.
     pub(crate) fn check(&mut self) -> Result<()> {
         match self.0.try_wait()? {
             None => Ok(()),
@@ -191,7 +188,7 @@ impl Runner {
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        // It is asked first, so that it takes its row along.
+        // The runner is asked first, so that it removes its row.
         ask_to_leave(self.pid());
         await_end(&mut self.0);
     }
@@ -203,7 +200,7 @@ mod tests {
 
     /// The shell leaves a process behind that outlives it and does all the work.
     #[test]
-    fn what_outlives_the_command_is_counted() {
+    fn orphans_of_the_command_are_counted() {
         let busy = "(i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done) & exit 0";
         let cost = timed(Command::new("sh").args(["-c", busy])).expect("a shell can be run");
         assert!(cost.others_ms >= 50.0 && cost.own_ms < cost.others_ms, "{} and {}", cost.own_ms, cost.others_ms);

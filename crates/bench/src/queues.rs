@@ -1,5 +1,5 @@
-//! Other programs that work through many commands, two at a time: xargs, which keeps no record; and task-spooler and
-//! pueue, if they are installed.
+//! Other programs that run many commands, two at a time: xargs, which keeps no record; and task-spooler and pueue, if
+//! they are installed.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,16 +14,16 @@ use crate::{clock, program};
 
 const SLOTS: usize = 2;
 
-/// Each task in the queue of task-spooler is a process that is connected to its server, which takes 1,000 at most.
+/// Each queued task of task-spooler is a process with a connection to its server, which accepts at most 1,000.
 const SPOOLER_TASKS: usize = 900;
 
-/// pueue looks for finished tasks a few times per second, so that few tasks tell enough.
+/// pueue checks for finished tasks a few times per second, so that a few tasks are enough.
 const PUEUE_TASKS: usize = 40;
 
-/// How long a server may take to answer for the first time.
+/// Time limit for the first answer of a server.
 const START: Duration = Duration::from_secs(10);
 
-/// So many `true`. All that `xargs` does is to start them.
+/// Runs `true` this many times. `xargs` only starts the processes.
 pub(crate) fn xargs(dir: &Path, tasks: usize) -> Result<Cost> {
     let lines = dir.join("lines");
     std::fs::write(&lines, "x\n".repeat(tasks))?;
@@ -32,13 +32,13 @@ pub(crate) fn xargs(dir: &Path, tasks: usize) -> Result<Cost> {
     program::timed(&mut command)
 }
 
-/// The same through task-spooler: all of them are in its queue, behind two that wait for the start.
+/// The same through task-spooler: all tasks are queued behind two that wait for the start.
 pub(crate) fn spooler(bench: &Bench) -> Result<Option<f64>> {
     if !peers::installed("tsp") {
         return Ok(None);
     }
     let dir = bench.place("tsp")?;
-    let (mut gate, mut change_notifier) = (Fifo::make(&dir.join("gate"))?, Fifo::make(&dir.join("bell"))?);
+    let (mut gate, mut bell) = (Fifo::make(&dir.join("gate"))?, Fifo::make(&dir.join("bell"))?);
     let tsp = |args: &[&str]| -> Result<()> {
         let mut command = Command::new("tsp");
         command.args(args).current_dir(&dir).env("TS_SOCKET", dir.join("socket")).env("TMPDIR", &dir);
@@ -50,19 +50,19 @@ pub(crate) fn spooler(bench: &Bench) -> Result<Option<f64>> {
         (1..SPOOLER_TASKS).try_for_each(|_| tsp(&["-n", "true"]))?;
         tsp(&["-n", "sh", "-c", "echo >bell"])
     };
-    let rate = fill().and_then(|()| until_heard(&mut change_notifier, SPOOLER_TASKS, || gate.ring(SLOTS)));
-    // The server is a process that nobody else ends.
+    let rate = fill().and_then(|()| rate_until_bell(&mut bell, SPOOLER_TASKS, || gate.ring(SLOTS)));
+    // No other process ends the server.
     tsp(&["-K"])?;
     rate.map(Some)
 }
 
-/// The same through pueue, in a group that is paused until all are there.
+/// The same through pueue, in a group that is paused until all tasks are queued.
 pub(crate) fn pueue(bench: &Bench) -> Result<Option<f64>> {
     if !peers::installed("pueue") || !peers::installed("pueued") {
         return Ok(None);
     }
     let dir = bench.place("pueue")?;
-    let mut change_notifier = Fifo::make(&dir.join("bell"))?;
+    let mut bell = Fifo::make(&dir.join("bell"))?;
     // A relative name, because a socket's path is limited to 108 bytes.
     let config = "shared: { pueue_directory: data, runtime_directory: data, use_unix_socket: true, unix_socket_path: s }\n\
         client: {}\ndaemon: {}\n";
@@ -70,9 +70,9 @@ pub(crate) fn pueue(bench: &Bench) -> Result<Option<f64>> {
     std::fs::create_dir(dir.join("data"))?;
     let pueue = |args: &[&str]| quietly(Command::new("pueue").args(["-c", "pueue.yml"]).args(args).current_dir(&dir));
     let server = Server::start(&dir, "pueued", ["-c", "pueue.yml"])?;
-    let patience_ends = Instant::now() + START;
+    let deadline = Instant::now() + START;
     while let Err(error) = pueue(&["status"]) {
-        if Instant::now() >= patience_ends {
+        if Instant::now() >= deadline {
             return Err(error);
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -81,16 +81,16 @@ pub(crate) fn pueue(bench: &Bench) -> Result<Option<f64>> {
     pueue(&["pause"])?;
     (1..PUEUE_TASKS).try_for_each(|_| pueue(&["add", "true"]))?;
     pueue(&["add", "echo >bell"])?;
-    let rate = until_heard(&mut change_notifier, PUEUE_TASKS, || pueue(&["start"]))?;
+    let rate = rate_until_bell(&mut bell, PUEUE_TASKS, || pueue(&["start"]))?;
     drop(server);
     Ok(Some(rate))
 }
 
-/// So many per second, if the last of them rings.
-fn until_heard(change_notifier: &mut Fifo, tasks: usize, start: impl FnOnce() -> Result<()>) -> Result<f64> {
+/// Tasks per second, if the last of them rings.
+fn rate_until_bell(bell: &mut Fifo, tasks: usize, start: impl FnOnce() -> Result<()>) -> Result<f64> {
     let began = clock::now();
     start()?;
-    let ended = change_notifier.heard()?;
+    let ended = bell.wait()?;
     Ok(tasks as f64 * 1e9 / (ended - began) as f64)
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::stats::Sample;
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Unit {
     PairsPerSecond,
@@ -23,16 +23,16 @@ pub(crate) enum Unit {
     Count,
 }
 
-/// What a figure must reach.
+/// The target of a figure.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target {
-    /// The value itself, at least.
+    /// The lower bound of the value.
     AtLeast(f64),
-    /// The value itself, at most.
+    /// The upper bound of the value.
     AtMost(f64),
-    /// The value divided by that of the peer, at least.
+    /// The lower bound of the ratio to the peer.
     RatioAtLeast(f64),
-    /// The same, at most.
+    /// The upper bound of the ratio to the peer.
     RatioAtMost(f64),
 }
 
@@ -58,13 +58,13 @@ impl Row {
         Row { what: what.into(), unit, ours, beside: "-".into(), ratio: None, target: None }
     }
 
-    /// Something of the same run to judge the figure by.
+    /// Another value of the same run to judge the figure by.
     pub(crate) fn beside(mut self, beside: impl Into<String>) -> Row {
         self.beside = beside.into();
         self
     }
 
-    /// The same figure of a peer, and ours divided by it.
+    /// The same figure of a peer, and the ratio of ours to it.
     pub(crate) fn peer(self, name: &str, theirs: Sample, ratio: Sample) -> Row {
         let beside = format!("{name}: {}", self.unit.format(theirs));
         Row { beside, ratio: Some(ratio), ..self }
@@ -191,19 +191,19 @@ impl Report {
     }
 }
 
-/// Says what is being measured, to whoever watches.
+/// Prints the name of the current figure.
 #[expect(clippy::print_stderr, reason = "standard output is for the table alone")]
 pub(crate) fn announce(name: &str) {
     eprintln!("measuring: {name}");
 }
 
-/// Says why the program ends.
+/// Prints why the program ends.
 #[expect(clippy::print_stderr, reason = "standard output is for the table alone")]
 pub(crate) fn complain(error: &dyn Error) {
     eprintln!("banksman-bench: {error}");
 }
 
-/// A whole number with commas between its thousands.
+/// A rounded number with commas between its thousands.
 fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut out = String::with_capacity(digits.len() + 4);
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_says_whether_it_is_met() {
+    fn a_row_shows_whether_its_target_is_met() {
         let sample = Sample { median: 1500.0, least: 900.0, most: 2_000_000.0 };
         let row = Row::new("a", Unit::PairsPerSecond, sample).target(Target::AtLeast(1500.0));
         assert_eq!(row.line(), "| a | 1,500/s (900/s to 2,000,000/s) | - | - | >= 1,500/s | yes |");
@@ -229,6 +229,6 @@ mod tests {
         let row = Row::new("b", Unit::Ratio, half).peer("p", half, half).target(Target::RatioAtLeast(0.7));
         assert_eq!(row.line(), "| b | 0.50 | p: 0.50 | 0.50 | ratio >= 0.7 | **no** |");
         let row = Row::new("c", Unit::Milliseconds, Sample::once(f64::NAN)).target(Target::AtMost(1.0));
-        assert_eq!(row.met(), Some(false), "what could not be measured is not met");
+        assert_eq!(row.met(), Some(false), "a missing value does not meet its target");
     }
 }

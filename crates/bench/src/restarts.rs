@@ -1,4 +1,4 @@
-//! How punctual a loop is: from the end of its rest until its next attempt runs.
+//! The punctuality of a loop: from the end of its delay until its next attempt runs.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -19,15 +19,15 @@ use crate::tasks;
 
 const TIMES: usize = 50;
 
-/// How long it rests: long enough for everybody to sleep.
+/// The delay of the loop: long enough for all processes to sleep.
 const DELAY: Span = Span::from_ms(200);
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let attempts = bench.rounds(TIMES) + 1;
     let project = tasks::project(bench, "restarts", 2)?;
-    let mut change_notifier = Fifo::make(&project.root().join("bell"))?;
+    let mut bell = Fifo::make(&project.root().join("bell"))?;
     let mut runner = Runner::start(&project, &[], |_| true)?;
-    // What leads from the clock of the bench to that of the log, which counts whole milliseconds.
+    // The offset from the clock of the bench to that of the log, which counts whole milliseconds.
     let to_wall = host::wall_ms() as f64 - clock::now() as f64 / 1e6;
     let policy = Policy {
         max_attempts: NonZeroU32::new(u32::try_from(attempts)?).ok_or("there are attempts")?,
@@ -39,9 +39,9 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let id = tasks::submit(&project.open()?, spec, &[])?;
     let mut began = Vec::with_capacity(attempts);
     for _ in 0..attempts {
-        began.push(change_notifier.heard()? as f64 / 1e6 + to_wall);
+        began.push(bell.wait()? as f64 / 1e6 + to_wall);
     }
-    if change_notifier.has_more(Duration::from_millis(500))? {
+    if bell.has_more(Duration::from_millis(500))? {
         return Err("there was an attempt too many".into());
     }
     runner.check()?;

@@ -1,4 +1,4 @@
-//! A runner that has nothing to do, beside 10,000 tasks that wait for a lock which somebody holds.
+//! An idle runner with 10,000 tasks that wait for a lock.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     std::thread::sleep(span);
     let after = proc::used(pid)?;
     runner.check()?;
-    // Those that live, and at least one more if any has come and gone.
+    // Live children, and at least one more if any has come and gone.
     let gone = usize::from(proc::spent(pid)?.children_faults != faults);
     let processes = proc::children(pid)? + gone;
     drop(runner);

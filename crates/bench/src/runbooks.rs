@@ -1,4 +1,4 @@
-//! `banksman runbooks check` of a runbook with 1,000 phases, from its start to its exit.
+//! `banksman runbooks check` of a runbook with 1,000 phases, from start to exit.
 
 use std::fmt::Write;
 use std::process::Command;
@@ -29,7 +29,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// Phases as people write them: a command, a template, guards, a lock, a way back.
+/// Realistic phases: a command, a template, guards, a lock, a step back.
 fn large(phases: usize) -> Result<String> {
     let mut text = String::from(
         "[guard.quiet]\ncondition = { all = [{ lock_free = \"deploy\" }, { file_contains = { path = \"log\", pattern = '^ok \\d+' } }] }\n\n\

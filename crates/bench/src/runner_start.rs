@@ -1,5 +1,5 @@
-//! How long a runner takes from the start of its process until the command of a task runs, in a project with a past:
-//! 100,000 tasks that wait for a lock, and 1,000,000 events.
+//! The time from the start of a runner's process until the command of a task runs, in a project with a history: 100,000
+//! tasks that wait for a lock, and 1,000,000 events.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::tasks;
 
 const TASKS: usize = 100_000;
 
-/// In the log, those of the tasks included.
+/// Number of events in the log, including those of the tasks.
 const EVENTS: usize = 1_000_000;
 
-/// How many events are written in one transaction.
+/// Number of events in one transaction.
 const BATCH: usize = 2_000;
 
 const TIMES: usize = 21;
@@ -31,7 +31,7 @@ const TIMES: usize = 21;
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let (old, new) = (tasks::project(bench, "runner-start", 2)?, tasks::project(bench, "runner-start-new", 2)?);
     tasks::fill(&old, (0..TASKS).map(|_| tasks::waiting()).collect::<Result<_>>()?)?;
-    talk(&old, EVENTS - TASKS)?;
+    add_events(&old, EVENTS - TASKS)?;
     let events = old.reader()?.view().last_event()?.0;
     if events < EVENTS as i64 {
         return Err(format!("the log should have {EVENTS} events, but it has {events}").into());
@@ -39,7 +39,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let client = Bench::library(&old)?;
     let held = client.lock(tasks::LOCK).try_acquire()?;
     let (mut with_past, mut without) = (Vec::new(), Vec::new());
-    let (mut old_bell, mut new_bell) = (change_notifier(&old)?, change_notifier(&new)?);
+    let (mut old_bell, mut new_bell) = (bell(&old)?, bell(&new)?);
     for _ in 0..bench.rounds(TIMES) {
         with_past.push(start(&old, &mut old_bell)?);
         without.push(start(&new, &mut new_bell)?);
@@ -57,12 +57,12 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-fn change_notifier(project: &Project) -> Result<Fifo> {
+fn bell(project: &Project) -> Result<Fifo> {
     Fifo::make(&project.root().join("bell"))
 }
 
-/// Puts so many events of a user into the log.
-fn talk(project: &Project, count: usize) -> Result<()> {
+/// Adds this many custom events to the log.
+fn add_events(project: &Project, count: usize) -> Result<()> {
     let mut store = project.open_store()?;
     let kind = CustomKind::new("build:step")?;
     let source = Source { component: "user".into(), id: Some("builder".into()) };
@@ -80,14 +80,14 @@ fn talk(project: &Project, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Milliseconds from just before the start of a runner until the one task that is ready runs.
-fn start(project: &Project, change_notifier: &mut Fifo) -> Result<f64> {
+/// Milliseconds from just before the start of a runner until the only ready task runs.
+fn start(project: &Project, bell: &mut Fifo) -> Result<f64> {
     tasks::submit(&project.open()?, tasks::command("echo >bell")?, &[])?;
     let mut command = program::run(project, &[])?;
     let start = clock::now();
     let runner = Runner::of(command.spawn()?);
-    let running = change_notifier.heard()?;
-    // The next runner shall find nothing that is left to report.
+    let running = bell.wait()?;
+    // The next runner must not find a run whose end is not recorded.
     let mut reader = project.reader()?;
     while !reader.view().load(&BTreeSet::from([Key::Live]))?.backlog.runs.is_empty() {
         std::thread::sleep(Duration::from_millis(5));

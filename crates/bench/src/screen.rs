@@ -1,4 +1,4 @@
-//! `banksman top` in a terminal: how long until it shows something, and what it costs while things change.
+//! `banksman top` in a terminal: the time until its first screen, and its cost while the state changes.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -22,15 +22,15 @@ const MANY: usize = 100_000;
 const STARTS: usize = 15;
 const SPAN: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(100);
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What stands in the first line of the screen.
+/// A text in the first line of the screen.
 const SHOWN: &[u8] = b"slots";
 
-/// `top` in a terminal of its own. It is killed when this value ends.
+/// `top` in its own terminal. It is asked to leave when this value is dropped.
 struct Screen {
     child: Child,
-    /// When it first showed the board.
+    /// The time of its first screen.
     shown: Receiver<u64>,
 }
 
@@ -47,7 +47,7 @@ impl Screen {
         command.stdin(Stdio::from(side.try_clone()?)).stdout(Stdio::from(side.try_clone()?)).stderr(side);
         let child = command.spawn()?;
         drop(command);
-        let (tell, shown) = channel();
+        let (sender, shown) = channel();
         let mut terminal = File::from(controller);
         std::thread::spawn(move || {
             let (mut buffer, mut seen, mut is_shown) = ([0; 65_536], Vec::new(), false);
@@ -55,9 +55,9 @@ impl Screen {
                 if !is_shown {
                     seen.extend_from_slice(&buffer[..read]);
                     is_shown = seen.windows(SHOWN.len()).any(|part| part == SHOWN);
-                    // Nobody may be listening any more.
+                    // The receiver may be gone.
                     if is_shown {
-                        tell.send(clock::now()).ok();
+                        sender.send(clock::now()).ok();
                     }
                 }
             }
@@ -66,7 +66,7 @@ impl Screen {
     }
 
     fn until_shown(&self) -> Result<u64> {
-        Ok(self.shown.recv_timeout(PATIENCE).map_err(|_| "top showed nothing within 10 s")?)
+        Ok(self.shown.recv_timeout(TIMEOUT).map_err(|_| "top showed nothing within 10 s")?)
     }
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
         let (before, begin) = (proc::used(pid)?.0, Instant::now());
         let mut changes = 0;
         while begin.elapsed() < span {
-            // Two changes: it is acquired, and released.
+            // Two changes: acquire and release.
             client.lock("changing").try_acquire()?.release()?;
             changes += 2;
             std::thread::sleep(2 * PAUSE);

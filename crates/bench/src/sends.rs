@@ -1,4 +1,4 @@
-//! Messages to a live session: from the call of `send` until the program in it has read the message.
+//! Messages to a live session: from the call of `send` until the program in the session has read the message.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::tasks;
 
 const TIMES: usize = 200;
 
-/// Between two messages: the bus of a session at work is mostly silent.
+/// The pause between two messages: the bus of a working session is mostly silent.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A program that reads a line and says so, without another process.
+/// A program that reads a line and reports it, without another process.
 const READER: &str = "echo >bell; while read line; do echo >bell; done";
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
@@ -31,14 +31,14 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let spec = Spec { input: Some(LiveInput::Pipe), ..tasks::command(READER)? };
     let task = tasks::submit(&client, spec, &[])?;
     let mut runner = Runner::start(&project, &[], |_| true)?;
-    bell.heard()?;
+    bell.wait()?;
     let (mut seen, mut answered, mut behind, mut binary) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for number in 0..bench.rounds(TIMES) {
         std::thread::sleep(PAUSE);
         let start = clock::now();
         let (read, end) = std::thread::scope(|scope| -> Result<(u64, u64)> {
             let call = scope.spawn(|| send(&client, &task, number).map(|()| clock::now()));
-            Ok((bell.heard()?, call.join().map_err(|_| "a thread panicked")??))
+            Ok((bell.wait()?, call.join().map_err(|_| "a thread panicked")??))
         })?;
         seen.push(ms(start, read));
         answered.push(ms(start, end));
@@ -49,7 +49,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
         let mut command = program::command(&project, &["send", task.as_str(), "use port 8080", "--author", "bench"])?;
         let start = clock::now();
         let mut child = command.spawn()?;
-        binary.push(ms(start, bell.heard()?));
+        binary.push(ms(start, bell.wait()?));
         child.wait()?;
     }
     runner.check()?;

@@ -1,4 +1,4 @@
-//! One client: pairs of acquire and release, beside two commits of plain SQLite.
+//! One client: pairs of acquire and release, next to two commits of plain SQLite.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let library = Bench::library(&project)?;
     let mut plain = Plain::open(&Plain::create(&bench.place("single-plain")?, 1)?)?;
     let (mut ours, mut guarded, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
-    // They take turns, and each round is compared by itself.
+    // The three alternate, and rounds are compared in pairs.
     for _ in 0..bench.rounds(ROUNDS) {
         ours.push(rate(ROUND, || pair(&client, "one"))?);
         guarded.push(rate(ROUND, || Ok(library.lock("one").try_acquire()?.release()?))?);
@@ -44,12 +44,12 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// Takes a lock and gives it back.
+/// Acquires and releases a lock.
 pub(crate) fn pair(client: &Client, name: &str) -> Result<()> {
     Held::acquire(client, name)?.release(client)
 }
 
-/// How often per second `pair` can be done.
+/// The rate of `pair` per second.
 pub(crate) fn rate(span: Duration, mut pair: impl FnMut() -> Result<()>) -> Result<f64> {
     let start = clock::now();
     let end = start + clock::nanos(span);

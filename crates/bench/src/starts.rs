@@ -1,5 +1,5 @@
-//! How long a task waits although nothing is in its way: from its submission, or from the end of the one before it,
-//! until its command runs.
+//! The latency of a task that nothing blocks: from its submission, or from the end of its dependency, until its command
+//! runs.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::tasks;
 
 const TIMES: usize = 100;
 
-/// After this long all that was done is reported, everybody sleeps, and nobody expects to meet anybody.
+/// After this time all results are recorded, all processes sleep, and none still spins for new work.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// The command of a task: its shell does it without another process.
+/// The command of a task: its shell runs it without another process.
 const RING: &str = "echo >bell";
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
@@ -36,7 +36,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     std::thread::sleep(PAUSE);
     runner.check()?;
     tasks::check_completed(&project, 4 * library.len())?;
-    if site.change_notifier.has_more(Duration::ZERO)? {
+    if site.bell.has_more(Duration::ZERO)? {
         return Err("a task has run twice".into());
     }
     let at = |times: &[f64], share| Sample::once(stats::percentile(times, share));
@@ -64,21 +64,21 @@ struct Site<'a> {
     client: Client,
     gate: Fifo,
     ended: Fifo,
-    change_notifier: Fifo,
+    bell: Fifo,
 }
 
 impl Site<'_> {
     fn new(project: &Project) -> Result<Site<'_>> {
         let fifo = |name: &str| Fifo::make(&project.root().join(name));
-        Ok(Site { project, client: project.open()?, gate: fifo("gate")?, ended: fifo("ended")?, change_notifier: fifo("bell")? })
+        Ok(Site { project, client: project.open()?, gate: fifo("gate")?, ended: fifo("ended")?, bell: fifo("bell")? })
     }
 
-    /// The least that it can take: a shell, started by this process. In milliseconds, as the others.
+    /// The lower bound: a shell that this process starts. In milliseconds, like the others.
     fn bare(&mut self) -> Result<f64> {
         std::thread::sleep(PAUSE);
         let start = clock::now();
         let mut child = Command::new("sh").args(["-c", RING]).current_dir(self.project.root()).stdin(Stdio::null()).spawn()?;
-        let running = self.change_notifier.heard()?;
+        let running = self.bell.wait()?;
         child.wait()?;
         Ok(ms(start, running))
     }
@@ -89,29 +89,29 @@ impl Site<'_> {
         let spec = tasks::command(RING)?;
         let start = clock::now();
         tasks::submit(&self.client, spec, &[])?;
-        Ok(ms(start, self.change_notifier.heard()?))
+        Ok(ms(start, self.bell.wait()?))
     }
 
-    /// From just before the start of the binary that hands the task over.
+    /// From just before the start of the binary that adds the task.
     fn binary(&mut self) -> Result<f64> {
         std::thread::sleep(PAUSE);
         let mut command = program::command(self.project, &["tasks", "add", "a task", "--run", RING])?;
         let start = clock::now();
         let mut child = command.spawn()?;
-        let running = self.change_notifier.heard()?;
+        let running = self.bell.wait()?;
         child.wait()?;
         Ok(ms(start, running))
     }
 
-    /// From the last thing that the command of one task does until that of its dependent runs.
+    /// From the last action of the command of one task until the command of its dependent runs.
     fn chained(&mut self) -> Result<f64> {
         std::thread::sleep(PAUSE);
         let first = tasks::submit(&self.client, tasks::command("read x <gate; echo >ended")?, &[])?;
         tasks::submit(&self.client, tasks::command(RING)?, &[first])?;
         std::thread::sleep(PAUSE);
         self.gate.ring(1)?;
-        let end = self.ended.heard()?;
-        Ok(ms(end, self.change_notifier.heard()?))
+        let end = self.ended.wait()?;
+        Ok(ms(end, self.bell.wait()?))
     }
 }
 

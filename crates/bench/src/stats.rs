@@ -1,6 +1,6 @@
-//! The little arithmetic that the figures need.
+//! Statistics of the figures.
 
-/// A value with the least and the greatest of the rounds it comes from.
+/// A value with the minimum and the maximum of its rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) median: f64,
@@ -9,7 +9,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Sums up rounds. There must be at least one.
+    /// Summarizes rounds. There must be at least one.
     pub(crate) fn of(rounds: &[f64]) -> Sample {
         let sorted = sorted(rounds.to_vec());
         Sample { median: at(&sorted, 0.5), least: at(&sorted, 0.0), most: at(&sorted, 1.0) }
@@ -21,12 +21,12 @@ impl Sample {
     }
 }
 
-/// Round by round, one divided by the other: noise that lasts longer than a round is in both.
+/// The ratios of two series, round by round: noise that lasts longer than a round affects both values.
 pub(crate) fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
     ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs.max(f64::MIN_POSITIVE)).collect()
 }
 
-/// The best rounds of both, whichever they were: what is left when neither was disturbed.
+/// The ratio of the best rounds of both series, which were disturbed the least.
 pub(crate) fn ratio_of_best(ours: &[f64], theirs: &[f64]) -> f64 {
     Sample::of(ours).most / Sample::of(theirs).most
 }
@@ -43,7 +43,7 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
 
 fn at(sorted: &[f64], share: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
-    // Rounded up, so that a high percentile of few values is the greatest and not a flattering one.
+    // Rounded up, so that a high percentile of a few values is their maximum.
     let index = (share * last as f64).ceil() as usize;
     sorted.get(index.min(last)).copied().unwrap_or(f64::NAN)
 }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_do_not_flatter() {
+    fn percentiles_round_up() {
         let values: Vec<f64> = (1..=100).map(f64::from).collect();
         assert_eq!(percentile(&values, 0.5), 51.0);
         assert_eq!(percentile(&values, 0.999), 100.0);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_compared_one_by_one() {
+    fn rounds_are_compared_in_pairs() {
         assert_eq!(ratios(&[10.0, 40.0], &[20.0, 40.0]), [0.5, 1.0]);
     }
 }

@@ -1,4 +1,4 @@
-//! `banksman status`, from its start to its exit.
+//! `banksman status`, from start to exit.
 
 use std::process::Command;
 

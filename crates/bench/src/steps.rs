@@ -1,4 +1,4 @@
-//! The pure machines on one core: how many steps per second, without any store.
+//! The pure machines on one core: steps per second, without a store.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::clock;
 use crate::report::{Row, Target, Unit};
 use crate::stats::Sample;
 
-/// Inputs are made in advance, so many cycles at a time: only steps are timed.
+/// Number of cycles whose inputs are made in advance, so that only steps are timed.
 const CYCLES: i64 = 300;
 const ROUND: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 5;
@@ -36,7 +36,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     Ok(vec![row("pure `step` of a lock", &locks), row("pure `step` of a semaphore", &semaphores)])
 }
 
-/// The request that the library makes: one slot, bound to one process, without a lease.
+/// The request of the library: one slot, bound to one process, without a lease.
 fn ask(holder: &HolderId) -> Box<Ask> {
     let process = ProcessId {
         host: "5f0c1b7e2d9a4c6f".into(),
@@ -65,7 +65,7 @@ fn semaphore_cycle(holder: &HolderId, epoch: Epoch) -> [semaphore::Input; 3] {
     ]
 }
 
-/// Steps per second. `cycle` makes the inputs of one cycle, given the epoch that its grant will get.
+/// Steps per second. `cycle` makes the inputs of one cycle, given the epoch of its grant.
 fn rate<M, I, O>(
     span: Duration,
     mut machine: M,
@@ -89,7 +89,7 @@ fn rate<M, I, O>(
             steps += 1.0;
         }
         spent += clock::now() - start;
-        assert_eq!(now.seq.0, before.0 + 2 * CYCLES, "a refusal would be no work");
+        assert_eq!(now.seq.0, before.0 + 2 * CYCLES, "no input may be refused");
     }
     steps * 1e9 / spent as f64
 }

@@ -13,14 +13,14 @@ use crate::program;
 /// The lock that tasks wait for.
 pub(crate) const LOCK: &str = "db";
 
-/// How many are added in one transaction.
+/// Number of tasks in one transaction.
 const BATCH: usize = 1_000;
 
-/// A fresh project with so many slots, without tasks.
+/// A fresh project with this many run slots, without tasks.
 pub(crate) fn project(bench: &Bench, name: &str, slots: usize) -> Result<Project> {
     let (project, _) = bench.project(name)?;
     program::succeed(&project, &["config", "set", "limits.max_concurrent_runs", &slots.to_string()])?;
-    // As it is now, with that setting.
+    // Opened again, with the new setting.
     Ok(Project::find_at(project.root(), None)?)
 }
 
@@ -29,22 +29,22 @@ pub(crate) fn command(command: &str) -> Result<Spec> {
     Ok(Spec { work: Some(Work::Run(command.into())), ..Spec::new(Title::new("a task of the bench")?) })
 }
 
-/// `true`, once somebody gives [`LOCK`] back.
+/// A task `true` that waits for [`LOCK`].
 pub(crate) fn waiting() -> Result<Spec> {
     Ok(Spec { needs: vec![Need::Lock(Name::new(LOCK)?)], ..command("true")? })
 }
 
-/// So many tasks `true`, every other one of them waiting.
+/// This many tasks `true`, every other one waiting.
 pub(crate) fn half_waiting(count: usize) -> Result<Vec<Spec>> {
     (0..count).map(|number| if number % 2 == 0 { waiting() } else { command("true") }).collect()
 }
 
-/// Hands tasks over, many in one transaction.
+/// Adds tasks, many in one transaction.
 pub(crate) fn fill(project: &Project, specs: Vec<Spec>) -> Result<()> {
     fill_after(project, specs, &[])
 }
 
-/// Hands tasks over that wait for others.
+/// Adds tasks with these dependencies.
 pub(crate) fn fill_after(project: &Project, specs: Vec<Spec>, after: &[TaskId]) -> Result<()> {
     let mut store = project.open_store()?;
     let requests = specs.into_iter().map(|spec| Ok(add(spec, after)?.0)).collect::<Result<Vec<_>>>()?;
@@ -57,7 +57,7 @@ pub(crate) fn fill_after(project: &Project, specs: Vec<Spec>, after: &[TaskId]) 
     Ok(())
 }
 
-/// Hands one over.
+/// Adds one task.
 pub(crate) fn submit(client: &Client, spec: Spec, after: &[TaskId]) -> Result<TaskId> {
     let (request, id) = add(spec, after)?;
     kept(client.call(request)?)?;
@@ -77,7 +77,7 @@ fn kept(reply: Reply) -> Result<()> {
     }
 }
 
-/// Fails unless so many tasks are completed, and none has failed.
+/// Fails unless this many tasks are completed, and none has failed.
 pub(crate) fn check_completed(project: &Project, at_least: usize) -> Result<()> {
     let counts = project.reader()?.view().counts()?.by_status;
     let of = |status: Status| counts.get(&status).copied().unwrap_or_default();

@@ -48,7 +48,7 @@ pub(crate) fn index_file(project: &Project) -> PathBuf {
     project.root().join(".banksman/store.db-shm")
 }
 
-/// How many pairs all threads did, and in how many seconds.
+/// The number of pairs of all threads, and the seconds that they took.
 pub(crate) fn round(client: &Client, threads: usize, span: Duration) -> Result<(f64, f64)> {
     let start = Barrier::new(threads);
     let began = clock::now();

@@ -1,5 +1,5 @@
-//! What one worker process does: it opens its store, says that it is ready, hears when to start and when to stop,
-//! and reports lines of numbers at the end.
+//! The work of one worker process: it opens its store, reports that it is ready, reads its start and end times, and prints
+//! lines of numbers at the end.
 
 use std::io::{BufRead, BufWriter, Write};
 use std::path::Path;
@@ -23,23 +23,23 @@ use crate::plain::Plain;
 /// The first argument of a worker process.
 pub(crate) const MARK: &str = "--worker";
 
-/// What it says when it is ready.
+/// The line that it prints when it is ready.
 pub(crate) const READY: &str = "ready";
 
-/// How long a holder holds during the hand-offs.
+/// How long a holder keeps the lock during the hand-offs.
 const HOLD: Duration = Duration::from_millis(1);
 
-/// Longer than any figure takes: who waits for so long has found a fault.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any figure takes: a timeout means that something is broken.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Plays the role that the arguments name.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let lines = match args[..] {
-        ["pairs", dir, name] => pairs(dir, name)?,
-        ["pairs-until", dir, name, over] => pairs_until(dir, name, Path::new(over))?,
+        ["pairs", dir, name] => pairs(dir, name, None)?,
+        ["pairs-until", dir, name, over] => pairs(dir, name, Some(Path::new(over)))?,
         ["plain", path, id] => plain(path, id.parse()?)?,
-        ["turns", dir] => turns(dir)?,
+        ["handoffs", dir] => handoffs(dir)?,
         ["idle", dir] => idle(dir)?,
         ["posts", dir] => posts(dir)?,
         ["appends", path] => appends(path)?,
@@ -54,8 +54,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// How many commits a database has seen, from another process: opening its files in this one, and closing them,
-/// would drop the locks that its own connection holds.
+/// The number of commits of a database, read by another process: opening and closing its files in this process would drop
+/// the locks of its own connection.
 pub(crate) fn commits(index: &Path) -> Result<u64> {
     let output = Command::new(std::env::current_exe()?).args([MARK, "commits"]).arg(index).output()?;
     if !output.status.success() {
@@ -71,7 +71,7 @@ fn read_commits(path: &str) -> Result<u64> {
     Ok(u32::from_ne_bytes(word.try_into()?).into())
 }
 
-/// Says that all is ready, and sleeps until the start. Returns when to stop.
+/// Reports that the process is ready, and sleeps until the start. Returns the end time.
 fn start() -> Result<u64> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{READY}")?;
@@ -92,62 +92,44 @@ fn library(dir: &str) -> Result<banksman::Client> {
     Bench::library(&Project::find_at(Path::new(dir), None)?)
 }
 
-/// Pairs on one lock of its own. Reports how long each call took.
-fn pairs(dir: &str, name: &str) -> Result<Vec<Vec<u64>>> {
-    let client = open(dir)?;
+/// Waits for the start, and repeats `work` until the end, or until the file `over` appears. `work` adds lines to the report.
+fn repeat(over: Option<&Path>, mut work: impl FnMut(&mut Vec<Vec<u64>>) -> Result<()>) -> Result<Vec<Vec<u64>>> {
     let end = start()?;
-    let mut calls = Vec::new();
-    while clock::now() < end {
-        let held = timed(&mut calls, || Held::acquire(&client, name))?;
-        timed(&mut calls, || held.release(&client))?;
+    let mut lines = Vec::new();
+    while clock::now() < end && !over.is_some_and(Path::exists) {
+        work(&mut lines)?;
     }
-    Ok(calls)
+    Ok(lines)
 }
 
-/// The same until a file appears.
-fn pairs_until(dir: &str, name: &str, over: &Path) -> Result<Vec<Vec<u64>>> {
+/// Pairs on a lock of its own. Reports the duration of each call.
+fn pairs(dir: &str, name: &str, over: Option<&Path>) -> Result<Vec<Vec<u64>>> {
     let client = open(dir)?;
-    let end = start()?;
-    let mut calls = Vec::new();
-    while clock::now() < end && !over.exists() {
-        let held = timed(&mut calls, || Held::acquire(&client, name))?;
-        timed(&mut calls, || held.release(&client))?;
-    }
-    Ok(calls)
+    repeat(over, |calls| {
+        let held = timed(calls, || Held::acquire(&client, name))?;
+        timed(calls, || held.release(&client))
+    })
 }
 
 /// The same with plain SQLite.
 fn plain(path: &str, id: i64) -> Result<Vec<Vec<u64>>> {
     let mut plain = Plain::open(Path::new(path))?;
-    let end = start()?;
-    let mut calls = Vec::new();
-    while clock::now() < end {
-        timed(&mut calls, || plain.acquire(id))?;
-        timed(&mut calls, || plain.release(id))?;
-    }
-    Ok(calls)
+    repeat(None, |calls| {
+        timed(calls, || plain.acquire(id))?;
+        timed(calls, || plain.release(id))
+    })
 }
 
 /// Posts messages.
 fn posts(dir: &str) -> Result<Vec<Vec<u64>>> {
     let client = open(dir)?;
-    let end = start()?;
-    let mut calls = Vec::new();
-    while clock::now() < end {
-        timed(&mut calls, || messages::post(&client))?;
-    }
-    Ok(calls)
+    repeat(None, |calls| timed(calls, || messages::post(&client)))
 }
 
 /// The same with a file that is locked and flushed for each message.
 fn appends(path: &str) -> Result<Vec<Vec<u64>>> {
     let mut file = LockedFile::open(Path::new(path))?;
-    let end = start()?;
-    let mut calls = Vec::new();
-    while clock::now() < end {
-        timed(&mut calls, || file.append())?;
-    }
-    Ok(calls)
+    repeat(None, |calls| timed(calls, || file.append()))
 }
 
 fn timed<T>(calls: &mut Vec<Vec<u64>>, call: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -157,19 +139,17 @@ fn timed<T>(calls: &mut Vec<Vec<u64>>, call: impl FnOnce() -> Result<T>) -> Resu
     Ok(result)
 }
 
-/// Waits for the one lock, holds it for a moment, and again. Reports each [`Handoff`].
-fn turns(dir: &str) -> Result<Vec<Vec<u64>>> {
+/// Acquires the shared lock again and again, and holds it for a moment. Reports each [`Handoff`].
+fn handoffs(dir: &str) -> Result<Vec<Vec<u64>>> {
     let client = open(dir)?;
-    let end = start()?;
-    let mut turns = Vec::new();
-    while clock::now() < end {
-        turns.push(turn(&client)?.to_line());
-    }
-    Ok(turns)
+    repeat(None, |lines| {
+        lines.push(hand_off(&client)?.to_line());
+        Ok(())
+    })
 }
 
-/// Uses the client's own `acquire`, not the builder on top of it, because that one tells of every sleep.
-fn turn(client: &Client) -> Result<Handoff> {
+/// Uses the client's own `acquire` instead of the library, because it reports every sleep.
+fn hand_off(client: &Client) -> Result<Handoff> {
     let resource = Resource { kind: Kind::Lock, name: Name::new(LOCK)? };
     let claim = GrantRequest {
         processes: vec![client.this_process().clone()],
@@ -178,12 +158,12 @@ fn turn(client: &Client) -> Result<Handoff> {
     let ask = Ask::new(claim);
     let called = clock::now();
     let (mut joined, mut sleeps) = (0, 0);
-    let mut falls_asleep = |_: &_, _| {
+    let mut on_sleep = |_: &_, _| {
         sleeps += 1;
         joined = if joined == 0 { clock::now() } else { joined };
     };
-    let patience = WaitOptions { wait: Some(PATIENCE), progress: Some(&mut falls_asleep), ..WaitOptions::default() };
-    let grant = granted(client.acquire(resource.clone(), ask, patience)?)?;
+    let options = WaitOptions { wait: Some(TIMEOUT), progress: Some(&mut on_sleep), ..WaitOptions::default() };
+    let grant = granted(client.acquire(resource.clone(), ask, options)?)?;
     let granted = clock::now();
     std::thread::sleep(HOLD);
     let released = clock::now();
@@ -200,7 +180,7 @@ fn granted(acquisition: Acquisition) -> Result<Grant> {
     }
 }
 
-/// Waits for the lock that the bench holds, until the time is up.
+/// Waits for the lock that the bench holds, until the end.
 fn idle(dir: &str) -> Result<Vec<Vec<u64>>> {
     let client = library(dir)?;
     let end = start()?;

@@ -1,4 +1,4 @@
-//! How long it takes until the worktree of a task is ready, one after the other and sixteen at once; beside `git worktree add`.
+//! The time until the worktree of a task is ready, one after the other and sixteen at once; next to `git worktree add`.
 
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     Ok(vec![one, sixteen])
 }
 
-/// In milliseconds.
+/// The duration in milliseconds.
 fn timed(work: impl FnOnce() -> Result<()>) -> Result<f64> {
     let start = clock::now();
     work()?;

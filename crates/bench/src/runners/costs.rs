@@ -1,6 +1,7 @@
-//! What a task costs the database: transactions, rows and wake-ups, counted at the connections of many runners that start no session.
+//! The database cost of a task: transactions, rows and wakeups, counted at the connections of many runners without
+//! sessions.
 //!
-//! The decisions and the store are the real ones. A session is a moment at which it begins and another at which it ends.
+//! The decisions and the store are real. A session is only a start time and an end time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,15 +26,15 @@ use crate::tasks;
 const RUNNERS: usize = 16;
 const TASKS: usize = 1_500;
 
-/// How many tasks are added to runners that have nothing to do, one after the other.
+/// Number of tasks that are added to idle runners, one after the other.
 const SINGLE: usize = 60;
 
-/// A session begins after so long, and lasts between the two.
+/// The time until a session begins, and the range of its duration in milliseconds.
 const BEGINS: Duration = Duration::from_millis(3);
 const LASTS: [u64; 2] = [150, 350];
 
-/// How long everything may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit of each wait.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     on_both(bench, |bench, database| {
@@ -68,14 +69,14 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     })
 }
 
-/// What all members of a fleet share.
+/// State that all members of a fleet share.
 #[derive(Default)]
 struct Fleet {
     tally: Arc<Tally>,
     wakes: AtomicU64,
 }
 
-/// How members are woken.
+/// The inboxes by which members are woken.
 type Directory = BTreeMap<Address, Sender<Message>>;
 
 enum Message {
@@ -86,7 +87,7 @@ enum Message {
 impl Fleet {
     fn measure(&self, site: &Site, database: &Database, directory: &Directory) -> Result<Vec<Row>> {
         let name = database.name();
-        // The first and the last runs are not those of a backlog.
+        // The first and the last runs are not typical of a backlog.
         let ramp = RUNNERS * SLOTS;
         let reader = &mut site.project.reader()?;
         wait_for(reader, ramp)?;
@@ -143,7 +144,7 @@ struct Moment {
     completed: usize,
 }
 
-/// For one task.
+/// The costs of one task.
 struct Costs {
     writes: f64,
     empty: f64,
@@ -177,10 +178,10 @@ fn completed(reader: &mut Reader) -> Result<usize> {
 }
 
 fn wait_for(reader: &mut Reader, count: usize) -> Result<()> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while completed(reader)? < count {
         if Instant::now() > until {
-            return Err(format!("{count} tasks did not end within {} s", PATIENCE.as_secs()).into());
+            return Err(format!("{count} tasks did not end within {} s", TIMEOUT.as_secs()).into());
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -193,9 +194,9 @@ struct Member<'a> {
     dispatcher: Dispatcher,
     fleet: &'a Fleet,
     directory: &'a Directory,
-    /// What happens to its sessions, and when.
+    /// Starts (`true`) and ends of its sessions, with their times.
     due: BTreeSet<(Instant, RunId, bool)>,
-    /// What leads from this program's clock to the store's.
+    /// The store's lease clock at `read_at` of this program's clock.
     lease: Lease,
     read_at: Instant,
     random: u64,
@@ -220,7 +221,7 @@ impl<'a> Member<'a> {
         self.lease + Span::from(self.read_at.elapsed())
     }
 
-    /// Does what the dispatcher says until it is done.
+    /// Carries out the dispatcher's actions until it is done.
     fn work(&mut self, inbox: &Receiver<Message>) -> Result<()> {
         loop {
             self.dispatcher.give_ids(|| RunId::new(&ids::short("r")).expect("a short id is valid"));

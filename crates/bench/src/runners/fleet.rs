@@ -1,4 +1,4 @@
-//! Runners that work together, and when they have done what.
+//! Runners that work together, and the times of their work.
 
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use super::{SLOTS, Site};
 use crate::bench::Result;
 use crate::program;
 
-/// How long a round may take: longer than any does.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Time limit of a round: longer than any takes.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How often to look how far runners have come.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval at which the progress of runners is polled.
+const POLL: Duration = Duration::from_millis(20);
 
-/// Runs everything there is to do with so many runners, each with so many runs at a time. Returns the seconds from the first start of a task
-/// to the last end of one, and the milliseconds from that until all runners are gone.
+/// Runs the backlog with this many runners and run slots per runner. Returns the seconds from the first start of a task
+/// to the last end, and the milliseconds from then until all runners are gone.
 pub(super) fn finish(site: &Site, runners: usize, slots: usize) -> Result<(f64, f64)> {
     let after = site.project.reader()?.view().last_event()?;
     let mut fleet = Fleet::start(site, runners, slots, &["--until-idle"])?;
@@ -28,24 +28,24 @@ pub(super) fn finish(site: &Site, runners: usize, slots: usize) -> Result<(f64, 
     Ok((window(site, after, usize::MAX)?, (gone - last) as f64))
 }
 
-/// Lets so many runners work until so many tasks have ended, and returns the seconds from the first start to that end.
+/// Runs this many runners until this many tasks have ended. Returns the seconds from the first start to that end.
 pub(super) fn first(site: &Site, runners: usize, count: usize) -> Result<f64> {
     let mut reader = site.project.reader()?;
     let after = reader.view().last_event()?;
     let fleet = Fleet::start(site, runners, SLOTS, &[])?;
     let since = Instant::now();
-    // Every task has three events or more, and so many have begun before the last one.
+    // Every task has at least three events, and all of them have begun before the last one ends.
     while reader.view().last_event()?.0 < after.0 + 2 * count as i64 || ends(site, after)?.len() < count {
-        if since.elapsed() > PATIENCE {
-            return Err(format!("{count} tasks did not end within {} s", PATIENCE.as_secs()).into());
+        if since.elapsed() > TIMEOUT {
+            return Err(format!("{count} tasks did not end within {} s", TIMEOUT.as_secs()).into());
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
     }
     drop(fleet);
     window(site, after, count)
 }
 
-/// Seconds from the first start of a task after an event to the end of the last of so many.
+/// Seconds from the first start of a task after an event to the end of the `count`th.
 fn window(site: &Site, after: Seq, count: usize) -> Result<f64> {
     let start = moments(site, after, "task:started")?.into_iter().min().ok_or("no task has started")?;
     let mut ends = ends(site, after)?;
@@ -58,7 +58,7 @@ fn ends(site: &Site, after: Seq) -> Result<Vec<i64>> {
     moments(site, after, "task:complete")
 }
 
-/// When events of a kind happened, in milliseconds.
+/// The times of events of a kind, in milliseconds.
 fn moments(site: &Site, mut after: Seq, kind: &str) -> Result<Vec<i64>> {
     let mut reader = site.project.reader()?;
     let filter = EventFilter { kind: Some(kind.into()), ..EventFilter::default() };
@@ -73,7 +73,7 @@ fn moments(site: &Site, mut after: Seq, kind: &str) -> Result<Vec<i64>> {
     }
 }
 
-/// Runners of one project. They are asked to leave when this ends.
+/// Runners of one project. They are asked to leave when this value is dropped.
 pub(super) struct Fleet(Vec<Child>);
 
 impl Fleet {
@@ -89,9 +89,9 @@ impl Fleet {
         self.0.iter().map(Child::id)
     }
 
-    /// Waits until all have left by themselves.
+    /// Waits until all runners have left by themselves.
     fn wait(&mut self) -> Result<()> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         for mut child in self.0.drain(..) {
             loop {
                 match child.try_wait()? {

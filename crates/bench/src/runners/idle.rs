@@ -1,4 +1,4 @@
-//! Runners that have nothing to do: what they cost, and how many of them one task wakes.
+//! Idle runners: their cost, and how many of them one task wakes.
 
 use std::time::{Duration, Instant};
 
@@ -16,19 +16,19 @@ use crate::{clock, proc, tasks};
 const WOKEN: usize = 32;
 const IDLE: usize = 100;
 
-/// How many runners a server with `max_connections = 100` must serve.
+/// Number of runners that a server with `max_connections = 100` must serve.
 const CONNECTED: usize = 80;
 
 const TIMES: usize = 30;
 const SPAN: Duration = Duration::from_secs(30);
 
-/// How long many runners may take to start.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for starting many runners.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// After this long everybody sleeps.
+/// After this time all processes sleep.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// The command of a task: its shell does it without another process.
+/// The command of a task: its shell runs it without another process.
 const RING: &str = "echo >bell";
 
 pub(crate) fn wakeups(bench: &Bench) -> Result<Vec<Row>> {
@@ -36,7 +36,7 @@ pub(crate) fn wakeups(bench: &Bench) -> Result<Vec<Row>> {
         let mut one = Scene::open(bench, database, 1)?;
         let mut many = Scene::open(bench, database, WOKEN)?;
         let (mut alone, mut beside, mut woken, mut first) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        // The first task of a runner takes longer, whoever it is. They are woken in turn.
+        // The first task of each runner takes longer. Idle runners are woken in turn.
         one.start()?;
         for _ in 0..WOKEN {
             first.push(many.start()?.0);
@@ -68,7 +68,7 @@ pub(crate) fn wakeups(bench: &Bench) -> Result<Vec<Row>> {
     })
 }
 
-/// Idle runners, and a pipe on which a command of theirs is heard.
+/// Idle runners, and a pipe on which their commands report.
 struct Scene {
     client: Client,
     fleet: Fleet,
@@ -79,18 +79,18 @@ impl Scene {
     fn open(bench: &Bench, database: &Database, runners: usize) -> Result<Scene> {
         let site = database.site(bench, &format!("woken-{runners}"), runners * SLOTS)?;
         let bell = Fifo::make(&site.project.root().join("bell"))?;
-        let fleet = rested(&site, runners)?;
+        let fleet = start_idle(&site, runners)?;
         Ok(Scene { client: site.project.open()?, fleet, bell })
     }
 
-    /// How long a task takes to start, in milliseconds, and how many runners have run meanwhile.
+    /// The time that a task takes to start, in milliseconds, and the number of runners that ran meanwhile.
     fn start(&mut self) -> Result<(f64, usize)> {
         std::thread::sleep(PAUSE);
         let before = self.switches()?;
         let spec = tasks::command(RING)?;
         let from = clock::now();
         tasks::submit(&self.client, spec, &[])?;
-        let running = self.bell.heard()?;
+        let running = self.bell.wait()?;
         std::thread::sleep(PAUSE);
         let woken = self.switches()?.iter().zip(before).filter(|(after, before)| *after != before).count();
         Ok((running.saturating_sub(from) as f64 / 1e6, woken))
@@ -106,7 +106,7 @@ pub(crate) fn resting(bench: &Bench) -> Result<Vec<Row>> {
         let name = database.name();
         let runners = database.pick(IDLE, CONNECTED);
         let site = database.site(bench, "idle", runners * SLOTS)?;
-        let fleet = rested(&site, runners)?;
+        let fleet = start_idle(&site, runners)?;
         let connections = match database {
             Database::Sqlite => None,
             Database::Postgres(_) => site.project.reader()?.view().server_usage()?.map(|usage| usage.connections),
@@ -122,7 +122,7 @@ pub(crate) fn resting(bench: &Bench) -> Result<Vec<Row>> {
         let (after, server) = (ran()?, server()? - of_server);
         let share = |ms: f64| ms / span.as_secs_f64() / 10.0;
         let own = (after - before) as f64 / 1e6;
-        // The server may not have places for as many as the figure is about, so that it is scaled.
+        // The server may have fewer connections than runners in the figure, so the result is scaled.
         let all = share(own + server) * IDLE as f64 / runners as f64;
         let what = format!("{name}: {IDLE} idle runners, share of a core");
         let mut rows = vec![
@@ -137,18 +137,18 @@ pub(crate) fn resting(bench: &Bench) -> Result<Vec<Row>> {
         ];
         rows.extend(connections.map(|connections| {
             let what = format!("{name}: connections of {runners} idle runners");
-            // One more is this program's.
+            // One more connection is this program's.
             Row::new(what, Unit::Count, Sample::once(f64::from(connections) - 1.0)).target(Target::AtMost(97.0))
         }));
         Ok(rows)
     })
 }
 
-/// So many runners that have nothing to do.
-fn rested(site: &Site, runners: usize) -> Result<Fleet> {
+/// Starts this many runners, and waits until all are idle.
+fn start_idle(site: &Site, runners: usize) -> Result<Fleet> {
     let fleet = Fleet::start(site, runners, SLOTS, &[])?;
     let mut reader = site.project.reader()?;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let keys = [Key::Runners].into();
     while reader.view().load(&keys)?.backlog.runners.values().filter(|runner| runner.idle.is_some()).count() < runners {
         if Instant::now() > until {

@@ -1,4 +1,4 @@
-//! What one large thing does to everybody else: a task that frees thousands, and a snapshot that is held for long.
+//! The effect of one large operation on all others: a task that frees thousands, and a snapshot that is held for long.
 
 use std::io::Write;
 use std::process::{Child, Stdio};
@@ -20,11 +20,11 @@ const DEPENDENTS: usize = 10_000;
 /// How long other calls are timed after the end of the task.
 const AFTER: Duration = Duration::from_secs(4);
 
-/// How long a snapshot is held, and over how much of that the rate is taken.
+/// How long a snapshot is held, and for which part of that the rate is measured.
 const HELD: Duration = Duration::from_secs(60);
 const RATED: Duration = Duration::from_secs(8);
 
-/// More tasks than are run meanwhile.
+/// More tasks than can run meanwhile.
 const BACKLOG: usize = 60_000;
 
 pub(crate) fn dependents(bench: &Bench) -> Result<Vec<Row>> {
@@ -50,7 +50,7 @@ pub(crate) fn dependents(bench: &Bench) -> Result<Vec<Row>> {
             });
             std::thread::sleep(AFTER / 4);
             gate.ring(1)?;
-            let end = ended.heard()?;
+            let end = ended.wait()?;
             std::thread::sleep(bench.span(AFTER));
             is_over.store(true, Ordering::Relaxed);
             let waits = calls.join().map_err(|_| "a thread panicked")??;
@@ -89,7 +89,7 @@ pub(crate) fn snapshot(bench: &Bench) -> Result<Vec<Row>> {
     })
 }
 
-/// Tasks per second for a while.
+/// The current rate in tasks per second.
 fn rate(site: &Site) -> Result<f64> {
     let mut reader = site.project.reader()?;
     let mut completed =
@@ -103,7 +103,7 @@ fn rate(site: &Site) -> Result<f64> {
     Ok((after - before) as f64 / seconds)
 }
 
-/// A transaction that sees the rows of one moment until this ends, as a backup does.
+/// A transaction that sees the rows of one moment until it is dropped, as a backup does.
 enum Snapshot {
     Sqlite(rusqlite::Connection),
     Postgres(Child),

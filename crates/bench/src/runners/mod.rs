@@ -1,11 +1,13 @@
-//! Many runners in one project, on both databases: what a task costs must follow from the work, not from how many runners there are.
+//! Many runners in one project, on both databases: the cost of a task must depend on the work, not on the number of
+//! runners.
 //!
-//! Every figure sets `limits.max_concurrent_runs` first, and is a ratio of two measurements of the same run where it can be.
+//! Every figure sets `limits.max_concurrent_runs` first, and is a ratio of two measurements of the same run where
+//! possible.
 //!
-//! * [`sleeping`]: tasks that only take time, beside the time that they take. [`rates`]: tasks that take no time.
-//! * [`mod@costs`]: transactions, rows and wake-ups for each task, counted at the connections.
-//! * [`idle`]: runners that have nothing to do. [`interference`]: what a large task and a long snapshot do to others.
-//! * [`fleet`]: the runners, and when they have done what.
+//! * [`sleeping`]: tasks that only take time, next to that time. [`rates`]: tasks that take no time.
+//! * [`mod@costs`]: transactions, rows and wakeups for each task, counted at the connections.
+//! * [`idle`]: idle runners. [`interference`]: the effect of a large task and a long snapshot on others.
+//! * [`fleet`]: the runners, and the times of their work.
 
 mod costs;
 mod fleet;
@@ -23,10 +25,10 @@ use crate::postgres::{self, Server};
 use crate::report::Row;
 use crate::{program, tasks};
 
-/// Runs at a time of each runner.
+/// Run slots of each runner.
 const SLOTS: usize = 4;
 
-/// Where the rows of a project are.
+/// The database of a project.
 pub(crate) enum Database {
     Sqlite,
     Postgres(Server),
@@ -56,7 +58,7 @@ impl Database {
         }
     }
 
-    /// One of two bounds.
+    /// One of two values, by database.
     fn pick<T>(&self, sqlite: T, postgres: T) -> T {
         match self {
             Database::Sqlite => sqlite,
@@ -64,7 +66,7 @@ impl Database {
         }
     }
 
-    /// A fresh project with so many run slots.
+    /// A fresh project with this many run slots.
     pub(crate) fn site(&self, bench: &Bench, name: &str, slots: usize) -> Result<Site> {
         match self {
             Database::Sqlite => Ok(Site { project: tasks::project(bench, name, slots)?, url: None }),
@@ -89,7 +91,7 @@ impl Site {
         Ok(command)
     }
 
-    /// A runner in this project with so many runs at a time. What it says is not of interest.
+    /// A runner in this project with this many run slots. Its output is discarded.
     fn runner(&self, slots: usize, args: &[&str]) -> Result<std::process::Command> {
         let mut command = self.command(&[&["run", "--max-runs", &slots.to_string()], args].concat())?;
         command.stderr(std::process::Stdio::null());

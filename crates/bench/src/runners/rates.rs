@@ -1,4 +1,4 @@
-//! Tasks that take no time: how fast runners get through them, however many runners, waiting tasks and locks there are.
+//! Tasks that take no time: the rate of runners, for many runners, waiting tasks and locks.
 
 use banksman_core::Name;
 use banksman_core::task::{Need, Spec};
@@ -13,7 +13,7 @@ const TASKS: usize = 3_000;
 const RUNNERS: usize = 16;
 const ROUNDS: usize = 3;
 
-/// A backlog that one runner meets, and how much of it is timed.
+/// The backlog of a single runner, and the number of its tasks that are timed.
 const MANY: usize = 20_000;
 const FEW: usize = 300;
 const FEW_LOCKS: usize = 100;
@@ -63,7 +63,7 @@ pub(crate) fn locks(bench: &Bench) -> Result<Vec<Row>> {
     })
 }
 
-/// One runner that meets many tasks, and one that meets few, by turns.
+/// One runner with many tasks and one with few, alternating.
 fn beside_many(bench: &Bench, database: &Database, what: &str, few: usize, spec: impl Fn(usize) -> Result<Spec>) -> Result<Row> {
     let place = what.replace(' ', "-");
     let fill = |name: &str, count: usize| -> Result<Site> {

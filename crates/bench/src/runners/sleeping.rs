@@ -1,4 +1,4 @@
-//! Tasks that do nothing but take time: how much longer all of them take than they would if runners cost nothing.
+//! Tasks that only take time: their total duration compared with that of runners without any overhead.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use crate::{program, tasks};
 const TASKS: usize = 600;
 const SECONDS: f64 = 0.5;
 
-/// How many commands are run without Banksman to know what they themselves cost.
+/// Number of commands that run without Banksman, to measure their own cost.
 const BARE: usize = 60;
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
@@ -43,7 +43,7 @@ fn round(bench: &Bench, database: &Database, runners: usize, bound: f64) -> Resu
         )
         .target(Target::AtMost(100.0)),
     ];
-    // A server of its own takes part in the others, and cannot be told apart from runners.
+    // The PostgreSQL server's work is part of the total, and cannot be separated from that of the runners.
     if let (Database::Sqlite, 16) = (database, runners) {
         let loop_of = format!("i=0; while [ $i -lt {BARE} ]; do sh -c 'sleep 0.01'; i=$((i+1)); done");
         let ((), bare) = program::with_children(|| program::done(Command::new("sh").args(["-c", &loop_of])))?;
@@ -62,7 +62,7 @@ fn round(bench: &Bench, database: &Database, runners: usize, bound: f64) -> Resu
     Ok(rows)
 }
 
-/// What [`fleet::finish`] says, and the processor time of all processes in milliseconds.
+/// The result of [`fleet::finish`], and the processor time of all processes in milliseconds.
 fn run(bench: &Bench, database: &Database, runners: usize, slots: usize) -> Result<((f64, f64), f64)> {
     let site = database.site(bench, &format!("sleep-{runners}-{slots}"), runners * slots)?;
     let spec = tasks::command(&format!("sleep {SECONDS}"))?;
