@@ -1,8 +1,9 @@
-//! Limits of accounts: runners with the real engine and store, accounts that are limited for a while again and again, runners that are killed,
-//! sessions that crash, and tasks that are cancelled.
+//! Limits of accounts: runners with the real engine and store, accounts that are limited again and again, runners that
+//! are killed, sessions that crash, and tasks that are cancelled.
 //!
-//! The provider is a model: an account is limited at some times, and says until when. The checkers know nothing of the machine: they know which
-//! limit a committed end has told of, which run has tried it since, and which answer was committed.
+//! The provider is a model: an account is limited at some times, and reports until when. The checkers know nothing of
+//! the state machine: they know which limit a committed end has reported, which run has probed it since, and which
+//! answer was committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,22 +28,21 @@ const RUNNERS: usize = 3;
 const ACCOUNTS: [&str; 2] = ["claude", "codex"];
 const TASKS: usize = 16;
 
-/// How many steps are taken with faults, and how many without must be enough.
+/// How many steps are taken with faults, and how many without faults must be enough to finish.
 const STEPS: usize = 600;
 const QUIESCE_STEPS: usize = 20_000;
 
-/// What happened in a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QuotaTally {
     /// How many runs were started.
     pub runs: usize,
-    /// How many of them have tried whether a limit is over.
+    /// How many of them have probed whether a limit is over.
     pub probes: usize,
     /// How many runners were killed.
     pub killed: usize,
 }
 
-/// A request as a mutation decides it.
+/// A request, as a mutation decides it.
 struct Mutated(Request, Option<QuotaMutation>);
 
 struct Actor {
@@ -64,10 +64,10 @@ struct Played {
     is_end_reported: bool,
 }
 
-/// What is known of the limit of an account, from what was committed.
+/// The known limit of an account, from committed calls.
 struct KnownLimit {
     until: Ms,
-    /// The run that has tried it since.
+    /// The run that has probed it since.
     probe: Option<RunId>,
 }
 
@@ -82,7 +82,7 @@ struct World<'g> {
     tally: QuotaTally,
 }
 
-/// Runs the history of one seed. Says what must not be.
+/// Runs the history of one seed. Returns the violation of a rule, if there is one.
 pub fn quota_history(seed: u64, mutation: Option<QuotaMutation>) -> Result<QuotaTally, String> {
     history(seed, 0xacc0 << 16, |ground| {
         let (actors, dead, sessions, limits) = (Vec::new(), BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
@@ -159,7 +159,7 @@ impl World<'_> {
         Err(format!("tasks wait for ever: {:?}", self.waiting()?))
     }
 
-    /// Something breaks.
+    /// Injects a fault.
     fn disturb(&mut self) -> Result<(), String> {
         if self.ground.random.in_thousand(15) {
             let slot = self.ground.random.below(self.actors.len());
@@ -185,12 +185,12 @@ impl World<'_> {
         Actor { dispatcher: Dispatcher::new(row, options), id, process, sleeps_until: None, is_woken: false }
     }
 
-    /// Somebody does something, if anybody has something to do.
+    /// Drives one actor, if any is ready.
     fn act(&mut self) -> Result<bool, String> {
         let now = self.ground.clock.now();
         let ready = |actor: &Actor| actor.is_woken || actor.sleeps_until.is_none_or(|until| until <= now);
         let ready: Vec<usize> = (0..self.actors.len()).filter(|slot| ready(&self.actors[*slot])).collect();
-        self.tell_sessions(now);
+        self.report_sessions(now);
         let spoken: Vec<usize> = (0..self.actors.len()).filter(|slot| self.actors[*slot].is_woken).collect();
         let all: Vec<usize> = ready.into_iter().chain(spoken).collect();
         if all.is_empty() {
@@ -201,7 +201,7 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// Time goes on to the next moment at which something happens.
+    /// Advances time to the next moment at which something happens.
     fn advance(&mut self) -> bool {
         let now = self.ground.clock.now();
         let sleeps = self.actors.iter().filter_map(|actor| actor.sleeps_until);
@@ -213,8 +213,8 @@ impl World<'_> {
         next.inspect(|at| self.ground.clock.advance(at - now)).is_some()
     }
 
-    /// The keepers tell the owners of their sessions what has happened.
-    fn tell_sessions(&mut self, now: Ms) {
+    /// The keepers report to the owners of their sessions.
+    fn report_sessions(&mut self, now: Ms) {
         let World { sessions, actors, ground, .. } = self;
         let lease = Lease(ground.clock.monotonic());
         for (run, played) in sessions.iter_mut() {
@@ -249,11 +249,11 @@ impl World<'_> {
                 actor.dispatcher.on(RunnerInput::Rows(Box::new(rows)), lease);
             }
             RunnerAction::Probe(processes) => {
-                let look = |process: ProcessId| {
+                let probe = |process: ProcessId| {
                     let is_dead = self.dead.contains(&process);
                     (process, if is_dead { Liveness::Dead } else { Liveness::Alive })
                 };
-                let found = processes.into_iter().map(look).collect();
+                let found = processes.into_iter().map(probe).collect();
                 actor.dispatcher.on(RunnerInput::Probed(found), lease);
             }
             RunnerAction::Call(requests) => {
@@ -283,7 +283,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The session of a run begins: its account is limited now, or the model answers.
+    /// Begins the session of a run: its account is limited now, or the model answers.
     fn spawn(&mut self, slot: usize, work: &Work, lease: Lease) {
         let now = self.ground.clock.now();
         let Some(What::Agent(agents)) = &work.task.spec.work else { unreachable!("all tasks are for agents") };
@@ -321,7 +321,7 @@ impl World<'_> {
         self.actors[slot].dispatcher.on(RunnerInput::Started(work.run.id.clone(), session), lease);
     }
 
-    /// A runner looks after the session of another: its keeper tells the new owner all again.
+    /// A runner adopts the session of another: its keeper repeats all reports to the new owner.
     fn recover(&mut self, slot: usize, work: &Work, lease: Lease) {
         let id = self.actors[slot].id.clone();
         match self.sessions.get_mut(&work.run.id) {
@@ -333,7 +333,7 @@ impl World<'_> {
         }
     }
 
-    /// Until when an account is limited at a moment: of every ten minutes three, and not the same ones for all.
+    /// Until when an account is limited: three of every ten minutes, and not the same ones for both accounts.
     fn limited_until(&self, account: &Name, now: Ms) -> Option<Ms> {
         const PERIOD: Ms = 600_000;
         let at = now + if account.as_str() == ACCOUNTS[0] { 0 } else { PERIOD / 2 };
@@ -341,7 +341,7 @@ impl World<'_> {
         (of_period < PERIOD * 3 / 10).then(|| now + PERIOD * 3 / 10 - of_period)
     }
 
-    /// Commits a batch, wakes whom it wakes, and checks what it has done.
+    /// Commits a batch, wakes the waiters that it wakes, and checks its results.
     fn commit(&mut self, requests: Vec<Request>) -> Result<Vec<Reply>, String> {
         let calls: Vec<Mutated> = requests.iter().map(|request| Mutated(request.clone(), self.mutation)).collect();
         let mut replies = Vec::new();
@@ -387,7 +387,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The model has answered a run.
+    /// The model has answered a run, so the limit that it probed is over.
     fn over(&mut self, run: &RunId) {
         self.limits.retain(|_, limit| limit.probe.as_ref() != Some(run));
     }
@@ -399,7 +399,7 @@ impl World<'_> {
             Some((AgentVerdict::Quota(Limit { resets: Some(resets), .. }), _)) if resets.0 > wall => {
                 let until = now + resets.0 - wall;
                 let limit = self.limits.entry(account).or_insert(KnownLimit { until, probe: None });
-                // While one tries it, only that one says when it ends.
+                // While a run probes it, only that run can change its end.
                 if limit.probe.as_ref().is_none_or(|probe| probe == run) {
                     *limit = KnownLimit { until: until.max(limit.until), probe: None };
                 }
@@ -418,7 +418,7 @@ impl World<'_> {
         Ok(open.map(|task| (task.id.clone(), format!("{:?}", task.state))).collect())
     }
 
-    /// Whether all is done; then the log must tell what the tables have.
+    /// Whether all tasks are over; then the event log must agree with the tables.
     fn is_over(&mut self) -> Result<bool, String> {
         if !self.waiting()?.is_empty() {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! Virtual time: it moves when the scheduler says so, and at no other time.
+//! Virtual time: only the scheduler advances it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -11,7 +11,7 @@ pub(crate) type Ms = i64;
 /// The simulated host.
 pub(crate) const HOST: &str = "host";
 
-/// A monotonic clock that starts again a little after every boot.
+/// The monotonic time right after a boot.
 const BOOT_TAKES: Ms = 700;
 
 /// The clocks of the simulated machine, shared with the store.

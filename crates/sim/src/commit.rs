@@ -1,4 +1,4 @@
-//! Where calls meet the store: batches, what becomes of them, and the checkers' view of what was committed.
+//! Commits batches of calls to the store, injects their faults, and shows the checkers what was committed.
 
 use std::cell::RefCell;
 
@@ -14,11 +14,11 @@ use crate::report::{Checker, Tally};
 use crate::traced::{Note, TracedCall};
 use crate::world::World;
 
-/// Who has sent a call.
+/// The sender of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sender {
     Runner(usize),
-    /// A thread of a runner, which nobody waits for.
+    /// A thread of a runner, without a receiver for the reply.
     Thread(usize),
     Program(u32),
     User(usize),
@@ -27,7 +27,7 @@ pub(crate) enum Sender {
     Heart(usize),
     Taker(usize),
     Person(usize),
-    /// Nobody who would hear an answer.
+    /// A sender without a receiver for the reply.
     Nobody,
 }
 
@@ -42,11 +42,11 @@ pub(crate) struct InFlight {
 #[derive(Debug)]
 pub(crate) enum Heard {
     Replies(Vec<Reply>),
-    /// The answer was lost, or the commit failed: it may have happened or not.
+    /// The reply was lost, or the commit failed: the call may have taken effect or not.
     Unknown,
 }
 
-/// An event as the log has it.
+/// An event in the log.
 #[derive(Debug)]
 pub(crate) struct Logged {
     pub(crate) seq: Seq,
@@ -57,7 +57,7 @@ pub(crate) struct Logged {
 /// One committed call, with the events that it wrote.
 pub(crate) struct CommittedCall<'a> {
     pub(crate) from: Sender,
-    /// The process that called, unless it was somebody outside of the simulation.
+    /// The calling process, unless the caller is outside of the simulation.
     pub(crate) caller: Option<ProcessId>,
     pub(crate) request: &'a Request,
     pub(crate) reply: &'a Reply,
@@ -65,23 +65,23 @@ pub(crate) struct CommittedCall<'a> {
     pub(crate) events: &'a [Logged],
 }
 
-/// What becomes of a batch.
+/// The outcome of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommitOutcome {
-    /// It is committed and everybody hears the answer.
+    /// It is committed, and every caller receives its reply.
     Heard,
-    /// It is committed, and some answers are lost.
+    /// It is committed, and some replies are lost.
     SomeRepliesLost,
-    /// It is committed, and nobody hears of it: neither the callers nor those who should be woken.
+    /// It is committed, and then the process crashes: neither the callers nor the waiters hear of it.
     Crash,
-    /// The commit fails; the callers do not know whether it happened. It did.
+    /// The commit reports a failure, and the callers do not know whether it took effect. It did.
     UnknownCommitted,
-    /// Likewise, but it did not.
+    /// The same, but it did not.
     UnknownRolledBack,
 }
 
 impl CommitOutcome {
-    /// Counts it, if it is a fault.
+    /// Counts the outcome, if it is a fault.
     fn count(self, tally: &mut Tally) {
         match self {
             CommitOutcome::Heard => {}
@@ -99,7 +99,7 @@ pub(crate) struct LeaseSeen {
     pub(crate) boot: i64,
     pub(crate) monotonic: Ms,
     pub(crate) lease: Ms,
-    /// The lease time of the last commit that must have left a trace in the store.
+    /// The lease time of the last commit that must have written to the store.
     pub(crate) written: Ms,
 }
 
@@ -112,7 +112,7 @@ impl World<'_> {
         }
     }
 
-    /// Chooses calls that arrive together, and what becomes of them.
+    /// Chooses calls that arrive together, and the outcome of their batch.
     pub(crate) fn serve(&mut self) {
         let calls = std::mem::take(&mut self.calls);
         let ready: Vec<bool> = calls.iter().map(|call| self.can_be_served(call)).collect();
@@ -138,7 +138,7 @@ impl World<'_> {
         self.clock.advance(takes);
     }
 
-    /// A runner hears its sessions while others write, and reports with its call what has ended meanwhile.
+    /// A runner listens to its sessions while other processes write, and adds the ends of runs to its call.
     fn amend(&mut self, call: &mut InFlight) {
         let Sender::Runner(slot) = call.from else { return };
         if !self.runners[slot].dispatcher.may_amend() || !self.random.in_thousand(500) {
@@ -146,7 +146,7 @@ impl World<'_> {
         }
         let runs: Vec<RunId> = self.runners[slot].sessions.keys().cloned().collect();
         runs.iter().for_each(|run| self.listen(slot, run));
-        // It may also hear of an end too late for that.
+        // A notice may also arrive too late for that.
         if self.random.in_thousand(800) {
             let count = call.requests.len();
             self.runners[slot].dispatcher.amend(&mut call.requests);
@@ -156,7 +156,7 @@ impl World<'_> {
         }
     }
 
-    /// One transaction, and what the callers hear of it.
+    /// Executes one transaction, and delivers the replies to the callers.
     pub(crate) fn decide_batch(&mut self, batch: Vec<InFlight>, outcome: CommitOutcome) {
         outcome.count(&mut self.tally);
         if outcome == CommitOutcome::UnknownRolledBack {
@@ -183,7 +183,7 @@ impl World<'_> {
         }
     }
 
-    /// The report of an end comes once more, much later: a repeated packet, often of somebody who has not heard the answer.
+    /// The report of an end arrives again, much later: a repeated packet, often of a caller that missed the reply.
     fn repeat_finishes(&mut self, call: &InFlight) {
         let finishes = call.requests.iter().filter(|request| matches!(request, Request::Run(RunRequest::Finish { .. })));
         let repeated: Vec<Request> = finishes.cloned().collect();
@@ -194,7 +194,7 @@ impl World<'_> {
         }
     }
 
-    /// Decides a batch and lets it not have happened.
+    /// Decides a batch and rolls it back.
     pub(crate) fn roll_back(&mut self, batch: &[InFlight]) {
         let notes = RefCell::new(Vec::new());
         let calls = traced(batch, self, &notes);
@@ -206,7 +206,7 @@ impl World<'_> {
     }
 
     pub(crate) fn commit(&mut self, batch: &[InFlight]) -> Option<(Vec<Reply>, Vec<Address>)> {
-        // What a claim reads is what was there before the batch.
+        // A claim reads what was there before the batch.
         for slot in batch.iter().filter_map(|call| if let Sender::Runner(slot) = call.from { Some(slot) } else { None }) {
             self.runners[slot].roots = self.roots_for(&self.runners[slot].options);
         }
@@ -229,7 +229,7 @@ impl World<'_> {
         Some((committed.replies, committed.wakes))
     }
 
-    /// The events of the last commit, as they stand in the log.
+    /// The events of the last commit, as logged.
     fn new_events(&mut self) -> Option<Vec<Logged>> {
         let page = self.store.view().events(self.model.last, &EventFilter::default());
         let page = page.map_err(|error| self.store_failed(&error)).ok()?;
@@ -244,7 +244,7 @@ impl World<'_> {
         Some(events)
     }
 
-    /// Shows a committed batch to every checker.
+    /// Feeds a committed batch to every checker.
     fn observe_commit(&mut self, batch: &[InFlight], committed: &Committed<Reply>, notes: &[Note], events: &[Logged]) {
         let Committed { replies, wakes, .. } = committed;
         self.check_clock(notes, events);
@@ -274,7 +274,7 @@ impl World<'_> {
         self.check_fleet(count, wakes);
     }
 
-    /// Lease time runs as the monotonic clock does, and goes on after a reboot where it stood.
+    /// Lease time runs with the monotonic clock, and continues after a reboot where it stopped.
     fn check_clock(&mut self, notes: &[Note], events: &[Logged]) {
         let Some(note) = notes.first() else { return };
         let (boot, monotonic) = (self.clock.boot_number(), self.clock.monotonic());
@@ -339,7 +339,7 @@ impl World<'_> {
         }
     }
 
-    /// Whoever listens hears that there are events; or not.
+    /// Notifies the listeners of new events, or fails to.
     fn notify_listeners(&mut self) {
         let odds = if self.is_quiescing { 0 } else { self.harsh };
         for slot in 0..self.runners.len() {

@@ -1,4 +1,4 @@
-//! Everything that goes wrong: kill -9 of anybody, in any combination; stalls, reboots, clocks that are set.
+//! Faults: kill -9 of any process, in any combination; stalls, reboots, clocks that are set.
 
 use banksman_core::event::{CustomKind, Event, Source};
 use banksman_engine::Request;
@@ -11,7 +11,7 @@ use crate::world::World;
 const DAY: Ms = 86_400_000;
 
 impl World<'_> {
-    /// Lets one fault happen.
+    /// Injects one fault.
     pub(crate) fn fault(&mut self) {
         if !self.queues.takers.is_empty() {
             let slot = self.random.below(self.queues.takers.len());
@@ -84,7 +84,7 @@ impl World<'_> {
         self.say(format_args!("the wall clock is set by {by} ms"));
     }
 
-    /// A runner is killed. What it had sent may still have been committed, but its wake-ups never leave.
+    /// A runner is killed. The calls that it had sent may still be committed, but their wake-ups never leave.
     fn kill_runner(&mut self, slot: usize) {
         if !self.runners[slot].alive {
             return;
@@ -95,7 +95,7 @@ impl World<'_> {
         self.end_runner(slot);
     }
 
-    /// A keeper is killed: its program dies with it, but not what has hidden.
+    /// A keeper is killed: its program dies with it, but detached descendants do not.
     fn kill_keeper(&mut self, number: u32) {
         if !self.keepers.get(&number).is_some_and(|keeper| keeper.alive) {
             return;
@@ -112,7 +112,7 @@ impl World<'_> {
         self.keepers.insert(number, keeper);
     }
 
-    /// A runner is stopped for a while. It lives, so nobody may take over.
+    /// A runner is stopped for a while. It is alive, so no other may take over.
     fn stall(&mut self, slot: usize) {
         if !self.runners[slot].is_awake() {
             return;
@@ -125,7 +125,7 @@ impl World<'_> {
         self.commit_last_words(|from| from == Sender::Runner(slot), CommitOutcome::Heard);
     }
 
-    /// A keeper is stopped for a while, often for longer than anybody waits. Its session goes on.
+    /// A keeper is stopped for a while, often for longer than any wait for it. Its session continues.
     fn hold_up(&mut self, number: u32) {
         let length =
             if self.random.in_thousand(400) { self.random.between(500, 10_000) } else { self.random.between(10_000, 200_000) };
@@ -137,12 +137,12 @@ impl World<'_> {
         }
     }
 
-    /// Whether a keeper does not move.
+    /// Whether a keeper is stopped.
     pub(crate) fn is_held_up(&self, number: u32) -> bool {
         self.keepers.get(&number).is_some_and(|keeper| keeper.not_before > self.clock.now())
     }
 
-    /// What somebody had sent in its last moment is committed, or not.
+    /// The calls that a process had sent in its last moment are committed, or not.
     pub(crate) fn commit_last_words(&mut self, of: impl Fn(Sender) -> bool, outcome: CommitOutcome) {
         if self.calls.iter().any(|call| of(call.from)) && self.random.in_thousand(500) {
             let own: Vec<InFlight> = self.calls.extract_if(.., |call| of(call.from)).collect();
@@ -150,7 +150,7 @@ impl World<'_> {
         }
     }
 
-    /// The machine goes down and comes up again with new clocks. What was not flushed may be missing.
+    /// The machine reboots with new clocks. Data that was not flushed may be lost.
     fn reboot(&mut self) {
         self.tally.count("fault: reboot");
         // In the middle of a transaction.

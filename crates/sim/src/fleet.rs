@@ -1,4 +1,5 @@
-//! A hundred runners of one project: whoever has waited longest is woken, nobody without a reason, and nothing stays parked on what is free.
+//! A hundred runners of one project: the longest idle runner is woken, none without a reason, and no task stays parked
+//! on a free resource.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,24 +19,22 @@ use crate::mutation::Mutation;
 use crate::report::Checker;
 use crate::world::World;
 
-/// How many runners there are.
 const RUNNERS: usize = 100;
 
-/// How many sections there are. None of them is exclusive.
+/// None of them is exclusive.
 const SECTIONS: usize = 2;
 
-/// How many tasks there are from the beginning.
+/// How many tasks exist from the beginning.
 const FIRST: usize = 30;
 
 /// How many runners a batch wakes at most for tasks.
 const WAKE_LIMIT: usize = 16;
 
-/// What is known of a fleet from outside.
+/// The model of a fleet.
 #[derive(Debug, Default)]
 pub(crate) struct Fleet {
     /// When the next task comes.
     feed_at: Ms,
-    /// The commits so far.
     commits: u64,
     /// The runners that wait for tasks, and since which commit.
     idle_since: BTreeMap<RunnerId, u64>,
@@ -65,7 +64,8 @@ impl World<'_> {
     pub(crate) fn fleet_options(&mut self) -> Options {
         let watch = Watch { timeout: Span::from_secs(600), max_recoveries: 2, on_exhausted: OnExhausted::Escalate };
         let max_runs = Some(1 + u32::from(self.random.in_thousand(300)));
-        // Many of one section, so that whoever waits longest may be none of those who may take a task; and a few of another.
+        // Many runners of one section, so that the longest idle runner may not be able to take a task; and a few of
+        // another.
         let sections = match self.random.below(100) {
             0..40 => vec![section(1)],
             40..45 => vec![section(2)],
@@ -97,32 +97,32 @@ impl World<'_> {
         Request::Task(TaskRequest::Add { id, spec: Box::new(spec), depends_on, by: None })
     }
 
-    /// When the next task comes, if any does.
+    /// When the next task comes, if there is one.
     pub(crate) fn feed_due(&self) -> Option<Ms> {
         (self.scenario == Scenario::Runners && !self.is_quiescing).then_some(self.fleet.feed_at)
     }
 
-    /// Somebody adds a task, now and then several at once.
+    /// Adds a task, now and then several at once.
     pub(crate) fn feed(&mut self) {
         let now = self.clock.now();
         if self.feed_due().is_none_or(|due| due > now) {
             return;
         }
-        // Several at once; or nothing for so long that a task which nobody was woken for is seen to wait.
+        // Several at once; or none for so long that a task for which no runner was woken is seen to wait.
         self.fleet.feed_at = now
             + match self.random.below(100) {
                 0..30 => self.random.between(0, 3),
                 30..97 => self.random.between(50, 900),
                 _ => self.random.between(7_000, 12_000),
             };
-        // Such changes wake somebody, which hides that somebody else was not woken.
+        // Such changes wake a runner, which hides that another one was not woken.
         let changes = self.mutation().is_none() && self.random.in_thousand(300);
         let request = if changes { self.fleet_change() } else { None };
         let request = request.unwrap_or_else(|| self.fleet_task());
         self.operate(request);
     }
 
-    /// Something that may free what tasks are parked on, or put others before them, without the end of a run.
+    /// A change that may free what tasks are parked on, or reorder them, without the end of a run.
     fn fleet_change(&mut self) -> Option<Request> {
         let pending = |job: &TaskModel| job.state == TaskState::Pending;
         let kind = self.random.below(4);
@@ -140,7 +140,7 @@ impl World<'_> {
         }))
     }
 
-    /// A runner may die in the moment in which it is woken. Says whether this one has.
+    /// A runner may die in the moment in which it is woken. Returns whether this one has.
     pub(crate) fn dies_when_woken(&mut self, address: &Address) -> bool {
         if self.scenario != Scenario::Runners || self.is_quiescing || !self.random.in_thousand(25) {
             return false;
@@ -156,7 +156,7 @@ impl World<'_> {
         slot.is_some()
     }
 
-    /// Wakes more than there is a reason for, in a broken variant.
+    /// Wakes more runners than there is a reason for, in a mutation.
     pub(crate) fn wake_too_many(&self, wakes: &mut Vec<Address>) {
         if self.mutation() == Some(Mutation::WakesAll) && wakes.iter().any(|address| self.is_runner(address)) {
             wakes.extend(self.runners.iter().filter(|runner| runner.is_awake()).map(|runner| runner.address()));
@@ -167,7 +167,7 @@ impl World<'_> {
         self.runners.iter().any(|runner| runner.address() == *address)
     }
 
-    /// Looks at the runners and the parked tasks after a commit of so many calls.
+    /// Checks the runners and the parked tasks after a commit of `calls` calls.
     pub(crate) fn check_fleet(&mut self, calls: usize, wakes: &[Address]) {
         if self.scenario != Scenario::Runners {
             return;
@@ -189,15 +189,15 @@ impl World<'_> {
         let woken: BTreeSet<&Address> = wakes.iter().filter(|address| self.is_runner(address)).collect();
         let waiting =
             self.model.jobs.values().filter(|job| job.state == TaskState::Pending && self.model.unmet(job).next().is_none());
-        // Beside them whoever has duty, one for a limit, and those whom a call itself concerns.
+        // Besides them the runner on duty, one for a limit, and those that a call itself concerns.
         let bound = waiting.count().min(WAKE_LIMIT) + 2 + calls;
         let is_within = woken.len() <= bound;
         self.verdict
             .expect(Checker::Wakeups, is_within, || format!("{} runners were woken, and {bound} are enough", woken.len()));
     }
 
-    /// Whoever has waited longest is woken first. A runner that ends when nothing is left may be woken before its turn, but only by a
-    /// transaction after which no run is live: it is not woken for a task then, but to look whether it may end.
+    /// The longest idle runner is woken first. A runner that exits when idle may be woken out of order, but only by a
+    /// transaction after which no run is live: it is woken then to check whether it may exit, not for a task.
     fn check_turns(&mut self, snapshot: &Snapshot, wakes: &[Address]) {
         self.fleet.commits += 1;
         let commits = self.fleet.commits;
@@ -220,8 +220,9 @@ impl World<'_> {
         self.fleet.idle_since = idle.map(|row| (row.id.clone(), before.get(&row.id).copied().unwrap_or(commits))).collect();
     }
 
-    /// When a runner that was woken is gone without having called, another one is woken in the same transaction, if one is idle. Histories do not
-    /// show it as a task that waits: whoever finds the dead runner mostly has room and claims the task itself.
+    /// When a runner that was woken is gone without having called, another idle runner is woken in the same
+    /// transaction, if there is one. Histories do not show the lack of that as a waiting task: the runner that finds
+    /// the dead one mostly has capacity and claims the task itself.
     fn check_successors(&mut self, snapshot: &Snapshot) {
         let rows = &snapshot.backlog.runners;
         let woken = rows.values().filter_map(|row| Some((row.id.clone(), row.woken?))).collect();
@@ -234,7 +235,7 @@ impl World<'_> {
         self.verdict.expect(Checker::Wakeups, has_successor || !is_idle, what);
     }
 
-    /// No task is parked on what is free for it, unless another one that is ready needs it.
+    /// No task is parked on a resource that is free for it, unless another ready task needs it.
     fn check_parked(&mut self, all: &[(TaskId, Resource)]) {
         let parked: BTreeMap<&TaskId, &Resource> = all.iter().map(|(id, resource)| (id, resource)).collect();
         let needs = |id: &TaskId, resource: &Resource| {

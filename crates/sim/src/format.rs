@@ -1,4 +1,4 @@
-//! Commands and outcomes of locks and semaphores in one vocabulary, for those who look at both alike.
+//! Commands and outcomes of locks and semaphores in one vocabulary, for checkers that treat both alike.
 
 use std::fmt;
 
@@ -33,15 +33,15 @@ pub(crate) enum Asked<'a> {
 pub(crate) enum Answer<'a> {
     /// Newly granted, or taken up.
     Acquired(&'a Grant),
-    /// Held already, and shown to be.
+    /// Already held, and renewed.
     Extended(&'a Grant),
     Waiting(&'a Waiting),
     Gone,
     Left,
     Released,
-    /// The lock tells its fence.
+    /// A lock reports its fence.
     Fenced(Option<Epoch>),
-    /// Held by somebody else, or by nobody.
+    /// Held by another holder, or free.
     NotOwner,
     AlreadyFree,
     Lost,

@@ -1,4 +1,4 @@
-//! What the small worlds stand on: one store with its clock. First steps with faults are taken, then steps without.
+//! The common base of the small simulations: one store with its clock. Steps with faults come first, then steps without.
 
 use banksman_core::ProcessId;
 use banksman_engine::{Reply, Request};
@@ -12,13 +12,13 @@ pub(crate) struct Ground {
     pub(crate) random: Random,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
-    /// Whether nothing goes wrong any more.
+    /// Whether there are no more faults.
     pub(crate) is_quiescing: bool,
     /// How many processes there have been.
     born: i32,
 }
 
-/// Runs the history of one seed. Says what must not be.
+/// Runs the history of one seed. Returns the violation of a rule, if there is one.
 pub(crate) fn history<T>(seed: u64, salt: u64, play: impl FnOnce(&mut Ground) -> Result<T, String>) -> Result<T, String> {
     let clock = Clock::new();
     let store = store::empty(&clock).map_err(|error| error.to_string())?;
@@ -29,7 +29,7 @@ pub(crate) fn history<T>(seed: u64, salt: u64, play: impl FnOnce(&mut Ground) ->
 }
 
 impl Ground {
-    /// A process that was not there before.
+    /// A new process.
     pub(crate) fn newborn(&mut self) -> ProcessId {
         self.born += 1;
         ProcessId { host: HOST.into(), boot: self.clock.boot().into(), pid_ns: 1, pid: self.born, start: 1 }
@@ -48,7 +48,7 @@ impl Ground {
         self.store.view().everything().map_err(|error| error.to_string())
     }
 
-    /// The log must tell what the tables have.
+    /// The event log must agree with the tables.
     pub(crate) fn compare_with_log(&mut self) -> Result<(), String> {
         let differing = self.store.view().compare_with_log().map_err(|error| error.to_string())?;
         if differing.is_empty() { Ok(()) } else { Err(format!("the log and the tables differ: {differing:?}")) }

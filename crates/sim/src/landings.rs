@@ -1,8 +1,8 @@
-//! Merge queues: the real engine and store, workers that are killed between any two steps, a branch that people move as well, tasks whose
-//! work conflicts or fails the check, checks that are flaky, and tips that are red.
+//! Merge queues: the real engine and store, workers that are killed between any two steps, a branch that people move as
+//! well, tasks whose work conflicts or fails the check, flaky checks, and red tips.
 //!
-//! Git is a model: the target is a list of commits, and a commit is good or bad. The checkers know nothing of the machine: they look at
-//! that list, at the rows of the tasks, and at the log.
+//! Git is a model: the target is a list of commits, and a commit is good or bad. The checkers know nothing of the state
+//! machine: they read that list, the rows of the tasks, and the event log.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ use crate::mutation::LandingMutation;
 const WORKERS: usize = 3;
 const STEPS: usize = 400;
 
-/// How many steps without faults must be enough.
+/// How many steps without faults must be enough to finish.
 const QUIESCE_STEPS: usize = 4_000;
 
 /// A commit of the target.
@@ -38,29 +38,29 @@ struct Commit {
     files: Files,
 }
 
-/// The files that something changes.
+/// The files that a commit changes.
 type Files = Vec<&'static str>;
 
 const FILES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// What a task has in its worktree.
+/// The content of a task's worktree.
 #[derive(Debug, Clone)]
 struct WorkTree {
     source: Option<CommitId>,
     is_good: bool,
     files: Files,
-    /// How many commits of the target its author has seen. It conflicts with later ones that change the same files.
+    /// How many commits of the target its author has merged. It conflicts with later ones that change the same files.
     based_on: usize,
 }
 
 struct Worker {
     process: ProcessId,
     grant: Option<LandingWorker>,
-    /// What it has done and not reported.
+    /// A result that it has not reported yet.
     report: Option<(LandingId, Report)>,
 }
 
-/// A history, and what is known of it from outside.
+/// A history, and the model of it.
 struct World<'g> {
     ground: &'g mut Ground,
     mutation: Option<LandingMutation>,
@@ -75,7 +75,6 @@ struct World<'g> {
     people: usize,
 }
 
-/// What happened in a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LandingTally {
     /// How many tasks have landed.
@@ -84,7 +83,7 @@ pub struct LandingTally {
     pub killed: usize,
 }
 
-/// Runs the history of one seed. Says what must not be.
+/// Runs the history of one seed. Returns the violation of a rule, if there is one.
 pub fn land_history(seed: u64, mutation: Option<LandingMutation>) -> Result<LandingTally, String> {
     history(seed, 0x1a4d << 16, |ground| {
         let first = Commit { id: commit_id(0), is_good: true, task: None, files: Vec::new() };
@@ -162,7 +161,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Often one that others change as well.
+    /// Random files, which other commits often change as well.
     fn some_files(&mut self) -> Files {
         FILES.into_iter().filter(|_| self.ground.random.in_thousand(300)).collect()
     }
@@ -173,7 +172,7 @@ impl World<'_> {
         Ok((task.status(), task.state.clone()))
     }
 
-    /// An author works on a task that is not in the queue, and lets it land: the second time everything is better, mostly.
+    /// An author works on a task that is not in the queue, and lands it: a second attempt mostly repairs everything.
     fn author(&mut self) -> Result<(), String> {
         let ids: Vec<TaskId> = self.trees.keys().cloned().collect();
         let id = self.ground.random.pick(&ids).clone();
@@ -197,7 +196,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Somebody else commits to the target: a good commit, or one that breaks it for a while.
+    /// A person commits to the target: a good commit, or one that breaks it for a while.
     fn move_by_person(&mut self) {
         let is_good = self.ground.random.in_thousand(850);
         self.commit_by_person(is_good);
@@ -209,7 +208,8 @@ impl World<'_> {
         self.branch.push(Commit { id: commit_id(0x900_0000 + self.made), is_good, task: None, files });
     }
 
-    /// A person answers a question about a landing: again if the tip is repaired, back to the author, or out of the queue.
+    /// A person answers a question about a landing: retry after the tip is repaired, back to the author, or out of the
+    /// queue.
     fn answer(&mut self) -> Result<(), String> {
         let rows = self.ground.load([Key::OpenDecisions])?;
         let open: Vec<(DecisionId, usize)> =
@@ -217,7 +217,7 @@ impl World<'_> {
         let Some((id, options)) = open.first().cloned() else { return Ok(()) };
         let about = rows.backlog.decisions[&id].question.about.clone();
         if options == 1 && !self.branch.last().is_some_and(|tip| tip.is_good) {
-            // The tip is red: somebody repairs it first.
+            // The tip is red: a person repairs it first.
             self.commit_by_person(true);
         }
         let option = if options == 1 || self.ground.is_quiescing {
@@ -235,7 +235,7 @@ impl World<'_> {
         self.dead.push(killed.process);
     }
 
-    /// One step of a worker: take the lock, do what is next, or report what was done.
+    /// One step of a worker: take the lock, do the next piece of work, or report its result.
     fn work(&mut self, slot: usize) -> Result<(), String> {
         let Some(grant) = self.workers[slot].grant.clone() else { return self.take_lock(slot) };
         if let Some((entry, report)) = self.workers[slot].report.take() {
@@ -257,7 +257,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What comes of a piece of work. The world changes at once; that somebody hears of it is another matter.
+    /// The result of a piece of work. Its effect is immediate; its report comes later or never.
     fn act(&mut self, work: Work) -> Result<(LandingId, Report), String> {
         if !self.ground.is_quiescing && self.ground.random.in_thousand(30) {
             let (Work::Collect(entry)
@@ -297,7 +297,7 @@ impl World<'_> {
             }
             Work::Check { entry, commit } => {
                 let passes = self.candidates[&commit].0;
-                // A flaky check fails now and then.
+                // A flaky check fails at random.
                 let is_flaky = !self.ground.is_quiescing && self.ground.random.in_thousand(100);
                 let passed = self.mutation == Some(LandingMutation::SkipsCheck) || (passes && !is_flaky);
                 (entry.id, Report::Checked { commit, passed, log })
@@ -322,7 +322,7 @@ impl World<'_> {
         }
         if !is_there {
             let (is_good, task) = self.candidates[&commit].clone();
-            // Whoever moves it from another tip drops what that has.
+            // A move from another tip drops the commits after it.
             if let Some(at) = self.branch.iter().position(|known| known.id == *from) {
                 self.branch.truncate(at + 1);
             }
@@ -370,7 +370,7 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// What must be true after every step.
+    /// The rules that hold after every step.
     fn check(&mut self) -> Result<(), String> {
         let mut landed = BTreeSet::new();
         for commit in &self.branch {

@@ -1,17 +1,17 @@
 //! The deterministic simulator: the real engine on the real store, a handful of processes, virtual time, and faults
 //! between any two steps.
 //!
-//! One seed is one history. A scheduler chooses what happens next: a process acts, calls that arrived together go
-//! into one transaction, time jumps to the next deadline, something breaks. Checkers look at every commit; then the
+//! One seed is one history. A scheduler chooses what happens next: a process acts, calls that arrived together go into
+//! one transaction, time jumps to the next deadline, a fault is injected. Checkers run after every commit; then the
 //! faults stop, and every wait and every task must come to its end.
 //!
-//! * [`Scenario`]: who takes part in a history.
-//! * `world`: the scheduler. `commit`: where calls meet the store. `faults`: what goes wrong. `quiesce`: how it ends.
-//! * `locks`, `queues`, `backlog`, `people`, `fleet`: the actors, and what must be true of what they do, kept by outsiders and by the pure core.
-//! * [`land_history`]: merge queues, in a world of their own with a model of git.
-//! * [`quota_history`]: limits of accounts, in a world of their own with a model of the provider.
-//! * [`mail_history`]: messages to tasks, in a world of their own with a model of sessions.
-//! * [`Mutation`]: variants with one fault each, to show that the checkers can fail; beside it those of the smaller worlds.
+//! * [`Scenario`]: the actors of a history.
+//! * `world`: the scheduler. `commit`: commits calls to the store. `faults`: the faults. `quiesce`: the end of a history.
+//! * `locks`, `queues`, `backlog`, `people`, `fleet`: the actors, and the checkers of their actions: models, and the pure core.
+//! * [`land_history`]: merge queues, in a simulation of their own with a model of git.
+//! * [`quota_history`]: limits of accounts, in a simulation of their own with a model of the provider.
+//! * [`mail_history`]: messages to tasks, in a simulation of their own with a model of sessions.
+//! * [`Mutation`]: variants with one fault each, to show that the checkers can fail; beside it, the faults of the small simulations.
 
 mod accounts;
 mod backlog;
@@ -53,18 +53,18 @@ use world::World;
 /// How to run a history.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Who takes part. The mutation chooses if nothing is said, else the seed.
+    /// The actors. By default the mutation chooses, else the seed.
     pub scenario: Option<Scenario>,
-    /// A fault on purpose.
+    /// A deliberate fault.
     pub mutation: Option<Mutation>,
-    /// Listen to this checker only.
+    /// Use this checker only.
     pub only: Option<Checker>,
-    /// How many steps with faults; the seed chooses if nothing is said.
+    /// How many steps with faults; by default the seed chooses.
     pub steps: Option<usize>,
 }
 
 impl Options {
-    /// A deliberately broken variant that only its own checker may catch.
+    /// A deliberately broken variant that only its own checker may detect.
     pub fn broken(mutation: Mutation) -> Options {
         Options { mutation: Some(mutation), only: Some(mutation.checker()), ..Options::default() }
     }
@@ -82,7 +82,7 @@ pub fn run(seed: u64, options: Options, listener: Option<Listener<'_>>) -> Repor
     })
 }
 
-/// Runs the history twice: it must be the same one.
+/// Runs the history twice: both must be the same.
 pub fn run_twice(seed: u64, options: Options) -> Report {
     let (first, second) = (run(seed, options, None), run(seed, options, None));
     let same = first.hash == second.hash || first.violation.is_some();

@@ -1,4 +1,4 @@
-//! The processes of the machine and the records on its disk: what a look from outside can tell.
+//! The processes of the machine and the records on its disk, as other processes can see them.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use banksman_core::{Liveness, ProcessId, RunId, TaskId};
 
 use crate::clock::HOST;
 
-/// So few numbers that they are soon given again.
+/// So few that numbers are soon reused.
 const PIDS: i32 = 20;
 
-/// What lives, and what is written down.
+/// The living processes and the files.
 #[derive(Debug, Default)]
 pub(crate) struct Machine {
     boot: String,
@@ -18,11 +18,11 @@ pub(crate) struct Machine {
     last: i32,
     ticks: u64,
     pub(crate) records: BTreeMap<RunId, Record>,
-    /// What is in the places of the files DONE.
+    /// What is in the place of the files DONE.
     pub(crate) files: BTreeMap<TaskId, Placed>,
 }
 
-/// What somebody has made in the place of a file DONE.
+/// What is in the place of a file DONE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placed {
     File,
@@ -32,10 +32,10 @@ pub(crate) enum Placed {
 /// The record of a run, as in the real keeper's `record.rs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Record {
-    /// Made, and nothing written yet.
+    /// Created, and nothing written yet.
     Empty,
     Tombstone,
-    /// By a keeper, which holds its lock for as long as it lives.
+    /// Of a keeper, which locks it as long as it is alive.
     Kept {
         keeper: u32,
         ended: Option<RunEnd>,
@@ -73,17 +73,18 @@ impl Machine {
         }
     }
 
-    /// Whether this very process lives, in truth.
+    /// Whether this very process is really alive.
     pub(crate) fn lives(&self, process: &ProcessId) -> bool {
         *process.boot == *self.boot && self.living.get(&process.pid) == Some(&process.start)
     }
 
-    /// Whether some process has its number.
+    /// Whether any process has this number.
     pub(crate) fn is_taken(&self, pid: i32) -> bool {
         self.living.contains_key(&pid)
     }
 
-    /// What one process finds when it looks at another one. Those in a container see nobody outside, nor are they seen.
+    /// What one process sees when it probes another. Processes in a container cannot see those outside, nor be seen by
+    /// them.
     pub(crate) fn probe_from(&self, viewer: &ProcessId, process: &ProcessId) -> Liveness {
         match self.probe(process) {
             Liveness::Alive | Liveness::Dead if viewer.pid_ns != process.pid_ns => Liveness::Unknown,
@@ -91,7 +92,7 @@ impl Machine {
         }
     }
 
-    /// What a look at a process finds.
+    /// The result of a probe.
     pub(crate) fn probe(&self, process: &ProcessId) -> Liveness {
         if *process.boot != *self.boot {
             Liveness::OtherBoot
@@ -102,7 +103,7 @@ impl Machine {
         }
     }
 
-    /// All processes are gone; numbers and start times begin anew.
+    /// Ends all processes; numbers and start times start over.
     pub(crate) fn reboot(&mut self, boot: String) {
         self.boot = boot;
         self.living.clear();

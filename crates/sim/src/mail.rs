@@ -1,8 +1,8 @@
-//! Messages to tasks: the real engine and store, senders that are killed between any two steps, targets that die, hang, start and are started
-//! again.
+//! Messages to tasks: the real engine and store, senders that are killed between any two steps, targets that die, hang,
+//! start and are restarted.
 //!
-//! Sessions are a model: what one has seen is a list of messages, and its keeper takes each id once. The checkers know nothing of the
-//! machine: they look at those lists, at the receipts and at the locks.
+//! Sessions are a model: a session has seen a list of messages, and its keeper takes each id once. The checkers know
+//! nothing of the state machine: they read these lists, the receipts and the locks.
 
 mod checks;
 mod sending;
@@ -39,17 +39,16 @@ const TARGETS: usize = 3;
 const SENDERS: usize = 3;
 const STEPS: usize = 300;
 
-/// How many steps without faults must be enough.
+/// How many steps without faults must be enough to finish.
 const QUIESCE_STEPS: usize = 2_000;
 
-/// What happened in a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MailTally {
-    /// How many messages have each end.
+    /// How many messages have each receipt.
     pub read: usize,
     pub undelivered: usize,
     pub unknown: usize,
-    /// How many were seen by a second run.
+    /// How many messages a second run has seen.
     pub redelivered: usize,
     /// How many senders were killed.
     pub killed: usize,
@@ -70,7 +69,7 @@ struct World<'g> {
     tally: MailTally,
 }
 
-/// Runs the history of one seed. Says what must not be.
+/// Runs the history of one seed. Returns the violation of a rule, if there is one.
 pub fn mail_history(seed: u64, mutation: Option<MailMutation>) -> Result<MailTally, String> {
     history(seed, 0x3a11 << 16, |ground| {
         let id = RunnerId::new("n-1").expect("a valid id");
@@ -104,7 +103,7 @@ impl World<'_> {
         }
         for step in 0..STEPS + QUIESCE_STEPS {
             self.ground.is_quiescing = step >= STEPS;
-            // Now and then nothing happens for long.
+            // Now and then nothing happens for a long time.
             let most = if self.ground.random.in_thousand(40) { 700_000 } else { 20_000 };
             self.ground.clock.advance(self.ground.random.between(1, most));
             match self.ground.random.below(100) {
@@ -169,7 +168,7 @@ impl World<'_> {
         Ok(rows.backlog.tasks[id].status())
     }
 
-    /// What a runner does about senders that are dead, and about targets that are over.
+    /// The actions of a runner about dead senders, and about targets that are over.
     fn sweep(&mut self) -> Result<(), String> {
         let rows = self.ground.load([Key::UnsettledDeliveries { limit: 10 }])?;
         let probes: Vec<_> = self.dead.iter().map(|process| (process.clone(), Liveness::Dead)).collect();

@@ -1,4 +1,4 @@
-//! Runs seeds: one with its whole story, or many with a summary.
+//! Runs seeds: one with its full trace, or many with a summary.
 #![expect(clippy::print_stdout, reason = "this is the command line of the simulator, and printing is what it is for")]
 #![expect(clippy::disallowed_methods, reason = "how fast it runs is told in real time; no history depends on it")]
 
@@ -42,11 +42,11 @@ struct Args {
     store: Option<String>,
 }
 
-/// One history in so many is run twice, to see whether it is the same.
+/// One of this many histories runs twice, to check that it is deterministic.
 const TWICE: u64 = 16;
 
 thread_local! {
-    /// What this thread runs, for the message after a panic.
+    /// The history of this thread, for the message after a panic.
     static SEED: Cell<Option<(Options, u64)>> = const { Cell::new(None) };
 }
 
@@ -93,7 +93,7 @@ fn run_many(options: Options, seeds: Range<u64>) -> bool {
     let (next, done, stop) = (AtomicU64::new(seeds.start), AtomicU64::new(0), AtomicBool::new(false));
     let tally = Mutex::new(Tally::default());
     let found: Mutex<Option<(u64, Violation)>> = Mutex::new(None);
-    let shown = Mutex::new(Instant::now());
+    let printed_at = Mutex::new(Instant::now());
     let work = || {
         let mut own = Tally::default();
         while !stop.load(Ordering::Relaxed) {
@@ -111,7 +111,7 @@ fn run_many(options: Options, seeds: Range<u64>) -> bool {
                 }
             }
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-            progress(&shown, done, total, start);
+            progress(&printed_at, done, total, start);
         }
         tally.lock().expect("no thread panics while it holds this").add(&own);
     };
@@ -129,13 +129,13 @@ fn run_many(options: Options, seeds: Range<u64>) -> bool {
     found.is_none()
 }
 
-fn progress(shown: &Mutex<Instant>, done: u64, total: u64, start: Instant) {
-    if let Ok(mut shown) = shown.try_lock()
-        && shown.elapsed() > Duration::from_millis(500)
+fn progress(printed_at: &Mutex<Instant>, done: u64, total: u64, start: Instant) {
+    if let Ok(mut printed_at) = printed_at.try_lock()
+        && printed_at.elapsed() > Duration::from_millis(500)
     {
-        *shown = Instant::now();
+        *printed_at = Instant::now();
         print!("\r{done} of {total} seeds, {:.0} seeds/s ", rate(done, start.elapsed().as_secs_f64()));
-        // A progress line that cannot be shown is not missed.
+        // A failure to print progress is ignored.
         std::io::stdout().flush().ok();
     }
 }

@@ -1,4 +1,4 @@
-//! The end of a history: the faults stop, everybody goes home, and all that can be done must get done.
+//! The end of a history: the faults stop, all people leave, and all work that can be done must get done.
 
 use banksman_core::event::Kind;
 use banksman_core::task::{OnExhausted, Watch};
@@ -16,18 +16,18 @@ use crate::machine::Record;
 use crate::report::Checker;
 use crate::world::World;
 
-/// Everything is over within this time. It covers all sessions one after the other, and phases that a guard blocks for their longest time, half an
-/// hour, as often as they are tried again.
+/// Everything is over within this time. It covers all sessions one after the other, and phases that a guard blocks for
+/// their longest time, half an hour, in each of their attempts.
 const PATIENCE: Ms = 2 * 3_600_000;
 
-/// Covers a history that goes in circles without time passing.
+/// The limit for a history that loops without time passing.
 const STEPS: usize = 60_000;
 
-/// People look every so many steps whether something was given up.
-const PEOPLE_LOOK: usize = 64;
+/// Every how many steps people check for abandoned work.
+const PEOPLE_POLL: usize = 64;
 
 impl World<'_> {
-    /// Lets everything come to its end, and looks whether that is the right one.
+    /// Brings everything to its end, and checks that end.
     pub(crate) fn quiesce(&mut self) {
         self.say(format_args!("the faults stop"));
         self.is_quiescing = true;
@@ -35,7 +35,7 @@ impl World<'_> {
             Scenario::Locks => self.quiesce_locks(),
             Scenario::Queues => {
                 self.quiesce_queues();
-                self.look_closely();
+                self.compare_rows();
             }
             Scenario::People | Scenario::Backlog | Scenario::Runners => self.quiesce_backlog(),
         }
@@ -43,9 +43,9 @@ impl World<'_> {
 
     fn quiesce_locks(&mut self) {
         self.quiesce_clients();
-        self.go_to_the_end(|world| world.clients_have_finished());
+        self.run_until(|world| world.clients_have_finished());
         if !self.verdict.is_guilty() {
-            self.look_closely();
+            self.compare_rows();
             self.close_clients();
         }
     }
@@ -55,8 +55,8 @@ impl World<'_> {
         self.stop_people_at_the_end();
         self.resume_all();
         self.settle_outside();
-        if self.has_crew {
-            self.settle_crew();
+        if self.has_workers {
+            self.settle_workers();
         }
         for resource in resources() {
             if resource.kind == Kind::Semaphore && self.model.capacity.contains_key(&resource.name) {
@@ -71,26 +71,26 @@ impl World<'_> {
         let now = self.clock.now();
         self.keepers.values_mut().for_each(|keeper| keeper.not_before = keeper.not_before.min(now));
         self.start_last_runner();
-        // Wake-ups that were lost before are made up for by a slow look.
+        // A poll makes up for wake-ups that were lost before.
         self.reliable_from = Some(self.clock.now() + POLL.as_ms() + 2_000);
-        self.go_to_the_end(|world| world.is_settled());
+        self.run_until(|world| world.is_settled());
         if self.verdict.is_guilty() {
             return;
         }
         self.check_tasks();
         if self.has_people() {
             self.reap_for_people();
-            self.check_people_at_rest();
+            self.check_people_at_the_end();
         }
-        self.check_rest();
-        self.check_crew_at_the_end();
+        self.check_pipelines_at_the_end();
+        self.check_workers_at_the_end();
         self.is_closing = true;
         for runner in self.runners.iter_mut().filter(|runner| runner.alive) {
             runner.cancelled = true;
         }
-        self.go_to_the_end(|world| world.runners.iter().all(|runner| !runner.alive) && world.calls.is_empty());
+        self.run_until(|world| world.runners.iter().all(|runner| !runner.alive) && world.calls.is_empty());
         if !self.verdict.is_guilty() {
-            self.look_closely();
+            self.compare_rows();
             if self.harsh > 0 {
                 self.clear_away();
             }
@@ -98,9 +98,9 @@ impl World<'_> {
         }
     }
 
-    /// Somebody who does everything, and who ends when it is done.
+    /// Starts a runner that takes every task and exits when all is done.
     fn start_last_runner(&mut self) {
-        // One that ends when it is idle would not wait for what people still have in hand.
+        // A runner that exits when idle would not wait for what people still hold.
         if self.has_people() {
             let options = self.options_beside_people();
             return self.start_runner(self.runners.len(), options);
@@ -116,12 +116,12 @@ impl World<'_> {
         self.start_runner(self.runners.len(), options);
     }
 
-    pub(crate) fn go_to_the_end(&mut self, is_there: impl Fn(&mut World<'_>) -> bool) {
+    pub(crate) fn run_until(&mut self, is_there: impl Fn(&mut World<'_>) -> bool) {
         let (end, mut steps) = (self.clock.now() + PATIENCE, 0);
         let mut is_answered = false;
         loop {
-            // Who was about to leave when a person answered does not see what follows from that: the next one does.
-            if steps % PEOPLE_LOOK == 0 {
+            // A runner that was about to exit when a person answered does not see the consequences: the next one does.
+            if steps % PEOPLE_POLL == 0 {
                 is_answered |= self.try_again();
             }
             let stays = |runner: &Runner| runner.alive && runner.options.until_idle;
@@ -132,8 +132,8 @@ impl World<'_> {
             if self.verdict.is_guilty() || is_there(self) {
                 return;
             }
-            // Whoever was told to end has left something for the next one.
-            if steps % PEOPLE_LOOK == 0
+            // A runner that was asked to exit has left something for the next one.
+            if steps % PEOPLE_POLL == 0
                 && !self.is_closing
                 && self.runners.iter().all(|runner| !runner.alive)
                 && !self.outbox_is_empty()
@@ -141,7 +141,7 @@ impl World<'_> {
                 self.start_last_runner();
             }
             if self.clock.now() > end || steps > STEPS {
-                return self.never_done();
+                return self.report_unfinished();
             }
             self.step();
             steps += 1;
@@ -150,7 +150,7 @@ impl World<'_> {
 
     fn is_settled(&mut self) -> bool {
         let over = |state: &TaskState| !matches!(state, TaskState::Live(_) | TaskState::Awaiting(_) | TaskState::Manual);
-        // One that is about to say something may cause more.
+        // A runner that is about to act may cause more.
         let rests = |slot: usize| {
             let runner = &self.runners[slot];
             !runner.alive || (matches!(runner.doing, Doing::Sleeping { .. }) && !self.has_reason(slot))
@@ -164,17 +164,17 @@ impl World<'_> {
         let has_pending = || self.model.jobs.values().any(|job| job.state == TaskState::Pending);
         let idle = self.runners.iter().all(|runner| !runner.alive || !runner.options.until_idle)
             && !(self.has_people() && has_pending());
-        // Who waits for a guard that does not hold waits for people, and so does every runner.
+        // A task that waits for a blocking guard waits for people, and so does every runner.
         let is_held_up = self.model.pipelines.values().any(|pipeline| self.is_awaited(pipeline))
             || self.model.jobs.values().any(|job| job.state == TaskState::Pending && self.waits_for_kept(job));
-        let rests = self.model.pipelines.iter().all(|(id, pipeline)| self.is_at_rest(id, pipeline));
+        let rests = self.model.pipelines.iter().all(|(id, pipeline)| self.cannot_advance(id, pipeline));
         let mut pending = self.model.jobs.values().filter(|job| job.state == TaskState::Pending);
         let idle = idle || (is_held_up && rests && pending.all(|job| self.is_rightly_blocked(job)));
-        // Whoever waits without end waits for a child that a person has tried again.
+        // A wait without a time limit is one for a child that a person has retried.
         let is_left =
             |id: &TaskId, state: &TaskState| matches!(state, TaskState::Awaiting(None)) && self.model.open_children(id) > 0;
         let all_over = self.model.jobs.iter().all(|(id, job)| over(&job.state) || is_left(id, &job.state));
-        quiet && idle && self.crew_is_at_rest() && all_over && self.outbox_is_empty()
+        quiet && idle && self.workers_are_idle() && all_over && self.outbox_is_empty()
     }
 
     fn outbox_is_empty(&mut self) -> bool {
@@ -187,7 +187,7 @@ impl World<'_> {
         }
     }
 
-    fn never_done(&mut self) {
+    fn report_unfinished(&mut self) {
         let stuck = [self.stuck_clients(), self.stuck_people()].concat();
         self.verdict.expect(Checker::Waiters, stuck.is_empty(), || format!("these wait for ever: {}", stuck.join(", ")));
         let open = self.model.jobs.iter().filter(|(_, job)| !idleness::is_over(job));
@@ -207,13 +207,13 @@ impl World<'_> {
         self.tally.count_many("tasks over at the end", left as u64);
     }
 
-    /// Nothing is left behind: no outbox command, no lock or slot of a run or of anybody alive, no record, no process.
+    /// Nothing is left behind: no outbox command, no lock or slot of a run or a living process, no record, no process.
     fn close(&mut self) {
         let rows = match self.store.view().everything() {
             Ok(rows) => rows,
             Err(error) => return self.store_failed(&error),
         };
-        // Beside people no runner stays until it has told that all is done.
+        // Beside people no runner stays until it has sent the last notice.
         let outbox = if self.has_people() { 0 } else { rows.backlog.outbox.len() };
         self.verdict.expect(Checker::Left, outbox == 0, || format!("{outbox} outbox commands are left"));
         let all = self
@@ -223,7 +223,7 @@ impl World<'_> {
             .flat_map(|(resource, holders)| holders.iter().map(move |(holder, held)| (resource, holder, held)));
         let held: Vec<String> = all
             .filter(|(resource, holder, held)| {
-                // What was offered to a session that died in line is free for the next who looks.
+                // A grant that was offered to a session which died while waiting is free for the next claimant.
                 let semaphore = rows.coordination.semaphores.get(&resource.name);
                 let offered = semaphore.and_then(|semaphore| semaphore.holders.get(*holder)?.offer.as_ref()).is_some();
                 (holder.as_str().starts_with("run:") && !offered)
@@ -232,7 +232,7 @@ impl World<'_> {
             .map(|(resource, holder, _)| format!("{resource} of {holder}"))
             .collect();
         self.verdict.expect(Checker::Left, held.is_empty(), || format!("still held: {}", held.join(", ")));
-        // Tombstones stay, and what a power cut has made empty. The rest the next runner would clear away.
+        // Tombstones stay, and so do records that a reboot has emptied. The next runner would remove the rest.
         let is_left = |record: &Record| matches!(record, Record::Kept { .. }) || self.harsh == 0;
         let records = self.machine.records.iter().filter(|(_, record)| is_left(record));
         let records: Vec<String> = records.map(|(run, record)| format!("{run} {record:?}")).collect();

@@ -1,4 +1,4 @@
-//! The one source of chance: a small generator of our own, so that a seed means the same for ever.
+//! The one source of randomness: a small generator of our own, so that a seed means the same for ever.
 
 /// SplitMix64: tiny, fast, and good enough to choose what happens next.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ impl Random {
         low + i64::try_from(self.below(usize::try_from(high - low + 1).expect("low is not above high"))).expect("small")
     }
 
-    /// True in so many of a thousand cases.
+    /// True in `share` of a thousand cases.
     pub(crate) fn in_thousand(&mut self, share: usize) -> bool {
         self.below(1_000) < share
     }
@@ -49,7 +49,7 @@ impl Random {
 mod tests {
     use super::*;
 
-    /// A seed that somebody wrote down must replay the same history next year.
+    /// A seed that was written down must replay the same history next year.
     #[test]
     fn the_generator_is_frozen() {
         let mut random = Random::new(0);

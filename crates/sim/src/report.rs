@@ -1,4 +1,4 @@
-//! What a history came to: what was counted, and the first thing that was wrong.
+//! The result of a history: its counts, and its first violation.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -108,7 +108,7 @@ impl fmt::Display for Violation {
 /// Collects violations; the first one ends the history.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
-    /// If set, only this checker counts: it must find the fault without the help of the others.
+    /// If set, only this checker counts: it must detect the fault without the help of the others.
     only: Option<Checker>,
     first: Option<Violation>,
 }
@@ -168,7 +168,7 @@ impl Tally {
         self.counts.get(what).copied().unwrap_or_default()
     }
 
-    /// Everything that was counted, in the order of the alphabet.
+    /// All counts, in alphabetical order.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.counts.iter().map(|(what, times)| (*what, *times))
     }
@@ -179,8 +179,8 @@ impl Tally {
 pub struct Report {
     /// The first violation, if any.
     pub violation: Option<Violation>,
-    /// A hash over everything that happened.
+    /// A hash over the trace.
     pub hash: u64,
-    /// What happened how often.
+    /// How often things happened.
     pub tally: Tally,
 }

@@ -21,15 +21,15 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    /// The one that a seed stands for.
+    /// The scenario of a seed.
     pub(crate) fn drawn(seed: u64) -> Scenario {
-        // By numbers of its own, so that a history is what it is when its scenario is asked for.
-        // A hundred runners take long, so that they are asked for by name.
+        // With random numbers of its own, so that naming the scenario gives the same history. A hundred runners take
+        // long, so they run only when named.
         let drawn = [Scenario::Locks, Scenario::Queues, Scenario::People, Scenario::Backlog];
         *Random::new(seed ^ 0x5ce0_a210_0000_5eed).pick(&drawn)
     }
 
-    /// What makes its random numbers others than those of the other scenarios.
+    /// A constant that separates its random numbers from those of the other scenarios.
     pub(crate) fn stream(self) -> u64 {
         match self {
             Scenario::Locks => 0x10c5 << 16,
@@ -40,7 +40,7 @@ impl Scenario {
         }
     }
 
-    /// The one in which a fault shows.
+    /// The scenario in which a fault shows.
     pub(crate) fn of(mutation: Mutation) -> Scenario {
         use Mutation::*;
         match mutation {

@@ -1,5 +1,5 @@
-//! The store of a history: the real one, in memory or on a PostgreSQL server. Each thread keeps its own from one history to the next and
-//! empties it, because opening it and preparing its statements takes longer than most histories.
+//! The store of a history: the real one, in memory or on a PostgreSQL server. Each thread reuses its own in the next
+//! history and clears it, because opening a store and preparing its statements takes longer than most histories.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -16,7 +16,7 @@ thread_local! {
     static SPARE: RefCell<Option<Store>> = const { RefCell::new(None) };
 }
 
-/// Runs all histories of this process on a PostgreSQL server instead of in memory. Says what is wrong with the address.
+/// Runs all histories of this process on a PostgreSQL server instead of in memory. Returns what is wrong with the address.
 pub fn use_postgres(url: &str) -> Result<(), String> {
     let server = postgres::Server::parse(url, |name| std::env::var(name).ok(), "banksman-sim")?;
     SERVER.set(server).map_err(|_| "a server was chosen before".to_owned())
@@ -41,7 +41,7 @@ fn new(clock: &Clock) -> Result<Store, StoreError> {
     let id = format!("sim-{}-{number}", std::process::id());
     postgres::create(server, &id, &StoreId::new(id.clone()))?;
     let mut store = postgres::open(server, &id, Box::new(clock.clone()))?;
-    // Its row was made by the clock of the server.
+    // Its row has the time of the server's clock.
     store.clear(Box::new(clock.clone()))?;
     Ok(store)
 }

@@ -1,10 +1,10 @@
-//! The trace: every line of a history goes into a hash, and is shown to whoever wants to read along.
+//! The trace: every line of a history goes into a hash, and to a listener if there is one.
 
 use std::fmt;
 
 use crate::clock::Ms;
 
-/// Is given every line as it is written.
+/// Called with every line.
 pub type Listener<'a> = &'a mut dyn FnMut(&str);
 
 /// FNV-1a over all lines; the lines themselves are not kept.

@@ -1,4 +1,4 @@
-//! A request on its way into the store: it remembers at which moment it was decided, and may be tampered with.
+//! A request on its way into the store: it records the moment of its decision, and may be changed by a mutation.
 
 use std::cell::RefCell;
 
@@ -11,7 +11,7 @@ use crate::mutation::Mutation;
 /// The moment of a decision.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Note {
-    /// The number that the first event of the call got, if it wrote any.
+    /// The number of the call's first event, if it wrote any.
     pub(crate) seq: Seq,
     /// The number of the first event after it.
     pub(crate) next: Seq,

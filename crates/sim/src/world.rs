@@ -28,16 +28,15 @@ use crate::report::{Report, Tally, Verdict};
 use crate::trace::{Listener, Trace};
 use crate::{Options, Scenario, store};
 
-/// After so many steps all rows are compared.
-const LOOK_CLOSELY: usize = 120;
+/// After this many steps all rows are compared.
+const COMPARE_EVERY: usize = 120;
 
-/// How many processes take items.
 const TAKERS: usize = 5;
 
-/// How late somebody is scheduled at most.
+/// How late an actor is scheduled at most.
 const LATE: Ms = 30_000;
 
-/// From how long on everybody being late counts for those who look how long something takes.
+/// A delay of all actors from this length on counts for checkers that measure time.
 const LONG: Ms = 5_000;
 
 pub(crate) struct World<'a> {
@@ -54,18 +53,18 @@ pub(crate) struct World<'a> {
     pub(crate) queues: Queues,
     pub(crate) people: People,
     pub(crate) fleet: Fleet,
-    /// Sent and not yet decided.
+    /// Calls that are sent and not yet decided.
     pub(crate) calls: Vec<InFlight>,
-    /// Calls that come again, much later.
+    /// Calls that arrive again, much later.
     pub(crate) late: Vec<(Ms, InFlight)>,
-    /// Wake-ups that come late.
+    /// Wake-ups that arrive late.
     pub(crate) delayed: Vec<(Ms, Address)>,
     pub(crate) lease_seen: LeaseSeen,
-    /// How many steps of a thousand go wrong.
+    /// How many of a thousand steps have a fault.
     pub(crate) harsh: usize,
-    /// The run slots that most runners are told.
+    /// The limit of run slots in the options of most runners.
     pub(crate) limit: u32,
-    /// The roots that most runners are told.
+    /// The limit of roots in the options of most runners.
     pub(crate) root_limit: u32,
     /// Decides when people change the limits, in histories where they do.
     pub(crate) changes_limits: Option<Random>,
@@ -76,47 +75,47 @@ pub(crate) struct World<'a> {
     /// Decides when the log is compacted.
     compactions: Random,
     /// Whether there are workers and routes.
-    pub(crate) has_crew: bool,
-    /// What is to be done for them, and since when.
+    pub(crate) has_workers: bool,
+    /// The work for them that is left undone, and since when.
     pub(crate) neglected: BTreeMap<String, Ms>,
-    /// Whether, and until when, the machine has not enough of something to start runs.
+    /// Whether, and until when, the machine lacks a resource to start runs.
     pub(crate) shortage: Shortage,
-    /// Whether people can hardly ever be told anything.
+    /// Whether notifying people mostly fails.
     pub(crate) unreachable: bool,
-    /// No more faults; everybody finishes.
+    /// Whether the faults have stopped, so that everything ends.
     pub(crate) is_quiescing: bool,
-    /// All is done, and the runners are told to leave.
+    /// Whether all work is done and the runners are asked to exit.
     pub(crate) is_closing: bool,
     pub(crate) model: BacklogModel,
-    /// What guards ask about.
+    /// The inputs of guards outside of the store.
     pub(crate) outside: Outside,
-    /// For which of the times a runner was given the guards of a pipeline to look at.
+    /// The visit in which a runner was given the guards of a pipeline to check.
     pub(crate) examined: BTreeMap<(RunnerId, TaskId), u32>,
-    /// Roots that began while others that came before them waited, with those, and who began them.
+    /// Roots that began while an earlier root waited: the new one, the earlier one and the runner.
     pub(crate) passed: Vec<(TaskId, TaskId, RunnerId)>,
-    /// What runners have last found outside.
+    /// What runners have last read outside.
     pub(crate) samples: BTreeMap<(RunnerId, TaskId), Sample>,
-    /// What really became of the runs.
+    /// The real facts about the runs.
     pub(crate) run_facts: BTreeMap<RunId, RunFacts>,
-    /// What the runners have last found in the places of the files DONE.
+    /// The last checks of runners for the files DONE.
     pub(crate) checks: BTreeMap<(RunnerId, TaskId), Checked>,
-    /// What is said in the request that is looked at.
+    /// The context of the observed request.
     pub(crate) call: CallContext,
     pub(crate) counts: Counts,
     /// Work that a runner could start, and since when.
     pub(crate) idle: BTreeMap<TaskId, Ms>,
-    /// Loops that wait and have a file DONE, and since when.
+    /// Waiting loops with a file DONE, and since when.
     pub(crate) unread: BTreeMap<TaskId, Ms>,
-    /// Until when time went on for long while somebody could act.
+    /// The end of the last long delay of all actors.
     late_until: Ms,
-    /// From when on no wake-up is missing any more.
+    /// From when on no wake-up is missing.
     pub(crate) reliable_from: Option<Ms>,
     pub(crate) verdict: Verdict,
     pub(crate) tally: Tally,
     trace: Trace<'a>,
 }
 
-/// Numbers that make names.
+/// Counters for names.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) tasks: u32,
@@ -130,18 +129,18 @@ pub(crate) struct Counts {
     pub(crate) emits: u32,
 }
 
-/// What really became of a run.
+/// The real facts about a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunFacts {
-    /// Its program was started, or it was tried to.
+    /// Whether its program was started, or the start was tried.
     pub(crate) spawned: bool,
-    /// It could not begin, because the machine had not enough of something.
+    /// Whether it could not begin for lack of a resource.
     pub(crate) short: bool,
-    /// The end that its keeper has written down.
+    /// The end that its keeper has recorded.
     pub(crate) recorded: Option<RunEnd>,
-    /// The machine was restarted since it was claimed.
+    /// Whether the machine was restarted since it was claimed.
     pub(crate) rebooted: bool,
-    /// What was written down has not survived that.
+    /// Whether its record was lost in that restart.
     pub(crate) forgotten: bool,
 }
 
@@ -163,7 +162,7 @@ impl<'a> World<'a> {
         let clock = Clock::new();
         let store = store::empty(&clock)?;
         let scenario = options.scenario(seed);
-        // Another stream of numbers for each.
+        // Every scenario has its own random numbers.
         let mut random = Random::new(seed ^ 0x5eed_ba11_ad00_0000 ^ scenario.stream());
         let machine = Machine::new(clock.boot());
         let harsh = *random.pick(match scenario {
@@ -181,13 +180,14 @@ impl<'a> World<'a> {
         };
         let (limit, root_limit) = (*random.pick(few), *random.pick(roots));
         let unreachable = random.in_thousand(300);
-        // By numbers of its own, so that a history without them is what it is.
-        let has_crew = Random::new(seed ^ 0xc4e3_0000_5eed_0000).in_thousand(450) && scenario != Scenario::Runners;
+        // With random numbers of their own, so that histories without them are unchanged.
+        let has_workers = Random::new(seed ^ 0xc4e3_0000_5eed_0000).in_thousand(450) && scenario != Scenario::Runners;
         let mut limits = Random::new(seed ^ 0x1a17_0000_5eed_0000);
         let changes_limits = (limits.in_thousand(300) && scenario != Scenario::Runners).then_some(limits);
         let mut pauses = Random::new(seed ^ 0x9a05_0000_5eed_0000);
         let pauses = (pauses.in_thousand(350) && scenario == Scenario::Backlog).then_some(pauses);
-        // A pipeline that waits for a person keeps its lock, and others that wait for the lock keep their places among the roots.
+        // A pipeline that waits for a person keeps its lock, and others that wait for the lock keep their places among
+        // the roots.
         let mut keeps = Random::new(seed ^ 0x1ee9_0000_5eed_0000);
         let is_keeping = keeps.in_thousand(500) && root_limit == 0 && changes_limits.is_none();
         let keeps_locks = is_keeping.then_some(keeps);
@@ -216,7 +216,7 @@ impl<'a> World<'a> {
             pauses,
             keeps_locks,
             compactions: Random::new(seed ^ 0xc0_5eed_ac70_0000),
-            has_crew,
+            has_workers,
             neglected: BTreeMap::new(),
             shortage: Shortage::new(seed),
             unreachable,
@@ -241,7 +241,7 @@ impl<'a> World<'a> {
         })
     }
 
-    /// Lives through one history.
+    /// Runs one history.
     pub(crate) fn run(mut self) -> Report {
         match self.scenario {
             Scenario::Locks => self.set_up_locks(),
@@ -264,8 +264,8 @@ impl<'a> World<'a> {
                 break;
             }
             self.step();
-            if step % LOOK_CLOSELY == 0 {
-                self.look_closely();
+            if step % COMPARE_EVERY == 0 {
+                self.compare_rows();
             }
         }
         if !self.verdict.is_guilty() {
@@ -280,10 +280,10 @@ impl<'a> World<'a> {
         Report { violation, hash: self.trace.hash(), tally: self.tally }
     }
 
-    /// One thing happens.
+    /// Executes one step.
     pub(crate) fn step(&mut self) {
         self.tally.count("steps");
-        // A request id is known only as long as the event of its grant; the core beside the locks knows it for ever.
+        // The store knows a request id only as long as the event of its grant; the model of the locks knows it for ever.
         if self.scenario != Scenario::Locks && self.compactions.in_thousand(6) {
             self.compact();
         }
@@ -295,19 +295,19 @@ impl<'a> World<'a> {
         let calls = self.calls.iter().any(|call| self.can_be_served(call));
         let choice = self.random.below(100);
         match (calls, ready.is_empty()) {
-            // Time goes on while somebody could act: it is scheduled late.
-            _ if !self.is_quiescing && self.harsh > 0 && choice < 2 => self.be_late(),
+            // Time passes while actors could act: they are scheduled late.
+            _ if !self.is_quiescing && self.harsh > 0 && choice < 2 => self.jump_late(),
             (true, true) => self.serve(),
             (true, false) if choice < 25 => self.serve(),
             (_, false) => match *self.random.pick(&ready) {
                 Actor::Runner(slot) => self.drive(slot),
                 Actor::Keeper(number) => self.keep(number),
-                Actor::Program(number) => self.go_on_with_program(number),
+                Actor::Program(number) => self.advance_program(number),
                 Actor::User(index) => self.act(index),
-                Actor::Client(slot) => self.client_goes_on(slot),
-                Actor::Taker(slot) => self.taker_acts(slot),
-                Actor::QueueUser => self.queue_user_acts(),
-                Actor::Person(index) => self.person_acts(index),
+                Actor::Client(slot) => self.advance_client(slot),
+                Actor::Taker(slot) => self.act_taker(slot),
+                Actor::QueueUser => self.act_queue_user(),
+                Actor::Person(index) => self.act_person(index),
                 Actor::Disturbance => self.disturb(),
             },
             (false, true) => self.jump(Ms::MAX),
@@ -318,7 +318,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Takes old events out of the log: nothing else changes.
+    /// Compacts the event log: nothing else changes.
     fn compact(&mut self) {
         let keep = Keep::Last(self.compactions.between(0, 7));
         match self.store.compact(keep, |_| {}) {
@@ -360,7 +360,7 @@ impl<'a> World<'a> {
             && keeper.owner.is_none_or(|stream| !self.is_open(stream))
     }
 
-    /// Lets happen what only depends on time.
+    /// Executes what depends on time alone.
     fn catch_up(&mut self) {
         let now = self.clock.now();
         let due: Vec<(Ms, Address)> = self.delayed.extract_if(.., |(at, _)| *at <= now).collect();
@@ -381,7 +381,7 @@ impl<'a> World<'a> {
         self.feed();
     }
 
-    /// A runner that was stopped goes on.
+    /// A stopped runner continues.
     pub(crate) fn go_on(&mut self, slot: usize) {
         self.runners[slot].paused_until = None;
         self.note(slot, format_args!("goes on"));
@@ -390,8 +390,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Time goes on while somebody could act: it is scheduled late.
-    fn be_late(&mut self) {
+    /// Time passes while actors could act: they are scheduled late.
+    fn jump_late(&mut self) {
         let before = self.clock.now();
         self.jump(LATE);
         if self.clock.now() - before >= LONG {
@@ -399,8 +399,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// How long everybody has had time to act, if nobody could for long before.
-    pub(crate) fn since_lateness(&self) -> Ms {
+    /// How long all actors have had time to act since the last long delay.
+    pub(crate) fn time_since_late(&self) -> Ms {
         self.clock.now() - self.late_until
     }
 

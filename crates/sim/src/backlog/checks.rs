@@ -1,4 +1,4 @@
-//! What every committed event must be: looked at one by one, against the model and against what the processes did.
+//! Checks every committed event, one by one, against the model and against the actions of the processes.
 
 use banksman_core::backlog::Edge;
 use banksman_core::event::{Event, Fact, Kind, Resource, SectionFact, TaskFact};
@@ -22,7 +22,7 @@ use crate::report::Checker;
 use crate::world::World;
 
 impl World<'_> {
-    /// Shows a committed call to the model.
+    /// Feeds a committed call to the model.
     pub(crate) fn observe_backlog(&mut self, call: &CommittedCall<'_>) {
         let by = match call.from {
             Sender::Runner(slot) | Sender::Thread(slot) => Some(self.runners[slot].id.clone()),
@@ -38,7 +38,7 @@ impl World<'_> {
         self.check_answer(call, call.events);
     }
 
-    /// What must be true after every commit.
+    /// Checks the rules that hold after every commit.
     pub(crate) fn check_backlog(&mut self) {
         self.check_questions();
         self.check_pipelines();
@@ -46,7 +46,7 @@ impl World<'_> {
         self.check_passed_over();
     }
 
-    /// Takes in one event of the log.
+    /// Feeds one event of the log to the model.
     pub(crate) fn observe(&mut self, logged: &Logged, lease: Lease) {
         self.call.seq = logged.seq;
         self.model.lease = Some((self.clock.boot_number(), lease.0 - self.clock.monotonic()));
@@ -75,7 +75,7 @@ impl World<'_> {
                 self.model.pause = Some(pause.clone());
             }
             Event::Resumed(_) => self.model.pause = None,
-            // Nobody imports or lands here, or works in a workspace.
+            // No process imports or lands here, or works in a workspace.
             Event::Import { .. } | Event::Workspace { .. } | Event::Route { .. } | Event::Finished(_) | Event::Custom { .. } => {}
             Event::Landing { .. } | Event::LandingTarget { .. } | Event::AccountLimit { .. } => {}
         }
@@ -158,7 +158,7 @@ impl World<'_> {
             TaskFact::EndingChildren {} => self.observe_ending_children(id),
             TaskFact::Escalated { run, decision, attempts, .. } => {
                 self.observe_end(id, Some(run), Made::AwaitingDecision(decision.clone()));
-                // Its agent was not begun, so nothing was tried.
+                // Its agent was not started, so the attempt does not count.
                 if let (Some(_), Some(job)) = (attempts, self.model.jobs.get_mut(id)) {
                     (job.tried, job.attempts) = (job.tried - 1, job.attempts - 1);
                     self.tally.count("not begun for want of trust");
@@ -268,7 +268,7 @@ impl World<'_> {
         self.note_kept(&needs);
         let lacks = self.book_lacks(run, id, &needs);
         self.verdict.expect(Checker::Slots, lacks.is_none(), || format!("{run} starts without {lacks:?}"));
-        // Those that began before the limit was lowered go on; no other begins beside them.
+        // Runs from before the limit was lowered continue; no other run begins beside them.
         let limit = self.model.limits.map_or(0, |limits| limits.runs);
         let live = self.model.holders(&runs()).count();
         self.verdict.expect(Checker::Limits, limit == 0 || live <= limit as usize, || {
@@ -281,7 +281,7 @@ impl World<'_> {
         });
     }
 
-    /// What a run should hold and does not.
+    /// The first resource that a run should hold and does not.
     fn book_lacks(&self, run: &RunId, task: &TaskId, needs: &[Need]) -> Option<Resource> {
         let lock = |name: Name| Resource { kind: Kind::Lock, name };
         let slots = |name: Name| Resource { kind: Kind::Semaphore, name };
@@ -310,13 +310,13 @@ impl World<'_> {
         self.verdict.expect(Checker::Ends, live.as_ref() == Some(run), || format!("{run} is spoken of, {live:?} is at {id}"));
     }
 
-    /// Whether a process of the run's session lives.
+    /// Whether a process of the run's session is alive.
     pub(crate) fn lives(&self, run: &RunId) -> bool {
         self.keepers.values().any(|keeper| keeper.run == *run && keeper.tree_lives())
     }
 
-    /// A program is about to start: its run must be the one that is at the task, with all that it needs, and nothing of
-    /// an earlier one may live.
+    /// Checks the start of a program: its run must be the live run of the task, with everything that it needs, and no
+    /// session of an earlier run may be alive.
     pub(crate) fn check_start(&mut self, keeper: &Keeper) {
         let (run, task) = (&keeper.run, &keeper.task);
         let again = self.run_facts.get(run).is_some_and(|facts| facts.spawned);
@@ -332,7 +332,7 @@ impl World<'_> {
         self.verdict.expect(Checker::Slots, lacks.is_none(), || format!("the session of {run} begins without {lacks:?}"));
     }
 
-    /// What an answer must be, before its events are taken in.
+    /// Checks an answer before its events are fed to the model.
     pub(crate) fn before(&mut self, call: &CommittedCall<'_>) {
         if let (Request::Run(RunRequest::Pause { run, .. }), Reply::Run(RunOutcome::Done)) = (call.request, call.reply) {
             let entry = self.model.runs.get_mut(run);
@@ -362,7 +362,7 @@ impl World<'_> {
         }
     }
 
-    /// What an answer tells that no event does.
+    /// Feeds the results that have no event to the model.
     pub(crate) fn after(&mut self, call: &CommittedCall<'_>) {
         self.after_routing(call);
         match (call.request, call.reply) {
@@ -375,8 +375,8 @@ impl World<'_> {
                 entry.into_iter().for_each(|entry| entry.verdict = Some(verdict.clone()));
                 self.tally.count("results told by sessions");
             }
-            // Whoever takes up an offer shows itself, and its lease begins anew. No runner hears of that: those who know
-            // the offer look again when it would have lapsed.
+            // Taking up an offer proves that the holder is alive, and restarts its lease. No runner hears of that:
+            // runners that know the offer check again when it would have lapsed.
             (Request::Coordinate { command, .. }, Reply::Coordinate { outcome, at }) => {
                 if let Answer::Acquired(grant) | Answer::Extended(grant) = answer(outcome)
                     && let Some(holders) = self.model.held.get_mut(&command.resource())

@@ -1,4 +1,4 @@
-//! The rows of pipelines, compared with what an outsider knows of them.
+//! Compares the rows of pipelines with the model.
 
 use banksman_core::Pipeline;
 use banksman_core::pipeline::{Reason, When};
@@ -8,14 +8,13 @@ use crate::report::Checker;
 use crate::world::World;
 
 impl World<'_> {
-    /// Compares the rows of pipelines with the model.
     pub(crate) fn compare_pipelines(&mut self, rows: &banksman_core::backlog::Backlog) {
         let mut differs = rows.pipelines.values().filter_map(|row| {
             let Some(pipeline) = self.model.pipelines.get(&row.id) else {
                 return Some(format!("{} is not in the model", row.id));
             };
             let expected = (pipeline.attempt, pipeline.begun, &pipeline.context);
-            let is_same = expected == (row.attempt, row.tasks, &row.context) && stands_so(row, pipeline);
+            let is_same = expected == (row.attempt, row.tasks, &row.context) && matches(row, pipeline);
             (!is_same).then(|| format!("the row says {row:?}, the model {pipeline:?}"))
         });
         let differs = differs.next();
@@ -24,22 +23,22 @@ impl World<'_> {
     }
 }
 
-fn stands_so(row: &Pipeline, pipeline: &PipelineModel) -> bool {
+fn matches(row: &Pipeline, pipeline: &PipelineModel) -> bool {
     use banksman_core::pipeline::State as Row;
     let at = row.phase().and_then(|phase| pipeline.at(phase));
-    match (&row.state, &pipeline.stand) {
+    match (&row.state, &pipeline.state) {
         (Row::Init, PipelineState::Init) => pipeline.blocked.is_none(),
         (Row::Blocked { reason: Reason::Dependencies, .. }, PipelineState::Init) => pipeline.blocked.is_some(),
-        (Row::Checking { when, .. }, stand) => pipeline.blocked.is_none() && side(stand, at) == Some(*when),
+        (Row::Checking { when, .. }, state) => pipeline.blocked.is_none() && side(state, at) == Some(*when),
         (Row::Blocked { reason, .. }, PipelineState::In { .. }) if reason.held().is_some() => {
             let is_same = pipeline.is_held_up() == matches!(reason, Reason::Guard { .. });
             is_same && pipeline.blocked.is_some() && row.task() == pipeline.task()
         }
-        (Row::Blocked { when, reason: Reason::Guard { .. }, .. }, stand) => {
-            pipeline.is_held_up() && side(stand, at) == Some(*when)
+        (Row::Blocked { when, reason: Reason::Guard { .. }, .. }, state) => {
+            pipeline.is_held_up() && side(state, at) == Some(*when)
         }
-        (Row::Blocked { when, reason: Reason::Overdue { .. }, .. }, stand) => {
-            matches!(pipeline.blocked, Some(Reason::Overdue { .. })) && side(stand, at) == Some(*when)
+        (Row::Blocked { when, reason: Reason::Overdue { .. }, .. }, state) => {
+            matches!(pipeline.blocked, Some(Reason::Overdue { .. })) && side(state, at) == Some(*when)
         }
         (Row::Blocked { reason: Reason::Decision { .. }, .. }, PipelineState::In { .. }) => row.task() == pipeline.task(),
         (Row::Running { approach, task, .. }, PipelineState::In { at: here, approach: tried, task: own }) => {
@@ -53,8 +52,8 @@ fn stands_so(row: &Pipeline, pipeline: &PipelineModel) -> bool {
     }
 }
 
-fn side(stand: &PipelineState, at: Option<usize>) -> Option<When> {
-    match stand {
+fn side(state: &PipelineState, at: Option<usize>) -> Option<When> {
+    match state {
         PipelineState::Pre(here) if Some(*here) == at => Some(When::Pre),
         PipelineState::Post(here) if Some(*here) == at => Some(When::Post),
         _ => None,

@@ -1,5 +1,5 @@
-//! Questions for people: raised once, answered once, and what the answer says is done once. People answer twice, at the same
-//! time, with what is no option, or go about it another way.
+//! Questions for people: each is raised once and answered once, and its answer is carried out once. People answer
+//! twice, at the same time, with an option that does not exist, or resolve the matter in another way.
 
 use banksman_core::backlog::COMMAND_ATTEMPTS;
 use banksman_core::decision::{About, Act, Outcome, Question};
@@ -16,7 +16,7 @@ use crate::commit::{InFlight, Sender};
 use crate::report::Checker;
 use crate::world::World;
 
-/// A question as an outsider knows it.
+/// A question in the model.
 #[derive(Debug)]
 pub(crate) struct DecisionModel {
     pub(crate) about: About,
@@ -63,7 +63,7 @@ impl World<'_> {
         Request::Decision(DecisionRequest { id: id.clone(), about, run, option, by: "somebody".into(), note: None })
     }
 
-    /// Whoever says that nothing of a run lives has made sure of it.
+    /// An answer that no process of a run is alive is true: the person has ended them.
     fn remove_container(&mut self, run: &RunId) {
         let dead = self.keepers.values().filter(|keeper| keeper.run == *run && !keeper.alive && keeper.is_unseen());
         for number in dead.map(|keeper| keeper.number).collect::<Vec<_>>() {
@@ -87,14 +87,14 @@ impl World<'_> {
         }
     }
 
-    /// Whether a person is asked whether a run may be ended.
+    /// Whether an open question asks if a run may be ended.
     pub(crate) fn is_asked_about(&self, run: &RunId) -> bool {
         let is_about = |asked: &DecisionModel| matches!(&asked.about, About::Run { run: about, .. } if about == run);
         self.model.decisions.values().any(|asked| asked.open && is_about(asked))
     }
 
-    /// When the faults are over, whatever was given up is tried once more, and what cannot be seen is ended. Says whether there
-    /// was something.
+    /// When the faults are over, retries all abandoned outbox commands, and ends the runs whose processes cannot be
+    /// seen. Returns whether there were any.
     pub(crate) fn try_again(&mut self) -> bool {
         let is_meant = |asked: &DecisionModel| asked.open && matches!(asked.about, About::OutboxCommand(_) | About::Run { .. });
         let open: Vec<DecisionId> =
@@ -141,7 +141,7 @@ impl World<'_> {
         self.model.decisions.insert(id.clone(), DecisionModel { about: question.about.clone(), acts, open: true });
     }
 
-    /// What an answer says is done with it, once; and nothing is done if it is none.
+    /// An answer is carried out, once; a refused answer does nothing.
     pub(crate) fn check_answer(&mut self, call: &CommittedCall<'_>, events: &[Logged]) {
         let (Request::Decision(request), Reply::Decision(outcome)) = (call.request, call.reply) else { return };
         let DecisionOutcome::Stepped(Outcome::Resolved(act), decision) = outcome else {
@@ -210,7 +210,7 @@ impl World<'_> {
         self.verdict.expect(Checker::Decisions, stale.is_none(), || format!("{stale:?} asks about a run that has ended"));
     }
 
-    /// Every outbox command that was given up has its question, and every question about an outbox command its outbox command.
+    /// Every abandoned outbox command has its question, and every question about an outbox command its command.
     pub(crate) fn check_given_up(&mut self, rows: &banksman_core::backlog::Backlog) {
         let dead = rows.outbox.values().filter(|entry| entry.attempts >= COMMAND_ATTEMPTS).map(|entry| entry.seq);
         let asked = self.model.decisions.values().filter(|asked| asked.open).filter_map(|asked| match &asked.about {
@@ -226,7 +226,7 @@ impl World<'_> {
     }
 }
 
-/// Whether this is what an answer about a task says.
+/// Whether this event carries out an answer about a task.
 fn is_done(event: &Event, task: &TaskId, act: Act) -> bool {
     use banksman_core::pipeline::Fact;
     if let Event::Pipeline { id, fact } = event {

@@ -18,10 +18,10 @@ use crate::report::Checker;
 use crate::world::World;
 
 impl World<'_> {
-    /// A runner does its next step.
+    /// Executes the next step of a runner.
     pub(crate) fn drive(&mut self, slot: usize) {
         if let Doing::Sleeping { .. } = self.runners[slot].doing {
-            return self.get_up(slot);
+            return self.wake_runner(slot);
         }
         let (now, count) = (self.lease_of(slot), &mut self.counts.runs);
         let runner = &mut self.runners[slot];
@@ -32,11 +32,12 @@ impl World<'_> {
         match runner.dispatcher.next(now) {
             RunnerAction::Load(keys) => self.load(slot, &keys),
             RunnerAction::Probe(processes) => {
-                let found: Vec<_> = processes.into_iter().map(|process| (process.clone(), self.look_at(&process))).collect();
+                let found: Vec<_> =
+                    processes.into_iter().map(|process| (process.clone(), self.probe_process(&process))).collect();
                 self.input(slot, RunnerInput::Probed(found));
             }
             RunnerAction::Check(tasks) => {
-                let found: Vec<_> = tasks.into_iter().map(|task| (task.clone(), self.look_for_done(slot, &task))).collect();
+                let found: Vec<_> = tasks.into_iter().map(|task| (task.clone(), self.read_marker(slot, &task))).collect();
                 self.input(slot, RunnerInput::Checked(found));
             }
             RunnerAction::Call(requests) => {
@@ -45,25 +46,25 @@ impl World<'_> {
             }
             RunnerAction::Spawn(work) => self.spawn(slot, &work),
             RunnerAction::Recover(work) => self.recover(slot, &work),
-            RunnerAction::Pulse(run, _) => self.feel_pulse(slot, &run),
+            RunnerAction::Pulse(run, _) => self.read_pulse(slot, &run),
             RunnerAction::Kill(run, _) => self.kill_run(slot, &run),
             RunnerAction::Nudge(run, command) => self.nudge_run(slot, &run, command),
             RunnerAction::Deliver(task, ..) => unreachable!("no agent of {task} asks anybody in this world"),
             RunnerAction::Notify(command, _) => self.notify_people(slot, command),
             RunnerAction::CheckGuards(pipeline) => self.check_guards(slot, pipeline),
-            RunnerAction::StopGuards(pipeline) => self.stop_looking(slot, &pipeline),
+            RunnerAction::StopGuards(pipeline) => self.stop_guard_check(slot, &pipeline),
             RunnerAction::Land(target) => unreachable!("nothing lands on {target} in this world"),
             RunnerAction::Acknowledge(run) => self.acknowledge(slot, &run),
             RunnerAction::Forget(run) => drop(runner.sessions.remove(&run)),
             RunnerAction::Sleep { watch, at_most } => {
-                // Rounded up, so that what is due has come when the sleeper looks.
+                // Rounded up, so that a deadline has passed when the sleeper checks it.
                 let until = self.clock.now() + at_most.as_ms() + 1;
                 self.runners[slot].doing = Doing::Sleeping { watch, until };
             }
-            RunnerAction::Done => self.say_goodbye(slot),
+            RunnerAction::Done => self.exit_runner(slot),
         }
-        let news = self.runners[slot].dispatcher.events();
-        self.tally.count_many("news", news.len() as u64);
+        let events = self.runners[slot].dispatcher.events();
+        self.tally.count_many("news", events.len() as u64);
     }
 
     fn load(&mut self, slot: usize, keys: &BTreeSet<Key>) {
@@ -88,8 +89,8 @@ impl World<'_> {
         self.input(slot, RunnerInput::Rows(Box::new(snapshot)));
     }
 
-    /// What a runner finds when it looks at another process.
-    fn look_at(&self, process: &ProcessId) -> Liveness {
+    /// What a runner sees when it probes another process.
+    fn probe_process(&self, process: &ProcessId) -> Liveness {
         match self.mutation() {
             Some(Mutation::PidOnly) if self.machine.is_taken(process.pid) => Liveness::Alive,
             Some(Mutation::StalledIsDead) if self.is_stalled(process) => Liveness::Dead,
@@ -136,7 +137,7 @@ impl World<'_> {
         self.input(slot, RunnerInput::Ended(run.clone(), ended));
     }
 
-    /// Finds out what became of a session that this process did not start, or has lost sight of.
+    /// Finds a session again that this process did not start or has lost.
     fn recover(&mut self, slot: usize, work: &Work) {
         let run = &work.run;
         self.tally.count("recoveries");
@@ -162,7 +163,7 @@ impl World<'_> {
                 let lives = self.keepers.get(&keeper).is_some_and(|keeper| keeper.alive);
                 match ended {
                     _ if lives && (self.is_held_up(keeper) || !self.is_quiescing && self.random.in_thousand(self.harsh)) => {
-                        // It does not answer, its socket is not there yet, or it has just gone.
+                        // The keeper does not answer, its socket does not exist yet, or it has just exited.
                         self.input(slot, RunnerInput::Unclear(run.id.clone()));
                     }
                     _ if lives => {
@@ -202,8 +203,8 @@ impl World<'_> {
         self.runners[slot].sweeps.push(Sweep { run: run.clone(), keeper, done_at });
     }
 
-    /// Since when nothing was seen of a run. A keeper that does not answer is no proof of anything.
-    fn feel_pulse(&mut self, slot: usize, run: &RunId) {
+    /// How long a run has been quiet. A keeper that does not answer proves nothing.
+    fn read_pulse(&mut self, slot: usize, run: &RunId) {
         self.tally.count("pulses");
         let keeper = self.keepers.values().find(|keeper| keeper.alive && keeper.run == *run && keeper.tree_lives());
         let (number, child) = keeper.map_or((0, None), |keeper| (keeper.number, keeper.child.as_ref()));
@@ -228,7 +229,7 @@ impl World<'_> {
         }
     }
 
-    /// The end of a run is durable: its keeper, or its record, is not needed any more.
+    /// The end of a run is durable: releases its keeper, or removes its record.
     fn acknowledge(&mut self, slot: usize, run: &RunId) {
         let stream = self.runners[slot].sessions.remove(run);
         let keeper = stream.as_ref().and_then(|stream| self.keepers.get(&stream.keeper)).filter(|keeper| keeper.alive);
@@ -238,17 +239,17 @@ impl World<'_> {
         }
     }
 
-    /// Removes a record that nobody needs any more.
+    /// Removes a record that is no longer needed.
     fn forget(&mut self, run: &RunId) {
         match self.machine.records.get(run) {
             Some(Record::Kept { keeper, .. }) if self.keepers.get(keeper).is_some_and(|keeper| keeper.alive) => {}
             Some(Record::Kept { .. }) => drop(self.machine.records.remove(run)),
-            // A keeper that was held up before it could make its record must find the tombstone, however late.
+            // A keeper that stalls before it has made its record must find the tombstone, however late.
             Some(Record::Empty | Record::Tombstone) | None => {}
         }
     }
 
-    /// Whether a sleeper has a reason to get up.
+    /// Whether a sleeping runner has a reason to wake.
     pub(crate) fn has_reason(&self, slot: usize) -> bool {
         let runner = &self.runners[slot];
         let now = self.clock.now();
@@ -264,7 +265,7 @@ impl World<'_> {
                     || runner.cancelled
                     || *until <= now
                     || self.hears_sessions(slot)
-                    || watch.iter().any(|process| self.look_at(process) != Liveness::Alive)
+                    || watch.iter().any(|process| self.probe_process(process) != Liveness::Alive)
             }
         }
     }
@@ -277,8 +278,8 @@ impl World<'_> {
             || runner.guard_checks.iter().any(|check| check.done_at <= self.clock.now())
     }
 
-    /// A sleeper gets up: the same order of reasons as in the real driver.
-    fn get_up(&mut self, slot: usize) {
+    /// Wakes a sleeping runner: the same order of reasons as in the real driver.
+    fn wake_runner(&mut self, slot: usize) {
         let Doing::Sleeping { watch, .. } = std::mem::replace(&mut self.runners[slot].doing, Doing::Acting) else { return };
         let runs: Vec<RunId> = self.runners[slot].sessions.keys().cloned().collect();
         for run in runs {
@@ -291,7 +292,7 @@ impl World<'_> {
         if std::mem::take(&mut runner.change_notifier) && runner.dispatcher.listens() {
             self.input(slot, RunnerInput::NewEvents);
         }
-        let died = watch.into_iter().find(|process| self.look_at(process) != Liveness::Alive);
+        let died = watch.into_iter().find(|process| self.probe_process(process) != Liveness::Alive);
         let runner = &mut self.runners[slot];
         if runner.cancelled {
             self.input(slot, RunnerInput::Leave);
@@ -327,7 +328,7 @@ impl World<'_> {
         }
     }
 
-    /// Takes in what a session tells.
+    /// Handles the notices of a session.
     pub(crate) fn listen(&mut self, slot: usize, run: &RunId) {
         while let Some(stream) = self.runners[slot].sessions.get_mut(run) {
             let notice = stream.notices.pop_front();
@@ -352,11 +353,12 @@ impl World<'_> {
         }
     }
 
-    /// The runner has nothing left to do, and its process ends.
-    fn say_goodbye(&mut self, slot: usize) {
+    /// The runner has no work left, and its process exits.
+    fn exit_runner(&mut self, slot: usize) {
         let runner = &self.runners[slot];
         let id = runner.id.clone();
-        // What it has done itself since it looked, such as asking about a run, may have left nothing; and there may be something new.
+        // Its own actions since it read the store, such as asking about a run, may have left no work; and there may be
+        // new work.
         let is_bound = runner.options.until_idle && !runner.cancelled;
         let awaits: Option<BTreeSet<String>> = runner.awaits.as_ref().map(|awaits| awaits & &self.awaited_by(runner));
         let is_early = is_bound && awaits.as_ref().is_none_or(|awaits| !awaits.is_empty());

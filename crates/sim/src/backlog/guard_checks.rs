@@ -1,4 +1,4 @@
-//! What guards should say, told by the model and by what runners have found outside.
+//! The expected results of guards, from the model and from what runners have read outside of the store.
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::{Cmd, Condition, Guard, GuardAction, Predicate};
@@ -12,27 +12,27 @@ use super::pipeline_model::{PipelineModel, PipelineState};
 use crate::report::Checker;
 use crate::world::World;
 
-/// What an outsider knows of a condition.
+/// What the model knows of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
     Yes,
     No,
-    /// Nobody can know.
+    /// The condition cannot be evaluated.
     Unknown,
-    /// Somebody may know, but not an outsider.
+    /// The runner may know it, but the model does not.
     Unsure,
 }
 
-/// For which moment something is asked.
+/// The moment for which a condition is evaluated.
 #[derive(Debug, Clone, Copy)]
 enum Moment {
-    /// When the transaction that is looked at was decided.
+    /// The moment of the observed transaction.
     Transaction(Lease),
     Now(Lease),
 }
 
 impl World<'_> {
-    /// A pipeline goes on behind guards: a person wants it to, or all of them hold.
+    /// A pipeline passes its guards: a person wants that, or all of them hold.
     pub(crate) fn check_passed(&mut self, id: &TaskId) {
         if self.call.about == Basis::Unblock {
             return;
@@ -45,11 +45,11 @@ impl World<'_> {
         let failing = pipeline.guards().iter().find(|guard| !holds(guard));
         let was_asked = self.call.about == Basis::Guards(id.clone());
         self.verdict.expect(Checker::Guards, was_asked && failing.is_none(), || {
-            format!("{id} goes on from {:?}, asked: {was_asked}, and this does not hold: {failing:?}", pipeline.stand)
+            format!("{id} goes on from {:?}, asked: {was_asked}, and this does not hold: {failing:?}", pipeline.state)
         });
     }
 
-    /// A guard holds a pipeline up: it does not hold, and none fails it.
+    /// A guard blocks a pipeline: it does not hold, and no guard fails the pipeline.
     pub(crate) fn check_held_up(&mut self, id: &TaskId, guard: &Name) {
         self.check_sample(id);
         let Some(pipeline) = self.model.pipelines.get(id) else { return };
@@ -57,16 +57,16 @@ impl World<'_> {
         let right = named.is_some_and(|named| {
             holds_up(named, self.says(named, pipeline)) && !pipeline.guards().iter().any(|other| self.fails(other, pipeline))
         });
-        self.verdict.expect(Checker::Guards, right, || format!("{id} is held up at {:?} by {named:?}", pipeline.stand));
+        self.verdict.expect(Checker::Guards, right, || format!("{id} is held up at {:?} by {named:?}", pipeline.state));
     }
 
-    /// A phase begins: none of its guards that ask the store alone is false, unless a person has said that they do not matter. What
-    /// the phase itself holds is not in its way.
+    /// A phase begins: no guard that only asks the store is false, unless a person has waived the guards. The phase's
+    /// own locks and slots do not count.
     pub(crate) fn check_begins(&mut self, task: &TaskId) {
         let Some((id, pipeline)) = self.model.pipelines.iter().find(|(_, pipeline)| pipeline.task() == Some(task)) else {
             return;
         };
-        let PipelineState::In { at, .. } = pipeline.stand else { return };
+        let PipelineState::In { at, .. } = pipeline.state else { return };
         let phase = &pipeline.plan.phases[at];
         if pipeline.waived {
             return;
@@ -86,11 +86,11 @@ impl World<'_> {
             .expect(Checker::Guards, failing.is_none(), || format!("{task} of {id} begins, and this is false: {failing:?}"));
     }
 
-    /// A guard does not let the task of a phase begin: it does not hold, as far as the store can tell.
+    /// A guard keeps the task of a phase from beginning: as far as the store shows, it does not hold.
     pub(crate) fn check_refuted(&mut self, id: &TaskId, guard: &Name) {
         self.tally.count("phases that a guard stops at the claim");
         let Some(pipeline) = self.model.pipelines.get(id) else { return };
-        let PipelineState::In { at, .. } = pipeline.stand else { return };
+        let PipelineState::In { at, .. } = pipeline.state else { return };
         let named = pipeline.plan.phases[at].pre.iter().find(|other| other.name == *guard);
         let right = named.is_some_and(|named| {
             self.known(&named.condition, &pipeline.context, None, Moment::Transaction(self.call.lease)) != Known::Yes
@@ -98,14 +98,14 @@ impl World<'_> {
         self.verdict.expect(Checker::Guards, right, || format!("{id} is stopped at the claim by {named:?}"));
     }
 
-    /// A phase that a guard did not let begin goes on: a person wants it to, or its guards hold.
+    /// A phase that a guard kept from beginning continues: a person wants that, or its guards hold.
     pub(crate) fn check_resumed(&mut self, id: &TaskId) {
         if self.model.pipelines.get(id).is_some_and(PipelineModel::is_held_up) {
             self.check_passed(id);
         }
     }
 
-    /// Whether a condition asks about something that is held: a release may change it.
+    /// Whether a condition asks about something that is held, so that a release may change it.
     pub(crate) fn asks_about_held(&self, condition: &Condition, pipeline: &PipelineModel) -> bool {
         let is_held = |kind: Kind, name: &Text| {
             text(name, &pipeline.context).is_some_and(|name| self.model.holders(&Resource { kind, name }).next().is_some())
@@ -126,14 +126,14 @@ impl World<'_> {
         let may_be = |guard: &Guard| matches!(self.says(guard, pipeline), Known::No | Known::Unsure);
         let is_so = |guard: &Guard| matches!(guard.on_failure, GuardAction::Fail { .. }) && may_be(guard);
         let right = pipeline.guards().iter().any(is_so);
-        self.verdict.expect(Checker::Guards, right, || format!("{id} is failed at {:?}, and no guard says so", pipeline.stand));
+        self.verdict.expect(Checker::Guards, right, || format!("{id} is failed at {:?}, and no guard says so", pipeline.state));
     }
 
     fn fails(&self, guard: &Guard, pipeline: &PipelineModel) -> bool {
         matches!(guard.on_failure, GuardAction::Fail { .. }) && self.says(guard, pipeline) == Known::No
     }
 
-    /// What was found outside was looked at for these guards, this time.
+    /// The outside inputs were gathered for these guards, in this visit of the phase.
     fn check_sample(&mut self, id: &TaskId) {
         let (Some(pipeline), Basis::Guards(_)) = (self.model.pipelines.get(id), &self.call.about) else { return };
         if !pipeline.guards().iter().any(|guard| asks_outside(&guard.condition)) {
@@ -142,11 +142,11 @@ impl World<'_> {
         let sample = self.call.by.as_ref().and_then(|by| self.samples.get(&(by.clone(), id.clone())));
         let is_fresh = sample.is_some_and(|sample| sample.visit == pipeline.visit);
         self.verdict.expect(Checker::Guards, is_fresh, || {
-            format!("the guards of {id} at {:?}, time {}, are answered with {sample:?}", pipeline.stand, pipeline.visit)
+            format!("the guards of {id} at {:?}, time {}, are answered with {sample:?}", pipeline.state, pipeline.visit)
         });
     }
 
-    /// What a guard says in the transaction that is looked at.
+    /// The result of a guard in the observed transaction.
     fn says(&self, guard: &Guard, pipeline: &PipelineModel) -> Known {
         let id = match &self.call.about {
             Basis::Guards(id) => id,
@@ -156,7 +156,7 @@ impl World<'_> {
         self.known(&guard.condition, &pipeline.context, sample.map(|sample| &sample.found), Moment::Transaction(self.call.lease))
     }
 
-    /// Whether all guards that a pipeline stands before would let it go on now, if somebody looked.
+    /// Whether all guards before which a pipeline waits would pass now, if they were checked.
     pub(crate) fn would_pass(&self, pipeline: &PipelineModel, lease: Lease) -> bool {
         let holds = |guard: &Guard| {
             guard.on_failure == GuardAction::Warn
@@ -165,11 +165,11 @@ impl World<'_> {
         pipeline.guards().iter().all(holds)
     }
 
-    /// Whether a guard that a pipeline stands before would hold it up now, or fail it.
+    /// Whether a guard before which a pipeline waits would block or fail it now.
     pub(crate) fn is_rightly_held_up(&self, pipeline: &PipelineModel, lease: Lease) -> bool {
         let known = |guard: &Guard| self.known(&guard.condition, &pipeline.context, Some(&self.outside), Moment::Now(lease));
-        let stands = |guard: &Guard| holds_up(guard, known(guard));
-        pipeline.guards().iter().any(stands)
+        let blocks = |guard: &Guard| holds_up(guard, known(guard));
+        pipeline.guards().iter().any(blocks)
     }
 
     fn known(&self, condition: &Condition, vars: &Context, found: Option<&Outside>, at: Moment) -> Known {
@@ -197,9 +197,9 @@ impl World<'_> {
             }
             Predicate::PipelineComplete { pipeline: Text::Literal(id) } => {
                 let pipeline = TaskId::new(id).ok().and_then(|id| self.model.pipelines.get(&id));
-                plain(pipeline.map(|pipeline| pipeline.stand == PipelineState::Done))
+                plain(pipeline.map(|pipeline| pipeline.state == PipelineState::Done))
             }
-            // Nobody asks that here.
+            // No guard asks that here.
             _ => Known::Unsure,
         }
     }
@@ -210,7 +210,7 @@ impl World<'_> {
         weigh(&holders, [Known::Yes, Known::Unsure, Known::Unknown], Known::No)
     }
 
-    /// Whether a grant still counts. Who decides may not have seen that its holder is dead.
+    /// Whether a grant still counts. The transaction may not have seen that its holder is dead.
     fn is_held(&self, held: &Holding, at: Moment) -> Known {
         let is_dead = !held.processes.is_empty() && !held.processes.iter().any(|process| self.machine.lives(process));
         match (at, held.until) {
@@ -239,7 +239,8 @@ impl World<'_> {
     }
 }
 
-/// Whether a guard of which this is known holds a pipeline up. One that is to fail it does so only as long as nobody can know.
+/// Whether a guard with this result blocks a pipeline. A guard that fails pipelines blocks only while its result is
+/// unknown.
 fn holds_up(guard: &Guard, known: Known) -> bool {
     match guard.on_failure {
         GuardAction::Block | GuardAction::Retry { .. } => known != Known::Yes,
@@ -248,7 +249,7 @@ fn holds_up(guard: &Guard, known: Known) -> bool {
     }
 }
 
-/// The first of these that is there, else the last.
+/// The first of these that occurs, else the last.
 fn weigh(parts: &[Known], order: [Known; 3], other: Known) -> Known {
     order.into_iter().find(|known| parts.contains(known)).unwrap_or(other)
 }
@@ -273,7 +274,7 @@ fn text(text: &Text, vars: &Context) -> Option<Name> {
     Name::new(&text).ok()
 }
 
-/// Whether a condition asks about the world outside.
+/// Whether a condition asks about something outside of the store.
 pub(crate) fn asks_outside(condition: &Condition) -> bool {
     match condition {
         Condition::All(parts) | Condition::Any(parts) => parts.iter().any(asks_outside),

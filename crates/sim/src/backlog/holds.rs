@@ -1,4 +1,4 @@
-//! What people hold by hand: they take locks and slots, wait for them, and give them back, or die with them.
+//! Manual holds of people: they take locks and slots, wait for them, and release them, or die with them.
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::coordination::{Command, Outcome};
@@ -13,7 +13,7 @@ use crate::clock::Ms;
 use crate::commit::Heard;
 use crate::world::World;
 
-/// Something that a person holds.
+/// A resource that a person holds.
 #[derive(Debug, Clone)]
 pub(crate) struct Hold {
     pub(crate) until: Ms,
@@ -22,17 +22,16 @@ pub(crate) struct Hold {
     epoch: Epoch,
 }
 
-/// A place in a line.
+/// A position among the waiters of a resource.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) resource: Resource,
-    pub(crate) look_at: Ms,
+    pub(crate) poll_at: Ms,
     holder: HolderId,
     ticket: Ticket,
     give_up_at: Ms,
 }
 
-/// The result of an attempt to take something.
 enum Taken {
     Held(Epoch),
     InLine(Ticket),
@@ -40,7 +39,7 @@ enum Taken {
 }
 
 impl World<'_> {
-    /// Takes a lock or slots by hand: for as long as the shell lives, or for a time.
+    /// Takes a lock or slots manually: for as long as the shell is alive, or for a time.
     pub(crate) fn take(&mut self, index: usize) {
         let all = resources();
         let resource = self.random.pick(&all[..4]).clone();
@@ -65,8 +64,8 @@ impl World<'_> {
         self.ask_for(index, Purpose::Hold(resource, holder), Request::plain(command));
     }
 
-    /// One who waits looks how things stand, or has had enough.
-    pub(crate) fn look_from_line(&mut self, index: usize, place: Place) {
+    /// A waiting person polls, or gives up.
+    pub(crate) fn poll_or_leave(&mut self, index: usize, place: Place) {
         let (name, ticket) = (place.resource.name.clone(), place.ticket);
         let leaves = self.clock.now() >= place.give_up_at;
         let command = match (place.resource.kind, leaves) {
@@ -88,7 +87,7 @@ impl World<'_> {
         self.ask_for(index, Purpose::Other, Request::plain(command));
     }
 
-    /// A person hears what came of it.
+    /// A person receives the reply.
     pub(crate) fn on_user_reply(&mut self, index: usize, heard: &Heard) {
         let Some(purpose) = self.users[index].calling.take() else { return };
         let now = self.clock.now();
@@ -98,11 +97,11 @@ impl World<'_> {
                 self.take_or_wait(
                     index,
                     &taken(replies),
-                    Place { resource, holder, ticket: Ticket(0), look_at: now, give_up_at },
+                    Place { resource, holder, ticket: Ticket(0), poll_at: now, give_up_at },
                 );
             }
             (Purpose::Poll(place), Heard::Replies(replies)) => self.take_or_wait(index, &taken(replies), place),
-            // It asks again.
+            // The person asks again.
             (Purpose::Poll(place) | Purpose::Leave(place), Heard::Unknown) => self.users[index].place = Some(place),
             (Purpose::Hold(..), Heard::Unknown) | (Purpose::Leave(_) | Purpose::Other, _) => {}
         }
@@ -119,14 +118,14 @@ impl World<'_> {
             }
             Taken::InLine(ticket) => {
                 self.tally.count("looks from a line");
-                let look_at = now + self.random.between(100, 3_000);
-                self.users[index].place = Some(Place { ticket: *ticket, look_at, ..place });
+                let poll_at = now + self.random.between(100, 3_000);
+                self.users[index].place = Some(Place { ticket: *ticket, poll_at, ..place });
             }
             Taken::Nothing => {}
         }
     }
 
-    /// Whether somebody who lives waits for it.
+    /// Whether a living person waits for it.
     pub(crate) fn is_waited_for(&self, resource: &Resource) -> bool {
         self.users.iter().any(|user| {
             let calling = match &user.calling {

@@ -1,4 +1,4 @@
-//! What could be done right now, told by the model and the processes alone; and the comparison of all rows.
+//! What could be done right now, by the model and the processes alone; and the comparison of all rows.
 
 use std::collections::BTreeSet;
 
@@ -14,14 +14,14 @@ use crate::clock::Ms;
 use crate::report::Checker;
 use crate::world::World;
 
-/// How long work may lie idle when no wake-up is lost: far less than a slow look takes to come.
+/// How long work may be left undone when no wake-up is lost: far less than the poll interval.
 const IDLE_LIMIT: Ms = 6_000;
 
-/// How long a file DONE may lie there unseen: it is looked for with every slow look.
+/// How long a file DONE may stay unread: every poll checks for it.
 const FILE_LIMIT: Ms = 2 * POLL.as_ms();
 
 impl World<'_> {
-    /// What a runner has to wait for. One whose room is taken by runs that only a person can end starts nothing.
+    /// What a runner has to wait for. A runner whose capacity is taken by runs that only a person can end starts nothing.
     pub(crate) fn awaited_by(&self, runner: &Runner) -> BTreeSet<String> {
         let options = &runner.options;
         let has_room = options.max_runs.is_none_or(|max| self.model.at_work(&runner.id) < max as usize);
@@ -40,17 +40,17 @@ impl World<'_> {
         };
         let jobs = self.model.jobs.iter().filter(|(id, job)| goes_on(id, job)).map(|(id, _)| id);
         let pipelines = self.model.pipelines.iter().filter(|(_, pipeline)| self.is_awaited(pipeline)).map(|(id, _)| id);
-        // Whether a run may be ended that cannot be seen only a person can tell.
+        // Only a person can decide whether a run that cannot be seen may be ended.
         let runs = self.model.live_runs().filter(|run| !self.is_asked_about(run)).map(ToString::to_string);
         let items = self.waits_for_items(options).then(|| "items".to_owned());
         jobs.chain(pipelines).map(ToString::to_string).chain(runs).chain(items).collect()
     }
 
-    /// Notes for how long there has been work that somebody could start.
+    /// Notes for how long there has been work that a runner could start.
     pub(crate) fn watch_idleness(&mut self) {
         let now = self.clock.now();
         let mut idle = std::mem::take(&mut self.idle);
-        // What people hold, want and wait for keeps others from starting.
+        // What people hold, request and wait for keeps tasks from starting.
         let is_quiet = !self.people_are_busy();
         let enabled = self
             .model
@@ -66,7 +66,7 @@ impl World<'_> {
         }
         let reliable = self.harsh == 0 || self.reliable_from.is_some_and(|from| from <= now);
         if let Some((id, since)) = idle.iter().find(|(_, since)| reliable && now - **since > IDLE_LIMIT) {
-            // What the rows say that tasks wait for.
+            // What tasks wait for, by the rows.
             let keys = [Key::Ready { of_each: 16, sections: Vec::new() }, Key::ReadyRoots { of_each: 16, sections: Vec::new() }];
             let parked = self.store.view().first_parked(100);
             if let (Ok(rows), Ok(parked)) = (self.store.view().load(&keys.into()), parked) {
@@ -80,7 +80,7 @@ impl World<'_> {
         self.watch_automation(reliable, IDLE_LIMIT);
     }
 
-    /// Notes for how long a loop that waits for something else has been done without anybody having looked.
+    /// Notes for how long the file DONE of a waiting loop has not been read.
     fn watch_files(&mut self, now: Ms, reliable: bool) {
         let able = |runner: &Runner| runner.is_awake() && !runner.cancelled;
         let able = reliable && self.runners.iter().any(able);
@@ -91,18 +91,18 @@ impl World<'_> {
             self.unread.entry(id.clone()).or_insert(now);
         }
         if let Some((id, since)) = self.unread.iter().find(|(_, since)| now - **since > FILE_LIMIT) {
-            self.verdict.report(Checker::Idle, || format!("nobody has looked for DONE of {id} for {} ms", now - since));
+            self.verdict.report(Checker::Idle, || format!("DONE of {id} was not read for {} ms", now - since));
         }
     }
 
-    /// Whether some runner could start the task right now.
+    /// Whether any runner could start the task right now.
     pub(crate) fn could_start(&self, id: &TaskId, job: &TaskModel) -> bool {
-        // The phases of a pipeline need what it does not.
+        // The phases of a pipeline have its needs.
         let has_phases = job.plan().is_some();
         let able = |runner: &&Runner| {
             runner.is_awake()
                 && !runner.cancelled
-                // It tries again later and later.
+                // It retries with growing delays.
                 && !runner.is_short
                 && is_for(&runner.options, job)
                 && runner.options.max_runs.is_none_or(|max| self.model.at_work(&runner.id) < max as usize)
@@ -114,7 +114,7 @@ impl World<'_> {
             && self.runners.iter().any(|runner| able(&runner))
     }
 
-    /// Whether a task is ready, and all is free that it needs, but perhaps for a slot.
+    /// Whether a task is ready and everything that it needs is free, with the possible exception of a run slot.
     pub(crate) fn has_all_but_a_slot(&self, id: &TaskId, job: &TaskModel) -> bool {
         job.state == TaskState::Pending
             && !self.model.is_held(job)
@@ -136,8 +136,8 @@ impl World<'_> {
         (late || self.model.open_children(id) == 0) && self.runners.iter().any(able)
     }
 
-    /// Whether the section of a task is free for a runner, or its own. A runner that has no run in a section does not
-    /// stand in the way of others there.
+    /// Whether the section of a task is free for a runner, or its own. A runner without a run in a section does not
+    /// block others there.
     fn may_enter(&self, runner: &Runner, job: &TaskModel) -> bool {
         let exclusive = job.spec.section.as_ref().filter(|section| self.model.sections.get(*section) == Some(&true));
         exclusive.is_none_or(|section| self.model.owners_in(section).all(|owner| *owner == runner.id))
@@ -153,7 +153,7 @@ impl World<'_> {
         used + weight <= capacity && !self.is_waited_for(&resource) && !self.slots_are_waited_for(&resource)
     }
 
-    /// Whether a grant is over in truth, whether anybody has noticed or not.
+    /// Whether a grant is really over, noticed or not.
     fn is_over(&self, holding: &Holding) -> bool {
         let dead = !holding.processes.is_empty() && !holding.processes.iter().any(|process| self.machine.lives(process));
         dead || holding.until.is_some_and(|until| self.lease().is_some_and(|lease| lease >= until))
@@ -164,8 +164,8 @@ impl World<'_> {
         (boot == self.clock.boot_number()).then(|| Lease(self.clock.monotonic() + offset))
     }
 
-    /// Compares all rows with the log, and with the model.
-    pub(crate) fn look_closely(&mut self) {
+    /// Compares all rows with the event log and with the model.
+    pub(crate) fn compare_rows(&mut self) {
         let counters = self.store.view().check_counts();
         match self.store.view().compare_with_log().and_then(|log| Ok([log, counters?].concat())) {
             Ok(differences) => self.verdict.expect(Checker::Replay, differences.is_empty(), || differences.join("\n")),
@@ -223,14 +223,14 @@ impl World<'_> {
         self.compare_pipelines(&rows);
     }
 
-    /// Why a task that is pending when nothing moves any more may be so, in the words of an outsider.
+    /// Whether the model explains why a task is still pending when nothing moves any more.
     pub(crate) fn is_rightly_blocked(&self, job: &TaskModel) -> bool {
         let unmet = self.model.unmet(job).next().is_some();
         let is_blocked = unmet || self.is_hopeless(job) || job.spec.work.is_none() || self.model.is_held(job);
         is_blocked || self.waits_for_kept(job) || self.waits_for_a_root(job)
     }
 
-    /// Whether it wants more slots than there are.
+    /// Whether a task needs more slots than there are.
     fn is_hopeless(&self, job: &TaskModel) -> bool {
         job.spec.needs_to_begin(self.model.root_limit() > 0).iter().any(|need| match need {
             Need::Lock(_) | Need::Kept { slots: None, .. } => self.is_kept_by_another(need),
@@ -242,13 +242,13 @@ impl World<'_> {
     }
 }
 
-/// Whether a runner with these orders would take the task.
+/// Whether a runner with these options would take the task.
 fn is_for(options: &Options, job: &TaskModel) -> bool {
     let in_section = || job.spec.section.as_ref().is_some_and(|section| options.sections.contains(section));
     job.state == TaskState::Pending && job.spec.work.is_some() && (options.sections.is_empty() || in_section())
 }
 
-/// Whether a task is over, however it ended.
+/// Whether a task is over, whatever the result.
 pub(crate) fn is_over(job: &TaskModel) -> bool {
     matches!(job.state, TaskState::Over(Status::Completed | Status::Failed | Status::Cancelled | Status::Skipped))
 }

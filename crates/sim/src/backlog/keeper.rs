@@ -1,4 +1,4 @@
-//! A keeper and its session: it makes the record, starts the program, ends the tree, and tells its owner.
+//! A keeper and its session: it makes the record, starts the program, ends the tree, and reports to its owner.
 //!
 //! ```text
 //! Born --record made--> Made --locked, written--> Running --exit--> Draining --> Ended --acknowledged or 100 ms--> gone
@@ -26,24 +26,24 @@ pub(crate) struct Keeper {
     pub(crate) number: u32,
     pub(crate) run: RunId,
     pub(crate) task: TaskId,
-    /// What its session shows as its fencing number.
+    /// The fencing number that its session presents.
     pub(crate) run_epoch: banksman_core::Epoch,
     pub(crate) process: ProcessId,
     pub(crate) alive: bool,
     pub(crate) stage: Stage,
-    /// It is not scheduled before.
+    /// The time before which it is not scheduled.
     pub(crate) not_before: Ms,
     pub(crate) owner: Option<u64>,
     epoch: i64,
     pub(crate) mail: VecDeque<(u64, Ask)>,
     pub(crate) child: Option<Child>,
-    /// Descendants that the child has let go of.
+    /// Descendants that are detached from the child.
     pub(crate) hidden: Vec<ProcessId>,
-    /// The nudges that were done.
+    /// The nudges that were delivered.
     nudged: BTreeSet<Seq>,
     /// How the child ended.
     pub(crate) exit: Option<RunEnd>,
-    /// The machine has not enough of something to start the child.
+    /// Whether the machine lacks a resource to start the child.
     pub(crate) is_short: bool,
 }
 
@@ -58,7 +58,7 @@ pub(crate) enum Stage {
     Gone,
 }
 
-/// What an owner asks, with its epoch.
+/// A request of an owner, with its epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ask {
     Own(i64),
@@ -67,7 +67,7 @@ pub(crate) enum Ask {
     Acknowledge(i64),
 }
 
-/// What an owner is told.
+/// A notice to the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Notice {
     Started(Session),
@@ -99,18 +99,18 @@ impl Keeper {
         }
     }
 
-    /// Whether it is in a container that no runner can look into. The lock of its record tells that it is dead; of its tree
-    /// nothing can be told.
+    /// Whether it is in a container that no runner can see into. The lock of its record shows that it is dead; nothing
+    /// shows the state of its tree.
     pub(crate) fn is_unseen(&self) -> bool {
         self.number % 5 == 2
     }
 
-    /// Whether a process of the session lives.
+    /// Whether a process of the session is alive.
     pub(crate) fn tree_lives(&self) -> bool {
         self.child.is_some() || !self.hidden.is_empty()
     }
 
-    /// When time alone makes it act.
+    /// The time at which it acts by itself.
     pub(crate) fn due(&self) -> Option<Ms> {
         match &self.stage {
             _ if !self.alive => None,
@@ -125,7 +125,7 @@ impl Keeper {
 }
 
 impl World<'_> {
-    /// A keeper does its next step.
+    /// Executes the next step of a keeper.
     pub(crate) fn keep(&mut self, number: u32) {
         let Some(mut keeper) = self.keepers.remove(&number) else { return };
         self.advance_keeper(&mut keeper);
@@ -134,7 +134,7 @@ impl World<'_> {
 
     fn advance_keeper(&mut self, keeper: &mut Keeper) {
         let now = self.clock.now();
-        // The end of the owner's stream is seen before anything else is waited for.
+        // The end of the owner's stream is noticed before anything else.
         if keeper.owner.is_some_and(|stream| !self.is_open(stream)) && keeper.mail.is_empty() {
             keeper.owner = None;
         }
@@ -188,7 +188,7 @@ impl World<'_> {
         self.leave_session(keeper);
     }
 
-    /// Tells the owner what it has missed.
+    /// Reports to the owner what it has missed.
     fn introduce(&mut self, keeper: &mut Keeper) {
         if let Some(child) = keeper.child.as_ref().map(|child| child.process.pid) {
             self.notify(keeper, Notice::Started(Session { keeper: keeper.process.pid, child }));
@@ -260,7 +260,7 @@ impl World<'_> {
         keeper.stage = Stage::Ended { ending, until: self.clock.now() + ACKNOWLEDGE };
     }
 
-    /// The keeper exits; its end of the stream closes.
+    /// The keeper exits, which closes its end of the stream.
     pub(crate) fn leave_session(&mut self, keeper: &mut Keeper) {
         keeper.alive = false;
         keeper.stage = Stage::Gone;

@@ -1,5 +1,5 @@
-//! Locks that a pipeline keeps across its phases (`hold = "pipeline"`): it has them from the first run of the phase that keeps them until it
-//! is over and no run of it lives, and no longer.
+//! Locks that a pipeline keeps across its phases (`hold = "pipeline"`): it has them from the first run of the phase
+//! that keeps them until it is over and no run of it is alive, and no longer.
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::pipeline::plan::Phase;
@@ -10,12 +10,12 @@ use super::model::{TaskModel, TaskState};
 use super::plans::name;
 use crate::world::World;
 
-/// Nothing but pipelines that keep it needs this lock, so that none of them waits for another one in a circle.
+/// Only pipelines that keep it need this lock, so that none of them waits for another one in a cycle.
 fn kept_lock() -> Name {
     name("lc")
 }
 
-/// The pipeline that holds something under its own name.
+/// The pipeline with this holder name.
 fn pipeline_of(holder: &HolderId) -> Option<TaskId> {
     TaskId::new(holder.as_str().strip_prefix("pipeline:")?).ok()
 }
@@ -27,14 +27,14 @@ impl World<'_> {
         if !random.in_thousand(500) {
             return;
         }
-        // The locks of all that may follow are kept with it.
+        // The locks of all later phases would be kept with it.
         phases.iter_mut().for_each(|phase| phase.needs.retain(|need| !matches!(need, Need::Lock(_))));
         let phase = &mut phases[random.below(2)];
         phase.keeps = true;
         phase.needs.push(Need::Lock(kept_lock()));
     }
 
-    /// A run has begun that needs this: its pipeline keeps the lock from now on.
+    /// A run with these needs has begun: its pipeline keeps the lock from now on.
     pub(crate) fn note_kept(&mut self, needs: &[Need]) {
         for need in needs {
             let Need::Kept { name, pipeline, .. } = need else { continue };
@@ -45,7 +45,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether the pipeline has a lock or slots under its own name.
+    /// Whether the pipeline itself holds a lock or slots.
     pub(crate) fn is_kept_by(&self, resource: &Resource, pipeline: &TaskId) -> bool {
         self.model.holders(resource).any(|(holder, _)| *holder == pipeline.pipeline_holder())
     }
@@ -53,7 +53,7 @@ impl World<'_> {
     /// Whether a phase waits for a lock of another pipeline, which waits for a person.
     pub(crate) fn waits_for_kept(&self, job: &TaskModel) -> bool {
         job.spec.needs.iter().any(|need| {
-            // Only this lock has one holder that never waits for another one.
+            // Only this lock has a holder that never waits for another one.
             let Need::Kept { name, pipeline, .. } = need else { return false };
             if *name != kept_lock() {
                 return false;
@@ -63,12 +63,12 @@ impl World<'_> {
                 self.model.holders(&resource).filter_map(|(holder, _)| pipeline_of(holder)).filter(|other| other != pipeline);
             others.into_iter().any(|other| {
                 let pipeline = self.model.pipelines.get(&other);
-                pipeline.is_some_and(|pipeline| !pipeline.is_over() && self.is_at_rest(&other, pipeline))
+                pipeline.is_some_and(|pipeline| !pipeline.is_over() && self.cannot_advance(&other, pipeline))
             })
         })
     }
 
-    /// Whether a pipeline holds what is needed across its phases: it goes on by itself, or waits for a person.
+    /// Whether another pipeline holds what is needed across its phases: it continues by itself, or waits for a person.
     pub(crate) fn is_kept_by_another(&self, need: &Need) -> bool {
         let own = match need {
             Need::Kept { pipeline, .. } => Some(pipeline),
@@ -79,7 +79,7 @@ impl World<'_> {
         keepers.any(|keeper| Some(&keeper) != own)
     }
 
-    /// Whether there are too few slots, and nobody but pipelines has some.
+    /// Whether there are too few slots, and only pipelines hold some.
     pub(crate) fn are_kept_by_others(&self, need: &Need) -> bool {
         let resource = need.resource();
         let (mut holders, mut again) = (self.model.holders(&resource), self.model.holders(&resource));
@@ -88,7 +88,7 @@ impl World<'_> {
             && !self.is_free(resource.kind, need.name(), need.weight())
     }
 
-    /// A lock that a pipeline has though it is over, or has not though it keeps it.
+    /// A lock that a pipeline holds though it is over, or does not hold though it keeps it.
     pub(crate) fn wrongly_kept(&self) -> Option<String> {
         let has_run =
             |id: &TaskId| self.model.jobs.values().any(|job| job.is_phase_of(id) && matches!(job.state, TaskState::Live(_)));
@@ -101,6 +101,6 @@ impl World<'_> {
         }
         let lock = Resource { kind: Kind::Lock, name: kept_lock() };
         let lost = self.model.pipelines.iter().find(|(id, pipeline)| pipeline.is_keeping && !self.is_kept_by(&lock, id));
-        lost.map(|(id, pipeline)| format!("{id} stands at {:?}, and does not keep its lock", pipeline.stand))
+        lost.map(|(id, pipeline)| format!("{id} stands at {:?}, and does not keep its lock", pipeline.state))
     }
 }

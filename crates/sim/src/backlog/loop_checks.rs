@@ -1,4 +1,4 @@
-//! Loops as an outsider sees them: the file DONE, how often they are tried, when they rest, and whom they wait for.
+//! The model of loops: the file DONE, their attempts, their delays, and the children for which they wait.
 
 use banksman_core::decision::{self, About, Act};
 use banksman_core::event::TaskFact;
@@ -17,27 +17,27 @@ use crate::mutation::Mutation;
 use crate::report::Checker;
 use crate::world::World;
 
-/// What the caller has said of the world outside, and when.
+/// What the caller of a request has reported, and when.
 #[derive(Debug)]
 pub(crate) struct CallContext {
     pub(crate) seq: Seq,
     pub(crate) lease: Lease,
-    /// What it has found in the place of DONE.
+    /// The state of the file DONE that it has read.
     pub(crate) marker: Marker,
     pub(crate) watch: Watch,
-    /// What it looks at: this run's end, the file of a task, the children of one.
+    /// What the call is based on: the end of a run, the file of a task, the children of a task.
     pub(crate) about: Basis,
-    /// The runner that speaks.
+    /// The runner that calls.
     pub(crate) by: Option<RunnerId>,
-    /// The pipeline that puts an item into a queue.
+    /// The pipeline that pushes an item into a queue.
     pub(crate) pushes: Option<TaskId>,
-    /// Who wants a lock or slots.
+    /// The holder that wants a lock or slots.
     pub(crate) asks: Option<HolderId>,
-    /// Up to which event the log is routed.
+    /// The last event that the call routes.
     pub(crate) routed: Option<Seq>,
 }
 
-/// What somebody has looked at before it speaks of a task.
+/// What a caller has checked before it reports on a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Basis {
     End(RunnerId),
@@ -47,17 +47,17 @@ pub(crate) enum Basis {
     /// The guards of a pipeline.
     Guards(TaskId),
     Push,
-    /// Nothing: a person wants a pipeline to go on.
+    /// Nothing: a person unblocks a pipeline.
     Unblock,
     Other,
 }
 
-/// A look for the file DONE.
+/// A check for the file DONE.
 #[derive(Debug)]
 pub(crate) struct Checked {
     marker: Marker,
     at: Seq,
-    /// Whether a session of the task lived.
+    /// Whether a session of the task was alive.
     lived: bool,
 }
 
@@ -95,7 +95,7 @@ impl CallContext {
                 command: Command::Lock(_, lock::Input::Acquire(ask)) | Command::Semaphore(_, semaphore::Input::Acquire(ask)),
                 ..
             } => CallContext { asks: Some(ask.claim.holder.clone()), ..blank },
-            // A person's word is no recovery that is limited.
+            // A person's decision is no recovery, so it is not limited.
             Request::Decision(DecisionRequest { about: About::Run { .. }, .. }) => {
                 CallContext { watch: Watch { max_recoveries: u32::MAX, ..blank.watch }, ..blank }
             }
@@ -106,8 +106,8 @@ impl CallContext {
 }
 
 impl World<'_> {
-    /// A runner looks for the file DONE.
-    pub(crate) fn look_for_done(&mut self, slot: usize, task: &TaskId) -> Marker {
+    /// A runner checks for the file DONE.
+    pub(crate) fn read_marker(&mut self, slot: usize, task: &TaskId) -> Marker {
         if self.mutation() == Some(Mutation::DoneUnseen) {
             return Marker::Absent;
         }
@@ -125,8 +125,8 @@ impl World<'_> {
         marker
     }
 
-    /// Before every attempt: there are some left, the rest is over, and its runner has looked for DONE, also since it has
-    /// reported the last one.
+    /// Checks every attempt: some are left, the delay is over, and its runner has checked for DONE, also since it
+    /// reported the last attempt.
     pub(crate) fn check_attempt(&mut self, id: &TaskId, runner: &RunnerId, restart: Option<u32>) {
         let lease = self.call.lease;
         let Some(job) = self.model.jobs.get_mut(id) else { return };
@@ -146,10 +146,10 @@ impl World<'_> {
         let since = job.ended.as_ref().filter(|(by, _)| by == runner).map_or(Seq(0), |(_, seq)| *seq);
         let checked = self.checks.get(&(runner.clone(), id.clone())).filter(|checked| checked.at >= since);
         let clear = checked.is_some_and(|checked| checked.marker == Marker::Absent);
-        self.verdict.expect(Checker::Loops, clear, || format!("{runner} begins {id} after the look {checked:?}"));
+        self.verdict.expect(Checker::Loops, clear, || format!("{runner} begins {id} after the check {checked:?}"));
     }
 
-    /// What a runner says of the file after an attempt is what it has found there, after the session was dead.
+    /// What a runner reports of the file after an attempt is what it has read after the session was dead.
     pub(crate) fn check_marker(&mut self, id: &TaskId) {
         let Basis::End(runner) = &self.call.about else { return };
         if self.model.jobs.get(id).is_none_or(|job| job.spec.restart.is_none()) {
@@ -158,22 +158,22 @@ impl World<'_> {
         let checked = self.checks.get(&(runner.clone(), id.clone())).filter(|checked| !checked.lived);
         let right = checked.is_some_and(|checked| checked.marker == self.call.marker);
         let marker = &self.call.marker;
-        self.verdict.expect(Checker::Loops, right, || format!("{marker:?} is said of {id} after the look {checked:?}"));
+        self.verdict.expect(Checker::Loops, right, || format!("{marker:?} is said of {id} after the check {checked:?}"));
     }
 
-    /// A task that goes on without a run: it was found to be done, or it is over with its children.
+    /// A task that changes without a run: it was found to be done, or it is over with its children.
     pub(crate) fn check_settled(&mut self, id: &TaskId, made: &Made) {
         let children = self.model.open_children(id);
         let Some(job) = self.model.jobs.get(id) else { return };
         let in_time = |until: &Option<Lease>| until.is_none_or(|until| self.call.lease < until);
         let right = match (&self.call.about, &job.state, job.spec.restart.as_ref(), made) {
             (Basis::Other, _, _, Made::Over(_)) => true,
-            // A guard did not let it begin, and now fails its phase.
+            // A guard kept it from beginning, and now fails its phase.
             (Basis::Guards(pipeline), TaskState::Pending, None, Made::Over(Status::Failed)) => {
                 job.is_phase_of(pipeline)
                     && self.model.pipelines.get(pipeline).is_some_and(|pipeline| pipeline.task() != Some(id))
             }
-            // They took too long.
+            // The children took too long.
             (Basis::Children, _, _, Made::Over(Status::Cancelled)) => true,
             (Basis::File, TaskState::Pending, Some(_), Made::Over(Status::Completed)) => {
                 self.call.marker == Marker::Done && children == 0
@@ -193,7 +193,7 @@ impl World<'_> {
         });
     }
 
-    /// The children of a task took too long, and are being cancelled.
+    /// The children of a task took too long, and are cancelled.
     pub(crate) fn observe_ending_children(&mut self, id: &TaskId) {
         self.tally.count("children cancelled");
         let (open, lease) = (self.model.open_children(id), self.call.lease);
@@ -204,7 +204,7 @@ impl World<'_> {
         job.state = TaskState::Awaiting(None);
     }
 
-    /// A rest was seen to be over, or was not: no event tells.
+    /// A delay was seen to be over, or not: there is no event for that.
     pub(crate) fn observe_rested(&mut self, tasks: &[TaskId]) {
         for id in tasks {
             if let Some(job) = self.model.jobs.get_mut(id) {
@@ -213,7 +213,7 @@ impl World<'_> {
         }
     }
 
-    /// Every step of the escalation, and that it has no more than it should.
+    /// Every step of the escalation, and that there are no more of them than allowed.
     pub(crate) fn observe_rung(&mut self, id: &TaskId, fact: &TaskFact) {
         let (lease, watch) = (self.call.lease, self.call.watch);
         let (Some(job), TaskFact::Stuck { run, .. } | TaskFact::Nudged { run, .. } | TaskFact::Recovered { run, .. }) =
@@ -246,14 +246,14 @@ impl World<'_> {
         }
     }
 
-    /// A run is being stopped. If that is because it looks stuck, it was nudged before, and had its time; or there is no help
-    /// left.
+    /// A run is being stopped. If that is because it looks stuck, it was nudged before and had time to recover; or no
+    /// recovery is left.
     pub(crate) fn check_stop(&mut self, id: &TaskId, run: &RunId, then: &After) {
         let (lease, watch) = (self.call.lease, self.call.watch);
         let (Some(job), Some(entry)) = (self.model.jobs.get(id), self.model.runs.get(run)) else { return };
         let had_time = entry.stuck.is_some_and(|since| since + watch.timeout <= lease);
         let spent = job.recoveries >= watch.max_recoveries && (had_time || entry.stuck == Some(lease));
-        // Whoever stops the project at once hurries what is being stopped already, for the reason that it has.
+        // Stopping the project at once hurries a run that is being stopped already, for its original reason.
         let is_hurried = entry.stopping.as_ref() == Some(then) && self.call.about != Basis::Pulse;
         let right = match then {
             _ if is_hurried => true,
@@ -280,7 +280,7 @@ impl World<'_> {
         });
     }
 
-    /// What is counted is what happened: it only grows until a person asks for a retry, and never beyond what is allowed.
+    /// The counters match what has happened: they only grow until a person asks for a retry, and never beyond the limits.
     pub(crate) fn check_counters(&mut self, id: &TaskId, failures: u32, recoveries: u32) {
         let Some(job) = self.model.jobs.get(id) else { return };
         let right = (job.failures, job.recoveries) == (failures, recoveries);
@@ -293,7 +293,8 @@ impl World<'_> {
     }
 }
 
-/// What becomes of a task that was helped as often as allowed: another approach is tried after any error, also after this one.
+/// What happens to a task without recoveries left: a phase with another approach fails, because that is tried after any
+/// error.
 pub(super) fn on_exhausted(spec: &Spec, watch: &Watch) -> OnExhausted {
     if spec.fails_when_stuck { OnExhausted::Fail } else { watch.on_exhausted }
 }

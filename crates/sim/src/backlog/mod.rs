@@ -1,12 +1,12 @@
-//! Whole backlogs: runners, keepers, programs and people on one machine, with crashes between any two steps.
+//! Complete backlogs: runners, keepers, programs and people on one machine, with crashes between any two steps.
 //!
 //! The runners are the real `Dispatcher`, on the real store; what they start, watch and lose is simulated with the
-//! promises of the real keeper. Checkers compare what the log says with what the processes really did.
+//! guarantees of the real keeper. Checkers compare the event log with what the processes really did.
 //!
-//! * What happens: `world`, `commit`, `faults`, `quiesce`; `users` with `requests`, `holds`, `plans`, `workers`; `runner` with `driver`,
-//!   `notify`, `outside`; `keeper`, `program`, `pause`, `shortage`, `machine`.
-//! * What must be true, kept by an outsider: `model`, `pipeline_model`, `worker_model`; `checks`, `..._checks`, `idleness`, `kept_locks`,
-//!   `comparison`. Both, for decisions: `decisions`.
+//! * The simulation: `world`, `commit`, `faults`, `quiesce`; `users` with `requests`, `holds`, `plans`, `workers`;
+//!   `runner` with `driver`, `notify`, `outside`; `keeper`, `program`, `pause`, `shortage`, `machine`.
+//! * The checkers, with a model of their own: `model`, `pipeline_model`, `worker_model`; `checks`, `..._checks`,
+//!   `idleness`, `kept_locks`, `comparison`. Both, for decisions: `decisions`.
 
 mod checks;
 mod comparison;

@@ -1,6 +1,6 @@
-//! the model that an outsider keeps: from the committed events alone, what there is to do, who does it, who holds what.
+//! The model of the backlog: what there is to do, which run does it and who holds what, from the committed events alone.
 //!
-//! It is the naive model of the backlog. It shares no code with the machines of the core.
+//! It is naive, and shares no code with the state machines of the core.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::pause::runs;
 use super::pipeline_model::PipelineModel;
 use super::worker_model::AutomationModel;
 
-/// All that an outsider knows.
+/// The state of the model.
 #[derive(Debug, Default)]
 pub(crate) struct BacklogModel {
-    /// The last event that was taken in.
+    /// The last event that it has processed.
     pub(crate) last: Seq,
     pub(crate) jobs: BTreeMap<TaskId, TaskModel>,
     /// The sections, and whether they are exclusive.
@@ -35,7 +35,7 @@ pub(crate) struct BacklogModel {
     pub(crate) decisions: BTreeMap<DecisionId, DecisionModel>,
     pub(crate) pipelines: BTreeMap<TaskId, PipelineModel>,
     pub(crate) automation: AutomationModel,
-    /// The number of the boot, and what leads from its clock to the lease clock.
+    /// The number of the boot, and the difference between its clock and the lease clock.
     pub(crate) lease: Option<(i64, i64)>,
 }
 
@@ -51,9 +51,9 @@ pub(crate) struct TaskModel {
     pub(crate) recoveries: u32,
     /// How many runs have begun since a person last asked for a retry.
     pub(crate) tried: u32,
-    /// Until when it rests. Nothing in the log tells that somebody has seen its rest to be over.
+    /// The end of its delay. No event records that the delay was seen to be over.
     pub(crate) rests: Option<Lease>,
-    /// Who has reported the end of its last run, and when.
+    /// The runner that has reported the end of its last run, and when.
     pub(crate) ended: Option<(RunnerId, Seq)>,
 }
 
@@ -61,12 +61,12 @@ pub(crate) struct TaskModel {
 pub(crate) enum TaskState {
     Pending,
     Live(RunId),
-    /// It is done, and its children have so long; for ever once they are being cancelled.
+    /// It is done, and its children may take until then; `None` once they are being cancelled.
     Awaiting(Option<Lease>),
     AwaitingDecision(DecisionId),
     /// A person works on it.
     Manual,
-    /// It goes as its pipeline does, which may be blocked.
+    /// It has the state of its pipeline, which may be blocked.
     InPhases(bool),
     /// Its work is in the merge queue.
     Landing,
@@ -82,12 +82,12 @@ pub(crate) struct RunModel {
     pub(crate) stopping: Option<After>,
     /// Since when it looks stuck.
     pub(crate) stuck: Option<Lease>,
-    /// What it has said of its result.
+    /// The result that it has reported.
     pub(crate) verdict: Option<Verdict>,
     pub(crate) ended: bool,
-    /// It has given its slot back, and not yet gone on.
+    /// Whether it has released its slot and not resumed yet.
     pub(crate) paused: bool,
-    /// It did so at least once. When it goes on, its runner may have started others.
+    /// Whether it has done so at least once. When it resumes, its runner may have started other runs.
     pub(crate) has_paused: bool,
 }
 
@@ -95,11 +95,11 @@ pub(crate) struct RunModel {
 pub(crate) struct Holding {
     pub(crate) weight: u32,
     pub(crate) processes: Vec<ProcessId>,
-    /// When time ends it, at the latest.
+    /// When it expires, at the latest.
     pub(crate) until: Option<Lease>,
-    /// When time ends it, as its holder was told.
+    /// When it expires, as its holder knows.
     pub(crate) ends: Option<Lease>,
-    /// It was offered to somebody in line, who may not have taken it up.
+    /// Whether it was offered to a waiter, which may not have taken it up.
     pub(crate) offered: bool,
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct Holding {
 pub(crate) struct Known {
     pub(crate) process: ProcessId,
     pub(crate) max_runs: Option<u32>,
-    /// It has said that it leaves.
+    /// Whether it has announced that it leaves.
     pub(crate) left: bool,
 }
 
@@ -127,7 +127,7 @@ impl TaskModel {
         }
     }
 
-    /// Whether it has begun and goes on by itself.
+    /// Whether it has begun and continues by itself.
     pub(crate) fn is_under_way(&self) -> bool {
         match self.state {
             TaskState::Live(_) | TaskState::Awaiting(_) | TaskState::InPhases(false) => true,
@@ -141,7 +141,7 @@ impl TaskModel {
         }
     }
 
-    /// The plan of the pipeline whose task it is.
+    /// The plan of the pipeline, if this is a pipeline's task.
     pub(crate) fn plan(&self) -> Option<&Arc<Plan>> {
         match &self.spec.work {
             Some(Work::Pipeline(plan)) => Some(plan),
@@ -156,7 +156,7 @@ impl TaskModel {
 }
 
 impl BacklogModel {
-    /// Whether it is a phase that a guard does not let begin.
+    /// Whether it is a phase that a guard keeps from beginning.
     pub(crate) fn is_held(&self, job: &TaskModel) -> bool {
         let pipeline = job.spec.parent.as_ref().and_then(|parent| self.pipelines.get(parent));
         let held = pipeline.and_then(|pipeline| pipeline.blocked.as_ref()?.held());
@@ -179,14 +179,14 @@ impl BacklogModel {
         self.runs.iter().filter(|(_, entry)| !entry.ended).map(|(id, _)| id)
     }
 
-    /// The live runs of a runner that have not given their slot back.
+    /// How many live runs of a runner hold a slot.
     pub(crate) fn at_work(&self, runner: &RunnerId) -> usize {
         let holds_slot = |run: &RunId| self.holders(&runs()).any(|(holder, _)| *holder == run.holder());
         let own = self.runs.iter().filter(|(_, entry)| !entry.ended && entry.owner == *runner);
         own.filter(|(run, _)| holds_slot(run)).count()
     }
 
-    /// The live runs of a runner that have never given their slot back.
+    /// How many live runs of a runner have never released their slot.
     pub(crate) fn steady(&self, runner: &RunnerId) -> usize {
         self.runs.values().filter(|entry| !entry.ended && !entry.has_paused && entry.owner == *runner).count()
     }
@@ -228,28 +228,28 @@ impl BacklogModel {
         job.deps.iter().filter(move |edge| !is_met(edge)).map(|edge| &edge.on)
     }
 
-    /// How many of those that a task has created, directly or not, are not over.
+    /// How many tasks that a task has created, directly or not, are not over.
     pub(crate) fn open_children(&self, id: &TaskId) -> usize {
         let children = self.jobs.iter().filter(|(_, job)| job.spec.parent.as_ref() == Some(id));
         children.map(|(child, job)| usize::from(!matches!(job.state, TaskState::Over(_))) + self.open_children(child)).sum()
     }
 
-    /// Whether a person wants that no run of it is started.
+    /// Whether a person has stopped it, so that no run of it starts.
     pub(crate) fn is_paused(&self, job: &TaskModel) -> bool {
         self.pause.is_some() || job.spec.paused.is_some()
     }
 
-    /// How many roots may be under way; 0 for any number.
+    /// How many roots may be in progress; 0 for any number.
     pub(crate) fn root_limit(&self) -> u32 {
         self.limits.map_or(0, |limits| limits.roots)
     }
 
-    /// The roots that are under way.
+    /// The roots that are in progress.
     pub(crate) fn under_way(&self) -> impl Iterator<Item = &TaskId> {
         self.jobs.iter().filter(|(_, job)| job.spec.parent.is_none() && job.is_under_way()).map(|(id, _)| id)
     }
 
-    /// Whether a task reaches itself along its dependencies, if it had these.
+    /// Whether a task would reach itself along its dependencies if it had these.
     pub(crate) fn closes_circle(&self, task: &TaskId, deps: &[Edge]) -> bool {
         let mut open: Vec<&TaskId> = deps.iter().map(|edge| &edge.on).collect();
         let mut seen = std::collections::BTreeSet::new();

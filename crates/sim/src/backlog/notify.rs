@@ -1,4 +1,4 @@
-//! What a runner does beside: nudging sessions, and notification people, which may go wrong.
+//! Outbox commands of a runner: nudging sessions and notifying people, which may fail.
 
 use banksman_core::{RunId, Seq};
 use banksman_engine::RunnerInput;
@@ -7,7 +7,7 @@ use super::keeper::Ask;
 use crate::clock::Ms;
 use crate::world::World;
 
-/// An attempt to tell people.
+/// An attempt to notify people.
 pub(crate) struct Notification {
     pub(crate) done_at: Ms,
     command: Seq,
@@ -23,7 +23,7 @@ impl World<'_> {
         }
     }
 
-    /// People are told on a thread of its own. Some days nobody can be reached, and some things nobody wants to hear.
+    /// Notifies people on a separate thread. At times no channel works, and some notices are not wanted.
     pub(crate) fn notify_people(&mut self, slot: usize, command: Seq) {
         if self.random.in_thousand(200) {
             return self.input(slot, RunnerInput::CommandDone(command, Ok(())));

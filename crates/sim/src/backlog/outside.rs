@@ -1,5 +1,5 @@
-//! The world outside that guards ask about: files that come and go, commands that succeed, fail, or never tell. A runner that
-//! looks at it takes its time, and may be killed meanwhile.
+//! The inputs of guards outside of the store: files that come and go, commands that succeed, fail, or hang. A check by
+//! a runner takes time, and the runner may be killed meanwhile.
 
 use banksman_engine::RunnerInput;
 use std::collections::BTreeMap;
@@ -19,22 +19,22 @@ pub(crate) const FILES: [&str; 2] = ["f1", "f2"];
 /// The commands that guards run.
 pub(crate) const COMMANDS: [&str; 2] = ["c1", "c2"];
 
-/// What is true outside. A command that hangs tells nothing.
+/// The state outside of the store. A command that hangs has no result.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outside {
     pub(crate) files: BTreeMap<Box<str>, bool>,
     pub(crate) commands: BTreeMap<Box<str>, Option<bool>>,
 }
 
-/// A look at it, under way.
+/// A guard check in progress.
 pub(crate) struct GuardCheck {
     pub(crate) done_at: Ms,
     pipeline: Box<Pipeline>,
-    /// For which of the times that its guards were to be looked at.
+    /// The visit of the guards that it belongs to.
     visit: u32,
 }
 
-/// What a runner has found outside, and for which of the times.
+/// What a runner has read outside, and in which visit of the guards.
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {
     pub(crate) visit: u32,
@@ -42,7 +42,7 @@ pub(crate) struct Sample {
 }
 
 impl World<'_> {
-    /// Something changes outside.
+    /// Changes something outside.
     pub(crate) fn change_outside(&mut self) {
         self.tally.count("changes outside");
         let (file, command) = ((*self.random.pick(&FILES)).into(), (*self.random.pick(&COMMANDS)).into());
@@ -55,7 +55,7 @@ impl World<'_> {
         }
     }
 
-    /// Nothing hangs any more.
+    /// Ends all hangs.
     pub(crate) fn settle_outside(&mut self) {
         let hanging: Vec<Box<str>> =
             self.outside.commands.iter().filter(|(_, result)| result.is_none()).map(|(name, _)| name.clone()).collect();
@@ -65,11 +65,11 @@ impl World<'_> {
         }
     }
 
-    /// A runner begins to look at what the guards of a pipeline ask about. Nobody else may be at it.
+    /// A runner begins to check the guards of a pipeline. No other runner may be checking them.
     pub(crate) fn check_guards(&mut self, slot: usize, pipeline: Box<Pipeline>) {
         self.tally.count("looks at guards");
         let id = pipeline.id.clone();
-        // One that has taken its leave is about to end, and what it looks at ends with it.
+        // A runner that has announced its exit is about to end, and its checks end with it.
         let has_left = |id: &RunnerId| self.model.runners.get(id).is_some_and(|known| known.left);
         let others =
             self.runners.iter().filter(|other| other.alive && !has_left(&other.id)).flat_map(|other| &other.guard_checks);
@@ -84,12 +84,12 @@ impl World<'_> {
         self.runners[slot].guard_checks.push(GuardCheck { done_at, pipeline, visit });
     }
 
-    /// Nobody waits for what a runner looks at: that ends soon.
-    pub(crate) fn stop_looking(&mut self, slot: usize, id: &TaskId) {
+    /// A guard check that is no longer needed ends soon.
+    pub(crate) fn stop_guard_check(&mut self, slot: usize, id: &TaskId) {
         self.tally.count("looks at guards that are ended early");
         let soon = self.clock.now() + self.random.between(0, 300);
-        let looks = self.runners[slot].guard_checks.iter_mut().filter(|check| check.pipeline.id == *id);
-        looks.for_each(|check| check.done_at = check.done_at.min(soon));
+        let checks = self.runners[slot].guard_checks.iter_mut().filter(|check| check.pipeline.id == *id);
+        checks.for_each(|check| check.done_at = check.done_at.min(soon));
     }
 
     pub(crate) fn finish_guard_checks(&mut self, slot: usize) {
@@ -107,13 +107,13 @@ impl World<'_> {
         }
     }
 
-    /// Whether somebody who lives looks at the guards of a pipeline.
+    /// Whether a living runner checks the guards of a pipeline.
     pub(crate) fn is_checked(&self, id: &TaskId) -> bool {
         let living = self.runners.iter().filter(|runner| runner.alive);
         living.flat_map(|runner| &runner.guard_checks).any(|check| check.pipeline.id == *id)
     }
 
-    /// A runner was given the guards of a pipeline to look at.
+    /// A runner was given the guards of a pipeline to check.
     pub(crate) fn observe_examination(&mut self, id: &TaskId, by: &RunnerId) {
         if let Some(pipeline) = self.model.pipelines.get_mut(id) {
             pipeline.checker = Some(by.clone());

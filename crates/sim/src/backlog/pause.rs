@@ -1,7 +1,7 @@
-//! A session that waits for others gives its slot back, and takes it again before it goes on: `tasks wait` in a run.
+//! A session that waits for tasks releases its slot, and takes it again before it continues: `tasks wait` in a run.
 //!
 //! ```text
-//! at work --Pause--> Away { until } --Acquire--> in line --Look--> has a slot --Resume--> at work
+//! at work --Pause--> Away { until } --Acquire--> InLine --Poll--> has a slot --Resume--> at work
 //! ```
 
 use banksman_core::event::{Kind, Resource};
@@ -17,33 +17,33 @@ use crate::commit::{InFlight, Sender};
 use crate::report::Checker;
 use crate::world::World;
 
-/// The state of a session that waits.
+/// The state of a waiting session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// It wants to give its slot back.
+    /// It wants to release its slot.
     Asked,
-    /// It waits for others.
+    /// It waits for tasks.
     Away { until: Ms },
     /// It waits for a slot.
-    InLine { ticket: Ticket, look_at: Ms },
-    /// It has one, and makes sure that it may keep it.
+    InLine { ticket: Ticket, poll_at: Ms },
+    /// It has a slot, and confirms that it may keep it.
     Back,
 }
 
 impl Pause {
-    /// When it does something by itself.
+    /// When it acts by itself.
     pub(crate) fn due(self) -> Ms {
         match self {
             Pause::Asked | Pause::Back => 0,
             Pause::Away { until } => until,
-            Pause::InLine { look_at, .. } => look_at,
+            Pause::InLine { poll_at, .. } => poll_at,
         }
     }
 }
 
 impl World<'_> {
-    /// A session that waits does its next step.
-    pub(crate) fn go_on_waiting(&mut self, number: u32, pause: Pause) {
+    /// Executes the next step of a waiting session.
+    pub(crate) fn advance_waiting(&mut self, number: u32, pause: Pause) {
         let Some(keeper) = self.keepers.get(&number) else { return };
         let (run, epoch) = (keeper.run.clone(), keeper.run_epoch);
         let request = match pause {
@@ -58,11 +58,11 @@ impl World<'_> {
         self.calls.push(InFlight { from: Sender::Program(number), requests: vec![request] });
     }
 
-    /// A session that waits hears the answer to its last step.
+    /// A waiting session receives the reply to its last step.
     pub(crate) fn on_waiting_reply(&mut self, pause: Pause, heard: &Heard) -> Option<Pause> {
         let now = self.clock.now();
         let Heard::Replies(replies) = heard else {
-            // It asks again: each of its steps may be done twice.
+            // It asks again, so each of its steps may be carried out twice.
             return Some(pause);
         };
         match (pause, replies.first()) {
@@ -74,8 +74,8 @@ impl World<'_> {
             (Pause::Away { .. } | Pause::InLine { .. }, Some(Reply::Coordinate { outcome: Outcome::Semaphore(outcome), .. })) => {
                 match outcome {
                     semaphore::Outcome::Waiting(waiting) => {
-                        let look_at = now + self.random.between(10, 2_000);
-                        Some(Pause::InLine { ticket: waiting.ticket, look_at })
+                        let poll_at = now + self.random.between(10, 2_000);
+                        Some(Pause::InLine { ticket: waiting.ticket, poll_at })
                     }
                     semaphore::Outcome::Gone => Some(Pause::Away { until: now }),
                     _ => Some(Pause::Back),
@@ -85,14 +85,14 @@ impl World<'_> {
         }
     }
 
-    /// A session that goes on has its slot again.
+    /// A session that continues has its slot again.
     pub(crate) fn check_slot(&mut self, number: u32) {
         let Some(run) = self.keepers.get(&number).map(|keeper| keeper.run.clone()) else { return };
         let holds = self.model.holders(&runs()).any(|(holder, _)| *holder == run.holder());
         self.verdict.expect(Checker::Slots, holds, || format!("{run} goes on without a slot"));
     }
 
-    /// Whether a session that lives waits for a run slot.
+    /// Whether a living session waits for a run slot.
     pub(crate) fn slots_are_waited_for(&self, resource: &Resource) -> bool {
         let waits = |pause: Pause| matches!(pause, Pause::InLine { .. } | Pause::Away { .. });
         let mut children = self.keepers.values().filter_map(|keeper| keeper.child.as_ref());
@@ -104,7 +104,7 @@ pub(crate) fn runs() -> Resource {
     Resource { kind: Kind::Semaphore, name: Name::runs() }
 }
 
-/// Bound to no process: like the one that the run had before, it ends with the run.
+/// Bound to no process: like the slot that the run had before, it ends with the run.
 fn slot(run: &RunId, process: ProcessId) -> Ask {
     let wait = Some(WaitingProcess { process, address: None, lease: None });
     Ask { wait, ..Ask::new(GrantRequest::new(run.holder())) }

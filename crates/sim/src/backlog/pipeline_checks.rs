@@ -1,4 +1,4 @@
-//! Pipelines as an outsider sees them: one thing at a time, in an order that the plan allows, and never left hanging.
+//! Checks of pipelines: one step at a time, in an order that the plan allows, and never left hanging.
 
 use banksman_core::event::TaskFact;
 use banksman_core::guard::Guard;
@@ -27,24 +27,24 @@ impl World<'_> {
         let Some(pipeline) = self.model.pipelines.get(id) else {
             return self.verdict.report(Checker::Phases, || format!("{id} is no pipeline: {fact:?}"));
         };
-        // Whoever goes on from the guards behind a phase leaves it.
+        // A pipeline that passes the guards after a phase leaves that phase.
         let goes_on = matches!(fact, Fact::Complete {} | Fact::Checking { .. } | Fact::Phase { .. });
-        if let (PipelineState::Post(at), true) = (&pipeline.stand, goes_on) {
+        if let (PipelineState::Post(at), true) = (&pipeline.state, goes_on) {
             let owes = pipeline.after(*at);
             self.check_passed(id);
-            self.stand(id, PipelineState::Owes(owes));
+            self.set_state(id, PipelineState::Owes(owes));
         }
         self.observe_step(id, fact);
     }
 
-    fn stand(&mut self, id: &TaskId, stand: PipelineState) {
+    fn set_state(&mut self, id: &TaskId, state: PipelineState) {
         if let Some(pipeline) = self.model.pipelines.get_mut(id) {
-            if let PipelineState::Owes(Owes::Enter(at)) = stand {
+            if let PipelineState::Owes(Owes::Enter(at)) = state {
                 let attempts = pipeline.attempts.entry(at).or_default();
                 *attempts += 1 + pipeline.retried.remove(&at).unwrap_or_default();
                 (pipeline.attempt, pipeline.waived) = (*attempts, false);
             }
-            (pipeline.stand, pipeline.blocked, pipeline.again, pipeline.checker) = (stand, None, None, None);
+            (pipeline.state, pipeline.blocked, pipeline.again, pipeline.checker) = (state, None, None, None);
             pipeline.overdue = None;
             pipeline.is_keeping &= !pipeline.is_over();
         }
@@ -52,13 +52,13 @@ impl World<'_> {
 
     fn observe_step(&mut self, id: &TaskId, fact: &Fact) {
         let pipeline = &self.model.pipelines[id];
-        let stand = pipeline.stand.clone();
+        let state = pipeline.state.clone();
         let right = match fact {
             Fact::Created { .. } => true,
             Fact::Started {} => {
-                let is_first = stand == PipelineState::Init;
+                let is_first = state == PipelineState::Init;
                 self.check_beginning(id);
-                self.stand(id, PipelineState::Owes(Owes::Enter(0)));
+                self.set_state(id, PipelineState::Owes(Owes::Enter(0)));
                 is_first
             }
             Fact::Checking { phase, when, attempt } => return self.observe_checking(id, phase, *when, *attempt),
@@ -78,38 +78,38 @@ impl World<'_> {
             Fact::PhaseFailed { phase, .. } => return self.observe_failure(id, phase),
             Fact::Failed { phase, recoverable, .. } => return self.observe_end_by_failure(id, phase, *recoverable),
             Fact::Fallback { .. } => {
-                let PipelineState::Owes(Owes::Failure { at, approach, error, timed_out }) = &stand else {
+                let PipelineState::Owes(Owes::Failure { at, approach, error, timed_out }) = &state else {
                     return self.astray(id, fact);
                 };
                 let Some(next) = pipeline.next_approach(*at, *approach, error, *timed_out) else { return self.astray(id, fact) };
-                self.stand(id, PipelineState::Owes(Owes::Approach(*at, next)));
+                self.set_state(id, PipelineState::Owes(Owes::Approach(*at, next)));
                 true
             }
             Fact::Exhausted { .. } => {
-                let PipelineState::Owes(Owes::Failure { at, approach, error, timed_out }) = &stand else {
+                let PipelineState::Owes(Owes::Failure { at, approach, error, timed_out }) = &state else {
                     return self.astray(id, fact);
                 };
                 let is_right = pipeline.next_approach(*at, *approach, error, *timed_out).is_none();
-                self.stand(id, PipelineState::Owes(Owes::GivenUp(*at)));
+                self.set_state(id, PipelineState::Owes(Owes::GivenUp(*at)));
                 is_right
             }
             Fact::Complete {} => {
-                self.stand(id, PipelineState::Done);
-                stand == PipelineState::Owes(Owes::Complete)
+                self.set_state(id, PipelineState::Done);
+                state == PipelineState::Owes(Owes::Complete)
             }
             Fact::Retry { phase } => {
                 self.model.automation.retried.insert(id.clone());
                 let pipeline = &self.model.pipelines[id];
-                let PipelineState::Failed { at, recoverable: true } = stand else { return self.astray(id, fact) };
+                let PipelineState::Failed { at, recoverable: true } = state else { return self.astray(id, fact) };
                 let is_same = pipeline.at(phase) == Some(at);
-                self.stand(id, PipelineState::Owes(Owes::Enter(at)));
+                self.set_state(id, PipelineState::Owes(Owes::Enter(at)));
                 let pipeline = self.model.pipelines.get_mut(id).expect("it is there");
                 pipeline.failures.clear();
                 is_same
             }
             Fact::Cancelled { .. } => {
                 let was_open = !pipeline.is_over();
-                self.stand(id, PipelineState::Cancelled);
+                self.set_state(id, PipelineState::Cancelled);
                 was_open
             }
             Fact::Set { vars } => {
@@ -126,15 +126,15 @@ impl World<'_> {
                 true
             }
         };
-        self.verdict.expect(Checker::Phases, right, || format!("{id} stood at {stand:?}, and then came {fact:?}"));
+        self.verdict.expect(Checker::Phases, right, || format!("{id} stood at {state:?}, and then came {fact:?}"));
     }
 
     fn astray(&mut self, id: &TaskId, fact: &Fact) {
-        let stand = self.model.pipelines.get(id).map(|pipeline| pipeline.stand.clone());
-        self.verdict.report(Checker::Phases, || format!("{id} stood at {stand:?}, and then came {fact:?}"));
+        let state = self.model.pipelines.get(id).map(|pipeline| pipeline.state.clone());
+        self.verdict.report(Checker::Phases, || format!("{id} stood at {state:?}, and then came {fact:?}"));
     }
 
-    /// A pipeline begins: what it depends on is there, and its place among the roots too, unless a person wants it to.
+    /// A pipeline begins: its dependencies are met, and it has a place among the roots, unless a person has unblocked it.
     fn check_beginning(&mut self, id: &TaskId) {
         if self.call.about == Basis::Unblock {
             return;
@@ -148,24 +148,24 @@ impl World<'_> {
     }
 
     fn observe_checking(&mut self, id: &TaskId, phase: &Name, when: When, attempt: u32) {
-        let pipeline = self.model.pipelines.get_mut(id).expect("it was looked at");
+        let pipeline = self.model.pipelines.get_mut(id).expect("the pipeline is in the model");
         let at = pipeline.at(phase).unwrap_or(usize::MAX);
         let owed = match when {
             When::Pre => PipelineState::Owes(Owes::Enter(at)),
             When::Post => PipelineState::Owes(Owes::Post(at)),
         };
-        // An item that is not pushed yet is held up by a guard that has changed its mind.
+        // A phase whose item is not pushed yet returns to its guards if one of them does not hold any more.
         let is_again =
-            when == When::Pre && matches!(&pipeline.stand, PipelineState::In { at: stood, task: None, .. } if *stood == at);
-        let right = (pipeline.stand == owed || is_again) && pipeline.attempt == attempt;
-        let stand = std::mem::replace(
-            &mut pipeline.stand,
+            when == When::Pre && matches!(&pipeline.state, PipelineState::In { at: stood, task: None, .. } if *stood == at);
+        let right = (pipeline.state == owed || is_again) && pipeline.attempt == attempt;
+        let state = std::mem::replace(
+            &mut pipeline.state,
             if when == When::Pre { PipelineState::Pre(at) } else { PipelineState::Post(at) },
         );
         (pipeline.visit, pipeline.checker) = (pipeline.visit + 1, None);
         let has_guards = at < pipeline.plan.phases.len() && !pipeline.guards().is_empty();
         self.verdict.expect(Checker::Phases, right && has_guards, || {
-            format!("{id} stood at {stand:?}, and then the guards of {phase} ({when:?}, attempt {attempt}) were looked at")
+            format!("{id} stood at {state:?}, and then the guards of {phase} ({when:?}, attempt {attempt}) were looked at")
         });
     }
 
@@ -174,10 +174,10 @@ impl World<'_> {
         let right = match reason {
             Reason::Dependencies => {
                 let waits = self.model.jobs.get(id).is_some_and(|job| self.model.unmet(job).next().is_some());
-                pipeline.stand == PipelineState::Init && waits
+                pipeline.state == PipelineState::Init && waits
             }
             Reason::Guard { .. } => pipeline.holds_back(phase, when, reason),
-            // Only who was blocked before is blocked for too long, and somebody is asked what now.
+            // Only a blocked pipeline is blocked for too long, and then a person is asked.
             Reason::Overdue { decision, .. } => {
                 let is_asked = self.model.decisions.get(decision).is_some_and(|asked| asked.open);
                 pipeline.is_held_up() && pipeline.holds_back(phase, when, reason) && is_asked
@@ -188,16 +188,16 @@ impl World<'_> {
             }
         };
         self.verdict
-            .expect(Checker::Phases, right, || format!("{id} stands at {:?}, and is blocked: {reason:?}", pipeline.stand));
+            .expect(Checker::Phases, right, || format!("{id} stands at {:?}, and is blocked: {reason:?}", pipeline.state));
         match reason {
             Reason::Guard { guard, held: Some(_), .. } if !pipeline.is_held_up() => self.check_refuted(id, guard),
             Reason::Guard { guard, .. } => self.check_held_up(id, guard),
             Reason::Overdue { .. } | Reason::Dependencies | Reason::Decision { .. } => {}
         }
         let lease = self.call.lease;
-        let pipeline = self.model.pipelines.get_mut(id).expect("it was looked at");
+        let pipeline = self.model.pipelines.get_mut(id).expect("the pipeline is in the model");
         let limit = pipeline.plan.phase(phase).map(banksman_core::pipeline::plan::Phase::blocked_timeout);
-        // After the notice about what the store has, the world outside has its own time.
+        // After the decision about a block by the store, the time limit of an outside input starts again.
         let asks = |guard: &Name| pipeline.guards().iter().any(|asked| asked.name == *guard && asks_outside(&asked.condition));
         let was_told = pipeline.overdue.is_some_and(|overdue| overdue <= lease);
         match reason {
@@ -209,12 +209,12 @@ impl World<'_> {
     }
 
     fn observe_phase(&mut self, id: &TaskId, phase: &Name, attempt: u32, approach: u32, task: Option<&TaskId>) {
-        if let PipelineState::Pre(_) = self.model.pipelines[id].stand {
+        if let PipelineState::Pre(_) = self.model.pipelines[id].state {
             self.check_passed(id);
         }
         let pipeline = &self.model.pipelines[id];
         let at = pipeline.at(phase).unwrap_or(usize::MAX);
-        let may = match &pipeline.stand {
+        let may = match &pipeline.state {
             PipelineState::Owes(Owes::Enter(next)) => *next == at && approach == 0 && pipeline.plan.phases[at].pre.is_empty(),
             PipelineState::Pre(next) => *next == at && approach == 0,
             PipelineState::Owes(Owes::Approach(next, tried)) => (*next, *tried) == (at, approach),
@@ -225,35 +225,35 @@ impl World<'_> {
         self.verdict.expect(Checker::Phases, right, || {
             format!(
                 "{id} stood at {:?}, and then {phase} began: attempt {attempt}, approach {approach}, by {task:?}",
-                pipeline.stand
+                pipeline.state
             )
         });
-        self.stand(id, PipelineState::In { at, approach, task: task.cloned() });
+        self.set_state(id, PipelineState::In { at, approach, task: task.cloned() });
         self.model.pipelines.get_mut(id).into_iter().for_each(|pipeline| pipeline.begun += 1);
     }
 
-    /// A phase has failed, and the pipeline goes on elsewhere.
+    /// A phase has failed, and the pipeline continues with another one.
     fn observe_failure(&mut self, id: &TaskId, phase: &Name) {
         self.fail_push(id);
-        let pipeline = self.model.pipelines.get_mut(id).expect("it was looked at");
+        let pipeline = self.model.pipelines.get_mut(id).expect("the pipeline is in the model");
         let at = pipeline.at(phase).unwrap_or(usize::MAX);
-        let is_guarded = matches!(pipeline.stand, PipelineState::Pre(here) | PipelineState::Post(here) | PipelineState::In { at: here, .. } if here == at);
+        let is_guarded = matches!(pipeline.state, PipelineState::Pre(here) | PipelineState::Post(here) | PipelineState::In { at: here, .. } if here == at);
         let next = (pipeline.has_failed(at) || is_guarded).then(|| pipeline.after_failure(at)).flatten();
-        let stand = pipeline.stand.clone();
+        let state = pipeline.state.clone();
         if let Some(next) = next {
             *pipeline.failures.entry(at).or_default() += 1;
-            self.stand(id, PipelineState::Owes(Owes::Enter(next)));
+            self.set_state(id, PipelineState::Owes(Owes::Enter(next)));
         }
-        self.verdict.expect(Checker::Phases, next.is_some(), || format!("{id} stood at {stand:?}, and goes on after {phase}"));
+        self.verdict.expect(Checker::Phases, next.is_some(), || format!("{id} stood at {state:?}, and goes on after {phase}"));
     }
 
     fn observe_end_by_failure(&mut self, id: &TaskId, phase: &Name, recoverable: bool) {
         self.fail_push(id);
         let pipeline = &self.model.pipelines[id];
         let at = pipeline.at(phase).unwrap_or(usize::MAX);
-        let right = match &pipeline.stand {
+        let right = match &pipeline.state {
             PipelineState::Owes(Owes::Dropped(here)) => recoverable && *here == at,
-            // Who waited for too long may be tried again; what a guard has failed may not.
+            // A pipeline that was blocked for too long may be retried; one that a guard has failed may not.
             PipelineState::Pre(here) | PipelineState::Post(here) | PipelineState::In { at: here, .. } if *here == at => {
                 let is_given_up = matches!(pipeline.blocked, Some(Reason::Overdue { .. }));
                 recoverable == is_given_up && (is_given_up || pipeline.after_failure(at).is_none())
@@ -261,42 +261,42 @@ impl World<'_> {
             _ => recoverable && pipeline.has_failed(at) && pipeline.after_failure(at).is_none(),
         };
         self.verdict.expect(Checker::Phases, right, || {
-            format!("{id} stood at {:?}, and has failed in {phase}, recoverable: {recoverable}", pipeline.stand)
+            format!("{id} stood at {:?}, and has failed in {phase}, recoverable: {recoverable}", pipeline.state)
         });
-        if matches!(pipeline.stand, PipelineState::Pre(_) | PipelineState::Post(_)) && !recoverable {
+        if matches!(pipeline.state, PipelineState::Pre(_) | PipelineState::Post(_)) && !recoverable {
             self.check_failed_by_guard(id);
         }
-        self.stand(id, PipelineState::Failed { at, recoverable });
+        self.set_state(id, PipelineState::Failed { at, recoverable });
     }
 
-    /// What fails while an item is being pushed is the push. There is no queue, or it would not.
+    /// A failure while an item is being pushed is that of the push: the queue is not defined.
     fn fail_push(&mut self, id: &TaskId) {
         let pipeline = &self.model.pipelines[id];
-        if let (PipelineState::In { at, task: None, .. }, Basis::Push) = (&pipeline.stand, &self.call.about) {
+        if let (PipelineState::In { at, task: None, .. }, Basis::Push) = (&pipeline.state, &self.call.about) {
             let at = *at;
-            self.stand(id, PipelineState::Owes(Owes::GivenUp(at)));
+            self.set_state(id, PipelineState::Owes(Owes::GivenUp(at)));
         }
     }
 
-    /// An item is in the queue: what a push has to do is done.
+    /// An item is in the queue, so its push is complete.
     pub(crate) fn observe_push(&mut self) {
         let Some(id) = self.call.pushes.clone() else { return };
         let Some(pipeline) = self.model.pipelines.get(&id) else { return };
-        let PipelineState::In { at, task: None, .. } = pipeline.stand else {
-            let stand = pipeline.stand.clone();
-            return self.verdict.report(Checker::Phases, || format!("{id} pushes an item, and stands at {stand:?}"));
+        let PipelineState::In { at, task: None, .. } = pipeline.state else {
+            let state = pipeline.state.clone();
+            return self.verdict.report(Checker::Phases, || format!("{id} pushes an item, and stands at {state:?}"));
         };
         self.tally.count("items pushed by phases");
         let owes = pipeline.after_success(at);
-        self.stand(&id, PipelineState::Owes(owes));
+        self.set_state(&id, PipelineState::Owes(owes));
     }
 
-    /// The task of a phase is over, or gone: its pipeline has to go on.
+    /// The task of a phase is over, or deleted: its pipeline has to continue.
     pub(crate) fn end_phase(&mut self, task: &TaskId, fact: Option<&TaskFact>, timed_out: bool) {
         let Some((id, pipeline)) = self.model.pipelines.iter().find(|(_, pipeline)| pipeline.task() == Some(task)) else {
             return;
         };
-        let PipelineState::In { at, approach, .. } = pipeline.stand else { return };
+        let PipelineState::In { at, approach, .. } = pipeline.state else { return };
         let owes = match fact {
             Some(TaskFact::Complete { .. }) => pipeline.after_success(at),
             Some(TaskFact::Failed { error, .. }) if pipeline.has_strategy(at) => {
@@ -308,7 +308,7 @@ impl World<'_> {
         let id = id.clone();
         let more = self.model.jobs.get(task).map_or(0, |job| job.attempts.saturating_sub(1));
         self.model.pipelines.get_mut(&id).into_iter().for_each(|pipeline| *pipeline.retried.entry(at).or_default() += more);
-        self.stand(&id, PipelineState::Owes(owes));
+        self.set_state(&id, PipelineState::Owes(owes));
     }
 
     /// Whether the run of a task was stopped because it took too long.
@@ -316,7 +316,7 @@ impl World<'_> {
         self.model.live(task).is_some_and(|(_, entry)| matches!(entry.stopping, Some(After::Overtime { .. })))
     }
 
-    /// What answers about pipelines tell that no event does.
+    /// Feeds the results of pipeline requests that have no event to the model.
     pub(crate) fn after_pipeline(&mut self, request: &PipelineRequest, reply: &PipelineOutcome) {
         let PipelineOutcome::Stepped(outcome, pipeline) = reply else { return };
         match (request, outcome) {
@@ -336,7 +336,7 @@ impl World<'_> {
         }
     }
 
-    /// After every commit: no pipeline owes anything, its own task stands as it does, and it has one task at most.
+    /// After every commit: no pipeline owes a step, its own task has its state, and at most one task of it is open.
     pub(crate) fn check_pipelines(&mut self) {
         let wrong =
             self.model.pipelines.iter().find_map(|(id, pipeline)| self.fault_of(id, pipeline)).or_else(|| self.wrongly_kept());
@@ -345,7 +345,7 @@ impl World<'_> {
 
     fn fault_of(&self, id: &TaskId, pipeline: &PipelineModel) -> Option<String> {
         let parent = self.model.jobs.get(id).map(|job| &job.state);
-        let should = match &pipeline.stand {
+        let should = match &pipeline.state {
             PipelineState::Owes(owes) => return Some(format!("{id} is left hanging: {owes:?}")),
             PipelineState::Init => TaskState::Pending,
             PipelineState::Pre(_) | PipelineState::In { .. } | PipelineState::Post(_) => {
@@ -356,7 +356,7 @@ impl World<'_> {
             PipelineState::Cancelled => TaskState::Over(Status::Cancelled),
         };
         if parent != Some(&should) {
-            return Some(format!("{id} stands at {:?}, and its task is {parent:?}", pipeline.stand));
+            return Some(format!("{id} stands at {:?}, and its task is {parent:?}", pipeline.state));
         }
         let parked = pipeline.task().and_then(|task| self.model.jobs.get(task)).map(|job| &job.state);
         let is_asked = matches!(pipeline.blocked, Some(Reason::Decision { .. }));
@@ -365,25 +365,25 @@ impl World<'_> {
         }
         let is_open = |job: &TaskModel| !matches!(job.state, TaskState::Over(_));
         let tasks = self.model.jobs.iter().filter(|(_, job)| job.is_phase_of(id) && is_open(job)).map(|(task, _)| task);
-        // One that was cancelled has to be ended first.
-        let mut others = tasks.filter(|task| pipeline.task() != Some(task) && pipeline.stand != PipelineState::Cancelled);
+        // The tasks of a cancelled pipeline have to be ended first.
+        let mut others = tasks.filter(|task| pipeline.task() != Some(task) && pipeline.state != PipelineState::Cancelled);
         if let Some(other) = others.next() {
-            return Some(format!("{id} stands at {:?}, and {other} is open", pipeline.stand));
+            return Some(format!("{id} stands at {:?}, and {other} is open", pipeline.state));
         }
         let missing = pipeline.task().filter(|task| !self.model.jobs.get(*task).is_some_and(is_open));
-        missing.map(|task| format!("{id} stands at {:?}, and {task} is over or not there", pipeline.stand))
+        missing.map(|task| format!("{id} stands at {:?}, and {task} is over or not there", pipeline.state))
     }
 
-    /// Whether a runner could do something for a pipeline right now.
+    /// Whether a runner could advance a pipeline right now.
     pub(crate) fn could_go_on(&self, id: &TaskId, pipeline: &PipelineModel) -> bool {
         let Some(lease) = self.lease() else { return false };
         let able = |runner: &super::runner::Runner| runner.is_awake() && !runner.cancelled;
         if !self.runners.iter().any(able) {
             return false;
         }
-        match pipeline.stand {
+        match pipeline.state {
             PipelineState::In { task: None, .. } => true,
-            // Only a person can say how it goes on.
+            // Only a person can decide how it continues.
             _ if matches!(pipeline.blocked, Some(Reason::Overdue { .. })) => false,
             PipelineState::In { .. } if !pipeline.is_held_up() => false,
             PipelineState::Pre(_) | PipelineState::Post(_) | PipelineState::In { .. } => {
@@ -391,12 +391,12 @@ impl World<'_> {
                     || pipeline.again.is_some_and(|again| again <= lease)
                     || self.would_pass(pipeline, lease);
                 let is_outside = pipeline.guards().iter().any(|guard| asks_outside(&guard.condition));
-                // The world outside tells nobody when it changes.
+                // No event reports a change outside of the store.
                 let waits = is_outside && pipeline.is_held_up() && pipeline.again.is_some_and(|again| again > lease);
-                // Nothing waits for too long without a person who is asked.
+                // No block lasts too long without a question to a person.
                 let asks = |guard: &&Guard| pipeline.blocking_guard() == Some(&guard.name) && asks_outside(&guard.condition);
                 let is_late =
-                    matches!(pipeline.stand, PipelineState::Post(_)) || pipeline.guards().iter().any(|guard| asks(&guard));
+                    matches!(pipeline.state, PipelineState::Post(_)) || pipeline.guards().iter().any(|guard| asks(&guard));
                 let is_overdue = is_late && pipeline.is_held_up() && pipeline.overdue.is_some_and(|overdue| overdue <= lease);
                 (is_due && !waits || is_overdue) && !self.is_taken(id, pipeline)
             }
@@ -404,9 +404,9 @@ impl World<'_> {
         }
     }
 
-    /// Whether somebody is at the guards of a pipeline, or has left something behind that comes first.
+    /// Whether a runner checks the guards of a pipeline, or has left something behind that must be settled first.
     fn is_taken(&self, id: &TaskId, pipeline: &PipelineModel) -> bool {
-        // Also if what it looks at is not asked about any more: it looks on until it has told.
+        // Also if its inputs are no longer needed: the check continues until it has reported.
         if self.is_checked(id) {
             return true;
         }
@@ -418,9 +418,9 @@ impl World<'_> {
         has_runs && !lives || is_stalled
     }
 
-    /// Whether a pipeline keeps runners that shall end when they are idle.
+    /// Whether a pipeline keeps runners from exiting that run until they are idle.
     pub(crate) fn is_awaited(&self, pipeline: &PipelineModel) -> bool {
-        match &pipeline.stand {
+        match &pipeline.state {
             PipelineState::In { task: None, .. } => true,
             PipelineState::Pre(_) if pipeline.blocked.is_none() => true,
             // It ends by time.
@@ -434,9 +434,9 @@ impl World<'_> {
         }
     }
 
-    /// Whether nothing can be done for a pipeline any more, but by people.
-    pub(crate) fn is_at_rest(&self, id: &TaskId, pipeline: &PipelineModel) -> bool {
-        match &pipeline.stand {
+    /// Whether only people can do anything for a pipeline any more.
+    pub(crate) fn cannot_advance(&self, id: &TaskId, pipeline: &PipelineModel) -> bool {
+        match &pipeline.state {
             PipelineState::Done | PipelineState::Failed { .. } | PipelineState::Cancelled => true,
             PipelineState::Init => self.model.jobs.get(id).is_some_and(|job| self.is_rightly_blocked(job)),
             _ if matches!(pipeline.blocked, Some(Reason::Overdue { .. })) => true,
@@ -461,11 +461,11 @@ impl World<'_> {
         }
     }
 
-    /// In the end every pipeline is over, or blocked for a reason that is true.
-    pub(crate) fn check_rest(&mut self) {
-        let stuck = self.model.pipelines.iter().filter(|(id, pipeline)| !self.is_at_rest(id, pipeline));
+    /// In the end every pipeline is over, or blocked for a valid reason.
+    pub(crate) fn check_pipelines_at_the_end(&mut self) {
+        let stuck = self.model.pipelines.iter().filter(|(id, pipeline)| !self.cannot_advance(id, pipeline));
         let stuck: Vec<String> =
-            stuck.map(|(id, pipeline)| format!("{id} at {:?}, blocked: {:?}", pipeline.stand, pipeline.blocked)).collect();
+            stuck.map(|(id, pipeline)| format!("{id} at {:?}, blocked: {:?}", pipeline.state, pipeline.blocked)).collect();
         self.verdict.expect(Checker::Idle, stuck.is_empty(), || format!("nothing moves, and these could: {}", stuck.join(", ")));
         let over = self.model.pipelines.values().filter(|pipeline| pipeline.is_over()).count();
         self.tally.count_many("pipelines over at the end", over as u64);
@@ -473,9 +473,9 @@ impl World<'_> {
 }
 
 impl PipelineModel {
-    /// Whether what is owed is the failure of this phase.
+    /// Whether the owed step is the failure of this phase.
     fn has_failed(&self, at: usize) -> bool {
-        match &self.stand {
+        match &self.state {
             PipelineState::Owes(Owes::GivenUp(here)) => *here == at,
             _ => false,
         }

@@ -1,6 +1,6 @@
-//! The way of a pipeline as an outsider follows it: from the log and its plan alone, what may come next.
+//! The model of a pipeline: from the event log and its plan alone, which step may come next.
 //!
-//! It shares no code with the machine of the core.
+//! It shares no code with the state machine of the core.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,29 +15,29 @@ use banksman_core::{Lease, Name, RunnerId, TaskId};
 pub(crate) struct PipelineModel {
     pub(crate) plan: Arc<Plan>,
     pub(crate) context: Context,
-    pub(crate) stand: PipelineState,
-    /// Why it does not go on.
+    pub(crate) state: PipelineState,
+    /// Why it is blocked.
     pub(crate) blocked: Option<Reason>,
-    /// When its guard is looked at again by time.
+    /// When its guard is due for another check.
     pub(crate) again: Option<Lease>,
     pub(crate) attempt: u32,
-    /// How often each phase was begun.
+    /// How often each phase has begun.
     pub(crate) attempts: BTreeMap<usize, u32>,
-    /// How many things its phases have begun.
+    /// How many tasks and pushes its phases have begun.
     pub(crate) begun: u32,
     /// How often each phase has failed, since a person last asked for a retry.
     pub(crate) failures: BTreeMap<usize, u32>,
-    /// How often guards were to be looked at.
+    /// How often guards were to be checked.
     pub(crate) visit: u32,
-    /// The runner that looks at them.
+    /// The runner that checks them.
     pub(crate) checker: Option<RunnerId>,
-    /// When the guard that blocks it has blocked it for too long.
+    /// When the guard that blocks it will have blocked it for too long.
     pub(crate) overdue: Option<Lease>,
-    /// How many runs the last attempt at each phase had beside the first one.
+    /// How many runs the last attempt at each phase had besides the first one.
     pub(crate) retried: BTreeMap<usize, u32>,
-    /// A person has let it go on, whatever the guards before its phase say.
+    /// Whether a person has waived the guards before its phase.
     pub(crate) waived: bool,
-    /// A phase that keeps locks for the whole pipeline has begun, and the pipeline is not over since.
+    /// Whether a phase that keeps locks for the pipeline has begun, and the pipeline is not over.
     pub(crate) is_keeping: bool,
 }
 
@@ -51,9 +51,9 @@ pub(crate) enum PipelineState {
         approach: u32,
         task: Option<TaskId>,
     },
-    /// The guards behind it.
+    /// The guards after it.
     Post(usize),
-    /// What must follow, in the same transaction.
+    /// The step that must follow, in the same transaction.
     Owes(Owes),
     Done,
     Failed {
@@ -65,19 +65,19 @@ pub(crate) enum PipelineState {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Owes {
-    /// This phase begins, with its guards if it has some.
+    /// This phase begins, with its guards if it has any.
     Enter(usize),
     /// The next approach of this phase begins.
     Approach(usize, u32),
-    /// The guards behind this phase.
+    /// The guards after this phase.
     Post(usize),
-    /// What the plan says of a failure. A strategy has to say first whether there is another approach.
+    /// The step that the plan defines for a failure. A strategy first decides whether there is another approach.
     Failure { at: usize, approach: u32, error: Box<str>, timed_out: bool },
     /// The same when no approach is left.
     GivenUp(usize),
-    /// Somebody did not want its task, so that it fails.
+    /// A person skipped, cancelled or deleted its task, so that it fails.
     Dropped(usize),
-    /// There is nothing left to do.
+    /// No phase is left.
     Complete,
 }
 
@@ -86,7 +86,7 @@ impl PipelineModel {
         PipelineModel {
             plan,
             context,
-            stand: PipelineState::Init,
+            state: PipelineState::Init,
             blocked: None,
             again: None,
             attempt: 1,
@@ -107,19 +107,19 @@ impl PipelineModel {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.stand, PipelineState::Done | PipelineState::Failed { .. } | PipelineState::Cancelled)
+        matches!(self.state, PipelineState::Done | PipelineState::Failed { .. } | PipelineState::Cancelled)
     }
 
     pub(crate) fn task(&self) -> Option<&TaskId> {
-        match &self.stand {
+        match &self.state {
             PipelineState::In { task, .. } => task.as_ref(),
             _ => None,
         }
     }
 
-    /// The guards that it stands before.
+    /// The guards at which it waits.
     pub(crate) fn guards(&self) -> &[Guard] {
-        match self.stand {
+        match self.state {
             PipelineState::Pre(at) => &self.plan.phases[at].pre,
             PipelineState::Post(at) => &self.plan.phases[at].post,
             PipelineState::In { at, .. } if self.is_held_up() => &self.plan.phases[at].pre,
@@ -134,15 +134,15 @@ impl PipelineModel {
         }
     }
 
-    /// Whether a guard holds it up.
+    /// Whether a guard blocks it.
     pub(crate) fn is_held_up(&self) -> bool {
         matches!(self.blocked, Some(Reason::Guard { .. }))
     }
 
-    /// Whether a guard does not let the task of its phase begin, as a block says.
+    /// Whether a guard keeps the task of its phase from beginning, or blocks it at its guards, as this block says.
     pub(crate) fn holds_back(&self, phase: &Name, when: When, reason: &Reason) -> bool {
         let held = reason.held().map(|held| (&held.task, held.approach));
-        match &self.stand {
+        match &self.state {
             PipelineState::In { at, approach, task: Some(task) } => {
                 (self.at(phase), when, held) == (Some(*at), When::Pre, Some((task, *approach)))
             }
@@ -150,21 +150,21 @@ impl PipelineModel {
         }
     }
 
-    /// Whether it stands at the guards of this phase, on this side.
+    /// Whether it is at the guards of this phase, on this side.
     pub(crate) fn is_before(&self, phase: &Name, when: When) -> bool {
         let at = self.at(phase);
-        match (&self.stand, when) {
+        match (&self.state, when) {
             (PipelineState::Pre(here), When::Pre) | (PipelineState::Post(here), When::Post) => at == Some(*here),
             _ => false,
         }
     }
 
-    /// What comes when all that a phase does was done well.
+    /// The step after a phase that succeeded.
     pub(crate) fn after_success(&self, at: usize) -> Owes {
         if self.plan.phases[at].post.is_empty() { self.after(at) } else { Owes::Post(at) }
     }
 
-    /// What comes when a phase is over.
+    /// The step after a phase that is over.
     pub(crate) fn after(&self, at: usize) -> Owes {
         let next = match &self.plan.phases[at].then {
             After::Next => at + 1,
@@ -174,7 +174,7 @@ impl PipelineModel {
         if next < self.plan.phases.len() { Owes::Enter(next) } else { Owes::Complete }
     }
 
-    /// Whether a plan lets a phase that failed be followed by another one, and by which.
+    /// The phase with which a plan continues after a failed phase, if it does.
     pub(crate) fn after_failure(&self, at: usize) -> Option<usize> {
         let failed = self.failures.get(&at).copied().unwrap_or(0);
         match &self.plan.phases[at].on_fail {
@@ -184,7 +184,7 @@ impl PipelineModel {
         }
     }
 
-    /// The approach that comes after one that failed so. `None` if there is none.
+    /// The approach after one that failed with this error. `None` if there is none.
     pub(crate) fn next_approach(&self, at: usize, approach: u32, error: &str, timed_out: bool) -> Option<u32> {
         let Action::Strategy { approaches, .. } = &self.plan.phases[at].action else { return None };
         let reasons = &approaches.get(approach as usize)?.fallback_on;

@@ -1,4 +1,4 @@
-//! Pipelines that people start: plans of all sorts, and every change of mind about them.
+//! Pipelines that people start: plans of all sorts, and every later change to them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,27 +19,27 @@ use super::users::resources;
 use crate::random::Random;
 use crate::world::World;
 
-/// More pipelines than this are not started.
+/// The most pipelines that are started.
 pub(crate) const PIPELINE_LIMIT: u32 = 12;
 
-/// What phases are called.
+/// The names of phases.
 const LETTERS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// What errors a strategy may fall back on: parts of what runs say, or are said to have done.
+/// The errors that a strategy may fall back on: parts of the errors of runs.
 const ERRORS: [&str; 3] = ["say", "exit", "hand"];
 
 pub(crate) fn name(text: &str) -> Name {
     Name::new(text).expect("a good name")
 }
 
-/// The queue that phases push into. Its twin is never defined.
+/// The queue into which phases push. The other queue that they name is never defined.
 pub(crate) fn define_queue() -> Request {
     let config = Config { visibility_timeout: Span::from_secs(30), max_attempts: 3, dead_letter: None, max_length: 1_000 };
     Request::Queue(QueueRequest::new(name("q"), Input::Define(config)))
 }
 
 impl World<'_> {
-    /// A pipeline: of somebody, or of the run of a task.
+    /// A pipeline started by a person, or by the run of a task.
     pub(crate) fn start_pipeline(&mut self, of: Option<(TaskId, Epoch)>) -> Request {
         self.counts.pipelines += 1;
         let id = TaskId::new(&format!("p{}", self.counts.pipelines)).expect("a good id");
@@ -58,16 +58,16 @@ impl World<'_> {
         Request::Pipeline(PipelineRequest::Start(Box::new(Start { id, spec, depends_on, context, by })))
     }
 
-    /// Somebody has something in mind with a pipeline.
+    /// A person changes a pipeline.
     pub(crate) fn change_pipeline(&mut self) -> Option<Request> {
-        let open = |id: &&TaskId| !matches!(self.model.pipelines[*id].stand, PipelineState::Done | PipelineState::Cancelled);
+        let open = |id: &&TaskId| !matches!(self.model.pipelines[*id].state, PipelineState::Done | PipelineState::Cancelled);
         let ids: Vec<TaskId> = self.model.pipelines.keys().filter(open).cloned().collect();
         if ids.is_empty() {
             return None;
         }
-        let failed = |id: &&TaskId| matches!(self.model.pipelines[*id].stand, PipelineState::Failed { .. });
+        let failed = |id: &&TaskId| matches!(self.model.pipelines[*id].state, PipelineState::Failed { .. });
         let failed: Vec<TaskId> = ids.iter().filter(failed).cloned().collect();
-        let for_good = |id: &&TaskId| matches!(self.model.pipelines[*id].stand, PipelineState::Failed { recoverable: false, .. });
+        let for_good = |id: &&TaskId| matches!(self.model.pipelines[*id].state, PipelineState::Failed { recoverable: false, .. });
         let for_good: Vec<TaskId> = failed.iter().filter(for_good).cloned().collect();
         let id = self.random.pick(&ids).clone();
         Some(Request::Pipeline(match self.random.below(100) {
@@ -87,7 +87,7 @@ impl World<'_> {
     pub(crate) fn plan(&mut self) -> Plan {
         let count = 2 + self.random.below(4);
         let others: Vec<TaskId> = self.model.pipelines.keys().cloned().collect();
-        // One that needs slots of what nobody has defined would keep its place among the roots for ever.
+        // A phase that needs slots of an undefined semaphore would keep its place among the roots for ever.
         let defined = |resource: &Resource| resource.kind == Kind::Lock || self.model.capacity.contains_key(&resource.name);
         let had: Vec<Resource> = resources().into_iter().filter(defined).collect();
         let mut phases: Vec<Phase> = (0..count).map(|at| phase(at, count, &others, &had, &mut self.random)).collect();
@@ -131,12 +131,12 @@ fn on_fail(count: usize, random: &mut Random) -> OnFail {
 }
 
 fn action(random: &mut Random) -> Action {
-    let deed = || RunCommand::Run("true".into());
+    let command = || RunCommand::Run("true".into());
     match random.below(100) {
         0..20 => {
             let approaches = (0..2 + random.below(2)).map(|number| Approach {
                 name: name(&format!("w{number}")),
-                run_command: deed(),
+                run_command: command(),
                 fallback_on: match random.below(100) {
                     0..40 => vec![Fallback::Any],
                     40..65 => vec![Fallback::Error((*random.pick(&ERRORS)).into())],
@@ -152,7 +152,7 @@ fn action(random: &mut Random) -> Action {
             let queue = name(if random.in_thousand(800) { "q" } else { "nowhere" });
             Action::Push(Push { queue, priority: 0, vars: Vec::new() })
         }
-        _ => Action::Do(deed()),
+        _ => Action::Do(command()),
     }
 }
 

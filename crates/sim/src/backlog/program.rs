@@ -1,4 +1,4 @@
-//! What a session does: it takes its time, talks to the store, leaves processes behind, and exits.
+//! The program of a session: it takes time, calls the store, leaves processes behind, and exits.
 
 use std::collections::VecDeque;
 
@@ -17,13 +17,13 @@ use crate::commit::{InFlight, Sender};
 use crate::machine::Placed;
 use crate::world::World;
 
-/// How long a session hangs if nobody cares.
+/// How long a session hangs if nothing ends it.
 const HANGS: Ms = 300_000;
 
-/// With so many tasks, sessions hand no more over.
+/// With this many tasks, sessions add no more children.
 const CHILD_LIMIT: u32 = 60;
 
-/// What a session that speaks up knows of how it is watched: it plays no part.
+/// The watch settings in the requests of sessions: they have no effect.
 const WATCH: Watch = Watch { timeout: Span::from_secs(60), max_recoveries: 0, on_exhausted: OnExhausted::Fail };
 
 /// The first process of a session.
@@ -33,13 +33,13 @@ pub(crate) struct Child {
     ends_at: Ms,
     code: i32,
     plan: VecDeque<(Ms, Act)>,
-    /// It says nothing while it works.
+    /// It shows no activity while it works.
     silent: bool,
     /// Since when it hangs, and whether a nudge helps.
     hangs: Option<(Ms, bool)>,
-    /// It waits for the answer to a call.
+    /// Whether it waits for the reply to a call.
     pub(crate) calling: bool,
-    /// It waits for others.
+    /// Set while it waits for tasks.
     pub(crate) pause: Option<Pause>,
 }
 
@@ -48,14 +48,14 @@ enum Act {
     AddChild,
     Done,
     Fail,
-    /// It finds that its agent is not trusted.
+    /// Its agent turns out not to be trusted.
     Distrust,
     Heartbeat,
     Hide,
     Wait,
-    /// It makes the file DONE.
+    /// It creates the file DONE.
     Mark,
-    /// It makes a directory in its place.
+    /// It creates a directory in its place.
     Blunder,
     Hang,
 }
@@ -67,7 +67,7 @@ impl Child {
         (!self.calling).then(|| self.pause.map_or(next, Pause::due))
     }
 
-    /// How long nothing was seen of it.
+    /// How long it has shown no activity.
     pub(crate) fn quiet(&self, now: Ms) -> Ms {
         match self.hangs {
             _ if self.silent => now - self.began,
@@ -76,7 +76,7 @@ impl Child {
         }
     }
 
-    /// It is nudged, which helps or not.
+    /// A nudge, which helps or not.
     pub(crate) fn wake_up(&mut self, now: Ms) {
         if let Some((_, true)) = self.hangs {
             (self.hangs, self.ends_at) = (None, now + 500);
@@ -86,7 +86,7 @@ impl Child {
 }
 
 impl World<'_> {
-    /// The keeper starts the program, or finds that it cannot be started.
+    /// The keeper starts the program, or fails to start it.
     pub(crate) fn start_program(&mut self, keeper: &mut Keeper) {
         self.check_start(keeper);
         self.facts(&keeper.run).spawned = true;
@@ -123,7 +123,7 @@ impl World<'_> {
             }
         }
         let process = self.machine.fork();
-        // Without a draw of its own, so that the histories of the pinned seeds stay as they are.
+        // Without a random draw, so that the histories of the pinned seeds stay as they are.
         if self.scenario == Scenario::Backlog && process.pid % 37 == 0 {
             plan.push((now + takes / 2, Act::Distrust));
         }
@@ -135,15 +135,15 @@ impl World<'_> {
         keeper.child = Some(Child { process, began: now, ends_at, code, plan, silent, hangs, calling, pause });
     }
 
-    /// The program does what is due.
-    pub(crate) fn go_on_with_program(&mut self, number: u32) {
+    /// Executes the due step of a program.
+    pub(crate) fn advance_program(&mut self, number: u32) {
         let now = self.clock.now();
         let Some(keeper) = self.keepers.get_mut(&number) else { return };
         let Some(child) = keeper.child.as_mut() else { return };
         let (id, epoch) = (keeper.task.clone(), keeper.run_epoch);
         if let Some(pause) = child.pause {
             child.calling = true;
-            return self.go_on_waiting(number, pause);
+            return self.advance_waiting(number, pause);
         }
         let act = if child.hangs.is_some() { None } else { child.plan.pop_front_if(|(at, _)| *at <= now) };
         let Some((_, act)) = act else {
@@ -192,7 +192,7 @@ impl World<'_> {
         self.calls.push(InFlight { from: Sender::Program(number), requests: vec![request] });
     }
 
-    /// Somebody makes the file DONE, or something in its place.
+    /// Creates the file DONE, or something in its place.
     pub(crate) fn make_done(&mut self, task: &TaskId, placed: Placed) {
         if self.machine.files.contains_key(task) {
             return;
@@ -202,7 +202,7 @@ impl World<'_> {
         self.machine.files.insert(task.clone(), placed);
     }
 
-    /// The program hears something. Unless it waits for others, it does not care what.
+    /// The program receives a reply. Unless it waits for tasks, it ignores it.
     pub(crate) fn on_program_reply(&mut self, number: u32, heard: &Heard) {
         let pause = self.keepers.get(&number).and_then(|keeper| keeper.child.as_ref()).and_then(|child| child.pause);
         if let (Some(Pause::Back), Heard::Replies(_)) = (pause, heard) {
@@ -214,12 +214,12 @@ impl World<'_> {
         }
     }
 
-    /// The first process is gone: so are its calls.
+    /// The first process has exited, which drops its calls.
     pub(crate) fn drop_calls_of_program(&mut self, number: u32) {
         self.calls.retain(|call| call.from != Sender::Program(number));
     }
 
-    /// It is killed from outside.
+    /// The child is killed from outside.
     pub(crate) fn kill_child(&mut self, number: u32) {
         let Some(keeper) = self.keepers.get_mut(&number) else { return };
         let Some(child) = keeper.child.take() else { return };

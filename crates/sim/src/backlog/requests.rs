@@ -1,4 +1,4 @@
-//! What people ask for: tasks with all sorts of conditions, and every change of mind.
+//! Requests of people: tasks with all sorts of conditions, and every later change.
 
 use std::num::NonZeroU32;
 
@@ -16,13 +16,13 @@ use crate::machine::Placed;
 use crate::random::Random;
 use crate::world::World;
 
-/// No more tasks than this are added.
+/// The most tasks that people add.
 const TASK_LIMIT: u32 = 40;
 
 impl World<'_> {
-    /// Something that comes to somebody's mind.
+    /// A random request of a person.
     pub(crate) fn some_request(&mut self) -> Option<Request> {
-        if self.has_crew && self.random.in_thousand(350) {
+        if self.has_workers && self.random.in_thousand(350) {
             return self.some_worker_request();
         }
         let tasks: Vec<TaskId> = self.model.jobs.keys().cloned().collect();
@@ -48,7 +48,7 @@ impl World<'_> {
             62..70 => TaskRequest::Cancel { id: task? },
             70..80 => {
                 let id = task?;
-                // What told that it is done would end it again at once.
+                // The file that marks it as done would end it again at once.
                 self.machine.files.remove(&id);
                 TaskRequest::Retry { id }
             }
@@ -71,7 +71,7 @@ impl World<'_> {
                 }
                 return None;
             }
-            // By hand; or with the number of some run, perhaps one that has long ended.
+            // Manual; or with the epoch of some run, which may have ended long ago.
             _ => {
                 let epochs: Vec<Epoch> = self.model.runs.values().map(|entry| entry.epoch).collect();
                 let epoch = (!epochs.is_empty() && self.random.in_thousand(700)).then(|| *self.random.pick(&epochs));
@@ -86,7 +86,7 @@ impl World<'_> {
         Some(Request::Task(request))
     }
 
-    /// Somebody changes the limits of the project, at once for all runners.
+    /// A person changes the limits of the project, for all runners at once.
     pub(crate) fn set_limits(&mut self) -> Option<Request> {
         let random = self.changes_limits.as_mut()?;
         if !random.in_thousand(60) {
@@ -98,7 +98,7 @@ impl World<'_> {
         Some(Request::SetLimits { change: LimitsChange { runs, roots }, seed })
     }
 
-    /// Somebody stops a task, or resumes one.
+    /// A person stops a task, or resumes one.
     fn some_pause_of_tasks(&mut self) -> Option<PauseRequest> {
         let jobs = &self.model.jobs;
         let stopped = jobs.iter().filter(|(_, job)| job.spec.paused.is_some()).map(|(id, _)| id.clone());
@@ -111,7 +111,7 @@ impl World<'_> {
         Some(PauseRequest::StopTasks { by, tasks, now: random.in_thousand(300) })
     }
 
-    /// Somebody pauses, stops or resumes.
+    /// A person pauses, stops or resumes the project.
     pub(crate) fn some_pause(&mut self) -> Option<Request> {
         let is_paused = self.model.pause.is_some();
         let random = self.pauses.as_mut()?;
@@ -129,7 +129,7 @@ impl World<'_> {
         Some(Request::Pause(request))
     }
 
-    /// Everything goes on.
+    /// Resumes the project and all stopped tasks.
     pub(crate) fn resume_all(&mut self) {
         if self.model.pause.is_some() {
             self.operate(Request::Pause(PauseRequest::Resume { by: "ann".into(), only_stopped: false }));
@@ -170,7 +170,7 @@ impl World<'_> {
         Request::Task(TaskRequest::Add { id: self.new_task(), spec: Box::new(spec), depends_on, by: None })
     }
 
-    /// A task that a session adds.
+    /// A child that a session adds.
     pub(crate) fn child_task(&mut self, parent: &TaskId, by: Epoch) -> TaskRequest {
         let spec = self.spec(Some(parent.clone()));
         TaskRequest::Add { id: self.new_task(), spec: Box::new(spec), depends_on: Vec::new(), by: Some(by) }
@@ -211,7 +211,7 @@ impl World<'_> {
         }
     }
 
-    /// None in so many of a thousand cases, else a few tasks that exist.
+    /// No dependencies in `none` of a thousand cases, else a few existing tasks.
     pub(crate) fn dependencies(&mut self, none: usize) -> Vec<Edge> {
         let tasks: Vec<TaskId> = self.model.jobs.keys().cloned().collect();
         if tasks.is_empty() || self.random.in_thousand(none) {
@@ -229,7 +229,7 @@ impl World<'_> {
             0..2 => edit.priority = Some(i32::try_from(self.random.between(-2, 2)).expect("small")),
             2..5 => edit.section = Some(self.some_section().filter(|_| self.random.in_thousand(600))),
             _ => {
-                // A phase that waits for a root would keep the place that this root waits for, among as many roots as there may be.
+                // A phase that depends on a root would keep the place for which that root waits, if all places are taken.
                 let is_phase = self.model.jobs.get(&id).is_some_and(|job| job.spec.phase().is_some());
                 edit.depends_on = Some(self.dependencies(250)).filter(|_| !is_phase);
             }
@@ -238,7 +238,7 @@ impl World<'_> {
     }
 }
 
-/// A loop with few attempts and short rests.
+/// A loop with few attempts and short delays.
 fn policy(random: &mut Random) -> Policy {
     Policy {
         max_attempts: NonZeroU32::new(1 + u32::try_from(random.below(4)).expect("small")).expect("at least one"),

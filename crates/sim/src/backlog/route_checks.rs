@@ -1,4 +1,4 @@
-//! Routes as an outsider sees them: what follows from an event happens, and happens once.
+//! Checks of routes: every reaction to an event happens, and happens once.
 
 use banksman_core::event::{Event, TaskFact};
 use banksman_core::route::RouteFact;
@@ -7,26 +7,26 @@ use banksman_engine::{Reply, Request, RouteOutcome};
 use serde_json::Value;
 
 use super::worker_model::AutomationModel;
-use super::workers::deeds;
+use super::workers::reactions_of;
 use crate::commit::CommittedCall;
 use crate::commit::Logged;
 use crate::report::Checker;
 use crate::world::World;
 
 impl AutomationModel {
-    /// Whether this is to follow from an event up to there.
+    /// Whether an event up to `to` owes this reaction.
     pub(crate) fn owes(&self, to: Seq, what: &str) -> bool {
         self.owed.keys().any(|(event, owed)| *event <= to && owed == what)
     }
 
-    /// A route is no longer what it was: what was to follow by it does not.
+    /// A route is redefined or removed, so its owed reactions lapse.
     fn lapse(&mut self, route: &str) {
         self.owed.retain(|_, of| **of != *route);
     }
 }
 
 impl World<'_> {
-    /// After an event was taken in: what is to follow from it, and what it follows from.
+    /// After an event: records the reactions that it owes, and settles the one that it is.
     pub(crate) fn observe_reactions(&mut self, logged: &Logged) {
         let (seq, event) = (logged.seq, &logged.event);
         match event {
@@ -59,12 +59,12 @@ impl World<'_> {
                 let pattern = id.split_once('/').map_or(id, |(_, pattern)| pattern).to_owned();
                 self.follows(Some(*event), &format!("tell of {pattern}"));
             }
-            // The queues are always there, and no variable is missing; but a worker may be gone.
+            // The queues always exist, and no variable is missing; but a worker may be removed.
             RouteFact::Failed { event, .. } => self.follows(Some(*event), "wake wb"),
         }
     }
 
-    /// This has followed from an event.
+    /// An event has had this reaction.
     fn follows(&mut self, event: Option<Seq>, what: &str) {
         self.tally.count("reactions");
         let key = (event.unwrap_or_default(), what.to_owned());
@@ -78,7 +78,7 @@ impl World<'_> {
         if !matches!(event, Event::Route { .. }) {
             for (id, (route, since)) in &automation.routes {
                 if *since < seq && means(&route.on.to_string(), event) {
-                    automation.owed.extend(deeds(route).map(|what| ((seq, what), id.clone())));
+                    automation.owed.extend(reactions_of(route).map(|what| ((seq, what), id.clone())));
                 }
             }
         }
@@ -89,12 +89,12 @@ impl World<'_> {
         }
     }
 
-    /// The place in the log has moved on: nothing before it is left to be carried out.
+    /// The routing position has moved on: no reaction to an earlier event is owed any more.
     pub(crate) fn after_routing(&mut self, call: &CommittedCall<'_>) {
         let (Request::Route(request), Reply::Route(RouteOutcome::Routed)) = (call.request, call.reply) else { return };
         let to = request.to;
         let automation = &mut self.model.automation;
-        // Who is awake needs no waking.
+        // A worker that is awake needs no waking.
         let is_awake = |what: &str| {
             let worker = what.strip_prefix("wake ").and_then(|name| automation.workers.get(&Name::new(name).ok()?));
             worker.is_some_and(|worker| worker.awake)
@@ -110,13 +110,13 @@ impl World<'_> {
     }
 }
 
-/// The event that a route has started a pipeline for.
+/// The event for which a route has started a pipeline.
 fn event_of(id: &TaskId) -> Option<Seq> {
     let (event, _) = id.as_str().strip_prefix("p-")?.split_once('.')?;
     event.parse().ok().map(Seq)
 }
 
-/// Whether a pattern of this world means an event.
+/// Whether a pattern of this simulation matches an event.
 fn means(pattern: &str, event: &Event) -> bool {
     let kind = event.kind();
     match pattern {

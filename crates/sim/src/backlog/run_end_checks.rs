@@ -1,4 +1,4 @@
-//! The end of a run: recorded once, when its session is dead, and as it really was.
+//! The end of a run: recorded once, when its session is dead, and with its real result.
 
 use banksman_core::agent::AgentVerdict;
 use banksman_core::task::retry::Marker;
@@ -11,7 +11,7 @@ use super::shortage::not_begun;
 use crate::report::Checker;
 use crate::world::{RunFacts, World};
 
-/// What a task makes of the end of its run.
+/// What a task becomes by the end of its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Made {
     Over(Status),
@@ -22,7 +22,7 @@ pub(crate) enum Made {
 }
 
 impl World<'_> {
-    /// Takes in the end of a task, or of one run of it.
+    /// Feeds the end of a task, or of one run of it, to the model.
     pub(crate) fn observe_end(&mut self, id: &TaskId, run: Option<&RunId>, made: Made) {
         if let Some(run) = run {
             self.must_be_live(id, run);
@@ -47,7 +47,7 @@ impl World<'_> {
         } else {
             let live = self.model.live(id).map(|(live, _)| live.clone());
             self.verdict.expect(Checker::Ends, live.is_none(), || format!("{id} ends by hand while {live:?} is at it"));
-            // A pipeline says what becomes of its task.
+            // A pipeline decides the end of its own task.
             if self.model.jobs.get(id).is_some_and(|job| job.plan().is_none()) {
                 self.check_settled(id, &made);
             }
@@ -95,7 +95,7 @@ impl World<'_> {
         });
     }
 
-    /// Counts what a run came to as an outsider does. What never began was not tried.
+    /// Counts the end of a run as the model does. A run that never began is no attempt.
     fn count_end(&mut self, id: &TaskId, made: &Made) {
         let (Made::Again(why, _), Some(job)) = (made, self.model.jobs.get_mut(id)) else { return };
         let is_loop = job.spec.restart.is_some();
@@ -125,14 +125,14 @@ impl World<'_> {
 }
 
 impl RunFacts {
-    /// How its run may be said to have ended.
+    /// The results with which its run may be recorded.
     fn endings(&self) -> Vec<RunEnd> {
         match (&self.recorded, self.spawned, self.rebooted) {
             (Some(ending), _, false) => vec![ending.clone()],
             (Some(ending), _, true) if self.forgotten => vec![ending.clone(), RunEnd::Lost],
             (Some(ending), _, true) => vec![ending.clone()],
             (None, true, _) => vec![RunEnd::Lost],
-            // Whoever looks for it later finds nothing.
+            // A later recovery finds nothing.
             (None, false, true) if self.short => vec![not_begun(), RunEnd::Lost, RunEnd::Never],
             (None, false, false) if self.short => vec![not_begun(), RunEnd::Never],
             (None, false, true) => vec![RunEnd::Lost, RunEnd::Never],
@@ -141,7 +141,7 @@ impl RunFacts {
     }
 }
 
-/// What a task should make of the end of its run. Which question it raises is not known before.
+/// The expected result of a run for its task. Which decision it raises is not known in advance.
 #[derive(Debug, PartialEq, Eq)]
 enum Expected {
     Over(Status),
@@ -165,7 +165,7 @@ impl Expected {
 
 const FAILED: Expected = Expected::Over(Status::Failed);
 
-/// What a task makes of the end of its run, told anew.
+/// What a task becomes by the end of its run, computed independently.
 fn expected(job: &TaskModel, entry: &RunModel, ending: RunEnd, marker: &Marker, watch: Watch, children: usize) -> Expected {
     let done = match job.spec.land.is_some() {
         _ if job.spec.restart.is_some() && children > 0 => Expected::Awaiting,
@@ -174,7 +174,7 @@ fn expected(job: &TaskModel, entry: &RunModel, ending: RunEnd, marker: &Marker, 
     };
     let is_loop = job.spec.restart.is_some();
     let is_put_back = matches!(entry.stopping, Some(After::PutBack { .. }));
-    // What a run has said of its result counts as if nobody had stopped it.
+    // The result that a run has reported counts as if it had not been stopped.
     let stopping = entry.stopping.clone().filter(|_| !is_put_back);
     let why = match (&stopping, &entry.verdict, &ending) {
         (Some(After::Cancel), _, _) => return Expected::Over(Status::Cancelled),
@@ -191,7 +191,7 @@ fn expected(job: &TaskModel, entry: &RunModel, ending: RunEnd, marker: &Marker, 
         (_, None | Some(Verdict::Agent(_)), _) if is_put_back => return Expected::Again(RetryReason::Stopped, ending),
         (_, None, RunEnd::Never) => RetryReason::Never,
         (_, None, RunEnd::NotBegun { .. }) => RetryReason::Shortage,
-        // Of a loop that never began only what somebody said counts.
+        // For a loop that never began, only a reported failure counts.
         (_, Some(Verdict::Failed { .. }), RunEnd::Never | RunEnd::NotBegun { .. }) if is_loop => RetryReason::Failed,
         (Some(After::Overtime { .. }), _, _) => RetryReason::Overtime,
         (Some(After::Restart | After::PutBack { .. }), _, _) => RetryReason::Stuck,

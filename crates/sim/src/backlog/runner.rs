@@ -1,4 +1,4 @@
-//! A simulated runner: the real dispatcher in a process that can be killed, stopped and started anew.
+//! A simulated runner: the real dispatcher in a process that can be killed, stopped and started again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -19,37 +19,37 @@ use crate::machine::Record;
 use crate::mutation::Mutation;
 use crate::world::World;
 
-/// How long a sleeper sleeps at most.
+/// The longest sleep.
 pub(crate) const POLL: Span = Span::from_secs(30);
 
 pub(crate) struct Runner {
     pub(crate) id: RunnerId,
     pub(crate) process: ProcessId,
     pub(crate) alive: bool,
-    /// When another one starts in its place.
+    /// When another runner starts in its place.
     pub(crate) back_at: Ms,
     pub(crate) paused_until: Option<Ms>,
     pub(crate) dispatcher: Dispatcher,
     pub(crate) doing: Doing,
     pub(crate) mailbox: bool,
-    /// There were events since it last looked up.
+    /// Whether there were events since it last checked.
     pub(crate) change_notifier: bool,
-    /// It was asked to end.
+    /// Whether it was asked to exit.
     pub(crate) cancelled: bool,
     pub(crate) sessions: BTreeMap<RunId, Stream>,
     pub(crate) sweeps: Vec<Sweep>,
     pub(crate) notifications: Vec<Notification>,
-    /// The guards that it looks at.
+    /// Its guard checks in progress.
     pub(crate) guard_checks: Vec<GuardCheck>,
-    /// What leads from the machine's clock to the store's.
+    /// The difference between the machine's clock and the store's.
     pub(crate) offset: i64,
     pub(crate) options: Options,
-    /// What the last look at the backlog showed that there is to wait for.
+    /// What there was to wait for when it last read the backlog.
     pub(crate) awaits: Option<BTreeSet<String>>,
     pub(crate) roots: Roots,
-    /// What claims have refused since the last wake-up.
+    /// The tasks that claims have refused since the last wake-up.
     pub(crate) passed_over: BTreeSet<TaskId>,
-    /// Its machine has not enough of something to start runs.
+    /// Whether its machine lacks a resource to start runs.
     pub(crate) is_short: bool,
     pub(crate) unread: Option<Heard>,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Stream {
     pub(crate) closed: bool,
 }
 
-/// What is left of a session is being cleared away.
+/// The sweep of a session's remaining processes.
 pub(crate) struct Sweep {
     pub(crate) run: RunId,
     pub(crate) keeper: u32,
@@ -89,7 +89,7 @@ impl Runner {
 }
 
 impl World<'_> {
-    /// Clears away the records of sessions whose runs have ended without them, as a runner does when it starts.
+    /// Removes the records of sessions whose runs have ended without them, as a runner does when it starts.
     pub(crate) fn clear_away(&mut self) {
         let (model, keepers) = (&self.model, &self.keepers);
         self.machine.records.retain(|run, record| match record {
@@ -98,7 +98,7 @@ impl World<'_> {
         });
     }
 
-    /// Starts a runner in a slot that is free.
+    /// Starts a runner in a free slot.
     pub(crate) fn start_runner(&mut self, slot: usize, options: Options) {
         self.clear_away();
         self.counts.runners += 1;
@@ -141,7 +141,7 @@ impl World<'_> {
         if slot < self.runners.len() { self.runners[slot] = runner } else { self.runners.push(runner) }
     }
 
-    /// How the next runner is started.
+    /// The options of the next runner.
     pub(crate) fn runner_options(&mut self) -> Options {
         match self.scenario {
             Scenario::People => return self.options_beside_people(),
@@ -174,7 +174,7 @@ impl World<'_> {
         }
     }
 
-    /// The process of a runner is gone, and all that was in it.
+    /// Ends the process of a runner, with everything in it.
     pub(crate) fn end_runner(&mut self, slot: usize) {
         let most = if self.scenario == Scenario::People { 600 } else { 15_000 };
         let back_at = self.clock.now() + self.random.between(20, most);
@@ -215,7 +215,7 @@ impl World<'_> {
         }
     }
 
-    /// A runner hears what came of its call.
+    /// A runner receives the reply to its call.
     pub(crate) fn on_runner_reply(&mut self, slot: usize, heard: Heard) {
         self.runners[slot].doing = Doing::Acting;
         match heard {
@@ -224,7 +224,7 @@ impl World<'_> {
         }
     }
 
-    /// Tells a runner something.
+    /// Feeds an input to a runner.
     pub(crate) fn input(&mut self, slot: usize, input: RunnerInput) {
         let now = self.lease_of(slot);
         self.runners[slot].dispatcher.on(input, now);

@@ -1,4 +1,4 @@
-//! A machine that has not enough of something for a while: keepers cannot be started, or cannot start their program.
+//! A machine that lacks a resource for a while: keepers cannot be started, or cannot start their program.
 
 use banksman_core::backlog::RunEndRecord;
 use banksman_core::task::RunEnd;
@@ -10,10 +10,10 @@ use crate::mutation::Mutation;
 use crate::random::Random;
 use crate::world::World;
 
-/// When there is a shortage. Its numbers are its own, so that a history without any is what it was.
+/// When there is a shortage. It has its own random numbers, so that histories without one are unchanged.
 pub(crate) struct Shortage {
     random: Random,
-    /// How many starts of a thousand begin one.
+    /// How many of a thousand starts begin a shortage.
     share: usize,
     until: Ms,
 }
@@ -36,7 +36,7 @@ impl Shortage {
 }
 
 impl World<'_> {
-    /// There is enough of everything in this history.
+    /// Excludes shortages from this history.
     pub(crate) fn rule_out_shortage(&mut self) {
         self.shortage.share = 0;
     }
@@ -69,7 +69,7 @@ impl World<'_> {
         self.ended_short(slot, run);
     }
 
-    /// A runner hears that a run could not begin.
+    /// A runner learns that a run could not begin.
     pub(crate) fn ended_short(&mut self, slot: usize, run: &RunId) {
         let is_counted = self.mutation() == Some(Mutation::ShortageCounts);
         let ending = if is_counted { RunEnd::NotStarted { error: "no more processes".into() } } else { not_begun() };

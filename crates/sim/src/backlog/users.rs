@@ -1,4 +1,4 @@
-//! People: they add tasks, change their minds, and work with locks and slots of their own.
+//! People: they add and change tasks, and use locks and slots of their own.
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::coordination::Command;
@@ -27,7 +27,7 @@ pub(crate) struct User {
     pub(crate) names: u32,
 }
 
-/// What a call is for, if the answer matters.
+/// The purpose of a call, if the reply matters.
 #[derive(Debug, Clone)]
 pub(crate) enum Purpose {
     Hold(Resource, HolderId),
@@ -42,13 +42,13 @@ impl User {
     }
 
     pub(crate) fn due(&self) -> Option<Ms> {
-        let plans = self.holds.iter().map(|hold| hold.until).chain(self.place.as_ref().map(|place| place.look_at));
+        let plans = self.holds.iter().map(|hold| hold.until).chain(self.place.as_ref().map(|place| place.poll_at));
         let next = plans.chain([self.next_at]).min();
         next.filter(|_| self.calling.is_none())
     }
 }
 
-/// What is to be had by hand, and needed by tasks.
+/// The resources that people hold and tasks need.
 pub(crate) fn resources() -> Vec<Resource> {
     let named = |kind, name| Resource { kind, name: Name::new(name).expect("a good name") };
     vec![
@@ -56,12 +56,13 @@ pub(crate) fn resources() -> Vec<Resource> {
         named(Kind::Lock, "lb"),
         named(Kind::Semaphore, "sa"),
         named(Kind::Semaphore, "sb"),
-        // Nobody ever defines this one.
+        // Never defined.
         named(Kind::Semaphore, "nowhere"),
     ]
 }
 
-/// Says how large it is, and how long who does not say so has it without a heartbeat: that is nothing to runs.
+/// Defines a resource with its capacity, and the lease of a manual holder without a heartbeat. Grants of runs have no
+/// lease.
 pub(crate) fn define(resource: &Resource, capacity: u32) -> Request {
     let (name, ttl) = (resource.name.clone(), Some(Span::from_secs(5)));
     Request::plain(match resource.kind {
@@ -103,8 +104,8 @@ impl World<'_> {
             let request = self.start_pipeline(None);
             self.operate(request);
         }
-        if self.has_crew {
-            self.set_up_crew();
+        if self.has_workers {
+            self.set_up_workers();
         }
         for slot in 0..1 + self.random.below(3) {
             let options = self.runner_options();
@@ -112,14 +113,14 @@ impl World<'_> {
         }
     }
 
-    /// Somebody outside of the simulation calls; nothing goes wrong with that.
+    /// A caller outside of the simulation, without faults.
     pub(crate) fn operate(&mut self, request: Request) {
         if let Some((_, wakes)) = self.commit(&[InFlight { from: Sender::Nobody, requests: vec![request] }]) {
             wakes.iter().for_each(|address| self.wake_now(address));
         }
     }
 
-    /// A person does something.
+    /// A person acts.
     pub(crate) fn act(&mut self, index: usize) {
         let now = self.clock.now();
         let pause = if self.random.in_thousand(300) { self.random.between(0, 20) } else { self.random.between(20, 6_000) };
@@ -127,8 +128,8 @@ impl World<'_> {
             let hold = self.users[index].holds.remove(at);
             return self.give_back(index, &hold);
         }
-        if let Some(place) = self.users[index].place.take_if(|place| place.look_at <= now) {
-            return self.look_from_line(index, place);
+        if let Some(place) = self.users[index].place.take_if(|place| place.poll_at <= now) {
+            return self.poll_or_leave(index, place);
         }
         self.users[index].next_at = now + pause;
         if self.random.in_thousand(220) {
@@ -153,7 +154,7 @@ impl World<'_> {
         self.calls.push(InFlight { from: Sender::User(index), requests: vec![request] });
     }
 
-    /// The shell is gone; another one is opened.
+    /// The shell exits; another one is opened.
     pub(crate) fn restart_user(&mut self, index: usize) {
         let process = self.users[index].process.clone();
         self.machine.exit(&process);
@@ -169,7 +170,7 @@ impl World<'_> {
         self.restart_user(index);
     }
 
-    /// Everybody goes home. What is bound to their shells ends with them.
+    /// All people leave. Everything bound to their shells ends with them.
     pub(crate) fn send_users_home(&mut self) {
         for user in std::mem::take(&mut self.users) {
             self.machine.exit(&user.process);

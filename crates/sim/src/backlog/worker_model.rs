@@ -1,4 +1,5 @@
-//! Workers as an outsider sees them: each item is one job at a time, for as long as its task lives, and ends as that does.
+//! Checks of workers: each item is one job at a time, for as long as its task is open, and ends with the result of the
+//! task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,18 +17,18 @@ use crate::queues::is_of_takers;
 use crate::report::Checker;
 use crate::world::World;
 
-/// What an outsider knows of queues, workers and routes.
+/// The model of queues, workers and routes.
 #[derive(Debug, Default)]
 pub(crate) struct AutomationModel {
     queues: BTreeMap<Name, (Config, bool)>,
     pub(crate) items: BTreeMap<ItemId, Item>,
     pub(crate) workers: BTreeMap<Name, Worker>,
     pub(crate) routes: BTreeMap<Box<str>, (Arc<Route>, Seq)>,
-    /// How the jobs of takes have ended.
+    /// The results of the jobs of takes.
     ended: BTreeMap<Epoch, JobEnd>,
-    /// The tasks that a person has tried again: their items are none of their business any more.
+    /// The tasks that a person has retried: they no longer belong to their items.
     pub(crate) retried: BTreeSet<TaskId>,
-    /// What is to follow from events, with the route that says so.
+    /// The reactions that are owed to events, with their routes.
     pub(crate) owed: BTreeMap<(Seq, String), Box<str>>,
 }
 
@@ -40,7 +41,7 @@ pub(crate) struct Item {
 
 #[derive(Debug, PartialEq, Eq)]
 enum State {
-    /// It can be taken; or will be, if it was delayed.
+    /// It can be taken; or later, if it was delayed.
     Waits {
         delayed: bool,
     },
@@ -74,7 +75,7 @@ impl Worker {
         self.definition.wake_on.iter().map(ToString::to_string)
     }
 
-    /// Whether it takes what there is.
+    /// Whether it takes items.
     fn takes(&self) -> bool {
         !self.removed && !self.paused && self.awake && self.jobs.len() < self.definition.concurrency as usize
     }
@@ -87,7 +88,7 @@ impl AutomationModel {
         self.items.iter().filter(move |(_, item)| is_open && item.queue == queue && matches!(item.state, State::Waits { .. }))
     }
 
-    /// Whether there are items that a worker takes, or will.
+    /// Whether there are items that a worker takes, or will take.
     fn waits(&self) -> bool {
         self.workers.values().any(|worker| self.waiting(worker).next().is_some())
     }
@@ -99,7 +100,7 @@ impl AutomationModel {
 }
 
 impl BacklogModel {
-    /// What a runner should do for workers and routes right now.
+    /// The work of a runner for workers and routes right now.
     fn automation_work(&self) -> Vec<String> {
         let automation = &self.automation;
         let mut work = Vec::new();
@@ -144,7 +145,7 @@ impl World<'_> {
                 is_held && automation.ended.get(epoch) == Some(&JobEnd::Completed)
             }
             Fact::Fail { item, holder, epoch, timed_out, retry_at, .. } => {
-                // Of which nothing could be made has had no job.
+                // An item that could not become a task has had no job.
                 let is_right = !matches!(automation.ended.get(epoch), Some(JobEnd::Completed));
                 let is_kept = holder.as_str().starts_with("worker:");
                 automation.items.get_mut(item).is_some_and(|item| {
@@ -231,7 +232,7 @@ impl World<'_> {
         self.verdict.expect(Checker::Items, right, || format!("worker {name}: {fact:?} ({seq})"));
     }
 
-    /// After every commit: an item is being processed exactly as long as a worker has its job, and has one task at most.
+    /// After every commit: an item is in progress exactly as long as a worker has its job, and has at most one task.
     pub(crate) fn check_items(&mut self) {
         let wrong = self.fault_of_items();
         self.verdict.expect(Checker::Items, wrong.is_none(), || wrong.unwrap_or_default());
@@ -267,12 +268,12 @@ impl World<'_> {
         stray.next().map(|(id, _)| format!("{id} is open, and the job of nobody"))
     }
 
-    /// Whether a runner with these orders has to wait for items.
+    /// Whether a runner with these options has to wait for items.
     pub(crate) fn waits_for_items(&self, options: &Options) -> bool {
         options.sections.is_empty() && self.model.automation.waits()
     }
 
-    /// Notes for how long there has been something to do for workers and routes.
+    /// Notes for how long there has been work for workers and routes.
     pub(crate) fn watch_automation(&mut self, reliable: bool, limit: i64) {
         let now = self.clock.now();
         let able = |runner: &Runner| runner.is_awake() && !runner.cancelled && runner.options.sections.is_empty();
@@ -286,12 +287,12 @@ impl World<'_> {
         }
     }
 
-    /// In the end nothing is left that could be taken, now or later, settled or carried out.
-    pub(crate) fn crew_is_at_rest(&self) -> bool {
+    /// In the end no item can be taken, now or later, and nothing is left to settle or route.
+    pub(crate) fn workers_are_idle(&self) -> bool {
         self.model.automation_work().is_empty() && !self.model.automation.waits()
     }
 
-    pub(crate) fn check_crew_at_the_end(&mut self) {
+    pub(crate) fn check_workers_at_the_end(&mut self) {
         let work = self.model.automation_work();
         self.verdict.expect(Checker::Idle, work.is_empty(), || format!("nothing moves, and {}", work.join(", ")));
     }
@@ -299,7 +300,7 @@ impl World<'_> {
     /// Compares the rows of items and workers with the model.
     pub(crate) fn compare_automation(&mut self, rows: &Snapshot) {
         let automation = &self.model.automation;
-        // One that has failed waits like others, and is told from them no longer when its time has come.
+        // A failed item waits like others, and cannot be distinguished from them once its delay is over.
         let status = |item: &queue::Item| if item.status() == "failed" { "pending" } else { item.status() };
         let row = |item: &queue::Item| (item.id, item.queue.clone(), item.attempts, status(item));
         let expected = |(id, item): (&ItemId, &Item)| {

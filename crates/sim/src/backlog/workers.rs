@@ -1,4 +1,4 @@
-//! Workers and routes that people put into force: items that come, events that they emit, and every change of mind.
+//! Workers and routes that people apply: items, emitted events, and every later change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 use super::plans::name;
 use crate::world::World;
 
-/// More items than this are not pushed by hand, and more events not emitted.
+/// How many items people push, and how many events they emit.
 const ITEM_LIMIT: u32 = 16;
 const EMIT_LIMIT: u32 = 10;
 
-/// The queues that workers take from, and the one for what dies in the first of them.
+/// The queues that workers take from, and the one for dead items of the first of them.
 pub(crate) const QUEUES: [&str; 2] = ["qa", "qb"];
 const GRAVES: &str = "graves";
 
@@ -27,8 +27,8 @@ const GRAVES: &str = "graves";
 const WORKERS: [&str; 2] = ["wa", "wb"];
 
 impl World<'_> {
-    /// People put workers and routes into force.
-    pub(crate) fn set_up_crew(&mut self) {
+    /// Applies the runbook of workers and routes.
+    pub(crate) fn set_up_workers(&mut self) {
         let runbook = self.runbook(true);
         self.operate(runbook);
         for _ in 0..self.random.below(5) {
@@ -37,8 +37,8 @@ impl World<'_> {
         }
     }
 
-    /// What a runbook says: all that there can be, or a part of it.
-    fn runbook(&mut self, whole: bool) -> Request {
+    /// A runbook with all workers and routes, or with some of them.
+    fn runbook(&mut self, is_complete: bool) -> Request {
         let terms = |max_attempts, dead_letter: Option<&str>| Config {
             visibility_timeout: Span::from_secs(20),
             max_attempts,
@@ -69,7 +69,7 @@ impl World<'_> {
                 wake_on: wake_on.into_iter().map(pattern).collect(),
                 retry_delay: Span::from_ms(self.random.between(0, 3_000)),
             };
-            if whole || self.random.in_thousand(700) {
+            if is_complete || self.random.in_thousand(700) {
                 workers.insert(definition.name.clone(), Arc::new(definition));
             }
         }
@@ -83,7 +83,7 @@ impl World<'_> {
         if workers.contains_key(&name("wb")) {
             routes.push(("deploy:*", vec![Then::Wake(name("wb"))]));
         }
-        routes.retain(|_| whole || self.random.in_thousand(700));
+        routes.retain(|_| is_complete || self.random.in_thousand(700));
         let route = |(on, then): (&str, Vec<Then>)| Arc::new(Route { runbook: "automation".into(), on: pattern(on), then });
         let routes = routes.into_iter().map(route).collect();
         Request::Apply(Box::new(ApplyRequest {
@@ -107,7 +107,7 @@ impl World<'_> {
         Request::Queue(QueueRequest::new(name(QUEUES[self.random.below(2)]), input))
     }
 
-    /// Something that comes to somebody's mind about workers, their queues, or what they listen to.
+    /// A random request about workers, their queues, or the events that wake them.
     pub(crate) fn some_worker_request(&mut self) -> Option<Request> {
         let worker = name(WORKERS[self.random.below(2)]);
         Some(match self.random.below(100) {
@@ -126,7 +126,7 @@ impl World<'_> {
             70..74 => self.queue_request(Input::Pause),
             74..81 => self.queue_request(Input::Resume),
             81..87 => {
-                // Mostly one that is dead.
+                // Mostly a dead item.
                 let any = self.random.in_thousand(200);
                 let items =
                     self.model.automation.items.iter().filter(|(_, item)| any || item.is_dead() || item.queue.as_str() == GRAVES);
@@ -141,7 +141,7 @@ impl World<'_> {
                 let part = *self.random.pick(&[Part::Ready, Part::Backoff, Part::Processing, Part::Dead]);
                 self.queue_request(Input::Purge(part, 2))
             }
-            // One who takes an item and is never heard of again.
+            // A holder that takes an item and never returns it.
             91..94 => {
                 let holder = HolderId::new("ann").expect("a good name");
                 self.queue_request(Input::Take { holder, wait: None, ticket: None })
@@ -151,8 +151,8 @@ impl World<'_> {
         })
     }
 
-    /// Everything is in force, and nothing is paused.
-    pub(crate) fn settle_crew(&mut self) {
+    /// Applies the complete runbook, and resumes everything.
+    pub(crate) fn settle_workers(&mut self) {
         let runbook = self.runbook(true);
         self.operate(runbook);
         for (queue, worker) in QUEUES.into_iter().zip(WORKERS) {
@@ -167,8 +167,8 @@ fn pattern(text: &str) -> Pattern {
     Pattern::new(text).expect("a good pattern")
 }
 
-/// What a route makes of an event, each by a word that no other has for that event.
-pub(crate) fn deeds(route: &Route) -> impl Iterator<Item = String> {
+/// The reactions of a route to an event, each with a text that no other has for that event.
+pub(crate) fn reactions_of(route: &Route) -> impl Iterator<Item = String> {
     route.then.iter().map(|then| match then {
         Then::Push(push) => format!("push {}", push.queue),
         Then::Start(_) => "start".to_owned(),

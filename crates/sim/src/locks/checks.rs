@@ -1,4 +1,4 @@
-//! Holds every answer against the ledger: was it right to say so?
+//! Checks every answer against the ledger.
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::grant::{Ask, Grant, Waiting};
@@ -11,7 +11,7 @@ use crate::format::{Answer, Asked, answer, asked};
 use crate::report::{Checker, Verdict};
 
 impl Ledger {
-    /// Takes a committed call in and reports what was wrong with it.
+    /// Processes a committed call and reports its violations.
     pub(crate) fn check(&mut self, call: &CommittedCall<'_>, dead: &dyn Fn(&ProcessId) -> bool, verdict: &mut Verdict) {
         let Request::Coordinate { command, seen } = call.request else {
             let scene = Scene { asked: Asked::Reap, lease: call.note.lease, patience: 0, stall: None, dead };
@@ -33,23 +33,23 @@ impl Ledger {
         }
         let Reply::Coordinate { outcome, .. } = call.reply else { return };
         let answer = answer(outcome);
-        self.told_grant(&resource, answer, call.caller.as_ref(), dead, verdict);
+        self.check_reported_grant(&resource, answer, call.caller.as_ref(), dead, verdict);
         let account = self.account(&resource);
         if let Some((holder, epoch)) = presented {
             account.fencing(&resource, (holder, epoch), was_rightful, answer, verdict);
         }
-        account.signs_of_life(asked, answer, scene.lease);
+        account.renew_leases(asked, answer, scene.lease);
         account.waiting(&resource, call, asked, answer, &scene, verdict);
         if let Answer::Deadlock(cycle) = answer {
-            let stands = |ticket: Ticket| ticket == call.note.ticket || self.accounts.values().any(|a| a.place(ticket).is_some());
-            let phantom = cycle.iter().find(|link| !stands(link.ticket));
+            let waits = |ticket: Ticket| ticket == call.note.ticket || self.accounts.values().any(|a| a.place(ticket).is_some());
+            let phantom = cycle.iter().find(|link| !waits(link.ticket));
             verdict.expect(Checker::Waiters, phantom.is_none(), || format!("a deadlock with one who does not wait: {phantom:?}"));
         }
     }
 
-    /// Whoever is told that it holds something does, under that epoch and no other, and no other process lives that
-    /// was told the same.
-    fn told_grant(
+    /// A holder that is told of a grant has it, under that epoch and no other, and no other living process was told the
+    /// same.
+    fn check_reported_grant(
         &mut self,
         resource: &Resource,
         answer: Answer<'_>,
@@ -60,7 +60,7 @@ impl Ledger {
         let (Answer::Acquired(grant) | Answer::Extended(grant)) = answer else { return };
         let Grant { claim, epoch, .. } = grant;
         if let Some(caller) = caller {
-            let other = self.told.insert(*epoch, caller.clone()).filter(|other| other != caller && !dead(other));
+            let other = self.reported_to.insert(*epoch, caller.clone()).filter(|other| other != caller && !dead(other));
             verdict.expect(Checker::Epochs, other.is_none(), || {
                 format!("{caller:?} was told epoch {epoch} of {resource}, as was {other:?}")
             });
@@ -79,7 +79,7 @@ impl Ledger {
     }
 }
 
-/// The holder and the epoch that a call shows, if it acts on something held.
+/// The holder and the epoch that a call presents, if it acts on a grant.
 fn presented(asked: Asked<'_>) -> Option<(&HolderId, Option<Epoch>)> {
     match asked {
         Asked::Heartbeat(holder, epoch) | Asked::Release(holder, epoch) => Some((holder, epoch)),
@@ -124,8 +124,8 @@ impl Account {
         self.holders.iter().map(|(holder, holding)| (holder.as_str(), holding.epoch)).collect()
     }
 
-    /// Leases that start again because of this call.
-    fn signs_of_life(&mut self, asked: Asked<'_>, answer: Answer<'_>, lease: Lease) {
+    /// Leases that this call renews.
+    fn renew_leases(&mut self, asked: Asked<'_>, answer: Answer<'_>, lease: Lease) {
         match (asked, answer) {
             (Asked::Heartbeat(holder, _), Answer::Extended(_)) => {
                 self.holders.get_mut(holder).into_iter().for_each(|holding| holding.hear(lease, false));
@@ -133,7 +133,7 @@ impl Account {
             (_, Answer::Acquired(grant) | Answer::Extended(grant)) => {
                 self.holders.get_mut(&grant.claim.holder).into_iter().for_each(|holding| holding.hear(lease, true));
             }
-            // Who asks for more shows itself, whatever comes of it.
+            // A request for more proves that the holder is alive, whatever its result.
             (Asked::Acquire(Ask { claim, epoch: Some(epoch), .. }), _) if self.rightful(&claim.holder, Some(*epoch)) => {
                 self.holders.get_mut(&claim.holder).into_iter().for_each(|holding| holding.hear(lease, false));
             }
@@ -141,7 +141,7 @@ impl Account {
         }
     }
 
-    /// The line as those who stand in it see it.
+    /// The waiters, as each of them sees its position.
     fn waiting(
         &mut self,
         resource: &Resource,
@@ -155,7 +155,7 @@ impl Account {
             (Asked::Poll(ticket), Answer::Gone) => {
                 let place = self.waiters.iter().find(|place| place.ticket == ticket && !place.is_over(scene));
                 verdict.expect(Checker::Waiters, place.is_none(), || {
-                    format!("ticket {ticket} for {resource} is gone, but nobody took it out: {place:?}")
+                    format!("ticket {ticket} for {resource} is gone, but was not removed: {place:?}")
                 });
                 self.waiters.retain(|place| place.ticket != ticket);
             }
@@ -166,7 +166,7 @@ impl Account {
                 verdict.expect(Checker::Order, *ticket > last, || format!("ticket {ticket} for {resource} comes after {last}"));
                 verdict.expect(Checker::Order, *ticket == call.note.ticket, || format!("ticket {ticket} is not the next one"));
                 verdict.expect(Checker::Waiters, blocked.waiters > 0, || format!("nobody waits for {resource}"));
-                // A successor asks again after its predecessor was found dead and taken out.
+                // A successor asks again after its predecessor was found dead and removed.
                 self.waiters.retain(|place| place.claim.metadata != claim.metadata || !place.is_over(scene));
                 self.waiters.push(Place::new(*ticket, claim, standing, scene.lease));
             }

@@ -1,4 +1,4 @@
-//! A simulated process that holds locks and slots: what it believes to hold, and what it is doing right now.
+//! A simulated process that holds locks and slots: what it believes to hold, and its current action.
 
 use banksman_core::event::Resource;
 use banksman_core::resource::grant::{Address, Ask};
@@ -16,39 +16,46 @@ pub(crate) struct Client {
     /// A command that it runs. It dies with its parent, or a little later.
     pub(crate) child: ProcessId,
     pub(crate) child_alive: bool,
-    /// When the child of a dead one dies.
+    /// When the child of a dead process dies.
     pub(crate) orphan_until: Ms,
-    /// When a dead one's successor starts.
+    /// When the successor of a dead process starts.
     pub(crate) back_at: Ms,
     pub(crate) paused_until: Option<Ms>,
     pub(crate) doing: Doing,
-    /// What it believes to hold, outermost first.
+    /// The grants that it believes to hold, outermost first.
     pub(crate) holds: Vec<Hold>,
-    /// It was woken.
+    /// Whether it was woken.
     pub(crate) mailbox: bool,
-    /// Answers that came while it was paused.
+    /// Replies that came while it was paused.
     pub(crate) unread: Vec<(InFlight, Heard)>,
-    /// Whether it holds everything under one name, or each thing under a child of the one before.
+    /// Whether it holds everything under one name, or each grant under a child of the previous one.
     pub(crate) nests: bool,
-    /// What this process was waiting for when it died, under a request id: its successor may ask again.
+    /// The request, with a request id, for which this process waited when it died: its successor may ask again.
     pub(crate) legacy: Option<(Resource, Ask)>,
     name: String,
     lives: u64,
 }
 
-/// What the main thread of a process does.
+/// The current action of a process's main thread.
 pub(crate) enum Doing {
-    /// Works, or looks out of the window.
-    Backoff { until: Ms },
-    /// Has sent a call and waits for the answer.
+    /// Works, or idles.
+    Backoff {
+        until: Ms,
+    },
+    /// Has sent a call and waits for the reply.
     Calling(Purpose),
     /// Waits.
-    Sleeping { waiter: Box<Waiter>, watch: Vec<ProcessId>, until: Ms, due: Ms, place: usize },
-    /// Has nothing left to do.
+    Sleeping {
+        waiter: Box<Waiter>,
+        watch: Vec<ProcessId>,
+        until: Ms,
+        due: Ms,
+        place: usize,
+    },
     Finished,
 }
 
-/// What a call of the main thread is for.
+/// The purpose of a call of the main thread.
 pub(crate) enum Purpose {
     Wait(Box<Waiter>),
     Leave,
@@ -56,34 +63,34 @@ pub(crate) enum Purpose {
     OddJob,
 }
 
-/// One acquisition under way.
+/// An acquisition in progress.
 pub(crate) struct Waiter {
     pub(crate) wait: Wait,
     pub(crate) resource: Resource,
     /// When it gives up.
     pub(crate) limit: Option<Ms>,
-    /// Whether the request may be repeated when its answer was lost.
+    /// Whether the request may be repeated when its reply was lost.
     pub(crate) repeatable: bool,
     /// The grant that is to be extended.
     pub(crate) extends: Option<Epoch>,
-    /// Whether it has noticed a stall, so that it may take longer than others would.
+    /// Whether it has noticed a stall, so that it may take longer than others.
     pub(crate) stalled: bool,
-    /// When the last answer was given: what it says about time counts from there.
+    /// When the last reply was given: its durations count from there.
     pub(crate) answered: Lease,
-    /// What a successor asks for again.
+    /// The request that a successor repeats.
     pub(crate) again: Option<(Resource, Ask)>,
 }
 
-/// Something that a process believes to hold.
+/// A grant that a process believes to hold.
 #[derive(Debug, Clone)]
 pub(crate) struct Hold {
     pub(crate) resource: Resource,
     pub(crate) holder: HolderId,
     pub(crate) epoch: Epoch,
     pub(crate) weight: u32,
-    /// When it wants to give it back.
+    /// When it wants to release it.
     pub(crate) until: Ms,
-    /// When to show a sign of life; a careless process has no such plan.
+    /// When to send the next heartbeat; a careless process sends none.
     pub(crate) beat_at: Option<Ms>,
     pub(crate) beat_every: Ms,
 }
@@ -110,8 +117,8 @@ impl Client {
         }
     }
 
-    /// Starts a new process in this slot, with a command that it runs. One that takes over where its predecessor was cut off also takes
-    /// its name and its way of naming.
+    /// Starts a new process in this slot, with a command that it runs. A process that resumes the interrupted wait of
+    /// its predecessor also takes over its name and its way of naming.
     pub(crate) fn start(&mut self, id: ProcessId, child: ProcessId, nests: bool, now: Ms) {
         self.lives += 1;
         if self.legacy.is_none() {
@@ -139,7 +146,7 @@ impl Client {
         self.alive && self.paused_until.is_none()
     }
 
-    /// The name that its first grant is held under, unique for this life.
+    /// The holder name of its first grant, unique for this process.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -152,7 +159,7 @@ impl Client {
         self.holds.iter_mut().find(|hold| hold.resource == *resource && hold.epoch == epoch)
     }
 
-    /// It has learnt that it does not hold this any more.
+    /// It has learnt that it no longer holds this grant.
     pub(crate) fn forget(&mut self, resource: &Resource, epoch: Epoch) {
         self.holds.retain(|hold| !(hold.resource == *resource && hold.epoch == epoch));
     }

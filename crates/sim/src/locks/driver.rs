@@ -1,4 +1,4 @@
-//! The simulator's driver of a wait: the same steps as the real one takes, in virtual time.
+//! The simulator's driver of a wait: the same steps as the real driver, in virtual time.
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::grant::Waiting;
@@ -22,7 +22,7 @@ impl World<'_> {
         self.calls.push(InFlight { from: Sender::Client(slot), requests: vec![request] });
     }
 
-    /// Does what a wait advises, until it must be waited for something.
+    /// Carries out the actions of a wait until it has to wait for something.
     pub(crate) fn follow_action_of_client(&mut self, slot: usize, mut waiter: Box<Waiter>, mut action: WaitAction) {
         loop {
             action = match action {
@@ -41,7 +41,7 @@ impl World<'_> {
                     if waiter.limit.is_some_and(|limit| limit <= now) {
                         return self.leave_waiters(slot, &waiter);
                     }
-                    // Rounded up, so that what is due has come when the sleeper looks.
+                    // Rounded up, so that a deadline has passed when the sleeper checks it.
                     let due = now + at_most.as_ms() + 1;
                     let until = waiter.limit.map_or(due, |limit| limit.min(due));
                     self.locks.clients[slot].doing = Doing::Sleeping { waiter, watch, until, due, place: waiting.place };
@@ -51,17 +51,17 @@ impl World<'_> {
         }
     }
 
-    /// The first in line must notice what can end its wait: the death of a holder that it can see, and the end of a
-    /// lease. One that was stalled may take longer.
+    /// The first waiter must notice what can end its wait: the death of a holder that it can see, and the end of a
+    /// lease. After a stall it may take longer.
     fn check_sleep(&mut self, slot: usize, waiter: &Waiter, waiting: &Waiting, watch: &[ProcessId], at_most: Span) {
         let (resource, lease) = (&waiter.resource, waiter.answered);
         let account = self.locks.ledger.account(resource);
         if waiting.place != 1 || account.place(waiting.ticket).is_none() {
             return;
         }
-        // Others may have acted since the answer was given; then the next look tells.
-        let told = waiting.blocked.holders.iter().map(|grant| (grant.epoch, grant.heartbeat.lease, grant.offer.is_some()));
-        let fresh = told.eq(account.holders.values().map(|holding| (holding.epoch, holding.heard, holding.offer.is_some())));
+        // Others may have acted since the reply was given; the next poll shows that.
+        let reported = waiting.blocked.holders.iter().map(|grant| (grant.epoch, grant.heartbeat.lease, grant.offer.is_some()));
+        let fresh = reported.eq(account.holders.values().map(|holding| (holding.epoch, holding.heard, holding.offer.is_some())));
         let bound =
             account.holders.values().filter(|holding| holding.offer.is_none()).flat_map(|holding| &holding.claim.processes);
         let unwatched: Vec<ProcessId> = bound.filter(|process| !watch.contains(process)).cloned().collect();
@@ -76,12 +76,12 @@ impl World<'_> {
         });
     }
 
-    /// What a process finds when it looks at another one.
+    /// What a process sees when it probes another one.
     pub(crate) fn probe(&self, slot: usize, process: &ProcessId) -> Liveness {
         self.machine.probe_from(&self.locks.clients[slot].id, process)
     }
 
-    /// Whether a sleeper has a reason to get up.
+    /// Whether a sleeping process has a reason to wake.
     pub(crate) fn client_is_due(&self, slot: usize) -> bool {
         let process = &self.locks.clients[slot];
         match &process.doing {
@@ -93,11 +93,11 @@ impl World<'_> {
         }
     }
 
-    /// A sleeper gets up: the same order of reasons as in the real driver.
-    pub(crate) fn client_gets_up(&mut self, slot: usize) {
+    /// Wakes a sleeping process: the same order of reasons as in the real driver.
+    pub(crate) fn wake_client(&mut self, slot: usize) {
         let now = self.clock.now();
         let Doing::Sleeping { mut waiter, watch, until, due, place } = self.take_doing(slot) else {
-            unreachable!("only a sleeper gets up")
+            unreachable!("only a sleeping process wakes")
         };
         let action = if std::mem::take(&mut self.locks.clients[slot].mailbox) {
             WaitAction::Ask
@@ -131,7 +131,7 @@ impl World<'_> {
         std::mem::replace(&mut self.locks.clients[slot].doing, Doing::Finished)
     }
 
-    /// A process hears what came of its call.
+    /// A process receives the reply to its call.
     pub(crate) fn on_client_reply(&mut self, slot: usize, call: &InFlight, heard: Heard) {
         let request = &call.requests[0];
         if let (Sender::Heart(_), Request::Coordinate { command, .. }) = (call.from, request) {
@@ -174,7 +174,7 @@ impl World<'_> {
             Heard::Replies(replies) => replies.into_iter().next().expect("one request has one reply"),
             Heard::Unknown => {
                 if matches!(&purpose, Purpose::Wait(waiter) if !waiter.repeatable) {
-                    // Asking again could wait behind itself. Who has no request id can only end.
+                    // Asking again could wait behind itself. A process without a request id can only exit.
                     self.note_client(slot, format_args!("gives up, not knowing what it holds"));
                     self.tally.count("gave up unknowing");
                     return self.end_client(slot);
@@ -198,7 +198,7 @@ impl World<'_> {
         }
     }
 
-    /// An acquisition has come to its end.
+    /// Ends an acquisition.
     fn end_wait(&mut self, slot: usize, waiter: &Waiter, reply: &Reply) {
         let now = self.clock.now();
         self.rest_client(slot);
@@ -223,7 +223,7 @@ impl World<'_> {
                 });
             }
             Answer::Deadlock(_) => {
-                // The way out of a deadlock is to give back what one has.
+                // The way out of a deadlock is to release what one holds.
                 self.locks.clients[slot].holds.iter_mut().for_each(|hold| hold.until = now);
             }
             Answer::Fenced(_) | Answer::NotOwner | Answer::AlreadyFree | Answer::Lost => {

@@ -1,7 +1,7 @@
-//! the model that an outsider keeps: from the committed events and the answers alone, who holds what and who waits.
+//! The model of locks and semaphores: who holds what and who waits, from the committed events and the answers alone.
 //!
-//! It is written without a look at the machines of the core, and simpler than they are: it does not decide, it
-//! only knows what must not happen. Every committed call passes through [`Ledger::check`].
+//! It shares no code with the state machines of the core, and is simpler than they are: it does not decide, it only
+//! knows what must not happen. Every committed call passes through [`Ledger::check`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,17 +14,17 @@ use crate::commit::Logged;
 use crate::format::Asked;
 use crate::report::{Checker, Verdict};
 
-/// All that an outsider knows.
+/// The state of the model.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) accounts: BTreeMap<Resource, Account>,
-    /// Every epoch that was ever handed out, and to whom.
+    /// Every epoch that was ever granted, with its resource and holder.
     pub(crate) granted: BTreeMap<Epoch, (Resource, HolderId)>,
-    /// Every request that was ever granted, by its id: asking again gets the same grant or none.
+    /// Every request that was ever granted, by its id: a repetition gets the same grant or none.
     requests: BTreeSet<(RequestId, Resource)>,
-    /// The process that was told an epoch.
-    pub(crate) told: BTreeMap<Epoch, ProcessId>,
-    /// Processes that were stalled while they were the first in line of a lock.
+    /// The process to which an epoch was reported.
+    pub(crate) reported_to: BTreeMap<Epoch, ProcessId>,
+    /// Processes that were stalled while they were the first waiter of a lock.
     pub(crate) stalls: BTreeMap<ProcessId, Stall>,
 }
 
@@ -33,11 +33,11 @@ pub(crate) struct Account {
     pub(crate) capacity: u32,
     pub(crate) fence: Epoch,
     pub(crate) holders: BTreeMap<HolderId, Holding>,
-    /// Those who wait, in the order in which they were told so.
+    /// The waiters, in the order in which they learnt that they wait.
     pub(crate) waiters: Vec<Place>,
 }
 
-/// What one holder has.
+/// A grant of one holder.
 #[derive(Debug)]
 pub(crate) struct Holding {
     pub(crate) claim: GrantRequest,
@@ -48,7 +48,7 @@ pub(crate) struct Holding {
     pub(crate) offer: Option<Offered>,
 }
 
-/// Something that its waiter has not taken up yet.
+/// A grant that its waiter has not taken up yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Offered {
     until: Lease,
@@ -56,13 +56,13 @@ pub(crate) struct Offered {
     pub(crate) from_weight: Option<u32>,
 }
 
-/// Somebody who waits.
+/// A waiter.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) ticket: Ticket,
     pub(crate) claim: GrantRequest,
     pub(crate) process: ProcessId,
-    /// How long the place lasts without a look, and when the last look was.
+    /// How long the place lasts without a poll, and when the last poll was.
     pub(crate) lease: Option<Span>,
     pub(crate) looked: Lease,
 }
@@ -73,32 +73,32 @@ impl Place {
         Place { ticket, claim: claim.clone(), process: process.clone(), lease: *lease, looked: now }
     }
 
-    /// Whether it may be passed over: its process is dead, or has not looked for long. Looks are written down only
-    /// every third of the lease, so that much less of it can be relied on.
+    /// Whether it may be passed over: its process is dead, or has not polled for long. Polls are recorded only every
+    /// third of the lease, so only the rest of the lease is reliable.
     pub(crate) fn is_over(&self, scene: &Scene<'_>) -> bool {
         let silent = |lease: Span| scene.lease.0 >= self.looked.0 + lease.as_ms() - lease.as_ms() / 3;
         (scene.dead)(&self.process) || self.lease.is_some_and(silent)
     }
 }
 
-/// A stall of one who waits. The others may have been stalled too, so they get as much more time.
+/// A stall of a waiting process. The holders may have been stalled too, so they get that much more time.
 #[derive(Debug, Clone)]
 pub(crate) struct Stall {
     pub(crate) resource: Resource,
-    /// The last answer before it. Whoever has shown itself since is owed nothing.
+    /// The last answer before the stall. A holder that has proved to be alive since gets no extra time.
     pub(crate) asleep: Lease,
     pub(crate) late: Ms,
 }
 
-/// What is known about the moment of a call.
+/// The circumstances of a call.
 pub(crate) struct Scene<'a> {
     pub(crate) asked: Asked<'a>,
     pub(crate) lease: Lease,
-    /// How much more time the caller says that it grants to others.
+    /// How much extra time the caller grants to others.
     pub(crate) patience: Ms,
-    /// Why it must grant more.
+    /// The stall for which it must grant more.
     pub(crate) stall: Option<Stall>,
-    /// Whether a process is dead in truth, whatever the caller believes.
+    /// Whether a process is really dead, whatever the caller believes.
     pub(crate) dead: &'a dyn Fn(&ProcessId) -> bool,
 }
 
@@ -120,7 +120,7 @@ impl Account {
         self.waiters.iter().position(|place| place.ticket == ticket)
     }
 
-    /// Serves the waiter at `index`, or a newcomer. Only the dead may have stood before.
+    /// Serves the waiter at `index`, or a new claimant. Only dead waiters may be skipped.
     fn serve(&mut self, index: Option<usize>, scene: &Scene<'_>, verdict: &mut Verdict, who: &HolderId) -> Option<Place> {
         let before = &self.waiters[..index.unwrap_or(self.waiters.len())];
         let passed = before.iter().find(|place| !place.is_over(scene));
@@ -139,7 +139,7 @@ impl Ledger {
         self.accounts.get_mut(resource).expect("it was just put there")
     }
 
-    /// Writes an event down, and reports what must not be.
+    /// Records an event, and reports its violations.
     pub(crate) fn enter(&mut self, logged: &Logged, scene: &Scene<'_>, verdict: &mut Verdict) {
         let Seq(seq) = logged.seq;
         let Event::Resource { resource, fact } = &logged.event else { return };
@@ -238,7 +238,7 @@ impl Account {
 }
 
 impl Holding {
-    /// A sign of life by the holder itself, or by the waiter that takes an offer up.
+    /// A proof of life by the holder itself, or by the waiter that takes an offer up.
     pub(crate) fn hear(&mut self, lease: Lease, takes_up: bool) {
         self.heard = lease;
         let increase = self.offer.as_ref().is_some_and(|offer| offer.from_weight.is_some());
@@ -248,7 +248,7 @@ impl Holding {
         }
     }
 
-    /// When time alone ends this.
+    /// When the grant expires.
     pub(crate) fn deadline(&self) -> Option<Lease> {
         if let Some(offer) = &self.offer {
             return Some(offer.until);
@@ -258,7 +258,7 @@ impl Holding {
         lease.into_iter().chain(max_hold).min()
     }
 
-    /// Whether there was a good reason to end this.
+    /// Whether there was a valid reason for the end of the grant.
     fn may_end(&self, resource: &Resource, ended: &GrantEnd, scene: &Scene<'_>) -> Result<(), &'static str> {
         use banksman_core::resource::grant::Reason;
         let owes = |stall: &&Stall| stall.resource == *resource && self.heard < stall.asleep;
@@ -278,7 +278,7 @@ impl Holding {
             (Some(Reason::Expired), _) => {
                 self.offer.is_none() && self.claim.ttl.is_some_and(|ttl| past(self.heard.0 + ttl.as_ms()))
             }
-            // Who has held it too long is told so by its own heartbeat, which owes nobody patience.
+            // A holder that exceeds the longest hold may learn that by its own heartbeat, without any extra time.
             (Some(Reason::MaxHold), _) => {
                 let own = matches!(scene.asked, Asked::Heartbeat(..) | Asked::Acquire(_));
                 let late = |end: Ms| past(end) || (own && scene.lease.0 >= end);

@@ -1,5 +1,5 @@
-//! Locks and semaphores: processes that acquire, hold, ask for more, give back and wait, as the real driver of a wait does; what must be
-//! true of it is kept by an outsider (`ledger`, `checks`) and by the pure core (`model`).
+//! Locks and semaphores: processes that acquire, hold, extend, release and wait, like the real driver of a wait. The
+//! checkers are a model of their own (`ledger`, `checks`) and the pure core (`model`).
 
 pub(crate) mod checks;
 pub(crate) mod client;
@@ -31,11 +31,12 @@ use crate::world::World;
 /// Longer than any lease or offer.
 const ALL_LEASES: Ms = 60_000;
 
-/// The clients of a history, and what is known of their locks.
+/// The clients of a history, and the model of their locks.
 pub(crate) struct Locks {
     pub(crate) resources: Vec<Resource>,
     pub(crate) clients: Vec<Client>,
-    /// What every acquisition so far asked for, and what else its request id was used for. Their number marks the next.
+    /// The resource of every acquisition so far, and those for which its request id was reused. Their number identifies
+    /// the next one.
     pub(crate) asked_for: Vec<Vec<Resource>>,
     pub(crate) ledger: Ledger,
     model: Model,
@@ -66,7 +67,7 @@ impl World<'_> {
         }
     }
 
-    /// Clients come back, go on, and lose the commands that have outlived them.
+    /// Restarts and resumes clients, and ends the commands that have outlived them.
     pub(crate) fn catch_up_with_clients(&mut self) {
         let now = self.clock.now();
         for slot in 0..self.locks.clients.len() {
@@ -87,7 +88,7 @@ impl World<'_> {
     }
 
     fn start_client(&mut self, slot: usize) {
-        // Some live in a container, where pids mean nothing to the others.
+        // Some are in a container, where pids mean nothing to the others.
         let pid_ns = if self.random.in_thousand(850) { 1 } else { 2 };
         let nests = self.random.in_thousand(400);
         let child = self.locks.clients[slot].child.clone();
@@ -107,18 +108,18 @@ impl World<'_> {
         self.locks.clients[slot].holds.iter().any(|hold| hold.beat_at.is_some_and(|at| at <= now))
     }
 
-    pub(crate) fn client_goes_on(&mut self, slot: usize) {
+    pub(crate) fn advance_client(&mut self, slot: usize) {
         if self.has_heartbeats(slot) {
             return self.send_heartbeats(slot);
         }
         match &self.locks.clients[slot].doing {
-            Doing::Backoff { .. } => self.client_acts(slot),
-            Doing::Sleeping { .. } => self.client_gets_up(slot),
+            Doing::Backoff { .. } => self.act_client(slot),
+            Doing::Sleeping { .. } => self.wake_client(slot),
             Doing::Calling(_) | Doing::Finished => {}
         }
     }
 
-    /// When something is due by time alone.
+    /// The times at which something is due.
     pub(crate) fn times_of_clients(&self) -> Vec<Ms> {
         let mut times = Vec::new();
         for client in &self.locks.clients {
@@ -137,7 +138,7 @@ impl World<'_> {
         times
     }
 
-    /// A client is killed. What it had sent may still have been committed, but its wake-ups never leave.
+    /// A client is killed. The calls that it had sent may still be committed, but their wake-ups never leave.
     pub(crate) fn crash_client(&mut self, slot: usize) {
         if !self.locks.clients[slot].alive {
             return;
@@ -148,7 +149,7 @@ impl World<'_> {
         self.end_client(slot);
     }
 
-    /// Ends a process; its successor comes later.
+    /// Ends a process; its successor starts later.
     pub(crate) fn end_client(&mut self, slot: usize) {
         let now = self.clock.now();
         let orphan_for = if self.random.in_thousand(600) { 0 } else { self.random.between(1, 4_000) };
@@ -159,7 +160,7 @@ impl World<'_> {
         client.die(now + orphan_for, back_at);
     }
 
-    /// A client is stopped for a while, often for longer than its leases live. An answer may be on its way.
+    /// A client is stopped for a while, often for longer than its leases last. A reply may be on its way.
     pub(crate) fn pause_client(&mut self, slot: usize) {
         if !self.locks.clients[slot].is_awake() {
             return;
@@ -172,7 +173,7 @@ impl World<'_> {
         self.commit_last_words(|from| from == Sender::Client(slot) || from == Sender::Heart(slot), CommitOutcome::Heard);
     }
 
-    /// All clients are gone with the machine.
+    /// A reboot ends all clients.
     pub(crate) fn reboot_clients(&mut self) {
         for slot in 0..self.locks.clients.len() {
             if self.locks.clients[slot].alive {
@@ -182,18 +183,18 @@ impl World<'_> {
         }
     }
 
-    /// The faults stop: whoever waits now waits to the end, and nothing becomes smaller again.
+    /// The faults stop: from now on a wait has no timeout, and no capacity is lowered again.
     pub(crate) fn quiesce_clients(&mut self) {
         let now = self.clock.now();
         for slot in 0..self.locks.clients.len() {
             let client = &mut self.locks.clients[slot];
-            // Who dies dies now: the operator looks once, and some of the others could not see it.
+            // An orphan ends now: the operator reaps only once, and some of the other processes could not see it die.
             if client.child_alive && !client.alive {
                 client.child_alive = false;
                 self.machine.exit(&client.child);
             }
             match &mut client.doing {
-                // To give up is no answer.
+                // A timeout is no result.
                 Doing::Sleeping { waiter, .. } | Doing::Calling(Purpose::Wait(waiter)) => waiter.limit = None,
                 Doing::Calling(Purpose::OddJob) => {
                     client.doing = Doing::Backoff { until: now };
@@ -202,20 +203,20 @@ impl World<'_> {
                 Doing::Calling(_) | Doing::Backoff { .. } | Doing::Finished => {}
             }
         }
-        // A smaller capacity can turn waits that were fine when they began into a deadlock, which nobody joins and which therefore
-        // nobody is told of.
+        // A lower capacity can turn waits that were fine when they began into a deadlock. No new wait closes its cycle,
+        // so it is not reported.
         for resource in self.locks.resources.clone() {
             if resource.kind == Kind::Semaphore {
                 let request = self.define_lock(&resource, TOP_CAPACITY);
                 self.operate(request);
             }
         }
-        self.clear_the_dead();
+        self.reap_dead_processes();
     }
 
-    /// Reclaims what the dead hold. Those in a container cannot be seen by the others, and a grant without a lease
-    /// waits for somebody who can see its process.
-    fn clear_the_dead(&mut self) {
+    /// Reclaims the grants of dead processes. The others cannot see those in a container, and a grant without a lease
+    /// waits for a process that can.
+    fn reap_dead_processes(&mut self) {
         for resource in self.locks.resources.clone() {
             let account = self.locks.ledger.account(&resource);
             let bound = account.holders.values().flat_map(|holding| &holding.claim.processes);
@@ -230,7 +231,7 @@ impl World<'_> {
         self.locks.clients.iter().all(|client| !client.alive || matches!(client.doing, Doing::Finished))
     }
 
-    /// Who still waits for a lock or slots.
+    /// The clients that still wait for a lock or slots.
     pub(crate) fn stuck_clients(&self) -> Vec<String> {
         let waits = |client: &Client| match &client.doing {
             Doing::Sleeping { waiter, .. } | Doing::Calling(Purpose::Wait(waiter)) if client.alive => {
@@ -241,12 +242,12 @@ impl World<'_> {
         self.locks.clients.iter().filter_map(waits).collect()
     }
 
-    /// Everybody has gone: once the leases are over, nothing is held and nobody waits.
+    /// All clients are gone: once the leases are over, nothing is held and no process waits.
     pub(crate) fn close_clients(&mut self) {
         self.reboot_clients();
         self.clock.advance(ALL_LEASES);
-        self.clear_the_dead();
-        self.look_closely();
+        self.reap_dead_processes();
+        self.compare_rows();
         let snapshot = match self.store.view().snapshot() {
             Ok(snapshot) => snapshot.tables.coordination,
             Err(error) => return self.store_failed(&error),
@@ -259,7 +260,7 @@ impl World<'_> {
         self.verdict.expect(Checker::Living, idle, || "a deadline is left where nothing is held".to_owned());
     }
 
-    /// Shows a committed call to the ledger.
+    /// Feeds a committed call to the ledger.
     pub(crate) fn observe_locks(&mut self, call: &CommittedCall<'_>) {
         self.tally_locks(call);
         if !self.locks.clients.is_empty() {
@@ -269,7 +270,7 @@ impl World<'_> {
         }
     }
 
-    /// Shows a committed batch to the pure core.
+    /// Feeds a committed batch to the pure core.
     pub(crate) fn follow_with_locks(&mut self, calls: &[CommittedCall<'_>], wakes: &[Address]) {
         if !self.locks.clients.is_empty() {
             let boot = banksman_store::Machine::boot(&self.clock);

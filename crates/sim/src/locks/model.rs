@@ -1,4 +1,4 @@
-//! The pure core beside the store: the same commands at the same moments, in memory, without a database.
+//! The pure core as a model of the store: the same commands at the same moments, in memory, without a database.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::commit::CommittedCall;
 use crate::format::{Asked, asked};
 use crate::report::{Checker, Verdict};
 
-/// All locks and semaphores, whole, as the core alone would have them.
+/// All locks and semaphores, as the core alone would have them.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     coordination: Coordination,
@@ -57,7 +57,7 @@ impl Model {
     /// Compares all rows.
     pub(crate) fn compare(&mut self, mut tables: Coordination, verdict: &mut Verdict) {
         self.coordination.check();
-        // A lock that was only asked about has no row; one whose definition was taken back has an empty one.
+        // A lock that was only polled has no row; a lock whose definition was withdrawn has an empty one.
         for coordination in [&mut self.coordination, &mut tables] {
             coordination.locks.retain(|name, lock| *lock != Lock::new(name.clone()));
         }
@@ -86,7 +86,7 @@ impl Model {
             | Request::Route(_)
             | Request::Pause(_)
             | Request::SetLimits { .. }
-            | Request::Apply(_) => unreachable!("this world has no tasks and no queues"),
+            | Request::Apply(_) => unreachable!("this simulation has no tasks and no queues"),
         };
         let mut command = command.clone();
         let resource = command.resource();
@@ -121,7 +121,7 @@ impl Model {
         (Reply::Coordinate { outcome: step.outcome, at: now.stamp() }, step.effects)
     }
 
-    /// The dead are cleared away in whatever a batch has loaded; this takes the rest out of their reach.
+    /// The core reclaims from dead processes in everything that a batch has loaded; this removes the rest.
     fn set_aside(&mut self, loaded: &BTreeSet<Resource>) -> Coordination {
         let is_loaded = |kind, name: &banksman_core::Name| loaded.contains(&Resource { kind, name: name.clone() });
         Coordination {
@@ -131,8 +131,8 @@ impl Model {
         }
     }
 
-    /// Which resources a batch of these requests may look at: those it names, and all that somebody waits for if one
-    /// of them may have to wait or knows of somebody dead.
+    /// The resources that a batch of these requests may read: those it names, and all that have waiters if one of the
+    /// requests may have to wait or knows a dead process.
     fn loaded<'a>(&self, requests: impl Iterator<Item = &'a Request>) -> BTreeSet<Resource> {
         let mut loaded = BTreeSet::new();
         for request in requests {
@@ -160,7 +160,7 @@ impl Model {
     }
 }
 
-/// Whom the caller's findings prove dead: boots are numbered here, so it is plain which one came first.
+/// The processes that the caller's probes prove dead: boots are numbered here, so their order is known.
 fn dead(seen: &Seen, boot: &str) -> Vec<ProcessId> {
     let proven = seen.probes.iter().filter(|(process, liveness)| match liveness {
         Liveness::Dead => true,

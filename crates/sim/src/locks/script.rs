@@ -1,4 +1,4 @@
-//! What a process does of its own accord: it acquires, holds, asks for more, gives back, and does odd jobs.
+//! The actions of a process: it acquires, holds, extends and releases, and does odd jobs.
 
 use banksman_core::event::{CustomKind, Event, Forced, Kind, Resource, Source};
 use banksman_core::resource::coordination::Command;
@@ -15,16 +15,16 @@ use crate::commit::{InFlight, Sender};
 
 use crate::world::World;
 
-/// How long a sleeper sleeps at most.
+/// The longest sleep.
 const POLL: Span = Span::from_secs(5);
 
-/// The moments at which rested processes get up.
+/// The grid of the moments at which idle processes act.
 const GRID: Ms = 500;
 
-/// The most that a semaphore of this world ever has.
+/// The highest capacity of a semaphore.
 pub(crate) const TOP_CAPACITY: u32 = 5;
 
-/// All there is to compete for.
+/// All locks and semaphores.
 pub(crate) fn resources() -> Vec<Resource> {
     let named = |kind, names: &[&str]| -> Vec<Resource> {
         names.iter().map(|name| Resource { kind, name: Name::new(name).expect("a good name") }).collect()
@@ -33,10 +33,10 @@ pub(crate) fn resources() -> Vec<Resource> {
 }
 
 impl World<'_> {
-    /// The main thread of a process has time.
-    pub(crate) fn client_acts(&mut self, slot: usize) {
+    /// Chooses the next action of a process's main thread.
+    pub(crate) fn act_client(&mut self, slot: usize) {
         let now = self.clock.now();
-        // The innermost is given back first: those outside are its ancestors.
+        // The innermost grant is released first: the outer ones are its ancestors.
         if let Some(hold) = self.locks.clients[slot].holds.last().filter(|hold| hold.until <= now || self.is_quiescing).cloned() {
             return self.release_hold(slot, &hold);
         }
@@ -62,10 +62,10 @@ impl World<'_> {
         }
     }
 
-    /// Does nothing for a while, or until something is to be given back.
+    /// Does nothing for a while, or until a grant is to be released.
     pub(crate) fn rest_client(&mut self, slot: usize) {
         let now = self.clock.now();
-        // A coarse grid lets several processes become due at once, so that their calls meet in one batch.
+        // A coarse grid makes several processes due at once, so that their calls meet in one batch.
         let until = if self.is_quiescing { now } else { (now / GRID + self.random.between(1, 3)) * GRID };
         let process = &mut self.locks.clients[slot];
         let due = process.holds.last().map_or(until, |hold| hold.until.min(until));
@@ -114,7 +114,7 @@ impl World<'_> {
             holder = HolderId::new(&format!("{}/{}", process.name(), self.locks.asked_for.len())).expect("a good name");
             ancestors = process.holds.iter().rev().map(|hold| hold.holder.clone()).collect();
         }
-        // Under one name, a second wait for the same lock would be for itself, which nobody else could end.
+        // Under one name, a second wait for the same lock would be for itself, and nothing could end it.
         let again = process.holds.iter().any(|hold| hold.resource == resource && hold.holder == holder);
         let waits = self.random.in_thousand(780) && !(again && resource.kind == Kind::Lock);
         let weight = self.some_weight(resource.kind);
@@ -122,10 +122,10 @@ impl World<'_> {
         self.begin_wait(slot, resource, asking(claim, None), waits);
     }
 
-    /// Shows that it still holds something, or asks for more of it.
+    /// Renews a grant, or asks for more of it.
     fn extend_hold(&mut self, slot: usize) {
         let process = &self.locks.clients[slot];
-        // A nested holder waits on behalf of those outside, so only the innermost may ask for more.
+        // A nested holder waits on behalf of its ancestors, so only the innermost may ask for more.
         let index = if process.nests { process.holds.len() - 1 } else { self.random.below(process.holds.len()) };
         let hold = self.locks.clients[slot].holds[index].clone();
         let more = hold.resource.kind == Kind::Semaphore && self.random.in_thousand(700);
@@ -145,13 +145,13 @@ impl World<'_> {
         process.mailbox = false;
         self.locks.ledger.stalls.remove(&process.id);
         if waits {
-            // Some wait as if from another machine, where nobody could see them die. They have request ids, or the ledger
-            // could not tell a place that was dropped from a second one of the same holder.
+            // Some wait as if from another machine, where no process could see them die. They have request ids, or the
+            // ledger could not distinguish a dropped place from a second one of the same holder.
             let remote = ask.claim.request.is_some() && self.random.in_thousand(350);
             let lease = remote.then_some(POLL + POLL + POLL);
             ask.wait = Some(WaitingProcess { process: process.id.clone(), address: Some(process.address()), lease });
         }
-        // Slots are known by their holder, so asking again is safe even without a request id.
+        // Slots are identified by their holder, so asking again is safe even without a request id.
         let repeatable = ask.claim.request.is_some() || ask.epoch.is_some() || resource.kind == Kind::Semaphore;
         let limit = self.random.in_thousand(450).then(|| self.clock.now() + self.random.between(500, 60_000));
         let extends = ask.epoch;
@@ -189,7 +189,7 @@ impl World<'_> {
             _ => (false, self.random.in_thousand(700)),
         };
         let request = match self.random.below(100) {
-            // Now and then somebody uses an id that was used before, for something else.
+            // Now and then a request uses an id that another one has used before.
             0..3 => {
                 let other = self.random.below(number) + 1;
                 let uses = &mut self.locks.asked_for[other - 1];
@@ -266,7 +266,7 @@ impl World<'_> {
         })
     }
 
-    /// Clears a resource, with a look at everybody who holds it or waits for it.
+    /// Reaps a resource, with probes of all its holders and waiters.
     pub(crate) fn reap_seen(&mut self, slot: usize, resource: &Resource) -> Request {
         let account = self.locks.ledger.account(resource);
         let bound = account.holders.values().flat_map(|holding| &holding.claim.processes);
@@ -278,7 +278,7 @@ impl World<'_> {
     }
 }
 
-/// A request that ends by itself: what is bound to no process has a lease.
+/// A request that ends by itself: without a process it has a lease.
 fn asking(claim: GrantRequest, epoch: Option<Epoch>) -> Ask {
     let term = Term::Usual((claim.processes.is_empty() && claim.ttl.is_none()).then_some(Span::from_secs(10)));
     Ask { term, epoch, ..Ask::new(claim) }

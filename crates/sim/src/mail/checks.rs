@@ -1,9 +1,9 @@
-//! What must be true of messages, after every step and in the end.
+//! The rules for messages, after every step and in the end.
 
 use super::*;
 
 impl World<'_> {
-    /// A start that nobody has observed for long has a decision.
+    /// A start that is unobserved for too long has a decision.
     pub(super) fn check_asked(&mut self) -> Result<(), String> {
         let rows = self.ground.load([Key::UnsettledDeliveries { limit: 10 }, Key::OpenDecisions, Key::Live])?;
         for delivery in rows.deliveries.values() {
@@ -15,7 +15,7 @@ impl World<'_> {
             let is_overdue = rows.lease >= dispatch.began.lease + OBSERVE_WITHIN;
             self.tally.asked += usize::from(is_asked);
             if is_overdue != is_asked {
-                return Err(format!("nobody is asked about {}", delivery.id));
+                return Err(format!("no decision asks about {}", delivery.id));
             }
         }
         Ok(())
@@ -25,7 +25,7 @@ impl World<'_> {
         self.ground.store.view().deliveries(banksman_core::Seq(0), 10_000).map_err(|error| error.to_string())
     }
 
-    /// What must be true after every step.
+    /// The rules that hold after every step.
     pub(super) fn check(&mut self) -> Result<(), String> {
         for session in self.sessions.values() {
             let mut seen = session.seen.clone();
@@ -46,7 +46,8 @@ impl World<'_> {
         self.check_locks(&deliveries)
     }
 
-    /// Every lock of a dispatch belongs to a delivery that somebody settles: a sender, or the run that was started with it.
+    /// Every lock of a dispatch belongs to a delivery that will be settled: by its sender, or by the run that was
+    /// started with it.
     fn check_locks(&mut self, deliveries: &[Delivery]) -> Result<(), String> {
         let rows = self.ground.load(self.targets.iter().map(|target| Key::Lock(target.dispatch_lock())))?;
         for lock in rows.coordination.locks.values() {
@@ -65,7 +66,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Whether all tasks are over, and nothing is under way.
+    /// Whether all tasks are over, and no sender is active.
     pub(super) fn is_over(&mut self) -> Result<bool, String> {
         for id in self.targets.clone() {
             if !self.status(&id)?.is_over() {
@@ -75,26 +76,26 @@ impl World<'_> {
         let is_idle = self.senders.iter().all(|sender| matches!(sender.stage, Stage::Idle));
         let rows = self.ground.load([Key::UnsettledDeliveries { limit: 10 }])?;
         let is_left = !rows.over_targets.is_empty() || !rows.deliveries.is_empty();
-        // What nobody looks after is never settled.
+        // A lock that no runner recovers is never settled.
         let is_left = is_left && self.mutation != Some(MailMutation::LeavesLock);
         Ok(is_idle && !is_left)
     }
 
-    /// What must be true in the end: every message has an end, and it is a true one.
+    /// The rules that hold in the end: every message has a final receipt, and a true one.
     pub(super) fn check_ends(&mut self) -> Result<(), String> {
         let deliveries = self.deliveries()?;
         if deliveries.len() != self.posted.len() {
             return Err(format!("{} messages were posted, and {} are there", self.posted.len(), deliveries.len()));
         }
         if let Some(held) = deliveries.iter().find(|delivery| delivery.claim().is_some()) {
-            return Err(format!("nobody releases the lock of {}", held.id));
+            return Err(format!("nothing releases the lock of {}", held.id));
         }
         for delivery in &deliveries {
             let seen = self.sessions.values().filter(|session| session.seen.contains(&delivery.id)).count();
             self.tally.redelivered += usize::from(seen > 1);
             let status = self.status(&delivery.target)?;
-            // What the keeper of the last run has told of is known.
-            let is_told = delivery
+            // What the keeper of the last run has reported is known.
+            let is_reported = delivery
                 .run()
                 .and_then(|run| self.sessions.get(run))
                 .is_some_and(|session| session.written.contains(&delivery.id));
@@ -104,7 +105,7 @@ impl World<'_> {
             let rows = self.ground.load(delivery.run().map(|run| Key::Run(run.clone())))?;
             let has_ended_well = rows.backlog.runs.values().any(Run::has_ended_well);
             match delivery.receipt(Some(status), has_ended_well) {
-                Receipt::Undelivered if is_told && status == Status::Completed => {
+                Receipt::Undelivered if is_reported && status == Status::Completed => {
                     return Err(format!(
                         "{} was written into the session that completed its task, and counts as undelivered",
                         delivery.id

@@ -16,12 +16,12 @@ pub(super) enum Stage {
     Began(Box<Delivery>, Plan, u32),
     /// The facts are the same under the lock.
     Confirmed(Box<Delivery>),
-    /// It has sent it.
+    /// The message is sent, and the result not recorded yet.
     Sent(Box<Delivery>, SendOutcome),
 }
 
 impl World<'_> {
-    /// What a sender finds out about a target.
+    /// The facts about a target, as a sender reads them.
     fn presence(&mut self, id: &TaskId) -> Result<Presence, String> {
         let rows = self.ground.load([Key::Task(id.clone())])?;
         let task = &rows.backlog.tasks[id];
@@ -31,7 +31,7 @@ impl World<'_> {
         Ok(match task.live() {
             None => Presence::Dormant { may_start: true },
             Some(live) => {
-                // A keeper that hangs, or whose session is not there yet or not any more, does not answer.
+                // A keeper that hangs, or whose session has not begun or has ended, does not answer.
                 let session = self.sessions.get(&live.run).filter(|session| session.ended.is_none());
                 let hangs = self.ground.random.in_thousand(if self.ground.is_quiescing { 0 } else { 100 });
                 Presence::Live { run: live.run.clone(), input: session.filter(|_| !hangs).map(|session| session.input) }
@@ -67,7 +67,7 @@ impl World<'_> {
             }
             Stage::Sent(delivery, outcome) => {
                 self.settle(&delivery, outcome)?;
-                // There may be more to send.
+                // There may be more messages to send.
                 let plan = delivery.dispatch.as_ref().map(|dispatch| dispatch.plan.clone());
                 plan.map_or(Stage::Idle, |plan| Stage::Posted(delivery.target.clone(), plan, 1))
             }
@@ -128,7 +128,7 @@ impl World<'_> {
                 session.seen.push(delivery.id.clone());
             }
         }
-        // The answer may not come in time.
+        // The answer may be late.
         if self.ground.random.in_thousand(80) { SendOutcome::Unknown } else { SendOutcome::Sent }
     }
 

@@ -9,11 +9,11 @@ pub(super) struct Session {
     /// Whether the runner has reported its start.
     pub(super) is_reported: bool,
     pub(super) seen: Vec<MessageId>,
-    /// What it has acknowledged, by reading its mailbox again.
+    /// The messages that it has acknowledged, by reading its mailbox again.
     pub(super) acknowledged: Vec<MessageId>,
-    /// Whether it has said its result, or ended well.
+    /// Whether it has reported its result, or ended well.
     pub(super) has_result: bool,
-    /// What its keeper has for the next turns of its agent, and what it has written of that.
+    /// The messages that its keeper has for the next turns of its agent, and those that it has written.
     pub(super) held: Vec<MessageId>,
     pub(super) written: Vec<MessageId>,
     /// How it ended, if it has.
@@ -41,7 +41,7 @@ impl World<'_> {
     }
 
     fn claim(&mut self) -> Result<(), String> {
-        // What rests after a start that failed is ready again in time.
+        // A task that backs off after a failed start is ready again in time.
         let (rested, left) = (self.targets.clone(), Vec::new());
         self.ground.call(RunRequest::MakeReady { rested, left, seen: Seen::default() })?;
         self.made += 1;
@@ -59,16 +59,16 @@ impl World<'_> {
             return Ok(());
         };
         for work in claimed.started {
-            let told = self.ground.store.view().fetched_by(&work.task.id, &work.run.id).map_err(|error| error.to_string())?;
+            let fetched = self.ground.store.view().fetched_by(&work.task.id, &work.run.id).map_err(|error| error.to_string())?;
             let forgets = self.mutation == Some(MailMutation::ForgetsPrompt);
-            let seen = told.into_iter().filter(|_| !forgets).map(|delivery| delivery.id).collect();
+            let seen = fetched.into_iter().filter(|_| !forgets).map(|delivery| delivery.id).collect();
             let has_turns = matches!(work.task.spec.work, Some(What::Agent(_)));
             let input = match self.ground.random.in_thousand(700) {
                 true if has_turns => SessionInput::Turns,
                 true => SessionInput::Pipe,
                 false => SessionInput::Nothing,
             };
-            // Some sessions are never there.
+            // Some sessions never begin.
             let begins = self.ground.is_quiescing || self.ground.random.in_thousand(900);
             let not_begun = || (RunEnd::NotBegun { error: "no".into(), is_shortage: false }, false);
             let (seen, ended) = if begins { (seen, None) } else { (Vec::new(), Some(not_begun())) };
@@ -101,14 +101,14 @@ impl World<'_> {
             cost_micros: None,
         };
         let claimed = if self.mutation == Some(MailMutation::ClaimsFollowUps) { session.held.clone() } else { Vec::new() };
-        let told = if self.mutation == Some(MailMutation::ForgetsWritten) { &[][..] } else { &session.written };
-        let written = told.iter().cloned().chain(claimed).collect();
+        let reported = if self.mutation == Some(MailMutation::ForgetsWritten) { &[][..] } else { &session.written };
+        let written = reported.iter().cloned().chain(claimed).collect();
         let agent = is_agent.then(|| Box::new(agent));
         let record = RunEndRecord { agent, written, ..RunEndRecord::new(ending, Wall(0), None) };
         let watch = Watch { timeout: Span::ZERO, max_recoveries: u32::MAX, on_exhausted: OnExhausted::Fail };
         let (runner, what) = (self.runner.id.clone(), Box::new(work));
         self.ground.call(RunRequest::Finish { runner, what, ending: record, marker: Marker::Absent, watch })?;
-        // What it has seen is remembered: a session never comes back.
+        // The messages that it has seen are kept: a session never comes back.
         let session = self.sessions.get_mut(run).expect("it was just there");
         session.ended = None;
         session.input = SessionInput::Nothing;
@@ -117,7 +117,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A session does something: it reads its mailbox, tells its result, or ends.
+    /// A session acts: it reads its mailbox, reports its result, or ends.
     pub(super) fn live(&mut self) -> Result<(), String> {
         let living = self.sessions.values().filter(|session| session.ended.is_none() && session.work.run.ended.is_none());
         let runs: Vec<RunId> = living.map(|session| session.work.run.id.clone()).collect();
@@ -128,7 +128,7 @@ impl World<'_> {
         let (task, epoch) = (self.sessions[&run].work.task.id.clone(), self.sessions[&run].work.run.epoch);
         let has_turns = self.sessions[&run].input == SessionInput::Turns;
         match self.ground.random.below(10) {
-            // One that works in turns hears of its messages by itself.
+            // A session that works in turns gets its messages without reading.
             0..4 if has_turns => self.turn(&run),
             0..5 => {
                 let request = MailboxRequest::Fetch { task, run: run.clone(), epoch, again: false };
@@ -150,13 +150,13 @@ impl World<'_> {
                 self.end(&run, RunEnd::Exited(0), true);
             }
             9 => self.turn(&run),
-            // It hangs.
+            // The session hangs.
             _ => {}
         }
         Ok(())
     }
 
-    /// Its agent ends a turn, and the next ones begin with what waits for them.
+    /// The agent ends a turn, and the next one begins with the messages that its keeper holds.
     fn turn(&mut self, run: &RunId) {
         let session = self.sessions.get_mut(run).expect("it lives");
         session.seen.extend(session.held.iter().cloned());

@@ -11,7 +11,7 @@ use banksman_store::{Call as _, Tx};
 
 use super::{Mutation, after, locks, queues, tasks};
 
-/// Decides like the real request, except for the fault. Whatever is no claim is left to the others.
+/// Decides like the real request, except for the fault. A fault of another group is left to its module.
 pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Reply {
     let before = tx.tables.coordination.clone();
     match (mutation, request) {
@@ -94,7 +94,7 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
     }
 }
 
-/// Gives the holders of locks other names.
+/// Renames the holders of locks.
 fn rename(coordination: &mut Coordination, name: impl Fn(&HolderId) -> Option<String>) {
     for lock in coordination.locks.values_mut() {
         if let lock::State::Held(grant) = &mut lock.state

@@ -16,7 +16,7 @@ use super::Mutation;
 static OUTSIDE: AtomicI64 = AtomicI64::new(0);
 
 impl Mutation {
-    /// Tampers before the decision. Returns what the decision must not see.
+    /// Changes the request and the rows before the decision. Returns the rows that the decision must not see.
     fn prepare(self, command: &mut Command, seen: &mut Seen, tx: &mut Tx) -> Coordination {
         let coordination = &mut tx.tables.coordination;
         match self {
@@ -55,7 +55,7 @@ impl Mutation {
         Coordination::default()
     }
 
-    /// Tampers after the decision.
+    /// Changes the rows and the reply after the decision.
     fn spoil(
         self,
         command: &Command,
@@ -115,7 +115,7 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
     reply
 }
 
-/// Whoever comes, comes as the one who holds.
+/// Turns the caller into the present holder.
 fn forge(command: &mut Command, coordination: &Coordination) {
     match command {
         Command::Lock(name, lock::Input::Heartbeat { holder, epoch } | lock::Input::Release { holder, epoch }) => {
@@ -168,13 +168,13 @@ fn reuse(lock: Option<&mut Lock>, old: Epoch, reply: &mut Reply) {
     }
 }
 
-/// The second in line is lost. The first is left alone: what follows it might fit.
+/// Drops the second waiter. The first one stays: without it, the next waiter might rightly be served.
 fn forget(coordination: &mut Coordination, name: &Name) {
-    let lines = coordination.locks.get_mut(name).map(|lock| &mut lock.waiters);
-    let lines = lines.into_iter().chain(coordination.semaphores.get_mut(name).map(|semaphore| &mut semaphore.waiters));
-    for line in lines {
-        if let Some(ticket) = line.get(1).map(|waiter| waiter.ticket) {
-            line.remove(ticket);
+    let lists = coordination.locks.get_mut(name).map(|lock| &mut lock.waiters);
+    let lists = lists.into_iter().chain(coordination.semaphores.get_mut(name).map(|semaphore| &mut semaphore.waiters));
+    for waiters in lists {
+        if let Some(ticket) = waiters.get(1).map(|waiter| waiter.ticket) {
+            waiters.remove(ticket);
         }
     }
 }

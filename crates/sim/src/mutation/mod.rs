@@ -1,8 +1,9 @@
-//! Deliberately broken variants: engines, stores, drivers and keepers with one fault each. Every checker must catch those that are meant for it.
+//! Deliberately broken variants: engines, stores, drivers and keepers with one fault each. Every checker must detect
+//! the faults that are meant for it.
 //!
-//! A checker that never fires proves nothing. Production code stays as it is: a fault sits around [`Request::decide`] and changes the rows,
-//! the request or the reply; in what a runner reads; or in the simulated driver and keeper.
-//! The faults of the one world are in [`Mutation`], those of the smaller worlds beside it in `small_worlds`.
+//! A checker that never fails proves nothing. Production code is unchanged: a fault wraps [`Request::decide`] and
+//! changes the rows, the request or the reply; or it changes what a runner reads; or it is in the simulated driver and
+//! keeper. The faults of the main simulation are in [`Mutation`], those of the small ones in `small_worlds`.
 
 mod claims;
 mod locks;
@@ -226,12 +227,12 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    /// The word on the command line.
+    /// The value on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().expect("no variant is skipped").get_name().to_owned()
     }
 
-    /// The checker that must catch it, alone.
+    /// The checker that must detect it, alone.
     pub fn checker(self) -> Checker {
         use Mutation::*;
         match self {
@@ -284,7 +285,7 @@ impl Mutation {
         runners::decide(self, request, tx).unwrap_or_else(|| claims::decide(self, request, tx))
     }
 
-    /// Rows that the fault needs beside those of the request.
+    /// Rows that the fault needs besides those of the request.
     pub(crate) fn keys(self, request: &Request) -> Vec<Key> {
         match (self, request) {
             (Mutation::LateEnd, Request::Run(RunRequest::Finish { .. })) => vec![Key::Live],
@@ -297,7 +298,7 @@ impl Mutation {
     }
 }
 
-/// Decides like the real request, and then tampers with the rows.
+/// Decides like the real request, and then changes the rows.
 fn after(request: &Request, tx: &mut Tx, tamper: impl FnOnce(&mut Tx)) -> Reply {
     let reply = request.decide(tx);
     tamper(tx);

@@ -85,7 +85,7 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
     }
 }
 
-/// Decides as if the plans were others.
+/// Decides with changed plans.
 fn with_plans(request: &Request, change: impl Fn(&Plan) -> Plan, tx: &mut Tx) -> Reply {
     let plans: Vec<(TaskId, Arc<Plan>)> =
         tx.tables.backlog.pipelines.iter().map(|(id, pipeline)| (id.clone(), Arc::clone(&pipeline.plan))).collect();
@@ -107,7 +107,7 @@ fn skip(plan: &Plan) -> Plan {
     plan
 }
 
-/// Whether the end of its phase is the end of a pipeline, however it comes.
+/// Whether the end of its current phase is the end of the pipeline, whatever the result.
 fn is_at_its_end(pipeline: &Pipeline) -> bool {
     let phase = pipeline.task().and(pipeline.phase()).and_then(|phase| pipeline.plan.phase(phase));
     let is_last = phase.is_some_and(|phase| pipeline.plan.phases.last() == Some(phase) || phase.then == After::Done);
@@ -127,7 +127,7 @@ fn add_twin(task: Task, tx: &mut Tx) {
     tx.tables.backlog.tasks.insert(id, twin);
 }
 
-/// The same answer, as if it had been asked for what the pipeline waits for now.
+/// The same result, as if it had been requested for the gate at which the pipeline is now.
 fn transferred(guard_check: &GuardCheck, tables: &Tables) -> GuardCheck {
     let mut guard_check = guard_check.clone();
     if let Some(pipeline) = tables.backlog.pipelines.get(&guard_check.id) {
@@ -139,7 +139,7 @@ fn transferred(guard_check: &GuardCheck, tables: &Tables) -> GuardCheck {
     guard_check
 }
 
-/// Decides as if no task depended on another one.
+/// Decides as if no task had dependencies.
 pub(super) fn without_edges(request: &Request, tx: &mut Tx) -> Reply {
     let edges = std::mem::take(&mut tx.tables.backlog.edges);
     let reply = request.decide(tx);

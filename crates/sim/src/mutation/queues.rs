@@ -48,7 +48,7 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
     reply
 }
 
-/// The same answer, with the number of an earlier take.
+/// The same reply, with the epoch of an earlier take.
 fn older(reply: Reply) -> Reply {
     match reply {
         Reply::Queue { outcome: banksman_core::queue::Outcome::Taken(mut item), at } => {

@@ -6,7 +6,7 @@ use banksman_store::{Call as _, Tx};
 
 use super::Mutation;
 
-/// Decides like the real request, except for the fault; nothing if the fault is another one.
+/// Decides like the real request, except for the fault; `None` if the fault is in another group.
 pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Option<Reply> {
     match (mutation, request) {
         (Mutation::WakesTheDead, Request::Run(RunRequest::Retire { runner, .. })) => {

@@ -1,42 +1,42 @@
-//! The faults of the smaller worlds. Their checkers have no names: a history says what was wrong.
+//! The faults of the small simulations. Their checkers have no names: a history returns the violation.
 
-/// Faults of the world of limits of accounts.
+/// Faults of the simulation of account limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuotaMutation {
-    /// A claim does not look at limits.
+    /// A claim ignores limits.
     StartsAnyway,
-    /// A claim does not see that a run tries a limit already.
+    /// A claim does not see that a run already probes a limit.
     TriesTwice,
-    /// The end of a run that tries a limit hands that on to nobody.
+    /// The end of a run that probes a limit does not free the probe for another run.
     ForgetsProbe,
 }
 
-/// Faults of the world of merge queues.
+/// Faults of the simulation of merge queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LandingMutation {
-    /// A worker says that the check has passed without running it.
+    /// A worker reports that the check has passed without running it.
     SkipsCheck,
-    /// A worker moves the target though somebody else has.
+    /// A worker moves the target although it has moved meanwhile.
     MovesAnyway,
-    /// A worker says that it has moved the target though it has not.
+    /// A worker reports a move of the target that it has not made.
     ReportsTooSoon,
-    /// A worker that is killed after the move does not look whether the target has the commit.
+    /// After a worker was killed right after its move, the next one does not check whether the target has the commit.
     ForgetsMove,
 }
 
-/// Faults of the world of messages.
+/// Faults of the simulation of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MailMutation {
     /// A keeper writes a message whenever it is sent, and a sender sends it twice.
     SendsTwice,
     /// A runner starts an agent without the messages that were fetched for its prompt.
     ForgetsPrompt,
-    /// A sender says that it has sent what it has not.
+    /// A sender reports a message as sent that it has not sent.
     ReportsTooSoon,
-    /// Nobody looks after the message of a sender that was killed.
+    /// No runner recovers the message of a sender that was killed.
     LeavesLock,
-    /// A keeper says at the end of a session that it has written what it still had for the next turn.
+    /// At the end of a session, a keeper reports messages for the next turn as written that it has not written.
     ClaimsFollowUps,
-    /// A runner records an end without what the keeper has said of its messages.
+    /// A runner records an end without the messages that the keeper has reported as written.
     ForgetsWritten,
 }

@@ -11,7 +11,7 @@ use banksman_store::{Call as _, Snapshot, Tx};
 
 use super::{Mutation, after, pipelines, workers};
 
-/// Spoils what a runner reads.
+/// Changes what a runner reads.
 pub(crate) fn misread(mutation: Mutation, snapshot: &mut Snapshot) {
     match mutation {
         Mutation::SectionsOff => snapshot.backlog.sections.values_mut().for_each(|section| section.exclusive = false),
@@ -60,7 +60,7 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
                 slots.into_iter().for_each(|slots| slots.config.capacity -= 1);
             })
         }
-        // The capacity of the slots, which claims go by, does not follow.
+        // The capacity of the slots, which claims use, does not change.
         (Mutation::LimitKept, Request::SetLimits { .. }) => {
             let kept = tx.tables.coordination.semaphores.get(&Name::runs()).map(|slots| slots.config.capacity);
             after(request, tx, |tx| {
@@ -165,14 +165,14 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
     }
 }
 
-/// Lets a task rest no longer.
+/// Ends the backoff of a task.
 fn wake(task: &mut Task) {
     if let State::Backoff { .. } = task.state {
         task.state = State::Pending;
     }
 }
 
-/// Raises every question that was just raised once more.
+/// Raises every new question once more.
 fn ask_again(before: &BTreeSet<DecisionId>, tx: &mut Tx) {
     let new: Vec<Decision> = tx.tables.backlog.decisions.values().filter(|asked| !before.contains(&asked.id)).cloned().collect();
     for asked in new {

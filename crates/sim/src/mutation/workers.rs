@@ -48,7 +48,7 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tx: &mut Tx) -> Repl
             let was = set_paused(&mut tx.tables, worker, false);
             after(request, tx, |tx| _ = set_paused(&mut tx.tables, worker, was))
         }
-        // The last of several events is left for the next time, too.
+        // The last of several events is routed again the next time, too.
         (Mutation::RoutedTwice, Request::Route(routed)) => after(request, tx, |tx| {
             let last = Seq(routed.to.0 - 1);
             if last > routed.from && tx.tables.automation.cursor == routed.to {
@@ -68,7 +68,7 @@ fn set_paused(tables: &mut Tables, worker: &Name, paused: bool) -> bool {
     worker.is_some_and(|worker| std::mem::replace(&mut worker.paused, paused))
 }
 
-/// Spoils what a runner reads of workers and routes.
+/// Changes what a runner reads of workers and routes.
 pub(super) fn misread(mutation: Mutation, automation: &mut Automation) {
     match mutation {
         Mutation::PauseOff => automation.workers.workers.values_mut().for_each(|worker| worker.paused = false),

@@ -1,4 +1,4 @@
-//! What must be true after every commit.
+//! The rules for the claims of people, checked after every commit.
 
 use std::collections::BTreeSet;
 
@@ -17,11 +17,11 @@ use crate::commit::CommittedCall;
 use crate::report::Checker;
 use crate::world::World;
 
-/// How long a runner needs at most to adopt a run, or to end a claim whose time is up: one dies, the next one comes, its transactions
-/// are lost, and others have something to do.
+/// How long a runner needs at most to adopt a run, or to end an expired claim: one runner dies, the next one starts,
+/// its transactions are lost, and the others are busy.
 const GRACE: Ms = 15_000;
 
-/// Who holds a resource.
+/// The grants of a resource.
 pub(super) fn grants<'a>(coordination: &'a Coordination, resource: &Resource) -> Vec<&'a Grant> {
     match resource.kind {
         Kind::Lock => match coordination.locks.get(&resource.name).map(|lock| &lock.state) {
@@ -36,7 +36,7 @@ fn grant_of<'a>(coordination: &'a Coordination, part: &Part) -> Option<&'a Grant
     grants(coordination, &part.resource).into_iter().find(|grant| Some(grant.epoch) == part.epoch)
 }
 
-/// All resources that somebody may hold.
+/// All resources that can be held.
 fn resources(rows: &Snapshot) -> Vec<Resource> {
     let locks = rows.coordination.locks.keys().map(|name| Resource { kind: Kind::Lock, name: name.clone() });
     let semaphores = rows.coordination.semaphores.keys().map(|name| Resource { kind: Kind::Semaphore, name: name.clone() });
@@ -58,7 +58,7 @@ impl World<'_> {
         }
     }
 
-    /// No lock without a live owner: a live run, a claim that is held, or a person who asked for that lock alone.
+    /// No lock without a live owner: a live run, a claim that is held, or a person who requested that lock alone.
     fn check_owners(&mut self, rows: &Snapshot) {
         let runs: BTreeSet<HolderId> =
             rows.backlog.runs.values().filter(|run| run.is_live()).map(|run| run.id.holder()).collect();
@@ -83,23 +83,25 @@ impl World<'_> {
         }
     }
 
-    /// No task in progress by hand without a live claim: one that has every part of it, renewed together, and whose time is not long up.
+    /// No manual task without a live claim: a claim that has all its parts, renews them together, and has not expired
+    /// long ago.
     fn check_claims(&mut self, rows: &Snapshot, at: Lease) {
         for task in rows.backlog.tasks.values() {
             let mut held = rows.coordination.claims.values().filter(|claim| claim.task.as_ref() == Some(&task.id));
             let claim = held.find(|claim| claim.waits().is_none());
             let own = claim.and_then(|claim| claim.parts.iter().find(|part| part.resource.name == task.id.lock())?.epoch);
-            let told = match &task.state {
+            let recorded = match &task.state {
                 State::Manual { epoch, .. } => Some(*epoch),
                 _ => None,
             };
-            self.verdict
-                .expect(Checker::Claims, own == told, || format!("{}: the task says {told:?}, its claim {own:?}", task.id));
+            self.verdict.expect(Checker::Claims, own == recorded, || {
+                format!("{}: the task says {recorded:?}, its claim {own:?}", task.id)
+            });
             if let State::Manual { until: Some(until), .. } = &task.state {
-                let is_timely = at < *until + Span::from_ms(GRACE) || self.since_lateness() < GRACE;
+                let is_timely = at < *until + Span::from_ms(GRACE) || self.time_since_late() < GRACE;
                 self.verdict.expect(Checker::Claims, is_timely, || format!("the claim on {} ended long ago", task.id));
             }
-            // One whose time is up may lose its parts to others, until somebody asks for the task.
+            // An expired claim may lose its parts to others, until the task is requested.
             let is_up = matches!(&task.state, State::Manual { until: Some(until), .. } if at >= *until);
             let claim = claim.filter(|_| !is_up);
             claim.into_iter().for_each(|claim| self.check_parts(claim, &task.id, &rows.coordination));
@@ -135,7 +137,7 @@ impl World<'_> {
         }
     }
 
-    /// No live run that nobody may adopt: a runner that tries is not refused, and none stays without one.
+    /// Every orphaned run can be adopted: a runner that tries is not refused, and no run stays without a runner.
     fn check_adoption(&mut self, rows: &Snapshot, calls: &[CommittedCall<'_>]) {
         for call in calls {
             if let (Request::Run(RunRequest::Adopt { what, .. }), Reply::Run(outcome)) = (call.request, call.reply) {
@@ -154,13 +156,13 @@ impl World<'_> {
         for run in live {
             self.people.orphans.entry(run).or_insert(now);
         }
-        let is_timely = self.since_lateness() < GRACE;
+        let is_timely = self.time_since_late() < GRACE;
         let mut long = self.people.orphans.iter().filter(|(_, since)| !is_timely && now - **since > GRACE);
         let long = long.next().map(|(run, _)| run.clone());
-        self.verdict.expect(Checker::Adoption, long.is_none(), || format!("nobody adopts {long:?}"));
+        self.verdict.expect(Checker::Adoption, long.is_none(), || format!("no runner adopts {long:?}"));
     }
 
-    /// One whose claim has lost a part is told so at its next call.
+    /// A claim that has lost a part learns that at its next call.
     fn check_lost(&mut self, before: &Snapshot, request: &Request, reply: &Reply) {
         let Request::Task(request) = request else { return };
         let (TaskRequest::Renew { id, .. } | TaskRequest::GiveBack { id, .. } | TaskRequest::Finish { id, .. }) = request else {
@@ -168,15 +170,15 @@ impl World<'_> {
         };
         let mut claims = before.coordination.claims.values().filter(|claim| claim.waits().is_none());
         let Some(claim) = claims.find(|claim| claim.task.as_ref() == Some(id)) else { return };
-        let is_whole = claim.parts.iter().all(|part| grant_of(&before.coordination, part).is_some());
+        let is_complete = claim.parts.iter().all(|part| grant_of(&before.coordination, part).is_some());
         let is_accepted = matches!(reply, Reply::Task(TaskOutcome::Renewed(_) | TaskOutcome::Stepped(..)));
-        self.verdict.expect(Checker::Claims, is_whole || !is_accepted, || {
+        self.verdict.expect(Checker::Claims, is_complete || !is_accepted, || {
             format!("{} has lost a part of its claim on {id}, and is told {reply:?}", claim.holder)
         });
     }
 
-    /// The end: nothing is held, nobody waits, no run lives.
-    pub(crate) fn check_people_at_rest(&mut self) {
+    /// In the end nothing is held, no claim waits, and no run is live.
+    pub(crate) fn check_people_at_the_end(&mut self) {
         let Some(rows) = self.claim_rows() else { return };
         let held = rows.coordination.locks.values().filter(|lock| lock.state != lock::State::Free || !lock.waiters.is_empty());
         let held: Vec<String> = held.map(|lock| lock.name.to_string()).collect();

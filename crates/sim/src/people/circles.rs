@@ -1,8 +1,10 @@
-//! Nobody is refused a wait as a deadlock where there is no circle.
+//! No wait is refused as a deadlock unless there is a cycle.
 //!
-//! Names are the nodes. One waits for another that holds what it wants, that wanted it before or may overtake it, or for whose claim it is
-//! reserved unless that claim cannot be had without it; slots count as those of the person who has them. A wait for what the own name holds or wants is no circle, as another program of that name has it; unless that is one on
-//! whose behalf the wait is, or has slots. This is more than the engine refuses, and computed from rows alone: whatever it refuses must be here.
+//! Names are the nodes. A name waits for another that holds what it wants, that wanted it before or may overtake it, or
+//! for whose claim it is reserved, unless that claim cannot be granted without this wait; slots count as those of the
+//! person who has them. A wait for what the own name holds or wants is no cycle, because another program of that name
+//! has it; except for a name on whose behalf the wait is, and for slots. These are more edges than the engine uses,
+//! computed from rows alone: every cycle that the engine finds must be here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,33 +23,33 @@ use crate::commit::CommittedCall;
 use crate::report::Checker;
 use crate::world::World;
 
-/// Who waits, and for what.
+/// A wait and what it is for.
 struct Wish {
-    /// The one that came last has the highest.
+    /// The latest wait has the highest.
     ticket: Ticket,
     holder: String,
-    /// It, and those on whose behalf it waits.
+    /// The holder and its ancestors.
     family: Vec<String>,
     wants: Vec<Resource>,
-    /// The claim, if it is one that waited before: what it wants may be reserved for it.
+    /// The waiting claim, if this is one: what it wants may be reserved for it.
     claim: Option<WorkClaim>,
-    /// Whether it stands in a line.
+    /// Whether it waits for one resource.
     is_in_line: bool,
 }
 
 impl Wish {
-    /// Whether it may get something before this other one.
+    /// Whether it may get a resource before this other wait.
     fn is_before(&self, other: &Wish, resource: &Resource, rows: &Coordination, at: Lease) -> bool {
         let reserves = |claim: &&WorkClaim| is_due(claim, resource, at);
         let passes = |claim: &WorkClaim| needed(claim, rows, at).iter().any(|holder| other.family.contains(&party(holder)));
         let is_reserved = other.is_in_line && self.claim.as_ref().filter(reserves).is_some_and(|claim| !passes(claim));
-        // A claim that is not due is overtaken by whoever comes.
+        // Any newcomer may overtake a claim that is not due.
         let overtakes = self.ticket != other.ticket && !other.is_in_line && other.claim.as_ref().filter(reserves).is_none();
         self.wants.contains(resource) && (self.ticket < other.ticket || is_reserved || overtakes)
     }
 }
 
-/// The person or run whose name this is: slots are held in the name of a person and a task.
+/// The person or run of a holder name: slots are held in the name of a person and a task.
 fn party(holder: &HolderId) -> String {
     let name = holder.as_str();
     name.split_once('/').map_or(name, |(person, _)| person).to_owned()
@@ -58,7 +60,7 @@ fn wish(ticket: Ticket, holder: &HolderId, ancestors: &[HolderId], wants: Vec<Re
     Wish { ticket, holder: party(holder), family, wants, claim: None, is_in_line: false }
 }
 
-/// All waits of these rows.
+/// All waits in these rows.
 fn wishes(rows: &Snapshot) -> Vec<Wish> {
     let mut wishes = Vec::new();
     for claim in rows.coordination.claims.values() {
@@ -80,7 +82,7 @@ fn wishes(rows: &Snapshot) -> Vec<Wish> {
     wishes
 }
 
-/// Whether a circle can be reached from this wish.
+/// Whether a cycle can be reached from this wait.
 fn has_circle(refused: Wish, rows: &Snapshot, at: Lease) -> bool {
     let mut wishes = wishes(rows);
     // It may have waited for a while.
@@ -119,7 +121,7 @@ fn has_circle(refused: Wish, rows: &Snapshot, at: Lease) -> bool {
 }
 
 impl World<'_> {
-    /// Compares a refusal with the rows over which it was decided.
+    /// Checks a refusal against the rows on which it was decided.
     pub(super) fn check_refusals(&mut self, before: &Snapshot, calls: &[CommittedCall<'_>]) {
         let [call] = calls else { return };
         let last = Ticket(i64::MAX);
@@ -129,7 +131,7 @@ impl World<'_> {
                 let needs = [Need::Lock(id.lock())].into_iter().chain(section).chain(taking.needs.iter().cloned());
                 let wants = needs.map(|need| need.resource()).collect();
                 let wish = wish(taking.ticket.unwrap_or(last), &taking.holder, &taking.ancestors, wants);
-                // One that waits already may have something reserved for it.
+                // A claim that waits already may have a reservation.
                 let claim = taking.ticket.and_then(|ticket| before.coordination.claims.get(&ticket));
                 Wish { claim: claim.cloned(), ..wish }
             }

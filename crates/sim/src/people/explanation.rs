@@ -1,6 +1,6 @@
-//! `why` names the true cause of a pending task: a runner can claim it once everything that is named is taken away, and not before.
+//! `why` names the true causes of a pending task: a runner can claim it once all of them are removed, and not before.
 //!
-//! This is tried out in transactions that are rolled back, so that the history goes on as if nobody had asked.
+//! The check runs in transactions that are rolled back, so that the history is not affected.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use crate::mutation::Mutation;
 use crate::report::Checker;
 use crate::world::World;
 
-/// A transaction that is only tried out: `script` decides over all rows.
+/// A transaction that is always rolled back: `script` decides over all rows.
 struct Rehearsal<'a> {
     keys: Vec<Key>,
     script: &'a dyn Fn(&mut Tx),
@@ -41,7 +41,7 @@ impl Call for Rehearsal<'_> {
 }
 
 impl World<'_> {
-    /// Asks why a task has not started, and tries the answer out.
+    /// Asks why a task has not started, and tests the answer.
     pub(super) fn check_explanation(&mut self, id: &TaskId) {
         if let Err(error) = self.try_explanation(id) {
             self.verdict.report(Checker::Store, || error.to_string());
@@ -68,7 +68,7 @@ impl World<'_> {
         self.verdict.expect(Checker::Why, refused.is_none(), || {
             format!("{id} does not start without all that is named, {causes:?}: {refused:?}")
         });
-        // Each of them alone keeps it from starting.
+        // Each cause alone keeps the task from starting.
         for cause in &causes {
             let others: Vec<Cause> = causes.iter().filter(|other| *other != cause).cloned().collect();
             if others.iter().all(|other| is_precise(other, &rows)) {
@@ -79,7 +79,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What `why` says, from the rows that it reads.
+    /// The answer of `why`, from the rows that it reads.
     fn explain(&mut self, id: &TaskId) -> Result<Option<Answer>, StoreError> {
         let rows = why::read(&mut self.store.view(), id, Limits::NONE)?;
         let Some(why::Rows { snapshot: mut rows, before }) = rows else { return Ok(None) };
@@ -92,7 +92,7 @@ impl World<'_> {
         Ok(Situation::new(&rows, &probes).why(id, &before).map(|why| why.answer))
     }
 
-    /// The answers to these runners if none of them can start the task after all causes are taken away.
+    /// The replies to these runners if none of them can start the task after all causes are removed.
     fn rehearse(
         &mut self,
         id: &TaskId,
@@ -114,7 +114,7 @@ impl World<'_> {
             let has_started =
                 |reply: &Reply| matches!(reply, Reply::Run(RunOutcome::Claimed(claimed)) if !claimed.started.is_empty());
             loop {
-                // Whatever comes before it.
+                // Only this task is ready.
                 tx.tables.ready = [id.clone()].into();
                 tx.tables.parked_on.clear();
                 let replies: Vec<Reply> = runners.iter().map(|runner| claim(runner).decide(tx)).collect();
@@ -132,7 +132,7 @@ impl World<'_> {
     }
 }
 
-/// What the next claim reserves once those that are named have given up: only the first one of them is named.
+/// The resource that the next waiting claim reserves after the named claims have given up: only the first of them is named.
 fn next_in_turn(causes: &[Cause], replies: &[Reply]) -> Option<Resource> {
     let gives_up = |cause: &Cause| match cause {
         Cause::Taken { reason, line, .. } => matches!(reason, Reason::Reserved { .. }) || !line.is_empty(),
@@ -145,11 +145,11 @@ fn next_in_turn(causes: &[Cause], replies: &[Reply]) -> Option<Resource> {
             _ => None,
         }
     };
-    // To other runners something else may be in the way.
+    // Other runners may have other obstacles.
     if causes.iter().any(gives_up) { replies.iter().find_map(kept) } else { None }
 }
 
-/// The rows of everything that may have to be taken away.
+/// The rows of everything that may have to be removed.
 fn all_keys(rows: &Snapshot) -> BTreeSet<Key> {
     let tasks = rows.backlog.tasks.keys().flat_map(|id| [Key::Task(id.clone()), Key::Manual(id.clone()), Key::Lock(id.lock())]);
     let locks = rows.coordination.locks.keys().cloned().map(Key::Lock);
@@ -158,8 +158,8 @@ fn all_keys(rows: &Snapshot) -> BTreeSet<Key> {
     tasks.chain(locks).chain(semaphores).chain(common).collect()
 }
 
-/// Whether nothing but this cause goes with it: the end of a run, or of a claim that loses a part, frees all that it holds. A
-/// claim whose time is up loses its part to the next one before it ends.
+/// Whether the removal of this cause removes no other: the end of a run, or of a claim that loses a part, frees all
+/// that it holds. An expired claim loses its part to the next one before it ends.
 fn is_precise(cause: &Cause, rows: &Snapshot) -> bool {
     match cause {
         Cause::Taken { reason: Reason::NoSlot { .. }, .. } => true,
@@ -171,11 +171,11 @@ fn is_precise(cause: &Cause, rows: &Snapshot) -> bool {
     }
 }
 
-/// Takes a cause away, as somebody does who follows the answer.
+/// Removes a cause, as a person would who follows the answer.
 fn remove(cause: &Cause, seen: &Seen, tx: &mut Tx) {
     match cause {
         Cause::Taken { reason: Reason::Reserved { resource, .. }, .. } => {
-            // Those who stand in line come next; they are named as well.
+            // The waiters of the resource come next; they are named, too.
             vacate(resource, seen, tx);
             dismiss_claims(resource, tx);
         }
@@ -185,7 +185,7 @@ fn remove(cause: &Cause, seen: &Seen, tx: &mut Tx) {
         }
         Cause::Taken { reason: Reason::Lock { resource, .. } | Reason::Slots { resource, .. }, line, .. } => {
             vacate(resource, seen, tx);
-            // What is freed is then kept for the claims that are named as next.
+            // The freed resource is then reserved for the claims that are named as next.
             if !line.is_empty() {
                 dismiss_claims(resource, tx);
             }
@@ -201,7 +201,7 @@ fn remove(cause: &Cause, seen: &Seen, tx: &mut Tx) {
     }
 }
 
-/// Everybody who waits for a resource gives up.
+/// Every claim that waits for a resource gives up.
 fn dismiss_claims(resource: &Resource, tx: &mut Tx) {
     let waiting = tx.tables.coordination.claims.values().filter(|claim| claim.waits().is_some() && claim.wants(resource));
     for ticket in waiting.map(|claim| claim.ticket).collect::<Vec<_>>() {
@@ -209,7 +209,7 @@ fn dismiss_claims(resource: &Resource, tx: &mut Tx) {
     }
 }
 
-/// Everybody who holds a resource loses it, and those who stand in line for it leave.
+/// Every holder of a resource loses it, and its waiters leave.
 fn vacate(resource: &Resource, seen: &Seen, tx: &mut Tx) {
     let by = Forced { user: "ann".into(), host: "host".into(), pid: 1 };
     let name = &resource.name;
@@ -236,7 +236,7 @@ fn vacate(resource: &Resource, seen: &Seen, tx: &mut Tx) {
     }
 }
 
-/// Ends the work in the section that a cause is about: the run that it names with all others there, or the claims of its holder.
+/// Ends the work in the section of a cause: its runs, or the claims of its holder.
 fn leave_section(cause: &Cause, tx: &mut Tx) {
     let section = match cause {
         Cause::SectionBusy { task, .. } => tx.tables.backlog.tasks.get(task).and_then(|task| task.spec.section.clone()),

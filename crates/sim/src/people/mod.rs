@@ -1,9 +1,10 @@
-//! Claims: people who claim tasks with everything that they need while they hold other things, renew, give up and are killed, beside
-//! runners with exclusive sections whose runs are adopted; limits that change, locks that are forced, tasks that are deleted.
+//! Claims: people who claim tasks with everything that they need while they hold other resources, renew, give up and
+//! are killed, beside runners with exclusive sections whose runs are adopted; limits that change, locks that are
+//! forced, tasks that are deleted.
 //!
-//! * `person`: the actors. `checks`, `circles`, `overtaking`: what must be true after every commit. `stopped`: whether others get past processes
-//!   that are stopped. `explanation`: whether `why` names the true cause. The checkers look at rows and events alone; they call none of the
-//!   functions that they check.
+//! * `person`: the actors. `checks`, `circles`, `overtaking`: the rules after every commit. `stopped`: whether others
+//!   get past stopped processes. `explanation`: whether `why` names the true cause. The checkers read rows and events
+//!   alone; they call none of the functions that they check.
 
 mod checks;
 mod circles;
@@ -40,20 +41,20 @@ const TASKS: usize = 7;
 const LOCKS: [&str; 2] = ["la", "lb"];
 const SEMAPHORE: &str = "sa";
 
-/// The people of a history, and what is known of their claims.
+/// The people of a history, and the model of their claims.
 #[derive(Default)]
 pub(crate) struct People {
     pub(crate) persons: Vec<Person>,
-    /// How many shells there were so far.
+    /// How many shells there have been.
     shells: u32,
     tasks: Vec<(TaskId, Spec)>,
-    /// When somebody changes limits, forces locks, replaces tasks or asks why.
+    /// When limits are changed, locks forced, tasks replaced or explanations checked next.
     disturbed_at: Ms,
-    /// All rows as they are since the last commit.
+    /// All rows since the last commit.
     rows: Option<Rc<Snapshot>>,
     /// Live runs whose runner is dead, and since when.
     orphans: BTreeMap<RunId, Ms>,
-    /// Whoever is held up by stopped processes alone, and since when.
+    /// The waits that are held up by stopped processes alone, and since when.
     held_up: BTreeMap<String, Ms>,
 }
 
@@ -71,7 +72,7 @@ impl World<'_> {
     }
 
     pub(crate) fn set_up_people(&mut self) {
-        (self.limit, self.root_limit, self.has_crew) = (0, 0, false);
+        (self.limit, self.root_limit, self.has_workers) = (0, 0, false);
         self.rule_out_shortage();
         let define = semaphore::Input::Define(semaphore::Config { capacity: 2, ttl: None });
         self.operate(Request::plain(Command::Semaphore(name(SEMAPHORE), define)));
@@ -98,7 +99,7 @@ impl World<'_> {
         Person::new(self.machine.fork(), self.people.shells, from)
     }
 
-    /// A process that waits is stopped for a while, and may be woken in vain.
+    /// A waiting process is stopped for a while, and may be woken in vain.
     fn stop_person(&mut self) {
         let index = self.random.below(PEOPLE);
         let until = self.clock.now() + self.random.between(1_000, 40_000);
@@ -107,7 +108,7 @@ impl World<'_> {
         }
     }
 
-    /// Runners beside people are patient, and take whatever there is.
+    /// Runners beside people have long timeouts, and take any task.
     pub(crate) fn options_beside_people(&self) -> Options {
         let watch = Watch { timeout: Span::from_secs(60), max_recoveries: 3, on_exhausted: OnExhausted::Fail };
         Options { kill_patience: Span::from_secs(3), poll: POLL, ..Options::new(watch) }
@@ -130,7 +131,7 @@ impl World<'_> {
         (id, spec)
     }
 
-    /// When something happens that nobody of the actors does.
+    /// When the next disturbance from outside of the actors is due.
     pub(crate) fn disturbance_due(&self) -> Option<Ms> {
         (self.has_people() && !self.is_quiescing).then_some(self.people.disturbed_at)
     }
@@ -139,7 +140,7 @@ impl World<'_> {
         self.people.disturbed_at = self.clock.now() + self.random.between(1, 250);
         let (id, _) = self.random.pick(&self.people.tasks).clone();
         let request = match self.random.below(100) {
-            // What is over is to be done again.
+            // A task that is over is to be done again.
             0..55 => Request::Task(TaskRequest::Retry { id }),
             55..60 => self.some_limits(),
             60..63 => match self.some_force() {
@@ -160,7 +161,7 @@ impl World<'_> {
         Request::SetLimits { change: LimitsChange { runs: Some(runs), ..LimitsChange::default() }, seed: Limits::NONE }
     }
 
-    /// A person takes a lock or slots away from whoever has them. A run keeps what it has.
+    /// A person forces a lock or slots. Runs keep theirs.
     fn some_force(&mut self) -> Option<Request> {
         let rows = self.claim_rows()?;
         let by = Forced { user: "ann".into(), host: HOST.into(), pid: 1 };
@@ -182,12 +183,12 @@ impl World<'_> {
                 Command::Lock(lock.name, lock::Input::Force { by })
             }
         };
-        // At once: until somebody else decides, a run might have it.
+        // At once: by the next transaction, a run might have it.
         self.operate(Request::plain(command));
         None
     }
 
-    /// A task is deleted, whoever waits for it, and another one takes its place.
+    /// A task is deleted, even if claims wait for it, and another one takes its place.
     fn replace_task(&mut self) {
         let index = self.random.below(self.people.tasks.len());
         let id = self.people.tasks[index].0.clone();
@@ -200,16 +201,16 @@ impl World<'_> {
 
     pub(crate) fn wake_person(&mut self, address: &Address) {
         let now = self.clock.now();
-        let is_meant = |person: &&mut Person| *person.address() == *address.0;
-        self.people.persons.iter_mut().filter(is_meant).for_each(|person| person.wake(now));
+        let is_addressed = |person: &&mut Person| *person.address() == *address.0;
+        self.people.persons.iter_mut().filter(is_addressed).for_each(|person| person.wake(now));
     }
 
-    /// Whether some person holds, wants or waits for anything.
+    /// Whether any person holds or requests anything, or waits.
     pub(crate) fn people_are_busy(&self) -> bool {
         !self.people.persons.iter().all(Person::is_done)
     }
 
-    /// What the dead held alone is free for the next who asks.
+    /// Grants that only dead processes hold are free for the next claimant.
     pub(crate) fn reap_for_people(&mut self) {
         let Some(rows) = self.claim_rows() else { return };
         let seen = self.seen(&rows);
@@ -219,7 +220,7 @@ impl World<'_> {
         }
     }
 
-    /// Who still waits for a task or a lock.
+    /// The people who still wait for a task or a lock.
     pub(crate) fn stuck_people(&self) -> Vec<String> {
         self.people.persons.iter().filter(|person| person.is_waiting()).map(Person::address).collect()
     }
@@ -235,7 +236,7 @@ impl World<'_> {
         self.people.rows.clone()
     }
 
-    /// After every commit: the rows before it and after it, which are the same if nothing was written.
+    /// Checks every commit: the rows before it and after it, which are the same if nothing was written.
     pub(crate) fn check_people(&mut self, calls: &[CommittedCall<'_>], has_written: bool) {
         if !self.has_people() {
             return;
@@ -248,12 +249,12 @@ impl World<'_> {
         self.check_rows(&before, &after, calls);
     }
 
-    /// Whether the process of a runner is gone.
+    /// Whether the process of a runner is dead.
     fn is_gone(&self, rows: &Snapshot, runner: &RunnerId) -> bool {
         rows.backlog.runners.get(runner).is_none_or(|runner| !self.machine.lives(&runner.process))
     }
 
-    /// What somebody knows who has looked at every process that is named.
+    /// What a caller knows that has probed every process in these rows.
     fn seen(&self, rows: &Snapshot) -> Seen {
         let coordination = &rows.coordination;
         let locks = coordination.locks.keys().map(|name| Resource { kind: Kind::Lock, name: name.clone() });

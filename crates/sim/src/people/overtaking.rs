@@ -1,14 +1,17 @@
 //! No claim is overtaken for longer than its bound.
 //!
-//! A claim that has waited for its bound is owed what is free of all that it wants: whoever gets some of it nevertheless came earlier
-//! and waited for the bound as well, or holds something that the claim waits for, so that the claim could not have it anyway. This is
-//! computed from rows and events alone, in other terms than those of the engine.
+//! A claim that has waited for its bound is owed whatever is free of all that it wants: a holder that gets some of it
+//! nevertheless came earlier and waited for the bound as well, or holds something for which the claim waits, so that
+//! the claim could not be granted anyway. This is computed from rows and events alone, in other terms than those of the
+//! engine.
 //!
-//! Only the oldest of these claims is owed anything, and a transaction may end the wait of several. So the claim that counts is the oldest at
-//! the moment of the grant, not the oldest that still waits after the commit: a run that leaves enough slots for the oldest may take the
-//! others, although the oldest takes its own later in the same transaction and the next one then finds too few.
+//! Only the oldest of these claims is owed anything, and a transaction may end the wait of several. So the claim that
+//! counts is the oldest at the moment of the grant, not the oldest that still waits after the commit: a run that leaves
+//! enough slots for the oldest may take the others, although the oldest takes its own later in the same transaction and
+//! the next claim then finds too few.
 //!
-//! The claim of a dead process counts until the one that decides knows of the death: what is owed to the next claim follows from that.
+//! The claim of a dead process counts until the transaction knows of the death: what is owed to the next claim follows
+//! from that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,18 +28,19 @@ use crate::commit::CommittedCall;
 use crate::report::Checker;
 use crate::world::World;
 
-/// Whether a claim has waited for a resource as long as others may overtake it: not at all for a task and a section, as nobody else wants them.
+/// Whether a claim has waited for a resource as long as others may overtake it: not at all for a task and a section,
+/// which only claims and runs want.
 pub(super) fn is_due(claim: &WorkClaim, resource: &Resource, at: Lease) -> bool {
     let bound = if resource.name.is_work() { Span::ZERO } else { Span::from_ms(OVERTAKE) };
-    // One that was woken in its turn and has not tried lets the others pass.
+    // A claim that was woken and has not tried again in time lets the others pass.
     let is_absent = |turn: Lease| at >= turn + OFFER;
     claim
         .waits()
         .is_some_and(|terms| terms.overtake.is_some() && at >= terms.since.lease + bound && !terms.turn.is_some_and(is_absent))
 }
 
-/// Everybody without whom a claim cannot be had: the holders of what it wants, and those of what the claims before it want, for whom it
-/// waits as well.
+/// The holders without whom a claim cannot be granted: those of what it wants, and those of what earlier claims want,
+/// for which it waits as well.
 pub(super) fn needed(claim: &WorkClaim, rows: &Coordination, at: Lease) -> BTreeSet<HolderId> {
     let (mut claims, mut open) = (vec![claim], vec![claim]);
     while let Some(next) = open.pop() {
@@ -69,7 +73,7 @@ struct NewGrant<'a> {
     resource: &'a Resource,
     request: &'a GrantRequest,
     index: usize,
-    /// Who is dead as far as the one knows who asked for it.
+    /// The processes that the requester knows to be dead.
     dead: &'a BTreeSet<&'a ProcessId>,
 }
 
@@ -102,15 +106,15 @@ impl Commit<'_> {
         semaphore.map_or(0, |semaphore| semaphore.config.capacity.saturating_sub(held.values().sum()))
     }
 
-    /// Whether a grant takes nothing away from a claim that waits and is due.
+    /// Whether a grant takes nothing away from a waiting claim that is due.
     fn is_owed_nothing(&self, first: &WorkClaim, grant: &NewGrant<'_>) -> bool {
         let (rows, NewGrant { resource, request, .. }) = (&self.before.coordination, grant);
-        // What goes from one run of a runner to the next was never free.
+        // A section that passes from one run of a runner to the next was never free.
         let is_handed =
             resource.name.is_section() && request.holder.as_str().starts_with("run:") && was_live(self.before, &request.holder);
         let needed = needed(first, rows, self.at);
         let is_needed = request.ancestors.iter().chain([&request.holder]).any(|party| needed.contains(party));
-        // A claim that came earlier gets it first.
+        // An earlier claim gets it first.
         let mut own = rows.claims.values().filter(|claim| claim.waits().is_some() && is_of(claim, request));
         let came_earlier = own.any(|claim| claim.ticket <= first.ticket && claim.wants(resource));
         let leaves_enough = resource.kind == Kind::Semaphore && self.free_after(grant) >= weight(first, resource);
@@ -118,7 +122,7 @@ impl Commit<'_> {
     }
 }
 
-/// Whether this is asked for by a claim. Slots are held in the name of a person and a task.
+/// Whether this request is one of a claim. Slots are held in the name of a person and a task.
 fn is_of(claim: &WorkClaim, request: &GrantRequest) -> bool {
     let person = request.holder.as_str().split_once('/').map(|(person, _)| person);
     claim.holder == request.holder || person == Some(claim.holder.as_str())
@@ -157,12 +161,12 @@ impl World<'_> {
                 };
                 return self.verdict.expect(Checker::Overtaken, commit.is_owed_nothing(first, grant), what);
             }
-            // One that got it before waits no longer, and the next one is the oldest.
+            // A claim that got it before waits no longer, and the next one is the oldest.
             if commit.gets(first, resource, 0..index) {
                 continue;
             }
-            // One that gets it in the same transaction was the oldest, and loses nothing. One that leaves may have left before the grant or after
-            // it: then the grant must be right for it, or for the next one.
+            // A claim that gets it in the same transaction was the oldest, and loses nothing. A claim that leaves may
+            // have left before the grant or after it: then the grant must be right for it, or for the next one.
             if commit.gets(first, resource, index..commit.events.len()) || commit.is_owed_nothing(first, grant) {
                 return;
             }
@@ -170,14 +174,15 @@ impl World<'_> {
     }
 }
 
-/// Whom the caller of a request knows to be dead. All others count as alive in the decision, and so do their claims.
+/// The processes that the caller of a request knows to be dead. All others count as alive in the decision, and so do
+/// their claims.
 fn known_dead(request: &Request) -> BTreeSet<&ProcessId> {
     let seen = match request {
         Request::Coordinate { seen, .. } => Some(seen),
         Request::Task(TaskRequest::Take { taking, .. }) => Some(&taking.seen),
         Request::Task(TaskRequest::Leave { seen, .. }) => seen.as_ref(),
         Request::Run(RunRequest::Claim(claim)) => Some(&claim.seen),
-        // It ends claims whose time is up, and whoever waits for what they held is served.
+        // This ends expired claims, and serves the waiters of what they held.
         Request::Run(RunRequest::MakeReady { seen, .. }) => Some(seen),
         _ => None,
     };

@@ -1,4 +1,5 @@
-//! People: they claim tasks or single locks, wait for them while they hold others, give up, renew, end their work, and are killed.
+//! People: they claim tasks or single locks, wait for them while they hold others, give up, renew, end their work, and
+//! are killed.
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::coordination::{Command, Outcome as Coordinated};
@@ -19,29 +20,29 @@ const TTL: Ms = 4_000;
 /// How long others may overtake a claim.
 pub(super) const OVERTAKE: Ms = 800;
 
-/// How often one who waits looks by itself.
+/// How often a waiting process polls.
 const POLL: Ms = 20_000;
 
-/// The most that a person holds.
+/// The most grants that a person holds.
 const HOLDS: usize = 2;
 
 /// A person at a shell.
 pub(crate) struct Person {
     pub(super) process: ProcessId,
-    /// One that no other shell ever had.
+    /// Unique among all shells.
     number: u32,
     doing: Doing,
     holds: Vec<Hold>,
-    /// How many single locks it has asked for.
+    /// How many single locks it has requested.
     asked: u32,
-    /// The name under which it claims tasks: its own, or that of one who was killed before.
+    /// The name under which it claims tasks: its own, or that of a person who was killed before.
     name: u32,
     /// Until when its process is stopped.
     stopped: Ms,
 }
 
 enum Doing {
-    /// Nothing new before that moment.
+    /// No new action before that moment.
     Idle(Ms),
     Calling(Purpose),
     Sleeping {
@@ -52,7 +53,7 @@ enum Doing {
     },
 }
 
-/// What a call is for.
+/// The purpose of a call.
 enum Purpose {
     Wait {
         wait: Box<Wait>,
@@ -63,7 +64,7 @@ enum Purpose {
     End(usize),
 }
 
-/// Something that a person holds, and until when. One who waits gives nothing back meanwhile.
+/// A grant of a person, and until when. While waiting, a person releases nothing.
 #[derive(Clone)]
 struct Hold {
     what: Held,
@@ -81,7 +82,7 @@ impl Person {
         Person { process, number, doing: Doing::Idle(from), holds: Vec::new(), asked: 0, name: number, stopped: 0 }
     }
 
-    /// Stops its process, if it waits. It does nothing before that moment, whatever happens.
+    /// Stops the process, if it waits. A stopped process does nothing, whatever happens.
     pub(super) fn stop(&mut self, until: Ms) -> bool {
         let waits = matches!(self.doing, Doing::Sleeping { .. });
         self.stopped = if waits { until } else { self.stopped };
@@ -96,7 +97,7 @@ impl Person {
         matches!(self.doing, Doing::Sleeping { .. } | Doing::Calling(Purpose::Wait { .. }))
     }
 
-    /// Whether nobody waits for what it has or wants.
+    /// Whether it holds nothing and waits for nothing.
     pub(super) fn is_done(&self) -> bool {
         matches!(self.doing, Doing::Idle(_)) && self.holds.is_empty()
     }
@@ -124,13 +125,13 @@ impl Person {
         HolderId::new(&format!("p{}", self.name)).expect("a plain word")
     }
 
-    /// The name under which it holds its next single lock, as a command does that runs under it.
+    /// The name under which it holds its next single lock, like a command that it runs.
     fn next_lock_holder(&mut self) -> HolderId {
         self.asked += 1;
         HolderId::new(&format!("q{}.{}", self.number, self.asked)).expect("a plain word")
     }
 
-    /// When it does something next.
+    /// When it acts next.
     pub(crate) fn due(&self, is_quiescing: bool) -> Option<Ms> {
         match &self.doing {
             Doing::Calling(_) => None,
@@ -159,8 +160,8 @@ impl World<'_> {
         self.send_of_person(index, Purpose::Wait { wait, give_up }, request);
     }
 
-    /// A person does what is due.
-    pub(crate) fn person_acts(&mut self, index: usize) {
+    /// Executes what is due for a person.
+    pub(crate) fn act_person(&mut self, index: usize) {
         let now = self.clock.now();
         let doing = std::mem::replace(&mut self.person(index).doing, Doing::Idle(now + 200));
         match doing {
@@ -186,7 +187,7 @@ impl World<'_> {
         }
     }
 
-    /// Somebody wants a task, or a single lock, on behalf of all that it holds.
+    /// A request for a task or a single lock, on behalf of everything that the person holds.
     fn new_wait(&mut self, index: usize) -> Wait {
         let person = &self.people.persons[index];
         let claimant = person.claimant();
@@ -221,7 +222,7 @@ impl World<'_> {
         let Doing::Calling(purpose) = std::mem::replace(&mut self.person(index).doing, Doing::Idle(now + 10)) else { return };
         let reply = match heard {
             Heard::Replies(replies) => replies.into_iter().next().expect("one request has one reply"),
-            // It does not know what it holds, and stops.
+            // The person does not know what it holds, so its shell exits.
             Heard::Unknown => return self.kill_person(index),
         };
         match purpose {
@@ -245,7 +246,7 @@ impl World<'_> {
         }
     }
 
-    /// Does what a wait says, until it sleeps, asks or is over.
+    /// Carries out the actions of a wait until it sleeps, asks or ends.
     fn follow_action(&mut self, index: usize, mut wait: Box<Wait>, mut action: WaitAction, give_up: Ms) {
         loop {
             action = match action {
@@ -315,7 +316,7 @@ impl World<'_> {
         }
     }
 
-    /// A shell is killed. Another one is opened, and whoever watched it is told.
+    /// A shell is killed. Another one is opened, and processes that watch it are notified.
     pub(crate) fn kill_person(&mut self, index: usize) {
         self.tally.count("deaths");
         let process = self.person(index).process.clone();

@@ -1,8 +1,9 @@
-//! Nobody is held up for long by processes that are stopped.
+//! No wait is held up for long by stopped processes.
 //!
-//! Whoever waits, lives, and has nobody but stopped processes before it gets what it wants after two turns, if nobody holds anything that it or
-//! these want: the first of them has a turn, and then all others together. Likewise a task that a runner could start. This is
-//! computed from rows and processes alone, and looked at whenever something happens, also if nothing is written.
+//! A living waiter with only stopped processes before it gets what it wants after two offers, if none of that, nor what
+//! those processes want, is held: the first of them gets an offer, and then all others together. The same is true of a
+//! task that a runner could start. This is computed from rows and processes alone, and checked at every step, also if
+//! nothing is written.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +18,14 @@ use crate::clock::Ms;
 use crate::report::Checker;
 use crate::world::World;
 
-/// Two turns, and as long as work may lie idle.
+/// Two offers, and the limit for work that is left undone.
 const LIMIT: Ms = 2 * OFFER.as_ms() + 6_000;
 
-/// Who waits, and for what.
+/// A wait and what it is for.
 struct Wish<'a> {
     ticket: Ticket,
     process: &'a ProcessId,
-    /// With how much of it.
+    /// The resources, each with its weight.
     wants: Vec<(Resource, u32)>,
     is_claim: bool,
 }
@@ -34,13 +35,14 @@ impl Wish<'_> {
         self.wants.iter().any(|(resource, _)| wants.iter().any(|(other, _)| other == resource))
     }
 
-    /// Whether it may get something before this other one: free things are kept from a line for claims, whenever these came.
+    /// Whether it may get a resource before this other wait: free resources are kept for claims before other waiters,
+    /// whatever their tickets.
     fn is_before(&self, other: &Wish<'_>) -> bool {
         self.shares(&other.wants) && (self.ticket < other.ticket || (self.is_claim && !other.is_claim))
     }
 }
 
-/// Everybody who waits to get something.
+/// All waits.
 fn wishes(rows: &Coordination) -> Vec<Wish<'_>> {
     let claims = rows.claims.values().filter(|claim| claim.task.is_some()).filter_map(|claim| {
         let wants = claim.parts.iter().map(|part| (part.resource.clone(), part.weight)).collect();
@@ -48,7 +50,7 @@ fn wishes(rows: &Coordination) -> Vec<Wish<'_>> {
     });
     let locks = rows.locks.values().map(|lock| (Kind::Lock, &lock.name, &lock.waiters));
     let slots = rows.semaphores.values().map(|one| (Kind::Semaphore, &one.name, &one.waiters));
-    let lines = locks.chain(slots).flat_map(|(kind, name, waiters)| {
+    let waiters = locks.chain(slots).flat_map(|(kind, name, waiters)| {
         let wish = move |one: &'_ Waiter| vec![(Resource { kind, name: name.clone() }, one.claim.weight)];
         waiters.iter().map(move |one| Wish {
             ticket: one.ticket,
@@ -57,10 +59,10 @@ fn wishes(rows: &Coordination) -> Vec<Wish<'_>> {
             is_claim: false,
         })
     });
-    claims.chain(lines).collect()
+    claims.chain(waiters).collect()
 }
 
-/// Whether nobody has what is wanted.
+/// Whether everything that is wanted is free.
 fn are_free(wants: &[(Resource, u32)], rows: &Coordination) -> bool {
     wants.iter().all(|(resource, weight)| {
         let used: u32 = grants(rows, resource).into_iter().map(|grant| grant.claim.weight).sum();
@@ -72,13 +74,14 @@ fn are_free(wants: &[(Resource, u32)], rows: &Coordination) -> bool {
     })
 }
 
-/// Whether somebody has had a turn, or will have one soon, and is stopped. Whoever waits behind one for whom not everything is free has none.
+/// Whether a waiter that has had an offer, or will soon have one, is stopped. A waiter behind another whose resources
+/// are not all free gets none.
 fn yields(wish: &Wish<'_>, wishes: &[Wish<'_>], stopped: &[&ProcessId], rows: &Coordination) -> bool {
     let mut before = wishes.iter().filter(|other| other.is_before(wish));
     stopped.contains(&wish.process) && are_free(&wish.wants, rows) && before.all(|other| yields(other, wishes, stopped, rows))
 }
 
-/// What a run of a task takes. All sections are exclusive here.
+/// The resources of a run of a task. All sections are exclusive here.
 fn wants(id: &TaskId, spec: &Spec) -> Vec<(Resource, u32)> {
     let section = spec.section.as_ref().map(|section| Need::Lock(section.lock()));
     let needs = [Need::Lock(id.lock())].into_iter().chain(section).chain(spec.needs.iter().cloned());
@@ -86,7 +89,7 @@ fn wants(id: &TaskId, spec: &Spec) -> Vec<(Resource, u32)> {
 }
 
 impl World<'_> {
-    /// Notes for how long somebody was held up by stopped processes alone.
+    /// Notes for how long waits are held up by stopped processes alone.
     pub(crate) fn watch_stopped(&mut self) {
         let now = self.clock.now();
         if self.people.persons.iter().all(|person| !person.is_stopped(now)) {
@@ -123,7 +126,7 @@ impl World<'_> {
         }
     }
 
-    /// At the end some of those who wait are stopped for longer than anybody may be held up.
+    /// At the end some waiting processes are stopped for longer than any wait may be held up.
     pub(crate) fn stop_people_at_the_end(&mut self) {
         for index in 0..self.people.persons.len() {
             let until = self.clock.now() + self.random.between(90_000, 240_000);

@@ -1,4 +1,4 @@
-//! What must be true of queues, kept by an outsider who sees every committed answer, and by the pure core over all rows.
+//! Checks of queues, by a model of its own that sees every committed answer, and by the pure core over all rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,14 +9,14 @@ use banksman_engine::{QueueRequest, Reply};
 use crate::report::{Checker, Verdict};
 use crate::traced::Note;
 
-/// The outsider's book.
+/// The model of the queues.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// Who works on what, until when.
+    /// The current takes, and until when.
     held: BTreeMap<ItemId, (Epoch, Lease)>,
-    /// The highest epoch that was given out.
+    /// The highest epoch so far.
     epoch: Epoch,
-    /// What somebody was told is in the queue.
+    /// The items that a push has acknowledged.
     pub(crate) acknowledged: BTreeSet<ItemId>,
     pub(crate) completed: BTreeSet<ItemId>,
     /// The same inputs, decided by the pure core alone.
@@ -24,7 +24,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Takes in a committed answer.
+    /// Processes a committed answer.
     pub(crate) fn observe(&mut self, request: &QueueRequest, reply: &Reply, note: Note, verdict: &mut Verdict) {
         let Reply::Queue { outcome, at } = reply else { return };
         match (&request.input, outcome) {
@@ -74,7 +74,7 @@ impl Ledger {
         self.compare(request, outcome, note, verdict);
     }
 
-    /// Only the last who took an item can do anything with it, and as long as it is his time he is not refused.
+    /// Only the last taker of an item can do anything with it, and is never refused before its visibility timeout.
     fn check_hold(&self, hold: &Hold, worked: bool, at: Lease, verdict: &mut Verdict) {
         let held = self.held.get(&hold.item);
         let is_last = held.is_some_and(|(epoch, _)| *epoch == hold.epoch);

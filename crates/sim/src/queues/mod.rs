@@ -1,6 +1,6 @@
 //! Queues: processes that wait for items, take them, work, stall and die; people who push, pause and requeue.
 //!
-//! What must be true is kept by an outsider and by the pure core in `ledger`.
+//! The checkers are a model of its own and the pure core, both in `ledger`.
 
 mod ledger;
 
@@ -17,20 +17,20 @@ use crate::random::Random;
 use crate::report::Checker;
 use crate::world::World;
 
-/// How often a taker looks by itself.
+/// How often a taker polls.
 const POLL: Ms = 60_000;
 
-/// How long an item is left to its holder.
+/// The visibility timeout of items.
 const VISIBILITY: Ms = 2_000;
 
-/// The takers of a history, and what is known of their queues.
+/// The takers of a history, and the model of their queues.
 #[derive(Default)]
 pub(crate) struct Queues {
     pub(crate) takers: Vec<Taker>,
     ledger: Ledger,
-    /// When somebody pushes, pauses or requeues next.
+    /// When a person pushes, pauses or requeues next.
     user_at: Ms,
-    /// How many takers there were so far.
+    /// How many takers there have been.
     lives: u32,
 }
 
@@ -43,13 +43,13 @@ pub(crate) struct Taker {
 }
 
 enum Doing {
-    /// It waits for an answer, and holds this if that is about an item.
+    /// It waits for a reply, which is about this item if there is one.
     Calling(Option<Hold>),
     /// It waits for an item.
     Sleeping { until: Ms, watch: Option<ProcessId>, waiting: Waiting },
     /// It works on an item.
     Working { hold: Hold, until: Ms },
-    /// It has something to ask at once.
+    /// It can act at once.
     Ready,
 }
 
@@ -75,12 +75,12 @@ impl Taker {
         Taker { process, name, taking, doing: Doing::Ready }
     }
 
-    /// Begins to look for the next item.
+    /// Starts to take the next item.
     fn start_over(&mut self, number: u32) {
         *self = Taker::new(self.process.clone(), number);
     }
 
-    /// When it does something by itself.
+    /// When it acts by itself.
     pub(crate) fn due(&self) -> Option<Ms> {
         match &self.doing {
             Doing::Calling(_) => None,
@@ -115,13 +115,14 @@ impl World<'_> {
         Taker::new(self.machine.fork(), self.queues.lives)
     }
 
-    /// When somebody does something to the queues, unless everything shall come to its end.
+    /// When the next request of a person is due, unless the history is ending.
     pub(crate) fn queue_user_due(&self) -> Option<Ms> {
         (!self.queues.takers.is_empty() && !self.is_quiescing).then_some(self.queues.user_at)
     }
 
-    /// Somebody pushes, pauses, resumes or requeues. One who is not answered asks no more: what was done may or may not be there.
-    pub(crate) fn queue_user_acts(&mut self) {
+    /// A person pushes, pauses, resumes or requeues. A lost reply is not repeated: the request may or may not have
+    /// taken effect.
+    pub(crate) fn act_queue_user(&mut self) {
         self.queues.user_at = self.clock.now() + self.random.between(1, 250);
         let new = |random: &mut Random| New {
             data: Data::parse("1").expect("it is JSON"),
@@ -143,8 +144,8 @@ impl World<'_> {
         self.calls.push(InFlight { from: Sender::Nobody, requests: vec![request] });
     }
 
-    /// A taker does what is due.
-    pub(crate) fn taker_acts(&mut self, slot: usize) {
+    /// Executes what is due for a taker.
+    pub(crate) fn act_taker(&mut self, slot: usize) {
         let (request, hold) = match &self.queues.takers[slot].doing {
             Doing::Working { hold, .. } => {
                 let hold = hold.clone();
@@ -173,7 +174,7 @@ impl World<'_> {
         }
     }
 
-    /// A process dies. Another takes its place, and whoever watched it hears of it.
+    /// A process dies. Another takes its place, and processes that watch it are notified.
     pub(crate) fn kill_taker(&mut self, slot: usize) {
         let new = self.new_taker();
         let dead = std::mem::replace(&mut self.queues.takers[slot], new);
@@ -205,7 +206,7 @@ impl World<'_> {
         let Doing::Calling(hold) = std::mem::replace(&mut self.queues.takers[slot].doing, Doing::Ready) else { return };
         let reply = match heard {
             Heard::Replies(replies) => replies.into_iter().next().expect("one request has one reply"),
-            // It does not know what has happened, and stops.
+            // The taker does not know what has happened, so it exits.
             Heard::Unknown => return self.kill_taker(slot),
         };
         match (hold, reply) {
@@ -213,7 +214,7 @@ impl World<'_> {
                 let until = now + self.random.between(1, VISIBILITY);
                 self.queues.takers[slot].doing = Doing::Working { hold, until };
             }
-            // It is rid of the item, one way or the other, and wants the next.
+            // The item is settled or lost, and the taker takes the next one.
             (Some(_), _) => {
                 self.queues.lives += 1;
                 let number = self.queues.lives;
@@ -223,7 +224,7 @@ impl World<'_> {
         }
     }
 
-    /// What one who wants an item does after an answer.
+    /// The next action of a taker after a reply.
     fn after_take(&mut self, slot: usize, reply: Reply) -> Doing {
         let now = self.clock.now();
         let mut action = self.queues.takers[slot].taking.answer(reply);
@@ -231,7 +232,7 @@ impl World<'_> {
             let liveness = self.machine.probe(&process);
             action = self.queues.takers[slot].taking.probed(process, liveness, waiting);
         }
-        // Whoever begins to watch a process that has died meanwhile hears so at once.
+        // A taker that starts to watch a process which has died meanwhile notices that at once.
         if let TakeAction::Sleep { watch: Some(process), waiting, .. } = &action
             && !self.machine.lives(process)
         {
@@ -242,7 +243,7 @@ impl World<'_> {
             TakeAction::Done(Reply::Queue { outcome: Outcome::Taken(item), .. }) => {
                 let State::Processing(taken) = &item.state else { unreachable!("it was just taken") };
                 let hold = Hold { item: item.id, holder: taken.holder.clone(), epoch: taken.epoch };
-                // Some work for longer than they may.
+                // Some work for longer than the visibility timeout.
                 let most = if self.is_quiescing { VISIBILITY / 2 } else { VISIBILITY * 3 / 2 };
                 self.tally.count("takes");
                 Doing::Working { hold, until: now + self.random.between(1, most) }
@@ -251,7 +252,7 @@ impl World<'_> {
         }
     }
 
-    /// Shows a committed call to the ledger.
+    /// Feeds a committed call to the ledger.
     pub(crate) fn observe_queues(&mut self, call: &CommittedCall<'_>) {
         if let Request::Queue(request) = call.request
             && is_of_takers(&request.queue)
@@ -260,7 +261,7 @@ impl World<'_> {
         }
     }
 
-    /// The faults are over: all that was acknowledged is done or dead, and a push wakes those who wait.
+    /// The faults are over: every acknowledged item gets completed or dead, and a push wakes the waiters.
     pub(crate) fn quiesce_queues(&mut self) {
         if self.queues.takers.is_empty() {
             return;
@@ -268,22 +269,22 @@ impl World<'_> {
         // A pause that is still on its way would stay.
         self.calls.retain(|call| call.from != Sender::Nobody);
         self.operate_queue(queue(), Input::Resume);
-        self.go_to_the_end(|world| world.is_drained());
+        self.run_until(|world| world.is_drained());
         let left: Vec<_> = self.queues.ledger.acknowledged.difference(&self.queues.ledger.completed).copied().collect();
         for id in left {
-            // Nobody takes from the dead-letter queue here.
+            // No taker takes from the dead-letter queue here.
             let is_dead = self.queues.ledger.model.items.get(&id).is_some_and(|item| item.queue == dead_letters());
             let is_there = self.store.view().load(&[Key::Item(id)].into()).is_ok_and(|rows| rows.queues.items.contains_key(&id));
             self.verdict
                 .expect(Checker::Left, is_dead && is_there, || format!("{id} was acknowledged, and is neither done nor dead"));
         }
-        // Everybody looks once more, since wake-ups were lost. From then on nobody looks by himself.
+        // Every taker polls once more, since wake-ups were lost. After that no poll is due before the deadline.
         self.clock.advance(POLL + 1);
-        self.go_to_the_end(|world| world.is_drained());
+        self.run_until(|world| world.is_drained());
         let deadline = self.clock.now() + POLL / 2;
         let new = || New { data: Data::parse("2").expect("it is JSON"), priority: 0, delay: Span::ZERO, dedupe: None };
         self.operate_queue(queue(), Input::Push(vec![new(), new(), new()]));
-        self.go_to_the_end(|world| world.is_drained());
+        self.run_until(|world| world.is_drained());
         let ledger = &self.queues.ledger;
         let (now, done) = (self.clock.now(), ledger.acknowledged.difference(&ledger.completed).count());
         let dead = ledger.model.items.values().filter(|item| item.queue == dead_letters()).count();
@@ -292,7 +293,7 @@ impl World<'_> {
         });
     }
 
-    /// Whether nobody has anything to do but to wait for items.
+    /// Whether all takers can only wait for items.
     fn is_drained(&mut self) -> bool {
         let left = self.queues.ledger.model.items.values().any(|item| item.queue == queue());
         let now = self.clock.now();

@@ -3,7 +3,7 @@
 use banksman_sim::{QuotaMutation, quota_history};
 
 #[test]
-fn nobody_starts_while_an_account_is_limited_and_everything_is_done_in_the_end() {
+fn limited_accounts_start_no_run_and_all_tasks_end() {
     let (mut probes, mut killed) = (0, 0);
     for seed in 0..60 {
         let tally = quota_history(seed, None).unwrap_or_else(|what| panic!("{what}"));
@@ -13,7 +13,7 @@ fn nobody_starts_while_an_account_is_limited_and_everything_is_done_in_the_end()
 }
 
 #[test]
-fn every_mistake_is_found() {
+fn every_mutation_is_detected() {
     use QuotaMutation::*;
     for (mutation, said) in [(StartsAnyway, "is limited for"), (TriesTwice, "tries the limit of"), (ForgetsProbe, "")] {
         let found = (0..200).find_map(|seed| quota_history(seed, Some(mutation)).err());

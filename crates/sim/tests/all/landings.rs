@@ -13,7 +13,7 @@ fn every_good_task_lands_once_and_tested() {
 }
 
 #[test]
-fn every_mistake_is_found() {
+fn every_mutation_is_detected() {
     use LandingMutation::*;
     for (mutation, said) in [
         (SkipsCheck, "on which the check fails"),

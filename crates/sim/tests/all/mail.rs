@@ -1,4 +1,5 @@
-//! Messages to tasks, with senders that are killed between any two steps, and targets that die, hang, start and are started again.
+//! Messages to tasks, with senders that are killed between any two steps, and targets that die, hang, start and are
+//! restarted.
 
 use banksman_sim::{MailMutation, MailTally, mail_history};
 
@@ -26,13 +27,13 @@ fn a_run_sees_a_message_once_and_none_is_lost() {
 }
 
 #[test]
-fn every_mistake_is_found() {
+fn every_mutation_is_detected() {
     use MailMutation::*;
     for (mutation, said) in [
         (SendsTwice, "twice"),
         (ForgetsPrompt, "is lost"),
         (ReportsTooSoon, "reported as delivered"),
-        (LeavesLock, "nobody releases the lock"),
+        (LeavesLock, "nothing releases the lock"),
         (ClaimsFollowUps, "has not got it"),
         (ForgetsWritten, "counts as undelivered"),
     ] {

@@ -1,5 +1,5 @@
-//! Tests of the simulator. One test binary, because linking dominates. No seed is random and none runs twice here: fresh seeds
-//! are for `make soak`.
+//! Tests of the simulator. One test binary, because linking dominates. The seeds are fixed, and no history runs twice
+//! here: fresh seeds are for `make soak`.
 
 mod accounts;
 mod landings;

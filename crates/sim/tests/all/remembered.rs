@@ -1,4 +1,4 @@
-//! What a history found once, told again in a few lines: a seed means something else after the next change here.
+//! Bugs that a history has found, as short tests: after the next change a seed means another history.
 
 use std::sync::Arc;
 
@@ -30,10 +30,10 @@ fn ask(store: &mut Store, input: lock::Input) -> lock::Outcome {
     }
 }
 
-/// How long a place in line lasts without a look.
+/// How long a place among the waiters lasts without a poll.
 const PLACE: Span = Span::from_secs(15);
 
-/// A request, bound to the process that makes it, that waits if it must.
+/// A request that waits if necessary, bound to the process that makes it.
 fn acquire(holder: &str, request: &str, pid: i32) -> lock::Input {
     let process = ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid, start: 1 };
     let claim = GrantRequest {
@@ -45,10 +45,10 @@ fn acquire(holder: &str, request: &str, pid: i32) -> lock::Input {
     lock::Input::Acquire(Box::new(Ask { wait, ..Ask::new(claim) }))
 }
 
-/// A process died while it waited, and its successor repeated the request: the place was the successor's,
-/// but the row was still bound to the dead one, so that the next in line would have taken the lock from the living.
+/// A process died while it waited, and its successor repeated the request: the successor got the place, but the row was
+/// still bound to the dead process, so that the next waiter would have taken the lock from the living one.
 #[test]
-fn a_place_taken_over_is_bound_to_the_process_that_took_it_over() {
+fn a_place_taken_over_is_bound_to_the_new_process() {
     let mut store = sqlite::memory(Box::new(ManualMachine::default())).expect("a store in memory");
     let first = ask(&mut store, acquire("first", "r1", 1));
     let epoch = if let lock::Outcome::Acquired(grant) = first { grant.epoch } else { Epoch(0) };
@@ -63,10 +63,10 @@ fn a_place_taken_over_is_bound_to_the_process_that_took_it_over() {
     assert_eq!(snapshot.coordination.locks.values().flat_map(pids).collect::<Vec<_>>(), [3]);
 }
 
-/// A waiter whose place has a lease looked, and was told that it waits; but the look was not written down, so that its
-/// place was gone as soon as the lease was over, however often it had looked.
+/// A waiter whose place has a lease polled and learnt that it waits; but the poll was not recorded, so that its place
+/// was gone as soon as the lease was over, however often it had polled.
 #[test]
-fn a_place_lasts_for_as_long_as_its_waiter_looks() {
+fn a_place_lasts_as_long_as_its_waiter_polls() {
     let clock = ManualMachine::default();
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     ask(&mut store, acquire("first", "r1", 1));
@@ -86,10 +86,10 @@ fn process(pid: i32) -> ProcessId {
     ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid, start: 1 }
 }
 
-/// How runs are watched: patiently.
+/// How runs are watched: with a long timeout.
 const WATCH: Watch = Watch { timeout: Span::from_secs(600), max_recoveries: 3, on_exhausted: OnExhausted::Escalate };
 
-/// A runner with room for one run.
+/// A runner with a limit of one run.
 fn runner(name: &str, pid: i32) -> Dispatcher {
     runner_with(name, pid, |_| {})
 }
@@ -110,7 +110,7 @@ fn is_kill(action: &RunnerAction, run: &RunId) -> bool {
 /// How many steps a runner may take before it sleeps.
 const STEPS: usize = 100;
 
-/// Drives a runner until it sleeps. Says which runs it was told to start, or to find again. All processes live.
+/// Drives a runner until it sleeps. Returns the runs that it starts or recovers. All processes are alive.
 fn drive(store: &mut Store, runner: &mut Dispatcher) -> Vec<RunId> {
     let actions = drive_at(store, runner, Lease(0));
     let started = actions.into_iter().filter_map(|actions| match actions {
@@ -120,7 +120,7 @@ fn drive(store: &mut Store, runner: &mut Dispatcher) -> Vec<RunId> {
     started.collect()
 }
 
-/// Drives a runner until it sleeps, at this moment. Says what it was told to do, the sleep included.
+/// Drives a runner until it sleeps, at this moment. Returns its actions, including the sleep.
 fn drive_at(store: &mut Store, runner: &mut Dispatcher, now: Lease) -> Vec<RunnerAction> {
     let mut actions = Vec::new();
     for _ in 0..STEPS {
@@ -153,7 +153,7 @@ fn drive_at(store: &mut Store, runner: &mut Dispatcher, now: Lease) -> Vec<Runne
             }
         }
     }
-    unreachable!("it never comes to rest: {actions:?}")
+    unreachable!("it never sleeps: {actions:?}")
 }
 
 fn add_task(store: &mut Store, id: &str, section: Option<&str>, priority: i32) {
@@ -198,26 +198,27 @@ fn store_with_section() -> Store {
     store
 }
 
-/// A runner that had no room left kept the lock of an exclusive section in which it had no run any more, so that others,
-/// who had room, could not work there.
+/// A runner without capacity kept the lock of an exclusive section in which it had no run any more, so that runners
+/// with capacity could not work there.
 #[test]
-fn a_section_is_left_by_a_runner_that_has_no_room() {
+fn a_runner_without_capacity_leaves_a_section() {
     let mut store = store_with_section();
     drive(&mut store, &mut runner("one", 1));
     add_task(&mut store, "urgent", None, 9);
     let mut two = runner("two", 2);
-    assert_eq!(drive(&mut store, &mut two).len(), 1, "it does what is urgent");
+    assert_eq!(drive(&mut store, &mut two).len(), 1, "it starts the urgent task");
     two.on(RunnerInput::Died(process(1)), Lease(0));
     let adopted = drive(&mut store, &mut two);
     two.on(RunnerInput::Ended(adopted[0].clone(), exited(0)), Lease(0));
-    assert_eq!(drive(&mut store, &mut two).len(), 0, "it has no room");
+    assert_eq!(drive(&mut store, &mut two).len(), 0, "it has no capacity");
     assert!(is_free(&mut store, "section:s"));
-    assert_eq!(drive(&mut store, &mut runner("three", 3)).len(), 1, "somebody else goes on in the section");
+    assert_eq!(drive(&mut store, &mut runner("three", 3)).len(), 1, "another runner works in the section");
 }
 
-/// A claim was committed and its answer lost. The runner found its run again, but not the section it had entered with it.
+/// A claim was committed and its reply lost. The runner found its run again, but not the section that it had entered
+/// with it.
 #[test]
-fn a_section_entered_without_knowing_is_left_again() {
+fn a_section_entered_by_a_lost_claim_is_left_again() {
     let mut store = store_with_section();
     let mut one = runner("one", 1);
     while !store.view().everything().expect("the store works").backlog.runs.values().any(|_| true) {
@@ -245,13 +246,13 @@ fn a_section_entered_without_knowing_is_left_again() {
     let run = store.view().everything().expect("the store works").tables.backlog.runs.into_keys().next().expect("one run");
     add_task(&mut store, "urgent", None, 9);
     one.on(RunnerInput::Ended(run.clone(), exited(0)), Lease(0));
-    assert_eq!(drive(&mut store, &mut one).len(), 1, "it goes on with what is urgent");
+    assert_eq!(drive(&mut store, &mut one).len(), 1, "it starts the urgent task");
     assert!(is_free(&mut store, "section:s"));
 }
 
-/// A runner that was told to end while it gave the store time to recover slept on, and was woken at once, again and again.
+/// A runner that was asked to exit while it gave the store time to recover slept on, and woke at once, again and again.
 #[test]
-fn who_shall_leave_does_not_sleep() {
+fn a_cancelled_runner_does_not_sleep() {
     let mut store = store_with_section();
     let mut one = runner("one", 1);
     drive(&mut store, &mut one);
@@ -260,7 +261,7 @@ fn who_shall_leave_does_not_sleep() {
     assert!(matches!(one.next(Lease(0)), RunnerAction::Call(_)));
 }
 
-/// A runner that found a run to take too long asked the store to end it, again and again, and never came to ending it.
+/// A runner that found a run over its time limit asked the store to end it, again and again, and never ended it.
 #[test]
 fn a_run_that_takes_too_long_is_ended() {
     let (clock, mut one) =
@@ -272,13 +273,13 @@ fn a_run_that_takes_too_long_is_ended() {
     let actions = drive_at(&mut store, &mut one, Lease(5_000));
     assert!(actions.iter().any(|action| is_kill(action, &begun[0])), "{actions:?}");
     one.on(RunnerInput::KeeperGone(begun[0].clone()), Lease(0));
-    assert_eq!(drive_at(&mut store, &mut one, Lease(5_000)).len(), 2, "its keeper was killed: it is found out what became of it");
+    assert_eq!(drive_at(&mut store, &mut one, Lease(5_000)).len(), 2, "its keeper was killed: the session is recovered");
 }
 
-/// A runner whose outbox command had failed did not sleep until it was due again, but woke up at once and did nothing, until the next
-/// slow look; and one that shall end when it is idle ended meanwhile, with nobody told.
+/// A runner whose outbox command had failed did not sleep until its retry was due, but woke at once and did nothing
+/// until the next poll; and a runner that exits when idle exited meanwhile, without the notification.
 #[test]
-fn what_could_not_be_told_is_told_later() {
+fn a_failed_notification_is_retried_when_due() {
     let (clock, mut one) = (ManualMachine::default(), runner_with("one", 1, |options| options.until_idle = true));
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     add_task(&mut store, "bad", None, 0);
@@ -289,8 +290,8 @@ fn what_could_not_be_told_is_told_later() {
         RunnerAction::Notify(command, notice) => Some((command, notice.kind)),
         _ => None,
     });
-    let (command, _) = notices.find(|(_, kind)| *kind == NoticeKind::TaskFailed).expect("people are told that it has failed");
-    // That nothing is left to do is told, too, and without any trouble.
+    let (command, _) = notices.find(|(_, kind)| *kind == NoticeKind::TaskFailed).expect("there is a notice about the failure");
+    // The notice that no work is left is sent, too, and succeeds.
     notices.for_each(|(other, _)| one.on(RunnerInput::CommandDone(other, Ok(())), Lease(0)));
     one.on(RunnerInput::CommandDone(command, Err("nobody answers".into())), Lease(0));
     let actions = drive_at(&mut store, &mut one, Lease(0));
@@ -302,7 +303,7 @@ fn what_could_not_be_told_is_told_later() {
     assert!(matches!(drive_at(&mut store, &mut one, Lease(1_000))[..], [RunnerAction::Done]));
 }
 
-/// A loop with a rest.
+/// A loop with a delay.
 fn policy() -> Policy {
     Policy {
         max_attempts: std::num::NonZeroU32::new(9).expect("not zero"),
@@ -312,26 +313,26 @@ fn policy() -> Policy {
     }
 }
 
-/// Files of loops that wait for something else were only looked for with a slow look, which a runner that is woken again and
-/// again never comes to.
+/// Files of loops that wait for something else were only checked in a poll, which never comes for a runner that is
+/// woken again and again.
 #[test]
-fn files_are_looked_for_however_busy_a_runner_is() {
+fn a_busy_runner_checks_for_done_files() {
     let (clock, mut one) = (ManualMachine::default(), runner("one", 1));
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     add(&mut store, "first", Spec { work: None, ..spec("first", None, 0) }, &[]);
     add(&mut store, "loop", Spec { restart: Some(policy()), ..spec("loop", None, 0) }, &["first"]);
-    let mut looks = 0;
+    let mut checks = 0;
     for second in 0..60 {
         one.on(RunnerInput::Woken, Lease(0));
-        looks += drive_at(&mut store, &mut one, Lease(second * 1_000)).len() - 1;
+        checks += drive_at(&mut store, &mut one, Lease(second * 1_000)).len() - 1;
         clock.advance(1_000);
     }
-    assert_eq!(looks, 2, "once when it begins, and once after half a minute");
+    assert_eq!(checks, 2, "once when it begins, and once after half a minute");
 }
 
 /// A session could not be ended and a person was asked what to do. When it had ended after all, the question stayed.
 #[test]
-fn no_question_is_raised_about_a_run_that_is_over() {
+fn a_question_about_a_run_is_withdrawn_when_the_run_ends() {
     let clock = ManualMachine::default();
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     let mut one = runner("one", 1);
@@ -355,10 +356,10 @@ fn no_question_is_raised_about_a_run_that_is_over() {
     assert_eq!(open(&mut store), 0);
 }
 
-/// A root was refused because a loop that had just ended kept its place while it rested. When another one left, the refused
-/// root was not thought of, and one that came later was taken before it.
+/// A root was refused because a loop that had just ended kept its place during its delay. When another root ended, the
+/// refused one was not considered, and a later one was started before it.
 #[test]
-fn a_root_that_was_refused_keeps_its_turn() {
+fn a_refused_root_starts_before_later_roots() {
     let mut store = sqlite::memory(Box::new(ManualMachine::default())).expect("a store in memory");
     let mut one = runner_with("one", 1, |options| (options.max_runs, options.limits.roots) = (Some(2), 2));
     add_task(&mut store, "first", None, 0);
@@ -372,13 +373,13 @@ fn a_root_that_was_refused_keeps_its_turn() {
     };
     let (first, looping) = if task_of(&mut store, &begun[0]) == task("loop") { (1, 0) } else { (0, 1) };
     one.on(RunnerInput::Ended(begun[looping].clone(), exited(0)), Lease(0));
-    assert_eq!(drive(&mut store, &mut one), [], "the loop rests, and keeps its place");
+    assert_eq!(drive(&mut store, &mut one), [], "the loop is in its delay, and keeps its place");
     one.on(RunnerInput::Ended(begun[first].clone(), exited(0)), Lease(0));
     let begun = drive(&mut store, &mut one);
     assert_eq!(begun.iter().map(|run| task_of(&mut store, run)).collect::<Vec<_>>(), [task("next")]);
 }
 
-/// Starts a pipeline with two phases. This guard stands before the second.
+/// Starts a pipeline with two phases. The guard is before the second.
 fn start_pipeline(store: &mut Store, id: &str, guard: Option<Condition>) {
     let phase = |name: &str, pre: Vec<Guard>| Phase {
         pre,
@@ -404,16 +405,16 @@ fn pipeline(store: &mut Store, id: &str) -> &'static str {
     store.view().everything().expect("the store works").backlog.pipelines[&task(id)].word()
 }
 
-/// Somebody holds the lock `a`, perhaps for a time only.
+/// Holds the lock `a`, with or without a lease.
 fn hold(store: &mut Store, ttl: Option<Span>) {
-    let lock::Input::Acquire(mut asked) = acquire("somebody", "r1", 9) else { unreachable!("that is what it is") };
+    let lock::Input::Acquire(mut asked) = acquire("somebody", "r1", 9) else { unreachable!("it is an acquisition") };
     (asked.claim.ttl, asked.claim.processes, asked.wait) = (ttl, Vec::new(), None);
     ask(store, lock::Input::Acquire(asked));
 }
 
-/// A phase that was over was tried again by itself, beside the one that its pipeline had gone on to.
+/// A phase that was over was retried by itself, beside the phase to which its pipeline had advanced.
 #[test]
-fn a_phase_that_is_over_stays_so() {
+fn a_phase_that_is_over_cannot_be_retried() {
     let (mut store, mut one) = (sqlite::memory(Box::new(ManualMachine::default())).expect("a store in memory"), runner("one", 1));
     start_pipeline(&mut store, "p", None);
     let begun = drive(&mut store, &mut one);
@@ -423,9 +424,9 @@ fn a_phase_that_is_over_stays_so() {
     assert!(matches!(&replies[..], [Reply::Task(TaskOutcome::Stepped(Refused::HasPhases, _))]), "{replies:?}");
 }
 
-/// A pipeline needs no slot to begin, and was not seen behind tasks that waited for one.
+/// A pipeline needs no slot to begin, but was hidden behind tasks that waited for one.
 #[test]
-fn a_pipeline_does_not_wait_behind_those_who_wait_for_a_slot() {
+fn a_pipeline_starts_before_tasks_that_wait_for_a_slot() {
     let mut store = sqlite::memory(Box::new(ManualMachine::default())).expect("a store in memory");
     let mut one = runner_with("one", 1, |options| (options.max_runs, options.limits.runs) = (Some(2), 1));
     ["first", "second", "third", "fourth"].into_iter().for_each(|id| add_task(&mut store, id, None, 0));
@@ -434,9 +435,9 @@ fn a_pipeline_does_not_wait_behind_those_who_wait_for_a_slot() {
     assert_eq!(pipeline(&mut store, "p"), "running");
 }
 
-/// A guard waited for a lock whose time was over: no event tells of that, so that nobody looked.
+/// A guard waited for a lock that expired: no event reports that, so the guard was not checked.
 #[test]
-fn a_guard_is_looked_at_when_a_lock_ends_by_time() {
+fn a_guard_is_checked_when_a_lock_expires() {
     let (clock, mut one) = (ManualMachine::default(), runner("one", 1));
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     hold(&mut store, Some(Span::from_secs(5)));
@@ -451,9 +452,9 @@ fn a_guard_is_looked_at_when_a_lock_ends_by_time() {
     assert_eq!(pipeline(&mut store, "p"), "running");
 }
 
-/// A guard asked about the lock that a variable names. When that was set to another, nobody looked.
+/// A guard asked about the lock that a variable names. When the variable was set to another, the guard was not checked.
 #[test]
-fn a_guard_is_looked_at_when_a_variable_is_set() {
+fn a_guard_is_checked_when_a_variable_is_set() {
     let (mut store, mut one) = (sqlite::memory(Box::new(ManualMachine::default())).expect("a store in memory"), runner("one", 1));
     hold(&mut store, None);
     start_pipeline(&mut store, "p", Some(Condition::Predicate(Predicate::LockFree { lock: Text::Var { var: "lock".into() } })));

@@ -1,5 +1,5 @@
-//! The real engine on the real store survives every fault. On the known seeds every kind of trouble comes up: a simulation in which
-//! nothing happens proves nothing.
+//! The real engine on the real store survives every fault. On the known seeds every kind of fault occurs: a simulation
+//! in which nothing happens proves nothing.
 
 use banksman_sim::{Checker, Options, Scenario, Tally, run, run_twice};
 use clap::ValueEnum as _;
@@ -18,7 +18,7 @@ fn assert_all_hold(scenario: Scenario, seeds: &[u64], happens: &[&str]) {
         let run = |part: &[u64]| part.iter().map(|seed| assert_holds(scenario, *seed)).collect::<Vec<Tally>>();
         let parts: Vec<_> = seeds.chunks(seeds.len().div_ceil(2)).map(|part| scope.spawn(move || run(part))).collect();
         for part in parts {
-            part.join().expect("what went wrong was told").iter().for_each(|each| tally.add(each));
+            part.join().expect("a failed thread has reported its seed").iter().for_each(|each| tally.add(each));
         }
     });
     for what in happens {
@@ -100,23 +100,25 @@ fn people_keep_every_promise() {
         "waits",
         "fault: wake-up lost",
     ];
-    // In these a lock that a task waits for goes to a waiter that is dead, and a claim hears of two deaths one after the other.
+    // In these a lock that a task waits for goes to a dead waiter, and a claim learns of two deaths one after the other.
     let found = [77110263, 1320];
-    // In these nobody is scheduled for half a minute or a whole one, while the time of a claim is up.
+    // In these no actor is scheduled for half a minute or a full one, while a claim expires.
     let late = [1795035028014580, 1795035028001423];
-    // In these somebody gets slots that the claim of a dead process leaves, of whose death it has not heard.
+    // In these a run or person gets slots that the claim of a dead process leaves, of whose death it does not know.
     let unheard = [1795035028005519, 1795035028012419];
-    // In this one a runner that knows of such a death serves a line when it ends a claim whose time is up.
+    // In this one a runner that knows of such a death serves the waiters of a resource when it ends an expired claim.
     let served = [1795060000016365];
-    // In these a claim was refused to wait because of a line that its reservation does not close, and of a stopped process that comes first again.
+    // In these a claim was refused to wait because of waiters whom its reservation does not exclude, and of a stopped
+    // process that comes first again.
     let refused = [1795089983267824, 1795090038174730];
-    // In this one a claim is refused because a later one of its own name may overtake the claim before it; that one is of a dead process.
+    // In this one a claim is refused because a later one of its own name may overtake the claim before it; that one is
+    // of a dead process.
     let overtakes = [1795095479464090];
     let seeds: Vec<u64> = (0..25).chain(found).chain(late).chain(unheard).chain(served).chain(refused).chain(overtakes).collect();
     assert_all_hold(Scenario::People, &seeds, &happens);
 }
 
-/// What happens in a few histories of backlogs.
+/// Occurrences in a few histories of backlogs.
 const COMMON_IN_BACKLOGS: [&str; 57] = [
     "DONE found",
     "DONE made",
@@ -177,7 +179,7 @@ const COMMON_IN_BACKLOGS: [&str; 57] = [
     "worker:woken",
 ];
 
-/// What happens only in many histories of backlogs: which ones changes with the engine.
+/// Occurrences only in many histories of backlogs: in which ones changes with the engine.
 const RARE_IN_BACKLOGS: [&str; 38] = [
     "a directory as DONE",
     "again: stuck",
@@ -221,15 +223,15 @@ const RARE_IN_BACKLOGS: [&str; 38] = [
 
 #[test]
 fn backlogs_keep_every_promise() {
-    // In the last ones a guard blocks a phase, and the runner that checked an earlier phase has died; and a lock is released while a guard
-    // about it is checked; and what a task had waited for is tried again before that task begins again.
+    // In the last ones a guard blocks a phase, and the runner that checked an earlier phase has died; and a lock is
+    // released while a guard about it is checked; and a dependency of a task is retried before that task begins again.
     let seeds: Vec<u64> = (0..24).chain([114, 2060, 1795077944318194]).collect();
     assert_all_hold(Scenario::Backlog, &seeds, &COMMON_IN_BACKLOGS);
 }
 
 #[test]
 #[ignore = "make soak"]
-fn every_kind_of_trouble_happens_to_backlogs() {
+fn every_fault_happens_to_backlogs() {
     let happens = [&COMMON_IN_BACKLOGS[..], &RARE_IN_BACKLOGS[..]].concat();
     assert_all_hold(Scenario::Backlog, &(0..600).collect::<Vec<u64>>(), &happens);
 }
