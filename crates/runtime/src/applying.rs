@@ -1,4 +1,4 @@
-//! Putting runbooks into force.
+//! Applying runbooks.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::client::Client;
 use crate::error::Error;
 
 impl Client {
-    /// Puts a runbook into force: its locks, semaphores and queues, its workers and routes, all of them or nothing. What it
-    /// does not say any more of workers and routes is removed.
+    /// Applies a runbook: its locks, semaphores and queues, its workers and routes, all of them or nothing. Workers and
+    /// routes that it no longer names are removed.
     pub fn apply(&self, runbook: &Runbook) -> Result<ApplyOutcome, Error> {
         self.request(ApplyRequest {
             runbook: runbook.name.clone(),

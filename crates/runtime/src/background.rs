@@ -1,6 +1,6 @@
-//! What a runner does on threads of their own: whatever may wait for a keeper, clearing sessions away whose keeper was killed,
-//! telling people, and looking at what guards ask about. Whatever happens to a thread, what it was to do is answered: nobody would
-//! ask a second time. Every one of them ends after a limited time.
+//! What a runner does on separate threads: whatever may wait for a keeper, cleaning up sessions whose keeper was
+//! killed, notifying people, and gathering the inputs of guards. Every job is answered, even if its thread fails,
+//! because no job is requested twice. Every thread ends after a limited time.
 
 mod sessions;
 
@@ -30,41 +30,40 @@ use crate::guards::{self, Answers};
 use crate::landing::{self, LandingError, WorkOptions};
 use crate::project::Project;
 
-/// How long the commands of guards may take to end when the runner does: a little longer than their supervisors have.
+/// How long the commands of guards may take to end when the runner does: slightly longer than their supervisors allow them.
 const GUARDS_END_WITHIN: Duration = Duration::from_secs(6);
 
-/// How long a job waits for another process that works for the same merge queue; then it is begun again.
+/// How long a job waits for another process that works for the same merge queue before it starts again.
 const LANDS_AFTER: Duration = Duration::from_secs(600);
 
-/// What was done.
 pub(crate) enum JobResult {
-    /// What was left of a session was ended.
+    /// The remaining processes of a session were ended.
     Swept(RunId, RunEndRecord),
-    /// It cannot be proven that nothing is left of it, for this reason.
+    /// It cannot be proven that no process of the session is left, for this reason.
     Unproven(RunId, Box<str>),
-    /// What became of a session was found out.
+    /// The state of a session is known.
     Recovered(RunId, Box<Recovered>),
-    /// It could not be found out, or what was left of it could not be ended; with the reason, if people should know.
+    /// The state of a session is unknown, or its remaining processes could not be ended; with the reason, if people
+    /// should know.
     Unclear(RunId, Option<String>),
-    /// A session was looked at; or not, with the reason, if its keeper does not answer.
+    /// The vitals of a session; or, if its keeper does not answer, the reason.
     Pulse(RunId, Result<Vitals, Option<String>>),
     /// The keeper of a session that is to end cannot end it.
     Silent(RunId, Record, Silence),
-    /// Nothing is left to do for the merge queue of a branch now, or it could not be done.
+    /// The merge queue of a branch has no work left, or the work failed.
     Landed(Name, Result<(), Box<str>>),
-    /// That job has brought an entry so far.
+    /// The state to which that job has brought an entry.
     LandingStands(Box<Entry>),
-    /// Nothing follows from it.
     Done,
-    /// What the guards of a pipeline ask about was looked at, and until when that is fresh.
+    /// The inputs of the guards of a pipeline, and how long they stay fresh.
     Gathered(Box<Pipeline>, Box<GuardInputs>, Option<Instant>),
-    /// The session of a task has a message for its next turn, or not.
+    /// Whether the session of a task has taken a message for its next turn.
     Delivered(Seq, Result<(), Box<str>>),
-    /// People were told, or not.
+    /// Whether people were notified.
     Notified(Seq, Result<(), NotNotified>),
 }
 
-/// What is known of a run whose session is to be found again.
+/// A run whose session is to be found again.
 pub(crate) struct Recovery {
     pub(crate) run: RunId,
     pub(crate) record: PathBuf,
@@ -73,59 +72,56 @@ pub(crate) struct Recovery {
     pub(crate) is_of_this_boot: bool,
 }
 
-/// What became of a session.
 pub(crate) enum Recovered {
-    /// The machine was restarted: nothing of it lives.
+    /// The machine was restarted: no process of the session is alive.
     Rebooted,
-    /// It left no record, and never will.
+    /// The session left no record, and never will.
     Nothing,
     Ended(keeper::SessionEnd),
-    /// It lives, and is looked after from here.
+    /// The session is alive, and this runner supervises it now.
     Adopted(Session),
     /// Its keeper was killed.
     Dead(Record),
 }
 
-/// Why people were not told.
 pub(crate) struct NotNotified {
     pub(crate) error: Box<str>,
-    /// Whether it is of no use to try again.
+    /// Whether another attempt is useless.
     pub(crate) is_final: bool,
 }
 
-/// Why something was not done.
+/// Why a job gave no result.
 struct Undone {
     why: String,
-    /// Whether it has begun: then nobody knows how far it came.
+    /// Whether the job has begun: then it is unknown how far it came.
     has_begun: bool,
 }
 
-/// What becomes of a notice.
 pub(crate) enum Notifying {
-    /// It is being sent, but not in these ways, though the settings name them.
+    /// The notice is being sent, except over the channels in `refused`, though the settings name them.
     Begun {
-        /// Which ones, and why not.
+        /// The channels and the reasons.
         refused: Vec<String>,
     },
-    /// Nobody wants it.
+    /// No setting asks for this kind of notice, or there is no channel.
     Unwanted,
 }
 
-/// The threads, and how they tell what they have done.
+/// The threads, and the channel on which they report their results.
 pub(crate) struct Background {
     sender: Sender<(JobResult, Vec<Channel>)>,
     receiver: Receiver<(JobResult, Vec<Channel>)>,
     signal_reader: UnixStream,
     signal_writer: Arc<UnixStream>,
-    /// The ways in which people were told already, where another has failed.
-    told: BTreeMap<Seq, BTreeSet<Channel>>,
+    /// The channels that have delivered a notice, where another channel has failed.
+    delivered: BTreeMap<Seq, BTreeSet<Channel>>,
     /// What the commands of guards have answered.
     answers: Arc<Answers>,
-    /// The looks at the guards of pipelines that are under way, each with what ends it when it is dropped.
-    looks: BTreeMap<TaskId, PipeWriter>,
-    /// The merge queues that are worked for, each with what ends it when it is dropped.
+    /// The guard checks that are running, each with a pipe that cancels it when dropped.
+    guard_checks: BTreeMap<TaskId, PipeWriter>,
+    /// The merge queues with a running job, each with a pipe that cancels it when dropped.
     landings: BTreeMap<Name, PipeWriter>,
-    /// Writes the report that people get when nothing is left to do.
+    /// Writes the report that is sent when the backlog is finished.
     report: Option<fn(&Project) -> Option<String>>,
 }
 
@@ -134,34 +130,35 @@ impl Background {
         let (sender, receiver) = mpsc::channel();
         let (signal_reader, signal_writer) = UnixStream::pair()?;
         signal_reader.set_nonblocking(true)?;
-        let (told, answers, looks, landings) = (BTreeMap::new(), Arc::default(), BTreeMap::new(), BTreeMap::new());
+        let (delivered, answers, guard_checks, landings) = (BTreeMap::new(), Arc::default(), BTreeMap::new(), BTreeMap::new());
         let signal_writer = Arc::new(signal_writer);
-        Ok(Background { sender, receiver, signal_reader, signal_writer, told, answers, looks, landings, report })
+        Ok(Background { sender, receiver, signal_reader, signal_writer, delivered, answers, guard_checks, landings, report })
     }
 
-    /// Works for the merge queue of a branch until nothing is left to do. If another process does so, its end is waited for.
+    /// Works for the merge queue of a branch until its work is done. If another process works for it, waits for that to
+    /// end.
     pub(crate) fn land(&mut self, project: &Project, target: Name) {
-        // Without a pipe it cannot be ended early.
+        // Without a pipe the job cannot be cancelled.
         let (stop, job) = std::io::pipe().ok().unzip();
         self.landings.extend(job.map(|job| (target.clone(), job)));
         let (project, failed) = (project.clone(), target.clone());
         let (sender, signal_writer) = (self.sender.clone(), Arc::clone(&self.signal_writer));
         let undone = move |undone: Undone| JobResult::Landed(failed, Err(undone.why.into()));
         self.run(undone, move || {
-            let tell = |entry: &Entry| {
+            let report = |entry: &Entry| {
                 sender.send((JobResult::LandingStands(Box::new(entry.clone())), Vec::new())).ok();
                 (&*signal_writer).write_all(b"!").ok();
             };
-            let result = land(&project, &target, stop.as_ref().map(PipeReader::as_fd), &tell);
+            let result = land(&project, &target, stop.as_ref().map(PipeReader::as_fd), &report);
             JobResult::Landed(target, result.map_err(|error| error.to_string().into()))
         });
     }
 
-    /// Ends the commands of guards and of landings, and waits a moment for those and for what is being cleared away.
+    /// Cancels the guard checks and landings, and waits a moment for them and for `cleared`.
     pub(crate) fn dismiss(mut self, patience: Duration, cleared: Receiver<()>) {
         cleared.recv_timeout(patience).ok();
         let until = Instant::now() + GUARDS_END_WITHIN;
-        let mut open: BTreeSet<TaskId> = std::mem::take(&mut self.looks).into_keys().collect();
+        let mut open: BTreeSet<TaskId> = std::mem::take(&mut self.guard_checks).into_keys().collect();
         let mut landings: BTreeSet<Name> = std::mem::take(&mut self.landings).into_keys().collect();
         while !open.is_empty() || !landings.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
@@ -189,13 +186,13 @@ impl Background {
         });
     }
 
-    /// Tells people in all ways that the settings name and that were not taken before.
+    /// Sends a notice over all channels that the settings name and that have not delivered it yet.
     pub(crate) fn notify(&self, project: &Project, entry: Seq, notice: &Notice) -> Notifying {
         let outlets = project.outlets();
         if !project.config().notify.on.contains(&notice.kind) || outlets.is_empty() {
             return Notifying::Unwanted;
         }
-        let done = self.told.get(&entry).cloned().unwrap_or_default();
+        let done = self.delivered.get(&entry).cloned().unwrap_or_default();
         let is_report = notice.kind == NoticeKind::BacklogFinished && project.config().report_notify;
         let report = self.report.filter(|_| is_report).map(|report| (report, project.clone()));
         let mut notice = notify::Notice {
@@ -206,23 +203,23 @@ impl Background {
             data: serde_json::Value::Null,
         };
         let channels = outlets.channels;
-        // What has begun may have arrived, and nobody is told the same twice.
-        let untold = move |undone: Undone| {
+        // A send that has begun may have arrived, and a notice is never sent twice over one channel.
+        let not_notified = move |undone: Undone| {
             JobResult::Notified(entry, Err(NotNotified { error: undone.why.into(), is_final: undone.has_begun }))
         };
-        self.start(Builder::new(), untold, move || {
+        self.start(Builder::new(), not_notified, move || {
             if let Some(text) = report.and_then(|(report, project)| report(&project)) {
                 notice.text = format!("{}\n\n{text}", notice.text);
             }
-            // The same over all attempts, so that a receiver knows a repetition.
+            // Equal in all attempts, so that a receiver recognizes a repetition.
             let delivery = format!("n-{entry}");
-            let mut told = Vec::new();
+            let mut delivered = Vec::new();
             let (mut errors, mut is_final) = (Vec::new(), true);
             for channel in channels.list().into_iter().filter(|channel| !done.contains(channel)) {
                 match notify::send_to(&channels, channel, &notice, &delivery) {
-                    Ok(()) => told.push(channel),
-                    // It may have arrived, and nobody is told the same twice.
-                    Err(error) if error.delivery() == Delivery::Unknown => told.push(channel),
+                    Ok(()) => delivered.push(channel),
+                    // The notice may have arrived, and is never sent twice over one channel.
+                    Err(error) if error.delivery() == Delivery::Unknown => delivered.push(channel),
                     Err(error) => {
                         is_final &= error.delivery() == Delivery::Final;
                         errors.push(format!("{}: {error}", channel.as_str()));
@@ -230,17 +227,17 @@ impl Background {
                 }
             }
             let result = if errors.is_empty() { Ok(()) } else { Err(NotNotified { error: errors.join("; ").into(), is_final }) };
-            (JobResult::Notified(entry, result), told)
+            (JobResult::Notified(entry, result), delivered)
         });
         let refused = outlets.refused.iter().map(|(channel, refusal)| format!("{}: {refusal}", channel.as_str()));
         Notifying::Begun { refused: refused.collect() }
     }
 
-    /// Finds out what the guards of a pipeline ask about.
+    /// Gathers the inputs of the guards of a pipeline.
     pub(crate) fn check_guards(&mut self, project: &Project, pipeline: Box<Pipeline>) {
-        // Without a pipe it cannot be ended early.
-        let (stop, look) = std::io::pipe().ok().unzip();
-        self.looks.extend(look.map(|look| (pipeline.id.clone(), look)));
+        // Without a pipe the check cannot be cancelled.
+        let (stop, check) = std::io::pipe().ok().unzip();
+        self.guard_checks.extend(check.map(|check| (pipeline.id.clone(), check)));
         let (project, answers, asked) = (project.clone(), Arc::clone(&self.answers), pipeline.clone());
         let unknown = move |undone: Undone| {
             let inputs = guards::nothing_known(&asked, &undone.why);
@@ -252,12 +249,12 @@ impl Background {
         });
     }
 
-    /// Nobody wants to know what the guards of a pipeline say: their commands are ended, and then it is told what was found.
+    /// Cancels the guard check of a pipeline: its commands are ended, and the check reports what it has by then.
     pub(crate) fn stop_checking(&mut self, pipeline: &TaskId) {
-        self.looks.remove(pipeline);
+        self.guard_checks.remove(pipeline);
     }
 
-    /// Does something of which nobody is told, on a thread.
+    /// Runs a job that sends no notices on a thread.
     fn run(
         &self,
         undone: impl FnOnce(Undone) -> JobResult + Clone + Send + 'static,
@@ -266,7 +263,7 @@ impl Background {
         self.start(Builder::new(), undone, move || (work(), Vec::new()));
     }
 
-    /// Does something on a thread, or tells what it means that this could not be done.
+    /// Runs a job on a thread, and reports `undone` if that fails.
     fn start(
         &self,
         thread: Builder,
@@ -275,12 +272,12 @@ impl Background {
     ) {
         let (sender, signal_writer) = (self.sender.clone(), Arc::clone(&self.signal_writer));
         let report = move |done| {
-            // If the runner is gone, the next one does it all again.
+            // If the runner has exited, the next one repeats the job.
             sender.send(done).ok();
             (&*signal_writer).write_all(b"!").ok();
         };
         let (then, otherwise) = (report.clone(), undone.clone());
-        // What a thread leaves behind when it panics is seen by nobody else.
+        // No other code would report a panic of this thread.
         let begun = thread.spawn(move || match catch_unwind(AssertUnwindSafe(work)) {
             Ok(done) => then(done),
             Err(panic) => then((otherwise(Undone { why: panic_message(&*panic), has_begun: true }), Vec::new())),
@@ -291,16 +288,16 @@ impl Background {
         }
     }
 
-    /// What was done since the last time.
+    /// Takes the results since the last call.
     pub(crate) fn take(&mut self) -> Vec<JobResult> {
         let mut bytes = [0; 64];
         while matches!(self.signal_reader.read(&mut bytes), Ok(read) if read > 0) {}
         let mut results = Vec::new();
-        for (result, told) in self.receiver.try_iter() {
+        for (result, channels) in self.receiver.try_iter() {
             match &result {
-                JobResult::Notified(entry, Ok(())) => drop(self.told.remove(entry)),
-                JobResult::Notified(entry, Err(_)) => self.told.entry(*entry).or_default().extend(told),
-                JobResult::Gathered(pipeline, ..) => drop(self.looks.remove(&pipeline.id)),
+                JobResult::Notified(entry, Ok(())) => drop(self.delivered.remove(entry)),
+                JobResult::Notified(entry, Err(_)) => self.delivered.entry(*entry).or_default().extend(channels),
+                JobResult::Gathered(pipeline, ..) => drop(self.guard_checks.remove(&pipeline.id)),
                 JobResult::Landed(target, _) => drop(self.landings.remove(target)),
                 JobResult::Swept(..) | JobResult::Unproven(..) | JobResult::Recovered(..) | JobResult::Unclear(..) => {}
                 JobResult::Pulse(..) | JobResult::Silent(..) | JobResult::LandingStands(_) => {}
@@ -320,7 +317,7 @@ fn land(project: &Project, target: &Name, cancel: Option<BorrowedFd<'_>>, tell: 
     landing::work(&client, &lander, target, &options).map(drop)
 }
 
-/// What a thread said when it panicked.
+/// The message of a panic.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     format!("this is a mistake in banksman: {}", text.unwrap_or("a thread panicked"))
@@ -337,29 +334,29 @@ mod tests {
     use super::*;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-    /// Waits until something was done, like a runner that sleeps.
+    /// Waits for a result, like a runner that sleeps.
     fn next(background: &mut Background) -> JobResult {
         let timeout = Timespec { tv_sec: 60, tv_nsec: 0 };
         let woken = poll(&mut [PollFd::new(&*background, PollFlags::IN)], Some(&timeout)).unwrap();
-        assert_eq!(woken, 1, "nobody is told");
+        assert_eq!(woken, 1, "the job reports nothing");
         background.take().pop().unwrap()
     }
 
-    fn untold(undone: Undone) -> JobResult {
+    fn not_notified(undone: Undone) -> JobResult {
         JobResult::Notified(Seq(1), Err(NotNotified { error: undone.why.into(), is_final: undone.has_begun }))
     }
 
     #[test]
-    fn what_a_thread_does_not_come_to_is_told() {
+    fn a_thread_that_panics_or_cannot_start_is_reported() {
         let mut background = Background::new(None).unwrap();
         let done = || (JobResult::Notified(Seq(1), Ok(())), Vec::new());
-        background.start(Builder::new(), untold, done);
+        background.start(Builder::new(), not_notified, done);
         assert!(matches!(next(&mut background), JobResult::Notified(Seq(1), Ok(()))));
-        background.start(Builder::new(), untold, || panic!("so {}", "be it"));
+        background.start(Builder::new(), not_notified, || panic!("so {}", "be it"));
         let JobResult::Notified(_, Err(NotNotified { error, is_final: true })) = next(&mut background) else { panic!() };
         assert_eq!(&*error, "this is a mistake in banksman: so be it");
         // No machine has room for such a stack.
-        background.start(Builder::new().stack_size(1 << 60), untold, done);
+        background.start(Builder::new().stack_size(1 << 60), not_notified, done);
         let JobResult::Notified(_, Err(NotNotified { error, is_final: false })) = next(&mut background) else { panic!() };
         assert!(error.starts_with("no thread can be started: "), "{error}");
     }

@@ -1,4 +1,4 @@
-//! The bus: posting with the rules of contention, and reading it with what follows from the event log merged in.
+//! The bus: posting under contention, and reading posted messages merged with those derived from the event log.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -19,25 +19,20 @@ use crate::project::Project;
 use crate::waiting::span;
 use crate::wakeups::EventListener;
 
-/// How long a writer on a database server waits at least: the server ends a wait for the writer lock after nine seconds.
+/// The minimum wait of a writer on a database server: the server ends a wait for the writer lock after nine seconds.
 const SERVER_WAIT: Duration = Duration::from_secs(10);
 
-/// Why a message is not on the bus.
 #[derive(Debug, Error)]
 pub enum PostError {
     #[error(transparent)]
     Draft(#[from] DraftError),
-    /// Others kept the store for too long. The message is not on the bus and will not be.
+    /// Other writers kept the store for too long. The message is not on the bus and will not be.
     #[error(
         "the store was busy: the message was not posted after {attempts} {} in {} ms",
         if *attempts == 1 { "attempt" } else { "attempts" },
         waited.as_millis()
     )]
-    LockTimeout {
-        /// How often it was tried.
-        attempts: u32,
-        waited: Duration,
-    },
+    LockTimeout { attempts: u32, waited: Duration },
     #[error(transparent)]
     Shell(#[from] Error),
 }
@@ -49,14 +44,14 @@ impl From<StoreError> for PostError {
 }
 
 impl Client {
-    /// Posts a message. If the writer lock is not free in time, it is tried again; other failures are told at once. A message that was given
-    /// up is never written later.
+    /// Posts a message. If the writer lock is not free in time, tries again; other failures are returned at once. An
+    /// abandoned message is never written later.
     pub fn post(&self, draft: Draft) -> Result<PostOutcome, PostError> {
         Ok(self.post_to(draft, None, Vec::new())?.0)
     }
 
-    /// The same, and puts it into the mailbox of its task if it is to be sent there. `then` is asked in the same transaction; what is not
-    /// answered there has no reply.
+    /// Posts a message, and puts it into the mailbox of its task if `to_task` is given. The requests in `then` are
+    /// answered in the same transaction; a request that fails there has no reply.
     pub(crate) fn post_to(
         &self,
         draft: Draft,
@@ -87,20 +82,20 @@ impl Client {
     }
 }
 
-/// A place on the bus that moves on. Messages of people and runs, and those that follow from the event log, come in the order of their numbers.
+/// A reading position on the bus. Posted messages and those derived from the event log come in the order of their numbers.
 pub struct BusReader {
     reader: Reader,
     filter: MessageFilter,
     posted: Source,
     derived: Source,
-    /// The tasks at the place of the derived messages, once one of them is needed.
+    /// The tasks at the position of the derived messages, loaded with the first of them.
     tasks: Option<DerivedMessages>,
 }
 
 /// Messages that were read and not yet returned.
 struct Source {
     waiting: VecDeque<Message>,
-    /// Every message up to here was read.
+    /// Every message up to this number was read.
     through: Seq,
 }
 
@@ -130,7 +125,7 @@ impl BusReader {
         }
     }
 
-    /// The last messages, oldest first. The next page goes on after them.
+    /// The last messages, oldest first. The next page follows them.
     pub fn last(&mut self, limit: usize) -> Result<Vec<Message>, Error> {
         let newest = self.reader.view().last_event()?;
         let posted = self.reader.view().last_messages(limit, &self.filter)?;
@@ -147,7 +142,7 @@ impl BusReader {
                 break;
             }
         }
-        // What was derived after the posted messages were read is for the next page.
+        // Messages derived after the posted ones were read belong to the next page.
         let later = derived.iter().position(|message| message.seq > newest).unwrap_or(derived.len());
         self.derived.waiting = derived.split_off(later);
         self.posted.through = newest;
@@ -157,7 +152,7 @@ impl BusReader {
         Ok(messages.split_off(skip))
     }
 
-    /// Reads a page of the events that messages follow from. Says whether there may be more.
+    /// Reads a page of the events from which messages are derived. Returns whether there may be more.
     fn derive(&mut self) -> Result<bool, Error> {
         let is_wanted = |kind: MessageType| self.filter.kinds.is_empty() || self.filter.kinds.contains(&kind);
         if !derived::types().into_iter().any(is_wanted) {
@@ -178,7 +173,7 @@ impl BusReader {
         Ok(page.more)
     }
 
-    /// The tasks at a place in the log.
+    /// The tasks at a position in the log.
     fn tasks_at(&mut self, place: Seq) -> Result<DerivedMessages, Error> {
         let mut tasks = self.reader.view().baseline_messages()?;
         let mut after = Seq(0);
@@ -192,7 +187,7 @@ impl BusReader {
         Ok(tasks)
     }
 
-    /// What was read of both, in its order, as far as neither may bring something earlier.
+    /// The messages read from both sources, in order, as far as neither source can still bring an earlier one.
     fn merged(&mut self) -> Vec<Message> {
         let complete = self.posted.through.min(self.derived.through);
         let mut messages = Vec::new();
@@ -217,14 +212,14 @@ pub struct BusFollower {
 }
 
 impl BusFollower {
-    /// Follows after what the reader has returned.
+    /// Follows the bus after the last message that the reader has returned.
     pub fn open(project: &Project, reader: BusReader) -> Result<BusFollower, Error> {
         let number = reader.reader.project();
         let listener = EventListener::open(project, number)?;
         Ok(BusFollower { reader, listener, poll_interval: project.config().poll_interval })
     }
 
-    /// The next messages. Sleeps until there are some, and returns none if `cancel` became readable before.
+    /// The next messages. Sleeps until there are some, and returns `None` if `cancel` becomes readable before.
     pub fn next(&mut self, cancel: BorrowedFd<'_>) -> Result<Option<Vec<Message>>, Error> {
         loop {
             self.listener.empty();
@@ -234,7 +229,7 @@ impl BusFollower {
             }
             let mut fds = [PollFd::from_borrowed_fd(cancel, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
             let timeout = Timespec::try_from(self.poll_interval).ok();
-            // An interruption is a reason to look, like any other.
+            // An interruption is a reason to read, like any other.
             poll(&mut fds, timeout.as_ref()).ok();
             if !fds[0].revents().is_empty() {
                 return Ok(None);

@@ -1,4 +1,4 @@
-//! The run or the holder that this process acts for, as its environment tells.
+//! The run or the holder that this process acts for, as given by its environment.
 
 use banksman_adapters::user::User;
 use banksman_core::event::Actor;
@@ -8,13 +8,9 @@ use thiserror::Error;
 /// A variable of the environment cannot be used.
 #[derive(Debug, Error)]
 pub enum CallerError {
-    /// It is no valid name.
+    /// The value is not a valid name.
     #[error("{variable}: {what}")]
-    Name {
-        variable: &'static str,
-        /// What is wrong with it.
-        what: String,
-    },
+    Name { variable: &'static str, what: String },
     #[error("{variable} is not a number: {text:?}")]
     Number { variable: &'static str, text: String },
 }
@@ -31,17 +27,16 @@ pub struct CallingHolder {
 #[derive(Debug, Clone)]
 pub struct CallingRun {
     pub run: Option<RunId>,
-    /// The task it works on.
     pub task: TaskId,
     pub epoch: Epoch,
 }
 
-/// A variable that is set to something.
+/// A variable that is set and not empty.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The person or run that events of this process are caused by.
+/// The person or run that causes the events of this process.
 pub fn actor() -> Actor {
     let user = User::current().name;
     match variable("BANKSMAN_RUN").filter(|run| RunId::new(run).is_ok()) {

@@ -1,4 +1,4 @@
-//! An open project: what the threads of one process share.
+//! An open project, shared by the threads of one process.
 
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
@@ -23,7 +23,7 @@ use crate::waiting::{self, Acquisition, ClaimProgress, TaskClaim, WaitOptions};
 use crate::wakeups::Wakeups;
 use crate::writer::{AnswerSignal, Answers, Pending, Writer};
 
-/// How long a call waits for the store unless told otherwise.
+/// How long a call waits for the store by default.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An open project. One per process is enough: all threads share it, and calls that arrive together share a
@@ -40,7 +40,7 @@ impl Client {
         Client::open_with(project, Box::new(|_| {}))
     }
 
-    /// Opens a project, with somebody to tell when another process holds the store up.
+    /// Opens a project. `on_stall` is called when another process holds the store up.
     pub fn open_with(project: &Project, on_stall: Box<dyn Fn(&Occupant) + Send + Sync>) -> Result<Client, Error> {
         let this = project.host().current().map_err(Error::system("this process cannot be identified"))?;
         let mut store = project.open_store()?;
@@ -54,7 +54,8 @@ impl Client {
         Ok(Client { writer, wakeups, project: project.clone(), this })
     }
 
-    /// Asks a lock or a semaphore once, with what is known of processes. Names that Banksman itself uses can neither be acquired nor defined.
+    /// Sends one command to a lock or a semaphore, with the known states of processes. Reserved names can be neither
+    /// acquired nor defined.
     pub fn ask(&self, command: Command, probes: Vec<(ProcessId, Liveness)>) -> Result<(Outcome, Stamp), Error> {
         if let Command::Lock(name, lock::Input::Acquire(_) | lock::Input::Define(_))
         | Command::Semaphore(name, semaphore::Input::Acquire(_) | semaphore::Input::Define(_)) = &command
@@ -68,19 +69,20 @@ impl Client {
         }
     }
 
-    /// Asks for a lock or for slots, and waits for them if the request says so. Names that Banksman itself uses cannot be acquired.
+    /// Requests a lock or slots, and waits for them if the request says so. Reserved names cannot be acquired.
     pub fn acquire(&self, resource: Resource, ask: Ask, patience: WaitOptions<'_>) -> Result<Acquisition, Error> {
         Name::unreserved(resource.name.as_str())?;
         self.acquire_any(resource, ask, patience)
     }
 
-    /// The same for every name: whoever works on a task by hand holds its lock.
+    /// The same for every name: a person who works on a task holds its lock.
     #[doc(hidden)]
     pub fn acquire_any(&self, resource: Resource, ask: Ask, patience: WaitOptions<'_>) -> Result<Acquisition, Error> {
         waiting::acquire(self, resource, ask, patience)
     }
 
-    /// Takes a task with all that it needs: its lock, its exclusive section, its locks and semaphores. Waits for it if the patience says so.
+    /// Takes a task with all that it needs: its lock, its exclusive section, its locks and semaphores. Waits for it if
+    /// the options say so.
     pub fn take_task(
         &self,
         task: TaskId,
@@ -104,8 +106,8 @@ impl Client {
         self.project.reader()
     }
 
-    /// Runs `f` while this process does not hold up the others; it does not take the writer lock until `f` returns. For whoever
-    /// is about to stop the process.
+    /// Runs `f` while this process does not hold up the others: it does not take the writer lock until `f` returns. For
+    /// a caller that is about to stop the process.
     pub fn without_writer_lock(&self, f: impl FnOnce()) {
         self.writer.without_writer_lock(f);
     }
@@ -141,7 +143,8 @@ impl Client {
         self.writer.call_all(requests, CALL_TIMEOUT)
     }
 
-    /// Sends several requests without waiting for others that write: then the signal is raised when the call is to be polled.
+    /// Sends several requests without waiting for other writers: if it must wait, the signal is raised when the call is
+    /// to be polled.
     pub(crate) fn begin_call(&self, requests: Vec<Request>, signal: &Arc<AnswerSignal>) -> Result<Answers, Pending> {
         self.writer.begin(requests, CALL_TIMEOUT, signal)
     }
@@ -151,12 +154,13 @@ impl Client {
         self.writer.amend(call, change);
     }
 
-    /// The answers to a call that was begun, once they are there.
-    pub(crate) fn look_at_call(&self, call: &mut Pending) -> Option<Answers> {
+    /// The answers to a call that was begun, once there are any.
+    pub(crate) fn poll_call(&self, call: &mut Pending) -> Option<Answers> {
         self.writer.poll(call)
     }
 
-    /// The same, waiting for the writer lock no longer than this: then they have not happened and will not happen.
+    /// Sends several requests, and waits for the writer lock no longer than `deadline`: if that passes, they are not
+    /// carried out, now or later.
     pub(crate) fn call_all_within(&self, requests: Vec<Request>, deadline: Duration) -> Answers {
         self.writer.call_all(requests, deadline)
     }
@@ -171,12 +175,12 @@ impl Client {
         self.writer.view(read)
     }
 
-    /// To be called when much has been added at once.
+    /// Updates the statistics of the database. To be called after many rows were added at once.
     pub(crate) fn analyze(&self) {
         self.writer.analyze();
     }
 
-    /// Notes with every event from now on that it was caused by a command of this person or run. A runner acts for nobody.
+    /// Records this person or run as the cause of every event from now on. A runner acts for nobody.
     pub fn act_for(&self, actor: &Actor) {
         self.writer.act_for(actor);
     }
@@ -186,7 +190,7 @@ impl Client {
         self.trusted_store().map(drop)
     }
 
-    /// The same. Returns the id of the store, which is `Some` if it is trusted.
+    /// The same. Returns the id of the store; `Some` if it is trusted.
     pub(crate) fn trusted_store(&self) -> Result<Option<StoreId>, Error> {
         let id = self.writer.identity()?.store;
         self.project.require_trust_in(id.clone())?;

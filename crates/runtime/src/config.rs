@@ -39,7 +39,7 @@ pub use notify::Notify;
 pub use problem::{ConfigError, Problem, unknown_key};
 pub use workspace::{WorkspaceDefault, WorkspaceSettings};
 
-/// What every variable that sets a key begins with.
+/// The prefix of every variable that sets a key.
 pub const VARIABLE_PREFIX: &str = "BANKSMAN_CONFIG_";
 
 /// The settings that apply.
@@ -53,39 +53,39 @@ pub struct Config {
     pub store: Option<SecretUrl>,
     /// How long a lock that is bound to no process lives without a heartbeat.
     pub heartbeat_timeout: Duration,
-    /// How long to wait for a lock unless told otherwise.
+    /// How long to wait for a lock by default.
     pub wait_timeout: Duration,
-    /// How often a waiter looks by itself, in case a wake-up was lost.
+    /// How often a waiter polls, in case a wake-up was lost.
     pub poll_interval: Duration,
     /// How long a manual claim lives without a heartbeat.
     pub task_timeout: Duration,
-    /// Read and not used: a section is kept as long as somebody works in it.
+    /// Read and not used: a section is held as long as a run or a claim is in it.
     pub section_timeout: Duration,
-    /// How long others may overtake a claim that waits.
+    /// How long others may overtake a waiting claim.
     pub overtake: Duration,
     /// How a loop is tried again.
     pub restart: Policy,
-    /// How many runs may live at a time; 0 for any number. The project's row decides; this is what it is given at first.
+    /// How many runs may live at a time; 0 for any number. The project's row decides; this is its initial value.
     pub max_concurrent_runs: u32,
-    /// How many roots may be under way at a time, likewise.
+    /// How many roots may be in progress at a time; likewise.
     pub max_concurrent_root_tasks: u32,
-    /// How long a run may be without a sign of life.
+    /// How long a run may show no activity.
     pub silence_timeout: Duration,
     /// How long a run may take.
     pub max_duration: Option<Duration>,
-    /// How often a task is helped.
+    /// How many recoveries a task gets.
     pub max_recovery_attempts: u32,
-    /// What becomes of it then.
+    /// What happens when they are used up.
     pub on_exhausted: OnExhausted,
-    /// How often it is recorded that a run is at work.
+    /// How often an event records that a run is in progress.
     pub checkpoint_interval: Option<Duration>,
     /// How long a session may take to end when it is asked to.
     pub kill_grace: Duration,
-    /// The size of a log, in MiB, after which it begins anew.
+    /// The size in MiB after which a log starts over.
     pub log_limit_mib: u32,
-    /// How long an item that was taken from a queue is left to its holder, unless the queue says otherwise.
+    /// How long an item that was taken from a queue belongs to its holder, unless the queue says otherwise.
     pub queue_visibility_timeout: Duration,
-    /// How often it is taken at most, unless the queue says otherwise.
+    /// How many attempts an item has, unless the queue says otherwise.
     pub queue_max_attempts: NonZeroU32,
     /// Where tasks work.
     pub workspace: WorkspaceSettings,
@@ -99,7 +99,7 @@ pub struct Config {
     pub budget_day: u32,
     /// Which notifications are sent, and where to.
     pub notify: Notify,
-    /// Whether the notice that nothing is left to do has the report in it.
+    /// Whether the notice `backlog_finished` contains the report.
     pub report_notify: bool,
 }
 
@@ -107,13 +107,13 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentSettings {
     pub profiles: Profiles,
-    /// What agents are told that work on tasks of a section, by its name in lower case.
+    /// The rules for agents that work on tasks of a section, by its name in lower case.
     pub rules: BTreeMap<String, String>,
     /// The agent of `do`, if none is named.
     pub default: Option<String>,
-    /// What becomes of a task while the account of its first agent is limited.
+    /// What happens to a task while the account of its first agent is limited.
     pub on_quota: OnQuota,
-    /// How long a program may do nothing but try again.
+    /// How long a program may do nothing but retry.
     pub retry_patience: Duration,
 }
 
@@ -122,7 +122,6 @@ pub struct AgentSettings {
 pub struct Bus {
     /// How long one attempt to post waits for the writer lock.
     pub lock_timeout: Duration,
-    /// How often it is tried.
     pub attempts: NonZeroU32,
     /// The pause before the second attempt; it doubles each time.
     pub retry_backoff: Duration,
@@ -157,7 +156,7 @@ pub struct Landing {
     pub retries: u32,
     /// Who resolves a conflict.
     pub on_conflict: OnConflict,
-    /// What is done with files that a task has not committed.
+    /// What happens to files that a task has not committed.
     pub leftovers: Leftovers,
 }
 
@@ -177,7 +176,7 @@ impl Config {
         Limits { runs: self.max_concurrent_runs, roots: self.max_concurrent_root_tasks }
     }
 
-    /// The terms of a queue that is defined so.
+    /// The configuration of a queue with these terms.
     pub fn queue(&self, terms: &QueueTerms) -> queue::Config {
         queue::Config {
             visibility_timeout: terms.visibility_timeout.unwrap_or(span(self.queue_visibility_timeout)),
@@ -233,7 +232,7 @@ impl Default for Config {
     }
 }
 
-/// The URL of a store. It may carry a password, which is not shown.
+/// The URL of a store. It may contain a password, which is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretUrl(pub String);
 
@@ -243,29 +242,26 @@ impl fmt::Debug for SecretUrl {
     }
 }
 
-/// One thing that can be set.
 #[derive(Debug)]
 pub struct Key {
-    /// Its name, with the section before the dot.
     pub name: &'static str,
-    /// What its values look like, and where they go.
+    /// The format of its values, and the field for them.
     pub kind: Kind,
     /// Where it may be set.
     pub home: Home,
-    /// What applies if nobody sets it.
+    /// The value if no layer sets it.
     pub default: Option<&'static str>,
-    /// What it means.
     pub description: &'static str,
 }
 
-/// What the values of a key look like, with the field that they go to.
+/// The format of the values of a key, with the field that they are stored in.
 #[derive(Debug)]
 pub enum Kind {
-    /// A duration, which may be nothing.
+    /// A duration, which may be zero.
     Duration(fn(&mut Config) -> &mut Duration),
     /// A duration that is greater than zero.
     Period(fn(&mut Config) -> &mut Duration),
-    /// The same, in the words of the machines.
+    /// The same, as a `Span`.
     Span(fn(&mut Config) -> &mut Span),
     /// A duration that is greater than zero, or none.
     Limit(fn(&mut Config) -> &mut Option<Duration>),
@@ -273,23 +269,23 @@ pub enum Kind {
     Count(fn(&mut Config) -> &mut u32),
     /// A number from 1 on.
     Number(fn(&mut Config) -> &mut NonZeroU32),
-    /// One of these words; the field is told which.
+    /// One of these words; the field gets its index.
     Word(&'static [&'static str], fn(&mut Config, usize)),
     /// A name.
     Id(fn(&mut Config) -> &mut Option<String>),
-    /// The place of a PostgreSQL database.
+    /// The URL of a PostgreSQL database.
     Url(fn(&mut Config) -> &mut Option<SecretUrl>),
     /// On or off.
     Switch(fn(&mut Config) -> &mut bool),
     /// Kinds of notices, with commas between them.
     Notices(fn(&mut Config) -> &mut Vec<NoticeKind>),
-    /// A line for a shell, or a program with its arguments.
+    /// A shell command line, or a program with its arguments.
     Program(fn(&mut Config) -> &mut Option<Program>),
     /// A URL to post to.
     Webhook(fn(&mut Config) -> &mut Option<String>),
     /// An absolute path.
     File(fn(&mut Config) -> &mut Option<PathBuf>),
-    /// A directory, absolute or seen from the project.
+    /// A directory, absolute or relative to the project.
     Directory(fn(&mut Config) -> &mut Option<PathBuf>),
     /// Texts with commas between them.
     List(fn(&mut Config) -> &mut Vec<String>),
@@ -306,7 +302,7 @@ pub enum Home {
     Init,
     /// In the user's file only, because it may be secret and the project's file is committed.
     User,
-    /// In every layer; but if it comes with the project's file, it does nothing until the user trusts it.
+    /// In every layer; a value from the project's file has no effect until the user trusts it.
     Trusted,
 }
 
@@ -328,18 +324,18 @@ impl Key {
         Key { description, ..self }
     }
 
-    /// The key of this name, or that had it before.
+    /// The key with this name or former name.
     pub fn find(name: &str) -> Option<&'static Key> {
         let name = FORMER.iter().find(|(former, _)| *former == name).map_or(name, |(_, name)| name);
         KEYS.iter().find(|key| key.name == name)
     }
 
-    /// The variable that sets it: `BANKSMAN_CONFIG_LOCKING__WAIT_TIMEOUT`.
+    /// The variable that sets this key: `BANKSMAN_CONFIG_LOCKING__WAIT_TIMEOUT`.
     pub fn variable(&self) -> String {
         format!("{VARIABLE_PREFIX}{}", self.name.replace('.', "__").to_uppercase())
     }
 
-    /// What a value of it looks like.
+    /// An example value.
     pub fn example(&self) -> &'static str {
         match self.kind {
             Kind::Duration(_) | Kind::Period(_) | Kind::Span(_) => self.default.unwrap_or("90s"),
@@ -359,7 +355,7 @@ impl Key {
         }
     }
 
-    /// Reads a value and puts it where it belongs.
+    /// Parses a value and stores it in its field.
     fn assign(&self, config: &mut Config, text: &str) -> Result<(), String> {
         match self.kind {
             Kind::Duration(field) => *field(config) = duration(text)?,
@@ -408,7 +404,7 @@ impl Key {
         Ok(())
     }
 
-    /// Refuses a layer in which it may not be set.
+    /// Refuses a layer in which the key may not be set.
     fn admit(&self, layer: Layer) -> Result<(), String> {
         match (self.home, layer) {
             (Home::Everywhere | Home::Trusted, _) | (Home::Init, Layer::Project) | (Home::User, Layer::User) => Ok(()),
@@ -420,7 +416,7 @@ impl Key {
         }
     }
 
-    /// A value of it as it may be shown.
+    /// A value as it may be printed.
     pub fn masked(&self, text: &str) -> String {
         match self.kind {
             Kind::Url(_) => masked(text),
@@ -445,16 +441,16 @@ fn period(text: &str) -> Result<Duration, String> {
 pub fn masked(url: &str) -> String {
     let (head, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (&url[..scheme.len() + 3], rest));
     // The last @, because a password that was not escaped may contain one.
-    let shown = match rest.rsplit_once('@').and_then(|(login, host)| Some((login.split_once(':')?.0, host))) {
+    let safe = match rest.rsplit_once('@').and_then(|(login, host)| Some((login.split_once(':')?.0, host))) {
         Some((user, host)) => format!("{head}{user}:***@{host}"),
         None => url.into(),
     };
-    match shown.split_once("password=") {
+    match safe.split_once("password=") {
         Some((before, after)) => {
             let rest = after.find('&').map_or("", |at| &after[at..]);
             format!("{before}password=***{rest}")
         }
-        None => shown,
+        None => safe,
     }
 }
 

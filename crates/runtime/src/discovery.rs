@@ -1,7 +1,9 @@
-//! Finding the project that a directory belongs to, and the store that keeps it. Library and command use the same functions.
+//! Finds the project that a directory belongs to, and the store that keeps it. The library and the command use the same
+//! functions.
 //!
-//! The store is, in this order: the one that was named (`--store`, `BANKSMAN_STORE`), the one in the user's settings, the file
-//! `.banksman/store.db`. The nearest directory that has such a file, or a config with a project's id, is the project's.
+//! The store is, in this order: the one given with `--store` or `BANKSMAN_STORE`, the one in the user's settings, the
+//! file `.banksman/store.db`. The root of the project is the nearest directory that has such a file, or a config with a
+//! project's id.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,10 +15,10 @@ use banksman_store::{StoreError, postgres, sqlite};
 use crate::config::{Config, Environment, Settings};
 use crate::project::{CONFIG_FILE, FOLDER, Project, ProjectError, STORE_FILE, StoreUrl, io_at};
 
-/// The directory of a project, as the files in it tell.
+/// The root of a project, with the kind of file that marks it.
 enum Located {
     WithStore(PathBuf),
-    /// It has only a config.
+    /// There is only a config.
     WithConfig(PathBuf),
 }
 
@@ -29,8 +31,8 @@ impl Located {
 }
 
 impl Project {
-    /// Finds the project that `from` belongs to, in the store that the environment of this process and the user's settings
-    /// name: exactly as the command `banksman` does.
+    /// Finds the project that `from` belongs to, in the store that the environment of this process and the user's
+    /// settings name: exactly as the command `banksman` does.
     pub fn find(from: &Path) -> Result<Project, ProjectError> {
         Project::discover(from, &Environment::from_process())
     }
@@ -46,8 +48,8 @@ impl Project {
         }
     }
 
-    /// The store that was named: by a flag or its variable, or by the user's settings. If these are wrong, what is wrong with the
-    /// settings of the project at `from` is reported as well.
+    /// The store given by a flag or its variable, or by the user's settings. If the settings are wrong, the problems of
+    /// the settings of the project at `from` are reported as well.
     pub fn named_store(from: &Path, environment: &Environment) -> Result<Option<StoreUrl>, ProjectError> {
         let url = match &environment.store {
             Some(url) => Some(url.clone()),
@@ -62,8 +64,9 @@ impl Project {
         url.map(|url| StoreUrl::parse(&url, |name| environment.variable(name))).transpose()
     }
 
-    /// Finds the project that `from` belongs to, in the store at `place`, whatever the environment says; without a place, in its
-    /// own folder. In a database, projects are known by the id in their config; a SQLite file is a project by itself.
+    /// Finds the project that `from` belongs to, in the store at `place`, whatever the environment says; without a
+    /// place, in its own folder. In a database, projects are identified by the id in their config; a SQLite file is a
+    /// project by itself.
     pub fn find_at(from: &Path, place: Option<StoreUrl>) -> Result<Project, ProjectError> {
         Project::find_with(from, place, &Environment::default())
     }
@@ -86,19 +89,21 @@ impl Project {
         Project::with_folder(&root, &folder, place, environment)
     }
 
-    /// A setting of the user applies to every project, also to one that has a store of its own: that must not be hidden by it.
+    /// Finds a project in the store that the user's settings name. They apply to every project: one with a store of its
+    /// own is an error, because the setting must not hide that store.
     fn find_in_users_store(from: &Path, place: StoreUrl, environment: &Environment) -> Result<Project, ProjectError> {
         let located = locate(from)?;
         let (root, folder) = (located.root(), located.root().join(FOLDER));
         let local = folder.join(STORE_FILE);
-        // One that is retired says itself that the project is elsewhere.
+        // Opening a retired store reports where the project is now.
         if matches!(located, Located::WithStore(_)) && sqlite::moved_to(&local)?.is_none() {
             return Err(ProjectError::TwoStores { local, other: place.url() });
         }
         Project::with_folder(root, &folder, Some(place), environment)
     }
 
-    /// The file with the settings of the project that `from` belongs to, also when its content is wrong or its store is missing.
+    /// The file with the settings of the project that `from` belongs to, even if its content is wrong or its store is
+    /// missing.
     pub fn config_file(from: &Path, place: Option<&StoreUrl>) -> Result<PathBuf, ProjectError> {
         let folder = match place {
             Some(StoreUrl::Sqlite(path)) => around(path).1,
@@ -108,13 +113,13 @@ impl Project {
         Ok(folder.join(CONFIG_FILE))
     }
 
-    /// The id in the config of a directory that is to become a project, as a clone brings it along.
+    /// The id in the config of a directory that is to become a project: a clone contains it.
     pub fn committed_id(root: &Path) -> Option<String> {
         own_config(root).ok()?.project
     }
 }
 
-/// What `init` must not do: make a second store for a project that is kept in a database elsewhere.
+/// Refuses an `init` that would create a second store for a project that is kept in a database elsewhere.
 pub(crate) fn refuse_second_store(root: &Path, place: Option<&StoreUrl>) -> Result<(), ProjectError> {
     let config = own_config(root)?;
     let Some(id) = config.project.filter(|_| config.shared) else { return Ok(()) };
@@ -128,13 +133,13 @@ pub(crate) fn refuse_second_store(root: &Path, place: Option<&StoreUrl>) -> Resu
     }
 }
 
-/// A project that has only a config is kept elsewhere, or its store is missing. One that is kept elsewhere stays so if a store
-/// file lies about.
+/// Refuses a project that has only a config: it is kept elsewhere, or its store is missing. A project that is kept
+/// elsewhere is refused even if there is a store file.
 fn refuse_without_store(located: &Located) -> Result<(), ProjectError> {
     let (root, folder) = (located.root(), located.root().join(FOLDER));
     let config = own_config(root)?;
     if let (Located::WithStore(_), true) = (located, config.shared) {
-        // It knows more than the config: where the project went.
+        // The store file knows more than the config: where the project was moved.
         sqlite::moved_to(&folder.join(STORE_FILE))?.map_or(Ok(()), |to| Err(StoreError::Moved { to }))?;
     }
     match (located, config.project) {
@@ -144,32 +149,33 @@ fn refuse_without_store(located: &Located) -> Result<(), ProjectError> {
     }
 }
 
-/// The nearest directory that has a store or a config with an id. A linked worktree has the store of its main worktree.
+/// The nearest directory with a store, or with a config that has an id. A linked worktree uses the store of its main
+/// worktree.
 fn locate(from: &Path) -> Result<Located, ProjectError> {
     let with_store = |dir: &Path| is_project(dir).then(|| Located::WithStore(dir.into()));
     nearest(from, |dir| {
         let here = with_store(dir).or_else(|| with_store(&main_worktree(dir)?));
-        // What cannot be read must be reported, not passed over.
+        // A config that cannot be read must be reported, not skipped.
         let is_named = || has_config(dir) && own_config(dir).map_or(true, |config| config.project.is_some());
         here.or_else(|| is_named().then(|| Located::WithConfig(dir.into())))
     })
 }
 
-fn nearest<T>(from: &Path, look: impl Fn(&Path) -> Option<T>) -> Result<T, ProjectError> {
+fn nearest<T>(from: &Path, find: impl Fn(&Path) -> Option<T>) -> Result<T, ProjectError> {
     let from = from.canonicalize().map_err(io_at(from))?;
-    from.ancestors().find_map(look).ok_or(ProjectError::NotFound { from })
+    from.ancestors().find_map(find).ok_or(ProjectError::NotFound { from })
 }
 
 /// The directory and the folder of a project whose store is this file.
 fn around(store: &Path) -> (PathBuf, PathBuf) {
     let parent = |path: &Path| path.parent().filter(|parent| !parent.as_os_str().is_empty()).map(Path::to_owned);
     let folder = parent(store).unwrap_or_else(|| ".".into());
-    // `.banksman/store.db`, written so, lies in the current directory.
+    // A relative `.banksman/store.db` is in the current directory.
     let here = || if folder.ends_with(FOLDER) { ".".into() } else { folder.clone() };
     (parent(&folder).unwrap_or_else(here), folder)
 }
 
-/// What the project's own file says, without the user's and the environment's settings.
+/// The settings of the project's own file, without those of the user and the environment.
 fn own_config(root: &Path) -> Result<Config, ProjectError> {
     Ok(Settings::load(&Environment::default(), Some(&root.join(FOLDER).join(CONFIG_FILE)))?.config().clone())
 }

@@ -1,7 +1,8 @@
-//! Sending a message to a task or a run: the facts, the plan, and the dispatch over a control socket.
+//! Sends a message to a task or a run: reads the facts, makes the plan, and dispatches over a control socket.
 //!
-//! The message is put into the mailbox of the target first, so that it is durable before anything is tried. Whoever then finds the lock of
-//! the target free sends what waits there, message by message; whoever finds it held leaves its message to the dispatcher that holds it.
+//! The message is put into the mailbox of the target first, so that it is durable before anything is tried. A process
+//! that then gets the lock of the target sends all waiting messages, one by one; if the lock is held, the message is
+//! left to the dispatcher that holds it.
 
 use std::time::{Duration, Instant};
 
@@ -25,16 +26,16 @@ use crate::wakeups::EventListener;
 /// How long a keeper may take to answer before its session counts as not alive.
 const PING: Duration = Duration::from_secs(1);
 
-/// How long a session may take to read a message. What its keeper has taken by then is not taken back.
+/// How long a session may take to read a message. A message that its keeper has taken by then is not taken back.
 const SEND: Duration = Duration::from_secs(2);
 
 /// Why a message was not sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// The facts allow no way.
+    /// The facts allow no way to send it.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// It is not on the bus.
+    /// The message is not on the bus.
     #[error(transparent)]
     Post(#[from] PostError),
     #[error(transparent)]
@@ -44,13 +45,13 @@ pub enum SendError {
 /// A message that is in the mailbox of its target, or further.
 #[derive(Debug)]
 pub struct PostedMessage {
-    /// What the bus has answered.
+    /// The answer of the bus.
     pub post: PostOutcome,
-    /// The way that it was to take.
+    /// The plan by which it was sent.
     pub plan: Plan,
 }
 
-/// What is known about a target, and a connection to the keeper that said so.
+/// The known facts about a target, and a connection to the keeper that reported them.
 struct Facts {
     presence: Presence,
     talker: Option<Talker>,
@@ -79,7 +80,7 @@ impl Client {
         let Plan::ControlSocket { run } = &plan else {
             return Ok(PostedMessage { post: self.post_to(draft, Some(mode), Vec::new())?.0, plan });
         };
-        // It is put into the mailbox and taken out again in one transaction.
+        // One transaction puts the message into the mailbox and takes it out again.
         let begin = self.begin(target, run, &facts);
         let (post, mut began) = self.post_to(draft.clone(), Some(mode), vec![begin.into()])?;
         if let (PostOutcome::Posted(_) | PostOutcome::AlreadyPosted(_), Some(began)) = (&post, began.pop()) {
@@ -88,7 +89,8 @@ impl Client {
         Ok(PostedMessage { post, plan })
     }
 
-    /// Sends what waits for a task into its live session, if that takes messages for its next turn. Says how far one of them has come.
+    /// Sends the waiting messages of a task into its live session, if that takes messages for its next turn. Returns
+    /// the receipt of one of them.
     pub(crate) fn deliver(&self, target: &TaskId, message: &MessageId) -> Result<Receipt, Error> {
         let facts = self.facts(target, None)?;
         if let Ok(Plan::ControlSocket { run }) = dispatch::decide(&facts.presence, Mode::FollowUp) {
@@ -97,11 +99,12 @@ impl Client {
         }
         let rows = self.load(&[Key::Delivery(message.clone()), Key::Task(target.clone())].into())?;
         let status = rows.backlog.tasks.get(target).map(Task::status);
-        // How its run has ended does not matter: nothing is left to send then.
+        // The result of its run does not matter: nothing is left to send then.
         Ok(rows.deliveries.get(message).map_or(Receipt::Undelivered, |delivery| delivery.receipt(status, false)))
     }
 
-    /// Asks a person, as a live run whose session takes the answer as its next turn. Says whether that is so; otherwise nothing was asked.
+    /// Asks a person on behalf of a live run whose session takes the answer as its next turn. Returns whether the
+    /// session does; otherwise nothing was asked.
     pub fn ask_live(
         &self,
         task: &TaskId,
@@ -116,14 +119,14 @@ impl Client {
         }
         let (task, run, question) = (task.clone(), run.clone(), question.into());
         match self.request(MailboxRequest::Ask { task, run, epoch, question, options })? {
-            // If it cannot be told so, the session ends with its turn, and the question is that of its task then.
+            // If the keeper does not hear of it, the session ends with its turn, and the question is then one of its task.
             MailboxOutcome::Done => keeper::expect_answer(&record, PING).ok(),
             _ => return Ok(false),
         };
         Ok(true)
     }
 
-    /// What is known about a target now, asked over the connection of the last time if there was one.
+    /// The known facts about a target, asked over the previous connection if there is one.
     fn facts(&self, target: &TaskId, last: Option<Facts>) -> Result<Facts, Error> {
         let rows = self.load(&[Key::Task(target.clone())].into())?;
         let Some(task) = rows.backlog.tasks.get(target) else { return Ok(Facts::of(Presence::Unknown)) };
@@ -143,7 +146,8 @@ impl Client {
         Ok(Facts { presence: Presence::Live { run, input }, talker })
     }
 
-    /// What the session of a run takes, as its keeper answers in time; nothing if it is silent, of an older version, or elsewhere.
+    /// The input that the session of a run takes; `None` if its keeper does not answer in time, has an older version,
+    /// or is on another machine.
     fn session_input(&self, run: &RunId, connected: Option<Talker>) -> Result<Option<(SessionInput, Talker)>, Error> {
         let talker = match connected {
             Some(talker) => Some(talker),
@@ -170,7 +174,8 @@ impl Client {
         MailboxRequest::Begin { target, run, follow_ups: facts.has_turns(), dispatcher }
     }
 
-    /// Sends what waits for a target over its control socket, under the lock of the target. `own` is a message whose text is known.
+    /// Sends the waiting messages of a target over its control socket, under the lock of the target. `own` is a message
+    /// whose text is known.
     fn dispatch(
         &self,
         target: &TaskId,
@@ -183,11 +188,11 @@ impl Client {
         while let Plan::ControlSocket { run } = plan.clone() {
             began = match began {
                 MailboxOutcome::Began(delivery) => {
-                    // The facts may have changed before the lock was held.
+                    // The facts may have changed before this process held the lock.
                     facts = self.facts(target, Some(facts))?;
                     let again = dispatch::decide(&facts.presence, Mode::Steer);
                     match (dispatch::confirm(&plan, &again, round), &mut facts.talker) {
-                        // What the session did not take stays in the mailbox: it is not tried again and again.
+                        // A message that the session does not take stays in the mailbox: it is not retried here.
                         (Confirmation::Proceed, Some(talker)) => {
                             let (outcome, is_written) = self.carry(&delivery, &run, talker, own)?;
                             if outcome != SendOutcome::Sent {
@@ -211,7 +216,7 @@ impl Client {
                     self.abandon(&other)?;
                     self.request(self.begin(target, &run, &facts))?
                 }
-                // Another dispatcher has the lock, and looks for more when it has ended.
+                // Another dispatcher has the lock, and checks for further messages when it is done.
                 MailboxOutcome::Busy(_)
                 | MailboxOutcome::Nothing
                 | MailboxOutcome::Late
@@ -222,7 +227,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends one message. Says what became of it, and whether the session has it.
+    /// Sends one message. Returns the outcome, and whether the session has it.
     fn carry(
         &self,
         delivery: &Delivery,
@@ -249,7 +254,7 @@ impl Client {
         })
     }
 
-    /// What is written into the session of a run for a message.
+    /// The text that is written into the session of a run for a message.
     fn input_text(&self, run: &RunId, draft: &Draft) -> Result<String, Error> {
         let keys = draft.task.iter().cloned().map(Key::Task).chain([Key::Run(run.clone())]).collect();
         let mut rows = self.load(&keys)?.tables.backlog;
@@ -259,7 +264,7 @@ impl Client {
         Ok(encode.map_or_else(|| draft.body.to_string(), |encode| encode(&draft.body)))
     }
 
-    /// Records what became of a send, and begins the next one in the same transaction.
+    /// Records the outcome of a send, and begins the next one in the same transaction.
     fn settle(
         &self,
         delivery: &Delivery,
@@ -280,7 +285,7 @@ impl Client {
         dispatcher.is_some_and(|process| matches!(self.host().probe(process), Liveness::Dead | Liveness::OtherBoot))
     }
 
-    /// Records that the dispatcher of a message died before it knew what became of it.
+    /// Records that the dispatcher of a message died before it knew the outcome.
     fn abandon(&self, delivery: &Delivery) -> Result<(), Error> {
         let dispatcher = delivery.dispatch.as_ref().and_then(|dispatch| dispatch.dispatcher.clone());
         let probes = dispatcher.map(|process| (process.clone(), self.host().probe(&process))).into_iter().collect();
@@ -289,7 +294,8 @@ impl Client {
         self.request(MailboxRequest::Abandon { id, target, seen }).map(drop)
     }
 
-    /// Reads the mailbox of a run: acknowledges what it has read before, and returns what is new with its texts. `None` if the run is over.
+    /// Reads the mailbox of a run: acknowledges the messages that it has read before, and returns the new ones with
+    /// their texts. `None` if the run is over.
     pub fn read_mailbox(&self, task: &TaskId, run: &RunId, epoch: Epoch, again: bool) -> Result<Option<Vec<Letter>>, Error> {
         let fetch = MailboxRequest::Fetch { task: task.clone(), run: run.clone(), epoch, again };
         match self.request(fetch)? {
@@ -309,8 +315,8 @@ impl Client {
         Ok(letters)
     }
 
-    /// Sleeps until the mailbox of a run has something that it has not got. Says whether it has; not if the time is over or `cancel` became
-    /// readable.
+    /// Sleeps until the mailbox of a run has a message that the run has not read. Returns false if the time is over or
+    /// `cancel` became readable.
     pub fn wait_for_mail(&self, task: &TaskId, epoch: Epoch, until: Option<Instant>, cancel: Cancel<'_>) -> Result<bool, Error> {
         let mut reader = self.reader()?;
         let found = self.wait_for(until, cancel, || {
@@ -341,7 +347,7 @@ impl Client {
         })
     }
 
-    /// Sleeps until something is found. Looks again whenever the store has changed.
+    /// Sleeps until `find` returns something. Calls it again whenever the store has changed.
     fn wait_for<T>(
         &self,
         until: Option<Instant>,
@@ -362,7 +368,7 @@ impl Client {
             let timeout = Timespec::try_from(sleep).ok();
             let mut fds = vec![PollFd::new(&listener, PollFlags::IN)];
             fds.extend(cancel.iter().map(|cancel| PollFd::from_borrowed_fd(*cancel, PollFlags::IN)));
-            // An interruption is a reason to look, like any other.
+            // An interruption is a reason to check, like any other.
             poll(&mut fds, timeout.as_ref()).ok();
             if fds.get(1).is_some_and(|cancel| !cancel.revents().is_empty()) {
                 return Ok(None);
@@ -375,6 +381,6 @@ impl Client {
 #[derive(Debug, Clone)]
 pub struct Letter {
     pub message: Message,
-    /// Whether an earlier run had it.
+    /// Whether an earlier run has read it.
     pub is_redelivered: bool,
 }

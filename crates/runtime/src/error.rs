@@ -1,4 +1,4 @@
-//! What can go wrong between a caller and the store.
+//! Errors between a caller and the store.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,33 +9,32 @@ use banksman_core::ids::NameError;
 use banksman_store::StoreError;
 use thiserror::Error;
 
-/// Why a call could not be carried out. A refusal is not an error.
 #[derive(Debug, Error)]
 pub enum Error {
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// This program must not be started again, and no other was named.
+    /// This program must not start itself, and no other program was named.
     #[error(transparent)]
     NotEntered(#[from] NotEntered),
-    /// The project's folder is not where it was when it was opened.
+    /// The project's folder is no longer where it was when it was opened.
     #[error("the project was {}: {} is not its folder any more", gone_where(.gone), path.display())]
     Moved { path: PathBuf, gone: Gone },
-    /// The user has neither made the store nor trusted it, so nothing of it is started.
+    /// The user has neither made the store nor trusted it, so nothing in it is started.
     #[error(
         "the store {store} is not trusted: {}, so nothing of it is started",
         if *has_id { "you have not made it" } else { "an earlier version of banksman made it, and it has no id" }
     )]
     Untrusted {
         store: String,
-        /// Whether it has an id. An earlier version made no ids.
+        /// Whether it has an id. Earlier versions made none.
         has_id: bool,
     },
-    /// The name cannot be used.
+    /// The name is invalid or reserved.
     #[error(transparent)]
     Name(#[from] NameError),
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         source: io::Error,
     },

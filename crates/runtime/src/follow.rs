@@ -1,4 +1,4 @@
-//! Following the event log: sleeps on the change notifier, never repeats an event, and misses none that is not compacted.
+//! Follows the event log: sleeps on the change notifier, never repeats an event, and misses none that is not compacted.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::project::Project;
 use crate::wakeups::EventListener;
 
-/// A place in the event log that moves on.
+/// A reading position in the event log.
 pub struct Follower {
     reader: Reader,
     listener: EventListener,
@@ -27,7 +27,7 @@ impl Follower {
         Ok(Follower { reader, listener, after, missed: None, poll_interval: project.config().poll_interval })
     }
 
-    /// The next events that pass the filter; none if there is nothing new. The listener hears what comes after.
+    /// The next events that pass the filter; none if there is nothing new. The listener wakes for later ones.
     pub fn next(&mut self, filter: &EventFilter) -> Result<Vec<EventRow>, Error> {
         self.listener.empty();
         loop {
@@ -42,35 +42,35 @@ impl Follower {
         }
     }
 
-    /// How far the log was compacted past this place in it, if it was since the last time of asking: the events up to there
-    /// that `next` has not returned are gone.
+    /// How far the log was compacted past this position, if it was since the last call: the events up to there that
+    /// `next` has not returned are lost.
     pub fn missed(&mut self) -> Option<Mark> {
         self.missed.take()
     }
 
-    /// Sleeps until the change notifier rings, a slow look is due, or `cancel` becomes readable. Says whether to go on.
+    /// Sleeps until the change notifier rings, a poll is due, or `cancel` becomes readable. Returns false in the last case.
     pub fn wait(&self, cancel: BorrowedFd<'_>) -> bool {
         self.wait_for(cancel, &[], self.poll_interval)
     }
 
-    /// The same, but for at most so long, and also until one of `others` becomes readable.
+    /// The same, but for at most `at_most`, and also until one of `others` becomes readable.
     pub fn wait_for(&self, cancel: BorrowedFd<'_>, others: &[BorrowedFd<'_>], at_most: Duration) -> bool {
         let fds = [&[self.listener.as_fd()], others].concat();
         sleep(cancel, &fds, at_most.min(self.poll_interval.max(Duration::from_secs(1))))
     }
 
-    /// The same, whatever the change notifier says meanwhile. For one that has looked only just now.
+    /// The same without the change notifier, for a caller that has only just read the log.
     pub fn rest(&self, cancel: BorrowedFd<'_>, others: &[BorrowedFd<'_>], at_most: Duration) -> bool {
         sleep(cancel, others, at_most)
     }
 }
 
-/// Sleeps until one of these becomes readable, or for so long. Says whether `cancel` was not it.
+/// Sleeps until one of these becomes readable, or for `at_most`. Returns whether it was not `cancel`.
 fn sleep(cancel: BorrowedFd<'_>, others: &[BorrowedFd<'_>], at_most: Duration) -> bool {
     let mut fds = vec![PollFd::from_borrowed_fd(cancel, PollFlags::IN)];
     fds.extend(others.iter().map(|other| PollFd::from_borrowed_fd(*other, PollFlags::IN)));
     let timeout = Timespec { tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(5), tv_nsec: i64::from(at_most.subsec_nanos()) };
-    // An interruption is a reason to look, like any other.
+    // An interruption is a reason to read, like any other.
     poll(&mut fds, Some(&timeout)).ok();
     fds[0].revents().is_empty()
 }

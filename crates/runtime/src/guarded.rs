@@ -1,7 +1,8 @@
-//! The check of a phase's guards inside of its session, before its command: what was found out before the claim was too old. The
-//! session holds all that the phase needs, so nothing that others do with that can make the answer untrue.
+//! Checks the guards of a phase inside of its session, before its command: the result from before the claim is too old.
+//! The session holds everything that the phase needs, so no other holder can make the result untrue by taking it.
 //!
-//! If the guards pass, this process becomes the command. If not, the run says so to the store, and ends without having begun.
+//! If the guards pass, this process becomes the command. If not, the run reports that to the store and exits without
+//! starting the command.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -24,7 +25,8 @@ use crate::project::Project;
 /// The hidden first argument.
 const MARK: &str = "__guarded";
 
-/// How often a store that does not answer is asked again, and after how long each time. Whether the guards pass is not known before.
+/// How often a store that does not answer is asked again, and how long to wait in between. Until it answers, it is
+/// unknown whether the guards pass.
 const TRIES: u32 = 60;
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
@@ -36,7 +38,7 @@ pub(crate) fn argv(project: &Project, task: &Task, epoch: Epoch, argv: Vec<OsStr
     words.into_iter().map(OsStr::to_owned).chain(argv).collect()
 }
 
-/// Checks guards if that is what this process is for.
+/// Checks the guards of a phase, if the command line of this process asks for that.
 pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
     let [_, mark, root, task, epoch, argv @ ..] = args else { return None };
     if mark != MARK {
@@ -44,17 +46,17 @@ pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
     }
     let (task, epoch) = (TaskId::new(&task.to_string_lossy()).ok()?, Epoch(epoch.to_string_lossy().parse().ok()?));
     let said = match patiently(|| check(Path::new(root), &task, epoch)) {
-        Ok(None) => become_command(argv),
+        Ok(None) => become_program(argv),
         Ok(Some(refused)) => refused.reason(),
         Err(error) => format!("the guards of this phase cannot be checked: {error}"),
     };
-    // If it cannot be written, the store knows all the same.
+    // If stderr cannot be written, the store has the reason all the same.
     writeln!(std::io::stderr(), "{said}").ok();
     Some(ExitCode::FAILURE)
 }
 
-/// Becomes the command. Comes back only if that is not possible, with the reason.
-fn become_command(argv: &[OsString]) -> String {
+/// Becomes the program. Returns only if that fails, with the reason.
+pub(crate) fn become_program(argv: &[OsString]) -> String {
     let Some((program, arguments)) = argv.split_first() else { return "there is no program to start".into() };
     let error = Command::new(program).args(arguments).exec();
     format!("cannot start {}: {error}", program.to_string_lossy())
@@ -73,14 +75,14 @@ pub(crate) fn patiently<T>(mut ask: impl FnMut() -> Result<T, String>) -> Result
     }
 }
 
-/// Checks the guards of the phase that a task is. What does not pass is told to the store.
+/// Checks the guards of the phase that a task is, and reports a refusal to the store.
 fn check(root: &Path, task: &TaskId, epoch: Epoch) -> Result<Option<Refused>, String> {
     let message = |error: &dyn std::fmt::Display| error.to_string();
     let project = Project::find(root).map_err(|error| message(&error))?;
     let client = project.open().map_err(|error| message(&error))?;
     let rows = client.load(&[Key::Pipeline(task.clone())].into()).map_err(|error| message(&error))?;
     let pipeline = rows.backlog.pipelines.values().find(|pipeline| pipeline.task() == Some(task));
-    // Who has gone on without it ends it, too.
+    // The process that has advanced the pipeline also ends this session.
     let Some(pipeline) = pipeline else { return Err("the pipeline has left this phase".into()) };
     let now = Now { lease: rows.lease, wall: rows.wall, ..Now::default() };
     let Some(refused) = evaluate(&project, pipeline, &now, rows.seq) else { return Ok(None) };
@@ -93,7 +95,7 @@ pub(crate) fn report(client: &Client, request: TaskRequest) -> Result<(), String
     client.request(request).map(drop).map_err(|error| error.to_string())
 }
 
-/// Gathers what the guards before the phase ask about, and evaluates them.
+/// Gathers the inputs of the guards before a phase, and evaluates them.
 fn evaluate(project: &Project, pipeline: &Pipeline, now: &Now, at: Seq) -> Option<Refused> {
     let State::Running { phase, .. } = &pipeline.state else { return None };
     let guards = &pipeline.plan.phase(phase)?.pre;
@@ -111,7 +113,7 @@ fn evaluate(project: &Project, pipeline: &Pipeline, now: &Now, at: Seq) -> Optio
     }
 }
 
-/// What this very run holds is not in its own way.
+/// Removes the locks and slots that this very run holds from the inputs: they do not block it.
 fn disregard_own(pipeline: &Pipeline, phase: &Name, inputs: &mut GuardInputs) {
     for need in pipeline.plan.phase(phase).into_iter().flat_map(|phase| &phase.needs) {
         match need {

@@ -1,5 +1,5 @@
-//! Finds out what guards want to know. It changes nothing, prints nothing, and what cannot be found out stays unknown, with the
-//! reason.
+//! Gathers the inputs of guards. It changes nothing and prints nothing; an input that cannot be read stays unknown,
+//! with the reason.
 
 mod commands;
 mod files;
@@ -26,21 +26,21 @@ use crate::error::Error;
 use crate::project::Project;
 use crate::workspaces;
 
-/// How many files of a checkout with changes are named; the others are counted.
+/// How many changed files of a checkout are named; the others are counted.
 const FILES_NAMED: usize = 3;
 
-/// How long looking may take.
+/// How long gathering may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits<'a> {
     pub command: Duration,
-    /// For each question to git.
+    /// For each call of git.
     pub git: Duration,
-    /// Commands are ended as soon as this is readable, or closed at its other end.
+    /// Commands are ended as soon as this is readable, or its other end is closed.
     pub stop: Option<BorrowedFd<'a>>,
 }
 
 impl Limits<'_> {
-    /// What a guard says, and half a minute for git.
+    /// The timeout of a guard, and half a minute for git.
     pub fn of(guard: &Guard) -> Limits<'static> {
         Limits { command: Limits::span(guard.timeout), git: Duration::from_secs(30), stop: None }
     }
@@ -50,12 +50,12 @@ impl Limits<'_> {
     }
 }
 
-/// What commands have answered, as long as that is good: an event that makes a guard be looked at again is no reason to run
-/// its commands again. A phase that was at work since is one.
+/// The results of commands, as long as they are fresh: an event that causes a new check of a guard is no reason to
+/// repeat its commands. A phase that has run since is one.
 #[derive(Debug, Default)]
 pub(crate) struct Answers(Mutex<BTreeMap<Asked, Answer>>);
 
-/// What a command came to, with the words for it, and until when that is good.
+/// The result of a command, its explanation, and until when it is fresh.
 #[derive(Debug, Clone)]
 struct Answer {
     result: CommandResult,
@@ -63,12 +63,13 @@ struct Answer {
     until: Instant,
 }
 
-/// A command, with the pipeline that asks, how many tasks it has had, and the variables that the command finds in its environment.
+/// A command, with the pipeline that asks, how many tasks that has had, and the variables in the environment of the
+/// command.
 type Asked = (Cmd, TaskId, u32, String);
 
 impl Answers {
-    /// Looks at everything that the guards of a pipeline want to know, each with its own limits, or until nobody wants to know. Says
-    /// also until when all of it is fresh.
+    /// Gathers all inputs of the guards of a pipeline, each with its own limits, or until `stop`. Returns also until
+    /// when all of them are fresh.
     pub(crate) fn gather(
         &self,
         project: &Project,
@@ -83,10 +84,10 @@ impl Answers {
             let (fresh, until) = self.fresh(&wants, pipeline);
             wants.commands.retain(|command| !fresh.command_results.contains_key(command));
             let found = gather_trusted(project, Some(&pipeline.id), &wants, vars, Limits { stop, ..Limits::of(guard) });
-            // An answer is as old as the end of the look, however long that took.
+            // Freshness counts from the end of the check, however long that took.
             let own = host::deadline(Limits::span(guard.fresh_for));
             fresh_until = [fresh_until, until, Some(own)].into_iter().flatten().min();
-            // Who wants to try again wants to ask again.
+            // A guard that is retried needs a new result by then.
             let good_for = match guard.on_failure {
                 GuardAction::Retry { delay } => guard.fresh_for.min(delay),
                 GuardAction::Block | GuardAction::Warn | GuardAction::Fail { .. } => guard.fresh_for,
@@ -98,7 +99,8 @@ impl Answers {
         (inputs, fresh_until)
     }
 
-    /// What is known of commands, in the same words as when they ran: else the same answer would look like another one.
+    /// The fresh results of commands, with the explanations from when they ran: otherwise the same result would look
+    /// like another one.
     fn fresh(&self, wants: &Wants, pipeline: &Pipeline) -> (GuardInputs, Option<Instant>) {
         let mut answers = self.lock();
         answers.retain(|_, answer| Instant::now() < answer.until);
@@ -112,7 +114,7 @@ impl Answers {
         (inputs, earliest)
     }
 
-    /// What nobody knows is asked again.
+    /// Keeps the known results: commands with an unknown one run again.
     fn remember(&self, found: &GuardInputs, pipeline: &Pipeline, fresh_for: Duration) {
         let known = found.command_results.iter().filter(|(_, result)| **result != CommandResult::Unknown);
         let until = host::deadline(fresh_for);
@@ -132,10 +134,12 @@ fn asked(command: &Cmd, pipeline: &Pipeline) -> Asked {
     (command.clone(), pipeline.id.clone(), pipeline.tasks, format!("{:?}", pipeline.context))
 }
 
-/// Looks at everything that is wanted. This takes as long as the slowest command, so it is for a thread that has nothing else to
-/// do. A program that has not called [`enter`](crate::enter) is told of commands that they could not be started.
+/// Gathers everything that is wanted. This takes as long as the slowest command, so it is for a thread that has nothing
+/// else to do. In a program that has not called [`enter`](crate::enter), the result of every command is that it could
+/// not be started.
 ///
-/// Commands of guards come with the repository or the store, so these must be trusted: else this is [`Error::Untrusted`].
+/// Commands of guards come with the repository or the store, so these must be trusted; otherwise this is
+/// [`Error::Untrusted`].
 pub fn gather(project: &Project, wants: &Wants, vars: &Context, limits: Limits<'_>) -> Result<GuardInputs, Error> {
     if !Commands::wanted(wants).is_empty() {
         project.require_trust()?;
@@ -143,7 +147,7 @@ pub fn gather(project: &Project, wants: &Wants, vars: &Context, limits: Limits<'
     Ok(gather_trusted(project, None, wants, vars, limits))
 }
 
-/// The same, for a runner or a session of one: it was refused if the store is not trusted.
+/// The same for a runner, or a session of one: a runner refuses to start if the store is not trusted.
 pub(crate) fn gather_trusted(
     project: &Project,
     pipeline: Option<&TaskId>,
@@ -153,13 +157,13 @@ pub(crate) fn gather_trusted(
 ) -> GuardInputs {
     let mut inputs = GuardInputs { vars: vars.clone(), ..GuardInputs::default() };
     let commands = Commands::wanted(wants);
-    // A pipeline with a workspace of its own has its guards there, too.
+    // A pipeline with its own workspace checks its guards there.
     let is_local = commands.is_empty() && wants.files.is_empty();
     let own = pipeline.filter(|_| !is_local).and_then(|id| workspaces::directory(project, id));
     let directory = own.as_deref().unwrap_or(project.root());
     let run = || commands.run(project, directory, pipeline, vars, limits);
     std::thread::scope(|scope| {
-        // What takes longest begins first. Without a thread for it, it is done here.
+        // The commands, which take longest, begin first. Without helper threads they run in this one.
         for _ in 0..commands.helpers() {
             Builder::new().spawn_scoped(scope, run).ok();
         }
@@ -172,7 +176,7 @@ pub(crate) fn gather_trusted(
     inputs
 }
 
-/// What the guards of a pipeline are told if nothing could be looked at.
+/// The inputs of the guards of a pipeline if nothing could be read.
 pub(crate) fn nothing_known(pipeline: &Pipeline, why: &str) -> GuardInputs {
     let mut inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
     for guard in pipeline.guards() {
@@ -190,14 +194,14 @@ pub(crate) fn nothing_known(pipeline: &Pipeline, why: &str) -> GuardInputs {
     inputs
 }
 
-/// The tasks of the project that guards ask about; those that cannot be told are left out.
+/// The tasks of the project that guards ask about; filters that cannot be answered are left out.
 pub(crate) fn issues(reader: &mut Reader, issues: BTreeSet<IssueFilter>) -> BTreeMap<IssueFilter, Vec<Issue>> {
     let mut inputs = GuardInputs::default();
     issues::ours(reader, &Wants { issues, ..Wants::default() }, &mut inputs);
     inputs.issues
 }
 
-/// What is not found out by a command of the guard's.
+/// Reads every input that takes no command of a guard.
 fn read_inputs(
     project: &Project,
     directory: &Path,
@@ -228,7 +232,7 @@ fn read_inputs(
     }
 }
 
-/// Locks, semaphores and pipelines. A look at the processes of the holders is part of it, as wherever they are listed.
+/// Reads locks, semaphores and pipelines. Holders whose processes are dead do not count, as in every list of holders.
 fn held(
     reader: &mut Reader,
     project: &Project,
@@ -271,7 +275,7 @@ fn read_branch(git: &Git, branch: &str, inputs: &mut GuardInputs) {
     }
 }
 
-/// Where a branch has changes, and the first of them.
+/// The checkout in which a branch has changes, and the first changed files.
 fn changed(checkout: &Path, files: &[String]) -> String {
     let mut named: Vec<String> = files.iter().take(FILES_NAMED).cloned().collect();
     if files.len() > FILES_NAMED {
@@ -281,7 +285,7 @@ fn changed(checkout: &Path, files: &[String]) -> String {
     format!("{}{files}", checkout.display())
 }
 
-/// The store cannot be read.
+/// Marks everything unknown that is read from the store.
 fn doubt_all(wants: &Wants, inputs: &mut GuardInputs, why: &str) {
     let words = format!("cannot be checked ({why})");
     let locks = wants.locks.iter().cloned().map(Topic::Lock);
@@ -303,7 +307,7 @@ mod tests {
     use banksman_core::{Name, Title};
 
     #[test]
-    fn what_a_command_has_said_is_remembered_with_its_answer() {
+    fn results_of_commands_are_remembered_with_their_explanations() {
         let plan =
             Plan { runbook: "r".into(), name: Name::new("p").unwrap(), vars: BTreeMap::new(), phases: Vec::new(), land: None };
         let id = TaskId::new("p-1").unwrap();
@@ -318,11 +322,11 @@ mod tests {
         let wants = Wants { commands: [good, bad, slow.clone()].into(), ..Wants::default() };
         let answers = Answers::default();
         answers.remember(&found, &pipeline, Duration::from_secs(600));
-        // What nobody knows is asked again.
+        // Commands with an unknown result run again.
         found.command_results.remove(&slow);
         found.unknown.remove(&Topic::Command(slow));
         assert_eq!(answers.fresh(&wants, &pipeline).0, found);
-        // A phase was at work since.
+        // A phase has run since.
         let later = Pipeline { tasks: 1, ..pipeline };
         assert_eq!(answers.fresh(&wants, &later), (GuardInputs::default(), None));
     }

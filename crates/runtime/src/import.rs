@@ -1,4 +1,4 @@
-//! Importing: opens, adds chunk after chunk, and finishes; or leaves nothing behind.
+//! Imports tasks: opens an import, adds chunk after chunk, and finishes it; or leaves nothing behind.
 
 use std::ops::ControlFlow;
 
@@ -20,26 +20,25 @@ use crate::error::Error;
 use crate::waiting::{Acquisition, WaitOptions};
 
 /// How many rows one transaction writes at most, counting a task, its event and each of its dependencies: so few that
-/// nobody who waits for his turn notices.
+/// no process that waits for the writer lock notices.
 const ROWS: usize = 1_000;
 
-/// Why nothing was imported.
 #[derive(Debug, Error)]
 pub enum ImportError {
-    /// The store refused it.
     #[error("the import was refused: {0:?}")]
     Refused(ImportOutcome),
-    /// The caller has stopped it.
+    /// The caller has stopped the import.
     #[error("the import was stopped")]
     Stopped,
-    /// A call failed. The import is dropped, if that was possible.
+    /// A call failed. The import is dropped, if possible.
     #[error(transparent)]
     Failed(#[from] Error),
 }
 
 impl Client {
-    /// Does something while no other process compares a file with the tasks that are there: two that did so at once would both add what is new.
-    /// Waits for that as long as for any lock; none if it took too long. If this process is killed, its death is the proof that the lock is free.
+    /// Calls `act` while no other process compares a file with the existing tasks: two that did so at once would both
+    /// add the new tasks. Waits as for any lock; returns `None` if that takes too long. If this process is killed, its
+    /// death frees the lock.
     pub fn sync_alone<T>(&self, act: impl FnOnce() -> T) -> Result<Option<T>, Error> {
         let lock = Resource { kind: Kind::Lock, name: Name::new("import:sync").expect("a short name is valid") };
         let holder = HolderId::new(&ids::short("import")).expect("a short id is a valid name");
@@ -53,13 +52,14 @@ impl Client {
             _ => return Ok(None),
         };
         let result = act();
-        // If the store does not answer, the lock is free when this process has ended.
+        // If the store does not answer, the exit of this process frees the lock.
         self.call(Request::plain(Command::Lock(lock.name, lock::Input::Release { holder, epoch }))).ok();
         Ok(Some(result))
     }
 
-    /// Adds many tasks that appear all at once, or not at all. What they depend on is there already, or is one of them
-    /// ([`ImportId::task`] with its place in the list). `progress` hears how many are in place, and may stop it.
+    /// Adds many tasks that appear all at once, or not at all. A dependency is an existing task, or one of the list
+    /// ([`ImportId::task`] with its index in the list). `progress` is called with the number of tasks added so far, and
+    /// may stop the import.
     pub fn import(
         &self,
         id: &ImportId,
@@ -74,13 +74,13 @@ impl Client {
             refusal => return Err(ImportError::Refused(refusal)),
         }
         if let Err(error) = self.fill(id, tasks, progress) {
-            // What cannot be dropped now is cleared away by the next import, when this process has ended.
+            // If it cannot be dropped now, the next import removes it after this process has exited.
             self.drop_import(id, Seen::default()).ok();
             return Err(error);
         }
         let finished = self.request(ImportRequest::Finish { id: id.clone() });
         match (finished, self.drop_import(id, Seen::default())) {
-            // If its commit has worked, whatever became of the answer, there is nothing left to drop.
+            // If its commit has succeeded, even though the answer was lost, nothing is left to drop.
             (Ok(ImportOutcome::Finished(_)), _) | (Err(_), Ok(ImportOutcome::Unknown)) => {
                 self.analyze();
                 Ok(())
@@ -117,7 +117,7 @@ impl Client {
         Ok(())
     }
 
-    /// Clears away the imports whose importers are dead, and says which they were.
+    /// Removes the imports whose processes are dead, and returns them.
     pub fn clear_imports(&self) -> Result<Vec<Import>, Error> {
         let mut cleared = Vec::new();
         for import in self.load(&[Key::Imports].into())?.tables.backlog.imports.into_values() {

@@ -1,4 +1,4 @@
-//! Looks at a project without changing anything: why a task is where it is, and how things stand altogether.
+//! Reads a project without changing anything: why a task is where it is, and the state of the backlog.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -21,48 +21,47 @@ use crate::landing;
 use crate::project::Project;
 use crate::sessions::{Sessions, ended, local_day};
 
-/// How many failures are shown, and how many tasks that a person has stopped.
+/// How many failures, and how many tasks that a person has stopped, are listed.
 const FAILURES: i64 = 3;
 const STOPPED: i64 = 20;
 
-/// How long a keeper may take to answer before people are told that it does not.
+/// How long a keeper may take to answer before it is reported as silent.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// How many keepers are asked at once.
+/// How many keepers are asked in parallel.
 const ASKED_AT_ONCE: usize = 16;
 
-/// How many pipelines are shown.
+/// How many pipelines are listed.
 const PIPELINES: i64 = 10;
 
-/// How many pipelines are looked at of those that are left.
+/// How many unfinished pipelines are read when nothing is running.
 const LEFT: i64 = 100;
 
 /// The state of the backlog.
 #[derive(Debug, Clone)]
 pub struct Overview {
-    /// The moment of which this is true.
+    /// The moment of this state.
     pub at: Stamp,
     /// How many tasks there are of each kind.
     pub counts: Counts,
     /// The live runs, oldest first.
     pub runs: Vec<LiveRun>,
-    /// The runners, those that were killed and not cleared away yet included.
+    /// The runners, including killed ones that are not removed yet.
     pub runners: Vec<Manned>,
     /// How many run slots are taken.
     pub used: u64,
-    /// How many runs may live, and how many roots may be under way.
+    /// How many runs may live, and how many roots may be in progress.
     pub limits: Limits,
-    /// How many ready tasks wait for nothing but room: a run slot, or a runner that has not enough runs yet.
+    /// How many ready tasks wait only for capacity: a run slot, or a runner with room for another run.
     pub queued: u64,
-    /// How many roots are under way.
+    /// How many roots are in progress.
     pub roots: usize,
     /// How many decisions wait for an answer.
     pub decisions: usize,
-    /// What is said of the tasks whose agents were not begun, because something is not trusted.
+    /// The questions about tasks whose agents were not started because something is not trusted.
     pub untrusted: Vec<Box<str>>,
-    /// What is in the merge queues.
     pub landings: Vec<LandingQueue>,
-    /// Why what is in them cannot be checked here, if so.
+    /// Why their commits cannot be checked here, if so.
     pub uncheckable: Option<Box<str>>,
     /// The limits of accounts that keep tasks from starting.
     pub account_limits: Vec<AccountLimit>,
@@ -70,11 +69,11 @@ pub struct Overview {
     pub spend: Vec<DaySpend>,
     /// The first pipelines that are not over, each with its task.
     pub pipelines: Vec<Hosted>,
-    /// How many pipelines stand how.
+    /// How many pipelines have which status.
     pub pipeline_counts: BTreeMap<String, u64>,
-    /// The tasks that failed last, newest first.
+    /// The most recently failed tasks, newest first.
     pub failures: Vec<Task>,
-    /// How many pending tasks wait for one that will not complete by itself, and one of them.
+    /// How many pending tasks depend on a task that will not complete by itself, and one of them.
     pub held: (u64, Option<TaskId>),
     /// Why nothing is started.
     pub pause: Option<Pause>,
@@ -85,9 +84,9 @@ pub struct Overview {
 #[derive(Debug, Clone)]
 pub struct LiveRun {
     pub run: Run,
-    /// Who looks after it.
+    /// The state of its runner.
     pub attended: Attended,
-    /// What its task is called.
+    /// The title of its task.
     pub title: Title,
 }
 
@@ -95,11 +94,11 @@ pub struct LiveRun {
 pub struct Manned {
     pub runner: Runner,
     pub life: Life,
-    /// How many live runs it looks after.
+    /// How many live runs it owns.
     pub runs: usize,
 }
 
-/// Why a task is where it is; nothing if there is no such task.
+/// Why a task is where it is; `None` if there is no such task.
 pub fn why(reader: &mut Reader, project: &Project, task: &TaskId) -> Result<Option<Why>, StoreError> {
     let host = project.host();
     let rows = why::read(&mut reader.view(), task, project.config().limits())?;
@@ -116,7 +115,7 @@ pub fn why(reader: &mut Reader, project: &Project, task: &TaskId) -> Result<Opti
     Ok(why)
 }
 
-/// Finds out whether the keeper of the run that an answer is about answers. One on another machine has no record here.
+/// Finds out whether the keeper of a run answers. A keeper on another machine has no record here.
 fn ask_keeper(answer: &mut Answer, files: &Sessions) {
     match answer {
         Answer::Running { run, .. } | Answer::Stopping { run, .. } => {
@@ -128,8 +127,8 @@ fn ask_keeper(answer: &mut Answer, files: &Sessions) {
     }
 }
 
-/// How many live runs have a keeper on this machine, and those whose keeper does not answer, with the reason. All of them are asked at
-/// once.
+/// How many live runs have a keeper on this machine, and the runs whose keeper does not answer, with the reason. All
+/// keepers are asked in parallel.
 pub fn silent_keepers(reader: &mut Reader, project: &Project) -> Result<(usize, Vec<(Run, Silence)>), StoreError> {
     let snapshot = reader.view().load(&BTreeSet::from([Key::Live]))?;
     let files = Sessions::new(project);
@@ -141,7 +140,7 @@ pub fn silent_keepers(reader: &mut Reader, project: &Project) -> Result<(usize, 
     let found = std::thread::scope(|scope| {
         let parts = runs.chunks(share).map(|part| {
             let asked = std::thread::Builder::new().spawn_scoped(scope, || part.iter().filter_map(ask).collect::<Vec<_>>());
-            // Without a thread it takes longer.
+            // Without a thread, this one asks.
             asked.map_err(|_| part)
         });
         let parts: Vec<_> = parts.collect();
@@ -156,18 +155,18 @@ pub fn silent_keepers(reader: &mut Reader, project: &Project) -> Result<(usize, 
     Ok((runs.len(), found))
 }
 
-/// What is left when nothing goes on by itself any more.
+/// The state of a backlog in which nothing continues by itself.
 #[derive(Debug)]
 pub struct Leftovers {
-    /// How many tasks stand how.
+    /// How many tasks have which status.
     pub counts: Counts,
-    /// The tasks that failed last, newest first.
+    /// The most recently failed tasks, newest first.
     pub failures: Vec<Task>,
     /// How many decisions wait for a person.
     pub decisions: usize,
     /// The pipelines that are not over, the first few of them.
     pub pipelines: Vec<Hosted>,
-    /// A pending task that waits for one that will not complete by itself.
+    /// A pending task that depends on one that will not complete by itself.
     pub held: Option<TaskId>,
     /// The first tasks that a person has stopped.
     pub stopped: Vec<Task>,
@@ -175,7 +174,8 @@ pub struct Leftovers {
     pub pause: Option<Pause>,
 }
 
-/// What is left to do, read over the connection of a client that ends: many may end at the same moment.
+/// The state of the backlog, read over the connection of a client that is about to exit: many clients may exit at the
+/// same moment.
 pub fn leftovers(client: &Client) -> Result<Leftovers, StoreError> {
     client.view(|view| {
         let counts = view.final_counts()?;
@@ -191,7 +191,6 @@ pub fn leftovers(client: &Client) -> Result<Leftovers, StoreError> {
     })
 }
 
-/// The state of the backlog.
 pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, StoreError> {
     let host = project.host();
     let counts = reader.view().counts()?;
@@ -214,7 +213,7 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
     let situation = Situation::new(&snapshot, &probes);
     let slots = snapshot.coordination.semaphores.get(&Name::runs());
     let (mut runs, runners) = (live_runs(&snapshot, &situation), manned(&snapshot.backlog, &situation));
-    // Only what can be seen without waiting for anybody.
+    // Only states that can be read without waiting for a keeper.
     let files = Sessions::new(project);
     for live in &mut runs {
         let is_stopped = matches!(files.read_record(&live.run.id), Ok(Found::Live(record)) if keeper::is_stopped(&record));
@@ -253,7 +252,7 @@ fn untrusted(backlog: &Backlog) -> Vec<Box<str>> {
     open.map(|decision| decision.question.text.clone()).collect()
 }
 
-/// Why the commit of an entry cannot be checked here, if that is what it waits for.
+/// Why the commit of an entry cannot be checked here, if the entry waits for its check.
 fn uncheckable(project: &Project, entry: &Entry) -> Option<Box<str>> {
     let waits = !entry.spec.unchecked && entry.state.is_before_check();
     waits.then(|| landing::uncheckable(project)).flatten().map(|error| error.to_string().into())
@@ -271,7 +270,7 @@ pub fn closed_limits(backlog: &Backlog) -> Vec<AccountLimit> {
     backlog.account_limits.values().filter(|limit| limit.state != State::Open).cloned().collect()
 }
 
-/// The rows that these keys name. A project without limits has those of its settings: the first runner will set them.
+/// Loads rows. A project without limits gets those of its settings: the first runner will write them.
 fn load(reader: &mut Reader, project: &Project, keys: &BTreeSet<Key>) -> Result<Snapshot, StoreError> {
     let mut snapshot = reader.view().load(keys)?;
     snapshot.backlog.limits.get_or_insert(project.config().limits());
@@ -282,7 +281,7 @@ fn limits(snapshot: &Snapshot) -> Limits {
     snapshot.backlog.limits.expect("they are filled in when they are read")
 }
 
-/// The live runs, oldest first, and who looks after them.
+/// The live runs, oldest first, with the state of their runners.
 pub fn sessions(reader: &mut Reader, project: &Project) -> Result<(Stamp, Vec<LiveRun>), StoreError> {
     let snapshot = reader.view().load(&BTreeSet::from([Key::Live, Key::Runners, Key::OpenDecisions]))?;
     let probes = probe(&snapshot, project.host());
@@ -292,15 +291,15 @@ pub fn sessions(reader: &mut Reader, project: &Project) -> Result<(Stamp, Vec<Li
     Ok((snapshot.at(), runs))
 }
 
-/// The runs whose session has ended while nobody looked after them, and that no living runner will record.
+/// The runs whose session has ended without a runner, and which no living runner will record.
 pub fn unrecorded(reader: &mut Reader, project: &Project) -> Result<Vec<RunId>, StoreError> {
     let (_, live) = sessions(reader, project)?;
     let ended = live.into_iter().map(|live| live.attended).filter(Attended::is_unrecorded);
     Ok(ended.map(|run| run.id).collect())
 }
 
-/// Descriptors that become readable when something ends that the end of a run depends on and that is no event: the runners of live
-/// runs, and the keepers of those that no runner looks after.
+/// Descriptors that become readable when a process exits on which the end of a run depends, because that is no event:
+/// the runners of live runs, and the keepers of runs without a runner.
 pub fn watch_ends(reader: &mut Reader, project: &Project) -> Result<Vec<OwnedFd>, StoreError> {
     let snapshot = reader.view().load(&BTreeSet::from([Key::Live, Key::Runners, Key::OpenDecisions]))?;
     let (host, files) = (project.host(), Sessions::new(project));
@@ -309,16 +308,16 @@ pub fn watch_ends(reader: &mut Reader, project: &Project) -> Result<Vec<OwnedFd>
     Ok(live.iter().filter_map(|live| host.watch(&ends_with(live, &snapshot, &files)?).ok()).collect())
 }
 
-/// A run in somebody's way that no runner looks after, nor will.
+/// A blocking run without a runner; no other runner will adopt it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unattended {
     pub run: RunId,
-    /// Whether its keeper was killed too, so that nothing tells when its session ends.
+    /// Whether its keeper was killed too, so that nothing reports the end of its session.
     pub is_keeper_dead: bool,
 }
 
-/// Descriptors that become readable when something ends that the end of one of these runs depends on and that is no event; and those of
-/// the runs that no runner looks after.
+/// Descriptors that become readable when a process exits on which the end of one of these runs depends, because that is
+/// no event; and the runs without a runner.
 pub(crate) fn in_the_way(
     reader: &mut Reader,
     project: &Project,
@@ -339,7 +338,8 @@ pub(crate) fn in_the_way(
     Ok((ends, unattended.collect()))
 }
 
-/// The process whose end a run's end may follow, and which is no event: its runner, or its keeper if no runner looks after it.
+/// The process on whose exit the end of a run may depend, because that is no event: its runner, or its keeper if it has
+/// no runner.
 fn ends_with(live: &LiveRun, snapshot: &Snapshot, files: &Sessions) -> Option<ProcessId> {
     match snapshot.backlog.runners.get(&live.run.owner) {
         Some(runner) if live.attended.life == Life::Alive => Some(runner.process.clone()),
@@ -356,7 +356,7 @@ fn keeper_process(record: &Record, run: &Run) -> ProcessId {
     ProcessId { host: run.host.clone(), boot: record.boot.as_str().into(), pid_ns: record.pid_ns, pid, start }
 }
 
-/// How the session of a run without a runner has ended, if its record on this machine tells.
+/// How the session of a run without a runner has ended, if its record on this machine has that.
 fn ended_alone(run: &Attended, files: &Sessions) -> Option<Box<str>> {
     if run.life != Life::Gone || run.asked.is_some() {
         return None;
@@ -383,7 +383,7 @@ fn live_runs(snapshot: &Snapshot, situation: &Situation<'_>) -> Vec<LiveRun> {
 }
 
 fn manned(backlog: &Backlog, situation: &Situation<'_>) -> Vec<Manned> {
-    // One that only waits for the end of a run is no runner to people.
+    // A runner that only waits for the end of a run is not listed.
     let rows = backlog.runners.values().filter(|runner| runner.max_runs != Some(0));
     let mut runners: Vec<Manned> = rows
         .map(|runner| Manned {

@@ -1,4 +1,4 @@
-//! The merge of a branch, as the command of a session. It is no verb for people: a runbook asks for it.
+//! The merge of a branch, as the command of a session. It is not a public command: a runbook asks for it.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::project::Project;
 /// The hidden first argument.
 const MARK: &str = "__merge-branch";
 
-/// The command line of a merge. The program is that of the keeper which starts it, and its `main` calls [`enter`](crate::enter).
+/// The command line of a merge. It starts the keeper's own executable, whose `main` calls [`enter`](crate::enter).
 pub(crate) fn argv(project: &Project, branch: &str, into: &str, how: MergeHow) -> Vec<OsString> {
     let (root, folder) = (project.root().as_os_str(), project.folder().as_os_str());
     let words: [&OsStr; 7] =
@@ -22,7 +22,7 @@ pub(crate) fn argv(project: &Project, branch: &str, into: &str, how: MergeHow) -
     words.map(OsStr::to_owned).into()
 }
 
-/// Merges if that is what this process is for.
+/// Merges a branch, if the command line of this process asks for that.
 pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
     let [_, mark, how, root, folder, branch, into] = args else { return None };
     if mark != MARK {
@@ -36,7 +36,8 @@ pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
             if std::io::stdout().write_all(text.as_bytes()).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(error) => {
-            // As it is: a strategy compares the beginning of the line. If it cannot be written, the status still tells.
+            // No prefix: a strategy compares the beginning of the line. If stderr cannot be written, the exit status
+            // remains.
             writeln!(std::io::stderr(), "{error}").ok();
             ExitCode::FAILURE
         }

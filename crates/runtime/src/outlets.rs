@@ -1,4 +1,4 @@
-//! Where the notices of a project go: what the settings name, as far as it may be used.
+//! The channels of a project's notices: those that the settings name and the user trusts.
 
 use std::path::Path;
 
@@ -11,29 +11,28 @@ use crate::trust::Trust;
 /// The channels that may be used, and those that may not.
 #[derive(Debug)]
 pub struct Outlets {
-    /// Where notices go.
+    /// The channels over which notices are sent.
     pub channels: Channels,
-    /// Where they do not go, although the settings say so.
+    /// The channels that the settings name, but that are not used.
     pub refused: Vec<(Channel, Refusal)>,
 }
 
-/// Why a channel is not used.
 #[derive(Debug, Error)]
 pub enum Refusal {
-    /// It comes with the repository, and the user has not said that it is fine.
+    /// The channel comes with the repository, and the user has not trusted it.
     #[error("{key} comes with the project and is not trusted")]
     Untrusted { key: &'static str },
-    /// Its notices cannot be signed, and unsigned they must not go.
+    /// Its notices cannot be signed, and must not be sent unsigned.
     #[error("the secret cannot be used: {0}")]
     Secret(#[from] SecretError),
-    /// The URL makes no sense.
+    /// The URL is invalid.
     #[error("the URL cannot be used: {what}")]
     Url { what: String },
 }
 
 impl Outlets {
-    /// What the settings name. A value that comes with the project needs to be covered by `trust`. The secret is read
-    /// now, so that a change of it counts.
+    /// The channels that the settings name. A value that comes with the project needs to be covered by `trust`. The
+    /// secret is read now, so that a later change of it counts.
     pub fn new(settings: &Settings, root: &Path, trust: Option<&Trust>) -> Outlets {
         let notify = &settings.config().notify;
         let mut outlets = Outlets { channels: Channels::none(root.into()), refused: Vec::new() };

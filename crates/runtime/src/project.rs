@@ -16,7 +16,7 @@ use banksman_store::sqlite::{self, Occupant};
 use banksman_store::{Copied, Reader, Store, StoreError};
 
 use crate::client::Client;
-use crate::config::{Config, ConfigError, Environment, Foreign, Problem, Settings, Source};
+use crate::config::{Config, ConfigError, Environment, Problem, Settings, Source};
 use crate::error::Error;
 use crate::follow::Follower;
 use crate::machine::RealMachine;
@@ -30,16 +30,16 @@ pub use store_url::StoreUrl;
 
 pub(crate) const FOLDER: &str = private::FOLDER;
 
-/// The settings in it.
+/// The settings in the folder.
 pub(crate) const CONFIG_FILE: &str = "config.toml";
 
-/// The store in it, unless the project is kept in a database.
+/// The store in the folder, unless the project is kept in a database.
 pub(crate) const STORE_FILE: &str = "store.db";
 
 /// Sockets, the change notifier, and the life files of runners.
 pub(crate) const RUN_DIR: &str = "run";
 
-/// Where a project is, and what applies there.
+/// The place of a project, and its settings.
 #[derive(Debug, Clone)]
 pub struct Project {
     root: PathBuf,
@@ -82,23 +82,21 @@ impl Project {
         self.settings.config()
     }
 
-    /// The settings, with where each of them comes from.
+    /// The settings, with the origin of each.
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Where its notices go, as far as the user trusts that.
+    /// The channels of its notices, as far as the user trusts them.
     pub fn outlets(&self) -> Outlets {
         Outlets::new(&self.settings, &self.root, Trust::of_user().as_ref())
     }
 
-    /// The command that commits must pass before they land, if one is set. One that comes with the project must be trusted.
+    /// The command that commits must pass before they land, if one is set. A command that comes with the project must
+    /// be trusted.
     pub fn landing_check(&self) -> Result<Option<Program>, Refusal> {
         let key = "landing.check";
-        let trust = Trust::of_user();
-        let covered = |foreign: &Foreign| trust.as_ref().is_some_and(|trust| trust.covers(&self.root, foreign));
-        let mut foreign = self.settings.foreign().iter().filter(|foreign| foreign.key.name == key);
-        if foreign.any(|foreign| !covered(foreign)) {
+        if !self.trusts_setting(key) {
             return Err(Refusal::Untrusted { key });
         }
         Ok(self.config().landing.check.clone())
@@ -108,7 +106,7 @@ impl Project {
         &self.host
     }
 
-    /// Where its rows are, in words.
+    /// The place of the rows, as text.
     pub fn store(&self) -> String {
         match &self.store {
             Location::Sqlite(path) => path.display().to_string(),
@@ -116,12 +114,13 @@ impl Project {
         }
     }
 
-    /// Whether its rows are in a database that other machines can reach: they cannot see whether a process of this one lives.
+    /// Whether its rows are in a database that other machines can reach: they cannot see whether a process of this
+    /// machine is alive.
     pub fn is_shared(&self) -> bool {
         matches!(self.store, Location::Postgres { .. })
     }
 
-    /// The id that a database knows it by.
+    /// The id of the project in a database.
     pub(crate) fn database_id(&self) -> Result<String, ProjectError> {
         id_of(self.config(), &self.folder)
     }
@@ -138,13 +137,13 @@ impl Project {
         }
     }
 
-    /// The folder of sockets and bell.
+    /// The folder of the sockets and the change notifier.
     pub fn run_dir(&self) -> PathBuf {
         self.folder.join(RUN_DIR)
     }
 
-    /// Copies the project, with all that is held and all that happened, to a place that does not have it, and retires the store
-    /// that it was in. If that fails, both are as they were before.
+    /// Copies the project, with everything that is held and all events, to a place that does not have it, and retires
+    /// its present store. If that fails, both are as they were before.
     pub fn copy_to(&self, place: StoreUrl) -> Result<Copied, ProjectError> {
         self.reader()?;
         let is_trusted = self.is_trusted()?;
@@ -154,8 +153,9 @@ impl Project {
         let host = self.host_at(&place);
         let machine = || Box::new(RealMachine(host.clone()));
         let copy_of_it = TrustedStore { id: store_id.clone(), clone: place.clone_of(&self.root), place: place.describe(&id) };
-        // The copy of what the user trusts is the user's own; a copy of anything else is trusted as little as that. It is recorded
-        // first, so that a copy which is completed after a kill is trusted too; trust in an id that no store has does nothing.
+        // The copy of a trusted store belongs to the user too; the copy of any other is not trusted either. Trust is
+        // recorded first, so that a copy which is completed after a kill is trusted too; trust in an id that no store
+        // has does nothing.
         if is_trusted && let Some(trust) = Trust::of_user() {
             trust.grant_store(&copy_of_it)?;
         }
@@ -173,7 +173,7 @@ impl Project {
         Ok(copied)
     }
 
-    /// Opens the store itself, for whoever drives it.
+    /// Opens the store itself, for its driver.
     pub fn open_store(&self) -> Result<Store, StoreError> {
         let machine = Box::new(RealMachine(self.host.clone()));
         self.secure()?;
@@ -181,7 +181,7 @@ impl Project {
             Location::Sqlite(path) => sqlite::open(path, &self.writer_lock(), machine),
             Location::Postgres { server, id } => postgres::open(server, id, machine),
         }?;
-        // What was made just now under sudo is for the owner of the project.
+        // Files that were just created under sudo must belong to the owner of the project.
         if rustix::process::geteuid().is_root() {
             self.secure()?;
         }
@@ -193,7 +193,7 @@ impl Project {
         secure(&self.folder)
     }
 
-    /// Who holds the writer lock to write right now.
+    /// The process that holds the writer lock right now.
     pub fn occupant(&self) -> Option<Occupant> {
         match &self.store {
             Location::Sqlite(_) => sqlite::occupant(&self.writer_lock()),
@@ -201,7 +201,7 @@ impl Project {
         }
     }
 
-    /// Opens it for all calls.
+    /// Opens the project for all calls.
     pub fn open(&self) -> Result<Client, Error> {
         Client::open(self)
     }
@@ -211,10 +211,10 @@ impl Project {
         Follower::open(self, after)
     }
 
-    /// Opens it for reading only.
+    /// Opens the project for reading only.
     pub fn reader(&self) -> Result<Reader, StoreError> {
         match self.open_reader() {
-            // Tables of an earlier version are brought up to date by whoever opens them for writing.
+            // Opening for writing migrates tables of an earlier version.
             Err(StoreError::Newer { found, known }) if found < known => {
                 self.open_store()?;
                 self.open_reader()
@@ -233,7 +233,7 @@ impl Project {
     }
 }
 
-/// The id that a database knows the project by.
+/// The id of the project in a database.
 fn id_of(config: &Config, folder: &Path) -> Result<String, ProjectError> {
     config.project.clone().ok_or_else(|| {
         let source = Some(Source::Project(folder.join(CONFIG_FILE)));
@@ -246,7 +246,7 @@ fn secure(folder: &Path) -> Result<(), StoreError> {
     private::secure(folder).map_err(|private::Unsafe { path, what }| StoreError::Unsafe { path, what })
 }
 
-/// Where this user's state is, which belongs to no project.
+/// The directory of this user's state, which belongs to no project.
 pub(crate) fn state_dir() -> Option<PathBuf> {
     let var = |name| std::env::var_os(name).map(PathBuf::from);
     // A path that is not absolute could lead into a repository.
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn git_leaves_the_store_alone_on_whichever_branch() {
+    fn git_ignores_the_store_on_every_branch() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         git(root, &["init", "-q", "-b", "main"]);

@@ -1,4 +1,4 @@
-//! Queues: asking them, and the real driver of a wait for an item.
+//! Queues: requests, and the real driver of a wait for an item.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -16,19 +16,20 @@ use crate::client::{Cancel, Client};
 use crate::error::Error;
 use crate::waiting::{Woken, duration, sleep, span};
 
-/// How the wait for an item ended.
 #[derive(Debug)]
 pub enum TakeEnd {
-    /// With an answer of the queue.
-    Answered { outcome: Outcome, at: Stamp },
-    /// The time was up. The caller has left the line.
+    Answered {
+        outcome: Outcome,
+        at: Stamp,
+    },
+    /// The time was up. The caller no longer waits.
     TimedOut(Waiting),
-    /// It was cancelled. The caller has left the line.
+    /// The wait was cancelled. The caller no longer waits.
     Cancelled,
 }
 
 impl Client {
-    /// Asks a queue once.
+    /// Sends one request to a queue.
     pub fn ask_queue(&self, queue: &Name, input: Input) -> Result<(Outcome, Stamp), Error> {
         match self.call(Request::Queue(QueueRequest::new(queue.clone(), input)))? {
             Reply::Queue { outcome, at } => Ok((outcome, at)),
@@ -36,8 +37,8 @@ impl Client {
         }
     }
 
-    /// Whether this holder has completed its item in this take: one who did not get the answer may ask again. An item that is done has
-    /// no row, so the log is asked; of what was compacted nothing is known.
+    /// Whether this holder has completed its item in this take: a caller that missed the answer may ask again. A
+    /// completed item has no row, so the event log is searched; compacted events are lost.
     pub fn was_completed(&self, queue: &Name, hold: &Hold) -> Result<bool, Error> {
         let fact = Fact::Complete { item: hold.item, holder: hold.holder.clone(), epoch: hold.epoch };
         let completed = Event::Queue { name: queue.clone(), fact };
@@ -58,7 +59,7 @@ impl Client {
         }
     }
 
-    /// Puts items whose time has come where they belong: those of this queue, and those that go to it when they are dead.
+    /// Moves the items that are due: those of this queue, and those of the queues whose dead letters go to it.
     pub fn settle_queue(&self, queue: &Name) -> Result<(), Error> {
         let queues = self.reader()?.view().load(&[Key::Queues].into())?.tables.queues.queues;
         let concerns = |one: &&Queue| one.name == *queue || one.config.dead_letter.as_ref() == Some(queue);
@@ -69,7 +70,8 @@ impl Client {
         Ok(())
     }
 
-    /// Takes an item; waits for one for at most so long, if the caller wants to. `progress` hears of the position among the waiters.
+    /// Takes an item; waits for one for at most `wait`, if that is given. `progress` is called with the position among
+    /// the waiters.
     pub fn take(
         &self,
         queue: &Name,
@@ -81,14 +83,14 @@ impl Client {
         let start = Instant::now();
         let mailbox = wait.map(|_| self.wakeups().mailbox()).transpose()?;
         let poll = self.config().poll_interval;
-        let standing = mailbox.as_ref().map(|mailbox| WaitingProcess {
+        let waiter = mailbox.as_ref().map(|mailbox| WaitingProcess {
             process: self.this_process().clone(),
             address: Some(mailbox.address().clone()),
-            // Across machines nobody can see this process die: its place lasts for a few of its own slow looks.
+            // Across machines no other process can see this one die: its place lasts for a few of its own polls.
             lease: mailbox.is_remote().then(|| span(poll * 3)),
         });
         let mut place =
-            TakeGuard { client: self, taking: TakingItem::new(queue.clone(), holder, standing, span(poll)), is_over: false };
+            TakeGuard { client: self, taking: TakingItem::new(queue.clone(), holder, waiter, span(poll)), is_over: false };
         let taking = &mut place.taking;
         let mut action = TakeAction::Ask;
         loop {
@@ -110,7 +112,7 @@ impl Client {
                     }
                     progress(&waiting);
                     let until = host::deadline(duration(at_most).min(left));
-                    let mailbox = mailbox.as_ref().expect("only one with a mailbox is told to sleep");
+                    let mailbox = mailbox.as_ref().expect("only a waiter with a mailbox sleeps");
                     match sleep(self, mailbox.as_fd(), cancel, watch.as_slice(), &[], until) {
                         Woken::Cancelled => return place.leave(TakeEnd::Cancelled),
                         Woken::Called => {
@@ -130,8 +132,8 @@ impl Client {
     }
 }
 
-/// A position among the waiters of a queue. Whoever does not come back, because of an error or a panic, must not stand in the way of the others as long as
-/// this process lives.
+/// A position among the waiters of a queue. If its caller fails with an error or a panic, the drop gives up the
+/// position: it must not block the others as long as this process lives.
 struct TakeGuard<'c> {
     client: &'c Client,
     taking: TakingItem,
@@ -149,7 +151,7 @@ impl TakeGuard<'_> {
 impl Drop for TakeGuard<'_> {
     fn drop(&mut self) {
         if let Some(request) = self.taking.leave().filter(|_| !self.is_over) {
-            // What led here is the error to report.
+            // The error that caused the drop is the one to report.
             self.client.call(request).ok();
         }
     }

@@ -1,5 +1,5 @@
-//! The program that uses this library is also the program of its keepers, guard commands, guard checks, merges and checks: they are this very executable, started
-//! with a hidden first argument.
+//! Starts this executable again with a hidden first argument: as a keeper, or to run a guard command, a guard check, a
+//! merge or the check of a commit.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -12,9 +12,9 @@ use crate::{agents, guarded, landing, merge_branch, workspaces};
 
 /// Must be called first in the `main` of every program that creates a [`Runner`](crate::Runner) or checks guards.
 ///
-/// The library starts the running executable again, as the supervisor of a session or of a guard's command, and to merge branches.
-/// `enter` recognises such a start by its arguments, does its work, and never returns. In every other process it returns at once. A program
-/// that has not called it is refused a runner with [`Error::NotEntered`].
+/// The library starts the running executable again, as the supervisor of a session or of a guard's command, and to
+/// merge branches. `enter` recognises such a start by its arguments, does its work, and never returns. In every other
+/// process it returns at once. A program that has not called it gets [`Error::NotEntered`] instead of a runner.
 pub fn enter() {
     let args: Vec<OsString> = std::env::args_os().collect();
     if let Some(code) = reentry::enter(&args)

@@ -1,4 +1,4 @@
-//! Moving a project to another store, and taking that back. The old store is retired: it names the new one, and nothing else.
+//! Moves a project to another store, and back. The old store is retired: it names the new one and has no other use.
 
 use std::path::Path;
 
@@ -28,8 +28,8 @@ impl Project {
         }
     }
 
-    /// Writes everything that is in its store at this moment to a new file, while the store is in use. `progress` is told how many
-    /// bytes are written so far.
+    /// Writes everything that is in its store at this moment to a new file, while the store is in use. `progress` is
+    /// called with the number of bytes written so far.
     pub fn backup(&self, file: &Path, progress: Box<dyn FnMut(u64) + Send>) -> Result<sqlite::Backup, ProjectError> {
         match self.location() {
             Location::Sqlite(path) => {
@@ -40,8 +40,8 @@ impl Project {
         }
     }
 
-    /// Completes a copy whose process was killed after it had retired this store and before the other one was in use. Says whether
-    /// there was one.
+    /// Completes a copy whose process was killed after it had retired this store and before the other one was in use.
+    /// Returns whether there was one.
     pub fn finish_copy(&self, place: &StoreUrl) -> Result<bool, ProjectError> {
         let mut target = self.open_other(place)?;
         let is_unfinished = target.moved_to()?.as_ref() == Some(&self.store_url());
@@ -53,15 +53,15 @@ impl Project {
         Ok(false)
     }
 
-    /// Takes this store, from which the project was copied to `place`, into use again, and retires that one. Refused if anything has
-    /// happened there since.
+    /// Puts this store, from which the project was copied to `place`, into use again, and retires the copy. Refused if
+    /// any event has been written there since.
     pub fn undo_copy(&self, place: &StoreUrl) -> Result<(), ProjectError> {
         let mut source = self.open_retired()?;
         if source.moved_to()?.as_ref() != Some(&place.url()) {
             return Err(ProjectError::NotCopied { from: self.store_url(), to: place.url() });
         }
         match self.open_other(place) {
-            // It was removed: then nothing can have happened there.
+            // The copy was removed, so no event can have been written there.
             Err(ProjectError::Store(StoreError::Missing { .. })) => {}
             target => {
                 let events = source.last_event()?;
@@ -78,8 +78,8 @@ impl Project {
         self.note_place(&here)
     }
 
-    /// What is left at `place` of an earlier copy of this very store is removed: it was never in use, or everything in it has come
-    /// back from there since.
+    /// Removes what is left at `place` of an earlier copy of this very store: it was never in use, or everything in it
+    /// has been copied back since.
     pub(crate) fn clear_leftover(&self, place: &StoreUrl) -> Result<(), ProjectError> {
         let leftover = match self.open_other(place) {
             Err(ProjectError::Store(StoreError::Missing { .. })) => false,
@@ -92,7 +92,7 @@ impl Project {
         }
     }
 
-    /// Moves the rows to a new, empty store, and retires this one. If that fails, the new one is removed.
+    /// Moves the rows to a new, empty store, and retires this one. If that fails, removes the new one.
     pub(crate) fn relocate(&self, to: Result<Store, StoreError>, place: &StoreUrl) -> Result<Copied, ProjectError> {
         let (from_url, to_url) = (self.store_url(), place.url());
         let route = Route { from: &from_url, to: &to_url };
@@ -114,7 +114,7 @@ impl Project {
         }
     }
 
-    /// Records in the config whether the project is kept in a database, for clones that have nothing but the config.
+    /// Records in the config whether the project is kept in a database, for clones that have only the config.
     fn note_place(&self, place: &StoreUrl) -> Result<(), ProjectError> {
         let config = self.folder().join(CONFIG_FILE);
         match place {
@@ -127,7 +127,7 @@ impl Project {
         }
     }
 
-    /// This machine, as a store in another place sees it.
+    /// This machine, as a store in another place identifies it.
     pub(crate) fn host_at(&self, place: &StoreUrl) -> Host {
         match place {
             StoreUrl::Sqlite(path) => self.host().clone().with_one_kernel(path.with_file_name(RUN_DIR)),
@@ -153,7 +153,7 @@ impl Project {
     }
 }
 
-/// The same for every way to write the path.
+/// The URL of a SQLite file; the same for every way to write its path.
 fn sqlite_url(path: &Path) -> String {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let real = folder.canonicalize().map(|folder| folder.join(path.file_name().unwrap_or_default()));

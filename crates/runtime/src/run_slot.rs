@@ -1,8 +1,8 @@
-//! The slot of the run that this process is part of: given back while the run only waits for others.
+//! The slot of the run that this process is part of: released while the run only waits for others.
 //!
-//! Who holds slots is written in the semaphore `runs` and nowhere else, so there is nothing that could disagree when a
-//! process dies in between: the end of the run gives back whatever the run has, under whichever number. If the process
-//! that waits is killed, the run goes on without a slot until it ends or waits again.
+//! The semaphore `runs` is the only record of who holds slots, so nothing can disagree with it when a process dies in
+//! between: the end of the run releases whatever slot it has, under whichever epoch. If the waiting process is killed,
+//! the run continues without a slot until it ends or waits again.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -20,19 +20,19 @@ use crate::client::Client;
 use crate::task_wait::TaskWaitError;
 use crate::waiting::{Acquisition, WaitOptions};
 
-/// Nobody waits longer for a slot: without one the run must not go on.
+/// No wait for a slot takes longer: without one the run must not continue.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 pub(crate) struct Slot<'a> {
     client: &'a Client,
     run: RunId,
     epoch: Epoch,
-    /// The owner of the workspace that the run works in: its children work there while it waits for them.
+    /// The owner of the workspace that the run works in: the children of the run work there while it waits for them.
     workspace: Option<TaskId>,
-    given_back: bool,
+    is_released: bool,
 }
 
-/// The wait of a run for tasks, as others see it. It ends with this.
+/// The wait of a run for tasks, as an edge of the wait-for graph. The drop removes it.
 pub(crate) struct Edge<'a> {
     client: &'a Client,
     ticket: Option<Ticket>,
@@ -41,7 +41,7 @@ pub(crate) struct Edge<'a> {
 impl Drop for Edge<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
-            // If it fails, the end of this process tells as much.
+            // If this fails, the exit of this process has the same effect.
             self.client.request(RunRequest::EndAwait { ticket }).ok();
         }
     }
@@ -54,14 +54,14 @@ impl<'a> Slot<'a> {
         let Some(run) = caller.run else { return Ok(None) };
         let rows = client.load(&[Key::Task(caller.task.clone())].into())?.tables.backlog;
         let workspace = rows.tasks.get(&caller.task).and_then(|task| task.spec.workspace.owner(&caller.task).cloned());
-        Ok(Some(Slot { client, run, epoch: caller.epoch, workspace, given_back: false }))
+        Ok(Some(Slot { client, run, epoch: caller.epoch, workspace, is_released: false }))
     }
 
-    /// Says that the run waits for tasks, so that nobody waits for the run meanwhile who is waited for. Refused if somebody does.
+    /// Records that the run waits for tasks, so that none of them waits for the run meanwhile. Refused if one already does.
     pub(crate) fn wait_for(&self, reader: &mut Reader, tasks: &[TaskId]) -> Result<Edge<'a>, TaskWaitError> {
         let rows = reader.view().load(&awaited_keys(tasks))?;
         let mut parts = awaited_parts(tasks, &rows.backlog);
-        // It is given back while the run waits.
+        // The run releases its workspace while it waits.
         let own = self.workspace.as_ref().map(TaskId::workspace_lock);
         parts.retain(|part| Some(&part.resource.name) != own.as_ref());
         let standing = WaitingProcess { process: self.client.this_process().clone(), address: None, lease: None };
@@ -75,10 +75,10 @@ impl<'a> Slot<'a> {
                 RunOutcome::Awaits(ticket) => return Ok(Edge { client: self.client, ticket: Some(ticket) }),
                 RunOutcome::Unknown => return Ok(Edge { client: self.client, ticket: None }),
                 RunOutcome::Deadlock(cycle) => {
-                    // One who is dead waits for nobody.
-                    let looked = cycle.iter().map(|link| (link.process.clone(), self.client.host().probe(&link.process)));
+                    // A dead process waits for nothing.
+                    let probed = cycle.iter().map(|link| (link.process.clone(), self.client.host().probe(&link.process)));
                     let dead = |liveness: &Liveness| matches!(liveness, Liveness::Dead | Liveness::OtherBoot);
-                    let dead: Vec<_> = looked.filter(|(_, liveness)| dead(liveness)).collect();
+                    let dead: Vec<_> = probed.filter(|(_, liveness)| dead(liveness)).collect();
                     if dead.is_empty() || dead.iter().all(|found| seen.probes.contains(found)) {
                         return Err(TaskWaitError::Deadlock { run: self.run.clone(), cycle });
                     }
@@ -89,19 +89,19 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Gives it back. A run that this project does not know is none of its business.
-    pub(crate) fn give_back(&mut self) -> Result<(), TaskWaitError> {
+    /// Releases the slot. A run that this project does not know is ignored.
+    pub(crate) fn release(&mut self) -> Result<(), TaskWaitError> {
         let (run, epoch, workspace) = (self.run.clone(), self.epoch, self.workspace.clone());
-        self.given_back |= self.call(RunRequest::Pause { run, epoch, workspace })? == RunOutcome::Done;
+        self.is_released |= self.call(RunRequest::Pause { run, epoch, workspace })? == RunOutcome::Done;
         Ok(())
     }
 
-    pub(crate) fn is_given_back(&self) -> bool {
-        self.given_back
+    pub(crate) fn is_released(&self) -> bool {
+        self.is_released
     }
 
-    /// Whether another command of the same run has taken the slot again. It must be given back once more, or those who
-    /// are waited for could never start.
+    /// Whether another command of the same run has taken the slot again. It must be released once more, or the awaited
+    /// tasks could never start.
     pub(crate) fn was_taken(&self, events: &[EventRow]) -> bool {
         let holder = self.run.holder();
         events.iter().any(|event| {
@@ -111,25 +111,26 @@ impl<'a> Slot<'a> {
         })
     }
 
-    /// Takes it again, and waits in line for it.
+    /// Takes the slot again, and waits for it.
     pub(crate) fn take_again(&self, cancel: BorrowedFd<'_>) -> Result<(), TaskWaitError> {
         self.take(|| WaitOptions { wait: Some(FOR_EVER), cancel: Some(cancel), ..WaitOptions::default() })
     }
 
-    /// Takes it again if it is free: for one who is in a hurry.
+    /// Takes the slot again if it is free, for a caller that must not wait.
     pub(crate) fn take_if_free(&self) {
-        // If it is not, the run goes on without one; whoever asked it to hurry has most likely ended it anyway.
+        // If it is not, the run continues without one; the process that cancelled the wait has most likely ended the
+        // run anyway.
         self.take(WaitOptions::default).ok();
     }
 
     fn take<'o>(&self, options: impl Fn() -> WaitOptions<'o>) -> Result<(), TaskWaitError> {
-        if !self.given_back {
+        if !self.is_released {
             return Ok(());
         }
-        // The workspace first: who waits for it must not keep a slot from those who work there.
+        // The workspace first: a run that waits for it must not keep a slot from the runs that work there.
         let lock = self.workspace.as_ref().map(|owner| Resource { kind: Kind::Lock, name: owner.workspace_lock() });
         for resource in lock.into_iter().chain([Resource { kind: Kind::Semaphore, name: Name::runs() }]) {
-            // Bound to no process: like the one it had before, it ends with the run.
+            // Bound to no process: like the former slot, it ends with the run.
             let ask = Ask { term: Term::Open, ..Ask::new(GrantRequest::new(self.run.holder())) };
             match self.client.acquire_any(resource, ask, options())? {
                 Acquisition::Answered { outcome, .. } if is_granted(&outcome) => {}

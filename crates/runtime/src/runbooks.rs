@@ -11,13 +11,13 @@ use thiserror::Error;
 
 use crate::project::Project;
 
-/// The ending of a runbook's file.
+/// The extension of a runbook's file.
 const ENDING: &str = "toml";
 
-/// A file that is a runbook by its name.
+/// A file with the name of a runbook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunbookFile {
-    /// What the runbook is called: the file's name without its ending.
+    /// The name of the runbook: the file's name without its extension.
     pub name: String,
     pub path: PathBuf,
 }
@@ -25,24 +25,24 @@ pub struct RunbookFile {
 /// Why a runbook cannot be used.
 #[derive(Debug, Error)]
 pub enum RunbookError {
-    /// There is none of this name.
+    /// There is no runbook of this name.
     #[error("there is no runbook {name:?} in {}", dir.display())]
     NotFound {
         name: String,
-        /// Where it was looked for.
+        /// The folder that was searched.
         dir: PathBuf,
-        /// The one that may have been meant.
+        /// The name that may have been meant.
         near: Option<String>,
     },
     /// The file cannot be read.
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
-    /// Something in it is wrong.
+    /// The file has errors.
     #[error("{0}")]
     Wrong(Box<Diagnostics>),
 }
 
-/// A runbook's file, and what is in it.
+/// A runbook's file, and its content.
 pub type LoadedRunbook = (RunbookFile, Result<Runbook, RunbookError>);
 
 impl Project {
@@ -51,7 +51,7 @@ impl Project {
         self.folder().join("runbooks")
     }
 
-    /// The runbooks that there are, by name. They are not read.
+    /// The runbooks that exist, by name. They are not read.
     pub fn runbooks(&self) -> Result<Vec<RunbookFile>, RunbookError> {
         let dir = self.runbooks_dir();
         let wrong = |source| RunbookError::Io { path: dir.clone(), source };
@@ -69,7 +69,7 @@ impl Project {
 }
 
 impl RunbookFile {
-    /// The runbook in a file, if it has the ending of one and is not hidden.
+    /// The runbook in a file, if the file has the extension and is not hidden.
     fn of(path: PathBuf) -> Option<RunbookFile> {
         let name = path.file_stem()?.to_string_lossy().into_owned();
         let is_one = path.extension().is_some_and(|ending| ending == ENDING) && !name.starts_with('.');
@@ -77,7 +77,7 @@ impl RunbookFile {
     }
 }
 
-/// Reads every runbook of a project; each by itself, so that all that is wrong can be told at once.
+/// Reads every runbook of a project; each by itself, so that all errors can be reported at once.
 pub fn load_all(project: &Project) -> Result<Vec<LoadedRunbook>, RunbookError> {
     let load = |file: RunbookFile| {
         let runbook = load_file(&file.path, Some(project.root()));
@@ -102,12 +102,12 @@ pub fn load_runbook(project: &Project, name_or_path: &str) -> Result<Runbook, Ru
     }
 }
 
-/// Whether a text names a runbook by its file.
+/// Whether a text is the path of a runbook.
 pub fn is_path(name_or_path: &str) -> bool {
     name_or_path.contains('/') || Path::new(name_or_path).extension().is_some_and(|ending| ending == ENDING)
 }
 
-/// Reads the runbook in a file. The files that it names must be inside of `root`, or of its own folder without one.
+/// Reads the runbook in a file. The files that it names must be inside of `root`, or else inside of the runbook's folder.
 pub fn load_file(path: &Path, root: Option<&Path>) -> Result<Runbook, RunbookError> {
     let io = |source| RunbookError::Io { path: path.into(), source };
     let named = |mut wrong: Diagnostics| {
@@ -123,20 +123,20 @@ pub fn load_file(path: &Path, root: Option<&Path>) -> Result<Runbook, RunbookErr
         Content::TooLarge(bytes) => return Err(named(too_large(&name, bytes))),
     };
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // A project's own runbooks may name files anywhere in it. Others stay where they are.
+    // A project's own runbooks may name files anywhere in it; others only files in their folder.
     let (dir, root) = (dir.canonicalize().map_err(io)?, root.and_then(|root| root.canonicalize().ok()));
     let inside = root.filter(|root| dir.starts_with(root)).unwrap_or_else(|| dir.clone());
     parse_bytes(&name, &bytes, &|file| prompt(&dir.join(file), &inside)).map_err(named)
 }
 
-/// What is in a file.
+/// The content of a file.
 enum Content {
     Whole(Vec<u8>),
-    /// More bytes than are read.
+    /// The size of a file above the limit.
     TooLarge(u64),
 }
 
-/// Reads a file that is not larger than the limit; nothing of one that is.
+/// Reads a file that is not larger than the limit; of a larger one, only its size.
 fn read(path: &Path, limit: usize) -> io::Result<Content> {
     let facts = fs::metadata(path)?;
     // A pipe or a device might never end.
@@ -151,7 +151,7 @@ fn read(path: &Path, limit: usize) -> io::Result<Content> {
     Ok(Content::Whole(bytes))
 }
 
-/// The text of a prompt, or why it cannot be had.
+/// The text of a prompt, or why it cannot be used.
 fn prompt(path: &Path, inside: &Path) -> Result<String, String> {
     let path = path.canonicalize().map_err(|error| error.to_string())?;
     if !path.starts_with(inside) {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_may_be_anywhere_in_the_project_and_nowhere_else() {
+    fn prompt_files_must_be_inside_the_project() {
         for (file, wrong) in [
             ("../../prompt.md", None),
             ("../../../secret.md", Some("it is outside of")),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_in_a_prompt_is_told_where_it_is() {
+    fn an_error_in_a_prompt_names_the_file_and_line_of_the_prompt() {
         let (dir, path) = world("../../prompt.md");
         fs::write(dir.path().join("project/prompt.md"), "a\n{{ nothing }}").unwrap();
         let wrong = load_file(&path, Some(&dir.path().join("project"))).unwrap_err().to_string();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_or_no_text_is_refused() {
+    fn files_that_are_too_large_or_no_text_are_refused() {
         let (dir, path) = world("../../prompt.md");
         let big = File::create(dir.path().join("big.toml")).unwrap();
         big.set_len(10_000_000).unwrap();

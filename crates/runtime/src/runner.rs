@@ -34,37 +34,36 @@ use crate::writer::AnswerSignal;
 /// How much longer than the grace of its session a keeper may take to end it.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long the last keepers may take to go.
+/// How long the last keepers may take to exit.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What a runner was told to do.
+/// The options of a runner.
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
-    /// How many runs it has at a time, at most.
+    /// How many runs it may have at a time.
     pub max_runs: Option<u32>,
     /// The sections it works in; all if empty.
     pub sections: Vec<SectionId>,
-    /// Whether to end when there is nothing left to do.
+    /// Whether to exit when no work is left.
     pub until_idle: bool,
-    /// Writes the report that people get when nothing is left to do, if they want it (`report.notify`).
+    /// Writes the report that is sent when no work is left, if the settings ask for it (`report.notify`).
     pub report: Option<fn(&Project) -> Option<String>>,
 }
 
-/// What a runner has to tell.
 #[derive(Debug)]
 pub enum RunnerReport {
-    /// Something has happened to a run.
+    /// An event of a run.
     Event(RunnerEvent),
-    /// The store did not answer; it is asked again in a moment.
+    /// The store did not answer; the call is repeated in a moment.
     Trouble(StoreError),
-    /// Something could not be done for a run.
+    /// An operation for a run failed.
     RunTrouble(RunId, String),
-    /// People cannot be told something, or not in every way that the settings name.
+    /// A notice cannot be sent, or not over every channel that the settings name.
     NoticeTrouble(Box<banksman_core::Notice>, String),
-    /// It leaves so many sessions behind, and they are ended unless a runner in the same folder adopts them by then.
+    /// The runner leaves this many sessions behind, which end unless a runner in the same folder adopts them in time.
     Left {
         sessions: usize,
-        /// How long they have.
+        /// The time for that.
         within: Span,
     },
 }
@@ -74,41 +73,41 @@ pub struct Runner<'a> {
     client: &'a Client,
     files: Sessions,
     mailbox: Mailbox,
-    /// Tells that a call was answered.
+    /// Signals that a call was answered.
     answered: Arc<AnswerSignal>,
-    /// Hears of new events, while something may follow from them.
+    /// Signals new events, while the dispatcher needs them.
     listener: Option<EventListener>,
     dispatcher: Dispatcher,
     sessions: BTreeMap<RunId, Session>,
-    /// Those whose session has ended.
+    /// The keepers of ended sessions.
     keepers: Keepers,
     /// The project's folder, which must stay where it is.
     anchor: Anchor,
-    /// The store that the user must trust as long as it starts anything; `None` if it starts nothing.
+    /// The store that the user must trust as long as the runner starts anything; `None` if it starts nothing.
     store: Option<StoreId>,
-    /// Why it leaves though nobody has told it to.
+    /// The error for which it leaves by itself.
     leaves_for: Option<Error>,
-    /// What leads from this machine's clock to the store's.
+    /// The difference between this machine's clock and the store's.
     offset: i64,
     background: Background,
-    /// After which silence its runs are lost, where others cannot see whether it lives.
+    /// The silence after which its runs are lost, where other machines cannot see whether it is alive.
     ttl: Option<Duration>,
-    /// How long its sessions may go on, by the last renewal.
+    /// How long its sessions may continue without a runner, by the last renewal.
     limit: Option<Limit>,
-    /// The proof of its death for those who cannot see it.
+    /// Its death is proven by the lock of this file, for processes that cannot see this one.
     _life: Option<Arc<LifeFile>>,
-    /// When it leaves, whatever there is left to do.
+    /// When it leaves, whatever work is left.
     leaves_at: Option<Instant>,
-    /// The keepers that were told of because they do not answer.
+    /// The runs whose keepers were reported as silent.
     silent: BTreeSet<RunId>,
     /// Why keepers that this process has started may have left no record.
     unbegun: BTreeMap<RunId, String>,
 }
 
 impl<'a> Runner<'a> {
-    /// A runner that has not begun. It starts what the store says, so the user must have made or trusted the store:
-    /// else this is [`Error::Untrusted`]. Its sessions are supervised by this program, so `main` must have called
-    /// [`enter`](crate::enter).
+    /// A runner that has not begun. It starts the commands in the store, so the user must have made or trusted the
+    /// store; otherwise this is [`Error::Untrusted`]. Its sessions are supervised by this executable, so `main` must
+    /// have called [`enter`](crate::enter).
     pub fn new(client: &'a Client, files: Sessions, options: RunOptions) -> Result<Runner<'a>, Error> {
         let store = client.trusted_store()?;
         reentry::program()?;
@@ -117,8 +116,8 @@ impl<'a> Runner<'a> {
         Ok(runner)
     }
 
-    /// One that takes no tasks and only waits for the end of a run; if nobody else looks after it, this one does. It starts
-    /// nothing, so it needs no trust.
+    /// A runner that takes no tasks and only waits for the end of a run; if the run has no other runner, this one
+    /// adopts it. It starts nothing, so it needs no trust.
     fn only(client: &'a Client, files: Sessions, run: RunId) -> Result<Runner<'a>, Error> {
         let options = RunOptions { max_runs: Some(0), sections: Vec::new(), until_idle: false, report: None };
         Runner::with(client, files, options, Some(run))
@@ -186,12 +185,13 @@ impl<'a> Runner<'a> {
         self.dispatcher.id()
     }
 
-    /// Works until there is nothing left to do, or `cancel` becomes readable. Its sessions live on.
+    /// Works until no work is left, or `cancel` becomes readable. Its sessions live on.
     pub fn run(mut self, cancel: BorrowedFd<'_>, report: &mut dyn FnMut(RunnerReport)) -> Result<(), Error> {
         let fresh = || RunId::new(&ids::short("r")).expect("a short id is valid");
         let cleared = self.background.clear_away(self.client.project(), &self.files);
         loop {
-            // Before anything is claimed or started: in another place it would be made anew, and somebody else's files be used.
+            // Before anything is claimed or started: after a move, the folder would be created again, or another
+            // project's files be used.
             if let Some(gone) = self.anchor.gone() {
                 return Err(Error::Moved { path: self.anchor.path().into(), gone });
             }
@@ -248,7 +248,7 @@ impl<'a> Runner<'a> {
                 RunnerAction::Land(target) => self.background.land(self.client.project(), target),
                 RunnerAction::Acknowledge(run) => self.acknowledge(&run, report),
                 RunnerAction::Forget(run) => drop(self.sessions.remove(&run)),
-                // What has happened before it began to listen must be looked at first.
+                // Events from before it began to listen must be handled first.
                 RunnerAction::Sleep { .. } if self.start_listening(report) => {
                     self.dispatcher.on(RunnerInput::NewEvents, self.now())
                 }
@@ -281,7 +281,7 @@ impl<'a> Runner<'a> {
         self.leaves_for.is_some()
     }
 
-    /// Begins to listen, or stops, as the dispatcher wants it. Says whether it has begun.
+    /// Starts or stops listening, as the dispatcher wants it. Returns whether it has started.
     fn start_listening(&mut self, report: &mut dyn FnMut(RunnerReport)) -> bool {
         if !self.dispatcher.listens() {
             self.listener = None;
@@ -293,7 +293,7 @@ impl<'a> Runner<'a> {
         let listener = self.client.reader().map_err(Error::from);
         match listener.and_then(|reader| EventListener::open(self.client.project(), reader.project())) {
             Ok(listener) => self.listener = Some(listener),
-            // The slow look is for such.
+            // Without a listener, the regular poll remains.
             Err(Error::Store(error)) => report(RunnerReport::Trouble(error)),
             Err(_) => {}
         }
@@ -304,7 +304,7 @@ impl<'a> Runner<'a> {
         Lease(host::monotonic_ms() + self.offset)
     }
 
-    /// An instant by the lease clock.
+    /// The instant on the lease clock.
     fn lease_of(&self, instant: Instant) -> Lease {
         let ms = |span: Duration| Span::from_ms(i64::try_from(span.as_millis()).unwrap_or(i64::MAX / 4));
         let now = Instant::now();
@@ -320,9 +320,9 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Waits for the end of a run, and brings it about if its runner is gone: what is left of its session is taken over,
-/// stopped if somebody wants that, and its end is recorded. Returns early if `cancel` becomes readable, after `at_most`, or if the
-/// run is on another machine and nobody there looks after it: the run's row tells.
+/// Waits for the end of a run, and brings it about if its runner is gone: adopts what is left of its session, stops
+/// that if the run is to be stopped, and records its end. Returns early if `cancel` becomes readable, after `at_most`,
+/// or if the run is on another machine without a runner there: the run's row shows that.
 pub fn recover_run(
     client: &Client,
     files: Sessions,

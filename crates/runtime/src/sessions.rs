@@ -1,4 +1,4 @@
-//! Where the sessions of a project are, and how a run becomes one.
+//! The files of a project's sessions, and how a run becomes a session.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -23,7 +23,7 @@ use crate::agents::{AgentCall, Past};
 use crate::project::Project;
 use crate::{agents, guarded, merge_branch, workspaces};
 
-/// Variables that belong to whoever started the runner, not to its runs.
+/// Variables of the process that started the runner, which its runs must not inherit.
 pub(crate) const FOREIGN: [&str; 6] = [
     "BANKSMAN_ROUTE_DEPTH",
     "BANKSMAN_ANCESTORS",
@@ -33,23 +33,22 @@ pub(crate) const FOREIGN: [&str; 6] = [
     "BANKSMAN_SEMAPHORE_EPOCH",
 ];
 
-/// How much of the last output the next run is told, in bytes.
+/// How much of the last output goes into the result for the next run, in bytes.
 const TAIL: u64 = 4_000;
 
-/// How much of the output of a phase is looked at for its result, in whole lines: a result that is too large for variables is to be
-/// refused, not overlooked.
+/// How much of the output of a phase is searched for its result, in complete lines: a result that is too large for
+/// variables must be refused, not overlooked.
 const PHASE_TAIL: u64 = 256 * 1_024;
 
-/// The longest line that is.
+/// The longest line that is searched.
 const LONGEST_LINE: u64 = 16 * 1_024 * 1_024;
 
-/// Where the sessions of a project keep their files.
 #[derive(Debug, Clone)]
 pub struct Sessions {
     project: Project,
-    /// Where control sockets are, if not in the project.
+    /// The directory of control sockets, if it is not in the project.
     sockets: Option<PathBuf>,
-    /// The store's URL, if the project does not know it by itself.
+    /// The store's URL, if the project does not have it in its settings.
     store: Option<String>,
 }
 
@@ -64,7 +63,7 @@ impl Sessions {
         Sessions { sockets: directory, ..self }
     }
 
-    /// Tells runs where the store is.
+    /// Passes the URL of the store to runs.
     pub fn store(self, url: Option<String>) -> Sessions {
         Sessions { store: url, ..self }
     }
@@ -74,17 +73,17 @@ impl Sessions {
         self.project.folder().join("runs").join(run.as_str())
     }
 
-    /// The output of a run.
+    /// The log of a run.
     pub fn log(&self, run: &RunId) -> PathBuf {
         self.project.folder().join("logs").join(format!("{run}.log"))
     }
 
-    /// The folder of a task, for whatever its runs want to keep.
+    /// The folder of a task, for the files of its runs.
     pub fn task_dir(&self, task: &TaskId) -> PathBuf {
         self.project.folder().join("tasks").join(task.as_str())
     }
 
-    /// What is found in the place of the file that tells that a task is done.
+    /// The state of the file that marks a task as done.
     pub fn marker(&self, task: &TaskId) -> Marker {
         let broken = |error: String| Marker::Broken(error.into());
         match std::fs::metadata(self.done(task)) {
@@ -96,12 +95,12 @@ impl Sessions {
         }
     }
 
-    /// The file that tells that a task is done.
+    /// The file that marks a task as done.
     pub fn done(&self, task: &TaskId) -> PathBuf {
         self.task_dir(task).join("DONE")
     }
 
-    /// Removes it, so that the task can be tried again.
+    /// Removes that file, so that the task can be tried again.
     pub fn remove_done(&self, task: &TaskId) -> std::io::Result<()> {
         match std::fs::remove_file(self.done(task)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
@@ -109,15 +108,15 @@ impl Sessions {
         }
     }
 
-    /// Where a run finds how the one before it ended.
+    /// The file with the result of the previous run.
     fn last_result(&self, task: &TaskId) -> PathBuf {
         self.task_dir(task).join("last-result.json")
     }
 
-    /// Writes down how the last run ended, for the next one.
+    /// Writes the result of the last run, for the next one.
     pub(crate) fn write_last_result(&self, past: &Past) -> std::io::Result<()> {
         let Some((run, ended)) = past.last().and_then(|run| Some((run, run.ended.as_ref()?))) else { return Ok(()) };
-        // The work of that run came back.
+        // The work of that run was returned.
         let landing = past.landing.as_ref().filter(|entry| agents::is_after(entry, run));
         let returned = landing.and_then(|entry| Some((entry, agents::returned(entry)?)));
         let verdict = returned.map(|(_, why)| why.as_str()).or(ended.setback.map(RetryReason::as_str));
@@ -138,11 +137,11 @@ impl Sessions {
         });
         let (directory, path) = (self.task_dir(&run.task), self.last_result(&run.task));
         private::make_dir(&directory)?;
-        // A run that reads it meanwhile finds the old or the new one, never half of one.
-        write_anew(&path, format!("{summary:#}\n").as_bytes())
+        // A concurrent reader finds the old or the new file, never half of one.
+        replace_file(&path, format!("{summary:#}\n").as_bytes())
     }
 
-    /// What the runs of a task read.
+    /// The input of the runs of a task.
     fn input(&self, task: &TaskId) -> PathBuf {
         self.task_dir(task).join("input")
     }
@@ -158,15 +157,15 @@ impl Sessions {
         (free < wanted).then(text)
     }
 
-    /// Writes down what a run needs before it starts.
+    /// Writes the input of a run before it starts.
     pub(crate) fn prepare(&self, work: &Work, agent: Option<&AgentCall>) -> std::io::Result<()> {
         let prompt = agent.filter(|agent| agent.reads_prompt).map(|agent| agent.prompt.as_str());
         let Some(text) = prompt.or_else(|| reads(work)) else { return Ok(()) };
         private::make_dir(&self.task_dir(&work.task.id))?;
-        write_anew(&self.input(&work.task.id), text.as_bytes())
+        replace_file(&self.input(&work.task.id), text.as_bytes())
     }
 
-    /// The end of what a run has printed, if somebody goes by that: it is a phase of a pipeline.
+    /// Adds the end of a run's output, if the run is a phase of a pipeline: its result is read from there.
     pub(crate) fn with_tail(&self, work: Option<&Work>, ended: RunEndRecord) -> RunEndRecord {
         let Some(work) = work.filter(|work| work.task.spec.phase().is_some()) else { return ended };
         let tail = last_lines(&self.log(&work.run.id));
@@ -179,7 +178,7 @@ impl Sessions {
         RunEndRecord { tail: Some(tail.unwrap_or_default().into()), note, ..ended }
     }
 
-    /// What the agent of a run came to, beside how its session ended.
+    /// Adds the result of the agent of a run.
     pub(crate) fn with_agent(&self, work: Option<&Work>, end: &keeper::SessionEnd, ended: RunEndRecord) -> RunEndRecord {
         let agent = work.zip(end.agent.as_ref());
         let agent = agent.and_then(|(work, agent)| agents::end_of(&self.project, work, agent, end));
@@ -191,7 +190,7 @@ impl Sessions {
         }
     }
 
-    /// The same of a session whose keeper was killed.
+    /// The same for a session whose keeper was killed.
     pub(crate) fn with_lost_agent(&self, work: Option<&Work>, ended: RunEndRecord) -> RunEndRecord {
         let lost = work.filter(|_| ended.agent.is_none() && ended.ending == RunEnd::Lost);
         let agent = lost.and_then(|work| agents::end_of_lost(&self.project, work, &self.log(&work.run.id)));
@@ -203,12 +202,12 @@ impl Sessions {
         }
     }
 
-    /// Where a task works if it has a directory of its own.
+    /// The directory of a task that works in one of its own.
     pub fn workspace(&self, task: &TaskId) -> PathBuf {
         workspaces::dir(&self.project, task)
     }
 
-    /// What the record of a run tells.
+    /// The content of a run's record.
     pub fn read_record(&self, run: &RunId) -> std::io::Result<Found> {
         keeper::read_record(&self.record(run))
     }
@@ -218,7 +217,7 @@ impl Sessions {
         std::fs::read_dir(self.project.folder().join("runs")).is_ok_and(|mut files| files.next().is_some())
     }
 
-    /// The records of sessions that have no keeper any more; with what it has written down if it was killed.
+    /// The records of sessions without a keeper; with the content of the record if the keeper was killed.
     pub(crate) fn left(&self) -> Vec<(RunId, Option<Record>)> {
         let Ok(files) = std::fs::read_dir(self.project.folder().join("runs")) else { return Vec::new() };
         let names = files.flatten().filter_map(|file| file.file_name().into_string().ok());
@@ -230,14 +229,14 @@ impl Sessions {
         left.collect()
     }
 
-    /// What a keeper is told about a run.
+    /// What a keeper needs to know about a run.
     pub(crate) fn spec(&self, work: &Work, agent: Option<&AgentCall>, limit: Option<Limit>) -> Spec {
         let Work { run, task } = work;
         let config = self.project.config();
         let task_dir = self.task_dir(&task.id);
         let cwd = match &task.spec.workspace {
             WorkspaceSpec::Cwd(directory) => PathBuf::from(&**directory),
-            // A session goes to its workspace itself, when that is prepared.
+            // A session goes to its workspace itself, after that is prepared.
             WorkspaceSpec::Checkout | WorkspaceSpec::Dir | WorkspaceSpec::Worktree(_) | WorkspaceSpec::Shared { .. } => {
                 self.project.root().to_owned()
             }
@@ -248,7 +247,7 @@ impl Sessions {
             Some(What::Exec { argv, .. }) => argv.iter().map(|word| word.to_string().into()).collect(),
             Some(What::Agent(_)) => agent.map(|agent| agent.terms.argv(&self.project, agent.argv.clone())).unwrap_or_default(),
             Some(What::Merge { branch, into, how }) => merge_branch::argv(&self.project, branch, into, *how),
-            // A pipeline has no runs: its phases have.
+            // A pipeline has no runs: its phases have them.
             Some(What::Pipeline(_)) | None => Vec::new(),
         };
         let argv = match task.live() {
@@ -277,7 +276,7 @@ impl Sessions {
             env_remove.extend(agent.env_remove.clone());
             env.extend(agent.env.clone());
         }
-        // What its pipeline holds is waited for in vain as long as this run waits.
+        // A wait for what its pipeline holds would be in vain as long as this run waits.
         if let Some(pipeline) = task.spec.parent.as_ref().filter(|_| task.spec.phase().is_some()) {
             env.push(("BANKSMAN_ANCESTORS".into(), pipeline.pipeline_holder().to_string().into()));
         }
@@ -313,7 +312,7 @@ impl Sessions {
     }
 }
 
-/// The day of a moment where this machine is.
+/// The day of a moment, in the time zone of this machine.
 pub fn local_day(at: Wall) -> Day {
     let local = |at: Wall| Some(Timestamp::from_millisecond(at.0).ok()?.to_zoned(TimeZone::system()));
     let day = || {
@@ -325,12 +324,12 @@ pub fn local_day(at: Wall) -> Day {
     day().unwrap_or_else(|| Day::utc(at))
 }
 
-/// Whether the command of a task works with files: a merge does so without a work tree of its own.
+/// Whether the command of a task works with files: a merge does without a work tree of its own.
 fn works_there(task: &Task) -> bool {
     !matches!(task.spec.work, Some(What::Merge { .. }))
 }
 
-/// The text that a run reads.
+/// The text that a run reads from stdin.
 fn reads(work: &Work) -> Option<&str> {
     match &work.task.spec.work {
         Some(What::Exec { input, .. }) => input.as_deref(),
@@ -338,7 +337,7 @@ fn reads(work: &Work) -> Option<&str> {
     }
 }
 
-/// Why the work of a run came back, for the next one.
+/// Why the work of a run was returned, for the next one.
 fn landing_result(entry: &Entry, why: &Return) -> serde_json::Value {
     let (files, log, commit) = match why {
         Return::Conflict { tip, files } => (Some(files), None, Some(tip)),
@@ -357,9 +356,9 @@ fn landing_result(entry: &Entry, why: &Return) -> serde_json::Value {
     })
 }
 
-/// Writes a file in the folder of a task, where runs may have put anything in its place: it is made anew beside it and takes
-/// that place.
-fn write_anew(path: &Path, text: &[u8]) -> std::io::Result<()> {
+/// Writes a file in the folder of a task, where runs may have put anything in its place: writes a new file beside it
+/// and renames that over it.
+fn replace_file(path: &Path, text: &[u8]) -> std::io::Result<()> {
     let draft = path.with_extension(path.extension().map_or("new".into(), |ending| format!("{}.new", ending.to_string_lossy())));
     match std::fs::remove_file(&draft) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
@@ -369,7 +368,7 @@ fn write_anew(path: &Path, text: &[u8]) -> std::io::Result<()> {
     std::fs::rename(draft, path)
 }
 
-/// Opens a plain file that somebody may have replaced by anything, without waiting for the other end of a pipe.
+/// Opens a plain file that a run may have replaced by anything, without waiting for the other end of a pipe.
 fn open_plain(path: &Path) -> std::io::Result<File> {
     let file = private::open(path, OFlags::RDONLY | OFlags::NONBLOCK)?;
     match file.metadata()?.is_file() {
@@ -389,11 +388,11 @@ pub(crate) fn tail(log: &Path, most: u64) -> String {
         let cut = bytes.iter().position(|byte| *byte == b'\n').filter(|_| from > 0).map_or(0, |at| at + 1);
         Ok(bytes.split_off(cut))
     };
-    // Without any output there is no log.
+    // A run without output has no log.
     String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
-/// The last lines of a log, the first of them whole; nothing if the last one is too long.
+/// The last lines of a log, the first of them complete; `None` if the last one is too long.
 fn last_lines(log: &Path) -> Option<String> {
     let read = || -> std::io::Result<Option<Vec<u8>>> {
         let mut file = open_plain(log)?;
@@ -421,11 +420,11 @@ fn last_lines(log: &Path) -> Option<String> {
         file.take(length - from).read_to_end(&mut bytes)?;
         Ok(Some(bytes))
     };
-    // Without any output there is no log.
+    // A run without output has no log.
     read().unwrap_or(Some(Vec::new())).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What the end of a session means for its run.
+/// The end of a run, from the end of its session.
 pub(crate) fn ended(ending: keeper::SessionEnd) -> RunEndRecord {
     let mut notes = Vec::new();
     if let Some(error) = &ending.log.error {
@@ -443,7 +442,7 @@ pub(crate) fn ended(ending: keeper::SessionEnd) -> RunEndRecord {
         return RunEndRecord::new(how, Wall(ending.ended_at_ms), ending.error.map(Into::into));
     }
     let how = match (ending.error, ending.code, ending.signal) {
-        // How it ended then tells nothing about its work.
+        // The exit status then says nothing about its work.
         _ if ending.lapsed => {
             notes.push("its runner could not renew the lease, so it was ended".into());
             RunEnd::Lost

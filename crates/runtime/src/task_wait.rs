@@ -21,41 +21,40 @@ use crate::sessions::Sessions;
 use crate::wait_until::{UntilOptions, WaitEnd, concern_any, until};
 use crate::waiting::Acquisition;
 
-/// How long the record of one end may take: another process may be at it.
+/// How long recording one end may take: another process may be recording it.
 const RECORD_WITHIN: Duration = Duration::from_secs(5);
 
-/// A task that is waited for, as it was last read.
+/// A task that is waited for, as last read.
 #[derive(Debug)]
 pub struct AwaitedTask {
     pub id: TaskId,
-    /// Without it the task was deleted meanwhile.
+    /// `None` if the task was deleted meanwhile.
     pub task: Option<Task>,
 }
 
 impl AwaitedTask {
-    /// Whether there is nothing left to wait for.
+    /// Whether the task is over or deleted.
     pub fn is_over(&self) -> bool {
         self.task.as_ref().is_none_or(|task| task.status().is_over())
     }
 }
 
-/// Why tasks cannot be waited for.
 #[derive(Debug, Error)]
 pub enum TaskWaitError {
     /// The store or the system failed.
     #[error(transparent)]
     Failed(#[from] Error),
-    /// The environment does not tell which run this is.
+    /// The environment does not say which run this is.
     #[error(transparent)]
     Caller(#[from] CallerError),
-    /// The run that waits is over.
+    /// The waiting run is over.
     #[error("fenced: run {run} is over")]
     Fenced { run: RunId },
-    /// What is waited for waits for the run that waits.
+    /// One of the tasks waits for the waiting run.
     #[error("run {run} would wait for ever")]
     Deadlock {
         run: RunId,
-        /// Who waits for what.
+        /// The links of the cycle.
         cycle: Vec<Link>,
     },
     /// The run did not get its slot back after the wait.
@@ -69,11 +68,11 @@ impl From<StoreError> for TaskWaitError {
     }
 }
 
-/// Is told how the tasks stand, with a connection to read more.
+/// Called with the state of the tasks, and a connection to read more.
 pub type AwaitProgress<'a> = &'a mut dyn FnMut(&mut Reader, &[AwaitedTask]) -> Result<(), StoreError>;
 
-/// Waits until all these tasks are over; `progress` is told how they stand, after each look. Inside of a run, the run's slot goes to others
-/// meanwhile and is taken again before this returns.
+/// Waits until all these tasks are over; `progress` is called with their state after each check. Inside of a run, the
+/// run's slot is released meanwhile and taken again before this returns.
 pub fn wait_for_tasks(
     client: &Client,
     files: &Sessions,
@@ -87,20 +86,20 @@ pub fn wait_for_tasks(
     let edge = slot.as_ref().map(|slot| slot.wait_for(&mut reader, ids)).transpose()?;
     let (mut awaited, ends) = (Vec::new(), RefCell::new(Vec::new()));
     let ended = until(client.project(), options, &ends, |reader, events| {
-        // Without an event it is only time to look.
+        // Without an event, this is the regular poll.
         if events.is_empty() {
             record_ended(client.project(), files, reader, recorder)?;
         }
         if concern_any(events, ids) {
             awaited = read_tasks(reader, ids)?;
-            // A session may end with no runner there who would say so.
+            // A session may end without a runner that would report it.
             ends.replace(inspect::watch_ends(reader, client.project())?);
         }
         if awaited.iter().all(AwaitedTask::is_over) {
             return Ok::<_, TaskWaitError>(Some(()));
         }
-        if let Some(slot) = slot.as_mut().filter(|slot| !slot.is_given_back() || slot.was_taken(events)) {
-            slot.give_back()?;
+        if let Some(slot) = slot.as_mut().filter(|slot| !slot.is_released() || slot.was_taken(events)) {
+            slot.release()?;
         }
         progress(reader, &awaited)?;
         Ok(None)
@@ -121,13 +120,14 @@ fn read_tasks(reader: &mut Reader, ids: &[TaskId]) -> Result<Vec<AwaitedTask>, S
     Ok(ids.iter().map(|id| AwaitedTask { id: id.clone(), task: tasks.remove(id) }).collect())
 }
 
-/// Opens the client that records the ends of runs. It is another than the one that waits: nobody's command caused those ends.
+/// Opens the client that records the ends of runs. It is not the waiting client: no command caused those ends, so they
+/// have no actor.
 pub type OpenRecorder<'a> = &'a dyn Fn() -> Option<Arc<Client>>;
 
-/// Records the ends of runs whose session has ended while no runner was there, and says whether there were any. Who cannot write only
-/// looks: such runs are then shown as ended, not recorded yet.
+/// Records the ends of runs whose session has ended without a runner, and returns whether there were any. Without write
+/// access nothing is recorded: such runs are then listed as ended, not recorded yet.
 pub fn record_ended(project: &Project, files: &Sessions, reader: &mut Reader, open: OpenRecorder<'_>) -> Result<bool, Error> {
-    // Only a record on this machine can tell of an end, and the store need not be asked where there is none.
+    // Only a record on this machine can show such an end, so without records the store is not read.
     if !files.has_records() {
         return Ok(false);
     }
@@ -136,7 +136,7 @@ pub fn record_ended(project: &Project, files: &Sessions, reader: &mut Reader, op
         return Ok(false);
     }
     let Some(client) = open() else { return Ok(false) };
-    // Nothing cancels it, but it does not take long.
+    // Nothing cancels this, but it does not take long.
     let (never, _open) = std::io::pipe().map_err(Error::system("a pipe cannot be made"))?;
     for run in ended {
         recover_run(&client, files.clone(), run, never.as_fd(), RECORD_WITHIN, &mut |_| {}).ok();

@@ -1,11 +1,11 @@
-//! What a user trusts: stores, and commands in the settings of projects.
+//! The stores, and the commands in settings of projects, that a user trusts.
 //!
-//! A store may come with a repository, in an archive, or lie in a database that others write to; `.banksman/config.toml` may be
-//! committed. So the commands in either may be written by anybody. Nothing of a store starts, and no command of a setting runs,
-//! until the user has trusted that very store, or that very value for the project at that very path.
+//! A store may come with a repository, in an archive, or be in a database that others write to; `.banksman/config.toml`
+//! may be committed. So anyone may have written the commands in either. Nothing in a store starts, and no command of a
+//! setting runs, until the user has trusted that very store, or that very value for the project at that very path.
 //!
-//! Trust is kept with the user's state, where no repository can put it: one file for each store and for the settings of each
-//! project, named by a hash, with a line for each trusted thing, as a hash.
+//! Trust is kept with the user's state, where no repository can put it: one file for each store and for the settings of
+//! each project, named by a hash, with one hashed line for each trusted value.
 
 use std::fs;
 use std::io::{self, Write};
@@ -21,14 +21,14 @@ use crate::config::Foreign;
 use crate::error::Error;
 use crate::project::{Location, Project, ProjectError, io_at, state_dir};
 
-/// The words for what an agent is given by its profile, and for what it reads. Earlier versions knew one word for both.
+/// Marks a value that an agent gets from its profile, and a file that it reads. Earlier versions used the first mark
+/// for both.
 const GIVEN: &str = "agent";
 const READ: &str = "reads";
 
-/// How many files stay trusted that are not trusted anew.
+/// How many files stay trusted that a new grant does not name.
 const KEPT_LIMIT: usize = 1_000;
 
-/// What one user trusts.
 #[derive(Debug, Clone)]
 pub struct Trust {
     folder: PathBuf,
@@ -38,41 +38,41 @@ pub struct Trust {
 #[derive(Debug, Clone)]
 pub struct TrustedStore {
     pub id: StoreId,
-    /// The one folder that it is trusted in; none if wherever the store lies.
+    /// The one folder in which it is trusted; `None` if it is trusted wherever it is.
     pub clone: Option<PathBuf>,
-    /// For people: where it is.
+    /// The place, for people.
     pub place: String,
 }
 
 /// The file about one store, or about the settings of one project.
 struct Record {
     file: PathBuf,
-    /// For people: what the file is about.
+    /// The subject of the file, for people.
     label: String,
 }
 
 impl Trust {
-    /// Trust of the user that this process runs as; `None` if there is no place for the user's state, and so no trust.
+    /// The trust of the user that this process runs as; `None` if there is no place for the user's state, and so no trust.
     pub fn of_user() -> Option<Trust> {
         state_dir().map(|dir| Trust::at(&dir))
     }
 
-    /// The folder that it is kept in.
+    /// The folder of the records.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Trust that is kept in this very folder.
+    /// Trust with its records in this very folder.
     pub(crate) fn in_folder(folder: &Path) -> Trust {
         Trust { folder: folder.into() }
     }
 
-    /// Trust that is kept in this folder of the user's state.
+    /// Trust with its records below this folder of the user's state.
     pub fn at(state_dir: &Path) -> Trust {
         Trust { folder: state_dir.join("trust") }
     }
 
-    /// Whether the user trusts this store. What cannot be read is not trusted.
+    /// Whether the user trusts this store. An unreadable record grants nothing.
     pub fn covers_store(&self, store: &TrustedStore) -> bool {
         self.store(store).has(&store.line())
     }
@@ -82,12 +82,12 @@ impl Trust {
         self.store(store).replace(&[store.line()])
     }
 
-    /// Does not trust this store any more.
+    /// Revokes the trust in this store.
     pub fn revoke_store(&self, store: &TrustedStore) -> Result<(), ProjectError> {
         self.store(store).remove()
     }
 
-    /// Whether the user trusts this value for the project at `root`. What cannot be read is not trusted.
+    /// Whether the user trusts this value for the project at `root`. An unreadable record grants nothing.
     pub fn covers(&self, root: &Path, foreign: &Foreign) -> bool {
         let root = real(root);
         self.settings(&root).has(&setting_line(&root, foreign))
@@ -105,8 +105,8 @@ impl Trust {
         record.has(&format!("{hash} {GIVEN}")) || record.has(&format!("{hash} {READ}"))
     }
 
-    /// Trusts these values for the project at `root`. Others are not trusted any more, but for files: a worktree may have what the
-    /// checkout has no more.
+    /// Trusts these values for the project at `root`, and revokes all others except files: a worktree may contain files
+    /// that the checkout no longer has.
     pub fn grant(&self, root: &Path, all: &[Foreign], exposures: &[Exposure]) -> Result<(), ProjectError> {
         let root = real(root);
         let record = self.settings(&root);
@@ -117,7 +117,7 @@ impl Trust {
         record.replace(&lines)
     }
 
-    /// Trusts no value for the project at `root` any more.
+    /// Revokes all values for the project at `root`.
     pub fn revoke(&self, root: &Path) -> Result<(), ProjectError> {
         self.settings(&real(root)).remove()
     }
@@ -133,12 +133,12 @@ impl Trust {
 }
 
 impl TrustedStore {
-    /// The line that says that it is trusted.
+    /// The line in its record.
     fn line(&self) -> String {
         format!("{} store", self.hash("trusted store"))
     }
 
-    /// The settings of a project are hashed as one part, so nothing of theirs has the hash of a store.
+    /// The settings of a project are hashed as one part, so none of their records has the name of a store's.
     fn hash(&self, word: &str) -> String {
         let clone = self.clone.as_deref().unwrap_or(Path::new(""));
         digest::sha256(&[word.as_bytes(), self.id.as_str().as_bytes(), clone.as_os_str().as_bytes()])
@@ -154,13 +154,13 @@ impl Record {
         fs::read_to_string(&self.file).unwrap_or_default().lines().filter(|line| !line.starts_with('#')).map(Into::into).collect()
     }
 
-    /// Writes the whole file at once or not at all.
+    /// Replaces the file at once or not at all.
     fn replace(&self, lines: &[String]) -> Result<(), ProjectError> {
         let folder = self.file.parent().unwrap_or(Path::new("."));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io_at(folder))?;
         let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let write = || {
-            // It is made for its owner only.
+            // A temporary file is readable by its owner only.
             let mut file = tempfile::NamedTempFile::new_in(folder)?;
             write!(file, "# {}\n{lines}", self.label)?;
             file.as_file().sync_all()?;
@@ -177,12 +177,12 @@ impl Record {
     }
 }
 
-/// The path by which a folder is known, however it was named.
+/// The real path of a folder, by which it is known however it was named.
 pub(crate) fn real(root: &Path) -> PathBuf {
     root.canonicalize().unwrap_or_else(|_| root.into())
 }
 
-/// The path is a part of it, so that a line means nothing in another file.
+/// The path is part of the hash, so that a line means nothing in the file of another project.
 fn setting_line(root: &Path, foreign: &Foreign) -> String {
     let name = foreign.key.name;
     format!("{} {name}", digest::sha256(&[root.as_os_str().as_bytes(), name.as_bytes(), foreign.value.as_bytes()]))
@@ -193,14 +193,14 @@ fn exposure_line(root: &Path, exposure: &Exposure) -> Option<String> {
     Some(format!("{} {kind}", exposure_hash(root, exposure)?))
 }
 
-/// The hash by which an exposure is trusted in the project at this real path; none of what cannot be.
+/// The hash by which an exposure is trusted in the project at this real path; `None` if it cannot be trusted.
 pub(crate) fn exposure_hash(root: &Path, exposure: &Exposure) -> Option<String> {
     let (Value::Given(value) | Value::Read(value)) = &exposure.value else { return None };
     let parts = [root.as_os_str().as_bytes(), b"agent", exposure.key.as_bytes(), value.as_bytes()];
     Some(digest::sha256(&parts))
 }
 
-/// A store id that nobody can guess: 160 random bits.
+/// A store id that cannot be guessed: 160 random bits.
 pub(crate) fn new_store_id() -> StoreId {
     StoreId::new(ids::random(32))
 }
@@ -221,7 +221,7 @@ impl Project {
         self.require_trust_in(self.store_id()?)
     }
 
-    /// The same, for an id that was read already.
+    /// The same, for an id that is already known.
     pub(crate) fn require_trust_in(&self, id: Option<StoreId>) -> Result<(), Error> {
         let has_id = id.is_some();
         if self.trusts(id) { Ok(()) } else { Err(Error::Untrusted { store: self.store(), has_id }) }
@@ -231,7 +231,7 @@ impl Project {
         id.zip(Trust::of_user()).is_some_and(|(id, trust)| trust.covers_store(&self.trusted_store(id)))
     }
 
-    /// Trusts its store for this user. A store without an id is given one.
+    /// Trusts its store for this user. A store without an id gets one.
     pub fn trust_store(&self) -> Result<StoreId, ProjectError> {
         let trust = Trust::of_user().ok_or(ProjectError::Homeless)?;
         let id = match self.store_id()? {
@@ -242,7 +242,7 @@ impl Project {
         Ok(id)
     }
 
-    /// Does not trust its store any more. Runs that live go on.
+    /// Revokes the trust in its store. Live runs continue.
     pub fn distrust_store(&self) -> Result<(), ProjectError> {
         match (self.store_id()?, Trust::of_user()) {
             (Some(id), Some(trust)) => trust.revoke_store(&self.trusted_store(id)),
@@ -250,7 +250,7 @@ impl Project {
         }
     }
 
-    /// Its store under this id, as trust knows it.
+    /// Its store under this id, as trust identifies it.
     pub(crate) fn trusted_store(&self, id: StoreId) -> TrustedStore {
         let clone = match self.location() {
             Location::Sqlite(_) => None,
@@ -280,7 +280,7 @@ mod tests {
         assert!(!trust.covers(&here, &command("make tea")));
         trust.grant(&here, &[command("make tea")], &[]).unwrap();
         assert!(trust.covers(&here, &command("make tea")));
-        assert!(!trust.covers(&here, &command("make tea ")), "every letter counts");
+        assert!(!trust.covers(&here, &command("make tea ")), "one space more");
         let same = Foreign { key: Key::find("notify.webhook").unwrap(), value: "make tea".into() };
         assert!(!trust.covers(&here, &same), "another key");
         let (file, other) = (trust.settings(&here).file, trust.settings(&there).file);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_project_is_known_by_its_real_path() {
+    fn trust_identifies_a_project_by_its_real_path() {
         let dir = tempfile::tempdir().unwrap();
         let (real, link) = (dir.path().join("real"), dir.path().join("link"));
         fs::create_dir(&real).unwrap();
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!([&one, &another].map(|store| trust.covers_store(store)), [true, false]);
         let text = fs::read_to_string(trust.store(&one).file).unwrap();
         assert!(text.contains("/a/store.db") && !text.contains(id.as_str()), "{text}");
-        // The file of one store says nothing about another.
+        // The record of one store is useless for another.
         fs::copy(trust.store(&one).file, trust.store(&another).file).unwrap();
         assert!(!trust.covers_store(&another));
         trust.revoke_store(&one).unwrap();

@@ -1,4 +1,4 @@
-//! Waiting until rows say what the caller waits for. The event log tells when to read them; nobody polls.
+//! Waits until the rows meet a condition. The event log shows when to read them, so no process polls.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,33 +17,33 @@ pub enum WaitEnd<T> {
     Cancelled,
 }
 
-/// How long to wait, and what else is a reason to look.
+/// How long to wait, and what else is a reason to check.
 #[derive(Debug)]
 pub struct UntilOptions<'a> {
     /// Ends the wait when it becomes readable.
     pub cancel: BorrowedFd<'a>,
     /// How long to wait at most.
     pub timeout: Option<Duration>,
-    /// How often to look when nothing happens, for a person who watches.
+    /// How often to check without an event, for a person who watches.
     pub tick: Option<Duration>,
 }
 
-/// Looks, and looks again whenever something has happened: with what has happened, or with nothing if it was only time
-/// to look. One of `others` that becomes readable is a reason to look.
+/// Calls `check` now, and whenever something has happened: with the new events, or with none if only a poll is due. One
+/// of `others` that becomes readable is a reason to check.
 pub fn until<T, E: From<Error> + From<StoreError>>(
     project: &Project,
     options: &UntilOptions<'_>,
     others: &RefCell<Vec<OwnedFd>>,
-    mut look: impl FnMut(&mut Reader, &[EventRow]) -> Result<Option<T>, E>,
+    mut check: impl FnMut(&mut Reader, &[EventRow]) -> Result<Option<T>, E>,
 ) -> Result<WaitEnd<T>, E> {
     let start = Instant::now();
     let mut reader = project.reader()?;
-    // Followed from before the first look, so that nothing happens unseen in between.
+    // Follow from before the first check, so that no event is missed in between.
     let mut follower = project.follow(reader.view().last_event()?)?;
     let everything = EventFilter::default();
     let mut events = Vec::new();
     loop {
-        if let Some(met) = look(&mut reader, &events)? {
+        if let Some(met) = check(&mut reader, &events)? {
             return Ok(WaitEnd::Met(met));
         }
         let left = options.timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
@@ -63,7 +63,7 @@ pub fn until<T, E: From<Error> + From<StoreError>>(
     }
 }
 
-/// Whether one of these events, or the lack of any, is a reason to look at tasks whose id is meant.
+/// Whether one of these events, or the lack of any, is a reason to read tasks with a matching id.
 pub fn concern(events: &[EventRow], mut is_meant: impl FnMut(&str) -> bool) -> bool {
     let about = |event: &EventRow| &*event.source.component == "task" && event.source.id.as_deref().is_some_and(&mut is_meant);
     events.is_empty() || events.iter().any(about)

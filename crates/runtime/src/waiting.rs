@@ -1,4 +1,4 @@
-//! The real driver of a wait: looks at processes, sleeps on descriptors, and asks again.
+//! The real driver of a wait: probes processes, sleeps on descriptors, and asks again.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,47 +24,45 @@ use crate::wakeups::Mailbox;
 /// A timer that fires later than this was not just scheduled late: the process was stalled.
 pub(crate) const STALL: Duration = Duration::from_secs(1);
 
-/// Is told the position among the waiters and how long it has taken so far.
+/// Called with the position among the waiters and the elapsed time.
 pub type Progress<'a> = &'a mut dyn FnMut(&Waiting, Duration);
 
-/// How the ends of runs are recorded that are in the way of a wait and that no runner is there to record.
+/// How to record the ends of blocking runs that have no runner.
 pub struct EndedRuns<'a> {
     pub files: &'a Sessions,
     pub open: OpenRecorder<'a>,
-    /// Is told which of the runs in the way no runner looks after, whenever that was looked at.
+    /// Called with the blocking runs that have no runner, after each check of them.
     pub report: &'a dyn Fn(&[Unattended]),
 }
 
-/// How long to wait, and whom to tell meanwhile.
+/// How long to wait, and how to report progress.
 #[derive(Default)]
 pub struct WaitOptions<'a> {
     /// How long to wait at most; without it the answer comes at once.
     pub wait: Option<Duration>,
     /// Ends the wait when it becomes readable.
     pub cancel: Cancel<'a>,
-    /// Is told how things stand: after every change, and every `tick`.
+    /// Called with the state of the wait: after every change, and every `tick`.
     pub progress: Option<Progress<'a>>,
-    /// How often to tell when nothing changes.
+    /// How often to report when nothing changes.
     pub tick: Option<Duration>,
-    /// How to record the end of a run that is in the way; without it the wait leaves that to others.
+    /// How to record the end of a blocking run; without it the wait leaves that to other processes.
     pub ended_runs: Option<EndedRuns<'a>>,
 }
 
-/// How an acquisition ended.
 #[derive(Debug)]
 pub enum Acquisition {
-    /// With an answer of the lock or the semaphore.
     Answered {
         outcome: Outcome,
         at: Stamp,
-        /// When it was asked for, in milliseconds since this machine's boot: the answer is no older.
+        /// When the last request was sent, in milliseconds since this machine's boot: the answer is no older.
         asked: i64,
     },
     /// The request id was used before, for something else.
     RequestReused,
-    /// The time was up. The caller has left the line.
+    /// The time was up. The caller no longer waits.
     TimedOut(Waiting),
-    /// It was cancelled. The caller has left the line.
+    /// The wait was cancelled. The caller no longer waits.
     Cancelled,
 }
 
@@ -73,19 +71,18 @@ pub(crate) enum Woken {
     Cancelled,
     Died(ProcessId, Liveness),
     Late(Duration),
-    /// Something ended that the end of a run depends on.
+    /// A process exited on which the end of a run depends.
     RunEnded,
     Time,
 }
 
-/// How a wait ended.
 enum WaitOutcome {
     Answered(Box<Reply>, i64),
     TimedOut(Waiting, Vec<LockedBy>),
     Cancelled,
 }
 
-/// Asks until it is granted, refused, too late or cancelled.
+/// Asks until the request is granted, refused, timed out or cancelled.
 pub(crate) fn acquire(
     client: &Client,
     resource: Resource,
@@ -93,7 +90,7 @@ pub(crate) fn acquire(
     mut patience: WaitOptions<'_>,
 ) -> Result<Acquisition, Error> {
     let mailbox = patience.wait.map(|_| client.wakeups().mailbox()).transpose()?;
-    ask.wait = mailbox.as_ref().map(|mailbox| standing(client, mailbox));
+    ask.wait = mailbox.as_ref().map(|mailbox| waiting_process(client, mailbox));
     let wait = Wait::new(resource, ask, span(client.config().poll_interval));
     let progress = patience.progress.take();
     let mut report = progress.map(|progress| move |_: &Wait, waiting: &Waiting, elapsed| progress(waiting, elapsed));
@@ -109,7 +106,6 @@ pub(crate) fn acquire(
     })
 }
 
-/// How the attempt to take a task ended.
 #[derive(Debug)]
 pub enum TaskClaim {
     Answered(TaskOutcome),
@@ -119,10 +115,10 @@ pub enum TaskClaim {
     Cancelled,
 }
 
-/// Is told what is in the way, and how long it has taken so far.
+/// Called with the blockers of the claim, and the elapsed time.
 pub type ClaimProgress<'a> = &'a mut dyn FnMut(&[LockedBy], Duration);
 
-/// Takes a task with all that it needs, and waits for it if the patience says so.
+/// Takes a task with all that it needs, and waits for it if the options say so.
 pub(crate) fn take_task(
     client: &Client,
     task: TaskId,
@@ -132,7 +128,7 @@ pub(crate) fn take_task(
     progress: Option<ClaimProgress<'_>>,
 ) -> Result<TaskClaim, Error> {
     let mailbox = patience.wait.map(|_| client.wakeups().mailbox()).transpose()?;
-    taking.wait = mailbox.as_ref().map(|mailbox| (standing(client, mailbox), span(overtake)));
+    taking.wait = mailbox.as_ref().map(|mailbox| (waiting_process(client, mailbox), span(overtake)));
     let wait = Wait::for_task(task, taking, span(client.config().poll_interval));
     let mut report = progress.map(|progress| move |wait: &Wait, _: &Waiting, elapsed| progress(wait.locked_by(), elapsed));
     let report = report.as_mut().map(|report| report as Report<'_>);
@@ -146,19 +142,19 @@ pub(crate) fn take_task(
     })
 }
 
-fn standing(client: &Client, mailbox: &Mailbox) -> WaitingProcess {
+fn waiting_process(client: &Client, mailbox: &Mailbox) -> WaitingProcess {
     WaitingProcess {
         process: client.this_process().clone(),
         address: Some(mailbox.address().clone()),
-        // Across machines nobody can see this process die: its place lasts for a few of its own slow looks.
+        // Across machines no other process can see this one die: its place lasts for a few of its own polls.
         lease: mailbox.is_remote().then(|| span(client.config().poll_interval * 3)),
     }
 }
 
-/// Is told how a wait stands.
+/// Called with the state of a wait.
 type Report<'a> = &'a mut dyn FnMut(&Wait, &Waiting, Duration);
 
-/// Does what a wait says until it ends.
+/// Carries out the actions of a wait until it ends.
 fn drive(
     client: &Client,
     wait: Wait,
@@ -199,7 +195,7 @@ fn drive(
                 let due = host::deadline(duration(at_most));
                 let until = due.min(host::deadline(left));
                 let until = patience.tick.map_or(until, |tick| until.min(host::deadline(tick)));
-                let mailbox = mailbox.as_ref().expect("only one with a mailbox is told to sleep");
+                let mailbox = mailbox.as_ref().expect("only a waiter with a mailbox sleeps");
                 match sleep(client, mailbox.as_fd(), patience.cancel, &watch, &runs.ends, until) {
                     Woken::Cancelled => return guard.leave(WaitOutcome::Cancelled),
                     Woken::Called => {
@@ -216,7 +212,7 @@ fn drive(
                         runs.is_due = true;
                         wait.probed([])
                     }
-                    // A tick only tells how long it has taken so far; the store is asked when something is due.
+                    // A tick only reports the elapsed time; the store is asked when something is due.
                     Woken::Time if Instant::now() < due => wait.probed([]),
                     Woken::Time => {
                         runs.is_due = true;
@@ -228,16 +224,16 @@ fn drive(
     }
 }
 
-/// The runs in the way of a wait. Their runners record their ends; where none is left, the wait does.
+/// The runs that block a wait. Their runners record their ends; for runs without a runner, the wait does.
 struct RunsInTheWay<'c> {
     client: &'c Client,
     how: Option<&'c EndedRuns<'c>>,
     reader: Option<Reader>,
-    /// The runs that were looked at last.
+    /// The runs that were checked last.
     seen: BTreeSet<RunId>,
-    /// Whether it is time to look at the same runs again.
+    /// Whether to check the same runs again.
     is_due: bool,
-    /// Readable when something ends that the end of one of them depends on and that is no event.
+    /// Readable when a process exits on which the end of one of them depends, because that is no event.
     ends: Vec<OwnedFd>,
 }
 
@@ -246,12 +242,12 @@ impl<'c> RunsInTheWay<'c> {
         RunsInTheWay { client, how, reader: None, seen: BTreeSet::new(), is_due: true, ends: Vec::new() }
     }
 
-    /// Records the ends of those that have ended while no runner was there. Says whether to ask again.
+    /// Records the ends of the runs that have ended without a runner. Returns whether to ask again.
     fn record_ends(&mut self, runs: BTreeSet<RunId>) -> bool {
         let Some(how) = self.how.filter(|_| self.is_due || self.seen != runs) else { return false };
         (self.is_due, self.seen) = (false, runs);
         self.ends.clear();
-        // Who cannot read waits without that.
+        // If reading fails, the wait continues without recording.
         let (recorded, unattended) =
             if self.seen.is_empty() { (false, Vec::new()) } else { self.record(how).unwrap_or_default() };
         (how.report)(&unattended);
@@ -271,7 +267,8 @@ impl<'c> RunsInTheWay<'c> {
     }
 }
 
-/// A place in a line. Whoever does not come back, because of an error or a panic, must not be offered anything as long as this process lives.
+/// A position among the waiters. If its caller fails with an error or a panic, the drop gives up the position, so that
+/// nothing is offered to it as long as this process lives.
 struct WaitGuard<'c> {
     client: &'c Client,
     wait: Wait,
@@ -289,7 +286,7 @@ impl WaitGuard<'_> {
 impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         if let Some(request) = self.wait.leave().filter(|_| !self.is_over) {
-            // What led here is the error to report.
+            // The error that caused the drop is the one to report.
             self.client.call(request).ok();
         }
     }
@@ -321,7 +318,7 @@ pub(crate) fn sleep(
             Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(left.subsec_nanos()) };
         match poll(&mut fds, Some(&timeout)) {
             Err(Errno::INTR) => {}
-            // Nothing can be watched for: fall back to asking when time is up.
+            // Without descriptors to watch, ask again when the time is up.
             Err(_) | Ok(0) => {
                 let late = Instant::now().saturating_duration_since(until);
                 return if late > STALL { Woken::Late(late) } else { Woken::Time };
@@ -348,7 +345,7 @@ pub(crate) fn span(duration: Duration) -> Span {
     duration.into()
 }
 
-/// Rounded up, so that what is due has come when the sleeper looks.
+/// Rounded up, so that a deadline has passed when the sleeper checks it.
 pub(crate) fn duration(span: Span) -> Duration {
     Duration::from_millis(span.as_ms().unsigned_abs() + 1)
 }

@@ -1,8 +1,9 @@
-//! How this process is woken, and wakes others: by datagrams on one machine, by the database across machines.
+//! How processes are woken: by datagrams on one machine, by the database across machines.
 //!
-//! Where machines share a store, an address is `CHANNEL/SOCKET@FOLDER`. Whoever has the same folder sends a datagram to the socket in it, after the
-//! commit; a commit of anybody else notifies the channel. The runners of a folder share one channel, and one of them listens to it for all: it
-//! holds a lock on a file, and when it dies the next one goes on.
+//! Where machines share a store, an address is `CHANNEL/SOCKET@FOLDER`. A process with the same folder sends a datagram
+//! to the socket in it, after the commit; a commit of any other process notifies the channel. The runners of a folder
+//! share one channel, and one of them listens to it for all: it holds a lock on a file, and when it dies the next one
+//! takes over.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -22,22 +23,22 @@ use crate::project::{Location, Project};
 
 const NO_SOCKET: &str = "a socket to be woken at cannot be made";
 
-/// The way messages go.
+/// The transport of wake-ups.
 pub(crate) enum Wakeups {
     /// Through sockets and a file in the project.
     Local { exchange: Exchange, change_notifier: ChangeNotifier },
-    /// Through sockets in the project, and through the database server for those on other machines. The listener is started by the first who
-    /// waits. `here` is how addresses of this folder end.
+    /// Through sockets in the project, and through the database server for processes on other machines. The first
+    /// waiter starts the listener. `here` is the suffix of the addresses of this folder.
     Server { exchange: Exchange, here: String, dir: PathBuf, server: Server, listener: Mutex<Option<Listener>>, relay: Once },
 }
 
-/// A place at which one waiter can be woken.
+/// An address at which one waiter can be woken.
 pub(crate) enum Mailbox {
     Local(wake::Mailbox),
     Server { mailbox: wake::Mailbox, address: Address, _subscription: Option<Subscription> },
 }
 
-/// Hears that something has happened in the event log.
+/// Wakes on changes of the event log.
 pub(crate) enum EventListener {
     Local(change_notifier::Listener),
     Server { changes: ChangeSubscription, _listener: Listener },
@@ -87,7 +88,7 @@ impl Wakeups {
         }
     }
 
-    /// The same for a runner, which stays: it needs no connection of its own to be woken.
+    /// The same for a runner, which shares the relay of its folder: it needs no connection of its own to be woken.
     pub(crate) fn runner_mailbox(&self) -> Result<Mailbox, Error> {
         let Wakeups::Server { exchange, here, dir, server, relay, .. } = self else { return self.mailbox() };
         let channel = format!("banksman_{:016x}", hash(here));
@@ -98,7 +99,7 @@ impl Wakeups {
         started.map(|()| Mailbox::Server { mailbox, address, _subscription: None })
     }
 
-    /// How the addresses end that this process wakes itself, where the database wakes the others.
+    /// The suffix of the addresses that this process wakes itself, where the database wakes the others.
     pub(crate) fn here(&self) -> Option<&str> {
         match self {
             Wakeups::Local { .. } => None,
@@ -106,7 +107,7 @@ impl Wakeups {
         }
     }
 
-    /// Wakes a waiter of this folder. A lost wake-up is covered by the waiter's own slow look.
+    /// Wakes a waiter of this folder. The waiter's own poll covers a lost wake-up.
     pub(crate) fn wake(&self, address: &Address) {
         match self {
             Wakeups::Local { exchange, .. } => exchange.wake(address).ok(),
@@ -117,7 +118,7 @@ impl Wakeups {
         };
     }
 
-    /// Tells the followers. They look by themselves now and then, so a failure only makes them slow.
+    /// Notifies the followers. They poll, too, so a failure only makes them slow.
     pub(crate) fn ring(&self, store: &mut Store) {
         match self {
             Wakeups::Local { change_notifier, .. } => change_notifier.ring().ok(),
@@ -168,12 +169,12 @@ impl Mailbox {
         }
     }
 
-    /// Whether those who wake it may be on other machines.
+    /// Whether the processes that wake it may be on other machines.
     pub(crate) fn is_remote(&self) -> bool {
         matches!(self, Mailbox::Server { .. })
     }
 
-    /// Takes out what has arrived, so that the next wait does not end at once.
+    /// Discards the wake-ups that have arrived, so that the next wait does not end at once.
     pub(crate) fn empty(&self) {
         match self {
             Mailbox::Local(mailbox) | Mailbox::Server { mailbox, .. } => mailbox.empty(),
@@ -189,19 +190,19 @@ impl AsFd for Mailbox {
     }
 }
 
-/// Listens to a channel for all runners of a folder, as soon as nobody else does.
+/// Listens to a channel for all runners of a folder, as soon as no other process does.
 fn start_relay(server: &Server, channel: String, dir: &Path) -> Result<(), Error> {
     let no_file = || Error::system("the file of the listener cannot be opened");
     let file = private::open(&dir.join("listener"), OFlags::RDWR | OFlags::CREATE).map_err(no_file())?;
     let exchange = Exchange::open(dir).map_err(Error::system("the folder for sockets cannot be opened"))?;
-    let turn = move || {
+    let become_listener = move || {
         let held = loop {
             match flock(&file, FlockOperation::LockExclusive) {
                 Err(Errno::INTR) => {}
                 other => break other.is_ok(),
             }
         };
-        // It is held for as long as the process lives.
+        // The lock is held for as long as the process lives.
         std::mem::forget(file);
         held
     };
@@ -209,7 +210,7 @@ fn start_relay(server: &Server, channel: String, dir: &Path) -> Result<(), Error
         Heard::Key(socket) => drop(exchange.wake(&Address(socket.into()))),
         Heard::Anything => exchange.wake_all(),
     };
-    Ok(Listener::relay(server, channel, turn, call)?)
+    Ok(Listener::relay(server, channel, become_listener, call)?)
 }
 
 /// A number that is the same in every process and version (FNV-1a).

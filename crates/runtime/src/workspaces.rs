@@ -25,22 +25,21 @@ pub(crate) use keeping::with_lock;
 pub use keeping::{Kept, PruneStep, Removed, prune, prune_steps, removal_refusal, removals, remove};
 pub(crate) use preparing::{argv, enter, say};
 
-/// Why something cannot be done with a workspace.
 #[derive(Debug, Error)]
 pub enum WorkspaceError {
     /// The project is in no repository.
     #[error("{} is in no git repository, and a worktree needs one", .0.display())]
     NoRepository(PathBuf),
-    /// There is nothing to begin with.
+    /// There is no commit to begin with.
     #[error("the repository has no commits yet, and a worktree needs one to begin with (make one with: git commit)")]
     NoCommits,
-    /// What was named as the base is no commit.
+    /// The named base is no commit.
     #[error("there is no commit {0:?} to begin with")]
     NoBase(String),
     /// The branch is in use.
     #[error("the branch {branch} is checked out at {}: name another one with --branch, or switch that checkout", .path.display())]
     CheckedOut { branch: String, path: PathBuf },
-    /// Something of somebody else's is where it would be.
+    /// A file or directory of another origin is in its place.
     #[error("{} is in the way: it is no worktree of this repository", .0.display())]
     InTheWay(PathBuf),
     /// It is on another machine.
@@ -48,19 +47,19 @@ pub enum WorkspaceError {
         "the workspace of {owner} is on the machine {host}; only runners there can go on in it (or start afresh with: banksman tasks retry --fresh)"
     )]
     Elsewhere { owner: TaskId, host: String },
-    /// Not everything in it could be saved, so nothing was removed.
+    /// Its content could not be saved completely, so nothing was removed.
     #[error("{} was not removed: {reason}", .path.display())]
     NotSaved { path: PathBuf, reason: String },
     /// It is in use, or its task is.
     #[error("the workspace of {owner} is in use by {holder}")]
     InUse { owner: TaskId, holder: String },
-    /// What was done in it is in a merge queue.
+    /// Its work is in a merge queue.
     #[error("the work of {0} is landing: take it out of its merge queue first (see: banksman landing list)")]
     Landing(TaskId),
-    /// The run that asks is not the one that works there any more.
+    /// The run no longer holds the lock of the workspace.
     #[error("fenced: this run has lost the lock of its workspace")]
     Fenced,
-    /// A path that the store cannot keep.
+    /// The path cannot be stored.
     #[error("the path {0:?} is not UTF-8: set workspace.root to one that is")]
     Path(PathBuf),
     /// The setup of a new worktree is not trusted, or failed.
@@ -69,12 +68,11 @@ pub enum WorkspaceError {
     /// There is no such workspace.
     #[error("{0} has no workspace")]
     Unknown(TaskId),
-    /// Git could not do it.
+    /// Git failed.
     #[error(transparent)]
     Git(#[from] GitError),
     #[error("{}: {source}", .path.display())]
     Io { path: PathBuf, source: std::io::Error },
-    /// The project cannot be found.
     #[error(transparent)]
     Project(#[from] ProjectError),
     #[error(transparent)]
@@ -92,13 +90,13 @@ pub fn repository(project: &Project) -> Result<Repository, WorkspaceError> {
     Repository::of(project.root())?.ok_or_else(|| WorkspaceError::NoRepository(project.root().into()))
 }
 
-/// Where the directory of a task is that is no worktree.
+/// The path of a task's plain directory.
 pub(crate) fn dir(project: &Project, owner: &TaskId) -> PathBuf {
     project.folder().join("workspaces").join(owner.as_str())
 }
 
-/// The directory of the worktrees, and whether it is only the second choice: inside of the project, where tools find the files of the checkout
-/// around it.
+/// The directory of the worktrees, and whether it is only the second choice: inside of the project, where tools find
+/// the files of the checkout around it.
 pub fn root(project: &Project, repository: &Repository) -> Result<(PathBuf, bool), WorkspaceError> {
     let wanted = wanted_root(project, repository);
     if project.config().workspace.root.is_some()
@@ -117,7 +115,7 @@ pub fn root(project: &Project, repository: &Repository) -> Result<(PathBuf, bool
     Ok((inside, true))
 }
 
-/// Where worktrees are to be: as the settings say, or beside the checkout.
+/// The preferred directory of the worktrees: as the settings say, or beside the checkout.
 fn wanted_root(project: &Project, repository: &Repository) -> Option<PathBuf> {
     if let Some(root) = &project.config().workspace.root {
         return Some(project.root().join(root));
@@ -129,7 +127,7 @@ fn wanted_root(project: &Project, repository: &Repository) -> Option<PathBuf> {
     Some(top.parent()?.join(hidden))
 }
 
-/// The worktrees in our own directories that no row knows: somebody has made them there, or has removed the store.
+/// The worktrees in our own directories without a row: made there manually, or left when the store was removed.
 pub fn strays(project: &Project, rows: &BTreeMap<TaskId, Workspace>) -> Result<Vec<PathBuf>, WorkspaceError> {
     let Some(repository) = Repository::of(project.root())? else { return Ok(Vec::new()) };
     let roots = [wanted_root(project, &repository), Some(project.folder().join("workspaces"))];
@@ -137,13 +135,13 @@ pub fn strays(project: &Project, rows: &BTreeMap<TaskId, Workspace>) -> Result<V
     let roots: Vec<PathBuf> = roots.iter().flatten().filter_map(|root| real(root)).collect();
     let known: Vec<PathBuf> = rows.values().filter_map(|row| real(Path::new(row.place.path()))).collect();
     let is_ours = |path: &PathBuf| path.parent().is_some_and(|parent| roots.iter().any(|root| root == parent));
-    // That of a merge goes with the merge.
+    // The worktree of a merge is removed with the merge.
     let is_scratch = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     let found = repository.worktrees().iter().filter_map(|path| real(path)).collect::<Vec<_>>();
     Ok(found.into_iter().filter(|path| is_ours(path) && !is_scratch(path) && !known.contains(path)).collect())
 }
 
-/// Where the commands of a pipeline or a task work, if its workspace is there.
+/// The directory in which the commands of a pipeline or a task work, if its workspace exists.
 pub(crate) fn directory(project: &Project, owner: &TaskId) -> Option<PathBuf> {
     let row =
         project.reader().ok()?.view().load(&[Key::Workspace(owner.clone())].into()).ok()?.backlog.workspaces.remove(owner)?;
@@ -155,7 +153,7 @@ pub(crate) fn directory(project: &Project, owner: &TaskId) -> Option<PathBuf> {
     Some(inner).filter(|path| path.is_dir())
 }
 
-/// The directory of a worktree that stands for the project's: a project may be a part of its repository only.
+/// The directory in a worktree that corresponds to the project's: a project may be only a part of its repository.
 pub(crate) fn inside(worktree: &Path, repository: &Repository) -> PathBuf {
     let prefix = repository.prefix();
     let inner = if prefix.as_os_str().is_empty() { worktree.to_owned() } else { worktree.join(prefix) };
@@ -176,7 +174,7 @@ fn is_same_file_system(one: &Path, other: &Path) -> bool {
     device(one) == device(other)
 }
 
-/// How many bytes are free where worktrees are made, as far as that is known.
+/// How many bytes are free where worktrees are made, if that is known.
 pub(crate) fn free_space(project: &Project) -> Option<u64> {
     let root = project.config().workspace.root.as_ref().map(|root| project.root().join(root)).filter(|root| root.exists());
     let found = rustix::fs::statvfs(root.as_deref().unwrap_or(project.root())).ok()?;

@@ -1,13 +1,14 @@
-//! How calls are written: by a thread that takes turns with other processes, or by the caller itself when nobody is
-//! in the way.
+//! Writes calls: on a thread that shares the writer lock with other processes, or in the caller itself when no other
+//! writer is waiting.
 //!
-//! The thread waits for the writer lock first and then decides everything that has arrived meanwhile in one transaction. It
-//! keeps the writer lock for a short slice while more keeps coming, because handing it over costs more than a transaction.
-//! A caller that is alone does not pay for two thread switches: it takes a free writer lock, writes, and gives it back; and if other
-//! processes want it too, the thread waits for it and lends it to the caller for the rest of the slice.
+//! The thread waits for the writer lock first and then decides everything that has arrived meanwhile in one
+//! transaction. It keeps the writer lock for a short slice while more calls arrive, because passing it on costs more
+//! than a transaction. A single caller does not pay for two thread switches: it takes a free writer lock, writes, and
+//! releases it; if other processes want the lock too, the thread waits for it and lends it to the caller for the rest
+//! of the slice.
 //!
-//! One that has other things to do than to wait [begins](Writer::begin) a call. As long as others write, it may still change what it asks for,
-//! so that a busy store makes its transactions larger and not its line longer.
+//! A caller that must not block [begins](Writer::begin) a call. As long as other processes write, it may still change
+//! its requests, so that a busy store makes its transactions larger and not more numerous.
 
 mod queued_call;
 mod thread;
@@ -32,16 +33,17 @@ use crate::wakeups::Wakeups;
 /// The most requests in one transaction.
 const BATCH: usize = 256;
 
-/// A caller that comes back within this time after an answer is likely to do so again, also if it had to wait for a processor meanwhile.
+/// A caller that comes back within this time after an answer is likely to do so again, also if it had to wait for a
+/// processor meanwhile.
 const PROMPT: Duration = Duration::from_millis(1);
 
-/// After this long, the process that holds the store up is named.
+/// The wait after which the process that holds the store up is named.
 const NAME_AFTER: Duration = Duration::from_secs(2);
 
-/// Called when the store is held up, to find out and tell by whom.
+/// Called when the store is held up, to find and report the process that holds it.
 pub(crate) type OnStall = Box<dyn Fn() + Send + Sync>;
 
-/// The client: writes calls, or hands them to the thread.
+/// The client: writes calls itself, or passes them to the thread.
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     queue: Option<Sender<Message>>,
@@ -49,10 +51,10 @@ pub(crate) struct Writer {
     on_stall: OnStall,
 }
 
-/// A call that others stand before.
+/// A call that waits for other writers.
 pub(crate) struct Pending {
     queued: Arc<QueuedCall>,
-    /// How many requests it has.
+    /// The number of its requests.
     count: usize,
     since: Instant,
     deadline: Duration,
@@ -68,7 +70,7 @@ impl Writer {
         Ok(Writer { shared, queue: Some(queue), thread: Some(thread), on_stall })
     }
 
-    /// Carries out a call. At the deadline it is withdrawn: then it has not happened and will not happen.
+    /// Carries out a call. At the deadline it is withdrawn: it has no effect, now or later.
     pub(crate) fn call(&self, request: Request, deadline: Duration) -> Result<Reply, StoreError> {
         self.call_all(vec![request], deadline).pop().expect("one call has one answer")
     }
@@ -86,7 +88,8 @@ impl Writer {
         calls.into_iter().flat_map(|call| call.map_or_else(|refused| refused, |mut call| self.await_answers(&mut call))).collect()
     }
 
-    /// Carries out the requests at once if nobody is in the way. Else the signal is raised when the call is to be [polled](Writer::poll).
+    /// Carries out the requests at once if no other writer is in the way. Otherwise the signal is raised when the call
+    /// is to be [polled](Writer::poll).
     pub(crate) fn begin(
         &self,
         requests: Vec<Request>,
@@ -100,7 +103,7 @@ impl Writer {
         self.submit(requests, deadline, Some(signal)).map_or_else(Ok, Err)
     }
 
-    /// Changes what a call asks for, unless it is a part of a batch already.
+    /// Changes the requests of a call, unless it is already part of a batch.
     pub(crate) fn amend(&self, call: &mut Pending, change: impl FnOnce(&mut Vec<Request>)) {
         if let State::Queued(requests) = &mut *lock(&call.queued.state) {
             change(requests);
@@ -108,20 +111,21 @@ impl Writer {
         }
     }
 
-    /// Writes at once if nobody else, in this process or another, wants to, or with the writer lock that the thread has lent.
+    /// Writes at once if no other writer, in this process or another, wants to, or with the writer lock that the thread
+    /// has lent.
     fn write_alone(&self, requests: &[Request]) -> Option<Answers> {
         if self.shared.queued.load(Ordering::Relaxed) > 0 {
             return None;
         }
         let mut state = try_lock(&self.shared.state)?;
         let is_borrowed = state.lent_until.is_some();
-        // The thread that lends the writer lock is inside for its borrower.
+        // The thread that lends the writer lock holds `inside` for its borrower.
         let _inside = if is_borrowed { None } else { Some(try_lock(&self.shared.inside)?) };
         if !is_borrowed && !state.enter_if_free() {
             return None;
         }
         if is_borrowed {
-            self.shared.used.goes_on();
+            self.shared.used.begin();
         }
         let results = state.store.batch(requests);
         let is_stalled = results.iter().all(|result| matches!(result, Err(StoreError::Stalled)));
@@ -149,7 +153,7 @@ impl Writer {
                 Err(error) => answers.push(Err(error)),
             }
         }
-        // Who lends the writer lock tidies up afterwards.
+        // The lender of the writer lock tidies up afterwards.
         if !is_borrowed {
             state.tidy(true);
         }
@@ -158,7 +162,7 @@ impl Writer {
         Some(answers)
     }
 
-    /// Sends a call to the thread. Fails with the answers if that has ended.
+    /// Sends a call to the thread. Fails with the answers if the thread has ended.
     fn submit(&self, requests: Vec<Request>, deadline: Duration, signal: Option<&Arc<AnswerSignal>>) -> Result<Pending, Answers> {
         let count = requests.len();
         let is_prompt = self.shared.returned.elapsed() < PROMPT;
@@ -183,7 +187,7 @@ impl Writer {
         }
     }
 
-    /// The answers to a call, once they are there. At its deadline it is withdrawn: then it has not happened and will not happen.
+    /// The answers to a call, if there are any. At its deadline it is withdrawn: it has no effect, now or later.
     pub(crate) fn poll(&self, call: &mut Pending) -> Option<Answers> {
         let waited = call.since.elapsed();
         let mut state = lock(&call.queued.state);
@@ -198,7 +202,7 @@ impl Writer {
                 return Some(answers);
             }
             State::Queued(_) if waited >= call.deadline => StoreError::Stalled,
-            // The disk does not answer. Whether it will have happened is open.
+            // The disk does not answer. It is unknown whether the call will take effect.
             State::Taken if waited >= call.deadline * 2 => StoreError::Unknown { source: Arc::new(StoreError::Stalled) },
             State::Queued(_) | State::Taken | State::Abandoned => {
                 drop(state);
@@ -212,12 +216,13 @@ impl Writer {
         Some(failed(&error, call.count))
     }
 
-    /// Notes with every event from now on whose command caused it.
+    /// Records the actor as the cause of every event from now on.
     pub(crate) fn act_for(&self, actor: &Actor) {
         lock(&self.shared.state).store.act_for(actor);
     }
 
-    /// Tells the database that much has been added. Without it plans are worse for a while, so a failure does not matter.
+    /// Updates the statistics of the database after many insertions. Without that, plans are worse for a while, so a
+    /// failure is ignored.
     pub(crate) fn analyze(&self) {
         lock(&self.shared.state).store.analyze().ok();
     }
@@ -232,7 +237,7 @@ impl Writer {
         self.view(|view| view.load(keys))
     }
 
-    /// The same for whatever can be read.
+    /// The same for any read.
     pub(crate) fn view<T>(&self, read: impl FnOnce(&mut View<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
         read(&mut lock(&self.shared.state).store.view())
     }
@@ -241,7 +246,7 @@ impl Writer {
         self.queue.as_ref().is_some_and(|queue| queue.send(message).is_ok())
     }
 
-    /// Runs `f` at a moment when this process does not have the writer lock, and does not take it until `f` returns.
+    /// Runs `f` while this process does not have the writer lock, and does not take it until `f` returns.
     pub(crate) fn without_writer_lock(&self, f: impl FnOnce()) {
         let _outside = lock(&self.shared.inside);
         f();
@@ -249,7 +254,7 @@ impl Writer {
 }
 
 impl Pending {
-    /// How long to wait before the call is looked at again, answered or not.
+    /// How long to wait before the call is polled again, answered or not.
     pub(crate) fn patience(&self) -> Duration {
         let waited = self.since.elapsed();
         let steps = [NAME_AFTER, self.deadline, self.deadline * 2];
@@ -261,9 +266,9 @@ impl Pending {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.queue = None;
-        // A thread that still waits for the writer lock has nothing left to do: whoever called it has given up.
+        // If the thread still waits for the writer lock, it has nothing left to do: its callers have given up.
         if let Some(thread) = self.thread.take().filter(|_| !self.shared.outside.load(Ordering::Acquire)) {
-            // A panic over there ends the process by itself; there is nothing to add.
+            // A panic of the thread ends the process by itself; there is nothing to add.
             thread.join().ok();
         }
     }
@@ -273,7 +278,7 @@ fn gone() -> StoreError {
     StoreError::Failed { source: Arc::new(std::io::Error::other("the writing thread has ended")) }
 }
 
-/// Takes a mutex that is free. One that a panic has poisoned is as good as any: the store rolls back by itself.
+/// Locks a mutex if it is free. A poisoned one is as good as any: the store rolls back by itself.
 fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),

@@ -1,4 +1,4 @@
-//! Whether an agent program could be started, found out without spending anything.
+//! Checks whether an agent program can be started, without spending anything.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,17 +12,16 @@ use banksman_agents::{Family, Profile};
 /// How long a program may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How much of an answer is looked at.
+/// How much of an answer is read.
 const ANSWER: usize = 256 * 1024;
 
-/// What is known of an agent program on this machine.
+/// The state of an agent program on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkup {
-    /// Where the program is.
     pub path: Option<PathBuf>,
     pub version: Option<String>,
     pub login: Login,
-    /// Who pays, as far as the program or the environment tells.
+    /// Who pays, as far as the program or the environment shows it.
     pub pays: Option<String>,
     /// The options of its profile that the program does not know.
     pub unknown_options: Vec<String>,
@@ -33,11 +32,12 @@ pub struct Checkup {
 pub enum Login {
     Yes,
     No,
-    /// The program has no way to tell without spending.
+    /// The program cannot report it without spending.
     Unknown,
 }
 
-/// Looks for a program, and asks it about itself, unless it is named by somebody who is not trusted.
+/// Finds a program, and asks it about itself unless `may_ask` forbids it: the name of the program may come from an
+/// untrusted file.
 pub fn check(profile: &Profile, directory: &Path, may_ask: bool) -> Checkup {
     let found = find(&profile.program, directory);
     let Some(path) = found.clone().filter(|_| may_ask) else {
@@ -58,13 +58,13 @@ pub fn login(profile: &Profile, directory: &Path) -> (Login, Option<String>) {
     };
     match by_variable {
         Some(pays) => (Login::Yes, Some(pays)),
-        // Its word is about its own provider only.
+        // The answer of codex is only about its own provider.
         None if login == Login::No && has_other_provider(profile) => (Login::Unknown, None),
         None => (login, pays),
     }
 }
 
-/// The variable by which the program has its cost charged to somebody, and not to a login, if one is set.
+/// The variable, if one is set, by which the program charges its cost to an account other than its login.
 pub(super) fn paying_variable(profile: &Profile) -> Option<&'static str> {
     let names: &[&'static str] = match profile.output {
         // The first of them counts, and the program does not say which.
@@ -93,7 +93,7 @@ fn payer(variable: &str) -> String {
     }
 }
 
-/// A variable as the program has it.
+/// A variable as the program sees it.
 pub(super) fn variable(profile: &Profile, name: &str) -> Option<String> {
     profile.env.get(name).cloned().or_else(|| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
 }
@@ -121,7 +121,8 @@ struct Answer {
     text: String,
 }
 
-/// Asks a program of the machine about itself, outside of any repository: nobody may have trusted what it would execute of that.
+/// Asks a program of the machine about itself, outside of any repository: the files there that it would execute may be
+/// untrusted.
 fn ask(profile: &Profile, directory: &Path, words: &[String]) -> Option<Answer> {
     let program = find(&profile.program, directory)?.into_os_string();
     let argv = std::iter::once(program).chain(words.iter().map(OsString::from)).collect();
@@ -202,14 +203,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_real_programs_are_found() {
+    fn version_finds_the_versions_of_real_programs() {
         assert_eq!(version("2.1.197 (Claude Code)").as_deref(), Some("2.1.197"));
         assert_eq!(version("codex-cli 0.166.0").as_deref(), Some("0.166.0"));
         assert_eq!(version("no version"), None);
     }
 
     #[test]
-    fn what_programs_say_about_their_login_is_understood() {
+    fn login_answers_of_real_programs_are_parsed() {
         let answer = |is_success, text: &str| Answer { is_success, text: text.into() };
         let claude = answer(true, "{\n  \"loggedIn\": true,\n  \"authMethod\": \"oauth_token\"\n}");
         assert_eq!(understood(Family::Claude, &claude), (Login::Yes, Some("a subscription".into())));
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variables_of_the_program_tell_who_pays() {
+    fn payer_comes_from_the_variables_of_the_program() {
         let profiles = banksman_agents::Profiles::default();
         let with = |agent: &str, name: &str, value: &str| {
             let (_, profile) = profiles.get(agent).unwrap();
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_of_its_own_is_found_in_the_settings_of_codex() {
+    fn codex_settings_with_another_provider_are_recognized() {
         assert!(names_other_provider("model = \"m\"\nmodel_provider = \"azure\"\n[model_providers.azure]\n"));
         assert!(!names_other_provider("model_provider = \"openai\"\n"));
         assert!(!names_other_provider("model = \"m\"\n[profiles.x]\nmodel_provider = \"azure\"\n"));

@@ -1,4 +1,4 @@
-//! When the limit of an account ends, if a program says it by the clock of its machine.
+//! When the limit of an account ends, for programs that give a clock time of their machine.
 
 use banksman_agents::{Profile, Reset};
 use banksman_core::Wall;
@@ -9,14 +9,14 @@ use jiff::{Timestamp, ToSpan};
 
 use super::check::variable;
 
-/// The zone in which an agent program tells the time: that of its environment, else that of this machine.
+/// The zone in which an agent program prints times: that of its environment, else that of this machine.
 pub(super) fn zone(profile: &Profile) -> TimeZone {
     let given = profile.env.get("TZ").map(|_| variable(profile, "TZ").unwrap_or_default());
     let named = given.and_then(|name| TimeZone::get(&name).or_else(|_| TimeZone::posix(&name)).ok());
     named.unwrap_or_else(TimeZone::system)
 }
 
-/// The end of a run, with the moment at which its limit ends, if that was only said in words.
+/// The end of a run, with the moment at which its limit ends if the program has given that as text only.
 pub(super) fn until(end: AgentEnd, reset: Option<Reset>, said: Wall, zone: &TimeZone) -> AgentEnd {
     match end.verdict {
         AgentVerdict::Quota(Limit { kind, model, resets: None }) => {
@@ -27,7 +27,7 @@ pub(super) fn until(end: AgentEnd, reset: Option<Reset>, said: Wall, zone: &Time
     }
 }
 
-/// The moment that is meant by what was said then.
+/// The moment that a reset printed at `said` means.
 fn moment(reset: Reset, said: Wall, zone: &TimeZone) -> Option<Wall> {
     let (day, hour, minute) = match reset {
         Reset::After(span) => return Some(Wall(said.0.saturating_add(span.as_ms()))),
@@ -38,7 +38,7 @@ fn moment(reset: Reset, said: Wall, zone: &TimeZone) -> Option<Wall> {
         None => Timestamp::from_millisecond(said.0).ok()?.to_zoned(zone.clone()).date(),
     };
     let time = Time::new(hour, minute, 0, 0).ok()?;
-    // The seconds are cut off: the minute that is named has to be over.
+    // The printed time has no seconds: the limit ends within the named minute, so that minute must be over.
     let meant = date.to_datetime(time).to_zoned(zone.clone()).ok()?.checked_add(1.minute()).ok()?;
     Some(Wall(meant.timestamp().as_millisecond()))
 }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_of_the_day_is_meant_where_the_program_runs() {
+    fn reset_times_are_in_the_time_zone_of_the_program() {
         let wall = |text: &str| Wall(text.parse::<Timestamp>().unwrap().as_millisecond());
         let said = wall("2026-11-19T07:02:48Z");
         let at = |day, hour, minute, zone: &str| {
@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(at(None, 18, 2, "Asia/Tokyo"), Some(wall("2026-11-19T09:03:00Z")));
         let day = |month, day| Some(Day { year: 2026, month, day });
         assert_eq!(at(day(11, 21), 9, 36, "America/New_York"), Some(wall("2026-11-21T14:37:00Z")));
-        // An hour that there is twice is the first one, and one that there is not at all is that behind the gap.
+        // An hour that occurs twice means its first occurrence; an hour that is skipped means the one after the gap.
         assert_eq!(at(day(11, 1), 1, 30, "America/New_York"), Some(wall("2026-11-01T05:31:00Z")));
         assert_eq!(at(day(3, 8), 2, 30, "America/New_York"), Some(wall("2026-03-08T07:31:00Z")));
         assert_eq!(at(day(2, 30), 2, 30, "UTC"), None);

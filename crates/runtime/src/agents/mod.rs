@@ -1,4 +1,4 @@
-//! Runs of agent programs: the command line, the environment and the prompt of one, and what its end came to.
+//! Runs of agent programs: their command line, environment and prompt, and the result of a run.
 
 mod check;
 mod limits;
@@ -40,7 +40,7 @@ pub use trust::{Exposure, choices};
 /// How long a program may take to end after its result, in milliseconds.
 const AFTER_RESULT_MS: u64 = 10_000;
 
-/// How much of the log of the last run its successor is told, in bytes.
+/// How much of the log of the last run goes into the prompt of the next, in bytes.
 const LOG_TAIL: u64 = 4_000;
 
 /// Variables of an agent that Banksman itself may run in.
@@ -58,14 +58,14 @@ pub enum AgentError {
 #[derive(Debug, Clone)]
 pub(crate) struct AgentCall {
     pub(crate) argv: Vec<OsString>,
-    /// What must be trusted where it is started.
+    /// What must be trusted in the directory where the agent starts.
     pub(crate) terms: Terms,
     pub(crate) env: Vec<(String, OsString)>,
     pub(crate) env_remove: Vec<String>,
     pub(crate) prompt: String,
     /// Whether the program reads the prompt.
     pub(crate) reads_prompt: bool,
-    /// What it takes behind the prompt.
+    /// The input that the program takes after the prompt.
     pub(crate) input: Option<LiveInput>,
     pub(crate) spec: AgentSpec,
 }
@@ -88,7 +88,7 @@ fn choice_of(work: &Work) -> Option<&AgentChoice> {
 pub struct Past {
     /// The runs that are over.
     pub runs: Vec<Run>,
-    /// The decision that the last of them has asked for.
+    /// The decision that the last of these runs has asked for.
     pub answer: Option<Decision>,
     /// The last entry of its work in a merge queue.
     pub landing: Option<Entry>,
@@ -109,23 +109,23 @@ impl Past {
         Ok(past)
     }
 
-    /// The last run that is over and has begun. One whose agent was not begun has changed nothing, and has no session.
+    /// The last run that is over and has begun. A run whose agent was never started has changed nothing and has no session.
     pub(crate) fn last(&self) -> Option<&Run> {
         self.runs.iter().filter(|run| run.ended.as_ref().is_none_or(|ended| !is_not_begun(ended))).max_by_key(|run| run.epoch)
     }
 
-    /// Why the work came back from the merge queue, if that was the last that became of it.
+    /// Why the work came back from the merge queue, if that was the last result of it.
     fn returned(&self) -> Option<(&Entry, &Return)> {
         self.landing.as_ref().and_then(|entry| Some((entry, returned(entry)?)))
     }
 }
 
-/// Whether nothing of its command was started.
+/// Whether the command of the run was never started.
 fn is_not_begun(ended: &RunEndRecord) -> bool {
     ended.ending.is_not_begun() || matches!(ended.setback, Some(RetryReason::Guard | RetryReason::Untrusted))
 }
 
-/// Why the work of an entry came back, if it did.
+/// Why the work of an entry was returned, if it was.
 pub(crate) fn returned(entry: &Entry) -> Option<&Return> {
     match &entry.state {
         landing::State::Over(LandingEnd::Returned(why)) => Some(why),
@@ -133,7 +133,7 @@ pub(crate) fn returned(entry: &Entry) -> Option<&Return> {
     }
 }
 
-/// Whether an entry is what became of the work of a run: the transaction that ends a run adds it.
+/// Whether an entry holds the work of a run: the transaction that ends a run adds the entry.
 pub(crate) fn is_after(entry: &Entry, run: &Run) -> bool {
     entry.id.seq() > Seq(run.epoch.0)
 }
@@ -180,13 +180,13 @@ pub(crate) fn plan(project: &Project, work: &Work, past: &Past, letters: &[Lette
     Ok(Some(AgentCall { argv, terms, env, env_remove, prompt: text, reads_prompt, input, spec }))
 }
 
-/// How a message is written for the agent of a run while it lives; nothing for programs that take a message as it is.
+/// How a message is encoded for the agent of a live run; `None` for programs that take plain text.
 pub(crate) fn steering(project: &Project, work: &Work) -> Option<fn(&str) -> String> {
     let choice = choice_of(work)?;
     encoding(profile(project, choice.agent.as_str()).ok()?.1)
 }
 
-/// How messages to an agent are written, if it takes them while it works and not as they are.
+/// How messages to a working agent are encoded, if its program takes them but not as plain text.
 fn encoding(profile: &Profile) -> Option<fn(&str) -> String> {
     match profile.output {
         Family::Claude if profile.input => Some(banksman_agents::steer::claude),
@@ -194,7 +194,7 @@ fn encoding(profile: &Profile) -> Option<fn(&str) -> String> {
     }
 }
 
-/// How the agent of a run tells what it does.
+/// The output format of the agent of a run.
 pub fn family(project: &Project, task: &Task, run: &Run) -> Option<Family> {
     let choice = work_of(task)?.choice(run.agent.as_ref().map(|agent| &agent.agent))?;
     Some(profile(project, choice.agent.as_str()).ok()?.1.output)
@@ -205,7 +205,7 @@ fn profile<'a>(project: &'a Project, name: &'a str) -> Result<(&'a str, &'a Prof
     found.map(|(name, profile)| (name.as_str(), profile)).ok_or_else(|| AgentError::Unknown { name: name.into() })
 }
 
-/// What the next run of a task is told.
+/// The prompt of the next run of a task.
 pub fn next_prompt(project: &Project, task: &Task, past: &Past) -> Result<Option<String>, AgentError> {
     let Some(work) = work_of(task) else { return Ok(None) };
     let Some(choice) = work.agents.first() else { return Ok(None) };
@@ -213,11 +213,11 @@ pub fn next_prompt(project: &Project, task: &Task, past: &Past) -> Result<Option
     Ok(Some(Prompt::of(project, task, work, choice, profile, past).text(&[])))
 }
 
-/// What goes into the prompt of a run.
+/// The parts of the prompt of a run.
 struct Prompt<'a> {
     task: &'a Task,
     work: &'a AgentWork,
-    /// The session that goes on.
+    /// The session that the run resumes.
     resumes: Option<String>,
     /// Why the last run did not count, and the end of its log.
     last: Option<(String, String)>,
@@ -225,7 +225,7 @@ struct Prompt<'a> {
     returned: Option<(String, String)>,
     /// What a person has answered to the question of the last run.
     answer: Option<Answered>,
-    /// Its section, and the rules for it.
+    /// The section of the task, and the rules for it.
     rules: Option<(Title, &'a str)>,
     in_git: bool,
 }
@@ -239,12 +239,12 @@ impl<'a> Prompt<'a> {
         profile: &Profile,
         past: &Past,
     ) -> Prompt<'a> {
-        // One that counted leaves nothing to be told, nor does a person's wish to have it done again.
+        // A successful run leaves nothing to report, nor does a person's request to repeat it.
         let last = past.last().filter(|run| run.ended.is_some() && task.status() != Status::Completed);
         let ended = last.and_then(|run| run.ended.as_ref());
         let answer = past.answer.as_ref().and_then(Answered::of);
         let came_back = last.and(past.returned());
-        // Nobody has looked yet at why it came back.
+        // No run has seen yet why the work came back.
         let is_news = came_back.zip(last).is_some_and(|((entry, _), last)| is_after(entry, last));
         let goes_on = match came_back {
             Some((_, Return::Conflict { .. })) if is_news => project.config().landing.on_conflict != OnConflict::Agent,
@@ -264,7 +264,7 @@ impl<'a> Prompt<'a> {
             let family = family(project, task, run).unwrap_or(profile.output);
             rendered_tail(project, family, &run.id)
         });
-        // A session that was only interrupted knows.
+        // A session that was only interrupted has already seen the reason.
         let returned = came_back.filter(|_| is_news || session.is_none()).map(|(entry, why)| did_not_land(entry, why));
         let section = task.spec.section.as_ref().and_then(|id| past.sections.get(id));
         let rules = section.and_then(|section| {
@@ -310,7 +310,7 @@ impl<'a> Prompt<'a> {
     }
 }
 
-/// Whether a run ended before the agent was done, so that its session goes on.
+/// Whether a run ended before the agent was done, so that its session is resumed.
 fn was_interrupted(ended: &RunEndRecord) -> bool {
     let by_us = |why| matches!(why, RetryReason::Lost | RetryReason::Stuck | RetryReason::Overtime | RetryReason::Stopped);
     ended.asked.is_some() || ended.setback.is_some_and(by_us) || ended.agent.as_ref().is_some_and(|agent| agent.verdict.resumes())
@@ -341,7 +341,7 @@ fn did_not_land(entry: &Entry, why: &Return) -> (String, String) {
     }
 }
 
-/// What a person has answered to the question of a run.
+/// The answer of a person to the question of a run.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Answered {
     question: Box<str>,
@@ -351,7 +351,7 @@ pub(crate) struct Answered {
 }
 
 impl Answered {
-    /// The answer that a decision has, if it has one.
+    /// The answer of a decision, if it has one.
     pub(crate) fn of(decision: &Decision) -> Option<Answered> {
         let State::Resolved(answer) = &decision.state else { return None };
         let chosen = decision.question.option(answer.option).map(|choice| &*choice.text);
@@ -364,7 +364,7 @@ impl Answered {
     }
 }
 
-/// The end of a log, as people read it.
+/// The end of a log, rendered for people.
 fn rendered_tail(project: &Project, family: Family, run: &RunId) -> String {
     let log = project.folder().join("logs").join(format!("{run}.log"));
     let text = crate::sessions::tail(&log, LOG_TAIL * 8);
@@ -375,20 +375,20 @@ fn rendered_tail(project: &Project, family: Family, run: &RunId) -> String {
     rendered.split_off(from)
 }
 
-/// The id of the session of a run, for programs that are given one: it looks like a random UUID, and is the same each time.
+/// The id of the session of a run, for programs that take one: it has the form of a random UUID, and is the same each time.
 fn session_of(run: &RunId) -> String {
     let hash = digest::sha256(&[b"agent session", run.as_str().as_bytes()]);
     let variant = ["8", "9", "a", "b"][usize::from(hash.as_bytes()[16]) % 4];
     format!("{}-{}-4{}-{variant}{}-{}", &hash[..8], &hash[8..12], &hash[13..16], &hash[17..20], &hash[20..32])
 }
 
-/// Stands for the directories of git in the arguments of an agent whose worktree is only made in its session.
+/// Placeholder for the directories of git in the arguments of an agent whose worktree is only created in its session.
 pub(crate) const GIT_DIRS: &str = "\u{1}git-dirs\u{1}";
 
 /// The directories of git that a commit in a checkout writes to, as a list in JSON.
 pub(crate) fn git_dirs(checkout: &Path) -> String {
     let dot_git = checkout.join(".git");
-    // In a linked worktree it is a file that leads to the directory of its own, below that of all.
+    // In a linked worktree, `.git` is a file that names the worktree's own directory, which lies below the shared one.
     let linked = std::fs::read_to_string(&dot_git).ok();
     let own = linked.as_deref().and_then(|text| text.trim().strip_prefix("gitdir: ")).map(PathBuf::from);
     let shared = own.as_ref().and_then(|own| Some(own.parent()?.parent()?.to_owned()));
@@ -412,13 +412,13 @@ pub(crate) fn end_of(project: &Project, work: &Work, agent: &AgentReport, ended:
     Some(AgentEnd { session: end.session.filter(|_| is_kept), ..end })
 }
 
-/// Claude says that it has no key, also where no subscription covers the cost.
+/// Adds the variable that pays: Claude reports no key even where no subscription covers the cost.
 fn paid_by(profile: &Profile, end: AgentEnd) -> AgentEnd {
     let key_source = if end.is_paid() { None } else { check::paying_variable(profile) };
     AgentEnd { key_source: key_source.map(Into::into).or(end.key_source), ..end }
 }
 
-/// What is known of a session whose keeper was killed: what its log tells.
+/// The result of a session whose keeper was killed, read from its log.
 pub(crate) fn end_of_lost(project: &Project, work: &Work, log: &Path) -> Option<AgentEnd> {
     let choice = choice_of(work)?;
     let (_, profile) = profile(project, choice.agent.as_str()).ok()?;
@@ -428,12 +428,12 @@ pub(crate) fn end_of_lost(project: &Project, work: &Work, log: &Path) -> Option<
     while let Ok(n @ 1..) = file.read(&mut chunk) {
         reader.output(&chunk[..n], 0);
     }
-    // It was killed, whatever it has said of its result.
+    // The keeper was killed, so a result in the log does not count.
     reader.close();
     let mut report = reader.finish(0);
     report.ending = None;
     let judged = paid_by(profile, judge(&choice.agent, profile.output, &report, Exit::default(), None));
-    // A session that was given is known even if the program said nothing.
+    // A session id that we chose is known even if the program has printed none.
     let given = (profile.session == SessionBy::Given && report.answers > 0).then(|| session_of(&work.run.id).into());
     Some(AgentEnd { session: judged.session.clone().or(given), ..judged })
 }
@@ -443,7 +443,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_has_the_form_of_a_random_uuid_and_belongs_to_its_run() {
+    fn session_ids_have_the_form_of_a_random_uuid_and_are_stable_per_run() {
         let id = session_of(&RunId::new("r-1").unwrap());
         assert_eq!(id, session_of(&RunId::new("r-1").unwrap()));
         assert_ne!(id, session_of(&RunId::new("r-2").unwrap()));

@@ -1,13 +1,13 @@
-//! The check of what an agent would execute, inside of its session: in the directory where it is to run, after that was prepared, and right
-//! before the program is started. What lies in a worktree may be something else than what lies in the checkout: its base brings settings of
+//! Checks what an agent would execute, inside of its session: in the directory where it is to run, after that was
+//! prepared, and right before the program starts. A worktree may differ from the checkout: its base brings settings of
 //! its own, and so does an agent that has worked there.
 //!
-//! If all of it is trusted, this process becomes the program. If not, the run tells the store, and ends without having begun it.
+//! If everything is trusted, this process becomes the program. If not, it reports that to the store and exits without
+//! starting the program.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use banksman_agents::Profile;
 use banksman_core::task::Verdict;
@@ -16,7 +16,7 @@ use banksman_engine::{TaskRequest, Work};
 use serde::{Deserialize, Serialize};
 
 use super::trust;
-use crate::guarded::{patiently, report};
+use crate::guarded::{become_program, patiently, report};
 use crate::project::Project;
 use crate::trust::{Trust, exposure_hash, real};
 use crate::workspaces::say;
@@ -24,13 +24,13 @@ use crate::workspaces::say;
 /// The hidden first argument.
 const MARK: &str = "__agent";
 
-/// What is checked. It is that of the profile with which the command line was made, whatever the settings say by now.
+/// What is checked: the profile with which the command line was built, whatever the settings are by now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Terms {
     agent: String,
     task: TaskId,
     epoch: Epoch,
-    /// The task whose worktree it is.
+    /// The owner of the worktree.
     owner: Option<TaskId>,
     /// What the profile gives the agent: a description for people, and the hash by which it is trusted.
     given: Vec<(String, String)>,
@@ -53,7 +53,7 @@ impl Terms {
         }
     }
 
-    /// The command line that checks this and then becomes `argv`.
+    /// The command line that runs this check and then becomes `argv`.
     pub(crate) fn argv(&self, project: &Project, argv: Vec<OsString>) -> Vec<OsString> {
         let terms = serde_json::to_string(self).expect("plain data has a JSON form");
         // The agent may be given another home.
@@ -63,7 +63,7 @@ impl Terms {
     }
 }
 
-/// A check that was taken from a command line.
+/// A check parsed from a command line.
 pub(crate) struct StartCheck {
     root: PathBuf,
     trust: PathBuf,
@@ -71,14 +71,15 @@ pub(crate) struct StartCheck {
 }
 
 impl StartCheck {
-    /// The check that a command line begins with, and what comes behind it.
+    /// Splits a command line into its check and the rest.
     pub(crate) fn take(argv: &[OsString]) -> Option<(StartCheck, &[OsString])> {
         let [_, mark, root, trust, terms, argv @ ..] = argv else { return None };
         let terms = Some(terms).filter(|_| mark == MARK).and_then(|terms| serde_json::from_str(terms.to_str()?).ok())?;
         Some((StartCheck { root: root.into(), trust: trust.into(), terms }, argv))
     }
 
-    /// Checks what an agent finds in a directory. Returns what to say if it must not be started there; the store knows it, too.
+    /// Checks what an agent finds in a directory. If it must not start there, reports that to the store and returns the
+    /// message for the log.
     pub(crate) fn refusal(&self, directory: &Path) -> Option<String> {
         let StartCheck { root, trust, terms } = self;
         let (root, trust) = (real(root), Trust::in_folder(trust));
@@ -92,18 +93,18 @@ impl StartCheck {
         let said = trust::refusal(&terms.agent, &untrusted, terms.owner.as_ref());
         let verdict = Verdict::Untrusted { error: said.as_str().into() };
         let request = TaskRequest::Conclude { id: terms.task.clone(), epoch: Some(terms.epoch), by: None, verdict };
-        let told = patiently(|| {
+        let reported = patiently(|| {
             let project = Project::find(&self.root).map_err(|error| error.to_string())?;
             report(&project.open().map_err(|error| error.to_string())?, request.clone())
         });
-        Some(match told {
+        Some(match reported {
             Ok(()) => said,
             Err(error) => format!("{said} (and the store cannot be told: {error})"),
         })
     }
 }
 
-/// Checks what an agent would execute if that is what this process is for.
+/// Runs the check and becomes the agent, if the command line of this process asks for that.
 pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
     let (check, argv) = StartCheck::take(args)?;
     let refusal = match std::env::current_dir() {
@@ -112,11 +113,4 @@ pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
     };
     say(&refusal.unwrap_or_else(|| become_program(argv)));
     Some(ExitCode::FAILURE)
-}
-
-/// Becomes the program. Comes back only if that is not possible, with the reason.
-fn become_program(argv: &[OsString]) -> String {
-    let Some((program, arguments)) = argv.split_first() else { return "there is no program to start".into() };
-    let error = Command::new(program).args(arguments).exec();
-    format!("cannot start {}: {error}", program.to_string_lossy())
 }

@@ -1,5 +1,6 @@
-//! What starting an agent executes: an agent reads settings of the repository that start programs, and acts with the permission of its
-//! profile. So it starts only after its user has trusted these very things, as they are in the directory where it is to run.
+//! What starting an agent executes: an agent reads settings of the repository that start programs, and acts with the
+//! permission of its profile. So it starts only after its user has trusted exactly these values, as they are in the
+//! directory where it is to run.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,25 +26,25 @@ const FILE_LIMIT: u64 = 64 << 20;
 /// The most files of a directory that can be trusted.
 const FILES_LIMIT: usize = 10_000;
 
-/// Something that an agent is given or executes, which its user trusts by its value.
+/// Something that an agent is given or executes, trusted by its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exposure {
     agent: String,
-    /// What it is, for people.
+    /// The text for people.
     what: String,
-    /// What it is, wherever it lies.
+    /// The same text without its location.
     pub(crate) key: String,
     pub(crate) value: Value,
 }
 
-/// What is trusted, or why nothing can be.
+/// The trusted value, or why there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
-    /// The profile says so.
+    /// A value of the profile.
     Given(String),
-    /// The digest of what lies in the directory.
+    /// The digest of a file or directory.
     Read(String),
-    /// It is there, and nobody can say what it is.
+    /// The file exists, but cannot be read.
     Unreadable(String),
 }
 
@@ -53,12 +54,12 @@ impl Exposure {
         Exposure { agent: agent.into(), what, key, value: Value::Given(value.into()) }
     }
 
-    /// For people: the agent, and what it is given or executes.
+    /// The agent and the description, for people.
     pub fn label(&self) -> String {
         format!("agent {}: {}", self.agent, self.description())
     }
 
-    /// The same without the agent.
+    /// The text for people without the agent.
     pub(crate) fn description(&self) -> String {
         match &self.value {
             Value::Given(_) | Value::Read(_) => self.what.clone(),
@@ -86,12 +87,13 @@ impl Project {
         found
     }
 
-    /// Those of the checkout that are not trusted.
+    /// The exposures in the checkout that are not trusted.
     pub fn untrusted_exposures(&self, agent: &str) -> Vec<Exposure> {
         self.untrusted(self.exposures(agent))
     }
 
-    /// Whether the settings of the project say something of an agent, such as its program, that is trusted, or say nothing.
+    /// Whether what the settings of the project say of an agent, such as its program, is trusted. It is, too, if they
+    /// say nothing.
     pub fn trusts_agent_section(&self, agent: &str) -> bool {
         self.untrusted(sections(self, agent)).is_empty()
     }
@@ -102,7 +104,7 @@ impl Project {
         exposures.into_iter().filter(|exposure| !covers(exposure)).collect()
     }
 
-    /// The directory in which the agent of a task runs, if it is there.
+    /// The directory in which the agent of a task runs, if it exists.
     pub fn agent_directory(&self, task: &Task) -> Option<PathBuf> {
         match &task.spec.workspace {
             WorkspaceSpec::Checkout => Some(self.root().to_owned()),
@@ -125,7 +127,7 @@ pub(super) fn given(project: &Project, agent: &str, profile: &Profile) -> Vec<Ex
     iter::once(Exposure::given(agent, format!("permission level {level}"), level)).chain(sections(project, agent)).collect()
 }
 
-/// What the settings of the project say of an agent, and of those that it extends.
+/// The sections of the project's settings for an agent and for the agents that it extends.
 fn sections(project: &Project, agent: &str) -> Vec<Exposure> {
     let (mut found, mut names) = (Vec::new(), vec![agent.to_owned()]);
     while let Some(next) = names.get(found.len()) {
@@ -144,13 +146,13 @@ fn extended(section: &str) -> Option<String> {
     section.get("extends")?.as_str().map(str::to_owned)
 }
 
-/// The files of a repository that an agent executes something from.
+/// The files of a repository from which an agent executes something.
 pub(super) fn files(profile: &Profile) -> &[String] {
     if profile.isolated && !profile.isolated_args.is_empty() { &[] } else { &profile.reads }
 }
 
-/// What an agent that is started in a directory finds in these files. The programs also look for them in the directories above, up to the
-/// top of the repository.
+/// What an agent that starts in `directory` finds in these files. The programs also read them in the directories above,
+/// up to the top of the repository.
 pub(super) fn read(agent: &str, files: &[String], root: &Path, directory: &Path) -> Vec<Exposure> {
     let above = directory.ancestors().collect::<Vec<_>>();
     let is_top = |path: &&Path| *path == root || path.join(".git").symlink_metadata().is_ok();
@@ -162,7 +164,7 @@ pub(super) fn read(agent: &str, files: &[String], root: &Path, directory: &Path)
             let value = match value(&path) {
                 Ok(value) => Value::Read(value),
                 Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => continue,
-                // What cannot be read is not the same as nothing.
+                // An unreadable file is not the same as a missing one.
                 Err(error) => Value::Unreadable(error.to_string()),
             };
             let what = match &value {
@@ -179,7 +181,7 @@ pub(super) fn read(agent: &str, files: &[String], root: &Path, directory: &Path)
     found
 }
 
-/// What to say of an agent that is not started where these are not trusted. A worktree has an owner.
+/// Why an agent is not started where these are not trusted. The owner is that of its worktree, if it has one.
 pub(super) fn refusal(agent: &str, untrusted: &[String], owner: Option<&TaskId>) -> String {
     let task = owner.map(|owner| format!(" --task {owner}")).unwrap_or_default();
     let all = untrusted.join("; ");
@@ -194,10 +196,10 @@ fn value(path: &Path) -> io::Result<String> {
     }
     let (mut entries, mut open) = (BTreeMap::new(), vec![path.to_owned()]);
     while let Some(directory) = open.pop() {
-        // Only a directory that is not there is none: what is in it and cannot be read is something.
+        // Only the directory itself may be missing: an entry that cannot be read counts as unreadable.
         for entry in fs::read_dir(&directory).map_err(io::Error::other)? {
             let entry = entry.map_err(io::Error::other)?.path();
-            // Whoever links to a directory from within it could go on for ever.
+            // A link to a directory above it would never end.
             if entries.len() >= FILES_LIMIT {
                 return Err(io::Error::other(format!("it has more than {FILES_LIMIT} files")));
             }
@@ -222,7 +224,7 @@ fn file_value(path: &Path) -> io::Result<String> {
     Ok(digest::sha256(&[&text]))
 }
 
-/// What a settings file of an agent starts, in a few words.
+/// What a settings file of an agent starts, as a short text.
 fn executes(text: &str) -> Option<String> {
     let json: serde_json::Value = serde_json::from_str(text).ok()?;
     let names = |key: &str| json.get(key).and_then(|value| value.as_object()).map(|map| map.keys().cloned().collect::<Vec<_>>());
@@ -238,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hooks_and_servers_are_named() {
+    fn executes_names_hooks_and_servers() {
         let text = r#"{"hooks":{"SessionStart":[]},"mcpServers":{"db":{"command":"x"}}}"#;
         assert_eq!(executes(text).as_deref(), Some("hooks SessionStart; MCP servers db"));
         assert_eq!(executes("{}"), None);
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_looked_for_up_to_the_top_of_the_repository() {
+    fn read_searches_up_to_the_top_of_the_repository() {
         let dir = tempfile::tempdir().unwrap();
         let (top, project) = (dir.path().join("repo"), dir.path().join("repo/part"));
         let inner = project.join(".banksman/workspaces/t-1");
@@ -260,7 +262,7 @@ mod tests {
             found.iter().map(Exposure::description).collect::<Vec<_>>()
         };
         assert_eq!(found(&project), ["reads .mcp.json", "reads ../.mcp.json"]);
-        // A fence around directories of tasks is no end for every program.
+        // A `.git` file above the directories of tasks does not stop every program.
         fs::write(inner.parent().unwrap().join(".git"), "").unwrap();
         assert_eq!(found(&inner), ["reads ../../../.mcp.json", "reads ../../../../.mcp.json"]);
         assert_eq!(found(dir.path()), ["reads .mcp.json"], "outside of a repository only the directory itself");
@@ -285,7 +287,7 @@ mod tests {
         assert!(!seen.contains(&value(&at("")).unwrap()));
         for target in [dir.path().join("plugin"), dir.path().join("nowhere")] {
             std::os::unix::fs::symlink(target, at("link")).unwrap();
-            assert_ne!(value(&at("")).unwrap_err().kind(), io::ErrorKind::NotFound, "it is not nothing");
+            assert_ne!(value(&at("")).unwrap_err().kind(), io::ErrorKind::NotFound, "it is not missing");
             fs::remove_file(at("link")).unwrap();
         }
     }

@@ -1,4 +1,4 @@
-//! What is done about sessions: ask their keepers, find out what became of them, end what is left of them.
+//! Jobs about sessions: asking their keepers, finding them again, and ending what is left of them.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::runner::now_ended;
 use crate::sessions::Sessions;
 
 impl Background {
-    /// The keeper of a session was killed: what is left of its tree is ended.
+    /// Ends the remaining processes of a session whose keeper was killed.
     pub(crate) fn sweep(&self, run: RunId, record: Record, grace: Duration) {
         let unswept = run.clone();
         self.run(
@@ -39,7 +39,7 @@ impl Background {
         );
     }
 
-    /// Finds out what became of a session, and takes it over if it lives.
+    /// Finds a session again, and adopts it if it is alive.
     pub(crate) fn recover(&self, recovery: Recovery) {
         let run = recovery.run.clone();
         let unclear = move |undone: Undone| JobResult::Unclear(run, Some(undone.why));
@@ -49,7 +49,7 @@ impl Background {
         });
     }
 
-    /// Asks a keeper how its session is.
+    /// Asks a keeper for the vitals of its session.
     pub(crate) fn ask_status(&self, run: RunId, record: PathBuf, silence: Span) {
         let asked = run.clone();
         self.run(
@@ -61,7 +61,7 @@ impl Background {
                         let activity = if quiet >= silence { activity(&record) } else { Activity::Idle };
                         Ok(Vitals { quiet, output_bytes: status.log.bytes, activity })
                     }
-                    // One that has gone tells so by its silence.
+                    // Only a timeout is a silence to report: a keeper that has exited fails at once.
                     Err(error) if error.kind() == ErrorKind::TimedOut => {
                         Err(Some(keeper::silence(&record, Duration::ZERO).unwrap_or(Silence::Busy).to_string()))
                     }
@@ -74,7 +74,7 @@ impl Background {
 
     /// Waits until a session that was asked to end has ended, or its keeper turns out to be unable to end it.
     pub(crate) fn await_end(&self, run: RunId, record: PathBuf, grace: Duration) {
-        // It is asked again if it does not end.
+        // If the session does not end, this is requested again.
         self.run(
             |_| JobResult::Done,
             move || match keeper::await_end(&record, grace) {
@@ -84,8 +84,8 @@ impl Background {
         );
     }
 
-    /// Clears away the records of sessions whose runs have ended without them: whoever looked after them was killed before
-    /// it could, or the run was taken for lost from another machine. What cannot be done now is done by the next runner.
+    /// Removes the records of sessions whose runs have ended without them: the runner was killed before it could, or a
+    /// runner on another machine declared the run lost. What fails now is left to the next runner.
     pub(crate) fn clear_away(&self, project: &Project, files: &Sessions) -> Receiver<()> {
         let (done, cleared) = mpsc::channel();
         let (project, files) = (project.clone(), files.clone());
@@ -101,11 +101,10 @@ impl Background {
     }
 }
 
-/// Finds out what became of a session.
 fn find_again(recovery: &Recovery) -> std::io::Result<Recovered> {
     let record = &recovery.record;
     if !recovery.is_of_this_boot {
-        // It may have ended before the machine was restarted.
+        // The session may have ended before the machine restarted.
         return Ok(match keeper::read_record(record) {
             Ok(Found::Ended(_, ending)) => Recovered::Ended(ending),
             _ => Recovered::Rebooted,
@@ -123,7 +122,7 @@ fn find_again(recovery: &Recovery) -> std::io::Result<Recovered> {
     })
 }
 
-/// Removes the records of sessions that nobody needs, and what is left of them.
+/// Removes the records of sessions without a live run, and their remaining processes.
 fn clear_away(project: &Project, files: &Sessions) {
     let left = files.left();
     let life_files = project.host().life_files.as_ref();
@@ -131,7 +130,7 @@ fn clear_away(project: &Project, files: &Sessions) {
         return;
     }
     let Ok(mut reader) = project.reader() else { return };
-    // Those of runners that were killed, and whose rows others have removed.
+    // Life files of killed runners whose rows are already removed.
     if let Some(life_files) = life_files {
         let Ok(rows) = reader.view().load(&[Key::Runners].into()) else { return };
         let known: Vec<_> = rows.backlog.runners.values().map(|runner| runner.process.clone()).collect();
@@ -146,7 +145,8 @@ fn clear_away(project: &Project, files: &Sessions) {
         let path = files.record(&run);
         match record {
             None => drop(keeper::forget(&path)),
-            // Its keeper was killed: something of it may live. It has no time to lose.
+            // Its keeper was killed, and processes of it may be alive. Each sweep has a thread, so that no session
+            // waits for another.
             Some(record) => {
                 let grace = project.config().kill_grace;
                 drop(std::thread::spawn(move || keeper::sweep(&record, grace).and_then(|_| keeper::forget(&path))))
@@ -155,7 +155,7 @@ fn clear_away(project: &Project, files: &Sessions) {
     }
 }
 
-/// Whether a session that is silent works. A keeper of an earlier version cannot tell.
+/// Whether a silent session is working. A keeper of an earlier version cannot report that.
 fn activity(record: &Path) -> Activity {
     match keeper::sample(record) {
         Ok(Some(keeper::Activity::Busy)) => Activity::Busy,

@@ -16,7 +16,7 @@ use crate::project::{ProjectError, io_at};
 pub fn set(layer: Layer, path: &Path, name: &str, value: &str) -> Result<&'static Key, ProjectError> {
     let key = check(layer, name, value)?;
     change(layer, path, key.name, Some(value.into()))?;
-    // One of a former name would be read as well.
+    // A former name would be read as well.
     for (former, _) in FORMER.iter().filter(|(_, name)| *name == key.name) {
         change(layer, path, former, None)?;
     }
@@ -33,7 +33,7 @@ pub fn unset(layer: Layer, path: &Path, name: &str) -> Result<&'static Key, Proj
     Ok(key)
 }
 
-/// Writes a key of a project's file that people do not set, or removes it.
+/// Writes or removes a key of a project's file that people do not set.
 pub(crate) fn record(path: &Path, name: &str, value: Option<Value>) -> Result<(), ProjectError> {
     change(Layer::Project, path, name, value)
 }
@@ -44,12 +44,12 @@ fn change(layer: Layer, path: &Path, name: &str, value: Option<Value>) -> Result
     // A link, as dotfile managers make them, stays a link.
     let path = &path.canonicalize().unwrap_or_else(|_| path.into());
     let folder = path.parent().unwrap_or(folder);
-    let turn = File::open(folder).map_err(io_at(folder))?;
-    // Where a directory cannot be locked, as on NFS, the last of two who write at the same moment wins.
-    turn.lock().ok();
+    let lock = File::open(folder).map_err(io_at(folder))?;
+    // Where a directory cannot be locked, as on NFS, the last of two concurrent writers wins.
+    lock.lock().ok();
     let (text, mode) = match fs::read_to_string(path) {
         Ok(text) => (text, fs::metadata(path).map_err(io_at(path))?.permissions().mode()),
-        // The user's file may carry a password, the project's is for all who have the repository.
+        // The user's file may contain a password; the project's file is for everyone with the repository.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             (String::new(), if layer == Layer::User { 0o600 } else { 0o644 })
         }
@@ -64,7 +64,7 @@ fn change(layer: Layer, path: &Path, name: &str, value: Option<Value>) -> Result
     replace(path, folder, &edited, mode).map_err(io_at(path))
 }
 
-/// Refuses what could not be read back.
+/// Refuses a value that could not be read back.
 fn check(layer: Layer, name: &str, value: &str) -> Result<&'static Key, ConfigError> {
     let problem = |what| ConfigError::from(Problem { source: None, line: None, key: Some(name.into()), what });
     let key = Key::find(name).ok_or_else(|| unknown_key(name))?;
@@ -88,7 +88,7 @@ fn edit(mut document: DocumentMut, name: &str, value: Option<Value>) -> Result<S
     }
     match table.get_mut(leaf) {
         Some(Item::Value(old)) => {
-            // The blanks before it and the comment after it.
+            // Keep the blanks before the value and the comment after it.
             *value.decor_mut() = old.decor().clone();
             *old = value;
         }
@@ -100,7 +100,7 @@ fn edit(mut document: DocumentMut, name: &str, value: Option<Value>) -> Result<S
     Ok(document.to_string())
 }
 
-/// Removes a key, and the sections of which nothing is left but their name.
+/// Removes a key, and the sections that are then empty and without comments.
 fn remove(table: &mut dyn TableLike, path: &[&str]) {
     match path {
         [] => {}
@@ -119,7 +119,7 @@ fn remove(table: &mut dyn TableLike, path: &[&str]) {
     }
 }
 
-/// Writes beside the file and renames over it, so that no reader ever sees half of it.
+/// Writes a file beside it and renames that over it, so that no reader ever sees half of it.
 fn replace(path: &Path, folder: &Path, text: &str, mode: u32) -> io::Result<()> {
     let mut file = tempfile::Builder::new().prefix(".config-").suffix(".toml").tempfile_in(folder)?;
     file.write_all(text.as_bytes())?;
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_the_file_stays_as_it_is() {
+    fn set_keeps_the_rest_of_the_file() {
         let before = "# top\n\n[locking]   # the section\n# before\nwait_timeout   =  \"5m\"  # five\n\n# end\n";
         assert_eq!(after(before, "locking.wait_timeout", "90s"), before.replace("\"5m\"", "\"90s\""));
         assert_eq!(after(before, "locking.poll_interval", "1s"), before.replace("# five\n", "# five\npoll_interval = \"1s\"\n"));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_removed_nothing_stays_but_comments() {
+    fn removing_a_key_keeps_comments_and_drops_empty_sections() {
         for (before, after) in [
             ("a = 1\n\n[locking]\nwait_timeout = '1m'\n", "a = 1\n"),
             ("[locking] # ours\nwait_timeout = '1m'\n", "[locking] # ours\n"),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_read_back_is_not_written() {
+    fn set_refuses_a_value_that_could_not_be_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
         for (layer, before, name, value, words) in [
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn two_who_set_at_once_take_turns() {
+    fn concurrent_sets_keep_all_keys() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
         std::thread::scope(|scope| {

@@ -7,7 +7,7 @@ use banksman_core::task::retry::OnTimeout;
 
 use super::{Home, Key, Kind, OnConflict, WorkspaceDefault, key};
 
-/// Former names, each with the one that took its place. They keep working.
+/// Former names with their replacements. They keep working.
 pub static FORMER: &[(&str, &str)] =
     &[("task.heartbeat_timeout", "task.silence_timeout"), ("loop.max_restarts", "loop.max_attempts")];
 

@@ -10,14 +10,14 @@ use toml_edit::{Document, Item, TableLike};
 use super::problem::unknown;
 use super::{Config, ConfigError, Home, KEYS, Key, Kind, Problem, VARIABLE_PREFIX};
 
-/// What applies beside the project's own file: the user's file and the environment.
+/// The settings besides the project's own file: the user's file and the environment.
 ///
-/// The default is nothing of either. [`Environment::from_process`] is the only place that reads the environment for settings.
+/// The default has neither. [`Environment::from_process`] is the only place that reads the environment for settings.
 #[derive(Clone, Default)]
 pub struct Environment {
-    /// The user's file, which need not be there.
+    /// The user's file, which need not exist.
     pub user_file: Option<PathBuf>,
-    /// Variables of the environment; those that set no key are passed over.
+    /// Variables of the environment; those that set no key are ignored.
     pub variables: Vec<(String, String)>,
     /// The URL of the store, if a flag or the variable `BANKSMAN_STORE` names one.
     pub store: Option<String>,
@@ -36,7 +36,7 @@ impl fmt::Debug for Environment {
     }
 }
 
-/// Where settings are.
+/// The place of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
     /// The user's file.
@@ -46,34 +46,33 @@ pub enum Layer {
     Environment,
 }
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// Nobody has set it.
+    /// No layer has set it.
     Default,
     /// The user's file.
     User(PathBuf),
     /// The project's file.
     Project(PathBuf),
-    /// This variable.
+    /// The variable of this name.
     Environment(String),
 }
 
-/// One key with what applies.
+/// One key with the value that applies.
 #[derive(Debug, Clone)]
 pub struct Setting {
     pub key: &'static Key,
-    /// Its value as it was written, without a password.
+    /// The value as it was written, without a password.
     pub value: Option<String>,
-    /// Where the value comes from.
     pub source: Source,
 }
 
-/// A value that applies, comes with the project, and may only be used if the user trusts it.
+/// A value that applies, comes with the project, and is used only if the user trusts it.
 #[derive(Clone)]
 pub struct Foreign {
     pub key: &'static Key,
-    /// Its value as it is in the file.
+    /// The value as it is in the file.
     pub value: String,
 }
 
@@ -83,7 +82,7 @@ impl fmt::Debug for Foreign {
     }
 }
 
-/// All keys with what applies.
+/// All keys with the values that apply.
 #[derive(Debug, Clone)]
 pub struct Settings {
     config: Config,
@@ -93,8 +92,8 @@ pub struct Settings {
 }
 
 impl Environment {
-    /// Those of this process: the variables `BANKSMAN_CONFIG_*`, `BANKSMAN_STORE` and `PG*`, and the file of its user. Variables
-    /// that are empty count as not set.
+    /// The environment of this process: the variables `BANKSMAN_CONFIG_*`, `BANKSMAN_STORE` and `PG*`, and the file of
+    /// its user. Empty variables count as unset.
     pub fn from_process() -> Environment {
         let path = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let variables = std::env::vars_os().filter_map(|(name, value)| {
@@ -112,7 +111,7 @@ impl Environment {
         self.variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
     }
 
-    /// Where the user's file is: `$XDG_CONFIG_HOME/banksman/config.toml` or `~/.config/banksman/config.toml`.
+    /// The path of the user's file: `$XDG_CONFIG_HOME/banksman/config.toml` or `~/.config/banksman/config.toml`.
     pub fn user_file(xdg_config_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
         let base = xdg_config_home.filter(|path| path.is_absolute());
         Some(base.or_else(|| home.map(|home| home.join(".config")))?.join("banksman/config.toml"))
@@ -148,7 +147,7 @@ impl Source {
 }
 
 impl Settings {
-    /// Reads the environment, and the file of a project if there is one. Files that are not there say nothing.
+    /// Reads the environment, and the file of a project if there is one. A missing file sets nothing.
     pub fn load(environment: &Environment, project_file: Option<&Path>) -> Result<Settings, ConfigError> {
         let nothing = |key| Setting { key, value: key.default.map(str::to_owned), source: Source::Default };
         let list = KEYS.iter().map(nothing).collect();
@@ -177,7 +176,7 @@ impl Settings {
         self.list.iter().find(|setting| setting.key.name == name)
     }
 
-    /// What applies, comes with the project, and needs the trust of the user.
+    /// The values that apply, come with the project, and need the trust of the user.
     pub fn foreign(&self) -> &[Foreign] {
         &self.foreign
     }
@@ -187,13 +186,13 @@ impl Settings {
         &self.project_agents
     }
 
-    /// All of them, in the order of the table.
+    /// All settings, in the order of the table.
     pub fn iter(&self) -> impl Iterator<Item = &Setting> {
         self.list.iter()
     }
 }
 
-/// The layers so far, and what was wrong with them.
+/// The layers read so far, and their problems.
 struct Reading {
     settings: Settings,
     problems: Vec<Problem>,
@@ -201,17 +200,17 @@ struct Reading {
 
 impl Reading {
     fn file(&mut self, path: &Path, source: &Source) {
-        let whole = |line, what| Problem { source: Some(source.clone()), line, key: None, what };
+        let file_problem = |line, what| Problem { source: Some(source.clone()), line, key: None, what };
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => return self.problems.push(whole(None, format!("it cannot be read: {error}"))),
+            Err(error) => return self.problems.push(file_problem(None, format!("it cannot be read: {error}"))),
         };
         let document = match Document::parse(&text) {
             Ok(document) => document,
             Err(error) => {
                 let line = error.span().map(|span| line_of(&text, span.start));
-                return self.problems.push(whole(line, not_toml(&error)));
+                return self.problems.push(file_problem(line, not_toml(&error)));
             }
         };
         self.agents(&document, &text, source);
@@ -223,7 +222,7 @@ impl Reading {
         }
     }
 
-    /// The sections `[agent.NAME]`, which have their own shape.
+    /// Reads the sections `[agent.NAME]`, which have their own shape.
     fn agents(&mut self, document: &Document<&String>, text: &str, source: &Source) {
         for (name, applied) in self.settings.config.agents.profiles.apply_file(text) {
             match applied {
@@ -239,7 +238,8 @@ impl Reading {
         }
     }
 
-    /// The sections `[section.NAME]`: what agents are told that work there. Nothing of it is executed, so it needs no trust.
+    /// Reads the sections `[section.NAME]`: the rules for agents that work there. They execute nothing, so they need no
+    /// trust.
     fn sections(&mut self, document: &Document<&String>, text: &str, source: &Source) {
         let Some(item) = document.as_table().get("section") else { return };
         let Some(sections) = item.as_table_like() else {
@@ -270,7 +270,7 @@ impl Reading {
         }
     }
 
-    /// One value of one layer; `None` if it is not even text.
+    /// Takes one value of one layer; `None` if the value is not text.
     fn take(&mut self, source: &Source, line: Option<usize>, name: &str, value: Option<&str>) {
         let taken = match (Key::find(name), value) {
             (None, _) => Err(unknown(name, source.layer())),
@@ -294,7 +294,7 @@ impl Reading {
     }
 }
 
-/// A value in a file as text. What is a list or a switch by nature may also be written as TOML has it.
+/// A value in a file as text. Lists and switches may also be written as TOML arrays and booleans.
 fn text_of(name: &str, item: &Item) -> Option<String> {
     if let Some(text) = item.as_str() {
         return Some(text.to_owned());
@@ -327,9 +327,9 @@ struct Leaf<'a> {
     item: &'a Item,
 }
 
-/// Everything in a file that is not a section. A section without anything in it counts if it is none of ours.
+/// Collects everything in a file that is not a section. An empty section counts if it is not one of the table.
 fn collect<'a>(table: &'a dyn TableLike, prefix: &str, leaves: &mut Vec<Leaf<'a>>) {
-    // Agents and sections are read apart.
+    // Agents and sections are read separately.
     for (name, item) in table.iter().filter(|(name, _)| !(prefix.is_empty() && matches!(*name, "agent" | "section"))) {
         let at = table.get_key_value(name).and_then(|(key, _)| key.span()).map(|span| span.start);
         let name = format!("{prefix}{name}");
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_wrong_is_said_at_once_with_its_place() {
+    fn all_problems_are_reported_at_once_with_their_places() {
         let user = "project = 'p'\n[locking]\nwait_timeout = '5'\n";
         let project = "store = 'postgres://me:secret@db/x'\n# a comment\n[locking]\npoll_interval = 5\nheartbeat = '5s'\n";
         let problems = load(user, project, &[("BANKSMAN_CONFIG_LOCKING__WAIT", "5s")]).unwrap_err();
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_with_the_project_is_known_as_foreign_while_it_applies() {
+    fn values_of_the_project_are_foreign_while_they_apply() {
         let text = "[notify]\ncommand = 'x'\nwebhook = 'https://h/secret'\ndesktop = 'on'\n";
         let names = |settings: &Settings| settings.foreign().iter().map(|foreign| foreign.key.name).collect::<Vec<_>>();
         assert_eq!(names(&load(text, "", &[]).unwrap()), [""; 0]);
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_have_rules_and_the_project_has_the_last_word() {
+    fn sections_have_rules_and_the_project_overrides_the_user() {
         let settings =
             load("[section.Web]\nrules = 'a'\n", "[section.web]\nrules = 'b'\n[section.\"the db\"]\nrules = 'c'\n", &[]);
         let rules = settings.unwrap().config().agents.rules.clone();
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_no_settings_are_refused() {
+    fn invalid_settings_files_are_refused() {
         for (text, expected) in [
             ("a = 1\nb =\n", "project:2: this is not valid TOML"),
             ("[locking]\n[locking]\n", "project:2: this is not valid TOML"),
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_file_is_where_the_desktop_standard_says() {
+    fn the_user_file_follows_the_xdg_standard() {
         let at = |xdg: Option<&str>, home: Option<&str>| Environment::user_file(xdg.map(Into::into), home.map(Into::into));
         assert_eq!(at(Some("/x"), Some("/h")), Some("/x/banksman/config.toml".into()));
         assert_eq!(at(Some("relative"), Some("/h")), Some("/h/.config/banksman/config.toml".into()));

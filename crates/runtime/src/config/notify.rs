@@ -11,17 +11,17 @@ use toml_edit::Value;
 /// Which notifications are sent, and where to.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Notify {
-    /// What people are told of.
+    /// The kinds that are sent.
     pub on: Vec<NoticeKind>,
     /// Whether notices appear on the desktop.
     pub desktop: bool,
     /// Whether they make a sound there.
     pub sound: bool,
-    /// What is run for every notice.
+    /// The command that runs for every notice.
     pub command: Option<Program>,
-    /// Where every notice is posted. The URL may carry a token, so only its host is printed.
+    /// The URL to which every notice is posted. It may contain a token, so only its host is printed.
     pub webhook: Option<String>,
-    /// Where the secret is that they are signed with.
+    /// The file with the secret for signing posted notices.
     pub webhook_secret_file: Option<PathBuf>,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Kinds with commas between them, or all. An empty text is none.
+/// Kinds with commas between them, or `all`. An empty text means none.
 pub(super) fn kinds(text: &str) -> Result<Vec<NoticeKind>, String> {
     if text.trim() == "all" {
         return Ok(known().collect());
@@ -57,7 +57,7 @@ pub(super) fn kinds(text: &str) -> Result<Vec<NoticeKind>, String> {
     Ok(kinds)
 }
 
-/// A test is sent when somebody asks for it, whatever the settings are.
+/// The kinds that settings can name. A test is sent on request only, whatever the settings are.
 fn known() -> impl Iterator<Item = NoticeKind> {
     NoticeKind::ALL.into_iter().filter(|kind| *kind != NoticeKind::Test)
 }
@@ -77,7 +77,7 @@ fn kind(word: &str) -> Result<NoticeKind, String> {
     })
 }
 
-/// A line for a shell; or, if it begins with a bracket, a program with its arguments.
+/// A shell command line; or, if it begins with a bracket, a program with its arguments.
 pub(super) fn program(text: &str) -> Result<Program, String> {
     let text = text.trim();
     if text.is_empty() || text.contains('\0') {
@@ -103,7 +103,7 @@ pub(super) fn file(text: &str) -> Result<PathBuf, String> {
     if path.is_absolute() { Ok(path) } else { Err("it must be an absolute path".into()) }
 }
 
-/// A value that anybody may have written, so that it cannot act on the terminal that shows it.
+/// Escapes a value from an untrusted author, so that it cannot act on the terminal that prints it.
 pub(super) fn harmless(text: &str) -> String {
     let letter = |letter: char| match letter {
         '"' | '\'' | '\\' => letter.into(),
@@ -112,7 +112,7 @@ pub(super) fn harmless(text: &str) -> String {
     text.chars().map(letter).collect()
 }
 
-/// A webhook without what may be a token: everything but its host.
+/// A webhook URL without what may be a token: everything but its host.
 pub(super) fn masked(url: &str) -> String {
     match Webhook::new(url, None) {
         Ok(webhook) => format!("{}://{}/***", url.split("://").next().unwrap_or_default(), webhook.host()),
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_read_in_any_order_and_slips_are_named() {
+    fn kinds_are_read_in_any_order_and_typos_get_suggestions() {
         assert_eq!(kinds(" task_failed, escalate,escalate"), Ok(vec![NoticeKind::Escalate, NoticeKind::TaskFailed]));
         assert_eq!(kinds(""), Ok(Vec::new()));
         assert_eq!(kinds("all").unwrap(), &NoticeKind::ALL[..5]);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_a_line_or_a_list() {
+    fn a_command_is_a_shell_line_or_a_list() {
         assert_eq!(program(" say hi | cat "), Ok(Program::Shell("say hi | cat".into())));
         let words = vec!["say".to_owned(), "it's \"x\"".to_owned()];
         assert_eq!(program(r#"["say", 'it''s "x"']"#).ok(), None, "TOML does not double quotes");

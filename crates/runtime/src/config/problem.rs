@@ -1,4 +1,4 @@
-//! What is wrong with the settings: all of it at once, each with its place.
+//! Problems with the settings: all of them at once, each with its place.
 
 use std::fmt;
 
@@ -12,20 +12,18 @@ use super::{Home, KEYS, Key};
 /// Why the settings cannot be used.
 #[derive(Debug, Error)]
 pub struct ConfigError {
-    /// Everything that is wrong; at least one thing.
+    /// All problems; at least one.
     pub problems: Vec<Problem>,
 }
 
-/// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where, unless it is about what a caller gave.
+    /// The place, unless a caller gave the value.
     pub source: Option<Source>,
-    /// In which line of the file.
+    /// The line of the file.
     pub line: Option<usize>,
-    /// Which key, unless it is about the whole file.
+    /// The key, unless the problem is about the file itself.
     pub key: Option<String>,
-    /// What is wrong with it.
     pub what: String,
 }
 
@@ -69,12 +67,12 @@ impl From<Problem> for ConfigError {
     }
 }
 
-/// The problem with a name that a caller gave and that no key has.
+/// The problem with a name from a caller that no key has.
 pub fn unknown_key(name: &str) -> ConfigError {
     Problem { source: None, line: None, key: Some(name.into()), what: unknown(name, Layer::User) }.into()
 }
 
-/// Says that there is no key of this name, and which one may have been meant.
+/// Reports that no key has this name, and suggests the nearest one.
 pub(super) fn unknown(name: &str, layer: Layer) -> String {
     if KEYS.iter().any(|key| key.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'))) {
         return format!("this is a section; its keys are written below [{name}]");
@@ -83,24 +81,25 @@ pub(super) fn unknown(name: &str, layer: Layer) -> String {
     nearest(name).map_or("there is no such key".into(), |key| format!("there is no such key; did you mean {}?", spelt(key)))
 }
 
-/// The key that was most likely meant, by its name or a former one: by the part after the section, and among equals by the whole name.
+/// The key that was most likely meant, by its name or a former one: by the part after the section, and among equals by
+/// the full name.
 fn nearest(name: &str) -> Option<&'static Key> {
     let tail = |name: &str| name.rsplit_once('.').map_or(name.to_owned(), |(_, tail)| tail.to_owned());
     let score = |key: &&'static str| {
-        let whole = distance(name, key);
-        // A word that the name begins with is as good as a slip: `wait` for `wait_timeout`.
+        let full = distance(name, key);
+        // A prefix counts as one typo at most: `wait` for `wait_timeout`.
         let begun = tail(key).starts_with(&tail(name)) && !tail(name).is_empty();
         let tails = distance(&tail(name), &tail(key));
-        // Two short words are near each other even if they share no letter.
+        // Two short words are close to each other even if they share no letter.
         let akin = tails < tail(key).len();
         let apart = if begun {
-            whole.min(1)
+            full.min(1)
         } else if akin {
-            whole.min(tails)
+            full.min(tails)
         } else {
-            whole
+            full
         };
-        (apart, whole)
+        (apart, full)
     };
     let close = |key: &&'static str| score(key).0 <= 2.max(name.len() / 4);
     let names = KEYS.iter().map(|key| key.name).chain(FORMER.iter().map(|(former, _)| *former));
@@ -112,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_finds_its_key_and_nonsense_finds_none() {
+    fn a_typo_finds_its_key_and_nonsense_finds_none() {
         let meant = |name| nearest(name).map(|key| key.name);
         for name in ["locking.heartbeat", "locking.heartbeat_timout", "lock.heartbeat_timeout"] {
             assert_eq!(meant(name), Some("locking.heartbeat_timeout"), "{name}");

@@ -8,13 +8,13 @@ use banksman_adapters::notify::Program;
 /// Where tasks work.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkspaceSettings {
-    /// Where a task works that does not say so.
+    /// The workspace of a task that names none.
     pub default: WorkspaceDefault,
     /// The directory of the worktrees, if it was set.
     pub root: Option<PathBuf>,
-    /// What is copied into every new worktree.
+    /// The files that are copied into every new worktree.
     pub copy: Vec<String>,
-    /// What is run in every new worktree.
+    /// The command that runs in every new worktree.
     pub setup: Option<Program>,
     /// The files that the setup depends on.
     pub setup_inputs: Vec<String>,
@@ -26,7 +26,7 @@ pub struct WorkspaceSettings {
     pub min_free: u64,
 }
 
-/// Where a task works that does not say so.
+/// The workspace of a task that names none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WorkspaceDefault {
     /// In the project's checkout.
@@ -42,7 +42,7 @@ pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
     if text.trim().is_empty() || text.contains('\0') { Err("it must be a directory".into()) } else { Ok(text.into()) }
 }
 
-/// Texts with commas between them. They are paths below the top of a checkout, or patterns of such.
+/// Texts with commas between them: paths below the top of a checkout, or patterns for them.
 pub(super) fn list(text: &str) -> Result<Vec<String>, String> {
     let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
     words.map(|word| if is_inside(word) { Ok(word.into()) } else { Err(format!("{word:?} leads out of the checkout")) }).collect()

@@ -1,4 +1,4 @@
-//! Files of the project.
+//! Files that guards ask about.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -11,17 +11,17 @@ use banksman_core::pattern;
 
 use super::mark_unknown;
 
-/// The largest file that is looked into, in bytes.
+/// The largest file that is searched, in bytes.
 const LIMIT: u64 = 10 * 1_024 * 1_024;
 
-/// The longest line that is looked into, in bytes. No search of a line can be stopped, and one for a large expression may take a
-/// tenth of a millisecond for every byte.
+/// The longest line that is searched, in bytes. The search of one line cannot be stopped, and a large expression may
+/// take a tenth of a millisecond for every byte.
 const LINE: usize = 8 * 1_024;
 
 /// How long one file is searched.
 const TIME: Duration = Duration::from_secs(1);
 
-/// Looks at a file, and for the patterns in it.
+/// Checks whether a file exists, and searches it for the patterns.
 pub(super) fn read_file(root: &Path, path: &str, patterns: &BTreeSet<Box<str>>, inputs: &mut GuardInputs) {
     let mut info = FileInfo::default();
     let found = inside(root, path).and_then(|found| {
@@ -38,13 +38,13 @@ pub(super) fn read_file(root: &Path, path: &str, patterns: &BTreeSet<Box<str>>, 
     inputs.files.insert(path.into(), info);
 }
 
-/// Where a path of the project leads; `None` if nothing is there. It must not lead out of the project.
+/// The real path of a path in the project; `None` if nothing is there. It must not lead out of the project.
 fn inside(root: &Path, path: &str) -> Result<Option<PathBuf>, String> {
     let unreadable = |error: io::Error| format!("cannot be checked: {error}");
     let root = root.canonicalize().map_err(unreadable)?;
     let mut part = root.join(path);
     let mut is_there = true;
-    // What is not there may still lie outside: the nearest directory that is there tells.
+    // A missing file may still be outside: its nearest existing directory decides.
     let real = loop {
         match part.canonicalize() {
             Ok(real) => break real,
@@ -81,7 +81,7 @@ fn search(path: &Path, patterns: &BTreeSet<Box<str>>, info: &mut FileInfo) -> Re
     Ok(())
 }
 
-/// Whether a line matches, or why that cannot be told.
+/// Whether a line matches, or why that is unknown.
 fn has_line(text: &str, is_match: impl Fn(&str) -> bool, until: Instant) -> Result<bool, String> {
     for line in text.lines().filter(|line| line.len() <= LINE) {
         if Instant::now() > until {
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_search_has_an_end() {
+    fn searches_are_bounded_in_line_length_and_time() {
         let far = || Instant::now() + Duration::from_secs(600);
         let compiled = pattern::compile("[ab]*a[ab]{300}[^ab]").unwrap();
         let hard = |line: &str| compiled.is_match(line);
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(has_line(&line(100), hard, far()), Ok(false));
         let long = line(10_000_000);
         assert_eq!(has_line(&long, hard, far()), Err("has a line of more than 8 KiB".into()));
-        assert_eq!(has_line(&format!("{long}\n{hit}"), hard, far()), Ok(true), "another line says enough");
+        assert_eq!(has_line(&format!("{long}\n{hit}"), hard, far()), Ok(true), "another line matches");
         let many = format!("{}\n", line(LINE)).repeat(1_000);
         assert_eq!(has_line(&many, hard, Instant::now()), Err("takes too long to search".into()));
     }

@@ -9,10 +9,10 @@ use serde::Deserialize;
 use super::commands::{Results, ended};
 use super::mark_unknown;
 
-/// The most issues that one filter may stand for.
+/// The most issues that one filter may select.
 const LIMIT: usize = 100_000;
 
-/// Why issues cannot be told.
+/// Why the issues of a filter are unknown.
 enum Trouble {
     Store(StoreError),
     Words(String),
@@ -24,7 +24,7 @@ impl From<StoreError> for Trouble {
     }
 }
 
-/// The tasks of the project.
+/// Reads the tasks of the project that filters without a command select.
 pub(super) fn ours(reader: &mut Reader, wants: &Wants, inputs: &mut GuardInputs) {
     for filter in wants.issues.iter().filter(|filter| filter.from.is_none()) {
         let found = if filter.ids.is_empty() { page_through(reader, filter) } else { by_id(reader, filter) };
@@ -38,7 +38,8 @@ pub(super) fn ours(reader: &mut Reader, wants: &Wants, inputs: &mut GuardInputs)
     }
 }
 
-/// All tasks that a filter stands for. Pipelines and their phases are how work is done, no issues; who means one names it.
+/// All tasks that a filter selects, without pipelines and their phases: they are how work is done, no issues. A filter
+/// can name them by id.
 fn page_through(reader: &mut Reader, filter: &IssueFilter) -> Result<Vec<Issue>, Trouble> {
     let rows = TaskFilter {
         statuses: filter.status.into_iter().collect(),
@@ -59,8 +60,8 @@ fn page_through(reader: &mut Reader, filter: &IssueFilter) -> Result<Vec<Issue>,
     Ok(issues)
 }
 
-/// The tasks with these ids, those of them that the rest of the filter is true of. Every id must mean a task: one that does not is
-/// a slip of the pen more often than one that was deleted.
+/// The tasks with these ids that pass the rest of the filter. Every id must be a task's: an unknown id is more often a
+/// typo than a deleted task.
 fn by_id(reader: &mut Reader, filter: &IssueFilter) -> Result<Vec<Issue>, Trouble> {
     let (section, label) = (section(reader, filter)?, label(filter)?);
     let mut issues = Vec::new();
@@ -96,14 +97,14 @@ fn issue(listed: &Listed) -> Issue {
     Issue { id: listed.task.id.as_str().into(), status: listed.status() }
 }
 
-/// A pipeline, or one of its phases, whose ids begin with the pipeline's.
+/// Whether a task is a pipeline, or one of its phases, whose ids begin with the pipeline's.
 fn is_of_pipeline(task: &Task) -> bool {
-    let host = matches!(task.spec.work, Some(banksman_core::task::Work::Pipeline(_)));
+    let is_pipeline = matches!(task.spec.work, Some(banksman_core::task::Work::Pipeline(_)));
     let below = |parent: &TaskId| task.id.as_str().strip_prefix(parent.as_str()).is_some_and(|rest| rest.starts_with('.'));
-    host || task.spec.parent.as_ref().is_some_and(below)
+    is_pipeline || task.spec.parent.as_ref().is_some_and(below)
 }
 
-/// An issue as a command prints it.
+/// An issue as printed by a command.
 #[derive(Deserialize)]
 struct Printed {
     id: Id,
@@ -114,7 +115,7 @@ struct Printed {
     section: Option<String>,
 }
 
-/// Trackers that count their issues print numbers.
+/// Some trackers print numbers as ids.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Id {
@@ -122,14 +123,14 @@ enum Id {
     Number(i64),
 }
 
-/// The issues of other trackers.
+/// Reads the issues that commands of other trackers have printed.
 pub(super) fn foreign(wants: &Wants, results: &Results, inputs: &mut GuardInputs) {
     for filter in &wants.issues {
         let Some(cmd) = &filter.from else { continue };
         let Some(result) = results.get(cmd) else { continue };
         let printed = ended(result).and_then(|status| match (status, result) {
-            (0, Ok(minded)) if minded.stdout.is_cut => Err("printed too much".into()),
-            (0, Ok(minded)) => read(&minded.stdout.bytes, filter),
+            (0, Ok(report)) if report.stdout.is_cut => Err("printed too much".into()),
+            (0, Ok(report)) => read(&report.stdout.bytes, filter),
             (status, _) => Err(format!("ended with status {status}")),
         });
         match printed {
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipeline_and_its_phases_are_no_issues_and_what_a_task_created_is() {
+    fn pipelines_and_phases_are_no_issues_but_children_are() {
         let plan =
             Plan { runbook: "r".into(), name: Name::new("p").unwrap(), vars: BTreeMap::new(), phases: Vec::new(), land: None };
         assert!(is_of_pipeline(&task("p-1", None, Some(Work::Pipeline(Arc::new(plan))))));

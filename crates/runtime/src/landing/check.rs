@@ -1,4 +1,4 @@
-//! The check of a commit before it lands: one command, in a worktree that is there for nothing else.
+//! The check of a commit before it lands: one command, in a worktree used only for checks.
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
@@ -21,13 +21,13 @@ use crate::workspaces::{self, Copies, WorkspaceError};
 /// The hidden first argument.
 const MARK: &str = "__check";
 
-/// How much of its output is kept.
+/// How much of the command's output is kept.
 const OUTPUT: usize = 10 << 20;
 
 /// How many logs are kept.
 const LOGS: usize = 100;
 
-/// Whether the check passes, and where its output is; or why it could not be run. Nothing if nobody wants to know any more.
+/// Whether the check passes, and where its output is; or why it could not run. `None` if it was cancelled.
 pub(super) type Checked = Option<Result<(bool, Box<str>), String>>;
 
 /// Runs the check on a commit.
@@ -53,7 +53,7 @@ pub(super) fn run(
         ("BANKSMAN_TARGET".into(), target.as_str().into()),
         ("BANKSMAN_COMMIT".into(), commit.as_str().into()),
     ];
-    // It does not act for whoever lands.
+    // The check does not act for the process that lands.
     let mut env_remove = FOREIGN.to_vec();
     env_remove.extend(["BANKSMAN_HOLDER", "BANKSMAN_TASK", "BANKSMAN_RUN", "BANKSMAN_RUN_EPOCH"]);
     env_remove.extend(banksman_adapters::git::LOCAL_VARIABLES);
@@ -86,7 +86,7 @@ pub(super) fn run(
     Some(write_log(project, entry, commit, &text).map(|path| (passed, path.display().to_string().into())))
 }
 
-/// The command line that fits out the worktree and then becomes the check.
+/// The command line that prepares the worktree and then becomes the check.
 fn argv(project: &Project, target: &Name, directory: &Path, program: &Program) -> Vec<OsString> {
     let own: [&OsStr; 5] =
         ["/proc/self/exe".as_ref(), MARK.as_ref(), project.root().as_os_str(), directory.as_os_str(), target.as_str().as_ref()];
@@ -98,15 +98,15 @@ fn argv(project: &Project, target: &Name, directory: &Path, program: &Program) -
     argv
 }
 
-/// Fits out the worktree and becomes the check, if that is what this process is for. So the setup is limited, ended and logged with the check,
-/// and a commit whose setup fails does not pass.
+/// Prepares the worktree and becomes the check, if the command line of this process asks for that. So the setup is
+/// limited, ended and logged with the check, and a commit whose setup fails does not pass.
 pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
     let [_, mark, root, directory, target, program, arguments @ ..] = args else { return None };
     if mark != MARK {
         return None;
     }
     let become_check = || -> Result<Infallible, WorkspaceError> {
-        // Both streams in the order in which they are written.
+        // Write both streams to one file, to keep their order.
         rustix::stdio::dup2_stderr(rustix::stdio::stdout())
             .map_err(|error| WorkspaceError::Io { path: "stderr".into(), source: error.into() })?;
         let project = Project::find(Path::new(root))?;
@@ -153,8 +153,8 @@ fn prune(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Where the checks of a branch are made: among the worktrees of tasks, so that nothing that looks for files in the directories above finds
-/// those of the user's checkout.
+/// The worktree for the checks of a branch. It is among the worktrees of tasks, so that a program that looks for files
+/// in the directories above does not find those of the user's checkout.
 fn directory(project: &Project, target: &Name) -> Result<PathBuf, WorkspaceError> {
     let name: String = target.as_str().chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect();
     let digest = banksman_adapters::digest::sha256(&[target.as_str().as_bytes()]);

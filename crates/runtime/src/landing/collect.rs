@@ -1,4 +1,4 @@
-//! What a task has left in its worktree becomes the commit that lands.
+//! Turns what a task has left in its worktree into the commit that lands.
 
 use std::path::PathBuf;
 
@@ -10,15 +10,18 @@ use banksman_store::Key;
 
 use super::{LandingAttempt, LandingError, failure, git_message};
 use crate::config::OnConflict;
+use crate::sessions::Sessions;
 use crate::workspaces::{self, WorkspaceError};
 
 impl LandingAttempt<'_> {
-    /// Looks at the worktree of an entry's task, under the lock of the workspace: nobody works in it meanwhile.
+    /// Reads the worktree of an entry's task under the lock of the workspace, so that no other process works in it
+    /// meanwhile.
     pub(super) fn collect(&self, entry: &Entry) -> Result<Report, LandingError> {
         let Some(owner) = &entry.spec.task else { return Ok(failure("its commit is not known".into())) };
         let keys = [Key::Task(owner.clone()), Key::Workspace(owner.clone()), Key::Family(owner.clone())];
         let mut rows = self.client.load(&keys.into())?.tables.backlog;
-        // What they do in its workspace, or land on its branch, is part of its work. Its run is over, so no more of them come.
+        // What the children do in its workspace, or land on its branch, is part of its work. Its run is over, so no
+        // more children come.
         let open = rows.tasks.values().filter(|task| task.id != *owner && !task.status().is_over());
         let tasks: Vec<TaskId> = open.map(|task| task.id.clone()).collect();
         if !tasks.is_empty() {
@@ -46,7 +49,7 @@ impl LandingAttempt<'_> {
         }
     }
 
-    /// What is in a worktree, or why that cannot be told.
+    /// The content of a worktree, or why it is unknown.
     fn inspect(&self, task: &Task, workspace: &Workspace) -> Result<Result<Found, String>, WorkspaceError> {
         self.forget_done(&task.id)?;
         let Place::Worktree { path, branch, .. } = &workspace.place else {
@@ -83,13 +86,10 @@ impl LandingAttempt<'_> {
         Ok(Ok(found))
     }
 
-    /// The file DONE of a loop has served: should the work come back, there is more to do.
+    /// Removes the file DONE of a loop: if the work is returned, there is more to do.
     fn forget_done(&self, task: &TaskId) -> Result<(), WorkspaceError> {
-        let path = self.client.project().folder().join("tasks").join(task.as_str()).join("DONE");
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(WorkspaceError::Io { path, source: error }),
-            _ => Ok(()),
-        }
+        let files = Sessions::new(self.client.project());
+        files.remove_done(task).map_err(|source| WorkspaceError::Io { path: files.done(task), source })
     }
 }
 

@@ -1,7 +1,9 @@
-//! Works for the merge queues of a project: makes commits, checks them and moves targets, and reports each step before the next.
+//! Works for the merge queues of a project: makes commits, checks them and moves targets, and reports each step before
+//! the next.
 //!
-//! Whoever holds the lock `landing:TARGET` is the worker of its queue: a runner, or the command `land`. If it is killed, the lock falls
-//! to the next one, which finds in the rows how far the entry had come and asks git whether the target has moved already.
+//! The holder of the lock `landing:TARGET` is the worker of its queue: a runner, or the command `land`. If it is
+//! killed, another process gets the lock, reads in the rows how far the entry had come, and asks git whether the target
+//! has moved already.
 
 mod check;
 mod collect;
@@ -32,18 +34,17 @@ use banksman_adapters::notify::Program;
 
 pub(crate) use check::enter;
 
-/// Why nothing could be done for a merge queue.
 #[derive(Debug, Error)]
 pub enum LandingError {
-    /// The store, or the system.
+    /// The store or the system failed.
     #[error(transparent)]
     Shell(#[from] Error),
     #[error(transparent)]
     Git(#[from] GitError),
-    /// There is no command that checks what lands.
+    /// No command is set that checks commits before they land.
     #[error("landing.check is not set, and nothing lands unchecked unless a person says so")]
     NoCheck,
-    /// The command that checks what lands comes with the repository.
+    /// The check command comes with the repository, and the user has not trusted it.
     #[error("landing.check comes with the project and is not trusted (trust it with: banksman trust)")]
     Untrusted,
     /// The branch has a name that no lock can have.
@@ -57,7 +58,7 @@ impl From<banksman_store::StoreError> for LandingError {
     }
 }
 
-/// The command that checks what lands.
+/// The command that checks commits before they land.
 fn check_command(project: &Project) -> Result<Program, LandingError> {
     match project.landing_check() {
         Ok(program) => program.ok_or(LandingError::NoCheck),
@@ -65,32 +66,30 @@ fn check_command(project: &Project) -> Result<Program, LandingError> {
     }
 }
 
-/// Why nothing can be checked here, if so.
+/// Why no commit can be checked here, if so.
 pub fn uncheckable(project: &Project) -> Option<LandingError> {
     check_command(project).err()
 }
 
-/// How the work for a queue ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkEnd {
-    /// There is nothing to do now; perhaps from then on.
+    /// Nothing is to be done now, or until the given moment.
     Idle(Option<Lease>),
-    /// The entries that were worked for have come as far as they can.
+    /// The goals have come as far as they can.
     Settled(Vec<Entry>),
-    /// Nobody wants it any more, or the time was up.
+    /// The work was cancelled, the time was up, or another worker has the lock.
     Cancelled,
 }
 
-/// What to work for.
 #[derive(Default)]
 pub struct WorkOptions<'a> {
-    /// Ends when none of these entries can come any further; without any, when nothing is left to do.
+    /// Ends when none of these entries can come any further; if there are none, when no work is left.
     pub goals: Vec<LandingId>,
     /// How long to wait for another worker.
     pub wait: Duration,
     /// Ends the work when it becomes readable.
     pub cancel: Cancel<'a>,
-    /// Hears how entries stand after each step.
+    /// Called with an entry after each step.
     pub tell: Option<&'a dyn Fn(&Entry)>,
 }
 
@@ -99,8 +98,8 @@ pub fn lander(project: &Project) -> Result<Lander, GitError> {
     Lander::open(project.root(), &project.folder().join("workspaces"))
 }
 
-/// Puts commits into the queue of a branch, in one transaction if possible. They are held before the rows are there, so that no row names a
-/// commit that is gone.
+/// Puts commits into the queue of a branch, in one transaction if possible. Git references to them are written before
+/// the rows, so that no row names a missing commit.
 pub fn enqueue(client: &Client, lander: &Lander, target: &Name, specs: Vec<EntrySpec>) -> Result<Vec<Outcome>, LandingError> {
     let sources: Vec<&str> = specs.iter().filter_map(|spec| Some(spec.source.as_ref()?.as_str())).collect();
     lander.hold(target.as_str(), &sources)?;
@@ -118,17 +117,17 @@ pub fn load_queue(client: &Client, target: &Name) -> Result<(LandingQueue, Lease
     Ok((landing_queue(target, &rows.backlog), rows.lease))
 }
 
-/// Works for the queue of a branch.
+/// Works for the queue of a branch until it is empty, the goals are settled, or it is cancelled.
 pub fn work(client: &Client, lander: &Lander, target: &Name, options: &WorkOptions<'_>) -> Result<WorkEnd, LandingError> {
-    // Where there is only one machine, it has no name.
+    // With SQLite there is only one machine, and it has no name.
     let host = if client.project().is_shared() { client.this_process().host.clone() } else { Default::default() };
     let (queue, now) = load_queue(client, target)?;
     if let Some(end) = idle(&queue.next(&host, now)) {
         return settled(client, &options.goals, end);
     }
     let Some(worker) = Grant::acquire(client, target, options)? else { return Ok(WorkEnd::Cancelled) };
-    // The worker before may have been killed right after a move, and then nothing is left to move. If it cannot be settled now, the next
-    // move tries again and says why not.
+    // The previous worker may have been killed right after a move, and then nothing is left to move. If that cannot be
+    // settled now, the next move tries again and reports the error.
     lander.settle().ok();
     let job = LandingAttempt { client, lander, target, worker: &worker, options };
     let mut has_landed = false;
@@ -175,7 +174,7 @@ fn is_settled(queue: &LandingQueue, id: &LandingId) -> bool {
     })
 }
 
-/// The end, with the entries that were worked for as they stand.
+/// The end of the work, with the current state of the goals.
 fn settled(client: &Client, goals: &[LandingId], end: WorkEnd) -> Result<WorkEnd, LandingError> {
     if goals.is_empty() {
         return Ok(end);
@@ -186,7 +185,7 @@ fn settled(client: &Client, goals: &[LandingId], end: WorkEnd) -> Result<WorkEnd
     Ok(entries.map_or(end, WorkEnd::Settled))
 }
 
-/// The lock of a queue. It is given back when it is dropped.
+/// The lock of a queue, released on drop.
 struct Grant<'a> {
     client: &'a Client,
     name: Name,
@@ -216,7 +215,7 @@ impl<'a> Grant<'a> {
 impl Drop for Grant<'_> {
     fn drop(&mut self) {
         let LandingWorker { holder, epoch } = self.worker.clone();
-        // If the store does not answer, the lock falls to the next one when this process is dead.
+        // If the store does not answer, the death of this process frees the lock.
         self.client.ask(Command::Lock(self.name.clone(), lock::Input::Release { holder, epoch }), Vec::new()).ok();
     }
 }
@@ -230,7 +229,7 @@ struct LandingAttempt<'a> {
 }
 
 impl LandingAttempt<'_> {
-    /// Does what is next. Nothing came of it if nobody wants it any more.
+    /// Does the next piece of work. Returns `None` if it was cancelled.
     fn step(&self, work: Work) -> Result<Option<(LandingId, Report)>, LandingError> {
         Ok(match work {
             Work::Collect(entry) => Some((entry.id.clone(), self.collect(&entry)?)),
@@ -275,7 +274,7 @@ impl LandingAttempt<'_> {
                 with_commit(&tip, |tip| Report::Conflict { tip, files })
             }
             Built::Commit { tip, commit } => {
-                // A check may take long: what is in the way of its result is told before.
+                // A check may take long, so an obstacle to the move is reported before it.
                 if !entry.spec.unchecked {
                     match self.lander.obstacle(target, &tip, &commit) {
                         Ok(Some(obstacle)) => return self.moved(obstacle, None),
@@ -309,8 +308,8 @@ impl LandingAttempt<'_> {
         }
     }
 
-    /// Removes the worktree of a task whose work has landed. One that cannot be removed now is left to the next runner that starts, or to
-    /// `workspaces prune`.
+    /// Removes the worktree of a task whose work has landed. If that fails, it is left to the next runner that starts,
+    /// or to `workspaces prune`.
     fn clear_after(&self, entry: &Entry) {
         if let (State::Over(LandingEnd::Landed { .. } | LandingEnd::NoChange { .. }), Some(task)) =
             (&entry.state, &entry.spec.task)
@@ -334,7 +333,7 @@ impl LandingAttempt<'_> {
     }
 }
 
-/// Git's ids are ids of commits; anything else is a failure of git.
+/// Parses a commit id; if git printed something else, that is a failure of git.
 fn with_commit(text: &str, report: impl FnOnce(CommitId) -> Report) -> Report {
     match CommitId::new(text) {
         Ok(commit) => report(commit),
@@ -346,7 +345,7 @@ fn failure(error: String) -> Report {
     Report::Obstructed(Obstacle::Failure { error: error.into() })
 }
 
-/// What git said, and what helps.
+/// The message of git, with a hint.
 fn git_message(error: &GitError) -> String {
     let said = error.to_string();
     let is = |words: &[&str]| words.iter().any(|word| said.contains(word));

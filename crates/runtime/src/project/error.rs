@@ -11,13 +11,10 @@ use crate::config::ConfigError;
 /// Why a project cannot be used.
 #[derive(Debug, Error)]
 pub enum ProjectError {
-    /// There is none here or above.
+    /// There is no project here or above.
     #[error("there is no banksman project in {} or above it", from.display())]
-    NotFound {
-        /// Where the search began.
-        from: PathBuf,
-    },
-    /// There is one already.
+    NotFound { from: PathBuf },
+    /// There is a project already.
     #[error("{} is a banksman project already", root.display())]
     Exists { root: PathBuf },
     /// The config names a project, but there is no store.
@@ -28,7 +25,7 @@ pub enum ProjectError {
         /// The project's id.
         id: String,
     },
-    /// The config says that the project is kept in a database, and nobody says in which.
+    /// The config says that the project is kept in a database, and no setting names it.
     #[error("this project ({id}) is kept in a store elsewhere: {} says shared = true", config.display())]
     Elsewhere {
         /// The file that says so.
@@ -36,13 +33,13 @@ pub enum ProjectError {
         /// The project's id.
         id: String,
     },
-    /// The database server has a program of its own for that.
+    /// A database server has its own backup program.
     #[error("the project is kept in PostgreSQL, which is backed up with pg_dump")]
     NoBackup {
         /// The database, without a password.
         url: String,
     },
-    /// The one store was not copied to the other.
+    /// The store was not copied to the other one.
     #[error("the project in {from} was not copied to {to}")]
     NotCopied {
         /// The store that should be retired.
@@ -50,10 +47,10 @@ pub enum ProjectError {
         /// The store that it should name.
         to: String,
     },
-    /// A copy cannot be undone any more.
+    /// The copy can no longer be undone.
     #[error("the project has changed since it was copied to {to}")]
     ChangedSince {
-        /// Where the project is.
+        /// The store with the project.
         to: String,
     },
     /// The user's settings name a database, and the project has a store of its own.
@@ -64,19 +61,19 @@ pub enum ProjectError {
         /// The database, without a password.
         other: String,
     },
-    /// Its settings cannot be understood.
+    /// The settings are invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The place of the store is not written in a way that is understood.
+    /// The URL of the store is invalid.
     #[error("{url:?} is not the place of a store: {what}")]
     Url { url: String, what: String },
-    /// The store cannot be made.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// There is no place for what the user trusts.
+    /// There is no place for the list of what the user trusts.
     #[error("trust has no place: HOME is not set")]
     Homeless,
-    /// The system refuses.
+    /// The system call failed.
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
 }

@@ -1,4 +1,4 @@
-//! Making a project: all of it, or nothing.
+//! Creates a project: all of it, or nothing.
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,28 +14,29 @@ use crate::discovery::{self, is_project};
 use crate::machine::RealMachine;
 use crate::trust::{Trust, new_store_id};
 
-/// What tells git which of it to leave alone.
+/// The file that tells git what to ignore in the folder.
 const IGNORE_FILE: &str = ".gitignore";
 
-/// Config and runbooks belong to the repository, everything else to this machine. So does this file itself: one that is committed
-/// on one branch is gone on the others, and the next `git add` there would commit the store, for git to remove it again.
+/// Config and runbooks belong to the repository, everything else to this machine. So does this file itself: a file that
+/// is committed on one branch is missing on the others, and the next `git add` there would commit the store, which git
+/// would then remove on a switch of branches.
 const IGNORED: &str = "*\n!config.toml\n!runbooks/\n!runbooks/**\n";
 
 impl Project {
-    /// Makes a project in `root`, which must exist, in the store that [`Project::find`] will look in: the one that the
+    /// Creates a project in `root`, which must exist, in the store that [`Project::find`] will search: the one that the
     /// environment or the user's settings name, else a SQLite file in the project's folder.
     pub fn init(root: &Path) -> Result<Project, ProjectError> {
         Project::init_at(root, Project::named_store(root, &Environment::from_process())?)
     }
 
-    /// Makes a project in `root` whose rows are at `place`, or in its own folder. A config that is there keeps its id.
+    /// Creates a project in `root` whose rows are at `place`, or in its own folder. An existing config keeps its id.
     pub fn init_at(root: &Path, place: Option<StoreUrl>) -> Result<Project, ProjectError> {
         let root = root.canonicalize().map_err(io_at(root))?;
         discovery::refuse_second_store(&root, place.as_ref())?;
         Project::make(root, place, Made::default())
     }
 
-    /// The same, but as a project of its own also if the config that is there names another: it gets a new id.
+    /// The same, but always creates a separate project: if the existing config names another, it gets a new id.
     pub fn init_with_new_id(root: &Path, place: Option<StoreUrl>) -> Result<Project, ProjectError> {
         let root = root.canonicalize().map_err(io_at(root))?;
         let mut made = Made::default();
@@ -56,7 +57,7 @@ impl Project {
         let shared = matches!(place, Some(StoreUrl::Postgres(_)));
         secure(&folder)?;
         made.folder(&folder)?;
-        // For people to write into.
+        // For the runbooks that people write.
         made.folder(&folder.join("runbooks"))?;
         made.file(&folder.join(IGNORE_FILE), IGNORED)?;
         let config =
@@ -64,11 +65,11 @@ impl Project {
         let config_file = folder.join(CONFIG_FILE);
         made.file(&config_file, &config)?;
         if shared {
-            // So that a clone without the store's URL knows that the store is elsewhere.
+            // So that a clone without the store's URL shows that the store is elsewhere.
             made.save(&config_file)?;
             config::record(&config_file, "shared", Some(true.into()))?;
         }
-        // A clone of the repository brings the id with it: all its machines share one project.
+        // A clone of the repository contains the id: all its machines share one project.
         let project = Project::with_folder(&root, &folder, place, &Environment::default())?;
         let store_id = new_store_id();
         let created = match &project.store {
@@ -83,19 +84,19 @@ impl Project {
         }
         secure(&folder)?;
         made.keep();
-        // Without a place for trust the project can be used, but nothing of it starts: `trust` says why.
+        // Without a place for trust the project can be used, but nothing in it starts: `trust` reports why.
         if let Some(trust) = Trust::of_user() {
             trust.grant_store(&project.trusted_store(store_id)).ok();
         }
         Ok(project)
     }
 
-    /// Keeps the store out of the repository also where nobody has said `init`, as in a clone, and where git has taken away the
-    /// file that does so.
+    /// Keeps the store out of the repository also where `init` has not run, as in a clone, and where git has removed
+    /// the ignore file.
     pub(crate) fn ignore_ours(&self) {
         if self.folder.ends_with(FOLDER) {
             let mut made = Made::default();
-            // Who cannot write there cannot commit what is there either.
+            // A user who cannot write there cannot commit the store either.
             if made.file(&self.folder.join(IGNORE_FILE), IGNORED).is_ok() {
                 made.keep();
             }
@@ -103,11 +104,11 @@ impl Project {
     }
 }
 
-/// What `init` has made and changed so far. Unless it is kept, it is undone: nothing is left half done.
+/// What `init` has created and changed so far. A drop without `keep` undoes it, so that nothing is left half done.
 #[derive(Default)]
 struct Made {
     new: Vec<PathBuf>,
-    /// Files that were there, with their content.
+    /// Changed files, with their former content.
     changed: Vec<(PathBuf, Vec<u8>)>,
 }
 
@@ -120,7 +121,7 @@ impl Made {
         Ok(())
     }
 
-    /// Writes a file unless it is there already.
+    /// Writes a file unless it exists.
     fn file(&mut self, path: &Path, text: &str) -> Result<(), ProjectError> {
         match fs::File::options().write(true).create_new(true).mode(0o644).open(path) {
             Ok(mut file) => {
@@ -132,7 +133,7 @@ impl Made {
         }
     }
 
-    /// Remembers the content of a file that is about to be changed.
+    /// Saves the content of a file that is about to be changed.
     fn save(&mut self, path: &Path) -> Result<(), ProjectError> {
         if !self.new.iter().any(|new| new == path) {
             self.changed.push((path.into(), fs::read(path).map_err(io_at(path))?));
@@ -148,7 +149,7 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // The error that led here is the one to report.
+        // The error that caused the drop is the one to report.
         for (path, content) in self.changed.drain(..).rev() {
             fs::write(path, content).ok();
         }

@@ -1,4 +1,4 @@
-//! Where the rows of a project are, as it is named and as it is used.
+//! The place of a project's rows: as a URL, and as it is used.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,6 @@ use super::ProjectError;
 use crate::config::masked;
 use crate::trust::real;
 
-/// Where the rows of a project are.
 #[derive(Debug, Clone)]
 pub(crate) enum Location {
     /// In this file.
@@ -17,7 +16,7 @@ pub(crate) enum Location {
     Postgres { server: Server, id: String },
 }
 
-/// A store that was named by its URL.
+/// A store given by its URL.
 #[derive(Debug, Clone)]
 pub enum StoreUrl {
     /// `sqlite:PATH`
@@ -27,7 +26,7 @@ pub enum StoreUrl {
 }
 
 impl StoreUrl {
-    /// Reads a URL. `variable` looks up what a PostgreSQL URL leaves out, such as `PGPASSWORD`.
+    /// Parses a URL. `variable` looks up what a PostgreSQL URL leaves out, such as `PGPASSWORD`.
     pub fn parse(url: &str, variable: impl Fn(&str) -> Option<String>) -> Result<StoreUrl, ProjectError> {
         let bad = |what: String| ProjectError::Url { url: masked(url), what };
         if let Some(path) = url.strip_prefix("sqlite:") {
@@ -40,7 +39,7 @@ impl StoreUrl {
         Err(bad("it must begin with sqlite: or postgres://".into()))
     }
 
-    /// The place in words, as a project with this id says where its rows are.
+    /// The place as text, as a project with this id reports it.
     pub(super) fn describe(&self, id: &str) -> String {
         match self {
             StoreUrl::Sqlite(path) => path.display().to_string(),
@@ -48,9 +47,9 @@ impl StoreUrl {
         }
     }
 
-    /// The folder that trust in a store there is bound to. Which database project a folder belongs to is said by a file that
-    /// comes with the repository, so that a hostile clone could name a project that the user trusts, to have its tasks
-    /// started there.
+    /// The folder to which trust in a store there is bound. The file that names the database project of a folder comes
+    /// with the repository, so a hostile clone could name a project that the user trusts, to have its tasks started
+    /// there.
     pub(super) fn clone_of(&self, root: &Path) -> Option<PathBuf> {
         match self {
             StoreUrl::Sqlite(_) => None,

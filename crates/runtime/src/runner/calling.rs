@@ -1,4 +1,5 @@
-//! How a runner calls the store: while others write, it hears its sessions, and reports those that end in the same transaction.
+//! How a runner calls the store: while other processes write, it listens to its sessions, and reports those that end in
+//! the same transaction.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ impl Runner<'_> {
 
     fn hear_until_answered(&mut self, mut call: Pending) -> Answers {
         loop {
-            if let Some(answers) = self.client.look_at_call(&mut call) {
+            if let Some(answers) = self.client.poll_call(&mut call) {
                 return answers;
             }
             let ready = self.await_answer_or_session(&call);
@@ -35,14 +36,14 @@ impl Runner<'_> {
         }
     }
 
-    /// Waits until the call is to be looked at. Returns the runs whose sessions have something to tell.
+    /// Waits until the call is to be polled. Returns the runs whose sessions have sent something.
     fn await_answer_or_session(&self, call: &Pending) -> Vec<RunId> {
         let answered = Arc::clone(&self.answered);
         let mut fds = vec![PollFd::new(&answered, PollFlags::IN)];
         fds.extend(self.sessions.values().map(poll_session));
         let patience = call.patience();
         let timeout = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
-        // An interruption is a reason to look, like any other.
+        // An interruption is a reason to check, like any other.
         if poll(&mut fds, Some(&timeout)).is_err() {
             return Vec::new();
         }

@@ -1,5 +1,5 @@
-//! Sessions that a runner did not start or has lost sight of, and keepers that do not answer. Whatever may wait for a keeper
-//! is done on a thread (`background.rs`); here is what follows from it.
+//! Sessions that a runner did not start or has lost, and keepers that do not answer. Operations that may wait for a
+//! keeper run on a thread (`background.rs`); their results are handled here.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::background::{Recovered, Recovery};
 use crate::sessions;
 
 impl Runner<'_> {
-    /// Finds out what became of a session that this process did not start, or has lost sight of.
+    /// Finds a session again that this process did not start or has lost.
     pub(super) fn recover(&mut self, work: &Work) {
         let run = &work.run;
         let recovery = Recovery {
@@ -26,9 +26,9 @@ impl Runner<'_> {
         self.background.recover(recovery);
     }
 
-    /// What became of a session was found out.
+    /// Handles the state of a session that was found again.
     pub(super) fn recovered(&mut self, run: &RunId, found: Recovered) {
-        // Others look after it by now, or nobody has to.
+        // Another runner owns the run by now, or its end is recorded.
         let Some(work) = self.dispatcher.work(run) else { return };
         match found {
             Recovered::Rebooted => self.ended(run, now_ended(RunEnd::Lost, Some("the machine was restarted"))),
@@ -48,7 +48,7 @@ impl Runner<'_> {
                 if let Some(limit) = self.limit {
                     session.renew(limit);
                 }
-                // What was asked before there was anybody to ask.
+                // The kill may have been requested before there was a session.
                 if self.dispatcher.is_being_killed(run) {
                     session.kill(self.grace(run));
                 }
@@ -58,12 +58,12 @@ impl Runner<'_> {
         }
     }
 
-    /// How long a session has to end by itself.
+    /// How long a session may take to end by itself.
     fn grace(&self, run: &RunId) -> Duration {
         if self.dispatcher.is_killed_at_once(run) { Duration::ZERO } else { self.client.config().kill_grace }
     }
 
-    /// Asks for the end of a session, and sees to it that it comes, whatever is the matter with its keeper.
+    /// Asks for the end of a session, and ensures it, whatever state its keeper is in.
     pub(super) fn kill(&mut self, run: &RunId, now: bool) {
         let grace = if now { Duration::ZERO } else { self.grace(run) };
         if let Some(session) = self.sessions.get_mut(run) {
@@ -72,8 +72,8 @@ impl Runner<'_> {
         self.background.await_end(run.clone(), self.files.record(run), grace);
     }
 
-    /// The keeper of a session that is to end cannot end it. Only this thread gives keepers another session, so that it is
-    /// certain that this one has none yet.
+    /// Kills a keeper that cannot end its session. Only this thread gives keepers another session, so it is certain
+    /// that this keeper has none yet.
     pub(super) fn kill_keeper(&mut self, run: &RunId, record: Record, silence: Silence, report: &mut dyn FnMut(RunnerReport)) {
         if !self.dispatcher.is_being_killed(run) {
             return;
@@ -83,7 +83,7 @@ impl Runner<'_> {
             report(RunnerReport::RunTrouble(run.clone(), format!("its keeper {} cannot be killed: {error}", record.keeper_pid)));
         }
         self.sessions.remove(run);
-        // One that did not answer has had its time.
+        // A busy keeper has used up the grace already.
         let grace = match silence {
             Silence::Stopped => self.grace(run),
             Silence::Busy => Duration::ZERO,
@@ -91,7 +91,7 @@ impl Runner<'_> {
         self.sweep(run, record, grace);
     }
 
-    /// Tells people once that the keeper of a run does not answer.
+    /// Reports once that the keeper of a run does not answer.
     pub(super) fn report_silence(&mut self, run: &RunId, why: String, report: &mut dyn FnMut(RunnerReport)) {
         if self.silent.insert(run.clone()) || why.contains("killed") {
             report(RunnerReport::RunTrouble(run.clone(), format!("its keeper does not answer: {why}")));

@@ -1,4 +1,4 @@
-//! How a runner sleeps: on the descriptors of everything that may want it.
+//! How a runner sleeps: on the descriptors of everything that may wake it.
 
 use banksman_engine::RunnerInput;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use super::{Runner, RunnerReport};
 use crate::background::JobResult;
 use crate::waiting::{STALL, span};
 
-/// What has ended its sleep.
+/// Why the sleep has ended.
 pub(super) enum Woken {
     Called,
     Cancelled,
@@ -21,14 +21,14 @@ pub(super) enum Woken {
     Other,
 }
 
-/// What a session is to be watched for.
+/// The events to poll a session for.
 pub(super) fn poll_session(session: &Session) -> PollFd<'_> {
     let flags = if session.has_unsent() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
     PollFd::from_borrowed_fd(session.as_fd(), flags)
 }
 
 impl Runner<'_> {
-    /// Sleeps until something happens, and takes in what sessions tell.
+    /// Sleeps until something happens, and handles the notices of sessions.
     pub(super) fn sleep(
         &mut self,
         cancel: BorrowedFd<'_>,
@@ -49,7 +49,7 @@ impl Runner<'_> {
             match self.client.host().watch(process) {
                 Ok(pidfd) => pidfds.push((process, pidfd)),
                 Err(Liveness::Dead | Liveness::OtherBoot) => return Woken::Died(process.clone()),
-                // It cannot be watched, which proves nothing. The slow look is for such.
+                // The process cannot be watched, which proves nothing. The regular poll covers it.
                 Err(Liveness::Alive | Liveness::Unknown) => {}
             }
         }
@@ -63,14 +63,14 @@ impl Runner<'_> {
         let fixed = fds.len();
         fds.extend(self.sessions.values().map(poll_session));
         fds.extend(pidfds.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)));
-        // A runner that is busy looks after them by the way.
+        // A busy runner tends them in passing.
         if runs.is_empty() {
             fds.extend(self.keepers.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         }
         let ms = at_most.as_ms();
         let timeout = Timespec { tv_sec: ms / 1_000, tv_nsec: (ms % 1_000) * 1_000_000 };
         let due_ms = host::boot_ms() + ms;
-        // An interruption is a reason to look, like any other.
+        // An interruption is a reason to check, like any other.
         let timed_out = poll(&mut fds, Some(&timeout)) == Ok(0);
         let late = Duration::from_millis(u64::try_from(host::boot_ms() - due_ms).unwrap_or(0));
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
@@ -106,7 +106,7 @@ impl Runner<'_> {
                         self.silent.remove(&run);
                         self.dispatcher.on(RunnerInput::Pulse(run.clone(), Some(vitals)), self.now());
                     }
-                    // A keeper that does not answer is no proof of anything: the next look is due after the same time.
+                    // A keeper that does not answer proves nothing: the next check is due after the same time.
                     JobResult::Pulse(run, Err(why)) => {
                         self.dispatcher.on(RunnerInput::Pulse(run.clone(), None), self.now());
                         if let Some(why) = why {
@@ -125,11 +125,11 @@ impl Runner<'_> {
                         self.dispatcher.on(RunnerInput::CommandDone(entry, result), self.now());
                     }
                     JobResult::Notified(entry, Ok(())) => self.dispatcher.on(RunnerInput::CommandDone(entry, Ok(())), self.now()),
-                    JobResult::Notified(entry, Err(untold)) if untold.is_final => {
-                        self.dispatcher.on(RunnerInput::CommandFailed(entry, untold.error), self.now())
+                    JobResult::Notified(entry, Err(failed)) if failed.is_final => {
+                        self.dispatcher.on(RunnerInput::CommandFailed(entry, failed.error), self.now())
                     }
-                    JobResult::Notified(entry, Err(untold)) => {
-                        self.dispatcher.on(RunnerInput::CommandDone(entry, Err(untold.error)), self.now())
+                    JobResult::Notified(entry, Err(failed)) => {
+                        self.dispatcher.on(RunnerInput::CommandDone(entry, Err(failed.error)), self.now())
                     }
                 }
             }

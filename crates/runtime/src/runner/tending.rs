@@ -1,4 +1,4 @@
-//! What a runner does about the sessions of its runs: it starts them, hears of them, and puts them away.
+//! How a runner handles the sessions of its runs: it starts them, reads their notices, and removes their records.
 
 use std::time::Duration;
 
@@ -52,20 +52,20 @@ impl Runner<'_> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let mut reader = self.client.reader().map_err(|error| text(&error))?;
         let past = Past::load(&mut reader, &work.task.id).map_err(|error| text(&error))?;
-        // The claim has fetched them for this run.
+        // The claim has fetched these messages for this run.
         let fetched = reader.view().fetched_by(&work.task.id, &work.run.id).map_err(|error| text(&error))?;
         let letters = self.client.letters(fetched).map_err(|error| text(&error))?;
         agents::plan(self.client.project(), work, &past, &letters).map_err(|error| text(&error))
     }
 
-    /// Writes down for a run how the one before it ended.
+    /// Writes the result of the previous run into a file for the next one.
     fn write_last_result(&self, work: &Work) -> Result<(), String> {
         let mut reader = self.client.reader().map_err(|error| error.to_string())?;
         let past = Past::load(&mut reader, &work.task.id).map_err(|error| error.to_string())?;
         self.files.write_last_result(&past).map_err(|error| error.to_string())
     }
 
-    /// The session of a run has ended.
+    /// Handles the end of a session.
     pub(super) fn ended(&mut self, run: &RunId, ended: RunEndRecord) {
         self.silent.remove(run);
         self.unbegun.remove(run);
@@ -77,16 +77,16 @@ impl Runner<'_> {
         self.dispatcher.on(RunnerInput::Ended(run.clone(), ended), self.now());
     }
 
-    /// The keeper was killed. What is left of the tree is ended before the run counts as lost.
+    /// Ends what is left of the process tree of a killed keeper, before the run counts as lost.
     pub(super) fn sweep(&mut self, run: &RunId, record: Record, grace: Duration) {
         if let Some(request) = self.dispatcher.session_dead(run) {
-            // It only tells people why there is a pause; the end of the run is what counts.
+            // This call only explains the pause; the end of the run is what counts.
             self.client.call(request).ok();
         }
         self.background.sweep(run.clone(), record, grace);
     }
 
-    /// The end of a run is durable: its keeper, or its record, is not needed any more.
+    /// The end of a run is durable: releases its keeper, or removes its record.
     pub(super) fn acknowledge(&mut self, run: &RunId, report: &mut dyn FnMut(RunnerReport)) {
         match self.sessions.remove(run) {
             Some(session) => self.keepers.acknowledge(session),
@@ -98,7 +98,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Takes in what a session tells.
+    /// Handles the notices of a session.
     pub(super) fn listen(&mut self, run: &RunId) {
         let Some(session) = self.sessions.get_mut(run) else { return };
         for notice in session.notices() {
@@ -122,12 +122,12 @@ impl Runner<'_> {
                 }
                 Notice::Answered => self.dispatcher.on(RunnerInput::Answered(run.clone()), self.now()),
                 Notice::Ready => {}
-                // Others own it; the rows will tell.
+                // Another runner owns it; the rows will show that.
                 Notice::Refused(Refusal::LowerEpoch { .. }) => self.dispatcher.on(RunnerInput::Woken, self.now()),
                 Notice::Nudged { effect_id } => self.dispatcher.on(RunnerInput::CommandDone(Seq(effect_id), Ok(())), self.now()),
                 Notice::Refused(Refusal::RecordExists | Refusal::Version { .. }) => {}
                 Notice::Gone => {
-                    // If it has left no record, this is why.
+                    // If the keeper has left no record, this is why.
                     if let Some(session) = self.sessions.remove(run).filter(Session::is_own) {
                         let how = session.exit().map_or("ended".into(), |exit| exit.to_string());
                         self.unbegun.insert(run.clone(), format!("its keeper ended before it began ({how})"));
@@ -139,7 +139,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Tells the keepers of its runs that the call that was sent then has renewed the lease, if it has.
+    /// Passes the new limit to the keepers of its runs, if the call sent at `sent_ms` has renewed the lease.
     pub(super) fn renew_sessions(&mut self, sent_ms: i64) {
         let (Some(ttl), Some(runs)) = (self.ttl, self.dispatcher.renewed()) else { return };
         let limit = Limit::after(sent_ms, ttl, self.client.config().kill_grace);
@@ -150,7 +150,7 @@ impl Runner<'_> {
     }
 }
 
-/// The keeper of a run said that it has no session to keep: for a shortage, or because something is wrong.
+/// Why a keeper has no session: a shortage, or another failure.
 fn not_started(what: &str, error: &str, shortage: Option<Shortage>) -> RunEnd {
     match shortage {
         Some(_) => not_begun(format!("{what}: {error}"), shortage),
@@ -158,7 +158,7 @@ fn not_started(what: &str, error: &str, shortage: Option<Shortage>) -> RunEnd {
     }
 }
 
-/// A shortage is told in its own words, which say more than those of the system.
+/// A shortage has a text of its own, which says more than the error of the system.
 fn not_begun(error: String, shortage: Option<Shortage>) -> RunEnd {
     let text = shortage.map_or(error, |shortage| shortage.to_string());
     RunEnd::NotBegun { error: text.into(), is_shortage: shortage.is_some() }

@@ -1,4 +1,4 @@
-//! What a worktree gets that git does not give it: copies of ignored files, and the setup of the project.
+//! Adds to a worktree what git does not: copies of ignored files, and the setup of the project.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,19 +13,18 @@ use super::{WorkspaceError, at};
 use crate::project::Project;
 use crate::trust::Trust;
 
-/// The setting of the setup.
 const SETUP: &str = "workspace.setup";
 
-/// What happens to a copy that the worktree has already.
+/// What happens to a copy that already exists in the worktree.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Copies {
     /// It stays: the task may have changed it.
     Keep,
-    /// It is replaced if the file of the checkout is newer: nobody works in the worktree of the checks.
+    /// It is replaced if the file of the checkout is newer: no task works in the worktree of the checks.
     Refresh,
 }
 
-/// Copies what is missing, and runs the setup unless it was run with the same inputs.
+/// Copies missing files, and runs the setup unless it has run with the same inputs.
 pub(crate) fn fit(
     project: &Project,
     repository: &Repository,
@@ -68,12 +67,12 @@ pub(crate) fn fit(
     if !status.success() {
         return Err(WorkspaceError::Setup(format!("{SETUP} failed: {status}")));
     }
-    // Its own changes to the inputs, such as a lock file, are no reason to run it again.
+    // Changes of the setup to its own inputs, such as a lock file, are no reason to run it again.
     let inputs = fingerprint(setup, &settings.setup_inputs, path);
     fs::write(&stamp, inputs).map_err(at(&stamp))
 }
 
-/// What the setup depends on: its command, and the files that were named.
+/// A hash of what the setup depends on: its command and its input files.
 fn fingerprint(setup: &Program, inputs: &[String], path: &Path) -> String {
     let mut parts = vec![format!("{setup:?}").into_bytes()];
     for name in inputs {
@@ -83,8 +82,8 @@ fn fingerprint(setup: &Program, inputs: &[String], path: &Path) -> String {
     sha256(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
-/// Copies a file or directory of the checkout that git ignores. What is tracked comes from git, and what is
-/// neither could end up in a commit.
+/// Copies a file or directory of the checkout that git ignores. Tracked files come from git, and files that are neither
+/// tracked nor ignored could end up in a commit.
 fn copy_ignored(repository: &Repository, top: &Path, path: &Path, name: &str, copies: Copies) -> Result<(), WorkspaceError> {
     let (from, to) = (top.join(name), path.join(name));
     if !from.exists() || (to.exists() && copies == Copies::Keep) {
@@ -97,7 +96,7 @@ fn copy_ignored(repository: &Repository, top: &Path, path: &Path, name: &str, co
     copy(&from, &to)
 }
 
-/// Copies by the system's own call, which shares the blocks where the file system can.
+/// Copies with the system call for that, which shares the blocks where the file system can.
 fn copy(from: &Path, to: &Path) -> Result<(), WorkspaceError> {
     let mut open: Vec<(PathBuf, PathBuf)> = vec![(from.into(), to.into())];
     while let Some((from, to)) = open.pop() {
@@ -131,7 +130,7 @@ fn is_newer(copy: &Path, original: &Path) -> bool {
 }
 
 impl Project {
-    /// Whether a setting may be used that is executed: it does not come with the project, or the user trusts it.
+    /// Whether a setting that is executed may be used: it does not come with the project, or the user trusts it.
     pub(crate) fn trusts_setting(&self, key: &str) -> bool {
         let trust = Trust::of_user();
         let covers = |foreign: &crate::config::Foreign| trust.as_ref().is_some_and(|trust| trust.covers(self.root(), foreign));

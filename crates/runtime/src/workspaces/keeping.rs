@@ -1,4 +1,4 @@
-//! Removing workspaces: one that a person names, or all that nobody needs any more.
+//! Removes workspaces: one that a person names, or all that are no longer needed.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,13 +22,13 @@ use crate::waiting::{Acquisition, WaitOptions};
 /// For how long saved states are kept.
 const SAVED_FOR: Duration = Duration::from_secs(90 * 86_400);
 
-/// A workspace, with the task that it belongs to.
+/// A workspace with its task.
 #[derive(Debug, Clone)]
 pub struct Kept {
     pub workspace: Workspace,
-    /// The task, unless it was deleted.
+    /// `None` if the task was deleted.
     pub task: Option<Task>,
-    /// Who holds its lock.
+    /// The holder of its lock.
     pub holder: Option<HolderId>,
     /// Whether the work of the task has landed.
     pub has_landed: bool,
@@ -55,7 +55,7 @@ impl Kept {
         Ok(workspaces.into_iter().map(with_owner).collect())
     }
 
-    /// How it is, in one word: creating, ready, in use, kept or removing.
+    /// The state of the workspace in one word: creating, ready, in use, kept or removing.
     pub fn state(&self) -> &'static str {
         match self.workspace.state {
             State::Ready if self.holder.is_some() => "in_use",
@@ -68,7 +68,7 @@ impl Kept {
         self.task.as_ref().is_none_or(|task| task.status().is_over())
     }
 
-    /// Why it is not needed any more, if it is not.
+    /// Why it is no longer needed, if it is not.
     fn unneeded(&self, keep_for: Duration, now: Wall) -> Option<&'static str> {
         if self.holder.is_some() || !matches!(self.workspace.place, Place::Worktree { .. }) {
             return None;
@@ -91,22 +91,21 @@ impl Kept {
 #[derive(Debug, Clone)]
 pub struct Removed {
     pub owner: TaskId,
-    /// Where it was.
     pub path: PathBuf,
-    /// What was saved of it.
+    /// Its saved state, if it had changes.
     pub saved: Option<Saved>,
 }
 
-/// One thing that pruning does.
+/// One step of pruning.
 #[derive(Debug, Clone)]
 pub enum PruneStep {
-    /// It saves and removes a workspace.
+    /// Save and remove a workspace.
     Remove { kept: Box<Kept>, reason: &'static str },
-    /// It gives up a state that was saved long ago.
+    /// Forget a state that was saved long ago.
     Forget(Saved),
 }
 
-/// What pruning would do now.
+/// The steps that pruning would take now.
 pub fn prune_steps(client: &Client) -> Result<Vec<PruneStep>, WorkspaceError> {
     let mut steps = removals(client)?;
     if let Some(repository) = Repository::of(client.project().root())? {
@@ -116,7 +115,7 @@ pub fn prune_steps(client: &Client) -> Result<Vec<PruneStep>, WorkspaceError> {
     Ok(steps)
 }
 
-/// The workspaces on this machine that nobody needs any more.
+/// The workspaces on this machine that are no longer needed.
 pub fn removals(client: &Client) -> Result<Vec<PruneStep>, WorkspaceError> {
     let now = Wall(host::wall_ms());
     let keep_for = client.config().workspace.keep_for;
@@ -131,15 +130,19 @@ pub fn removals(client: &Client) -> Result<Vec<PruneStep>, WorkspaceError> {
     Ok(steps)
 }
 
-/// Why a workspace would not be removed, as far as that can be told without saving it.
+/// Why a workspace would not be removed, as far as that is known without saving it.
 pub fn removal_refusal(client: &Client, kept: &Kept) -> Result<Option<WorkspaceError>, WorkspaceError> {
     let path = Path::new(kept.workspace.place.path());
     let embedded = repository(client.project())?.embedded_work(path)?;
     Ok((!embedded.is_empty()).then(|| refused(path, Removal::Embedded(embedded))))
 }
 
-/// Does what [`prune_steps`] found. Each result is told as it comes.
-pub fn prune(client: &Client, steps: Vec<PruneStep>, mut tell: impl FnMut(&PruneStep, Result<Option<Removed>, WorkspaceError>)) {
+/// Carries out the steps of [`prune_steps`], and reports each result at once.
+pub fn prune(
+    client: &Client,
+    steps: Vec<PruneStep>,
+    mut report: impl FnMut(&PruneStep, Result<Option<Removed>, WorkspaceError>),
+) {
     for step in steps {
         let result = match &step {
             PruneStep::Remove { kept, .. } => remove(client, &kept.workspace.owner, false).map(Some),
@@ -147,17 +150,17 @@ pub fn prune(client: &Client, steps: Vec<PruneStep>, mut tell: impl FnMut(&Prune
                 repository(client.project()).and_then(|repository| Ok(repository.forget_saved(saved)?)).map(|()| None)
             }
         };
-        tell(&step, result);
+        report(&step, result);
     }
 }
 
-/// Saves and removes the workspace of a task, if nobody works in it; `with_branch` its branch, too, if the user has named it.
-/// Whoever was killed while at it is followed by the next who tries.
+/// Saves and removes the workspace of a task, unless it is in use; with `with_branch`, also a branch that the user has
+/// named. If the process is killed meanwhile, the next removal completes it.
 pub fn remove(client: &Client, owner: &TaskId, with_branch: bool) -> Result<Removed, WorkspaceError> {
     with_lock(client, owner, |holder| remove_locked(client, owner, with_branch, holder))
 }
 
-/// Does something in a workspace while nobody works in it.
+/// Calls `act` under the lock of a workspace.
 pub(crate) fn with_lock<T>(
     client: &Client,
     owner: &TaskId,
@@ -165,7 +168,7 @@ pub(crate) fn with_lock<T>(
 ) -> Result<T, WorkspaceError> {
     let holder = HolderId::new(&ids::short("keep")).expect("a short id is a valid name");
     let lock = Resource { kind: Kind::Lock, name: owner.workspace_lock() };
-    // Bound to this process: if it is killed, its death is the proof that the lock is free.
+    // Bound to this process: if it is killed, its death frees the lock.
     let claim = GrantRequest { processes: vec![client.this_process().clone()], ..GrantRequest::new(holder.clone()) };
     let epoch = match client.acquire_any(lock.clone(), Ask { term: Term::Open, ..Ask::new(claim) }, WaitOptions::default())? {
         Acquisition::Answered {
@@ -194,45 +197,45 @@ fn holder_of(answer: &Acquisition) -> String {
 fn remove_locked(client: &Client, owner: &TaskId, with_branch: bool, holder: &HolderId) -> Result<Removed, WorkspaceError> {
     let mut rows = client.load(&[Key::Workspace(owner.clone()), Key::Task(owner.clone())].into())?.tables.backlog;
     let row = rows.workspaces.remove(owner).ok_or_else(|| WorkspaceError::Unknown(owner.clone()))?;
-    // It was done in here, under the lock that is held now: so nothing begins to land meanwhile.
+    // Work begins to land under the lock that is held now, so none begins meanwhile.
     if rows.tasks.get(owner).is_some_and(|task| task.status() == Status::Landing) {
         return Err(WorkspaceError::Landing(owner.clone()));
     }
-    let tell = |input: Input| match client.request(WorkspaceRequest { owner: owner.clone(), holder: holder.clone(), input })? {
+    let step = |input: Input| match client.request(WorkspaceRequest { owner: owner.clone(), holder: holder.clone(), input })? {
         WorkspaceOutcome::Stepped(..) => Ok(()),
         WorkspaceOutcome::Fenced => Err(WorkspaceError::Fenced),
     };
     if client.project().is_shared() && row.host != client.this_process().host {
         return Err(WorkspaceError::Elsewhere { owner: owner.clone(), host: row.host.to_string() });
     }
-    tell(Input::Remove)?;
+    step(Input::Remove)?;
     let path = PathBuf::from(row.place.path());
     let saved = match &row.place {
         Place::Worktree { branch, .. } => {
             let ignored = &client.config().workspace.save_ignored;
             let saving = Saving { id: owner.as_str(), reason: "before it was removed", ignored };
-            // A branch that the user has named is the user's.
+            // A branch with a name of the user's belongs to the user.
             let drops_branch = with_branch || branch.starts_with("banksman/");
             match repository(client.project())?.remove(&path, branch, drops_branch, saving)? {
                 Removal::Removed(saved) => saved,
                 removal => {
-                    // Nothing of it is gone, unless a removal before this one was killed.
+                    // Nothing of it is removed, unless an earlier removal was killed.
                     if row.state == State::Ready {
-                        tell(Input::Keep)?;
+                        step(Input::Keep)?;
                     }
                     return Err(refused(&path, removal));
                 }
             }
         }
         Place::Dir { .. } => {
-            // Nothing of it could be saved: only a person removes it.
+            // Its content cannot be saved, so only a person removes it.
             match std::fs::remove_dir_all(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(at(&path)(error)),
                 _ => None,
             }
         }
     };
-    tell(Input::Removed)?;
+    step(Input::Removed)?;
     Ok(Removed { owner: owner.clone(), path, saved })
 }
 

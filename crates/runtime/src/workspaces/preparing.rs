@@ -1,4 +1,4 @@
-//! The preparation of a workspace, inside of the session and before its command. When it is done, this process becomes the command.
+//! Prepares a workspace, inside of the session and before its command. Then this process becomes the command.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -26,7 +26,7 @@ use crate::project::Project;
 /// The hidden first argument.
 const MARK: &str = "__workspace";
 
-/// How often a store that does not answer is asked again, and after how long each time.
+/// How often a store that does not answer is asked again, and how long to wait in between.
 const TRIES: u32 = 60;
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
@@ -36,7 +36,7 @@ pub(crate) fn argv(project: &Project, owner: &TaskId, argv: Vec<OsString>) -> Ve
     words.into_iter().map(OsStr::to_owned).chain(argv).collect()
 }
 
-/// Prepares a workspace if that is what this process is for.
+/// Prepares a workspace, if the command line of this process asks for that.
 pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
     let [_, mark, root, owner, argv @ ..] = args else { return None };
     if mark != MARK {
@@ -53,11 +53,11 @@ pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
 
 /// Writes a line to the log of the run.
 pub(crate) fn say(line: &str) {
-    // If it cannot be written, the exit status tells.
+    // If stderr cannot be written, the exit status remains.
     writeln!(std::io::stderr(), "banksman: {line}").ok();
 }
 
-/// Where the command is started, and what it finds in its environment beside what every run does.
+/// The directory of the command, and the variables that are added to those of every run.
 struct Prepared {
     directory: PathBuf,
     env: Vec<(&'static str, OsString)>,
@@ -65,10 +65,10 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Becomes the command. Comes back only if that is not possible, with the reason.
+    /// Becomes the command. Returns only if that fails, with the reason.
     fn become_command(self, argv: &[OsString]) -> String {
         let argv = match StartCheck::take(argv) {
-            // A process less: what checks it is this program anyhow.
+            // Check in this process: it would otherwise start the same executable for that.
             Some((check, argv)) => match check.refusal(&self.directory) {
                 Some(refusal) => return refusal,
                 None => argv,
@@ -88,10 +88,8 @@ impl Prepared {
         let error = command.exec();
         format!("cannot start {} in {}: {error}", program.to_string_lossy(), self.directory.display())
     }
-}
 
-impl Prepared {
-    /// An argument that names the directories of git, now that they are there.
+    /// Fills the directories of git, which exist by now, into an argument that names them.
     fn fill(&self, word: &OsStr) -> OsString {
         let top =
             self.env.iter().find(|(name, _)| *name == "BANKSMAN_WORKSPACE").map_or(&*self.directory, |(_, path)| Path::new(path));
@@ -102,7 +100,7 @@ impl Prepared {
     }
 }
 
-/// One session that prepares one workspace.
+/// The session that prepares a workspace.
 struct Session {
     client: Client,
     owner: TaskId,
@@ -125,7 +123,7 @@ fn prepare(root: &Path, owner: &TaskId) -> Result<Prepared, WorkspaceError> {
     }
 }
 
-/// Asks the store until it answers: what is not known must not be guessed.
+/// Asks the store until it answers: an unknown state must not be guessed.
 fn patiently<T>(mut ask: impl FnMut() -> Result<T, WorkspaceError>) -> Result<T, WorkspaceError> {
     let mut tries = 0;
     loop {
@@ -142,7 +140,7 @@ impl Session {
         self.client.project()
     }
 
-    /// The machine of this session, as the row is to name it. A store on SQLite has one machine, whatever id its users give it.
+    /// The machine of this session, as the row names it. A SQLite store has one machine, whatever id its users give it.
     fn host(&self, row: Option<&Workspace>) -> Box<str> {
         match row.filter(|_| !self.project().is_shared()) {
             Some(row) => row.host.clone(),
@@ -161,14 +159,14 @@ impl Session {
         }
     }
 
-    /// A plain directory, in which git finds no repository.
+    /// Prepares a plain directory, in which git finds no repository.
     fn dir(&self, row: Option<Workspace>) -> Result<Prepared, WorkspaceError> {
         let path = dir(self.project(), &self.owner);
         let fence = self.project().folder().join("workspaces");
         private::make_dir(&path).map_err(at(&path))?;
         fence_off_git(&fence).map_err(at(&fence))?;
         let text = path.to_str().ok_or_else(|| WorkspaceError::Path(path.clone()));
-        // The row is for people: a directory whose path is no text works all the same.
+        // The row is for people: a directory works even if its path is not UTF-8.
         if let Ok(text) = text {
             let place = Place::Dir { path: text.into() };
             if self.step(Input::Begin { host: self.host(row.as_ref()), place })?.0 != Outcome::Use {
@@ -217,9 +215,9 @@ impl Session {
         Ok(Prepared { directory, env, env_remove: &LOCAL_VARIABLES })
     }
 
-    /// Where a new worktree is to be.
+    /// The place of a new worktree.
     fn place(&self, repository: &Repository, task: Option<&Task>, spec: &WorktreeSpec) -> Result<Place, WorkspaceError> {
-        // What lands begins where it lands.
+        // Work that is to land is based on its target.
         let target = task.and_then(|task| task.spec.land.as_ref()).map(|land| format!("refs/heads/{}", land.target));
         let revision = spec.base.as_deref().or(target.as_deref()).unwrap_or("HEAD");
         let base = match repository.commit(revision)? {
@@ -243,7 +241,7 @@ impl Session {
         Ok(Place::Worktree { path: path.into(), branch: branch.into(), base: base.into() })
     }
 
-    /// Makes it where there is none, or where one was begun.
+    /// Creates the worktree, also where one is missing or half made.
     fn make(&self, repository: &Repository, path: &Path, branch: &str, base: &str) -> Result<(), WorkspaceError> {
         if repository.find(path)? != Found::Nothing {
             self.clear(repository, path, branch)?;
@@ -259,8 +257,8 @@ impl Session {
         Ok(())
     }
 
-    /// Goes on in the one that is there. What the last run has left uncommitted is saved first, so that whatever this one does with it
-    /// can be undone.
+    /// Reuses the existing worktree. What the last run has left uncommitted is saved first, so that whatever this run
+    /// does with it can be undone.
     fn reuse(&self, repository: &Repository, path: &Path, branch: &str, base: &str) -> Result<(), WorkspaceError> {
         match repository.find(path)? {
             Found::Worktree => {}
@@ -281,8 +279,9 @@ impl Session {
         Ok(())
     }
 
-    /// If the work of the task came back from the merge queue, the worktree is put into the state in which that can be seen: with the
-    /// conflict, or at the commit on which the check fails. Once: what the next attempts do there is not undone.
+    /// If the work of the task was returned from the merge queue, shows why in the worktree: merges with the conflict,
+    /// or checks out the commit on which the check fails. Only once, so that the changes of later attempts are not
+    /// undone.
     fn take_back(&self, repository: &Repository, path: &Path, task: Option<&Task>) -> Result<(), WorkspaceError> {
         let rows = patiently(|| Ok(self.client.load(&[Key::LandingOf(self.owner.clone())].into())?.tables.backlog))?;
         let Some(entry) = rows.landings.values().find(|entry| entry.spec.task.as_ref() == Some(&self.owner)) else {
@@ -315,7 +314,7 @@ impl Session {
         std::fs::write(&stamp, entry.id.as_str()).map_err(at(&stamp))
     }
 
-    /// Removes what is half made or half removed, saved first. The branch stays.
+    /// Removes a half made or half removed worktree after saving it. The branch stays.
     fn clear(&self, repository: &Repository, path: &Path, branch: &str) -> Result<(), WorkspaceError> {
         let ignored = &self.project().config().workspace.save_ignored;
         let saving = Saving { id: self.owner.as_str(), reason: "before it was made again", ignored };
@@ -326,11 +325,11 @@ impl Session {
     }
 }
 
-/// Keeps git from finding the project's repository from inside of a directory of a task: what is no link to a repository ends its
-/// search. A variable would do so only for those who keep their environment.
+/// Keeps git from finding the project's repository from inside of a task's directory: a `.git` file that is no link to
+/// a repository ends its search. A variable would do that only for commands that keep their environment.
 fn fence_off_git(workspaces: &Path) -> std::io::Result<()> {
     match private::open(&workspaces.join(".git"), OFlags::WRONLY | OFlags::CREATE) {
-        // Somebody has made a repository there: then git finds that one.
+        // A repository was made there: then git finds that one.
         Err(error) if error.kind() == std::io::ErrorKind::IsADirectory => Ok(()),
         made => made.map(drop),
     }

@@ -1,4 +1,4 @@
-//! Calls on their way to the thread that writes, and the answers on their way back.
+//! Calls on their way to the writer thread, and the answers on their way back.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex};
@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::lock;
 
-/// The answers to the requests of one call, in their order.
+/// The answers to the requests of one call, in order.
 pub(crate) type Answers = Vec<Result<Reply, StoreError>>;
 
 /// Becomes readable when a call is answered.
@@ -26,7 +26,7 @@ impl AnswerSignal {
     }
 
     pub(super) fn clear(&self) {
-        // Nothing to read is as well.
+        // It does not matter whether there was anything to read.
         rustix::io::read(&self.0, &mut [0; 8]).ok();
     }
 }
@@ -37,22 +37,23 @@ impl AsFd for AnswerSignal {
     }
 }
 
-/// The requests of one call on their way.
+/// The requests of one call in the queue.
 pub(super) struct QueuedCall {
     pub(super) state: Mutex<State>,
     pub(super) answered: Condvar,
-    /// For a caller that does not wait for the condition alone.
+    /// For a caller that does not wait on the condition alone.
     signal: Option<Arc<AnswerSignal>>,
-    /// Whether it came as soon as the one before was answered: then the next one is likely to do so, too.
+    /// Whether it came as soon as the previous call was answered: then the next one is likely to do so, too.
     pub(super) is_prompt: bool,
 }
 
 pub(super) enum State {
-    /// Not looked at yet: the caller may still withdraw or change it.
+    /// Not taken yet: the caller may still withdraw or change it.
     Queued(Vec<Request>),
     /// Part of a batch.
     Taken,
-    /// The caller has given up: before it was taken it must not happen any more, after that nobody listens.
+    /// The caller has given up: before the call was taken, it must not be carried out any more; after that, its answers
+    /// are discarded.
     Abandoned,
     Answered(Answers, Option<Relay>),
 }
@@ -71,7 +72,7 @@ impl QueuedCall {
         Some(requests)
     }
 
-    /// Answers the call with an error before it was part of a batch.
+    /// Answers the call with an error before it is part of a batch.
     pub(super) fn refuse(&self, error: &StoreError) {
         if let Some(requests) = self.take() {
             self.answer(failed(error, requests.len()), None);
@@ -97,12 +98,12 @@ impl QueuedCall {
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) requests: Vec<Request>,
-    /// Whose requests they are, and how many of each.
+    /// The calls with the number of their requests.
     calls: Vec<(Arc<QueuedCall>, usize)>,
 }
 
 impl Batch {
-    /// Takes a call in, unless its caller has withdrawn it.
+    /// Adds a call, unless its caller has withdrawn it.
     pub(super) fn add(&mut self, queued: Arc<QueuedCall>) {
         if let Some(requests) = queued.take() {
             self.calls.push((queued, requests.len()));
@@ -110,13 +111,13 @@ impl Batch {
         }
     }
 
-    /// Whether all of it is one call.
+    /// Whether the batch has only one call.
     pub(super) fn is_single(&self) -> bool {
         self.calls.len() == 1
     }
 
-    /// Answers the calls. The first caller wakes the next two, and so on. One that has given up would break the relay, so it is left
-    /// out; one that is in it sees its answer at the latest when its time is up.
+    /// Answers the calls. The first caller wakes the next two, and so on. An abandoned call would break the relay, so
+    /// it is left out; a caller that gives up later sees its answer at its next timeout at the latest.
     pub(super) fn answer(self, answers: Answers) {
         let mut rest = answers.into_iter();
         let own = self.calls.into_iter().map(|(call, count)| (call, rest.by_ref().take(count).collect::<Answers>()));
@@ -131,8 +132,8 @@ impl Batch {
     }
 }
 
-/// Those who are answered together wake each other, each one two more. Waking a thread costs more than deciding its
-/// call, and the thread that writes has better things to do.
+/// Callers that are answered together wake each other, each one two more. Waking a thread costs more than deciding its
+/// call, and the writer thread must not spend its time on that.
 pub(super) struct Relay {
     calls: Arc<[Arc<QueuedCall>]>,
     index: usize,
@@ -145,7 +146,7 @@ impl Relay {
     }
 }
 
-/// The answers to so many requests that have failed together.
+/// The answers to `count` requests that have failed together.
 pub(super) fn failed(error: &StoreError, count: usize) -> Answers {
     (0..count).map(|_| Err(error.clone())).collect()
 }

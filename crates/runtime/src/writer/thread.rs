@@ -1,4 +1,4 @@
-//! The thread that writes: when it takes the writer lock, when it lends it to a caller, and when it gives it back.
+//! The writer thread: when it takes the writer lock, when it lends it to a caller, and when it releases it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -11,41 +11,41 @@ use super::queued_call::{Answers, Batch, QueuedCall};
 use super::{BATCH, lock};
 use crate::wakeups::Wakeups;
 
-/// How long the writer lock goes on while calls keep coming.
+/// How long the writer lock is kept while calls keep coming.
 const SLICE: Duration = Duration::from_millis(4);
 
-/// How long to look for the next call before the writer lock is given up, if the calls of this process come one upon the other.
+/// How long to spin for the next call before the writer lock is released, if the calls of this process come in quick
+/// succession.
 const LINGER: Duration = Duration::from_micros(150);
 
-/// How long to leave the writer lock to others, in their order, after one of them was met at the writer lock.
+/// How long to queue for the writer lock instead of taking a free one, after another process wanted it.
 const POLITE: Duration = Duration::from_millis(100);
 
-/// The change notifier is not used more often than this.
+/// The shortest time between two notifications.
 const NOTIFY_EVERY: Duration = Duration::from_millis(10);
 
-/// What the thread receives.
 pub(super) enum Message {
     Write(Arc<QueuedCall>),
-    /// The change notifier is due: it was used too short a time ago.
+    /// The change notifier is due: its last use was too recent.
     Notify,
 }
 
-/// What the callers and the thread share.
+/// The state shared by the callers and the thread.
 pub(super) struct Shared {
     pub(super) state: Mutex<WriterState>,
-    /// How many calls are on their way to the thread.
+    /// The number of calls in the queue of the thread.
     pub(super) queued: AtomicUsize,
     /// Held while this process holds the writer lock.
     pub(super) inside: Mutex<()>,
     /// Set while the thread waits for the writer lock.
     pub(super) outside: AtomicBool,
-    /// When a caller last went on with its answers.
+    /// When a caller last returned with its answers.
     pub(super) returned: Moment,
-    /// When the writer lock was last used by a caller to whom it was lent.
+    /// When a borrower last used the writer lock.
     pub(super) used: Moment,
 }
 
-/// A moment that one thread notes and another looks at.
+/// A moment that one thread notes and another reads.
 pub(super) struct Moment {
     start: Instant,
     nanos: AtomicU64,
@@ -53,7 +53,7 @@ pub(super) struct Moment {
 
 impl Moment {
     const NEVER: u64 = 0;
-    /// What was begun and is not over.
+    /// An operation that has begun and not ended.
     const NOW: u64 = u64::MAX;
 
     fn never() -> Moment {
@@ -64,7 +64,7 @@ impl Moment {
         self.nanos.store(self.start.elapsed().as_nanos() as u64, Ordering::Release);
     }
 
-    pub(super) fn goes_on(&self) {
+    pub(super) fn begin(&self) {
         self.nanos.store(Moment::NOW, Ordering::Release);
     }
 
@@ -113,8 +113,9 @@ impl Shared {
         }
     }
 
-    /// Takes the writer lock and writes until it is to be given back. It waits for the lock first, so that everything that arrives meanwhile
-    /// comes along. Notes if the change notifier is still to be used, and returns a call that came when the writer lock had been given back.
+    /// Takes the writer lock and writes until the lock is to be released. It waits for the lock first, so that
+    /// everything that arrives meanwhile joins the batch. Sets `notify_due` if the change notifier is still to be used,
+    /// and returns a call that came after the writer lock was released.
     fn hold_writer_lock(
         &self,
         first: Arc<QueuedCall>,
@@ -122,7 +123,7 @@ impl Shared {
         notify_due: &mut bool,
     ) -> Option<Arc<QueuedCall>> {
         let mut state = lock(&self.state);
-        // For callers that do not come back at once, waiting for them would hold everybody up.
+        // For callers that do not come back at once, lingering would hold up all other writers.
         let lingers = first.is_prompt;
         self.outside.store(true, Ordering::Release);
         let entered = state.enter();
@@ -141,7 +142,7 @@ impl Shared {
             let batch = self.gather(first, inbox, notify_due);
             let Wrote { answers, events, woke } = state.write(&batch);
             has_events |= events;
-            // Whoever was woken comes for the writer lock now, so it is not kept for those who might come.
+            // A waiter that was woken now wants the writer lock, so the lock is not kept for calls that may come.
             let goes_on = !woke && lingers && Instant::now() < ends;
             if goes_on && batch.is_single() && state.store.keeps_writer_lock() {
                 let came;
@@ -166,7 +167,7 @@ impl Shared {
         late
     }
 
-    /// A call, with all that have come since.
+    /// A batch of a call and all that have arrived since.
     fn gather(&self, first: Arc<QueuedCall>, inbox: &Receiver<Message>, notify_due: &mut bool) -> Batch {
         let mut batch = Batch::default();
         batch.add(first);
@@ -186,9 +187,9 @@ impl Shared {
         batch
     }
 
-    /// Lends the writer lock to the only caller, which then writes without a switch of threads, until the slice is over or it has stopped
-    /// calling. It is answered when everything is ready for its next call. Returns the next call that was handed over instead. The loan is
-    /// gone if the borrower has given the writer lock back.
+    /// Lends the writer lock to the only caller, which then writes without a switch of threads, until the slice is over
+    /// or it stops calling. It is answered after everything is ready for its next call. Returns the next call that came
+    /// through the queue instead. `lent_until` is `None` if the borrower has released the writer lock.
     fn lend<'s>(
         &'s self,
         mut state: MutexGuard<'s, WriterState>,
@@ -209,7 +210,7 @@ impl Shared {
                 Err(RecvTimeoutError::Disconnected) => return (lock(&self.state), None),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            // As long as the borrower writes, it is not to find the state taken.
+            // While the borrower writes, it must not find the state locked.
             if self.used.elapsed() < LINGER {
                 continue;
             }
@@ -221,7 +222,7 @@ impl Shared {
     }
 }
 
-/// Looks for the next call for a moment: its caller has just been answered and is likely to have one.
+/// Spins for the next call for a moment: its caller has just been answered and is likely to have one.
 fn linger(inbox: &Receiver<Message>, notify_due: &mut bool) -> Option<Arc<QueuedCall>> {
     let since = Instant::now();
     while since.elapsed() < LINGER {
@@ -234,30 +235,30 @@ fn linger(inbox: &Receiver<Message>, notify_due: &mut bool) -> Option<Arc<Queued
     None
 }
 
-/// What a batch has brought about.
+/// The results of a batch.
 #[derive(Default)]
 struct Wrote {
     answers: Answers,
-    /// Something happened that followers want to hear of.
+    /// Whether there are events that followers wait for.
     events: bool,
-    /// Somebody who waited was granted something.
+    /// Whether a waiter was granted something.
     woke: bool,
 }
 
-/// The store, and what happens after each commit.
+/// The store, and the actions after each commit.
 pub(super) struct WriterState {
     pub(super) store: Store,
     pub(super) wakeups: Arc<Wakeups>,
     notified: Option<Instant>,
     notify_due: bool,
-    /// When another process was last met at the writer lock.
+    /// When another process last wanted the writer lock.
     pub(super) met: Option<Instant>,
-    /// When the writer lock goes to other processes that the thread has and a caller may write with.
+    /// Until when a caller may write with the writer lock that the thread has.
     pub(super) lent_until: Option<Instant>,
 }
 
 impl WriterState {
-    /// Takes the writer lock, and notes whether others wanted it.
+    /// Takes the writer lock, and notes whether other processes wanted it.
     fn enter(&mut self) -> Result<(), StoreError> {
         let has_met = match self.has_just_met() {
             true => self.store.lock_writer()?,
@@ -274,7 +275,8 @@ impl WriterState {
         self.met.is_some_and(|met| met.elapsed() < POLITE)
     }
 
-    /// Takes the writer lock if that overtakes nobody. That it is free is no proof: those who wait may just be waking up.
+    /// Takes the writer lock if that overtakes no other process. A free lock is no proof of that: waiters may just be
+    /// waking up.
     pub(super) fn enter_if_free(&mut self) -> bool {
         if self.has_just_met() {
             return false;
@@ -286,14 +288,14 @@ impl WriterState {
         entered
     }
 
-    /// Notes whether others wanted to write, where only the transaction itself finds out.
+    /// Notes whether other processes wanted to write, where only the transaction itself finds that out.
     pub(super) fn note_others(&mut self) {
         if self.store.has_waited() {
             self.met = Some(Instant::now());
         }
     }
 
-    /// After a write of a caller: keeps a writer lock that is lent for longer, and gives back any other.
+    /// After a write of a caller: keeps a writer lock whose loan is not over, and releases any other.
     pub(super) fn keep_or_unlock(&mut self, is_wanted: bool) {
         if is_wanted || self.lent_until.is_none_or(|ends| Instant::now() >= ends) {
             self.lent_until = None;
@@ -310,7 +312,7 @@ impl WriterState {
         }
         let mut results = self.store.batch(requests);
         if results.iter().all(|result| matches!(result, Err(StoreError::Stalled))) && self.store.lock_writer().is_ok() {
-            // Others are in the way for longer than one waits without a reason.
+            // Another process holds the store for longer than a write without the lock waits.
             self.met = Some(Instant::now());
             results = self.store.batch(requests);
         }
@@ -329,10 +331,10 @@ impl WriterState {
         wrote
     }
 
-    /// Rings unless that was done a moment ago. Says whether it is done with.
+    /// Rings unless the last ring is too recent. Returns whether the caller need not have it rung later.
     pub(super) fn notify_if_time(&mut self) -> bool {
         if self.notified.is_some_and(|notified| notified.elapsed() < NOTIFY_EVERY) {
-            // The first one to find it too early has it notified later, for all who come until then.
+            // Only the first caller that is too early has it rung later, for all that follow until then.
             return std::mem::replace(&mut self.notify_due, true);
         }
         self.notify();
@@ -345,7 +347,7 @@ impl WriterState {
         self.wakeups.ring(&mut self.store);
     }
 
-    /// A checkpoint that fails is tried again after the next batch; nothing depends on it.
+    /// A checkpoint that fails is retried after the next batch; nothing depends on it.
     pub(super) fn tidy(&mut self, quiet: bool) {
         self.store.tidy(quiet).ok();
     }
