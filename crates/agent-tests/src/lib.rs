@@ -1,6 +1,6 @@
-//! The real agent programs, a model on loopback that does what a prompt says, and a project for them to work in.
+//! Tests with the real agent programs: a scripted model on loopback, and a project for the agents to work in.
 
-#![expect(clippy::panic, reason = "it is for tests, and says what is missing")]
+#![expect(clippy::panic, reason = "test code panics with what is missing")]
 
 pub mod model;
 pub mod world;

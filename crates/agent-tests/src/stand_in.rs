@@ -1,7 +1,8 @@
-//! A program that speaks the formats of the four agents, for what the real ones cannot be made to do.
+//! A program that writes the output formats of the four agents, for cases that the real programs cannot be made to
+//! produce.
 //!
-//! It is given the format as its first argument and reads its script from standard input: `@result`, `@error TEXT`, `@flood MIB`,
-//! `@garbage`, `@fork` (a child in a session of its own, that outlives it), `@sleep SECONDS`, `@ignore-term`, `@exit CODE`.
+//! The first argument is the format. The script comes from standard input: `@result`, `@error TEXT`, `@flood MIB`,
+//! `@garbage`, `@fork` (a child in a session of its own that outlives the program), `@sleep SECONDS`, `@exit CODE`.
 
 use std::io::{Read, Write};
 use std::process::{Command, ExitCode, Stdio};
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What each program says first.
+/// The first lines of each program.
 fn begin(family: &str) -> Vec<Value> {
     match family {
         "claude" => vec![json!({"type": "system", "subtype": "init", "session_id": "s-1", "model": "m"}), says("claude")],
@@ -54,7 +55,7 @@ fn says(family: &str) -> Value {
     }
 }
 
-/// What each program says last.
+/// The last lines of each program.
 fn end(family: &str, error: Option<&str>) -> Vec<Value> {
     match (family, error) {
         ("claude", error) => vec![json!({"type": "result", "subtype": "success", "is_error": error.is_some(),
@@ -75,12 +76,12 @@ fn put(line: &Value) {
 }
 
 fn raw(bytes: &[u8]) {
-    // Whoever reads may have gone.
+    // The reader may have gone.
     let mut out = std::io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).ok();
 }
 
-/// Much more than anybody reads, partly in one line.
+/// More output than a reader accepts, partly in one line.
 fn flood(mib: usize) {
     for _ in 0..mib {
         raw(format!("{}\n", "f".repeat((1 << 20) - 1)).as_bytes());

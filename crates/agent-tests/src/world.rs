@@ -1,4 +1,4 @@
-//! A project with a git repository, the four programs with settings that lead to the scripted model, and `banksman` itself.
+//! A project with a git repository, the four programs configured for the scripted model, and `banksman` itself.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,10 +11,9 @@ use tempfile::TempDir;
 
 use crate::model::Model;
 
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The deadline of every wait.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The agents that are tested.
 pub const AGENTS: [&str; 4] = ["claude", "codex", "gemini", "opencode"];
 
 pub struct World {
@@ -25,7 +24,7 @@ pub struct World {
 }
 
 impl World {
-    /// A project that trusts all agents. The programs are where `make test-agents` has put them.
+    /// A project that trusts all agents. `make test-agents` has installed the programs.
     pub fn new() -> World {
         let world = World::untrusted();
         world.ok(&["trust", "--agent", &AGENTS.join(",")]);
@@ -40,7 +39,7 @@ impl World {
         world.settings();
         fs::create_dir(world.root()).expect("the folder is new");
         world.git(&["init", "-q", "-b", "main"]);
-        // Some programs pass no variables of git on.
+        // Some programs do not pass the variables of git on.
         world.git(&["config", "user.name", "Agent"]);
         world.git(&["config", "user.email", "agent@example.invalid"]);
         world.write("README.md", "a project\n");
@@ -64,7 +63,7 @@ impl World {
         fs::write(path, text).expect("a file");
     }
 
-    /// The settings of the programs: each talks to the scripted model.
+    /// Writes the settings of the programs, which point to the scripted model.
     fn settings(&self) {
         let (home, url) = (self.home(), &self.model.url);
         let put = |path: &str, text: String| {
@@ -168,7 +167,7 @@ impl World {
         self.run(&["run", "--until-idle"])
     }
 
-    /// How a task stands: its status and its runs.
+    /// A task with its status and its runs.
     pub fn task(&self, title: &str) -> Value {
         self.json(&["tasks", "show", title])["data"].clone()
     }
@@ -177,7 +176,7 @@ impl World {
         self.task(title)["status"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// What the agents of a task came to, run by run.
+    /// The verdict of the agent of each run of a task.
     pub fn verdicts(&self, title: &str) -> Vec<String> {
         let task = self.task(title);
         let runs = task["runs"].as_array().cloned().unwrap_or_default();
@@ -188,7 +187,7 @@ impl World {
         self.ok(&["tasks", "logs", title, "--raw"])
     }
 
-    /// The subjects of the commits of the branch of a task that are not on main.
+    /// The subjects of the commits on a task's branch that are not on main.
     pub fn commits(&self, title: &str) -> Vec<String> {
         let branches = self.git(&["for-each-ref", "--format=%(refname:short)", "refs/heads/banksman/"]);
         let slug = title.to_lowercase().replace(' ', "-");
@@ -204,11 +203,11 @@ impl Default for World {
     }
 }
 
-/// Waits until something is so.
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < end, "waited in vain until {what}");
+/// Waits until a condition holds.
+pub fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let end = Instant::now() + TIMEOUT;
+    while !is_true() {
+        assert!(Instant::now() < end, "timed out waiting until {what}");
         std::thread::yield_now();
         std::thread::park_timeout(Duration::from_millis(50));
     }

@@ -1,4 +1,4 @@
-//! Anthropic Messages, which claude speaks.
+//! The Anthropic Messages API, as used by claude.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::http::Response;
 use super::{Conversation, Turn, fresh, items, text_of, word};
 
 pub(super) fn read(body: &Value) -> Conversation {
-    // What a person says while the agent works arrives as a message of the system.
+    // A message that a person sends while the agent works has the role `system`.
     let spoken = || items(body, "messages").filter(|message| matches!(word(message, "role"), "user" | "system"));
     let is_result = |part: &&Value| word(part, "type") == "tool_result";
     let results = spoken().flat_map(|message| items(message, "content")).filter(is_result).count();
@@ -21,7 +21,7 @@ pub(super) fn write(body: &Value, turn: &Turn) -> Response {
             (vec![json!({"type": "tool_use", "id": fresh("toolu"), "name": "Bash", "input": input})], "tool_use")
         }
         Turn::Say(text) => (vec![json!({"type": "text", "text": text})], "end_turn"),
-        Turn::Fail { .. } | Turn::Limited(_) | Turn::Cut | Turn::Hang => unreachable!("these have no form of their own"),
+        Turn::Fail { .. } | Turn::Limited(_) | Turn::Cut | Turn::Hang => unreachable!("the caller answers these"),
     };
     let usage = json!({"input_tokens": 100, "output_tokens": 20, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0});
     let message = |content: &[Value], stop: Option<&str>| {

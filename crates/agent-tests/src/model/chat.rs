@@ -1,4 +1,4 @@
-//! OpenAI Chat, which opencode speaks.
+//! The OpenAI Chat API, as used by opencode.
 
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ pub(super) fn write(body: &Value, turn: &Turn) -> Response {
             (json!({"role": "assistant", "tool_calls": [call]}), "tool_calls")
         }
         Turn::Say(text) => (json!({"role": "assistant", "content": text}), "stop"),
-        Turn::Fail { .. } | Turn::Limited(_) | Turn::Cut | Turn::Hang => unreachable!("these have no form of their own"),
+        Turn::Fail { .. } | Turn::Limited(_) | Turn::Cut | Turn::Hang => unreachable!("the caller answers these"),
     };
     let usage = json!({"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120});
     let (id, model) = (fresh("chatcmpl"), word(body, "model"));

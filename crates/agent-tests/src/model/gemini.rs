@@ -1,4 +1,4 @@
-//! Gemini, which gemini speaks.
+//! The Gemini API, as used by gemini.
 
 use serde_json::{Value, json};
 
@@ -27,14 +27,14 @@ pub(super) fn write(body: &Value, path: &str, turn: &Turn) -> Response {
             let arguments = json!({"command": command, "description": "a step of the script"});
             json!({"functionCall": {"name": "run_shell_command", "args": arguments}})
         }
-        // Which model to use, and who speaks next, is asked of a model, too.
+        // Gemini also asks the model which model to use and who speaks next.
         Turn::Say(_) if wants_json.is_some() => {
             let choice = json!({"reasoning": "scripted", "model_choice": "flash", "next_speaker": "user", "complexity_reasoning": "x",
                 "complexity_score": 1});
             json!({"text": choice.to_string()})
         }
         Turn::Say(text) => json!({"text": text}),
-        Turn::Fail { .. } | Turn::Limited(_) | Turn::Cut | Turn::Hang => unreachable!("these have no form of their own"),
+        Turn::Fail { .. } | Turn::Limited(_) | Turn::Cut | Turn::Hang => unreachable!("the caller answers these"),
     };
     let content = json!({"role": "model", "parts": [part]});
     let usage = json!({"promptTokenCount": 100, "candidatesTokenCount": 20, "totalTokenCount": 120});

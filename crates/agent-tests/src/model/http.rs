@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as the programs use.
+//! The part of HTTP/1.1 that the programs use.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -13,18 +13,18 @@ pub(super) struct Request {
 
 pub(super) enum Response {
     Json(Value),
-    /// Server-sent events: the name of each, if it has one, and its data.
+    /// Server-sent events: an optional name and the data of each.
     Events(Vec<(Option<&'static str>, String)>),
     Error {
         status: u16,
         headers: Vec<(String, String)>,
         body: Value,
     },
-    /// Half an answer.
+    /// A response that breaks off in the middle.
     Cut,
 }
 
-/// Reads a request; `None` if there is no more.
+/// Reads a request; `None` at the end of the connection.
 pub(super) fn read(stream: &mut TcpStream) -> Option<Request> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut line = String::new();

@@ -1,8 +1,8 @@
 //! A model on loopback for the real agent programs: they run unchanged, and their model follows the script in its prompt.
 //!
-//! It speaks the streaming interfaces of Anthropic (claude), OpenAI Responses (codex), OpenAI Chat (opencode) and Gemini (gemini). A
-//! request carries the whole conversation, so how far it has come is counted from it: the model itself remembers only the
-//! steps that leave no trace in a conversation.
+//! It implements the streaming APIs of Anthropic (claude), OpenAI Responses (codex), OpenAI Chat (opencode) and Gemini
+//! (gemini). A request carries the entire conversation, so the progress of the script is counted from it. The model
+//! stores only the steps that leave no trace in a conversation.
 
 mod anthropic;
 mod chat;
@@ -27,41 +27,40 @@ pub struct Model {
     memory: Arc<Mutex<Memory>>,
 }
 
-/// What a conversation does not tell.
+/// State that the conversation does not contain.
 #[derive(Default)]
 struct Memory {
-    /// The steps without a trace that were done, by script.
+    /// The completed steps without a trace, by script.
     done: BTreeSet<(String, usize)>,
-    /// When a limit was first reached.
+    /// When each limit was first reached.
     limits: BTreeMap<(String, usize), Instant>,
-    /// How often a step was answered with an overload.
+    /// The number of overload responses to each step.
     overloads: BTreeMap<(String, usize), u32>,
-    /// What was asked, for tests to look at.
+    /// The requests, for assertions of tests.
     asked: Vec<Asked>,
 }
 
-/// A request that had a script in it.
+/// A request whose prompt contains a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// The name of the script.
     pub script: String,
-    /// What was answered.
+    /// The step that answered it.
     pub answer: String,
-    /// All that was said to the model.
+    /// The full prompt.
     pub said: String,
 }
 
-/// A conversation as far as a script depends on it.
+/// The parts of a conversation that a script depends on.
 struct Conversation {
-    /// All that was said to the model.
+    /// The texts sent to the model.
     said: Vec<String>,
-    /// How many calls of tools were answered.
+    /// The number of tool results.
     results: usize,
-    /// Whether the request can call a shell: other requests are for titles and the like.
+    /// Whether the request offers a shell: requests without one are for titles and the like.
     has_shell: bool,
 }
 
-/// What the model does next.
+/// The next response of the model.
 enum Turn {
     Say(String),
     Call(String),
@@ -70,11 +69,11 @@ enum Turn {
         kind: &'static str,
         message: &'static str,
     },
-    /// The account is limited for so many seconds.
+    /// The account is limited for this many seconds.
     Limited(u64),
-    /// The connection is cut in the middle of the answer.
+    /// The connection is cut in the middle of the response.
     Cut,
-    /// Nothing is ever answered.
+    /// The request is never answered.
     Hang,
 }
 
@@ -93,13 +92,13 @@ impl Model {
         Model { url, memory }
     }
 
-    /// What was asked with the script of this name.
+    /// The steps that answered the requests of a script.
     pub fn asked(&self, script: &str) -> Vec<String> {
         let memory = self.memory.lock().expect("no thread panics with it");
         memory.asked.iter().filter(|asked| asked.script == script).map(|asked| asked.answer.clone()).collect()
     }
 
-    /// The prompt of each request of the script of this name.
+    /// The prompts of the requests of a script.
     pub fn prompts(&self, script: &str) -> Vec<String> {
         let memory = self.memory.lock().expect("no thread panics with it");
         memory.asked.iter().filter(|asked| asked.script == script).map(|asked| asked.said.clone()).collect()
@@ -115,7 +114,7 @@ fn serve(mut stream: TcpStream, memory: &Mutex<Memory>) {
                     return;
                 }
             }
-            // Whoever has asked waits until it gives up.
+            // The client waits until it gives up.
             None => std::thread::sleep(Duration::from_secs(3_600)),
         }
     }
@@ -181,7 +180,7 @@ fn next(conversation: &Conversation, memory: &Mutex<Memory>) -> Turn {
 }
 
 impl Memory {
-    /// Does a step; `None` if it is over and the next one follows.
+    /// Executes a step; `None` if it is finished and the next one follows.
     fn act(&mut self, step: &Step, key: (String, usize)) -> Option<Turn> {
         let failed = |status, kind, message| Some(Turn::Fail { status, kind, message });
         match step {
@@ -219,7 +218,7 @@ impl Memory {
         }
     }
 
-    /// For how long a limit that was first reached by this step still lasts.
+    /// The remaining time of a limit that this step reached first.
     fn left(&mut self, key: &(String, usize), seconds: u64) -> Duration {
         let since = *self.limits.entry(key.clone()).or_insert_with(Instant::now);
         Duration::from_secs(seconds).saturating_sub(since.elapsed())
@@ -231,10 +230,10 @@ impl Memory {
     }
 }
 
-/// How each provider says that a limit is reached, and when it ends.
+/// How each provider reports that a limit is reached and when it ends.
 fn limited(path: &str, seconds: u64) -> Response {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    // Both parts are cut to seconds, and nobody is let in too early.
+    // Both parts are truncated to seconds: one more second, so that no request comes too early.
     let resets = now.as_secs() + seconds + 1;
     let unified = |name: &str, value: &str| (format!("anthropic-ratelimit-unified-{name}"), value.to_owned());
     let headers = vec![
@@ -263,7 +262,7 @@ fn limited(path: &str, seconds: u64) -> Response {
     Response::Error { status: 429, headers, body }
 }
 
-/// All text of a message, in any of the forms that are in use.
+/// All text of a message, in any of the forms in use.
 fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -281,7 +280,7 @@ fn word<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// An id that was not given before.
+/// A process-wide unique id.
 fn fresh(prefix: &str) -> String {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(1);

@@ -1,14 +1,14 @@
-//! OpenAI Responses, which codex speaks.
+//! The OpenAI Responses API, as used by codex.
 
 use serde_json::{Value, json};
 
 use super::http::Response;
 use super::{Conversation, Turn, fresh, items, text_of, word};
 
-/// The name of a shell tool, and how it takes a command.
+/// The name of a shell tool, and the arguments for a command.
 type Shell = (&'static str, fn(&str) -> Value);
 
-/// The names under which versions of the program offer a shell.
+/// The names of the shell tool in different versions of codex.
 const SHELLS: [Shell; 3] = [
     ("exec_command", |command| json!({"cmd": command})),
     ("shell_command", |command| json!({"command": command})),
@@ -38,7 +38,7 @@ pub(super) fn write(body: &Value, turn: &Turn) -> Response {
             json!({"type": "message", "role": "assistant", "id": fresh("msg"), "content": content})
         }
         (Turn::Call(_) | Turn::Fail { .. } | Turn::Limited(_) | Turn::Cut | Turn::Hang, _) => {
-            unreachable!("these have no form of their own")
+            unreachable!("the caller answers these")
         }
     };
     let id = fresh("resp");

@@ -1,4 +1,4 @@
-//! Scripts: what a model does, in its prompt, a line each. `@script NAME` begins one; other lines are for people.
+//! Scripts in the prompt of a model, one step per line. `@script NAME` begins a script; lines without `@` are ignored.
 
 /// A step of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -7,13 +7,13 @@ pub(super) enum Step {
     Run(String),
     /// `@say TEXT`: end the turn with this.
     Say(String),
-    /// `@huge N`: end the turn with so many letters.
+    /// `@huge N`: end the turn with N letters.
     Huge(usize),
-    /// `@limit SECONDS`: the account is limited for so long, from the first request on.
+    /// `@limit SECONDS`: the account is limited for SECONDS, from the first request on.
     Limit(u64),
-    /// `@quota SECONDS LASTS`: likewise for LASTS seconds, while every refusal says that it ends in SECONDS.
+    /// `@quota SECONDS LASTS`: the limit lasts LASTS seconds, while every refusal says that it ends in SECONDS.
     Quota { said: u64, lasts: u64 },
-    /// `@overload N`: refuse so many requests.
+    /// `@overload N`: refuse the first N requests.
     Overload(u32),
     /// `@unauthorized`: refuse every request.
     Unauthorized,
@@ -23,10 +23,10 @@ pub(super) enum Step {
     Hang,
 }
 
-/// The name of the script in what was said to a model, and its steps.
+/// The name and the steps of the script in a prompt.
 pub(super) fn steps(said: &[String]) -> (String, Vec<Step>) {
     let (mut name, mut steps) = (String::new(), Vec::new());
-    // One program puts quotes around its prompt.
+    // One of the programs puts quotes around its prompt.
     let lines = said.iter().flat_map(|text| text.lines()).map(|line| line.trim().trim_matches('"'));
     for line in lines {
         let Some(line) = line.strip_prefix('@') else { continue };

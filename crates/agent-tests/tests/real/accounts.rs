@@ -6,7 +6,7 @@ const COMMIT: &str = "@run echo hello > hello.txt && git add . && git commit -qm
 
 #[test]
 #[ignore = "needs the real programs: make test-agents"]
-fn a_limit_is_waited_for_and_the_same_session_goes_on() {
+fn a_limited_task_resumes_its_session_when_the_limit_ends() {
     let world = World::new();
     world.add("First", "claude", &format!("@run echo one >> one.txt\n@limit 12\n{COMMIT}"));
     world.add("Other", "codex", COMMIT);
@@ -25,7 +25,7 @@ fn a_limit_is_waited_for_and_the_same_session_goes_on() {
     assert_eq!(once, 1, "what was done before the limit is not done again");
 }
 
-/// How many seconds are left until a limit ends, as status says it.
+/// The seconds until a limit ends, according to `status`.
 fn left(world: &World) -> i64 {
     let limit = &world.json(&["status"])["data"]["accountLimits"][0];
     let resets: jiff::Timestamp = limit["resetsAt"].as_str().and_then(|at| at.parse().ok()).expect("a limit has an end");
@@ -34,9 +34,9 @@ fn left(world: &World) -> i64 {
 
 #[test]
 #[ignore = "needs the real programs: make test-agents"]
-fn every_agent_says_when_its_limit_ends_and_its_session_goes_on() {
-    // What each says itself: codex a minute of its clock, gemini gives up if it is told to wait for more than five minutes, and opencode
-    // tries again for a while first.
+fn every_agent_reports_when_its_limit_ends_and_resumes_its_session() {
+    // What each program reports: codex a minute of its clock. Gemini gives up if the provider asks for a wait of more
+    // than five minutes. Opencode first retries for a while.
     for (agent, said, lasts, known) in
         [("codex", 4_000, 5, 3_900..=4_060), ("gemini", 4_000, 5, 3_900..=4_001), ("opencode", 2, 35, -60..=3)]
     {
@@ -54,7 +54,7 @@ fn every_agent_says_when_its_limit_ends_and_its_session_goes_on() {
             world.ok(&["agents", "retry", agent]);
         }
         runner.wait().unwrap();
-        // Opencode gives up after some tries of its own, perhaps more than once while the limit lasts.
+        // Opencode gives up after some retries of its own, perhaps more than once while the limit lasts.
         let verdicts = world.verdicts("First");
         let (last, limited) = verdicts.split_last().unwrap();
         assert!(last == "ok" && limited.iter().all(|verdict| verdict == "quota"), "{agent}: {verdicts:?}");
@@ -71,7 +71,7 @@ fn every_agent_says_when_its_limit_ends_and_its_session_goes_on() {
 
 #[test]
 #[ignore = "needs the real programs: make test-agents"]
-fn a_login_that_is_refused_is_told_at_once_and_is_no_attempt() {
+fn a_refused_login_is_reported_at_once_and_is_no_attempt() {
     let world = World::new();
     for agent in AGENTS {
         world.add(&format!("Login {agent}"), agent, "@unauthorized\n");

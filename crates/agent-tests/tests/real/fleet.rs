@@ -1,6 +1,6 @@
 //! Many tasks over the four programs in one repository, with limits, crashes of the programs, and kills of runners and keepers.
 
-// Not only test functions are test code here.
+// Helper functions are test code, too.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use serde_json::Value;
 /// How long a limit of claude lasts, in seconds.
 const LIMIT: u32 = 6;
 
-/// A simple source of numbers: the same seed gives the same history as far as the machine does.
+/// A linear congruential generator: a seed gives the same history as far as the machine allows.
 struct Random(u64);
 
 impl Random {
@@ -22,12 +22,12 @@ impl Random {
     }
 }
 
-/// What a task does, and how many of its runs may count as attempts.
+/// The script of a task.
 fn script(title: &str, number: usize, agent: &str) -> String {
     let file = title.to_lowercase().replace(' ', "-");
     let commit = format!("@run echo {file} > {file}.txt && git add {file}.txt && git commit -qm {file}\n");
     match number % 5 {
-        // Only claude tells when its limit ends.
+        // Only claude reports when its limit ends.
         0 if agent == "claude" => format!("@limit {LIMIT}\n{commit}"),
         // The program dies in a tool call, once.
         1 => format!(
@@ -44,7 +44,7 @@ fn runs(task: &Value) -> Vec<Value> {
     task["runs"].as_array().cloned().unwrap_or_default()
 }
 
-/// Lets so many tasks be done, while runners and keepers are killed so often.
+/// Runs this many tasks to completion, and kills a runner or a keeper this many times.
 fn fleet(tasks: usize, kills: usize, seed: u64) {
     let world = World::new();
     world.ok(&["config", "set", "landing.check", "true"]);
@@ -60,12 +60,12 @@ fn fleet(tasks: usize, kills: usize, seed: u64) {
     for kill in 0..kills {
         let landed = |world: &World| world.git(&["log", "--format=%s", "main"]).lines().count() - 1;
         let before = landed(&world);
-        // Some progress between two kills, or the limit is waited for.
+        // Some progress between two kills, or all runners have ended.
         until("something has landed", || landed(&world) > before || runners.iter_mut().all(|r| r.try_wait().unwrap().is_some()));
         let sessions = world.json(&["sessions", "list"])["data"]["sessions"].as_array().cloned().unwrap_or_default();
         let keepers: Vec<i64> = sessions.iter().filter_map(|session| session["keeperPid"].as_i64()).collect();
         if kill % 2 == 0 && !keepers.is_empty() {
-            // It may have ended meanwhile.
+            // The keeper may have ended meanwhile.
             let keeper = keepers[random.below(keepers.len())].to_string();
             world.command("kill".as_ref(), &["-9", &keeper]).stderr(std::process::Stdio::null()).status().unwrap();
         } else {
@@ -84,7 +84,7 @@ fn fleet(tasks: usize, kills: usize, seed: u64) {
         let file = title.to_lowercase().replace(' ', "-");
         assert_eq!(task["status"], "completed", "{title}: {task}\n{}", world.log(title));
         world.git(&["show", &format!("main:{file}.txt")]);
-        // What was limited, or was killed with its keeper or its runner, is no attempt of the task.
+        // A run that was limited, or killed with its keeper or its runner, is no attempt of the task.
         let counted = runs(&task).iter().filter(|run| run["agent"]["verdict"] != "quota").count();
         assert!(task["attempts"].as_u64().unwrap() as usize <= counted, "{title}: {task}");
         for run in runs(&task) {
@@ -92,13 +92,14 @@ fn fleet(tasks: usize, kills: usize, seed: u64) {
         }
     }
     assert_eq!(world.git(&["log", "--format=%s", "main"]).lines().count(), tasks + 1, "each landed once");
-    let reached = nobody_started_while_limited(&world);
+    let reached = assert_no_start_while_limited(&world);
     assert!(reached > 0, "a limit was reached");
     assert!(verdicts.contains_key("claude quota") && verdicts.values().sum::<usize>() > tasks, "{verdicts:?}");
 }
 
-/// Between the event of a limit of claude and that of its end, only runs that try it were started. Says how often one was reached.
-fn nobody_started_while_limited(world: &World) -> usize {
+/// Asserts that between the start and the end of a limit of claude only probing runs start. Returns how often a limit
+/// was reached.
+fn assert_no_start_while_limited(world: &World) -> usize {
     let of = |title: &str| world.task(title)["id"].as_str().unwrap().to_owned();
     let tasks = world.json(&["tasks", "list"])["data"]["tasks"].as_array().cloned().unwrap_or_default();
     let titles = tasks.iter().filter_map(|task| task["title"].as_str()).filter(|title| title.ends_with("claude"));
@@ -116,7 +117,7 @@ fn nobody_started_while_limited(world: &World) -> usize {
             _ => {}
         }
     }
-    assert!(started.iter().all(|run| probing.contains(run)), "started {started:?}, tried {probing:?}: {events:?}");
+    assert!(started.iter().all(|run| probing.contains(run)), "started {started:?}, probing {probing:?}: {events:?}");
     reached
 }
 
@@ -126,7 +127,7 @@ fn tasks_over_four_agents_land_through_limits_crashes_and_kills() {
     fleet(8, 3, 7);
 }
 
-/// The whole of it, for `make soak`.
+/// The long version, for `make soak`.
 #[test]
 #[ignore = "needs the real programs: make test-agents"]
 fn forty_tasks_over_four_agents_land_through_limits_crashes_and_kills() {

@@ -1,4 +1,4 @@
-//! The real programs, from `tasks add` to the end of their runs. They need `make test-agents`, which installs them.
+//! Tests with the real programs, from `tasks add` to the end of their runs. `make test-agents` installs the programs.
 
 mod accounts;
 mod fleet;

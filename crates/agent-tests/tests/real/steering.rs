@@ -30,7 +30,7 @@ fn a_steered_message_arrives_in_the_running_session() {
     runner.wait().unwrap();
     assert_eq!(world.status("Steered"), "completed", "{}", world.log("Steered"));
     let seen = world.model.prompts("Steered");
-    assert!(seen.iter().any(|body| body.contains("use port 8080 from now on")), "the model was told: {}", seen.len());
+    assert!(seen.iter().any(|body| body.contains("use port 8080 from now on")), "the model got the message: {}", seen.len());
     let id = sent["data"]["id"].as_str().unwrap();
     assert_eq!(world.json(&["mailbox", "show", id])["data"]["receipt"], "read");
 }
@@ -52,9 +52,9 @@ fn a_follow_up_reaches_the_next_turn() {
     let log = world.log("Followed");
     assert_eq!((world.verdicts("Followed"), world.status("Followed")), (vec!["ok".into()], "completed".into()), "{log}");
     let (asked, bodies) = (world.model.asked("Followed"), world.model.prompts("Followed"));
-    let told: Vec<bool> = bodies.iter().map(|body| body.contains("and mind the tests")).collect();
+    let received: Vec<bool> = bodies.iter().map(|body| body.contains("and mind the tests")).collect();
     assert_eq!(
-        told,
+        received,
         [false, false, true, true],
         "the tool, the end of the first turn, the tool of the second one, its end: {asked:?}"
     );
@@ -65,7 +65,7 @@ fn a_follow_up_reaches_the_next_turn() {
 
 #[test]
 #[ignore = "needs the real programs: make test-agents"]
-fn a_session_that_has_asked_goes_on_with_the_answer() {
+fn a_session_that_asked_a_question_continues_with_the_answer() {
     let world = steerable();
     let script = "@run banksman tasks ask 'Which port?' --option 80 --option 8080\n\
                   @say I wait for the answer.\n\

@@ -3,7 +3,7 @@
 use banksman_agent_tests::world::{AGENTS, World, until};
 use serde_json::Value;
 
-/// Waits in its first tool call until there is a file `go`, then commits a line.
+/// A script that waits in its first tool call until a file `go` exists, then commits a line.
 const WAITS: &str = "@run touch $BANKSMAN_PROJECT/.banksman/begun; while [ ! -e $BANKSMAN_PROJECT/.banksman/go ]; do sleep 0.1; done\n\
                      @run echo line >> lines.txt && git add lines.txt && git commit -qm line\n";
 
@@ -17,7 +17,7 @@ fn attempts(world: &World, title: &str) -> Value {
 
 #[test]
 #[ignore = "needs the real programs: make test-agents"]
-fn a_model_that_sends_no_byte_is_silence_and_the_run_is_ended() {
+fn a_run_whose_model_sends_nothing_is_ended_as_hung() {
     let world = World::new();
     world.ok(&["config", "set", "task.max_recovery_attempts", "1"]);
     world.ok(&["config", "set", "task.kill_grace", "1s"]);
@@ -39,7 +39,7 @@ fn a_model_that_sends_no_byte_is_silence_and_the_run_is_ended() {
 
 #[test]
 #[ignore = "needs the real programs: make test-agents"]
-fn a_connection_that_is_cut_is_tried_again() {
+fn a_cut_connection_is_retried() {
     let world = World::new();
     for agent in AGENTS {
         world.add(&format!("Cut {agent}"), agent, "@cut\n@run echo cut > cut.txt && git add . && git commit -qm cut\n");
@@ -47,7 +47,7 @@ fn a_connection_that_is_cut_is_tried_again() {
     world.run_until_idle();
     for agent in AGENTS {
         let title = format!("Cut {agent}");
-        // Gemini does not try again itself.
+        // Gemini does not retry itself.
         let verdicts: &[&str] = if agent == "gemini" { &["network", "ok"] } else { &["ok"] };
         let found = (world.verdicts(&title), world.status(&title), world.commits(&title), attempts(&world, &title));
         let wanted = (verdicts.iter().map(ToString::to_string).collect(), "completed".into(), vec!["cut".into()], 1.into());
@@ -69,9 +69,9 @@ fn no_change_gets_one_more_attempt_and_leftovers_are_committed() {
     for agent in AGENTS {
         let (nothing, leftover) = (format!("Nothing {agent}"), format!("Leftover {agent}"));
         assert_eq!((world.verdicts(&nothing), world.status(&nothing)), (vec!["ok".into(); 2], "review".into()), "{agent}");
-        let told = world.model.prompts(&nothing);
+        let prompts = world.model.prompts(&nothing);
         let reason = "did not land: nothing was changed";
-        assert!(!told[0].contains(reason) && told.iter().any(|said| said.contains(reason)), "{told:?}");
+        assert!(!prompts[0].contains(reason) && prompts.iter().any(|said| said.contains(reason)), "{prompts:?}");
         assert_eq!((world.verdicts(&leftover), world.status(&leftover)), (vec!["ok".into()], "completed".into()), "{agent}");
         assert_eq!(world.git(&["show", &format!("main:{agent}.txt")]), "left");
     }
@@ -80,7 +80,7 @@ fn no_change_gets_one_more_attempt_and_leftovers_are_committed() {
 
 #[test]
 #[ignore = "needs the real programs: make test-agents"]
-fn an_agent_that_is_cancelled_in_a_tool_call_was_ended_and_has_not_crashed() {
+fn an_agent_cancelled_in_a_tool_call_counts_as_hung_not_crashed() {
     for agent in ["claude", "gemini"] {
         let world = World::new();
         world.ok(&["config", "set", "task.kill_grace", "2s"]);
@@ -88,7 +88,7 @@ fn an_agent_that_is_cancelled_in_a_tool_call_was_ended_and_has_not_crashed() {
         let mut runner = world.start(&["run", "--until-idle"]);
         until("the tool is called", || has_begun(&world));
         world.ok(&["tasks", "cancel", "Cancelled", "--no-wait"]);
-        // The tool ends well: the program could go on. How it exits does not decide.
+        // The tool succeeds, so the program could continue. Its exit status does not decide.
         world.write(".banksman/go", "");
         runner.wait().unwrap();
         assert_eq!(world.status("Cancelled"), "cancelled", "{agent}: {}", world.log("Cancelled"));
@@ -110,7 +110,7 @@ fn a_session_whose_runner_and_keeper_were_killed_is_resumed_and_lands_once() {
         runner.kill().and_then(|()| runner.wait()).unwrap();
         world.signal("-9", keeper);
         let mut runner = world.start(&["run", "--until-idle"]);
-        // What is left of the first one has been ended by then.
+        // The new runner has ended what is left of the first run by then.
         until("it goes on", || world.task("Killed")["runs"].as_array().is_some_and(|runs| runs.len() == 2));
         world.write(".banksman/go", "");
         runner.wait().unwrap();
@@ -126,7 +126,7 @@ fn a_session_whose_runner_and_keeper_were_killed_is_resumed_and_lands_once() {
 
 #[test]
 #[ignore = "needs the real programs: make test-agents"]
-fn an_agent_that_gets_sigterm_in_a_turn_has_crashed() {
+fn an_agent_that_gets_sigterm_in_a_turn_counts_as_crashed() {
     for agent in ["claude", "codex", "opencode"] {
         let world = World::new();
         world.add_with("Ended", agent, WAITS, &["--retries", "0"]);
@@ -142,10 +142,10 @@ fn an_agent_that_gets_sigterm_in_a_turn_has_crashed() {
     }
 }
 
-/// Gemini may go on with its turn: then its result counts, because nobody here has ended it.
+/// Gemini may finish its turn: then its result counts, because the signal did not come from Banksman.
 #[test]
 #[ignore = "needs the real programs: make test-agents"]
-fn gemini_that_gets_sigterm_in_a_turn_has_done_its_work_or_has_not() {
+fn gemini_after_sigterm_in_a_turn_either_completes_or_crashes() {
     let world = World::new();
     world.add_with("Ended", "gemini", WAITS, &["--retries", "0"]);
     let mut runner = world.start(&["run", "--until-idle"]);
@@ -154,13 +154,13 @@ fn gemini_that_gets_sigterm_in_a_turn_has_done_its_work_or_has_not() {
     world.write(".banksman/go", "");
     runner.wait().unwrap();
     let found = (world.verdicts("Ended").concat(), world.status("Ended"), world.commits("Ended").len());
-    let honest = [("ok".to_owned(), "completed".to_owned(), 1), ("crashed".to_owned(), "failed".to_owned(), found.2)];
-    assert!(honest.contains(&found), "{found:?}: {}", world.log("Ended"));
+    let consistent = [("ok".to_owned(), "completed".to_owned(), 1), ("crashed".to_owned(), "failed".to_owned(), found.2)];
+    assert!(consistent.contains(&found), "{found:?}: {}", world.log("Ended"));
 }
 
 #[test]
 #[ignore = "needs the real programs: make test-agents"]
-fn a_session_whose_runner_got_sigterm_goes_on_and_lands_once() {
+fn a_session_survives_sigterm_of_its_runner_and_lands_once() {
     let world = World::new();
     world.ok(&["config", "set", "landing.check", "true"]);
     world.ok(&["trust"]);

@@ -51,7 +51,7 @@ fn one_command_lands_a_change_of_every_agent() {
         world.write(&format!(".banksman/{agent}.md"), &plan);
         world.run(&["do", &format!(".banksman/{agent}.md"), "--agent", agent, "--check", "ls *.txt"])
     };
-    // Four people at once.
+    // Four runners at once.
     let said: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = AGENTS
             .map(|agent| {
@@ -78,7 +78,8 @@ fn one_command_lands_a_change_of_every_agent() {
 #[ignore = "needs the real programs: make test-agents"]
 fn a_huge_answer_a_failing_command_and_an_overload_end_well() {
     let world = World::new();
-    // Two that start for the first time at the same moment both make the database of opencode, and one of them crashes.
+    // Two instances that start for the first time at the same moment both create the database of opencode, and one of
+    // them crashes.
     world.add("First", "opencode", "@run echo ok\n");
     world.run_until_idle();
     for agent in AGENTS {
@@ -113,7 +114,7 @@ fn a_tool_call_longer_than_the_silence_limit_is_no_silence() {
     }
 }
 
-/// Two agents change one line. Who resolves the conflict is a fresh session, or that of the author.
+/// Two agents change the same line. A fresh session or the author's session resolves the conflict.
 #[test]
 #[ignore = "needs the real programs: make test-agents"]
 fn a_conflict_goes_to_the_session_of_the_author_or_to_a_fresh_agent() {
@@ -123,7 +124,8 @@ fn a_conflict_goes_to_the_session_of_the_author_or_to_a_fresh_agent() {
     for (agent, on_conflict) in [("claude", "agent"), ("codex", "author"), ("claude", "author")] {
         world.ok(&["config", "set", "landing.on_conflict", on_conflict]);
         let (file, title) = (format!("{agent}-{on_conflict}.txt"), format!("Conflict {agent} {on_conflict}"));
-        // In the same session the second run goes on after the first turn; in a new one it begins anew.
+        // In the author's session the second run continues after the first turn; in a new session it starts from the
+        // beginning.
         let script = format!(
             "@run if [ $BANKSMAN_ATTEMPT = 0 ]; then echo mine > {file}; git add {file}; git commit -qm mine; \
              touch $BANKSMAN_PROJECT/.banksman/begun; while [ ! -e $BANKSMAN_PROJECT/.banksman/go ]; do sleep 0.1; done; \
@@ -143,8 +145,8 @@ fn a_conflict_goes_to_the_session_of_the_author_or_to_a_fresh_agent() {
         assert_eq!(found, (vec!["ok".into(); 2], "completed".into(), "both".into()), "{}", world.log(&title));
         let session = |number: usize| task["runs"][number]["agent"]["session"].as_str().unwrap_or_default().to_owned();
         assert_eq!(session(0) == session(1), on_conflict == "author", "{agent} {on_conflict}: {task}");
-        let told = world.model.prompts(&title);
-        assert!(told.iter().any(|said| said.contains("The work did not land: conflict in ")), "{told:?}");
+        let prompts = world.model.prompts(&title);
+        assert!(prompts.iter().any(|said| said.contains("The work did not land: conflict in ")), "{prompts:?}");
         std::fs::remove_file(begun).unwrap();
         std::fs::remove_file(go).unwrap();
     }
@@ -168,13 +170,13 @@ fn a_hostile_repository_executes_nothing_before_it_is_trusted() {
     runner.kill().and_then(|()| runner.wait()).unwrap();
     assert_eq!(world.model.asked("Hello"), [""; 0], "no agent was started");
     assert!(!executed.exists());
-    // Trusted without what the repository has set for it.
+    // Trusted, with the repository's own settings ignored.
     world.write(".banksman/config.toml", "[agent.claude]\nisolated = true\n");
     world.ok(&["trust", "--agent", "claude"]);
     world.run_until_idle();
     let last = |title: &str| world.verdicts(title).pop();
     assert_eq!((last("Hello").as_deref(), executed.exists()), (Some("ok"), false), "{}", world.log("Hello"));
-    // And with it.
+    // Trusted, with the repository's own settings in force.
     world.write(".banksman/config.toml", "[agent.claude]\nisolated = false\n");
     world.ok(&["trust", "--agent", "claude"]);
     world.add("Again", "claude", COMMIT);
@@ -202,7 +204,7 @@ fn variables_that_a_repository_sets_for_the_shells_of_gemini_need_trust() {
 
 #[test]
 #[ignore = "needs the real programs: make test-agents"]
-fn hooks_that_came_with_the_base_of_a_worktree_are_not_executed_before_they_are_trusted() {
+fn hooks_from_the_base_of_a_worktree_are_not_executed_before_trust() {
     let world = World::new();
     let executed = world.root().join(".banksman/executed");
     let hook = serde_json::json!({"hooks": {"SessionStart": [{"hooks": [
