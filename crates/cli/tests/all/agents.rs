@@ -1,4 +1,4 @@
-//! Agents, with programs that speak the format of one: scripts whose output is the test.
+//! Agents, played by scripts that print the output of an agent program.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::world::{BANKSMAN, World, until, write_program};
 pub(crate) const INIT: &str = r#"echo '{"type":"system","subtype":"init","session_id":"s-1","model":"m"}'"#;
 pub(crate) const RESULT: &str = r#"echo '{"type":"result","subtype":"success","is_error":false,"result":"done","num_turns":2,"total_cost_usd":0.25,"usage":{"input_tokens":10,"output_tokens":2}}'"#;
 
-/// Makes a program that does this. Its arguments and its prompt are in files beside it.
+/// Writes an executable script. Its arguments and its prompt are kept in files beside it.
 pub(crate) fn script(world: &World, name: &str, script: &str) -> PathBuf {
     let program = world.path().join(format!("{name}.sh"));
     let text = format!("#!/bin/sh\necho \"$@\" >> {0}.args\ncat > {0}.prompt\n{script}\n", program.display());
@@ -20,12 +20,12 @@ pub(crate) fn script(world: &World, name: &str, script: &str) -> PathBuf {
     program
 }
 
-/// The same, and an agent of it.
+/// Configures an agent whose program is such a script.
 pub(crate) fn agent(world: &World, name: &str, script: &str) {
     reading_agent(world, name, "", script);
 }
 
-/// The same, and the program executes something from these files of a repository.
+/// Like `agent`; `reads` are the files of a repository from which the program executes something.
 fn reading_agent(world: &World, name: &str, reads: &str, script: &str) {
     let program = self::script(world, name, script);
     world.configure(&format!(
@@ -54,7 +54,7 @@ fn verdict(world: &World, task: &str) -> (String, String) {
 }
 
 #[test]
-fn the_result_decides_not_the_exit_status() {
+fn the_result_of_an_agent_decides_not_its_exit_status() {
     let world = World::new();
     for (name, script) in [
         ("good", format!("{INIT}; {RESULT}; exit 3")),
@@ -80,7 +80,7 @@ fn the_result_decides_not_the_exit_status() {
 }
 
 #[test]
-fn a_retry_is_told_what_happened_and_a_loop_needs_more_than_a_result() {
+fn a_retry_gets_the_last_output_and_a_loop_needs_more_than_a_result() {
     let world = World::new();
     trusted(&world, "first", &format!("{INIT}; echo it did not work; exit 1"));
     world.ok(&["tasks", "add", "again", "--agent", "first", "--retries", "1"]);
@@ -100,7 +100,7 @@ fn a_retry_is_told_what_happened_and_a_loop_needs_more_than_a_result() {
 }
 
 #[test]
-fn an_agent_starts_only_after_trust_and_again_when_something_has_changed() {
+fn an_agent_starts_only_with_trust_and_a_change_revokes_it() {
     let world = World::new();
     agent(&world, "mine", &format!("{INIT}; {RESULT}"));
     let said = world.run(&["tasks", "add", "a", "--agent", "mine"]);
@@ -119,7 +119,7 @@ fn an_agent_starts_only_after_trust_and_again_when_something_has_changed() {
     until("the run is refused", || world.ok(&["why", "c"]).contains("agent mine is not trusted here (permission level edit"));
 }
 
-/// Hooks as claude reads them.
+/// Hooks in the format of claude.
 const HOOKS: &str = r#"{"hooks":{"SessionStart":[]}}"#;
 
 fn write_hooks(directory: &std::path::Path, text: &str) {
@@ -127,9 +127,8 @@ fn write_hooks(directory: &std::path::Path, text: &str) {
     fs::write(directory.join(".claude/settings.json"), text).unwrap();
 }
 
-/// How often an agent was started.
 #[test]
-fn what_lies_where_the_agent_runs_is_trusted_and_not_what_lies_in_the_checkout() {
+fn trust_covers_the_files_of_the_worktree_not_of_the_checkout() {
     let Checkout { world, beside } = &checkout();
     write_hooks(world.path(), HOOKS);
     git(world.path(), &["add", ".claude"]);
@@ -152,13 +151,13 @@ fn what_lies_where_the_agent_runs_is_trusted_and_not_what_lies_in_the_checkout()
     let task = show(world, "Hooked");
     assert_eq!((&task["status"], &task["attempts"]), (&"blocked".into(), &0.into()), "it is no attempt: {task}");
     assert!(task["runs"][0]["agent"].is_null(), "no agent has run: {task}");
-    // What is trusted of the checkout is no help, nor is another try.
+    // Neither trust in the files of the checkout nor another attempt helps.
     let decision = world.data(&["decisions", "list"])["decisions"][0]["id"].as_str().unwrap().to_owned();
     world.ok(&["trust", "--agent", "mine"]);
     world.ok(&["decisions", "resolve", &decision, "1"]);
     world.run(&["run", "--until-idle"]);
     assert_eq!((starts(world, "mine"), show(world, "Hooked")["status"].clone()), (0, "blocked".into()));
-    // What lies in the worktree is shown, and trusted.
+    // The files of the worktree are shown and trusted.
     let shown = world.ok(&["trust", "--show", "--agent", "mine", "--task", "Hooked"]);
     let row = "not trusted  agent mine: reads .claude/settings.json (hooks SessionStart)";
     assert!(shown.contains(row) && shown.contains(beside.join(id).to_str().unwrap()), "{shown}");
@@ -168,11 +167,11 @@ fn what_lies_where_the_agent_runs_is_trusted_and_not_what_lies_in_the_checkout()
     let task = show(world, "Hooked");
     assert_eq!((&task["status"], &task["attempts"], starts(world, "mine")), (&"completed".into(), &1.into(), 1), "{task}");
     let prompt = fs::read_to_string(world.path().join("mine.sh.prompt")).unwrap();
-    assert!(!prompt.contains("trust"), "the agent has nothing to do with it: {prompt}");
-    // The same hooks elsewhere need nothing more, also after another `trust`.
+    assert!(!prompt.contains("trust"), "the agent is not asked to trust files: {prompt}");
+    // The same hooks in another worktree need no further trust, also after another `trust`.
     world.ok(&["trust"]);
     world.ok(&["tasks", "add", "Again", "--worktree", "--base", "hooks", "--agent", "mine"]);
-    // What lies in the checkout only concerns nobody.
+    // Files that are only in the checkout do not matter.
     write_hooks(world.path(), "{}");
     world.ok(&["tasks", "add", "Plain", "--worktree", "--agent", "mine"]);
     run(world);
@@ -181,7 +180,7 @@ fn what_lies_where_the_agent_runs_is_trusted_and_not_what_lies_in_the_checkout()
 }
 
 #[test]
-fn what_an_agent_has_written_itself_is_not_executed_when_its_session_goes_on() {
+fn a_resumed_session_executes_no_file_that_its_agent_has_written() {
     let Checkout { world, beside } = &checkout();
     let limit = "echo '{\"type\":\"rate_limit_event\",\"rate_limit_info\":{\"status\":\"rejected\",\"resetsAt\":'$(($(date +%s)+1))',\"rateLimitType\":\"five_hour\"}}'";
     let limited = RESULT.replace("\"is_error\":false", "\"is_error\":true,\"api_error_status\":429");
@@ -191,18 +190,18 @@ fn what_an_agent_has_written_itself_is_not_executed_when_its_session_goes_on() {
     world.ok(&["trust", "--agent", "mine"]);
     let id = world.data(&["tasks", "add", "Sly", "--worktree", "--agent", "mine"])["id"].as_str().unwrap().to_owned();
     let runner = world.start(&["run"]);
-    until("its session goes on, or would", || {
+    until("the task is blocked or completed", || {
         let task = show(world, "Sly");
         task["status"] == "blocked" || task["status"] == "completed"
     });
     drop(runner);
     assert_eq!((starts(world, "mine"), show(world, "Sly")["attempts"].clone()), (1, 0.into()));
-    assert!(fs::read_to_string(beside.join(&id).join(".claude/settings.json")).is_ok(), "it is left where it was");
+    assert!(fs::read_to_string(beside.join(&id).join(".claude/settings.json")).is_ok(), "the file is left in place");
     world.ok(&["trust", "--agent", "mine", "--task", &id]);
     run(world);
     assert_eq!((verdict(world, "Sly"), show(world, "Sly")["attempts"].clone()), (("completed".into(), "ok".into()), 1.into()));
     let args = fs::read_to_string(world.path().join("mine.sh.args")).unwrap();
-    assert!(args.lines().nth(1).unwrap().contains("--resume s-1"), "the same session goes on: {args}");
+    assert!(args.lines().nth(1).unwrap().contains("--resume s-1"), "the session is resumed: {args}");
 }
 
 #[test]
@@ -223,7 +222,7 @@ fn an_agent_is_trusted_with_the_section_that_it_extends() {
 }
 
 #[test]
-fn a_program_that_the_project_names_is_not_even_asked_about_itself_before_it_is_trusted() {
+fn agents_check_does_not_start_an_untrusted_program() {
     let world = World::new();
     agent(&world, "mine", "echo 1.2.3");
     let checked = world.run(&["agents", "check", "mine"]);
@@ -234,10 +233,10 @@ fn a_program_that_the_project_names_is_not_even_asked_about_itself_before_it_is_
 }
 
 #[test]
-fn a_file_that_cannot_be_judged_is_not_trusted() {
+fn only_a_regular_file_is_trusted_and_a_long_one_to_its_end() {
     let world = World::new();
     reading_agent(&world, "mine", "\".claude/settings.json\"", &format!("{INIT}; {RESULT}"));
-    // A long file is read to its end.
+    // A long file is compared to its end.
     let long = |last: &str| format!("{{\"x\":\"{}{last}\"}}", " ".repeat(2 << 20));
     write_hooks(world.path(), &long("a"));
     world.ok(&["trust", "--agent", "mine"]);
@@ -248,7 +247,7 @@ fn a_file_that_cannot_be_judged_is_not_trusted() {
     world.ok(&["tasks", "add", "Changed", "--agent", "mine"]);
     run(&world);
     assert_eq!((starts(&world, "mine"), show(&world, "Changed")["status"].clone()), (1, "blocked".into()));
-    // What is no file cannot be trusted at all.
+    // Only a regular file can be trusted.
     let file = world.path().join(".claude/settings.json");
     fs::remove_file(&file).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
@@ -282,7 +281,7 @@ fn agents_are_listed_shown_and_checked() {
 }
 
 #[test]
-fn what_a_subscription_covers_is_a_list_price_everywhere() {
+fn the_cost_under_a_subscription_is_shown_as_a_list_price() {
     let at = checkout();
     let init = INIT.replace("\"model\"", "\"apiKeySource\":\"none\",\"model\"");
     trusted(&at.world, "covered", &format!("{init}; {RESULT}"));
@@ -298,7 +297,7 @@ fn what_a_subscription_covers_is_a_list_price_everywhere() {
         assert!(said.contains("$0.25 (list price)"), "{said}");
         assert!(!said.contains("spent"), "{said}");
     }
-    // Somebody else pays, and the program says just the same.
+    // Another account pays, although the program prints the same.
     at.world.configure("env = { CLAUDE_CODE_USE_BEDROCK = \"1\" }\n");
     at.world.ok(&["trust", "--agent", "covered"]);
     at.world.ok(&["tasks", "add", "Paid", "--agent", "covered"]);
@@ -309,7 +308,7 @@ fn what_a_subscription_covers_is_a_list_price_everywhere() {
 }
 
 #[test]
-fn an_agent_whose_work_lands_knows_how_to_say_that_nothing_has_to_be_changed() {
+fn the_prompt_of_a_landing_task_explains_no_change() {
     let at = checkout();
     at.world.ok(&["config", "set", "--user", "landing.check", "true"]);
     let says = format!("{BANKSMAN} tasks done $BANKSMAN_TASK --no-change");
@@ -329,7 +328,7 @@ fn an_agent_whose_work_lands_knows_how_to_say_that_nothing_has_to_be_changed() {
 }
 
 #[test]
-fn an_agent_is_told_the_rules_of_the_section() {
+fn the_prompt_contains_the_rules_of_the_section() {
     let world = World::new();
     trusted(&world, "mine", &format!("{INIT}; {RESULT}"));
     world.configure("\n[section.database]\nrules = \"No locks.\"\n");
@@ -340,14 +339,14 @@ fn an_agent_is_told_the_rules_of_the_section() {
     let prompt = |task: &str| world.ok(&["tasks", "show", task, "--prompt"]);
     assert!(prompt("In Database").contains("Rules for Database:\nNo locks.\n"), "{}", prompt("In Database"));
     assert!(!prompt("In web").contains("Rules"), "{}", prompt("In web"));
-    // It is no command, so there is nothing to trust.
+    // Rules are no command, so there is nothing to trust.
     run(&world);
     assert!(fs::read_to_string(world.path().join("mine.sh.prompt")).is_ok());
     assert_eq!(verdict(&world, "In Database").1, "ok");
 }
 
 #[test]
-fn what_an_agent_does_is_told_in_words_where_people_look() {
+fn logs_top_and_review_show_the_text_of_an_agent_not_its_json() {
     const SAYS: &str = r#"echo '{"type":"assistant","message":{"content":[{"type":"text","text":"I look at the tests."}]}}'"#;
     let world = World::new();
     let gate = world.path().join("gate");

@@ -11,7 +11,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::world::{DEADLINE, World, until};
 
-/// A command in a terminal of its own.
+/// A command in its own terminal.
 struct Terminal {
     ours: OwnedFd,
     child: Child,
@@ -49,7 +49,7 @@ impl Terminal {
         }
     }
 
-    /// Gives the window another size. It is nobody's controlling terminal, so the signal is sent from here.
+    /// Resizes the window. It is no process's controlling terminal, so the signal is sent from here.
     fn resize(&self, rows: u16, columns: u16) {
         tcsetwinsize(&self.ours, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
         kill_process(Pid::from_child(&self.child), Signal::WINCH).unwrap();
@@ -59,7 +59,7 @@ impl Terminal {
         assert_eq!(rustix::io::write(&self.ours, keys).unwrap(), keys.len());
     }
 
-    /// The exit code, and what was seen in all.
+    /// Waits for the end. Returns the exit code and all output.
     fn end(mut self) -> (Option<i32>, String) {
         let start = Instant::now();
         let code = loop {
@@ -87,7 +87,7 @@ fn run_of(world: &World) -> String {
 }
 
 #[test]
-fn people_attach_type_watch_and_detach() {
+fn clients_attach_type_watch_and_detach() {
     let world = World::new();
     let script = r#"echo "begun on $(tty)"; while read -r line; do case "$line" in end) exit 0 ;; size) stty size ;; *) echo "got $line" ;; esac; done"#;
     world.ok(&["tasks", "add", "Shell", "--run", script, "--pty"]);
@@ -96,7 +96,7 @@ fn people_attach_type_watch_and_detach() {
     let mut typist = Terminal::start(&world, &["sessions", "attach", &run], (33, 111));
     typist.until_seen("Ctrl-] detaches");
     typist.until_seen("begun on /dev/pts/");
-    // The size follows the typist.
+    // The session has the window size of the typist.
     typist.type_in(b"size\r");
     typist.until_seen("33 111");
     typist.resize(40, 100);
@@ -104,7 +104,7 @@ fn people_attach_type_watch_and_detach() {
         typist.type_in(b"size\r");
         typist.screen().contains("40 100")
     });
-    // A message does not get between what a person types.
+    // A message does not interrupt the input of a typist.
     world.assert_refused(&["send", "Shell", "x"], 6, "SESSION_BUSY");
     assert_eq!(world.data(&["send", "Shell", "x", "--mode", "follow-up"])["receipt"], "queued");
     let mut watcher = Terminal::start(&world, &["sessions", "attach", &run], (20, 60));
@@ -113,11 +113,11 @@ fn people_attach_type_watch_and_detach() {
     typist.until_seen("got one");
     watcher.until_seen("got one");
     watcher.type_in(b"not seen\r");
-    // A runner that dies changes nothing for those who are attached.
+    // The death of the runner does not affect attached clients.
     runner.signal(Signal::KILL);
     typist.type_in(b"two\r");
     watcher.until_seen("got two");
-    // Another one takes over, and the first only watches.
+    // Another client takes over the input, and the first one becomes a watcher.
     let mut taker = Terminal::start(&world, &["sessions", "attach", &run, "--take"], (25, 90));
     taker.until_seen("attached to");
     taker.type_in(b"size\r");
@@ -130,7 +130,7 @@ fn people_attach_type_watch_and_detach() {
     assert_eq!(code, Some(0));
     assert!(seen.contains("detached: the session goes on"), "{seen:?}");
     assert!(!seen.contains("got not me") && !seen.contains("got not seen"), "{seen:?}");
-    // The session ends, all are told, and the next runner records it.
+    // The session ends, all clients are notified, and the next runner records it.
     taker.type_in(b"end\r");
     for terminal in [taker, watcher] {
         let (code, seen) = terminal.end();

@@ -1,4 +1,4 @@
-//! Backups, and what becomes of a store without one: lost logs, damage, paths that are too long, output that goes nowhere.
+//! Backups, and failures without one: lost logs, damage, paths that are too long, output that cannot be written.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -43,14 +43,14 @@ fn a_backup_is_made_while_the_store_is_in_use_and_can_be_restored() {
     world.assert_refused(&["store", "backup", name], 2, "FILE_EXISTS");
     assert_eq!(fs::read(&file).unwrap(), before, "a file that is there is left alone");
 
-    // As the guide says.
+    // Restored as the guide describes it.
     drop(client);
     world.ok(&["locks", "acquire", "later", "--holder", "b"]);
     let folder = world.path().join(".banksman");
     for name in ["store.db", "turn"] {
         fs::remove_file(folder.join(name)).unwrap();
     }
-    // The last process that leaves may have removed these.
+    // The last process that closed the store may have removed these.
     for name in ["store.db-wal", "store.db-shm"] {
         fs::remove_file(folder.join(name)).ok();
     }
@@ -67,19 +67,19 @@ fn a_backup_is_made_while_the_store_is_in_use_and_can_be_restored() {
 }
 
 #[test]
-fn a_project_in_postgresql_is_backed_up_by_its_own_program() {
+fn backup_of_a_postgresql_project_refers_to_pg_dump() {
     let world = World::at(postgres::fresh_database()).initialized();
     let error = world.assert_refused(&["store", "backup", "backup.db"], 2, "USAGE");
     assert!(error["hint"].as_str().unwrap().starts_with("pg_dump --schema=banksman"), "{error}");
-    assert!(!world.path().join("backup.db").exists());
+    assert!(!world.has("backup.db"));
 }
 
 #[test]
-fn a_store_that_has_lost_its_log_is_noticed() {
+fn a_store_without_its_wal_is_refused() {
     let world = World::on_sqlite();
     world.ok(&["locks", "acquire", "deploy", "--holder", "a"]);
     let folder = world.path().join(".banksman");
-    // A copy of the file alone, as people make it, and then the log is gone.
+    // The database file is copied without its log.
     fs::remove_file(folder.join("store.db-wal")).unwrap();
     fs::remove_file(folder.join("store.db-shm")).unwrap();
     for args in [&["locks", "acquire", "deploy", "--holder", "b"][..], &["status"], &["doctor"]] {
@@ -91,7 +91,7 @@ fn a_store_that_has_lost_its_log_is_noticed() {
 }
 
 #[test]
-fn doctor_does_not_recommend_itself() {
+fn doctor_on_a_damaged_store_does_not_recommend_doctor() {
     let world = World::on_sqlite().unchecked();
     let store = world.path().join(".banksman/store.db");
     fs::remove_file(world.path().join(".banksman/store.db-wal")).ok();
@@ -106,7 +106,7 @@ fn doctor_does_not_recommend_itself() {
 }
 
 #[test]
-fn a_grant_that_nobody_can_read_is_given_back() {
+fn a_grant_that_cannot_be_printed_is_released() {
     let world = World::on_sqlite();
     world.ok(&["semaphores", "define", "gpu", "--capacity", "1"]);
     let to_full = |args: &[&str]| -> Said {
@@ -123,7 +123,7 @@ fn a_grant_that_nobody_can_read_is_given_back() {
     let epoch = world.data(&["locks", "acquire", "mine", "--holder", "a"])["epoch"].to_string();
     let said = to_full(&["locks", "acquire", "mine", "--holder", "a", "--epoch", &epoch]);
     assert!(said.code == 1 && said.stderr.contains("still held"), "{said:?}");
-    assert!(world.holder("mine").is_some(), "what was held before stays held");
+    assert!(world.holder("mine").is_some(), "an earlier grant is kept");
     for args in [&["events"][..], &["status"], &["locks", "list", "--json"]] {
         let said = to_full(args);
         assert!(said.code == 1 && said.stderr.contains("No space left"), "{args:?}: {said:?}");
@@ -131,7 +131,7 @@ fn a_grant_that_nobody_can_read_is_given_back() {
 }
 
 #[test]
-fn a_number_that_cannot_be_kept_is_refused() {
+fn a_number_of_more_than_64_bits_is_refused() {
     let world = World::on_sqlite();
     world.ok(&["queues", "define", "q"]);
     for args in [

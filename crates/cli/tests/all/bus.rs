@@ -1,4 +1,4 @@
-//! The bus, as people and runs use it: posting, reading, following, exporting, contention, kills.
+//! The bus: posting, reading, following, exporting, contention, kills.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -40,13 +40,13 @@ fn a_message_is_read_as_it_was_posted() {
         (&"docs/a b.md".into(), &1.into(), &posted["seq"])
     );
     assert_eq!(read["messages"][1]["replyTo"], posted["id"]);
-    // A terminal is shown it, and obeys none of it.
+    // The control characters of a message are escaped for a terminal.
     let shown = world.ok(&["bus", "read"]);
     assert!(shown.contains(r"lines\u{1b}[31m") && !shown.contains('\u{1b}') && !shown.contains('\u{202e}'), "{shown}");
 }
 
 #[test]
-fn a_message_is_posted_once_however_often_it_is_sent() {
+fn a_message_id_is_posted_once() {
     let world = World::new();
     let first = world.data(&["bus", "post", "INFO", "one", "--id", "m-a"]);
     let again = world.data(&["bus", "post", "INFO", "one", "--id", "m-a"]);
@@ -67,7 +67,7 @@ fn a_body_has_a_limit() {
         let mut command = world.command(&[&["bus", "post", "INFO", "--json"], args].concat());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        // It stops to read behind the limit.
+        // The command stops reading at the limit.
         stdin.write_all(text).ok();
         drop(stdin);
         let output = child.wait_with_output().unwrap();
@@ -82,7 +82,7 @@ fn a_body_has_a_limit() {
     refused(post(&["-"], "ä".repeat(limit).as_bytes()), "at most 1048576 bytes");
     refused(post(&["-"], b"text \xff"), "byte 5 is not");
     assert_eq!(posted(&world)[0]["body"].as_str().unwrap().len(), limit);
-    // Of lines, those before one that is refused are posted.
+    // With --lines, the lines before a refused one are posted.
     let lines = [b"one\r\n\n".as_slice(), &vec![b'y'; limit], b"\n", &vec![b'z'; limit + 1], b"\nlast\n"].concat();
     refused(post(&["--lines"], &lines), "at most 1048576 bytes");
     let lengths: Vec<usize> = posted(&world).iter().map(|message| message["body"].as_str().unwrap().len()).collect();
@@ -90,7 +90,7 @@ fn a_body_has_a_limit() {
 }
 
 #[test]
-fn what_tasks_wait_for_and_how_they_end_is_on_the_bus() {
+fn the_bus_has_the_dependencies_and_ends_of_tasks() {
     let world = World::new();
     world.ok(&["tasks", "add", "First", "--run", "true"]);
     world.ok(&["tasks", "add", "Second", "--run", "exit 3", "--depends-on", "First"]);
@@ -109,7 +109,7 @@ fn what_tasks_wait_for_and_how_they_end_is_on_the_bus() {
     );
     let seqs: Vec<i64> = all["messages"].as_array().unwrap().iter().map(|message| message["seq"].as_i64().unwrap()).collect();
     assert!(seqs.is_sorted(), "{seqs:?}");
-    // From any place, in both directions, and of one task or type only.
+    // Reads start at any position, in both directions, and can be limited to one task or type.
     for since in &seqs {
         let rest = world.data(&["bus", "read", "--since", &since.to_string()]);
         let wanted = all["messages"].as_array().unwrap().iter().filter(|message| message["seq"].as_i64().unwrap() > *since);
@@ -119,13 +119,13 @@ fn what_tasks_wait_for_and_how_they_end_is_on_the_bus() {
     assert_eq!(bodies(&world.data(&["bus", "read", "--limit", "2"])), words[..2]);
     assert_eq!(bodies(&world.data(&["bus", "read", "--task", "Second"])).len(), 3);
     assert_eq!(bodies(&world.data(&["bus", "read", "--type", "info"])), ["INFO between"]);
-    // The log that they follow from can be compacted.
+    // Messages survive the compaction of the events that they were posted between.
     world.ok(&["events", "compact", "--keep-events", "1"]);
     assert_eq!(bodies(&world.data(&["bus", "read", "--type", "info"])), ["INFO between"]);
 }
 
 #[test]
-fn what_a_run_asks_and_what_a_person_answers_is_on_the_bus() {
+fn the_bus_has_questions_and_their_answers() {
     let world = World::new();
     let script = format!("[ -e asked ] || {{ touch asked; {BANKSMAN} tasks ask 'Which port?' --option 80 --option 8080; }}");
     let task = world.data(&["tasks", "add", "Job", "--run", &script])["id"].as_str().unwrap().to_owned();
@@ -135,7 +135,7 @@ fn what_a_run_asks_and_what_a_person_answers_is_on_the_bus() {
     assert_eq!((&asked[0]["type"], &asked[0]["body"]), (&"QUESTION".into(), &"Which port?\n1. 80\n2. 8080".into()), "{asked}");
     assert_eq!(asked[0]["author"], format!("run:{}", asked[0]["run"].as_str().unwrap()));
     let decision = world.data(&["decisions", "list"])["decisions"][0]["id"].as_str().unwrap().to_owned();
-    // The answer names its question, also when the events of that are gone.
+    // The answer refers to its question, also when the events of the question are compacted.
     world.ok(&["events", "compact", "--keep-events", "1"]);
     world.ok(&["decisions", "resolve", &decision, "2"]);
     let all = read();
@@ -146,7 +146,7 @@ fn what_a_run_asks_and_what_a_person_answers_is_on_the_bus() {
 }
 
 #[test]
-fn a_follower_hears_what_others_post() {
+fn a_follower_reads_new_messages() {
     let world = World::new();
     world.ok(&["bus", "post", "INFO", "before"]);
     let mut follower = world.start(&["bus", "read", "--follow", "--json"]);
@@ -166,7 +166,7 @@ fn a_follower_hears_what_others_post() {
 }
 
 #[test]
-fn a_file_has_every_message_once_also_after_a_kill() {
+fn an_exported_file_has_every_message_once_also_after_a_kill() {
     let world = World::new();
     let file = world.path().join("bus.jsonl");
     let read = || std::fs::read_to_string(&file).unwrap_or_default();
@@ -186,8 +186,8 @@ fn a_file_has_every_message_once_also_after_a_kill() {
 }
 
 #[test]
-fn who_cannot_write_gives_up_and_nothing_is_written_later() {
-    // The writer lock is a file on SQLite.
+fn a_post_that_gives_up_is_not_posted_later() {
+    // On SQLite the writer lock is a file.
     let world = World::on_sqlite();
     world.ok(&["config", "set", "bus.lock_timeout", "50ms"]);
     world.ok(&["config", "set", "bus.retry_backoff", "10ms"]);
@@ -204,7 +204,7 @@ fn who_cannot_write_gives_up_and_nothing_is_written_later() {
         "3 x 50 ms, 10 ms and 20 ms: {waited}"
     );
     assert!(waited < 1_500, "a time-out of less than the time after which the process in the way is named: {waited} ms");
-    // The second attempt of another one is successful, and tells of the first.
+    // The second attempt of another post succeeds and reports the first one.
     world.ok(&["config", "set", "bus.lock_timeout", "300ms"]);
     let late = world.start(&["bus", "post", "INFO", "late", "--json"]);
     std::thread::park_timeout(std::time::Duration::from_millis(400));
@@ -220,7 +220,7 @@ fn who_cannot_write_gives_up_and_nothing_is_written_later() {
 }
 
 #[test]
-fn old_messages_go_with_the_old_events() {
+fn compaction_removes_old_messages() {
     let world = World::new();
     world.ok(&["bus", "post", "INFO", "old"]);
     assert_eq!(world.data(&["events", "compact"])["removedMessages"], 0);
@@ -233,7 +233,7 @@ fn old_messages_go_with_the_old_events() {
 }
 
 #[test]
-fn a_run_posts_for_its_task_and_not_after_its_end() {
+fn a_run_posts_for_its_task_until_it_has_ended() {
     let world = World::new();
     world.ok(&["tasks", "add", "Speaker", "--run", "banksman bus post FACT said; env | grep BANKSMAN_ > vars"]);
     let mut runner = world.command(&["run", "--until-idle"]);
@@ -247,7 +247,7 @@ fn a_run_posts_for_its_task_and_not_after_its_end() {
     let task = world.data(&["tasks", "show", "Speaker"]);
     assert_eq!((&message["task"], &message["body"]), (&task["id"], &"said".into()));
     assert_eq!(message["author"], format!("run:{}", message["run"].as_str().unwrap()));
-    // A process of it that lives on speaks in vain.
+    // A process that outlives the run cannot post for it.
     let vars = std::fs::read_to_string(world.path().join("vars")).unwrap();
     let mut late = world.command(&["bus", "post", "FACT", "late", "--json"]);
     late.envs(vars.lines().filter_map(|line| line.split_once('=')));
@@ -255,18 +255,18 @@ fn a_run_posts_for_its_task_and_not_after_its_end() {
     assert_eq!(posted(&world).len(), 1);
 }
 
-/// A writer that is killed and goes on where it was, until it has posted all.
+/// A writer that is killed and restarted until it has posted all of its messages.
 struct Writer {
     name: String,
     dice: Dice,
     acknowledged: BTreeMap<i64, String>,
-    /// How often it was killed, and how many messages were on the bus by then and not acknowledged.
+    /// How often it was killed, and how many of its messages were posted but not acknowledged.
     kills: usize,
     late: usize,
 }
 
 impl Writer {
-    /// Posts all messages, those that are there already once more, until it is killed: a random time after a random number of them is new.
+    /// Posts all messages, those already posted too, until it is killed: a random time after a random number of new ones.
     fn post(&mut self, world: &World, messages: usize) {
         let mut command =
             world.command(&["bus", "post", "INFO", "--lines", "--json", "--author", &self.name, "--id", &self.name]);
@@ -279,20 +279,20 @@ impl Writer {
         let then = self.dice.moment();
         std::thread::scope(|scope| {
             let feeder = scope.spawn(move || {
-                // It may be killed meanwhile.
+                // The writer may be killed while this feeds it.
                 (1..=messages).try_for_each(|number| writeln!(stdin, "{name} {number}")).ok();
-                // Its input has no end: it ends by the kill alone.
+                // Keeps stdin open, so that only the kill ends the writer.
                 stdin
             });
             let (progress, new) = std::sync::mpsc::channel::<()>();
             let killer = scope.spawn(move || {
-                let is_alive = new.iter().take(after).count() == after && goes_on_for(&new, then);
+                let is_alive = new.iter().take(after).count() == after && lives_for(&new, then);
                 child.signal(Signal::KILL);
                 is_alive
             });
             for number in 1.. {
                 let mut line = String::new();
-                // Half a line is none.
+                // An incomplete line is no acknowledgement.
                 if out.read_line(&mut line).unwrap() == 0 || !line.ends_with('\n') {
                     break;
                 }
@@ -300,7 +300,7 @@ impl Writer {
                 let seq = posted["seq"].as_i64().unwrap_or_else(|| panic!("{line}"));
                 if self.acknowledged.insert(seq, format!("{} {number}", self.name)).is_none() {
                     self.late += usize::from(posted["isNew"] == false);
-                    // Nobody listens once it was killed.
+                    // The killer may have stopped receiving.
                     progress.send(()).ok();
                 }
             }
@@ -312,8 +312,8 @@ impl Writer {
     }
 }
 
-/// Waits for so long, unless what is watched ends before. Says whether it goes on.
-fn goes_on_for(progress: &Receiver<()>, time: Duration) -> bool {
+/// Waits for this time, or until the sender is dropped. Returns whether the sender still exists.
+fn lives_for(progress: &Receiver<()>, time: Duration) -> bool {
     let until = Instant::now() + time;
     loop {
         match progress.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -324,7 +324,7 @@ fn goes_on_for(progress: &Receiver<()>, time: Duration) -> bool {
     }
 }
 
-/// Many processes post, and are killed at random moments: every acknowledged message is there once, in order for each writer.
+/// Many processes post and are killed at random moments: the bus has every acknowledged message once, in order for each writer.
 #[expect(clippy::print_stderr, reason = "the figures of a long run are wanted")]
 fn many_writers_and_kills(processes: usize, messages: usize) {
     let world = World::new();
@@ -350,7 +350,7 @@ fn many_writers_and_kills(processes: usize, messages: usize) {
     );
     let read = posted(&world);
     let ids: BTreeSet<&str> = read.iter().map(|message| message["id"].as_str().unwrap()).collect();
-    assert_eq!((ids.len(), read.len()), (processes * messages, processes * messages), "each is there once");
+    assert_eq!((ids.len(), read.len()), (processes * messages, processes * messages), "each message is there once");
     for writer in writers {
         let own = read.iter().filter(|message| message["author"] == *writer.name);
         let own: BTreeMap<i64, String> =

@@ -24,13 +24,13 @@ name = "merge"
 merge = { branch = { var = "branch" }, into = "main", how = "rebase" }
 "#;
 
-/// A project in such a directory. Whatever a command prints about it is UTF-8: `World::run` insists on that.
+/// A project in such a directory. `World::run` asserts that all output is UTF-8.
 fn world() -> World {
     World::empty_in(&OsString::from_vec(b"banksman-test-\xff\xfe-".to_vec())).initialized()
 }
 
 #[test]
-fn tasks_run_are_followed_and_told_where_they_are() {
+fn tasks_run_and_get_the_path_of_the_project() {
     let world = world();
     let id =
         world.data(&["tasks", "add", "Where", "--run", "pwd; printf '%s' \"$BANKSMAN_PROJECT\" > here; exit $BANKSMAN_ATTEMPT"])
@@ -57,7 +57,7 @@ fn tasks_run_are_followed_and_told_where_they_are() {
 }
 
 #[test]
-fn a_backup_whose_path_is_not_text_is_refused_in_words() {
+fn a_backup_path_that_is_not_utf8_is_refused() {
     let world = world();
     if !world.is_on_sqlite() {
         return;
@@ -72,7 +72,7 @@ fn a_killed_runner_leaves_a_run_that_is_adopted() {
     let world = world();
     world.ok(&["tasks", "add", "Long", "--run", "touch begun; while ! test -e end; do sleep 0.02; done"]);
     let runner = world.start(&["run"]);
-    until("it has begun", || world.path().join("begun").exists());
+    until("it has begun", || world.has("begun"));
     runner.kill();
     let runner = world.start(&["run", "--until-idle"]);
     until("it is adopted", || world.events().iter().any(|event| &*event.kind == "task:adopted"));
@@ -104,7 +104,7 @@ fn a_pipeline_with_guards_merges_files_of_any_name() {
     world.ok(&["run", "--until-idle"]);
     assert_eq!(fs::read_to_string(world.path().join("plain")).unwrap(), "plain\n");
     assert_eq!(git(world.path(), &["status", "--porcelain"]), "");
-    // A linked worktree finds the project, and a branch that is checked out there is known.
+    // A linked worktree finds the project.
     git(world.path(), &["worktree", "add", "-q", ".banksman/workspaces/linked"]);
     let linked = world.path().join(".banksman/workspaces/linked");
     let said = world.command(&["status"]).current_dir(&linked).output().unwrap();

@@ -1,5 +1,5 @@
-//! `why` tells the truth: situations at random, in a store in memory. What it names is taken away piece by piece; the task can
-//! be claimed when all of it is gone, and not before. Nothing is found in the way later that was not named at first.
+//! `why` tells the truth: random situations in a store in memory. The test removes one named cause after the other. The task can be
+//! claimed when no cause is left, and not before, and no cause appears that was not named at first.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,10 @@ mod situation;
 use cause::{ROOTS, about, kind};
 use scene::Scene;
 
-/// What was found of one situation.
+/// The kinds of causes that one situation had.
 type Kinds = BTreeSet<&'static str>;
 
-/// Plays one situation to its end. Returns the kinds of causes that it had.
+/// Plays one situation to its end.
 fn play(seed: u64) -> Kinds {
     let mut scene = Scene::new(seed);
     let task = scene.furnish();
@@ -35,7 +35,7 @@ fn play(seed: u64) -> Kinds {
                 return kinds;
             }
             Answer::Manual { holder, .. } => {
-                assert!(in_the_hands_of_another(&mut scene, &task, holder), "seed {seed}: {holder} works on it");
+                assert!(is_claimed_by(&mut scene, &task, holder), "seed {seed}: {holder} works on it");
                 kinds.insert("taken by a person");
                 scene.end_claim(&task);
                 continue;
@@ -45,37 +45,37 @@ fn play(seed: u64) -> Kinds {
         };
         assert!(!could_begin(&mut scene, &task, &causes), "seed {seed}: {causes:#?} stands in the way, but it can begin");
         kinds.extend(causes.iter().map(kind));
-        kinds.extend(causes.iter().filter_map(|cause| of_people(&mut scene, cause)));
+        kinds.extend(causes.iter().filter_map(|cause| part_of_claim(&mut scene, cause)));
         causes.iter().for_each(|cause| scene.verify(cause, &task));
         let now: BTreeSet<String> = causes.iter().map(about).collect();
         if let Some(named) = &named {
-            // What is taken away may let an earlier root begin, which then takes a place.
+            // Removing a cause may let an earlier root begin, which then takes a place.
             let new: Vec<&String> = now.iter().filter(|cause| *cause != ROOTS && !named.contains(*cause)).collect();
             assert!(new.is_empty(), "seed {seed}: {new:?} was not named before: {named:?}");
         }
         let removable: Vec<&Cause> = causes.iter().filter(|cause| **cause != Cause::Manual).collect();
         if removable.is_empty() {
-            assert!(scene.takeable(&task), "seed {seed}: it is for people, and nobody can take it");
+            assert!(scene.takeable(&task), "seed {seed}: the task is manual, and no person can take it");
             return kinds;
         }
         let cause = removable[scene.dice.index(removable.len())];
         let gone = about(cause);
         scene.remove(cause);
-        // Some take more than one step, such as more runs than there are slots.
+        // Some causes take more than one step, such as more runs than there are slots.
         let still = match scene.why(&task) {
             Answer::Waits(causes) => causes.iter().any(|cause| about(cause) == gone),
             _ => false,
         };
-        // What is freed is kept for nobody who was not named.
+        // A freed resource is reserved only for claims that were named.
         assert!(!still || !is_one_step(cause), "seed {seed}: {cause:?} is still there");
         named = Some(now.into_iter().filter(|cause| still || *cause != gone).collect());
     }
 }
 
-/// Whether a runner could begin the task, or a person if it is for people.
+/// Whether a runner could begin the task, or a person if the task is manual.
 fn could_begin(scene: &mut Scene, task: &TaskId, causes: &[Cause]) -> bool {
     let is_manual = causes.contains(&Cause::Manual);
-    // The places of roots go to those that came earlier, though the task itself could be claimed.
+    // Earlier roots get the free places first, although the task itself could be claimed.
     let is_overtaken = causes.iter().any(|cause| kind(cause) == "behind earlier roots");
     match is_manual {
         true => causes.len() > 1 && scene.takeable(task),
@@ -83,16 +83,16 @@ fn could_begin(scene: &mut Scene, task: &TaskId, causes: &[Cause]) -> bool {
     }
 }
 
-/// Whether neither a runner nor another person gets a task that somebody works on. Once the time of its claim is up anybody does.
-fn in_the_hands_of_another(scene: &mut Scene, task: &TaskId, holder: &HolderId) -> bool {
+/// Whether neither a runner nor another person gets a task that this holder works on. Once its claim has expired, both may.
+fn is_claimed_by(scene: &mut Scene, task: &TaskId, holder: &HolderId) -> bool {
     let rows = scene.everything();
     let banksman_core::task::State::Manual { holder: actual, until, .. } = &rows.backlog.tasks[task].state else { return false };
     let is_over = until.is_some_and(|until| until <= rows.lease);
     actual == holder && (is_over || (scene.claimable(task).is_none() && !scene.takeable(task)))
 }
 
-/// What a person's claim has of what is missing.
-fn of_people(scene: &mut Scene, cause: &Cause) -> Option<&'static str> {
+/// The part of a person's claim that a cause names.
+fn part_of_claim(scene: &mut Scene, cause: &Cause) -> Option<&'static str> {
     let Cause::Taken { reason, line, .. } = cause else { return None };
     let resource = reason.resource()?;
     let is_claimed = reason.holders().iter().any(|holding| scene.claimed_for(&resource, &holding.holder).is_some());
@@ -107,13 +107,13 @@ fn of_people(scene: &mut Scene, cause: &Cause) -> Option<&'static str> {
     }
 }
 
-/// Whether everything that a cause names goes at once.
+/// Whether all that a cause names is removed in one step.
 fn is_one_step(cause: &Cause) -> bool {
     matches!(cause, Cause::Taken { reason: Reason::Lock { .. } | Reason::TaskLock { .. } | Reason::Slots { .. }, .. })
 }
 
 #[test]
-fn what_is_named_is_all_that_stands_in_the_way_and_nothing_else() {
+fn why_names_all_causes_and_no_others() {
     let seeds: u64 = std::env::var("BANKSMAN_TEST_SITUATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
     let kinds: BTreeSet<&str> = (0..seeds).flat_map(play).collect();
     let all = [

@@ -1,4 +1,4 @@
-//! Changing what the runs of a task do, and cancelling many tasks at once.
+//! Changing how a task is run, and cancelling many tasks at once.
 
 use banksman_core::task::Spec;
 use banksman_core::{TaskId, Title};
@@ -37,7 +37,7 @@ fn command_needs_retries_and_loop_can_be_changed() {
 }
 
 #[test]
-fn what_a_run_was_started_with_is_fixed() {
+fn command_and_needs_of_a_live_run_cannot_be_changed() {
     let world = World::new();
     world.ok(&["tasks", "add", "Build", "--run", "while [ ! -e open ]; do sleep 0.01; done"]);
     let runner = world.start(&["run", "--until-idle"]);
@@ -45,7 +45,7 @@ fn what_a_run_was_started_with_is_fixed() {
     for flags in [["--run", "true"], ["--lock", "db"]] {
         assert_ne!(world.run(&["tasks", "update", "Build", flags[0], flags[1]]).code, 0);
     }
-    std::fs::write(world.path().join("open"), "").unwrap();
+    world.touch("open");
     assert_eq!(runner.end().code, 0);
 }
 
@@ -81,11 +81,11 @@ fn many_tasks_are_cancelled_in_one_transaction() {
     for title in ["A", "B", "C", "D"] {
         world.ok(&["tasks", "add", title, "--run", "true"]);
     }
-    // One that is not there refuses for all of them.
+    // One unknown id refuses the request for all of them.
     let id = |name: &str| TaskId::new(world.data(&["tasks", "show", name])["id"].as_str().unwrap()).unwrap();
-    let nobody = TaskId::new("t-00000000").unwrap();
-    let request = TaskRequest::CancelAll { ids: vec![id("A"), id("B"), nobody.clone()] };
-    assert_eq!(client.request(request).unwrap(), TaskOutcome::RefusedBy(nobody, Box::new(TaskOutcome::Unknown)));
+    let unknown = TaskId::new("t-00000000").unwrap();
+    let request = TaskRequest::CancelAll { ids: vec![id("A"), id("B"), unknown.clone()] };
+    assert_eq!(client.request(request).unwrap(), TaskOutcome::RefusedBy(unknown, Box::new(TaskOutcome::Unknown)));
     assert!(listed(&world).iter().all(|(_, status)| status == "pending"), "{:?}", listed(&world));
     let before = world.events().len();
     drop(client);
@@ -102,7 +102,7 @@ fn many_tasks_are_cancelled_in_one_transaction() {
 }
 
 #[test]
-fn in_a_terminal_it_asks_before_it_cancels_many() {
+fn in_a_terminal_cancelling_many_tasks_asks_first() {
     let world = World::new();
     for title in ["A", "B", "C", "D"] {
         world.ok(&["tasks", "add", title, "--run", "true"]);
@@ -120,7 +120,7 @@ fn in_a_terminal_it_asks_before_it_cancels_many() {
 }
 
 #[test]
-fn the_output_of_several_tasks_has_their_titles() {
+fn logs_of_several_tasks_are_prefixed_with_their_titles() {
     let world = World::new();
     world.ok(&["tasks", "add", "Build", "--run", "echo one; while [ ! -e open ]; do sleep 0.01; done; echo two"]);
     let again = "echo try $BANKSMAN_ATTEMPT; [ $BANKSMAN_ATTEMPT = 1 ]";
@@ -129,7 +129,7 @@ fn the_output_of_several_tasks_has_their_titles() {
     let all = world.start(&["logs", "--all", "--follow"]);
     let runner = world.start(&["run", "--until-idle"]);
     until("one has ended", || listed(&world).iter().any(|(title, status)| title == "Login" && status == "completed"));
-    std::fs::write(world.path().join("open"), "").unwrap();
+    world.touch("open");
     assert_eq!(runner.end().code, 0);
     let said = logs.end();
     let mut lines: Vec<&str> = said.stdout.lines().collect();

@@ -1,4 +1,4 @@
-//! Tasks that runs have added, and runs that wait for others.
+//! Child tasks, and runs that wait for other tasks.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use crate::tasks::wait_for;
 use crate::world::{BANKSMAN, World, is_alive, until};
 
 #[test]
-fn children_are_cancelled_with_their_parent_and_their_processes_are_dead() {
+fn cancelling_a_parent_ends_its_children_and_their_processes() {
     let world = World::new();
     let grandchild = format!("{BANKSMAN} tasks add grandchild --child --run 'echo $$ > grandchild.pid; sleep 600'");
     let child = format!(
@@ -42,7 +42,7 @@ fn children_are_cancelled_with_their_parent_and_their_processes_are_dead() {
 }
 
 #[test]
-fn a_parent_waits_for_its_children_although_there_is_only_one_slot() {
+fn a_parent_waits_for_its_children_with_a_single_slot() {
     let world = World::new();
     world.ok(&["config", "set", "limits.max_concurrent_runs", "1"]);
     let b = BANKSMAN;
@@ -60,10 +60,10 @@ fn a_parent_waits_for_its_children_although_there_is_only_one_slot() {
     drop(runner);
     let slots: Value = serde_json::from_str(&world.read("slots")).unwrap();
     let run = world.task("parent")["runs"][0]["id"].as_str().unwrap().to_owned();
-    assert_eq!(slots["data"]["holders"][0]["holder"], format!("run:{run}"), "it has its slot again before it goes on");
+    assert_eq!(slots["data"]["holders"][0]["holder"], format!("run:{run}"), "the run has its slot again before it continues");
     assert_eq!(world.data(&["semaphores", "show", "runs"])["available"], 1);
     assert_eq!(world.task("one")["output"], 7);
-    // Never more than one at a time has held the slot.
+    // At most one run held the slot at any time.
     let mut held = 0;
     for event in world.events().iter().filter(|event| event.source.id.as_deref() == Some("runs")) {
         match event.kind.as_str() {
@@ -76,7 +76,7 @@ fn a_parent_waits_for_its_children_although_there_is_only_one_slot() {
 }
 
 #[test]
-fn of_two_waits_in_one_run_the_first_that_is_over_does_not_keep_the_slot() {
+fn the_first_of_two_waits_of_a_run_does_not_keep_the_slot() {
     let world = World::new();
     world.ok(&["config", "set", "limits.max_concurrent_runs", "1"]);
     let b = BANKSMAN;
@@ -98,7 +98,7 @@ fn of_two_waits_in_one_run_the_first_that_is_over_does_not_keep_the_slot() {
         tasks["tasks"].as_array().unwrap().iter().any(|task| task["title"] == "one")
     });
     world.touch("go");
-    // Enough for the second wait to begin, on most machines; if it begins later, there is less to see.
+    // By then the second wait has begun on most machines; if it begins later, the test covers less.
     (0..5).for_each(|_| drop(world.task("one")));
     world.touch("one.go");
     until("the second wait is over", || world.has("one.over"));
@@ -122,10 +122,10 @@ fn a_kill_while_a_parent_waits_leaves_no_slot_behind() {
     };
     let _runner = world.runner(&[]);
     let kill = |file: &str| kill_process(Pid::from_raw(world.read(file).trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
-    let line = |length: usize| {
-        until("in line for a slot", || world.data(&["semaphores", "show", "runs"])["line"].as_array().unwrap().len() == length);
+    let until_waiters = |length: usize| {
+        until("waiters for a slot", || world.data(&["semaphores", "show", "runs"])["line"].as_array().unwrap().len() == length);
     };
-    // The process that waits is killed while the child is at work: the run goes on, without a slot.
+    // The waiting process is killed while the child is at work: the run continues without a slot.
     world.add(&["first parent", "--run", &parent("first")]);
     until("the child is at work", || {
         world.data(&["tasks", "list", "--status", "in_progress"])["tasks"].as_array().unwrap().len() == 2
@@ -133,23 +133,23 @@ fn a_kill_while_a_parent_waits_leaves_no_slot_behind() {
     kill("first.wait");
     world.touch("first.go");
     world.until_status("first", "completed");
-    // The process that waits is killed while it waits for its slot: nobody waits behind it.
+    // The waiting process is killed while it waits for its slot: it leaves no waiter behind.
     world.add(&["second parent", "--run", &parent("second")]);
     until("the child is at work", || {
         world.data(&["tasks", "list", "--status", "in_progress"])["tasks"].as_array().unwrap().len() == 3
     });
     world.add(&["urgent", "--run", &wait_for("urgent.go"), "--priority", "9"]);
-    // The runner has seen the task before the child gives its slot back.
+    // The runner has seen this task before the child releases its slot.
     world.touch("first.end");
     world.until_status("first parent", "completed");
     world.touch("second.go");
     world.until_status("urgent", "in_progress");
-    line(1);
+    until_waiters(1);
     kill("second.wait");
     world.add(&["next", "--run", "true"]);
     world.touch("urgent.go");
     world.until_status("next", "completed");
-    // The whole run is ended while it waits.
+    // The run is ended while it waits.
     world.add(&["third parent", "--run", &parent("third")]);
     until("the child is at work", || {
         world.data(&["tasks", "list", "--status", "in_progress"])["tasks"].as_array().unwrap().len() == 3
@@ -163,7 +163,7 @@ fn a_kill_while_a_parent_waits_leaves_no_slot_behind() {
 }
 
 #[test]
-fn a_run_cannot_wait_for_itself_nor_for_what_waits_for_it() {
+fn a_run_cannot_wait_for_itself_or_its_dependents() {
     let world = World::new();
     let own = world.add(&[
         "own",

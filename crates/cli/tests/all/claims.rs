@@ -1,4 +1,4 @@
-//! One claim of everything that a task needs: taken in one transaction or not at all, renewed and ended together.
+//! One claim of everything that a task needs: granted in one transaction or not at all, renewed and ended as a whole.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -20,7 +20,7 @@ fn taking(world: &World, task: &str, holder: &str) -> Running {
     world.start(&["tasks", "take", task, "--holder", holder])
 }
 
-/// How many claims wait.
+/// The number of claims that wait.
 fn waiting(world: &World) -> usize {
     world.snapshot().coordination.claims.values().filter(|claim| claim.waits().is_some()).count()
 }
@@ -29,8 +29,8 @@ pub(crate) fn until_waiting(world: &World, number: usize) {
     until(&format!("{number} claims wait"), || waiting(world) == number);
 }
 
-/// Nobody holds or waits for anything.
-fn nothing_is_held(world: &World) {
+/// Asserts that no lock or slot is held and no claim exists.
+fn assert_nothing_is_held(world: &World) {
     let snapshot = world.snapshot();
     let held: Vec<_> =
         snapshot.coordination.locks.values().filter(|lock| lock.state != banksman_core::resource::lock::State::Free).collect();
@@ -39,39 +39,39 @@ fn nothing_is_held(world: &World) {
     assert!(snapshot.coordination.semaphores.values().all(|semaphore| semaphore.holders.is_empty()));
 }
 
-/// A1: a waiting person, a stopped runner and the next one: adoption goes before manual work, and who gives up holds nothing.
+/// A1: a waiting person, a stopped runner and the next one: adoption goes before manual work, and a wait that times out leaves nothing.
 #[test]
-fn a_runner_that_is_stopped_leaves_its_section_to_its_run_and_then_to_the_person_who_waits() {
+fn the_section_of_a_stopped_runner_goes_to_its_run_then_to_the_waiter() {
     let world = World::new();
     let db = section(&world, "db");
     world.add(&["Migrate", "--section", "db", "--run", UNTIL_GO]);
     world.add(&["Review", "--section", "db"]);
     let runner = world.start(&["run", "--quiet"]);
-    until("it runs", || world.path().join("begun").exists());
+    until("it runs", || world.has("begun"));
     let run = world.holder(&db).unwrap();
     assert!(run.as_str().starts_with("run:"), "{run}");
     let alice = taking(&world, "Review", "alice");
     until_waiting(&world, 1);
     runner.interrupt();
-    // Nobody waits too long either: who gives up leaves nothing behind.
+    // A wait that times out leaves nothing behind.
     let late = ["tasks", "take", "Review", "--holder", "bob", "--timeout", "50ms"];
     world.assert_refused(&late, 6, "WAIT_TIMEOUT");
     assert_eq!((world.holder(&db), waiting(&world)), (Some(run.clone()), 1), "the run lives, so the section is its own");
     let next = world.start(&["run", "--quiet"]);
     until("it is adopted", || world.events().iter().any(|event| event.kind == "task:adopted"));
-    std::fs::write(world.path().join("go"), "").unwrap();
+    world.touch("go");
     let said = alice.end();
     assert_eq!(said.code, 0, "{said:?}");
     assert_eq!(world.holder(&db).unwrap().as_str(), "alice");
     world.until_status("Migrate", "completed");
     world.ok(&["tasks", "done", "Review", "--holder", "alice"]);
     assert_eq!(next.stop().code, 0);
-    nothing_is_held(&world);
+    assert_nothing_is_held(&world);
 }
 
-/// A2 and A8: neither a time-out, nor Ctrl-C, nor kill -9, nor a deleted task leaves something behind; the time is counted once.
+/// A2 and A8: a wait that ends by time-out, Ctrl-C, kill -9 or a deleted task leaves nothing behind; the timeout covers the entire wait.
 #[test]
-fn a_wait_that_is_given_up_holds_nothing() {
+fn an_abandoned_wait_holds_nothing() {
     let world = World::new();
     section(&world, "db");
     let (first, second) = (world.add(&["T", "--section", "db"]), world.add(&["T2", "--section", "db"]));
@@ -80,7 +80,7 @@ fn a_wait_that_is_given_up_holds_nothing() {
     let start = std::time::Instant::now();
     let waits = world.start(&["tasks", "take", "T", "--holder", "bob", "--timeout", "600ms"]);
     until_waiting(&world, 1);
-    // What was waited for first is free now, the section is not.
+    // The lock of the task is free now, the section is not.
     world.ok(&["tasks", "release", "T", "--holder", "ann"]);
     let said = waits.end();
     assert_eq!(said.code, 6, "{said:?}");
@@ -102,7 +102,7 @@ fn a_wait_that_is_given_up_holds_nothing() {
     );
     killed.signal(Signal::KILL);
     killed.end();
-    // What the dead have left is found, and removed by whoever cleans up.
+    // The doctor reports the wait of a dead process, and cleanup removes it.
     let found = world.ok(&["doctor"]);
     assert!(found.contains(&format!("wait for task {second} of bob: its process is dead")), "{found}");
     let would = world.data(&["locks", "cleanup", "--dry-run"]);
@@ -125,14 +125,14 @@ fn a_wait_that_is_given_up_holds_nothing() {
     assert_eq!(world.holder(&format!("task:{other}")).unwrap().as_str(), "eve", "the dead wait for nothing");
     world.ok(&["tasks", "done", "T3", "--holder", "eve"]);
     assert_eq!(world.holder(&format!("task:{second}")), None);
-    // A live runner removes what the dead have left.
+    // A live runner removes the wait of a dead process.
     let _runner = world.start(&["run", "--quiet"]);
     until("the dead claim is gone", || waiting(&world) == 0);
 }
 
-/// A3 and A7: needs count for people too; one heartbeat renews everything; losing a part ends the claim, and is told.
+/// A3 and A7: people claim the needs too; one heartbeat renews every part; the loss of a part ends the claim, and the holder gets an error.
 #[test]
-fn needs_are_part_of_the_claim_and_live_and_end_with_it() {
+fn needs_are_renewed_and_ended_with_their_claim() {
     let world = World::new();
     world.ok(&["semaphores", "define", "gpu", "--capacity", "2"]);
     let db = section(&world, "db");
@@ -146,7 +146,7 @@ fn needs_are_part_of_the_claim_and_live_and_end_with_it() {
     };
     assert_eq!(slots(&world), 2);
     world.assert_refused(&["tasks", "take", "again", "--holder", "bob", "--no-wait"], 6, "NEED_LOCKED");
-    // One heartbeat renews every part by the same moment.
+    // One heartbeat renews every part at the same moment.
     let beats = |world: &World| {
         let rows = world.snapshot().tables.coordination;
         let slots = rows.semaphores["gpu"].holders.values().map(|grant| grant.heartbeat.lease);
@@ -158,13 +158,13 @@ fn needs_are_part_of_the_claim_and_live_and_end_with_it() {
     let after = beats(&world);
     assert_eq!((before.len(), after.len(), before < after), (1, 1, true), "{before:?} {after:?}");
     assert_eq!(world.grant(&db).unwrap().claim.ttl, None, "the section has no lease that could end before");
-    // A part is taken away: the claim is over in the same transaction, everything else is free, and the holder is told at the next call.
+    // A part is taken away: the same transaction ends the claim and frees the other parts, and the next call of the holder fails.
     world.ok(&["locks", "release", "deploy", "--force"]);
     assert_eq!(world.status("deploy"), "pending");
-    nothing_is_held(&world);
+    assert_nothing_is_held(&world);
     let (code, error) = world.error(&["tasks", "heartbeat", "deploy", "--holder", "ann"]);
     assert_eq!((code, &error["code"], &error["details"]["taskId"]), (8, &"CLAIM_LOST".into(), &id.as_str().into()));
-    // So is one that loses slots, or its section.
+    // The same holds for the loss of slots or of the section.
     take(&world, "deploy", "ann");
     world.ok(&["semaphores", "release", "gpu", "--holder", &format!("ann/{id}"), "--force"]);
     assert_eq!((world.status("deploy"), world.holder("deploy")), ("pending".into(), None));
@@ -172,12 +172,12 @@ fn needs_are_part_of_the_claim_and_live_and_end_with_it() {
     take(&world, "deploy", "ann");
     world.ok(&["locks", "release", &db, "--force"]);
     world.assert_refused(&["tasks", "release", "deploy", "--holder", "ann"], 8, "CLAIM_LOST");
-    nothing_is_held(&world);
+    assert_nothing_is_held(&world);
 }
 
 /// A4: one command is one transaction.
 #[test]
-fn a_refused_update_changes_nothing_and_an_accepted_one_everything() {
+fn an_update_is_one_transaction() {
     let world = World::new();
     world.add(&["T"]);
     take(&world, "T", "ann");
@@ -192,12 +192,12 @@ fn a_refused_update_changes_nothing_and_an_accepted_one_everything() {
     assert_eq!((&task["title"], &task["priority"], &task["status"]), (&"X".into(), &7.into(), &"in_progress".into()));
 }
 
-/// A5 and A6: claimants are told apart, a repeated take says so, and whose claim is over is not believed.
+/// A5 and A6: claimants are distinguished, a repeated take is recognized, and calls of a former holder are refused.
 #[test]
-fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
+fn a_claim_has_one_holder_and_only_its_epoch_ends_it() {
     let world = World::new();
     let id = world.add(&["T"]);
-    // Nobody can tell who that is.
+    // Outside of a run, a take needs a holder.
     world.assert_refused(&["tasks", "take", "T", "--no-wait"], 2, "USAGE");
     let first = take(&world, "T", "ann");
     let again = take(&world, "T", "ann");
@@ -211,7 +211,7 @@ fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
     world.ok(&["tasks", "release", "T", "--holder", "bob"]);
     world.assert_refused(&["tasks", "done", "T", "--holder", "ann", "--epoch", &epoch], 8, "CLAIM_LOST");
     world.assert_refused(&["tasks", "done", "T", "--epoch", &epoch], 8, "FENCED");
-    // As long as another one has it, the first is told so, and not to speak for the other.
+    // While another holder has the task, the former one gets an error that does not invite it to act for the other.
     let epoch = take(&world, "T", "ann")["epoch"].to_string();
     until("it has expired", || world.data(&["locks", "show", &id])["state"] == "expired");
     world.ok(&["config", "set", "locking.task_timeout", "10m"]);
@@ -236,10 +236,10 @@ fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
     );
     world.ok(&["tasks", "release", "T", "--holder", "bob", "--epoch", &other]);
     world.assert_refused(&["tasks", "done", "T", "--holder", "ann"], 8, "CLAIM_LOST");
-    // It was told once; who says so now knows that nobody has claimed it.
+    // The loss was reported once; another call means that the caller knows the task is unclaimed.
     assert_eq!(world.status("T"), "pending");
     world.ok(&["tasks", "done", "T", "--holder", "ann"]);
-    // A dependency that is not completed needs a word.
+    // Work on a task with unmet dependencies needs --anyway.
     world.add(&["first"]);
     world.add(&["then", "--depends-on", "first"]);
     for verb in ["take", "done"] {
@@ -247,7 +247,7 @@ fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
     }
     world.ok(&["tasks", "take", "then", "--holder", "ann", "--anyway"]);
     world.ok(&["tasks", "fail", "then", "--holder", "ann", "--error", "no"]);
-    // What a run has claimed ends with it.
+    // A claim of a run ends with the run.
     world.add(&["other"]);
     world.add(&["run", "--run", &format!("{BANKSMAN} tasks take other --no-wait")]);
     let said = world.run(&["run", "--until-idle", "--quiet"]);
@@ -255,12 +255,12 @@ fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
     let taken = world.events().into_iter().rfind(|event| event.kind == "task:taken").unwrap();
     assert!(taken.data["holder"].as_str().unwrap().starts_with("run:"), "{taken:?}");
     assert_eq!(world.status("other"), "pending");
-    nothing_is_held(&world);
+    assert_nothing_is_held(&world);
 }
 
-/// A name is no obstacle to itself: whoever waits twice under one name, or again after a kill, waits.
+/// A holder name never blocks itself: a second wait under one name, or another one after a kill, waits.
 #[test]
-fn waits_of_one_name_are_no_deadlock() {
+fn waits_under_one_holder_name_are_no_deadlock() {
     let world = World::new();
     world.add(&["T", "--lock", "dep"]);
     world.add(&["T2", "--lock", "dep"]);
@@ -278,7 +278,7 @@ fn waits_of_one_name_are_no_deadlock() {
     let late = taking(&world, "T2", "bob");
     until_waiting(&world, 4);
     world.ok(&["tasks", "done", "T", "--holder", "ann"]);
-    // Each of them comes to its end: the first is told that the task is over, the others get the lock one after the other.
+    // Each wait ends: the first one because the task is over, the others get the lock one after the other.
     assert_ne!(one.end().code, 9);
     for _ in 0..2 {
         until("it is taken", || world.holder("dep").is_some());
@@ -292,21 +292,21 @@ fn waits_of_one_name_are_no_deadlock() {
     }
 }
 
-/// A process that is stopped keeps its place, but not the others from what it was woken for.
+/// A stopped process keeps its place, but does not keep others from the resource that it was woken for.
 #[test]
-fn a_stopped_process_that_waits_lets_the_others_pass_after_a_while() {
-    // On a server who does not show a sign of life loses the place.
+fn a_stopped_waiter_of_a_section_is_passed_over() {
+    // On a server, a waiter without heartbeats loses its place.
     let Some(world) = World::only_on_sqlite() else { return };
     section(&world, "db");
     world.add(&["one", "--section", "db", "--run", UNTIL_GO]);
     world.add(&["two", "--section", "db", "--run", "true"]);
     world.add(&["mine", "--section", "db"]);
     let _runner = world.start(&["run", "--quiet", "--max-runs", "1"]);
-    until("it runs", || world.path().join("begun").exists());
+    until("it runs", || world.has("begun"));
     let alice = taking(&world, "mine", "alice");
     until_waiting(&world, 1);
-    alice.stop_at_rest(&world);
-    std::fs::write(world.path().join("go"), "").unwrap();
+    alice.stop_outside_transaction(&world);
+    world.touch("go");
     world.until_status("one", "completed");
     let why = world.ok(&["why", "two"]);
     assert!(why.contains("its exclusive section db is reserved for alice") && why.contains("try: "), "{why}");
@@ -321,13 +321,13 @@ fn a_stopped_process_that_waits_lets_the_others_pass_after_a_while() {
     assert!(unanswered[0]["since"].as_str().unwrap().ends_with('Z'), "{unanswered}");
     assert_eq!(world.data(&["why", "two"])["unanswered"], Value::Array(Vec::new()), "the same keys for each");
     alice.signal(Signal::CONT);
-    assert_eq!(alice.end().code, 0, "it has kept its place");
+    assert_eq!(alice.end().code, 0, "the claim has kept its place");
     assert_eq!(world.status("mine"), "in_progress");
 }
 
-/// Several that are stopped hold those in line for a lock up for two turns, also where no runner is.
+/// Several stopped processes delay the waiters of a lock by two turns of claims at most, also without a runner.
 #[test]
-fn stopped_processes_that_wait_let_those_in_line_for_a_lock_pass() {
+fn stopped_claimants_are_passed_over_by_waiters_of_a_lock() {
     let Some(world) = World::only_on_sqlite() else { return };
     world.ok(&["config", "set", "locking.overtake", "0s"]);
     let hold = |holder: &str| world.data(&["locks", "acquire", "dep", "--holder", holder, "--no-wait"])["epoch"].to_string();
@@ -337,17 +337,17 @@ fn stopped_processes_that_wait_let_those_in_line_for_a_lock_pass() {
         world.add(&[task, "--lock", "dep"]);
         stopped.push(taking(&world, task, &format!("{task}-taker")));
         until_waiting(&world, index + 1);
-        stopped[index].stop_at_rest(&world);
+        stopped[index].stop_outside_transaction(&world);
     }
     let carl = world.start(&["locks", "acquire", "dep", "--holder", "carl", "--json"]);
-    world.until_line("dep", 1);
+    world.until_waiters("dep", 1);
     world.ok(&["locks", "release", "dep", "--holder", "x", "--epoch", &epoch]);
     until("carl has it", || world.holder("dep").is_some_and(|holder| holder.as_str() == "carl"));
     let said = carl.end();
     assert_eq!(said.code, 0, "{said:?}");
     let found = world.ok(&["doctor"]);
     assert!(stopped.iter().all(|process| found.contains(&format!("kill -CONT {}", process.pid()))), "{found}");
-    // They have kept their places.
+    // The stopped processes have kept their places.
     stopped.iter().for_each(|process| process.signal(Signal::CONT));
     world.ok(&["locks", "release", "dep", "--force"]);
     for (process, task) in stopped.into_iter().zip(["one", "two", "three"]) {
@@ -356,7 +356,7 @@ fn stopped_processes_that_wait_let_those_in_line_for_a_lock_pass() {
     }
 }
 
-/// A9: a person who waits for a section gets it after the current task, however many more are ready there.
+/// A9: a person who waits for a section gets it after the current task, however many more tasks are ready there.
 #[test]
 fn a_person_who_waits_for_a_section_gets_it_after_the_current_task() {
     let world = World::new();
@@ -366,12 +366,12 @@ fn a_person_who_waits_for_a_section_gets_it_after_the_current_task() {
     }
     world.add(&["mine", "--section", "db"]);
     let _runner = world.start(&["run", "--quiet", "--max-runs", "1"]);
-    until("it runs", || world.path().join("begun").exists());
+    until("it runs", || world.has("begun"));
     let ann = taking(&world, "mine", "ann");
     until_waiting(&world, 1);
     let why = world.data(&["why", "two"]);
     assert!(why.to_string().contains("reserved for ann") || why.to_string().contains("section"), "{why}");
-    std::fs::write(world.path().join("go"), "").unwrap();
+    world.touch("go");
     assert_eq!(ann.end().code, 0);
     let completed = |world: &World| world.data(&["tasks", "list", "--status", "completed"])["tasks"].as_array().unwrap().len();
     assert_eq!(completed(&world), 1, "nothing further was started");
@@ -379,7 +379,7 @@ fn a_person_who_waits_for_a_section_gets_it_after_the_current_task() {
     until("the others follow", || completed(&world) == 4);
 }
 
-/// E8: runs that wait for each other's tasks are refused, also in a circle of three, and with what people hold.
+/// E8: runs that wait for each other's tasks are refused, also in a circle of three.
 #[test]
 fn runs_that_wait_for_each_other_are_refused() {
     let world = World::new();
@@ -394,7 +394,7 @@ fn runs_that_wait_for_each_other_are_refused() {
     wait("c", "a");
     let _runner = world.start(&["run", "--until-idle", "--quiet"]);
     until("all run", || ["a", "b", "c"].iter().all(|title| world.path().join(title).exists()));
-    std::fs::write(world.path().join("go"), "").unwrap();
+    world.touch("go");
     let code = |title: &str| std::fs::read_to_string(world.path().join(format!("{title}.code"))).unwrap_or_default();
     until("all have ended", || ["a", "b", "c"].iter().all(|title| code(title).ends_with('\n')));
     let mut codes = ["a", "b", "c"].map(|title| code(title).trim().to_owned());
@@ -402,9 +402,9 @@ fn runs_that_wait_for_each_other_are_refused() {
     assert_eq!(codes, ["0", "0", "9"], "one of them was refused, and the others went on");
 }
 
-/// What was reserved for a claim that waits: nobody else gets it, except who holds what the claim waits for.
+/// A resource that is reserved for a waiting claim is granted only to that claim or to a holder of what the claim waits for.
 #[test]
-fn a_claim_is_overtaken_for_its_bound_and_then_what_is_free_is_kept_for_it() {
+fn free_resources_are_reserved_for_a_claim_that_was_overtaken_too_long() {
     let world = World::new();
     world.ok(&["config", "set", "locking.overtake", "0s"]);
     world.add(&["T", "--lock", "one", "--lock", "two"]);
@@ -414,27 +414,27 @@ fn a_claim_is_overtaken_for_its_bound_and_then_what_is_free_is_kept_for_it() {
     let one = hold("one", "x");
     let ann = taking(&world, "T", "ann");
     until_waiting(&world, 1);
-    // It is free, but kept; and the one who has what she waits for must not wait for her.
+    // The lock is free but reserved; a holder of what the claim waits for may still take it, as it must not wait for the claim.
     let (code, error) = world.error(&["locks", "acquire", "two", "--holder", "y", "--no-wait"]);
     assert_eq!((code, error["message"].as_str().unwrap().contains("reserved for ann")), (6, true), "{error}");
     let waits = world.start(&["locks", "acquire", "two", "--holder", "z"]);
-    world.until_line("two", 1);
+    world.until_waiters("two", 1);
     let two = hold("two", "x");
     world.add(&["needs", "--lock", "two", "--run", "true"]);
     world.ok(&["locks", "release", "two", "--holder", "x", "--epoch", &two]);
     let why = world.data(&["why", "needs"]).to_string();
     assert!(why.contains("reserved for ann"), "{why}");
-    assert_eq!(world.line("two").len(), 1, "who stands in line is not offered it either");
+    assert_eq!(world.waiters("two").len(), 1, "the lock is not offered to the waiter either");
     world.ok(&["locks", "release", "one", "--holder", "x", "--epoch", &one]);
     assert_eq!(ann.end().code, 0);
     assert_eq!(world.holder("two").unwrap().as_str(), "ann");
     world.ok(&["tasks", "done", "T", "--holder", "ann"]);
-    assert_eq!(waits.end().code, 0, "then the line goes on");
+    assert_eq!(waits.end().code, 0, "then the waiter gets the lock");
 }
 
-/// A person's wait and another's lock: a circle through claims is refused as one through lines is.
+/// A circle through claims is refused like one through waiters of locks.
 #[test]
-fn a_claim_that_would_wait_for_ever_is_refused() {
+fn a_claim_that_closes_a_circle_is_refused() {
     let world = World::new();
     world.add(&["T", "--lock", "db"]);
     take(&world, "T", "ann");
@@ -442,9 +442,9 @@ fn a_claim_that_would_wait_for_ever_is_refused() {
     let bob = taking(&world, "T", "bob");
     until_waiting(&world, 1);
     world.assert_refused(&["locks", "acquire", "mine", "--holder", "ann"], 9, "DEADLOCK");
-    // The other way round: the line is there first, and the claim closes the circle.
+    // The other way round: the waiter of a lock is there first, and the claim closes the circle.
     let line = world.start(&["locks", "acquire", "mine", "--holder", "eve"]);
-    world.until_line("mine", 1);
+    world.until_waiters("mine", 1);
     world.add(&["U", "--lock", "other"]);
     let other = world.data(&["locks", "acquire", "other", "--holder", "eve", "--ttl", "60s"])["epoch"].to_string();
     world.assert_refused(&["tasks", "take", "U", "--holder", "bob"], 9, "DEADLOCK");
@@ -455,11 +455,11 @@ fn a_claim_that_would_wait_for_ever_is_refused() {
     assert_eq!((bob.interrupt().code, waiting(&world)), (130, 0));
 }
 
-/// What a wait costs: a person's claim of a task with a section, a lock and slots commits at most twice more than a plain lock.
+/// The cost of a wait: a person's claim of a task with a section, a lock and slots commits at most twice more than a plain lock.
 #[test]
 fn a_claim_that_waits_commits_at_most_twice_more_than_a_plain_lock() {
     let world = World::on_sqlite();
-    // Only wake-ups let anybody ask again.
+    // Waiters ask again only when they are woken.
     world.ok(&["config", "set", "locking.poll_interval", "10m"]);
     world.ok(&["semaphores", "define", "gpu", "--capacity", "2"]);
     section(&world, "db");
@@ -467,11 +467,11 @@ fn a_claim_that_waits_commits_at_most_twice_more_than_a_plain_lock() {
     let hold = ["locks", "acquire", "plain", "--holder", "ann", "--ttl", "60s"];
     let epoch = world.data(&hold)["epoch"].to_string();
     take(&world, "T", "ann");
-    // The last process that closes the store would remove the counter.
+    // Closing the store for the last time would remove the counter.
     let open = world.project().reader().unwrap();
     let before = commits(&world);
     let bob = world.start(&["locks", "acquire", "plain", "--holder", "bob", "--ttl", "60s"]);
-    world.until_line("plain", 1);
+    world.until_waiters("plain", 1);
     world.ok(&["locks", "release", "plain", "--holder", "ann", "--epoch", &epoch]);
     assert_eq!(bob.end().code, 0);
     let of_lock = commits(&world) - before;
@@ -486,8 +486,8 @@ fn a_claim_that_waits_commits_at_most_twice_more_than_a_plain_lock() {
     drop(open);
 }
 
-/// How many commits the store has seen: the third word of SQLite's WAL index is a counter. It is read by another process, because closing
-/// the file would drop the locks that this one's connections hold on it.
+/// The number of commits: the third word of SQLite's WAL index is a counter. Another process reads it, because closing the file
+/// here would drop the locks that the connections of this process hold on it.
 fn commits(world: &World) -> u64 {
     let index = world.path().join(".banksman/store.db-shm");
     let read = std::process::Command::new("od").args(["-A", "n", "-t", "u4", "-j", "8", "-N", "4"]).arg(index).output().unwrap();

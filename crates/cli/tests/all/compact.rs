@@ -1,4 +1,4 @@
-//! Old events are taken out of the log, and nothing of what they meant is lost: while others work, and whoever is killed.
+//! Compaction removes old events from the log and loses no state: while other processes work, and when it is killed.
 
 use banksman_core::backlog::Backlog;
 use banksman_core::event::{CustomKind, Event, Source};
@@ -14,7 +14,7 @@ use crate::crashes::add;
 use crate::postgres;
 use crate::world::{World, until};
 
-/// Puts so many events of a user into the log.
+/// Writes custom events to the log.
 fn chatter(world: &World, count: usize) {
     let source = || Source { component: "user".into(), id: None };
     let kind = || CustomKind::new("noise:made").unwrap();
@@ -36,7 +36,7 @@ fn rows(world: &World) -> (Coordination, Backlog) {
 }
 
 #[test]
-fn old_events_go_and_what_they_meant_stays() {
+fn compaction_removes_old_events_and_keeps_their_state() {
     let world = World::new();
     world.ok(&["sections", "add", "back end", "--exclusive"]);
     world.ok(&["tasks", "add", "first", "--run", "true", "--section", "back end"]);
@@ -63,7 +63,7 @@ fn old_events_go_and_what_they_meant_stays() {
     assert_eq!(rows(&world), before);
     world.check();
 
-    // Whatever is older than nothing goes, but for the newest.
+    // A retention of zero removes all events but the newest.
     assert_eq!(world.data(&["events", "compact", "--keep", "0s"])["removed"], 2);
     assert_eq!(world.data(&["events", "compact", "--keep", "0s"])["removed"], 0);
     let left = world.events();
@@ -71,7 +71,7 @@ fn old_events_go_and_what_they_meant_stays() {
     assert_eq!(rows(&world), before);
     world.check();
 
-    // Life goes on, and is compacted as well.
+    // Later events are compacted as well.
     world.ok(&["locks", "release", "db", "--force"]);
     world.ok(&["tasks", "retry", "second"]);
     world.run(&["run", "--until-idle"]);
@@ -104,10 +104,10 @@ fn a_request_for_compacted_events_is_refused() {
     let filter = EventFilter::default();
     assert_eq!(from_old.next(&filter).unwrap().len(), 4);
     assert_eq!(from_old.missed().map(|mark| mark.through), Some(Seq(6)));
-    assert_eq!(from_old.missed(), None, "it is told once");
+    assert_eq!(from_old.missed(), None, "the gap is reported once");
     chatter(&world, 3);
     world.ok(&["events", "compact", "--keep-events", "1"]);
-    assert_eq!(from_old.next(&filter).unwrap().len(), 1, "it was overtaken");
+    assert_eq!(from_old.next(&filter).unwrap().len(), 1, "the follower was overtaken by the compaction");
     assert_eq!(from_old.missed().map(|mark| mark.through), Some(Seq(12)));
     let mut in_time = world.project().follow(Seq(12)).unwrap();
     assert_eq!((in_time.next(&filter).unwrap().len(), in_time.missed()), (1, None));
@@ -116,7 +116,7 @@ fn a_request_for_compacted_events_is_refused() {
 }
 
 #[test]
-fn requests_are_known_for_as_long_as_the_log_is_kept() {
+fn request_ids_are_known_as_long_as_their_events() {
     let world = World::new();
     let again = |holder| world.run(&["locks", "acquire", "db", "--holder", holder, "--request-id", "r", "--no-wait"]);
     assert_eq!(again("a").code, 0);
@@ -131,9 +131,9 @@ fn requests_are_known_for_as_long_as_the_log_is_kept() {
     assert_eq!(again("b").code, 0, "it is forgotten");
 }
 
-/// The compaction is killed after every few steps while a runner works, another compacts, and the doctor looks.
+/// The compaction is killed after every few steps while a runner works, another one compacts, and the store is checked.
 #[test]
-fn it_may_be_killed_at_any_moment_while_others_work() {
+fn a_compaction_may_be_killed_at_any_moment_beside_other_processes() {
     let world = World::new();
     chatter(&world, 20_000);
     let client = world.project().open().unwrap();
@@ -147,9 +147,9 @@ fn it_may_be_killed_at_any_moment_while_others_work() {
         compactions.iter().for_each(|compaction| compaction.signal(Signal::KILL));
         drop(compactions);
     }
-    let whole = world.start(&["events", "compact", "--keep-events", "50"]);
+    let last_compaction = world.start(&["events", "compact", "--keep-events", "50"]);
     world.check();
-    assert_eq!(whole.end().code, 0);
+    assert_eq!(last_compaction.end().code, 0);
     let said = runner.end();
     assert_eq!(said.code, 0, "{said:?}");
     let (_, backlog) = rows(&world);
@@ -161,7 +161,7 @@ fn it_may_be_killed_at_any_moment_while_others_work() {
 }
 
 #[test]
-fn who_reads_the_log_is_not_confused_by_what_leaves_it_meanwhile() {
+fn replay_during_a_compaction_finds_no_differences() {
     let world = World::new();
     let define = |number| {
         let name = Name::new(&format!("s-{number}")).unwrap();
@@ -186,7 +186,7 @@ fn who_reads_the_log_is_not_confused_by_what_leaves_it_meanwhile() {
 }
 
 #[test]
-fn a_difference_is_still_found_and_a_damaged_baseline_too() {
+fn doctor_compares_with_the_baseline_and_reports_a_damaged_one() {
     let world = World::on_sqlite().unchecked();
     world.ok(&["locks", "acquire", "db", "--holder", "a"]);
     world.ok(&["tasks", "add", "t"]);
@@ -225,7 +225,7 @@ fn a_copy_takes_the_baseline_along() {
 }
 
 #[test]
-fn projects_of_one_database_are_compacted_apart() {
+fn projects_of_one_database_are_compacted_separately() {
     let world = World::at(postgres::fresh_database()).initialized();
     let other = world.another("other");
     world.library_of(&other).lock("kept").try_acquire().unwrap().release().unwrap();
@@ -237,9 +237,9 @@ fn projects_of_one_database_are_compacted_apart() {
     assert_eq!(reader.view().compare_with_log().unwrap(), Vec::<String>::new());
 }
 
-/// A lock was released while no runner lived, and the event left the log: nobody heard for five minutes that the guard holds.
+/// A regression: the release of a lock while no runner lived was compacted away, and the pipeline stayed blocked for five minutes.
 #[test]
-fn what_a_blocked_pipeline_has_yet_to_hear_of_stays() {
+fn compaction_keeps_events_that_a_blocked_pipeline_has_not_seen() {
     let world = World::new();
     world.book(
         "[guard.free]\ncondition = { lock_free = \"l\" }\n\
@@ -248,7 +248,7 @@ fn what_a_blocked_pipeline_has_yet_to_hear_of_stays() {
     let epoch = world.data(&["locks", "acquire", "l", "--holder", "ann", "--ttl", "1h"])["epoch"].to_string();
     let id = world.begin(&[]);
     let runner = world.runner(&[]);
-    world.until_stands(&id, "blocked one");
+    world.until_pipeline_state(&id, "blocked one");
     drop(runner);
     world.ok(&["locks", "release", "l", "--holder", "ann", "--epoch", &epoch]);
     let released = world.events().last().unwrap().id;
@@ -256,6 +256,6 @@ fn what_a_blocked_pipeline_has_yet_to_hear_of_stays() {
     let compacted = world.data(&["events", "compact", "--keep-events", "1"]);
     assert_eq!((&compacted["unheard"], &compacted["kept"]), (&json!(released), &json!(2)));
     assert_eq!(world.run(&["run", "--until-idle"]).code, 0);
-    assert_eq!(world.stands(&id), "done");
+    assert_eq!(world.pipeline_state(&id), "done");
     assert_eq!(world.data(&["events", "compact", "--keep-events", "1"])["unheard"], Value::Null);
 }

@@ -1,4 +1,4 @@
-//! Settings: where they come from, how they are changed, and what is said when they are wrong.
+//! Settings: where they come from, how they are changed, and how errors in them are reported.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn setting(world: &World, key: &str) -> (Value, Value) {
 }
 
 #[test]
-fn each_layer_covers_the_one_before() {
+fn each_layer_overrides_the_one_before() {
     let world = World::on_sqlite();
     let key = "locking.wait_timeout";
     assert_eq!(setting(&world, key), ("30m".into(), "default".into()));
@@ -31,19 +31,19 @@ fn each_layer_covers_the_one_before() {
     let said = with_variable(&world, VARIABLE, "1h30m", &["config", "get", key]);
     assert_eq!((said.code, said.stdout.as_str()), (0, "1h30m\n"), "as it was written");
 
-    // What is shown is what applies: the wait ends at once, and a flag wins over everything.
+    // The setting that is shown takes effect: the wait ends at once, and a flag overrides everything.
     world.ok(&["locks", "acquire", "db", "--holder", "a"]);
     let said = with_variable(&world, VARIABLE, "1ms", &["locks", "acquire", "db", "--holder", "b"]);
     assert_eq!((said.code, said.stderr.contains("waited too long")), (6, true), "{said:?}");
     world.ok(&["config", "set", key, "0s"]);
     assert_eq!(world.run(&["locks", "acquire", "db", "--holder", "b"]).code, 6);
     let waiter = world.start(&["locks", "acquire", "db", "--holder", "b", "--timeout", "1h"]);
-    world.until_line("db", 1);
+    world.until_waiters("db", 1);
     drop(waiter);
 }
 
 #[test]
-fn what_is_unset_is_what_the_layer_below_says() {
+fn unset_restores_the_value_of_the_layer_below() {
     let world = World::on_sqlite();
     let key = "locking.wait_timeout";
     let file = world.path().join(".banksman/config.toml");
@@ -71,7 +71,7 @@ fn settings_can_be_read_and_set_outside_of_a_project() {
 }
 
 #[test]
-fn a_file_is_changed_in_one_place_only() {
+fn set_changes_only_its_own_line_of_the_file() {
     let world = World::on_sqlite();
     let file = world.path().join(".banksman/config.toml");
     let before = fs::read_to_string(&file).unwrap() + "\n[locking] # ours\n# do not touch\npoll_interval = '2s' # fast\n";
@@ -81,7 +81,7 @@ fn a_file_is_changed_in_one_place_only() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_said_at_once() {
+fn all_errors_of_all_layers_are_reported_at_once() {
     let world = World::on_sqlite().unchecked();
     fs::write(world.path().join(".banksman/config.toml"), "[locking]\nheartbeat = '5s'\nwait_timeout = 'soon'\n").unwrap();
     let file = format!("{}/.banksman/config.toml", world.path().canonicalize().unwrap().display());
@@ -101,13 +101,13 @@ fn everything_that_is_wrong_is_said_at_once() {
     let problem = &error["details"]["problems"][1];
     assert_eq!((&problem["line"], &problem["key"], &problem["place"]), (&3.into(), &"locking.wait_timeout".into(), &file.into()));
 
-    // `set` mends one thing after the other.
+    // `set` corrects one setting at a time.
     let said = world.run(&["config", "set", "locking.wait_timeout", "5m"]);
     assert_eq!((said.code, said.stderr.contains("something else is wrong still")), (0, true), "{said:?}");
 }
 
 #[test]
-fn what_makes_no_sense_is_not_written() {
+fn an_invalid_setting_is_not_written() {
     let world = World::on_sqlite();
     let file = world.path().join(".banksman/config.toml");
     let before = fs::read(&file).unwrap();
@@ -132,7 +132,7 @@ fn what_makes_no_sense_is_not_written() {
 }
 
 #[test]
-fn the_place_of_the_store_is_for_the_user_only_and_its_password_for_nobody() {
+fn the_store_url_is_private_and_its_password_is_never_printed() {
     let world = World::empty_on_sqlite();
     let url = "postgres://me:hunter2@db.example/app";
     world.ok(&["config", "set", "--user", "store", url]);
@@ -159,7 +159,7 @@ fn the_store_of_the_user_is_used_and_a_flag_wins_over_it() {
     let world = World::empty_on_sqlite();
     world.ok(&["config", "set", "--user", "store", &crate::postgres::fresh_database()]);
     world.ok(&["init"]);
-    assert!(!world.path().join(".banksman/store.db").exists(), "it is in the database");
+    assert!(!world.has(".banksman/store.db"), "it is in the database");
     world.ok(&["locks", "run", "x", "--", "true"]);
     assert_eq!(world.data(&["events"])["events"].as_array().unwrap().len(), 2);
     assert_eq!(setting(&world, "project").1, "project");
@@ -167,7 +167,7 @@ fn the_store_of_the_user_is_used_and_a_flag_wins_over_it() {
 }
 
 #[test]
-fn a_setting_that_does_not_apply_is_remarked_on() {
+fn set_warns_when_another_layer_overrides_the_value() {
     let world = World::on_sqlite();
     world.ok(&["config", "set", "locking.wait_timeout", "5m"]);
     let said = world.run(&["config", "set", "--user", "locking.wait_timeout", "6m"]);

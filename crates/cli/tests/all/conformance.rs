@@ -12,7 +12,7 @@ use banksman_store::{Keep, Store};
 use crate::dice::Dice;
 use crate::world::World;
 
-/// The same commands, decided by the pure core alone.
+/// Decides the same commands with the pure core alone.
 struct Model {
     state: Coordination,
     seq: i64,
@@ -49,16 +49,16 @@ impl Model {
             }
         }
         let waits = |ticket: Ticket| ticket.0 == self.ticket;
-        let took = match outcome {
+        let has_taken_ticket = match outcome {
             Outcome::Lock(lock::Outcome::Waiting(waiting)) => waits(waiting.ticket),
             Outcome::Semaphore(semaphore::Outcome::Waiting(waiting)) => waits(waiting.ticket),
             _ => false,
         };
-        self.ticket += i64::from(took);
+        self.ticket += i64::from(has_taken_ticket);
         step.outcome
     }
 
-    /// An epoch or a ticket that may exist.
+    /// The number of an epoch that may exist.
     fn number(&self, dice: &mut Dice) -> i64 {
         let newest = self.seq.max(2);
         newest - 1 - i64::try_from(dice.roll(6)).unwrap().min(newest - 1)
@@ -85,7 +85,7 @@ fn request(dice: &mut Dice, model: &Model) -> Request {
             metadata: dice.chance(4).then(|| serde_json::json!({ "n": number })),
             request: dice.chance(4).then(|| RequestId::new(&format!("{}-{}", holder, dice.roll(40))).unwrap()),
         };
-        let standing = WaitingProcess {
+        let waiting_process = WaitingProcess {
             process: process(number),
             address: Some(Address("c/k".into())),
             lease: dice.chance(3).then(|| Span::from_ms(50)),
@@ -95,7 +95,7 @@ fn request(dice: &mut Dice, model: &Model) -> Request {
             term: if dice.chance(9) { Term::Open } else { Term::Usual(dice.chance(2).then(|| Span::from_ms(1_000))) },
             epoch: dice.chance(6).then_some(epoch),
             granted_before: None,
-            wait: (!dice.chance(4)).then_some(standing),
+            wait: (!dice.chance(4)).then_some(waiting_process),
             anew: dice.chance(4),
         })
     };
@@ -149,7 +149,7 @@ pub(crate) fn history(seed: u64, batches: usize) {
         let number = usize::try_from(dice.roll(3)).unwrap();
         let open = connections[number].begin(&requests).unwrap();
         if dice.chance(5) {
-            // A crash before the commit; sometimes the connection goes with it.
+            // A crash before the commit; sometimes the connection is lost too.
             drop(open);
             if dice.chance(2) {
                 connections[number] = world.project().open_store().unwrap();
@@ -167,7 +167,7 @@ pub(crate) fn history(seed: u64, batches: usize) {
         }
         assert_eq!(committed.seq.0 + 1, model.seq, "seed {seed}, batch {batch}");
         if dice.chance(8) {
-            // Requests are known for as long as their events are in the log.
+            // A request id is known as long as its event is in the log.
             let keep = Keep::Last(i64::try_from(dice.roll(8)).unwrap());
             let through = connections[number].compact(keep, |_| {}).unwrap().mark.through;
             model.requests.retain(|_, epoch| *epoch > Epoch::from(through));
@@ -181,8 +181,8 @@ pub(crate) fn history(seed: u64, batches: usize) {
     assert_eq!(reader.view().compare_with_log().unwrap(), Vec::<String>::new(), "seed {seed}");
 }
 
-/// The same, but for locks that nothing is known of: one that was only asked about leaves no row, one whose defaults were
-/// taken back does.
+/// Compares the rows with the model, except locks in their initial state: a lock that was only queried leaves no row, one whose
+/// defaults were removed leaves one.
 fn compare(rows: &Coordination, model: &Coordination, seed: u64) {
     let known = |all: &Coordination| {
         let mut all = all.clone();

@@ -31,20 +31,20 @@ fn a_project_moves_to_the_other_database_and_back() {
         "requests are known"
     );
 
-    // It is there already.
+    // The project has moved already.
     world.assert_refused(&["store", "copy", &file, &url], 3, "STORE_MOVED");
     let other = World::on_sqlite().unchecked();
     let config = std::fs::read(world.path().join(".banksman/config.toml")).unwrap();
     std::fs::write(other.path().join(".banksman/config.toml"), config).unwrap();
     let other_file = format!("sqlite:{}", other.path().join(".banksman/store.db").display());
-    // A place that has the project is left alone.
+    // A database that already has the project is not overwritten.
     other.assert_refused(&["store", "copy", &other_file, &url], 2, "STORE_EXISTS");
 
     let back = world.path().join("back.db");
     let back_url = format!("sqlite:{}", back.display());
     assert_eq!(world.data(&["store", "copy", &url, &back_url])["holders"], 2);
     assert_eq!(world.data(&["--store", &back_url, "doctor"])["healthy"], true);
-    // A chain of routes goes on where it was: an event that no route has seen yet keeps its depth.
+    // A chain of routes continues: an event that no route has seen yet keeps its depth.
     let depth = |file: &std::path::Path| -> i64 {
         let connection = rusqlite::Connection::open(file).unwrap();
         connection.query_row("SELECT depth FROM events WHERE kind = 'deploy:done'", [], |row| row.get(0)).unwrap()
@@ -53,7 +53,7 @@ fn a_project_moves_to_the_other_database_and_back() {
 }
 
 #[test]
-fn a_store_that_contradicts_itself_is_not_copied() {
+fn a_store_that_differs_from_its_log_is_not_copied() {
     let world = World::on_sqlite().unchecked();
     world.ok(&["locks", "acquire", "db", "--holder", "a"]);
     let store = world.path().join(".banksman/store.db");
@@ -89,7 +89,7 @@ fn a_backlog_moves_with_its_project_but_not_while_it_runs() {
     assert_eq!(world.data(&["store", "copy", &file, &url])["tasks"], 3);
     let there = ["--store", &url];
     assert_eq!(world.data(&[&there[..], &["doctor"]].concat())["healthy"], true);
-    std::fs::write(world.path().join("open"), "").unwrap();
+    world.touch("open");
     world.ok(&[&there[..], &["run", "--until-idle"]].concat());
     let list = world.data(&[&there[..], &["tasks", "list"]].concat());
     let statuses: Vec<&str> = list["tasks"].as_array().unwrap().iter().map(|task| task["status"].as_str().unwrap()).collect();

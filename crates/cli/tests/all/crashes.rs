@@ -1,5 +1,5 @@
-//! Runners, keepers and children that are killed at any moment: no task lost, none run twice at a time, each end
-//! recorded once.
+//! Runners, keepers and children that are killed at any moment: no task is lost or run twice at a time, and each end is recorded
+//! once.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use crate::world::{Running, World, is_alive, kill, until};
 
-/// A task that says when it begins and ends, and notes if another run of it is alive. It ends when the file `open` is there.
+/// A task that records when it begins and ends, and whether another run of it is alive. It ends when the file `open` exists.
 pub(crate) const WATCHED: &str = r#"
     mkdir -p running
     for other in running/*; do
@@ -38,7 +38,7 @@ pub(crate) fn add(client: &Client, title: &str, command: &str, change: impl FnOn
     }
 }
 
-/// The children of a process, as the kernel has them.
+/// The child processes of a process.
 fn children(pid: i32) -> Vec<i32> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let lists = threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
@@ -53,7 +53,7 @@ enum Moment {
     Report,
 }
 
-/// The three that can be killed, as bits.
+/// Which of the three processes to kill, as bits.
 const RUNNER: u8 = 1;
 const KEEPER: u8 = 2;
 const CHILD: u8 = 4;
@@ -63,7 +63,7 @@ fn kill_at(moment: Moment, whom: u8) {
     let client = world.project().open().unwrap();
     let task = add(&client, "watched", WATCHED, |spec| spec.retries = 3);
     let mut runner = world.start(&["run", "--until-idle"]);
-    let open = || std::fs::write(world.path().join("open"), "").unwrap();
+    let open = || world.touch("open");
     until("the claim", || world.everything().backlog.tasks[&task].attempts > 0);
     if moment != Moment::Start {
         until("the beginning", || !world.lines("begun").is_empty());
@@ -102,7 +102,7 @@ fn kill_at(moment: Moment, whom: u8) {
     check_one(&world, &task, &what);
 }
 
-/// The task is completed, every run has ended once, and nothing of it is left.
+/// Asserts that the task is completed, every run has ended once, and nothing of them is left.
 fn check_one(world: &World, task: &TaskId, what: &str) {
     let rows = world.everything().tables.backlog;
     assert_eq!(rows.tasks[task].status(), Status::Completed, "{what}");
@@ -113,8 +113,8 @@ fn check_one(world: &World, task: &TaskId, what: &str) {
     for run in &runs {
         assert!(run.ended.is_some(), "{what}");
         let ends = ["task:complete", "task:restarting", "task:failed", "task:cancelled"];
-        let told = events.iter().filter(|event| ends.contains(&event.kind.as_str()) && event.data["run"] == run.id.as_str());
-        assert_eq!(told.count(), 1, "the end of {} is told once: {what}", run.id);
+        let recorded = events.iter().filter(|event| ends.contains(&event.kind.as_str()) && event.data["run"] == run.id.as_str());
+        assert_eq!(recorded.count(), 1, "the end of {} is recorded once: {what}", run.id);
     }
     let begun = world.lines("begun");
     assert!(begun.iter().all(|run| begun.iter().filter(|other| *other == run).count() == 1), "no run begins twice: {what}");
@@ -122,7 +122,7 @@ fn check_one(world: &World, task: &TaskId, what: &str) {
     assert!(held.holders.is_empty(), "{what}");
     let left = std::fs::read_dir(world.path().join(".banksman/runs")).into_iter().flatten().flatten();
     let left: Vec<_> = left.filter(|file| !is_tombstone(&file.path())).map(|file| file.path()).collect();
-    assert_eq!(left, Vec::<std::path::PathBuf>::new(), "records that nobody needs: {what}");
+    assert_eq!(left, Vec::<std::path::PathBuf>::new(), "records that are not needed: {what}");
 }
 
 fn is_tombstone(path: &Path) -> bool {
@@ -146,13 +146,13 @@ fn a_kill_at_the_exit_loses_and_doubles_no_task() {
 
 #[test]
 fn a_kill_before_the_end_is_reported_loses_and_doubles_no_task() {
-    // Keeper and child have ended by then.
+    // By this time keeper and child have ended.
     kill_at(Moment::Report, RUNNER);
     kill_at(Moment::Report, 0);
 }
 
 #[test]
-fn two_runners_and_five_hundred_tasks_none_twice() {
+fn two_runners_run_each_of_500_tasks_once() {
     let world = World::new();
     let client = world.project().open().unwrap();
     let tasks: Vec<TaskId> = (0..crate::postgres::sized(500))
@@ -171,7 +171,7 @@ fn two_runners_and_five_hundred_tasks_none_twice() {
 }
 
 #[test]
-fn a_live_session_is_adopted_by_one_of_two_that_both_try() {
+fn a_live_session_is_adopted_by_one_of_two_runners() {
     let world = World::new();
     let client = world.project().open().unwrap();
     let task = add(&client, "watched", WATCHED, |_| {});
@@ -181,7 +181,7 @@ fn a_live_session_is_adopted_by_one_of_two_that_both_try() {
     until("three runners", || world.everything().backlog.runners.len() == 3);
     first.signal(Signal::KILL);
     until("the adoption", || world.events().iter().any(|event| event.kind == "task:adopted"));
-    std::fs::write(world.path().join("open"), "").unwrap();
+    world.touch("open");
     for other in others {
         let said = other.end();
         assert_eq!(said.code, 0, "{said:?}");
@@ -193,7 +193,7 @@ fn a_live_session_is_adopted_by_one_of_two_that_both_try() {
 }
 
 #[test]
-fn processes_that_hide_are_gone_after_cancel_and_only_then_is_the_slot_free() {
+fn cancel_ends_hidden_processes_before_the_slot_is_free() {
     let world = World::new();
     let client = world.project().open().unwrap();
     let hide = r#"
@@ -210,7 +210,7 @@ fn processes_that_hide_are_gone_after_cancel_and_only_then_is_the_slot_free() {
     let task = add(&client, "hider", hide, |_| {});
     world.ok(&["config", "set", "task.kill_grace", "300ms"]);
     let runner = world.start(&["run"]);
-    until("four hidden processes", || world.path().join("hidden").exists());
+    until("four hidden processes", || world.has("hidden"));
     let pids: Vec<i32> = world.lines("pids").iter().map(|pid| pid.parse().unwrap()).collect();
     assert!(pids.len() == 4 && pids.iter().all(|pid| is_alive(*pid)));
     client.call(Request::Task(TaskRequest::Cancel { id: task.clone() })).unwrap();
@@ -240,7 +240,7 @@ fn the_limit_of_the_project_holds_across_runners() {
 }
 
 #[test]
-fn a_silent_run_is_stuck_until_it_speaks_up() {
+fn a_silent_run_is_stuck_until_it_prints_again() {
     let world = World::new();
     world.ok(&["config", "set", "task.silence_timeout", "300ms"]);
     let client = world.project().open().unwrap();
@@ -249,9 +249,9 @@ fn a_silent_run_is_stuck_until_it_speaks_up() {
     let runner = world.start(&["run", "--until-idle"]);
     let status = || world.everything().backlog.tasks[&task].status();
     until("it is stuck", || status() == Status::Stuck);
-    std::fs::write(world.path().join("speak"), "").unwrap();
+    world.touch("speak");
     until("it is running again", || status() == Status::InProgress);
-    std::fs::write(world.path().join("open"), "").unwrap();
+    world.touch("open");
     let said = runner.end();
     assert_eq!(said.code, 0, "{said:?}");
     let kinds: Vec<String> = world.events().into_iter().map(|event| event.kind).collect();
@@ -260,7 +260,7 @@ fn a_silent_run_is_stuck_until_it_speaks_up() {
 }
 
 #[test]
-fn a_runner_that_is_asked_to_leave_leaves_its_sessions_running() {
+fn a_runner_that_is_stopped_leaves_its_sessions_running() {
     let world = World::new();
     let client = world.project().open().unwrap();
     let task = add(&client, "watched", WATCHED, |_| {});
@@ -270,7 +270,7 @@ fn a_runner_that_is_asked_to_leave_leaves_its_sessions_running() {
     assert!(world.everything().backlog.runners.is_empty());
     let second = world.start(&["run", "--until-idle"]);
     until("the adoption", || world.events().iter().any(|event| event.kind == "task:adopted"));
-    std::fs::write(world.path().join("open"), "").unwrap();
+    world.touch("open");
     let said = second.end();
     assert_eq!(said.code, 0, "{said:?}");
     assert_eq!(world.lines("begun").len(), 1);

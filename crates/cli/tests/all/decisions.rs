@@ -14,7 +14,7 @@ use crate::world::{BANKSMAN, Running, Said, World, is_alive, until};
 /// A run that is silent unless the file `mended` is there.
 const SILENT: &str = "test -e mended || sleep 600";
 
-/// A world in which whoever is silent for a moment waits for a decision.
+/// A world in which a run that is silent for a moment waits for a decision.
 fn world() -> World {
     let world = World::new();
     let settings = [("task.silence_timeout", "200ms"), ("task.max_recovery_attempts", "0"), ("task.kill_grace", "200ms")];
@@ -24,7 +24,7 @@ fn world() -> World {
     world
 }
 
-/// Tasks that wait for a decision, each with its own.
+/// Adds tasks that wait for a decision each. Returns the ids of tasks and decisions.
 fn parked<const N: usize>(world: &World, titles: [&str; N]) -> [(String, String); N] {
     let ids = titles.map(|title| world.add(&[title, "--run", SILENT]));
     assert_eq!(world.run_all(), 7);
@@ -48,7 +48,7 @@ fn keys(value: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_question_has_numbered_options_and_one_is_recommended() {
+fn a_question_has_numbered_options_and_a_recommended_one() {
     let world = world();
     let [(task, decision)] = parked(&world, ["Deploy"]);
     let all = world.data(&["decisions", "list"])["decisions"].clone();
@@ -74,7 +74,7 @@ fn a_question_has_numbered_options_and_one_is_recommended() {
 }
 
 #[test]
-fn each_option_does_what_it_says_once() {
+fn each_option_is_carried_out_once() {
     let world = world();
     let [retry, fail, skip, cancel] = parked(&world, ["retry", "fail", "skip", "cancel"]);
     assert_eq!(open(&world).len(), 4);
@@ -91,7 +91,7 @@ fn each_option_does_what_it_says_once() {
     assert_eq!(status, ["pending", "failed", "skipped", "cancelled"]);
     assert_eq!(world.task(&fail.0)["error"], format!("marked as failed by decision {}", fail.1));
     assert_eq!((open(&world).len(), world.count("decision:resolved")), (0, 4));
-    // Once: whoever comes late changes nothing.
+    // A late answer changes nothing.
     for (task, decision) in [&retry, &fail, &skip, &cancel] {
         let before = world.task(task);
         let (code, error) = world.error(&["decisions", "resolve", decision, "4"]);
@@ -106,7 +106,7 @@ fn each_option_does_what_it_says_once() {
 }
 
 #[test]
-fn a_retry_by_decision_has_all_its_help_again_and_may_ask_again() {
+fn a_retry_by_decision_resets_the_recoveries_and_may_ask_again() {
     let world = world();
     world.ok(&["config", "set", "task.max_recovery_attempts", "2"]);
     let [(task, first)] = parked(&world, ["again"]);
@@ -118,13 +118,13 @@ fn a_retry_by_decision_has_all_its_help_again_and_may_ask_again() {
     assert_eq!(world.run_all(), 7);
     let second = decision(&world, &task);
     assert_ne!(first, second);
-    // On a busy machine a session may be slow to begin, which looks like a recovery, and is nudged once more.
+    // On a busy machine a session may begin slowly, which looks like a recovery and adds a nudge.
     assert!(before >= 1 && nudges() > before, "{before} {}", nudges());
     assert_eq!(open(&world), [second]);
 }
 
 #[test]
-fn of_many_who_answer_at_once_one_wins() {
+fn one_of_many_concurrent_answers_wins() {
     let world = world();
     let [(task, decision)] = parked(&world, ["contested"]);
     let answer = |option: &'static str| (option, world.start(&["decisions", "resolve", &decision, option, "--json"]));
@@ -146,7 +146,7 @@ fn of_many_who_answer_at_once_one_wins() {
 }
 
 #[test]
-fn an_answer_that_is_none_changes_nothing() {
+fn an_invalid_answer_changes_nothing() {
     let world = world();
     let [(task, decision)] = parked(&world, ["Deploy"]);
     for option in ["0", "5"] {
@@ -161,7 +161,7 @@ fn an_answer_that_is_none_changes_nothing() {
 }
 
 #[test]
-fn what_people_do_without_the_question_withdraws_it() {
+fn a_manual_change_of_the_task_withdraws_its_question() {
     let world = world();
     let tasks = parked(&world, ["retry", "cancel", "delete", "done", "fail", "skip"]);
     world.ok(&["tasks", "retry", "retry"]);
@@ -181,10 +181,10 @@ fn what_people_do_without_the_question_withdraws_it() {
 }
 
 #[test]
-fn a_task_cancelled_by_decision_takes_its_children_and_their_questions_along() {
+fn a_cancel_by_decision_covers_children_and_their_questions() {
     let world = world();
     world.ok(&["config", "set", "task.silence_timeout", "1s"]);
-    // It is not silent before its child is there.
+    // The parent prints until its child has been added.
     let add = format!("{BANKSMAN} tasks add child --child --run 'sleep 600' &");
     let script = format!("{add} while kill -0 $! 2>/dev/null; do echo .; sleep 0.02; done; sleep 600");
     let parent = world.add(&["parent", "--run", &script]);
@@ -196,7 +196,7 @@ fn a_task_cancelled_by_decision_takes_its_children_and_their_questions_along() {
     assert!(open(&world).is_empty());
 }
 
-/// A review in which somebody types this.
+/// Runs a review with this input.
 fn review(world: &World, args: &[&str], typed: &str) -> Said {
     let mut command = world.command(&[&["decisions", "review"], args].concat());
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -210,7 +210,7 @@ fn a_review_goes_through_all_questions() {
     let [first, second, third] = parked(&world, ["first", "second", "third"]);
     let said = review(&world, &[], "q\n");
     assert_eq!((said.code, said.stdout.trim()), (0, "0 answered, 3 left"), "{said:?}");
-    // The oldest first: something unclear and a number that is none, then an answer; later; Enter for the recommended one.
+    // Oldest question first: invalid text, an invalid number, then an answer; `s` for later; Enter for the recommended option.
     let mut order = [&first, &second, &third];
     order.sort_by_key(|(_, decision)| decision[2..].parse::<u64>().unwrap());
     let said = review(&world, &["--json"], "maybe\n9\n2\ns\n\n");
@@ -225,15 +225,15 @@ fn a_review_goes_through_all_questions() {
     assert_eq!(resolved, [(&*order[0].1, 2), (&*order[2].1, 1)]);
     assert_eq!(order.map(|(task, _)| world.status(task)), ["failed", "blocked", "pending"]);
     assert_eq!(open(&world), [order[1].1.clone()]);
-    // Whoever types nothing answers nothing.
+    // Without input nothing is answered.
     let said = review(&world, &[], "");
     assert!(said.code == 2 && said.stderr.contains("stdin is closed"), "{said:?}");
 }
 
-/// Five tries of ten seconds, with longer and longer pauses between them.
+/// Takes five attempts of ten seconds, with growing pauses between them.
 #[test]
 #[ignore = "takes long: make soak"]
-fn what_could_not_be_done_five_times_is_asked_about_once() {
+fn a_background_job_that_fails_five_times_raises_one_decision() {
     let world = world();
     world.ok(&["config", "set", "task.silence_timeout", "10m"]);
     let id = world.add(&["stubborn", "--run", "echo up; sleep 600"]);
@@ -255,8 +255,8 @@ fn what_could_not_be_done_five_times_is_asked_about_once() {
     assert_eq!((&shown["task"], shown["errand"].is_number()), (&Value::Null, true), "{shown}");
     let acts: Vec<&str> = shown["options"].as_array().unwrap().iter().map(|it| it["act"].as_str().unwrap()).collect();
     assert_eq!(acts, ["resend", "drop"]);
-    assert_eq!(world.status(&id), "in_progress", "nobody says that it is dead before it is");
-    // The keeper has all that it was asked for before it, and the question is not asked any more.
+    assert_eq!(world.status(&id), "in_progress", "the run is live until its end is proven");
+    // The keeper carries out the earlier requests, and the question is withdrawn.
     kill_process(keeper, Signal::CONT).unwrap();
     world.until_status(&id, "cancelled");
     assert_eq!(world.data(&["decisions", "show", &decision])["state"], "withdrawn");

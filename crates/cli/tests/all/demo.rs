@@ -1,4 +1,4 @@
-//! `demo`: it keeps its promises, and leaves nothing behind.
+//! `demo`: its claims hold, and it leaves nothing behind.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::world::{Running, World};
 
-/// The demo, with a place of its own for its project.
+/// The demo, with a temporary directory of its own.
 struct Stage {
     world: World,
     place: PathBuf,
@@ -28,7 +28,7 @@ impl Stage {
         Running(command.spawn().unwrap())
     }
 
-    /// Neither a folder nor a process.
+    /// Asserts that neither a directory nor a process is left.
     fn assert_nothing_is_left(&self) {
         assert_eq!(std::fs::read_dir(&self.place).unwrap().count(), 0, "the project is gone");
         let place = self.place.to_str().unwrap();
@@ -44,7 +44,7 @@ impl Stage {
 }
 
 #[test]
-fn the_demo_proves_what_it_says() {
+fn the_checks_of_the_demo_hold() {
     let stage = Stage::new();
     let said = stage.demo(&["--json"]).end();
     let value: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
@@ -65,7 +65,7 @@ fn the_demo_proves_what_it_says() {
 }
 
 #[test]
-fn the_demo_reads_well_without_colours_in_80_columns() {
+fn the_demo_fits_80_columns_without_colours() {
     let stage = Stage::new();
     let said = stage.demo(&[]).end();
     assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
@@ -75,7 +75,7 @@ fn the_demo_reads_well_without_colours_in_80_columns() {
 }
 
 #[test]
-fn the_demo_of_landing_proves_what_it_says() {
+fn the_checks_of_the_landing_demo_hold() {
     let stage = Stage::new();
     let said = stage.demo(&["--git"]).end();
     assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
@@ -84,7 +84,7 @@ fn the_demo_of_landing_proves_what_it_says() {
     stage.assert_nothing_is_left();
 }
 
-/// At a moment with a runner, and at one without.
+/// Interrupted once while a runner lives, and once while none does.
 #[test]
 fn an_interrupted_demo_cleans_up() {
     for moment in ["hides process", "kill -9 of the runner"] {
@@ -99,7 +99,7 @@ fn an_interrupted_demo_cleans_up() {
 }
 
 #[test]
-fn a_demo_that_nobody_listens_to_cleans_up() {
+fn a_demo_without_a_reader_of_its_output_cleans_up() {
     let stage = Stage::new();
     let mut demo = stage.demo(&[]);
     drop(demo.0.stdout.take());

@@ -1,11 +1,11 @@
-//! A small generator of our own: the same seed, the same history.
+//! A small random number generator: the same seed gives the same history.
 
 use std::time::Duration;
 
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    /// Seeds that follow each other give histories that have nothing in common.
+    /// Consecutive seeds give unrelated histories.
     pub(crate) fn new(seed: u64) -> Dice {
         Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
@@ -19,7 +19,7 @@ impl Dice {
         self.roll(one_in) == 0
     }
 
-    /// A time of microseconds, milliseconds, or some ten milliseconds.
+    /// A time of the order of microseconds, milliseconds, or tens of milliseconds.
     pub(crate) fn moment(&mut self) -> Duration {
         let bits = self.roll(17);
         Duration::from_micros(1 + self.roll(1 << bits))

@@ -1,4 +1,4 @@
-//! `banksman do`: tasks for agents from prompts and files, and what becomes of their work.
+//! `banksman do`: tasks for agents from prompts and files, and the landing of their work.
 
 use std::fs;
 
@@ -8,13 +8,13 @@ use crate::quota::starts;
 use crate::worktrees::{Checkout, checkout};
 use crate::world::{BANKSMAN, World, until};
 
-/// An agent that commits a file of its own.
+/// An agent that commits a new file.
 fn committing() -> String {
     format!("{INIT}; echo x > x-$BANKSMAN_TASK; git add .; git commit -qm x; {RESULT}")
 }
 
 #[test]
-fn do_lands_what_passes_the_check_and_goes_on_where_it_was() {
+fn do_lands_work_that_passes_the_check_and_continues_a_file() {
     let Checkout { world, .. } = &checkout();
     let log = |count: &str| git(world.path(), &["log", "--format=%s", count]);
     trusted(world, "mine", &committing());
@@ -36,7 +36,7 @@ fn do_lands_what_passes_the_check_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn do_without_a_check_leaves_the_work_in_review_with_the_command_that_lands_it() {
+fn do_without_a_check_leaves_the_work_in_review() {
     let Checkout { world, .. } = &checkout();
     let log = |count: &str| git(world.path(), &["log", "--format=%s", count]);
     trusted(world, "mine", &committing());
@@ -47,7 +47,7 @@ fn do_without_a_check_leaves_the_work_in_review_with_the_command_that_lands_it()
     assert_eq!(commands.len(), 2, "{}", said.stdout);
     world.ok(&commands[0].split(' ').collect::<Vec<_>>());
     assert_eq!(log("-1"), "Add login");
-    // With a check, the rest lands by itself.
+    // With a check, the other task lands by itself.
     let said = world.run(&["do", "add login", "fix rounding", "--agent", "mine", "--check", "true"]);
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.stderr.contains("Fix rounding: was in review, and lands"), "{}", said.stderr);
@@ -55,7 +55,7 @@ fn do_without_a_check_leaves_the_work_in_review_with_the_command_that_lands_it()
 }
 
 #[test]
-fn do_tries_again_what_has_failed_and_says_what_is_not_installed() {
+fn do_retries_failed_tasks_and_names_a_missing_agent_program() {
     let Checkout { world, .. } = &checkout();
     trusted(world, "mine", &format!("{INIT}; if [ -e $0.fixed ]; then echo x > x; {RESULT}; else exit 1; fi"));
     let said = world.run(&["do", "Add login", "--agent", "mine", "--check", "true"]);
@@ -71,7 +71,7 @@ fn do_tries_again_what_has_failed_and_says_what_is_not_installed() {
 }
 
 #[test]
-fn a_second_do_takes_over_what_was_edited() {
+fn a_second_do_uses_the_edited_prompt_and_agent() {
     let Checkout { world, .. } = &checkout();
     let plan = |text: &str| fs::write(world.path().join("plan.md"), text).unwrap();
     trusted(world, "mine", &format!("{INIT}; exit 1"));
@@ -80,7 +80,7 @@ fn a_second_do_takes_over_what_was_edited() {
     trusted(world, "other", &committing().replace("; git add", &format!("; {waits}; git add")));
     plan("- [ ] Add login\n  With OAuth.\n");
     assert_eq!(world.run(&["do", "plan.md", "--agent", "mine", "--check", "true"]).code, 7);
-    // By its title alone it keeps its prompt, and without --agent its agent.
+    // A task named by its title keeps its prompt; without --agent it gets the default agent.
     world.ok(&["config", "set", "agents.default", "other"]);
     world.run(&["do", "Add login"]);
     let work = || show(world, "Add login")["work"].clone();
@@ -93,10 +93,10 @@ fn a_second_do_takes_over_what_was_edited() {
         (child, said)
     };
     let (mut first, said) = second("first", &["do", "plan.md", "--agent", "other"]);
-    until("it works", || world.path().join("other.sh.begun").exists());
+    until("it works", || world.has("other.sh.begun"));
     let said = fs::read_to_string(said).unwrap();
     assert!(said.contains("Add login: failed before, and is tried again with its new prompt, by other"), "{said}");
-    // A run that lives has its prompt.
+    // A live run keeps its prompt.
     plan("- [ ] Add login\n  With a password.\n");
     let (mut third, said) = second("third", &["do", "plan.md", "--agent", "mine"]);
     let output = || fs::read_to_string(&said).unwrap();
@@ -115,7 +115,7 @@ fn a_second_do_takes_over_what_was_edited() {
 }
 
 #[test]
-fn a_session_that_goes_on_is_told_a_prompt_that_was_edited() {
+fn a_resumed_session_gets_the_edited_prompt() {
     let Checkout { world, .. } = &checkout();
     let ask = format!("{BANKSMAN} tasks ask 'Which one?'");
     let asks = format!("if [ $(wc -l < $0.args) -lt 2 ]; then {ask}; fi");
@@ -134,7 +134,7 @@ fn a_session_that_goes_on_is_told_a_prompt_that_was_edited() {
 }
 
 #[test]
-fn do_makes_a_project_and_tells_what_to_trust() {
+fn do_makes_a_project_and_names_the_trust_command() {
     let world = World::empty();
     repository(&world);
     let program = script(&world, "mine", &committing());

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 
 use crate::world::{BANKSMAN, World, write_program};
 
-/// What the pages take for granted beside banksman: a repository with a Makefile and scripts, and programs that may not be installed.
+/// What the pages assume beside banksman: a repository with a Makefile and scripts, and programs that may not be installed.
 const FIXTURES: [(&str, &str); 4] = [
     ("project/Makefile", "all test:\n\t@true\n"),
     ("bin/python", "#!/bin/sh\n"),
@@ -24,7 +24,7 @@ const FIXTURES: [(&str, &str); 4] = [
     ("bin/claude", CLAUDE),
 ];
 
-/// Stands for an agent program that is logged in, and writes a file.
+/// Stands in for an agent program: logged in, and writes a file.
 const CLAUDE: &str = r#"#!/bin/sh
 [ "$1" = -p ] || { echo '{"loggedIn": true}'; exit; }
 cat > /dev/null
@@ -116,7 +116,7 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// A project beside the programs that it needs, and a home directory.
+/// A project with the programs that its pages need, and a home directory.
 struct Site(World);
 
 impl Site {
@@ -136,7 +136,7 @@ impl Site {
         site
     }
 
-    /// Runs a script; panics with what it has printed if it fails.
+    /// Runs a script; panics with its output if it fails.
     fn shell(&self, what: &str, script: &str) {
         let path = |name: &str| self.0.path().join(name);
         let mut command = self.0.clean(Command::new("sh"), &["-e", "-c", script]);
@@ -185,7 +185,7 @@ fn run_page(page: &str) {
 }
 
 #[test]
-fn every_page_with_a_shell_block_is_run() {
+fn every_page_with_a_shell_block_is_listed() {
     let folders = ["docs", "docs/guides", "docs/concepts"].map(|folder| (folder, fs::read_dir(root().join(folder)).unwrap()));
     let files = folders.into_iter().flat_map(|(folder, files)| files.map(move |file| (folder, file.unwrap().file_name())));
     let pages = files.map(|(folder, name)| format!("{folder}/{}", name.to_string_lossy())).filter(|name| name.ends_with(".md"));
@@ -197,7 +197,7 @@ fn every_page_with_a_shell_block_is_run() {
 }
 
 #[test]
-fn a_comment_says_how_its_block_is_run() {
+fn comments_above_a_block_are_parsed() {
     let page = "<!-- first: a\nb -->\n```sh\nc\n```\n<!-- not run: no -->\n\n```sh\nd\n```\ntext\n<!-- in a run -->\n```sh\ne\nf\n```\n```sh\ng\n```\n";
     let found: Vec<_> = blocks(page).into_iter().map(|one| (one.line, one.first, one.in_a_run, one.left_out, one.text)).collect();
     let expected = [

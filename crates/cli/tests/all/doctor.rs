@@ -1,10 +1,10 @@
-//! `doctor --fix`: what is found stays until it is asked for, is repaired then, and is gone afterwards.
+//! `doctor --fix` repairs findings; without it, doctor changes nothing.
 
 use crate::postgres::{self, Server};
 use crate::world::{World, until};
 
 #[test]
-fn fix_releases_what_the_dead_hold() {
+fn fix_releases_locks_of_dead_processes() {
     let world = World::new();
     let mut sleeper = std::process::Command::new("sleep").arg("600").spawn().unwrap();
     world.ok(&["locks", "acquire", "left", "--pid", &sleeper.id().to_string(), "--holder", "d"]);
@@ -26,7 +26,7 @@ fn fix_releases_what_the_dead_hold() {
 }
 
 #[test]
-fn doctor_tells_what_the_database_server_has_left() {
+fn doctor_reports_the_free_connections_of_the_server() {
     let server_of = |world: &World| {
         let checks = world.data(&["doctor"])["checks"].clone();
         checks.as_array().unwrap().iter().find(|check| check["check"] == "server").cloned()

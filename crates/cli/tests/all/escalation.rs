@@ -1,4 +1,4 @@
-//! Runs that take too long or show no sign of life: what is done for them, step by step, and how often.
+//! Escalation of runs that take too long or show no activity: each step, and how often it is taken.
 
 use banksman_core::Name;
 use banksman_core::task::State;
@@ -9,14 +9,14 @@ use crate::loops::{add_loop, events_of, pid_in, row};
 use crate::tasks::wait_for;
 use crate::world::{BANKSMAN, World, is_alive, until};
 
-/// A run that prints something all the time.
+/// A run that keeps printing.
 const TALKS: &str = "while [ ! -e go ]; do echo hello; sleep 0.02; done";
 
-/// What is done for a run that stays silent, up to the last step.
+/// The events of a run that stays silent, up to the last step.
 const STEPS: [&str; 10] =
     ["added", "started", "stuck", "nudged 1", "stopping", "restarting 2", "started", "stuck", "nudged 3", "stopping"];
 
-/// A world in which nothing may be silent for longer than this.
+/// A world with this silence timeout.
 fn world(timeout: &str, settings: &[(&str, &str)]) -> World {
     let world = World::new();
     for (key, value) in [("task.silence_timeout", timeout), ("task.kill_grace", "200ms")].iter().chain(settings) {
@@ -25,12 +25,12 @@ fn world(timeout: &str, settings: &[(&str, &str)]) -> World {
     world
 }
 
-/// The events of a task, in their order, with their counts.
+/// The events of a task in order, with their counts of recoveries.
 fn history(world: &World, id: &str) -> Vec<String> {
     history_without(world, id, &[])
 }
 
-/// The same without the events of these runs, and of adoptions.
+/// Like `history`, without adoptions and without the events of these runs.
 fn history_without(world: &World, id: &str, runs: &[&Value]) -> Vec<String> {
     let is_left_out = |event: &banksman_store::EventRow| event.kind == "task:adopted" || runs.contains(&&event.data["run"]);
     let of_it = |event: &banksman_store::EventRow| event.source.id.as_deref() == Some(id) && !is_left_out(event);
@@ -48,13 +48,13 @@ fn count(world: &World, id: &str, word: &str) -> usize {
     events_of(world, id, word).len()
 }
 
-/// When things were told of a task, in milliseconds.
+/// The times of a task's events of one kind, in milliseconds.
 fn times(world: &World, id: &str, kind: &str) -> Vec<i64> {
     let of_it = |event: &banksman_store::EventRow| event.source.id.as_deref() == Some(id) && event.kind == kind;
     world.events().into_iter().filter(of_it).map(|event| event.wall.0).collect()
 }
 
-/// It waits for a decision, and nothing of its run is left: no process, no slot, no lock.
+/// Asserts that the task waits for a decision and that no process, slot or lock of its run is left. Returns the decision.
 fn check_parked(world: &World, id: &str, pids: &[i32]) -> String {
     let State::AwaitingDecision { decision } = row(world, id).state else { panic!("{:?}", row(world, id)) };
     assert!(pids.iter().all(|pid| !is_alive(*pid)), "{pids:?}");
@@ -71,7 +71,7 @@ fn check_parked(world: &World, id: &str, pids: &[i32]) -> String {
 }
 
 #[test]
-fn a_run_that_talks_is_stopped_when_it_takes_too_long() {
+fn an_active_run_is_stopped_after_max_duration() {
     let world = world("10m", &[("task.max_duration", "400ms")]);
     let plain = world.add(&["plain", "--run", TALKS]);
     let again = world.add(&["again", "--run", TALKS, "--retries", "1"]);
@@ -88,15 +88,15 @@ fn a_run_that_talks_is_stopped_when_it_takes_too_long() {
     }
     for id in [&plain, &again, &looped] {
         let (started, stopping) = (times(&world, id, "task:started"), times(&world, id, "task:stopping"));
-        // Two clocks, each cut to milliseconds.
+        // Two clocks, each truncated to milliseconds.
         assert!(started.iter().zip(&stopping).all(|(started, stopping)| stopping - started >= 398), "{started:?} {stopping:?}");
     }
 }
 
 #[test]
-fn a_nudge_wakes_a_silent_run_up_and_it_is_helped_anew() {
+fn a_nudge_recovers_a_silent_run_and_resets_the_count() {
     let world = world("1s", &[("task.max_duration", "10m")]);
-    // It sleeps until it is woken, talks until a file is there, and all that twice.
+    // Sleeps until it is nudged, prints until a file exists, and does both twice.
     let script = "trap 'touch woken' USR1
         for round in 1 2; do
             sleep 1000 & until [ -e woken ]; do wait; done
@@ -118,7 +118,7 @@ fn a_nudge_wakes_a_silent_run_up_and_it_is_helped_anew() {
 }
 
 #[test]
-fn a_nudge_ends_nobody_who_does_not_expect_it_and_continues_what_was_stopped() {
+fn a_nudge_continues_a_stopped_run_and_does_not_end_it() {
     let world = world("1s", &[]);
     let id = world.add(&["stopped", "--run", &format!("echo $$ > pid; {TALKS}")]);
     let runner = world.runner(&["--until-idle"]);
@@ -131,7 +131,7 @@ fn a_nudge_ends_nobody_who_does_not_expect_it_and_continues_what_was_stopped() {
 }
 
 #[test]
-fn a_heartbeat_is_a_sign_of_life_too() {
+fn a_heartbeat_counts_as_activity() {
     let world = world("2s", &[]);
     let script = format!("while [ ! -e go ]; do {BANKSMAN} tasks heartbeat > /dev/null; sleep 0.1; done");
     let id = world.add(&["beats", "--run", &script]);
@@ -144,7 +144,7 @@ fn a_heartbeat_is_a_sign_of_life_too() {
 }
 
 #[test]
-fn one_that_stays_silent_is_escalated_until_a_person_decides() {
+fn a_silent_run_is_escalated_until_a_person_decides() {
     let world = world("1s", &[("task.max_recovery_attempts", "3"), ("task.max_duration", "10m")]);
     let script = "echo $$ >> pids; trap '' TERM USR1; setsid sh -c 'echo $$ >> pids; exec sleep 600' & wait; sleep 600";
     let id = world.add(&["silent", "--run", script, "--lock", "deploy"]);
@@ -161,7 +161,7 @@ fn one_that_stays_silent_is_escalated_until_a_person_decides() {
     assert_eq!(escalate["error"], error);
     let shown = world.data(&["decisions", "show", &decision]);
     assert!(shown["question"].as_str().unwrap().contains(error), "{shown}");
-    // Each step comes one timeout after the one before: not earlier, and by itself not two timeouts later.
+    // Each step comes one timeout after the one before: never earlier, and not always two timeouts later.
     let (started, stuck) = (times(&world, &id, "task:started"), times(&world, &id, "task:stuck"));
     let stopping = times(&world, &id, "task:stopping");
     let gaps = || started.iter().zip(&stuck).chain(stuck.iter().zip(&stopping)).map(|(before, after)| after - before);
@@ -169,7 +169,7 @@ fn one_that_stays_silent_is_escalated_until_a_person_decides() {
 }
 
 #[test]
-fn the_last_step_can_be_a_failure() {
+fn on_exhausted_fail_fails_the_task() {
     for (allowed, helped) in [("1", "; recovered once"), ("0", "")] {
         let world = world("300ms", &[("task.max_recovery_attempts", allowed), ("task.on_exhausted", "fail")]);
         let id = world.add(&["silent", "--run", "sleep 600", "--retries", "5"]);
@@ -182,7 +182,7 @@ fn the_last_step_can_be_a_failure() {
 }
 
 #[test]
-fn in_a_loop_a_silent_attempt_counts_as_one_and_as_help() {
+fn a_silent_attempt_of_a_loop_counts_as_attempt_and_recovery() {
     let world = world("300ms", &[("task.max_recovery_attempts", "10")]);
     let id = add_loop(&world, "silent", "sleep 600", &["--max-attempts", "2"]);
     assert_eq!(world.run_all(), 7);
@@ -194,7 +194,7 @@ fn in_a_loop_a_silent_attempt_counts_as_one_and_as_help() {
 }
 
 #[test]
-fn no_step_is_taken_twice_though_the_runner_is_killed_on_each() {
+fn no_step_is_repeated_when_the_runner_is_killed_after_each() {
     let world = world("500ms", &[("task.max_recovery_attempts", "3")]);
     let id = world.add(&["silent", "--run", "echo $$ >> pids; sleep 600"]);
     let steps =
@@ -206,9 +206,9 @@ fn no_step_is_taken_twice_though_the_runner_is_killed_on_each() {
         runner.kill();
     }
     assert_eq!(world.run_all(), 7);
-    // A run that never began because its runner was killed is followed by another, and is no step.
+    // A run that never began because its runner was killed is followed by another one, which is no step.
     let restarting = events_of(&world, &id, "restarting");
-    let never: Vec<&Value> = restarting.iter().filter(|told| told["why"] == "never").map(|told| &told["run"]).collect();
+    let never: Vec<&Value> = restarting.iter().filter(|event| event["why"] == "never").map(|event| &event["run"]).collect();
     let words = history_without(&world, &id, &never);
     assert_eq!(words, [&STEPS[..], &["escalate"]].concat());
     let pids: Vec<i32> = world.read("pids").lines().map(|pid| pid.parse().unwrap()).collect();
@@ -217,7 +217,7 @@ fn no_step_is_taken_twice_though_the_runner_is_killed_on_each() {
 }
 
 #[test]
-fn a_run_that_is_stuck_when_its_runner_is_killed_can_recover_with_the_next() {
+fn a_stuck_run_recovers_with_the_next_runner() {
     let world = world("1s", &[]);
     let script = format!("{}; {TALKS}", wait_for("speak"));
     let id = world.add(&["silent", "--run", &script]);
@@ -233,7 +233,7 @@ fn a_run_that_is_stuck_when_its_runner_is_killed_can_recover_with_the_next() {
 }
 
 #[test]
-fn a_run_at_work_is_recorded_on_the_beat_where_that_is_wanted() {
+fn checkpoints_are_recorded_at_their_interval_if_set() {
     let quiet = world("10m", &[]);
     let id = quiet.add(&["talks", "--run", "echo hello; sleep 0.3"]);
     assert_eq!(quiet.run_all(), 0);
@@ -256,9 +256,9 @@ fn a_run_at_work_is_recorded_on_the_beat_where_that_is_wanted() {
 }
 
 #[test]
-fn work_without_output_is_no_silence_but_not_for_ever() {
+fn file_changes_without_output_count_as_activity_for_a_while() {
     let world = world("300ms", &[("task.max_recovery_attempts", "0"), ("task.on_exhausted", "fail")]);
-    // It writes a file again and again, in the directory that only it works in, and puts nothing out.
+    // Writes files in its own directory, and prints nothing.
     let writes =
         "exec 3<> <(:); i=0; while [ ! -e go ]; do i=$((i + 1)); : > file$((i % 5)); read -t 0.05 -u 3 x; done; touch stayed";
     let quiet = world.add(&["Quiet", "--workspace", "dir", "--run", &format!("exec bash -c '{writes}'")]);
@@ -267,7 +267,7 @@ fn work_without_output_is_no_silence_but_not_for_ever() {
     world.until_status(&hung, "failed");
     assert_eq!(world.status(&quiet), "in_progress", "it works");
     world.until_status(&quiet, "failed");
-    // One limit, and four more at most.
+    // The timeout, extended by at most four more.
     let took = times(&world, &quiet, "task:failed")[0] - times(&world, &quiet, "task:started")[0];
     assert!(took >= 1_500, "{took}");
     assert_eq!((count(&world, &quiet, "nudged"), world.has("stayed")), (0, false));
@@ -284,7 +284,7 @@ fn a_task_has_limits_of_its_own() {
     assert!(error(&long).contains("it took longer than 100ms"), "{}", error(&long));
     assert_eq!(world.task(&silent)["silenceTimeout"], "100ms");
     assert_eq!(world.error(&["tasks", "add", "x", "--run", "true", "--max-duration", "0s"]).0, 2);
-    // The former name of the setting still works, and says so.
+    // The former name of the setting still works, with a note.
     let said = world.run(&["config", "set", "task.heartbeat_timeout", "7m"]);
     assert!(said.code == 0 && said.stderr.contains("task.silence_timeout"), "{said:?}");
     assert_eq!(world.data(&["config", "get", "task.silence_timeout"])["value"], "7m");
@@ -296,9 +296,9 @@ fn a_task_has_limits_of_its_own() {
 }
 
 #[test]
-fn a_run_that_answers_every_nudge_is_never_given_up() {
+fn a_run_that_answers_every_nudge_is_never_failed() {
     let world = world("500ms", &[("task.max_recovery_attempts", "1"), ("task.on_exhausted", "fail")]);
-    // It is idle between two nudges, and answers each.
+    // Idle between two nudges, and answers each one.
     let idle = "trap \"echo here; sleep 0.2; echo still\" USR1; sleep 1000 & while [ ! -e go ]; do wait; done; kill %1";
     let id = world.add(&["Answers", "--run", &format!("exec bash -c '{idle}'")]);
     let _runner = world.runner(&[]);

@@ -44,6 +44,6 @@ fn events_are_filtered_by_kind_source_and_time() {
     assert_eq!((count(&["--source", "user:web"]), count(&["--kind", "deploy:done"])), (1, 2));
     assert_eq!(world.error(&["events", "emit", "deploy:done", "--about", ""]).0, 2);
     assert_eq!(world.error(&["events", "--since", "yesterday"]).0, 2);
-    assert_eq!(world.error(&["events", "emit", "lock:acquired"]).0, 2, "nobody forges the log");
+    assert_eq!(world.error(&["events", "emit", "lock:acquired"]).0, 2, "users cannot emit events of Banksman");
     assert_eq!(world.error(&["events", "emit", "deploy:done", "--data", "{"]).0, 2);
 }

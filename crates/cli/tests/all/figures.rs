@@ -1,4 +1,4 @@
-//! One computation per figure: limits, positions, counts and ends are the same for everybody who looks, and for the runners.
+//! Every figure has one computation: limits, positions, counts and ends are the same in every command, and for the runners.
 
 use std::fs;
 
@@ -13,15 +13,15 @@ fn live(world: &World) -> usize {
     world.data(&["sessions", "list"])["sessions"].as_array().unwrap().len()
 }
 
-/// Starts a runner without a limit of its own, and waits until it is known.
+/// Starts a runner without a limit of its own, and waits until the store knows it.
 fn known_runner(world: &World, args: &[&str]) -> Running {
     let runner = world.runner(args);
     until("the runner is known", || world.data(&["status"])["runners"].as_array().unwrap().len() == 1);
     runner
 }
 
-/// Leaves a run behind whose session has exited with this status while no runner was there. Returns the run.
-fn ended_alone(world: &World, exit: &str) -> String {
+/// Leaves a run whose session has exited with this status while no runner was there. Returns the run.
+fn leave_ended_run(world: &World, exit: &str) -> String {
     world.add(&["left", "--run", &format!("{}; exit {exit}", wait_for("go"))]);
     let runner = world.runner(&[]);
     let first = || world.data(&["sessions", "list"])["sessions"][0].clone();
@@ -36,25 +36,25 @@ fn ended_alone(world: &World, exit: &str) -> String {
 }
 
 #[test]
-fn a_limit_that_is_set_applies_at_once_to_live_runners_and_everybody_says_the_same() {
+fn a_new_run_limit_applies_to_live_runners_and_in_every_command() {
     let world = World::new();
     for number in 1..=6 {
         world.add(&[&format!("n{number}"), "--run", &wait_for(&format!("go-{number}"))]);
     }
     let runner = world.start(&["run"]);
-    // Nobody has set anything: four at a time.
+    // The default limit is four at a time.
     until("four live", || live(&world) == 4);
     assert_eq!(world.data(&["status"])["slots"], serde_json::json!({ "used": 4, "limit": 4 }));
     let why = world.data(&["why", "n6"]);
     let reason = &why["reasons"][0];
     assert_eq!((&reason["kind"], &reason["place"]), (&"no_slot".into(), &2.into()), "{why}");
-    // What it advises helps, also while the runner lives.
+    // The hint works, also while the runner lives.
     assert_eq!(reason["hint"], "banksman config set limits.max_concurrent_runs N");
     world.ok(&["config", "set", "limits.max_concurrent_runs", "5"]);
     until("five live", || live(&world) == 5);
     let listed = world.data(&["semaphores", "list"])["semaphores"][0].clone();
     assert_eq!((&listed["name"], &listed["capacity"], &listed["available"]), (&"runs".into(), &5.into(), &0.into()));
-    // Lowered, those that run go on, and none begins beside them.
+    // With a lower limit live runs continue, and none begins beside them.
     world.ok(&["config", "set", "limits.max_concurrent_runs", "1"]);
     for number in 1..=4 {
         world.touch(&format!("go-{number}"));
@@ -74,7 +74,7 @@ fn a_limit_that_is_set_applies_at_once_to_live_runners_and_everybody_says_the_sa
 }
 
 #[test]
-fn a_limit_of_roots_that_is_raised_lets_a_live_runner_begin_the_next_one() {
+fn raising_the_root_limit_lets_a_live_runner_begin_the_next_root() {
     let world = World::new();
     world.ok(&["config", "set", "limits.max_concurrent_root_tasks", "1"]);
     world.add(&["first", "--run", &wait_for("go")]);
@@ -90,7 +90,7 @@ fn a_limit_of_roots_that_is_raised_lets_a_live_runner_begin_the_next_one() {
 }
 
 #[test]
-fn a_file_that_was_edited_changes_nothing_and_doctor_and_the_runner_say_so() {
+fn an_edited_limit_is_not_applied_and_reported_by_doctor_and_runner() {
     let world = World::new();
     world.ok(&["config", "set", "limits.max_concurrent_runs", "2"]);
     let file = world.path().join(".banksman/config.toml");
@@ -113,16 +113,16 @@ fn a_file_that_was_edited_changes_nothing_and_doctor_and_the_runner_say_so() {
 }
 
 #[test]
-fn add_says_what_why_says_and_starts_nothing_without_a_runner() {
+fn add_and_why_agree_on_the_position_in_the_queue() {
     let world = World::new();
     world.ok(&["config", "set", "limits.max_concurrent_runs", "1"]);
     let place =
         |task: &str| world.data(&["why", task])["reasons"].as_array().unwrap().iter().find_map(|reason| reason["place"].as_u64());
-    // One that waits for a lock is ahead of nobody who waits for a run.
+    // A task that waits for a lock takes no position among those that wait for a run slot.
     world.ok(&["locks", "acquire", "deploy", "--holder", "me", "--ttl", "10m"]);
     world.add(&["locked", "--run", "true", "--lock", "deploy"]);
     let first = world.data(&["tasks", "add", "first", "--run", &wait_for("go")]);
-    assert_eq!((&first["admission"], &first["runnerAlive"]), (&"queued".into(), &false.into()), "nobody is there to start it");
+    assert_eq!((&first["admission"], &first["runnerAlive"]), (&"queued".into(), &false.into()), "there is no runner to start it");
     assert_eq!((first["queuePosition"].as_u64(), place("first")), (Some(1), Some(1)));
     let said = world.run(&["tasks", "add", "told", "--run", "true"]);
     assert!(said.stdout.contains("queued; no runner is running (start one: banksman run)"), "{said:?}");
@@ -141,11 +141,11 @@ fn add_says_what_why_says_and_starts_nothing_without_a_runner() {
 }
 
 #[test]
-fn a_session_that_ended_with_nobody_there_is_recorded_by_whoever_looks() {
+fn queries_record_a_session_that_ended_without_a_runner() {
     for look in [&["status"][..], &["why", "left"], &["tasks", "show", "left"], &["sessions", "list"], &["tasks", "wait", "left"]]
     {
         let world = World::new();
-        ended_alone(&world, "0");
+        leave_ended_run(&world, "0");
         let before = world.data(&["tasks", "list"])["tasks"][0]["status"].clone();
         assert_eq!(before, "in_progress", "a list of tasks records nothing");
         let said = world.run(look);
@@ -157,10 +157,10 @@ fn a_session_that_ended_with_nobody_there_is_recorded_by_whoever_looks() {
 }
 
 #[test]
-fn a_session_that_cannot_be_recorded_is_shown_as_ended() {
+fn an_end_that_cannot_be_recorded_is_shown_as_unrecorded() {
     let world = World::on_sqlite();
-    let run = ended_alone(&world, "3");
-    // Whoever looks cannot open the store for writing: the folder of its sockets is gone, and cannot be made.
+    let run = leave_ended_run(&world, "3");
+    // The command cannot open the store for writing: the folder of its sockets is gone, and cannot be made.
     let folder = world.path().join(".banksman/run");
     fs::remove_dir_all(&folder).unwrap();
     fs::write(&folder, "").unwrap();
@@ -178,16 +178,16 @@ fn a_session_that_cannot_be_recorded_is_shown_as_ended() {
 }
 
 #[test]
-fn a_kill_that_comes_too_late_leaves_a_success_a_success() {
+fn a_kill_after_the_exit_does_not_change_a_success() {
     let world = World::new();
-    let run = ended_alone(&world, "0");
+    let run = leave_ended_run(&world, "0");
     let killed = world.data(&["sessions", "kill", &run]);
     assert_eq!((&killed["outcome"], &killed["ending"]), (&"already_ended".into(), &"exit status 0".into()), "{killed}");
     assert_eq!(world.status("left"), "completed");
 }
 
 #[test]
-fn a_live_runner_sweeps_what_has_expired_and_expired_holders_take_no_slots() {
+fn a_live_runner_reclaims_expired_grants_and_they_take_no_slots() {
     let world = World::new();
     world.ok(&["semaphores", "define", "gpu", "--capacity", "2"]);
     world.ok(&["locks", "acquire", "deploy", "--holder", "gone", "--ttl", "1ms"]);
@@ -199,17 +199,17 @@ fn a_live_runner_sweeps_what_has_expired_and_expired_holders_take_no_slots() {
     };
     until("the lease is over", || gpu()["available"] == 2);
     assert_eq!(gpu()["holders"], 0);
-    assert!(world.holder("deploy").is_some(), "nobody has asked for it");
-    // It looks when it starts, and then again with every slow look.
+    assert!(world.holder("deploy").is_some(), "no command has requested the lock");
+    // A runner sweeps when it starts, and then at its poll interval.
     let runner = world.runner(&[]);
     let reclaimed = |kind: &str| world.events().iter().any(|event| event.kind == kind && event.data["reason"] == "expired");
-    until("both are told", || reclaimed("lock:reclaimed") && reclaimed("semaphore:reclaimed"));
+    until("both are reclaimed", || reclaimed("lock:reclaimed") && reclaimed("semaphore:reclaimed"));
     assert_eq!((world.holder("deploy"), world.holder("kept").is_some()), (None, true));
     drop(runner);
 }
 
 #[test]
-fn doctor_and_cleanup_speak_of_what_they_looked_at() {
+fn doctor_and_cleanup_name_what_they_checked() {
     let world = World::new();
     let line = |check: &str| {
         let checks = world.data(&["doctor"])["checks"].clone();
@@ -221,7 +221,7 @@ fn doctor_and_cleanup_speak_of_what_they_looked_at() {
     assert!(world.ok(&["locks", "cleanup"]).contains("nothing to clean up: no lock is held\n"));
     world.ok(&["locks", "acquire", "deploy", "--holder", "me", "--ttl", "10m"]);
     assert_eq!(line("holders"), "1 lock is held, no holder has slots; no holder is dead or past its time");
-    // A lock of a task whose holder does not work on it is no sign of health.
+    // A task lock whose holder does not work on the task is reported.
     world.add(&["by hand"]);
     let id = world.task("by hand")["id"].as_str().unwrap().to_owned();
     assert_eq!(line("claims"), "nobody works on a task");
@@ -235,7 +235,7 @@ fn doctor_and_cleanup_speak_of_what_they_looked_at() {
 }
 
 #[test]
-fn the_numbers_of_tasks_are_counters_which_doctor_counts_again() {
+fn doctor_checks_the_counters_of_tasks_runs_and_slots() {
     let world = World::on_sqlite().unchecked();
     world.ok(&["config", "set", "limits.max_concurrent_runs", "1"]);
     world.add(&["first", "--run", "true"]);
@@ -265,11 +265,11 @@ fn the_numbers_of_tasks_are_counters_which_doctor_counts_again() {
     }
 }
 
-/// Whoever waits for a task hears of the end of its session also if no runner is there; and what had ended was not cancelled.
+/// A waiter for a task is woken by the end of its session, also without a runner; and a session that had ended is not cancelled.
 #[test]
-fn the_end_of_a_session_without_a_runner_wakes_who_waits_and_comes_before_a_cancel() {
+fn a_session_end_without_a_runner_wakes_waiters_and_precedes_a_cancel() {
     let world = World::new();
-    // A slow look that never comes within the test.
+    // No poll comes within the test.
     world.ok(&["config", "set", "locking.poll_interval", "10m"]);
     let gate = |name: &str| format!("touch at-{name}; until test -e go-{name}; do sleep 0.02; done");
     for name in ["one", "two"] {
@@ -283,10 +283,10 @@ fn the_end_of_a_session_without_a_runner_wakes_who_waits_and_comes_before_a_canc
     let mut wait = world.command(&["tasks", "wait", "one"]);
     let mut wait = wait.stderr(std::fs::File::create(&said).unwrap()).spawn().unwrap();
     until("it waits", || std::fs::read_to_string(&said).unwrap().contains("no runner"));
-    std::fs::write(world.path().join("go-one"), "").unwrap();
+    world.touch("go-one");
     assert!(wait.wait().unwrap().success());
     let two = world.data(&["tasks", "show", "two"])["runs"][0]["id"].as_str().unwrap().to_owned();
-    std::fs::write(world.path().join("go-two"), "").unwrap();
+    world.touch("go-two");
     until("it has ended", || {
         !world.path().join(".banksman/runs").join(&two).exists() || {
             let record = banksman_adapters::keeper::read_record(&world.path().join(".banksman/runs").join(&two));

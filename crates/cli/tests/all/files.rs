@@ -1,4 +1,4 @@
-//! The files of a project: for their owner only, reached through no link, and gone with the project when it moves.
+//! The files of a project: private to their owner, reached through no link, and moved with the project.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -12,7 +12,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// Everything below a directory.
+/// All paths below a directory.
 fn below(dir: &Path) -> Vec<PathBuf> {
     let entries: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     let deeper: Vec<PathBuf> =
@@ -21,7 +21,7 @@ fn below(dir: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_project_is_for_its_owner_only_also_after_it_was_cloned() {
+fn a_project_is_private_also_after_a_clone() {
     let world = World::on_sqlite();
     world.ok(&["tasks", "add", "A", "--run", "echo hello"]);
     world.ok(&["run", "--until-idle"]);
@@ -31,7 +31,7 @@ fn a_project_is_for_its_owner_only_also_after_it_was_cloned() {
     for path in private() {
         assert_eq!(mode(&path) & 0o077, 0, "{} is made with mode {:o}", path.display(), mode(&path));
     }
-    // As git and tar make them.
+    // The modes with which git and tar create them.
     for name in ["", "run", "logs", "runs", "tasks"] {
         fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o755)).unwrap();
     }
@@ -46,7 +46,7 @@ fn a_project_is_for_its_owner_only_also_after_it_was_cloned() {
 }
 
 #[test]
-fn no_link_that_came_with_a_project_is_followed() {
+fn symlinks_in_a_project_folder_are_refused() {
     for name in ["turn", "turn.gate", "run", "runs", "logs", "tasks", "workspaces", "run/bell", "store.db"] {
         let world = World::on_sqlite().unchecked();
         world.ok(&["tasks", "add", "A", "--run", "echo hello"]);
@@ -69,7 +69,7 @@ fn no_link_that_came_with_a_project_is_followed() {
 }
 
 #[test]
-fn what_sudo_makes_belongs_to_the_owner_of_the_directory() {
+fn files_made_as_root_belong_to_the_owner_of_the_directory() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -86,7 +86,7 @@ fn what_sudo_makes_belongs_to_the_owner_of_the_directory() {
 }
 
 #[test]
-fn a_runner_whose_project_is_moved_stops_and_makes_nothing_anew() {
+fn a_runner_of_a_moved_project_stops_and_recreates_nothing() {
     let world = World::on_sqlite();
     let (old, new) = (world.path().join("old"), world.path().join("new"));
     fs::create_dir(&old).unwrap();
@@ -102,14 +102,14 @@ fn a_runner_whose_project_is_moved_stops_and_makes_nothing_anew() {
     let Said { code, stderr, .. } = runner.end();
     assert_eq!(code, 7, "{stderr}");
     assert!(stderr.contains(&format!("moved to {}", at(&new))), "{stderr}");
-    assert!(!old.exists(), "it was made anew");
+    assert!(!old.exists(), "the old directory was made again");
     world.ok(&["-C", &at(&new), "run", "--until-idle"]);
     assert_eq!(fs::read_to_string(new.join("where")).unwrap().trim(), at(&new.canonicalize().unwrap()));
     assert!(!old.exists());
 }
 
 #[test]
-fn a_session_of_a_moved_project_is_adopted_in_the_new_place() {
+fn a_session_of_a_moved_project_is_adopted_at_the_new_path() {
     let world = World::on_sqlite();
     let (old, new) = (world.path().join("old"), world.path().join("new"));
     fs::create_dir(&old).unwrap();

@@ -1,4 +1,4 @@
-//! Several runners of one project: who is woken, who goes on in the place of one that does not answer, and when all of them leave.
+//! Several runners of one project: which one is woken, which one replaces a stopped one, and when all of them leave.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -26,7 +26,7 @@ fn status(world: &World, task: &TaskId) -> Status {
     world.project().reader().unwrap().view().load(&[Key::Task(task.clone())].into()).unwrap().backlog.tasks[task].status()
 }
 
-/// Adds a task, waits for its end, and says which process has run it.
+/// Adds a task, waits for its end, and returns the process that has run it.
 fn runner_of(world: &World, title: &str) -> i32 {
     let client = world.project().open().unwrap();
     let task = add(&client, title, "true", |_| {});
@@ -36,9 +36,9 @@ fn runner_of(world: &World, title: &str) -> i32 {
     runners(world).iter().find(|runner| runner.id.as_str() == id).unwrap().process.pid
 }
 
-/// The one that has waited longest is woken, and a runner that is stopped does not answer: another one does the task in its place.
+/// The runner that has waited longest is woken. If it is stopped and does not answer, another one does the task.
 #[test]
-fn a_task_does_not_wait_for_a_runner_that_is_stopped() {
+fn a_task_does_not_wait_for_a_stopped_runner() {
     let world = World::new();
     world.ok(&["config", "set", "locking.poll_interval", "1s"]);
     let mut all = Vec::new();
@@ -46,17 +46,17 @@ fn a_task_does_not_wait_for_a_runner_that_is_stopped() {
         all.push(world.start(&["run", "--max-runs", "1"]));
         until_idle(&world, count);
     }
-    // Whoever has duty sees to it, so another one is stopped.
+    // The runner on duty passes on the tasks that a silent runner leaves, so another one is stopped.
     let on_duty = runners(&world).into_iter().find(|runner| runner.has_duty).unwrap().process.pid;
     while runners(&world).iter().min_by_key(|runner| runner.idle.map(|idle| idle.ticket)).unwrap().process.pid == on_duty {
-        runner_of(&world, "to the end of the line");
+        runner_of(&world, "becomes the last waiter");
         until_idle(&world, 3);
     }
     let first = runners(&world).into_iter().min_by_key(|runner| runner.idle.map(|idle| idle.ticket)).unwrap();
     let stopped = all.iter().find(|runner| runner.pid() == first.process.pid).unwrap();
-    stopped.stop_at_rest(&world);
+    stopped.stop_outside_transaction(&world);
     let began = Instant::now();
-    assert_ne!(runner_of(&world, "somebody else does it"), first.process.pid);
+    assert_ne!(runner_of(&world, "another runner does it"), first.process.pid);
     assert!(began.elapsed() < DEADLINE);
     assert!(runners(&world).iter().any(|runner| runner.id == first.id), "it is not taken for dead");
     stopped.signal(Signal::CONT);
@@ -64,7 +64,7 @@ fn a_task_does_not_wait_for_a_runner_that_is_stopped() {
     drop(all);
 }
 
-/// All of them hear of the last end at once: the slow look would come a minute later.
+/// The last end wakes all runners at once: their next poll would come a minute later.
 #[test]
 fn runners_leave_together_when_the_last_task_has_ended() {
     let world = World::new();
@@ -73,7 +73,7 @@ fn runners_leave_together_when_the_last_task_has_ended() {
     add(&client, "gate", "until [ -e open ]; do sleep 0.02; done", |_| {});
     let all: Vec<Running> = (0..4).map(|_| world.start(&["run", "--until-idle", "--max-runs", "1"])).collect();
     until_idle(&world, 3);
-    std::fs::write(world.path().join("open"), "").unwrap();
+    world.touch("open");
     let began = Instant::now();
     for runner in all {
         let said = runner.end();
@@ -83,9 +83,9 @@ fn runners_leave_together_when_the_last_task_has_ended() {
     assert!(runners(&world).is_empty());
 }
 
-/// From the end of the last command to the exit of all runners. Beside other tests it may take longer now and then.
+/// Measures from the end of the last command to the exit of all runners. Beside other tests it may take longer now and then.
 #[test]
-fn runners_are_gone_a_tenth_of_a_second_after_the_last_task() {
+fn runners_exit_within_100_ms_of_the_last_task() {
     let world = World::on_sqlite();
     world.ok(&["config", "set", "locking.poll_interval", "60s"]);
     let client = world.project().open().unwrap();
@@ -93,7 +93,7 @@ fn runners_are_gone_a_tenth_of_a_second_after_the_last_task() {
         add(&client, "last", "until [ -e open ]; do sleep 0.01; done; rm open; date +%s%N > ended", |_| {});
         let all: Vec<Running> = (0..3).map(|_| world.start(&["run", "--until-idle", "--max-runs", "1"])).collect();
         until_idle(&world, 2);
-        std::fs::write(world.path().join("open"), "").unwrap();
+        world.touch("open");
         all.into_iter().for_each(|runner| assert_eq!(runner.end().code, 0));
         let ended = Duration::from_nanos(world.lines("ended")[0].parse().unwrap());
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap().saturating_sub(ended)
@@ -119,7 +119,7 @@ fn a_backup_can_be_made_while_runners_claim() {
     assert_eq!(done.iter().collect::<BTreeSet<_>>().len(), tasks.len(), "none twice");
 }
 
-/// Kills one of eight runners again and again, and starts another in its place: every task runs once, and all of them do.
+/// Kills one of eight runners again and again, and starts another one in its place: every task runs exactly once.
 pub(crate) fn kill_runners(tasks: usize, kills: usize) {
     let world = World::new();
     world.ok(&["config", "set", "limits.max_concurrent_runs", "16"]);
@@ -130,7 +130,7 @@ pub(crate) fn kill_runners(tasks: usize, kills: usize) {
     let mut all: Vec<Running> = (0..8).map(|_| start()).collect();
     for number in 0..kills {
         let so_far = world.lines("done").len();
-        // The next one dies when something more was done; or when all is.
+        // Waits for progress before the next kill, unless all is done.
         until("something was done", || world.lines("done").len() > so_far.min(tasks.len() - 1));
         let victim = number * 5 % 8;
         all[victim].signal(Signal::KILL);
@@ -148,14 +148,14 @@ pub(crate) fn kill_runners(tasks: usize, kills: usize) {
 }
 
 #[test]
-fn eight_runners_that_are_killed_lose_and_double_nothing() {
+fn eight_killed_runners_lose_and_double_no_task() {
     kill_runners(postgres::sized(60), 6);
 }
 
-/// A claim reads what it starts and little more, whether the server has counted its tables or not.
-pub(crate) fn claims_read_little(waiting: usize) {
+/// A claim reads the rows of the tasks that it starts and few others, with and without table statistics.
+pub(crate) fn check_rows_read_by_claims(waiting: usize) {
     if !postgres::wanted() {
-        // The work of each statement is counted by a test of the store.
+        // On SQLite a test of the store counts the work of each statement.
         return;
     }
     let server = postgres::Server::start();
@@ -185,7 +185,7 @@ pub(crate) fn claims_read_little(waiting: usize) {
         until("tasks were done", || completed(&world) >= done + 20);
         runner.stop();
         let tasks = completed(&world) - done;
-        // What this test reads is among it.
+        // Includes the rows that this test reads.
         let each = (rows_read(&server) - before) / tasks as u64;
         assert!(each < 300, "{each} rows for each of {tasks} tasks, statistics: {counted}");
     }
@@ -196,9 +196,9 @@ fn completed(world: &World) -> usize {
     usize::try_from(counts.get(&Status::Completed).copied().unwrap_or_default()).unwrap()
 }
 
-/// The rows that were read in all tables of Banksman, once those who read them are gone.
+/// The number of rows read from all tables of Banksman, once all other connections are closed.
 fn rows_read(server: &postgres::Server) -> u64 {
-    until("everybody is gone", || {
+    until("all other connections are closed", || {
         server.sql("plans", "SELECT count(*) FROM pg_stat_activity WHERE datname = 'plans'").trim() == "1"
     });
     let sum = "SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::bigint FROM pg_stat_user_tables WHERE schemaname = 'banksman'";
@@ -207,7 +207,7 @@ fn rows_read(server: &postgres::Server) -> u64 {
 
 /// On a server every announcement is a transaction of its own.
 #[test]
-fn events_are_announced_only_while_somebody_follows() {
+fn events_are_announced_only_while_a_follower_exists() {
     let world = World::new();
     let project = world.project();
     let mut store = project.open_store().unwrap();
@@ -217,7 +217,7 @@ fn events_are_announced_only_while_somebody_follows() {
         let add = Request::Task(TaskRequest::Add { id, spec: Box::new(spec), depends_on: Vec::new(), by: None });
         store.batch(&[add]).pop().unwrap().unwrap().is_followed
     };
-    // On one machine it costs nothing to tell them.
+    // On SQLite an announcement costs nothing.
     assert_eq!(is_followed(0), !postgres::wanted());
     let follower = project.follow(banksman_core::Seq(0)).unwrap();
     assert!(is_followed(1));
@@ -225,8 +225,8 @@ fn events_are_announced_only_while_somebody_follows() {
     let runner = world.start(&["run"]);
     until_idle(&world, 1);
     let mut number = 1;
-    // The connection of a follower that is gone ends by itself in a moment.
-    until("nobody follows", || {
+    // The connection of a dropped follower closes a moment later.
+    until("the follower is gone", || {
         number += 1;
         is_followed(number) != postgres::wanted()
     });
@@ -235,6 +235,6 @@ fn events_are_announced_only_while_somebody_follows() {
 
 #[test]
 #[ignore = "make soak; red: without statistics far more rows are read than are needed"]
-fn a_claim_on_postgres_reads_little_however_many_tasks_wait() {
-    claims_read_little(5_000);
+fn a_claim_on_postgres_reads_few_rows_beside_many_waiting_tasks() {
+    check_rows_read_by_claims(5_000);
 }

@@ -1,4 +1,4 @@
-//! How the guards of pipelines are looked at: what an answer of the world outside is good for, and what happens meanwhile.
+//! How the guards of pipelines are polled: how long a result is valid, and what happens during a check.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use crate::held_up::state;
 use crate::runbooks;
 use crate::world::{World, is_alive, until, write_program};
 
-/// Starts a pipeline of one phase, with these lines, and a guard with those.
+/// Starts a pipeline of one phase with these lines and a guard with these.
 fn begin(world: &World, phase: &str, guard: &str) {
     let text = format!("[pipeline.way]\n[[pipeline.way.phase]]\nname = \"one\"\n{phase}\n[guard.guard]\n{guard}\n");
     runbooks::write(world, "book", &text);
@@ -14,7 +14,7 @@ fn begin(world: &World, phase: &str, guard: &str) {
 }
 
 #[test]
-fn what_a_command_said_before_a_phase_says_nothing_about_what_comes_after_it() {
+fn a_guard_command_runs_again_after_the_phase_although_fresh() {
     let world = World::new();
     begin(
         &world,
@@ -30,7 +30,7 @@ fresh_for = "1h""#,
 }
 
 #[test]
-fn what_happens_while_a_guard_is_looked_at_is_not_lost() {
+fn a_change_during_a_guard_check_is_not_lost() {
     let world = World::new();
     let issue = world.add(&["issue", "--label", "wanted"]);
     begin(
@@ -44,14 +44,14 @@ fresh_for = "1h""#,
     let _runner = world.runner(&[]);
     until("it is held up", || state(&world) == "blocked");
     world.add(&["another"]);
-    // The issues are read long before the command is given up.
-    until("the guard is looked at again", || world.lines("asked").len() == 2);
+    // The issues are read long before the command times out.
+    until("the guard is checked again", || world.lines("asked").len() == 2);
     world.ok(&["tasks", "done", &issue]);
     until("it is done", || state(&world) == "done");
 }
 
 #[test]
-fn the_commands_of_a_guard_end_when_nobody_waits_for_them() {
+fn guard_commands_are_ended_when_their_result_is_not_needed() {
     let world = World::new();
     let runner = world.runner(&[]);
     let running = |pipelines: usize| {
@@ -62,7 +62,7 @@ pre = "guard""#,
             r#"condition = { command = "sleep 600 & echo $! >> pids; echo $$ >> pids; wait" }
 timeout = "1h""#,
         );
-        until("the guard is looked at", || world.lines("pids").len() == 2 * pipelines);
+        until("the guard is checked", || world.lines("pids").len() == 2 * pipelines);
         let id = world.data(&["pipelines", "list"])["pipelines"][pipelines - 1]["id"].as_str().unwrap().to_owned();
         let pids = world.read("pids").lines().skip(2 * (pipelines - 1)).map(|pid| pid.parse().unwrap()).collect();
         (id, pids)
@@ -74,15 +74,15 @@ timeout = "1h""#,
     let (id, pids) = running(2);
     world.ok(&["pipelines", "unblock", &id]);
     gone(&pids);
-    until("it goes on", || world.data(&["pipelines", "list"])["pipelines"][1]["state"] == "done");
-    // A runner that is to end leaves nothing behind either.
+    until("the pipeline is done", || world.data(&["pipelines", "list"])["pipelines"][1]["state"] == "done");
+    // A runner that is stopped ends the commands, too.
     let (_, pids) = running(3);
     assert_eq!(runner.stop().code, 0);
     gone(&pids);
 }
 
 #[test]
-fn what_could_not_be_found_out_fails_nothing_for_good() {
+fn an_unknown_guard_result_blocks_and_does_not_fail() {
     let world = World::new();
     begin(
         &world,
@@ -95,13 +95,13 @@ fresh_for = "0s""#,
     let runner = world.runner(&["--until-idle"]);
     until("it is held up", || state(&world) == "blocked");
     let id = world.data(&["pipelines", "list"])["pipelines"][0]["id"].as_str().unwrap().to_owned();
-    for told in [world.ok(&["why", &id]), world.ok(&["pipelines", "show", &id])] {
-        assert!(told.contains("not known: command `./tool` could not be started"), "{told}");
+    for text in [world.ok(&["why", &id]), world.ok(&["pipelines", "show", &id])] {
+        assert!(text.contains("not known: command `./tool` could not be started"), "{text}");
     }
     let (code, error) = world.error(&["guards", "check", "guard"]);
     assert_eq!((code, &error["details"]["action"]), (6, &"block".into()), "{error}");
     assert!(error["message"].as_str().unwrap().starts_with("guard guard does not pass: not known: command"), "{error}");
-    // It is there all at once: a file that is still open for writing cannot be run, and that says nothing either.
+    // Renamed into place: a file that is still open for writing cannot be executed, and the result would be unknown again.
     write_program(&world.path().join("new"), "#!/bin/sh\nexit 1\n");
     fs::rename(world.path().join("new"), world.path().join("tool")).unwrap();
     assert_eq!((runner.end().code, state(&world).as_str()), (7, "failed"));
@@ -109,7 +109,7 @@ fresh_for = "0s""#,
 }
 
 #[test]
-fn a_command_that_is_to_be_tried_again_runs_again() {
+fn a_guard_with_retry_runs_its_command_again() {
     let world = World::new();
     begin(
         &world,

@@ -7,20 +7,20 @@ use serde_json::json;
 use crate::merging::{branch, commit, git, repository};
 use crate::world::{BANKSMAN, World, is_alive, until};
 
-/// Writes a runbook whose guards have these conditions.
+/// Writes a runbook with guards of these conditions.
 fn runbook(world: &World, name: &str, guards: &[(&str, &str)]) {
     let text: String = guards.iter().map(|(name, condition)| format!("[guard.{name}]\ncondition = {condition}\n")).collect();
     crate::runbooks::write(world, name, &text);
 }
 
-/// A world with a runbook whose guards have these conditions.
+/// A world with a runbook with guards of these conditions.
 fn guarded(guards: &[(&str, &str)]) -> World {
     let world = World::new();
     runbook(&world, "r", guards);
     world
 }
 
-/// The part that a guard fails at; `None` if it holds.
+/// The part of its condition at which a guard fails; `None` if it holds.
 fn failing(world: &World, args: &[&str]) -> Option<String> {
     let said = world.run(&[&["guards", "check", "--json"], args].concat());
     let answer: serde_json::Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{args:?}: {said:?}"));
@@ -46,9 +46,9 @@ fn fails(world: &World, guard: &str, part: &str) {
 }
 
 #[test]
-fn variables_are_written_as_for_pipelines_and_each_once() {
+fn variables_are_parsed_as_for_pipelines_and_given_once() {
     let world = guarded(&[("there", r#"{ file_exists = { var = "file" } }"#)]);
-    std::fs::write(world.path().join("5"), "").unwrap();
+    world.touch("5");
     assert_eq!(failing(&world, &["there", "--var", "file:=5"]), None);
     let refused = |args: &[&str], words: &str| {
         let said = world.run(&[&["guards", "check", "there"], args].concat());
@@ -59,7 +59,7 @@ fn variables_are_written_as_for_pipelines_and_each_once() {
 }
 
 #[test]
-fn a_command_that_failed_is_told_with_its_status_and_its_last_line() {
+fn a_failed_command_is_reported_with_its_status_and_last_line() {
     let world = guarded(&[
         ("said", r#"{ command = "echo out; echo first >&2; echo no such host >&2; exit 7" }"#),
         ("silent", r#"{ command = "false" }"#),
@@ -70,13 +70,13 @@ fn a_command_that_failed_is_told_with_its_status_and_its_last_line() {
 }
 
 #[test]
-fn guards_of_a_wrong_runbook_are_not_said_to_be_none() {
+fn guards_of_an_invalid_runbook_are_reported_as_unknown() {
     let world = guarded(&[("there", "{ nonsense = 1 }")]);
     assert!(world.ok(&["guards", "list"]).starts_with("no guards are known: runbook r is wrong"));
 }
 
 #[test]
-fn locks_and_semaphores() {
+fn conditions_about_locks_and_semaphores() {
     let world = guarded(&[
         ("free", r#"{ lock_free = "deploy" }"#),
         ("held", r#"{ lock_held = "deploy" }"#),
@@ -104,18 +104,18 @@ fn locks_and_semaphores() {
 }
 
 #[test]
-fn a_lock_of_the_dead_is_free() {
+fn a_lock_of_a_dead_holder_is_free() {
     let world = guarded(&[("free", r#"{ lock_free = "deploy" }"#)]);
     let holder = world.start(&["locks", "run", "deploy", "--holder", "h", "--ttl", "1h", "--", "sleep", "60"]);
     world.until_held_by("deploy", "h");
     fails(&world, "free", "lock deploy is held by h");
     holder.signal(rustix::process::Signal::KILL);
     until("the lock counts as free", || failing(&world, &["free"]).is_none());
-    assert!(world.grant("deploy").is_some(), "nobody has cleared it away");
+    assert!(world.grant("deploy").is_some(), "the grant is still recorded");
 }
 
 #[test]
-fn tasks_are_asked_about() {
+fn conditions_about_tasks() {
     let world = guarded(&[
         ("all", "{ tasks_complete = { } }"),
         ("must", r#"{ tasks_complete = { label = "must" } }"#),
@@ -151,7 +151,7 @@ fn tasks_are_asked_about() {
 }
 
 #[test]
-fn issues_of_another_tracker_are_what_a_command_prints() {
+fn issues_of_another_tracker_are_read_from_a_command() {
     let world = guarded(&[
         ("a", r#"{ issues_complete = { label = "a", command = "cat list.json" } }"#),
         ("b", r#"{ issues_complete = { command = { argv = ["cat", "list.json"] } } }"#),
@@ -181,7 +181,7 @@ fn issues_of_another_tracker_are_what_a_command_prints() {
 }
 
 #[test]
-fn branches() {
+fn conditions_about_branches() {
     let world = guarded(&[
         ("exists", r#"{ branch_exists = { var = "b" } }"#),
         ("clean", r#"{ branch_clean = { var = "b" } }"#),
@@ -202,14 +202,14 @@ fn branches() {
     assert_eq!(ask("merged", "topic"), None, "an equal change");
     assert_eq!(ask("merged", "other").unwrap(), "not known: whether branch other is merged into main (no such branch: other)");
     std::fs::write(world.path().join("base"), "begun").unwrap();
-    // The store is in the folder, too.
+    // The folder of the store is there, too, and is no change.
     let said = ask("clean", "main").unwrap();
     let place = world.path().canonicalize().unwrap();
     assert!(said.starts_with(&format!("branch main has changes in its checkout {}: base", place.display())), "{said}");
 }
 
 #[test]
-fn files_of_the_project() {
+fn conditions_about_files() {
     let world = guarded(&[
         ("there", r#"{ file_exists = { var = "f" } }"#),
         ("version", r#"{ file_contains = { path = { var = "f" }, pattern = '^1\.\d+$' } }"#),
@@ -245,7 +245,7 @@ fn files_of_the_project() {
 }
 
 #[test]
-fn commands() {
+fn conditions_about_commands() {
     let world = guarded(&[
         ("good", r#"{ command = "true" }"#),
         ("bad", r#"{ command = "exit 7" }"#),
@@ -267,7 +267,7 @@ fn commands() {
     assert_eq!(failing(&world, &["env", "--var", "a-b=$(x); exit 1"]), None);
     assert_eq!(failing(&world, &["shell", "--var", "only-here=1"]), None);
     assert_eq!(world.error(&["guards", "check", "shell", "--var", "not-here=1"]).1["code"], "VAR_NOT_FOUND");
-    // Whoever starts it inside of `locks run` does not lend it the lock.
+    // A guard started inside of `locks run` does not inherit the lock.
     let inside = ["locks", "run", "l", "--", BANKSMAN, "guards", "check", "nobody"];
     assert_eq!(world.run(&inside).code, 0);
     for guard in ["none", "not-none"] {
@@ -281,7 +281,7 @@ fn commands() {
 #[test]
 fn a_command_that_hangs_is_unknown_and_leaves_nothing_behind() {
     let world = World::new();
-    // It hides: in another session, behind a parent that has exited, deaf to being asked.
+    // One process is in another session behind a parent that has exited, the other ignores SIGTERM.
     let hide = "trap '' TERM; setsid sh -c '(sh -c \"echo \\$\\$ >> pids; exec sleep 600\" &) ; exit 0'; echo $$ >> pids; while :; do sleep 1; done";
     let text = format!("[guard.hangs]\ncondition = {{ not = {{ command = '''{hide}''' }} }}\ntimeout = \"1s\"\n");
     crate::runbooks::write(&world, "r", &text);
@@ -297,7 +297,7 @@ fn a_command_that_hangs_is_unknown_and_leaves_nothing_behind() {
 #[test]
 fn commands_run_at_the_same_time() {
     let world = World::new();
-    // Each waits for the other.
+    // Each command waits for the other one.
     let wait =
         |mine: &str, other: &str| format!(r#"{{ command = "touch {mine}; while [ ! -e {other} ]; do sleep 0.01; done" }}"#);
     runbook(&world, "r", &[("both", &format!("{{ all = [{}, {}] }}", wait("a", "b"), wait("b", "a")))]);
@@ -305,18 +305,18 @@ fn commands_run_at_the_same_time() {
 }
 
 #[test]
-fn a_guard_of_parts_fails_at_the_smallest() {
+fn a_failed_guard_names_its_smallest_failed_parts() {
     let world = guarded(&[(
         "mixed",
         r#"{ all = [{ lock_free = "a" }, { any = [{ file_exists = "x" }, { command = "false" }] }, { not = { command = "true" } }] }"#,
     )]);
     fails(&world, "mixed", "file x is not there, and command `false` failed with status 1");
-    std::fs::write(world.path().join("x"), "").unwrap();
+    world.touch("x");
     fails(&world, "mixed", "command `true` succeeded");
 }
 
 #[test]
-fn a_guard_is_found_by_its_name_and_its_runbook() {
+fn a_guard_is_selected_by_name_and_runbook() {
     let world = World::new();
     assert_eq!(world.error(&["guards", "check", "may"]).1["code"], "GUARD_NOT_FOUND");
     runbook(&world, "one", &[("may", r#"{ file_exists = "x" }"#), ("both", "{ all = [] }")]);
@@ -332,7 +332,7 @@ fn a_guard_is_found_by_its_name_and_its_runbook() {
     assert_eq!(world.run(&["guards", "check", "may", "--var", "branch"]).code, 2);
 
     std::fs::write(world.path().join(".banksman/runbooks/wrong.toml"), "[guard.mine]\ncondtion = 1\n").unwrap();
-    // It may be in there.
+    // The guard may be defined in the invalid runbook.
     world.assert_refused(&["guards", "check", "mine"], 3, "RUNBOOK_INVALID");
     fails(&world, "may", "file x is not there");
     let said = world.run(&["guards", "check", "may"]);
@@ -357,7 +357,7 @@ fn variables_have_the_defaults_of_the_pipelines_that_use_the_guard() {
 }
 
 #[test]
-fn pipelines_are_asked_in_which_phase_they_are_and_whether_they_are_done() {
+fn conditions_about_pipelines() {
     let world = World::new();
     let text = "[pipeline.demo]\n[[pipeline.demo.phase]]\nname = \"only\"\nrun = \"true\"\npre = [\"free\"]\n\
         [guard.free]\ncondition = { lock_free = \"l\" }\n\

@@ -1,4 +1,4 @@
-//! Guards that are true when the phase begins, guards that block for too long, and what phases leave to each other.
+//! Guards at the moment of the claim, guards that block for too long, and the outputs and resources of phases.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn attempts(world: &World, id: &str) -> usize {
 }
 
 #[test]
-fn a_phase_does_not_begin_while_its_guard_about_the_store_is_false() {
+fn a_store_condition_is_checked_inside_the_claim() {
     let world = World::new();
     let guard = "[guard.go]\ncondition = { lock_free = \"freeze\" }\n";
     let phase = "run = 'echo began >> out'\nlock = \"db\"\npre = \"go\"";
@@ -27,29 +27,29 @@ fn a_phase_does_not_begin_while_its_guard_about_the_store_is_false() {
     let id = world.begin(&[]);
     let _runner = world.runner(&[]);
     // The guard has passed, and the phase waits for its lock.
-    world.until_stands(&id, "running one");
+    world.until_pipeline_state(&id, "running one");
     let epoch = hold(&world, "freeze");
     release(&world, "db", &db);
-    world.until_stands(&id, "blocked one");
+    world.until_pipeline_state(&id, "blocked one");
     assert_eq!((world.has("out"), attempts(&world, &id), world.holder("db")), (false, 0, None), "nothing was taken");
     let held = world.data(&["why", &format!("{id}.1")]);
     assert!(held["reasons"][0]["message"].as_str().unwrap().contains("lock freeze is held by bob"), "{held}");
     release(&world, "freeze", &epoch);
-    world.until_stands(&id, "done");
+    world.until_pipeline_state(&id, "done");
     assert_eq!(world.lines("out").len(), 1);
 }
 
 #[test]
-fn a_retry_is_checked_again_and_what_is_too_old_is_gathered_inside_of_the_session() {
+fn a_retry_checks_its_guards_again_and_collects_stale_inputs_first() {
     let world = World::new();
     let guard = "[guard.go]\ncondition = { all = [{ file_exists = \"open\" }, { lock_free = \"db\" }] }\nfresh_for = \"100ms\"\n";
     world.touch("open");
-    // It closes the gate behind itself, and its own lock is not in its way.
+    // The phase removes the file of its own guard; its own lock does not make the guard fail.
     let line = "run = 'echo $BANKSMAN_ATTEMPT >> out; rm open; exit 3'\nretries = 5\nlock = \"db\"\npre = \"go\"";
     world.book(&format!("{}\n{guard}", way(&[("one", line)])));
     let id = world.begin(&[]);
     let _runner = world.runner(&[]);
-    world.until_stands(&id, "blocked one");
+    world.until_pipeline_state(&id, "blocked one");
     assert_eq!(world.lines("out"), ["0"]);
     let why = world.data(&["why", &id]);
     assert!(why["reasons"][0]["message"].as_str().unwrap().contains("file open is not there"), "{why}");
@@ -58,28 +58,28 @@ fn a_retry_is_checked_again_and_what_is_too_old_is_gathered_inside_of_the_sessio
     assert!(log.stdout.contains("guard go: file open is not there"), "{log:?}");
     world.touch("open");
     until("it is tried again", || world.lines("out").len() == 2);
-    world.until_stands(&id, "blocked one");
+    world.until_pipeline_state(&id, "blocked one");
     assert_eq!(world.lines("out"), ["0", "1"], "what did not begin was no attempt");
 }
 
 #[test]
-fn a_guard_that_fails_a_phase_leads_to_what_the_phase_says() {
+fn a_guard_that_fails_its_phase_leads_to_on_fail() {
     let guard = "[guard.clean]\ncondition = { not = { file_exists = \"dirt\" } }\non_failure = { fail = \"not clean\" }\n";
     let build =
         "run = 'echo build >> out; touch dirt'\npost = \"clean\"\non_fail = { phase = \"sweep\", times = 1 }\nnext = \"done\"";
     let sweep = "run = 'echo sweep >> out; rm dirt'\nnext = \"build\"";
     let (world, id) = begun(&format!("{}\n{guard}", way(&[("build", build), ("sweep", sweep)])));
     assert_eq!(world.run_all(), 7);
-    assert_eq!(world.lines("out"), ["build", "sweep", "build"], "and then it may not any more");
+    assert_eq!(world.lines("out"), ["build", "sweep", "build"], "on_fail applies once");
     assert!(world.pipeline(&id)["error"].as_str().unwrap().contains("not clean (guard clean: file dirt is there)"));
 }
 
 #[test]
-fn a_guard_that_blocks_for_too_long_asks_a_person_and_ends_an_idle_runner() {
+fn blocked_timeout_raises_a_decision_and_lets_an_idle_runner_leave() {
     let guard = "[guard.there]\ncondition = { file_exists = \"key\" }\nfresh_for = \"50ms\"\n";
     let slow = "run = 'true'\npre = \"there\"\nblocked_timeout = \"300ms\"";
     let (world, id) = begun(&format!("{}\n{guard}", way(&[("one", slow)])));
-    // A forgotten file does not keep the night.
+    // A file that only a person can make does not keep the runner waiting.
     let said = world.start(&["run", "--until-idle"]).end();
     assert_eq!(said.code, 7, "{said:?}");
     assert!(said.stdout.contains(&format!("{id} needs you: guard there: file key is not there")), "{said:?}");
@@ -90,40 +90,40 @@ fn a_guard_that_blocks_for_too_long_asks_a_person_and_ends_an_idle_runner() {
     assert_eq!(why["reasons"][0]["hint"], format!("banksman decisions show {decision}"), "{why}");
     world.touch("key");
     world.ok(&["decisions", "resolve", &decision, "1"]);
-    assert_eq!((world.run_all(), world.stands(&id).as_str()), (0, "done"));
-    // With somewhere to go nobody is asked.
+    assert_eq!((world.run_all(), world.pipeline_state(&id).as_str()), (0, "done"));
+    // With an `on_fail` phase no person is asked.
     std::fs::remove_file(world.path().join("key")).unwrap();
     let more = format!("{slow}\non_fail = {{ phase = \"mend\", times = 1 }}\nnext = \"done\"");
     world.book(&format!("{}\n{guard}", way(&[("one", &more), ("mend", "run = 'touch key'\nnext = \"one\"")])));
     let id = world.begin(&[]);
-    assert_eq!((world.run_all(), world.stands(&id).as_str()), (0, "done"));
+    assert_eq!((world.run_all(), world.pipeline_state(&id).as_str()), (0, "done"));
 }
 
 #[test]
-fn a_guard_that_only_a_person_can_change_does_not_keep_an_idle_runner_and_a_held_lock_does() {
+fn until_idle_waits_for_a_held_lock_but_not_for_a_person() {
     let guard = "[guard.taken]\ncondition = { lock_held = \"turn\" }\n[guard.quiet]\ncondition = { lock_free = \"gate\" }\n\
                  [guard.made]\ncondition = { file_exists = \"made\" }\n";
     let phases = way(&[("one", "run = 'true'\npre = [\"taken\", \"made\"]"), ("two", "run = 'true'\npre = \"quiet\"")]);
     let (world, id) = begun(&format!("{phases}\n{guard}"));
-    // That the other guard asks the world outside changes nothing.
+    // The second guard, about a file, makes no difference.
     let said = world.start(&["run", "--until-idle"]).end();
     assert!(said.code == 7 && said.stdout.contains(&format!("{id} needs you: guard taken: lock turn is free")), "{said:?}");
     let why = world.data(&["why", &id]);
     let wakes = why["reasons"][0]["wakes"].as_str().unwrap();
     assert!(wakes.starts_with("it continues when lock turn is acquired; a notification is sent in 29 min"), "{wakes}");
-    std::fs::write(world.path().join("made"), "").unwrap();
+    world.touch("made");
     let gate = hold(&world, "gate");
     hold(&world, "turn");
     let runner = world.runner(&["--until-idle"]);
-    world.until_stands(&id, "blocked two");
+    world.until_pipeline_state(&id, "blocked two");
     let why = world.data(&["why", &id]);
     assert_eq!(why["reasons"][0]["hint"], "banksman locks show gate", "{why}");
     release(&world, "gate", &gate);
-    assert_eq!((runner.end().code, world.stands(&id).as_str()), (0, "done"));
+    assert_eq!((runner.end().code, world.pipeline_state(&id).as_str()), (0, "done"));
 }
 
 #[test]
-fn a_lock_that_blocks_for_long_is_told_once_and_whoever_unblocks_is_on_record() {
+fn a_long_block_is_notified_once_and_unblock_records_its_author() {
     let world = World::new();
     world.ok(&["config", "set", "--user", "notify.command", "cat >> notices"]);
     let guard = "[guard.quiet]\ncondition = { lock_free = \"gate\" }\non_failure = { retry = \"100ms\" }\n";
@@ -132,12 +132,12 @@ fn a_lock_that_blocks_for_long_is_told_once_and_whoever_unblocks_is_on_record() 
     hold(&world, "gate");
     let id = world.begin(&[]);
     let _runner = world.runner(&[]);
-    let is_told_later = || world.ok(&["why", &id]).contains("a notification is sent in");
-    until("it is overdue", || world.stands(&id) == "blocked one" && !is_told_later());
-    until("people were told", || world.has("notices") && world.read("notices").contains("lock gate is held by bob"));
-    assert_eq!(world.stands(&id), "blocked one", "a release wakes it");
+    let notice_is_pending = || world.ok(&["why", &id]).contains("a notification is sent in");
+    until("it is overdue", || world.pipeline_state(&id) == "blocked one" && !notice_is_pending());
+    until("the notification was sent", || world.has("notices") && world.read("notices").contains("lock gate is held by bob"));
+    assert_eq!(world.pipeline_state(&id), "blocked one", "a release wakes it");
     world.ok(&["pipelines", "unblock", &id]);
-    world.until_stands(&id, "done");
+    world.until_pipeline_state(&id, "done");
     assert_eq!(world.read("notices").matches("lock gate is held by bob").count(), 1);
     let events = world.events();
     let unblocked = events.iter().find(|event| event.kind == "pipeline:unblocked").unwrap();
@@ -145,7 +145,7 @@ fn a_lock_that_blocks_for_long_is_told_once_and_whoever_unblocks_is_on_record() 
 }
 
 #[test]
-fn what_can_never_hold_is_refused_and_commands_of_guards_know_their_pipeline() {
+fn impossible_guards_are_refused_and_guard_commands_get_their_pipeline() {
     let world = World::new();
     let wrong = |text: &str, message: &str| {
         crate::runbooks::write(&world, "wrong", text);
@@ -167,7 +167,7 @@ fn what_can_never_hold_is_refused_and_commands_of_guards_know_their_pipeline() {
 }
 
 #[test]
-fn only_declared_output_is_kept_and_nothing_that_was_given_is_overwritten() {
+fn only_declared_output_is_stored_and_never_overwrites_variables() {
     let world = World::new();
     let banksman = crate::world::BANKSMAN;
     let said = r#"{"branch": "evil", "version": "1.2", "more": 1}"#;
@@ -187,7 +187,7 @@ fn only_declared_output_is_kept_and_nothing_that_was_given_is_overwritten() {
 }
 
 #[test]
-fn the_number_of_an_attempt_goes_on_through_retries_and_through_other_phases() {
+fn attempt_numbers_continue_across_retries_and_other_phases() {
     let test = "argv = [\"sh\", \"-c\", 'echo $BANKSMAN_ATTEMPT $1 >> out; test -e good', \"sh\", \"{{ attempt }}\"]\nretries = 1\n\
         on_fail = { phase = \"mend\", times = 3 }\nnext = \"done\"";
     let mend = "run = 'if [ -e once ]; then touch good; fi; touch once'\nnext = \"test\"";
@@ -199,7 +199,7 @@ fn the_number_of_an_attempt_goes_on_through_retries_and_through_other_phases() {
 }
 
 #[test]
-fn the_locks_and_slots_of_a_phase_cover_the_guards_behind_it() {
+fn the_locks_and_slots_of_a_phase_are_held_until_its_post_guards_hold() {
     let world = World::new();
     world.ok(&["semaphores", "define", "hosts", "--capacity", "3"]);
     let guard = "[guard.healthy]\ncondition = { file_exists = \"healthy\" }\nfresh_for = \"50ms\"\n";
@@ -207,20 +207,20 @@ fn the_locks_and_slots_of_a_phase_cover_the_guards_behind_it() {
     world.book(&format!("{}\n{guard}", way(&[("deploy", phase)])));
     let (first, second) = (world.begin(&[]), world.begin(&[]));
     let _runner = world.runner(&["--max-runs", "1"]);
-    until("one is blocked behind its phase", || [&first, &second].iter().any(|id| world.stands(id) == "blocked deploy"));
-    let (smoked, other) = if world.stands(&first) == "blocked deploy" { (&first, &second) } else { (&second, &first) };
-    assert_eq!(world.holder("prod").map(|holder| holder.to_string()), Some(format!("pipeline:{smoked}")));
+    until("one is blocked behind its phase", || [&first, &second].iter().any(|id| world.pipeline_state(id) == "blocked deploy"));
+    let (blocked, other) = if world.pipeline_state(&first) == "blocked deploy" { (&first, &second) } else { (&second, &first) };
+    assert_eq!(world.holder("prod").map(|holder| holder.to_string()), Some(format!("pipeline:{blocked}")));
     let slots =
         || world.snapshot().coordination.semaphores["hosts"].holders.values().map(|grant| grant.claim.weight).sum::<u32>();
     let holders = || world.snapshot().coordination.semaphores["hosts"].holders.keys().cloned().collect::<Vec<_>>();
-    assert_eq!((slots(), holders()[0].as_str()), (2, &*format!("pipeline:{smoked}")));
-    // Its run slot is free, and the other waits for the lock.
+    assert_eq!((slots(), holders()[0].as_str()), (2, &*format!("pipeline:{blocked}")));
+    // The run slot of the first is free, and the other one waits for the lock.
     let quick = world.add(&["quick", "--run", "true"]);
     world.until_status(&quick, "completed");
-    assert_eq!((world.stands(other).as_str(), world.lines("out").len()), ("running deploy", 1));
-    world.ok(&["pipelines", "unblock", smoked]);
-    until("the other deploys", || world.stands(other) == "blocked deploy");
-    assert_eq!(world.stands(smoked), "done");
+    assert_eq!((world.pipeline_state(other).as_str(), world.lines("out").len()), ("running deploy", 1));
+    world.ok(&["pipelines", "unblock", blocked]);
+    until("the other deploys", || world.pipeline_state(other) == "blocked deploy");
+    assert_eq!(world.pipeline_state(blocked), "done");
     world.ok(&["pipelines", "cancel", other]);
     assert_eq!((world.holder("prod"), slots()), (None, 0));
 }

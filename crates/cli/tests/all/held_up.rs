@@ -1,4 +1,4 @@
-//! What a guard holds up goes on as soon as it may: also when nothing is written down about the reason.
+//! A blocked pipeline continues as soon as its guard holds, also when no event announces the change.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ pre = ["free"]
 condition = { lock_free = "deploy" }
 "#;
 
-/// How soon is soon: long before anything is looked at by time alone.
+/// An upper bound that is long before any poll by time alone.
 const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) fn state(world: &World) -> String {
@@ -24,7 +24,7 @@ pub(crate) fn state(world: &World) -> String {
 }
 
 #[test]
-fn by_a_lease_that_runs_out() {
+fn a_lock_whose_lease_expires_unblocks() {
     let world = World::new();
     world.ok(&["locks", "acquire", "deploy", "--holder", "me", "--ttl", "3s"]);
     crate::runbooks::write(&world, "deploy", RUNBOOK);
@@ -36,7 +36,7 @@ fn by_a_lease_that_runs_out() {
 }
 
 #[test]
-fn by_a_holder_that_dies() {
+fn a_lock_whose_holder_dies_unblocks() {
     let world = World::new();
     let wrapper = world.start(&["locks", "run", "deploy", "--ttl", "1h", "--", "sleep", "600"]);
     until("it is held", || world.grant("deploy").is_some());
@@ -51,7 +51,7 @@ fn by_a_holder_that_dies() {
 }
 
 #[test]
-fn by_a_holder_that_lets_go() {
+fn a_lock_that_is_released_unblocks() {
     let world = World::new();
     let epoch = world.data(&["locks", "acquire", "deploy", "--holder", "me", "--ttl", "1h"])["epoch"].to_string();
     crate::runbooks::write(&world, "deploy", RUNBOOK);
@@ -67,7 +67,7 @@ fn by_a_holder_that_lets_go() {
 }
 
 #[test]
-fn behind_a_crowd_that_waits_for_something_else() {
+fn many_pipelines_blocked_by_another_lock_do_not_delay() {
     let many = crate::postgres::sized(120);
     let world = World::new();
     let hold = |lock: &str| world.data(&["locks", "acquire", lock, "--holder", "me", "--ttl", "1h"])["epoch"].to_string();

@@ -1,4 +1,4 @@
-//! Every command that a hint prints works, as it is printed, at that moment.
+//! Every command that a hint prints works as it is printed, at that moment.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use crate::screen::Screen;
 use crate::shop::Shop;
 use crate::world::{BANKSMAN, Said};
 
-/// What prints hints: where nothing is wrong, and where something is.
+/// Commands that print hints: some succeed, some fail.
 const SOURCES: &[&str] = &[
     "status",
     "why 'import the'",
@@ -56,11 +56,11 @@ const SOURCES: &[&str] = &[
     "config set task.hearbeat_timeout 5s",
 ];
 
-/// Commands that are made for a terminal, or go on until somebody ends them: enough is seen once this is on the screen.
+/// Commands that need a terminal or run until they are ended, each with a text that proves that it works.
 const ENDLESS: [(&str, &str); 4] =
     [("run", "is running"), ("top", "JUST ENDED"), ("events --follow", "started"), ("decisions review", "q to stop:")];
 
-/// As a shell runs it.
+/// A command line, run by a shell.
 fn shell(shop: &Shop, line: &str) -> Command {
     let mut command = shop.command(&[]);
     let (program, _) = BANKSMAN.rsplit_once('/').unwrap();
@@ -76,7 +76,7 @@ fn shell(shop: &Shop, line: &str) -> Command {
     shell
 }
 
-/// The words of the commands in a text, each as far as the text goes on. Commands end at `; `, in a bracket, and with the line.
+/// The words of the commands in a text, each up to the next command. Commands end at `; `, at a bracket, and with the line.
 fn commands(text: &str) -> Vec<Vec<String>> {
     let found = text.lines().flat_map(|line| {
         let starts: Vec<usize> =
@@ -101,7 +101,7 @@ fn commands(text: &str) -> Vec<Vec<String>> {
     words.filter(|words| words.len() > 1).collect()
 }
 
-/// What stands for a word of the person.
+/// The value for a placeholder of a hint.
 fn filled(before: &str, word: &str, decision: &str) -> String {
     match word {
         "…" if before == "--section" => "documentation".into(),
@@ -137,7 +137,7 @@ fn every_command_that_a_hint_prints_works() {
                 Screen::of(shop.command(&command.split(' ').collect::<Vec<_>>()), 40, 120).until_shows(shows);
                 continue;
             }
-            // What follows the command is prose: a command line that the parser does not take is shortened until it does.
+            // Prose may follow the command: a command line that the parser refuses is shortened until it is accepted.
             let mut words = &words[1..];
             let said = loop {
                 let said: Said = shell(&shop, &format!("banksman {}", words.join(" "))).output().unwrap().into();
@@ -148,7 +148,7 @@ fn every_command_that_a_hint_prints_works() {
                 }
                 words = &words[..words.len() - 1];
             };
-            // Busy, not permitted and unhealthy are answers too.
+            // Busy, not permitted and unhealthy are valid results.
             if ![0, 5, 6, 7].contains(&said.code) {
                 wrong.push(format!("banksman {source}\n  hints: {line}\n  {said:?}"));
             }

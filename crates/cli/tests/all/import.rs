@@ -1,4 +1,4 @@
-//! Files full of tasks: every format, every mistake with its line, all or nothing whatever happens.
+//! Imports of task files: every format, every mistake with its line, and atomicity.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -19,21 +19,21 @@ pub(crate) fn write(world: &World, file: &str, text: &str) {
     std::fs::write(world.path().join(file), text).unwrap();
 }
 
-/// Title and status of every task that is shown.
+/// Title and status of every listed task.
 pub(crate) fn listed(world: &World) -> Vec<(String, String)> {
     let list = world.data(&["tasks", "list"]);
     let word = |value: &Value| value.as_str().unwrap().to_owned();
     list["tasks"].as_array().unwrap().iter().map(|task| (word(&task["title"]), word(&task["status"]))).collect()
 }
 
-/// What is wrong with a file: line, field and reason of each mistake.
+/// The mistakes in a file: line, field and reason of each.
 pub(crate) fn mistakes(world: &World, args: &[&str]) -> Vec<(u64, Option<String>, String)> {
     let error = world.assert_refused(&[&["tasks", "import"], args].concat(), 2, "IMPORT_INVALID");
-    let told = |problem: &Value| {
+    let mistake = |problem: &Value| {
         let field = problem["field"].as_str().map(Into::into);
         (problem["line"].as_u64().unwrap(), field, problem["what"].as_str().unwrap().to_owned())
     };
-    error["details"]["problems"].as_array().unwrap().iter().map(told).collect()
+    error["details"]["problems"].as_array().unwrap().iter().map(mistake).collect()
 }
 
 fn open_imports(world: &World) -> Vec<Import> {
@@ -94,8 +94,8 @@ fn a_checklist_becomes_sections_and_tasks() {
     write(&world, "plan.md", CHECKLIST);
     let unknown = |name: &str| format!("there is no section {name:?}");
     let section = || Some("section".to_owned());
-    let told = mistakes(&world, &["plan.md"]);
-    assert_eq!(told, [(4, section(), unknown("Back end")), (11, section(), unknown("Front end"))]);
+    let problems = mistakes(&world, &["plan.md"]);
+    assert_eq!(problems, [(4, section(), unknown("Back end")), (11, section(), unknown("Front end"))]);
 
     let run = "echo \"$BANKSMAN_TITLE\" >> order";
     let data = world.data(&["tasks", "import", "plan.md", "--create-sections", "--run", run]);
@@ -106,18 +106,18 @@ fn a_checklist_becomes_sections_and_tasks() {
     let mut order = world.lines("order");
     order.retain(|line| line != "Look");
     assert_eq!(order, ["Build", "test", "release", "Announce"]);
-    // What was made by the first is there for the next.
+    // The sections of the first import exist for the second.
     world.ok(&["tasks", "import", "plan.md"]);
     assert_eq!(world.data(&["sections", "list"])["sections"].as_array().unwrap().len(), 2);
 }
 
 #[test]
-fn stdin_is_a_file_too() {
+fn tasks_are_imported_from_stdin() {
     let world = World::new();
     let import = |args: &[&str]| -> Said {
         let mut command = world.command(&[&["tasks", "import", "-"], args].concat());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // A command that cannot tell the format does not read it.
+        // A command that cannot detect the format does not read stdin.
         child.stdin.take().unwrap().write_all(b"{\"title\":\"a\"}\n").ok();
         Running(child).end()
     };
@@ -129,7 +129,7 @@ fn stdin_is_a_file_too() {
 }
 
 #[test]
-fn every_mistake_is_told_with_its_line_and_nothing_is_imported() {
+fn every_mistake_is_reported_with_its_line_and_nothing_is_imported() {
     let world = World::new();
     world.ok(&["tasks", "add", "twin"]);
     world.ok(&["tasks", "add", "twin"]);
@@ -144,10 +144,10 @@ not json
 {"title":"same"}
 "#;
     write(&world, "tasks.jsonl", text);
-    let told = mistakes(&world, &["tasks.jsonl"]);
+    let errors = mistakes(&world, &["tasks.jsonl"]);
     let part = |line: u64, field: &str, what: &str| {
-        let found = told.iter().any(|(at, of, why)| (*at, of.as_deref().unwrap_or("")) == (line, field) && why.contains(what));
-        assert!(found, "line {line}, {field}: {what} is not in {told:#?}");
+        let found = errors.iter().any(|(at, of, why)| (*at, of.as_deref().unwrap_or("")) == (line, field) && why.contains(what));
+        assert!(found, "line {line}, {field}: {what} is not in {errors:#?}");
     };
     part(2, "title", "must not be empty");
     part(2, "run", "no command");
@@ -161,8 +161,8 @@ not json
     part(7, "key", "key of line 6 already");
     part(7, "dependsOn", "more than one task of the project");
     part(7, "dependsOn", "line 8 or line 9");
-    assert_eq!(told.len(), 12, "{told:#?}");
-    assert!(told.is_sorted_by_key(|(line, ..)| *line));
+    assert_eq!(errors.len(), 12, "{errors:#?}");
+    assert!(errors.is_sorted_by_key(|(line, ..)| *line));
     let said = world.run(&["tasks", "import", "tasks.jsonl"]);
     assert!(
         said.stderr.contains("tasks.jsonl:3: there is no field \"depends_on\"\n    hint: did you mean dependsOn?"),
@@ -178,7 +178,7 @@ not json
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_told_as_such() {
+fn an_unreadable_file_is_reported_with_the_reason() {
     let world = World::new();
     assert_eq!(world.error(&["tasks", "import", "nothing.csv"]).1["code"], "NO_SUCH_FILE");
     assert_eq!(world.error(&["tasks", "import", "nothing"]).0, 2);
@@ -198,7 +198,7 @@ fn a_cycle_is_shown_by_keys_and_lines() {
 }
 
 #[test]
-fn a_dry_run_looks_and_writes_nothing() {
+fn a_dry_run_checks_and_writes_nothing() {
     let world = World::new();
     write(&world, "plan.md", CHECKLIST);
     let before = world.events().len();
@@ -211,7 +211,7 @@ fn a_dry_run_looks_and_writes_nothing() {
     assert_eq!(world.data(&["sections", "list"])["sections"], json!([]));
 }
 
-/// The calls of an import, one by one.
+/// The requests of an import, one by one.
 pub(crate) struct Steps<'a> {
     pub(crate) client: &'a Client,
     pub(crate) id: ImportId,
@@ -273,7 +273,7 @@ fn an_import_is_invisible_before_it_is_finished() {
         assert_eq!(world.error(&["why", name]).1["code"], "TASK_NOT_FOUND", "{name}");
     }
     let (code, _) = world.error(&["tasks", "add", "after", "--depends-on", first.as_str()]);
-    assert_eq!(code, 4, "nothing can depend on it");
+    assert_eq!(code, 4, "no task can depend on it");
     let status = world.data(&["status"]).to_string();
     assert!(!status.contains("12345678"), "{status}");
     let page = world.data(&["sections", "show", "s"]);
@@ -283,7 +283,7 @@ fn an_import_is_invisible_before_it_is_finished() {
     assert_eq!(world.lines("order"), Vec::<String>::new());
     world.check();
 
-    // What it refers to stays.
+    // The sections and tasks that it refers to cannot be deleted.
     assert_eq!(world.error(&["sections", "delete", "s"]).1["code"], "SECTION_NOT_EMPTY");
     assert_eq!(world.error(&["tasks", "delete", &old]).1["code"], "TASK_HAS_DEPENDENTS");
 
@@ -300,7 +300,7 @@ fn an_import_is_invisible_before_it_is_finished() {
 }
 
 #[test]
-fn what_happens_outside_before_the_end_counts() {
+fn changes_to_dependencies_before_the_finish_count() {
     let world = World::new();
     let add = |title: &str| TaskId::new(world.data(&["tasks", "add", title])["id"].as_str().unwrap()).unwrap();
     let (done, cancelled, later) = (add("done"), add("cancelled"), add("later"));
@@ -330,7 +330,7 @@ fn what_happens_outside_before_the_end_counts() {
 }
 
 #[test]
-fn what_an_import_needs_is_looked_at_inside_of_its_transactions() {
+fn an_import_is_checked_inside_its_transactions() {
     let world = World::new();
     let project = world.project();
     let client = project.open().unwrap();
@@ -348,7 +348,7 @@ fn what_an_import_needs_is_looked_at_inside_of_its_transactions() {
     world.ok(&["sections", "add", "new"]);
     assert_eq!(steps.finish(), ImportOutcome::SectionTaken(new.name));
 
-    // Only its importer, or anybody after its death, may drop it.
+    // Only its importer may drop it, and others after the importer's death.
     let mut stranger = client.this_process().clone();
     stranger.pid += 1;
     let drop = ImportRequest::Drop { id: steps.id.clone(), by: stranger, seen: Seen::default() };
@@ -375,7 +375,7 @@ fn a_store_is_not_copied_in_the_middle_of_an_import() {
     assert_eq!(world.data(&["--store", &copy[1], "doctor"])["healthy"], true);
 }
 
-/// Starts an import that takes long enough to be met in the middle, and waits until some of it is committed.
+/// Starts a long import, and waits until a part of it is committed.
 fn start_long(world: &World) -> Running {
     let text: String = (0..30_000).map(|number| format!("task {number},task {}\n", (number + 1) % 29_999)).collect();
     write(world, "long.csv", &format!("title,dependsOn\nlast,\n{}", text.replace(",task 0\n", ",last\n")));
@@ -385,7 +385,7 @@ fn start_long(world: &World) -> Running {
 }
 
 #[test]
-fn an_import_that_is_killed_was_never_there() {
+fn a_killed_import_leaves_no_visible_tasks() {
     let world = World::new();
     let import = start_long(&world);
     import.signal(Signal::KILL);
@@ -400,12 +400,12 @@ fn an_import_that_is_killed_was_never_there() {
     write(&world, "small.md", "- [ ] small\n");
     world.ok(&["tasks", "import", "small.md"]);
     assert_eq!(open_imports(&world), Vec::new());
-    // Were something left of it, it would be shown now.
+    // Remains of the killed import would be listed now.
     assert_eq!(listed(&world), [("small".into(), "pending".into())]);
 }
 
 #[test]
-fn an_import_that_is_killed_at_any_moment_is_there_as_a_whole_or_not_at_all() {
+fn a_killed_import_is_complete_or_absent() {
     const SIZE: u32 = 2_000;
     let world = World::new();
     let text: String = (0..SIZE).map(|number| format!("- [ ] task {number}\n")).collect();
@@ -417,7 +417,7 @@ fn an_import_that_is_killed_at_any_moment_is_there_as_a_whole_or_not_at_all() {
         while import.0.try_wait().unwrap().is_none() {
             let open = open_imports(&world);
             seen |= !open.is_empty();
-            // Or it is not open any more: it was just finished.
+            // Or the import is no longer open, because it was just finished.
             if open.iter().any(|import| import.added >= moment && import.added > 0) || (seen && open.is_empty()) {
                 break;
             }
@@ -428,24 +428,24 @@ fn an_import_that_is_killed_at_any_moment_is_there_as_a_whole_or_not_at_all() {
         assert!(shown == finished || shown == finished + SIZE as usize, "{shown} are shown after {finished}");
         finished = shown;
         world.check();
-        assert_eq!(listed(&world).len(), finished, "what is cleared away was not shown");
+        assert_eq!(listed(&world).len(), finished, "removed rows were not listed");
     }
 }
 
 #[test]
-fn doctor_clears_away_what_a_dead_import_left() {
+fn doctor_removes_the_rows_of_a_killed_import() {
     let world = World::new();
     let import = start_long(&world);
     import.signal(Signal::KILL);
     import.end();
-    let told = world.ok(&["doctor"]);
-    assert!(told.contains("was killed after") && told.contains("fix: banksman doctor --fix"), "{told}");
+    let said = world.ok(&["doctor"]);
+    assert!(said.contains("was killed after") && said.contains("fix: banksman doctor --fix"), "{said}");
     assert_eq!(open_imports(&world).len(), 1, "without --fix nothing is changed");
-    let told = world.ok(&["doctor", "--fix"]);
-    assert!(told.contains("fixed: they were cleared away"), "{told}");
+    let said = world.ok(&["doctor", "--fix"]);
+    assert!(said.contains("fixed: they were cleared away"), "{said}");
     assert_eq!((open_imports(&world), listed(&world)), (Vec::new(), Vec::new()));
-    let told = world.ok(&["doctor"]);
-    assert!(told.contains("none is unfinished"), "{told}");
+    let said = world.ok(&["doctor"]);
+    assert!(said.contains("none is unfinished"), "{said}");
 }
 
 #[test]

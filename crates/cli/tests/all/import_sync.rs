@@ -1,4 +1,4 @@
-//! Files of tasks that are synchronized: what is new is added, what is different is edited.
+//! Synchronized task files: new tasks are added, changed ones are edited.
 
 use banksman_core::task::Need;
 use banksman_core::{ImportId, Name, TaskId};
@@ -14,7 +14,7 @@ fn titles(value: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_second_import_says_that_it_doubles_the_tasks_and_names_the_sync() {
+fn a_second_import_warns_of_duplicates_and_names_sync() {
     let world = World::new();
     write(&world, "plan.jsonl", "{\"title\":\"Build\",\"run\":\"true\"}\n{\"title\":\"Test\"}\n");
     assert_eq!(world.run(&["tasks", "import", "plan.jsonl"]).stderr, "");
@@ -24,7 +24,7 @@ fn a_second_import_says_that_it_doubles_the_tasks_and_names_the_sync() {
         let said = world.run(&[&["tasks", "import", "plan.jsonl"], more].concat()).stderr;
         assert!(said.replace('\n', " ").contains(says), "{said}");
     }
-    // Another file, and one whose tasks are over, are new.
+    // Tasks of another source, and tasks whose namesakes are over, are new.
     world.ok(&["tasks", "import", "plan.jsonl", "--source", "other"]);
     for id in world.data(&["tasks", "list"])["tasks"].as_array().unwrap().iter().map(|task| task["id"].as_str().unwrap()) {
         world.ok(&["tasks", "cancel", id]);
@@ -33,7 +33,7 @@ fn a_second_import_says_that_it_doubles_the_tasks_and_names_the_sync() {
 }
 
 #[test]
-fn a_sync_adds_what_is_new_and_edits_what_is_different() {
+fn a_sync_adds_new_tasks_and_edits_changed_ones() {
     let world = World::new();
     write(
         &world,
@@ -52,7 +52,7 @@ fn a_sync_adds_what_is_new_and_edits_what_is_different() {
 
     world.ok(&["tasks", "done", "Over", "--anyway"]);
     world.ok(&["tasks", "take", "Mine", "--holder", "me"]);
-    // Two change places, one is new between them, and the section is made for it.
+    // Two tasks change places, a new one is between them, and its section is created.
     write(
         &world,
         "plan.jsonl",
@@ -116,12 +116,12 @@ fn a_sync_leaves_a_run_alone() {
 }
 
 #[test]
-fn a_sync_happens_as_a_whole_or_not_at_all() {
+fn a_sync_is_one_transaction() {
     let world = World::new();
     write(&world, "plan.jsonl", "{\"title\":\"A\"}\n{\"title\":\"B\"}\n");
     world.ok(&["tasks", "import", "plan.jsonl", "--source", "tracker"]);
     world.ok(&["tasks", "add", "Outside", "--depends-on", "A"]);
-    // A cycle through a task that is not in the file is seen in the transaction.
+    // A cycle through a task that is not in the file is found in the transaction.
     write(
         &world,
         "plan.jsonl",
@@ -130,7 +130,7 @@ fn a_sync_happens_as_a_whole_or_not_at_all() {
     let args = ["tasks", "import", "plan.jsonl", "--source", "tracker", "--sync"];
     let before = changes(&world).len();
     world.assert_refused(&args, 2, "DEPENDENCY_CYCLE");
-    // So is a task that was taken meanwhile.
+    // A task that was taken in the meantime refuses the sync, too.
     let id = |name: &str| TaskId::new(world.data(&["tasks", "show", name])["id"].as_str().unwrap()).unwrap();
     let (a, b) = (id("A"), id("B"));
     assert_eq!(changes(&world).len(), before, "nothing has changed");
@@ -147,8 +147,8 @@ fn a_sync_happens_as_a_whole_or_not_at_all() {
     drop(client);
 
     write(&world, "plan.jsonl", "{\"title\":\"A\"}\n{\"title\":\"A\"}\n");
-    let told = mistakes(&world, &args[2..]);
-    assert_eq!(told.len(), 2, "without a key nothing tells them apart: {told:?}");
+    let errors = mistakes(&world, &args[2..]);
+    assert_eq!(errors.len(), 2, "without a key they cannot be distinguished: {errors:?}");
     let many: String = (0..1_100).map(|number| format!("{{\"title\":\"n{number}\"}}\n")).collect();
     write(&world, "plan.jsonl", &("{\"title\":\"A\"}\n".to_owned() + &many));
     let (code, error) = world.error(&args);
@@ -157,7 +157,7 @@ fn a_sync_happens_as_a_whole_or_not_at_all() {
 }
 
 #[test]
-fn syncs_of_one_file_at_once_add_nothing_twice() {
+fn concurrent_syncs_of_one_file_add_each_task_once() {
     let world = World::new();
     let mut lines = 0;
     for more in [3, 2] {
@@ -173,7 +173,7 @@ fn syncs_of_one_file_at_once_add_nothing_twice() {
     }
 }
 
-/// What has happened, without the lock under which files are compared.
+/// The events, without those of the lock under which files are compared.
 fn changes(world: &World) -> Vec<banksman_store::EventRow> {
     world.events().into_iter().filter(|event| &*event.source.component != "lock").collect()
 }

@@ -1,4 +1,4 @@
-//! Bad input: a clear message with a hint, the right exit code, and nothing half done.
+//! Bad input: a clear message with a hint, the right exit code, and no partial changes.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ fn refused(world: &World, args: &[&str], code: i32, words: &str) {
 }
 
 #[test]
-fn names_durations_and_json_are_checked_before_anything_happens() {
+fn names_durations_and_json_are_checked_before_any_change() {
     let world = World::new();
     let long = "x".repeat(201);
     refused(&world, &["locks", "acquire", ""], 2, "must not be empty");
@@ -43,7 +43,7 @@ fn names_durations_and_json_are_checked_before_anything_happens() {
 }
 
 #[test]
-fn a_place_without_a_project_says_how_to_make_one() {
+fn outside_of_a_project_the_error_names_init() {
     let world = World::empty_on_sqlite();
     refused(&world, &["locks", "list"], 4, "banksman init");
     refused(&world, &["-C", "/no/such/place", "locks", "list"], 4, "No such file");
@@ -56,12 +56,12 @@ fn a_place_without_a_project_says_how_to_make_one() {
 }
 
 #[test]
-fn foreign_damaged_and_newer_stores_are_told_apart() {
+fn foreign_damaged_and_newer_stores_are_distinguished() {
     let world = World::on_sqlite();
     world.ok(&["locks", "acquire", "x", "--holder", "a"]);
     let folder = world.path().join(".banksman");
     let store = folder.join("store.db");
-    // Move what is in the log into the file, so that the file alone is the store.
+    // Checkpoint the log, so that the database file alone is the store.
     let connection = rusqlite::Connection::open(&store).unwrap();
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     drop(connection);
@@ -99,7 +99,7 @@ fn foreign_damaged_and_newer_stores_are_told_apart() {
 }
 
 #[test]
-fn a_table_that_disagrees_with_the_log_is_found_by_the_doctor() {
+fn doctor_finds_a_table_that_differs_from_the_log() {
     let world = World::on_sqlite().unchecked();
     world.ok(&["locks", "acquire", "x", "--holder", "a"]);
     world.check();
@@ -136,14 +136,14 @@ impl Drop for Mounted<'_> {
 }
 
 #[test]
-fn a_full_disk_changes_nothing_and_says_so() {
+fn a_full_disk_is_reported_and_nothing_changes() {
     let world = World::empty_on_sqlite();
     let disk = world.path().join("disk");
     let Some(_mounted) = Mounted::new(&disk, "size=900k") else { return };
     let at = |args: &[&str]| world.run(&[&["-C", disk.to_str().unwrap()], args].concat());
     assert_eq!(at(&["init"]).code, 0);
     assert_eq!(at(&["locks", "acquire", "x", "--holder", "a", "--ttl", "1h"]).code, 0);
-    // Fills the disk to its last byte; the error is expected.
+    // Fills the disk completely; the error is expected.
     Command::new("dd").args(["if=/dev/zero", "bs=1k", "count=1000"]).arg(format!("of={}/fill", disk.display())).output().unwrap();
     let full = |said: Said| {
         assert_eq!(said.code, 1, "{said:?}");
@@ -161,7 +161,7 @@ fn a_full_disk_changes_nothing_and_says_so() {
 }
 
 #[test]
-fn a_read_only_place_is_refused_without_a_trace() {
+fn a_read_only_directory_is_refused_and_left_unchanged() {
     let world = World::empty_on_sqlite();
     let disk = world.path().join("disk");
     let Some(mounted) = Mounted::new(&disk, "size=4m") else { return };
@@ -180,7 +180,7 @@ fn a_read_only_place_is_refused_without_a_trace() {
 }
 
 #[test]
-fn a_disk_too_small_for_a_project_stays_as_it_was() {
+fn init_on_a_disk_too_small_leaves_nothing() {
     let world = World::empty_on_sqlite();
     let disk = world.path().join("disk");
     let Some(_mounted) = Mounted::new(&disk, "size=20k") else { return };
@@ -190,7 +190,7 @@ fn a_disk_too_small_for_a_project_stays_as_it_was() {
 }
 
 #[test]
-fn files_are_looked_for_in_the_directory_that_is_named() {
+fn relative_paths_are_resolved_against_the_c_option() {
     let world = World::new();
     let sub = world.path().join("sub");
     std::fs::create_dir(&sub).unwrap();
@@ -208,7 +208,7 @@ fn files_are_looked_for_in_the_directory_that_is_named() {
     at(&["tasks", "import", "sub/list.md"]);
     let here = at(&["locks", "run", "l", "--", "pwd"]);
     assert_eq!(std::path::Path::new(here.trim()).canonicalize().unwrap(), world.path().canonicalize().unwrap());
-    // What a run is told of its project does not move it.
+    // BANKSMAN_PROJECT in the environment does not change the base of relative paths.
     let mut inside = world.command(&["runbooks", "check", "x.toml"]);
     let said = inside.env("BANKSMAN_PROJECT", world.path()).current_dir(&sub).output().unwrap();
     assert!(said.status.success(), "{said:?}");

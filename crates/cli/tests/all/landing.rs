@@ -6,11 +6,11 @@ use serde_json::Value;
 use crate::merging::{branch, commit, git, repository};
 use crate::world::{World, until, write_program};
 
-/// How many processes of git the landing of a branch that changes a file starts, and how many there are for all that land together.
+/// The number of git processes that the landing of each branch with one changed file starts, and those shared by all branches of a batch.
 const EACH_LANDS: usize = 13;
 const ALL_TOGETHER: usize = 14;
 
-/// A project in a repository. What Banksman makes beside it goes with it.
+/// A project in a repository. Its worktree directory is removed with it.
 pub(crate) struct Yard(pub(crate) World);
 
 impl Yard {
@@ -49,13 +49,13 @@ impl Yard {
         self.0.ok(&["config", "set", "--user", "landing.check", line]);
     }
 
-    /// The only entry that `land` printed.
+    /// Lands one branch. Returns its entry.
     pub(crate) fn land(&self, args: &[&str]) -> Value {
         let data = self.0.data(&[&["land"], args].concat());
         data["landings"][0].clone()
     }
 
-    /// The last entry, whatever became of it.
+    /// The newest entry, whatever its state.
     pub(crate) fn last(&self) -> Value {
         self.0.data(&["landing", "list", "--all"])["landings"][0].clone()
     }
@@ -75,7 +75,7 @@ impl Drop for Yard {
 }
 
 #[test]
-fn a_branch_lands_as_one_commit_and_the_checkout_moves_along() {
+fn a_branch_lands_as_one_commit_and_the_checkout_follows() {
     let yard = Yard::new();
     yard.git(&["switch", "-q", "-c", "topic"]);
     yard.commit("a", "1\n");
@@ -95,7 +95,7 @@ fn a_branch_lands_as_one_commit_and_the_checkout_moves_along() {
 }
 
 #[test]
-fn branches_that_are_named_together_land_in_their_order() {
+fn branches_named_together_land_in_that_order() {
     let yard = Yard::new();
     for name in ["one", "two", "three"] {
         yard.branch(name, name, "1\n");
@@ -110,7 +110,7 @@ fn branches_that_are_named_together_land_in_their_order() {
     assert!(said.code != 0 && said.stderr.contains("no-such-branch"), "{said:?}");
 }
 
-/// The processes of git that a command starts, one per line.
+/// The git processes that a command starts, one per line.
 fn gits_of(yard: &Yard, args: &[&str]) -> String {
     let (path, tools) = (std::env::var("PATH").unwrap(), yard.0.path().join(".git/tools"));
     std::fs::create_dir_all(&tools).unwrap();
@@ -123,9 +123,9 @@ fn gits_of(yard: &Yard, args: &[&str]) -> String {
     std::fs::read_to_string(&count).unwrap()
 }
 
-/// Nearly all of the time of a landing is that of its processes of git.
+/// The git processes take nearly all of the time of a landing.
 #[test]
-fn a_landing_starts_no_more_processes_of_git_than_it_needs() {
+fn the_number_of_git_processes_of_a_landing_is_bounded() {
     let yard = Yard::new();
     for number in 0..6 {
         yard.commit(&format!("f{number}"), "0\n");
@@ -133,7 +133,7 @@ fn a_landing_starts_no_more_processes_of_git_than_it_needs() {
     for number in 0..6 {
         yard.branch(&format!("b{number}"), &format!("f{number}"), "1\n");
     }
-    // A git that takes hooks from its settings is asked about them each time.
+    // A git version that reads hooks from its settings starts one more process for each.
     let count = |list: &str| list.lines().filter(|line| !line.contains(" hook run ")).count();
     let two = count(&gits_of(&yard, &["land", "--unchecked", "b0", "b1"]));
     let list = gits_of(&yard, &["land", "--unchecked", "b2", "b3", "b4", "b5"]);
@@ -142,8 +142,8 @@ fn a_landing_starts_no_more_processes_of_git_than_it_needs() {
 }
 
 #[test]
-fn nothing_lands_unchecked_unless_a_person_says_so() {
-    // It writes the settings anew, and on PostgreSQL they name the project.
+fn nothing_lands_unchecked_unless_a_person_allows_it() {
+    // This overwrites the settings, which name the project on PostgreSQL.
     if crate::postgres::wanted() {
         return;
     }
@@ -163,7 +163,7 @@ fn nothing_lands_unchecked_unless_a_person_says_so() {
 }
 
 #[test]
-fn a_check_that_is_not_trusted_is_named_and_one_that_a_person_sets_is_trusted() {
+fn an_untrusted_check_is_named_and_a_manually_set_one_is_trusted() {
     if crate::postgres::wanted() {
         return;
     }
@@ -196,7 +196,7 @@ fn the_check_runs_on_exactly_the_commit_that_lands() {
 }
 
 #[test]
-fn what_fails_the_check_twice_goes_back_and_a_flaky_check_counts() {
+fn a_branch_that_fails_the_check_twice_is_returned_and_a_flaky_check_passes() {
     let yard = Yard::new();
     yard.branch("bad", "bad", "1\n");
     yard.branch("good", "good", "1\n");
@@ -248,7 +248,7 @@ fn a_conflict_leaves_the_queue_and_names_the_files() {
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.stderr.contains("conflict in a"), "{refused:?}");
     assert_eq!(yard.land(&["clean", "--unchecked"])["state"], "landed");
-    // An author who merges the target and resolves the conflict lands without another one.
+    // The author merges the target and resolves the conflict; then the branch lands.
     yard.git(&["switch", "-q", "topic"]);
     std::process::Command::new("git").current_dir(yard.0.path()).args(["merge", "-q", "main"]).output().unwrap();
     yard.commit("a", "both\n");
@@ -258,7 +258,7 @@ fn a_conflict_leaves_the_queue_and_names_the_files() {
 }
 
 #[test]
-fn a_checkout_with_changes_in_the_way_is_waited_for_and_others_pass() {
+fn a_landing_waits_for_local_changes_and_others_pass() {
     let yard = Yard::new();
     yard.branch("first", "base", "first\n");
     yard.branch("second", "other", "second\n");
@@ -276,7 +276,7 @@ fn a_checkout_with_changes_in_the_way_is_waited_for_and_others_pass() {
 }
 
 #[test]
-fn a_runner_that_begins_tries_at_once_what_waits_for_a_checkout() {
+fn a_new_runner_retries_landings_that_wait_for_a_checkout() {
     let yard = Yard::new();
     yard.check("true");
     yard.git(&["config", "core.excludesFile", yard.0.path().join("state/excludes").to_str().unwrap()]);
@@ -286,7 +286,7 @@ fn a_runner_that_begins_tries_at_once_what_waits_for_a_checkout() {
     let edit = yard.task("Edit", "echo theirs > base", &[]);
     let add = yard.task("Add", "echo theirs > secret; git add -f secret", &[]);
     assert!(!yard.work());
-    // Also files that git ignores are named.
+    // Files that git ignores are named, too.
     let why = |id: &str| yard.0.ok(&["why", id]);
     assert!(why(&edit).contains("files that would change: base;"), "{}", why(&edit));
     assert!(why(&add).contains(": secret;"), "{}", why(&add));
@@ -319,7 +319,7 @@ fn a_paused_queue_lands_nothing_and_an_entry_can_be_removed() {
 }
 
 #[test]
-fn a_runner_lands_what_is_in_the_queue() {
+fn a_runner_lands_the_entries_of_the_queue() {
     let yard = Yard::new();
     for name in ["one", "two", "three"] {
         yard.branch(name, name, "1\n");
@@ -339,7 +339,7 @@ fn a_runner_lands_what_is_in_the_queue() {
 }
 
 #[test]
-fn a_runner_that_is_killed_during_a_check_leaves_nothing_half_landed() {
+fn a_runner_killed_during_a_check_leaves_no_partial_landing() {
     let yard = Yard::new();
     yard.branch("topic", "a", "1\n");
     let (here, wait) = (yard.0.path().join("state/here"), yard.0.path().join("state/wait"));
@@ -363,7 +363,7 @@ fn a_runner_that_is_killed_during_a_check_leaves_nothing_half_landed() {
 }
 
 #[test]
-fn the_fields_of_an_entry_are_these() {
+fn the_json_of_an_entry_has_these_fields() {
     let yard = Yard::new();
     yard.branch("topic", "a", "1\n");
     let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
@@ -381,10 +381,10 @@ fn the_fields_of_an_entry_are_these() {
 }
 
 #[test]
-fn what_git_cannot_do_is_said_with_what_helps() {
+fn failures_of_git_are_reported_with_a_remedy() {
     let yard = Yard::new();
     yard.branch("topic", "a", "1\n");
-    // Nobody knows who commits.
+    // Git has no author for the commit.
     for key in ["user.name", "user.email"] {
         yard.git(&["config", "--unset", key]);
     }
@@ -397,7 +397,7 @@ fn what_git_cannot_do_is_said_with_what_helps() {
     yard.git(&["config", "user.name", "t"]);
     yard.git(&["config", "user.email", "t@example.invalid"]);
     assert_eq!(yard.land(&["topic", "--unchecked"])["state"], "landed");
-    // Without a branch there is no target; one that is named will do, also if it is checked out nowhere.
+    // On a detached HEAD there is no target; a named one works, also if it is not checked out.
     yard.git(&["branch", "release"]);
     yard.branch("more", "b", "1\n");
     yard.git(&["switch", "-q", "--detach"]);
@@ -410,7 +410,7 @@ fn what_git_cannot_do_is_said_with_what_helps() {
 }
 
 #[test]
-fn names_of_files_are_bytes_and_hooks_do_not_stop_a_landing() {
+fn odd_file_names_land_and_hooks_do_not_stop_a_landing() {
     let yard = Yard::new();
     let odd = "new\nline \u{1f600} \\ \"";
     yard.branch("topic", odd, "1\n");

@@ -1,4 +1,4 @@
-//! Repositories, settings and files that are not as usual: each lands, or is refused with the reason.
+//! Unusual repositories, settings and files: the work lands, or is refused with the reason.
 
 use std::fs;
 use std::process::Command;
@@ -7,12 +7,12 @@ use crate::landing::Yard;
 use crate::merging::git;
 use crate::world::{World, write_program};
 
-/// A repository that a case is made of, and what its task does there.
+/// How to set up a repository, and the script of its task.
 struct Case {
     name: &'static str,
     make: fn(&Yard),
     script: &'static str,
-    /// What must be so when the task has landed.
+    /// Checks the result after the task has landed.
     check: fn(&Yard),
 }
 
@@ -26,7 +26,7 @@ fn commit_all(yard: &Yard) {
     yard.git(&["commit", "-qm", "more"]);
 }
 
-/// The names of all files on the target.
+/// The names of all files on the target branch.
 fn names(yard: &Yard) -> Vec<String> {
     yard.git(&["ls-tree", "-r", "--name-only", "main"]).lines().map(Into::into).collect()
 }
@@ -127,7 +127,7 @@ const LANDING: &[Case] = &[
 ];
 
 #[test]
-fn these_land() {
+fn unusual_repositories_land() {
     for case in LANDING {
         let yard = Yard::new();
         (case.make)(&yard);
@@ -161,7 +161,7 @@ fn a_bare_repository_and_a_shallow_clone_land() {
     origin.commit("second", "2\n");
     for kind in [&["--bare"][..], &["--depth", "1"]] {
         let yard = Yard(World::empty());
-        // A bare repository has a file that is called like the directory of settings here.
+        // A bare repository contains a file `config`, which is the name of the default directory of settings of a world.
         let settings = origin.0.path().join("state").join(kind[0]);
         let ok = |args: &[&str]| {
             let said = yard.0.command(args).env("XDG_CONFIG_HOME", &settings).output().unwrap();
@@ -182,7 +182,7 @@ fn a_bare_repository_and_a_shallow_clone_land() {
 }
 
 #[test]
-fn what_git_refuses_waits_with_the_reason_and_lands_when_it_is_repaired() {
+fn a_landing_that_git_refuses_waits_and_lands_after_the_repair() {
     type Act = fn(&Yard);
     let cases: [(&str, Act, &str, Act); 4] = [
         (
@@ -229,10 +229,10 @@ fn what_git_refuses_waits_with_the_reason_and_lands_when_it_is_repaired() {
         fs::create_dir_all(yard.0.path().join(".git/info")).unwrap();
         let id = yard.task("Work", "echo 1 > a", &[]);
         make(&yard);
-        // A runner would wait for it to pass.
+        // Without --until-idle: such a runner would stay until the landing is no longer refused.
         let mut runner = yard.0.command(&["run"]);
         let nothing = std::process::Stdio::null;
-        // The settings of whoever runs the tests may say who commits.
+        // The global git settings may name an author.
         runner.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null").stdout(nothing()).stderr(nothing());
         let runner = crate::world::Running(runner.spawn().unwrap());
         let waits = || yard.show(&id)["landing"]["state"] == "waiting";
@@ -248,7 +248,7 @@ fn what_git_refuses_waits_with_the_reason_and_lands_when_it_is_repaired() {
 }
 
 #[test]
-fn a_worktree_that_was_deleted_by_hand_lands_what_was_committed() {
+fn a_manually_deleted_worktree_lands_its_commits() {
     let yard = Yard::new();
     yard.check("true");
     yard.0.ok(&["landing", "pause", "main"]);
@@ -260,9 +260,9 @@ fn a_worktree_that_was_deleted_by_hand_lands_what_was_committed() {
     assert_eq!(yard.file("a"), "1\n");
 }
 
-/// As `git gc --prune=now` does to a commit that is being made beside it.
+/// Simulates `git gc --prune=now` beside a commit that is being made.
 #[test]
-fn a_commit_that_is_cleared_away_stops_only_its_own_task() {
+fn a_pruned_commit_stops_only_its_own_task() {
     let yard = Yard::new();
     yard.check("true");
     let script = "echo 1 > a; git add a; git commit -qm a; c=$(git rev-parse HEAD); \
@@ -274,7 +274,7 @@ fn a_commit_that_is_cleared_away_stops_only_its_own_task() {
     crate::world::until("it waits", || yard.show(&broken)["landing"]["state"] == "waiting");
     let fine = yard.task("Fine", "echo 1 > b; git add b; git commit -qm b; git commit -q --amend -m c; echo 2 > d", &[]);
     crate::world::until("another one is completed", || yard.status(&fine) == "completed");
-    // All that it had is saved, so it is removed.
+    // All of its work is saved, so its worktree is removed.
     let paths = || yard.0.data(&["workspaces", "list"])["workspaces"].as_array().unwrap().len();
     crate::world::until("its worktree is removed", || paths() == 1);
     assert!(yard.0.ok(&["recover", "list", &fine]).contains("before it was removed"));
@@ -289,7 +289,7 @@ fn a_commit_that_is_cleared_away_stops_only_its_own_task() {
 }
 
 #[test]
-fn a_rename_that_conflicts_goes_back_with_all_its_names() {
+fn a_conflicting_rename_is_returned_with_all_its_names() {
     let yard = Yard::new();
     yard.check("true");
     yard.0.ok(&["landing", "pause", "main"]);
@@ -306,7 +306,7 @@ fn a_rename_that_conflicts_goes_back_with_all_its_names() {
 }
 
 #[test]
-fn a_branch_that_is_checked_out_elsewhere_is_not_taken() {
+fn a_branch_that_is_checked_out_elsewhere_is_refused() {
     let yard = Yard::new();
     let elsewhere = yard.0.path().join("state/elsewhere");
     yard.git(&["worktree", "add", "-q", elsewhere.to_str().unwrap(), "-b", "topic"]);
@@ -316,7 +316,7 @@ fn a_branch_that_is_checked_out_elsewhere_is_not_taken() {
     assert!(log.contains("the branch topic is checked out at"), "{log}");
 }
 
-/// Runs a runner that has a file system of so many MiB where the worktrees are. Nothing if this machine does not let anybody mount one.
+/// Starts a runner with a small file system for the worktrees. `None` if this machine does not permit mounts.
 fn run_with_little_space(yard: &Yard, mib: u32) -> Option<crate::world::Running> {
     let may = Command::new("unshare").args(["-rm", "true"]).output().is_ok_and(|said| said.status.success());
     let root = yard.0.path().join("state/worktrees");
@@ -333,7 +333,7 @@ fn run_with_little_space(yard: &Yard, mib: u32) -> Option<crate::world::Running>
 }
 
 #[test]
-fn a_full_disk_is_named_and_what_it_stopped_goes_on_later() {
+fn a_full_disk_is_reported_and_the_task_lands_later() {
     for (mib, script) in [(1, "echo 1 > a"), (6, "echo 1 > a; git add a; git commit -qm a")] {
         let yard = Yard::new();
         yard.check("true");
@@ -343,14 +343,14 @@ fn a_full_disk_is_named_and_what_it_stopped_goes_on_later() {
         let id = yard.task("Work", script, &[]);
         let Some(runner) = run_with_little_space(&yard, mib) else { return };
         if mib == 1 {
-            // There is no space for its worktree.
+            // Too small for the worktree of the task.
             crate::world::until("it fails", || yard.status(&id) == "failed");
             assert!(yard.0.ok(&["tasks", "logs", &id]).contains("No space left on device"));
             drop(runner);
             yard.0.ok(&["tasks", "retry", &id]);
             assert!(yard.work(), "{}", yard.0.ok(&["tasks", "logs", &id]));
         } else {
-            // There is none for the worktree of the checks, which says nothing about the work.
+            // Too small for the worktree of the checks, which does not fail the task.
             crate::world::until("it waits", || yard.show(&id)["landing"]["state"] == "waiting");
             let why = yard.0.ok(&["why", &id]);
             assert!(why.contains("No space left on device") && why.contains("free some space"), "{why}");

@@ -1,5 +1,5 @@
-//! Tasks in worktrees that land while runners, keepers and their own scripts are killed, and a person commits to the target: whatever
-//! anybody has made is reachable in the end, every commit that landed passes the check, and each task has landed once.
+//! Tasks in worktrees land while runners, keepers and their scripts are killed and a person commits to the target: in the end all work is
+//! reachable, every commit that landed passes the check, and each task has landed once.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,8 +16,8 @@ use crate::world::{Running, World};
 /// How many tasks work at the same time.
 const WIDTH: &str = "8";
 
-/// What every task does: it writes files of its own and one that others write to as well, commits some of them, repairs what the check
-/// refused, and resolves conflicts. It writes down what it has made, so that it can be looked for.
+/// The script of every task: it writes files of its own and a shared one, commits some of them, repairs a failed check, and resolves
+/// conflicts. It records the objects that it has made, so that the test can look for them.
 const SCRIPT: &str = r#"
 n=${BANKSMAN_TITLE#task }
 made() { echo "$1" >> "$BANKSMAN_PROJECT/.banksman/made"; }
@@ -32,14 +32,14 @@ if [ $((n % 4)) = 0 ]; then git add -A; git commit -qm "more of $n"; made "$(git
 exit 0
 "#;
 
-/// A runner that is started again whenever it was killed.
+/// A runner that is started again after each kill.
 struct Runner<'a> {
     yard: &'a Yard,
     running: Option<Running>,
 }
 
 impl Runner<'_> {
-    /// Whether there was nothing left to do.
+    /// Whether the runner has ended by itself. Starts one if there is none.
     fn is_over(&mut self) -> bool {
         match self.running.as_mut().map(|running| running.0.try_wait().unwrap()) {
             None => {
@@ -61,14 +61,14 @@ impl Runner<'_> {
 
     fn kill(&mut self) {
         if let Some(mut running) = self.running.take() {
-            // The processes that its landings have started may die with it, or live on.
+            // The child processes of its landings may die with it, or live on.
             running.0.kill().unwrap();
             running.0.wait().unwrap();
         }
     }
 }
 
-/// The keepers and the scripts of the project's runs.
+/// The keepers and the commands of the live sessions.
 fn sessions(yard: &Yard) -> Vec<i32> {
     let said = yard.0.run(&["sessions", "list", "--json"]);
     let Ok(list) = serde_json::from_str::<serde_json::Value>(&said.stdout) else { return Vec::new() };
@@ -78,11 +78,11 @@ fn sessions(yard: &Yard) -> Vec<i32> {
 }
 
 fn kill(pid: i32) {
-    // It may have ended by itself.
+    // The process may have ended already.
     Pid::from_raw(pid).and_then(|pid| kill_process(pid, Signal::KILL).ok());
 }
 
-/// Commits something to the target, as a person in its checkout does.
+/// Commits a file to the target, as a person in its checkout does. Returns the commit.
 fn commit_as_person(yard: &Yard, number: usize) -> Option<String> {
     fs::create_dir_all(yard.0.path().join("p")).unwrap();
     yard.write(&format!("p/{number}"), "mine\n");
@@ -92,7 +92,7 @@ fn commit_as_person(yard: &Yard, number: usize) -> Option<String> {
     is_done.then(|| yard.git(&["log", "-1", "--format=%H", "--", &path]))
 }
 
-/// Answers what waits for a person: try it again as it is.
+/// Resolves all open decisions with the option to try again.
 fn answer_all(yard: &Yard) {
     let open = yard.0.data(&["decisions", "list"]);
     for decision in open["decisions"].as_array().unwrap() {
@@ -103,7 +103,7 @@ fn answer_all(yard: &Yard) {
     }
 }
 
-/// How things stand, with the end of the log of what failed.
+/// The state of the project, with the logs of failed tasks.
 fn unfinished(yard: &Yard) -> String {
     let failed = yard.0.data(&["tasks", "list", "--status", "review,failed"]);
     let ids = failed["tasks"].as_array().unwrap().iter().map(|task| task["id"].as_str().unwrap().to_owned());
@@ -118,7 +118,7 @@ pub(crate) fn chaos(tasks: usize, kills: usize, seed: u64) {
     yard.0.ok(&["config", "set", "limits.max_concurrent_runs", WIDTH]);
     yard.0.ok(&["config", "set", "task.max_recovery_attempts", "1000"]);
     yard.0.ok(&["config", "set", "landing.retries", "1000"]);
-    // The settings of the project are files of its checkout.
+    // The settings are files of the checkout, so they are committed.
     yard.git(&["add", "-A"]);
     yard.git(&["commit", "-qm", "settings"]);
     yard.check("! grep -rLs ^ok w | grep .");
@@ -140,11 +140,11 @@ pub(crate) fn chaos(tasks: usize, kills: usize, seed: u64) {
                 yard.0.run(&["tasks", "retry", task["id"].as_str().unwrap()]);
             }
         }
-        // The moments of what goes wrong are drawn: they are to hit whatever the runner is at.
+        // The delay is drawn, so that kills hit every step of a runner.
         std::thread::sleep(Duration::from_millis(dice.roll(150)));
         match dice.roll(6) {
             0 | 1 if killed < kills => {
-                // A process of a landing, or of git, in the middle of something; then the runner itself.
+                // Sometimes a descendant, such as a git process in the middle of a step; then the runner itself.
                 let below = runner.pid().map(descendants).unwrap_or_default();
                 if !below.is_empty() && dice.roll(2) == 0 {
                     kill(below[usize::try_from(dice.roll(below.len() as u64)).unwrap()]);
@@ -193,6 +193,6 @@ fn check(yard: &Yard, tasks: usize, person: &[String], seed: u64) {
 }
 
 #[test]
-fn nothing_is_lost_when_tasks_land_and_everything_is_killed() {
+fn landing_tasks_lose_nothing_while_processes_are_killed() {
     chaos(10, 12, 5);
 }

@@ -13,7 +13,7 @@ use crate::world::World;
 /// How many landings of one branch are killed before one may finish.
 const KILLS: usize = 4;
 
-/// The longest that a landing lives before it is killed; one that is not takes a little less.
+/// The upper bound on the lifetime of a landing before it is killed; an undisturbed one takes a little less.
 const LIFE_MS: u64 = 250;
 
 /// Kills `4 * count` landings.
@@ -30,12 +30,12 @@ pub(crate) fn kill_landings(count: usize, seed: u64) {
                 yard.0.command(&args).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
             let life = Duration::from_millis(dice.roll(LIFE_MS));
             let until = Instant::now() + life;
-            // The moment of the kill is drawn: it is to hit whatever the landing is at.
+            // The moment of the kill is drawn, so that kills hit every step of a landing.
             while Instant::now() < until && landing.try_wait().unwrap().is_none() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             let pid = i32::try_from(landing.id()).unwrap();
-            // Its git may die with it, or live on for a moment.
+            // Its git processes are killed with it, or live on for a moment.
             let below = if dice.roll(2) == 0 { descendants(pid) } else { Vec::new() };
             for pid in below.into_iter().chain([pid]) {
                 kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).ok();
@@ -63,6 +63,6 @@ fn check(yard: &Yard, landed: usize) {
 }
 
 #[test]
-fn landings_that_are_killed_leave_nothing_half_done() {
+fn killed_landings_leave_nothing_half_done() {
     kill_landings(4, 7);
 }

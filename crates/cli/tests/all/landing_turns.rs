@@ -1,16 +1,16 @@
-//! Whose turn it is: of tasks that conflict in one file, one author at a time resolves, and a task lands after its children.
+//! Order of landings: one author at a time resolves conflicts in a file, and a task lands after its children.
 
 use std::fs;
 
 use crate::landing::Yard;
 use crate::world::{BANKSMAN, until};
 
-/// Adds a line to a file that others write to as well. Whoever finds a conflict keeps all lines, when the file `go` allows it.
+/// Appends a line to a shared file. After a conflict it keeps all lines, as soon as the file `go` exists.
 const SHARED: &str = "if grep -qs '^<<<<<<<' shared; then \
     while [ ! -e $BANKSMAN_PROJECT/.banksman/go ]; do sleep 0.01; done; \
     grep -vE '^(<<<<<<<|=======|>>>>>>>)' shared > s; mv s shared; else echo $BANKSMAN_TITLE >> shared; fi";
 
-/// Tasks that all conflict, with all their work in the queue.
+/// Tasks that all conflict, with their work in the merge queue.
 fn conflicting(count: usize) -> (Yard, Vec<String>) {
     let yard = Yard::new();
     yard.check("true");
@@ -41,7 +41,7 @@ fn one_author_at_a_time_resolves_a_file() {
     let resolver = ids.iter().find(|id| state(&yard, id) == "returned").unwrap();
     assert!(why.contains("it conflicts in shared") && why.contains(&format!("until task {resolver}")), "{why}");
     assert_eq!(yard.0.data(&["landing", "list"])["queues"][0]["entries"][0]["waitsFor"], **resolver);
-    // What is clean passes.
+    // A task without a conflict passes the waiting ones.
     let clean = yard.task("Clean", "echo 1 > clean", &[]);
     until("it has landed", || yard.status(&clean) == "completed");
     fs::write(yard.0.path().join(".banksman/go"), "").unwrap();
@@ -51,7 +51,7 @@ fn one_author_at_a_time_resolves_a_file() {
 }
 
 #[test]
-fn an_author_who_was_cancelled_is_not_waited_for() {
+fn a_cancelled_author_does_not_block_the_others() {
     let (yard, ids) = conflicting(3);
     let mut runner = yard.0.start(&["run", "--until-idle"]);
     until("one waits", || ids.iter().any(|id| state(&yard, id) == "waiting"));
@@ -66,7 +66,7 @@ fn an_author_who_was_cancelled_is_not_waited_for() {
 fn a_task_lands_after_its_children() {
     let yard = Yard::new();
     yard.check("test -e own && test -e shared && test -e of_parent");
-    // The run does not wait for what it has handed over, which goes on until the parent is in the merge queue.
+    // The children continue until the parent is in the merge queue; the parent's run does not wait for them.
     let landing = format!("while ! {BANKSMAN} tasks show Parent | grep -q 'is landing'; do sleep 0.01; done");
     let script = format!(
         "echo p > of_parent; {BANKSMAN} tasks add Own --child --worktree --run \"{landing}; echo c > own\"; \

@@ -13,7 +13,7 @@ fn the_library_and_the_command_share_a_project() {
     let world = World::new();
     let client = world.library();
 
-    // Where other machines may look on, the grant has a time to live, which the library renews.
+    // On a server the grant has a lease, which the library renews.
     let guard = client.lock("deploy").holder("program").try_acquire().unwrap();
     let shown = world.data(&["locks", "show", "deploy"]);
     assert_eq!((&shown["holder"], shown["expiresAt"].is_null()), (&json!("program"), !postgres::wanted()), "{shown}");
@@ -32,7 +32,7 @@ fn the_library_and_the_command_share_a_project() {
     assert_eq!(item.data::<Value>().unwrap(), json!({ "number": 7 }));
     item.complete().unwrap();
 
-    // A task that the library adds, and a runner of the binary runs.
+    // The library adds a task, and a runner of the binary runs it.
     let tasks = client.tasks();
     let task = tasks.add(NewTask::new("Greet").run("echo \"$GREETING\" > greeting").env("GREETING", "a 'b' $c")).unwrap();
     std::thread::scope(|scope| {

@@ -70,7 +70,7 @@ fn a_long_list_is_read_page_by_page() {
     let exact = world.data(&["tasks", "list", "--limit", "230"]);
     assert_eq!(exact["next"], json!(null), "the last page says so");
 
-    // People are told how to go on, and that line works as it is.
+    // For people the output names the command for the next page, which works as printed.
     let lines = |text: &str| text.lines().count() - 1;
     let mut said = world.run(&["tasks", "list", "--label", "it's odd"]);
     assert_eq!(lines(&said.stdout), 100);
@@ -85,7 +85,7 @@ fn a_long_list_is_read_page_by_page() {
 }
 
 #[test]
-fn names_forgive() {
+fn tasks_are_found_by_inexact_names() {
     let world = World::new();
     for title in ["Build the release", "Run the tests", "Run the linters", "Copy a, b and c"] {
         world.ok(&["tasks", "add", title]);
@@ -99,7 +99,7 @@ fn names_forgive() {
     assert!(code == 2 && message.contains("(Run the tests)") && message.contains("(Run the linters)"), "{error}");
     let (code, error) = world.error(&["tasks", "show", "Biuld the release"]);
     assert_eq!((code, error["hint"].as_str()), (4, Some("did you mean 'Build the release'?")), "{error}");
-    // What looks like a pattern is none.
+    // The name is no pattern.
     assert_eq!(world.error(&["tasks", "show", "%"]).0, 4);
     world.ok(&["tasks", "add", "After", "--depends-on", "Copy a, b and c"]);
     assert_eq!(world.data(&["ls", "--search", "after"])["tasks"].as_array().unwrap().len(), 1);

@@ -1,4 +1,4 @@
-//! The verbs of locks, one after the other.
+//! The verbs of locks.
 
 use crate::world::World;
 
@@ -24,21 +24,21 @@ fn a_lock_is_acquired_shown_renewed_and_released() {
 }
 
 #[test]
-fn a_stranger_is_told_who_holds_it() {
+fn a_refused_acquire_names_the_holder() {
     let world = World::new();
     let epoch = world.data(&["locks", "acquire", "db", "--holder", "a"])["epoch"].to_string();
     let (code, error) = world.error(&["locks", "acquire", "db", "--holder", "b", "--no-wait"]);
     assert_eq!((code, &error["code"], &error["details"]["holder"]), (6, &"LOCKED".into(), &"a".into()));
     assert!(error["details"]["expiresAt"].is_string());
     world.assert_refused(&["locks", "acquire", "db", "--holder", "b", "--timeout", "50ms"], 6, "WAIT_TIMEOUT");
-    assert!(world.line("db").is_empty(), "who gave up has left the line");
+    assert!(world.waiters("db").is_empty(), "a waiter that timed out has left");
     world.assert_refused(&["locks", "release", "db", "--holder", "b", "--epoch", &epoch], 5, "NOT_OWNER");
     let (code, _) = world.error(&["locks", "heartbeat", "db", "--holder", "a", "--epoch", "99"]);
     assert_eq!(code, 8, "an epoch that was never given out");
 }
 
 #[test]
-fn force_is_recorded_and_fences_the_former_holder() {
+fn a_forced_release_is_recorded_and_fences_the_former_holder() {
     let world = World::new();
     let epoch = world.data(&["locks", "acquire", "db", "--holder", "a"])["epoch"].to_string();
     world.ok(&["locks", "release", "db", "--force"]);
@@ -56,7 +56,7 @@ fn force_is_recorded_and_fences_the_former_holder() {
 }
 
 #[test]
-fn the_same_name_again_is_a_stranger_unless_it_knows_the_epoch() {
+fn a_holder_name_without_its_epoch_does_not_extend_the_grant() {
     let world = World::new();
     let epoch = world.data(&["locks", "acquire", "db", "--holder", "a"])["epoch"].to_string();
     assert_eq!(world.error(&["locks", "acquire", "db", "--holder", "a", "--no-wait"]).0, 6);
@@ -70,7 +70,7 @@ fn the_same_name_again_is_a_stranger_unless_it_knows_the_epoch() {
 }
 
 #[test]
-fn a_repeated_request_gets_the_same_grant_and_never_a_second_one() {
+fn a_repeated_request_id_gets_the_same_grant_only() {
     let world = World::new();
     let ask = ["locks", "acquire", "db", "--holder", "a", "--request-id", "r1"];
     let first = world.data(&ask);
@@ -94,7 +94,7 @@ fn a_repeated_request_gets_the_same_grant_and_never_a_second_one() {
 }
 
 #[test]
-fn an_expired_lease_is_revived_unless_somebody_took_it() {
+fn an_expired_lease_is_revived_unless_the_lock_was_taken() {
     let world = World::new();
     let epoch = world.data(&["locks", "acquire", "db", "--holder", "a", "--ttl", "1ms"])["epoch"].to_string();
     crate::world::until("expired", || world.data(&["locks", "show", "db"])["state"] == "expired");
@@ -106,7 +106,7 @@ fn an_expired_lease_is_revived_unless_somebody_took_it() {
 }
 
 #[test]
-fn nothing_lives_longer_than_its_max_hold() {
+fn no_grant_lives_longer_than_its_max_hold() {
     let world = World::new();
     world.ok(&["locks", "define", "db", "--ttl", "1h", "--max-hold", "1ms"]);
     let epoch = world.data(&["locks", "acquire", "db", "--holder", "a"])["epoch"].to_string();
@@ -116,7 +116,7 @@ fn nothing_lives_longer_than_its_max_hold() {
 }
 
 #[test]
-fn cleanup_frees_the_dead_and_the_silent_only() {
+fn cleanup_releases_only_dead_and_expired_holders() {
     let world = World::new();
     let mut sleeper = std::process::Command::new("sleep").arg("600").spawn().unwrap();
     let pid = sleeper.id().to_string();
@@ -147,10 +147,10 @@ fn a_deadlock_is_refused_with_its_circle() {
     world.ok(&["locks", "acquire", "left", "--holder", "alice"]);
     world.ok(&["locks", "acquire", "right", "--holder", "bob"]);
     let _bob = world.start(&["locks", "acquire", "left", "--holder", "bob"]);
-    world.until_line("left", 1);
+    world.until_waiters("left", 1);
     let error = world.assert_refused(&["locks", "acquire", "right", "--holder", "alice"], 9, "DEADLOCK");
     assert_eq!(error["details"]["cycle"].as_array().unwrap().len(), 2);
-    assert_eq!(world.line("right").len(), 0, "the refused one does not stand in line");
+    assert_eq!(world.waiters("right").len(), 0, "a refused request does not wait");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_circle_with_a_dead_waiter_is_no_deadlock() {
     world.ok(&["locks", "acquire", "left", "--holder", "alice"]);
     world.ok(&["locks", "acquire", "right", "--holder", "bob", "--ttl", "300ms"]);
     let bob = world.start(&["locks", "acquire", "left", "--holder", "bob"]);
-    world.until_line("left", 1);
+    world.until_waiters("left", 1);
     bob.signal(rustix::process::Signal::KILL);
     bob.end();
     assert_eq!(world.data(&["locks", "acquire", "right", "--holder", "alice", "--timeout", "30s"])["holder"], "alice");

@@ -1,4 +1,4 @@
-//! Tasks that are tried again until they are done, with real runs.
+//! Loops: tasks with attempts until they are done, with real runs.
 
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -11,28 +11,27 @@ use serde_json::Value;
 use crate::tasks::wait_for;
 use crate::world::{BANKSMAN, World, is_alive, until};
 
-/// The command with which a run says that its task is done.
+/// Makes the file with which a run reports that its task is done.
 const TOUCH: &str = "touch \"$BANKSMAN_TASK_DIR/DONE\"";
 
-/// Adds a loop that rests for a moment only, and returns its id.
+/// Adds a loop with a short restart delay, and returns its id.
 pub(crate) fn add_loop(world: &World, title: &str, command: &str, more: &[&str]) -> String {
     let delay = if more.contains(&"--restart-delay") { &[][..] } else { &["--restart-delay", "10ms"] };
     world.add(&[&[title, "--loop", "--run", command], delay, more].concat())
 }
 
-/// What was told of a task under this word, oldest first.
+/// The data of a task's events of this kind, oldest first.
 pub(crate) fn events_of(world: &World, id: &str, word: &str) -> Vec<Value> {
     let kind = format!("task:{word}");
     let of_it = |event: &banksman_store::EventRow| event.kind == kind && event.source.id.as_deref() == Some(id);
     world.events().into_iter().filter(of_it).map(|event| event.data).collect()
 }
 
-/// The row of a task.
 pub(crate) fn row(world: &World, id: &str) -> Task {
     world.everything().backlog.tasks.remove(&TaskId::new(id).unwrap()).unwrap()
 }
 
-/// The file, or whatever a test wants, that tells that a task is done.
+/// The path of the file that reports that a task is done.
 fn done(world: &World, id: &str) -> PathBuf {
     let folder = world.path().join(".banksman/tasks").join(id);
     std::fs::create_dir_all(&folder).unwrap();
@@ -52,7 +51,7 @@ pub(crate) fn pid_in(world: &World, file: &str) -> i32 {
 }
 
 #[test]
-fn one_that_is_done_beforehand_has_no_run() {
+fn a_loop_that_is_done_beforehand_has_no_run() {
     let world = World::new();
     let id = add_loop(&world, "done", "touch ran", &[]);
     std::fs::write(done(&world, &id), "").unwrap();
@@ -65,7 +64,7 @@ fn one_that_is_done_beforehand_has_no_run() {
 }
 
 #[test]
-fn done_is_looked_for_right_after_an_attempt_whatever_its_exit_status() {
+fn done_is_checked_after_an_attempt_whatever_its_exit_status() {
     let world = World::new();
     for status in [0, 3] {
         let id = add_loop(&world, &format!("exits with {status}"), &format!("{TOUCH}; exit {status}"), &[]);
@@ -90,8 +89,8 @@ fn attempts_are_numbered_from_1_in_the_log_and_from_0_in_the_events() {
     let task = world.task(&id);
     assert_eq!((started.len(), &task["restarts"]), (3, &2.into()), "two were followed by another");
     let restarting = events_of(&world, &id, "restarting");
-    assert_eq!(restarting.iter().map(|told| told["failures"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2]);
-    // A task that is no loop is not announced.
+    assert_eq!(restarting.iter().map(|event| event["failures"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2]);
+    // A task that is no loop gets no attempt numbers in its log.
     let plain = world.add(&["plain", "--run", "echo plain"]);
     assert_eq!(world.run_all(), 0);
     assert!(events_of(&world, &plain, "started")[0]["restart"].is_null());
@@ -99,7 +98,7 @@ fn attempts_are_numbered_from_1_in_the_log_and_from_0_in_the_events() {
 }
 
 #[test]
-fn whoever_follows_a_loop_reads_one_attempt_after_the_other() {
+fn logs_follow_prints_one_attempt_after_the_other() {
     let world = World::new();
     let script = format!("echo $BANKSMAN_ATTEMPT; {}; test $BANKSMAN_ATTEMPT = 1 && {TOUCH}", wait_for("on"));
     let id = add_loop(&world, "speaks", &script, &[]);
@@ -112,7 +111,7 @@ fn whoever_follows_a_loop_reads_one_attempt_after_the_other() {
 }
 
 #[test]
-fn tasks_done_inside_of_a_run_ends_the_loop_with_its_result() {
+fn tasks_done_inside_a_run_ends_the_loop_with_its_result() {
     let world = World::new();
     let script = format!("test $BANKSMAN_ATTEMPT = 1 && {BANKSMAN} tasks done --output '{{\"version\": 7}}'; exit 9");
     let id = add_loop(&world, "says so", &script, &[]);
@@ -131,7 +130,7 @@ fn an_earlier_attempt_that_says_done_is_fenced() {
     let id = add_loop(&world, "late", &script, &["--max-attempts", "3", "--restart-delay", "700ms"]);
     let runner = world.runner(&["--until-idle"]);
     until("it rests", || resting(&world, &id).is_some());
-    // Also while no attempt is at it.
+    // Between two attempts, too.
     let mut late = world.command(&["tasks", "done", "--json"]);
     late.env("BANKSMAN_TASK", &id).env("BANKSMAN_RUN_EPOCH", world.read("epoch").trim());
     let said: crate::world::Said = late.output().unwrap().into();
@@ -145,7 +144,7 @@ fn an_earlier_attempt_that_says_done_is_fenced() {
 }
 
 #[test]
-fn there_are_as_many_attempts_as_allowed_and_then_it_has_failed() {
+fn a_loop_fails_after_max_attempts() {
     let world = World::new();
     for (key, default) in [
         ("loop.max_attempts", "100"),
@@ -166,7 +165,7 @@ fn there_are_as_many_attempts_as_allowed_and_then_it_has_failed() {
         assert_eq!(counts, [allowed, allowed - 1, 1]);
     }
     assert_eq!(world.read("tries").lines().count(), 5);
-    // The settings say how many, unless the command line does; and they are kept with the task.
+    // Without --max-attempts the setting applies, and is stored with the task.
     world.ok(&["config", "set", "loop.max_restarts", "2"]);
     let id = add_loop(&world, "by settings", "exit 4", &[]);
     world.ok(&["config", "set", "loop.max_attempts", "9"]);
@@ -175,7 +174,7 @@ fn there_are_as_many_attempts_as_allowed_and_then_it_has_failed() {
 }
 
 #[test]
-fn the_rest_between_two_attempts_is_kept() {
+fn the_restart_delay_between_two_attempts_is_kept() {
     let world = World::new();
     let id = add_loop(&world, "rests", "exit 1", &["--max-attempts", "2", "--restart-delay", "1500ms"]);
     let runner = world.runner(&["--until-idle"]);
@@ -190,12 +189,12 @@ fn the_rest_between_two_attempts_is_kept() {
     assert!(late.as_ms() >= 0 && late.as_ms() < 5_000, "{late} after the due time");
     let events = world.events();
     let at = |kind: &str| events.iter().filter(|event| event.kind == kind).map(|event| event.wall.0).collect::<Vec<_>>();
-    // Two clocks, each cut to milliseconds.
+    // Two clocks, each truncated to milliseconds.
     assert!(at("task:started")[1] - at("task:restarting")[0] >= 1_498, "{events:?}");
 }
 
 #[test]
-fn a_directory_in_the_place_of_done_is_an_error_before_and_after_an_attempt() {
+fn a_directory_named_done_fails_the_loop() {
     let world = World::new();
     let before = add_loop(&world, "before", "touch ran", &[]);
     std::fs::create_dir(done(&world, &before)).unwrap();
@@ -210,7 +209,7 @@ fn a_directory_in_the_place_of_done_is_an_error_before_and_after_an_attempt() {
 }
 
 #[test]
-fn to_exit_with_0_or_to_print_done_is_no_verdict() {
+fn exit_status_0_or_printing_done_is_no_verdict() {
     let world = World::new();
     let silent = add_loop(&world, "silent", "true", &["--max-attempts", "2"]);
     let liar = add_loop(&world, "liar", "echo DONE; echo 'the task is DONE' >&2; touch DONE", &["--max-attempts", "2"]);
@@ -225,7 +224,7 @@ fn to_exit_with_0_or_to_print_done_is_no_verdict() {
 }
 
 #[test]
-fn the_next_attempt_is_told_how_the_last_one_ended() {
+fn the_next_attempt_gets_the_result_of_the_last_one() {
     let world = World::new();
     let script = format!(
         "echo ${{BANKSMAN_LAST_RESULT-none}} > seen-$BANKSMAN_ATTEMPT
@@ -254,7 +253,7 @@ fn the_next_attempt_is_told_how_the_last_one_ended() {
     assert_eq!(events_of(&world, &id, "restarting")[0]["error"], "no key");
 }
 
-/// A loop that is done at once, with a child that lives until the file `go` is there.
+/// A loop that is done at once, with a child that lives until the file `go` exists.
 fn parent(world: &World) -> String {
     let child = format!("echo $$ > child.pid; {}", wait_for("go"));
     let script = format!("{BANKSMAN} tasks add child --child --run '{child}'; {BANKSMAN} tasks done --output 5");
@@ -262,7 +261,7 @@ fn parent(world: &World) -> String {
 }
 
 #[test]
-fn one_that_is_done_waits_for_its_children() {
+fn a_loop_that_is_done_waits_for_its_children() {
     let world = World::new();
     let id = parent(&world);
     let runner = world.start(&["run", "--until-idle"]);
@@ -285,7 +284,7 @@ fn one_that_is_done_waits_for_its_children() {
 }
 
 #[test]
-fn children_that_take_too_long_are_a_warning_a_failure_or_ended() {
+fn on_children_timeout_warns_fails_or_kills() {
     for policy in ["warn", "fail", "kill"] {
         let world = World::new();
         world.ok(&["config", "set", "loop.child_wait", "1500ms"]);
@@ -342,7 +341,7 @@ fn a_loop_that_waits_for_its_children_can_be_failed_or_cancelled() {
 }
 
 #[test]
-fn done_while_it_waits_for_others_ends_the_wait() {
+fn a_done_file_completes_a_blocked_or_resting_loop() {
     let world = World::new();
     world.ok(&["config", "set", "locking.poll_interval", "100ms"]);
     world.add(&["first", "--run", &wait_for("go")]);
@@ -357,7 +356,7 @@ fn done_while_it_waits_for_others_ends_the_wait() {
     world.until_status(&broken, "failed");
     assert_eq!(world.status("first"), "in_progress");
     assert!(events_of(&world, &id, "complete")[0]["run"].is_null());
-    // The same while it rests.
+    // The same during a restart delay.
     let rests = add_loop(&world, "rests", "exit 1", &["--restart-delay", "10m"]);
     until("it rests", || resting(&world, &rests).is_some());
     std::fs::write(done(&world, &rests), "").unwrap();
@@ -368,7 +367,7 @@ fn done_while_it_waits_for_others_ends_the_wait() {
 }
 
 #[test]
-fn a_retry_removes_done_first_and_only_if_there_is_one() {
+fn a_retry_removes_done_only_if_it_is_accepted() {
     let world = World::new();
     let id = add_loop(&world, "again", &format!("echo x >> tries; {TOUCH}; {}", wait_for("go")), &[]);
     world.touch("go");
@@ -378,7 +377,7 @@ fn a_retry_removes_done_first_and_only_if_there_is_one() {
     std::fs::remove_file(world.path().join("go")).unwrap();
     let runner = world.runner(&["--until-idle"]);
     until("it has run again", || done(&world, &id).exists());
-    // What a run has said is not taken back by somebody who is refused.
+    // A refused retry does not remove the file that a run has made.
     let (code, error) = world.error(&["tasks", "retry", &id]);
     assert_ne!(code, 0, "{error}");
     assert!(done(&world, &id).exists());
@@ -388,7 +387,7 @@ fn a_retry_removes_done_first_and_only_if_there_is_one() {
 }
 
 #[test]
-fn a_runner_that_is_killed_during_the_rest_is_followed_by_one_that_goes_on() {
+fn the_restart_delay_survives_a_killed_runner() {
     let world = World::new();
     let id = add_loop(
         &world,
@@ -405,7 +404,7 @@ fn a_runner_that_is_killed_during_the_rest_is_followed_by_one_that_goes_on() {
     }
     assert_eq!(world.run_all(), 7);
     assert_eq!(world.read("tries"), "0\n1\n2\n");
-    let numbers: Vec<u64> = events_of(&world, &id, "started").iter().map(|told| told["restart"].as_u64().unwrap()).collect();
+    let numbers: Vec<u64> = events_of(&world, &id, "started").iter().map(|event| event["restart"].as_u64().unwrap()).collect();
     assert_eq!(numbers, [0, 1, 2]);
     assert!(world.task(&id)["error"].as_str().unwrap().starts_with("not done after 3 attempts"));
 }

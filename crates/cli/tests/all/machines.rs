@@ -1,5 +1,5 @@
-//! Runners on several machines: leases instead of proofs of death. One machine is made two by a second directory for the
-//! random part of the host id. They share the project's folder, which only makes it harder.
+//! Runners on several machines: leases instead of proofs of death. A second directory for the random part of the host id simulates
+//! another machine. The machines share the project's folder, which makes the test stricter.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -16,10 +16,10 @@ use crate::crashes::{WATCHED, add};
 use crate::postgres;
 use crate::world::{BANKSMAN, Running, World, is_alive, until};
 
-/// After which silence a runner's runs are lost, in these tests.
+/// The lease of a runner's runs.
 const TTL: Duration = Duration::from_secs(3);
 
-/// A task that does not listen when it is asked to end.
+/// A task that ignores SIGTERM.
 fn stubborn() -> String {
     format!("trap '' TERM\n{WATCHED}")
 }
@@ -36,25 +36,25 @@ impl Site {
         Site { world }
     }
 
-    /// A runner on one of the machines.
+    /// Starts a runner on one of the machines.
     fn runner(&self, host: &str, args: &[&str]) -> Running {
         let mut command = self.world.command(&[&["run"], args].concat());
         command.env("XDG_STATE_HOME", self.world.path().join(host));
-        // Once: an heir has little time.
+        // Only once: the lease leaves an heir little time.
         if !self.world.path().join(host).join("banksman/trust").exists() {
             self.trust(host, self.world.path());
         }
         Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
-    /// What the user of a machine has to do once in each clone.
+    /// Trusts the project, as the user of a machine does once in each clone.
     fn trust(&self, host: &str, clone: &Path) {
         let mut command = self.world.command(&["trust"]);
         let trusted = command.current_dir(clone).env("XDG_STATE_HOME", self.world.path().join(host)).output().unwrap();
         assert!(trusted.status.success(), "{trusted:?}");
     }
 
-    /// A task that is watched, in a section that only one runner works in.
+    /// Adds a watched task in an exclusive section.
     fn task(&self, command: &str) -> TaskId {
         self.world.ok(&["sections", "add", "alone", "--exclusive"]);
         let section = self.rows().tables.backlog.sections.into_keys().next();
@@ -93,7 +93,7 @@ impl Site {
         files.map(|file| file.path()).collect()
     }
 
-    /// Two runs, the first of which was lost, one after the other.
+    /// Asserts that there were two runs, one after the other, the first of which was lost.
     fn check_lost_and_repeated(&self, task: &TaskId) {
         assert_eq!(self.lines("doubled"), Vec::<String>::new(), "two runs at a time");
         assert_eq!(self.lines("begun").len(), 2);
@@ -111,22 +111,23 @@ impl Site {
         for run in &runs {
             let ends = ["task:complete", "task:restarting", "task:failed", "task:cancelled"];
             let events = self.world.events();
-            let told = events.iter().filter(|event| ends.contains(&event.kind.as_str()) && event.data["run"] == run.id.as_str());
-            assert_eq!(told.count(), 1, "the end of {} is told once", run.id);
+            let recorded =
+                events.iter().filter(|event| ends.contains(&event.kind.as_str()) && event.data["run"] == run.id.as_str());
+            assert_eq!(recorded.count(), 1, "the end of {} is recorded once", run.id);
         }
         self.world.check();
     }
 }
 
-/// What a run says beside its end.
+/// The note on how a run ended.
 fn note(run: &Run) -> &str {
     run.ended.as_ref().unwrap().note.as_deref().unwrap_or_default()
 }
 
 #[test]
-fn the_session_of_a_machine_that_is_gone_ends_before_another_one_begins() {
+fn a_session_of_a_dead_machine_ends_before_the_next_begins() {
     let site = Site::new();
-    // What a run has claimed itself ends with it, also where it is only known to be lost: the next one can claim it.
+    // A claim of a lost run ends with it, so that the next run can claim the task.
     site.world.ok(&["tasks", "add", "claimed"]);
     let claim = format!("{BANKSMAN} tasks take claimed --no-wait && echo $BANKSMAN_RUN >> takes");
     let task = site.task(&format!("{claim}\n{}\n{BANKSMAN} tasks done claimed", stubborn()));
@@ -152,7 +153,7 @@ fn the_session_of_a_machine_that_is_gone_ends_before_another_one_begins() {
     site.check_lost_and_repeated(&task);
     assert_eq!(site.lines("takes"), site.lines("begun"), "each run has claimed the other task");
     assert_eq!(site.world.data(&["tasks", "show", "claimed"])["status"], "completed");
-    // The next runner there clears away what is left.
+    // The next runner on that machine removes the remaining record.
     assert_eq!(site.records().len(), 1);
     let said = site.runner("one", &["--until-idle"]).end();
     assert_eq!(said.code, 0, "{said:?}");
@@ -160,7 +161,7 @@ fn the_session_of_a_machine_that_is_gone_ends_before_another_one_begins() {
 }
 
 #[test]
-fn a_runner_that_was_cut_off_is_told_and_doubles_nothing() {
+fn a_runner_that_was_cut_off_repeats_nothing() {
     let site = Site::new();
     let task = site.task(&stubborn());
     let first = site.runner("one", &[]);
@@ -169,7 +170,7 @@ fn a_runner_that_was_cut_off_is_told_and_doubles_nothing() {
     site.until_runners(2);
     first.signal(Signal::STOP);
     site.until_begun(2);
-    // Without a run it is cleared away too.
+    // Without a run the silent runner is removed, too.
     site.until_runners(1);
     first.signal(Signal::CONT);
     site.until_runners(2);
@@ -185,7 +186,7 @@ fn a_runner_that_was_cut_off_is_told_and_doubles_nothing() {
 }
 
 #[test]
-fn who_renews_is_not_robbed() {
+fn a_runner_that_renews_keeps_its_runs() {
     let site = Site::new();
     let task = site.task(&stubborn());
     let first = site.runner("one", &[]);
@@ -198,7 +199,7 @@ fn who_renews_is_not_robbed() {
     until("it was heard of for several leases", || seen() - begun > Span::from_ms(3 * 3_000));
     let run = site.runs().remove(0);
     assert!(run.lease.as_ref().is_some_and(|lease| lease.renewed > begun), "its runs are renewed with it");
-    // Also if somebody believes that it is over, as one does whose look was overtaken by a renewal: the rows decide.
+    // Requests to lose the run, as from a runner whose check was overtaken by a renewal, are refused: the rows decide.
     let rows = site.rows().tables.backlog;
     let idle = rows.runners.keys().find(|id| **id != owner).unwrap().clone();
     let what = Box::new(Work { run, task: rows.tasks[&task].clone() });
@@ -220,7 +221,7 @@ fn who_renews_is_not_robbed() {
 }
 
 #[test]
-fn a_runner_that_leaves_says_how_long_its_sessions_have_and_an_heir_renews_them() {
+fn an_heir_renews_the_sessions_of_a_runner_that_left() {
     let site = Site::new();
     let task = site.task(&stubborn());
     let first = site.runner("one", &[]);
@@ -242,7 +243,7 @@ fn a_runner_that_leaves_says_how_long_its_sessions_have_and_an_heir_renews_them(
 }
 
 #[test]
-fn what_is_left_to_nobody_ends_and_another_machine_goes_on() {
+fn a_session_without_an_heir_ends_and_another_machine_repeats_it() {
     let site = Site::new();
     let task = site.task(&stubborn());
     let first = site.runner("one", &[]);
@@ -257,7 +258,7 @@ fn what_is_left_to_nobody_ends_and_another_machine_goes_on() {
 }
 
 #[test]
-fn a_clone_on_the_same_machine_does_not_take_a_session_that_it_cannot_see_for_dead() {
+fn a_clone_waits_for_the_lease_of_a_session_it_cannot_probe() {
     let site = Site::new();
     let root = site.world.path().display().to_string();
     let task = site.task(&format!("cd '{root}'\n{}", stubborn()));
@@ -281,7 +282,7 @@ fn a_clone_on_the_same_machine_does_not_take_a_session_that_it_cannot_see_for_de
 }
 
 #[test]
-fn a_session_that_the_server_could_not_be_told_of_ends() {
+fn a_keeper_ends_its_session_when_it_cannot_renew() {
     let mut server = postgres::Server::start();
     server.sql("postgres", "CREATE DATABASE outage");
     let world = World::at(server.url("outage")).initialized();
@@ -307,7 +308,7 @@ fn a_session_that_the_server_could_not_be_told_of_ends() {
 }
 
 #[test]
-fn on_one_machine_an_idle_runner_writes_nothing() {
+fn an_idle_runner_on_one_machine_writes_nothing() {
     let world = World::on_sqlite();
     for (key, value) in [("locking.heartbeat_timeout", "300ms"), ("locking.poll_interval", "100ms")] {
         world.ok(&["config", "set", key, value]);
@@ -324,7 +325,7 @@ fn on_one_machine_an_idle_runner_writes_nothing() {
         });
         (rows().seq, rows().lease, files)
     };
-    // Whatever it does at the beginning is over when nothing has changed for a while.
+    // The writes of the start are over when nothing has changed for a while.
     let mut before = look();
     until("nothing has changed for a while", || {
         let now = look();
@@ -333,7 +334,7 @@ fn on_one_machine_an_idle_runner_writes_nothing() {
         }
         now.1 - before.1 > Span::from_ms(500)
     });
-    // Time is what is tested here: many leases, and many slow looks.
+    // This test needs time to pass: many leases, and many polls.
     until("many leases are over", || look().1 - before.1 > Span::from_ms(2_500));
     let after = look();
     assert_eq!((after.0, after.2), (before.0, before.2));

@@ -1,4 +1,4 @@
-//! Messages to tasks: into a mailbox, a prompt or a live session; what a run sees, and what a sender is told.
+//! Messages to tasks: into a mailbox, a prompt or a live session; what runs read, and the receipts.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ fn send(world: &World, task: &str, text: &str) -> Value {
     world.data(&["send", task, text, "--author", "ada"])
 }
 
-/// The bodies of what a run has read into a file, with whether an earlier run had them.
+/// The messages in an output of `mailbox read`: body, and whether an earlier run had it.
 fn read(world: &World, file: &str) -> Vec<(String, bool)> {
     let text = fs::read_to_string(world.path().join(file)).unwrap();
     let value: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text:?}"));
@@ -35,7 +35,7 @@ fn the_next_run_reads_each_message_once() {
     let first = send(&world, "Job", "one");
     assert_eq!((&first["receipt"], &first["plan"], &first["isNew"]), (&"queued".into(), &"spawn".into(), &true.into()));
     let id = first["id"].as_str().unwrap();
-    // A repeat changes nothing.
+    // A repeated send changes nothing.
     let again = world.data(&["send", "Job", "one", "--author", "ada", "--id", id]);
     assert_eq!((&again["isNew"], &again["seq"]), (&false.into(), &first["seq"]));
     let second = send(&world, "Job", "two");
@@ -45,10 +45,10 @@ fn the_next_run_reads_each_message_once() {
     assert_eq!(read(&world, "again"), read(&world, "one"));
     assert_eq!(read(&world, "two"), []);
     assert_eq!(receipt(&world, id), "read");
-    // One that arrives wakes it.
+    // A new message wakes the waiting read.
     let third = send(&world, "Job", "three");
     assert_eq!(third["plan"], "mailbox");
-    // It may have been fetched before the answer of `send` is made.
+    // The run may fetch it before `send` reads the receipt.
     assert!(["queued", "sent", "read"].contains(&third["receipt"].as_str().unwrap()), "{third}");
     assert_eq!(runner.end().code, 0);
     assert_eq!(read(&world, "three"), [("three".into(), false)]);
@@ -58,7 +58,7 @@ fn the_next_run_reads_each_message_once() {
 }
 
 #[test]
-fn what_a_dead_run_had_goes_to_the_next_one_and_a_result_acknowledges() {
+fn messages_of_a_dead_run_are_redelivered_and_a_result_acknowledges() {
     let world = World::new();
     let script = format!(
         "{BANKSMAN} mailbox read --json > run$BANKSMAN_ATTEMPT; case $BANKSMAN_ATTEMPT in 0) kill -9 $$ ;; 1) {BANKSMAN} tasks fail $BANKSMAN_TASK --error no; exit 1 ;; esac"
@@ -75,7 +75,7 @@ fn what_a_dead_run_had_goes_to_the_next_one_and_a_result_acknowledges() {
 }
 
 #[test]
-fn what_a_dead_run_had_does_not_count_as_read_because_a_later_one_ends_well() {
+fn messages_of_a_dead_run_are_not_read_by_the_success_of_a_later_one() {
     let world = World::new();
     let script = "[ $BANKSMAN_ATTEMPT = 1 ] && exit 0; touch begun; read -r line; kill -9 $$";
     world.ok(&["tasks", "add", "Job", "--run", script, "--input", "--retries", "1"]);
@@ -89,7 +89,7 @@ fn what_a_dead_run_had_does_not_count_as_read_because_a_later_one_ends_well() {
 }
 
 #[test]
-fn an_agent_works_in_a_terminal_if_its_profile_says_so() {
+fn an_agent_runs_in_a_terminal_if_its_profile_says_so() {
     let world = World::new();
     let program = world.path().join("tui.sh");
     let text = "#!/bin/sh\ntest -t 0 && echo \"$1\" > prompt\ntouch begun\nread -r line\necho \"$line\" > got\n";
@@ -104,20 +104,20 @@ fn an_agent_works_in_a_terminal_if_its_profile_says_so() {
     until("it has begun", || world.has("begun"));
     let sent = send(&world, "Job", "hello");
     assert_eq!(sent["plan"], "control_socket", "{sent}");
-    // The program ends with the line that it was sent, perhaps before the sender looks.
+    // The program ends after this line, perhaps before `send` reads the receipt.
     assert!(["delivered", "read"].contains(&sent["receipt"].as_str().unwrap()), "{sent}");
     assert_eq!(runner.end().code, 0);
     let text = |file: &str| fs::read_to_string(world.path().join(file)).unwrap_or_default();
     assert!(text("prompt").contains("say hello"), "{:?}", text("prompt"));
     assert_eq!(text("got"), "hello\n");
-    // What a task of an agent takes is for the profile to say: in a terminal it would not get its prompt.
+    // Only the profile of an agent sets these: in a terminal the task would not get its prompt.
     for flag in ["--pty", "--input"] {
         assert_eq!(world.run(&["tasks", "add", "Other", "--agent", "tui", flag]).code, 2);
     }
 }
 
 #[test]
-fn a_target_that_is_over_refuses_and_what_is_left_goes_back() {
+fn a_task_that_is_over_refuses_messages_and_returns_unread_ones() {
     let world = World::new();
     world.ok(&["tasks", "add", "Job", "--run", &format!("{BANKSMAN} mailbox read --json > read")]);
     let id = send(&world, "Job", "too late")["id"].as_str().unwrap().to_owned();
@@ -129,7 +129,7 @@ fn a_target_that_is_over_refuses_and_what_is_left_goes_back() {
     world.run(&["run", "--until-idle"]);
     let returned = || world.data(&["bus", "read", "--type", "ERROR"])["messages"].clone();
     assert_eq!(returned()[0]["replyTo"], id.as_str());
-    // A later run does not see what was given back.
+    // A later run does not get an undelivered message.
     world.ok(&["tasks", "retry", "Job"]);
     world.ok(&["run", "--until-idle"]);
     assert_eq!(read(&world, "read"), []);
@@ -137,13 +137,11 @@ fn a_target_that_is_over_refuses_and_what_is_left_goes_back() {
 }
 
 #[test]
-fn a_late_process_of_an_ended_run_reads_nothing() {
+fn a_process_that_outlives_its_run_reads_no_messages() {
     let world = World::new();
     world.ok(&["tasks", "add", "Job", "--run", "env > env; exit 1", "--loop", "--restart-delay", "1h"]);
     let _runner = world.start(&["run"]);
-    until("it has run", || {
-        world.path().join("env").exists() && world.data(&["sessions", "list"])["sessions"].as_array().unwrap().is_empty()
-    });
+    until("it has run", || world.has("env") && world.data(&["sessions", "list"])["sessions"].as_array().unwrap().is_empty());
     send(&world, "Job", "for the next one");
     let text = fs::read_to_string(world.path().join("env")).unwrap();
     let mut late = world.command(&["mailbox", "read", "--json"]);
@@ -152,7 +150,7 @@ fn a_late_process_of_an_ended_run_reads_nothing() {
     assert_eq!(output.status.code(), Some(8), "{output:?}");
 }
 
-/// Reads lines from its stdin until one says `end`.
+/// Records lines from stdin until one is `end`.
 const LISTENER: &str = r#"touch begun; while read -r line; do echo "got $line" >> got; [ "$line" = end ] && exit 0; done"#;
 
 #[test]
@@ -164,7 +162,7 @@ fn a_message_is_written_into_a_live_session_once() {
     let first = send(&world, "Job", "one");
     assert_eq!((&first["receipt"], &first["plan"]), (&"delivered".into(), &"control_socket".into()));
     let run = world.data(&["mailbox", "show", first["id"].as_str().unwrap()])["run"].as_str().unwrap().to_owned();
-    // A repeat is not written again; a follow-up waits for the next run.
+    // A repeated send is not written again; a follow-up waits for the next run.
     world.data(&["send", "Job", "one", "--author", "ada", "--id", first["id"].as_str().unwrap()]);
     let later = world.data(&["sessions", "send", &run, "later", "--mode", "follow-up"]);
     assert_eq!(later["receipt"], "queued");
@@ -178,7 +176,7 @@ fn a_message_is_written_into_a_live_session_once() {
     assert_eq!(world.error(&["sessions", "send", &run, "x"]).1["code"], "SESSION_ENDED");
 }
 
-/// An agent whose turns begin with a line of its input. The first one does `first`; all are recorded in `lines`.
+/// An agent that takes one turn per line of its input, and records the lines in `lines`. The first turn runs `first`.
 fn turns(world: &World, first: &str) {
     let program = world.path().join("turns.sh");
     let script = format!(
@@ -218,7 +216,7 @@ fn follow_ups_are_the_next_turns_of_a_live_agent() {
     assert_eq!(runs(&world), 1);
 }
 
-/// The question that is open, once one is.
+/// Waits for an open decision.
 fn question(world: &World) -> String {
     let open = || world.data(&["decisions", "list"])["decisions"].clone();
     until("a question is open", || !open().as_array().unwrap().is_empty());
@@ -233,12 +231,12 @@ fn asking() -> (World, Running, String) {
     turns(&world, &format!("{BANKSMAN} {ASK} > asked"));
     let runner = world.start(&["run", "--until-idle"]);
     let decision = question(&world);
-    until("it was told so", || world.read("asked").contains("end your turn"));
+    until("the answer to `tasks ask` was printed", || world.read("asked").contains("end your turn"));
     (world, runner, decision)
 }
 
 #[test]
-fn an_answer_is_the_next_turn_of_the_live_agent_that_has_asked() {
+fn an_answer_is_the_next_turn_of_the_agent_that_asked() {
     let (world, runner, decision) = asking();
     assert_eq!(world.data(&["tasks", "show", "Job"])["status"], "in_progress", "its session waits");
     world.ok(&["decisions", "resolve", &decision, "2", "--note", "as before"]);
@@ -254,9 +252,9 @@ fn an_answer_is_the_next_turn_of_the_live_agent_that_has_asked() {
     assert_eq!(said.iter().filter(|said| said.0 == "ANSWER").count(), 1, "{said:?}");
 }
 
-/// Whoever answers need not live until the session has the answer: its runner sends it, until the keeper takes it.
+/// The runner sends the answer, and repeats it until the keeper takes it; the command that resolves the decision need not stay alive.
 #[test]
-fn an_answer_reaches_a_session_whose_keeper_was_stopped_meanwhile() {
+fn an_answer_reaches_a_session_whose_keeper_was_stopped() {
     let (world, runner, decision) = asking();
     let sessions = world.data(&["sessions", "list"])["sessions"].clone();
     let keeper = i32::try_from(sessions[0]["keeperPid"].as_i64().unwrap()).unwrap();
@@ -271,7 +269,7 @@ fn an_answer_reaches_a_session_whose_keeper_was_stopped_meanwhile() {
 }
 
 #[test]
-fn a_question_outlives_the_session_that_has_asked() {
+fn a_question_outlives_the_session_that_asked() {
     let (world, runner, live) = asking();
     let sessions = world.data(&["sessions", "list"])["sessions"].clone();
     let child = i32::try_from(sessions[0]["childPid"].as_i64().unwrap()).unwrap();
@@ -287,7 +285,7 @@ fn a_question_outlives_the_session_that_has_asked() {
 }
 
 #[test]
-fn senders_at_the_same_time_are_all_heard() {
+fn concurrent_messages_are_all_delivered() {
     let world = World::new();
     world.ok(&["tasks", "add", "Job", "--run", LISTENER, "--input"]);
     let runner = world.start(&["run", "--until-idle"]);
@@ -305,13 +303,13 @@ fn senders_at_the_same_time_are_all_heard() {
 }
 
 #[test]
-fn a_dispatcher_that_dies_leaves_an_unknown_and_no_lock() {
+fn a_dead_dispatcher_leaves_an_unknown_receipt_and_no_lock() {
     let world = World::new();
     let script = "touch begun; while [ ! -e go ]; do sleep 0.05; done; cat > got";
     let task = world.data(&["tasks", "add", "Job", "--run", script, "--input"])["id"].as_str().unwrap().to_owned();
     let runner = world.start(&["run", "--until-idle"]);
     until("it has begun", || world.has("begun"));
-    // More than a pipe holds: the dispatcher waits for a session that does not read.
+    // More than a pipe holds: the dispatcher blocks on a session that does not read.
     let large = "x".repeat(200_000);
     let file = world.path().join("large");
     fs::write(&file, &large).unwrap();
@@ -323,7 +321,7 @@ fn a_dispatcher_that_dies_leaves_an_unknown_and_no_lock() {
     if receipt(&world, "m-large") == "queued" {
         let doctor = world.ok(&["doctor"]);
         assert!(doctor.contains("that sent message m-large") || receipt(&world, "m-large") == "unknown", "{doctor}");
-        // The next sender proves that the dispatcher is dead, and sends its own.
+        // The next sender proves that the dispatcher is dead, and sends its own message.
         let next = send(&world, "Job", "next");
         assert!(["sent", "delivered"].contains(&next["receipt"].as_str().unwrap()), "{next}");
         assert_eq!(receipt(&world, "m-large"), "unknown");
@@ -336,7 +334,7 @@ fn a_dispatcher_that_dies_leaves_an_unknown_and_no_lock() {
 }
 
 #[test]
-fn a_message_of_any_size_reaches_a_session_that_reads() {
+fn a_message_of_the_maximum_size_reaches_a_session() {
     let world = World::new();
     world.ok(&["tasks", "add", "Job", "--run", "touch begun; head -n 2 | wc -c > got", "--input"]);
     let runner = world.start(&["run", "--until-idle"]);
@@ -346,7 +344,7 @@ fn a_message_of_any_size_reaches_a_session_that_reads() {
     fs::write(&file, "x".repeat(limit)).unwrap();
     let mut command = world.command(&["send", "Job", "-", "--id", "m-large"]);
     assert!(command.stdin(fs::File::open(&file).unwrap()).status().unwrap().success());
-    // It is in nobody's way.
+    // The large message does not block the next one.
     send(&world, "Job", "small");
     assert_eq!(runner.end().code, 0);
     let got = fs::read_to_string(world.path().join("got")).unwrap();
@@ -354,14 +352,14 @@ fn a_message_of_any_size_reaches_a_session_that_reads() {
 }
 
 #[test]
-fn what_was_not_written_into_a_session_does_not_count_as_read() {
+fn a_message_that_was_not_written_completely_is_undelivered() {
     let world = World::new();
     let script = format!("touch begun; while [ ! -e go ]; do sleep 0.05; done; {BANKSMAN} tasks done $BANKSMAN_TASK");
     world.ok(&["tasks", "add", "Job", "--run", &script, "--input"]);
     let runner = world.start(&["run", "--until-idle"]);
     until("it has begun", || world.has("begun"));
     let small = send(&world, "Job", "fits into the pipe")["id"].as_str().unwrap().to_owned();
-    // More than a pipe holds, for a session that never reads.
+    // More than a pipe holds, to a session that never reads.
     let file = world.path().join("large");
     fs::write(&file, "x".repeat(200_000)).unwrap();
     let mut command = world.command(&["send", "Job", "-", "--id", "m-large"]);
@@ -387,7 +385,7 @@ fn the_claim_puts_messages_into_the_prompt_of_an_agent() {
     assert!(prompt.contains(&format!("INFO from ada ({id}, an earlier attempt may have seen it):\nuse port 8080\n")), "{prompt}");
     assert_eq!(receipt(&world, id), "read");
     assert_eq!(world.grant(&format!("dispatch:{task}")), None);
-    // The lock was held from the claim until the session was observed.
+    // The dispatch lock was held from each claim until the session was observed.
     let of_lock = |kind: &str| {
         world
             .events()
@@ -411,7 +409,7 @@ fn a_sender_waits_for_the_answer() {
     assert_eq!(runner.end().code, 0);
     world.ok(&["tasks", "add", "Deaf", "--run", "true"]);
     world.assert_refused(&["send", "Deaf", "hello?", "--wants-reply", "--timeout", "10ms"], 6, "NO_REPLY");
-    // Who waits is told when the message comes back.
+    // The waiting sender gets an error when the message comes back.
     let sender = world.start(&["send", "Deaf", "hello?", "--wants-reply", "--timeout", "60s", "--id", "m-deaf", "--json"]);
     until("it is sent", || world.run(&["mailbox", "show", "m-deaf"]).code == 0);
     world.ok(&["run", "--until-idle"]);

@@ -1,4 +1,4 @@
-//! Random messages to agents whose sessions are killed: each is seen once, and no receipt says more than is known.
+//! Random messages to agents whose sessions are killed: each is seen once, and no receipt claims more than is known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::dice::Dice;
 use crate::world::{BANKSMAN, World, until};
 
-/// Reads its mailbox, then lines from its stdin, and writes down what it has seen under the name of its run.
+/// Reads its mailbox, then lines from stdin, and records them under the id of its run.
 fn recorder() -> String {
     format!(
         r#"while :; do mail=$({BANKSMAN} mailbox read --json) || exit 1; printf '%s\n' "$mail" >> mail.$BANKSMAN_RUN
@@ -20,7 +20,7 @@ fn recorder() -> String {
     )
 }
 
-/// The answers that a run has got from its mailbox. One that was killed while it read may have a half line, which it has not seen.
+/// The answers that a run has read from its mailbox. An incomplete last line, of a killed run, counts as not seen.
 fn answers(world: &World, run: &str) -> Vec<Vec<String>> {
     let text = fs::read_to_string(world.path().join(format!("mail.{run}"))).unwrap_or_default();
     let bodies = |line: &str| {
@@ -31,7 +31,7 @@ fn answers(world: &World, run: &str) -> Vec<Vec<String>> {
     text.lines().filter_map(bodies).collect()
 }
 
-/// What every run has seen, by its id.
+/// The messages that each run has seen.
 fn seen(world: &World) -> BTreeMap<String, Vec<String>> {
     let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in fs::read_to_string(world.path().join("got")).unwrap_or_default().lines() {
@@ -46,17 +46,17 @@ fn seen(world: &World) -> BTreeMap<String, Vec<String>> {
     seen
 }
 
-/// Kills the session of the task if it has read its mailbox, and says whether it did.
+/// Kills the session of the task if it has read its mailbox. Returns whether it did.
 fn kill_session(world: &World) -> bool {
     let sessions = world.data(&["sessions", "list"])["sessions"].clone();
     let (Some(run), Some(pid)) = (sessions[0]["run"].as_str(), sessions[0]["childPid"].as_i64()) else { return false };
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    // It may have ended since.
+    // The session may have ended since.
     answers(world, run).last().is_some_and(Vec::is_empty) && rustix::process::kill_process(pid, Signal::KILL).is_ok()
 }
 
-/// Senders, sessions and runners are killed at random moments: no run sees a message twice, what counts as read was seen, and no message
-/// whose sender was told that it was sent is lost.
+/// Senders, sessions and runners are killed at random moments: no run sees a message twice, every message that counts as read was seen, and
+/// no message whose sender succeeded is lost.
 #[expect(clippy::print_stderr, reason = "the figures of a long run are wanted")]
 fn random_dispatches(count: u32, seed: u64) {
     let world = World::new();
@@ -65,7 +65,7 @@ fn random_dispatches(count: u32, seed: u64) {
     world.ok(&task);
     let mut runner = world.start(&["run", "--until-idle"]);
     let mut dice = Dice::new(seed);
-    // Senders are killed while they start, post, send, or settle.
+    // The duration of one send, so that kills hit its start, its post, its dispatch and its end.
     let began = Instant::now();
     world.ok(&["send", "Job", "first"]);
     let usual = u64::try_from(began.elapsed().as_micros()).unwrap();
@@ -85,7 +85,7 @@ fn random_dispatches(count: u32, seed: u64) {
             continue;
         }
         for (number, sender) in senders.drain(..) {
-            // It has put its message into the mailbox, whatever happens to sessions and runners.
+            // A sender succeeds whatever happens to sessions and runners.
             let said = sender.end();
             assert_eq!(said.code, 0, "{said:?}");
             accepted.insert(number);
@@ -98,7 +98,7 @@ fn random_dispatches(count: u32, seed: u64) {
             runner = world.start(&["run", "--until-idle"]);
         }
     }
-    // What waits in the mailbox goes to the next run.
+    // Messages that wait in the mailbox go to the next run.
     until("a run has fetched every message", || {
         let open = world.data(&["mailbox", "list", "--task", "Job"])["messages"].clone();
         let is_queued = open.as_array().unwrap().iter().any(|message| message["receipt"] == "queued");
@@ -130,9 +130,9 @@ fn random_dispatches(count: u32, seed: u64) {
         let on_bus = sent.iter().filter(|sent| **sent == name).count();
         let is_posted = receipt != "not posted";
         assert_eq!(on_bus, usize::from(is_posted), "m-{number} is {receipt}");
-        assert!(is_posted || !accepted.contains(&number), "the sender of m-{number} was told that it was sent, and it is lost");
+        assert!(is_posted || !accepted.contains(&number), "the sender of m-{number} succeeded, and the message is lost");
         assert!(is_posted || !is_seen, "m-{number} was seen, and it is not on the bus");
-        assert!(receipt != "read" || is_seen, "m-{number} counts as read, and nobody has seen it");
+        assert!(receipt != "read" || is_seen, "m-{number} counts as read, and no run has seen it");
         *ends.entry(receipt.into()).or_default() += 1;
     }
     let of = |receipt: &str| ends.get(receipt).copied().unwrap_or(0);

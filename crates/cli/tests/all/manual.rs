@@ -1,4 +1,4 @@
-//! Work by hand: whoever works on a task holds its lock, and nobody else does.
+//! Manual work: the person who works on a task holds its lock.
 
 use banksman_core::resource::coordination::Command;
 use banksman_core::resource::lock;
@@ -17,7 +17,7 @@ fn set(world: &World, task: &str, status: &str, holder: &str) -> Value {
 }
 
 #[test]
-fn who_works_on_a_task_holds_its_lock_and_that_of_its_section_until_it_says_how_it_ended() {
+fn manual_work_holds_the_task_and_section_locks_until_it_ends() {
     for status in ["review", "completed", "failed", "skipped", "pending", "cancelled"] {
         let world = World::new();
         let section = world.data(&["sections", "add", "backend", "--exclusive"])["id"].as_str().unwrap().to_owned();
@@ -26,14 +26,14 @@ fn who_works_on_a_task_holds_its_lock_and_that_of_its_section_until_it_says_how_
         assert_eq!(set(&world, "fix", "in_progress", "ann")["status"], "in_progress");
         assert_eq!([world.holder(&lock), world.holder(&section)].map(|holder| holder.unwrap().to_string()), ["ann", "ann"]);
         let ttl = |lock: &str| world.grant(lock).unwrap().claim.ttl.map(|ttl| ttl.as_ms() / 60_000);
-        assert_eq!((ttl(&lock), ttl(&section)), (Some(60), None), "a section is kept as long as somebody works in it");
+        assert_eq!((ttl(&lock), ttl(&section)), (Some(60), None), "the lock of a section has no lease");
         assert_eq!(set(&world, "fix", status, "ann")["status"], status);
         assert_eq!((world.holder(&lock), world.holder(&section)), (None, None), "{status}");
     }
 }
 
 #[test]
-fn others_are_told_who_has_it_and_until_when() {
+fn a_refused_take_names_the_holder_and_the_expiry() {
     let world = World::new();
     let task = add(&world, "fix", &[]);
     set(&world, "fix", "in_progress", "ann");
@@ -55,7 +55,7 @@ fn others_are_told_who_has_it_and_until_when() {
 }
 
 #[test]
-fn no_runner_starts_what_somebody_works_on_and_those_behind_it_are_not_held_up() {
+fn runners_skip_manually_taken_tasks_and_start_later_ones() {
     let world = World::new();
     add(&world, "by hand", &["--priority", "9"]);
     add(&world, "other", &[]);
@@ -63,14 +63,14 @@ fn no_runner_starts_what_somebody_works_on_and_those_behind_it_are_not_held_up()
     let runner = world.start(&["run", "--max-runs", "1"]);
     until("the other", || world.data(&["tasks", "show", "other"])["status"] == "completed");
     assert_eq!(world.data(&["tasks", "show", "by hand"])["status"], "in_progress");
-    // Given back, it is the runner's.
+    // A released task is run by the runner.
     set(&world, "by hand", "pending", "ann");
     until("the first", || world.data(&["tasks", "show", "by hand"])["status"] == "completed");
     assert_eq!(runner.stop().code, 0);
 }
 
 #[test]
-fn who_waits_gets_it_in_turn_after_a_person_and_after_a_run() {
+fn waiters_get_a_task_in_order_after_a_person_or_a_run() {
     let world = World::new();
     let lock = format!("task:{}", add(&world, "fix", &[]));
     set(&world, "fix", "in_progress", "ann");
@@ -86,7 +86,7 @@ fn who_waits_gets_it_in_turn_after_a_person_and_after_a_run() {
     set(&world, "fix", "review", "bob");
     assert_eq!(eve.end().code, 0);
     assert_eq!(world.data(&["why", "fix"])["holder"], "eve");
-    // Who waits for a run finds the task done when it has ended, and does not keep its lock.
+    // A waiter finds the task completed when its run has ended, and does not keep the lock.
     let command = "while [ ! -e go ]; do read -r line < /dev/null; sleep 0.02; done";
     let task = world.data(&["tasks", "add", "running", "--run", command])["id"].as_str().unwrap().to_owned();
     let runner = world.start(&["run", "--until-idle"]);
@@ -94,17 +94,17 @@ fn who_waits_gets_it_in_turn_after_a_person_and_after_a_run() {
     let (lock, waiter) =
         (format!("task:{task}"), world.start(&["tasks", "update", "running", "--status", "in_progress", "--holder", "bob"]));
     until_waiting(&world, 1);
-    std::fs::write(world.path().join("go"), "").unwrap();
+    world.touch("go");
     let said = waiter.end();
     assert_eq!(said.code, 2, "{said:?}");
     assert!(said.stderr.contains("completed already"), "{said:?}");
     assert_eq!(world.holder(&lock), None);
-    // The other task is worked on by hand, and not finished by the runner.
+    // A person still works on the other task, so the runner does not complete everything.
     assert_eq!(runner.end().code, 7);
 }
 
 #[test]
-fn a_lock_that_has_expired_can_be_had_by_hand_and_by_a_runner() {
+fn an_expired_task_lock_can_be_taken_by_a_person_or_a_runner() {
     let world = World::new();
     world.ok(&["config", "set", "locking.task_timeout", "300ms"]);
     world.ok(&["sections", "add", "backend", "--exclusive"]);
@@ -115,7 +115,7 @@ fn a_lock_that_has_expired_can_be_had_by_hand_and_by_a_runner() {
     until("the end of the lease", || world.data(&["locks", "show", &first])["state"] == "expired");
     set(&world, "first", "in_progress", "bob");
     assert_eq!(world.data(&["why", "first"])["holder"], "bob");
-    // Who has lost it cannot end it.
+    // The former holder cannot end the task.
     world.assert_refused(&["tasks", "done", "first", "--holder", "ann"], 8, "CLAIM_LOST");
     world.ok(&["tasks", "done", "first", "--holder", "bob"]);
     let runner = world.start(&["run"]);
@@ -126,7 +126,7 @@ fn a_lock_that_has_expired_can_be_had_by_hand_and_by_a_runner() {
 }
 
 #[test]
-fn heartbeats_keep_it() {
+fn heartbeats_keep_a_manually_taken_task() {
     let world = World::new();
     world.ok(&["config", "set", "locking.task_timeout", "1s"]);
     world.ok(&["config", "set", "locking.poll_interval", "100ms"]);
@@ -142,7 +142,7 @@ fn heartbeats_keep_it() {
     });
     assert_eq!(world.data(&["tasks", "show", "fix"])["status"], "in_progress");
     assert_eq!(world.grant(&lock).unwrap().epoch, grant.epoch);
-    // Without them it is the runner's.
+    // Without heartbeats the runner takes the task.
     until("the runner has it", || world.data(&["tasks", "show", "fix"])["status"] == "completed");
     assert_eq!(runner.stop().code, 0);
 }
@@ -169,7 +169,7 @@ fn the_lock_of_a_task_is_shown_and_released_by_its_id_or_title() {
 }
 
 #[test]
-fn an_exclusive_section_is_one_persons_and_no_runners() {
+fn an_exclusive_section_belongs_to_one_person() {
     let world = World::new();
     world.ok(&["sections", "add", "backend", "--exclusive"]);
     for title in ["one", "two", "three"] {
@@ -177,7 +177,7 @@ fn an_exclusive_section_is_one_persons_and_no_runners() {
     }
     set(&world, "one", "in_progress", "ann");
     set(&world, "two", "in_progress", "ann");
-    // She would give back the lock of another section.
+    // A change of section would release the lock of the wrong section.
     world.assert_refused(&["tasks", "update", "two", "--no-section", "--holder", "ann"], 6, "TASK_LOCKED");
     let args = ["tasks", "update", "three", "--status", "in_progress", "--holder", "bob", "--no-wait"];
     world.assert_refused(&args, 6, "SECTION_LOCKED");
@@ -190,16 +190,16 @@ fn an_exclusive_section_is_one_persons_and_no_runners() {
     assert_eq!(runner.stop().code, 0);
 }
 
-/// As when somebody has waited for the lock, and was killed before it could take the task.
+/// The state that a waiter leaves that is killed between taking the lock and claiming the task.
 #[test]
-fn a_lock_alone_keeps_runners_from_its_task_and_not_from_those_behind_it() {
+fn a_task_lock_alone_blocks_its_task_and_no_later_ones() {
     let world = World::new();
     let locked = add(&world, "locked", &["--priority", "9"]);
     for title in ["one", "two", "three"] {
         add(&world, title, &[]);
     }
     let client = world.project().open().unwrap();
-    // No user of the library can: the name is reserved.
+    // Users of the library cannot acquire this lock: the name is reserved.
     let (own, holder) = (TaskId::new(&locked).unwrap().lock(), HolderId::new("ann").unwrap());
     let epoch = world.hold_reserved(&client, own.as_str(), "ann");
     let runner = world.start(&["run", "--max-runs", "1"]);

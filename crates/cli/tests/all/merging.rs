@@ -1,4 +1,4 @@
-//! The merge of a branch as a session runs it, with real git.
+//! Merges of a branch by the command that a session runs, with real git.
 
 use std::path::Path;
 use std::process::Command;
@@ -34,7 +34,7 @@ pub(crate) fn commit(world: &World, file: &str, text: &str) {
     git(world.path(), &["commit", "-q", "-m", file]);
 }
 
-/// Makes a branch at `main`, with one commit, and goes back to `main`.
+/// Makes a branch from `main` with one commit, and returns to `main`.
 pub(crate) fn branch(world: &World, name: &str, file: &str, text: &str) {
     git(world.path(), &["switch", "-q", "-c", name, "main"]);
     commit(world, file, text);
@@ -42,7 +42,7 @@ pub(crate) fn branch(world: &World, name: &str, file: &str, text: &str) {
 }
 
 #[test]
-fn a_merge_says_what_it_did_and_its_last_line_is_the_result() {
+fn the_last_line_of_a_merge_is_its_result() {
     let world = World::new();
     repository(&world);
     branch(&world, "topic", "a", "a\n");
@@ -58,7 +58,7 @@ fn a_merge_says_what_it_did_and_its_last_line_is_the_result() {
 }
 
 #[test]
-fn a_merge_that_fails_begins_with_words_to_match() {
+fn a_failed_merge_begins_with_a_matchable_reason() {
     let world = World::new();
     repository(&world);
     branch(&world, "topic", "a", "topic\n");
@@ -81,7 +81,7 @@ fn a_merge_that_fails_begins_with_words_to_match() {
 }
 
 #[test]
-fn a_git_that_is_too_old_is_told_so() {
+fn a_git_version_that_is_too_old_is_refused() {
     let world = World::new();
     repository(&world);
     branch(&world, "topic", "a", "a\n");
@@ -103,22 +103,22 @@ fn a_git_that_is_too_old_is_told_so() {
     }
 }
 
-/// The directories in which merges work, or have worked.
+/// The number of directories in which merges work, or have worked.
 fn worktrees_of_merges(world: &World) -> usize {
     let entries = std::fs::read_dir(world.path().join(".banksman/workspaces")).unwrap();
     entries.filter(|entry| entry.as_ref().unwrap().file_name().to_str().unwrap().starts_with(".merge-")).count()
 }
 
-/// A git whose merge was killed finds its worktree gone, and then removes it: that must not be the one of the next merge.
+/// A git process whose merge was killed finds its worktree missing, and then removes a directory: it must not be that of the next merge.
 #[test]
-fn a_git_that_outlives_its_merge_does_not_harm_the_next() {
+fn a_git_process_that_outlives_its_merge_does_not_harm_the_next() {
     let world = World::new();
     repository(&world);
     commit(&world, ".gitattributes", "*.slow filter=slow\n");
     commit(&world, "x.slow", "x\n");
     branch(&world, "topic", "y.slow", "y\n");
     commit(&world, "m", "m\n");
-    // The checkout of the first merge waits as long as one file is there, and the second merge, with its worktree, as long as another.
+    // The checkout of the first merge blocks while `wait.1` exists, the second merge, with its worktree, while `wait.2` does.
     let state = world.path().join("state");
     std::fs::create_dir_all(&state).unwrap();
     let script = format!(
@@ -138,7 +138,7 @@ fn a_git_that_outlives_its_merge_does_not_harm_the_next() {
     let outlives = ancestors().find(|pid| parent_of(*pid) == killed.pid()).unwrap();
     killed.signal(Signal::KILL);
     killed.end();
-    assert!(is_alive(outlives), "the git that makes the worktree goes on");
+    assert!(is_alive(outlives), "the git process that makes the worktree lives on");
     let second = world.start(&merge);
     until("the second merge is in the middle", || state.join("here.2").exists());
     std::fs::remove_file(state.join("wait.1")).unwrap();
@@ -156,14 +156,14 @@ fn parent_of(pid: i32) -> i32 {
 }
 
 #[test]
-fn a_merge_that_was_killed_in_the_middle_is_done_again() {
+fn a_merge_that_was_killed_midway_is_repeated() {
     let world = World::new();
     repository(&world);
     commit(&world, ".gitattributes", "*.slow filter=slow\n");
     commit(&world, "x.slow", "x\n");
     branch(&world, "topic", "a", "a\n");
     commit(&world, "m", "m\n");
-    // A checkout of it waits as long as the file is there.
+    // A checkout of the branch blocks while the file `wait` exists.
     let (filter, here, wait) =
         (world.path().join("state/filter"), world.path().join("state/here"), world.path().join("state/wait"));
     let script = format!("#!/bin/sh\ntouch '{}'\nwhile [ -e '{}' ]; do sleep 0.01; done\ncat\n", here.display(), wait.display());
@@ -179,7 +179,7 @@ fn a_merge_that_was_killed_in_the_middle_is_done_again() {
     killed.signal(Signal::KILL);
     killed.end();
     assert_eq!(git(world.path(), &["rev-parse", "main"]), before);
-    assert_eq!(worktrees_of_merges(&world), 1, "it could not clear up");
+    assert_eq!(worktrees_of_merges(&world), 1, "the killed merge left its worktree");
     std::fs::remove_file(&wait).unwrap();
 
     world.ok(&merge);
@@ -190,7 +190,7 @@ fn a_merge_that_was_killed_in_the_middle_is_done_again() {
 }
 
 #[test]
-fn a_task_that_merges_does_so_in_a_session() {
+fn a_merge_task_runs_in_a_session() {
     let world = World::new();
     repository(&world);
     branch(&world, "topic", "a", "a\n");

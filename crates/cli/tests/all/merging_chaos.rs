@@ -1,5 +1,5 @@
-//! A person works in the checkout while merges into its branch come and are killed, and unused objects are cleared away: every
-//! commit and every uncommitted byte of the person survives, every merge lands or says why not, and no lock stays.
+//! A person works in the checkout while merges into its branch are made and killed, and unused objects are pruned: every commit and every
+//! uncommitted byte of the person survives, every merge lands or reports the reason, and no lock is left.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,13 +19,13 @@ use crate::dice::Dice;
 use crate::merging::{git, repository};
 use crate::world::{Running, World, kill};
 
-/// How often a merge is started until it is left at what it says.
+/// The maximum number of attempts of one merge.
 const TRIES: u32 = 8;
 
-/// How a merge that does not land begins to say why.
+/// The beginnings of the reasons of merges that do not land.
 const REASONS: [&str; 3] = ["the checkout at ", "conflict in ", "the branch main was moved by others meanwhile"];
 
-/// Makes branches that each change, add and remove a file, which no other does.
+/// Makes branches of which each changes, adds and removes files of its own.
 pub(crate) fn branches(world: &World, count: usize) {
     repository(world);
     let mut script = String::from("commit refs/heads/base\nmark :1\ncommitter t <t@example.invalid> 0 +0000\ndata 4\nbase\n");
@@ -48,24 +48,24 @@ pub(crate) fn branches(world: &World, count: usize) {
     git(world.path(), &["merge", "-q", "--ff-only", "base"]);
 }
 
-/// Who works in the checkout, and what must be found there.
+/// A person who works in the checkout, and the work that must survive.
 struct Person<'a> {
     root: &'a Path,
     dice: Dice,
-    /// The merge that is under way, whose files are the interesting ones.
+    /// The current merge: its files are the interesting ones.
     merge: &'a AtomicUsize,
     actions: u64,
     commits: Vec<String>,
-    /// What was committed.
+    /// Committed: a word of each path.
     kept: BTreeMap<String, String>,
-    /// What was written and not committed: a word that the file must contain.
+    /// Written and not committed: a word that the file must contain.
     loose: BTreeMap<String, String>,
-    /// What was stashed: the name of the stash's commit, the path, and the word.
+    /// Stashed: the commit of the stash, the path, and the word.
     stashed: Vec<(String, String, String)>,
 }
 
 impl Person<'_> {
-    /// Git, as often as it finds something locked.
+    /// Runs git, again as long as something is locked.
     fn git(&self, args: &[&str]) -> Result<String, String> {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
@@ -88,7 +88,7 @@ impl Person<'_> {
         format!("word-{}-of-a-person", self.actions)
     }
 
-    /// Writes a word into a file, as one program or another does it.
+    /// Writes a word into a file, in one of the ways in which programs do.
     fn write(&mut self, path: &str) {
         let (word, whole) = (self.word(), self.root.join(path));
         let Ok(()) = fs::create_dir_all(whole.parent().unwrap()) else { return };
@@ -107,7 +107,7 @@ impl Person<'_> {
         self.loose.insert(path.into(), word);
     }
 
-    /// Everything that was not committed is where it was put.
+    /// Asserts that all uncommitted words are in their files.
     fn check_nothing_lost(&self) {
         for (path, word) in &self.loose {
             let is_saved = || files(&self.root.join(".git/banksman/saved")).iter().any(|path| is_in(path, word));
@@ -132,8 +132,8 @@ impl Person<'_> {
             8 => self.stage(),
             _ => drop(self.git(&["gc", "-q", "--prune=now"])),
         }
-        // How fast a person works is drawn, so that a merge meets every moment of it. People rest now and then, and then there is
-        // nothing unfinished.
+        // The pace is drawn, so that merges meet every state of the person's work. Only without uncommitted work there are longer pauses,
+        // so that merges can land.
         if self.loose.is_empty() {
             std::thread::sleep(Duration::from_millis(self.dice.roll(400)));
         }
@@ -144,7 +144,7 @@ impl Person<'_> {
         let Some((path, word)) = self.loose.iter().next_back().map(|(path, word)| (path.clone(), word.clone())) else { return };
         if self.git(&["add", "--", &path]).is_ok() {
             let staged = self.git(&["show", &format!(":{path}")]).unwrap();
-            assert!(staged.contains(&word), "{path}: {word} was staged, and is not: {staged}");
+            assert!(staged.contains(&word), "{path}: {word} is not in the index: {staged}");
         }
     }
 
@@ -156,7 +156,7 @@ impl Person<'_> {
                 let commit = self.git(&["log", "-1", "--format=%H", &format!("--grep={message}"), "main"]).unwrap();
                 for (path, word) in std::mem::take(&mut self.loose) {
                     let text = self.git(&["show", &format!("{commit}:{path}")]).unwrap();
-                    assert!(text.contains(&word), "{path}: {word} was committed, and is not: {text}");
+                    assert!(text.contains(&word), "{path}: {word} is not in its commit: {text}");
                     self.kept.insert(path, word);
                 }
                 self.commits.push(commit);
@@ -165,11 +165,11 @@ impl Person<'_> {
         }
     }
 
-    /// Stashes everything. A stash that finds something locked half way has stashed, and may have cleared a part of the checkout.
+    /// Stashes everything. A stash that finds a lock midway has stashed, and may have reset a part of the checkout.
     fn stash(&mut self) {
         let list = |person: &Person<'_>| person.git(&["stash", "list", "--format=%H"]).unwrap();
         let before = list(self);
-        // Whatever it says: where the words are is what counts.
+        // The result does not matter: the check is where the words are.
         self.git(&["stash", "push", "-q", "--include-untracked"]).ok();
         let after = list(self);
         let new = after.lines().filter(|stash| !before.contains(stash));
@@ -191,7 +191,7 @@ impl Person<'_> {
         show(stash.into()).contains(word) || show(format!("{stash}^3")).contains(word)
     }
 
-    /// Everything that ever was committed or stashed is there.
+    /// Asserts that everything that was ever committed or stashed survives.
     fn check(&self) {
         self.check_nothing_lost();
         for commit in &self.commits {
@@ -223,7 +223,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Kills a process, with some or all of its descendants, or only one of those.
+/// Kills a process, the process with all of its descendants, or one descendant.
 fn kill_some(dice: &mut Dice, pid: i32) {
     let children = descendants(pid);
     match dice.roll(3) {
@@ -236,14 +236,14 @@ fn kill_some(dice: &mut Dice, pid: i32) {
     }
 }
 
-/// One merge, by hand. Returns whether it has landed.
+/// Runs one merge by command. Returns whether it has landed.
 fn merge(world: &World, dice: &mut Dice, n: usize) -> bool {
     let how = ["rebase", "merge_commit"][n % 2];
     for attempt in 1..=TRIES {
         let running = world.start(&["merge-branch", "--how", how, "--", &format!("b{n}"), "main"]);
         let is_killed = attempt < TRIES && dice.roll(2) == 0;
         if is_killed {
-            // The moment of the kill is drawn: it is to hit whatever the merge is at.
+            // The moment of the kill is drawn, so that kills hit every step of a merge.
             std::thread::sleep(Duration::from_millis(dice.roll(400)));
             kill_some(dice, running.pid());
         }
@@ -266,7 +266,7 @@ fn merge(world: &World, dice: &mut Dice, n: usize) -> bool {
     false
 }
 
-/// One merge as a task, whose runner is killed too. Returns whether it has landed.
+/// Runs one merge as a task, whose runner is killed too. Returns whether it has landed.
 fn merge_by_runner(world: &World, dice: &mut Dice, n: usize) -> bool {
     let id = format!("t-{n}");
     let work = Work::Merge { branch: format!("b{n}").as_str().into(), into: "main".into(), how: MergeHow::MergeCommit };
@@ -276,9 +276,9 @@ fn merge_by_runner(world: &World, dice: &mut Dice, n: usize) -> bool {
     for attempt in 1..=TRIES {
         let runner: Running = world.start(&["run", "--until-idle"]);
         if attempt < TRIES {
-            // As above.
+            // Drawn, as above.
             std::thread::sleep(Duration::from_millis(dice.roll(600)));
-            // The keeper is its own process: it goes on, or dies as well.
+            // The keeper is a process of its own: it lives on, or is killed as well.
             kill_some(dice, runner.pid());
             kill(runner.pid());
         }
@@ -290,7 +290,7 @@ fn merge_by_runner(world: &World, dice: &mut Dice, n: usize) -> bool {
                 assert!(task["error"].as_str().is_some_and(|error| !error.is_empty()), "{task}");
                 return false;
             }
-            // Its session was killed more often than it is recovered: a person is asked.
+            // The session was killed more often than it is recovered: a person decides.
             "blocked" => {
                 assert_eq!(task["recentEvents"][0]["kind"], "escalate", "{task}");
                 return false;
@@ -303,7 +303,7 @@ fn merge_by_runner(world: &World, dice: &mut Dice, n: usize) -> bool {
     true
 }
 
-/// Says that it is over when it is dropped, also by a panic.
+/// Sets the flag when it is dropped, also by a panic.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -352,7 +352,7 @@ fn chaos(seed: u64, merges: usize) -> (usize, u64) {
         files(&world.path().join(".git")).into_iter().filter(|path| path.extension().is_some_and(|end| end == "lock")).collect();
     assert_eq!(locks, Vec::<PathBuf>::new());
     assert_eq!(fs::read_dir(world.path().join(".git/banksman/moves")).unwrap().count(), 0);
-    // Nothing differs but for what the person has not committed.
+    // Only uncommitted changes of the person differ.
     let status = git(world.path(), &["status", "--porcelain", "--untracked-files=all", "-z"]);
     for entry in status.split('\0').filter(|entry| !entry.is_empty()) {
         assert!(person.loose.contains_key(&entry[3..]), "{entry}");

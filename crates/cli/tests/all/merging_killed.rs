@@ -1,4 +1,4 @@
-//! Merges that are killed, each at a certain step, with `git gc --prune=now` before anybody looks again.
+//! Merges that are killed at a given step, with `git gc --prune=now` before the next command.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,26 +9,26 @@ use rustix::process::Signal;
 use crate::merging::{commit, git, repository};
 use crate::world::{Running, Said, World, kill, until, write_program};
 
-/// A branch `topic` that changes, adds and removes files, and a git of ours that runs a script at one step of a merge.
+/// A branch `topic` that changes, adds and removes files, and a git wrapper that runs a script at one step of a merge.
 pub(crate) struct Steps {
     pub(crate) world: World,
     pub(crate) before: String,
 }
 
-/// The step of a merge: the git that begins it, and the how many-th of those.
+/// A step of a merge: the git command that begins it, and which of its occurrences.
 pub(crate) type Step = (&'static str, u32);
 
-/// The new files are made.
+/// The new files are written.
 const STAGES: Step = ("checkout-index", 1);
 /// The refs are about to be locked.
 const PREPARES: Step = ("update-ref -m", 1);
-/// Refs and index are locked. Git is asked only where HEAD is a link.
+/// Refs and index are locked. This git command is only run where HEAD is a symbolic link.
 pub(crate) const VERIFIES: Step = ("symbolic-ref --quiet HEAD", 1);
-/// The files have moved, and are compared. Git is asked only about a file that it filters.
+/// The files have moved, and are compared. This git command is only run for a file that git filters.
 pub(crate) const COMPARES: Step = ("diff --no-ext-diff", 2);
 /// The files have moved; the index has not.
 pub(crate) const REFRESHES: Step = ("update-index -q --refresh", 1);
-/// All is done but for removing what was taken away.
+/// Only the removal of the replaced files is left.
 const DISPOSES: Step = ("diff --no-ext-diff", 3);
 
 impl Steps {
@@ -38,7 +38,7 @@ impl Steps {
         Steps::with(&[])
     }
 
-    /// One in which git comes to a step.
+    /// A repository in which git reaches the step.
     pub(crate) fn at(step: Step) -> Steps {
         let filtered = [COMPARES, DISPOSES].contains(&step);
         let steps = Steps::with(if filtered { &["filtered"] } else { &[] });
@@ -50,7 +50,7 @@ impl Steps {
         steps
     }
 
-    /// With more files that change, which git filters.
+    /// A repository with more changed files, to which a git filter applies.
     fn with(filtered: &[&str]) -> Steps {
         let world = World::on_sqlite();
         repository(&world);
@@ -82,7 +82,7 @@ impl Steps {
         self.world.path().join(name)
     }
 
-    /// Starts a merge whose git runs a script in the checkout when it comes to a step, once.
+    /// Starts a merge whose git wrapper runs a script in the checkout once, at a step.
     pub(crate) fn start(&self, step: Step, script: &str) -> Running {
         let (path, root) = (std::env::var("PATH").unwrap(), self.world.path().display());
         let (pattern, nth) = step;
@@ -103,12 +103,12 @@ impl Steps {
         write_program(&path, text);
     }
 
-    /// A merge during which a script runs at one step.
+    /// Runs a merge with a script at one step.
     pub(crate) fn merge_with(&self, step: Step, script: &str) -> Said {
         self.start(step, script).end()
     }
 
-    /// Kills a merge at a step, with all its children if that is wanted.
+    /// Kills a merge at a step, with all its children if `with_children` is set.
     fn kill(&self, step: Step, with_children: bool) {
         let merge = self.start(step, WAIT);
         self.kill_here(merge, with_children);
@@ -119,7 +119,7 @@ impl Steps {
         let here = self.path("state/here");
         until("the merge is there", || here.exists());
         let children = descendants(merge.pid());
-        // None of them shall notice the end of another.
+        // Stopped first, so that no process reacts to the end of another.
         merge.signal(Signal::STOP);
         if with_children {
             children.iter().for_each(|pid| kill(*pid));
@@ -134,7 +134,7 @@ impl Steps {
         std::fs::remove_file(self.path("state/go")).ok();
     }
 
-    /// Clears away whatever no ref holds. `git gc` itself gives up where refs are locked.
+    /// Prunes all unreachable objects. `git gc` itself fails where refs are locked.
     fn collect_garbage(&self) {
         Command::new("git").args(["gc", "-q", "--prune=now"]).current_dir(self.world.path()).output().unwrap();
         git(self.world.path(), &["prune", "--expire=now"]);
@@ -151,7 +151,7 @@ impl Steps {
         self.assert_tidy();
     }
 
-    /// No lock is left, and nothing of a merge.
+    /// Asserts that no lock and no file of a merge is left.
     pub(crate) fn assert_tidy(&self) {
         for name in ["index.lock", "HEAD.lock", "refs/heads/main.lock", "packed-refs.lock"] {
             assert!(!self.path(".git").join(name).exists(), "{name}");
@@ -163,13 +163,13 @@ impl Steps {
     }
 }
 
-/// Says where it is, and waits until it is killed or may go on.
+/// Reports that the step is reached, and waits until it is killed or may continue.
 const WAIT: &str = "touch state/here; while [ ! -e state/go ]; do sleep 0.01; done";
 
 #[test]
-fn a_merge_that_is_killed_at_any_step_is_settled_by_the_next() {
+fn a_merge_killed_at_any_step_is_settled_by_the_next() {
     let all = [STAGES, PREPARES, VERIFIES, COMPARES, REFRESHES, DISPOSES].map(|step| (step, true));
-    // If its git lives on, that unlocks the refs by itself.
+    // A git process that lives on unlocks the refs by itself.
     for (step, with_children) in all.into_iter().chain([(REFRESHES, false)]) {
         let steps = Steps::at(step);
         steps.kill(step, with_children);
@@ -184,7 +184,7 @@ fn a_merge_that_is_killed_at_any_step_is_settled_by_the_next() {
 }
 
 #[test]
-fn a_merge_that_is_killed_just_before_or_after_the_branch_moves_is_settled() {
+fn a_merge_killed_around_the_move_of_the_branch_is_settled() {
     for moment in ["prepared", "committed"] {
         let steps = Steps::new();
         let root = steps.world.path().display();
@@ -202,7 +202,7 @@ fn a_merge_that_is_killed_just_before_or_after_the_branch_moves_is_settled() {
 }
 
 #[test]
-fn doctor_finds_and_fixes_what_a_killed_merge_has_left() {
+fn doctor_finds_and_fixes_the_remains_of_a_killed_merge() {
     let steps = Steps::new();
     assert_eq!(check(&steps, &["doctor"])["verdict"], "ok");
     steps.kill(REFRESHES, true);
@@ -218,7 +218,7 @@ fn doctor_finds_and_fixes_what_a_killed_merge_has_left() {
     assert_eq!((steps.status(), git(steps.world.path(), &["rev-parse", "main"])), (String::new(), steps.before.clone()));
     steps.assert_tidy();
     assert_eq!(check(&steps, &["doctor"])["verdict"], "ok");
-    // The person can work again.
+    // The person can commit again.
     commit(&steps.world, "mine", "mine\n");
 }
 
@@ -230,7 +230,7 @@ fn check(steps: &Steps, args: &[&str]) -> serde_json::Value {
 }
 
 #[test]
-fn locks_of_others_are_left_alone() {
+fn git_locks_of_other_processes_are_left_alone() {
     let steps = Steps::at(VERIFIES);
     let lock = steps.path(".git/index.lock");
     for text in ["", "DIRC", "somebody else"] {
@@ -242,7 +242,7 @@ fn locks_of_others_are_left_alone() {
         assert_eq!(steps.status(), "");
     }
     std::fs::remove_file(&lock).unwrap();
-    // Also while there is something of ours to be settled.
+    // Also while a merge of Banksman has to be settled.
     steps.kill(VERIFIES, true);
     let lock = steps.path(".git/refs/heads/main.lock");
     std::fs::remove_file(&lock).unwrap();
@@ -256,7 +256,7 @@ fn locks_of_others_are_left_alone() {
 }
 
 #[test]
-fn an_index_lock_of_an_earlier_version_is_removed_when_its_process_is_dead() {
+fn an_index_lock_of_an_earlier_version_is_removed() {
     let steps = Steps::new();
     let text = format!("banksman moves this checkout\nfrom {0}\nto {0}\n", steps.before);
     std::fs::write(steps.path(".git/index.lock"), text).unwrap();
@@ -266,7 +266,7 @@ fn an_index_lock_of_an_earlier_version_is_removed_when_its_process_is_dead() {
 }
 
 #[test]
-fn what_somebody_writes_into_a_checkout_that_was_left_halfway_stays() {
+fn edits_in_a_partially_moved_checkout_survive() {
     let steps = Steps::new();
     steps.kill(REFRESHES, true);
     for name in ["changed", "dir/new", "gone"] {

@@ -1,18 +1,18 @@
-//! What a person does in the checkout at a certain step of a merge, with real git. Every byte must survive.
+//! Changes that a person makes in the checkout at a given step of a merge, with real git. Every byte must survive.
 
 use crate::merging::git;
 use crate::merging_killed::{COMPARES, REFRESHES, Steps, VERIFIES};
 
 #[test]
-fn an_edit_of_an_affected_file_stays_whenever_it_is_made() {
-    // Before anything is touched: it is in the way.
+fn an_edit_of_an_affected_file_survives_at_every_step() {
+    // Before the files move: the edit stops the merge.
     let steps = Steps::at(VERIFIES);
     let said = steps.merge_with(VERIFIES, "echo mine > changed");
     assert!(said.code == 1 && said.stderr.contains(" has changes\n"), "{said:?}");
     assert_eq!((steps.status(), std::fs::read_to_string(steps.path("changed")).unwrap()), (" M changed".into(), "mine\n".into()));
     assert_eq!(git(steps.world.path(), &["rev-parse", "main"]), steps.before);
     steps.assert_tidy();
-    // After the files have moved: it is a change of what was merged.
+    // After the files have moved: the edit is a change of the merged file.
     for step in [COMPARES, REFRESHES] {
         let steps = Steps::at(step);
         let said = steps.merge_with(step, "echo mine >> changed; echo mine > gone");
@@ -24,7 +24,7 @@ fn an_edit_of_an_affected_file_stays_whenever_it_is_made() {
 }
 
 #[test]
-fn a_new_file_in_the_place_of_one_that_comes_stays() {
+fn a_new_file_at_the_path_of_an_added_one_survives() {
     let steps = Steps::at(VERIFIES);
     let said = steps.merge_with(VERIFIES, "mkdir dir; echo mine > dir/new");
     assert!(said.code == 1 && said.stderr.contains("new files are in the way"), "{said:?}");
@@ -32,7 +32,7 @@ fn a_new_file_in_the_place_of_one_that_comes_stays() {
     steps.assert_tidy();
 }
 
-/// Has a person do something in the moment after the ref was locked, before the index is.
+/// Runs a script once, after the ref is locked and before the index is.
 fn when_the_ref_is_locked(steps: &Steps, script: &str) {
     let root = steps.world.path().display();
     let hook = format!(
@@ -49,7 +49,7 @@ fn a_commit_after_the_ref_is_locked_fails_visibly_or_survives() {
     let said = steps.world.run(&Steps::MERGE);
     let person = std::fs::read_to_string(steps.path("state/said")).unwrap();
     assert!(person.contains("main.lock") || person.contains("HEAD.lock"), "git tells the person: {person}");
-    // What is staged is a change, so the merge waits for the person.
+    // The staged file is a change, so the merge waits for the person.
     assert!(said.code == 1 && said.stderr.contains(" has changes\n"), "{said:?}");
     assert_eq!(steps.status(), "A  precious");
     git(steps.world.path(), &["commit", "-q", "-m", "precious"]);
@@ -59,7 +59,7 @@ fn a_commit_after_the_ref_is_locked_fails_visibly_or_survives() {
 }
 
 #[test]
-fn what_is_staged_or_stashed_after_the_ref_is_locked_survives() {
+fn staged_and_stashed_changes_after_the_ref_is_locked_survive() {
     let steps = Steps::new();
     when_the_ref_is_locked(&steps, "echo staged > changed; git add changed; echo again > changed");
     let said = steps.world.run(&Steps::MERGE);
@@ -76,7 +76,7 @@ fn what_is_staged_or_stashed_after_the_ref_is_locked_survives() {
 }
 
 #[test]
-fn a_switch_to_another_branch_meanwhile_is_not_disturbed() {
+fn a_switch_to_another_branch_during_a_merge_succeeds() {
     let steps = Steps::new();
     git(steps.world.path(), &["branch", "work"]);
     let said = steps.merge_with(("checkout-index", 1), "git switch -q work");

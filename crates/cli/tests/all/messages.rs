@@ -1,4 +1,4 @@
-//! What a command says when something small is wrong: the right noun, the right number, a hint that works.
+//! Messages about small mistakes: the right noun, the right number, a hint that works.
 
 use std::fs::File;
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use crate::runbooks;
 use crate::world::{Said, World, until};
 
 #[test]
-fn a_lock_that_is_not_there_is_not_found() {
+fn an_unknown_lock_is_reported_as_not_found() {
     let world = World::new();
     world.ok(&["locks", "define", "deploy", "--ttl", "1h"]);
     for args in [
@@ -41,7 +41,7 @@ fn the_locks_of_tasks_and_sections_are_found_by_name() {
 }
 
 #[test]
-fn a_wait_that_is_over_says_who_is_in_the_way_and_until_when() {
+fn a_wait_that_times_out_names_the_holder_and_the_expiry() {
     let world = World::new();
     let epoch = world.data(&["locks", "acquire", "deploy", "--holder", "ada", "--ttl", "1h"])["epoch"].to_string();
     let error = world.assert_refused(&["locks", "acquire", "deploy", "--holder", "bob", "--timeout", "30ms"], 6, "WAIT_TIMEOUT");
@@ -49,7 +49,7 @@ fn a_wait_that_is_over_says_who_is_in_the_way_and_until_when() {
     assert_eq!((&details["lockedBy"], &details["taskId"]), (&"ada".into(), &Value::Null));
     let expires = details["expiresAt"].clone();
     assert!(expires.is_string(), "{details}");
-    // The two clocks are read one after the other; the answer must not depend on how far apart that was.
+    // The two clocks are read one after the other; the result must not depend on the time between the reads.
     for _ in 0..20 {
         assert_eq!(world.data(&["locks", "show", "deploy"])["expiresAt"], expires);
     }
@@ -60,7 +60,7 @@ fn a_wait_that_is_over_says_who_is_in_the_way_and_until_when() {
 }
 
 #[test]
-fn expired_holders_of_slots_are_not_counted_as_taking_them() {
+fn expired_holders_do_not_count_as_taking_slots() {
     let world = World::new();
     world.ok(&["semaphores", "define", "gpu", "--capacity", "4"]);
     world.ok(&["semaphores", "acquire", "gpu", "--weight", "1", "--holder", "here", "--ttl", "1h"]);
@@ -74,7 +74,7 @@ fn expired_holders_of_slots_are_not_counted_as_taking_them() {
 }
 
 #[test]
-fn hints_about_settings_can_be_followed() {
+fn hints_about_settings_work() {
     let world = World::new();
     let file = world.path().join(".banksman/config.toml");
     let before = std::fs::read_to_string(&file).unwrap();
@@ -84,7 +84,7 @@ fn hints_about_settings_can_be_followed() {
         assert_eq!(code, 3, "{error}");
         error["hint"].as_str().unwrap().to_owned()
     };
-    // One that can be set is set; what it names is taken at its word.
+    // A hint that contains a `config set` command works as printed.
     let named = hint("[locking]\nwait_timeout = \"soon\"");
     let command = named.split_once("banksman ").unwrap().1;
     world.ok(&command.split(' ').collect::<Vec<_>>());
@@ -99,7 +99,7 @@ fn hints_about_settings_can_be_followed() {
 }
 
 #[test]
-fn a_wrong_command_line_is_answered_in_the_name_of_its_command() {
+fn a_usage_error_names_its_command() {
     let world = World::new();
     let command = |args: &[&str]| {
         let said = world.run(args);
@@ -114,7 +114,7 @@ fn a_wrong_command_line_is_answered_in_the_name_of_its_command() {
 }
 
 #[test]
-fn errors_name_tasks_by_the_titles_that_people_type() {
+fn errors_name_tasks_by_their_titles() {
     let world = World::new();
     let (tests, notes) = (world.add(&["Run the tests"]), world.add(&["Write notes"]));
     let message = |args: &[&str]| world.error(args).1["message"].as_str().unwrap().to_owned();
@@ -149,14 +149,14 @@ fn output_that_cannot_be_written_is_an_error() {
         let said = full(args);
         assert!(said.code == 1 && said.stderr.contains("No space left"), "{args:?}: {said:?}");
     }
-    // An item that nobody has heard of can be taken again at once.
+    // An item whose grant could not be printed is available again at once.
     let said = full(&["queues", "take", "triage", "--holder", "deaf"]);
     assert!(said.code == 1 && said.stderr.contains("was given back"), "{said:?}");
     assert_eq!(world.data(&["queues", "take", "triage", "--holder", "me"])["item"]["attempts"], 2);
 }
 
 #[test]
-fn events_that_never_happen_are_not_waited_for() {
+fn unknown_event_kinds_are_refused() {
     let world = World::new();
     let (code, error) = world.error(&["events", "--kind", "task:completed"]);
     assert_eq!((code, &error["hint"]), (2, &"did you mean task:complete?".into()), "{error}");
@@ -169,7 +169,7 @@ fn events_that_never_happen_are_not_waited_for() {
 }
 
 #[test]
-fn completing_an_item_again_is_no_error_for_its_holder() {
+fn completing_an_item_twice_is_no_error_for_its_holder() {
     let world = World::new();
     world.ok(&["queues", "define", "triage"]);
     world.ok(&["queues", "push", "triage", "1"]);
@@ -185,7 +185,7 @@ fn completing_an_item_again_is_no_error_for_its_holder() {
 }
 
 #[test]
-fn dead_items_are_told_of_with_all_their_queues() {
+fn dead_items_are_reported_with_all_their_queues() {
     let world = World::new();
     let book = "[queue.a]\nmax_attempts = 1\n[queue.b]\nmax_attempts = 1\n\
                 [worker.wa]\nqueue = \"a\"\nrun = \"false\"\n[worker.wb]\nqueue = \"b\"\nrun = \"false\"\n";
@@ -203,7 +203,7 @@ fn dead_items_are_told_of_with_all_their_queues() {
 }
 
 #[test]
-fn a_phase_tells_its_error_and_not_the_advice_after_it() {
+fn a_phase_reports_its_error_and_not_the_hints_after_it() {
     let script = "echo 'error: failed to push some refs' >&2; echo 'hint: Updates were rejected' >&2; echo 'hint: see git push --help' >&2; exit 1";
     let (world, id) = begun(&way(&[("push", &format!("run = \"{script}\""))]));
     for number in 1..=7 {
@@ -216,7 +216,7 @@ fn a_phase_tells_its_error_and_not_the_advice_after_it() {
 }
 
 #[test]
-fn a_person_is_called_by_the_name_that_the_system_has_for_the_user() {
+fn a_person_is_named_by_the_user_name_of_the_system() {
     let world = World::new();
     world.add(&["Review"]);
     let mut command = world.command(&["tasks", "update", "Review", "--status", "skipped", "--json"]);

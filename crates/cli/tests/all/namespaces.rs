@@ -1,6 +1,6 @@
 //! Processes that share a store but not their HOME, their clocks or their pids: other users, time namespaces, containers.
 //!
-//! A namespace needs root, or user namespaces. Where `unshare` is refused, the test says so and is skipped.
+//! A namespace needs root, or user namespaces. Where `unshare` is refused, the test reports that and is skipped.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use rustix::process::Signal;
 use crate::postgres;
 use crate::world::{BANKSMAN, Running, Said, World, until};
 
-/// A task that runs until the file `open` is there.
+/// A task that runs until the file `open` exists.
 const UNTIL_OPEN: &str = "echo $$ >> begun; while [ ! -e open ]; do sleep 0.02; done; echo $$ >> done";
 
-/// Whether `unshare` may do this here. All of it is about one machine, so PostgreSQL has no part in it.
+/// Whether `unshare` with these options is permitted. These tests concern one machine, so they are skipped on PostgreSQL.
 #[expect(clippy::print_stderr, reason = "that a test was skipped must be seen")]
 fn may_unshare(options: &[&str]) -> bool {
     if postgres::wanted() {
@@ -39,7 +39,7 @@ fn start(mut command: Command) -> Running {
 }
 
 #[test]
-fn a_runner_with_another_home_adopts_what_the_first_one_left() {
+fn a_runner_with_another_home_adopts_the_runs_of_the_first() {
     let Some(world) = World::only_on_sqlite() else { return };
     world.ok(&["tasks", "add", "Long", "--run", UNTIL_OPEN]);
     let runner = |home: &str| {
@@ -54,12 +54,12 @@ fn a_runner_with_another_home_adopts_what_the_first_one_left() {
     first.signal(Signal::KILL);
     let second = runner("h2");
     until("the run is adopted", || world.events().iter().any(|event| event.kind == "task:adopted"));
-    std::fs::write(world.path().join("open"), "").unwrap();
+    world.touch("open");
     assert_eq!(second.end().code, 0);
     assert_eq!((world.lines("begun").len(), world.lines("done").len()), (1, 1), "it was not started again");
 }
 
-/// Ten days ahead, and started in another second of the boot.
+/// A clock ten days ahead, with another boot time.
 const AHEAD: [&str; 5] = ["-T", "--monotonic", "864000", "--boottime", "100000"];
 
 #[test]
@@ -71,24 +71,24 @@ fn a_lock_is_not_taken_from_a_live_holder_by_another_time_namespace() {
     let inside = |args: &[&str]| unshared(&world, &AHEAD, args).output().unwrap().status.code();
     let acquire = |lock: &'static str| ["locks", "acquire", lock, "--holder", "thief", "--no-wait"];
     let held = "locks run holds x until it is killed";
-    // The holder is outside, whoever asks inside; with a lease and with a process.
+    // The holder is outside, the command inside; with a process, then with a lease.
     let outside = start(world.command(&["locks", "run", "x", "--holder", "outside", "--", "sleep", "600"]));
     world.until_held_by("x", "outside");
     assert_eq!(inside(&acquire("x")), Some(6), "{held}");
     world.ok(&["locks", "acquire", "leased", "--holder", "person", "--ttl", "1h"]);
     assert_eq!(inside(&acquire("leased")), Some(6), "an hour is not over");
     outside.stop();
-    // The other way round.
+    // The holder is inside, the command outside.
     let other = start(unshared(&world, &AHEAD, &["locks", "run", "x", "--holder", "inside", "--", "sleep", "600"]));
     world.until_held_by("x", "inside");
     assert_eq!(world.run(&acquire("x")).code, 6, "{held}");
     other.signal(Signal::KILL);
-    // Its death is seen from here as well.
+    // Its death is visible outside as well.
     assert_eq!(world.run(&["locks", "acquire", "x", "--holder", "heir", "--timeout", "20s"]).code, 0);
 }
 
 #[test]
-fn lease_time_goes_on_after_a_process_of_another_time_namespace_has_written() {
+fn lease_time_continues_after_writes_from_another_time_namespace() {
     if !may_unshare(&AHEAD) {
         return;
     }
@@ -101,12 +101,12 @@ fn lease_time_goes_on_after_a_process_of_another_time_namespace_has_written() {
     assert!(before.elapsed() < Duration::from_secs(15), "{:?}", before.elapsed());
 }
 
-/// A FUSE file system that nobody serves. Its files belong to another user, so the kernel answers `statfs` by itself.
+/// Mounts a FUSE file system without a server. Its files belong to another user, so the kernel answers `statfs` by itself.
 const ON_FUSE: &str =
     r#"mount -i -n -t fuse -o fd=3,rootmode=40000,user_id=4242,group_id=4242 none "$0" 3<>/dev/fuse && exec "$@""#;
 
 #[test]
-fn a_store_is_not_made_on_fuse() {
+fn init_refuses_a_fuse_file_system() {
     if !may_unshare(&["-m", "sh", "-c", ON_FUSE, "/mnt"]) {
         return;
     }
@@ -121,10 +121,10 @@ fn a_store_is_not_made_on_fuse() {
     assert!(said.stderr.contains("(FUSE)") && said.stderr.contains("PostgreSQL"), "{said:?}");
 }
 
-/// A container, as far as processes go: when its first process is killed, all others are.
+/// A container, as far as processes go: when its first process is killed, so are all others.
 const CONTAINER: [&str; 4] = ["-p", "-f", "--mount-proc", "--kill-child"];
 
-/// `banksman ARGS` in a container in which no cgroups can be made, as in most.
+/// `banksman ARGS` in a container in which cgroups cannot be created, as in most.
 fn contained(world: &World, args: &[&str]) -> Command {
     without_cgroups(world, &CONTAINER, args)
 }
@@ -136,7 +136,7 @@ fn without_cgroups(world: &World, options: &[&str], args: &[&str]) -> Command {
     world.clean(command, args)
 }
 
-/// A runner in a container of its own that has begun the task `Long`.
+/// A runner in its own container that has begun the task `Long`.
 fn begun_in_a_container(world: &World) -> Running {
     world.ok(&["tasks", "add", "Long", "--run", UNTIL_OPEN]);
     let runner = start(contained(world, &["run"]));
@@ -144,7 +144,7 @@ fn begun_in_a_container(world: &World) -> Running {
     runner
 }
 
-/// The processes of the one run, once the store knows them.
+/// The session of the only run, once the store knows it.
 fn session_of_the_run(world: &World) -> banksman_core::backlog::Session {
     let everything = || world.everything();
     let session = || everything().backlog.runs.values().find_map(|run| run.session.clone());
@@ -158,7 +158,7 @@ fn decision(world: &World) -> Option<String> {
 }
 
 #[test]
-fn a_runner_that_sees_that_a_container_is_gone_takes_over_what_was_in_it() {
+fn a_runner_takes_over_the_runs_of_a_container_that_is_gone() {
     if !may_unshare(&CONTAINER) {
         return;
     }
@@ -166,22 +166,22 @@ fn a_runner_that_sees_that_a_container_is_gone_takes_over_what_was_in_it() {
     let container = begun_in_a_container(&world);
     container.signal(Signal::KILL);
     let runner = world.start(&["run", "--until-idle"]);
-    until("it is tried again", || world.lines("begun").len() == 2);
-    std::fs::write(world.path().join("open"), "").unwrap();
+    until("a second attempt begins", || world.lines("begun").len() == 2);
+    world.touch("open");
     assert_eq!(runner.end().code, 0);
     assert_eq!(world.data(&["tasks", "show", "Long"])["status"], "completed");
-    assert!(!world.events().iter().any(|event| event.kind == "decision:raised"), "it needs nobody's word");
+    assert!(!world.events().iter().any(|event| event.kind == "decision:raised"), "no decision is needed");
 }
 
 #[test]
-fn what_no_runner_can_see_the_end_of_is_ended_by_a_person() {
+fn a_person_decides_about_a_run_that_no_runner_can_probe() {
     if !may_unshare(&CONTAINER) {
         return;
     }
     let world = World::on_sqlite();
     let container = begun_in_a_container(&world);
     container.signal(Signal::KILL);
-    // Another container sees neither the first one nor its processes.
+    // Another container cannot see the first one or its processes.
     let _runner = start(contained(&world, &["run"]));
     until("a person is asked", || decision(&world).is_some());
     let decision = decision(&world).unwrap();
@@ -201,7 +201,7 @@ fn what_no_runner_can_see_the_end_of_is_ended_by_a_person() {
 }
 
 #[test]
-fn a_container_asks_about_what_was_outside_of_it_and_goes_on_with_the_answer() {
+fn a_contained_runner_asks_about_runs_outside_and_continues() {
     if !may_unshare(&CONTAINER) {
         return;
     }
@@ -217,14 +217,14 @@ fn a_container_asks_about_what_was_outside_of_it_and_goes_on_with_the_answer() {
     let decision = decision(&world).unwrap();
     assert_eq!(world.data(&["tasks", "show", "Long"])["status"], "stuck");
     world.ok(&["decisions", "resolve", &decision, "1"]);
-    std::fs::write(world.path().join("open"), "").unwrap();
+    world.touch("open");
     let again: Said = contained(&world, &["run", "--until-idle"]).output().unwrap().into();
     assert_eq!(again.code, 0, "{again:?}");
     assert_eq!(world.data(&["tasks", "show", "Long"])["status"], "completed");
     assert_eq!(world.lines("begun").len(), 2);
 }
 
-/// At first it leaves a process behind that has neither the environment nor the session of its run; the next attempt looks for it.
+/// The first attempt leaves a process that has neither the environment nor the session of its run; the next attempt checks for it.
 const HIDES: &str = r#"
     if [ -e hidden ]; then
         case "$(cat /proc/$(cat hidden)/stat 2>/dev/null)" in ''|*') Z '*) ;; *) echo it lives >> survived ;; esac
@@ -249,7 +249,7 @@ fn may_make_cgroups() -> bool {
 }
 
 #[test]
-fn a_run_with_a_cgroup_is_ended_from_another_container_without_a_question() {
+fn a_run_with_a_cgroup_is_ended_from_another_container() {
     if !may_unshare(&CONTAINER) || !may_make_cgroups() {
         return;
     }
@@ -261,14 +261,14 @@ fn a_run_with_a_cgroup_is_ended_from_another_container_without_a_question() {
     outside.signal(Signal::KILL);
     rustix::process::kill_process(rustix::process::Pid::from_raw(session.keeper).unwrap(), Signal::KILL).unwrap();
     let inside = start(unshared(&world, &CONTAINER, &["run", "--until-idle"]));
-    until("it is tried again", || world.lines("begun").len() == 2);
-    std::fs::write(world.path().join("open"), "").unwrap();
+    until("a second attempt begins", || world.lines("begun").len() == 2);
+    world.touch("open");
     assert_eq!(inside.end().code, 0);
     assert!(!world.events().iter().any(|event| event.kind == "decision:raised"), "the group is the proof");
 }
 
 #[test]
-fn nothing_of_a_run_with_a_cgroup_survives_its_keeper() {
+fn no_process_of_a_run_with_a_cgroup_survives_its_keeper() {
     if !may_make_cgroups() {
         return;
     }
@@ -283,7 +283,7 @@ fn nothing_of_a_run_with_a_cgroup_survives_its_keeper() {
     let group = of_run(hidden).lines().find_map(|line| line.strip_prefix("0::").map(String::from)).unwrap();
     rustix::process::kill_process(rustix::process::Pid::from_raw(keeper).unwrap(), Signal::KILL).unwrap();
     assert_eq!(runner.end().code, 0);
-    assert!(!world.path().join("survived").exists(), "the next attempt began while a process of the first lived");
+    assert!(!world.has("survived"), "the next attempt began while a process of the first lived");
     assert!(!crate::world::is_alive(hidden));
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let is_left = |mount: &str| std::path::Path::new(&format!("{mount}{group}")).exists();

@@ -1,5 +1,5 @@
 //! A night in a minute: a backlog of loops by agents that crash, hang, lie, stop early and sometimes work, while the runner is
-//! killed again and again. In the morning everything is over or waits for a person, and nothing was done twice.
+//! killed again and again. In the end every task is over or waits for a person, and no attempt was repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -17,8 +17,8 @@ use rustix::process::Signal;
 use crate::crashes::add;
 use crate::world::{BANKSMAN, World, is_alive};
 
-/// What an agent does in its attempts, one after the other; the last of it for ever. It notes each attempt under a name that
-/// can be taken once, and whether the one before it still lives.
+/// Performs one of its arguments per attempt; the last one is repeated. It records each attempt in a file that can be created only once,
+/// and whether the attempt before it is still alive.
 const AGENT: &str = r#"
     dir=$BANKSMAN_TASK_DIR
     n=0
@@ -43,23 +43,23 @@ const AGENT: &str = r#"
     esac
 "#;
 
-/// How often a task is tried.
+/// The attempts of a task.
 const RESTARTS: u32 = 6;
 
-/// How often it is helped.
-const HELP: u32 = 3;
+/// The recoveries of a task.
+const RECOVERIES: u32 = 3;
 
-/// How many runs there may be at a time, and how many roots under way: some of them rest, so that both are reached.
+/// The limits of runs and of roots under way: some roots rest, so both limits are reached.
 const RUNS: usize = 8;
 const ROOTS: usize = 10;
 
-/// How long a runner lives.
+/// The lifetime of a runner.
 const LIFE: Duration = Duration::from_secs(2);
 
-/// A night is not longer.
+/// The upper bound on the duration of the test.
 const NIGHT: Duration = Duration::from_secs(240);
 
-/// What a task's agent does, by the number of the task.
+/// The actions of a task's agent, by the number of the task.
 fn plan(number: u64) -> Vec<&'static str> {
     match number {
         0..4 => return vec!["crash"],
@@ -72,7 +72,7 @@ fn plan(number: u64) -> Vec<&'static str> {
     }
     let mut seed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut next = || {
-        // Xorshift: the same night every night.
+        // Xorshift, so that the test is reproducible.
         seed ^= seed << 13;
         seed ^= seed >> 7;
         seed ^= seed << 17;
@@ -90,7 +90,7 @@ fn plan(number: u64) -> Vec<&'static str> {
     (0..RESTARTS).map(|_| next()).collect()
 }
 
-fn hand_over(client: &Client, number: u64) -> TaskId {
+fn add_task(client: &Client, number: u64) -> TaskId {
     let policy = Policy {
         max_attempts: NonZeroU32::new(RESTARTS).unwrap(),
         delay: Span::from_ms(100),
@@ -106,17 +106,17 @@ fn is_settled(task: &Task) -> bool {
     matches!(task.state, State::Done(_) | State::AwaitingDecision { .. })
 }
 
-/// How far things are: who is settled, and whether something runs.
-fn is_morning(world: &World) -> bool {
+/// Whether all tasks are settled and nothing runs.
+fn is_all_settled(world: &World) -> bool {
     let rows = world.everything().tables.backlog;
     rows.tasks.values().all(is_settled) && rows.runs.values().all(|run| !run.is_live()) && rows.outbox.is_empty()
 }
 
-/// Waits for the morning, but not for longer than this.
-fn wait_for_morning(world: &World, patience: Duration) -> bool {
+/// Waits until all is settled, up to this time. Returns whether it is.
+fn wait_until_settled(world: &World, patience: Duration) -> bool {
     let start = Instant::now();
     loop {
-        if is_morning(world) {
+        if is_all_settled(world) {
             return true;
         }
         if start.elapsed() >= patience {
@@ -126,8 +126,8 @@ fn wait_for_morning(world: &World, patience: Duration) -> bool {
     }
 }
 
-/// How many runs lived and how many roots were under way at a time at most, as the log tells; and that each run ended once.
-fn most(events: &[EventRow]) -> (usize, usize) {
+/// The maximum number of live runs and of roots under way, from the log. Asserts that each run began and ended once.
+fn max_concurrency(events: &[EventRow]) -> (usize, usize) {
     let (mut runs, mut ended, mut roots) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let (mut most_runs, mut most_roots) = (0, 0);
     for event in events {
@@ -158,7 +158,7 @@ fn night(tasks: u64) {
     for (key, value) in [
         ("task.silence_timeout", "1s"),
         ("task.kill_grace", "200ms"),
-        ("task.max_recovery_attempts", &HELP.to_string()),
+        ("task.max_recovery_attempts", &RECOVERIES.to_string()),
         ("limits.max_concurrent_runs", &RUNS.to_string()),
         ("limits.max_concurrent_root_tasks", &ROOTS.to_string()),
     ] {
@@ -166,18 +166,18 @@ fn night(tasks: u64) {
     }
     write_agent(&world);
     let client = world.project().open().unwrap();
-    let ids: Vec<TaskId> = (0..tasks).map(|number| hand_over(&client, number)).collect();
+    let ids: Vec<TaskId> = (0..tasks).map(|number| add_task(&client, number)).collect();
 
     let start = Instant::now();
     let mut killed = 0;
     loop {
         let runner = world.runner(&[]);
-        if wait_for_morning(&world, LIFE) {
+        if wait_until_settled(&world, LIFE) {
             break;
         }
         runner.signal(Signal::KILL);
         killed += 1;
-        assert!(start.elapsed() < NIGHT, "{}", picture(&world));
+        assert!(start.elapsed() < NIGHT, "{}", unsettled(&world));
     }
     assert_eq!(world.run_all(), 7, "some have failed");
 
@@ -203,7 +203,7 @@ fn night(tasks: u64) {
     assert_eq!(world.read("doubled"), "");
     let runs = world.read("runs");
     assert_eq!(runs.lines().collect::<BTreeSet<_>>().len(), runs.lines().count(), "a run has begun twice");
-    let (most_runs, most_roots) = most(&events);
+    let (most_runs, most_roots) = max_concurrency(&events);
     assert_eq!((most_runs, most_roots), (RUNS, ROOTS), "as many as allowed, and no more");
     assert!(rows.coordination.semaphores[&Name::runs()].holders.is_empty());
     assert!(rows.coordination.locks.values().all(|lock| lock.state == banksman_core::resource::lock::State::Free));
@@ -213,8 +213,8 @@ fn night(tasks: u64) {
     assert!(killed >= 3, "the runner was killed {killed} times only, in {:?}", start.elapsed());
 }
 
-/// The script, written by another process: a file that this one has open for writing could be inherited by a child of another
-/// test, and then cannot be executed.
+/// Writes the script from another process: a child of another test could inherit a file that this process has open for writing,
+/// and then the script could not be executed.
 fn write_agent(world: &World) {
     let text = format!("#!/bin/sh\nBANKSMAN={BANKSMAN}\n{AGENT}");
     let mut writer = std::process::Command::new("sh");
@@ -222,7 +222,7 @@ fn write_agent(world: &World) {
     assert!(writer.status().unwrap().success());
 }
 
-/// How a task ended, after a look whether that is right.
+/// How a task ended, after checks that this end is right.
 fn check_end(
     world: &World,
     task: &Task,
@@ -234,8 +234,8 @@ fn check_end(
     let begun = (0..).take_while(|number| world.has(&format!("{folder}/begun-{number}"))).count();
     let last = world.read(&format!("{folder}/last")).trim().to_owned();
     let what = format!("{begun} attempts of {plan:?}: {task:?}");
-    assert!(begun <= RESTARTS as usize && task.failures < RESTARTS && task.recoveries <= HELP, "{what}");
-    // What is counted never goes back, and goes on by one.
+    assert!(begun <= RESTARTS as usize && task.failures < RESTARTS && task.recoveries <= RECOVERIES, "{what}");
+    // The attempt number never decreases, and increases by one.
     let started: Vec<u64> = events
         .iter()
         .filter(|event| event.kind == "task:started" && event.source.id.as_deref() == Some(task.id.as_str()))
@@ -264,7 +264,7 @@ fn check_end(
             "failed"
         }
         State::AwaitingDecision { decision } => {
-            assert_eq!((open.len(), task.recoveries), (1, HELP), "{what}");
+            assert_eq!((open.len(), task.recoveries), (1, RECOVERIES), "{what}");
             assert!(open[0].id == *decision && open[0].is_open(), "{what}");
             "parked"
         }
@@ -272,7 +272,7 @@ fn check_end(
     }
 }
 
-/// The processes whose directory is that of the world.
+/// The processes whose working directory is in the world.
 fn leftovers(world: &World) -> Vec<i32> {
     let root = world.path().canonicalize().unwrap();
     let pids = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -281,10 +281,10 @@ fn leftovers(world: &World) -> Vec<i32> {
         .collect()
 }
 
-/// What is not settled, for whoever has to find out why.
-fn picture(world: &World) -> String {
+/// The unsettled tasks, for the message of a failed test.
+fn unsettled(world: &World) -> String {
     let rows = world.everything().tables.backlog;
-    let mut text = String::from("the night does not end:\n");
+    let mut text = String::from("these tasks are not settled:\n");
     for task in rows.tasks.values().filter(|task| !is_settled(task)) {
         writeln!(text, "{task:?}").unwrap();
     }
@@ -293,7 +293,7 @@ fn picture(world: &World) -> String {
 }
 
 #[test]
-fn two_hundred_tasks_in_a_night_with_a_runner_that_is_killed_again_and_again() {
-    // A server that is asked over a connection takes its time; what is tried is the same.
+fn two_hundred_loops_settle_while_the_runner_is_killed_repeatedly() {
+    // Requests to a server over a connection take longer; fewer tasks test the same.
     night(if crate::postgres::wanted() { 60 } else { 200 });
 }

@@ -1,4 +1,4 @@
-//! What people are told without having asked, by the runners of a project: once, and only what they want.
+//! Notifications that runners send to people: once each, and only of the kinds that are enabled.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -11,10 +11,10 @@ use crate::loops::row;
 use crate::tasks::wait_for;
 use crate::world::{World, until};
 
-/// Keeps each notice in a file of its own.
+/// A command that writes each notification to a file of its own.
 const KEEP: &str = "cat > notice-$$.new && mv notice-$$.new notice-$$.json";
 
-/// A world whose user wants to be told by this command.
+/// A world whose user is notified by this command.
 fn world(command: &str) -> World {
     let world = World::new();
     world.ok(&["config", "set", "--user", "notify.command", command]);
@@ -24,10 +24,10 @@ fn world(command: &str) -> World {
     world
 }
 
-/// `kind subject: text` of all that was told, in no particular order.
+/// `kind subject: text` of all notifications, sorted.
 fn notices(world: &World) -> Vec<String> {
     let files = std::fs::read_dir(world.path()).unwrap().flatten().map(|file| file.file_name().into_string().unwrap());
-    let mut told: Vec<String> = files
+    let mut sent: Vec<String> = files
         .filter(|name| name.starts_with("notice-") && name.ends_with(".json"))
         .map(|name| {
             let notice: Value = serde_json::from_str(&world.read(&name)).unwrap();
@@ -36,8 +36,8 @@ fn notices(world: &World) -> Vec<String> {
             format!("{} {}: {}", word("kind"), word("subject"), word("text"))
         })
         .collect();
-    told.sort();
-    told
+    sent.sort();
+    sent
 }
 
 fn open(world: &World) -> Vec<Value> {
@@ -45,41 +45,41 @@ fn open(world: &World) -> Vec<Value> {
 }
 
 #[test]
-fn each_thing_is_told_once() {
+fn each_event_is_notified_once() {
     let world = world(KEEP);
     world.add(&["breaks", "--run", "exit 3", "--retries", "2"]);
     let silent = world.add(&["silent", "--run", "sleep 600"]);
     world.add(&["works", "--run", "true"]);
     assert_eq!(world.run_all(), 7);
-    let told = notices(&world);
-    let banksman_core::task::State::AwaitingDecision { decision } = row(&world, &silent).state else { panic!("{told:?}") };
+    let sent = notices(&world);
+    let banksman_core::task::State::AwaitingDecision { decision } = row(&world, &silent).state else { panic!("{sent:?}") };
     let question = world.data(&["decisions", "show", decision.as_str()])["question"].as_str().unwrap().to_owned();
     let expected = [
         "backlog_finished nothing is left to do: Tasks: 1 blocked, 1 completed, 1 failed.".to_owned(),
         format!("escalate decision {decision} waits for you: {question}"),
         "task_failed failed: breaks: exit status 3".into(),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(sent, expected);
     assert!(world.everything().backlog.outbox.is_empty());
-    // A person who decides knows what came of it, but that it has failed is told all who listen.
+    // A decision that fails the task sends a notification of the failure, too.
     world.ok(&["decisions", "resolve", decision.as_str(), "2"]);
     assert_eq!(world.run_all(), 7);
-    let told = notices(&world);
+    let sent = notices(&world);
     let failed = format!("task_failed failed: silent: marked as failed by decision {decision}");
-    assert_eq!(told.iter().filter(|notice| **notice == failed).count(), 1, "{told:?}");
+    assert_eq!(sent.iter().filter(|notice| **notice == failed).count(), 1, "{sent:?}");
 }
 
 #[test]
-fn that_nothing_is_left_is_told_once_by_all_runners_together() {
+fn the_finished_backlog_is_notified_once_by_several_runners() {
     let world = world(KEEP);
     let finished = || notices(&world).iter().filter(|notice| notice.starts_with("backlog_finished ")).count();
-    // Without anything that was done there is nothing to tell.
+    // Without completed work there is no notification.
     assert_eq!((world.run_all(), finished()), (0, 0));
     for number in 0..6 {
         world.add(&[&format!("n{number}"), "--run", "sleep 0.05"]);
     }
     let runners = [world.runner(&[]), world.runner(&[])];
-    until("it is told", || finished() == 1);
+    until("it is sent", || finished() == 1);
     until("nothing is left to tell", || world.everything().backlog.outbox.is_empty());
     drop(runners);
     for _ in 0..2 {
@@ -87,7 +87,7 @@ fn that_nothing_is_left_is_told_once_by_all_runners_together() {
     }
     assert_eq!(finished(), 1, "not again for the same");
     assert_eq!(world.count("backlog:finished"), 1);
-    // What waits for a person is no reason to wait with it, and more work is a reason to tell again.
+    // Manual tasks do not delay the notification, and more work leads to another one.
     world.add(&["for people"]);
     world.add(&["more", "--run", "true"]);
     assert_eq!(world.run_all(), 7, "one is not over");
@@ -95,7 +95,7 @@ fn that_nothing_is_left_is_told_once_by_all_runners_together() {
 }
 
 #[test]
-fn the_report_comes_with_the_notice_that_all_is_done_if_it_is_wanted() {
+fn report_notify_adds_the_report_to_the_finished_notification() {
     let world = world(KEEP);
     world.add(&["works", "--run", "true"]);
     world.add(&["breaks, sometimes", "--run", "exit 3"]);
@@ -105,8 +105,8 @@ fn the_report_comes_with_the_notice_that_all_is_done_if_it_is_wanted() {
     world.ok(&["config", "set", "report.notify", "on"]);
     world.add(&["more", "--run", "true"]);
     world.run_all();
-    let told = finished();
-    let report = told.iter().find(|notice| notice.contains("Tasks: 2 completed, 1 failed.\n\n## Report, ")).unwrap();
+    let sent = finished();
+    let report = sent.iter().find(|notice| notice.contains("Tasks: 2 completed, 1 failed.\n\n## Report, ")).unwrap();
     for line in ["### Completed (2)", "- works (", "- more (", "### Failed (1)", "- breaks, sometimes ("] {
         assert!(report.contains(line), "{report}");
     }
@@ -114,7 +114,7 @@ fn the_report_comes_with_the_notice_that_all_is_done_if_it_is_wanted() {
 }
 
 #[test]
-fn what_was_told_and_what_is_to_be_told_moves_with_the_project() {
+fn sent_and_pending_notifications_move_with_the_project() {
     let world = World::on_sqlite().unchecked();
     world.ok(&["config", "set", "--user", "notify.command", KEEP]);
     world.add(&["works", "--run", "true"]);
@@ -130,7 +130,7 @@ fn what_was_told_and_what_is_to_be_told_moves_with_the_project() {
 }
 
 #[test]
-fn it_is_not_finished_while_something_goes_on() {
+fn a_backlog_is_not_finished_while_a_task_runs_or_rests() {
     let world = world(KEEP);
     world.ok(&["config", "set", "task.silence_timeout", "10m"]);
     world.add(&["long", "--run", &wait_for("go")]);
@@ -141,40 +141,40 @@ fn it_is_not_finished_while_something_goes_on() {
     assert_eq!(notices(&world).iter().filter(|notice| notice.starts_with("backlog_finished ")).count(), 0);
     world.touch("go");
     assert_eq!(runner.end().code, 7);
-    let told = notices(&world);
+    let sent = notices(&world);
     let finished = "backlog_finished nothing is left to do: Tasks: 2 completed, 1 failed.".to_owned();
-    assert_eq!((told.len(), told.contains(&finished)), (2, true), "{told:?}");
+    assert_eq!((sent.len(), sent.contains(&finished)), (2, true), "{sent:?}");
 }
 
 #[test]
-fn what_happens_while_no_runner_is_there_is_told_by_the_next() {
+fn events_without_a_runner_are_notified_by_the_next_runner() {
     let world = world(KEEP);
     world.add(&["by hand"]);
     world.ok(&["tasks", "fail", "by hand", "--error", "nobody answers"]);
     assert_eq!((notices(&world).len(), world.everything().backlog.outbox.len()), (0, 1));
     assert_eq!(world.run_all(), 7);
-    let told = notices(&world);
-    assert_eq!(told.iter().filter(|notice| *notice == "task_failed failed: by hand: nobody answers").count(), 1, "{told:?}");
+    let sent = notices(&world);
+    assert_eq!(sent.iter().filter(|notice| *notice == "task_failed failed: by hand: nobody answers").count(), 1, "{sent:?}");
     assert!(world.everything().backlog.outbox.is_empty());
 }
 
 #[test]
-fn only_what_is_wanted_is_told() {
+fn only_enabled_kinds_are_notified() {
     for (wanted, expected) in [("task_failed", vec!["task_failed"]), ("escalate, decision", vec!["escalate"]), ("", vec![])] {
         let world = world(KEEP);
         world.ok(&["config", "set", "--user", "notify.on", wanted]);
         world.add(&["breaks", "--run", "exit 3"]);
         world.add(&["silent", "--run", "sleep 600"]);
         assert_eq!(world.run_all(), 7);
-        let told = notices(&world);
-        let kinds: Vec<&str> = told.iter().map(|notice| notice.split(' ').next().unwrap()).collect();
+        let sent = notices(&world);
+        let kinds: Vec<&str> = sent.iter().map(|notice| notice.split(' ').next().unwrap()).collect();
         assert_eq!(kinds, expected);
         assert!(world.everything().backlog.outbox.is_empty());
     }
 }
 
 #[test]
-fn what_the_project_wants_told_and_nobody_trusts_is_said_where_it_runs() {
+fn an_untrusted_notify_command_is_reported_by_the_runner() {
     let world = World::new();
     world.committed("notify.command", "touch theirs");
     world.add(&["breaks", "--run", "exit 3"]);
@@ -186,7 +186,7 @@ fn what_the_project_wants_told_and_nobody_trusts_is_said_where_it_runs() {
     assert!(world.everything().backlog.outbox.is_empty());
 }
 
-/// One request after the other, each with its answer.
+/// Serves one request after the other, each with its answer. Returns the URL, and the requests when all are served.
 pub(crate) fn serve(path: &str, answers: &'static [&'static str]) -> (String, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}{path}", listener.local_addr().unwrap());
@@ -206,7 +206,7 @@ pub(crate) fn serve(path: &str, answers: &'static [&'static str]) -> (String, st
 }
 
 #[test]
-fn a_webhook_that_is_busy_hears_the_same_again() {
+fn a_busy_webhook_gets_the_same_delivery_again() {
     let world = World::new();
     let (url, server) = serve("/hook", &["500 Busy", "500 Busy", "200 Fine"]);
     let secret = world.path().join("secret");
@@ -217,10 +217,10 @@ fn a_webhook_that_is_busy_hears_the_same_again() {
     {
         world.ok(&["config", "set", "--user", key, value]);
     }
-    // Another way, that works at once, is not taken again.
+    // The other channel succeeds at once, and is not repeated.
     world.ok(&["config", "set", "--user", "notify.command", KEEP]);
     world.add(&["breaks", "--run", "exit 3"]);
-    assert_eq!(world.run_all(), 7, "it does not leave before people were told");
+    assert_eq!(world.run_all(), 7, "it does not leave before people were notified");
     let heard = server.join().unwrap();
     let header = |heard: &str, name: &str| {
         let head = heard.split("\r\n\r\n").next().unwrap().to_owned();
@@ -240,16 +240,16 @@ fn a_webhook_that_is_busy_hears_the_same_again() {
     assert!(world.everything().backlog.outbox.is_empty() && open(&world).is_empty());
 }
 
-/// A command that fails would fail again; only what may be mended by itself is tried five times.
+/// A command that fails would fail again, so it is tried once; only failures that may pass are tried five times.
 #[test]
-fn what_cannot_be_told_is_asked_about_once() {
+fn a_failed_notification_raises_one_decision() {
     let world = world(&format!("echo x >> tries; test -e mended && {KEEP}"));
     world.ok(&["config", "set", "--user", "notify.on", "task_failed,decision"]);
     world.add(&["one", "--run", "exit 3"]);
     world.add(&["two", "--run", "exit 4"]);
     let _runner = world.runner(&[]);
     until("both are asked about", || world.everything().backlog.decisions.len() == 2);
-    assert_eq!((world.read("tries").lines().count(), notices(&world).len()), (2, 0), "nobody is told that nobody can be told");
+    assert_eq!((world.read("tries").lines().count(), notices(&world).len()), (2, 0), "a failed notification is not notified");
     let decision = |title: &str| {
         let of_it = |it: &Value| it["question"].as_str().unwrap().contains(&format!("tell people: failed: {title} ("));
         open(&world).into_iter().find(of_it).unwrap_or_else(|| panic!("{:?}", open(&world)))

@@ -1,4 +1,4 @@
-//! Notices as a user sets them up and tries them, and the trust that those of a project need.
+//! Notifications: setup, `notify test`, and the trust that the settings of a project need.
 
 use std::fs;
 use std::io::Write;
@@ -11,8 +11,8 @@ use serde_json::Value;
 use crate::notices::serve;
 use crate::world::{Said, World};
 
-/// A fake `notify-send` that records its arguments, in a folder to be put before `PATH`. Another process writes it: a
-/// file that this one has open for writing could be inherited by a child of another test, and then cannot be executed.
+/// A fake `notify-send` that records its arguments. Returns a `PATH` with it in front. Another process writes it: a child of another
+/// test could inherit a file that this process has open for writing, and then it could not be executed.
 fn fake_desktop(world: &World) -> String {
     let folder = world.path().join("bin");
     fs::create_dir(&folder).unwrap();
@@ -25,7 +25,7 @@ fn fake_desktop(world: &World) -> String {
     format!("{}:{}", folder.display(), std::env::var("PATH").unwrap())
 }
 
-/// What `notify test --json` says, with its exit status.
+/// The exit status and the data of `notify test --json`.
 fn test(world: &World, more: &[&str], path: Option<&str>) -> (i32, Value) {
     let mut command = world.command(&[&["notify", "test", "--json"], more].concat());
     if let Some(path) = path {
@@ -44,7 +44,7 @@ fn outcomes(data: &Value) -> Vec<String> {
 }
 
 #[test]
-fn without_a_channel_the_three_ways_are_shown() {
+fn without_a_channel_the_hint_names_all_three() {
     for world in [World::on_sqlite(), World::empty_on_sqlite()] {
         let error = world.assert_refused(&["notify", "test"], 3, "NO_CHANNEL");
         for key in ["notify.desktop on", "notify.command", "notify.webhook https://"] {
@@ -54,7 +54,7 @@ fn without_a_channel_the_three_ways_are_shown() {
 }
 
 #[test]
-fn a_test_goes_through_every_channel() {
+fn notify_test_uses_every_channel() {
     let world = World::on_sqlite();
     let path = fake_desktop(&world);
     let (url, server) = serve("/T0/token", &["200 Fine"]);
@@ -88,7 +88,7 @@ fn a_test_goes_through_every_channel() {
 }
 
 #[test]
-fn a_channel_that_fails_says_why_and_the_others_still_work() {
+fn a_failed_channel_reports_its_error_and_the_others_work() {
     let world = World::on_sqlite();
     let (url, server) = serve("/T0/token", &["404 None"]);
     for (key, value) in [("notify.command", "echo no such room >&2; exit 3"), ("notify.webhook", &url)] {
@@ -110,7 +110,7 @@ fn a_channel_that_fails_says_why_and_the_others_still_work() {
 }
 
 #[test]
-fn a_secret_that_others_can_read_stops_the_webhook() {
+fn a_webhook_secret_that_others_can_read_is_refused() {
     let world = World::on_sqlite();
     let secret = world.path().join("secret");
     fs::write(&secret, "hunter2").unwrap();
@@ -123,7 +123,7 @@ fn a_secret_that_others_can_read_stops_the_webhook() {
 }
 
 #[test]
-fn settings_of_notices_are_checked() {
+fn settings_of_notifications_are_checked() {
     let world = World::on_sqlite();
     for (key, value, words) in [
         ("notify.on", "escalate,decison", "did you mean decision?"),
@@ -145,7 +145,7 @@ fn settings_of_notices_are_checked() {
 }
 
 #[test]
-fn what_comes_with_a_project_does_nothing_before_it_is_trusted() {
+fn settings_of_a_project_do_nothing_before_they_are_trusted() {
     let world = World::on_sqlite();
     let line = "echo ran >> ran";
     world.committed("notify.command", line);
@@ -163,7 +163,7 @@ fn what_comes_with_a_project_does_nothing_before_it_is_trusted() {
 
     assert!(world.ok(&["trust"]).contains("\ntrusted      notify.command"));
     assert_eq!((test(&world, &[], None).0, ran()), (0, 1));
-    // Neither a copy of the project nor a changed value is what was trusted.
+    // Trust covers neither a copy of the project nor a changed value.
     let copy = world.path().join("copy");
     fs::create_dir_all(copy.join(".banksman")).unwrap();
     for file in ["config.toml", "store.db"] {
@@ -181,18 +181,18 @@ fn what_comes_with_a_project_does_nothing_before_it_is_trusted() {
 }
 
 #[test]
-fn what_the_user_sets_needs_no_trust() {
+fn settings_of_the_user_need_no_trust() {
     let world = World::on_sqlite();
     world.committed("notify.command", "touch theirs");
     let run = |command: &mut Command| -> Said { command.output().unwrap().into() };
     let said = run(world.command(&["notify", "test"]).env("BANKSMAN_CONFIG_NOTIFY__COMMAND", "touch mine"));
-    assert_eq!((said.code, world.path().join("mine").exists()), (0, true), "{said:?}");
-    assert!(!world.path().join("theirs").exists());
+    assert_eq!((said.code, world.has("mine")), (0, true), "{said:?}");
+    assert!(!world.has("theirs"));
     assert!(world.data(&["trust", "--show"])["keys"][0]["trusted"] == false);
 }
 
 #[test]
-fn trust_is_private_outside_of_the_project_and_shows_no_tricks() {
+fn trust_is_stored_privately_and_shown_with_escapes() {
     let world = World::empty_on_sqlite();
     assert_eq!(world.error(&["trust"]).0, 4);
     world.ok(&["init"]);

@@ -1,4 +1,4 @@
-//! One project has one store: it is found in the same way by everybody, and nobody makes a second one unawares.
+//! One project has one store: every command finds the same one, and none makes a second one by accident.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ fn git(cwd: &Path, args: &[&str]) {
     assert!(done.status.success(), "{args:?}: {done:?}");
 }
 
-/// Commits what `init` has made, as the guide says, and clones it into `clone`.
+/// Commits the files that `init` made, as the guide describes it, and clones the repository into `clone`.
 fn commit_and_clone(world: &World) -> String {
     git(world.path(), &["init", "-q"]);
     git(world.path(), &["add", ".banksman"]);
@@ -24,7 +24,7 @@ fn commit_and_clone(world: &World) -> String {
 }
 
 #[test]
-fn a_clone_of_a_shared_project_knows_that_its_store_is_elsewhere() {
+fn a_clone_of_a_shared_project_finds_only_the_shared_store() {
     let url = postgres::fresh_database();
     let world = World::empty_on_sqlite();
     let made = world.run(&["init", "--store", &url]);
@@ -33,33 +33,33 @@ fn a_clone_of_a_shared_project_knows_that_its_store_is_elsewhere() {
     let clone = commit_and_clone(&world);
     let id = Project::committed_id(Path::new(&clone)).unwrap();
 
-    // Without the URL, every command says where the project is not.
+    // Without the URL, every command reports that the store is elsewhere.
     let error = world.assert_refused(&["-C", &clone, "locks", "acquire", "deploy", "--holder", "second"], 3, "STORE_ELSEWHERE");
     assert!(error["message"].as_str().unwrap().contains(&id), "{error}");
     assert!(error["hint"].as_str().unwrap().contains("BANKSMAN_STORE"), "{error}");
 
-    // No second store is made for it: neither a file nor a project in another database.
+    // No second store is made for the project: neither a file nor a project in another database.
     let other = postgres::fresh_database();
     for init in [vec!["-C", &clone, "init"], vec!["-C", &clone, "--store", &other, "init"]] {
         world.assert_refused(&init, 3, "STORE_ELSEWHERE");
     }
     assert!(!Path::new(&clone).join(".banksman/store.db").exists());
 
-    // With the URL, however it is given, it is the same project.
+    // With the URL, from a flag or a setting, it is the same project.
     let holder = |data: serde_json::Value| data["locks"][0]["holder"].as_str().unwrap().to_owned();
     assert_eq!(holder(world.data(&["-C", &clone, "--store", &url, "locks", "list"])), "first");
     world.ok(&["config", "set", "--user", "store", &url]);
     assert_eq!(holder(world.data(&["-C", &clone, "locks", "list"])), "first");
     assert_eq!(world.error(&["-C", &clone, "init"]).1["code"], "PROJECT_EXISTS");
 
-    // The library finds what the command finds.
+    // The library finds the same store as the command.
     let environment = Environment { user_file: Some(world.path().join("config/banksman/config.toml")), ..Environment::default() };
     let found = Project::discover(Path::new(&clone), &environment).unwrap();
     assert!(found.store().contains(&id), "{}", found.store());
     let alone = Project::discover(Path::new(&clone), &Environment::default());
     assert!(matches!(alone, Err(ProjectError::Elsewhere { .. })), "{alone:?}");
 
-    // A project of its own can be made, if that is what is wanted.
+    // A separate project can be made explicitly.
     std::fs::remove_file(world.path().join("config/banksman/config.toml")).unwrap();
     world.ok(&["-C", &clone, "init", "--new-id"]);
     assert_eq!(world.data(&["-C", &clone, "locks", "list"])["locks"].as_array().unwrap().len(), 0);
@@ -67,10 +67,10 @@ fn a_clone_of_a_shared_project_knows_that_its_store_is_elsewhere() {
 }
 
 #[test]
-fn a_setting_of_the_user_does_not_hide_a_project_with_a_store_of_its_own() {
+fn a_user_setting_does_not_hide_the_store_in_a_project() {
     let world = World::on_sqlite().unchecked();
     world.ok(&["locks", "acquire", "deploy", "--holder", "first"]);
-    // No server is asked: there is none at this address.
+    // The server is not contacted: this address has none.
     world.ok(&["config", "set", "--user", "store", "postgres://me:secret@db.invalid/agents"]);
     let error = world.assert_refused(&["locks", "acquire", "deploy", "--holder", "second"], 3, "TWO_STORES");
     let message = error["message"].as_str().unwrap();
@@ -90,10 +90,10 @@ fn a_missing_store_is_not_a_missing_project() {
         let error = world.assert_refused(&args, 4, "STORE_MISSING");
         assert!(error["message"].as_str().unwrap().contains(&id), "{error}");
     }
-    // Also below the directory, and though there is another project around it.
+    // Also in a subdirectory, and although a parent directory is another project.
     std::fs::create_dir(Path::new(&clone).join("sub")).unwrap();
     assert_eq!(world.error(&["-C", &format!("{clone}/sub"), "status"]).1["code"], "STORE_MISSING");
-    // A clone of a project on SQLite may have a store for itself, but whoever makes it is told what that means.
+    // A clone of a project on SQLite may have its own store, with a warning.
     let said = world.run(&["-C", &clone, "init"]);
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.stderr.contains(&id) && said.stderr.contains("shares no lock"), "{said:?}");

@@ -1,10 +1,10 @@
-//! What people see, to the letter, with the exit status.
+//! The output of commands to people, to the letter, with the exit status.
 
 use insta::{Settings, assert_snapshot};
 
 use crate::world::World;
 
-/// A session at a terminal: each command with what it said.
+/// A session at a terminal: each command with its output and exit status.
 fn session(world: &World, commands: &[&[&str]]) -> String {
     let mut text = String::new();
     for args in commands {
@@ -15,13 +15,13 @@ fn session(world: &World, commands: &[&[&str]]) -> String {
     text
 }
 
-/// Hides what differs from run to run.
+/// Replaces everything that differs from run to run.
 fn hidden(world: &World, check: impl FnOnce()) {
     let mut settings = Settings::clone_current();
     settings.add_filter(&world.path().canonicalize().unwrap().display().to_string(), "[DIR]");
     settings.add_filter(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "[TIME]");
     settings.add_filter(r"\b\d\d:\d\d:\d\d\b", "[CLOCK]");
-    // With the blanks before them, because columns that stand to the right move.
+    // With the blanks before them, because they shift the columns to the right.
     settings.add_filter(r" *(\(?)\b\d+ ?m?s\b", " $1[MS]");
     settings.add_filter(r" *\b(1 h|59 min)\b", " [HOUR]");
     settings.add_filter(r#""host":"[^"]+","pid":\d+,"user":"[^"]+""#, "[WHO]");
@@ -30,7 +30,7 @@ fn hidden(world: &World, check: impl FnOnce()) {
     settings.add_filter(r#""pids":\[\d+\]"#, "[PIDS]");
     settings.add_filter(r"h-[0-9a-z]{8}", "[FRESH]");
     settings.add_filter(r" +(TOOK|AGO|FOR|STARTED|RAISED|WHEN|SINCE)\b", " $1");
-    // A phase that has not begun leaves the column of what others took empty.
+    // The column of durations is empty where a phase has not begun.
     settings.add_filter(r"(·  \S+) +", "$1  ");
     settings.add_filter(r"\b(t|s|r|n|p)-[0-9a-hjkmnp-tv-z]{8}\b", "$1-[RANDOM]");
     settings.add_filter(r"\bat=\d{13}\b", "at=[WALL]");
@@ -130,7 +130,7 @@ fn a_session_with_settings() {
             &["config", "set", "store", "postgres://db.example/agents"],
         ],
     );
-    // Durations are what this is about, so they are not hidden.
+    // Durations are the subject of this test, so they are not hidden.
     let mut settings = Settings::clone_current();
     settings.add_filter(&world.path().canonicalize().unwrap().display().to_string(), "[DIR]");
     settings.bind(|| assert_snapshot!(text));

@@ -1,15 +1,15 @@
-//! Banksman's own files and git: they make nothing unclean, and work in a workspace never reaches the project's repository.
+//! Banksman's own files and git: they never make a checkout unclean, and git in a workspace never finds the project's repository.
 
 use crate::merging::{branch, commit, git, repository};
 use crate::world::World;
 
-/// What the guard `clean` of the runbook says.
+/// Whether the guard `clean` of the runbook passes.
 fn is_clean(world: &World) -> bool {
     world.run(&["guards", "check", "clean"]).code == 0
 }
 
 #[test]
-fn banksmans_files_never_make_a_checkout_unclean_and_hold_up_no_merge() {
+fn own_files_never_make_a_checkout_unclean_or_block_a_merge() {
     let world = World::new();
     crate::runbooks::write(&world, "ops", "[guard.clean]\ncondition = { branch_clean = \"main\" }\n");
     git(world.path(), &["init", "-q", "-b", "main"]);
@@ -26,7 +26,7 @@ fn banksmans_files_never_make_a_checkout_unclean_and_hold_up_no_merge() {
     assert!(git(world.path(), &["status", "--porcelain"]).contains(".banksman/config.toml"), "it is committed and changed");
     assert!(is_clean(&world));
     world.ok(&["merge-branch", "--how", "fast_forward", "--", "topic", "main"]);
-    assert!(world.path().join("a").exists());
+    assert!(world.has("a"));
     assert_eq!(world.data(&["config", "get", "task.kill_grace"])["value"], "3s", "the change is still there");
     std::fs::write(world.path().join("base"), "changed").unwrap();
     assert!(!is_clean(&world), "a file of the user's");
@@ -44,7 +44,7 @@ fn git_in_a_workspace_never_finds_the_projects_repository() {
     world.ok(&["tasks", "add", "Attack", "--workspace", "dir", "--run", attack]);
     world.ok(&["tasks", "add", "Own", "--workspace", "dir", "--run", own]);
     world.ok(&["tasks", "add", "Look", "--workspace", "dir", "--run", "git status"]);
-    // As in a hook.
+    // With the environment of a git hook.
     let mut runner = world.command(&["run", "--until-idle", "--quiet"]);
     runner.env("GIT_DIR", world.path().join(".git")).env("GIT_WORK_TREE", world.path()).output().unwrap();
     assert_eq!(git(world.path(), &["rev-parse", "HEAD"]), tip);

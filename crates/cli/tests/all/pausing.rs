@@ -8,15 +8,15 @@ use crate::world::{BANKSMAN, Running, World, is_alive, until};
 
 const UNTIL_OPEN: &str = "while [ ! -e open ]; do sleep 0.01; done";
 
-/// Starts a runner, and waits until so many sessions have begun.
+/// Starts a runner, and waits until this many sessions have begun.
 fn running(world: &World, sessions: usize) -> Running {
     let runner = world.start(&["run"]);
-    until("the sessions have begun", || begun(world).len() == sessions);
+    until("the sessions have begun", || child_pids(world).len() == sessions);
     runner
 }
 
 /// The first processes of the live sessions.
-fn begun(world: &World) -> Vec<i32> {
+fn child_pids(world: &World) -> Vec<i32> {
     let listed = world.data(&["sessions", "list"])["sessions"].clone();
     let pids = listed.as_array().unwrap().iter().filter_map(|it| it["childPid"].as_i64());
     pids.map(|pid| i32::try_from(pid).unwrap()).collect()
@@ -33,29 +33,29 @@ fn two_tasks(world: &World) {
 }
 
 #[test]
-fn stop_puts_all_tasks_back_without_an_attempt_and_pauses_the_project() {
+fn stop_returns_all_tasks_without_an_attempt_and_pauses_the_project() {
     let world = World::new();
     two_tasks(&world);
     let runner = running(&world, 2);
-    let pids = begun(&world);
+    let pids = child_pids(&world);
     let stopped = world.data(&["stop"]);
     assert_eq!(stopped["sessions"].as_array().unwrap().len(), 2, "{stopped}");
     assert!(stopped["sessions"].as_array().unwrap().iter().all(|it| it["outcome"] == "stopped" && it["status"] == "pending"));
     assert_eq!(stopped["paused"]["verb"], "stop");
-    assert!(pids.iter().all(|pid| !is_alive(*pid)), "they were seen dead before");
+    assert!(pids.iter().all(|pid| !is_alive(*pid)), "the command returns after their death");
     let build = world.task("Build");
     assert_eq!((&build["status"], &build["attempts"]), (&"pending".into(), &0.into()), "{build}");
     let why = world.data(&["why", "Build"]);
     assert_eq!((&why["reasons"][0]["kind"], &why["reasons"][0]["hint"]), (&"paused".into(), &"banksman resume".into()), "{why}");
     assert_eq!(world.data(&["status"])["paused"]["verb"], "stop");
     assert!(world.ok(&["status"]).contains("stopped it"), "{}", world.ok(&["status"]));
-    // What a person has stopped has not failed.
+    // A stopped task has not failed.
     let picture = world.ok(&["timeline"]);
     assert!(picture.contains('■') && !picture.contains('✗') && !picture.contains("adopted"), "{picture}");
-    // The runner lives, and starts nothing before somebody resumes.
+    // The runner lives, and starts nothing before the project is resumed.
     world.ok(&["tasks", "add", "More", "--run", "true"]);
     assert_eq!(world.data(&["sessions", "list"])["sessions"], Value::Array(Vec::new()));
-    std::fs::write(world.path().join("open"), "").unwrap();
+    world.touch("open");
     assert_eq!(world.data(&["resume"])["outcome"], "resumed");
     until("all is done", || world.data(&["status"])["byStatus"]["completed"] == 3);
     assert_eq!(world.task("Build")["attempts"], 1);
@@ -68,19 +68,19 @@ fn stop_puts_all_tasks_back_without_an_attempt_and_pauses_the_project() {
 }
 
 #[test]
-fn stop_does_it_itself_if_the_runner_is_gone_and_a_killed_stop_is_finished_by_the_next() {
+fn stop_works_without_a_runner_and_finishes_a_killed_stop() {
     let world = World::new();
     world.ok(&["config", "set", "task.kill_grace", "1h"]);
     world.ok(&["tasks", "add", "Build", "--run", &format!("trap '' TERM; {UNTIL_OPEN}")]);
     let runner = running(&world, 1);
-    let pids = begun(&world);
+    let pids = child_pids(&world);
     runner.kill();
     let stop = world.start(&["stop"]);
     until("it is being stopped", || world.data(&["sessions", "list"])["sessions"][0]["state"] == "stopping");
     stop.kill();
     assert!(is_alive(pids[0]));
     assert_eq!(world.data(&["status"])["paused"]["verb"], "stop", "both were one transaction");
-    // Who has no patience kills at once, whatever the grace is.
+    // With --now, processes are killed at once, whatever the grace period.
     let stopped = world.data(&["stop", "--now"]);
     assert_eq!(stopped["sessions"][0]["outcome"], "stopped", "{stopped}");
     assert!(!is_alive(pids[0]));
@@ -98,7 +98,7 @@ fn stop_now_does_not_wait_for_the_grace_of_a_live_runner() {
 }
 
 #[test]
-fn only_the_named_tasks_are_stopped_until_they_are_resumed() {
+fn named_tasks_are_stopped_until_they_are_resumed() {
     let world = World::new();
     two_tasks(&world);
     let runner = running(&world, 2);
@@ -106,14 +106,14 @@ fn only_the_named_tasks_are_stopped_until_they_are_resumed() {
     assert_eq!((&stopped["paused"], &stopped["tasks"][0]["outcome"]), (&Value::Null, &"stopped".into()), "{stopped}");
     let why = world.data(&["why", "Build"]);
     assert_eq!(why["reasons"][0]["kind"], "stopped", "{why}");
-    assert_eq!((world.task("Build")["attempts"].clone(), begun(&world).len()), (0.into(), 1));
+    assert_eq!((world.task("Build")["attempts"].clone(), child_pids(&world).len()), (0.into(), 1));
     assert!(
         world.data(&["status"])["next"].as_str().unwrap().contains("stopped")
             || world.data(&["status"])["stopped"][0].is_string()
     );
-    // Neither a resume of the project nor a new runner lifts it.
+    // Neither a resume of the project nor a new runner resumes the task.
     world.ok(&["resume"]);
-    std::fs::write(world.path().join("open"), "").unwrap();
+    world.touch("open");
     until("the other is done", || world.task("Login")["status"] == "completed");
     runner.signal(Signal::TERM);
     drop(runner);
@@ -125,7 +125,7 @@ fn only_the_named_tasks_are_stopped_until_they_are_resumed() {
 }
 
 #[test]
-fn a_stopped_pipeline_goes_on_with_the_same_phase_and_a_stopped_loop_with_the_same_attempt() {
+fn stopped_pipelines_and_loops_resume_with_the_same_phase_and_attempt() {
     let world = World::new();
     let book = format!(
         "[pipeline.p]\n[[pipeline.p.phase]]\nname = \"a\"\nrun = \"{UNTIL_OPEN}\"\n[[pipeline.p.phase]]\nname = \"b\"\nrun = \"true\"\n"
@@ -135,10 +135,10 @@ fn a_stopped_pipeline_goes_on_with_the_same_phase_and_a_stopped_loop_with_the_sa
     let seen = format!("echo $BANKSMAN_ATTEMPT >> seen; {UNTIL_OPEN}; {BANKSMAN} tasks done");
     world.ok(&["tasks", "add", "Loop", "--run", &seen, "--loop"]);
     let runner = running(&world, 2);
-    until("the loop has begun", || world.path().join("seen").exists());
+    until("the loop has begun", || world.has("seen"));
     world.ok(&["stop", "Release", "Loop"]);
-    assert_eq!(begun(&world).len(), 0);
-    std::fs::write(world.path().join("open"), "").unwrap();
+    assert_eq!(child_pids(&world).len(), 0);
+    world.touch("open");
     assert_eq!(world.task("Release")["status"], "in_progress");
     world.ok(&["resume", "Release", "Loop"]);
     until("both are done", || world.data(&["status"])["byStatus"]["completed"] == 2);
@@ -148,19 +148,19 @@ fn a_stopped_pipeline_goes_on_with_the_same_phase_and_a_stopped_loop_with_the_sa
 }
 
 #[test]
-fn a_run_that_ended_by_itself_is_what_it_was() {
+fn stop_keeps_the_result_of_a_run_that_has_ended() {
     let world = World::new();
     two_tasks(&world);
     let runner = running(&world, 2);
     runner.kill();
-    std::fs::write(world.path().join("open"), "").unwrap();
-    until("their commands have ended", || begun(&world).iter().all(|pid| !is_alive(*pid)));
+    world.touch("open");
+    until("their commands have ended", || child_pids(&world).iter().all(|pid| !is_alive(*pid)));
     world.ok(&["stop"]);
     assert_eq!(world.data(&["status"])["byStatus"]["completed"], 2);
 }
 
 #[test]
-fn run_lifts_what_stop_has_paused_but_not_what_pause_has() {
+fn run_resumes_a_project_after_stop_but_not_after_pause() {
     let world = World::new();
     world.ok(&["tasks", "add", "Build", "--run", "true"]);
     assert_eq!(world.data(&["pause"])["outcome"], "paused");
@@ -186,16 +186,16 @@ fn a_run_may_neither_stop_nor_pause_nor_resume() {
 }
 
 #[test]
-fn ctrl_c_names_what_goes_on_and_a_second_one_stops_it() {
+fn ctrl_c_names_live_sessions_and_a_second_one_stops_them() {
     let world = World::new();
     two_tasks(&world);
     let mut screen = Screen::start(&world, &["run"], 20, 100);
-    until("the sessions have begun", || begun(&world).len() == 2);
-    until("the last line tells how things stand", || {
-        screen.text().lines().last().unwrap().contains("2 running · now: Build, Login")
-    });
+    until("the sessions have begun", || child_pids(&world).len() == 2);
+    until("the status line is complete", || screen.text().lines().last().unwrap().contains("2 running · now: Build, Login"));
     screen.press("\x03");
-    until("it says what goes on", || screen.text().contains("2 sessions continue: Build, Login. Stop them: banksman stop."));
+    until("the live sessions are named", || {
+        screen.text().contains("2 sessions continue: Build, Login. Stop them: banksman stop.")
+    });
     assert!(screen.text().contains("Press Ctrl-C again to stop them now."), "{}", screen.text());
     screen.press("\x03");
     let (_, left) = screen.end();

@@ -1,11 +1,11 @@
-//! Pipelines with real processes: phases, variables, what happens when one fails, and runners that die.
+//! Pipelines with real processes: phases, variables, failures, and killed runners.
 
 use serde_json::{Value, json};
 
 use crate::runbooks;
 use crate::world::{Said, World, is_alive, until};
 
-/// What tests of pipelines need of the world.
+/// Helpers for tests of pipelines.
 impl World {
     pub(crate) fn book(&self, text: &str) {
         runbooks::write(self, "book", text);
@@ -20,14 +20,14 @@ impl World {
         self.data(&["pipelines", "show", id])
     }
 
-    /// Its state and phase.
-    pub(crate) fn stands(&self, id: &str) -> String {
+    /// The state and the current phase of a pipeline.
+    pub(crate) fn pipeline_state(&self, id: &str) -> String {
         let pipeline = self.pipeline(id);
         format!("{} {}", pipeline["state"].as_str().unwrap(), pipeline["phase"].as_str().unwrap_or_default()).trim_end().into()
     }
 
-    pub(crate) fn until_stands(&self, id: &str, words: &str) {
-        until(&format!("{id} is {words}"), || self.stands(id) == words);
+    pub(crate) fn until_pipeline_state(&self, id: &str, words: &str) {
+        until(&format!("{id} is {words}"), || self.pipeline_state(id) == words);
     }
 
     /// The statuses of the tasks of a phase, in order.
@@ -49,7 +49,7 @@ impl World {
     }
 }
 
-/// Phases in a row, each with these lines.
+/// A pipeline `way` of these phases, each with these lines.
 pub(crate) fn way(phases: &[(&str, &str)]) -> String {
     let one = |(name, lines): &(&str, &str)| format!("[[pipeline.way.phase]]\nname = \"{name}\"\n{lines}\n");
     format!("[pipeline.way]\n{}", phases.iter().map(one).collect::<String>())
@@ -64,7 +64,7 @@ pub(crate) fn begun(text: &str) -> (World, String) {
 }
 
 #[test]
-fn phases_follow_each_other_and_what_they_print_is_there_for_the_next() {
+fn phases_run_in_order_and_pass_their_output_on() {
     let world = World::new();
     world.book(&format!(
         "[pipeline.way]\nvars = [\"title\", {{ tries = 3 }}]\n{}",
@@ -89,7 +89,7 @@ output = ["version", "list"]"#),
     let page = world.pipeline(&id);
     assert_eq!((&page["state"], &page["status"]), (&json!("done"), &json!("completed")));
     assert_eq!(page["vars"], json!({ "title": "Add login", "tries": 3, "first": { "version": 3, "list": [1, "a"] } }));
-    assert_eq!(world.task(&id)["output"], page["vars"], "that is what it came to");
+    assert_eq!(world.task(&id)["output"], page["vars"], "the output of the task is its variables");
 }
 
 #[test]
@@ -104,30 +104,30 @@ fn nothing_in_a_variable_is_ever_executed() {
     let id = world.begin(&["--var", &format!("evil={evil}")]);
     assert_eq!(world.run_all(), 0);
     assert_eq!(world.lines("out"), [evil.to_owned(), format!("a{evil}b"), evil.to_owned()]);
-    assert!(!world.has("hacked"), "{}", world.stands(&id));
+    assert!(!world.has("hacked"), "{}", world.pipeline_state(&id));
 }
 
 #[test]
-fn what_no_command_can_be_given_fails_the_phase_and_not_the_runner() {
+fn a_variable_that_no_command_can_take_fails_its_phase_only() {
     let first = r#"run = 'echo "{\"nothing\": \"a\\u0000b\"}"'
 output = ["nothing"]"#;
     let (world, id) = begun(&way(&[("first", first), ("second", "run = 'true'")]));
     assert_eq!(world.run_all(), 7);
-    assert_eq!(world.stands(&id), "failed second");
+    assert_eq!(world.pipeline_state(&id), "failed second");
     world.ok(&["pipelines", "set", "--pipeline", &id, "first:={\"nothing\": \"x\"}"]);
     world.ok(&["pipelines", "retry", &id]);
-    assert_eq!((world.run_all(), world.stands(&id).as_str()), (0, "done"));
+    assert_eq!((world.run_all(), world.pipeline_state(&id).as_str()), (0, "done"));
 }
 
 #[test]
-fn what_depends_on_others_waits_for_them_or_is_unblocked() {
+fn a_pipeline_waits_for_its_dependencies_or_is_unblocked() {
     let world = World::new();
     world.book(&way(&[("only", "run = 'echo \"$BANKSMAN_PIPELINE\" >> out'")]));
     let before = world.add(&["before", "--run", "echo before >> out"]);
     let by_hand = world.add(&["by hand"]);
     let first = world.begin(&["--depends-on", &before]);
     let second = world.begin(&["--depends-on", &by_hand]);
-    assert_eq!((world.stands(&first).as_str(), world.status(&first).as_str()), ("blocked only", "blocked"));
+    assert_eq!((world.pipeline_state(&first).as_str(), world.status(&first).as_str()), ("blocked only", "blocked"));
     assert_eq!(world.pipeline(&second)["blockedBy"], json!("dependencies"));
     world.run_all();
     assert_eq!(world.lines("out"), ["before", &first]);
@@ -136,11 +136,11 @@ fn what_depends_on_others_waits_for_them_or_is_unblocked() {
     assert_eq!((&said["state"], &said["phase"]), (&json!("running"), &json!("only")));
     world.assert_refused(&["pipelines", "unblock", &second], 2, "PIPELINE_NOT_BLOCKED");
     world.run_all();
-    assert_eq!(world.stands(&second), "done");
+    assert_eq!(world.pipeline_state(&second), "done");
 }
 
 #[test]
-fn a_phase_that_failed_is_tried_again_by_hand_unless_it_failed_for_good() {
+fn a_failed_phase_is_retried_manually_unless_it_is_not_recoverable() {
     let world = World::new();
     world.book(&format!(
         "{}\n[guard.never]\ncondition = {{ lock_free = \"gate\" }}\non_failure = {{ fail = \"the gate is shut\" }}\n",
@@ -163,7 +163,7 @@ fn a_phase_that_failed_is_tried_again_by_hand_unless_it_failed_for_good() {
     assert_eq!((&said["pipeline"], &said["attempt"]), (&json!(id), &json!(2)), "by the id of its phase, too");
     assert_eq!(world.run_all(), 7);
     assert_eq!(
-        (world.stands(&id).as_str(), world.tasks_of(&id, "one")),
+        (world.pipeline_state(&id).as_str(), world.tasks_of(&id, "one")),
         ("failed two", vec!["failed".into(), "completed".into()])
     );
     world.assert_refused(&["pipelines", "retry", &id], 5, "NOT_RECOVERABLE");
@@ -171,7 +171,7 @@ fn a_phase_that_failed_is_tried_again_by_hand_unless_it_failed_for_good() {
 }
 
 #[test]
-fn cancelling_kills_the_processes_of_the_phase_and_nothing_follows() {
+fn cancel_kills_the_processes_of_the_phase_and_no_other_begins() {
     let (world, id) =
         begun(&way(&[("one", "run = 'sleep 1000 & echo $! > child; echo $$ > pid; wait'"), ("two", "run = 'touch two'")]));
     let runner = world.runner(&["--until-idle"]);
@@ -182,13 +182,13 @@ fn cancelling_kills_the_processes_of_the_phase_and_nothing_follows() {
         assert!(!is_alive(pid), "{file} lives");
     }
     runner.end();
-    assert_eq!((world.stands(&id).as_str(), world.tasks_of(&id, "one")), ("cancelled one", vec!["cancelled".into()]));
+    assert_eq!((world.pipeline_state(&id).as_str(), world.tasks_of(&id, "one")), ("cancelled one", vec!["cancelled".into()]));
     assert!(!world.has("two") && world.tasks_of(&id, "two").is_empty());
     world.assert_refused(&["pipelines", "retry", &id], 2, "PIPELINE_NOT_FAILED");
 }
 
 #[test]
-fn a_phase_speaks_from_inside_and_is_fenced_when_it_is_over() {
+fn a_phase_sets_variables_and_checkpoints_until_it_is_over() {
     let world = World::new();
     let inside = r#"run = 'env | grep ^BANKSMAN_ > env; "$B" pipelines set n:=7 word=x && "$B" pipelines checkpoint "half way"; touch said; while [ ! -e go ]; do sleep 0.02; done'"#;
     world.book(&way(&[
@@ -203,19 +203,19 @@ fn a_phase_speaks_from_inside_and_is_fenced_when_it_is_over() {
     assert_eq!((&page["checkpoints"][0]["message"], &page["checkpoints"][0]["phase"]), (&json!("half way"), &json!("one")));
     assert_eq!(world.as_phase(&["pipelines", "set", "word=y"]).code, 0, "it is at its phase");
     world.touch("go");
-    world.until_stands(&id, "running two");
+    world.until_pipeline_state(&id, "running two");
     for late in [&["pipelines", "set", "word=z"][..], &["pipelines", "checkpoint", "too late"]] {
         let said = world.as_phase(late);
         assert_eq!(said.code, 8, "{said:?}");
     }
-    // A person may, from outside.
+    // A person may set checkpoints from outside.
     world.ok(&["pipelines", "checkpoint", "--pipeline", &id, "by hand"]);
     world.ok(&["pipelines", "checkpoint", "--pipeline", &id, "two\nlines \x1b[31m"]);
     let page = world.ok(&["pipelines", "show", &id]);
     assert!(!page.lines().any(|line| line.starts_with("lines")), "what an agent says stays in its line: {page}");
     world.touch("on");
     runner.end();
-    assert_eq!((world.lines("out"), world.stands(&id).as_str()), (vec!["7y".to_owned()], "done"));
+    assert_eq!((world.lines("out"), world.pipeline_state(&id).as_str()), (vec!["7y".to_owned()], "done"));
     world.assert_refused(&["pipelines", "set", "--pipeline", &id, "a=1"], 2, "PIPELINE_OVER");
     assert_eq!(world.run(&["pipelines", "set", "a=1"]).code, 2, "no pipeline is named");
 }
@@ -228,11 +228,11 @@ fn a_failure_leads_to_another_phase_and_back() {
     ]));
     assert_eq!(world.run_all(), 0, "what was mended has not failed");
     assert_eq!(world.lines("out"), ["test", "mend", "test", "mend", "test"]);
-    assert_eq!((world.stands(&id).as_str(), world.tasks_of(&id, "test").len()), ("done", 3));
+    assert_eq!((world.pipeline_state(&id).as_str(), world.tasks_of(&id, "test").len()), ("done", 3));
 }
 
 #[test]
-fn a_strategy_falls_back_on_what_was_printed_and_on_a_timeout() {
+fn a_strategy_falls_back_on_an_error_text_and_on_a_timeout() {
     let world = World::new();
     let approaches = r#"
 [strategy.s]
@@ -257,7 +257,7 @@ run = 'echo never >> out'
     let id = world.begin(&[]);
     assert_eq!(world.run_all(), 7);
     assert_eq!(world.lines("out"), ["quick", "slow", "sure"], "an error that is no reason ends the chain");
-    assert_eq!(world.stands(&id), "failed land");
+    assert_eq!(world.pipeline_state(&id), "failed land");
     world.touch("key");
     world.ok(&["pipelines", "retry", &id]);
     assert_eq!(world.run_all(), 0);
@@ -271,7 +271,7 @@ run = 'echo never >> out'
 }
 
 #[test]
-fn a_phase_has_its_time_and_its_retries() {
+fn a_phase_has_a_timeout_and_retries() {
     let (world, id) = begun(&way(&[
         ("flaky", "run = 'echo x >> tries; test $(wc -l < tries) -ge 3'\nretries = 2"),
         ("slow", "run = 'sleep 1000'\ntimeout = \"200ms\""),
@@ -284,7 +284,7 @@ fn a_phase_has_its_time_and_its_retries() {
 }
 
 #[test]
-fn a_phase_pushes_an_item_and_holds_what_it_needs() {
+fn a_phase_pushes_an_item_and_holds_its_needs() {
     let world = World::new();
     let holds = "run = 'while [ ! -e go ]; do sleep 0.02; done'\nlock = \"db\"\nsemaphore = { name = \"gpu\", weight = 2 }";
     world.book(&format!(
@@ -293,7 +293,7 @@ fn a_phase_pushes_an_item_and_holds_what_it_needs() {
     ));
     let id = world.begin(&["--var", "a=x"]);
     let runner = world.runner(&["--until-idle"]);
-    world.until_stands(&id, "running hold");
+    world.until_pipeline_state(&id, "running hold");
     until("it holds the lock", || world.holder("db").is_some());
     let used: u32 = world
         .snapshot()
@@ -309,11 +309,11 @@ fn a_phase_pushes_an_item_and_holds_what_it_needs() {
     assert_eq!((&taken["item"]["data"], &taken["item"]["priority"]), (&json!({ "a": "x" }), &json!(4)), "{taken}");
     world.touch("go");
     runner.end();
-    assert_eq!((world.stands(&id).as_str(), world.holder("db")), ("done", None));
+    assert_eq!((world.pipeline_state(&id).as_str(), world.holder("db")), ("done", None));
 }
 
 #[test]
-fn what_a_phase_would_wait_for_in_vain_keeps_a_pipeline_from_being_started() {
+fn a_pipeline_with_impossible_needs_is_not_started() {
     let world = World::new();
     let second = "run = 'true'\nsemaphore = { name = \"gpu\", weight = 2 }";
     world.book(&way(&[("first", "run = 'true'"), ("second", second)]));
@@ -335,11 +335,11 @@ fn what_a_phase_would_wait_for_in_vain_keeps_a_pipeline_from_being_started() {
         assert_eq!(world.data(&["pipelines", "list"])["pipelines"], json!([]), "nothing was started");
     }
     let id = world.begin(&[]);
-    assert_eq!((world.run_all(), world.stands(&id).as_str()), (0, "done"));
+    assert_eq!((world.run_all(), world.pipeline_state(&id).as_str()), (0, "done"));
 }
 
 #[test]
-fn a_running_pipeline_keeps_to_the_text_that_it_started_with() {
+fn a_running_pipeline_keeps_its_version_of_the_runbook() {
     let world = World::new();
     let wait = "run = 'echo old-one >> out; while [ ! -e go ]; do sleep 0.02; done'";
     world.book(&way(&[("one", wait), ("two", "run = 'echo old-two >> out'")]));
@@ -349,7 +349,7 @@ fn a_running_pipeline_keeps_to_the_text_that_it_started_with() {
     world.book(&way(&[("two", "run = 'echo new-two >> out'")]));
     world.touch("go");
     let second = world.begin(&[]);
-    until("both are through", || world.lines("out").len() == 3 && world.stands(&second) == "done");
+    until("both are through", || world.lines("out").len() == 3 && world.pipeline_state(&second) == "done");
     let mut lines = world.lines("out");
     lines.sort();
     assert_eq!(lines, ["new-two", "old-one", "old-two"]);
@@ -357,7 +357,7 @@ fn a_running_pipeline_keeps_to_the_text_that_it_started_with() {
 }
 
 #[test]
-fn a_lock_that_comes_free_lets_a_pipeline_go_on() {
+fn a_released_lock_unblocks_a_pipeline() {
     let world = World::new();
     let book = way(&[("one", "run = 'echo one >> out'\npre = \"quiet\""), ("two", "run = 'echo two >> out'\npost = \"quiet\"")]);
     world.book(&format!("{book}\n[guard.quiet]\ncondition = {{ lock_free = \"deploy\" }}\n"));
@@ -366,7 +366,7 @@ fn a_lock_that_comes_free_lets_a_pipeline_go_on() {
     let epoch = grab();
     let id = world.begin(&[]);
     let runner = world.runner(&["--until-idle"]);
-    world.until_stands(&id, "blocked one");
+    world.until_pipeline_state(&id, "blocked one");
     let page = world.pipeline(&id);
     assert_eq!(page["blockedBy"]["guard"]["guard"], "quiet");
     assert!(page["blockedBy"]["guard"]["part"].as_str().unwrap().contains("ann"), "{page}");
@@ -374,23 +374,23 @@ fn a_lock_that_comes_free_lets_a_pipeline_go_on() {
     assert!(why.contains("guard quiet does not pass") && why.contains("unblock"), "{why}");
     assert!(!world.has("out"));
     release(&epoch);
-    // The second stands at the end of its phase.
-    world.until_stands(&id, "done");
+    // The guard of the second phase is checked after it; by then the lock is free.
+    world.until_pipeline_state(&id, "done");
     assert_eq!((world.lines("out"), runner.end().code), (vec!["one".to_owned(), "two".into()], 0));
     let epoch = grab();
     let id = world.begin(&[]);
     let runner = world.runner(&[]);
-    world.until_stands(&id, "blocked one");
+    world.until_pipeline_state(&id, "blocked one");
     world.ok(&["pipelines", "unblock", &id]);
-    world.until_stands(&id, "blocked two");
+    world.until_pipeline_state(&id, "blocked two");
     assert_eq!((world.lines("out").len(), world.tasks_of(&id, "two")), (4, vec!["completed".to_owned()]));
     release(&epoch);
-    world.until_stands(&id, "done");
+    world.until_pipeline_state(&id, "done");
     drop(runner);
 }
 
 #[test]
-fn why_and_status_know_pipelines() {
+fn why_and_status_report_pipelines() {
     let world = World::new();
     world.book(&way(&[("build", "run = 'touch built; while [ ! -e go ]; do sleep 0.02; done; exit 3'")]));
     let first = world.begin(&["--title", "first"]);
@@ -413,7 +413,7 @@ fn why_and_status_know_pipelines() {
 }
 
 #[test]
-fn a_phase_without_a_sign_of_life_waits_for_a_decision() {
+fn a_phase_without_activity_waits_for_a_decision() {
     let world = World::new();
     for (key, value) in [("task.silence_timeout", "200ms"), ("task.max_recovery_attempts", "0"), ("task.kill_grace", "200ms")] {
         world.ok(&["config", "set", key, value]);
@@ -429,12 +429,12 @@ fn a_phase_without_a_sign_of_life_waits_for_a_decision() {
     world.touch("mended");
     world.ok(&["config", "set", "task.silence_timeout", "10m"]);
     world.ok(&["decisions", "resolve", decision, "1"]);
-    assert_eq!((world.run_all(), world.stands(&id).as_str()), (0, "done"));
+    assert_eq!((world.run_all(), world.pipeline_state(&id).as_str()), (0, "done"));
     assert_eq!(world.tasks_of(&id, "one"), ["completed"], "it is the same task");
 }
 
 #[test]
-fn a_pipeline_that_a_run_has_started_is_cancelled_with_it() {
+fn a_child_pipeline_is_cancelled_with_its_parent() {
     let world = World::new();
     world.book(&way(&[("one", "run = 'echo $$ > pid; sleep 1000'"), ("two", "run = 'touch two'")]));
     let start = format!("{} pipelines start way --child --title inner; touch asked; sleep 1000", crate::world::BANKSMAN);
@@ -444,16 +444,16 @@ fn a_pipeline_that_a_run_has_started_is_cancelled_with_it() {
     world.ok(&["tasks", "cancel", &outer]);
     runner.end();
     let pid = world.read("pid").trim().parse().unwrap();
-    assert_eq!((is_alive(pid), world.stands("inner").as_str(), world.has("two")), (false, "cancelled one", false));
+    assert_eq!((is_alive(pid), world.pipeline_state("inner").as_str(), world.has("two")), (false, "cancelled one", false));
 }
 
 #[test]
-fn what_a_phase_prints_is_found_behind_much_else_and_has_a_limit() {
+fn output_of_a_phase_is_found_among_noise_and_is_limited() {
     let world = World::new();
     let noise = "head -c 3000000 /dev/zero | tr '\\\\0' x | fold -w 100; echo";
     let large = |bytes: usize| format!("printf '{{\"large\": \"%s\"}}\\\\n' $(head -c {bytes} /dev/zero | tr '\\\\0' y)");
     let phase = |line: String| format!("run = \"\"\"\n{}\n\"\"\"\noutput = [\"large\"]", line.replace('"', "\\\""));
-    // However large it is, and with something behind it.
+    // The huge output is cut, although more output follows it.
     let huge = format!("echo before; {}; {noise}", large(2_000_000)).replace("3000000", "200000");
     let list = phase("printf '{\"large\": [%s0]}\\\\n' $(head -c 20000 /dev/zero | sed 's/\\\\x00/1,/g')".into());
     world.book(&way(&[("noisy", &phase(format!("{noise}; {}", large(8_000)))), ("huge", &phase(huge)), ("list", &list)]));
@@ -491,7 +491,7 @@ fn pipelines_move_to_the_other_database_with_their_project() {
 }
 
 #[test]
-fn nothing_is_kept_that_could_not_be_read_again() {
+fn values_nested_too_deeply_are_refused() {
     let world = World::new();
     let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     world.ok(&["queues", "define", "q"]);
@@ -510,5 +510,5 @@ fn nothing_is_kept_that_could_not_be_read_again() {
     std::fs::write(world.path().join("said"), format!("{{\"x\": {}, \"y\": 2}}\n", deep(126))).unwrap();
     assert_eq!(world.run_all(), 0);
     assert_eq!(world.pipeline(&id)["vars"], json!({}), "what was not asked for is not kept");
-    assert_eq!(world.status("task"), "completed", "and nobody else suffers");
+    assert_eq!(world.status("task"), "completed", "the other task is not affected");
 }

@@ -1,8 +1,8 @@
-//! Pipelines among others: locks that are held across phases, one at a time, and pipelines that are deleted.
+//! Pipelines beside others: locks that are held across phases, pipelines that exclude each other, and deleted pipelines.
 
 use crate::world::{World, is_alive, until};
 
-/// Waits for the file `go-NAME`, which the test makes, after it has made `at-NAME`.
+/// Makes the file `at-NAME`, then waits until the test makes `go-NAME`.
 fn waits(name: &str) -> String {
     format!("touch at-{name}; while [ ! -e go-{name} ]; do sleep 0.01; done")
 }
@@ -23,17 +23,17 @@ fn a_lock_is_held_across_phases_until_the_pipeline_ends() {
     until("the last phase runs", || world.has("at-watch"));
     let holder = format!("pipeline:{id}");
     assert_eq!(world.data(&["locks", "show", "prod"])["holder"], holder.as_str());
-    // Another one of the same kind, and a task that needs it, wait.
+    // Another pipeline of this runbook, and a task that needs the lock, wait.
     let other = world.add(&["Other", "--run", "touch other", "--lock", "prod"]);
     let second = world.begin(&[]);
     until("it is seen that the lock is held", || {
-        world.ok(&["why", &other]).contains(&holder) && world.stands(&second) == "running ship"
+        world.ok(&["why", &other]).contains(&holder) && world.pipeline_state(&second) == "running ship"
     });
     world.touch("go-watch");
-    world.until_stands(&id, "failed watch");
+    world.until_pipeline_state(&id, "failed watch");
     until("the lock is free, and taken by the others", || world.has("other"));
-    world.until_stands(&second, "done");
-    // A retry takes it again before anything runs.
+    world.until_pipeline_state(&second, "done");
+    // A retry takes the lock again before any phase runs.
     std::fs::remove_file(world.path().join("go-watch")).unwrap();
     std::fs::remove_file(world.path().join("at-watch")).unwrap();
     let epoch = world.data(&["locks", "acquire", "prod", "--holder", "ann"])["epoch"].to_string();
@@ -43,7 +43,7 @@ fn a_lock_is_held_across_phases_until_the_pipeline_ends() {
     world.ok(&["locks", "release", "prod", "--holder", "ann", "--epoch", &epoch]);
     until("the last phase runs again", || world.has("at-watch"));
     assert_eq!(world.data(&["locks", "show", "prod"])["holder"], holder.as_str());
-    // Cancelled: it is free when the run is dead, and not before.
+    // A cancelled pipeline frees the lock when its run is dead, and not before.
     world.ok(&["pipelines", "cancel", &id]);
     assert_eq!(world.data(&["locks", "show", "prod"])["holder"], serde_json::Value::Null);
     world.ok(&["doctor"]);
@@ -51,7 +51,7 @@ fn a_lock_is_held_across_phases_until_the_pipeline_ends() {
 }
 
 #[test]
-fn no_two_of_a_kind_run_at_a_time_where_a_guard_says_so() {
+fn a_guard_on_pipeline_running_excludes_concurrent_pipelines() {
     let world = World::new();
     let text = format!(
         "[guard.alone]\ncondition = {{ not = {{ pipeline_running = {{ name = \"way\", runbook = \"book\" }} }} }}\n\
@@ -63,19 +63,19 @@ fn no_two_of_a_kind_run_at_a_time_where_a_guard_says_so() {
     world.book(&text);
     let ids: Vec<String> = ["a", "b", "c"].iter().map(|mark| world.begin(&["--var", &format!("mark={mark}")])).collect();
     let _runner = world.runner(&[]);
-    let standing = |words: &str| ids.iter().filter(|id| world.stands(id) == words).count();
-    until("one ships, the others wait", || (standing("running ship"), standing("blocked ship")) == (1, 2));
-    let blocked = ids.iter().find(|id| world.stands(id) == "blocked ship").unwrap();
+    let count_in = |words: &str| ids.iter().filter(|id| world.pipeline_state(id) == words).count();
+    until("one ships, the others wait", || (count_in("running ship"), count_in("blocked ship")) == (1, 2));
+    let blocked = ids.iter().find(|id| world.pipeline_state(id) == "blocked ship").unwrap();
     let why = world.ok(&["why", blocked]);
     assert!(why.contains("way of runbook book is running"), "{why}");
     world.touch("go-ship");
-    until("all are done", || standing("done") == 3);
+    until("all are done", || count_in("done") == 3);
     let order = world.lines("order");
     assert!(order.chunks(2).all(|pair| pair[0] == pair[1]), "one after the other: {order:?}");
 }
 
 #[test]
-fn a_pipeline_is_deleted_with_its_phases_also_one_that_runs() {
+fn a_pipeline_is_deleted_with_its_phases_also_while_it_runs() {
     let world = World::new();
     world.book(&format!(
         "[pipeline.way]\n[[pipeline.way.phase]]\nname = \"one\"\nrun = \"true\"\n\
@@ -97,16 +97,16 @@ fn a_pipeline_is_deleted_with_its_phases_also_one_that_runs() {
     assert_eq!(std::fs::read_dir(world.path().join(".banksman/tasks")).unwrap().count(), 0);
     assert_eq!(std::fs::read_dir(world.path().join(".banksman/logs")).into_iter().flatten().count(), 0);
     world.ok(&["doctor"]);
-    // One that is over needs no force.
+    // A pipeline that is over can be deleted without --force.
     world.touch("go-two");
     let done = world.begin(&[]);
-    world.until_stands(&done, "done");
+    world.until_pipeline_state(&done, "done");
     world.ok(&["pipelines", "delete", &done]);
     assert_eq!(world.error(&["pipelines", "show", &done]).1["code"], "PIPELINE_NOT_FOUND");
 }
 
 #[test]
-fn an_approach_that_hangs_is_followed_by_the_next_if_any_error_is() {
+fn fallback_on_any_covers_an_approach_that_hangs() {
     let world = World::new();
     for (key, value) in [("task.silence_timeout", "200ms"), ("task.max_recovery_attempts", "0"), ("task.kill_grace", "200ms")] {
         world.ok(&["config", "set", key, value]);
@@ -118,10 +118,10 @@ fn an_approach_that_hangs_is_followed_by_the_next_if_any_error_is() {
     );
     let id = world.begin(&[]);
     assert_eq!(world.run_all(), 0);
-    assert_eq!((world.stands(&id), world.has("worked")), ("done".into(), true));
+    assert_eq!((world.pipeline_state(&id), world.has("worked")), ("done".into(), true));
 }
 
-/// A pipeline that keeps a lock takes the locks of all phases that may follow with it: two of them never wait for each other.
+/// A pipeline that keeps a lock takes the locks of all later phases with it, so two pipelines never wait for each other.
 #[test]
 fn pipelines_that_keep_a_lock_never_wait_for_each_other() {
     let world = World::new();
@@ -146,16 +146,15 @@ fn pipelines_that_keep_a_lock_never_wait_for_each_other() {
     world.touch("go-two");
     assert!(!world.has("at-two"), "it would hold one lock and wait for the other");
     world.touch("go-one");
-    world.until_stands(&one, "done");
-    world.until_stands(&two, "done");
+    world.until_pipeline_state(&one, "done");
+    world.until_pipeline_state(&two, "done");
 }
 
-/// Whoever waits for a lock that a pipeline keeps is woken by the transaction that frees it; and a run that waits for what its own
-/// pipeline keeps is refused.
+/// The transaction that frees a kept lock wakes its waiters; a run that waits for the lock of its own pipeline is refused.
 #[test]
-fn waits_for_what_a_pipeline_keeps_are_woken_and_circles_refused() {
+fn waiters_of_a_kept_lock_are_woken_and_circles_refused() {
     let world = World::new();
-    // A slow look that never comes within the test.
+    // No poll comes within the test.
     world.ok(&["config", "set", "locking.poll_interval", "10m"]);
     let own = format!(
         "{b} tasks add Own --run true --lock prod; {b} tasks wait Own; echo $? > wait; {b} locks acquire prod; echo $? > acquire; {}",
@@ -172,14 +171,14 @@ fn waits_for_what_a_pipeline_keeps_are_woken_and_circles_refused() {
     assert_eq!([world.read("wait").trim(), world.read("acquire").trim()], ["9", "9"]);
     let other = world.data(&["pipelines", "start", "other"])["id"].as_str().unwrap().to_owned();
     until("its phase waits", || world.ok(&["why", &other]).contains(&format!("pipeline:{one}")));
-    // A person wants to do that phase herself, and waits for nothing but what the pipeline is to keep.
+    // A person takes that phase manually, and waits only for the lock that the pipeline is to keep.
     let ann = world.start(&["tasks", "take", &format!("{other}.1"), "--holder", "ann"]);
     crate::claims::until_waiting(&world, 1);
     world.touch("go-keep");
     assert_eq!(ann.end().code, 0);
     assert_eq!(world.holder("prod").unwrap().as_str(), format!("pipeline:{other}"));
     world.ok(&["tasks", "done", &format!("{other}.1"), "--holder", "ann"]);
-    world.until_stands(&other, "done");
+    world.until_pipeline_state(&other, "done");
     world.until_status("Own", "completed");
     drop(runner);
 }

@@ -7,7 +7,7 @@ use crate::pipelines::{begun, way};
 use crate::world::{World, until};
 
 #[test]
-fn a_runner_that_is_killed_in_any_phase_costs_nothing() {
+fn a_runner_killed_in_any_phase_loses_and_repeats_no_phase() {
     let phase = |name: &str| {
         let line = format!("echo {name} >> out; while [ ! -e go-{name} ]; do sleep 0.02; done; echo \"{{\\\"n\\\": 1}}\"");
         format!("run = '{line}'\noutput = [\"n\"]")
@@ -17,7 +17,7 @@ fn a_runner_that_is_killed_in_any_phase_costs_nothing() {
         let runner = world.runner(&[]);
         until(&format!("{name} runs"), || world.lines("out").len() == number + 1);
         runner.kill();
-        // It ends while nobody looks after it.
+        // The phase ends while there is no runner.
         world.touch(&format!("go-{name}"));
     }
     assert_eq!(world.run_all(), 0);
@@ -30,7 +30,7 @@ fn a_runner_that_is_killed_in_any_phase_costs_nothing() {
 }
 
 #[test]
-fn runners_that_are_killed_at_any_moment_lose_no_phase_and_repeat_none() {
+fn runners_killed_at_any_moment_lose_and_repeat_no_phase() {
     const PIPELINES: usize = 10;
     let world = World::new();
     let note = "run = 'echo \"$BANKSMAN_PIPELINE $BANKSMAN_PHASE\" >> out; echo \"{\\\"last\\\": \\\"$BANKSMAN_PHASE\\\"}\"'";
@@ -43,7 +43,7 @@ fn runners_that_are_killed_at_any_moment_lose_no_phase_and_repeat_none() {
     let is_done = || world.data(&["pipelines", "list", "--state", "done"])["pipelines"].as_array().unwrap().len() == PIPELINES;
     let mut runners = vec![world.runner(&[]), world.runner(&[])];
     for _ in 0..8 {
-        // So many lines later one of them dies, wherever it is.
+        // After this many more lines one of the runners is killed, whatever it is doing.
         let wanted = world.lines("out").len() + usize::try_from(dice.roll(4)).unwrap();
         until("there is progress", || world.lines("out").len() >= wanted || is_done());
         let victim = runners.remove(usize::try_from(dice.roll(2)).unwrap());

@@ -1,4 +1,4 @@
-//! What people are told of pipelines: why one does not move, how it stands, and what to do about it.
+//! Reports about pipelines: why one does not move, its state, and the hints.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -9,12 +9,12 @@ use crate::tasks::wait_for;
 use crate::why::kinds;
 use crate::world::{BANKSMAN, Said, World, until};
 
-/// What is said on this line of a list or page, the one with these words.
+/// The line of a list or page that contains these words.
 fn line<'a>(text: &'a str, words: &str) -> &'a str {
     text.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{words:?} is not in {text}"))
 }
 
-/// Carries out a command as it is printed.
+/// Runs a command as it is printed.
 fn paste(world: &World, command: &str) -> Said {
     let words = command.strip_prefix("banksman ").unwrap();
     let mut shell = std::process::Command::new("sh");
@@ -22,7 +22,7 @@ fn paste(world: &World, command: &str) -> Said {
     world.clean(shell, &[format!("{BANKSMAN} {words}")]).output().unwrap().into()
 }
 
-/// A runner that comes, and goes when something is so.
+/// Starts a runner, waits for a condition, and stops the runner.
 fn with_a_runner(world: &World, what: &str, condition: impl Fn() -> bool) -> Said {
     let runner = world.start(&["run"]);
     until(what, condition);
@@ -30,7 +30,7 @@ fn with_a_runner(world: &World, what: &str, condition: impl Fn() -> bool) -> Sai
 }
 
 #[test]
-fn what_helps_against_a_failed_pipeline_can_be_pasted() {
+fn hints_about_a_failed_pipeline_can_be_pasted() {
     let world = World::new();
     let never = "[guard.never]\ncondition = { lock_free = \"gate\" }\non_failure = { fail = \"shut\" }\n";
     let phases = way(&[("one", "run = 'test -e key'"), ("two", "run = 'true'\npre = \"never\"")]);
@@ -62,7 +62,7 @@ fn what_helps_against_a_failed_pipeline_can_be_pasted() {
 }
 
 #[test]
-fn why_tells_what_is_so_now_and_that_nobody_looks() {
+fn why_evaluates_store_guards_at_once_and_names_a_missing_runner() {
     let world = World::new();
     world.book(&format!(
         "{}\n[guard.quiet]\ncondition = {{ lock_free = \"gate\" }}\n",
@@ -71,7 +71,7 @@ fn why_tells_what_is_so_now_and_that_nobody_looks() {
     let epoch = hold(&world, "gate");
     let id = world.begin(&[]);
     let next = world.add(&["next", "--run", "true", "--depends-on", &id]);
-    with_a_runner(&world, "it is held up", || world.stands(&id) == "blocked one");
+    with_a_runner(&world, "it is held up", || world.pipeline_state(&id) == "blocked one");
     let why = world.data(&["why", &id]);
     assert_eq!((why["answer"].as_str(), kinds(&why)), (Some("in_phases"), vec!["guard", "no_runner"]), "{why}");
     let reason = &why["reasons"][0];
@@ -104,13 +104,13 @@ fn why_tells_what_is_so_now_and_that_nobody_looks() {
 }
 
 #[test]
-fn why_tells_what_tasks_say_now() {
+fn why_evaluates_guards_about_tasks_at_once() {
     let world = World::new();
     let guard = "[guard.ready]\ncondition = { tasks_complete = { label = \"must\" } }\n";
     world.book(&format!("{}\n{guard}", way(&[("one", "run = 'true'\npre = \"ready\"")])));
     let must = world.add(&["must", "--label", "must"]);
     let id = world.begin(&[]);
-    with_a_runner(&world, "it is held up", || world.stands(&id) == "blocked one");
+    with_a_runner(&world, "it is held up", || world.pipeline_state(&id) == "blocked one");
     let message = || world.data(&["why", &id])["reasons"][0]["message"].as_str().unwrap().to_owned();
     assert!(message().contains("guard ready does not pass"), "{}", message());
     world.ok(&["tasks", "done", &must]);
@@ -118,20 +118,20 @@ fn why_tells_what_tasks_say_now() {
 }
 
 #[test]
-fn why_says_why_the_tasks_of_a_guard_are_not_known() {
+fn why_names_the_reason_of_an_unknown_guard_result() {
     let guard = "[guard.ready]\ncondition = { issues_complete = { section = \"nowhere\" } }\n";
     let (world, id) = begun(&format!("{}\n{guard}", way(&[("one", "run = 'true'\npre = \"ready\"")])));
-    with_a_runner(&world, "it is held up", || world.stands(&id) == "blocked one");
+    with_a_runner(&world, "it is held up", || world.pipeline_state(&id) == "blocked one");
     let why = world.ok(&["why", &id]);
     assert!(why.contains("not known: tasks of section nowhere unknown: there is no such section (as of"), "{why}");
 }
 
 #[test]
-fn what_only_a_look_can_tell_is_as_old_as_the_look() {
+fn why_names_the_age_of_the_last_guard_check() {
     let guard = "[guard.there]\ncondition = { file_exists = \"key\" }\n";
     let (world, id) = begun(&format!("{}\n{guard}", way(&[("one", "run = 'true'\npre = \"there\"")])));
     let runner = world.runner(&[]);
-    world.until_stands(&id, "blocked one");
+    world.until_pipeline_state(&id, "blocked one");
     let why = world.data(&["why", &id]);
     let (message, wakes) = (why["reasons"][0]["message"].as_str().unwrap(), why["reasons"][0]["wakes"].as_str().unwrap());
     assert!(message.contains("as of ") && message.contains(" ago"), "{message}");
@@ -142,12 +142,12 @@ fn what_only_a_look_can_tell_is_as_old_as_the_look() {
 }
 
 #[test]
-fn whose_guards_nobody_looks_at_says_so() {
+fn why_reports_guards_that_no_runner_checks() {
     let guard = "[guard.slow]\ncondition = { command = \"touch looking; sleep 1000\" }\ntimeout = \"10m\"\n";
     let (world, id) = begun(&format!("{}\n{guard}", way(&[("one", "run = 'true'\npre = \"slow\"")])));
     let runner = world.runner(&[]);
-    until("it is looked at", || world.has("looking"));
-    assert_eq!((world.stands(&id).as_str(), kinds(&world.data(&["why", &id]))), ("checking one", vec![]));
+    until("the guard is checked", || world.has("looking"));
+    assert_eq!((world.pipeline_state(&id).as_str(), kinds(&world.data(&["why", &id]))), ("checking one", vec![]));
     let why = world.ok(&["why", &id]);
     assert!(why.contains("waits for the answer of guard") && why.contains("before phase one"), "{why}");
     runner.signal(Signal::KILL);
@@ -157,7 +157,7 @@ fn whose_guards_nobody_looks_at_says_so() {
 }
 
 #[test]
-fn a_name_that_means_two_pipelines_is_no_name_for_nothing() {
+fn an_ambiguous_pipeline_name_is_refused_with_both_ids() {
     let world = World::new();
     world.book(&way(&[("one", "run = 'true'")]));
     let (first, second) = (world.begin(&["--title", "both"]), world.begin(&["--title", "both"]));
@@ -195,7 +195,7 @@ fn the_mark_of_a_phase_agrees_with_the_pipeline() {
 }
 
 #[test]
-fn nothing_is_said_to_run_that_waits() {
+fn a_phase_that_waits_is_not_reported_as_running() {
     let world = World::new();
     world.book(&format!(
         "{}\n[guard.quiet]\ncondition = {{ lock_free = \"gate\" }}\n",
@@ -205,7 +205,7 @@ fn nothing_is_said_to_run_that_waits() {
     let epoch = hold(&world, "db");
     let id = world.begin(&[]);
     let runner = world.runner(&[]);
-    world.until_stands(&id, "running one");
+    world.until_pipeline_state(&id, "running one");
     let task = format!("{id}.1");
     let waits = format!("its task {task} has not started");
     for said in
@@ -216,7 +216,7 @@ fn nothing_is_said_to_run_that_waits() {
     let why = world.ok(&["why", &id]);
     assert!(line(&why, &waits).ends_with(": one thing blocks it"), "{why}");
     release(&world, "db", &epoch);
-    world.until_stands(&id, "failed one");
+    world.until_pipeline_state(&id, "failed one");
     runner.stop();
     let (code, error) = world.error(&["pipelines", "unblock", &id]);
     let again = format!("to try that phase again: banksman pipelines retry {id}");
@@ -225,18 +225,18 @@ fn nothing_is_said_to_run_that_waits() {
     let said = world.run(&["pipelines", "retry", &id]);
     assert!(said.stdout.contains("has not started") && said.stderr.contains("no runner is running"), "{said:?}");
     world.touch("key");
-    with_a_runner(&world, "it is held up", || world.stands(&id) == "blocked two");
+    with_a_runner(&world, "it is held up", || world.pipeline_state(&id) == "blocked two");
     let since = || world.pipeline(&id)["phaseStartedAt"].as_str().unwrap().to_owned();
     let before = since();
     let said = world.run(&["pipelines", "unblock", &id]);
     assert!(said.stderr.contains("no runner is running"), "{said:?}");
     assert!(since() > before, "the time before its guards is not time in the phase: {before} {}", since());
     let said = world.run(&["pipelines", "retry", "--json", &id]);
-    assert_eq!(said.stderr, "", "programs are told nothing beside");
+    assert_eq!(said.stderr, "", "with --json nothing is written to stderr");
 }
 
 #[test]
-fn which_approach_of_a_strategy_is_tried_is_said() {
+fn why_names_the_current_approach_of_a_strategy() {
     let approach = |name: &str, more: &str| format!("[[strategy.s.approach]]\nname = \"{name}\"\n{more}\n");
     let second = format!("run = '{}'", wait_for("go"));
     let strategy = approach("quick", "run = 'false'\nfallback_on = \"any\"") + &approach("thorough", &second);
@@ -244,7 +244,7 @@ fn which_approach_of_a_strategy_is_tried_is_said() {
     let _runner = world.runner(&[]);
     until("the second is tried", || world.ok(&["why", &id]).contains("in phase one (1 of 1, by thorough)"));
     world.touch("go");
-    world.until_stands(&id, "done");
+    world.until_pipeline_state(&id, "done");
 }
 
 #[test]
@@ -267,27 +267,27 @@ fn the_logs_of_a_pipeline_are_those_of_its_phases() {
     let task = world.add(&["task", "--run", "true"]);
     world.ok(&["tasks", "cancel", &task]);
     for over in [never, task] {
-        // Nothing comes any more.
+        // No more output can follow.
         world.assert_refused(&["tasks", "logs", &over, "--follow"], 4, "RUN_NOT_FOUND");
     }
 }
 
 #[test]
-fn a_list_has_in_each_column_what_the_others_do_not_have() {
+fn list_and_status_name_the_guard_that_blocks_a_pipeline() {
     let (world, id) = begun(&format!(
         "{}\n[guard.quiet]\ncondition = {{ lock_free = \"gate\" }}\n",
         way(&[("one", "run = 'true'\npre = \"quiet\"")])
     ));
     assert_eq!(world.ok(&["pipelines", "list", "--state", "blocked"]), "no pipelines that are blocked\n");
     hold(&world, "gate");
-    with_a_runner(&world, "it is held up", || world.stands(&id) == "blocked one");
+    with_a_runner(&world, "it is held up", || world.pipeline_state(&id) == "blocked one");
     for text in [world.ok(&["pipelines", "list"]), world.ok(&["status"])] {
         assert!(line(&text, &id).trim_end().ends_with("guard quiet: lock gate is held by bob"), "{text}");
     }
 }
 
 #[test]
-fn a_runner_tells_what_becomes_of_pipelines() {
+fn a_runner_reports_the_progress_of_pipelines() {
     let world = World::new();
     world.book(&format!(
         "{}\n[guard.quiet]\ncondition = {{ lock_free = \"gate\" }}\n",
@@ -303,7 +303,7 @@ fn a_runner_tells_what_becomes_of_pipelines() {
     world.touch("key");
     world.ok(&["pipelines", "retry", &id]);
     let epoch = hold(&world, "gate");
-    let said = with_a_runner(&world, "it is held up", || world.stands(&id) == "blocked two");
+    let said = with_a_runner(&world, "it is held up", || world.pipeline_state(&id) == "blocked two");
     let blocked = about(&said, "blocked ");
     assert!(blocked.contains(&format!("{named} before phase two: guard quiet: lock gate is held by bob")), "{said:?}");
     assert_eq!(said.stderr.matches("guard quiet").count(), 1, "it is said once: {said:?}");
@@ -314,7 +314,7 @@ fn a_runner_tells_what_becomes_of_pipelines() {
 }
 
 #[test]
-fn what_a_phase_does_is_told_by_its_first_telling_words() {
+fn show_summarizes_a_phase_by_its_first_command() {
     let world = World::new();
     world.book(&format!(
         "[pipeline.way]\nvars = [\"branch\"]\n{}",
@@ -333,7 +333,7 @@ fn what_a_phase_does_is_told_by_its_first_telling_words() {
 }
 
 #[test]
-fn a_runner_tells_of_items_that_nothing_can_be_made_of() {
+fn a_runner_reports_items_that_do_not_fit_their_pipeline() {
     let world = World::new();
     let worker = "[queue.q]\nmax_attempts = 1\n[worker.w]\nqueue = \"q\"\npipeline = \"way\"\n";
     world.book(&format!(
@@ -349,12 +349,12 @@ fn a_runner_tells_of_items_that_nothing_can_be_made_of() {
 }
 
 #[test]
-fn a_runner_tells_what_it_finds_and_not_what_was_found_before() {
+fn a_runner_reports_changes_and_not_earlier_states() {
     let world = World::new();
     let guard = "[guard.there]\ncondition = { file_exists = \"key\" }\nfresh_for = \"100ms\"\n";
     world.book(&format!("{}\n{guard}", way(&[("one", "run = 'true'\npre = \"there\"")])));
     let id = world.begin(&[]);
-    let said = with_a_runner(&world, "it is held up", || world.stands(&id) == "blocked one");
+    let said = with_a_runner(&world, "it is held up", || world.pipeline_state(&id) == "blocked one");
     assert_eq!(said.stderr.matches("blocked ").count(), 1, "{said:?}");
     world.touch("key");
     let said = world.run(&["run", "--until-idle"]);

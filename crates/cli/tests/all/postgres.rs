@@ -1,4 +1,4 @@
-//! A throw-away PostgreSQL server for the tests: the one of `scripts/with-postgres`, or one per process.
+//! A temporary PostgreSQL server for the tests: the one of `scripts/with-postgres`, or one per process.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,20 +17,20 @@ pub(crate) fn wanted() -> bool {
     }
 }
 
-/// So many, or on PostgreSQL a quarter: its server shares the machine with the test.
+/// The number itself, or a quarter of it on PostgreSQL: the server shares the machine with the test.
 pub(crate) fn sized(number: usize) -> usize {
     if wanted() { number.div_ceil(4) } else { number }
 }
 
-/// So many seeds, or on PostgreSQL a quarter, and other ones.
+/// This many seeds; on PostgreSQL a quarter as many, and different ones.
 pub(crate) fn seeds(number: u64) -> std::ops::Range<u64> {
     if wanted() { number..number + number.div_ceil(4) } else { 0..number }
 }
 
-/// The URL of a database that nobody else uses.
+/// Creates a database for one test. Returns its URL.
 pub(crate) fn fresh_database() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // The id of a process may come back while the server still has the database of the one before.
+    // Process ids are reused while the server still has the databases of the earlier process.
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
     let name = format!("test_{}_{}_{now}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     SERVER.sql("postgres", &format!("CREATE DATABASE {name}"));
@@ -41,14 +41,14 @@ pub(crate) fn fresh_database() -> String {
 pub(crate) fn shared_database() -> String {
     const NAME: &str = "shared";
     let there = || SERVER.sql("postgres", &format!("SELECT 1 FROM pg_database WHERE datname = '{NAME}'"));
-    // Another test may make it at the same moment.
+    // Another test may create it at the same moment.
     while there().is_empty() {
         SERVER.try_sql("postgres", &format!("CREATE DATABASE {NAME}"));
     }
     SERVER.url(NAME)
 }
 
-/// The one that all tests share.
+/// The server that all tests share.
 static SERVER: LazyLock<Server> = LazyLock::new(|| match std::env::var_os("BANKSMAN_TEST_POSTGRES") {
     Some(dir) => Server { dir: dir.into(), pid: 0, settings: Vec::new() },
     None => Server::start(),
@@ -61,12 +61,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server of its own, with a Unix socket and nothing else.
+    /// Starts a separate server, reachable through a Unix socket only.
     pub(crate) fn start() -> Server {
         Server::start_with(|_| Vec::new())
     }
 
-    /// Starts a server with more settings, which may refer to files that are made in its directory.
+    /// Starts a server with more settings, which may refer to files in its directory.
     pub(crate) fn start_with(settings: impl FnOnce(&Path) -> Vec<String>) -> Server {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let base = Path::new("/tmp").join("banksman-test-postgres");
@@ -95,10 +95,10 @@ impl Server {
         server
     }
 
-    /// Starts it, or starts it again after it was ended.
+    /// Starts the server, or starts it again after it has ended.
     ///
-    /// A server that was killed leaves its children behind for a moment, and PostgreSQL refuses to start while one of them
-    /// is there: so it is started until it stays, as a service manager would.
+    /// The children of a killed server live for a moment, and PostgreSQL refuses to start while one of them does: so the start is
+    /// repeated until it succeeds, as a service manager would do.
     pub(crate) fn restart(&mut self) {
         let start = Instant::now();
         self.pid = launch(&self.dir, self.settings.clone());
@@ -111,7 +111,7 @@ impl Server {
         }
     }
 
-    /// What the server has said of itself.
+    /// The log of the server.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(log_of(&self.dir)).unwrap_or_default()
     }
@@ -137,17 +137,17 @@ impl Server {
         psql.output().unwrap()
     }
 
-    /// Ends every connection but the one that does it.
+    /// Terminates every connection except its own.
     pub(crate) fn terminate_connections(&self) {
         self.sql("postgres", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'");
     }
 }
 
-/// Starts the server from a thread that never ends: the kernel ends the server together with that thread.
+/// Starts the server from a thread that never ends, because the kernel kills the server when that thread ends.
 fn launch(dir: &Path, settings: Vec<String>) -> i32 {
     let (data, socket) = (dir.join("data"), dir.to_owned());
     let log = std::fs::File::options().create(true).append(true).open(log_of(dir)).unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut server = unprivileged("postgres");
         server.arg("-D").arg(data).arg("-k").arg(socket).args([
@@ -162,18 +162,18 @@ fn launch(dir: &Path, settings: Vec<String>) -> i32 {
             server.args(["-c", setting]);
         });
         let mut child = server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        tell.send(i32::try_from(child.id()).unwrap()).unwrap();
+        sender.send(i32::try_from(child.id()).unwrap()).unwrap();
         child.wait().unwrap();
         std::thread::park();
     });
-    told.recv().unwrap()
+    receiver.recv().unwrap()
 }
 
 fn log_of(dir: &Path) -> PathBuf {
     dir.join("log")
 }
 
-/// A program of PostgreSQL as a user who may run it, that dies with the thread that started it.
+/// A program of PostgreSQL, run as an unprivileged user, that dies with the thread that started it.
 fn unprivileged(name: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.arg("--pdeathsig=KILL");
@@ -184,7 +184,7 @@ fn unprivileged(name: &str) -> Command {
     command
 }
 
-/// Where Debian and others put it.
+/// Finds a program in `PATH`, or where Debian and other distributions install it.
 fn program(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut places: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -195,7 +195,7 @@ fn program(name: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("PostgreSQL's {name} is needed: run `make setup`"))
 }
 
-/// Removes what earlier runs have left.
+/// Removes the directories of processes that are dead.
 fn sweep(base: &Path) {
     for entry in std::fs::read_dir(base).unwrap().flatten() {
         let name = entry.file_name();

@@ -1,4 +1,4 @@
-//! Many processes, crashes and stops: what a lock promises when things go wrong.
+//! Many processes, crashes and stops: the guarantees of a lock under failures.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::world::{World, until};
 
-/// Runs `rounds` times 16 wrappers at once that each add one to a file in a way that loses updates when two overlap.
+/// Runs `processes` times `rounds` commands under one lock that each increment a file in a way that loses updates when two overlap.
 pub(crate) fn race(processes: usize, rounds: usize) {
     let world = World::new();
     std::fs::write(world.path().join("count"), "0").unwrap();
@@ -30,22 +30,22 @@ pub(crate) fn race(processes: usize, rounds: usize) {
 }
 
 #[test]
-fn sixteen_processes_times_twenty_lose_and_double_none() {
+fn sixteen_processes_with_20_rounds_lose_and_double_no_grant() {
     race(16, crate::postgres::sized(20));
 }
 
 #[test]
-fn a_dead_holder_is_replaced_within_a_moment_also_if_nobody_reaps_it() {
+fn a_dead_holder_is_replaced_at_once_even_as_a_zombie() {
     let world = World::new();
     // The test does not reap this child until the end, so it stays a zombie.
     let mut sleeper = std::process::Command::new("sleep").arg("600").spawn().unwrap();
     world.ok(&["locks", "acquire", "x", "--holder", "dead", "--pid", &sleeper.id().to_string()]);
     let waiter = world.start(&["locks", "acquire", "x", "--holder", "heir"]);
-    world.until_line("x", 1);
+    world.until_waiters("x", 1);
     let killed = Instant::now();
     sleeper.kill().unwrap();
     assert_eq!(waiter.end().code, 0);
-    // `make bench` and the event log tell the real figure; this only tells a moment from a lease.
+    // `make bench` measures the figure; this only distinguishes a moment from a lease.
     assert!(killed.elapsed() < Duration::from_secs(30), "{:?}", killed.elapsed());
     let reclaimed = world.events().into_iter().find(|event| event.kind == "lock:reclaimed").unwrap();
     assert_eq!(reclaimed.data["reason"], "dead");
@@ -53,7 +53,7 @@ fn a_dead_holder_is_replaced_within_a_moment_also_if_nobody_reaps_it() {
 }
 
 #[test]
-fn a_stopped_holder_that_wakes_up_too_late_is_fenced_in_every_verb() {
+fn a_holder_stopped_past_its_lease_is_fenced_in_every_verb() {
     let world = World::new();
     let zombie = world.start(&["locks", "run", "x", "--holder", "zombie", "--ttl", "300ms", "--", "sleep", "600"]);
     world.until_held_by("x", "zombie");
@@ -71,10 +71,10 @@ fn a_stopped_holder_that_wakes_up_too_late_is_fenced_in_every_verb() {
 }
 
 #[test]
-fn the_line_moves_on_when_those_in_it_die() {
+fn dead_waiters_are_skipped() {
     let world = World::new();
     let epoch = world.data(&["locks", "acquire", "x", "--holder", "first"])["epoch"].to_string();
-    let waiters = world.line_up("x", 5);
+    let waiters = world.start_waiters("x", 5);
     for dead in [0, 1, 3] {
         waiters[dead].signal(Signal::KILL);
     }
@@ -86,14 +86,14 @@ fn the_line_moves_on_when_those_in_it_die() {
 }
 
 #[test]
-fn a_waiter_killed_at_the_moment_of_its_grant_costs_the_next_one_little() {
+fn a_waiter_killed_at_its_grant_does_not_block_the_next_one() {
     let world = World::new();
     let epoch = world.data(&["locks", "acquire", "x", "--holder", "first"])["epoch"].to_string();
     let stopped = world.start(&["locks", "acquire", "x", "--holder", "stopped"]);
-    world.until_line("x", 1);
+    world.until_waiters("x", 1);
     let next = world.start(&["locks", "acquire", "x", "--holder", "next"]);
-    world.until_line("x", 2);
-    // It cannot take up what it is offered, and then it dies: exactly the moment of its grant.
+    world.until_waiters("x", 2);
+    // The stopped waiter cannot take up its offer, and is then killed: exactly the moment of its grant.
     stopped.signal(Signal::STOP);
     world.ok(&["locks", "release", "x", "--holder", "first", "--epoch", &epoch]);
     until("offered", || world.grant("x").is_some_and(|grant| grant.offer.is_some()));
@@ -104,17 +104,17 @@ fn a_waiter_killed_at_the_moment_of_its_grant_costs_the_next_one_little() {
 }
 
 #[test]
-fn a_waiter_that_stays_stopped_loses_its_offer_and_stands_in_line_again() {
+fn a_stopped_waiter_loses_its_offer_and_waits_again() {
     let world = World::new();
     let epoch = world.data(&["locks", "acquire", "x", "--holder", "first"])["epoch"].to_string();
     let stopped = world.start(&["locks", "acquire", "x", "--holder", "stopped"]);
-    world.until_line("x", 1);
+    world.until_waiters("x", 1);
     stopped.signal(Signal::STOP);
     world.ok(&["locks", "release", "x", "--holder", "first", "--epoch", &epoch]);
     let next = world.data(&["locks", "acquire", "x", "--holder", "next", "--timeout", "50s"]);
     assert_eq!(next["holder"], "next", "after the fifteen seconds of the offer");
     stopped.signal(Signal::CONT);
-    world.until_line("x", 1);
+    world.until_waiters("x", 1);
     world.ok(&["locks", "release", "x", "--holder", "next", "--epoch", &next["epoch"].to_string()]);
     assert_eq!(stopped.end().code, 0);
 }

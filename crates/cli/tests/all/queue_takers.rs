@@ -1,4 +1,4 @@
-//! Many processes that take the items of one queue, and are killed: each item is worked on once, and none is lost.
+//! Many processes take the items of one queue, and are killed: each item is worked on once, and none is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
@@ -15,13 +15,13 @@ use crate::postgres::sized;
 use crate::queues::piped;
 use crate::world::{Running, World};
 
-/// The variables that make [`worker`] work: who it is, and how many items it is at.
+/// The environment of [`worker`]: its holder name, and how many items it takes at a time.
 const WORKER: &str = "QUEUE_WORKER";
 const THREADS: &str = "QUEUE_THREADS";
 
-/// What a process of the tests below does: takes and completes until there is nothing left, or until it is killed.
+/// The body of the processes that the tests below start: takes and completes items until none is left, or until it is killed.
 #[test]
-#[ignore = "the tests below start it as a process of its own"]
+#[ignore = "started as a process by the tests below"]
 fn worker() {
     let Ok(holder) = std::env::var(WORKER) else { return };
     let holder = HolderId::new(&holder).unwrap();
@@ -40,12 +40,12 @@ fn work(client: &Client, holder: &HolderId) {
                 let hold = Hold { item: item.id, holder: holder.clone(), epoch: item.fence };
                 match client.ask_queue(&queue, Input::Complete(hold)).unwrap().0 {
                     Outcome::Completed => {}
-                    // It was held up for so long that another has it, or was done with it.
+                    // Delayed past the visibility timeout: another worker has taken the item, or completed it.
                     Outcome::Fenced { .. } | Outcome::NoItem => {}
                     other => panic!("{other:?}"),
                 }
             }
-            // What a killed one has left comes back by itself.
+            // The items of a killed worker become available by themselves.
             Outcome::Empty { next: Some(_) } => std::thread::park_timeout(Duration::from_millis(20)),
             Outcome::Empty { next: None } => return,
             other => panic!("{other:?}"),
@@ -56,7 +56,7 @@ fn work(client: &Client, holder: &HolderId) {
 fn start_worker(world: &World, number: usize, threads: usize) -> Running {
     let program = Command::new(std::env::current_exe().unwrap());
     let mut command = world.clean(program, &["--exact", "queue_takers::worker", "--ignored", "--nocapture"]);
-    // `clean` takes away what begins with BANKSMAN_, and puts back what belongs to the world.
+    // `clean` removes the variables that begin with BANKSMAN_, and sets those of the world.
     command
         .env(WORKER, format!("worker-{number}"))
         .env(THREADS, threads.to_string())
@@ -71,7 +71,7 @@ fn fill(world: &World, items: usize, visibility: &str) {
     assert_eq!(piped(world, &["queues", "push", "q", "-"], &lines).0, 0);
 }
 
-/// What the log says: every item was completed once, by the one who took it last; and how often items were taken.
+/// Asserts from the log that every item was completed once, by its last taker. Returns how often items were taken.
 fn audit(world: &World, items: usize) -> usize {
     let (mut taken, mut completed, mut takes) = (BTreeMap::new(), BTreeSet::new(), 0);
     for event in world.events() {
@@ -96,19 +96,18 @@ fn audit(world: &World, items: usize) -> usize {
     takes
 }
 
-/// So many processes take from one queue, each item is granted once.
+/// This many processes take from one queue, and each item is granted once.
 pub(crate) fn share(processes: usize, items: usize) {
     let world = World::new();
     fill(&world, items, "10m");
     let workers: Vec<Running> = (0..processes).map(|number| start_worker(&world, number, 2)).collect();
-    for worker in workers {
-        let mut worker = worker;
+    for mut worker in workers {
         assert!(worker.0.wait().unwrap().success());
     }
     assert_eq!(audit(&world, items), items, "exactly one grant each");
 }
 
-/// So many processes, each at several items, that are killed at random moments, and replaced, until all is done.
+/// This many processes, with several items each, are killed at random moments and replaced, until all items are completed.
 pub(crate) fn kill_takers(processes: usize, items: usize, kills: usize) {
     const EACH: usize = 16;
     let world = World::new();
@@ -117,11 +116,11 @@ pub(crate) fn kill_takers(processes: usize, items: usize, kills: usize) {
     let mut dice = Dice(u64::from(seed));
     let mut workers: Vec<Running> = (0..processes).map(|number| start_worker(&world, number, EACH)).collect();
     let mut names: Vec<usize> = (0..processes).collect();
-    // Enough of them, and at least one in the middle of an item.
+    // Until enough were killed, at least one of them while it held an item.
     let mut has_held = false;
     let mut kill = 0;
     while kill < kills || !has_held {
-        // Another moment each time: before its first call, in the middle of one, or after its last.
+        // A different moment each time: before its first call, in the middle of one, or after its last.
         std::thread::park_timeout(Duration::from_micros(dice.roll(20_000)));
         let number = usize::try_from(dice.roll(processes as u64)).unwrap();
         workers[number].signal(Signal::KILL);
@@ -144,11 +143,11 @@ fn holds_items(world: &World, worker: usize) -> bool {
 }
 
 #[test]
-fn sixteen_processes_get_each_of_4000_items_once() {
+fn sixteen_processes_take_each_of_4000_items_once() {
     share(16, sized(16 * 250));
 }
 
 #[test]
-fn takers_killed_at_random_moments_lose_and_double_nothing() {
+fn killed_takers_lose_and_double_no_item() {
     kill_takers(8, sized(8_000), 30);
 }

@@ -1,4 +1,4 @@
-//! Queues from the command line: the life of items, wake-ups without polling, limits, many processes, and kills.
+//! Queues from the command line: the states of items, wake-ups without polling, limits, many processes, and kills.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::world::{Running, World, until};
 
-/// Takes as `holder`, and returns the item and the epoch as they are written on the command line.
+/// Takes an item as `holder`. Returns its id and epoch as command line arguments.
 fn take(world: &World, queue: &str, holder: &str) -> (String, String) {
     let taken = world.data(&["queues", "take", queue, "--holder", holder]);
     (taken["item"]["id"].as_str().unwrap().into(), taken["item"]["epoch"].to_string())
@@ -21,7 +21,7 @@ fn own(world: &World, verb: &str, queue: &str, holder: &str, (item, epoch): &(St
     (said.code, serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{args:?}: {said:?}")))
 }
 
-/// A command that waits, and would not look by itself before the test has failed.
+/// A waiting take whose poll interval is longer than the test, so that only a wake-up can end the wait.
 fn waiter(world: &World, queue: &str, holder: &str) -> Running {
     let mut command = world.command(&["queues", "take", queue, "--wait", "--holder", holder, "--json"]);
     command.env("BANKSMAN_CONFIG_LOCKING__POLL_INTERVAL", "1h");
@@ -38,7 +38,7 @@ fn got(waiter: Running) -> Value {
     serde_json::from_str::<Value>(&said.stdout).unwrap()["data"].take()
 }
 
-/// A world with the queue `q` on these terms.
+/// A world with the queue `q`, defined with these options.
 fn with_queue(terms: &[&str]) -> World {
     let world = World::new();
     world.ok(&[&["queues", "define", "q"], terms].concat());
@@ -63,7 +63,7 @@ fn an_item_is_pushed_taken_and_completed() {
 }
 
 #[test]
-fn priority_then_age_decide_and_a_delay_is_kept() {
+fn items_are_taken_by_priority_then_age_and_after_their_delay() {
     let world = with_queue(&[]);
     for (data, priority) in [("1", "0"), ("2", "5"), ("3", "0"), ("4", "-3")] {
         world.ok(&["queues", "push", "q", data, "--priority", priority]);
@@ -76,7 +76,7 @@ fn priority_then_age_decide_and_a_delay_is_kept() {
 }
 
 #[test]
-fn a_late_holder_is_fenced_in_every_verb() {
+fn a_former_holder_of_an_item_is_fenced_in_every_verb() {
     let world = with_queue(&["--visibility-timeout", "50ms"]);
     world.ok(&["queues", "push", "q", "1"]);
     let late = take(&world, "q", "late");
@@ -92,7 +92,7 @@ fn a_late_holder_is_fenced_in_every_verb() {
 }
 
 #[test]
-fn the_last_attempt_ends_in_the_dead_letter_queue_and_can_be_sent_back() {
+fn the_last_attempt_ends_in_the_dead_letter_queue_and_can_be_requeued() {
     let world = World::new();
     world.ok(&["queues", "define", "broken"]);
     world.ok(&["queues", "define", "q", "--max-attempts", "2", "--dead-letter", "broken"]);
@@ -111,7 +111,7 @@ fn the_last_attempt_ends_in_the_dead_letter_queue_and_can_be_sent_back() {
 }
 
 #[test]
-fn a_last_attempt_whose_time_is_over_is_dead_for_all_who_look_and_nothing_is_written() {
+fn an_expired_last_attempt_is_shown_as_dead_without_a_write() {
     let world = World::new();
     world.ok(&["queues", "define", "broken"]);
     world.ok(&["queues", "define", "q", "--max-attempts", "1", "--visibility-timeout", "50ms"]);
@@ -135,14 +135,14 @@ fn a_last_attempt_whose_time_is_over_is_dead_for_all_who_look_and_nothing_is_wri
     assert_eq!(died, BTreeSet::from([r#""q""#.to_owned(), r#""r""#.to_owned()]));
     let here = &world.data(&["queues", "show", "broken"])["items"][0];
     assert_eq!((&here["queue"], &here["diedIn"]), (&json!("broken"), &json!("r")));
-    assert!(world.events().iter().all(|event| event.kind != "queue:dead"), "they only looked");
+    assert!(world.events().iter().all(|event| event.kind != "queue:dead"), "queries write no event");
     let id = dead["items"][0]["id"].as_str().unwrap();
     world.ok(&["queues", "requeue", "q", id]);
     assert_eq!(counts("q"), [1, 0, 0]);
 }
 
 #[test]
-fn what_has_died_elsewhere_by_time_can_be_taken_and_sent_back_without_a_runner() {
+fn an_expired_dead_letter_can_be_taken_and_requeued_without_a_runner() {
     let world = World::new();
     world.ok(&["queues", "define", "broken"]);
     world.ok(&["queues", "define", "q", "--max-attempts", "1", "--visibility-timeout", "1ms", "--dead-letter", "broken"]);
@@ -156,7 +156,7 @@ fn what_has_died_elsewhere_by_time_can_be_taken_and_sent_back_without_a_runner()
 }
 
 #[test]
-fn a_queue_shows_its_items_in_the_order_in_which_they_are_taken() {
+fn a_queue_shows_its_items_in_the_order_of_takes() {
     let world = with_queue(&[]);
     for (data, priority, delay) in [("1", "9", "0s"), ("2", "0", "1h"), ("3", "1", "0s"), ("4", "2", "0s")] {
         world.ok(&["queues", "push", "q", data, "--priority", priority, "--delay", delay]);
@@ -168,7 +168,7 @@ fn a_queue_shows_its_items_in_the_order_in_which_they_are_taken() {
 }
 
 #[test]
-fn a_runner_tells_of_the_dead_though_nobody_takes() {
+fn a_runner_records_dead_items_without_takers() {
     let world = World::new();
     let text = r#"
 [queue.told]
@@ -186,7 +186,7 @@ push = { queue = "told" }
     world.ok(&["queues", "push", "jobs", "1"]);
     take(&world, "jobs", "a");
     let kinds = || world.events().into_iter().map(|event| event.kind).collect::<Vec<_>>();
-    until("its death was told", || kinds().iter().filter(|kind| *kind == "queue:push").count() == 2);
+    until("the route has pushed an item", || kinds().iter().filter(|kind| *kind == "queue:push").count() == 2);
     assert!(kinds().contains(&"queue:dead".to_owned()));
     assert_eq!(world.data(&["queues", "show", "told"])["ready"], 1);
     assert_eq!(world.data(&["queues", "show", "broken"])["ready"], 1);
@@ -194,7 +194,7 @@ push = { queue = "told" }
 }
 
 #[test]
-fn an_item_that_is_tried_again_keeps_others_out_again() {
+fn a_requeued_item_keeps_its_dedupe_key() {
     let world = with_queue(&["--max-attempts", "1"]);
     let push = || world.data(&["queues", "push", "q", "1", "--dedupe", "k"]);
     let first = push();
@@ -204,7 +204,7 @@ fn an_item_that_is_tried_again_keeps_others_out_again() {
 }
 
 #[test]
-fn what_is_not_said_of_a_queue_stays_as_it_is() {
+fn define_leaves_the_other_terms_of_a_queue_unchanged() {
     let world = World::new();
     world.ok(&["queues", "define", "broken"]);
     world.ok(&["queues", "define", "q", "--visibility-timeout", "7m", "--dead-letter", "broken", "--max-length", "9"]);
@@ -219,14 +219,14 @@ fn what_is_not_said_of_a_queue_stays_as_it_is() {
 }
 
 #[test]
-fn a_take_that_times_out_says_what_is_in_the_queue() {
+fn a_take_that_times_out_describes_the_items_of_the_queue() {
     let world = with_queue(&[]);
-    let vain = || world.error(&["queues", "take", "q", "--wait", "--timeout", "20ms"]).1["message"].as_str().unwrap().to_owned();
-    assert_eq!(vain(), "waited too long for an item of q, which is empty");
+    let error = || world.error(&["queues", "take", "q", "--wait", "--timeout", "20ms"]).1["message"].as_str().unwrap().to_owned();
+    assert_eq!(error(), "waited too long for an item of q, which is empty");
     world.ok(&["queues", "push", "q", "1"]);
     world.ok(&["queues", "push", "q", "2", "--delay", "1h"]);
     take(&world, "q", "a");
-    assert_eq!(vain(), "waited too long for an item of q, of which 1 is worked on, 1 is not due yet");
+    assert_eq!(error(), "waited too long for an item of q, of which 1 is worked on, 1 is not due yet");
 }
 
 #[test]
@@ -268,14 +268,14 @@ fn line_breaks_are_escaped_for_people() {
     let shown = world.ok(&["queues", "show", "q", &held.0]);
     assert!(shown.contains(r"first\r\nsecond\rthird") && !shown.contains('\r'), "{shown}");
     for args in [vec!["events", "--raw"], vec!["events"], vec!["queues", "show", "q"]] {
-        let told = world.ok(&args);
-        assert!(told.contains(r"first\r\nsecond\rthird") && !told.contains('\r'), "{told}");
+        let text = world.ok(&args);
+        assert!(text.contains(r"first\r\nsecond\rthird") && !text.contains('\r'), "{text}");
     }
     assert_eq!(world.ok(&["events", "--raw"]).lines().count(), world.events().len());
 }
 
 #[test]
-fn a_waiting_taker_is_woken_by_everything_that_brings_an_item() {
+fn every_way_to_make_an_item_ready_wakes_a_waiting_taker() {
     let world = with_queue(&["--max-attempts", "1"]);
     world.ok(&["queues", "define", "again", "--visibility-timeout", "2s"]);
     let held = |world: &World, queue: &str| {
@@ -308,14 +308,14 @@ fn a_waiting_taker_is_woken_by_everything_that_brings_an_item() {
 }
 
 #[test]
-fn a_push_of_many_wakes_all_who_wait_and_the_dead_hold_up_nobody() {
+fn a_push_of_many_wakes_all_waiters_despite_dead_ones() {
     let world = with_queue(&[]);
     let mut waiting: Vec<Running> = Vec::new();
     for number in 0..4 {
         waiting.push(waiter(&world, "q", &format!("w{number}")));
         until_waiting(&world, "q", number + 1);
     }
-    // The first and the third die in line; those behind them see it.
+    // The first and the third waiter die; the ones behind them do not wait for them.
     for dead in [2, 0] {
         waiting.remove(dead).signal(Signal::KILL);
     }
@@ -336,7 +336,7 @@ fn a_push_of_many_wakes_all_who_wait_and_the_dead_hold_up_nobody() {
 }
 
 #[test]
-fn a_taker_that_gives_up_leaves_the_waiters() {
+fn a_take_that_times_out_leaves_the_waiters() {
     let world = with_queue(&[]);
     world.assert_refused(&["queues", "take", "q", "--wait", "--timeout", "20ms"], 6, "WAIT_TIMEOUT");
     let waiting = waiter(&world, "q", "w");
@@ -349,7 +349,7 @@ pub(crate) fn piped(world: &World, args: &[&str], text: &str) -> (i32, Value) {
     let mut command = world.command(&[args, &["--json"]].concat());
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    // It may stop reading before the end.
+    // The command may stop reading before the end.
     stdin.write_all(text.as_bytes()).ok();
     drop(stdin);
     let said = Running(child).end();
@@ -357,7 +357,7 @@ pub(crate) fn piped(world: &World, args: &[&str], text: &str) -> (i32, Value) {
 }
 
 #[test]
-fn everything_has_a_limit_and_says_so() {
+fn limits_of_queues_are_enforced_and_reported() {
     let world = with_queue(&["--max-length", "3"]);
     let large = format!("{:?}", "x".repeat(65_536));
     world.assert_refused(&["queues", "push", "q", &large], 2, "ITEM_TOO_LARGE");
@@ -377,7 +377,7 @@ fn everything_has_a_limit_and_says_so() {
 }
 
 #[test]
-fn many_items_go_in_and_out_by_chunks_and_the_log_can_be_compacted_and_copied() {
+fn many_items_are_pushed_in_chunks_and_survive_compaction_and_copy() {
     let world = World::on_sqlite().unchecked();
     world.ok(&["queues", "define", "q", "--max-attempts", "1"]);
     let lines: String = (0..1_200).map(|number| format!("{{\"n\":{number}}}\n")).collect();
@@ -408,7 +408,7 @@ fn the_terms_of_a_new_queue_come_from_the_settings() {
     world.ok(&["config", "set", "queue.max_attempts", "7"]);
     let defined = world.data(&["queues", "define", "q"]);
     assert_eq!((&defined["visibilityTimeout"], &defined["maxAttempts"]), (&json!("1m30s"), &json!(7)));
-    // Those of a runbook, too; what it says itself comes first.
+    // The settings apply to queues of runbooks, too; the runbook overrides them.
     let runbook = "[queue.r]\n[queue.s]\nmax_attempts = 2\n[pipeline.p]\n[[pipeline.p.phase]]\nname = 'x'\nrun = 'true'\n";
     crate::runbooks::write(&world, "a", runbook);
     std::fs::write(world.path().join("b.toml"), runbook.replace("queue.", "queue.b-")).unwrap();

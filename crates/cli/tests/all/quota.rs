@@ -1,4 +1,4 @@
-//! Limits of accounts, with real processes: who starts, who waits, and who is killed in between.
+//! Limits of accounts, with real processes: which runs start, which wait, and kills in between.
 
 use std::fs;
 
@@ -9,8 +9,8 @@ use crate::world::{BANKSMAN, World, until};
 
 const ANSWER: &str = r#"echo '{"type":"assistant","message":{"id":"m-1","content":[{"type":"text","text":"hello"}]}}'"#;
 
-/// A claude that is limited for so many seconds as long as there is no file `open`; it then answers once there is a file `answer`, and ends
-/// once there is a file `end`.
+/// A claude that hits a limit of this many seconds until the file `open` exists; then it answers once the file `answer` exists, and ends once
+/// the file `end` exists.
 fn limited(world: &World, name: &str, seconds: u32) {
     let limit = format!(
         "T=$(($(date +%s)+{seconds})); echo '{{\"type\":\"rate_limit_event\",\"rate_limit_info\":{{\"status\":\"rejected\",\
@@ -28,11 +28,7 @@ fn limited(world: &World, name: &str, seconds: u32) {
     trusted(world, name, &script);
 }
 
-fn touch(world: &World, file: &str) {
-    fs::write(world.path().join(file), "").unwrap();
-}
-
-/// How often the program was started.
+/// The number of starts of the program.
 pub(crate) fn starts(world: &World, name: &str) -> usize {
     fs::read_to_string(world.path().join(format!("{name}.sh.args"))).unwrap_or_default().lines().count()
 }
@@ -42,7 +38,7 @@ fn limit(world: &World) -> serde_json::Value {
 }
 
 #[test]
-fn nobody_starts_while_an_account_is_limited_and_one_tries_it_first() {
+fn no_run_starts_while_an_account_is_limited_and_one_run_probes_it() {
     let world = World::new();
     limited(&world, "mine", 3);
     for title in ["a", "b", "c", "d", "e"] {
@@ -53,31 +49,31 @@ fn nobody_starts_while_an_account_is_limited_and_one_tries_it_first() {
     until("the limit is known", || limit(&world)["state"] == "waiting");
     until("the others go on", || world.data(&["tasks", "show", "plain"])["status"] == "completed");
     let known = starts(&world, "mine");
-    assert!(known <= 2, "{known} have found out");
+    assert!(known <= 2, "{known} runs have hit the limit");
     let why = world.ok(&["why", "e"]);
     assert!(why.contains("mine: limit reached, resets ") && why.contains("one run tries it in "), "{why}");
     let status = world.data(&["status"]);
     assert_eq!((&status["slots"]["used"], &status["runs"]), (&0.into(), &serde_json::json!([])), "all slots are free");
     assert!(world.ok(&["status"]).contains("mine: limit reached, resets "));
     assert!(world.ok(&["agents", "list"]).contains("mine: limit reached, resets "));
-    touch(&world, "open");
+    world.touch("open");
     until("its time has come", || limit(&world)["state"] == "probing");
     until("one tries it", || starts(&world, "mine") == known + 1);
     assert!(world.ok(&["why", "e"]).contains("it may start when that run has its first answer"));
-    touch(&world, "answer");
+    world.touch("answer");
     until("the others follow its answer", || starts(&world, "mine") == known + 2);
-    assert!(limit(&world).is_null(), "it is over before the run that has tried it");
-    touch(&world, "end");
+    assert!(limit(&world).is_null(), "the limit ends before the run that probed it");
+    world.touch("end");
     let is_done = |title: &str| world.data(&["tasks", "show", title])["status"] == "completed";
     until("all are done", || ["a", "b", "c", "d", "e"].iter().all(|title| is_done(title)));
     let first = world.data(&["tasks", "show", "a"]);
     assert_eq!(first["attempts"], 1, "a limit is no attempt: {first}");
     let resumed = fs::read_to_string(world.path().join("mine.sh.args")).unwrap();
-    assert!(resumed.lines().nth(known).unwrap().contains("--resume s-1"), "the same session goes on: {resumed}");
+    assert!(resumed.lines().nth(known).unwrap().contains("--resume s-1"), "the session is resumed: {resumed}");
 }
 
 #[test]
-fn a_probe_that_is_killed_with_its_runner_and_its_keeper_is_handed_on() {
+fn a_killed_probe_is_followed_by_another_one() {
     let world = World::new();
     limited(&world, "mine", 2);
     for title in ["a", "b"] {
@@ -85,7 +81,7 @@ fn a_probe_that_is_killed_with_its_runner_and_its_keeper_is_handed_on() {
     }
     let mut runner = world.start(&["run", "--max-runs", "1"]);
     until("the limit is known", || limit(&world)["state"] == "waiting");
-    touch(&world, "open");
+    world.touch("open");
     until("one tries it", || limit(&world)["state"] == "probing");
     let run = limit(&world)["run"].as_str().unwrap().to_owned();
     until("its session is known", || !world.data(&["status"])["runs"].as_array().unwrap().is_empty());
@@ -96,14 +92,14 @@ fn a_probe_that_is_killed_with_its_runner_and_its_keeper_is_handed_on() {
     kill_process(Pid::from_raw(i32::try_from(keeper).unwrap()).unwrap(), Signal::KILL).unwrap();
     let _second = world.start(&["run", "--max-runs", "1"]);
     until("another run tries it", || limit(&world)["run"].as_str().is_some_and(|other| other != run));
-    touch(&world, "answer");
-    touch(&world, "end");
+    world.touch("answer");
+    world.touch("end");
     until("both are done", || ["a", "b"].iter().all(|title| world.data(&["tasks", "show", title])["status"] == "completed"));
 }
 
-/// Codex says when its limit ends by the clock of its machine, in words.
+/// Codex reports the end of its limit as text, in the local time of its machine.
 #[test]
-fn a_limit_that_is_told_in_words_ends_when_they_say() {
+fn the_end_of_a_limit_is_parsed_from_text() {
     let world = World::new();
     let text =
         "You’ve hit your usage limit. Visit https://chatgpt.com/settings/usage to purchase more credits or try again at '$WHEN'.";
@@ -124,7 +120,7 @@ fn a_limit_that_is_told_in_words_ends_when_they_say() {
         runner.kill().and_then(|()| runner.wait()).unwrap();
         let resets: jiff::Timestamp = limit(&world)["resetsAt"].as_str().unwrap().parse().unwrap();
         let left = resets.duration_since(jiff::Timestamp::now()).as_secs();
-        // They name no seconds, so it ends with the minute.
+        // The text has no seconds, so the limit ends with the minute.
         assert!((98 * 60..=101 * 60).contains(&left), "{zone}: {left} s, {resets}");
         assert!(world.ok(&["why", "a"]).contains("mine: limit reached, resets "));
         world.ok(&["agents", "retry", "mine"]);
@@ -133,7 +129,7 @@ fn a_limit_that_is_told_in_words_ends_when_they_say() {
 }
 
 #[test]
-fn a_login_waits_for_a_person_who_has_it_tried_at_once() {
+fn a_missing_login_is_retried_at_once_on_request() {
     let world = World::new();
     let refused = format!(
         "{INIT}; if [ ! -e {}/open ]; then echo '{{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":true,\
@@ -145,7 +141,7 @@ fn a_login_waits_for_a_person_who_has_it_tried_at_once() {
     let _runner = world.start(&["run"]);
     until("it is known", || world.ok(&["why", "a"]).contains("mine: not logged in, tried again "));
     assert!(world.ok(&["why", "a"]).contains("banksman agents retry mine"));
-    touch(&world, "open");
+    world.touch("open");
     let said = world.ok(&["agents", "retry", "mine"]);
     assert!(said.contains("the next run of mine tries whether it works again"), "{said}");
     until("it is done", || world.data(&["tasks", "show", "a"])["status"] == "completed");
@@ -154,7 +150,7 @@ fn a_login_waits_for_a_person_who_has_it_tried_at_once() {
 }
 
 #[test]
-fn the_next_agent_does_it_meanwhile_in_a_session_of_its_own() {
+fn on_quota_next_starts_the_next_agent_in_a_new_session() {
     let world = World::new();
     limited(&world, "first", 3_600);
     trusted(&world, "second", &format!("{INIT}; {RESULT}"));
@@ -171,7 +167,7 @@ fn the_next_agent_does_it_meanwhile_in_a_session_of_its_own() {
     assert_eq!((starts(&world, "first"), starts(&world, "second")), (1, 1));
 }
 
-/// Two tasks for an agent, the first of which spends the budget of the day.
+/// Two tasks for an agent; the first one spends the budget of the day.
 fn with_a_budget() -> World {
     let world = World::new();
     trusted(&world, "mine", &format!("{INIT}; {}", RESULT.replace("0.25", "1.5")));
@@ -183,7 +179,7 @@ fn with_a_budget() -> World {
 }
 
 #[test]
-fn a_budget_that_is_spent_stops_agents_until_it_is_raised() {
+fn a_spent_budget_stops_agents_until_it_is_raised() {
     let world = with_a_budget();
     world.ok(&["tasks", "add", "plain", "--run", "true"]);
     let _runner = world.start(&["run", "--max-runs", "1"]);
@@ -204,9 +200,9 @@ fn a_budget_that_is_spent_stops_agents_until_it_is_raised() {
 }
 
 #[test]
-fn the_day_of_a_budget_is_that_of_the_machine() {
+fn the_day_of_a_budget_is_a_local_day() {
     let world = with_a_budget();
-    // Fourteen hours before UTC: its midnight is at ten.
+    // The zone is fourteen hours ahead of UTC: its midnight is at ten.
     let mut runner = world.command(&["run", "--max-runs", "1"]).env("TZ", "<+14>-14").spawn().unwrap();
     until("the budget is spent", || limit(&world)["kind"] == "budget");
     runner.kill().and_then(|()| runner.wait()).unwrap();
@@ -217,7 +213,7 @@ fn the_day_of_a_budget_is_that_of_the_machine() {
 }
 
 #[test]
-fn a_run_asks_and_its_session_goes_on_with_the_answer() {
+fn a_session_resumes_with_the_answer_to_its_question() {
     let world = World::new();
     let ask = format!("{BANKSMAN} tasks ask 'Which database?' --option SQLite --option PostgreSQL");
     trusted(&world, "mine", &format!("{INIT}; if [ $(wc -l < $0.args) -lt 2 ]; then {ask}; fi; {RESULT}"));

@@ -1,4 +1,4 @@
-//! What is written about the command line agrees with it: exit codes, completions, manual.
+//! The documentation of the command line agrees with the binary: exit codes, completions, manual.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use crate::screen::Screen;
 use crate::world::World;
 
-/// The exit codes, each with the error codes that go with it.
+/// The exit codes, each with its error codes.
 type Codes = BTreeMap<u8, BTreeSet<String>>;
 
 fn sources(dir: &Path) -> Vec<PathBuf> {
@@ -29,14 +29,14 @@ fn constants() -> BTreeMap<String, u8> {
     include_str!("../../src/exit_codes.rs").lines().filter_map(line).collect()
 }
 
-/// What the source says: every `exit::NAME` that is followed by an error code.
+/// The codes in the source: every `exit::NAME` that is followed by an error code.
 fn in_source() -> Codes {
     let constants = constants();
     let mut codes: Codes = constants.values().map(|code| (*code, BTreeSet::new())).collect();
     for path in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
         let text = fs::read_to_string(&path).unwrap();
         for call in text.split("Failure::new(").skip(1) {
-            // Only the table of the errors of a store passes them on as variables.
+            // Only the table of store errors passes them as variables.
             let literal = call.trim_start().starts_with("exit::") || call.starts_with("exit, code,");
             assert!(literal || call.starts_with("exit: u8"), "{}: Failure::new({:.40}…", path.display(), call);
         }
@@ -51,7 +51,7 @@ fn in_source() -> Codes {
     codes
 }
 
-/// What the page says: `| 6 | words | `LOCKED`, `FULL` |`.
+/// The codes in the page: `| 6 | words | `LOCKED`, `FULL` |`.
 fn on_page() -> Codes {
     let row = |line: &str| {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
@@ -67,7 +67,7 @@ fn the_page_of_exit_codes_lists_what_the_source_uses() {
     assert_eq!(on_page(), in_source(), "left: docs/reference/exit-codes.md, right: crates/cli/src");
 }
 
-/// The names of all commands, as the generated reference has them.
+/// The names of all commands in the generated reference.
 pub(crate) fn commands() -> Vec<String> {
     let page = include_str!("../../../../docs/reference/cli.md");
     let headings = page.lines().filter_map(|line| line.trim_start_matches('#').strip_prefix(" banksman "));
@@ -75,7 +75,7 @@ pub(crate) fn commands() -> Vec<String> {
 }
 
 #[test]
-fn completions_are_scripts_that_ask_this_program() {
+fn completion_scripts_are_valid_in_their_shell() {
     let world = World::new();
     for shell in ["bash", "zsh", "fish"] {
         let script = world.ok(&["completions", shell]);
@@ -86,7 +86,7 @@ fn completions_are_scripts_that_ask_this_program() {
 }
 
 #[test]
-fn completion_knows_verbs_flags_and_the_names_in_the_project() {
+fn completions_offer_verbs_flags_and_names_of_the_project() {
     let world = World::new();
     world.ok(&["sections", "add", "backend"]);
     world.ok(&["tasks", "add", "Build it"]);
@@ -126,9 +126,9 @@ fn completion_knows_verbs_flags_and_the_names_in_the_project() {
     }
 }
 
-/// A title has blanks, and here everything that a shell would act on.
+/// The titles have blanks, and every character that a shell interprets.
 #[test]
-fn bash_completes_a_title_as_one_word_however_it_was_begun() {
+fn bash_completes_a_title_as_one_word_with_any_quoting() {
     let world = World::new();
     for title in ["Run the tests", r#"Ask: "what's $new?" `now`"#, "漢字 (new)"] {
         world.ok(&["tasks", "add", title]);
@@ -163,7 +163,7 @@ fn bash_completes_a_title_as_one_word_however_it_was_begun() {
     ] {
         screen.press(&format!("banksman why {typed}\t"));
         screen.until_shows(&format!("$ banksman why {completed}"));
-        // The shell reads it as the one title that it is.
+        // The shell parses the line as the one title.
         screen.press("\r");
         screen.until("it is the title", |screen| screen.contains("has been pending") && screen.ends_with("\n$"));
         screen.press("clear\r");
@@ -173,7 +173,7 @@ fn bash_completes_a_title_as_one_word_however_it_was_begun() {
     screen.end();
 }
 
-/// Lets the shell itself read the script, where it is installed. Bash is.
+/// Checks the syntax of a script with the shell itself, if it is installed. Bash always is.
 fn check_syntax(world: &World, shell: &str, script: &str) {
     let file = world.path().join(shell);
     fs::write(&file, script).unwrap();

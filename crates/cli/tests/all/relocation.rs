@@ -1,4 +1,4 @@
-//! `store copy` moves a project: at every moment one store is in use, and the other one says which.
+//! `store copy` moves a project: at every moment exactly one store is in use, and the other one names it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +9,7 @@ use banksman_store::StoreError;
 use crate::postgres;
 use crate::world::World;
 
-/// The URL of the project's own store, and of another file.
+/// The URLs of the project's store and of another file.
 fn urls(world: &World) -> (String, String) {
     let url = |path: &str| format!("sqlite:{}", world.path().canonicalize().unwrap().join(path).display());
     (url(".banksman/store.db"), url(".banksman/new.db"))
@@ -38,11 +38,11 @@ fn the_old_store_is_retired_and_names_the_new_one() {
         assert_eq!(error["details"]["movedTo"], moved_to.as_str(), "{args:?}");
         assert!(error["hint"].as_str().unwrap().contains(&format!("BANKSMAN_STORE='{moved_to}'")), "{error}");
     }
-    // A process that had it open is refused as well, at its next transaction.
+    // A process that has the old store open is refused at its next transaction.
     let refused = open_before.lock("deploy").try_acquire().err().unwrap();
     assert!(refused.to_string().contains("retired"), "{refused}");
 
-    // The config tells clones, the user's setting is no contradiction any more, and the lock is still held.
+    // The config names the new store for clones, the user's setting agrees with it, and the lock is still held.
     assert!(std::fs::read_to_string(world.path().join(".banksman/config.toml")).unwrap().contains("shared = true"));
     world.ok(&["config", "set", "--user", "store", &moved_to]);
     assert_eq!(world.data(&["locks", "list"])["locks"][0]["holder"], "a");
@@ -70,7 +70,7 @@ fn no_write_is_lost_between_the_copy_and_the_retirement() {
         });
         crate::world::until("it writes", || begun.load(Ordering::Relaxed));
         let copied = world.run(&["store", "copy", &old, &new]);
-        // The writer goes on until the store is retired.
+        // The writer stops when the store is retired.
         failed.store(world.run(&["locks", "list"]).code == 0, Ordering::Relaxed);
         (copied, writer.join().unwrap())
     });
@@ -82,7 +82,7 @@ fn no_write_is_lost_between_the_copy_and_the_retirement() {
 }
 
 #[test]
-fn a_copy_is_undone_as_long_as_nothing_has_happened_since() {
+fn a_copy_can_be_undone_until_the_new_store_has_changed() {
     let world = World::on_sqlite();
     let (old, new) = urls(&world);
     world.ok(&["locks", "acquire", "deploy", "--holder", "a"]);
@@ -92,30 +92,30 @@ fn a_copy_is_undone_as_long_as_nothing_has_happened_since() {
     assert_eq!(world.data(&["locks", "list"])["locks"][0]["holder"], "a");
     assert_eq!(world.error(&["--store", &new, "locks", "list"]).1["code"], "STORE_MOVED");
 
-    // What the undone copy has left is no obstacle.
+    // The remains of an undone copy do not prevent another one.
     world.ok(&["store", "copy", &old, &new]);
     world.ok(&["--store", &new, "locks", "acquire", "other", "--holder", "b"]);
     world.assert_refused(&["store", "copy", "--undo", &old, &new], 2, "STORE_CHANGED");
     assert_eq!(world.data(&["--store", &new, "locks", "list", "--held"])["locks"].as_array().unwrap().len(), 2);
 
-    // Then it is moved back, with what has happened.
+    // The project moves back with the changes made since.
     world.ok(&["store", "copy", &new, &old]);
     assert_eq!(world.data(&["locks", "list", "--held"])["locks"].as_array().unwrap().len(), 2);
     assert_eq!(world.error(&["--store", &new, "locks", "list"]).1["code"], "STORE_MOVED");
 }
 
 #[test]
-fn a_copy_that_was_killed_is_completed_by_the_next_one() {
+fn a_killed_copy_is_completed_by_the_next_one() {
     let world = World::on_sqlite().unchecked();
     let (old, new) = urls(&world);
     world.ok(&["locks", "acquire", "deploy", "--holder", "a"]);
     world.ok(&["store", "copy", &old, &new]);
-    // Killed before the new store was taken into use.
+    // The state after a kill before the new store was taken into use.
     sql(&new, &format!("UPDATE projects SET moved_to = '{old}'"));
     assert_eq!(world.error(&["--store", &new, "locks", "list"]).1["code"], "STORE_MOVED");
     assert_eq!(world.data(&["store", "copy", &old, &new])["store"], new.as_str());
     assert_eq!(world.data(&["--store", &new, "locks", "list"])["locks"][0]["holder"], "a");
-    // Killed before the old store was retired.
+    // The state after a kill before the old store was retired.
     sql(&new, &format!("UPDATE projects SET moved_to = '{old}'"));
     sql(&old, "UPDATE projects SET moved_to = NULL");
     world.ok(&["locks", "acquire", "other", "--holder", "b"]);

@@ -1,4 +1,4 @@
-//! Only so many roots under way at a time, in the order of their arrival.
+//! The limit of root tasks under way, in the order of their arrival.
 
 use std::collections::BTreeSet;
 
@@ -22,9 +22,9 @@ fn order(world: &World) -> Vec<String> {
     started.map(|event| world.task(event.source.id.as_deref().unwrap())["title"].as_str().unwrap().to_owned()).collect()
 }
 
-/// How many roots were under way at a time at most, as the log tells: from their start until the end of their last run,
-/// also while they rest or wait for their children.
-fn most_under_way(events: &[EventRow]) -> usize {
+/// The maximum number of roots under way at a time, from the log: a root counts from its start to the end of its last run, also while it
+/// rests or waits for its children.
+fn max_under_way(events: &[EventRow]) -> usize {
     let mut children = BTreeSet::new();
     let mut under_way = BTreeSet::new();
     let mut most = 0;
@@ -41,13 +41,13 @@ fn most_under_way(events: &[EventRow]) -> usize {
     most
 }
 
-/// Those that keep a place now.
+/// The number of roots that hold a place now.
 fn under_way(world: &World) -> usize {
     world.everything().backlog.tasks.values().filter(|task| roots::is_under_way(task)).count()
 }
 
 #[test]
-fn never_more_than_allowed_and_first_come_first_served_though_priorities_differ() {
+fn roots_start_in_order_of_arrival_up_to_the_limit_despite_priorities() {
     let world = world("2");
     let titles: Vec<String> = (0..crate::postgres::sized(40)).map(|number| format!("n{number:02}")).collect();
     for (number, title) in titles.iter().enumerate() {
@@ -57,12 +57,12 @@ fn never_more_than_allowed_and_first_come_first_served_though_priorities_differ(
     for runner in runners {
         assert_eq!(runner.end().code, 0);
     }
-    assert_eq!(most_under_way(&world.events()), 2);
+    assert_eq!(max_under_way(&world.events()), 2);
     assert_eq!(order(&world), titles);
 }
 
 #[test]
-fn one_that_is_added_knows_its_place_and_why_it_waits() {
+fn add_reports_the_position_of_a_root_and_why_names_the_limit() {
     let world = world("1");
     let added = world.data(&["tasks", "add", "early", "--run", &wait_for("go")]);
     assert_eq!(
@@ -94,7 +94,7 @@ fn one_that_is_added_knows_its_place_and_why_it_waits() {
 }
 
 #[test]
-fn children_need_no_place_and_go_first() {
+fn children_need_no_root_place_and_run_first() {
     let world = world("1");
     let script = format!(
         "set -e
@@ -106,11 +106,11 @@ fn children_need_no_place_and_go_first() {
     world.add(&["next", "--run", "true", "--priority", "9"]);
     assert_eq!(world.run_all(), 0);
     assert_eq!(order(&world), ["parent", "child", "grandchild", "next"]);
-    assert_eq!(most_under_way(&world.events()), 1);
+    assert_eq!(max_under_way(&world.events()), 1);
 }
 
 #[test]
-fn one_that_waits_for_something_else_keeps_nobody_out() {
+fn a_root_that_waits_for_a_resource_takes_no_place() {
     let world = world("1");
     world.ok(&["locks", "acquire", "deploy", "--holder", "me", "--ttl", "10m"]);
     world.add(&["for people"]);
@@ -120,7 +120,7 @@ fn one_that_waits_for_something_else_keeps_nobody_out() {
     let runner = world.runner(&["--until-idle"]);
     world.until_status("free", "completed");
     assert_eq!(order(&world), ["free"]);
-    // One that waits for a decision neither.
+    // Neither does a task whose dependency waits for a person.
     world.ok(&["tasks", "done", "for people"]);
     world.until_status("waits for people", "completed");
     world.ok(&["locks", "release", "deploy", "--force"]);
@@ -129,7 +129,7 @@ fn one_that_waits_for_something_else_keeps_nobody_out() {
 }
 
 #[test]
-fn one_that_waits_for_a_decision_keeps_nobody_out() {
+fn a_root_that_waits_for_a_decision_takes_no_place() {
     let world = world("1");
     for (key, value) in [("task.silence_timeout", "1s"), ("task.max_recovery_attempts", "0")] {
         world.ok(&["config", "set", key, value]);
@@ -138,11 +138,11 @@ fn one_that_waits_for_a_decision_keeps_nobody_out() {
     world.add(&["next", "--run", "true"]);
     assert_eq!(world.run_all(), 7);
     assert_eq!((&*world.status(&silent), &*world.status("next")), ("blocked", "completed"));
-    assert_eq!(most_under_way(&world.events()), 1);
+    assert_eq!(max_under_way(&world.events()), 1);
 }
 
 #[test]
-fn a_loop_keeps_its_place_while_it_rests_and_while_it_waits_for_its_children() {
+fn a_loop_keeps_its_place_while_it_rests_or_waits_for_children() {
     let world = world("1");
     let child = format!("{BANKSMAN} tasks add child --child --run '{}'", wait_for("go"));
     let script = format!("test $BANKSMAN_ATTEMPT = 2 && {child} && touch \"$BANKSMAN_TASK_DIR/DONE\"");
@@ -157,11 +157,11 @@ fn a_loop_keeps_its_place_while_it_rests_and_while_it_waits_for_its_children() {
     world.touch("go");
     assert_eq!(runner.end().code, 0);
     assert_eq!(order(&world), ["loop", "loop", "loop", "child", "next"]);
-    assert_eq!(most_under_way(&world.events()), 1);
+    assert_eq!(max_under_way(&world.events()), 1);
 }
 
 #[test]
-fn one_that_is_tried_again_is_not_overtaken() {
+fn a_root_between_two_attempts_is_not_overtaken() {
     let world = world("1");
     world.add(&["retried", "--run", "test $BANKSMAN_ATTEMPT = 2", "--retries", "2"]);
     add_loop(&world, "loop", "test $BANKSMAN_ATTEMPT = 1 && touch \"$BANKSMAN_TASK_DIR/DONE\"", &["--restart-delay", "0s"]);
@@ -171,7 +171,7 @@ fn one_that_is_tried_again_is_not_overtaken() {
 }
 
 #[test]
-fn a_limit_that_is_set_later_counts_those_that_run_already() {
+fn a_new_root_limit_counts_roots_under_way() {
     let world = World::new();
     for number in 1..=3 {
         world.add(&[&format!("old {number}"), "--run", &wait_for(&format!("go-{number}"))]);
@@ -197,7 +197,7 @@ fn a_limit_that_is_set_later_counts_those_that_run_already() {
 }
 
 #[test]
-fn a_queued_one_that_is_done_is_dropped() {
+fn a_queued_loop_that_is_done_leaves_the_queue() {
     let world = world("1");
     world.ok(&["config", "set", "locking.poll_interval", "100ms"]);
     world.add(&["first", "--run", &wait_for("go")]);
@@ -219,7 +219,7 @@ fn a_queued_one_that_is_done_is_dropped() {
 }
 
 #[test]
-fn places_and_their_order_survive_runners_that_are_killed() {
+fn root_places_and_their_order_survive_killed_runners() {
     let world = world("2");
     for number in 0..6 {
         let run = format!("echo {number} >> begun; {}", wait_for(&format!("go-{number}")));
@@ -230,13 +230,13 @@ fn places_and_their_order_survive_runners_that_are_killed() {
         until("two have begun", || world.read("begun").lines().count() == round * 2 + 2);
         runner.kill();
         assert_eq!(under_way(&world), 2);
-        // They end while no runner is there to notice.
+        // The tasks end while there is no runner.
         world.touch(&format!("go-{}", round * 2));
         world.touch(&format!("go-{}", round * 2 + 1));
     }
     assert_eq!(world.run_all(), 0);
     assert_eq!(order(&world), ["n0", "n1", "n2", "n3", "n4", "n5"]);
-    assert_eq!(most_under_way(&world.events()), 2);
+    assert_eq!(max_under_way(&world.events()), 2);
     let id = world.task("n0")["id"].as_str().unwrap().to_owned();
     assert_eq!(row(&world, &id).attempts, 1);
 }

@@ -1,4 +1,4 @@
-//! Routes: what follows from events.
+//! Routes: the actions that follow from events.
 
 use serde_json::{Value, json};
 
@@ -6,10 +6,10 @@ use crate::workers::{apply, runner};
 use crate::world::{BANKSMAN, World, until};
 
 #[test]
-fn routes_push_tell_wake_and_start_once_with_several_runners() {
+fn routes_push_notify_wake_and_start_once_with_several_runners() {
     let world = World::new();
-    let told = world.path().join("told");
-    let command = format!("cat >> '{}'; echo >> '{}'", told.display(), told.display());
+    let notices = world.path().join("told");
+    let command = format!("cat >> '{}'; echo >> '{}'", notices.display(), notices.display());
     world.ok(&["config", "set", "--user", "notify.command", &command]);
     apply(
         &world,
@@ -36,20 +36,20 @@ fn routes_push_tell_wake_and_start_once_with_several_runners() {
     world.ok(&["events", "emit", "deploy:done", "--data", r#"{"stage": "test"}"#]);
     until("all pipelines are done", || world.count("pipeline:complete") == 4);
     until("the items are done", || world.count("queue:complete") == 2);
-    until("people are told", || {
-        std::fs::read_to_string(&told).is_ok_and(|told| told.matches("something was deployed").count() == 2)
+    until("the notifications are sent", || {
+        std::fs::read_to_string(&notices).is_ok_and(|text| text.matches("something was deployed").count() == 2)
     });
     let smoked = std::fs::read_to_string(world.path().join("smoked")).unwrap();
     assert_eq!((smoked.matches("prod").count(), smoked.matches("test").count()), (2, 2));
-    // What cannot be done is written down.
+    // A route that cannot be carried out is recorded as an event.
     world.ok(&["events", "emit", "deploy:done", "--data", "{}"]);
-    until("the failures are written down", || world.count("route:failed") == 1);
+    until("the failures are recorded", || world.count("route:failed") == 1);
     drop(runners);
     assert_eq!(world.count("queue:push"), 3);
 }
 
 #[test]
-fn what_no_runner_has_routed_stays_in_the_log() {
+fn compaction_keeps_events_that_no_runner_has_routed() {
     for (subscriber, then) in [("[on.\"deploy:done\"]\npush = { queue = \"q\" }", "queue:push"), ("", "queue:complete")] {
         let world = World::new();
         let wake_on = "[queue.q]\n[worker.w]\nqueue = \"q\"\nrun = \"true\"\nwake_on = \"deploy:done\"\n";
@@ -70,16 +70,16 @@ fn what_no_runner_has_routed_stays_in_the_log() {
         )));
         assert_eq!(world.data(&["events", "compact", "--keep-events", "3"])["unheard"], Value::Null, "it would stay anyway");
         world.ok(&["run", "--until-idle"]);
-        assert_eq!(world.count(then), 1, "it was heard of");
+        assert_eq!(world.count(then), 1, "the event was handled");
         let compacted = world.data(&["events", "compact", "--keep-events", "1"]);
         assert_eq!((&compacted["unheard"], &compacted["kept"]), (&Value::Null, &json!(1)), "nothing keeps it any more");
     }
 }
 
 #[test]
-fn a_chain_of_routes_that_goes_round_in_circles_is_stopped_with_a_decision() {
+fn a_circular_chain_of_routes_is_stopped_with_a_decision() {
     let world = World::new();
-    // The pipeline that a completed task starts puts an item into a queue, whose worker makes a task of it.
+    // A completed task starts the pipeline, which pushes an item, of which the worker makes a task.
     apply(
         &world,
         "[queue.q]\n[worker.w]\nqueue = \"q\"\nrun = \"true\"\n[on.\"task:complete\"]\nstart = \"p\"\n\
@@ -97,11 +97,11 @@ fn a_chain_of_routes_that_goes_round_in_circles_is_stopped_with_a_decision() {
         (Some("ops/task:complete"), 1),
         "{open}"
     );
-    // Another chain that ends in the same way asks nothing more.
+    // Another chain that ends in the same way raises no second decision.
     world.data(&["tasks", "add", "Second", "--run", "true"]);
     world.run(&["run", "--until-idle", "--quiet"]);
     assert_eq!((pipelines(), world.count("decision:raised")), (20, 1));
-    // What a run of such a chain adds is as deep as the run.
+    // A task added by a run of the chain has the depth of the run.
     let id = decision["id"].as_str().unwrap().to_owned();
     world.ok(&["decisions", "resolve", &id, "2"]);
     assert!(!world.data(&["runbooks", "list"]).to_string().contains("task:complete"));

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::world::{BANKSMAN, Said, World, is_alive, until};
 
 #[test]
-fn the_status_of_the_command_is_passed_on() {
+fn the_exit_status_of_the_command_is_passed_on() {
     let world = World::new();
     let status = |command: &[&str]| world.run(&[&["locks", "run", "x", "--"], command].concat()).code;
     assert_eq!(status(&["true"]), 0);
@@ -19,21 +19,21 @@ fn the_status_of_the_command_is_passed_on() {
 }
 
 #[test]
-fn the_command_knows_its_lock_and_inherits_nothing_strange() {
+fn the_command_gets_its_lock_and_inherits_no_descriptors() {
     let world = World::new();
     let said = world.run(&["locks", "run", "x", "--holder", "me", "--", "sh", "-c", "echo $BANKSMAN_LOCK $BANKSMAN_HOLDER"]);
     assert_eq!(said.stdout.trim(), "x me");
-    // The test itself may have inherited some descriptors, so it compares with a plain start.
+    // The test itself may have inherited descriptors, so it compares with a plain start.
     let list = ["sh", "-c", "ls /proc/self/fd | wc -l"];
     let plain: Said = world.clean(Command::new("sh"), &list[1..]).output().unwrap().into();
     assert_eq!(world.run(&[&["locks", "run", "x", "--"], &list[..]].concat()).stdout, plain.stdout);
-    // Inside, the lock is renewed and released without saying which grant.
+    // Inside, renewing and releasing the lock needs no epoch.
     let inner = format!("{BANKSMAN} locks heartbeat x && {BANKSMAN} locks release x");
     assert_eq!(world.run(&["locks", "run", "x", "--", "sh", "-c", &inner]).code, 0);
 }
 
 #[test]
-fn a_nested_run_of_the_same_lock_is_a_deadlock_and_of_another_is_not() {
+fn a_nested_run_is_a_deadlock_only_for_the_same_lock() {
     let world = World::new();
     let nested = |name: &str| world.run(&["locks", "run", "x", "--", BANKSMAN, "locks", "run", name, "--", "true"]);
     assert_eq!(nested("x").code, 9);
@@ -41,7 +41,7 @@ fn a_nested_run_of_the_same_lock_is_a_deadlock_and_of_another_is_not() {
 }
 
 #[test]
-fn when_the_wrapper_is_killed_the_command_dies_and_only_then_the_lock_is_free() {
+fn a_killed_wrapper_frees_the_lock_only_after_its_command_is_dead() {
     let world = World::new();
     let victim = world.start(&["locks", "run", "x", "--holder", "victim", "--", "sleep", "600"]);
     world.until_held_by("x", "victim");
@@ -49,17 +49,17 @@ fn when_the_wrapper_is_killed_the_command_dies_and_only_then_the_lock_is_free() 
     until("the command runs", || {
         std::fs::read_to_string(format!("/proc/{command}/comm")).is_ok_and(|comm| comm.trim() == "sleep")
     });
-    // A zombie that nobody has reaped yet is dead.
+    // A zombie counts as dead.
     let is_dead = format!("! test -e /proc/{command} || grep -q '^State:.Z' /proc/{command}/status");
     let heir = world.start(&["locks", "run", "x", "--holder", "heir", "--", "sh", "-c", &is_dead]);
-    world.until_line("x", 1);
+    world.until_waiters("x", 1);
     victim.signal(Signal::KILL);
     assert_eq!(heir.end().code, 0, "the heir found the command dead");
     assert!(!is_alive(command));
 }
 
 #[test]
-fn when_only_the_command_is_killed_its_status_is_passed_on() {
+fn the_status_of_a_killed_command_is_passed_on() {
     let world = World::new();
     let wrapper = world.start(&["locks", "run", "x", "--holder", "w", "--", "sleep", "600"]);
     world.until_held_by("x", "w");
@@ -70,9 +70,9 @@ fn when_only_the_command_is_killed_its_status_is_passed_on() {
 }
 
 #[test]
-fn a_lost_lock_stops_the_whole_tree_with_exit_8() {
+fn a_lost_lock_stops_the_process_tree_with_exit_8() {
     let world = World::new();
-    // A grandchild that left the session, as the shells of agents do.
+    // A grandchild that has left the session, as the shells of agents do.
     let script = "setsid sleep 600 & echo $! > hidden; sleep 600";
     let wrapper = world.start(&["locks", "run", "x", "--holder", "w", "--ttl", "300ms", "--", "sh", "-c", script]);
     world.until_held_by("x", "w");
@@ -99,7 +99,7 @@ fn signals_from_processes_are_forwarded() {
         "-c",
         "trap 'echo got it; exit 7' USR1; touch ready; while :; do sleep 0.01; done",
     ]);
-    until("ready", || world.path().join("ready").exists());
+    until("ready", || world.has("ready"));
     wrapper.signal(Signal::USR1);
     let said = wrapper.end();
     assert_eq!((said.code, said.stdout.trim()), (7, "got it"));
@@ -110,7 +110,7 @@ fn signals_from_processes_are_forwarded() {
 }
 
 #[test]
-fn an_interrupted_waiter_leaves_the_line_and_its_command_never_starts() {
+fn an_interrupted_waiter_leaves_and_its_command_never_starts() {
     let world = World::new();
     world.ok(&["locks", "acquire", "x", "--holder", "a"]);
     for verb in ["acquire", "run"] {
@@ -119,11 +119,11 @@ fn an_interrupted_waiter_leaves_the_line_and_its_command_never_starts() {
             args.extend(["--", "touch", "started"]);
         }
         let waiter = world.start(&args);
-        world.until_line("x", 1);
+        world.until_waiters("x", 1);
         assert_eq!(waiter.interrupt().code, 130);
-        assert!(world.line("x").is_empty());
+        assert!(world.waiters("x").is_empty());
     }
-    assert!(!world.path().join("started").exists());
+    assert!(!world.has("started"));
     if world.is_on_sqlite() {
         assert_eq!(std::fs::read_dir(world.path().join(".banksman/run")).unwrap().count(), 1, "only the bell is left");
     }
@@ -132,7 +132,7 @@ fn an_interrupted_waiter_leaves_the_line_and_its_command_never_starts() {
 #[test]
 fn a_long_command_keeps_its_lock_by_heartbeats() {
     let world = World::new();
-    // Holds the lock for several times its time to live.
+    // Holds the lock for several times its lease.
     let wrapper = world.start(&["locks", "run", "x", "--holder", "w", "--ttl", "200ms", "--", "sleep", "1"]);
     world.until_held_by("x", "w");
     let said = world.data(&["locks", "acquire", "x", "--holder", "b", "--timeout", "20s"]);

@@ -1,4 +1,4 @@
-//! Runbooks on the command line: what is wrong with them, and what they look like.
+//! Runbooks on the command line: how errors are reported, and how runbooks are shown.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ pre = "quite"
 condition = { lock_free = "deploy" }
 "#;
 
-/// Puts a runbook into the project's folder.
+/// Writes a runbook into the project's folder.
 pub(crate) fn write(world: &World, name: &str, text: &str) -> PathBuf {
     let dir = world.path().join(".banksman/runbooks");
     fs::create_dir_all(&dir).unwrap();
@@ -80,7 +80,7 @@ pub(crate) fn write(world: &World, name: &str, text: &str) -> PathBuf {
 }
 
 #[test]
-fn a_check_tells_everything_that_is_wrong_with_all_of_them() {
+fn check_reports_all_errors_of_all_runbooks() {
     let world = World::new();
     assert_eq!(world.data(&["runbooks", "check"])["runbooks"].as_array().unwrap().len(), 0);
     write(&world, "good", GOOD);
@@ -119,7 +119,7 @@ fn a_file_needs_no_project_to_be_checked() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_at_once() {
+fn a_runbook_that_is_too_large_is_refused() {
     let world = World::new();
     let path = write(&world, "large", "");
     fs::File::options().write(true).open(&path).unwrap().set_len(10_000_000).unwrap();
@@ -128,7 +128,7 @@ fn what_is_too_large_is_refused_at_once() {
 }
 
 #[test]
-fn the_schema_is_one() {
+fn the_schema_describes_pipelines() {
     let world = World::empty();
     let text = world.ok(&["runbooks", "schema"]);
     let schema: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -136,7 +136,7 @@ fn the_schema_is_one() {
 }
 
 #[test]
-fn the_runbooks_that_are_shipped_are_right() {
+fn the_shipped_runbooks_are_valid() {
     let world = World::empty();
     for name in ["feature", "triage"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/runbooks/{name}.toml"));
@@ -144,9 +144,9 @@ fn the_runbooks_that_are_shipped_are_right() {
     }
 }
 
-/// The promise is 50 ms, which the benchmark measures; this is about the order of magnitude, also without optimisation.
+/// The target of 50 ms is measured by the benchmark; this only checks the order of magnitude, also without optimisation.
 #[test]
-fn a_thousand_phases_are_checked_in_no_time() {
+fn a_thousand_phases_are_checked_within_5_s() {
     let world = World::empty();
     let phase = |index: usize| format!("[[pipeline.p.phase]]\nname = \"n{index}\"\nargv = [\"echo\", \"{{{{ phase }}}}\"]\n");
     fs::write(world.path().join("large.toml"), (0..1_000).map(phase).collect::<String>()).unwrap();

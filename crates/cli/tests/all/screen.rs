@@ -1,4 +1,4 @@
-//! A real terminal of a chosen size, with a command in it: what a person would see.
+//! A real terminal of a given size with a command in it, and its screen as a person would see it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,7 +14,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::world::{World, until};
 
-/// A command in a terminal of its own. It is killed when the test ends.
+/// A command in its own terminal. It is killed when the test ends.
 pub(crate) struct Screen {
     child: Child,
     terminal: File,
@@ -22,12 +22,12 @@ pub(crate) struct Screen {
     reader: Option<JoinHandle<()>>,
 }
 
-/// Draws emoji that are joined as one, as wide as the first: terminals of today do so, and the emulator draws each.
+/// Draws joined emoji as one, as wide as the first: current terminals do so, whereas the emulator draws each.
 #[derive(Default)]
 struct Joiner {
-    /// How much of a joiner was read.
+    /// The number of bytes of a joiner that were read.
     seen: usize,
-    /// Whether what follows is joined to what was before it, and how much of that is left.
+    /// Whether the next character is joined to the one before, and how many of its bytes are left.
     is_joined: bool,
     left: usize,
 }
@@ -72,7 +72,7 @@ fn size(rows: u16, columns: u16) -> Winsize {
 }
 
 impl Screen {
-    /// Starts `banksman ARGS` in a terminal with so many lines and columns.
+    /// Starts `banksman ARGS` in a terminal of this size.
     pub(crate) fn start<S: AsRef<OsStr>>(world: &World, args: &[S], rows: u16, columns: u16) -> Screen {
         Screen::of(world.command(args), rows, columns)
     }
@@ -84,7 +84,7 @@ impl Screen {
         let name = ptsname(&controller, Vec::new()).unwrap();
         tcsetwinsize(&controller, size(rows, columns)).unwrap();
         let side: OwnedFd = File::options().read(true).write(true).open(OsStr::new(name.to_str().unwrap())).unwrap().into();
-        // `setsid -c` makes it the controlling terminal, so that Ctrl-C and a change of size arrive as signals.
+        // `setsid -c` makes it the controlling terminal, so that Ctrl-C and resizes arrive as signals.
         let mut inside = Command::new("setsid");
         inside.arg("-cw").arg(command.get_program()).args(command.get_args());
         inside.current_dir(command.get_current_dir().unwrap());
@@ -101,7 +101,7 @@ impl Screen {
         command.env("TERM", "xterm-256color").env_remove("COLUMNS").env_remove("LINES");
         command.stdin(Stdio::from(side.try_clone().unwrap())).stdout(Stdio::from(side.try_clone().unwrap())).stderr(side);
         let child = command.spawn().unwrap();
-        // The command is the only one that has its side open: reading ends when it does.
+        // Only the command has the other side open, so the reader ends when the command does.
         drop(command);
         let seen = Arc::new(Mutex::new(vt100::Parser::new(not_zero(rows), not_zero(columns), 0)));
         let (mut terminal, parser) = (File::from(controller.try_clone().unwrap()), Arc::clone(&seen));
@@ -114,7 +114,7 @@ impl Screen {
         Screen { child, terminal: File::from(controller), seen, reader: Some(reader) }
     }
 
-    /// What is on the screen, without spaces at the end of lines.
+    /// The text on the screen, without spaces at the end of lines.
     pub(crate) fn text(&self) -> String {
         let parser = self.seen.lock().unwrap();
         let (_, columns) = parser.screen().size();
@@ -122,12 +122,12 @@ impl Screen {
         lines.join("\n").trim_end().to_owned()
     }
 
-    /// The screen with its colours, as an emulator would draw it again.
+    /// Passes the screen with its colours to `look`.
     pub(crate) fn with<R>(&self, look: impl FnOnce(&vt100::Screen) -> R) -> R {
         look(self.seen.lock().unwrap().screen())
     }
 
-    /// Waits until the screen shows something.
+    /// Waits until the text on the screen fulfils a condition. Returns the text.
     pub(crate) fn until(&self, what: &str, shows: impl Fn(&str) -> bool) -> String {
         let last = std::cell::RefCell::new(String::new());
         let is_there = || {
@@ -152,7 +152,6 @@ impl Screen {
         tcsetwinsize(self.terminal.as_fd(), size(rows, columns)).unwrap();
     }
 
-    /// Waits for the end.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let status = self.child.wait().unwrap();
         if let Some(reader) = self.reader.take() {
@@ -161,7 +160,7 @@ impl Screen {
         status
     }
 
-    /// Waits for the end; returns how it ended and what is on the screen.
+    /// Waits for the end. Returns the exit status and the text on the screen.
     pub(crate) fn end(mut self) -> (ExitStatus, String) {
         (self.wait(), self.text())
     }
@@ -174,7 +173,7 @@ impl Drop for Screen {
     }
 }
 
-/// A screen as a picture for the documentation. Empty lines at its end are left out.
+/// An SVG picture of a screen for the documentation, without empty lines at the end.
 pub(crate) fn picture(screen: &vt100::Screen) -> String {
     const WIDE: u32 = 8;
     const HIGH: u32 = 17;
@@ -188,7 +187,7 @@ pub(crate) fn picture(screen: &vt100::Screen) -> String {
          <rect width=\"{width}\" height=\"{height}\" rx=\"8\" fill=\"#0d1117\"/>\n"
     );
     for row in 0..rows {
-        // What stands together in one style is one element; every one begins in its column, whatever the font.
+        // Adjacent cells of one style are one element; each element is placed at its column, whatever the font.
         let mut parts: Vec<(u16, String, String)> = Vec::new();
         let mut next = 0;
         for column in 0..columns.get() {
@@ -212,7 +211,7 @@ pub(crate) fn picture(screen: &vt100::Screen) -> String {
     svg + "</svg>\n"
 }
 
-/// What is in a cell, and how it is drawn.
+/// The contents and the style of a cell.
 fn text_of(screen: &vt100::Screen, row: u16, column: u16) -> Option<(String, String)> {
     let cell = screen.cell(row, column).filter(|cell| !cell.contents().trim().is_empty())?;
     let colour = match (cell.fgcolor(), cell.dim()) {

@@ -1,4 +1,4 @@
-//! What people see in terminals of several widths. Nothing wraps where it should not, and every screen was looked at.
+//! Output in terminals of several widths. Nothing wraps where it should not; a person has checked every recorded screen.
 
 use insta::{Settings, assert_snapshot};
 use regex::Regex;
@@ -7,10 +7,10 @@ use crate::screen::{Screen, picture};
 use crate::shop::{MIGRATE, Shop, TRANSLATE};
 use crate::world::{World, until};
 
-/// The widths that people have: half a laptop, the classic, a desktop, and a whole wide screen.
+/// Common widths: half a laptop, the classic, a desktop, and a wide screen.
 pub(crate) const WIDTHS: [u16; 4] = [60, 80, 120, 200];
 
-/// What differs from run to run, in the same width. Nothing of the shop takes a minute to make.
+/// Replaces everything that differs from run to run by text of the same width. No step of the shop takes a minute.
 const FILTERS: [(&str, &str); 8] = [
     (r"\b(t|s|r|n|p|d)-[0-9a-hjkmnp-tv-z]{8}\b", "$1-xxxxxxxx"),
     (r"\b1 min \d+ s\b", "1 min"),
@@ -22,7 +22,7 @@ const FILTERS: [(&str, &str); 8] = [
     (r"\bd-\d\d\b", "d-55"),
 ];
 
-/// A snapshot of what the shop shows.
+/// Compares a text with its snapshot.
 pub(crate) fn check(name: &str, text: &str) {
     let mut settings = Settings::clone_current();
     FILTERS.iter().for_each(|(pattern, by)| settings.add_filter(pattern, *by));
@@ -33,7 +33,7 @@ fn at_all_widths(shown: impl Fn(u16) -> String) -> String {
     WIDTHS.iter().map(|width| format!("--- {width} columns\n{}\n", shown(*width))).collect()
 }
 
-/// The screens of commands that end: a name, and what is called.
+/// The screens of commands that end: a name, and the commands.
 fn screens() -> Vec<(&'static str, Vec<Vec<&'static str>>)> {
     vec![
         ("tasks_list", vec![vec!["tasks", "list"]]),
@@ -59,7 +59,7 @@ fn screens() -> Vec<(&'static str, Vec<Vec<&'static str>>)> {
     ]
 }
 
-/// What a review shows first.
+/// The first screen of a review.
 fn review(shop: &Shop, width: u16) -> String {
     let mut screen = Screen::of(shop.command(&["decisions", "review"]), 30, width);
     let shown = screen.until_shows("q to stop:");
@@ -78,10 +78,10 @@ fn every_screen_fits() {
     check("decisions_review", &at_all_widths(|width| review(&shop, width)));
 }
 
-/// However long it takes to fail, its line breaks between the same words.
+/// Its line breaks between the same words, however many digits the duration before it has.
 const LONG: &str = "Migrate the customer database, and all invoices of 2025-26";
 
-/// A runner on a terminal: its last line says how things stand, Ctrl-C names what goes on, and at the end it says what is left.
+/// A runner on a terminal: its status line, the output after Ctrl-C, and the summary at the end.
 fn watched(width: u16) -> String {
     let world = World::named_on_sqlite("shop");
     let gates = ["gate-a", "gate-b"].map(|name| world.path().join(name));
@@ -95,7 +95,7 @@ fn watched(width: u16) -> String {
     add("Review the prices", &[]);
     let mut screen = Screen::start(&world, &["run"], 30, width);
     screen.until_shows("started    Translate");
-    // Not before, so that the two are always in this order.
+    // Added only now, so that the two always start in this order.
     add("Fix the cart", &["--run", "cat gate-b"]);
     let live = screen.until("how things stand", |screen| {
         let is_whole = |line: &str| line.contains("2 running") && (line.ends_with('…') || line.ends_with("Fix the cart"));
@@ -108,7 +108,7 @@ fn watched(width: u16) -> String {
     assert!(stopped.contains("stopped Fix the cart") && stopped.contains("stopped Translate"), "{stopped}");
     let again = Screen::start(&world, &["run", "--until-idle"], 30, width);
     until("both run again", || world.data(&["status"])["runs"].as_array().unwrap().len() == 2);
-    // Each has one who waits at it.
+    // Each gate has one reader.
     std::fs::write(&gates[0], "").unwrap();
     until("one has ended", || world.data(&["status"])["byStatus"]["completed"] == 2);
     std::fs::write(&gates[1], "").unwrap();
@@ -119,7 +119,7 @@ fn watched(width: u16) -> String {
 }
 
 #[test]
-fn a_runner_on_a_terminal_says_how_things_stand_and_what_is_left() {
+fn a_runner_on_a_terminal_shows_its_status_and_a_summary() {
     let mut settings = Settings::clone_current();
     settings.add_filter(r"\b\d\d:\d\d:\d\d\b", "22:14:07");
     settings.add_filter(r"after \d+ m?s", "after 20 ms");
@@ -128,7 +128,7 @@ fn a_runner_on_a_terminal_says_how_things_stand_and_what_is_left() {
 }
 
 #[test]
-fn lists_are_cut_to_the_columns_that_are_wanted() {
+fn lists_show_only_the_requested_columns() {
     let world = World::new();
     for (title, priority) in [("Beta", "1"), ("alpha", "3"), ("Gamma", "2")] {
         world.ok(&["tasks", "add", title, "--priority", priority, "--label", "x"]);
@@ -140,7 +140,7 @@ fn lists_are_cut_to_the_columns_that_are_wanted() {
     assert!(said.code == 2 && said.stderr.contains("the columns are id, status, title"), "{said:?}");
 }
 
-/// The pictures of the guide are the screens above, in colours. `UPDATE_DOCS=1` writes those anew that have changed.
+/// The pictures of the guide are the screens above, in colours. `UPDATE_DOCS=1` rewrites those that have changed.
 #[test]
 fn the_guide_has_pictures_of_the_screens() {
     const WIDTH: u16 = 100;
@@ -152,13 +152,13 @@ fn the_guide_has_pictures_of_the_screens() {
     };
     let drawn = |screen: &Screen| {
         screen.with(|screen| {
-            // The letter at the end of a sequence is no part of the word behind it.
+            // Separates the letter at the end of an escape sequence from the word behind it, for the word boundaries of the filters.
             let text =
                 Regex::new("(\x1b\\[[0-9;]*m)").unwrap().replace_all(&screen.contents_formatted(), "$1\u{2060}").into_owned();
             let text = FILTERS
                 .iter()
                 .fold(text, |text, (pattern, by)| Regex::new(pattern).unwrap().replace_all(&text, *by).into_owned());
-            // Ids as they look.
+            // Realistic ids.
             let text = ["t", "r", "n", "p", "d", "s"]
                 .iter()
                 .fold(text, |text, kind| text.replace(&format!("{kind}-xxxxxxxx"), &format!("{kind}-7k2m9q1a")));
@@ -198,13 +198,13 @@ fn the_guide_has_pictures_of_the_screens() {
     let shape = |text: &str| digits.replace_all(text, "0").into_owned();
     for (name, new) in pictures {
         let old = std::fs::read_to_string(folder.join(&name)).unwrap_or_default();
-        // A moment later everything is a little further to the left.
+        // Numbers are ignored: they depend on the time.
         if shape(&old) == shape(&new) {
             continue;
         }
         assert!(
             std::env::var_os("UPDATE_DOCS").is_some(),
-            "docs/pictures/{name} is not what the screen shows: UPDATE_DOCS=1 writes it anew"
+            "docs/pictures/{name} is not what the screen shows: UPDATE_DOCS=1 rewrites it"
         );
         std::fs::write(folder.join(&name), new).unwrap();
     }

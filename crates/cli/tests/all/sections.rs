@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use crate::world::{World, until};
 
 #[test]
-fn sections_are_made_changed_shown_and_deleted() {
+fn sections_are_added_changed_shown_and_deleted() {
     let world = World::new();
     let added = world.data(&["sections", "add", "backend"]);
     let id = added["id"].as_str().unwrap();
@@ -33,7 +33,7 @@ fn sections_are_made_changed_shown_and_deleted() {
 }
 
 #[test]
-fn wrong_use_is_told_in_words() {
+fn wrong_use_is_refused_with_a_code() {
     let world = World::new();
     world.ok(&["sections", "add", "a"]);
     world.ok(&["sections", "add", "b"]);
@@ -65,16 +65,16 @@ fn one_runner_at_a_time_works_in_an_exclusive_section() {
     world.ok(&["tasks", "add", "free", "--run", "true"]);
     until("the second runner works elsewhere", || world.data(&["tasks", "show", "free"])["status"] == "completed");
     assert_eq!((running(&world), holder()), (1, Some(owner.clone())), "but not in the section");
-    // The tasks can go elsewhere, but the section stays as long as somebody works in it.
+    // A section with tasks cannot be deleted.
     world.assert_refused(&["sections", "delete", "db"], 2, "SECTION_NOT_EMPTY");
-    std::fs::write(world.path().join("go"), "").unwrap();
+    world.touch("go");
     until("both are done", || world.data(&["tasks", "list", "--status", "completed"])["tasks"].as_array().unwrap().len() == 3);
-    until("nobody works there any more", || holder().is_none());
+    until("the section is free", || holder().is_none());
     drop((first, second));
 }
 
 #[test]
-fn a_section_that_is_locked_is_deleted_only_by_force() {
+fn a_locked_section_is_deleted_only_by_force() {
     let world = World::new();
     let id = world.data(&["sections", "add", "db", "--exclusive"])["id"].as_str().unwrap().to_owned();
     let client = world.project().open().unwrap();
@@ -86,15 +86,15 @@ fn a_section_that_is_locked_is_deleted_only_by_force() {
 }
 
 #[test]
-fn a_runner_that_was_killed_leaves_its_section_to_the_next_with_its_run() {
+fn the_section_of_a_killed_runner_stays_with_its_run() {
     let world = World::new();
     world.ok(&["sections", "add", "db", "--exclusive"]);
     for title in ["first", "second"] {
         world.ok(&["tasks", "add", title, "--section", "db", "--run", "touch begun; until test -e go; do sleep 0.02; done"]);
     }
     let runner = world.start(&["run", "--quiet", "--max-runs", "1"]);
-    // Its status says so a moment earlier: a runner killed in between leaves no run.
-    until("it runs", || world.path().join("begun").exists());
+    // Waits for the command, not for the status, which changes a moment earlier: a runner killed in between leaves no run.
+    until("it runs", || world.has("begun"));
     runner.signal(Signal::KILL);
     runner.end();
     let held = world.data(&["sections", "show", "db"]);
@@ -102,6 +102,6 @@ fn a_runner_that_was_killed_leaves_its_section_to_the_next_with_its_run() {
     let heir = world.start(&["run", "--quiet", "--until-idle"]);
     until("the other one is started", || world.data(&["tasks", "show", "second"])["status"] == "in_progress");
     assert_eq!(world.data(&["tasks", "show", "first"])["attempts"], 1, "the run that lives is looked after, not repeated");
-    std::fs::write(world.path().join("go"), "").unwrap();
+    world.touch("go");
     assert_eq!(heir.end().code, 0);
 }

@@ -13,7 +13,7 @@ fn available(world: &World) -> i64 {
 }
 
 #[test]
-fn slots_are_taken_by_weight_and_given_back() {
+fn slots_are_taken_by_weight_and_released() {
     let world = world();
     let a = world.data(&["semaphores", "acquire", "gpu", "--holder", "a", "--weight", "2"]);
     assert_eq!((&a["outcome"], &a["weight"]), (&"acquired".into(), &2.into()));
@@ -29,7 +29,7 @@ fn slots_are_taken_by_weight_and_given_back() {
 }
 
 #[test]
-fn wrong_use_is_told_in_words() {
+fn wrong_use_is_refused_with_a_code() {
     let world = world();
     let code = |args: &[&str]| {
         let (code, error) = world.error(args);
@@ -45,17 +45,17 @@ fn wrong_use_is_told_in_words() {
 }
 
 #[test]
-fn the_line_is_strict_and_a_resize_is_live() {
+fn waiters_are_served_in_order_and_a_resize_applies_at_once() {
     let world = world();
     world.ok(&["semaphores", "acquire", "gpu", "--holder", "a", "--weight", "3"]);
     let big = world.start(&["semaphores", "acquire", "gpu", "--holder", "big", "--weight", "3"]);
-    let line = |length: usize| {
-        crate::world::until("in line", || world.data(&["semaphores", "show", "gpu"])["line"].as_array().unwrap().len() == length);
+    let until_waiters = |length: usize| {
+        crate::world::until("waiters", || world.data(&["semaphores", "show", "gpu"])["line"].as_array().unwrap().len() == length);
     };
-    line(1);
+    until_waiters(1);
     let small = world.start(&["semaphores", "acquire", "gpu", "--holder", "small"]);
-    line(2);
-    // One more slot would do for the small one, but the big one was first.
+    until_waiters(2);
+    // One more slot would suffice for the small one, but the big one was first.
     world.ok(&["semaphores", "define", "gpu", "--capacity", "4"]);
     assert_eq!(world.data(&["semaphores", "show", "gpu"])["line"].as_array().unwrap().len(), 2);
     world.ok(&["semaphores", "define", "gpu", "--capacity", "7"]);
@@ -63,7 +63,7 @@ fn the_line_is_strict_and_a_resize_is_live() {
     assert_eq!(available(&world), 0);
 
     let waits = world.start(&["semaphores", "acquire", "gpu", "--holder", "waits", "--weight", "5", "--json"]);
-    line(1);
+    until_waiters(1);
     world.ok(&["semaphores", "define", "gpu", "--capacity", "4"]);
     let said = waits.end();
     assert_eq!(said.code, 2, "a waiter over the new capacity ends with an error: {said:?}");
@@ -71,12 +71,12 @@ fn the_line_is_strict_and_a_resize_is_live() {
 }
 
 #[test]
-fn an_increase_that_does_not_fit_stands_in_line_with_its_old_weight() {
+fn an_increase_that_does_not_fit_waits_with_its_old_weight() {
     let world = world();
     let a = world.data(&["semaphores", "acquire", "gpu", "--holder", "a", "--weight", "1"]);
     world.ok(&["semaphores", "acquire", "gpu", "--holder", "b", "--weight", "2"]);
     let more = world.start(&["semaphores", "acquire", "gpu", "--holder", "a", "--weight", "2", "--json"]);
-    crate::world::until("in line", || world.data(&["semaphores", "show", "gpu"])["line"].as_array().unwrap().len() == 1);
+    crate::world::until("waiters", || world.data(&["semaphores", "show", "gpu"])["line"].as_array().unwrap().len() == 1);
     assert_eq!(world.data(&["semaphores", "show", "gpu"])["holders"][0]["weight"], 1);
     let (code, _) = world.error(&["semaphores", "acquire", "gpu", "--holder", "b", "--weight", "3"]);
     assert_eq!(code, 9, "two increases that wait for each other are a deadlock");
@@ -108,7 +108,7 @@ fn a_command_runs_while_slots_are_held() {
 #[test]
 fn sixteen_processes_never_exceed_the_capacity() {
     let world = world();
-    // Each one leaves a file while it holds a slot, and counts the files.
+    // Each process makes a directory while it holds a slot, and counts the directories.
     let script = "mkdir $$.held && ls -d *.held | wc -l >> counts && sleep 0.01 && rmdir $$.held";
     let all: Vec<_> = (0..16).map(|_| world.start(&["semaphores", "run", "gpu", "--", "sh", "-c", script])).collect();
     assert!(all.into_iter().all(|one| one.end().code == 0));

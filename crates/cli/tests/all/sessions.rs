@@ -1,4 +1,4 @@
-//! `banksman sessions`: what lives, what it prints, and its end, with and without a runner.
+//! `banksman sessions`: live sessions, their output, and their end, with and without a runner.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use crate::world::{Running, World, is_alive, until};
 
 const UNTIL_OPEN: &str = "while [ ! -e open ]; do sleep 0.01; done";
 
-/// Starts a runner with one task, and waits until its command is up. Returns its run.
+/// Starts a runner with one task, and waits until its command has begun. Returns the runner and the run.
 fn live(world: &World, command: &str, more: &[&str]) -> (Running, String) {
     world.ok(&[&["tasks", "add", "Long", "--run", &format!("echo up; {command}")], more].concat());
     let runner = world.start(&["run", "--until-idle"]);
@@ -40,7 +40,7 @@ fn a_session_is_listed_shown_and_read_while_it_lives_and_after() {
     assert_eq!((&shown["log"]["bytes"], &shown["ownerEpoch"]), (&3.into(), &shown["keeperOwnerEpoch"]));
     assert_eq!(world.ok(&["sessions", "logs", &run]), "up\n");
     let follower = world.start(&["sessions", "logs", &run, "--follow"]);
-    std::fs::write(world.path().join("open"), "").unwrap();
+    world.touch("open");
     assert_eq!(runner.end().code, 0);
     assert_eq!(follower.end().stdout, "up\n");
     assert_eq!(world.data(&["sessions", "list"])["sessions"], Value::Array(Vec::new()));
@@ -51,7 +51,7 @@ fn a_session_is_listed_shown_and_read_while_it_lives_and_after() {
 }
 
 #[test]
-fn kill_ends_all_processes_and_the_runner_goes_on() {
+fn kill_ends_all_processes_and_the_runner_continues() {
     let world = World::new();
     let (runner, run) = live(&world, &format!("setsid sh -c '{UNTIL_OPEN}' & {UNTIL_OPEN}"), &[]);
     until("both are up", || pids(&world, &run).len() >= 2);
@@ -65,30 +65,30 @@ fn kill_ends_all_processes_and_the_runner_goes_on() {
     assert_eq!(world.data(&["sessions", "kill", &run])["outcome"], "already_ended");
 }
 
-/// Whoever waits for the end hears of it from the runner that records it, and does not look only now and then.
+/// The runner that records the end wakes the waiting command, which does not depend on polling.
 #[test]
 fn kill_returns_when_the_runner_has_recorded_the_end() {
     let world = World::new();
-    // A slow look that never comes within the test.
+    // No poll comes within the test.
     world.ok(&["config", "set", "locking.poll_interval", "10m"]);
     world.ok(&["config", "set", "task.kill_grace", "1h"]);
     let (runner, run) = live(&world, &format!("trap '' TERM; {UNTIL_OPEN}"), &[]);
-    // The runner goes on, so that its own end is not what is heard.
+    // The other task keeps the runner alive, so that its own end does not wake the command.
     world.ok(&["tasks", "add", "Other", "--run", "while [ ! -e close ]; do sleep 0.01; done"]);
     until("the other runs", || world.data(&["sessions", "list"])["sessions"].as_array().unwrap().len() == 2);
     let killer = world.start(&["sessions", "kill", &run]);
     let rows = || world.everything().tables.backlog;
     until("the killer waits", || rows().runners.values().any(|runner| runner.max_runs == Some(0)));
     until("it is being stopped", || world.data(&["sessions", "show", &run])["state"] == "stopping");
-    std::fs::write(world.path().join("open"), "").unwrap();
+    world.touch("open");
     let said = killer.end();
     assert_eq!(said.code, 0, "{said:?}");
-    std::fs::write(world.path().join("close"), "").unwrap();
+    world.touch("close");
     assert_eq!(runner.end().code, 7);
 }
 
 #[test]
-fn kill_does_it_itself_if_the_runner_is_gone() {
+fn kill_ends_the_session_itself_if_the_runner_is_gone() {
     let world = World::new();
     world.ok(&["sections", "add", "db", "--exclusive"]);
     let (runner, run) = live(&world, UNTIL_OPEN, &["--section", "db"]);
@@ -97,13 +97,13 @@ fn kill_does_it_itself_if_the_runner_is_gone() {
     let waiting = world.data(&["sessions", "kill", &run, "--no-wait"]);
     assert_eq!(waiting["outcome"], "stopping");
     assert!(waiting["note"].as_str().unwrap().starts_with("its runner is gone"), "{waiting}");
-    assert!(is_alive(pids[0]), "nobody is there to do it");
+    assert!(is_alive(pids[0]), "there is no runner to end it");
     let killed = world.data(&["sessions", "kill", &run]);
     assert_eq!(killed["outcome"], "killed", "{killed}");
     assert!(pids.iter().all(|pid| !is_alive(*pid)));
     assert_eq!(task(&world)["status"], "failed");
     assert_eq!(world.data(&["sections", "show", "db"])["holder"], Value::Null);
-    // It was a runner for that time, and nothing is left of that. The one that was killed is cleared away by the next.
+    // The command was a runner for that time and has left no row. The next runner removes that of the killed one.
     let rows = world.everything();
     assert!(rows.backlog.runners.values().all(|runner| runner.max_runs.is_none()), "{:?}", rows.backlog.runners);
     assert!(rows.backlog.outbox.is_empty(), "{:?}", rows.backlog.outbox);
@@ -112,7 +112,7 @@ fn kill_does_it_itself_if_the_runner_is_gone() {
 }
 
 #[test]
-fn kill_does_it_itself_if_runner_and_keeper_are_gone() {
+fn kill_ends_the_session_itself_if_runner_and_keeper_are_gone() {
     let world = World::new();
     let (runner, run) = live(&world, &format!("sh -c '{UNTIL_OPEN}' & {UNTIL_OPEN}"), &[]);
     until("both are up", || pids(&world, &run).len() >= 2);
@@ -126,7 +126,7 @@ fn kill_does_it_itself_if_runner_and_keeper_are_gone() {
 }
 
 #[test]
-fn who_waits_for_the_end_takes_over_when_the_runner_dies_meanwhile() {
+fn a_waiting_kill_takes_over_when_the_runner_dies() {
     let world = World::new();
     world.ok(&["config", "set", "task.kill_grace", "1h"]);
     let (runner, run) = live(&world, &format!("trap '' TERM; {UNTIL_OPEN}"), &[]);
@@ -136,14 +136,14 @@ fn who_waits_for_the_end_takes_over_when_the_runner_dies_meanwhile() {
     let owner = state()["ownerEpoch"].clone();
     runner.kill();
     until("it is looked after again", || state()["ownerEpoch"] != owner && state()["keeperOwnerEpoch"] == state()["ownerEpoch"]);
-    std::fs::write(world.path().join("open"), "").unwrap();
+    world.touch("open");
     let said = killer.end();
     assert_eq!(said.code, 0, "{said:?}");
     assert_eq!(task(&world)["status"], "failed");
 }
 
 #[test]
-fn a_waiting_runner_can_be_interrupted_and_the_next_one_goes_on() {
+fn a_waiting_kill_can_be_interrupted_and_the_next_runner_finishes() {
     let world = World::new();
     world.ok(&["config", "set", "task.kill_grace", "1h"]);
     let (runner, run) = live(&world, &format!("trap '' TERM; {UNTIL_OPEN}"), &[]);
@@ -153,7 +153,7 @@ fn a_waiting_runner_can_be_interrupted_and_the_next_one_goes_on() {
     until("it is being stopped", || state()["state"] == "stopping");
     assert_eq!(killer.interrupt().code, 130);
     assert_eq!(state()["runnerState"], "gone");
-    std::fs::write(world.path().join("open"), "").unwrap();
+    world.touch("open");
     assert_eq!(world.run(&["run", "--until-idle"]).code, 7);
     assert_eq!(task(&world)["error"], "its session was killed");
 }

@@ -12,8 +12,8 @@ mod failures;
 mod recorded;
 mod stories;
 
-/// What is wrong with a value, if it does not have this shape. A shape is a type such as `"string"` or `"number?"`
-/// (which may be null), an object of shapes, or an array with the shape of its items; an empty array may hold any.
+/// The first difference between a value and a shape. A shape is a type such as `"string"` or `"number?"` (which may be null), an object of
+/// shapes, or an array with the shape of its items; an empty array may hold any.
 fn mismatch(shape: &Value, value: &Value, at: &str) -> Option<String> {
     match (shape, value) {
         (Value::Object(shapes), Value::Object(fields)) => {
@@ -45,7 +45,7 @@ pub(crate) fn check(shape: &Value, value: &Value, what: &str) {
     assert_eq!(mismatch(shape, value, "data"), None, "{what}");
 }
 
-/// It runs at its own pace, so that it cannot be compared with a recorded one.
+/// The shape of the demo's data, which differs from run to run and cannot be recorded.
 fn demo() -> Value {
     json!({
         "holds": "bool",
@@ -65,11 +65,11 @@ fn demo() -> Value {
     })
 }
 
-/// These leave stdout to the command that they run.
+/// Commands that leave stdout to the command that they run.
 const PASS_THROUGH: [&str; 6] = ["top", "sessions attach", "locks run", "semaphores run", "workspaces open", "tasks open"];
 
-/// They need two stores, a SQLite store, a live run, a decision, or a worktree: their data is checked in `relocation.rs`, `backup.rs`,
-/// `tasks.rs`, `decisions.rs`, `landing.rs`, `worktrees.rs`, `agents.rs` and `config.rs`. Short forms print what the long ones do.
+/// Commands that need two stores, a SQLite store, a live run, a decision, or a worktree: their data is checked in `relocation.rs`,
+/// `backup.rs`, `tasks.rs`, `decisions.rs`, `landing.rs`, `worktrees.rs`, `agents.rs` and `config.rs`. Short forms print the same data.
 const ELSEWHERE: [&str; 32] = [
     "mailbox read",
     "sessions send",
@@ -106,7 +106,7 @@ const ELSEWHERE: [&str; 32] = [
 ];
 
 #[test]
-fn every_verb_prints_exactly_what_it_promises() {
+fn every_verb_prints_its_recorded_data() {
     let (main, queues, crew, ways) = (World::empty(), World::new(), World::new(), World::new());
     std::fs::write(main.path().join("none.md"), "- [x] This is done already.\n").unwrap();
     crate::runbooks::write(&queues, "good", crate::runbooks::GOOD);
@@ -120,7 +120,7 @@ fn every_verb_prints_exactly_what_it_promises() {
         (&ways, stories::PIPELINES.to_vec()),
     ];
     let commands = commands();
-    let (mut told, mut recorded) = (BTreeSet::new(), String::new());
+    let (mut checked, mut recorded) = (BTreeSet::new(), String::new());
     for (world, args) in all.iter().flat_map(|(world, lines)| lines.iter().map(move |args| (world, *args))) {
         let said = world.run(&[args, &["--json"]].concat());
         let envelope: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{args:?}: {said:?}"));
@@ -132,20 +132,20 @@ fn every_verb_prints_exactly_what_it_promises() {
             "demo" => check(&demo(), &envelope["data"], "demo"),
             _ => recorded::record(&mut recorded, args, &envelope["data"]),
         }
-        told.insert(command);
+        checked.insert(command);
     }
-    // A store on PostgreSQL has other fields that are null.
+    // On PostgreSQL other fields of a store are null.
     insta::assert_snapshot!(if postgres::wanted() { "verbs_on_postgres" } else { "verbs" }, recorded);
-    told.extend(PASS_THROUGH.iter().chain(&ELSEWHERE).map(|name| (*name).to_owned()));
-    // A noun is only there for its verbs; `events` alone shows something.
+    checked.extend(PASS_THROUGH.iter().chain(&ELSEWHERE).map(|name| (*name).to_owned()));
+    // A noun is no command of its own, except `events`.
     let is_noun = |name: &String| name != "events" && commands.iter().any(|verb| verb.starts_with(&format!("{name} ")));
-    told.extend(commands.iter().filter(|name| is_noun(name)).cloned());
-    assert_eq!(told, commands.into_iter().collect(), "a verb that nobody has recorded, or one that is not there");
+    checked.extend(commands.iter().filter(|name| is_noun(name)).cloned());
+    assert_eq!(checked, commands.into_iter().collect(), "a verb that is not recorded, or an unknown one");
     main.check();
 }
 
 #[test]
-fn a_command_that_is_run_has_stdout_for_itself() {
+fn locks_run_leaves_stdout_to_its_command() {
     let world = World::new();
     world.ok(&["semaphores", "define", "gpu", "--capacity", "1"]);
     for noun in ["locks", "semaphores"] {

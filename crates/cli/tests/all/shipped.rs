@@ -1,12 +1,12 @@
-//! The runbooks of docs/runbooks, end to end: real git, real processes, and a script where an agent would be.
+//! The runbooks of docs/runbooks, end to end: real git, real processes, and a script in place of an agent.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::world::{BANKSMAN, Running, World, until, write_program};
 
-/// What the script that stands for an agent does with its prompt. Whoever builds wants the first line of the same file, and resolves what
-/// conflicts; nothing is committed by the one who resolves.
+/// A script in place of an agent. As a builder it replaces the only line of a shared file and commits; as a resolver of conflicts it keeps both
+/// lines and does not commit.
 const AGENT: &str = r#"#!/bin/sh
 set -eu
 prompt=$(cat)
@@ -27,7 +27,7 @@ case "$prompt" in
 esac
 "#;
 
-/// An agent that solves every conflict by garbage, and has nothing to say when it is asked again.
+/// An agent that resolves every conflict with garbage, and fails when it is started again.
 const CARELESS: &str = r#"#!/bin/sh
 set -eu
 prompt=$(cat)
@@ -42,13 +42,10 @@ case "$prompt" in
 esac
 "#;
 
-/// A project in a git repository with one file, and the runbook of this name.
+/// A project in a git repository with one file, and this runbook.
 fn repository(runbook: &str) -> World {
     let world = World::new();
-    let git = |args: &[&str]| {
-        let done = Command::new("git").args(args).current_dir(world.path()).output().unwrap();
-        assert!(done.status.success(), "{args:?}: {done:?}");
-    };
+    let git = |args: &[&str]| drop(git(&world, args));
     git(&["init", "--quiet", "--initial-branch", "main"]);
     git(&["config", "user.name", "Test"]);
     git(&["config", "user.email", "test@example.org"]);
@@ -62,12 +59,12 @@ fn repository(runbook: &str) -> World {
     write_program(&agent, AGENT);
     world.ok(&["config", "set", "--user", "landing.check", "make test"]);
     world.ok(&["runbooks", "new", runbook]);
-    // It is the project's now.
+    // The file belongs to the project now.
     assert_eq!(world.error(&["runbooks", "new", runbook]).1["code"], "RUNBOOK_EXISTS");
     world
 }
 
-/// A runner whose agent is the script.
+/// A runner that uses the script as its agent.
 fn runner(world: &World, args: &[&str]) -> Running {
     runner_with(world, &world.path().join("agent").to_string_lossy(), args)
 }
@@ -107,13 +104,13 @@ fn two_features_that_edit_the_same_line_both_land() {
 
     let events = world.events();
     let count = |kind: &str| events.iter().filter(|event| event.kind == kind).count();
-    assert_eq!((count("landing:landed"), count("task:sent_back")), (2, 1), "whoever comes second has a conflict");
+    assert_eq!((count("landing:landed"), count("task:sent_back")), (2, 1), "the second one has a conflict");
     let failed = events.iter().filter(|event| event.kind == "pipeline:phase_failed" && event.data["phase"] == "review").count();
     assert_eq!(failed, 1, "the review sent one back");
 }
 
 #[test]
-fn what_was_not_tested_does_not_land() {
+fn untested_work_does_not_land() {
     let world = repository("feature");
     std::fs::write(world.path().join("agent"), CARELESS).unwrap();
     let start = |branch: &str| {
@@ -127,7 +124,7 @@ fn what_was_not_tested_does_not_land() {
     assert!(["door\n", "window\n"].contains(&landed.as_str()), "{landed}");
     assert_eq!(git(&world, &["log", "--format=%s", "main"]).lines().count(), 2, "one of them, as it was tested");
     assert_eq!(said.code, 7, "{said:?}");
-    let mut ends: Vec<String> = ids.iter().map(|id| world.stands(id)).collect();
+    let mut ends: Vec<String> = ids.iter().map(|id| world.pipeline_state(id)).collect();
     ends.sort();
     assert_eq!(ends, ["done", "failed build"]);
 }
@@ -153,7 +150,7 @@ fn lines_near_each_other_both_land() {
 }
 
 #[test]
-fn a_feature_waits_for_changes_in_the_way_and_names_them() {
+fn a_feature_waits_for_local_changes_and_names_them() {
     let world = repository("feature");
     let page = world.data(&["pipelines", "start", "feature", "--var", "title=Add a door", "--var", "branch=door"]);
     let id = page["id"].as_str().unwrap();
@@ -176,7 +173,7 @@ fn a_night_of_triage() {
     for (issue, title) in [(1, "It crashes"), (2, "How does it work?"), (3, "$(touch hacked) `touch hacked`")] {
         world.ok(&["queues", "push", "triage", &format!(r#"{{"issue": {issue}, "title": "{title}"}}"#)]);
     }
-    // It has no title, so no pipeline can begin with it.
+    // Without a title no pipeline can start for this item.
     world.ok(&["queues", "push", "triage", r#"{"issue": 4}"#]);
     let running = runner(&world, &[]);
     until("the worker is there", || world.data(&["workers", "list"])["workers"][0]["name"] == "triage");
@@ -199,5 +196,5 @@ fn a_night_of_triage() {
     sorted.sort();
     assert_eq!(sorted, ["1 bug", "2 question", "3 wish"]);
     assert_eq!(git(&world, &["ls-tree", "--name-only", "main", "answers/"]).lines().count(), 3);
-    assert!(!world.path().join("hacked").exists(), "what comes from outside is never a command");
+    assert!(!world.has("hacked"), "what comes from outside is never a command");
 }

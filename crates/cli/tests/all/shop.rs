@@ -1,4 +1,4 @@
-//! A project in the middle of its work, in which everything is as old as it was planned to be: every screen is taken of it.
+//! A project in the middle of its work, with planned ages of everything: the screens are taken of it.
 
 use std::cell::RefCell;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::merging;
 use crate::screen::Screen;
 use crate::world::{BANKSMAN, Running, World, until};
 
-/// What its tasks wait for: each opens one.
+/// The pipes that its tasks read: opening one lets its task continue.
 const GATES: [&str; 5] = ["build", "migrate", "payment", "cart", "release"];
 
 const RUNBOOK: &str = r#"
@@ -29,20 +29,20 @@ run = "./publish.sh"
 pub(crate) const MIGRATE: &str = "Migrate the customer database, and all invoices of 2025";
 pub(crate) const TRANSLATE: &str = "Translate the 漢字 titles of the page for families 👩‍👩‍👧‍👦 in Japan";
 
-/// It is 14:00 there.
+/// A project with a runner, whose local time is 14:00.
 pub(crate) struct Shop {
-    /// It ends before the sessions of the world are ended: else it would start them again.
+    /// Dropped before the sessions of the world are ended: otherwise it would start them again.
     _runner: Running,
     pub(crate) world: World,
     clock: RefCell<Clock>,
 }
 
-/// Its clock.
+/// Moves the times in the store, so that minutes pass at once.
 struct Clock {
     store: Connection,
-    /// The columns that have times of the wall clock.
+    /// The columns with wall clock times.
     columns: Vec<(String, String)>,
-    /// When the last step was, as it is written now, and when its minutes had gone by.
+    /// The time of the last step as it is written now, and the time at which the step was made.
     last: i64,
     passed: i64,
 }
@@ -60,9 +60,8 @@ impl Clock {
         Clock { store, columns, last: 0, passed: 0 }
     }
 
-    /// So many minutes go by. Everything that has happened since the last time happened in one moment, so that it does not matter how fast
-    /// the machine is. Readings of the lease clock stay as they are, because they are small on a machine that has just been started; that
-    /// clock is moved instead.
+    /// Lets minutes pass. Everything since the last step gets the same time, so the speed of the machine does not matter. Readings of the
+    /// lease clock are not changed, because they are small on a machine that has just booted; that clock is advanced instead.
     fn pass(&mut self, minutes: i64) {
         let (now, span) = (host::wall_ms(), minutes * 60_000);
         self.store.execute("BEGIN IMMEDIATE", []).unwrap();
@@ -79,7 +78,7 @@ impl Clock {
         (self.last, self.passed) = (now - span, now);
     }
 
-    /// No time has gone by since the last step: a bar of a few minutes ends where it would end on a fast machine.
+    /// Removes the time that has passed since the last step, so that a bar of a few minutes ends where it would on a fast machine.
     fn stop(&mut self) {
         let now = host::wall_ms();
         let by = now - self.passed;
@@ -103,10 +102,10 @@ impl Shop {
         for name in GATES.iter().chain(&["never"]) {
             assert!(Command::new("mkfifo").arg(gate(name)).status().unwrap().success());
         }
-        // Whoever waits at a gate goes on.
+        // Lets the readers of a gate continue.
         let open = |name: &str| std::fs::write(gate(name), "").unwrap();
         let runs = |number: usize| world.data(&["status"])["runs"].as_array().unwrap().len() == number;
-        let stands = |title: &str, status: &str| world.data(&["tasks", "show", title])["status"] == status;
+        let has_status = |title: &str, status: &str| world.data(&["tasks", "show", title])["status"] == status;
 
         ok(&["config", "set", "limits.max_concurrent_runs", "3"]);
         ok(&["config", "set", "task.silence_timeout", "9h"]);
@@ -141,19 +140,19 @@ impl Shop {
         clock.pass(9);
 
         open("build");
-        until("the database is migrated", || stands(MIGRATE, "in_progress"));
+        until("the database is migrated", || has_status(MIGRATE, "in_progress"));
         clock.pass(12);
 
         open("migrate");
-        until("the migration has failed", || stands(MIGRATE, "failed"));
-        until("the cart is tested", || stands("Fix the flaky test of the cart", "in_progress"));
+        until("the migration has failed", || has_status(MIGRATE, "failed"));
+        until("the cart is tested", || has_status("Fix the flaky test of the cart", "in_progress"));
         clock.pass(6);
 
         open("cart");
         until("the cart is tested again", || {
             world.data(&["tasks", "show", "Fix the flaky test of the cart"])["runs"][1]["id"].is_string()
         });
-        // So that no bar ends in the middle of a cell, in a terminal of any width that is tested.
+        // Chosen so that no bar ends in the middle of a cell, at any of the tested widths.
         clock.pass(5);
 
         std::fs::write(world.path().join(".banksman/runbooks/release.toml"), RUNBOOK).unwrap();
@@ -161,11 +160,11 @@ impl Shop {
         until("the release has begun", || world.run(&["tasks", "show", "Release 2.0: build"]).code == 0);
         open("payment");
         until("a person is asked", || world.data(&["status"])["decisions"] == 1);
-        until("the release is built", || stands("Release 2.0: build", "in_progress"));
+        until("the release is built", || has_status("Release 2.0: build", "in_progress"));
         clock.pass(5);
 
         open("release");
-        until("the release is tested", || stands("Release 2.0: build", "completed") && runs(3));
+        until("the release is tested", || has_status("Release 2.0: build", "completed") && runs(3));
         for (title, words) in
             [(TRANSLATE, "page 12"), ("Fix the flaky test of the cart", "ok"), ("Release 2.0: nightly-tests", "214 of 390")]
         {
@@ -177,8 +176,8 @@ impl Shop {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        // When the clock stopped, in seconds since midnight of UTC, and how far that is from 14:00. The time of now may be a second later than
-        // what was written to the store a moment before.
+        // The time of the last step in seconds since midnight UTC, and its distance from 14:00. The clock is stopped because the current time may
+        // be a second later than the time written to the store a moment before.
         let offset = self.clock.borrow().passed.div_euclid(1_000).rem_euclid(86_400) - 14 * 3_600;
         let (sign, offset) = (if offset < 0 { '-' } else { '+' }, offset.abs());
         let zone = format!("<SHOP>{sign}{:02}:{:02}:{:02}", offset / 3_600, offset / 60 % 60, offset % 60);
@@ -187,7 +186,7 @@ impl Shop {
         command
     }
 
-    /// What a command leaves on a screen of so many columns.
+    /// The screen of this many columns after a command.
     pub(crate) fn screen_of(&self, args: &[&str], columns: u16) -> String {
         self.clock.borrow_mut().stop();
         Screen::of(self.command(args), 60, columns).end().1

@@ -1,5 +1,5 @@
-//! A machine that has not enough of something: tasks that cannot be started stay pending, use no attempt, and start when it has
-//! enough. None of it depends on the store.
+//! Shortages of the machine: tasks that cannot be started stay pending, use no attempt, and start when the shortage is over. None of this
+//! depends on the store.
 
 use std::process::Command;
 
@@ -17,7 +17,7 @@ fn add_tasks(world: &World) {
     world.ok(&["tasks", "import", "tasks.jsonl"]);
 }
 
-/// How many files a process may open.
+/// Limits the number of files that a process may open.
 fn limit_files(runner: &Running, limit: usize) {
     let limit = format!("--nofile={limit}:4096");
     let status = Command::new("prlimit").args(["--pid", &runner.pid().to_string(), &limit]).status().unwrap();
@@ -30,15 +30,15 @@ fn tasks_wait_for_a_shortage_to_pass_and_use_no_attempt() {
     world.ok(&["config", "set", "limits.max_concurrent_runs", "0"]);
     let runner = world.start(&["run"]);
     until("it is at work", || world.data(&["status"])["runners"].as_array().unwrap().len() == 1);
-    // The keeper that it has started ahead is in use.
+    // The keeper that the runner has started ahead is in use.
     world.add(&["long", "--run", &wait_for("go")]);
     world.until_status("long", "in_progress");
-    // It has all that it needs to work, and nothing to start a keeper with.
+    // The runner can work, but cannot start another keeper.
     let open = || std::fs::read_dir(format!("/proc/{}/fd", runner.pid())).unwrap().count();
     limit_files(&runner, open() + 1);
     add_tasks(&world);
-    until("it is told", || world.data(&["status"])["runners"][0]["shortage"].is_object());
-    // Which of them is tried next, and which a keeper took that was ready before the shortage, is not known.
+    until("the shortage is recorded", || world.data(&["status"])["runners"][0]["shortage"].is_object());
+    // It is not known which task is tried next, or which one a keeper took that was started before the shortage.
     let mut why = Value::Null;
     until("a task that waits says so", || {
         let pending = world.data(&["tasks", "list", "--status", "pending"])["tasks"][0]["title"].as_str().unwrap().to_owned();
@@ -49,7 +49,7 @@ fn tasks_wait_for_a_shortage_to_pass_and_use_no_attempt() {
     assert!(why["reasons"][0]["message"].as_str().unwrap().contains("no more files can be opened"), "{why}");
     let doctor = world.run(&["doctor"]);
     assert!(doctor.code == 0 && doctor.stdout.contains("cannot start more runs"), "{doctor:?}");
-    // It tries again, but not all the time.
+    // The runner retries, but not constantly.
     let tries = || world.count("task:restarting");
     until("it has tried again", || tries() > 17);
     assert!(tries() < 30, "{}", tries());
@@ -69,7 +69,7 @@ fn tasks_wait_for_a_shortage_to_pass_and_use_no_attempt() {
     assert_eq!(attempts, "0\n".repeat(TASKS));
 }
 
-/// As a user who has no other processes, because root has no limit on them. That user must be able to run the binary.
+/// Runs as a user without other processes, because root has no limit on them. That user must be able to run the binary.
 #[test]
 fn a_limit_on_processes_fails_no_task() {
     let is_root = rustix::process::getuid().is_root();

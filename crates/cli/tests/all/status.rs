@@ -1,4 +1,4 @@
-//! `banksman status`, and what a runner tells of the queue.
+//! `banksman status`, and the reports of a runner about the queue.
 
 use banksman_adapters as adapters;
 use banksman_core::backlog::{RunEndRecord, Runner};
@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use crate::world::{World, until};
 
 #[test]
-fn it_counts_names_and_says_what_to_do_next() {
+fn status_counts_tasks_names_failures_and_suggests_the_next_step() {
     let world = World::new();
     let next = || world.data(&["status"])["next"].as_str().unwrap().to_owned();
     assert!(next().starts_with("add a task"), "{}", next());
@@ -52,17 +52,17 @@ fn runs_and_runners_are_listed_dead_or_alive() {
         (&status["runs"][0]["runnerState"], &status["next"]),
         (&"gone".into(), &"no runner is running; banksman run starts one".into())
     );
-    std::fs::write(world.path().join("open"), "").unwrap();
+    world.touch("open");
     assert_eq!(world.run(&["run", "--until-idle"]).code, 0);
     assert_eq!(world.data(&["status"])["next"], "nothing: everything is done");
 }
 
-/// A runner without sessions: what it would start is kept, and ends when the test says so.
+/// A runner without sessions: it records the runs that it would start, and the test ends them.
 struct Puppet<'a> {
     client: &'a Client,
     dispatcher: Dispatcher,
     live: Vec<RunId>,
-    news: Vec<i64>,
+    deltas: Vec<i64>,
 }
 
 impl Puppet<'_> {
@@ -76,10 +76,10 @@ impl Puppet<'_> {
             poll: Span::from_secs(3_600),
             ..Options::new(client.config().watch())
         };
-        Puppet { client, dispatcher: Dispatcher::new(row, options), live: Vec::new(), news: Vec::new() }
+        Puppet { client, dispatcher: Dispatcher::new(row, options), live: Vec::new(), deltas: Vec::new() }
     }
 
-    /// Goes on until there is nothing to do but sleep. Says whether it is done.
+    /// Runs the dispatcher until it sleeps or is done. Returns whether it is done.
     fn settle(&mut self) -> bool {
         let mut reader = self.client.reader().unwrap();
         loop {
@@ -118,7 +118,7 @@ impl Puppet<'_> {
                 | RunnerAction::Acknowledge(_)
                 | RunnerAction::Forget(_) => {}
             }
-            self.news.extend(self.dispatcher.events().into_iter().filter_map(|news| match news {
+            self.deltas.extend(self.dispatcher.events().into_iter().filter_map(|deltas| match deltas {
                 RunnerEvent::Queued(delta) => Some(delta),
                 _ => None,
             }));
@@ -132,7 +132,7 @@ impl Puppet<'_> {
 }
 
 #[test]
-fn a_runner_tells_how_many_tasks_join_and_leave_the_queue() {
+fn a_runner_reports_how_many_tasks_join_and_leave_the_queue() {
     let world = World::new();
     let client = world.project().open().unwrap();
     for title in ["one", "two", "three", "four", "five"] {
@@ -140,30 +140,30 @@ fn a_runner_tells_how_many_tasks_join_and_leave_the_queue() {
     }
     let mut puppet = Puppet::new(&client, 2);
     assert!(!puppet.settle());
-    assert_eq!((puppet.live.len(), puppet.news.iter().sum::<i64>()), (2, 3), "{:?}", puppet.news);
-    // One that also needs something else does not wait for a slot alone.
+    assert_eq!((puppet.live.len(), puppet.deltas.iter().sum::<i64>()), (2, 3), "{:?}", puppet.deltas);
+    // A task that also needs a lock does not wait for a slot alone, so it is not queued.
     let db = banksman_core::Name::new("db").unwrap();
     let held = world.library().lock("db").holder("somebody").try_acquire().unwrap();
     crate::crashes::add(&client, "six", "true", |spec| spec.needs = vec![banksman_core::task::Need::Lock(db)]);
     puppet.dispatcher.on(RunnerInput::Woken, Lease(0));
     puppet.settle();
-    assert_eq!(puppet.news.iter().sum::<i64>(), 3, "{:?}", puppet.news);
+    assert_eq!(puppet.deltas.iter().sum::<i64>(), 3, "{:?}", puppet.deltas);
     held.release().unwrap();
     puppet.dispatcher.on(RunnerInput::Woken, Lease(0));
     puppet.settle();
-    assert_eq!(puppet.news.iter().sum::<i64>(), 4, "{:?}", puppet.news);
+    assert_eq!(puppet.deltas.iter().sum::<i64>(), 4, "{:?}", puppet.deltas);
     while !puppet.live.is_empty() {
         puppet.end_one();
         puppet.settle();
-        let queued = puppet.news.iter().sum::<i64>();
-        assert!(queued >= 0 && (queued == 0 || puppet.live.len() == 2), "{:?}", puppet.news);
+        let queued = puppet.deltas.iter().sum::<i64>();
+        assert!(queued >= 0 && (queued == 0 || puppet.live.len() == 2), "{:?}", puppet.deltas);
     }
     assert!(puppet.settle());
-    assert_eq!(puppet.news.iter().sum::<i64>(), 0, "{:?}", puppet.news);
+    assert_eq!(puppet.deltas.iter().sum::<i64>(), 0, "{:?}", puppet.deltas);
 }
 
 #[test]
-fn one_that_leaves_takes_its_queue_out_of_the_count() {
+fn a_runner_that_leaves_subtracts_its_queue_from_the_count() {
     let world = World::new();
     let client = world.project().open().unwrap();
     for title in ["one", "two", "three"] {
@@ -171,13 +171,13 @@ fn one_that_leaves_takes_its_queue_out_of_the_count() {
     }
     let mut puppet = Puppet::new(&client, 1);
     puppet.settle();
-    assert_eq!(puppet.news.iter().sum::<i64>(), 2);
+    assert_eq!(puppet.deltas.iter().sum::<i64>(), 2);
     puppet.dispatcher.on(RunnerInput::Leave, Lease(0));
     assert!(puppet.settle());
-    assert_eq!(puppet.news.iter().sum::<i64>(), 0);
+    assert_eq!(puppet.deltas.iter().sum::<i64>(), 0);
 }
 
-/// What a person works on is neither forgotten nor done; and what people read has no ids and times for programs.
+/// Manual work is neither forgotten nor counted as done, and text for people has no ids and no UTC times.
 #[test]
 fn manual_work_is_named_with_titles_and_relative_times() {
     let world = World::new();
@@ -207,7 +207,7 @@ fn manual_work_is_named_with_titles_and_relative_times() {
 }
 
 #[test]
-fn a_session_that_was_not_seen_yet_is_said_to_hold_the_dispatch_lock() {
+fn an_unobserved_session_is_reported_as_holder_of_the_dispatch_lock() {
     let world = World::new();
     crate::agents::trusted(&world, "first", "exit 1");
     let task = world.data(&["tasks", "add", "Job", "--agent", "first"])["id"].as_str().unwrap().to_owned();
@@ -222,7 +222,7 @@ fn a_session_that_was_not_seen_yet_is_said_to_hold_the_dispatch_lock() {
     let doctor = world.ok(&["doctor"]);
     let said = format!("message m-port is in the prompt of run {run}, which was claimed ");
     assert!(doctor.contains(&said) && doctor.contains(&format!("it holds dispatch:{task}")), "{doctor}");
-    // Another message waits in the mailbox meanwhile.
+    // Another message waits in the mailbox.
     assert_eq!(world.data(&["send", "Job", "and TLS"])["receipt"], "queued");
     puppet.end_one();
     puppet.settle();

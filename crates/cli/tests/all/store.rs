@@ -1,4 +1,4 @@
-//! The store under several processes: turns, stalls, readers that stay.
+//! The store under several processes: the writer lock, stalls, long reads.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use rustix::process::Signal;
 use crate::world::{World, until};
 
 #[test]
-fn a_writer_that_is_stopped_inside_its_turn_is_named() {
+fn a_writer_stopped_inside_a_transaction_is_named() {
     let world = World::on_sqlite();
-    // `flock` stands in for a banksman that was stopped between two instructions of its turn.
+    // `flock` stands in for a banksman that was stopped inside a transaction.
     let turn = world.path().join(".banksman/turn");
     let mut holder = std::process::Command::new("flock").arg("--no-fork").arg(&turn).args(["sleep", "600"]).spawn().unwrap();
     let pid = i32::try_from(holder.id()).unwrap();
-    until("it has its turn", || sqlite::occupant(&turn).is_some_and(|occupant| occupant.pid == pid));
+    until("it has the writer lock", || sqlite::occupant(&turn).is_some_and(|occupant| occupant.pid == pid));
     rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::STOP).unwrap();
     let start = Instant::now();
     let said = world.run(&["locks", "acquire", "x"]);
@@ -31,7 +31,7 @@ fn a_writer_that_is_stopped_inside_its_turn_is_named() {
 }
 
 #[test]
-fn a_reader_that_stays_open_does_not_stop_writers() {
+fn a_long_read_does_not_block_writers() {
     let world = World::on_sqlite();
     world.ok(&["locks", "acquire", "x", "--holder", "a"]);
     let reader = rusqlite::Connection::open(world.path().join(".banksman/store.db")).unwrap();
@@ -47,7 +47,7 @@ fn a_reader_that_stays_open_does_not_stop_writers() {
 }
 
 #[test]
-fn a_batch_that_is_dropped_has_not_happened() {
+fn a_dropped_batch_has_no_effect() {
     let world = World::new();
     let project = world.project();
     let mut store = project.open_store().unwrap();
@@ -62,7 +62,7 @@ fn a_batch_that_is_dropped_has_not_happened() {
 }
 
 #[test]
-fn an_older_program_stops_when_the_schema_moves_on_under_it() {
+fn an_older_program_stops_when_the_schema_is_upgraded() {
     let world = World::on_sqlite().unchecked();
     let client = world.library();
     client.lock("x").try_acquire().unwrap().release().unwrap();
@@ -85,7 +85,7 @@ fn threads_of_one_process_share_a_client() {
             scope.spawn(|| {
                 for _ in 0..20 {
                     let held = client.lock("x").acquire_within(Duration::from_secs(60)).unwrap();
-                    **counter.try_lock().expect("nobody else is inside") += 1;
+                    **counter.try_lock().expect("the lock is exclusive") += 1;
                     held.release().unwrap();
                 }
             });
@@ -95,7 +95,7 @@ fn threads_of_one_process_share_a_client() {
 }
 
 #[test]
-fn a_store_of_an_earlier_version_is_brought_up_to_date() {
+fn a_store_of_an_earlier_version_is_upgraded() {
     let world = World::on_sqlite();
     world.ok(&["locks", "acquire", "db", "--holder", "a", "--ttl", "1h"]);
     let connection = rusqlite::Connection::open(world.path().join(".banksman/store.db")).unwrap();
@@ -115,10 +115,10 @@ fn a_store_of_an_earlier_version_is_brought_up_to_date() {
     );
     connection.execute_batch(&format!("{undo} UPDATE store SET version = 1")).unwrap();
     drop(connection);
-    // The first look is enough, though it only reads.
+    // A read is enough to upgrade the store.
     assert_eq!(world.data(&["locks", "list"])["locks"][0]["holder"], "a");
     world.ok(&["tasks", "add", "t", "--run", "true"]);
-    // It has no id, so nobody can have trusted it.
+    // The upgraded store has no id, so it cannot be trusted yet.
     assert_eq!(world.run(&["run", "--until-idle"]).code, 5);
     world.ok(&["trust"]);
     world.ok(&["run", "--until-idle"]);

@@ -9,20 +9,20 @@ use crate::landing::Yard;
 use crate::world::BANKSMAN;
 
 impl Yard {
-    /// Adds a task in a worktree that lands, and returns its id.
+    /// Adds a landing task in a worktree, and returns its id.
     pub(crate) fn task(&self, title: &str, run: &str, more: &[&str]) -> String {
         let args = [&["tasks", "add", title, "--worktree", "--run", run], more].concat();
         self.0.data(&args)["id"].as_str().unwrap().to_owned()
     }
 
-    /// Works until nothing is left to do. Says whether everything is completed.
+    /// Runs until nothing is left to do. Returns whether everything is completed.
     pub(crate) fn work(&self) -> bool {
         let said = self.0.run(&["run", "--until-idle"]);
         assert!([0, 7].contains(&said.code), "{said:?}");
         said.code == 0
     }
 
-    /// Why a task is where it is, and what has led there.
+    /// `why`, events and logs, for the message of a failed test.
     pub(crate) fn account(&self, task: &str) -> String {
         [&["why", task][..], &["events", "--limit", "200"], &["logs", "--all"]].map(|args| self.0.ok(args)).join("\n")
     }
@@ -58,14 +58,14 @@ fn a_task_is_completed_when_its_work_has_landed() {
     assert_eq!(yard.0.data(&["landing", "show", "Add login"])["id"], page["landing"]["id"], "an entry is known by its task");
     let said = yard.0.ok(&["tasks", "show", &id]);
     assert!(said.contains(&format!("its worktree was removed, what it had is saved: banksman recover list {id}")), "{said}");
-    // The worktree and the branch are gone, and what they had is saved.
+    // The worktree and the branch are gone, and their work is saved.
     assert_eq!(yard.0.data(&["workspaces", "list"])["workspaces"], serde_json::json!([]));
     assert_eq!(yard.git(&["branch", "--list", "banksman/*"]), "");
     assert!(yard.0.ok(&["recover", "list", &after]).contains("before it was removed"));
 }
 
 #[test]
-fn what_is_not_committed_is_committed_or_comes_back_or_is_for_a_person() {
+fn landing_leftovers_commits_returns_or_asks() {
     let yard = Yard::new();
     yard.check("true");
     yard.task("Leave files", "echo new > left; echo more >> base; mkdir inner; git init -q inner", &[]);
@@ -91,7 +91,7 @@ fn what_is_not_committed_is_committed_or_comes_back_or_is_for_a_person() {
 }
 
 #[test]
-fn no_change_gets_one_more_attempt_and_then_a_person_looks() {
+fn a_task_without_a_change_gets_one_more_attempt_then_a_review() {
     let yard = Yard::new();
     yard.check("true");
     let id = yard.task("Do nothing", "cat $BANKSMAN_LAST_RESULT 2> /dev/null; true", &[]);
@@ -109,10 +109,10 @@ fn no_change_gets_one_more_attempt_and_then_a_person_looks() {
 }
 
 #[test]
-fn a_conflict_goes_back_to_its_author_with_the_conflict_in_the_worktree() {
+fn a_conflict_is_returned_to_its_author_in_the_worktree() {
     let yard = Yard::new();
     yard.check("true");
-    // The second attempt finds the conflict, and resolves it without a commit.
+    // The second attempt gets the conflict, and resolves it without a commit.
     let script = "if [ $BANKSMAN_ATTEMPT = 0 ]; then echo mine > a; git add -A; git commit -qm mine; \
                   touch $BANKSMAN_PROJECT/.banksman/ready; while [ ! -e $BANKSMAN_PROJECT/.banksman/go ]; do sleep 0.01; done; \
                   else git status --porcelain; cat $BANKSMAN_LAST_RESULT; echo both > a; fi";
@@ -127,7 +127,7 @@ fn a_conflict_goes_back_to_its_author_with_the_conflict_in_the_worktree() {
     assert_eq!((yard.file("a").as_str(), yard.log(1)), ("both\n", vec!["Mine".to_owned()]));
 }
 
-/// An agent whose work conflicts with a commit made meanwhile: how it was started again, and what it was told.
+/// Runs an agent whose work conflicts with a commit made meanwhile. Returns the arguments and the prompt of its second start.
 fn after_a_conflict(on_conflict: &str) -> (String, String) {
     let yard = Yard::new();
     yard.check("true");
@@ -149,7 +149,7 @@ fn after_a_conflict(on_conflict: &str) -> (String, String) {
 }
 
 #[test]
-fn the_author_of_a_conflict_goes_on_in_its_session() {
+fn the_author_of_a_conflict_resumes_its_session() {
     let (args, prompt) = after_a_conflict("author");
     assert!(args.contains("--resume s-1"), "{args}");
     assert!(
@@ -168,7 +168,7 @@ fn a_conflict_can_go_to_a_fresh_agent() {
 }
 
 #[test]
-fn an_agent_is_told_what_the_check_has_said() {
+fn an_agent_gets_the_output_of_the_failed_check() {
     let yard = Yard::new();
     yard.check("echo no bad files; test ! -e bad");
     let work = "if [ $BANKSMAN_ATTEMPT = 0 ]; then touch bad good; git add -A; git commit -qm 1; else git rm -q bad; fi";
@@ -181,7 +181,7 @@ fn an_agent_is_told_what_the_check_has_said() {
 }
 
 #[test]
-fn what_fails_the_check_comes_back_at_the_commit_that_failed() {
+fn a_failed_check_returns_the_task_at_the_failed_commit() {
     let yard = Yard::new();
     yard.check("echo checking; test ! -e bad");
     let script = "git log --format=%s -1; cat $BANKSMAN_LAST_RESULT 2> /dev/null; \
@@ -192,7 +192,7 @@ fn what_fails_the_check_comes_back_at_the_commit_that_failed() {
     assert!(log.contains("Repair\n") && log.contains("\"verdict\": \"check_failed\""), "{log}");
     assert!(log.contains("checking") && log.contains("put the worktree onto"), "{log}");
     assert_eq!(yard.git(&["ls-tree", "--name-only", "main", "bad", "good"]), "good");
-    // Somebody who never repairs it: a person decides.
+    // A task that never passes the check needs a person.
     let id = yard.task("Never", "touch bad$BANKSMAN_ATTEMPT bad", &[]);
     assert!(!yard.work());
     assert_eq!((yard.status(&id).as_str(), yard.show(&id)["runs"].as_array().unwrap().len()), ("landing", 3));
@@ -204,7 +204,7 @@ fn what_fails_the_check_comes_back_at_the_commit_that_failed() {
 }
 
 #[test]
-fn without_a_check_it_waits_for_a_person() {
+fn a_landing_without_a_check_waits_for_a_person() {
     let yard = Yard::new();
     let id = yard.task("Unchecked", "echo 1 > a", &["--land"]);
     assert!(!yard.work());
@@ -213,7 +213,7 @@ fn without_a_check_it_waits_for_a_person() {
     assert_eq!(yard.0.run(&["land", &id]).code, 3, "nothing lands unchecked by itself");
     assert_eq!(yard.land(&[&id, "--unchecked"])["state"], "landed");
     assert_eq!(yard.status(&id), "completed");
-    // Without --land it stays on its branch, as before.
+    // Without --land and without a check, the work stays on its branch.
     let plain = yard.task("Plain", "echo 1 > b", &[]);
     assert!(yard.work());
     assert_eq!(yard.status(&plain), "completed");
@@ -222,7 +222,7 @@ fn without_a_check_it_waits_for_a_person() {
 }
 
 #[test]
-fn a_child_lands_into_its_parent_and_the_parent_lands_the_whole() {
+fn a_child_lands_in_its_parent_and_both_land_as_one() {
     let yard = Yard::new();
     yard.check("test -e of_child && test -e of_parent");
     let script = format!(
@@ -237,7 +237,7 @@ fn a_child_lands_into_its_parent_and_the_parent_lands_the_whole() {
 }
 
 #[test]
-fn a_landing_task_holds_nothing_and_can_be_cancelled_or_taken_out() {
+fn a_landing_task_holds_no_lock_and_can_be_cancelled_or_removed() {
     let yard = Yard::new();
     yard.check("true");
     yard.0.ok(&["landing", "pause", "main"]);
@@ -276,7 +276,7 @@ fn a_copied_file_does_not_land() {
 }
 
 #[test]
-fn the_worktree_of_the_checks_gets_copies_and_the_setup() {
+fn the_worktree_of_checks_gets_copies_and_runs_the_setup() {
     let yard = Yard::new();
     yard.write(".gitignore", ".env\nready\n");
     yard.git(&["add", ".gitignore"]);
@@ -300,7 +300,7 @@ fn the_worktree_of_the_checks_gets_copies_and_the_setup() {
         "copies are refreshed, the setup runs for new inputs"
     );
 
-    // A commit whose setup fails does not pass, and its author sees why.
+    // A commit whose setup fails does not pass, and the log names the reason.
     let id = yard.task("Broken", "echo 1 > broken; echo 2 > input", &[]);
     yard.0.ok(&["config", "set", "--user", "landing.retries", "0"]);
     assert!(!yard.work());
@@ -309,7 +309,7 @@ fn the_worktree_of_the_checks_gets_copies_and_the_setup() {
     assert!(log.as_ref().is_some_and(|log| log.contains("workspace.setup failed")), "{log:?} {}", yard.why(&id));
 }
 
-/// Removing it would take the work away from the queue, and the task would do all of it once more.
+/// Removing it would take the work out of the queue, and the task would be done again.
 #[test]
 fn the_worktree_of_a_landing_task_is_not_removed() {
     let yard = Yard::new();

@@ -1,4 +1,4 @@
-//! The verbs of tasks, and a backlog that runs itself.
+//! The verbs of tasks, and backlogs with a runner.
 
 use std::io::Read;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::world::{BANKSMAN, World, is_alive, until};
 
-/// A command that goes on when a file is there. A named pipe would hang if the test fails before it opens it.
+/// A command that waits for a file. A named pipe would hang if the test fails before it opens it.
 pub(crate) fn wait_for(file: &str) -> String {
     format!("until test -e {file}; do sleep 0.02; done")
 }
@@ -31,7 +31,7 @@ fn a_task_is_added_run_listed_and_shown() {
 }
 
 #[test]
-fn what_is_added_knows_whether_it_starts_and_its_place() {
+fn add_reports_whether_a_task_starts_and_its_position() {
     let world = World::new();
     world.ok(&["config", "set", "limits.max_concurrent_runs", "1"]);
     let runner = world.runner(&[]);
@@ -61,7 +61,7 @@ fn what_is_added_knows_whether_it_starts_and_its_place() {
 #[test]
 fn a_dependent_starts_at_once_when_the_last_blocker_clears() {
     let world = World::new();
-    // A runner that only looks now and then would be found out.
+    // No poll comes within the test, so the runner must be woken.
     world.ok(&["config", "set", "locking.poll_interval", "10m"]);
     let slow = world.add(&["slow", "--run", &wait_for("go")]);
     world.add(&["quick", "--run", "true"]);
@@ -80,7 +80,7 @@ fn a_dependent_starts_at_once_when_the_last_blocker_clears() {
 }
 
 #[test]
-fn what_failed_was_cancelled_or_skipped_blocks_until_it_is_retried() {
+fn failed_cancelled_and_skipped_tasks_block_their_dependents() {
     let world = World::new();
     world.add(&["fails", "--run", "test -e mended"]);
     world.add(&["cancelled"]);
@@ -109,7 +109,7 @@ fn what_failed_was_cancelled_or_skipped_blocks_until_it_is_retried() {
 }
 
 #[test]
-fn retries_follow_a_failure_until_they_are_used_up() {
+fn a_failed_task_is_retried_until_its_retries_are_used_up() {
     let world = World::new();
     world.add(&["third time", "--run", "test $BANKSMAN_ATTEMPT = 2", "--retries", "2"]);
     world.add(&["never", "--run", "exit 3", "--retries", "1"]);
@@ -127,7 +127,7 @@ fn retries_follow_a_failure_until_they_are_used_up() {
 }
 
 #[test]
-fn a_wait_tells_how_tasks_ended() {
+fn wait_reports_how_tasks_ended() {
     let world = World::new();
     world.add(&["good", "--run", "true"]);
     world.add(&["bad", "--run", "exit 1"]);
@@ -142,14 +142,14 @@ fn a_wait_tells_how_tasks_ended() {
     assert_eq!((said.code, &said_json["data"]["completed"]), (7, &false.into()));
     assert_eq!(said_json["data"]["tasks"][1]["error"], "exit status 1");
     let mut waits = world.start(&["tasks", "wait", "open"]);
-    // It says that no runner is alive when it has begun to wait.
+    // The first output, a note that no runner is alive, proves that the command waits.
     waits.0.stderr.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     world.ok(&["tasks", "delete", "open"]);
     assert_eq!(waits.end().code, 7, "what was deleted is not completed");
 }
 
 #[test]
-fn a_result_is_told_by_the_run_and_read_by_its_dependents() {
+fn the_output_of_a_run_can_be_read_by_dependents() {
     let world = World::new();
     let b = BANKSMAN;
     world.add(&["first", "--run", &format!("{b} tasks done --output '{{\"version\":[1,2]}}'; exit 9")]);
@@ -171,7 +171,7 @@ fn a_result_is_told_by_the_run_and_read_by_its_dependents() {
 }
 
 #[test]
-fn only_the_run_that_is_at_a_task_speaks_for_it() {
+fn only_the_current_run_of_a_task_can_end_it() {
     let world = World::new();
     let say = |verb: &str| format!("{BANKSMAN} tasks {verb} >> said 2>&1; echo $? >> codes");
     let script = format!(
@@ -292,7 +292,7 @@ fn bad_input_is_refused_with_the_reason_and_changes_nothing() {
 }
 
 #[test]
-fn a_command_that_does_not_exist_fails_that_run_with_the_reason() {
+fn a_missing_command_fails_its_run_with_the_reason() {
     let world = World::new();
     world.add(&["missing", "--run", "no-such-command --flag"]);
     world.add(&["directory", "--run", "/etc"]);
@@ -346,7 +346,7 @@ fn a_limit_holds_across_runners_and_no_task_runs_twice() {
 }
 
 #[test]
-fn what_a_run_needs_is_held_while_it_lives() {
+fn the_needs_of_a_run_are_held_while_it_lives() {
     let world = World::new();
     world.add(&["needs", "--run", &wait_for("go"), "--lock", "deploy", "--semaphore", "gpu=2"]);
     let _runner = world.runner(&[]);
@@ -359,7 +359,7 @@ fn what_a_run_needs_is_held_while_it_lives() {
     world.touch("go");
     world.until_status("needs", "completed");
     assert!(world.holder("deploy").is_none());
-    // Held by somebody else, it waits, and starts when that one lets go.
+    // Another holder has the lock: the task waits, and starts when the lock is released.
     let epoch = world.data(&["locks", "acquire", "deploy", "--holder", "me"])["epoch"].to_string();
     world.ok(&["tasks", "retry", "needs"]);
     world.add(&["free", "--run", "true"]);
@@ -394,7 +394,7 @@ fn a_log_is_printed_cut_and_followed() {
     follow.0.stdout.as_mut().unwrap().read_exact(&mut so_far).unwrap();
     world.touch("go");
     assert_eq!((&so_far, follow.end().stdout.as_str()), (b"1\n2\n3\n4\n5\n", "last"));
-    assert_eq!(all.end().stdout, "1\n2\n3\n4\n5\nlast", "it goes on with the next attempt, and ends with the task");
+    assert_eq!(all.end().stdout, "1\n2\n3\n4\n5\nlast", "the output continues with the next attempt, and ends with the task");
     let lines: Vec<Value> = lines.end().stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!([&lines[4]["line"], &lines[5]["line"]], ["5", "last"]);
     assert_eq!(world.data(&["tasks", "logs", "speaks"])["text"], "1\n2\n3\n4\n5\nlast");
@@ -406,11 +406,11 @@ fn a_log_is_printed_cut_and_followed() {
 }
 
 #[test]
-fn tasks_are_named_by_id_title_or_beginning_and_filtered() {
+fn tasks_are_found_by_id_title_or_prefix_and_filtered() {
     let world = World::new();
     world.ok(&["sections", "add", "backend"]);
     let id = world.add(&["one", "--section", "backend", "--label", "x", "--label", "y"]);
-    // A title that is another task's id means that task.
+    // A title that is the id of another task does not hide that task.
     world.add(&[&id]);
     world.add(&["three", "--label", "x", "--run", "true"]);
     assert_eq!(world.task(&id)["title"], "one");
@@ -435,7 +435,7 @@ fn tasks_are_named_by_id_title_or_beginning_and_filtered() {
 }
 
 #[test]
-fn what_is_deleted_is_gone_with_its_logs_and_a_run_only_by_force() {
+fn delete_removes_logs_and_needs_force_for_a_live_run() {
     let world = World::new();
     let id = world.add(&["old", "--run", "echo something"]);
     world.add(&["newer", "--depends-on", "old"]);
@@ -451,7 +451,7 @@ fn what_is_deleted_is_gone_with_its_logs_and_a_run_only_by_force() {
     assert_eq!(world.error(&["tasks", "delete", "busy"]).1["code"], "TASK_LOCKED");
     let pid = world.read("pid").trim().parse().unwrap();
     world.ok(&["tasks", "delete", "busy", "--force"]);
-    // Somebody works on it by hand.
+    // A person works on this task.
     let id = world.add(&["by hand"]);
     let client = world.project().open().unwrap();
     world.hold_reserved(&client, &format!("task:{id}"), "me");
@@ -463,7 +463,7 @@ fn what_is_deleted_is_gone_with_its_logs_and_a_run_only_by_force() {
 }
 
 #[test]
-fn without_a_runner_a_session_is_cancelled_all_the_same() {
+fn a_session_is_cancelled_without_a_runner() {
     let world = World::new();
     world.add(&["orphan", "--run", "echo $$ > pid; sleep 600"]);
     let runner = world.runner(&[]);
@@ -472,14 +472,14 @@ fn without_a_runner_a_session_is_cancelled_all_the_same() {
     runner.signal(Signal::KILL);
     runner.end();
     assert_eq!(world.data(&["tasks", "cancel", "orphan", "--no-wait"])["tasks"][0]["outcome"], "stopping");
-    assert!(is_alive(pid), "nobody is there to end it");
+    assert!(is_alive(pid), "there is no runner to end it");
     assert_eq!(world.data(&["tasks", "cancel", "orphan"])["tasks"][0]["outcome"], "cancelled");
     assert!(!is_alive(pid));
     assert_eq!(world.status("orphan"), "cancelled");
 }
 
 #[test]
-fn a_log_that_cannot_be_written_holds_nothing_up_and_the_loss_is_told() {
+fn a_log_that_cannot_be_written_fails_no_run_and_is_reported() {
     let world = World::new();
     world.touch(".banksman/logs");
     world.add(&["speaks", "--run", "echo something; touch ran"]);
@@ -491,7 +491,7 @@ fn a_log_that_cannot_be_written_holds_nothing_up_and_the_loss_is_told() {
 }
 
 #[test]
-fn what_a_run_holds_is_not_taken_away_by_time() {
+fn grants_of_a_run_do_not_expire() {
     let world = World::new();
     world.ok(&["locks", "define", "gate", "--ttl", "100ms", "--max-hold", "100ms"]);
     world.ok(&["semaphores", "define", "desk", "--capacity", "1", "--ttl", "100ms"]);
@@ -501,11 +501,11 @@ fn what_a_run_holds_is_not_taken_away_by_time() {
         world.ok(&[&["tasks", "add", &format!("second {title}"), "--run", "test -e go"][..], &needs].concat());
     }
     let runner = world.start(&["run", "--until-idle"]);
-    until("both run", || world.path().join("by lock").exists() && world.path().join("by slot").exists());
-    // Whoever waits longer than the definition lets others hold it waits in vain.
+    until("both run", || world.has("by lock") && world.has("by slot"));
+    // A waiter times out although the definition's limits have passed: they do not apply to a run.
     for (kind, name) in [("locks", "gate"), ("semaphores", "desk")] {
         world.assert_refused(&[kind, "acquire", name, "--holder", "ann", "--timeout", "500ms"], 6, "WAIT_TIMEOUT");
     }
-    std::fs::write(world.path().join("go"), "").unwrap();
+    world.touch("go");
     assert_eq!(runner.end().code, 0, "nothing began beside what held it");
 }

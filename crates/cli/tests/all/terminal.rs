@@ -1,4 +1,4 @@
-//! Nothing from outside commands the terminal: not in any field, of any verb, on stdout or stderr, with colours or without.
+//! No text from outside controls the terminal: in any field, of any verb, on stdout or stderr, with or without colours.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -7,13 +7,13 @@ use std::process::Command;
 use crate::merging::{git, repository};
 use crate::world::{BANKSMAN, Said, World, until};
 
-/// A colour that is not ours, the change notifier, a title, a clearing of the screen in eight bits, and two changes of direction.
+/// A foreign colour, the bell, a title, an eight-bit sequence that clears the screen, and two changes of direction.
 const EVIL: &str = "EVIL\x1b[31;5m\x07\x1b]0;t\x07\u{9b}2J\x7f\u{202e}\u{2066}";
 
-/// What names may contain: no control characters.
+/// The worst that names may contain: changes of direction, but no control characters.
 const SOFT: &str = "soft\u{202e}\u{200f}\u{2067}name";
 
-/// A runbook whose guard fails with evil words, and whose phase prints some.
+/// A runbook with a guard that fails with such text, and a phase that prints some.
 const RUNBOOK: &str = r#"
 description = "soft\u202ename"
 
@@ -32,13 +32,13 @@ run = "true"
 pre = ["no"]
 "#;
 
-/// What a terminal obeys.
-fn is_obeyed(c: char) -> bool {
-    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    turns || (c.is_control() && c != '\n' && c != '\t')
+/// Whether a terminal interprets the character instead of printing it.
+fn is_interpreted(c: char) -> bool {
+    let is_direction = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    is_direction || (c.is_control() && c != '\n' && c != '\t')
 }
 
-/// Takes out our own colours.
+/// Removes the colours of Banksman.
 fn without_colours(text: &str) -> String {
     let mut parts = text.split("\x1b[");
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -56,11 +56,11 @@ fn without_colours(text: &str) -> String {
 fn check(args: &[String], said: &Said) {
     for text in [&said.stdout, &said.stderr] {
         let text = without_colours(text);
-        assert!(!text.contains(is_obeyed), "{args:?}: {text:?}");
+        assert!(!text.contains(is_interpreted), "{args:?}: {text:?}");
     }
 }
 
-/// Everything in a project that somebody else may have written.
+/// A project with such text in every field that may come from outside.
 fn hostile() -> World {
     let world = World::new();
     repository(&world);
@@ -103,7 +103,7 @@ fn hostile() -> World {
     check(&["run".into()], &said);
     let held = world.data(&["pipelines", "list"])["pipelines"][1]["id"].as_str().unwrap().to_owned();
     run(&["pipelines", "checkpoint", "--pipeline", &held, EVIL]);
-    // A wrong runbook with an evil name, and evil words in it.
+    // An invalid runbook with such text in its name and contents.
     let name = OsString::from_vec(b"bad\x1b[31;5m\x07\xff.toml".to_vec());
     std::fs::write(runbooks.join(name), format!("[pipeline.\"{SOFT}\"]\n\"EVIL\\u001b[31;5m\" = 1\nx = \"\u{202e}\"\n")).unwrap();
     git(world.path(), &["branch", SOFT]);
@@ -111,7 +111,7 @@ fn hostile() -> World {
 }
 
 #[test]
-fn no_verb_passes_on_what_would_command_a_terminal() {
+fn no_verb_prints_foreign_terminal_sequences() {
     let world = hostile();
     let held = world.data(&["pipelines", "list"])["pipelines"][1]["id"].as_str().unwrap().to_owned();
     let run = world.data(&["tasks", "show", SOFT])["runs"][0]["id"].as_str().unwrap().to_owned();
@@ -184,14 +184,14 @@ fn no_verb_passes_on_what_would_command_a_terminal() {
             assert!(colours || !said.stdout.contains('\x1b'), "{args:?}");
         }
     }
-    // The colours of ours are there, and what was hidden is shown.
+    // The colours of Banksman are printed, and foreign sequences are escaped.
     let mut command = world.command(&["tasks", "show", "Failed"]);
     let said: Said = command.env_remove("NO_COLOR").env("CLICOLOR_FORCE", "1").output().unwrap().into();
     assert!(said.stdout.contains("\x1b[1m") && said.stdout.contains(r"EVIL\u{1b}[31;5m"), "{said:?}");
     assert_eq!(world.data(&["tasks", "show", "Failed"])["error"], EVIL, "programs get what was written");
 }
 
-/// Runs a command on a terminal of its own.
+/// Runs a command in its own terminal.
 fn on_terminal(world: &World, args: &str) -> Vec<u8> {
     let script = Command::new("script");
     let mut command = world.clean(script, &["-qefc", &format!("{BANKSMAN} {args}"), "/dev/null"]);
@@ -201,7 +201,7 @@ fn on_terminal(world: &World, args: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_terminal_is_shown_the_colours_of_a_log_and_a_pipe_every_byte() {
+fn logs_print_colours_on_a_terminal_and_every_byte_to_a_pipe() {
     let world = World::new();
     let bytes = b"\x1b[32mgreen\x1b[0m\x1b[2J\x1b]0;t\x07\xff\xc2\x9b1A\r\nnext\n";
     std::fs::write(world.path().join("bytes"), bytes).unwrap();
@@ -213,7 +213,7 @@ fn a_terminal_is_shown_the_colours_of_a_log_and_a_pipe_every_byte() {
     for args in ["tasks logs A", "tasks logs A --follow"] {
         assert_eq!(String::from_utf8(on_terminal(&world, args)).unwrap(), shown, "{args}");
     }
-    // A terminal makes two characters of a line break.
+    // A terminal writes a line break as two characters.
     let raw = on_terminal(&world, "tasks logs A --raw");
     assert_eq!(
         raw.iter().filter(|byte| **byte != b'\r').copied().collect::<Vec<_>>(),

@@ -1,4 +1,4 @@
-//! The screen that people leave open, in a real terminal.
+//! `top` and `run --top`, in a real terminal.
 
 use std::process::Command;
 
@@ -16,7 +16,7 @@ fn fits(screen: &str, width: u16) {
     assert_eq!(screen.lines().find(is_wider), None, "{screen}");
 }
 
-/// As the terminal counts, which has drawn it.
+/// The width of a line as the terminal emulator counts it.
 fn unicode_width(line: &str) -> usize {
     let mut parser = vt100::Parser::new(1.try_into().unwrap(), 1_000.try_into().unwrap(), 0);
     parser.process(line.as_bytes());
@@ -53,7 +53,7 @@ fn keys_act_on_the_selected_line() {
     screen.press("\x1b");
     screen.press("/translate\r");
     screen.until("only the line with that text", |screen| screen.contains("▸ Translate") && !screen.contains("JUST ENDED"));
-    // A cancelled confirmation does nothing; a confirmed one cancels.
+    // A declined confirmation does nothing; a confirmed one cancels.
     screen.press("c");
     screen.until_shows("? y/n");
     screen.press("n");
@@ -62,10 +62,9 @@ fn keys_act_on_the_selected_line() {
     screen.press("cy");
     until("it is cancelled", || world.data(&["tasks", "show", "Translate"])["status"] == "cancelled");
     screen.press("\x1b");
-    // What changes elsewhere is seen without a key.
+    // Changes by other processes are shown without a key.
     world.ok(&["tasks", "done", "Review the prices with the people from sales"]);
     screen.until_shows("✓ Review the prices");
-    // The size changes.
     screen.resize(20, 60);
     let shown = screen.until("a line with fewer keys", |screen| {
         screen.lines().any(|line| line.starts_with("Enter log") && line.ends_with("q leave") && !line.contains("o open"))
@@ -77,7 +76,7 @@ fn keys_act_on_the_selected_line() {
 }
 
 #[test]
-fn the_terminal_is_as_before_after_a_kill() {
+fn the_terminal_is_restored_after_a_kill() {
     let world = World::new();
     world.ok(&["tasks", "add", "A", "--run", "true"]);
     let mut command = world.command(&["-c", &format!("stty -a > before; {} top; stty -a > after", crate::world::BANKSMAN)]);
@@ -96,14 +95,14 @@ fn the_terminal_is_as_before_after_a_kill() {
     let pid = top_of(world.path());
     kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
     screen.until("the screen of before", |screen| !screen.contains("0 of 1 done"));
-    until("the shell has looked", || world.path().join("after").exists());
+    until("the shell has looked", || world.has("after"));
     assert!(screen.with(|screen| !screen.alternate_screen() && !screen.hide_cursor()));
     screen.end();
     let settings = |name: &str| std::fs::read_to_string(world.path().join(name)).unwrap();
     assert_eq!(settings("before"), settings("after"));
 }
 
-/// The process of `top` whose folder is this one.
+/// The pid of the `top` whose working directory is this one.
 fn top_of(folder: &std::path::Path) -> i32 {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let is_top = |pid: &i32| {
@@ -116,14 +115,14 @@ fn top_of(folder: &std::path::Path) -> i32 {
 }
 
 #[test]
-fn without_a_terminal_it_says_what_to_do_instead() {
+fn without_a_terminal_top_refers_to_status() {
     let world = World::new();
     let said = world.run(&["top"]);
     assert!(said.code == 2 && said.stderr.contains("banksman status"), "{said:?}");
 }
 
 #[test]
-fn a_runner_comes_and_goes_with_the_screen() {
+fn run_top_starts_and_stops_a_runner() {
     let world = World::new();
     world.ok(&["tasks", "add", "A", "--run", "true"]);
     let mut screen = Screen::start(&world, &["run", "--top"], HEIGHT, 80);
@@ -149,7 +148,7 @@ fn logs_are_followed_on_the_board_and_as_a_page() {
     until("it runs", || world.run(&["logs", "Talk"]).stdout.contains("one"));
     let mut screen = Screen::start(&world, &["top"], HEIGHT, 80);
     screen.until("its last line", |screen| screen.contains("▸ Talk") && screen.contains("one"));
-    // What a session prints is no event.
+    // The output of a session is followed, although it is no event.
     std::fs::write(&gates[0], "").unwrap();
     screen.until_shows("two");
     screen.press("\r");
@@ -161,7 +160,7 @@ fn logs_are_followed_on_the_board_and_as_a_page() {
 }
 
 #[test]
-fn every_key_says_what_came_of_it() {
+fn every_key_reports_its_result() {
     let world = World::new();
     let gate = fifo(&world, "gate");
     world.ok(&["tasks", "add", "Long", "--run", "cat gate"]);
@@ -181,11 +180,11 @@ fn every_key_says_what_came_of_it() {
     screen.press("jr");
     screen.until_shows("queued for retry");
     until("it has failed again", || world.data(&["tasks", "show", "Fails"])["runs"].as_array().unwrap().len() == 2);
-    // What has ended twice is there once.
+    // A task that has ended twice is listed once.
     screen.press("\x1b");
     let ended = screen.until("all lines", |screen| screen.contains("Long") && screen.contains("✗ Fails"));
     assert_eq!(ended.matches("✗ Fails").count(), 1, "{ended}");
-    // One that may be worked on is taken by the person at this terminal.
+    // A manual task is taken by the person at this terminal.
     world.ok(&["pause"]);
     world.ok(&["tasks", "retry", "Fails"]);
     world.ok(&["tasks", "done", "Fails"]);
@@ -206,7 +205,7 @@ fn every_key_says_what_came_of_it() {
 }
 
 #[test]
-fn what_is_selected_stays_selected() {
+fn the_selection_follows_its_task() {
     let world = World::new();
     let gates = ["gate-a", "gate-b"].map(|name| fifo(&world, name));
     for (title, gate) in [("First", "gate-a"), ("Second", "gate-b")] {
@@ -217,7 +216,7 @@ fn what_is_selected_stays_selected() {
     let mut screen = Screen::start(&world, &["top"], HEIGHT, 80);
     let order = screen.until_shows("Second");
     let (first, second) = (order.find("First").unwrap(), order.find("Second").unwrap());
-    // The lower of the two; the upper one ends.
+    // Selects the lower of the two; the upper one ends.
     let (stays, gate) = if first < second { ("▸ Second", 0) } else { ("▸ First", 1) };
     screen.press("j");
     screen.until_shows(stays);

@@ -1,4 +1,4 @@
-//! A PostgreSQL server in trouble: calls succeed once or say that they did not, and waiters keep their place.
+//! A failing PostgreSQL server: calls succeed once or report that they did not, and waiters keep their place.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::postgres::Server;
 use crate::world::{World, until};
 
-/// A server and a project of its own, so that its troubles are nobody else's.
+/// A separate server with a project, so that its failures do not affect other tests.
 fn own_server() -> (Server, World) {
     let server = Server::start();
     let world = World::at(server.url("postgres")).initialized();
@@ -21,10 +21,10 @@ fn end(server: &Server, signal: Signal) {
 }
 
 #[test]
-fn waiters_keep_their_place_when_every_connection_is_ended() {
+fn waiters_keep_their_place_when_every_connection_is_terminated() {
     let (server, world) = own_server();
     let epoch = world.data(&["locks", "acquire", "x", "--holder", "first", "--ttl", "1h"])["epoch"].to_string();
-    let waiters = world.line_up("x", 3);
+    let waiters = world.start_waiters("x", 3);
     server.terminate_connections();
     world.ok(&["locks", "release", "x", "--holder", "first", "--epoch", &epoch]);
     for (n, waiter) in waiters.into_iter().enumerate() {
@@ -36,13 +36,13 @@ fn waiters_keep_their_place_when_every_connection_is_ended() {
 }
 
 #[test]
-fn a_restart_is_survived_by_holders_and_waiters() {
+fn holders_and_waiters_survive_a_restart() {
     for signal in [Signal::INT, Signal::KILL] {
         let (mut server, world) = own_server();
         let holder = world.start(&["locks", "run", "x", "--holder", "h", "--ttl", "2s", "--", "sleep", "3"]);
         world.until_held_by("x", "h");
         let waiter = world.start(&["locks", "acquire", "x", "--holder", "w", "--ttl", "1h"]);
-        world.until_line("x", 1);
+        world.until_waiters("x", 1);
         end(&server, signal);
         server.restart();
         assert_eq!(holder.end().code, 0, "its heartbeats went on");
@@ -53,7 +53,7 @@ fn a_restart_is_survived_by_holders_and_waiters() {
 }
 
 #[test]
-fn calls_under_fire_happen_once_or_not_at_all() {
+fn calls_with_broken_connections_happen_once_or_not_at_all() {
     let (server, world) = own_server();
     let client = banksman::Project::find_in(world.path(), &server.url("postgres")).unwrap().open().unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);
@@ -66,7 +66,7 @@ fn calls_under_fire_happen_once_or_not_at_all() {
             }
         });
         for n in 0..200 {
-            // Each grant is marked, so that the log tells whether it happened.
+            // Each grant has a request id, so that the log proves whether it happened.
             let held = client.lock("x").request_id(format!("r{n}")).acquire_within(Duration::from_secs(30));
             if let Ok(held) = held {
                 succeeded += 1;
@@ -84,7 +84,7 @@ fn calls_under_fire_happen_once_or_not_at_all() {
 }
 
 #[test]
-fn a_server_that_is_gone_or_full_is_told_in_words() {
+fn an_unreachable_or_full_server_is_reported() {
     let (mut server, world) = own_server();
     end(&server, Signal::KILL);
     world.assert_refused(&["locks", "list"], 7, "STORE_UNREACHABLE");
@@ -97,7 +97,7 @@ fn a_server_that_is_gone_or_full_is_told_in_words() {
 }
 
 #[test]
-fn a_role_without_rights_and_a_newer_schema_are_told_in_words() {
+fn missing_rights_and_a_newer_schema_are_reported() {
     let (server, world) = own_server();
     let world = world.unchecked();
     server.sql("postgres", "CREATE ROLE guest LOGIN");
@@ -117,7 +117,7 @@ fn a_role_without_rights_and_a_newer_schema_are_told_in_words() {
     }
 }
 
-/// An authority, and a certificate for this machine that it has signed.
+/// Makes a certificate authority, and a certificate for this machine signed by it.
 #[cfg(feature = "tls")]
 fn certificates(dir: &std::path::Path) {
     let openssl = |args: &str| {
@@ -131,17 +131,17 @@ fn certificates(dir: &std::path::Path) {
 }
 
 #[test]
-fn those_who_share_a_folder_wake_each_other_without_the_server() {
+fn processes_with_a_common_folder_wake_each_other_without_the_server() {
     let server = Server::start_with(|_| vec!["log_statement=all".into()]);
     let world = World::at(server.url("postgres")).initialized();
     let epoch = world.data(&["locks", "acquire", "x", "--holder", "first", "--ttl", "1h"])["epoch"].to_string();
     let waiter = world.start(&["locks", "acquire", "x", "--holder", "second", "--ttl", "1h"]);
-    world.until_line("x", 1);
+    world.until_waiters("x", 1);
     world.ok(&["locks", "release", "x", "--holder", "first", "--epoch", &epoch]);
     assert_eq!(waiter.end().code, 0);
     let log = server.log();
     let notified: Vec<&str> = log.lines().filter(|line| line.contains("$1 = 'banksman_")).collect();
-    assert!(notified.iter().all(|line| line.contains("'banksman_bell_")), "only followers are told: {notified:#?}");
+    assert!(notified.iter().all(|line| line.contains("'banksman_bell_")), "only followers are notified: {notified:#?}");
     assert!(log.contains("LISTEN \"banksman_"), "those on other machines could wake it too");
 }
 
@@ -186,7 +186,7 @@ fn several_projects_live_in_one_database() {
     assert_eq!((world.holder("x").unwrap().as_str(), other.holder("x").unwrap().as_str()), ("a", "b"));
     let (code, _) = other.error(&["init"]);
     assert_eq!(code, 2, "it is there already");
-    // A clone of the repository, on another machine, is the same project.
+    // A clone of the repository, as on another machine, is the same project.
     let clone = World::at(server.url("postgres"));
     std::fs::create_dir(clone.path().join(".banksman")).unwrap();
     std::fs::copy(world.path().join(".banksman/config.toml"), clone.path().join(".banksman/config.toml")).unwrap();
@@ -194,9 +194,9 @@ fn several_projects_live_in_one_database() {
 }
 
 #[test]
-fn a_writer_that_is_stopped_inside_its_turn_is_named_and_thrown_out() {
+fn a_writer_stopped_inside_a_transaction_is_named_and_terminated() {
     let (server, world) = own_server();
-    // A session that takes the project's turn and does nothing.
+    // A session that takes the writer lock of the project and does nothing.
     let project: i64 = server.sql("postgres", "SELECT project FROM banksman.projects").trim().parse().unwrap();
     let key = (0x424b_534d_i64 << 32) | project;
     let script = format!("SELECT pg_advisory_lock({key}); SELECT pg_sleep(600)");
@@ -208,7 +208,7 @@ fn a_writer_that_is_stopped_inside_its_turn_is_named_and_thrown_out() {
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    until("it has its turn", || world.project().occupant().is_some());
+    until("it has the writer lock", || world.project().occupant().is_some());
     let said = world.run(&["locks", "acquire", "x"]);
     assert_eq!(said.code, 7, "{said:?}");
     assert!(said.stderr.contains("(sleeper)") && said.stderr.contains("nothing was changed"), "{said:?}");

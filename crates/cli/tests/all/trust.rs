@@ -1,4 +1,4 @@
-//! What is not trusted is read and not started; what only people may do is refused inside of a run; and the log says who did what.
+//! Untrusted commands are read but not started, actions for people are refused inside of a run, and the log names the author of changes.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::postgres;
 use crate::tasks::wait_for;
 use crate::world::{BANKSMAN, Said, World, until};
 
-/// A command in another directory, as the user of another state.
+/// Runs a command in another directory, with another state directory as another user would have.
 fn elsewhere(world: &World, directory: &Path, state: &str, args: &[&str]) -> Said {
     let mut command = world.clean(Command::new(BANKSMAN), args);
     command.current_dir(directory).env("XDG_STATE_HOME", world.path().join(state)).output().unwrap().into()
@@ -24,11 +24,11 @@ fn is_refused(said: &Said) {
 }
 
 #[test]
-fn a_store_that_came_with_a_repository_starts_nothing_before_it_is_trusted() {
+fn a_committed_store_starts_nothing_before_it_is_trusted() {
     let Some(world) = World::only_on_sqlite() else { return };
     world.ok(&["tasks", "add", "Pwn", "--run", "touch ran"]);
     git(world.path(), &["init", "-q"]);
-    // Fold the write-ahead log into the file that is committed.
+    // Checkpoint the write-ahead log, so that the committed file is complete.
     let store = world.path().join(".banksman/store.db");
     rusqlite::Connection::open(store).unwrap().query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     git(world.path(), &["add", "-f", ".banksman/config.toml", ".banksman/store.db"]);
@@ -58,7 +58,7 @@ fn a_store_that_came_with_a_repository_starts_nothing_before_it_is_trusted() {
     assert_eq!(victim(&["run", "--until-idle"]).code, 0);
     assert!(clone.join("ran").exists());
 
-    // By its id, not by its path; and until the user thinks better of it.
+    // Trust follows the id of the store, not its path, until it is revoked.
     let moved = world.path().join("moved");
     std::fs::rename(&clone, &moved).unwrap();
     assert_eq!(elsewhere(&world, &moved, "victim", &["run", "--until-idle"]).code, 0);
@@ -66,32 +66,32 @@ fn a_store_that_came_with_a_repository_starts_nothing_before_it_is_trusted() {
     is_refused(&elsewhere(&world, &moved, "victim", &["run", "--until-idle"]));
 }
 
-/// Adopting a session that lives needs no trust; starting one does.
+/// Adopting a live session needs no trust; starting one does.
 #[test]
-fn a_session_that_lives_is_looked_after_without_trust_and_nothing_else_begins() {
+fn a_live_session_is_adopted_without_trust_and_no_other_begins() {
     let world = World::new();
     world.add(&["long", "--run", &format!("touch begun; {}", wait_for("go"))]);
     let runner = world.runner(&[]);
-    until("it runs", || world.path().join("begun").exists());
+    until("it runs", || world.has("begun"));
     runner.signal(Signal::KILL);
     runner.end();
     world.add(&["next", "--run", "touch next"]);
     world.ok(&["trust", "--revoke"]);
     let adopter = world.start(&["run", "--until-idle"]);
     until("it is adopted", || world.events().iter().any(|event| event.kind == "task:adopted"));
-    std::fs::write(world.path().join("go"), "").unwrap();
+    world.touch("go");
     let said = adopter.end();
     assert_eq!(said.code, 5, "one task was left: {said:?}");
     assert!(said.stderr.contains("is not trusted") && said.stderr.contains("1 session that lives is looked after"), "{said:?}");
     assert_eq!([world.status("long"), world.status("next")], ["completed", "pending"]);
     is_refused(&world.run(&["run", "--until-idle"]));
-    assert!(!world.path().join("next").exists());
+    assert!(!world.has("next"));
     world.ok(&["trust"]);
     assert_eq!(world.run(&["run", "--until-idle"]).code, 0);
 }
 
 #[test]
-fn a_runner_that_lives_starts_nothing_more_once_trust_is_revoked() {
+fn a_live_runner_starts_nothing_after_trust_is_revoked() {
     let world = World::new();
     world.add(&["long", "--run", &wait_for("go")]);
     let runner = world.runner(&[]);
@@ -102,15 +102,15 @@ fn a_runner_that_lives_starts_nothing_more_once_trust_is_revoked() {
     assert_eq!(said.code, 5, "{said:?}");
     assert!(said.stderr.contains("is not trusted") || said.stderr.contains("trust it with"), "{said:?}");
     assert_eq!((world.status("next"), world.status("long")), ("pending".into(), "in_progress".into()));
-    // What runs goes on, and the next runner finds it.
+    // The live run continues, and the next runner adopts it.
     world.ok(&["trust"]);
     world.touch("go");
     assert_eq!(world.run_all(), 0);
-    assert!(world.path().join("ran").exists());
+    assert!(world.has("ran"));
 }
 
 #[test]
-fn another_user_of_a_store_has_to_trust_it_too() {
+fn every_user_of_a_store_has_to_trust_it() {
     let world = World::new();
     world.add(&["here", "--run", "true"]);
     let here = world.path();
@@ -123,7 +123,7 @@ fn another_user_of_a_store_has_to_trust_it_too() {
 fn a_project_in_a_database_is_trusted_in_one_clone() {
     let url = postgres::fresh_database();
     let Some(world) = World::only_on_sqlite() else { return };
-    // The path of the old store is written as in the guide, from the project's directory.
+    // The path of the old store is relative to the project's directory, as in the guide.
     world.ok(&["store", "copy", "sqlite:.banksman/store.db", &url]);
     let world = world.moved_to(Some(url));
     world.add(&["here", "--run", "true"]);
@@ -137,7 +137,7 @@ fn a_project_in_a_database_is_trusted_in_one_clone() {
 }
 
 #[test]
-fn a_store_of_an_earlier_version_is_given_an_id_by_trust() {
+fn trust_gives_a_store_of_an_earlier_version_an_id() {
     let Some(world) = World::only_on_sqlite() else { return };
     world.add(&["old", "--run", "true"]);
     let forget = "UPDATE projects SET store_id = NULL";
@@ -151,7 +151,7 @@ fn a_store_of_an_earlier_version_is_given_an_id_by_trust() {
 }
 
 #[test]
-fn a_copy_is_trusted_as_much_as_what_was_copied() {
+fn a_copy_of_a_store_is_trusted_like_the_original() {
     let Some(world) = World::only_on_sqlite() else { return };
     world.add(&["here", "--run", "true"]);
     let copies = |state: &str| {
@@ -162,17 +162,17 @@ fn a_copy_is_trusted_as_much_as_what_was_copied() {
         let said = elsewhere(&world, world.path(), state, &["store", "copy", &url(&from), &url(&to)]);
         assert_eq!(said.code, 0, "{said:?}");
         let shown = elsewhere(&world, world.path(), state, &["--store", &url(&to), "trust", "--show"]);
-        // So that the next user finds the store in use.
+        // Undone, so that the next user finds the store in use.
         world.ok(&["store", "copy", "--undo", &url(&from), &url(&to)]);
         shown
     };
-    // A user who does not trust the store gains nothing by a copy of it.
+    // A copy by a user who does not trust the store is not trusted.
     assert!(copies("other").stdout.starts_with("not trusted  store"));
     assert!(copies("state").stdout.starts_with("trusted      store"));
 }
 
 #[test]
-fn the_command_of_a_guard_needs_trust_and_other_conditions_do_not() {
+fn only_command_conditions_of_guards_need_trust() {
     if postgres::wanted() {
         return;
     }
@@ -182,15 +182,15 @@ fn the_command_of_a_guard_needs_trust_and_other_conditions_do_not() {
     std::fs::write(world.path().join(".banksman/runbooks/r.toml"), text).unwrap();
     let check = |guard| elsewhere(&world, world.path(), "other", &["guards", "check", guard]);
     is_refused(&check("runs"));
-    assert!(!world.path().join("ran").exists());
+    assert!(!world.has("ran"));
     assert_eq!(check("harmless").code, 6, "the file is not there");
     world.ok(&["guards", "check", "runs"]);
-    assert!(world.path().join("ran").exists());
+    assert!(world.has("ran"));
 }
 
 #[test]
 fn the_library_refuses_a_runner_without_trust() {
-    // The binary has made the store with a state of its own, so this process does not trust it.
+    // The binary has made the store with another state directory, so this process does not trust it.
     let Some(world) = World::only_on_sqlite() else { return };
     let client = world.project().open().unwrap();
     let refused = Runner::new(&client, Sessions::new(client.project()), RunOptions::default());
@@ -227,9 +227,9 @@ fn a_run_cannot_answer_trust_configure_or_unblock() {
     assert_eq!(world.read("codes"), "5\n".repeat(commands.len()), "{}", world.read("said"));
     assert!(world.read("said").contains("banksman decisions resolve is for people"), "{}", world.read("said"));
     assert_eq!(world.status(&asked), "blocked");
-    assert!(!world.path().join("config").exists());
+    assert!(!world.has("config"));
 
-    // A terminal that was opened inside of a run, and outlives it, is a person's.
+    // A terminal that was opened inside of a run and outlives it counts as a person.
     let left: Vec<(String, String)> = world
         .read("environment")
         .lines()
@@ -242,7 +242,7 @@ fn a_run_cannot_answer_trust_configure_or_unblock() {
 }
 
 #[test]
-fn the_log_says_whose_command_it_was() {
+fn the_log_names_the_author_of_every_command() {
     let world = World::new().unchecked();
     let task = world.add(&["works", "--run", &format!("{BANKSMAN} events emit deploy:done; {BANKSMAN} tasks done")]);
     assert_eq!(world.run_all(), 0);
@@ -259,9 +259,9 @@ fn the_log_says_whose_command_it_was() {
     let text = world.ok(&["events", "--kind", "deploy:done"]);
     assert!(text.trim_end().ends_with(&format!("by {} ({user})", run.as_str().unwrap())), "{text}");
 
-    // It stays what it is in a compacted log and in a copy.
+    // The authors survive compaction and a copy.
     world.ok(&["events", "compact", "--keep-events", "1"]);
-    // Whatever the environment calls itself.
+    // The user name is that of the system, not that of the environment.
     let emitted = world.command(&["events", "emit", "after:compaction"]).env("USER", "mallory").output().unwrap();
     assert!(emitted.status.success(), "{emitted:?}");
     let copy = world.path().join("copy/.banksman");
@@ -276,7 +276,7 @@ fn the_log_says_whose_command_it_was() {
 }
 
 #[test]
-fn the_person_who_unblocks_a_pipeline_is_in_the_log() {
+fn the_log_names_the_person_who_unblocks_a_pipeline() {
     let world = World::new();
     let text = "[guard.never]\ncondition = { file_exists = \"nosuch\" }\n[pipeline.p]\n[[pipeline.p.phase]]\nname = \"go\"\nrun = \"true\"\npre = [\"never\"]\n";
     std::fs::write(world.path().join(".banksman/runbooks/p.toml"), text).unwrap();

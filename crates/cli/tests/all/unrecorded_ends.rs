@@ -1,4 +1,4 @@
-//! Runs that have ended while no runner was there: whoever waits for what they hold records their end.
+//! Runs that have ended without a runner: a command that needs what they hold records their end.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use crate::claims::{UNTIL_GO, section, until_waiting};
 use crate::world::{World, until};
 
-/// The keeper of the only run.
+/// The pid of the keeper of the only run.
 fn keeper(world: &World) -> i32 {
     let mut pid = None;
     until("its keeper is known", || {
@@ -18,18 +18,18 @@ fn keeper(world: &World) -> i32 {
     i32::try_from(pid.unwrap()).unwrap()
 }
 
-/// A run that nobody looks after ends like any other: whoever waits for what it has records its end, and so does whoever does not wait.
+/// A run without a runner ends like any other: a command that waits for its resources records the end, and so does one with --no-wait.
 #[test]
-fn a_run_that_ends_with_no_runner_is_recorded_by_those_in_whose_way_it_is() {
+fn waiting_commands_record_the_end_of_a_run_without_a_runner() {
     for signal in [Signal::INT, Signal::KILL] {
         let world = World::new();
-        // Only what the waits do by themselves counts.
+        // No poll comes within the test, so only the waiting commands can record the end.
         world.configure("[locking]\npoll_interval = \"10m\"\n");
         section(&world, "db");
         world.add(&["Mig", "--section", "db", "--lock", "dep", "--run", UNTIL_GO]);
         world.add(&["Rev", "--section", "db"]);
         let runner = world.start(&["run", "--quiet"]);
-        until("it runs", || world.path().join("begun").exists());
+        until("it runs", || world.has("begun"));
         let early = world.start(&["tasks", "take", "Rev", "--holder", "alice"]);
         until_waiting(&world, 1);
         runner.signal(signal);
@@ -38,7 +38,7 @@ fn a_run_that_ends_with_no_runner_is_recorded_by_those_in_whose_way_it_is() {
         let mut late = late.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(late.stderr.take().unwrap()).lines().map(Result::unwrap);
         assert!(said.any(|line| line.contains("no runner is running")), "{signal:?}");
-        std::fs::write(world.path().join("go"), "").unwrap();
+        world.touch("go");
         let early = early.end();
         assert_eq!((early.code, late.wait().unwrap().code()), (0, Some(0)), "{signal:?}: {early:?}");
         assert_eq!(world.status("Mig"), "completed");
@@ -46,7 +46,7 @@ fn a_run_that_ends_with_no_runner_is_recorded_by_those_in_whose_way_it_is() {
 }
 
 #[test]
-fn a_take_without_waiting_records_the_end_of_a_run_in_the_way() {
+fn commands_without_waiting_record_the_end_of_a_run() {
     let asks: [&[&str]; 4] = [
         &["tasks", "take", "Rev", "--holder", "alice", "--no-wait"],
         &["locks", "acquire", "dep", "--holder", "bob", "--ttl", "60s", "--no-wait"],
@@ -55,39 +55,39 @@ fn a_take_without_waiting_records_the_end_of_a_run_in_the_way() {
     ];
     for ask in asks {
         let world = with_unrecorded_run();
-        // The task that the run has completed cannot be taken any more, and that is said at once.
+        // The run has completed this task, so the take is refused at once.
         let expected = if ask[2] == "Mig" && ask[1] == "take" { 2 } else { 0 };
         let said = world.run(ask);
         assert_eq!(said.code, expected, "{ask:?}: {said:?}");
     }
-    // To a server this process is on another machine than the commands, which have a home of their own.
+    // On a server, this process has another host id than the commands, which have a state directory of their own.
     let Some(world) = World::only_on_sqlite().map(|_| with_unrecorded_run()) else { return };
     let guard = world.library().lock("dep").holder("bob").try_acquire().unwrap();
     assert_eq!((guard.release().is_ok(), world.status("Mig")), (true, "completed".into()));
 }
 
-/// A run that has the section `db` and the lock `dep` has ended, and no runner was there.
+/// A project whose only run, with the section `db` and the lock `dep`, has ended without a runner.
 fn with_unrecorded_run() -> World {
     let world = World::new();
     section(&world, "db");
     world.add(&["Mig", "--section", "db", "--lock", "dep", "--run", UNTIL_GO]);
     world.add(&["Rev", "--section", "db"]);
     let runner = world.start(&["run", "--quiet"]);
-    until("it runs", || world.path().join("begun").exists());
+    until("it runs", || world.has("begun"));
     let keeper = keeper(&world);
     runner.signal(Signal::KILL);
     runner.end();
-    std::fs::write(world.path().join("go"), "").unwrap();
+    world.touch("go");
     until("its session has ended", || !crate::world::is_alive(keeper));
     world
 }
 
 #[test]
-fn a_wait_for_a_run_without_runner_and_keeper_says_what_helps() {
+fn a_wait_for_a_run_without_a_keeper_names_the_remedy() {
     let world = World::new();
     world.add(&["Mig", "--lock", "dep", "--run", UNTIL_GO]);
     let runner = world.start(&["run", "--quiet"]);
-    until("it runs", || world.path().join("begun").exists());
+    until("it runs", || world.has("begun"));
     let keeper = keeper(&world);
     let run = world.holder("dep").unwrap().run().unwrap();
     runner.signal(Signal::KILL);
@@ -98,7 +98,7 @@ fn a_wait_for_a_run_without_runner_and_keeper_says_what_helps() {
     assert_eq!(said.code, 6, "{said:?}");
     let command = format!("banksman sessions kill {run}");
     assert!(said.stderr.contains(&command) && said.stderr.contains("keeper"), "{said:?}");
-    // Doctor says so too, and does not count the dead keeper among those that answer.
+    // Doctor reports it too, and does not count the dead keeper among the silent ones.
     let doctor = world.ok(&["doctor"]);
     assert!(doctor.contains("its keeper is dead") && !doctor.contains("the keeper of 1 run"), "{doctor}");
     world.run(&["sessions", "kill", run.as_str()]);

@@ -1,5 +1,5 @@
-//! Whoever does not answer, or does not read, holds up nobody else: keepers and runners that are stopped, pipes in the places
-//! of files, output that nobody takes. None of it depends on the store.
+//! A process that does not answer, or does not read, blocks nothing else: stopped keepers and runners, pipes in place of files, output that
+//! is not read. None of this depends on the store.
 
 use std::io::{PipeReader, Read};
 use std::os::fd::AsFd;
@@ -12,10 +12,10 @@ use serde_json::Value;
 use crate::postgres;
 use crate::world::{Running, World, is_alive, until};
 
-/// A command that stops its keeper, says so, and stays.
+/// A command that stops its keeper, records the pids, and stays.
 const STOPS: &str = "kill -STOP $PPID; echo $PPID $$ > stopped; exec sleep 600";
 
-/// How soon is soon, also on a machine that has much to do: before one keeper that is waited for several times.
+/// An upper bound, also on a busy machine: less than several waits for one keeper.
 const SOON: Duration = Duration::from_secs(20);
 
 fn world(settings: &[(&str, &str)]) -> World {
@@ -24,7 +24,7 @@ fn world(settings: &[(&str, &str)]) -> World {
     world
 }
 
-/// The pids of the keeper and of the command that has stopped it.
+/// The pids of the stopped keeper and of the command that has stopped it.
 fn stopped(world: &World) -> [i32; 2] {
     let read = || -> Option<[i32; 2]> {
         let text = std::fs::read_to_string(world.path().join("stopped")).ok()?;
@@ -55,11 +55,11 @@ fn ends_when_asked(runner: Running) {
 }
 
 #[test]
-fn a_stopped_keeper_is_reported_and_holds_up_nobody_else() {
+fn a_stopped_keeper_is_reported_and_blocks_no_other_run() {
     if postgres::wanted() {
         return;
     }
-    // So it is asked all the time how its session is.
+    // Checkpoints make the runner query the keeper constantly.
     let world = world(&[("task.checkpoint_interval", "50ms"), ("task.kill_grace", "1s")]);
     world.ok(&["tasks", "add", "Stops", "--run", STOPS]);
     let runner = world.start(&["run"]);
@@ -73,7 +73,7 @@ fn a_stopped_keeper_is_reported_and_holds_up_nobody_else() {
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     let why = world.data(&["why", "Stops"]);
     assert_eq!(why["run"]["keeperSilence"], "it is stopped", "{why}");
-    // It may have been stopped before its pid was known.
+    // The keeper may have been stopped before the pid of its command was known.
     assert!(why["message"].as_str().unwrap().contains("does not answer: it is stopped"), "{why}");
     let shown = world.data(&["status"]);
     assert!(shown["next"].as_str().unwrap().contains("does not answer"), "{shown}");
@@ -81,7 +81,7 @@ fn a_stopped_keeper_is_reported_and_holds_up_nobody_else() {
     let doctor = world.run(&["doctor"]);
     assert_eq!(doctor.code, 7, "{doctor:?}");
     assert!(doctor.stdout.contains("banksman sessions kill r-"), "{doctor:?}");
-    // It is killed, with its tree, because its session is to end.
+    // The cancellation kills the keeper with its process tree.
     let cancelled = world.data(&["tasks", "cancel", "Stops"]);
     assert_eq!(cancelled["tasks"][0]["outcome"], "cancelled", "{cancelled}");
     assert!(pids.iter().all(|pid| !is_alive(*pid)));
@@ -90,7 +90,7 @@ fn a_stopped_keeper_is_reported_and_holds_up_nobody_else() {
 }
 
 #[test]
-fn a_session_whose_runner_is_gone_and_whose_keeper_is_stopped_can_be_killed() {
+fn a_session_without_a_runner_and_with_a_stopped_keeper_can_be_killed() {
     if postgres::wanted() {
         return;
     }
@@ -106,7 +106,7 @@ fn a_session_whose_runner_is_gone_and_whose_keeper_is_stopped_can_be_killed() {
 }
 
 #[test]
-fn time_limits_go_by_what_the_keepers_have_recorded() {
+fn time_limits_follow_the_records_of_keepers() {
     if postgres::wanted() {
         return;
     }
@@ -116,24 +116,24 @@ fn time_limits_go_by_what_the_keepers_have_recorded() {
     let runner = world.start(&["run", "--until-idle"]);
     let pids = stopped(&world);
     assert_eq!(runner.end().code, 7);
-    assert_eq!(status(&world, "Sleeps"), "completed", "nobody was late but the runner");
+    assert_eq!(status(&world, "Sleeps"), "completed", "only the runner was late");
     assert_eq!((status(&world, "Stops"), &task(&world, "Stops")["error"]), ("failed".into(), &"it took longer than 4s".into()));
     assert!(pids.iter().all(|pid| !is_alive(*pid)));
 }
 
 #[test]
-fn a_run_that_ended_in_time_is_not_late_because_its_runner_was_stopped() {
+fn a_run_that_ended_in_time_is_not_late_under_a_stopped_runner() {
     if postgres::wanted() {
         return;
     }
     let world = world(&[("task.max_duration", "2s")]);
     world.ok(&["tasks", "add", "Sleeps", "--run", "touch up; exec sleep 0.5"]);
     let runner = world.start(&["run", "--until-idle"]);
-    until("it is up", || world.path().join("up").exists());
+    until("it is up", || world.has("up"));
     runner.signal(Signal::STOP);
     let record = || std::fs::read_dir(world.path().join(".banksman/runs")).unwrap().flatten().next().map(|entry| entry.path());
     until("its end is recorded", || record().is_some_and(|path| std::fs::read_to_string(path).unwrap().contains("ended")));
-    // The limit is over when the runner hears of it.
+    // The runner is continued after the limit has passed.
     let from = Instant::now();
     until("the limit is over", || from.elapsed() > Duration::from_secs(2));
     runner.signal(Signal::CONT);
@@ -141,11 +141,11 @@ fn a_run_that_ended_in_time_is_not_late_because_its_runner_was_stopped() {
 }
 
 #[test]
-fn cancel_and_kill_come_back_also_if_the_runner_is_stopped() {
+fn cancel_and_kill_return_although_the_runner_is_stopped() {
     let Some(world) = World::only_on_sqlite() else { return };
     world.ok(&["tasks", "add", "Long", "--run", "touch up; exec sleep 600"]);
     let runner = world.start(&["run"]);
-    until("it is up", || world.path().join("up").exists());
+    until("it is up", || world.has("up"));
     runner.signal(Signal::STOP);
     let error = world.assert_refused(&["tasks", "cancel", "Long", "--timeout", "300ms"], 6, "STILL_STOPPING");
     let run = error["details"]["run"].as_str().unwrap();
@@ -157,7 +157,7 @@ fn cancel_and_kill_come_back_also_if_the_runner_is_stopped() {
 }
 
 #[test]
-fn a_pipe_in_the_place_of_a_file_is_waited_for_by_nobody() {
+fn a_pipe_in_place_of_a_file_blocks_no_process() {
     let Some(world) = World::only_on_sqlite() else { return };
     let script = "test $BANKSMAN_ATTEMPT = 1 && exec grep -q \'exit status 3\' \"$BANKSMAN_LAST_RESULT\"; \
                   cd \"$BANKSMAN_TASK_DIR\"; mkfifo last-result.json.new last-result.json; exit 3";
@@ -167,7 +167,7 @@ fn a_pipe_in_the_place_of_a_file_is_waited_for_by_nobody() {
 }
 
 #[test]
-fn a_runner_whose_output_nobody_reads_goes_on_and_ends_when_asked() {
+fn a_runner_with_unread_output_continues_and_stops_on_request() {
     if postgres::wanted() {
         return;
     }
@@ -179,7 +179,7 @@ fn a_runner_whose_output_nobody_reads_goes_on_and_ends_when_asked() {
     });
 }
 
-/// Runs so many tasks with a pipe for the output that has room for a few lines.
+/// Runs this many tasks with output to a pipe that has room for a few lines.
 fn unread_output(tasks: u64, then: impl FnOnce(Running, PipeReader)) {
     let world = World::on_sqlite();
     let lines: String = (0..tasks).map(|n| format!("{{\"title\": \"T{n}\", \"run\": \"true\"}}\n")).collect();
@@ -194,7 +194,7 @@ fn unread_output(tasks: u64, then: impl FnOnce(Running, PipeReader)) {
 
 #[test]
 #[ignore = "a thousand tasks"]
-fn a_thousand_tasks_into_a_pipe_that_nobody_reads_and_the_lines_that_are_missing_are_counted() {
+fn dropped_lines_of_unread_output_are_counted() {
     unread_output(1_000, |runner, mut pipe| {
         runner.signal(Signal::TERM);
         let mut said = String::new();
@@ -204,7 +204,7 @@ fn a_thousand_tasks_into_a_pipe_that_nobody_reads_and_the_lines_that_are_missing
 }
 
 #[test]
-fn a_guard_that_stops_its_supervisor_leaves_nothing_behind() {
+fn a_guard_that_stops_its_supervisor_leaves_no_process() {
     let Some(world) = World::only_on_sqlite() else { return };
     let runbook = "[pipeline.p]\n[[pipeline.p.phase]]\nname = 'go'\nrun = 'true'\npre = ['stops']\n\
                    [guard.stops]\ncondition = { command = 'sleep 600 & echo $PPID $! > pids.new; mv pids.new stopped; kill -STOP $PPID; wait' }\n";

@@ -1,4 +1,4 @@
-//! Projects that an earlier version has left in the middle of its work: `fixtures/store-5.sql` and `fixtures/store-5-busy.sql` are what its binary wrote.
+//! Projects that an earlier version has left midway: its binary wrote `fixtures/store-5.sql` and `fixtures/store-5-busy.sql`.
 
 use std::fs;
 
@@ -6,12 +6,12 @@ use serde_json::json;
 
 use crate::world::World;
 
-/// Two locks of people, a task and an exclusive section in the hands of a third, a loop that rests, a task that waits for one of the locks, a
-/// pipeline that a guard blocks, a worker, and items.
+/// Two locks held by people, a task and an exclusive section taken by a third person, a resting loop, a task that waits for one of the locks,
+/// a pipeline that a guard blocks, a worker, and items.
 const MANUAL: &str = include_str!("fixtures/store-5.sql");
 
-/// The rows alone, for the tables of [`MANUAL`]: a run and its runner, slots of a semaphore, a process that waits for a lock, routes and the pipeline
-/// that one of them started, a paused worker, a paused queue, and items that are ready, delayed, taken and dead.
+/// Rows for the tables of [`MANUAL`]: a run and its runner, slots of a semaphore, a process that waits for a lock, routes and the pipeline that
+/// one of them started, a paused worker, a paused queue, and items that are ready, delayed, taken and dead.
 const BUSY: &str = include_str!("fixtures/store-5-busy.sql");
 
 fn left_by_version_5(project: &str, rows: &str) -> World {
@@ -37,7 +37,7 @@ fn statuses(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn a_project_of_an_earlier_version_goes_on_where_it_stood() {
+fn a_project_of_an_earlier_version_continues() {
     let world = left_by_version_5("p-pd8edy04", MANUAL);
     let expected = [
         "Build: completed",
@@ -55,12 +55,12 @@ fn a_project_of_an_earlier_version_goes_on_where_it_stood() {
     assert_eq!(["held", "gate"].map(|lock| world.holder(lock).unwrap().to_string()), ["ann", "bob"]);
     let why = world.data(&["why", "ship"]).to_string();
     assert!(why.contains("lock gate is held by bob"), "{why}");
-    // The claim of a person is one that can be renewed and ended, together with its section.
+    // The claim of the person can be renewed and ended, together with its section.
     world.ok(&["tasks", "heartbeat", "Taken", "--holder", "cat"]);
     assert_eq!(world.error(&["tasks", "take", "Manual", "--holder", "dan", "--no-wait"]).0, 6);
     world.ok(&["tasks", "done", "Taken", "--holder", "cat"]);
     world.ok(&["tasks", "done", "Manual", "--holder", "dan"]);
-    // It has no id, so nothing of it starts before somebody trusts it.
+    // The upgraded store has no id, so nothing starts before it is trusted.
     assert_eq!(world.run(&["run", "--until-idle"]).code, 5);
     world.ok(&["trust"]);
     world.ok(&["tasks", "cancel", "Loop"]);
@@ -71,7 +71,7 @@ fn a_project_of_an_earlier_version_goes_on_where_it_stood() {
     let open = statuses(&world).into_iter().filter(|task| !task.ends_with(": completed"));
     assert_eq!(open.collect::<Vec<_>>(), ["Test: failed", "Loop: cancelled"]);
     world.check();
-    // Its files have kept their names.
+    // The files have kept their names.
     let mut files: Vec<String> = fs::read_dir(world.path().join(".banksman"))
         .unwrap()
         .map(|file| file.unwrap().file_name().into_string().unwrap())
@@ -82,7 +82,7 @@ fn a_project_of_an_earlier_version_goes_on_where_it_stood() {
 }
 
 #[test]
-fn a_busy_project_of_an_earlier_version_is_opened_with_all_it_had() {
+fn a_busy_project_of_an_earlier_version_keeps_all_its_rows() {
     let world = left_by_version_5("p-mgne2d46", BUSY);
     let expected = [
         "Done: completed",
@@ -124,7 +124,7 @@ fn a_busy_project_of_an_earlier_version_is_opened_with_all_it_had() {
     let dead = world.data(&["queues", "show", "dead"])["items"][0].clone();
     assert_eq!([&dead["id"], &dead["diedIn"], &dead["reason"]], ["q-21", "issues", "no such issue"]);
 
-    // The epochs of its grants and takes are still those of their holders.
+    // Holders keep the epochs of their grants and takes.
     world.ok(&["semaphores", "release", "gpu", "--holder", "bob", "--epoch", "11"]);
     world.ok(&["queues", "complete", "issues", "q-20", "--holder", "cat", "--epoch", "26"]);
     assert_eq!(world.run(&["locks", "release", "deploy", "--holder", "ann", "--epoch", "8"]).code, 8);

@@ -1,11 +1,11 @@
-//! `banksman why`, as people ask it. Whether it is always true is tried in `causes.rs`.
+//! `banksman why` from the command line. `causes.rs` tests with random situations that it is true.
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::world::{World, until};
 
-/// A command that runs until the file `open` is there.
+/// A command that runs until the file `open` exists.
 const UNTIL_OPEN: &str = "while [ ! -e open ]; do sleep 0.01; done";
 
 fn why(world: &World, task: &str) -> Value {
@@ -22,7 +22,7 @@ fn until_answer(world: &World, task: &str, answer: &str) -> Value {
 }
 
 #[test]
-fn a_chain_is_followed_to_where_the_waiting_begins() {
+fn why_follows_a_chain_of_dependencies_to_its_end() {
     let world = World::new();
     let compile = world.add(&["Compile", "--run", "exit 3"]);
     let build = world.add(&["Build", "--run", "true", "--depends-on", "Compile"]);
@@ -44,7 +44,7 @@ fn a_chain_is_followed_to_where_the_waiting_begins() {
 }
 
 #[test]
-fn a_run_says_since_when_and_who_looks_after_it_also_when_nobody_does() {
+fn why_names_the_duration_and_the_runner_of_a_run() {
     let world = World::new();
     let task = world.add(&["Long", "--run", UNTIL_OPEN]);
     let runner = world.start(&["run", "--until-idle"]);
@@ -55,7 +55,7 @@ fn a_run_says_since_when_and_who_looks_after_it_also_when_nobody_does() {
     until("the runner is gone", || why(&world, &task)["run"]["runnerState"] == "gone");
     let message = why(&world, &task)["message"].as_str().unwrap().to_owned();
     assert!(message.ends_with("its runner is gone, and the next runner will look after it"), "{message}");
-    // What waits for it says so too.
+    // A dependent reports it, too.
     let next = world.add(&["Next", "--run", "true", "--depends-on", &task]);
     let reason = why(&world, &next)["reasons"][0]["message"].as_str().unwrap().to_owned();
     assert!(reason.contains("which has been running for") && reason.contains("its runner is gone"), "{reason}");
@@ -66,7 +66,7 @@ fn a_run_says_since_when_and_who_looks_after_it_also_when_nobody_does() {
 }
 
 #[test]
-fn a_task_that_is_being_stopped_says_what_comes_after() {
+fn why_names_the_outcome_of_a_stopping_task() {
     let world = World::new();
     let task = world.add(&["Stubborn", "--run", &format!("trap '' TERM; echo up; {UNTIL_OPEN}")]);
     let runner = world.start(&["run", "--until-idle"]);
@@ -81,7 +81,7 @@ fn a_task_that_is_being_stopped_says_what_comes_after() {
 }
 
 #[test]
-fn when_all_slots_are_taken_it_says_by_whom_and_how_many_come_first() {
+fn why_names_the_holders_of_slots_and_the_position() {
     let world = World::new();
     world.ok(&["config", "set", "limits.max_concurrent_runs", "1"]);
     let first = world.add(&["First", "--run", UNTIL_OPEN, "--priority", "9"]);
@@ -90,7 +90,7 @@ fn when_all_slots_are_taken_it_says_by_whom_and_how_many_come_first() {
     let low = world.add(&["Low", "--run", "true"]);
     world.add(&["High", "--run", "true", "--priority", "5"]);
     world.add(&["Same", "--run", "true"]);
-    // What waits for something else is not ahead of it.
+    // A blocked task is not counted as ahead.
     world.add(&["Blocked", "--run", "true", "--priority", "5", "--depends-on", "First"]);
     let answer = why(&world, &low);
     let reason = &answer["reasons"][0];
@@ -103,7 +103,7 @@ fn when_all_slots_are_taken_it_says_by_whom_and_how_many_come_first() {
 }
 
 #[test]
-fn a_runner_that_is_full_or_works_elsewhere_is_a_reason_of_its_own() {
+fn why_names_full_runners_and_runners_of_other_sections() {
     let world = World::new();
     world.ok(&["sections", "add", "docs"]);
     let first = world.add(&["First", "--run", UNTIL_OPEN, "--section", "docs"]);
@@ -135,7 +135,7 @@ fn an_exclusive_section_is_no_obstacle_for_the_runner_that_has_it() {
     let waiter = world.start(&["run"]);
     until("two runners", || world.data(&["status"])["runners"].as_array().unwrap().len() == 2);
     let second = world.add(&["Second", "--run", "true", "--section", "db"]);
-    // One of them is full, and the other is kept out.
+    // One of the runners is full, and the other is kept out.
     let answer = why(&world, &second);
     assert_eq!(kinds(&answer), ["no_free_runner"], "{answer}");
     let runners = answer["reasons"][0]["runners"].as_array().unwrap();
@@ -143,7 +143,7 @@ fn an_exclusive_section_is_no_obstacle_for_the_runner_that_has_it() {
         runners.iter().flat_map(|it| it["obstacles"].as_array().unwrap()).map(|it| it.as_str().unwrap()).collect();
     assert!(said.contains(&"has the one run that it may have"), "{said:?}");
     assert!(said.iter().any(|it| it.starts_with("is kept out of section db, where run r-")), "{said:?}");
-    // A runner that was killed leaves its run in the section until the other looks after it.
+    // A killed runner leaves its run in the section until the other runner adopts it.
     holder.signal(Signal::KILL);
     until_answer(&world, &second, "finished");
     world.touch("open");
@@ -152,7 +152,7 @@ fn an_exclusive_section_is_no_obstacle_for_the_runner_that_has_it() {
 }
 
 #[test]
-fn what_people_must_do_is_said() {
+fn why_names_actions_for_people() {
     let world = World::new();
     let by_hand = world.add(&["Call them"]);
     let answer = why(&world, &by_hand);

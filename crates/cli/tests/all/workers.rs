@@ -1,5 +1,4 @@
-//! Workers and routes: items become tasks, each once, whatever happens to runners; what follows from events; runbooks that
-//! come into force.
+//! Workers and routes: each item becomes a task once, even when runners are killed; actions that follow from events; applied runbooks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
@@ -12,22 +11,22 @@ use crate::dice::Dice;
 use crate::runbooks::write;
 use crate::world::{Running, World, until, write_program};
 
-/// Puts this text into force as the runbook `ops`.
+/// Applies this text as the runbook `ops`.
 pub(crate) fn apply(world: &World, text: &str) -> Value {
     write(world, "ops", text);
     world.data(&["runbooks", "apply", "ops"])
 }
 
-/// A runner that would not look by itself before the test has failed.
+/// A runner whose poll interval is longer than the test, so that only wake-ups make it work.
 pub(crate) fn runner(world: &World) -> Running {
     let mut command = world.command(&["run", "--quiet"]);
     command.env("BANKSMAN_CONFIG_LOCKING__POLL_INTERVAL", "1h");
     let running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    until_there(world, &running);
+    until_enlisted(world, &running);
     running
 }
 
-fn until_there(world: &World, runner: &Running) {
+fn until_enlisted(world: &World, runner: &Running) {
     let pid = runner.pid();
     until("the runner is there", || {
         let mut reader = world.project().reader().unwrap();
@@ -44,7 +43,7 @@ fn until_state(world: &World, worker: &str, wanted: &str) {
     until(&format!("{worker} is {wanted}"), || state(world, worker) == wanted);
 }
 
-/// How the jobs of a worker came and went never leads to more than so many.
+/// Asserts that a worker never had more than `limit` jobs at a time.
 fn assert_at_most(world: &World, limit: usize) {
     let mut jobs = BTreeSet::new();
     for event in world.events() {
@@ -67,7 +66,7 @@ run = 'echo "$VAR_NUMBER $BANKSMAN_ITEM_ID $BANKSMAN_ITEM" >> ran'
 "#;
 
 #[test]
-fn items_become_tasks_once_though_runners_are_killed_at_random_moments() {
+fn items_become_tasks_once_while_runners_are_killed() {
     const ITEMS: usize = 200;
     let world = World::new();
     apply(&world, DIGEST);
@@ -90,7 +89,7 @@ fn items_become_tasks_once_though_runners_are_killed_at_random_moments() {
             std::thread::park_timeout(Duration::from_millis(2));
             continue;
         }
-        // However fast the items are done: one is killed after every few of them.
+        // The kills are paced by completed items, not by time.
         next = left.saturating_sub(1 + dice.roll(20));
         std::thread::park_timeout(Duration::from_millis(dice.roll(30)));
         let victim = usize::try_from(dice.roll(3)).unwrap();
@@ -108,7 +107,7 @@ fn items_become_tasks_once_though_runners_are_killed_at_random_moments() {
 }
 
 #[test]
-fn what_fails_goes_to_the_dead_letters_with_the_error_of_its_task() {
+fn a_failed_item_becomes_a_dead_letter_with_the_error_of_its_task() {
     let world = World::new();
     apply(
         &world,
@@ -144,7 +143,7 @@ fn what_fails_goes_to_the_dead_letters_with_the_error_of_its_task() {
     assert_at_most(&world, 1);
 }
 
-/// The only task that an attempt at the only item was.
+/// The task of this attempt at the only item.
 fn attempt(world: &World, number: u64) -> String {
     let of = |task: &Value| world.data(&["why", task["id"].as_str().unwrap()]);
     let tasks = world.data(&["tasks", "list", "--all"])["tasks"].take();
@@ -153,14 +152,14 @@ fn attempt(world: &World, number: u64) -> String {
 }
 
 #[test]
-fn an_attempt_that_fails_is_no_failure_while_the_item_is_not_dead() {
+fn a_failed_attempt_is_no_failure_until_its_item_is_dead() {
     for job in ["run = './try'", "pipeline = \"p\""] {
         let world = World::new();
         write_program(&world.path().join("try"), "#!/bin/sh\ntest -e ok && exit; test -e once && touch ok; touch once; exit 1\n");
         let text = "[queue.q]\nmax_attempts = 2\n[worker.w]\nqueue = 'q'\n{job}\n[pipeline.p]\n[[pipeline.p.phase]]\nname = 'try'\nrun = './try'\n";
         apply(&world, &text.replace("{job}", job));
         world.ok(&["queues", "push", "q", "1"]);
-        // Both attempts fail: the item is what has failed, once.
+        // Both attempts fail; the item counts as one failure.
         let said = world.run(&["run", "--until-idle"]);
         assert_eq!(said.code, 7, "{said:?}");
         assert!(said.stdout.contains("1 item is dead: banksman queues requeue q q-"), "{said:?}");
@@ -175,10 +174,10 @@ fn an_attempt_that_fails_is_no_failure_while_the_item_is_not_dead() {
             assert_eq!((&why["id"], &why["queue"], &why["worker"]), (&json!(item), &json!("q"), &json!("w")));
             assert_eq!((&why["standing"], &why["hint"]), (&json!("dead"), &json!(format!("banksman queues requeue q {item}"))));
         }
-        // Whoever tried the attempt again would do the work beside the item.
+        // No retry of the attempt is suggested: it would do the work in addition to the item.
         let pages = [world.ok(&["why", &attempt(&world, 2)]), world.run(&["pipelines", "show", &attempt(&world, 2)]).stdout];
         assert!(pages.iter().all(|page| !page.contains("pipelines retry")), "{pages:?}");
-        // What it says helps.
+        // The hint works.
         let words: Vec<&str> = next.split(": banksman ").nth(1).unwrap().split(' ').collect();
         world.ok(&words);
         let why = world.ok(&["why", &attempt(&world, 2)]);
@@ -193,7 +192,7 @@ fn an_attempt_that_fails_is_no_failure_while_the_item_is_not_dead() {
 }
 
 #[test]
-fn a_push_is_worked_on_at_once_and_a_pause_outlives_the_runner() {
+fn a_push_wakes_the_worker_and_a_pause_outlives_the_runner() {
     let world = World::new();
     apply(&world, DIGEST);
     let mut first = runner(&world);
@@ -212,7 +211,7 @@ fn a_push_is_worked_on_at_once_and_a_pause_outlives_the_runner() {
 }
 
 #[test]
-fn an_event_or_a_person_wakes_a_worker_and_it_sleeps_again() {
+fn an_event_or_a_command_wakes_a_worker_until_its_queue_is_empty() {
     let world = World::new();
     apply(
         &world,
@@ -242,7 +241,7 @@ fn an_event_or_a_person_wakes_a_worker_and_it_sleeps_again() {
 }
 
 #[test]
-fn a_runbook_comes_into_force_changes_and_goes() {
+fn a_runbook_is_applied_changed_and_removed() {
     let world = World::new();
     let outcomes = |data: &Value| -> Vec<String> {
         let changes = data["runbooks"][0]["changes"].as_array().unwrap().clone();
@@ -268,7 +267,7 @@ fn a_runbook_comes_into_force_changes_and_goes() {
     let changed = text.replace("run = \"true\"", "run = \"false\"").replace("task:failed", "queue:dead");
     let changed = outcomes(&apply(&world, &changed));
     assert_eq!(changed[3..], ["changed worker w", "created route queue:dead", "removed route task:failed"].map(String::from));
-    // A name belongs to one runbook; the other one is left as it was, as a whole.
+    // A worker name belongs to one runbook; the refused runbook changes nothing.
     write(&world, "other", "[queue.new]\n[worker.w]\nqueue = \"new\"\nrun = \"true\"\n");
     world.assert_refused(&["runbooks", "apply", "other"], 3, "RUNBOOK_REFUSED");
     assert_eq!(world.error(&["queues", "show", "new"]).0, 4);
@@ -281,7 +280,7 @@ fn a_runbook_comes_into_force_changes_and_goes() {
 }
 
 #[test]
-fn a_worker_that_was_removed_finishes_what_it_is_at() {
+fn a_removed_worker_finishes_its_current_job() {
     let world = World::new();
     apply(&world, "[queue.q]\n[worker.w]\nqueue = \"q\"\nrun = 'while ! test -e go; do sleep 0.01; done'\n");
     world.ok(&["queues", "push", "q", "1"]);
@@ -291,14 +290,14 @@ fn a_worker_that_was_removed_finishes_what_it_is_at() {
     assert_eq!((&dropped["changes"][0]["outcome"], &dropped["changes"][0]["jobs"]), (&json!("finishing"), &json!(1)));
     assert_eq!(state(&world, "w"), "finishing");
     world.ok(&["queues", "push", "q", "2"]);
-    std::fs::write(world.path().join("go"), "").unwrap();
+    world.touch("go");
     until("it is gone", || world.data(&["workers", "list"])["workers"] == json!([]));
     assert_eq!(world.count("queue:complete"), 1, "it has taken nothing more");
     drop(runner);
 }
 
 #[test]
-fn the_log_is_compacted_and_the_store_copied_with_workers_in_force() {
+fn compaction_and_copy_keep_applied_workers() {
     let world = World::on_sqlite().unchecked();
     apply(&world, &DIGEST.replace("[worker.w]", "[on.\"task:failed\"]\nnotify = \"x\"\n[worker.w]"));
     world.ok(&["queues", "push", "q", r#"{"number": 1}"#]);
@@ -316,13 +315,13 @@ fn the_log_is_compacted_and_the_store_copied_with_workers_in_force() {
 }
 
 #[test]
-fn what_is_in_force_and_whether_the_file_says_something_else_is_shown() {
+fn applied_runbooks_and_differences_from_their_files_are_shown() {
     let world = World::new();
     let shared = "[lock.plain]\n[lock.l]\nttl = \"5m\"\n[semaphore.s]\ncapacity = 2\n";
     let text = "[queue.q]\n[worker.w]\nqueue = \"q\"\nrun = \"true\"\n[on.\"x:y\"]\nnotify = \"one\"\n";
     let text = &format!("{shared}{text}");
     write(&world, "ops", text);
-    // Using a lock does not put anything into force.
+    // Using a lock applies nothing.
     world.ok(&["locks", "run", "plain", "--", "true"]);
     write(&world, "plain", "[pipeline.p]\n[[pipeline.p.phase]]\nname = \"a\"\nrun = \"true\"\n");
     let force = || {
@@ -349,7 +348,7 @@ fn what_is_in_force_and_whether_the_file_says_something_else_is_shown() {
 }
 
 #[test]
-fn everything_that_keeps_a_runbook_out_of_force_has_a_line_of_its_own() {
+fn every_reason_to_refuse_a_runbook_has_its_own_line() {
     let world = World::new();
     let phase = |pipeline: &str, name: &str, weight: u32| {
         format!(
@@ -378,7 +377,7 @@ fn everything_that_keeps_a_runbook_out_of_force_has_a_line_of_its_own() {
 }
 
 #[test]
-fn runbooks_that_use_what_others_define_are_applied_after_them() {
+fn runbooks_are_applied_after_those_whose_resources_they_use() {
     let world = World::new();
     write(&world, "a", "[on.\"x:y\"]\npush = \"q\"\n");
     write(&world, "b", "[queue.q]\ndead_letter = \"dead\"\n");
@@ -386,7 +385,7 @@ fn runbooks_that_use_what_others_define_are_applied_after_them() {
     let applied = world.data(&["runbooks", "apply"])["runbooks"].take();
     let names: Vec<&str> = applied.as_array().unwrap().iter().map(|book| book["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["c", "b", "a"]);
-    // One that is wrong keeps no other out, and is told of.
+    // An invalid runbook is reported and does not prevent the others from being applied.
     write(&world, "b", "[queue.q]\ndead_letter = \"nowhere\"\n");
     let (code, error) = world.error(&["runbooks", "apply"]);
     assert_eq!((code, &error["details"]["runbook"], &error["details"]["applied"]), (3, &json!("b"), &json!(["a", "c"])));
@@ -399,7 +398,7 @@ fn an_item_of_a_worker_is_shown_with_its_task() {
     assert!(std::process::Command::new("mkfifo").arg(world.path().join("end")).status().unwrap().success());
     let runner = runner(&world);
     let pushed = world.data(&["queues", "push", "q", "1"]);
-    until("it has begun", || world.path().join("begun").exists());
+    until("it has begun", || world.has("begun"));
     let item = world.data(&["queues", "show", "q", pushed["id"].as_str().unwrap()]);
     let job = world.data(&["workers", "show", "w"])["jobs"][0]["task"].clone();
     assert_eq!((&item["task"], &item["dueAt"]), (&job, &Value::Null));
@@ -411,7 +410,7 @@ fn an_item_of_a_worker_is_shown_with_its_task() {
 }
 
 #[test]
-fn items_that_wait_for_a_worker_are_told_of_with_what_keeps_it_and_what_to_do() {
+fn waiting_items_are_reported_with_the_state_of_their_worker() {
     let world = World::new();
     apply(&world, "[queue.q]\n[worker.w]\nqueue = \"q\"\nrun = \"true\"\nwake_on = \"night:begin\"");
     let says = |what: &str| {
@@ -443,18 +442,18 @@ fn items_that_wait_for_a_worker_are_told_of_with_what_keeps_it_and_what_to_do() 
 }
 
 #[test]
-fn an_interruption_is_not_taken_for_the_end_of_the_work() {
+fn an_interrupted_runner_does_not_report_that_the_work_is_done() {
     let world = World::new();
     apply(&world, "[queue.q]\n[worker.w]\nqueue = \"q\"\nrun = \"true\"");
     world.ok(&["queues", "push", "q", "1", "--delay", "1h"]);
     let runner = world.start(&["run", "--until-idle"]);
-    until_there(&world, &runner);
+    until_enlisted(&world, &runner);
     let said = runner.stop();
     assert_eq!((said.code, said.stdout.as_str()), (130, ""), "{said:?}");
 }
 
 #[test]
-fn an_item_that_cannot_fit_its_worker_is_dead_at_once_with_the_reason() {
+fn an_item_that_does_not_fit_its_worker_is_dead_at_once() {
     let world = World::new();
     apply(
         &world,

@@ -9,7 +9,7 @@ use crate::merging::{commit, git, repository};
 use crate::shapes;
 use crate::world::World;
 
-/// A project in a repository with one commit, whose worktrees go with it.
+/// A project in a repository with one commit. Its worktree directory is removed with it.
 pub(crate) struct Checkout {
     pub(crate) world: World,
     pub(crate) beside: PathBuf,
@@ -54,11 +54,11 @@ impl Checkout {
     }
 }
 
-/// Commits everything in the directory of a run.
+/// Commits all changes in the working directory of a run.
 const COMMIT: &str = "git add -A && git commit -q -m work";
 
 #[test]
-fn a_task_works_in_a_worktree_of_its_own() {
+fn a_task_runs_in_its_own_worktree() {
     let at = checkout();
     fs::write(at.world.path().join("mine"), "not committed").unwrap();
     let id = at.add("Add login", &format!("pwd; echo $BANKSMAN_WORKSPACE $BANKSMAN_BRANCH; echo x > login; {COMMIT}"), &[]);
@@ -81,7 +81,7 @@ fn a_task_works_in_a_worktree_of_its_own() {
 }
 
 #[test]
-fn a_retry_goes_on_in_the_tree_and_what_it_found_is_saved() {
+fn a_retry_continues_in_the_worktree_and_its_state_is_saved() {
     let at = checkout();
     let script = "if [ -e half ]; then git status --short; rm half; echo done > whole; else echo begun > half; exit 1; fi";
     let id = at.add("Twice", script, &["--retries", "1"]);
@@ -94,7 +94,7 @@ fn a_retry_goes_on_in_the_tree_and_what_it_found_is_saved() {
 }
 
 #[test]
-fn sixteen_at_once_all_get_their_worktrees() {
+fn sixteen_concurrent_tasks_all_get_worktrees() {
     let at = checkout();
     at.world.ok(&["config", "set", "limits.max_concurrent_runs", "16"]);
     let ids: Vec<String> = (0..16).map(|n| at.add(&format!("T{n}"), &format!("echo {n} > f; {COMMIT}"), &[])).collect();
@@ -107,7 +107,7 @@ fn sixteen_at_once_all_get_their_worktrees() {
 }
 
 #[test]
-fn a_removed_worktree_can_be_recovered_whole() {
+fn a_removed_worktree_can_be_recovered_completely() {
     let at = checkout();
     commit(&at.world, ".gitignore", "/state\n/config\n*.tmp\n.env\n");
     at.world.ok(&["config", "set", "workspace.save_ignored", ".env"]);
@@ -146,7 +146,7 @@ fn a_removed_worktree_can_be_recovered_whole() {
 }
 
 #[test]
-fn a_repository_inside_of_a_worktree_with_work_of_its_own_is_not_removed() {
+fn a_worktree_with_a_nested_repository_is_not_removed() {
     let at = checkout();
     let id = at.add(
         "Nested",
@@ -161,7 +161,7 @@ fn a_repository_inside_of_a_worktree_with_work_of_its_own_is_not_removed() {
     let [said, done] = [&["workspaces", "prune", "--dry-run"][..], &["workspaces", "prune"]].map(|args| at.world.run(args));
     assert_eq!((said.code, &said.stdout), (1, &done.stdout), "{said:?} {done:?}");
     assert!(said.stdout.starts_with("not done remove "), "{said:?}");
-    // It can be worked in as before.
+    // The worktree remains usable.
     let again = at.add("Again", "test -e inner", &["--retries", "0"]);
     at.run();
     git(&at.path(&again), &["init", "-q", "inner"]);
@@ -177,7 +177,7 @@ fn a_repository_inside_of_a_worktree_with_work_of_its_own_is_not_removed() {
 }
 
 #[test]
-fn pruning_does_what_it_says_and_keeps_what_is_needed() {
+fn prune_follows_its_dry_run_and_keeps_needed_worktrees() {
     let at = checkout();
     let over = at.add("Over", "echo x > x", &[]);
     at.run();
@@ -194,7 +194,7 @@ fn pruning_does_what_it_says_and_keeps_what_is_needed() {
 }
 
 #[test]
-fn a_folder_that_was_deleted_by_hand_is_made_again() {
+fn a_manually_deleted_worktree_is_made_again() {
     let at = checkout();
     let id = at.add("Gone", &format!("test -e kept && exit 0; echo x > kept; {COMMIT}; exit 1"), &[]);
     at.run();
@@ -211,7 +211,7 @@ fn a_folder_that_was_deleted_by_hand_is_made_again() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_reason() {
+fn impossible_worktrees_are_refused_with_the_reason() {
     let world = World::new();
     let code =
         |world: &World, args: &[&str]| world.error(&[&["tasks", "add", "X", "--run", "true"], args].concat()).1["code"].clone();
@@ -241,8 +241,8 @@ fn branch_and_base_can_be_named() {
 }
 
 #[test]
-fn a_task_works_where_it_was_added() {
-    // The test names the store by a variable there, and a project that is found in this way has one folder.
+fn a_task_runs_in_the_directory_where_it_was_added() {
+    // On PostgreSQL the test names the store by a variable, and a project that is found in this way has a single folder.
     if crate::postgres::wanted() {
         return;
     }
@@ -259,7 +259,7 @@ fn a_task_works_where_it_was_added() {
 }
 
 #[test]
-fn every_verb_prints_exactly_what_it_promises() {
+fn every_verb_of_workspaces_prints_its_shape() {
     let at = checkout();
     let id = at.add("Shapes", "echo x > x", &[]);
     at.run();
@@ -314,7 +314,7 @@ fn a_child_shares_the_workspace_while_its_parent_waits() {
 }
 
 #[test]
-fn a_task_has_its_worktree_to_itself_whatever_locks_it_is_given_later() {
+fn a_task_keeps_the_lock_of_its_worktree_when_its_locks_change() {
     let at = checkout();
     let bin = crate::world::BANKSMAN;
     let id = at.add("Changed", &format!("{bin} locks list --json"), &["--lock", "old"]);
@@ -341,7 +341,7 @@ fn a_retry_may_start_afresh() {
 }
 
 #[test]
-fn all_phases_and_guards_of_a_pipeline_work_in_one_workspace() {
+fn all_phases_and_guards_of_a_pipeline_share_a_workspace() {
     let at = checkout();
     let book = "[guard.there]\ncondition = { command = 'test -e first' }\n\n[pipeline.p]\n\
         [[pipeline.p.phase]]\nname = 'one'\nrun = 'echo x > first'\n\
@@ -380,7 +380,7 @@ fn a_new_worktree_gets_copies_and_its_setup() {
 }
 
 #[test]
-fn too_little_space_keeps_a_task_waiting_and_says_so() {
+fn a_task_waits_while_there_is_too_little_space() {
     let at = checkout();
     at.world.ok(&["config", "set", "workspace.min_free", "999999TiB"]);
     let id = at.add("Large", "true", &[]);

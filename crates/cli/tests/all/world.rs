@@ -1,4 +1,4 @@
-//! A temporary project, and `banksman` as a user would call it.
+//! A temporary project, and `banksman` as a user would run it.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -19,21 +19,21 @@ use serde_json::Value;
 
 use crate::postgres;
 
-/// Nothing that a test waits for takes longer, unless it is broken.
+/// The upper bound on everything that a test waits for.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) const BANKSMAN: &str = env!("CARGO_BIN_EXE_banksman");
 
-/// A project of its own, on SQLite or, if `BANKSMAN_TEST_STORE=postgres`, in a database of its own.
+/// A separate project, on SQLite or, with `BANKSMAN_TEST_STORE=postgres`, in PostgreSQL.
 pub(crate) struct World {
     dir: Dir,
-    /// What it is in, if that is its own too.
+    /// The parent directory, if that is temporary too.
     _above: Option<tempfile::TempDir>,
-    /// The store's URL, if it is not the file in the project.
+    /// The store's URL, unless it is the file in the project.
     store: Option<String>,
-    /// Where the random part of the host id is kept, so that no test touches the user's.
+    /// The directory for the random part of the host id, so that no test uses the user's.
     state: PathBuf,
-    /// Whether its store must be sound when the test ends.
+    /// Whether the store is checked when the test ends.
     is_checked: bool,
 }
 
@@ -52,7 +52,7 @@ impl Drop for Dir {
     fn drop(&mut self) {
         let records = std::fs::read_dir(self.0.path().join(".banksman/runs")).into_iter().flatten().flatten();
         for record in records.map(|entry| entry.path()) {
-            // One that is stopped ends nothing any more.
+            // A stopped keeper cannot end its session.
             if let Ok(keeper::Found::Live(live)) = keeper::read_record(&record)
                 && keeper::is_stopped(&live)
             {
@@ -69,7 +69,7 @@ impl Drop for Dir {
     }
 }
 
-/// What a command printed, and how it ended.
+/// The output and the exit status of a command.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: i32,
@@ -81,7 +81,7 @@ pub(crate) struct Said {
 pub(crate) struct Running(pub(crate) Child);
 
 impl World {
-    /// Whether a process has a lock for writing on a file of the store, or waits for one.
+    /// Whether a process holds, or waits for, a write lock on a file of the store.
     fn has_store_lock(&self, pid: &str) -> bool {
         let files = std::fs::read_dir(self.path().join(".banksman")).unwrap().flatten();
         let files =
@@ -99,14 +99,14 @@ impl World {
         World::empty().initialized()
     }
 
-    /// A project is made in it.
+    /// Makes a project in the directory.
     pub(crate) fn initialized(mut self) -> World {
         self.ok(&["init"]);
         self.is_checked = true;
         self
     }
 
-    /// Its store is damaged on purpose, or is not here any more: nothing is checked when the test ends.
+    /// Skips the check at the end of the test, because the store is damaged on purpose or is elsewhere.
     pub(crate) fn unchecked(mut self) -> World {
         self.is_checked = false;
         self
@@ -121,7 +121,7 @@ impl World {
         World::empty_in(OsStr::new("banksman-test-"))
     }
 
-    /// A directory whose name begins in this way, that is no project yet.
+    /// A directory that is no project yet, with a name that begins with `prefix`.
     pub(crate) fn empty_in(prefix: &OsStr) -> World {
         World::of(tempfile::Builder::new().prefix(prefix).tempdir().unwrap(), None)
     }
@@ -131,7 +131,7 @@ impl World {
         World { dir: Dir(dir), _above: above, store: None, state, is_checked: false }
     }
 
-    /// A project on SQLite in a directory of this very name.
+    /// A project on SQLite in a directory of exactly this name.
     pub(crate) fn named_on_sqlite(name: &str) -> World {
         let above = tempfile::Builder::new().prefix("banksman-test-").tempdir().unwrap();
         let dir = tempfile::Builder::new().prefix(name).rand_bytes(0).tempdir_in(&above).unwrap();
@@ -143,17 +143,17 @@ impl World {
         World::empty_on_sqlite().initialized()
     }
 
-    /// The same; nothing if this is a test run of PostgreSQL.
+    /// A project on SQLite; `None` in a test run on PostgreSQL.
     pub(crate) fn only_on_sqlite() -> Option<World> {
         (!postgres::wanted()).then(World::on_sqlite)
     }
 
-    /// A directory whose store is to be at this URL.
+    /// A directory that is no project yet, whose store will be at this URL.
     pub(crate) fn at(url: String) -> World {
         World::empty_on_sqlite().moved_to(Some(url))
     }
 
-    /// The same directory, with its store at this URL.
+    /// The same directory with its store at this URL.
     pub(crate) fn moved_to(mut self, url: Option<String>) -> World {
         self.store = url;
         self
@@ -163,7 +163,6 @@ impl World {
         self.store.is_none()
     }
 
-    /// The URL of its store.
     pub(crate) fn url(&self) -> String {
         let file = || format!("sqlite:{}", self.path().join(".banksman/store.db").display());
         self.store.clone().unwrap_or_else(file)
@@ -173,14 +172,14 @@ impl World {
         self.dir.0.path()
     }
 
-    /// `banksman ARGS` in the project, with nothing inherited.
+    /// `banksman ARGS` in the project, without the variables of Banksman from the environment.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
         self.clean(Command::new(BANKSMAN), args)
     }
 
     pub(crate) fn clean<S: AsRef<OsStr>>(&self, mut command: Command, args: &[S]) -> Command {
         command.args(args).current_dir(self.path()).env("XDG_STATE_HOME", &self.state).env("NO_COLOR", "1").stdin(Stdio::null());
-        // The settings of whoever runs the tests are none of a test's business.
+        // Tests must not depend on the settings of the user who runs them.
         command.env("XDG_CONFIG_HOME", self.path().join("config"));
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BANKSMAN_")) {
             command.env_remove(name);
@@ -195,13 +194,13 @@ impl World {
         self.command(args).output().unwrap().into()
     }
 
-    /// Adds lines to the settings of the project.
+    /// Appends lines to the settings of the project.
     pub(crate) fn configure(&self, lines: &str) {
         let file = self.path().join(".banksman/config.toml");
         std::fs::write(&file, std::fs::read_to_string(&file).unwrap_or_default() + lines).unwrap();
     }
 
-    /// Gives the project a setting that nobody here has typed, as if it came with the repository.
+    /// Writes a setting into the file of the project, as if it came with the repository.
     pub(crate) fn committed(&self, key: &str, value: &str) {
         self.ok(&["config", "set", key, "placeholder"]);
         let file = self.path().join(".banksman/config.toml");
@@ -231,7 +230,7 @@ impl World {
         (said.code, value["error"].take())
     }
 
-    /// Starts a command in the background, its output kept.
+    /// Starts a command in the background, with its output captured.
     pub(crate) fn start<S: AsRef<OsStr>>(&self, args: &[S]) -> Running {
         Running(self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
@@ -253,7 +252,7 @@ impl World {
         banksman::Project::find_in(project.root(), &store).unwrap().open().unwrap()
     }
 
-    /// One more project, in a directory of this one, in the same database.
+    /// Another project in the same database, in a subdirectory.
     pub(crate) fn another(&self, name: &str) -> Project {
         let root = self.path().join(name);
         std::fs::create_dir(&root).unwrap();
@@ -278,7 +277,7 @@ impl World {
         }
     }
 
-    /// The grant of a lock, if somebody has it.
+    /// The grant of a lock, if it is held.
     pub(crate) fn grant(&self, lock: &str) -> Option<Grant> {
         match self.snapshot().coordination.locks.remove(lock)?.state {
             State::Free => None,
@@ -290,7 +289,7 @@ impl World {
         self.grant(lock).map(|grant| grant.claim.holder)
     }
 
-    pub(crate) fn line(&self, lock: &str) -> Waiters {
+    pub(crate) fn waiters(&self, lock: &str) -> Waiters {
         self.snapshot().coordination.locks.remove(lock).map(|row| row.waiters).unwrap_or_default()
     }
 
@@ -300,21 +299,21 @@ impl World {
         });
     }
 
-    pub(crate) fn until_line(&self, lock: &str, length: usize) {
-        until(&format!("{length} in line for {lock}"), || self.line(lock).len() == length);
+    pub(crate) fn until_waiters(&self, lock: &str, length: usize) {
+        until(&format!("{length} waiters of {lock}"), || self.waiters(lock).len() == length);
     }
 
-    /// So many commands that wait for a lock, in the order of their names: `w0`, `w1` and so on.
-    pub(crate) fn line_up(&self, lock: &str, count: usize) -> Vec<Running> {
+    /// Starts commands that wait for a lock, in the order of their names: `w0`, `w1` and so on.
+    pub(crate) fn start_waiters(&self, lock: &str, count: usize) -> Vec<Running> {
         let wait = |n| {
             let waiter = self.start(&["locks", "acquire", lock, "--holder", &format!("w{n}"), "--ttl", "1h"]);
-            self.until_line(lock, n + 1);
+            self.until_waiters(lock, n + 1);
             waiter
         };
         (0..count).map(wait).collect()
     }
 
-    /// Holds a lock that is reserved for Banksman itself, for as long as the client lives.
+    /// Holds a reserved lock for as long as the client lives.
     pub(crate) fn hold_reserved(&self, client: &Client, lock: &str, holder: &str) -> Epoch {
         let resource = Resource { kind: Kind::Lock, name: Name::new(lock).unwrap() };
         let processes = vec![client.this_process().clone()];
@@ -323,7 +322,7 @@ impl World {
         self.grant(lock).unwrap().epoch
     }
 
-    /// Runs a command that must fail with this exit code and this code of the error. Returns the error.
+    /// Runs a command that must fail with this exit status and this error code. Returns the error.
     #[track_caller]
     pub(crate) fn assert_refused(&self, args: &[&str], exit: i32, code: &str) -> Value {
         let (found, error) = self.error(args);
@@ -348,12 +347,12 @@ impl World {
         until(&format!("{name} is {status}"), || self.status(name) == status);
     }
 
-    /// A runner in the background.
+    /// Starts a runner in the background.
     pub(crate) fn runner(&self, args: &[&str]) -> Running {
         self.start(&[&["run", "--quiet"], args].concat())
     }
 
-    /// Runs everything there is to run. Returns the exit status.
+    /// Runs until nothing is left to do. Returns the exit status.
     pub(crate) fn run_all(&self) -> i32 {
         let said = self.runner(&["--until-idle"]).end();
         assert!([0, 7].contains(&said.code), "{said:?}");
@@ -368,7 +367,7 @@ impl World {
         self.path().join(file).exists()
     }
 
-    /// The text of a file; nothing if it is not there.
+    /// The text of a file; empty if the file does not exist.
     pub(crate) fn read(&self, file: &str) -> String {
         std::fs::read_to_string(self.path().join(file)).unwrap_or_default()
     }
@@ -377,17 +376,16 @@ impl World {
         self.read(file).lines().map(Into::into).collect()
     }
 
-    /// All rows.
     pub(crate) fn everything(&self) -> Snapshot {
         self.project().reader().unwrap().view().everything().unwrap()
     }
 
-    /// How many events of a kind there are.
+    /// The number of events of a kind.
     pub(crate) fn count(&self, kind: &str) -> usize {
         self.events().iter().filter(|event| event.kind == kind).count()
     }
 
-    /// The store must be sound after everything that a test did.
+    /// Asserts that the store is sound.
     pub(crate) fn check(&self) {
         let said = self.run(&["doctor"]);
         assert_eq!(said.code, 0, "{said:?}");
@@ -401,7 +399,7 @@ fn with_json<'a>(args: &[&'a str]) -> Vec<&'a str> {
     args
 }
 
-/// Waits until something is so, with a deadline.
+/// Waits until a condition holds, up to the deadline.
 pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
@@ -428,25 +426,25 @@ impl Running {
         kill_process(Pid::from_raw(self.pid()).unwrap(), signal).unwrap();
     }
 
-    /// Stops it while it neither has the store to itself nor waits for that: else the store would stall, which is another story.
-    pub(crate) fn stop_at_rest(&self, world: &World) {
+    /// Stops the process while it neither holds the writer lock nor waits for it: otherwise the store would stall, which other tests cover.
+    pub(crate) fn stop_outside_transaction(&self, world: &World) {
         let pid = self.pid().to_string();
         let is_stopped = || {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
             stat.rsplit_once(") ").unwrap().1.starts_with('T')
         };
-        until("it is stopped at rest", || {
+        until("it is stopped outside a transaction", || {
             self.signal(Signal::STOP);
             until("it is stopped", is_stopped);
-            let is_at_rest = !world.has_store_lock(&pid);
-            if !is_at_rest {
+            let is_outside = !world.has_store_lock(&pid);
+            if !is_outside {
                 self.signal(Signal::CONT);
             }
-            is_at_rest
+            is_outside
         });
     }
 
-    /// Kills it after this time, unless it ends before. Returns its exit code, if it has ended by itself.
+    /// Kills the process after this time, unless it ends before. Returns its exit code if it has ended by itself.
     pub(crate) fn kill_after(mut self, time: Duration) -> Option<i32> {
         let process = pidfd_open(Pid::from_raw(self.pid()).unwrap(), PidfdFlags::empty()).unwrap();
         let timeout = Timespec::try_from(time).unwrap();
@@ -455,18 +453,18 @@ impl Running {
         self.0.wait().unwrap().code()
     }
 
-    /// Kills it, and waits until it is gone.
+    /// Kills the process, and waits until it is gone.
     pub(crate) fn kill(self) {
         drop(self);
     }
 
-    /// Ends it as a service manager does.
+    /// Stops it as a service manager does.
     pub(crate) fn stop(self) -> Said {
         self.signal(Signal::TERM);
         self.end()
     }
 
-    /// Ends it as Ctrl-C does.
+    /// Interrupts it as Ctrl-C does.
     pub(crate) fn interrupt(self) -> Said {
         self.signal(Signal::INT);
         self.end()
@@ -492,19 +490,19 @@ impl Drop for Running {
     }
 }
 
-/// Writes a program, in a folder that is made if it is not there.
+/// Writes an executable file, and its folder if that does not exist.
 pub(crate) fn write_program(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
-/// Kills a process, unless it has ended by itself.
+/// Kills a process, unless it has ended already.
 pub(crate) fn kill(pid: i32) {
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).ok();
 }
 
-/// Whether a process is there and not a zombie.
+/// Whether a process exists and is no zombie.
 pub(crate) fn is_alive(pid: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit_once(')').unwrap().1.trim_start().starts_with('Z'))

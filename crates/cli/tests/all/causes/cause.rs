@@ -1,4 +1,4 @@
-//! What the test does with a cause: it checks what is said of it, and takes it away.
+//! What the test does with a cause: checks its details, and removes it.
 
 use std::collections::BTreeSet;
 
@@ -16,11 +16,11 @@ use banksman_store::Key;
 
 use super::scene::Scene;
 
-/// What a cause about places of roots is about.
+/// The subject of [`Cause::Roots`].
 pub(super) const ROOTS: &str = "roots";
 
 impl Scene {
-    /// Ends all that is in the exclusive section of a task: runs and claims.
+    /// Ends all runs and claims in the exclusive section.
     fn vacate_section(&mut self) {
         let rows = self.everything().tables.backlog;
         let in_it: Vec<_> = rows.tasks.into_values().filter(|task| task.spec.section.as_ref() == Some(&self.exclusive)).collect();
@@ -31,7 +31,7 @@ impl Scene {
         self.vacate(&Resource { kind: Kind::Lock, name: self.exclusive.lock() });
     }
 
-    /// Sends everybody away from a resource.
+    /// Removes all waiters and holders from a resource.
     fn vacate(&mut self, resource: &Resource) {
         loop {
             let rows = self.rows([Key::Lock(resource.name.clone()), Key::Semaphore(resource.name.clone())]).tables.coordination;
@@ -69,7 +69,7 @@ impl Scene {
         }
     }
 
-    /// The task for which a person has claimed this.
+    /// The task for which a person has claimed the resource.
     pub(super) fn claimed_for(&mut self, resource: &Resource, holder: &HolderId) -> Option<TaskId> {
         let claims = self.everything().tables.coordination.claims;
         let is_part = |claim: &&banksman_core::WorkClaim| claim.waits().is_none() && claim.wants(resource);
@@ -80,19 +80,19 @@ impl Scene {
         claims.values().filter(is_part).find(|claim| name(claim) == holder.as_str()).and_then(|claim| claim.task.clone())
     }
 
-    /// The claims for which it is kept give up, if they are named.
+    /// Removes the claims that are named as waiters of the resource.
     fn dismiss_named(&mut self, resource: &Resource, line: &[(HolderId, banksman_core::Stamp)]) {
         let named = self.waiting(resource).into_iter().filter(|claim| line.iter().any(|(holder, _)| *holder == claim.holder));
         named.collect::<Vec<_>>().iter().for_each(|claim| self.dismiss(claim));
     }
 
-    /// Takes a cause away, in the way that the cause itself tells.
+    /// Removes a cause, as the cause itself advises.
     pub(super) fn remove(&mut self, cause: &Cause) {
         match cause {
             Cause::Manual => panic!("nothing makes a task for people one for runners"),
             Cause::Backoff { .. } => unreachable!("there are no loops here"),
             Cause::AccountLimit { .. } => unreachable!("there are no agents here"),
-            Cause::Paused { .. } => unreachable!("nobody pauses here"),
+            Cause::Paused { .. } => unreachable!("nothing is paused here"),
             Cause::PassedOn { .. } => unreachable!("few tasks wait for one here"),
             Cause::Roots { roots, ahead, .. } => {
                 let room = u32::try_from(roots.len() as u64 + ahead + 1).unwrap();
@@ -119,7 +119,7 @@ impl Scene {
                     let of = |claim: &&banksman_core::WorkClaim| (&claim.holder, &claim.task) == (holder, task);
                     match self.waiting(resource).iter().find(of) {
                         Some(claim) => self.dismiss(claim),
-                        // It goes to the first in line.
+                        // The resource is offered to the first waiter.
                         None => self.vacate(resource),
                     }
                 }
@@ -128,7 +128,7 @@ impl Scene {
                     let define = semaphore::Input::Define(semaphore::Config { capacity: 1, ttl: None });
                     self.command(Command::Semaphore(resource.name.clone(), define));
                 }
-                // Its advice is to raise the limit; or a run ends.
+                // The cause advises to raise the limit; the end of a run removes it too.
                 Reason::NoSlot { capacity, .. } if self.places.chance(2) => {
                     self.set_limits(LimitsChange { runs: Some(capacity + 1), ..LimitsChange::default() });
                 }
@@ -161,7 +161,7 @@ impl Scene {
         }
     }
 
-    /// Has a task completed, whatever it takes.
+    /// Completes a task, whatever its state.
     fn complete(&mut self, id: &TaskId) {
         let task = self.rows([Key::Task(id.clone())]).backlog.tasks.remove(id).unwrap();
         if let Some(live) = task.live() {
@@ -173,10 +173,10 @@ impl Scene {
         self.request(TaskRequest::Conclude { id: id.clone(), epoch: None, by: None, verdict: Verdict::Done { output: None } });
     }
 
-    /// What `why` says of causes that the test can check by itself.
+    /// Checks the details of a cause that the test can compute by itself.
     pub(super) fn verify(&mut self, cause: &Cause, task: &TaskId) {
         match cause {
-            Cause::Paused { .. } => unreachable!("nobody pauses here"),
+            Cause::Paused { .. } => unreachable!("nothing is paused here"),
             Cause::PassedOn { .. } => unreachable!("few tasks wait for one here"),
             Cause::NoRunner { .. } => assert!(self.living.is_empty()),
             Cause::NoRunnerFree { runners, .. } => {
@@ -188,11 +188,11 @@ impl Scene {
             Cause::Roots { limit, roots, .. } => {
                 let rows = self.everything().tables.backlog;
                 let under_way = rows.tasks.values().filter(|task| roots::is_under_way(task)).count();
-                // Until the first runner has set the limits those of the settings are shown, and nothing is counted.
+                // Until the first runner has set the limits, `why` shows those of the settings and counts nothing.
                 let expected = rows.limits.map_or((roots.len(), *limit), |limits| (under_way, limits.roots));
                 assert_eq!((roots.len(), *limit), expected);
             }
-            // Whoever is named has it.
+            // The named holder has the lock.
             Cause::Taken { reason: Reason::Lock { resource, holder } | Reason::TaskLock { resource, holder }, .. } => {
                 let rows = self.rows([Key::Lock(resource.name.clone())]).tables.coordination;
                 let state = &rows.locks[&resource.name].state;
@@ -203,7 +203,7 @@ impl Scene {
     }
 
     fn verify_chain(&mut self, chain: &Chain, task: &TaskId) {
-        // Every link is a dependency of the one before it, and not met.
+        // Every link is an unmet dependency of the one before it.
         let mut before = task.clone();
         for link in &chain.links {
             let rows = self.rows([Key::Dependencies(before.clone()), Key::Task(link.id.clone())]).tables.backlog;
@@ -212,11 +212,11 @@ impl Scene {
             assert!(status != Status::Completed && !(edge.allow_failed && status.is_over()), "{link:?}");
             before = link.id.clone();
         }
-        // What the last one waits for is what it says when it is asked itself.
+        // The end of the chain agrees with `why` for the last link.
         if let ChainEnd::Because(answer) = &chain.end
             && let (Answer::Waits(said), Answer::Waits(asked)) = (&**answer, self.why(&before))
         {
-            // Who comes before it is only asked about the task itself.
+            // Earlier roots are only named for the task itself.
             let is_place = |cause: &&Cause| matches!(cause, Cause::Roots { .. });
             let all = |causes: &[Cause]| causes.iter().filter(|cause| !is_place(cause)).map(about).collect::<BTreeSet<_>>();
             assert_eq!(all(said), all(&asked));
@@ -224,18 +224,18 @@ impl Scene {
     }
 }
 
-/// What a cause is about: the same before and after others were taken away.
+/// The subject of a cause: the same before and after others were removed.
 pub(super) fn about(cause: &Cause) -> String {
     match cause {
         Cause::Manual => "by hand".into(),
         Cause::Backoff { .. } => unreachable!("there are no loops here"),
         Cause::AccountLimit { .. } => unreachable!("there are no agents here"),
-        Cause::Paused { .. } => unreachable!("nobody pauses here"),
+        Cause::Paused { .. } => unreachable!("nothing is paused here"),
         Cause::PassedOn { .. } => unreachable!("few tasks wait for one here"),
         Cause::Roots { .. } => ROOTS.into(),
         Cause::Dependency(chain) => format!("dependency {}", chain.links[0].id),
         Cause::NoRunner { .. } => "no runner".into(),
-        // What keeps a newcomer out of a section keeps it out when it has come.
+        // The cause that keeps a new runner out of a section remains when the runner is enlisted.
         Cause::SectionBusy { .. } | Cause::NoRunnerFree { .. } | Cause::Taken { reason: Reason::Section { .. }, .. } => {
             "no runner free".into()
         }
@@ -248,7 +248,7 @@ pub(super) fn kind(cause: &Cause) -> &'static str {
         Cause::Manual => "by hand",
         Cause::Backoff { .. } => unreachable!("there are no loops here"),
         Cause::AccountLimit { .. } => unreachable!("there are no agents here"),
-        Cause::Paused { .. } => unreachable!("nobody pauses here"),
+        Cause::Paused { .. } => unreachable!("nothing is paused here"),
         Cause::PassedOn { .. } => unreachable!("few tasks wait for one here"),
         Cause::Roots { limit, roots, .. } if roots.len() < *limit as usize => "behind earlier roots",
         Cause::Roots { .. } => ROOTS,

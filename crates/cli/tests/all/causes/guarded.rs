@@ -1,4 +1,4 @@
-//! Guards: `why` names the first guard that does not let a phase begin. It is made true, and then the next one is named or the phase starts.
+//! Guards: `why` names the first guard that blocks a phase. The test makes it hold; then `why` names the next one, or the phase starts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,10 +22,10 @@ const LOCKS: [&str; 2] = ["db", "deploy"];
 const FILES: [&str; 2] = ["built", "tested"];
 const SLOTS: u32 = 2;
 
-/// How long the guards of a phase are looked at before it is given up: far longer than a test.
+/// How long guards may block the phase, and how long their results are valid: far longer than a test.
 const PATIENCE: Span = Span::from_secs(30 * 24 * 3_600);
 
-/// A pipeline of one phase with guards before it, and the world that they ask about.
+/// A pipeline of one phase with guards before it, and the state that they check.
 struct Gate {
     scene: Scene,
     runner: RunnerId,
@@ -38,7 +38,7 @@ fn literal(text: &str) -> Text {
     Text::Literal(text.into())
 }
 
-/// A condition at random; `outside` if it may ask about files.
+/// A random condition; `outside` if it may check files.
 fn condition(dice: &mut Dice, depth: u32, outside: bool) -> Condition {
     let parts = |dice: &mut Dice| (0..1 + dice.roll(2)).map(|_| condition(dice, depth + 1, outside)).collect();
     match dice.roll(if depth < 2 { 8 } else { 5 }) {
@@ -148,7 +148,7 @@ impl Gate {
         }
     }
 
-    /// Lets so many people have a slot each.
+    /// Sets the number of slots that people hold.
     fn set_used(&mut self, used: u32) {
         let resource = Resource { kind: Kind::Semaphore, name: name("gpu") };
         while self.holders(Kind::Semaphore, "gpu") < used as usize {
@@ -159,7 +159,7 @@ impl Gate {
         }
     }
 
-    /// Whether a condition holds, in the words of an outsider.
+    /// Whether a condition holds, computed without the code under test.
     fn holds(&mut self, condition: &Condition) -> bool {
         match condition {
             Condition::Predicate(Predicate::LockFree { lock }) => self.holders(Kind::Lock, text(lock)) == 0,
@@ -199,7 +199,7 @@ impl Gate {
         }
     }
 
-    /// A runner looks at the guards, and tells what it has found.
+    /// A runner checks the guards and reports the result.
     fn check_guards(&mut self) {
         self.scene.advance(600_000);
         let (id, by, seen) = (self.id.clone(), self.runner.clone(), self.scene.seen());
@@ -216,11 +216,11 @@ impl Gate {
         self.ask(PipelineRequest::CheckGuards(Box::new(guard_check)));
     }
 
-    /// The guard that `why` names, if the phase does not begin.
+    /// The guard that `why` names, if the phase is blocked.
     fn named(&mut self) -> Option<Guard> {
         let Answer::InPhases(phases) = self.why() else { panic!("it has begun, and is in its phase") };
         let State::Blocked { reason: Reason::Guard { guard, .. }, .. } = &phases.pipeline.state else { return None };
-        // What the store alone can tell is told as it is now.
+        // `why` evaluates conditions about the store at once.
         assert!(phases.guard.is_none_or(|now| matches!(now, GuardResult::Failed { .. })), "{guard} holds by now");
         self.guards.iter().find(|known| known.name == *guard).cloned()
     }
@@ -251,10 +251,10 @@ fn play(seed: u64) -> BTreeSet<&'static str> {
             kinds.insert("blocked");
             assert!(!gate.claim(), "seed {seed}: {guard:?} does not hold, and its phase begins");
             gate.make(&guard.condition, true);
-            // Some guards can never hold, such as one that wants a lock free and held.
+            // Some guards can never hold, such as one that requires a lock to be both free and held.
             match gate.holds(&guard.condition) {
                 true if gate.first_false().is_none_or(|next| next.name >= guard.name) => continue,
-                // What one guard wants another one does not.
+                // Two guards contradict each other.
                 _ => return kinds,
             }
         }
@@ -281,7 +281,7 @@ fn play(seed: u64) -> BTreeSet<&'static str> {
 }
 
 #[test]
-fn the_guard_that_is_named_is_made_true_and_the_phase_starts() {
+fn a_phase_starts_when_each_named_guard_is_made_true() {
     let kinds: BTreeSet<&str> = (0..200).flat_map(play).collect();
     assert_eq!(kinds, BTreeSet::from(["blocked", "not true any more at the claim", "started"]));
 }

@@ -1,4 +1,4 @@
-//! A project in memory, and what the test knows of it because it has made it so.
+//! A project in memory, and the facts that the test knows because it has made them.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ use banksman_store::{Call, Key, Snapshot, Store, Tables, Tx, sqlite};
 
 use crate::dice::Dice;
 
-/// A claim of one task, whatever comes before it.
+/// Restricts a claim to one task: earlier tasks are hidden from it.
 struct Only {
     request: Request,
     task: Option<TaskId>,
@@ -63,20 +63,20 @@ impl Only {
     }
 }
 
-/// A project, and what the test knows of it because it has made it so.
+/// A project in memory, and the facts that the test knows because it has made them.
 pub(super) struct Scene {
     pub(super) store: Store,
     clock: ManualMachine,
     pub(super) dice: Dice,
-    /// Processes that are dead, each another one: what is known of one says nothing of the next. All others live.
+    /// Dead processes, each with its own id: a probe of one says nothing about the next. All others are alive.
     dead: BTreeSet<ProcessId>,
     ids: u32,
     limit: u32,
-    /// How many roots may be under way.
+    /// The limit of roots under way.
     roots: u32,
-    /// Decides what the limits are, and how they change.
+    /// Draws the limits and their changes.
     pub(super) places: Dice,
-    /// Runners that live.
+    /// Live runners.
     pub(super) living: BTreeSet<RunnerId>,
     pub(super) exclusive: SectionId,
     shared: SectionId,
@@ -206,7 +206,7 @@ impl Scene {
         id
     }
 
-    /// Tries to claim, as a runner does. Says whether that succeeded.
+    /// Claims a task as a runner does. Returns whether that succeeded.
     pub(super) fn claim(&mut self, runner: &RunnerId, task: &TaskId) -> bool {
         self.claim_only(runner, Some(task), 1).started.len() == 1
     }
@@ -227,7 +227,7 @@ impl Scene {
         }
     }
 
-    /// Ends a live run, whoever looks after it.
+    /// Ends a live run, whichever runner owns it.
     pub(super) fn finish(&mut self, run: &RunId) {
         let rows = self.rows([Key::Live]).tables.backlog;
         let Some(run) = rows.runs.get(run) else { return };
@@ -257,22 +257,22 @@ impl Scene {
         });
     }
 
-    /// A person claims a task with all that it needs, and may wait for it: others may overtake it for so long.
+    /// A person claims a task with all that it needs. With `wait`, the person waits; others may overtake for the given time.
     pub(super) fn take(&mut self, task: &TaskId, ttl: Span, wait: Option<(ProcessId, Span)>) -> TaskOutcome {
         let spec = self.rows([Key::Task(task.clone())]).backlog.tasks[task].spec.clone();
         let holder = HolderId::new(&self.fresh("ann")).unwrap();
-        let standing = |process| WaitingProcess { process, address: None, lease: None };
+        let waiting_process = |process| WaitingProcess { process, address: None, lease: None };
         let taking = Taking {
             section: spec.section,
             needs: spec.needs,
-            wait: wait.map(|(process, overtake)| (standing(process), overtake)),
+            wait: wait.map(|(process, overtake)| (waiting_process(process), overtake)),
             seen: self.seen(),
             ..Taking::new(holder, ttl)
         };
         self.request(TaskRequest::Take { id: task.clone(), taking: Box::new(taking) })
     }
 
-    /// Ends the claim of a person on a task: it gives the task back, or a runner sees that its time is up.
+    /// Ends the claim of a person on a task: the person releases it, or a runner removes the expired claim.
     pub(super) fn end_claim(&mut self, task: &TaskId) {
         let rows = self.rows([Key::Task(task.clone())]);
         let State::Manual { holder, epoch, until } = rows.backlog.tasks[task].state.clone() else { return };
@@ -284,13 +284,13 @@ impl Scene {
         }
     }
 
-    /// The claims that wait for something.
+    /// The claims that wait for a resource.
     pub(super) fn waiting(&mut self, resource: &Resource) -> Vec<WorkClaim> {
         let claims = self.everything().tables.coordination.claims.into_values();
         claims.filter(|claim| claim.waits().is_some() && claim.wants(resource)).collect()
     }
 
-    /// A claim that waits gives up.
+    /// Removes a waiting claim.
     pub(super) fn dismiss(&mut self, claim: &WorkClaim) {
         let resources = claim.parts.iter().map(|part| part.resource.clone()).collect();
         self.request(TaskRequest::Leave { ticket: claim.ticket, resources, seen: None });

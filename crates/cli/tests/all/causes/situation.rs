@@ -1,4 +1,4 @@
-//! Situations at random: runners, runs, people with locks and claims, and a task in the midst of them.
+//! Random situations: runners, runs, people with locks and claims, and one task among them.
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::coordination::Command;
@@ -11,8 +11,7 @@ use banksman_store::Key;
 use super::scene::{Scene, name};
 
 impl Scene {
-    /// Lets somebody have some of a resource, and perhaps others wait for it: dead or alive, with or without a
-    /// lease, one that is over included.
+    /// Adds a holder of a resource, and sometimes waiters: dead or alive, with or without a lease, which may have expired.
     fn occupy(&mut self, resource: &Resource, weight: u32) {
         let process = [None, Some(true), Some(false)][self.dice.index(3)].map(|lives| self.process(lives));
         let ttl = match (self.dice.index(3), &process) {
@@ -27,17 +26,17 @@ impl Scene {
         for _ in 0..self.dice.roll(3) {
             let lives = self.dice.chance(2);
             let process = self.process(lives);
-            // What it gets may be bound to it or not.
+            // Its grant may be bound to the process or not.
             let bound = Some(&process).filter(|_| self.dice.chance(2));
             self.ask(resource, 1, bound, None, Some(&process));
         }
-        // Released, it goes to the first in line, who has not taken it up yet.
+        // A released resource goes to the first waiter, who has not taken it up yet.
         if self.dice.chance(3) {
             self.vacate_first(resource);
         }
     }
 
-    /// People who work on tasks of their own, and people who wait for what these need: some of them for long enough that it is kept for them.
+    /// Adds people who work on tasks of their own or wait for what these need: some of them for so long that it is reserved for them.
     fn some_people(&mut self) {
         for _ in 0..self.dice.roll(4) {
             let (section, needs, for_runner) = (self.some_section(), self.some_needs(), self.dice.chance(2));
@@ -46,7 +45,7 @@ impl Scene {
         }
     }
 
-    /// A person claims a task, or waits for it. Some die while they wait, and some claims have ended by time.
+    /// A person claims a task, or waits for it. Some die while they wait, and some claims expire.
     fn some_claim(&mut self, task: &TaskId) {
         let is_brief = self.dice.chance(5);
         let ttl = if is_brief { Span::from_ms(1) } else { Span::from_secs(3_600) };
@@ -59,7 +58,7 @@ impl Scene {
         }
     }
 
-    /// A task that another one may depend on, in any state.
+    /// Adds a task, in any state, for another one to depend on.
     fn some_dependency(&mut self, depth: u32) -> TaskId {
         let below = if depth > 0 && self.dice.chance(2) { vec![self.some_dependency(depth - 1)] } else { Vec::new() };
         let for_runner = !self.dice.chance(5);
@@ -79,7 +78,7 @@ impl Scene {
         id
     }
 
-    /// Makes the world around a task, and the task itself.
+    /// Makes the surroundings of a task, and the task itself.
     pub(super) fn furnish(&mut self) -> TaskId {
         let define = semaphore::Input::Define(semaphore::Config { capacity: 3, ttl: None });
         self.command(Command::Semaphore(name("gpu"), define));
@@ -113,7 +112,7 @@ impl Scene {
         task
     }
 
-    /// Whether a living runner that works there and has room could claim the task. If one can, one does.
+    /// The living runner of its section with room that can claim the task, if there is one. That runner claims it.
     pub(super) fn claimable(&mut self, task: &TaskId) -> Option<RunnerId> {
         let rows = self.rows([Key::Task(task.clone()), Key::Live, Key::Runners]).tables.backlog;
         let section = rows.tasks[task].spec.section.clone();
@@ -133,7 +132,7 @@ impl Scene {
         able.into_iter().find(|runner| self.claim(runner, task))
     }
 
-    /// Whether a person could work on the task right now. If one can, one does.
+    /// Whether a person can work on the task right now. If so, the person claims it.
     pub(super) fn takeable(&mut self, task: &TaskId) -> bool {
         matches!(self.take(task, Span::from_secs(3_600), None), TaskOutcome::Stepped(Outcome::Taken, _))
     }

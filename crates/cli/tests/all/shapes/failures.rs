@@ -1,9 +1,9 @@
-//! What a failure says: its code, its details and its exit status.
+//! Failures: code, details and exit status.
 
 use super::*;
 
 #[test]
-fn every_failure_says_what_in_the_same_form() {
+fn every_failure_has_the_same_form() {
     let world = World::on_sqlite();
     world.ok(&["locks", "acquire", "db", "--holder", "a"]);
     world.ok(&["locks", "acquire", "other", "--holder", "b"]);

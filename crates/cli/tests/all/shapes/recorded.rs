@@ -1,12 +1,12 @@
-//! What every verb printed when it was recorded: the keys, which of them are null or empty, and every word such as a state or an
-//! outcome. What differs from run to run counts only with its type.
+//! The recorded output of every verb: the keys, which of them are null or empty, and every word such as a state or an outcome. Of values
+//! that differ from run to run, only the type is recorded.
 
 use serde_json::Value;
 
-/// These differ from machine to machine, or with the time that something took.
+/// Fields that differ from machine to machine, or with the duration of an operation.
 const VARYING: [&str; 4] = ["user", "host", "by", "data"];
 
-/// A line for each command of a story.
+/// Appends the outline of the output of one command.
 pub(super) fn record(lines: &mut String, args: &[&str], data: &Value) {
     lines.push_str(&format!("{}\n  {}\n", args.join(" "), outline(data)));
 }
@@ -14,9 +14,9 @@ pub(super) fn record(lines: &mut String, args: &[&str], data: &Value) {
 fn outline(value: &Value) -> Value {
     let field = |(name, value): (&String, &Value)| {
         let value = match (name.as_str(), value) {
-            // That of a store has only letters now and then.
+            // The id of a store is sometimes made of letters only.
             ("id", Value::String(_)) => "string".into(),
-            // That of an event; the source of a setting is a word.
+            // The source of an event is an object; that of a setting is a word.
             ("source", Value::Object(_)) => "any".into(),
             (name, _) if VARYING.contains(&name) => "any".into(),
             _ => outline(value),

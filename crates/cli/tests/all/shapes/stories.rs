@@ -46,7 +46,7 @@ pub(super) const GENERAL: &[&[&str]] = &[
     &["man", "pages"],
 ];
 
-/// A backlog from the first section to the last.
+/// A backlog, from the first section to the last.
 pub(super) const BACKLOG: &[&[&str]] = &[
     &["sections", "list"],
     &["tasks", "import", "none.md"],
@@ -85,7 +85,7 @@ pub(super) const BACKLOG: &[&[&str]] = &[
     &["resume"],
 ];
 
-/// Questions about the backlog that the one before leaves, which has had one run.
+/// Queries about the backlog that the story before leaves, which has had one run.
 pub(super) const INSIGHT: &[&[&str]] = &[
     &["tasks", "add", "fourth", "--run", "true", "--semaphore", "tpu"],
     &["tasks", "add", "fifth", "--run", "true", "--lock", "other", "--depends-on", "fourth"],
@@ -104,7 +104,7 @@ pub(super) const INSIGHT: &[&[&str]] = &[
     &["sessions", "kill", "r-"],
 ];
 
-/// A queue from its definition to its end, in a project of its own: items and epochs are numbered by the events.
+/// A queue, from its definition to its removal, in a project of its own: items and epochs are numbered by the events.
 pub(super) const QUEUES: &[&[&str]] = &[
     &["queues", "list"],
     &["queues", "define", "triage", "--max-attempts", "2"],
@@ -136,7 +136,7 @@ pub(super) const RUNBOOKS: &[&[&str]] = &[
     &["runbooks", "schema"],
 ];
 
-/// A guard that holds, and one that does not.
+/// A guard that holds, and a guard that does not.
 pub(super) const GUARDED: &str =
     "[guard.calm]\ncondition = { lock_free = \"x\" }\n[guard.never]\ncondition = { file_exists = \"nowhere\" }\n";
 
@@ -145,7 +145,7 @@ pub(super) const GUARDS: &[&[&str]] = &[&["guards", "list"], &["guards", "check"
 pub(super) const CREW: &str =
     "[queue.work]\n[worker.hand]\nqueue = \"work\"\nrun = \"true\"\nwake_on = \"git:push\"\n[on.\"git:push\"]\nnotify = \"x\"\n";
 
-/// A worker from its runbook to its end.
+/// A worker, from its runbook to its removal.
 pub(super) const WORKERS: &[&[&str]] = &[
     &["workers", "list"],
     &["runbooks", "apply", "crew"],
@@ -157,7 +157,7 @@ pub(super) const WORKERS: &[&[&str]] = &[
     &["runbooks", "remove", "crew"],
 ];
 
-/// Two pipelines whose phases end by hand.
+/// A runbook for two pipelines whose phases end manually.
 pub(super) const WAYS: &str = "[pipeline.way]\nvars = [\"a\"]\n[[pipeline.way.phase]]\nname = \"only\"\nrun = \"true\"\n";
 
 pub(super) const PIPELINES: &[&[&str]] = &[
